@@ -1,0 +1,26 @@
+"""Choosing a point from scores on the grid."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+__all__ = ["pick", "weighted_sum"]
+
+Array = jax.Array
+
+
+def pick(score: Array) -> Array:
+    """The index ``[]`` (int32) of the largest of ``score [M]``, the first of equals; ``M`` when a score is NaN.
+
+    A maximum and then the least matching index: XLA's CPU argmax takes over three times as long. The out-of-range index for NaN
+    lets ``simulate`` flag the trial.
+    """
+    count = score.shape[0]
+    best = jnp.max(score)
+    return jnp.min(jnp.where(score == best, jnp.arange(count, dtype=jnp.int32), count))
+
+
+def weighted_sum(weights: Array, tables: Array) -> Array:
+    """``sum_j weights[j] tables[j]`` as ``[M]`` from ``[m]`` and ``[m, M]``, element-wise so that it fuses with what follows."""
+    return jnp.sum(weights[:, None] * tables, axis=0)

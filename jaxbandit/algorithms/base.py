@@ -1,0 +1,72 @@
+"""What an algorithm is: three pure functions over an immutable state, and all that it may know.
+
+An algorithm sees an :class:`Arena`, never the problem, so it cannot look at the truth. The same ``select`` and ``update`` serve a
+simulation and a real experiment.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Protocol
+
+import jax
+
+from jaxbandit.core.pytree import pytree, static
+from jaxbandit.surrogates import Surrogate
+
+Array = jax.Array
+
+
+@pytree
+class Arena:
+    """All a learner may know: the GP model of the functions and the number of rounds."""
+
+    surrogate: Surrogate
+    horizon: int = static()
+
+    @property
+    def constraints(self) -> int:
+        """``m``."""
+        return self.surrogate.constraints
+
+
+@pytree
+class Decision:
+    """The point chosen for a round, and what led to it. Diagnostics are recorded, never read back."""
+
+    index: Array  # [] int32, a row of the domain's points; M marks a NaN score
+    widths: Array  # [1 + m] beta_t of the reward and of each constraint
+    infeasible: Array | bool = False  # [] whether the algorithm declares, in this round, that no point is feasible
+
+
+@pytree
+class Observation:
+    """Noisy values seen at a point: the reward, then each constraint (``<= 0`` is feasible)."""
+
+    index: Array  # [] int32
+    values: Array  # [1 + m]
+
+
+class Algorithm(Protocol):
+    """The protocol. Implementations are pytree dataclasses whose default construction is valid.
+
+    A state is a pytree dataclass that holds ``posterior`` and, where the algorithm has some, ``multipliers [m]``: the penalty
+    factors, dual variables or virtual queues in force for the coming round.
+    """
+
+    name: ClassVar[str]
+
+    def init(self, arena: Arena) -> Any:
+        """The state before the first observation."""
+        ...
+
+    def select(self, arena: Arena, state: Any, t: Array, key: Array) -> tuple[Decision, Any]:
+        """Choose the point of round ``t`` (counted from 1)."""
+        ...
+
+    def update(self, arena: Arena, state: Any, observation: Observation, t: Array) -> Any:
+        """Take in the observation made in round ``t``."""
+        ...
+
+    def validate(self, constraints: int) -> None:
+        """Raise ``InvalidArgument`` on hyper-parameters outside their range, or not matching ``m = constraints``."""
+        ...

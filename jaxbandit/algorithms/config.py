@@ -1,0 +1,59 @@
+"""CONFIG, constrained efficient global optimisation (Xu, Jiang, Svetozarevic and Jones 2023, "Constrained Efficient Global
+Optimization of Expensive Black-box Functions", Algorithm 1)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from jaxbandit.acquisition import pick
+from jaxbandit.algorithms.base import Arena, Decision, Observation
+from jaxbandit.core.pytree import pytree, replace
+from jaxbandit.estimators import Bounds
+from jaxbandit.surrogates import Posterior
+
+Array = jax.Array
+
+
+@pytree
+class ConfigState:
+    """What CONFIG carries."""
+
+    posterior: Posterior
+
+
+@pytree
+class Config:
+    r"""CONFIG: the best upper bound of the reward among points whose constraints can still hold.
+
+    .. math:: x_t = \arg\max_x \mathrm{UCB}_f(x) \quad\text{s.t.}\quad \mathrm{LCB}_{g_j}(x) \le 0 \;\; \forall j
+
+    When no point satisfies every lower bound the problem is declared infeasible (line 4; a constraint with
+    ``min_x LCB > 0`` is a special case). The run goes on, at the point of least worst-case lower bound, so that arrays keep one
+    shape; the trial carries the flag and the round of the first declaration. An equality is two inequalities.
+
+    Attributes:
+      estimator: default UCB of the reward and LCB of the constraints, width 3, as in the paper's experiments.
+    """
+
+    name: ClassVar[str] = "config"
+    estimator: Any = Bounds()
+
+    def init(self, arena: Arena) -> ConfigState:
+        return ConfigState(posterior=arena.surrogate.init())
+
+    def select(self, arena: Arena, state: ConfigState, t: Array, key: Array) -> tuple[Decision, ConfigState]:
+        estimate = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
+        worst = jnp.max(estimate.costs, axis=0)
+        infeasible = ~jnp.any(worst <= 0)
+        optimistic = jnp.where(worst <= 0, estimate.reward, -jnp.inf)
+        index = pick(jnp.where(infeasible, -worst, optimistic))
+        return Decision(index=index, widths=estimate.widths, infeasible=infeasible), state
+
+    def update(self, arena: Arena, state: ConfigState, observation: Observation, t: Array) -> ConfigState:
+        return replace(state, posterior=arena.surrogate.condition(state.posterior, observation.index, observation.values))
+
+    def validate(self, constraints: int) -> None:
+        self.estimator.validate()

@@ -1,0 +1,115 @@
+"""The one way the library makes a pytree: frozen dataclasses whose floats are leaves and whose shapes are declared static."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeVar, dataclass_transform
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+T = TypeVar("T")
+
+
+def static(**kwargs: Any) -> Any:
+    """Declare a dataclass field static: part of the tree's structure, so a new value means a new trace.
+
+    Takes the keyword arguments of ``dataclasses.field``.
+    """
+    return dataclasses.field(metadata={"static": True}, **kwargs)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(static, dataclasses.field))
+def pytree(cls: type[T]) -> type[T]:
+    """Make ``cls`` a frozen, keyword-only dataclass that JAX sees as a pytree.
+
+    Fields are leaves unless they are declared with :func:`static`. There is no conversion and no check on construction:
+    JAX rebuilds the object inside ``jit`` and ``vmap`` with tracers, and with ``None``, in place of numbers.
+    """
+    cls = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+    return jax.tree_util.register_dataclass(cls)
+
+
+def replace(obj: T, **changes: Any) -> T:
+    """A copy of a pytree dataclass with some fields changed; raises ``TypeError`` on an unknown field."""
+    return dataclasses.replace(obj, **changes)  # type: ignore[type-var]
+
+
+def float_dtype() -> np.dtype:
+    """The engine's floating type: float64 when ``jax_enable_x64`` is on, float32 otherwise."""
+    return np.dtype(jax.dtypes.canonicalize_dtype(np.float64))
+
+
+def canonicalise(tree: T) -> T:
+    """Turn every number and array of a tree into an array of the engine's types, so equal structures share one trace.
+
+    Without it ``beta=1``, ``beta=1.0`` and ``beta=jnp.float32(1)`` would compile three times. PRNG keys and booleans pass.
+    """
+    dtype = float_dtype()
+
+    def leaf(x: Any) -> Any:
+        if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.extended):
+            return x
+        kind = x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype
+        if jnp.issubdtype(kind, np.floating):
+            return jnp.asarray(x, dtype)
+        if jnp.issubdtype(kind, np.integer):
+            # A bare Python int in a float field (`beta=3`) is a number, not an index; index tables are arrays.
+            return jnp.asarray(x, dtype if isinstance(x, int) else np.int32)
+        return jnp.asarray(x)
+
+    return jax.tree.map(leaf, tree)
+
+
+def stack(trees: list[T]) -> T:
+    """Stack equal-structured trees leaf by leaf along a new leading axis."""
+    return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(x) for x in leaves]), *trees)
+
+
+@pytree
+class Sweep:
+    """``size`` variants of one object, stacked leaf by leaf, as :func:`sweep` makes them."""
+
+    stacked: Any
+    size: int = static()
+
+
+def sweep(base: Any, **values: Any) -> Sweep:
+    """Variants of ``base`` that differ in some leaves, for one compiled run over all of them.
+
+    Args:
+      base: any pytree dataclass (an algorithm or a surrogate).
+      **values: ``field=sequence``; a nested field is written with two underscores (``estimator__reward_width=[1, 2, 3]``).
+        Several fields are zipped, so their sequences have one length.
+
+    Raises:
+      ValueError: on no field, an unknown or static field, or sequences of different lengths.
+    """
+    lengths = {name: len(v) for name, v in values.items()}
+    if not values or len(set(lengths.values())) != 1 or 0 in lengths.values():
+        raise ValueError(f"sweep: give at least one field, all with sequences of one length >= 1; got lengths {lengths}")
+    size = next(iter(lengths.values()))
+    variants = []
+    for i in range(size):
+        variant = base
+        for name, sequence in values.items():
+            variant = _set(variant, name.split("__"), sequence[i], name)
+        variants.append(canonicalise(variant))
+    return Sweep(stacked=stack(variants), size=size)
+
+
+def _set(obj: Any, path: list[str], value: Any, whole: str) -> Any:
+    fields = {f.name: f for f in dataclasses.fields(obj)} if dataclasses.is_dataclass(obj) else {}
+    swept = [name for name, f in fields.items() if not f.metadata.get("static")]
+    if path[0] not in swept:
+        why = "is static" if path[0] in fields else "does not exist"
+        raise ValueError(f"sweep: {whole!r}: field {path[0]!r} of {type(obj).__name__} {why}; its leaves are {swept}")
+    inner = value if len(path) == 1 else _set(getattr(obj, path[0]), path[1:], value, whole)
+    return dataclasses.replace(obj, **{path[0]: inner})
+
+
+def unstack(item: Any, build: Callable[[Any], T] = lambda x: x) -> list[T]:
+    """The variants of a :class:`Sweep` as a list (for tests and tables)."""
+    return [build(jax.tree.map(lambda x, i=i: x[i], item.stacked)) for i in range(item.size)]

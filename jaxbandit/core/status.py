@@ -1,0 +1,30 @@
+"""What can go wrong in a trial, as bits that travel with it: one bad trial never stops, or spoils, the others."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Status(enum.IntFlag):
+    """Flags of a trial. ``OK`` is 0; a trial with any bit of ``FAILED`` holds numbers that mean nothing from then on."""
+
+    OK = 0
+    NONFINITE_FEEDBACK = 1
+    NONFINITE_SCORE = 2
+    DECLARED_INFEASIBLE = 4
+    NO_FEASIBLE_POINT = 8
+
+
+FAILED = Status.NONFINITE_FEEDBACK | Status.NONFINITE_SCORE
+
+MESSAGES = {
+    Status.NONFINITE_FEEDBACK: "the problem returned NaN or infinity",
+    Status.NONFINITE_SCORE: "the acquisition score was NaN",
+    Status.DECLARED_INFEASIBLE: "the algorithm declared the problem infeasible",
+    Status.NO_FEASIBLE_POINT: "the problem has no feasible point, so regret is undefined",
+}
+
+
+def explain(bits: int) -> str:
+    """The words for a trial's flags, ``"ok"`` when there are none."""
+    return "; ".join(text for flag, text in MESSAGES.items() if bits & flag) or "ok"

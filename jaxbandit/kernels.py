@@ -1,0 +1,375 @@
+"""Covariance functions as pytrees: hyper-parameters are leaves, operators ``+`` and ``*`` build sums, products and scaled kernels.
+
+Every kernel maps inputs ``x [n, d]`` and ``y [p, d]`` to ``k(x, y) [n, p]`` and has ``diag(x) [n]``. Length-scales are scalars or one
+per axis (``[d]``, ARD), in the units of the inputs. A kernel that is a product of one-dimensional kernels can say so
+(:meth:`Kernel.along_axes`), which is what makes product grids cheap.
+
+Reference for the formulas: Rasmussen and Williams (2006), *Gaussian Processes for Machine Learning*, chapter 4.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit.core import checks
+from jaxbandit.core.pytree import pytree
+
+__all__ = [
+    "Constant",
+    "Gram",
+    "Kernel",
+    "Linear",
+    "Matern12",
+    "Matern32",
+    "Matern52",
+    "Periodic",
+    "Product",
+    "RationalQuadratic",
+    "Scale",
+    "SquaredExponential",
+    "Sum",
+    "White",
+    "same",
+]
+
+Array = jax.Array
+SQRT3, SQRT5 = math.sqrt(3.0), math.sqrt(5.0)
+
+
+class Kernel:
+    """What a kernel offers. Abstract: the classes below are final."""
+
+    def __call__(self, x: Any, y: Any) -> Array:
+        """Covariances ``[n, p]`` between inputs ``x [n, d]`` and ``y [p, d]``."""
+        raise TypeError(f"{type(self).__name__} must define __call__(x, y)")
+
+    def diag(self, x: Any) -> Array:
+        """Prior variances ``[n]`` of inputs ``x [n, d]``."""
+        return jax.vmap(lambda row: self(row[None, :], row[None, :])[0, 0])(jnp.asarray(x))
+
+    def along_axes(self, dimension: int) -> tuple[Kernel, ...] | None:
+        """One-dimensional kernels, one per axis, whose product this kernel is; ``None`` when it is no such product."""
+        return (self,) if dimension == 1 else None
+
+    def validate(self, dimension: int) -> None:
+        """Raise ``InvalidArgument`` on hyper-parameters outside their range for inputs of ``dimension`` axes."""
+
+    def __add__(self, other: Kernel) -> Sum:
+        return Sum(left=self, right=other)
+
+    def __mul__(self, other: Kernel | float) -> Kernel:
+        return Product(left=self, right=other) if isinstance(other, Kernel) else Scale(kernel=self, variance=other)
+
+    __rmul__ = __mul__
+
+
+def same(a: Kernel, b: Kernel) -> bool:
+    """Whether two kernels are equal in structure and in every hyper-parameter, so that outputs can share one factor."""
+    if jax.tree.structure(a) != jax.tree.structure(b):
+        return False
+    return all(np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+
+
+def _squared_distance(x: Any, y: Any, length_scale: Any) -> Array:
+    """``sum_a ((x_a - y_a) / l_a)^2`` as ``[n, p]``, from differences: the expanded square loses digits for near points."""
+    scale = jnp.broadcast_to(jnp.asarray(length_scale), (1, 1, jnp.shape(x)[-1]))
+    difference = (jnp.asarray(x)[:, None, :] - jnp.asarray(y)[None, :, :]) / scale
+    return jnp.sum(difference * difference, axis=-1)
+
+
+def _distance(x: Any, y: Any, length_scale: Any) -> Array:
+    """``sqrt`` of the scaled squared distance with a zero gradient, not NaN, at coinciding points."""
+    squared = _squared_distance(x, y, length_scale)
+    apart = squared > 0
+    return jnp.where(apart, jnp.sqrt(jnp.where(apart, squared, 1)), 0)
+
+
+def _ones(x: Any) -> Array:
+    return jnp.ones(jnp.shape(x)[0], jnp.asarray(x).dtype)
+
+
+def _check_scale(name: str, value: Any, dimension: int) -> None:
+    checks.positive(name, value, remedy="length-scales are positive, in the units of the inputs")
+    if np.shape(value) not in ((), (dimension,)):
+        raise checks.InvalidArgument(
+            f"{name}: expected one length-scale or one per axis ({dimension}), got shape {list(np.shape(value))}"
+        )
+
+
+def _axis_scales(length_scale: Any, dimension: int) -> list[Any]:
+    return [length_scale[a] if np.ndim(length_scale) else length_scale for a in range(dimension)]
+
+
+@pytree
+class SquaredExponential(Kernel):
+    """Squared exponential, ``k(x, y) = exp(-|x - y|^2 / (2 l^2))``; ``length_scale`` is ``l``, scalar or ``[d]``.
+
+    Papers that write ``exp(-|x - y|^2 / b^2)``, without the 2, get theirs by :meth:`from_bandwidth`.
+    """
+
+    length_scale: Any = 1.0
+
+    @classmethod
+    def from_bandwidth(cls, bandwidth: Any) -> SquaredExponential:
+        """``k(x, y) = exp(-|x - y|^2 / b^2)``, the convention of CONFIG (Xu et al. 2023, sec. 6.1): ``l = b / sqrt(2)``."""
+        return cls(length_scale=np.asarray(bandwidth) / math.sqrt(2.0))
+
+    def __call__(self, x: Any, y: Any) -> Array:
+        return jnp.exp(-0.5 * _squared_distance(x, y, self.length_scale))
+
+    def diag(self, x: Any) -> Array:
+        return _ones(x)
+
+    def along_axes(self, dimension: int) -> tuple[Kernel, ...]:
+        return tuple(SquaredExponential(length_scale=s) for s in _axis_scales(self.length_scale, dimension))
+
+    def validate(self, dimension: int) -> None:
+        _check_scale("SquaredExponential.length_scale", self.length_scale, dimension)
+
+
+@pytree
+class Matern12(Kernel):
+    """Matern 1/2 (exponential), ``k = exp(-r)`` with ``r = |(x - y) / l|``."""
+
+    length_scale: Any = 1.0
+
+    def __call__(self, x: Any, y: Any) -> Array:
+        return jnp.exp(-_distance(x, y, self.length_scale))
+
+    def diag(self, x: Any) -> Array:
+        return _ones(x)
+
+    def validate(self, dimension: int) -> None:
+        _check_scale("Matern12.length_scale", self.length_scale, dimension)
+
+
+@pytree
+class Matern32(Kernel):
+    """Matern 3/2, ``k = (1 + sqrt(3) r) exp(-sqrt(3) r)`` with ``r = |(x - y) / l|``."""
+
+    length_scale: Any = 1.0
+
+    def __call__(self, x: Any, y: Any) -> Array:
+        r = SQRT3 * _distance(x, y, self.length_scale)
+        return (1 + r) * jnp.exp(-r)
+
+    def diag(self, x: Any) -> Array:
+        return _ones(x)
+
+    def validate(self, dimension: int) -> None:
+        _check_scale("Matern32.length_scale", self.length_scale, dimension)
+
+
+@pytree
+class Matern52(Kernel):
+    """Matern 5/2, ``k = (1 + sqrt(5) r + 5 r^2 / 3) exp(-sqrt(5) r)`` with ``r = |(x - y) / l|``."""
+
+    length_scale: Any = 1.0
+
+    def __call__(self, x: Any, y: Any) -> Array:
+        r = SQRT5 * _distance(x, y, self.length_scale)
+        return (1 + r + r * r / 3) * jnp.exp(-r)
+
+    def diag(self, x: Any) -> Array:
+        return _ones(x)
+
+    def validate(self, dimension: int) -> None:
+        _check_scale("Matern52.length_scale", self.length_scale, dimension)
+
+
+@pytree
+class RationalQuadratic(Kernel):
+    """Rational quadratic, ``k = (1 + r^2 / (2 alpha))^-alpha`` with ``r = |(x - y) / l|``; ``alpha > 0`` mixes length-scales."""
+
+    length_scale: Any = 1.0
+    alpha: Any = 1.0
+
+    def __call__(self, x: Any, y: Any) -> Array:
+        return (1 + _squared_distance(x, y, self.length_scale) / (2 * jnp.asarray(self.alpha))) ** -jnp.asarray(self.alpha)
+
+    def diag(self, x: Any) -> Array:
+        return _ones(x)
+
+    def validate(self, dimension: int) -> None:
+        _check_scale("RationalQuadratic.length_scale", self.length_scale, dimension)
+        checks.positive("RationalQuadratic.alpha", self.alpha)
+
+
+@pytree
+class Periodic(Kernel):
+    """Periodic (MacKay 1998), ``k = exp(-2 sin^2(pi |x - y| / p) / l^2)``: ``period`` in input units, scalar ``length_scale`` without."""
+
+    length_scale: Any = 1.0
+    period: Any = 1.0
+
+    def __call__(self, x: Any, y: Any) -> Array:
+        phase = jnp.sin(math.pi * _distance(x, y, self.period)) / jnp.asarray(self.length_scale)
+        return jnp.exp(-2 * phase * phase)
+
+    def diag(self, x: Any) -> Array:
+        return _ones(x)
+
+    def validate(self, dimension: int) -> None:
+        _check_scale("Periodic.period", self.period, dimension)
+        checks.positive("Periodic.length_scale", self.length_scale)
+        checks.shape("Periodic.length_scale", self.length_scale, (), remedy="only the period may differ between axes")
+
+
+@pytree
+class Linear(Kernel):
+    """Linear, ``k = b + sum_a x_a y_a / l_a^2`` with ``bias`` ``b >= 0``: not stationary, variance grows with the input."""
+
+    length_scale: Any = 1.0
+    bias: Any = 0.0
+
+    def __call__(self, x: Any, y: Any) -> Array:
+        scale = jnp.broadcast_to(jnp.asarray(self.length_scale), (1, jnp.shape(x)[-1]))
+        return jnp.asarray(self.bias) + (jnp.asarray(x) / scale) @ (jnp.asarray(y) / scale).T
+
+    def validate(self, dimension: int) -> None:
+        _check_scale("Linear.length_scale", self.length_scale, dimension)
+        checks.nonnegative("Linear.bias", self.bias)
+
+
+@pytree
+class Constant(Kernel):
+    """Constant, ``k = variance``: an unknown offset shared by all inputs."""
+
+    variance: Any = 1.0
+
+    def __call__(self, x: Any, y: Any) -> Array:
+        return jnp.broadcast_to(jnp.asarray(self.variance, jnp.asarray(x).dtype), (jnp.shape(x)[0], jnp.shape(y)[0]))
+
+    def along_axes(self, dimension: int) -> tuple[Kernel, ...]:
+        return (self, *(Constant(variance=1.0) for _ in range(dimension - 1)))
+
+    def validate(self, dimension: int) -> None:
+        checks.positive("Constant.variance", self.variance)
+
+
+@pytree
+class White(Kernel):
+    """White noise in the function itself, ``k = variance`` where ``x == y`` and 0 elsewhere (observation noise is not this)."""
+
+    variance: Any = 1.0
+
+    def __call__(self, x: Any, y: Any) -> Array:
+        equal = jnp.all(jnp.asarray(x)[:, None, :] == jnp.asarray(y)[None, :, :], axis=-1)
+        return jnp.where(equal, jnp.asarray(self.variance, jnp.asarray(x).dtype), 0)
+
+    def validate(self, dimension: int) -> None:
+        checks.positive("White.variance", self.variance)
+
+
+@pytree
+class Gram(Kernel):
+    """An explicit Gram matrix for finite arms: inputs are arm numbers ``[n, 1]`` (see ``domains.arms``), ``matrix`` is ``[M, M]``.
+
+    Use :meth:`checked` on a matrix of your own: it refuses one that is not square, symmetric and positive semi-definite.
+    """
+
+    matrix: Any
+
+    @classmethod
+    def checked(cls, matrix: Any, *, tolerance: float = 1e-8) -> Gram:
+        """A Gram kernel from ``matrix [M, M]``; raises ``InvalidArgument`` unless it is finite, symmetric and PSD."""
+        kernel = cls(matrix=np.asarray(matrix, np.float64))
+        kernel._check(tolerance)
+        return kernel
+
+    def __call__(self, x: Any, y: Any) -> Array:
+        rows, columns = jnp.asarray(x)[:, 0].astype(jnp.int32), jnp.asarray(y)[:, 0].astype(jnp.int32)
+        return jnp.asarray(self.matrix)[rows[:, None], columns[None, :]]
+
+    def validate(self, dimension: int) -> None:
+        if dimension != 1:
+            raise checks.InvalidArgument(f"Gram: a Gram matrix needs a domain of arm numbers (domains.arms), got d = {dimension}")
+        self._check(1e-6)
+
+    def _check(self, tolerance: float) -> None:
+        if checks.is_traced(self.matrix):
+            return
+        matrix = np.asarray(self.matrix, np.float64)
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
+            raise checks.InvalidArgument(f"Gram.matrix: expected a square [M, M] matrix, got shape {list(matrix.shape)}")
+        checks.finite("Gram.matrix", matrix)
+        scale = float(np.abs(matrix).max()) or 1.0
+        skew = float(np.abs(matrix - matrix.T).max())
+        if skew > tolerance * scale:
+            raise checks.InvalidArgument(
+                f"Gram.matrix: not symmetric, entries differ by up to {skew:.3g}; symmetrise it with (K + K.T) / 2"
+            )
+        least = float(np.linalg.eigvalsh((matrix + matrix.T) / 2)[0])
+        if least < -tolerance * scale * len(matrix):
+            raise checks.InvalidArgument(
+                f"Gram.matrix: not positive semi-definite, least eigenvalue {least:.3g}; clip its eigenvalues at 0 first"
+            )
+
+
+@pytree
+class Scale(Kernel):
+    """``variance * kernel(x, y)``, with ``variance > 0`` in squared units of the output."""
+
+    kernel: Any
+    variance: Any = 1.0
+
+    def __call__(self, x: Any, y: Any) -> Array:
+        return jnp.asarray(self.variance) * self.kernel(x, y)
+
+    def diag(self, x: Any) -> Array:
+        return jnp.asarray(self.variance) * self.kernel.diag(x)
+
+    def along_axes(self, dimension: int) -> tuple[Kernel, ...] | None:
+        inner = self.kernel.along_axes(dimension)
+        return None if inner is None else (Scale(kernel=inner[0], variance=self.variance), *inner[1:])
+
+    def validate(self, dimension: int) -> None:
+        checks.positive("Scale.variance", self.variance)
+        self.kernel.validate(dimension)
+
+
+@pytree
+class Sum(Kernel):
+    """``left(x, y) + right(x, y)``."""
+
+    left: Any
+    right: Any
+
+    def __call__(self, x: Any, y: Any) -> Array:
+        return self.left(x, y) + self.right(x, y)
+
+    def diag(self, x: Any) -> Array:
+        return self.left.diag(x) + self.right.diag(x)
+
+    def validate(self, dimension: int) -> None:
+        self.left.validate(dimension)
+        self.right.validate(dimension)
+
+
+@pytree
+class Product(Kernel):
+    """``left(x, y) * right(x, y)``."""
+
+    left: Any
+    right: Any
+
+    def __call__(self, x: Any, y: Any) -> Array:
+        return self.left(x, y) * self.right(x, y)
+
+    def diag(self, x: Any) -> Array:
+        return self.left.diag(x) * self.right.diag(x)
+
+    def along_axes(self, dimension: int) -> tuple[Kernel, ...] | None:
+        left, right = self.left.along_axes(dimension), self.right.along_axes(dimension)
+        if left is None or right is None:
+            return None
+        return tuple(Product(left=a, right=b) for a, b in zip(left, right, strict=True))
+
+    def validate(self, dimension: int) -> None:
+        self.left.validate(dimension)
+        self.right.validate(dimension)

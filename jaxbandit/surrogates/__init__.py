@@ -1,0 +1,6 @@
+"""Gaussian-process posteriors on finite domains, in three interchangeable forms behind one interface."""
+
+from jaxbandit.surrogates.choose import surrogate
+from jaxbandit.surrogates.posterior import Posterior, Prediction, Surrogate
+
+__all__ = ["Posterior", "Prediction", "Surrogate", "surrogate"]

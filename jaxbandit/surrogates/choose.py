@@ -1,0 +1,163 @@
+"""Building a surrogate: which outputs share a factor, and which form of the posterior is cheapest at the accuracy asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxbandit.core import checks
+from jaxbandit.core.pytree import canonicalise, float_dtype
+from jaxbandit.domains import Domain
+from jaxbandit.kernels import Kernel, same
+from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures, dense_features, product_features
+from jaxbandit.surrogates.posterior import Surrogate
+from jaxbandit.surrogates.rows import RowCache, row_cache
+
+FORMS = ("auto", "features", "product", "rows")
+
+# Share of prior variance that features may leave out: below what the arithmetic of a long run loses anyway.
+TOLERANCE = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-13}
+
+# Estimated microseconds per trial-round on one CPU core, fitted to the benchmark's figures; only their ratios matter.
+PER_MULTIPLY = 1.0e-5  # one multiply-add inside a matrix product that many trials share
+PER_FACTOR_ENTRY = 3.0e-4  # one entry of W: read three times, written once
+PER_CACHED_ENTRY = 6.0e-5  # one entry of the row cache, read once from memory
+HORIZON_IF_UNKNOWN = 1000
+
+
+def surrogate(
+    domain: Domain,
+    kernel: Kernel | Sequence[Kernel],
+    *,
+    noise_variance: float | Sequence[float],
+    outputs: int = 2,
+    prior_mean: float | Sequence[float] = 0.0,
+    form: str = "auto",
+    tolerance: float | None = None,
+    rank: int | None = None,
+    horizon: int | None = None,
+) -> Surrogate:
+    """A GP model of ``outputs = 1 + m`` functions (reward, then constraints) on ``domain``.
+
+    Outputs with equal kernel and noise variance share one factor; others get their own.
+
+    Args:
+      domain: the ``M`` points.
+      kernel: one kernel, or one per output.
+      noise_variance: the regulariser ``lambda`` in ``(K + lambda I)``, a variance > 0; one number or one per output.
+      outputs: ``1 + m``; 1 is an unconstrained problem.
+      prior_mean: constant prior mean, one number or one per output.
+      form: ``"features"`` (square-root features), ``"product"`` (the same per axis, for product kernels on product grids),
+        ``"rows"`` (Cholesky row cache, exact for rough kernels) or ``"auto"``: the cheapest by estimated cost.
+      tolerance: largest share of prior variance that features may leave out; default 1e-6 in float32, 1e-13 in float64.
+      rank: most features allowed; a residual above ``tolerance`` is then an error.
+      horizon: number of rounds to come, for the choice and for the capacity of ``rows`` (default: every point of the domain).
+
+    Raises:
+      InvalidArgument: on hyper-parameters out of range, lists that do not match ``outputs``, an unknown form, a form that the
+        kernel or domain does not allow, or features that miss the tolerance.
+    """
+    checks.integer("outputs", outputs, least=1)
+    checks.one_of("form", form, FORMS)
+    kernels = _per_output("kernel", kernel, outputs)
+    noises = [float(v) for v in _per_output("noise_variance", noise_variance, outputs)]
+    means = [float(v) for v in _per_output("prior_mean", prior_mean, outputs)]
+    checks.positive("noise_variance", noises, remedy="lambda is a variance > 0")
+    checks.finite("prior_mean", means)
+    if horizon is not None:
+        checks.integer("horizon", horizon, least=1)
+    if rank is not None:
+        checks.integer("rank", rank, least=1)
+    tolerance = TOLERANCE[float_dtype()] if tolerance is None else tolerance
+    checks.within("tolerance", tolerance, 0.0, 1.0, open_high=True)
+
+    groups: list[int] = []
+    members: list[tuple[Kernel, float]] = []
+    for k, noise in zip(kernels, noises, strict=True):
+        if not isinstance(k, Kernel):
+            raise checks.InvalidArgument(f"kernel: expected a jaxbandit.kernels kernel, got {type(k).__name__}")
+        match = [g for g, (other, lam) in enumerate(members) if lam == noise and same(k, other)]
+        if not match:
+            k.validate(domain.dimension)
+            members.append((k, noise))
+        groups.append(match[0] if match else len(members) - 1)
+    built: list[Any] = []
+    for k, _ in members:  # groups that differ only in noise share the factorisation of their kernel
+        twin = [b for b, (other, _) in zip(built, members, strict=False) if same(k, other)]
+        built.append(twin[0] if twin else _build(k, domain, form, tolerance, rank, horizon))
+    model = Surrogate(
+        domain=domain,
+        forms=tuple(built),
+        noise_variance=np.asarray([noise for _, noise in members]),
+        prior_mean=np.asarray(means),
+        groups=tuple(groups),
+    )
+    return canonicalise(model)
+
+
+def estimated_cost(form: Any, size: int, horizon: int) -> float:
+    """Estimated microseconds per trial-round of a built form on ``size`` points; a guide for the choice, not a measurement."""
+    if isinstance(form, DenseFeatures):
+        return PER_MULTIPLY * size * form.rank + PER_FACTOR_ENTRY * form.rank**2
+    if isinstance(form, ProductFeatures):
+        widths, heights = [a.shape[1] for a in form.axes], [a.shape[0] for a in form.axes]
+        # Contracting axis after axis: the table grows from the feature widths to the grid heights.
+        multiplies = sum(np.prod(heights[: a + 1]) * np.prod(widths[a:]) for a in range(len(widths)))
+        return float(PER_MULTIPLY * multiplies + PER_FACTOR_ENTRY * form.rank**2)
+    rows = form.rank
+    return PER_CACHED_ENTRY * size * rows / 2 + PER_FACTOR_ENTRY * rows**2 / 2
+
+
+def _build(kernel: Kernel, domain: Domain, form: str, tolerance: float, rank: int | None, horizon: int | None) -> Any:
+    """The form asked for, or for ``"auto"`` the cheapest of those that reach the tolerance."""
+    size = domain.size
+    most = size if rank is None else rank
+    if form == "rows":
+        return row_cache(kernel, domain, tolerance, horizon or size)
+    if form == "features":
+        return _within_tolerance(dense_features(kernel, domain, tolerance, most), tolerance, rank)
+    product = product_features(kernel, domain, tolerance, most)
+    if form == "product":
+        if product is None:
+            raise checks.InvalidArgument(
+                f"form: 'product' needs a product grid and a kernel that factorises over its axes, got {type(kernel).__name__} on"
+                f" {'a product grid' if domain.axes else 'a bare set of points'}; use 'features', 'rows' or 'auto'"
+            )
+        return _within_tolerance(product, tolerance, rank)
+
+    rows = row_cache(kernel, domain, tolerance, horizon or size)
+    budget = estimated_cost(rows, size, horizon or HORIZON_IF_UNKNOWN)
+    candidates: list[Any] = [rows]
+    if product is not None and float(product.residual) <= tolerance:
+        candidates.append(product)
+    else:
+        # A rank at which features cost as much as rows is not worth finding: stop the factorisation there.
+        worthwhile = int(np.sqrt(budget / PER_FACTOR_ENTRY)) + 1
+        dense = dense_features(kernel, domain, tolerance, min(most, worthwhile))
+        if float(dense.residual) <= tolerance:
+            candidates.append(dense)
+    return min(candidates, key=lambda c: estimated_cost(c, size, horizon or HORIZON_IF_UNKNOWN))
+
+
+def _within_tolerance(built: DenseFeatures | ProductFeatures, tolerance: float, rank: int | None) -> Any:
+    if float(built.residual) <= tolerance:
+        return built
+    limit = f" with rank={rank}" if rank is not None else ""
+    raise checks.InvalidArgument(
+        f"form: {built.name!r}{limit} leaves out {float(built.residual):.2e} of the prior variance, above tolerance={tolerance:.0e};"
+        " raise rank, loosen tolerance, or use form='rows', which is exact"
+    )
+
+
+def _per_output(name: str, value: Any, outputs: int) -> list[Any]:
+    if isinstance(value, Kernel) or np.ndim(value) == 0:
+        return [value] * outputs
+    values = list(value)
+    if len(values) != outputs:
+        raise checks.InvalidArgument(f"{name}: expected one for all, or one for each of the {outputs} outputs, got {len(values)}")
+    return values
+
+
+__all__ = ["FORMS", "TOLERANCE", "RowCache", "estimated_cost", "surrogate"]

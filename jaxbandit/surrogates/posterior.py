@@ -1,0 +1,148 @@
+"""The Gaussian-process posterior of ``1 + m`` outputs on a finite domain: what algorithms condition, read and draw from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit.core import checks
+from jaxbandit.core.pytree import pytree, static
+from jaxbandit.domains import Domain
+
+Array = jax.Array
+
+
+@pytree
+class Posterior:
+    """The belief after some observations. ``k = 1 + m`` outputs (reward first), ``G`` groups of outputs that share a factor."""
+
+    factors: tuple[Any, ...]  # one per group, of the form's own type
+    mean: Array  # [k, M]
+    variance: Array  # [G, M]
+    gain: Array  # [G] realised information gain, 1/2 sum log(1 + sigma^2 / lam)
+
+
+@pytree
+class Prediction:
+    """Mean and standard deviation of every output at every point, and the information gained so far."""
+
+    mean: Array  # [k, M]
+    sd: Array  # [k, M]
+    gain: Array  # [k]
+
+
+@pytree
+class Surrogate:
+    """A GP model of reward and constraints on a grid; make one with :func:`jaxbandit.surrogate`.
+
+    It holds what all trials share: the domain, the factorised kernels, the regulariser and the prior means. Hyper-parameters are
+    leaves, so a :func:`~jaxbandit.sweep` over ``noise_variance`` or ``prior_mean`` is one compiled run.
+
+    Attributes:
+      domain: the ``M`` points.
+      forms: one factorisation per group of outputs.
+      noise_variance: ``[G]`` regulariser ``lambda`` in ``(K + lambda I)``, a variance, per group.
+      prior_mean: ``[k]`` constant prior mean per output.
+      groups: for each output the number of its group.
+    """
+
+    domain: Domain
+    forms: tuple[Any, ...]
+    noise_variance: Any
+    prior_mean: Any
+    groups: tuple[int, ...] = static()
+
+    @property
+    def outputs(self) -> int:
+        """``k = 1 + m``."""
+        return len(self.groups)
+
+    @property
+    def constraints(self) -> int:
+        """``m``."""
+        return len(self.groups) - 1
+
+    @property
+    def capacity(self) -> int | None:
+        """Most observations that a trial can take in, ``None`` when there is no limit."""
+        size = self.domain.size
+        rows = [form.capacity for form in self.forms if form.name == "rows" and form.capacity < size]
+        return min(rows) if rows else None
+
+    @property
+    def trials_per_block(self) -> int:
+        """How many trials to run side by side on a CPU core."""
+        return min(form.trials_per_block for form in self.forms)
+
+    def init(self) -> Posterior:
+        """The prior."""
+        dtype = jnp.asarray(self.noise_variance).dtype
+        mean = jnp.broadcast_to(jnp.asarray(self.prior_mean, dtype)[:, None], (self.outputs, self.domain.size))
+        return Posterior(
+            factors=tuple(form.init() for form in self.forms),
+            mean=mean,
+            variance=jnp.stack([jnp.asarray(form.prior_variance, dtype) for form in self.forms]),
+            gain=jnp.zeros((len(self.forms),), dtype),
+        )
+
+    def condition(self, posterior: Posterior, index: Array, values: Array) -> Posterior:
+        """Take in ``values [k]`` observed at grid ``index``.
+
+        With ``c`` the posterior covariance of every point with the observed one and ``s = lam + c[index]``:
+        ``mean += c (y - mean[index]) / s`` and ``variance -= c^2 / s``; one ``c`` serves every output of a group.
+        """
+        factors, variances, gains = [], [], []
+        per_group = []
+        for g, form in enumerate(self.forms):
+            noise = self.noise_variance[g]
+            factor, column, s = form.observe(posterior.factors[g], index, noise)
+            factors.append(factor)
+            variances.append(posterior.variance[g] - column * (column / s))
+            gains.append(posterior.gain[g] + 0.5 * jnp.log(s / noise))
+            per_group.append(column / s)
+        innovation = values - posterior.mean[:, index]
+        mean = posterior.mean + self._by_output(per_group) * innovation[:, None]
+        return Posterior(factors=tuple(factors), mean=mean, variance=jnp.stack(variances), gain=jnp.stack(gains))
+
+    def predict(self, posterior: Posterior) -> Prediction:
+        """Mean and standard deviation ``[k, M]`` at every point, and the information gain ``[k]``, under the data so far."""
+        sd = jnp.sqrt(jnp.maximum(posterior.variance, 0))  # rounding can leave a variance of order -eps where data are dense
+        gain = posterior.gain[jnp.asarray(self.groups)]
+        return Prediction(mean=posterior.mean, sd=self._by_output(list(sd)), gain=gain)
+
+    def draw(self, posterior: Posterior, key: Array, scale: Array) -> Array:
+        """Independent joint draws ``[k, M]`` from ``GP(mean, scale^2 cov)``, with ``scale [k]``; ``O(M r)`` each.
+
+        Raises:
+          InvalidArgument: when a form has no joint draws (``rows``).
+        """
+        keys = jax.random.split(key, self.outputs)
+        deviations = [self.forms[g].draw(posterior.factors[g], keys[j]) for j, g in enumerate(self.groups)]
+        return posterior.mean + scale[:, None] * jnp.stack(deviations)
+
+    def _by_output(self, per_group: list[Array]) -> Array:
+        """``[k, M]`` from one array ``[M]`` per group; a broadcast, which costs nothing, when all outputs share."""
+        if len(per_group) == 1:
+            return jnp.broadcast_to(per_group[0][None], (self.outputs, *per_group[0].shape))
+        return jnp.stack([per_group[g] for g in self.groups])
+
+    def describe(self) -> str:
+        """What was chosen for each group of outputs: form, rank, and the prior variance that it leaves out."""
+        lines = []
+        for g, form in enumerate(self.forms):
+            outputs = [("reward" if j == 0 else f"constraint {j}") for j, group in enumerate(self.groups) if group == g]
+            left = f"residual {float(form.residual):.1e}" if form.name != "rows" else "exact at visited points"
+            lines.append(f"{', '.join(outputs)}: form {form.name!r}, rank {form.rank} of {self.domain.size} points, {left}")
+        return "\n".join(lines)
+
+    def validate(self) -> None:
+        """Raise ``InvalidArgument`` on a noise variance that is not positive or a prior mean that is not finite."""
+        checks.positive("surrogate.noise_variance", self.noise_variance, remedy="lambda is a variance > 0")
+        checks.finite("surrogate.prior_mean", self.prior_mean)
+        checks.shape("surrogate.prior_mean", self.prior_mean, (self.outputs,))
+        checks.shape("surrogate.noise_variance", self.noise_variance, (len(self.forms),))
+        if np.any(np.asarray(self.groups) >= len(self.forms)):
+            raise checks.InvalidArgument(f"surrogate.groups: {self.groups} names a group beyond the {len(self.forms)} forms")

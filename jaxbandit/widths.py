@@ -1,0 +1,97 @@
+"""Confidence widths ``beta_t``: how many posterior standard deviations an algorithm allows for.
+
+A width is a plain number (what most experiments use) or one of the schedules below: a pytree with ``__call__(t, gain)``, where ``t``
+is the round (from 1) and ``gain`` the realised information gain of the rounds before it, ``1/2 sum log(1 + sigma^2 / lambda)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxbandit.core import checks
+from jaxbandit.core.pytree import pytree, static
+
+__all__ = ["Custom", "ImprovedGPUCB", "SqrtLog", "evaluate", "validate"]
+
+Array = jax.Array
+
+
+@pytree
+class ImprovedGPUCB:
+    """Improved GP-UCB, ``B + R sqrt(2 (gain + 1 + ln(union / delta)))`` (Chowdhury and Gopalan 2017, Thm 2).
+
+    Attributes:
+      norm_bound: ``B > 0``, bound on the function's RKHS norm.
+      noise_scale: ``R > 0``, sub-Gaussian scale of the noise.
+      delta: failure probability in (0, 1).
+      union: how many functions share it: 2 for RPOL (sec. 4) and CBO (Zhou and Ji 2022), ``m + 1`` for CONFIG (Xu et al. 2023,
+        Def. 2.5), 1 for Shi and Eryilmaz (2022).
+    """
+
+    norm_bound: Any = 1.0
+    noise_scale: Any = 1.0
+    delta: Any = 0.1
+    union: Any = 2.0
+
+    def __call__(self, t: Array, gain: Array) -> Array:
+        return self.norm_bound + self.noise_scale * jnp.sqrt(2 * (gain + 1 + jnp.log(self.union / self.delta)))
+
+    def validate(self, name: str) -> None:
+        """Raise ``InvalidArgument`` on a parameter outside its range."""
+        checks.positive(f"{name}.norm_bound", self.norm_bound)
+        checks.positive(f"{name}.noise_scale", self.noise_scale)
+        checks.within(f"{name}.delta", self.delta, 0.0, 1.0, open_high=True)
+        checks.positive(f"{name}.union", self.union)
+
+
+@pytree
+class SqrtLog:
+    """``sqrt(a log(b t))``, the finite-set schedule of Srinivas et al. (2010) up to constants; needs ``a > 0`` and ``b > 1``."""
+
+    a: Any = 2.0
+    b: Any = 2.0
+
+    def __call__(self, t: Array, gain: Array) -> Array:
+        return jnp.sqrt(self.a * jnp.log(self.b * jnp.asarray(t, gain.dtype)))
+
+    def validate(self, name: str) -> None:
+        """Raise ``InvalidArgument`` unless ``a > 0`` and ``b > 1`` (at ``b = 1`` the first width would be 0)."""
+        checks.positive(f"{name}.a", self.a)
+        checks.within(f"{name}.b", self.b, 1.0, float("inf"), open_high=True)
+
+
+@pytree
+class Custom:
+    """A user's own schedule: a JAX-traceable ``function(t, gain) -> beta``, times ``scale > 0`` (a leaf, so it can be swept)."""
+
+    function: Callable[[Array, Array], Array] = static()
+    scale: Any = 1.0
+
+    def __call__(self, t: Array, gain: Array) -> Array:
+        return self.scale * self.function(t, gain)
+
+    def validate(self, name: str) -> None:
+        """Raise ``InvalidArgument`` unless ``function`` is callable and ``scale`` positive."""
+        if not callable(self.function):
+            raise checks.InvalidArgument(f"{name}.function: expected a function of (t, gain), got {self.function!r}")
+        checks.positive(f"{name}.scale", self.scale)
+
+
+def evaluate(width: Any, t: Array, gain: Array) -> Array:
+    """``beta_t`` for each entry of ``gain [...]``, in its shape, from a number, one number per entry, or a schedule."""
+    value = width(t, gain) if callable(width) else jnp.asarray(width, gain.dtype)
+    return jnp.broadcast_to(value, gain.shape)
+
+
+def validate(name: str, width: Any) -> None:
+    """Raise ``InvalidArgument`` unless ``width`` is a positive number, an array of them, or a valid schedule."""
+    if hasattr(width, "validate"):
+        width.validate(name)
+    elif callable(width):
+        raise checks.InvalidArgument(f"{name}: got a bare function; wrap it as widths.Custom(function=...)")
+    else:
+        checks.positive(name, width, remedy="a width is a number > 0 or a schedule of jaxbandit.widths")
