@@ -77,9 +77,7 @@ def product(axes: Sequence[Any]) -> Domain:
             raise checks.InvalidArgument(f"axes[{number}]: the domain is empty; give at least one point per axis")
         checks.finite(f"axes[{number}]", axis)
         if np.any(np.diff(axis) <= 0):
-            raise checks.InvalidArgument(
-                f"axes[{number}]: points must increase strictly (no duplicates); sort them and use numpy.unique"
-            )
+            raise checks.InvalidArgument(f"axes[{number}]: points must increase strictly (no duplicates); sort them and use numpy.unique")
     table = np.stack(np.meshgrid(*arrays, indexing="ij"), axis=-1).reshape(-1, len(arrays))
     return Domain(points=table, axes=tuple(arrays))
 
@@ -99,7 +97,7 @@ def grid(low: Sequence[float], high: Sequence[float], points_per_axis: int | Seq
     checks.finite("high", upper)
     if lower.shape != upper.shape or lower.ndim != 1 or not np.all(lower < upper):
         raise checks.InvalidArgument(f"low, high: need two corners with low < high on every axis, got {low} and {high}")
-    counts = [points_per_axis] * len(lower) if np.ndim(points_per_axis) == 0 else list(points_per_axis)  # type: ignore[arg-type]
+    counts = list(points_per_axis) if isinstance(points_per_axis, Sequence) else [points_per_axis] * len(lower)
     if len(counts) != len(lower):
         raise checks.InvalidArgument(f"points_per_axis: expected one number or {len(lower)}, got {len(counts)}")
     for count in counts:

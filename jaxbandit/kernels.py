@@ -70,9 +70,8 @@ class Kernel:
 
 def same(a: Kernel, b: Kernel) -> bool:
     """Whether two kernels are equal in structure and in every hyper-parameter, so that outputs can share one factor."""
-    if jax.tree.structure(a) != jax.tree.structure(b):
-        return False
-    return all(np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+    (left, structure), (right, other) = jax.tree.flatten(a), jax.tree.flatten(b)
+    return bool(structure == other) and all(np.array_equal(x, y) for x, y in zip(left, right, strict=True))
 
 
 def _squared_distance(x: Any, y: Any, length_scale: Any) -> Array:
@@ -96,9 +95,7 @@ def _ones(x: Any) -> Array:
 def _check_scale(name: str, value: Any, dimension: int) -> None:
     checks.positive(name, value, remedy="length-scales are positive, in the units of the inputs")
     if np.shape(value) not in ((), (dimension,)):
-        raise checks.InvalidArgument(
-            f"{name}: expected one length-scale or one per axis ({dimension}), got shape {list(np.shape(value))}"
-        )
+        raise checks.InvalidArgument(f"{name}: expected one length-scale or one per axis ({dimension}), got shape {list(np.shape(value))}")
 
 
 def _axis_scales(length_scale: Any, dimension: int) -> list[Any]:

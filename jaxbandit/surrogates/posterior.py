@@ -94,17 +94,17 @@ class Surrogate:
         With ``c`` the posterior covariance of every point with the observed one and ``s = lam + c[index]``:
         ``mean += c (y - mean[index]) / s`` and ``variance -= c^2 / s``; one ``c`` serves every output of a group.
         """
-        factors, variances, gains = [], [], []
-        per_group = []
+        factors, variances, gains, columns, precisions = [], [], [], [], []
         for g, form in enumerate(self.forms):
             noise = self.noise_variance[g]
             factor, column, s = form.observe(posterior.factors[g], index, noise)
             factors.append(factor)
-            variances.append(posterior.variance[g] - column * (column / s))
-            gains.append(posterior.gain[g] + 0.5 * jnp.log(s / noise))
-            per_group.append(column / s)
-        innovation = values - posterior.mean[:, index]
-        mean = posterior.mean + self._by_output(per_group) * innovation[:, None]
+            columns.append(column)
+            precisions.append(1 / s)  # multiplied in, so that no division runs over the grid
+            variances.append(posterior.variance[g] - column * column * precisions[g])
+            gains.append(posterior.gain[g] + 0.5 * jnp.log(s * (1 / noise)))
+        innovation = (values - posterior.mean[:, index]) * self._by_output(precisions)
+        mean = posterior.mean + self._by_output(columns) * innovation[:, None]
         return Posterior(factors=tuple(factors), mean=mean, variance=jnp.stack(variances), gain=jnp.stack(gains))
 
     def predict(self, posterior: Posterior) -> Prediction:

@@ -15,7 +15,8 @@ Rows are stored in blocks. A block that holds no row yet is not multiplied, whic
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +29,7 @@ from jaxbandit.kernels import Kernel
 from jaxbandit.surrogates.lowrank import pivoted_cholesky
 
 Array = jax.Array
+T = TypeVar("T")
 
 SEEDS = 64  # greedy pivots given to a rough kernel: enough to cover a domain, few beside the rows of a run
 MOST_ROWS_PER_BLOCK = 128
@@ -74,7 +76,7 @@ class RowCache:
     @property
     def trials_per_block(self) -> int:
         """One: the cache of a single trial fills the CPU's caches, and only unbatched trials skip unused blocks."""
-        return 1
+        return 1 if self.blocks else 50  # seeds alone are shared, as dense features are
 
     def init(self) -> RowState:
         """A cache that holds the seeds only."""
@@ -141,7 +143,7 @@ class RowCache:
         first, *parts = self._parts(weights)
         total = first @ self.seeds
         for number, (part, rows) in enumerate(zip(parts, state.rows, strict=True)):
-            total = self._active(state, number, lambda t=total, p=part, r=rows: t + p @ r, lambda t=total: t)
+            total = self._active(state, number, partial(_add_product, total, part, rows), partial(_keep, total))
         return total
 
     def _update_root(self, state: RowState, phi: Array, noise: Array) -> tuple[tuple[Array, ...], Array, Array]:
@@ -149,9 +151,9 @@ class RowCache:
         first, *parts = self._parts(phi)
         w = first @ state.root[0]
         for number, (part, root) in enumerate(zip(parts, state.root[1:], strict=True)):
-            w = self._active(state, number, lambda w=w, p=part, r=root: w + p @ r, lambda w=w: w)
+            w = self._active(state, number, partial(_add_product, w, part, root), partial(_keep, w))
         s = noise + jnp.sum(w * w)
-        scaled = w / (s + jnp.sqrt(noise * s))
+        scaled = w * (1 / (s + jnp.sqrt(noise * s)))
 
         def update(part: Array) -> tuple[Array, Array]:
             u = part @ w
@@ -159,8 +161,8 @@ class RowCache:
 
         updated = [update(state.root[0])]
         for number, root in enumerate(state.root[1:]):
-            unused = lambda r=root: (r, jnp.zeros((self.block,), r.dtype))  # noqa: E731
-            updated.append(self._active(state, number, lambda r=root: update(r), unused))
+            unused = (root, jnp.zeros((self.block,), root.dtype))
+            updated.append(self._active(state, number, partial(update, root), partial(_keep, unused)))
         return tuple(root for root, _ in updated), jnp.concatenate([u for _, u in updated]), s
 
     def _write(self, state: RowState, new: Array, fresh: Array) -> tuple[Array, ...]:
@@ -172,6 +174,14 @@ class RowCache:
             place = jnp.clip(place, 0, self.block - 1)
             written.append(rows.at[place].set(jnp.where(inside, new, rows[place])))
         return tuple(written)
+
+
+def _add_product(total: Array, vector: Array, matrix: Array) -> Array:
+    return total + vector @ matrix
+
+
+def _keep(value: T) -> T:
+    return value
 
 
 def row_cache(kernel: Kernel, domain: Domain, tolerance: float, capacity: int) -> RowCache:

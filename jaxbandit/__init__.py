@@ -1,0 +1,47 @@
+"""jaxbandit: Gaussian-process bandits with unknown constraints, simulated by the thousand in one compiled program.
+
+A study is a problem, an algorithm and a surrogate::
+
+    problem = jaxbandit.problems.sine(50)
+    model = jaxbandit.surrogate(problem.domain, kernels.SquaredExponential(length_scale=1.0), noise_variance=0.05)
+    run = jaxbandit.simulate(problem, jaxbandit.Rpol(), model, horizon=1000, trials=100, key=jax.random.key(0))
+
+Sign rule everywhere: maximise the reward; a constraint holds where its value is ``<= 0``.
+"""
+
+from jaxbandit import acquisition, domains, estimators, kernels, metrics, problems, widths
+from jaxbandit._version import __version__
+from jaxbandit.algorithms import Cbo, Config, Rpol
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.pytree import Sweep, canonicalise, pytree, replace, static, sweep
+from jaxbandit.core.status import Status, explain
+from jaxbandit.simulate import InitialDesign, Trajectory, simulate
+from jaxbandit.surrogates import Surrogate, surrogate
+
+__all__ = [
+    "Cbo",
+    "Config",
+    "InitialDesign",
+    "InvalidArgument",
+    "Rpol",
+    "Status",
+    "Surrogate",
+    "Sweep",
+    "Trajectory",
+    "__version__",
+    "acquisition",
+    "canonicalise",
+    "domains",
+    "estimators",
+    "explain",
+    "kernels",
+    "metrics",
+    "problems",
+    "pytree",
+    "replace",
+    "simulate",
+    "static",
+    "surrogate",
+    "sweep",
+    "widths",
+]

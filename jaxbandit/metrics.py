@@ -1,0 +1,98 @@
+"""Measures of a run, as curves over rounds, against the *mean* functions (never the noisy values).
+
+Pure functions; ``[..., T]`` stands for any leading axes of trials and variants. Definitions: RPOL eq. (5)-(6) (regret and hard
+violation), Zhou and Ji (2022) sec. 2 and App. F (strong regret, soft violation, violating rounds), Xu et al. (2023) sec. 3 (positive
+regret, best constrained regret).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core.status import FAILED
+from jaxbandit.problems import Problem, optimum
+
+__all__ = ["Curves", "Summary", "curves", "healthy", "summarise", "violation_by_constraint"]
+
+Array = jax.Array
+
+
+@pytree
+class Curves:
+    """Cumulative measures after each round, ``[..., T]``; regrets are NaN when no point is feasible."""
+
+    regret: Array  # sum f(x*) - f(x_s); negative where infeasible points pay
+    positive_regret: Array  # sum (f(x*) - f(x_s))^+
+    hard_violation: Array  # sum over rounds and constraints of g_j(x_s)^+
+    soft_violation: Array  # norm over j of (sum over rounds of g_j(x_s))^+
+    violating_rounds: Array  # N, rounds with some g_j(x_s) > 0
+    best_constrained_regret: Array  # min over s <= t of (f* - f(x_s))^+ + sum_j g_j(x_s)^+
+    strong_regret: Any = None  # sum E_pi f - f(x_s), pi the best mixed policy; None when its value was not given
+
+
+def curves(problem: Problem, indices: Array, *, mixed_value: Any = None) -> Curves:
+    """Measures of the points ``indices [..., T]`` chosen on ``problem``.
+
+    Args:
+      problem: the instance that was run (for random families: the sampled one, under ``vmap``).
+      indices: chosen points; see :attr:`Trajectory.scored_indices <jaxbandit.simulate.Trajectory.scored_indices>`.
+      mixed_value: reward of the best mixed policy (:func:`~jaxbandit.problems.best_mixed_policy`), for strong regret.
+    """
+    means = jnp.asarray(problem.means)
+    reward = means[0][indices]
+    costs = jnp.moveaxis(means[1:][:, indices], 0, -2)  # [..., m, T]
+    gap = optimum(problem).value - reward
+    excess = jnp.sum(jnp.maximum(costs, 0), axis=-2)
+    soft = jnp.maximum(jnp.cumsum(costs, axis=-1), 0)
+    return Curves(
+        regret=jnp.cumsum(gap, axis=-1),
+        positive_regret=jnp.cumsum(jnp.maximum(gap, 0), axis=-1),
+        hard_violation=jnp.cumsum(excess, axis=-1),
+        soft_violation=jnp.sqrt(jnp.sum(soft * soft, axis=-2)),
+        violating_rounds=jnp.cumsum(jnp.any(costs > 0, axis=-2), axis=-1),
+        best_constrained_regret=jax.lax.cummin(jnp.maximum(gap, 0) + excess, axis=gap.ndim - 1),
+        strong_regret=None if mixed_value is None else jnp.cumsum(mixed_value - reward, axis=-1),
+    )
+
+
+def violation_by_constraint(problem: Problem, indices: Array) -> Array:
+    """Hard violation of each constraint, ``sum over rounds of g_j(x_s)^+``, as ``[..., m, T]``."""
+    costs = jnp.moveaxis(jnp.asarray(problem.means)[1:][:, indices], 0, -2)
+    return jnp.cumsum(jnp.maximum(costs, 0), axis=-1)
+
+
+def healthy(status: Array) -> Array:
+    """Which trials have no failure flag, ``[...]`` booleans; a declared or real infeasibility is not a failure."""
+    return (status & int(FAILED)) == 0
+
+
+@pytree
+class Summary:
+    """A measure over trials. ``count`` says how many healthy trials it rests on."""
+
+    mean: Array
+    half_width: Array  # of the 95% confidence interval of the mean, 1.96 sd / sqrt(count)
+    sd: Array
+    quantiles: Array  # [len(levels), ...]
+    count: Array
+    levels: tuple[float, ...] = static()
+
+
+def summarise(values: Array, ok: Array, *, levels: tuple[float, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)) -> Summary:
+    """Mean, 95% confidence half-width, standard deviation and quantiles of ``values [trials, ...]`` over the trials that are ``ok``.
+
+    Failed trials are left out and the count says so; with fewer than two healthy trials spread and interval are NaN.
+    """
+    mask = ok.reshape(ok.shape + (1,) * (values.ndim - 1))
+    count = jnp.sum(ok)
+    kept = jnp.where(mask, values, 0)
+    mean = jnp.where(count > 0, jnp.sum(kept, axis=0) / jnp.maximum(count, 1), jnp.nan)
+    squares = jnp.sum(jnp.where(mask, jnp.square(values - mean[None]), 0), axis=0)
+    sd = jnp.where(count > 1, jnp.sqrt(squares / jnp.maximum(count - 1, 1)), jnp.nan)
+    quantiles = jnp.nanquantile(jnp.where(mask, values, jnp.nan), jnp.asarray(levels, values.dtype), axis=0)
+    half_width = 1.96 * sd / jnp.sqrt(jnp.maximum(count, 1))
+    return Summary(mean=mean, half_width=half_width, sd=sd, quantiles=quantiles, count=count, levels=levels)

@@ -1,0 +1,35 @@
+"""The small-feasible-region problem of RPOL (Guo et al. 2022, sec. 6) and of Shi and Eryilmaz (2022, App. E.1)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from jaxbandit.core import checks
+from jaxbandit.domains import grid
+from jaxbandit.problems.base import Problem, from_tables
+from jaxbandit.problems.noise import Gaussian
+
+# At the continuum optimum x1 = 3 pi / 2, where sin x1 = -1 and the constraint reads sin x2 >= 0.95.
+CONTINUUM_POINT = (1.5 * math.pi, math.asin(0.95))
+CONTINUUM_OPTIMUM = 1.0 - math.asin(0.95)
+
+
+def sine(points_per_axis: int = 50, *, noise_variance: Any = 0.05) -> Problem:
+    """``f = -sin x1 - x2``, ``g = sin x1 sin x2 + 0.95`` on ``[0, 6]^2``: 1.77% of the square is feasible, in two islands.
+
+    The optimum on a grid is far below the continuum's ``f* = -0.25324``: -0.4493 on 30x30, -0.3487 on 50x50, -0.2728 on 100x100.
+    The second island, around ``(pi / 2, 3 pi / 2)``, is a trap with ``f = -5.395``. Slater slack is only 0.05.
+
+    Args:
+      points_per_axis: grid resolution ``n``, ``M = n^2``, at least 2.
+      noise_variance: Gaussian noise variance of reward and cost, one number or ``[2]``, ``>= 0`` (RPOL: 0.05).
+    """
+    checks.integer("points_per_axis", points_per_axis, least=2)
+    checks.nonnegative("noise_variance", noise_variance)
+    domain = grid([0.0, 0.0], [6.0, 6.0], points_per_axis)
+    x1, x2 = np.asarray(domain.points).T
+    reward, constraint = -np.sin(x1) - x2, np.sin(x1) * np.sin(x2) + 0.95
+    return from_tables(domain, reward, constraint, noise=Gaussian(variance=noise_variance), name="sine")

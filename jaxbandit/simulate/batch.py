@@ -1,0 +1,175 @@
+"""Many trials, and many hyper-parameter values, in one compiled program. The only place that compiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, PartitionSpec
+
+from jaxbandit.algorithms.base import Arena
+from jaxbandit.core import checks
+from jaxbandit.core.keys import trial_key
+from jaxbandit.core.pytree import Sweep, canonicalise, unstack
+from jaxbandit.simulate.trial import InitialDesign, Trajectory, run_trial
+from jaxbandit.surrogates import Surrogate
+
+Array = jax.Array
+RECORDS = ("all", "indices")
+
+
+def simulate(
+    problem: Any,
+    algorithm: Any,
+    surrogate: Surrogate | Sweep,
+    *,
+    horizon: int,
+    key: Array,
+    trials: int | Sequence[int] = 1,
+    initial: InitialDesign | None = None,
+    record: str = "all",
+    block: int | None = None,
+    devices: Sequence[jax.Device] | None = None,
+) -> Trajectory:
+    """Run an algorithm on a problem: ``trials`` independent trials of ``horizon`` rounds, compiled once.
+
+    A new hyper-parameter value, seed or table of the same shape reuses the compiled program. Trials use common random numbers:
+    trial ``i`` sees the same noise stream whatever the algorithm, and however many trials run beside it.
+
+    Args:
+      problem: a :class:`~jaxbandit.problems.Problem`, or a family with ``sample(key)`` that gives every trial its own.
+      algorithm: an algorithm, or a :func:`~jaxbandit.sweep` of one.
+      surrogate: the GP model, or a sweep of it; two sweeps are paired element by element.
+      horizon: ``T >= 1`` rounds.
+      key: a JAX PRNG key (``jax.random.key(seed)``).
+      trials: how many, or the numbers of the trials to run (to repeat some of a larger study).
+      initial: points observed before round 1; default none.
+      record: ``"all"``, or ``"indices"`` to keep only the chosen points and flags of each trial.
+      block: trials run side by side on a device; default: what fits a CPU's cache, or all of them on an accelerator. It changes
+        results by rounding only.
+      devices: devices to share the trials between; default all of JAX's default backend.
+
+    Returns:
+      A :class:`Trajectory` with leading axes ``[trials]``, or ``[variants, trials]`` for a sweep.
+
+    Raises:
+      InvalidArgument: before anything compiles, on any argument out of range or any two that do not fit each other.
+    """
+    initial = InitialDesign() if initial is None else initial
+    horizon = checks.integer("horizon", horizon, least=1)
+    numbers = _trial_numbers(trials)
+    variants = _validate(problem, algorithm, surrogate, horizon, initial, record)
+    if block is not None:
+        checks.integer("block", block, least=1)
+    used = list(jax.devices() if devices is None else devices)
+    if block is None:
+        model = surrogate.stacked if isinstance(surrogate, Sweep) else surrogate
+        block = model.trials_per_block if used[0].platform == "cpu" else len(numbers) * (variants or 1)
+
+    pairs = np.stack(np.meshgrid(np.arange(variants or 1), numbers, indexing="ij"), axis=-1).reshape(-1, 2).astype(np.int32)
+    padded, block = _pad(pairs, block, len(used))
+    result = _run(
+        *canonicalise((problem, algorithm, surrogate, initial)),
+        key,
+        padded,
+        horizon=horizon,
+        record=record,
+        block=block,
+        mesh=Mesh(np.asarray(used), ("trial",), axis_types=(AxisType.Auto,)) if len(used) > 1 else None,
+    )
+    shape = (variants, len(numbers)) if variants else (len(numbers),)
+    return jax.tree.map(lambda x: x[: len(pairs)].reshape(shape + x.shape[1:]), result)
+
+
+@partial(jax.jit, static_argnames=("horizon", "record", "block", "mesh"))
+def _run(
+    problem: Any,
+    algorithm: Any,
+    surrogate: Any,
+    initial: InitialDesign,
+    key: Array,
+    pairs: Array,
+    *,
+    horizon: int,
+    record: str,
+    block: int,
+    mesh: Mesh | None,
+) -> Trajectory:
+    """Every ``(variant, trial)`` of ``pairs [P, 2]``, in blocks, spread over the mesh."""
+
+    def variant(item: Any, number: Array) -> Any:
+        return jax.tree.map(lambda x: x[number], item.stacked) if isinstance(item, Sweep) else item
+
+    def local(problem: Any, algorithm: Any, surrogate: Any, initial: InitialDesign, key: Array, pairs: Array) -> Trajectory:
+        def one(pair: Array) -> Trajectory:
+            arena = Arena(surrogate=variant(surrogate, pair[0]), horizon=horizon)
+            return run_trial(problem, variant(algorithm, pair[0]), arena, initial, trial_key(key, pair[1]), record)
+
+        # An unbatched trial keeps its branches (see surrogates.rows), so a block of one is not a vmap of one.
+        many = jax.vmap(one) if block > 1 else lambda pair: jax.tree.map(lambda x: x[None], one(pair[0]))
+        count = len(pairs) // block
+        blocks = jax.lax.map(many, pairs.reshape(count, block, 2))
+        return jax.tree.map(lambda x: x.reshape((count * block, *x.shape[2:])), blocks)
+
+    if mesh is None:
+        return local(problem, algorithm, surrogate, initial, key, pairs)
+    everywhere, split = PartitionSpec(), PartitionSpec("trial")
+    share = jax.shard_map(local, mesh=mesh, in_specs=(everywhere,) * 5 + (split,), out_specs=split, check_vma=False)
+    return share(problem, algorithm, surrogate, initial, key, pairs)
+
+
+def _pad(pairs: np.ndarray, block: int, devices: int) -> tuple[np.ndarray, int]:
+    """Repeat the last pair until devices and blocks divide the work, with blocks as equal as can be."""
+    local = -(-len(pairs) // devices)
+    blocks = -(-local // block)
+    block = -(-local // blocks)
+    missing = devices * blocks * block - len(pairs)
+    return np.concatenate([pairs, np.repeat(pairs[-1:], missing, axis=0)]), block
+
+
+def _trial_numbers(trials: int | Sequence[int]) -> np.ndarray:
+    if np.ndim(trials) == 0:
+        return np.arange(checks.integer("trials", trials, least=1))
+    numbers = [checks.integer("trials", n, least=0) for n in trials]  # type: ignore[union-attr]
+    if not numbers:
+        raise checks.InvalidArgument("trials: the list of trial numbers is empty")
+    return np.asarray(numbers)
+
+
+def _validate(problem: Any, algorithm: Any, surrogate: Any, horizon: int, initial: InitialDesign, record: str) -> int:
+    """Check every argument and every pair that must fit; returns the number of variants, 0 when nothing is swept."""
+    checks.one_of("record", record, RECORDS)
+    sizes = {item.size for item in (algorithm, surrogate) if isinstance(item, Sweep)}
+    if len(sizes) > 1:
+        raise checks.InvalidArgument(f"algorithm, surrogate: sweeps of different sizes {sorted(sizes)}; pair them one to one")
+    for model in unstack(surrogate) if isinstance(surrogate, Sweep) else [surrogate]:
+        if not isinstance(model, Surrogate):
+            raise checks.InvalidArgument(f"surrogate: expected jaxbandit.surrogate(...), got {type(model).__name__}")
+        model.validate()
+    if not hasattr(problem, "sample") or not hasattr(problem, "observe"):
+        raise checks.InvalidArgument(f"problem: expected a problem of jaxbandit.problems, got {type(problem).__name__}")
+    problem.validate()
+    if problem.outputs != model.outputs:
+        raise checks.InvalidArgument(
+            f"surrogate: models {model.outputs} outputs, but problem {problem.name!r} has {problem.outputs}"
+            f" (reward and m = {problem.constraints} constraints); build it with outputs={problem.outputs}"
+        )
+    if problem.domain.size != model.domain.size or not np.allclose(problem.domain.points, model.domain.points, atol=1e-5):
+        raise checks.InvalidArgument(
+            f"surrogate: built on other points ({model.domain.size}) than problem {problem.name!r} has"
+            f" ({problem.domain.size}); build it on problem.domain"
+        )
+    if not hasattr(algorithm if not isinstance(algorithm, Sweep) else algorithm.stacked, "select"):
+        raise checks.InvalidArgument(f"algorithm: expected an algorithm of jaxbandit, got {type(algorithm).__name__}")
+    for candidate in unstack(algorithm) if isinstance(algorithm, Sweep) else [algorithm]:
+        candidate.validate(problem.constraints)
+    initial.validate(problem.domain.size)
+    if model.capacity is not None and horizon + initial.count > model.capacity:
+        raise checks.InvalidArgument(
+            f"horizon: {horizon} rounds and {initial.count} initial points, but the surrogate's row cache holds"
+            f" {model.capacity}; build it with horizon={horizon + initial.count}"
+        )
+    return sizes.pop() if sizes else 0
