@@ -70,8 +70,9 @@ class Kernel:
 
 def same(a: Kernel, b: Kernel) -> bool:
     """Whether two kernels are equal in structure and in every hyper-parameter, so that outputs can share one factor."""
-    (left, structure), (right, other) = jax.tree.flatten(a), jax.tree.flatten(b)
-    return bool(structure == other) and all(np.array_equal(x, y) for x, y in zip(left, right, strict=True))
+    left, structure = jax.tree.flatten(a)
+    right, other = jax.tree.flatten(b)
+    return hash(structure) == hash(other) and all(np.array_equal(x, y) for x, y in zip(left, right, strict=True))
 
 
 def _squared_distance(x: Any, y: Any, length_scale: Any) -> Array:
