@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 
 import jax
 
-from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core.pytree import pytree
 from jaxbandit.surrogates import Surrogate
 
 Array = jax.Array
@@ -21,7 +21,7 @@ class Arena:
     """All a learner may know: the GP model of the functions and the number of rounds."""
 
     surrogate: Surrogate
-    horizon: int = static()
+    horizon: Any  # [] T; a leaf, so that a wrapper can run an algorithm over stretches of growing length
 
     @property
     def constraints(self) -> int:

@@ -7,11 +7,12 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxbandit.acquisition import pick, weighted_sum
 from jaxbandit.algorithms.base import Arena, Decision, Observation
 from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree, replace
+from jaxbandit.core.pytree import float_dtype, pytree, replace
 from jaxbandit.estimators import Bounds
 from jaxbandit.surrogates import Posterior
 
@@ -63,17 +64,23 @@ class Cbo:
         costs = jnp.clip(estimate.costs, -clip[:, None], clip[:, None])
         index = pick(reward - weighted_sum(state.multipliers, costs))
         # Line 7 of Algorithm 1: the estimate at x_t moves the dual, not the observation.
-        dual = jnp.clip(state.multipliers + costs[:, index] / self._divisor(arena), 0, self.dual_cap)
+        dual = jnp.clip(state.multipliers + costs[:, index] / self.divisor(arena.horizon), 0, self.dual_cap)
         return Decision(index=index, widths=estimate.widths), replace(state, multipliers=dual)
 
     def update(self, arena: Arena, state: CboState, observation: Observation, t: Array) -> CboState:
         return replace(state, posterior=arena.surrogate.condition(state.posterior, observation.index, observation.values))
 
-    def _divisor(self, arena: Arena) -> Array:
-        """``V``, per constraint where ``G`` is."""
+    def divisor(self, horizon: Any) -> Array:
+        """``V`` in force over ``horizon`` rounds, per constraint where ``G`` is."""
         if self.step_divisor is not None:
             return self.step_divisor
-        return self.cost_clip * jnp.sqrt(jnp.asarray(arena.horizon, jnp.asarray(self.dual_cap).dtype)) / self.dual_cap
+        cap = jnp.asarray(self.dual_cap, float_dtype())
+        return jnp.asarray(self.cost_clip, cap.dtype) * jnp.sqrt(jnp.asarray(horizon, cap.dtype)) / cap
+
+    def audit_parameters(self, horizon: int) -> dict[str, Any]:
+        """The parameters under the paper's letters, for audit traces."""
+        values = {"B": self.reward_clip, "G": self.cost_clip, "V": self.divisor(horizon), "rho": self.dual_cap}
+        return {name: np.asarray(value).tolist() for name, value in values.items()}
 
     def validate(self, constraints: int) -> None:
         self.estimator.validate()

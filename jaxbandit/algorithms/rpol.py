@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxbandit.acquisition import pick, weighted_sum
 from jaxbandit.algorithms.base import Arena, Decision, Observation
@@ -62,6 +63,10 @@ class Rpol:
         penalty = jnp.maximum(state.multipliers + violation, floor)
         posterior = arena.surrogate.condition(state.posterior, observation.index, observation.values)
         return replace(state, posterior=posterior, multipliers=penalty)
+
+    def audit_parameters(self, horizon: int) -> dict[str, Any]:
+        """The parameters under the paper's letters, for audit traces."""
+        return {"Q1": np.asarray(self.initial_penalty).tolist(), "eta_over_sqrt_t": np.asarray(self.penalty_growth).tolist()}
 
     def validate(self, constraints: int) -> None:
         self.estimator.validate()

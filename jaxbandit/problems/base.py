@@ -12,9 +12,47 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.domains import Domain
-from jaxbandit.problems.noise import Gaussian
+from jaxbandit.problems.noise import Gaussian, check_points
 
 Array = jax.Array
+
+
+class Family:
+    """What a random problem family offers: ``domain``, ``constraints``, ``name``, ``validate()`` and a pure ``sample(key)``.
+
+    Abstract: families are final pytree dataclasses. Under ``vmap`` over keys ``sample`` gives distinct instances of one structure.
+    """
+
+    domain: Any
+    noise: Any
+    name: str
+
+    @property
+    def constraints(self) -> int:
+        """``m``."""
+        return 1
+
+    @property
+    def outputs(self) -> int:
+        """``1 + m``."""
+        return 1 + self.constraints
+
+    def sample(self, key: Array) -> Problem:
+        """The instance that belongs to ``key``."""
+        raise TypeError(f"{type(self).__name__} must define sample(key)")
+
+    def draw(self, key: Array) -> Any:
+        """Raises ``InvalidArgument``: a family has no values, its instances have."""
+        raise checks.InvalidArgument(f"{self.name}: a random family cannot be observed; observe an instance, family.sample(key)")
+
+    def observe(self, index: Array, drawn: Any) -> Array:
+        """Raises ``InvalidArgument``: a family has no values, its instances have."""
+        return self.draw(drawn)
+
+    def validate(self) -> None:
+        """Raise ``InvalidArgument`` on parameters outside their range."""
+        self.noise.validate(self.outputs)
+        check_points(self.noise, self.domain.size)
 
 
 @pytree
@@ -62,6 +100,7 @@ class Problem:
             raise checks.InvalidArgument("problem.means: needs at least the reward's row")
         checks.finite("problem.means", self.means, remedy="the functions must be finite on the whole domain")
         self.noise.validate(self.outputs)
+        check_points(self.noise, self.domain.size)
 
 
 @pytree

@@ -10,7 +10,6 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
-from jaxbandit.algorithms.base import Arena
 from jaxbandit.core import checks
 from jaxbandit.core.keys import trial_key
 from jaxbandit.core.pytree import Sweep, canonicalise, unstack
@@ -105,8 +104,8 @@ def _run(
 
     def local(problem: Any, algorithm: Any, surrogate: Any, initial: InitialDesign, key: Array, pairs: Array) -> Trajectory:
         def one(pair: Array) -> Trajectory:
-            arena = Arena(surrogate=variant(surrogate, pair[0]), horizon=horizon)
-            return run_trial(problem, variant(algorithm, pair[0]), arena, initial, trial_key(key, pair[1]), record)
+            model, chosen = variant(surrogate, pair[0]), variant(algorithm, pair[0])
+            return run_trial(problem, chosen, model, initial, trial_key(key, pair[1]), horizon=horizon, record=record)
 
         # An unbatched trial keeps its branches (see surrogates.rows), so a block of one is not a vmap of one.
         many = jax.vmap(one) if block > 1 else lambda pair: jax.tree.map(lambda x: x[None], one(pair[0]))

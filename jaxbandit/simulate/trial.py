@@ -13,6 +13,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.keys import Stream, round_key, stream_key
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
+from jaxbandit.surrogates import Surrogate
 
 Array = jax.Array
 
@@ -81,10 +82,13 @@ class Trajectory:
         return jnp.concatenate([self.initial_indices, self.indices], axis=-1) if self.initial_counted else self.indices
 
 
-def run_trial(problem: Any, algorithm: Any, arena: Arena, initial: InitialDesign, key: Array, record: str) -> Trajectory:
-    """Run one trial of ``arena.horizon`` rounds; pure, to be batched by ``vmap`` and compiled by the caller."""
+def run_trial(
+    problem: Any, algorithm: Any, surrogate: Surrogate, initial: InitialDesign, key: Array, *, horizon: int, record: str
+) -> Trajectory:
+    """Run one trial of ``horizon`` rounds; pure, to be batched by ``vmap`` and compiled by the caller."""
+    arena = Arena(surrogate=surrogate, horizon=jnp.int32(horizon))
     instance = problem.sample(stream_key(key, Stream.PROBLEM))
-    rounds = jnp.arange(1, arena.horizon + 1, dtype=jnp.int32)
+    rounds = jnp.arange(1, horizon + 1, dtype=jnp.int32)
     policy_keys = jax.vmap(round_key, (None, 0))(stream_key(key, Stream.POLICY), rounds)
     noise = jax.vmap(lambda t: instance.draw(round_key(stream_key(key, Stream.NOISE), t)))(rounds)
     state, status, before = _start(instance, algorithm, arena, initial, stream_key(key, Stream.DESIGN))

@@ -24,6 +24,7 @@ TOLERANCE = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-13}
 PER_MULTIPLY = 1.0e-5  # one multiply-add inside a matrix product that many trials share
 PER_FACTOR_ENTRY = 3.0e-4  # one entry of W: read three times, written once
 PER_CACHED_ENTRY = 6.0e-5  # one entry of the row cache, read once from memory
+PER_ROW_ROUND = 20.0  # a round of the row cache, whose trials run one by one, whatever its size
 HORIZON_IF_UNKNOWN = 1000
 
 
@@ -107,7 +108,7 @@ def estimated_cost(form: Any, size: int, horizon: int) -> float:
         multiplies = sum(np.prod(heights[: a + 1]) * np.prod(widths[a:]) for a in range(len(widths)))
         return float(PER_MULTIPLY * multiplies + PER_FACTOR_ENTRY * form.rank**2)
     rows = form.rank
-    return PER_CACHED_ENTRY * size * rows / 2 + PER_FACTOR_ENTRY * rows**2 / 2
+    return PER_ROW_ROUND + PER_CACHED_ENTRY * size * rows / 2 + PER_FACTOR_ENTRY * rows**2 / 2
 
 
 def _build(kernel: Kernel, domain: Domain, form: str, tolerance: float, rank: int | None, horizon: int | None) -> Any:

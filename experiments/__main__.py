@@ -1,0 +1,88 @@
+"""The command line: ``python -m experiments list | NAME | trace NAME | bench``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from jaxbandit.study import use_all_cores
+
+if __name__ == "__main__":  # before anything below can start a device
+    use_all_cores()
+
+from experiments import bench, rpol
+from experiments._experiment import Experiment, Options, add_options, options_from, progress, run_experiment
+from jaxbandit import InvalidArgument
+
+EXPERIMENTS: dict[str, Experiment] = {module.EXPERIMENT.name: module.EXPERIMENT for module in (rpol,)}
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and their options."""
+    top = argparse.ArgumentParser(prog="python -m experiments", description="The studies of the papers, from parameters to figure.")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands.add_parser("list", help="what there is to run")
+    for experiment in EXPERIMENTS.values():
+        command = commands.add_parser(
+            experiment.name,
+            help=experiment.title,
+            description=experiment.text,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        add_options(command, experiment.defaults)
+        command.add_argument("--out", type=Path, metavar="DIR", help=f"where to write (default results/{experiment.name})")
+        command.add_argument("--force", action="store_true", help="replace files that are there")
+    trace = commands.add_parser("trace", help="write one trial as arrays that anybody can recompute (.npz)")
+    which = trace.add_subparsers(dest="experiment", required=True, metavar="EXPERIMENT")
+    for experiment in EXPERIMENTS.values():
+        command = which.add_parser(experiment.name, help=experiment.title)
+        command.add_argument("--algorithm", required=True, metavar="NAME", help="one of the experiment's, e.g. cbo-ucb")
+        command.add_argument("--trial", type=int, default=0, metavar="I", help="number of the trial, from 0 (default %(default)s)")
+        add_options(command, experiment.defaults)
+        command.add_argument("--out", type=Path, required=True, metavar="FILE", help="where to write, ending in .npz")
+        command.add_argument("--force", action="store_true", help="replace a file that is there")
+    bench.add_arguments(commands.add_parser("bench", help="speed and memory, beside what people use now"))
+    return top
+
+
+def write_trace(experiment: Experiment, options: Options, args: argparse.Namespace) -> None:
+    """One trial's audit arrays, to a file."""
+    import numpy as np
+
+    from jaxbandit.study import audit, prepare_file, write_whole
+
+    if args.out.suffix != ".npz":
+        raise InvalidArgument(f"--out: must end in .npz, got {args.out}")
+    path = prepare_file(args.out, force=args.force)
+    comparison = experiment.build(options)
+    by_name = {entry.alg.replace("_", "-"): entry for entry in comparison.entries}
+    if args.algorithm not in by_name:
+        raise InvalidArgument(f"--algorithm: {experiment.name} runs {', '.join(by_name)}; got {args.algorithm!r}")
+    arrays = audit(comparison, by_name[args.algorithm], args.trial)
+    write_whole(path, lambda temporary: np.savez_compressed(temporary, allow_pickle=False, **arrays))
+    progress(f"wrote {path}: {', '.join(f'{name} {list(array.shape)}' for name, array in arrays.items())}")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; returns the exit status, 2 for arguments that cannot be used."""
+    args = parser().parse_args(argv)
+    try:
+        if args.command == "list":
+            for name, experiment in EXPERIMENTS.items():
+                print(f"{name:20s} {experiment.title}")
+        elif args.command == "bench":
+            return bench.run(args)
+        elif args.command == "trace":
+            write_trace(EXPERIMENTS[args.experiment], options_from(args), args)
+        else:
+            experiment = EXPERIMENTS[args.command]
+            run_experiment(experiment, options_from(args), args.out or Path("results") / experiment.name, force=args.force)
+    except InvalidArgument as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,148 @@
+"""What the benchmark measures of the engine: every surrogate form, interleaved with XLA's own matrix product of the same size."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxbandit
+from jaxbandit import kernels
+
+NOISE_VARIANCE = 0.05
+LENGTH_SCALE = 1.0
+FORMS = ("features", "product", "rows")
+MATERN_TRIALS = 10  # `rows` runs trials one by one, so more would take longer and say the same
+
+
+def measure_engine(spec: dict[str, Any]) -> dict[str, Any]:
+    """Times of every form and of the bare GEMM at each number of trials, compile times and peak memory.
+
+    ``spec`` holds ``points_per_axis``, ``counts`` (numbers of trials, the last the largest), ``horizon``, ``short_horizon`` and
+    ``repeats``. Times are the best of the repeats, in microseconds per trial-round.
+    """
+    problem, horizon, most = jaxbandit.problems.sine(spec["points_per_axis"]), spec["horizon"], spec["counts"][-1]
+    models = {form: _model(problem, form, horizon) for form in FORMS}
+    times: dict[str, dict[str, float]] = {name: {} for name in ("gemm", *FORMS)}
+    compile_seconds: dict[str, float] = {}
+    for count in spec["counts"]:
+        _progress(f"{count} trials of {horizon} rounds: GEMM, {', '.join(FORMS)}")
+        runs = {"gemm": _gemm(models["features"], count, horizon)}
+        runs |= {form: _run(problem, models[form], count, horizon) for form in FORMS}
+        best, first = _interleaved(runs, spec["repeats"])
+        for name, seconds in best.items():
+            times[name][str(count)] = _per_trial_round(seconds, count, horizon)
+        compile_seconds = {form: first[form] - best[form] for form in FORMS}  # of the largest count: it is the last
+    peak = peak_memory_mb()
+
+    short = spec["short_horizon"]
+    _progress(f"{most} trials of {short} rounds: features, product")
+    best, _ = _interleaved({form: _run(problem, models[form], most, short) for form in FORMS[:2]}, spec["repeats"])
+    short_times = {form: _per_trial_round(seconds, most, short) for form, seconds in best.items()}
+
+    trials = min(most, MATERN_TRIALS)
+    _progress(f"{trials} trials of {horizon} rounds: rows, Matern-5/2")
+    rough = _model(problem, "rows", horizon, kernels.Matern52(length_scale=LENGTH_SCALE))
+    best, _ = _interleaved({"rows": _run(problem, rough, trials, horizon)}, min(2, spec["repeats"]))
+    return {
+        "us": times,
+        "short_us": short_times,
+        "matern_us": _per_trial_round(best["rows"], trials, horizon),
+        "matern_trials": trials,
+        "violation": {form: _violation(problem, models[form], most, horizon) for form in FORMS},
+        "compile_s": compile_seconds,
+        "peak_rss_mb": peak,
+        "points": problem.domain.size,
+        "rank": {form: model.forms[0].rank for form, model in models.items()},
+        "dtype": str(models["features"].noise_variance.dtype),
+    }
+
+
+def measure_devices(spec: dict[str, Any]) -> dict[str, Any]:
+    """Microseconds per trial-round of the feature forms with trials shared between ``spec["devices"]`` CPU devices."""
+    jax.config.update("jax_num_cpu_devices", spec["devices"])
+    problem, horizon, count = jaxbandit.problems.sine(spec["points_per_axis"]), spec["horizon"], spec["counts"][-1]
+    runs = {form: _run(problem, _model(problem, form, horizon), count, horizon) for form in FORMS[:2]}
+    best, _ = _interleaved(runs, spec["repeats"])
+    return {"us": {form: _per_trial_round(seconds, count, horizon) for form, seconds in best.items()}}
+
+
+def describe_machine(spec: dict[str, Any]) -> dict[str, Any]:
+    """What JAX runs on here."""
+    device = jax.devices()[0]
+    return {"backend": jax.default_backend(), "device": device.device_kind, "jax": jax.__version__, "numpy": np.__version__}
+
+
+def peak_memory_mb() -> float:
+    """The most memory that this process has held, in MB."""
+    # ru_maxrss would be the usual source, but Linux carries it over from the parent process across fork and exec.
+    status = Path("/proc/self/status")
+    if status.exists():
+        return next(float(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")) * 1024 / 1e6
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
+def _model(problem: Any, form: str, horizon: int, kernel: kernels.Kernel | None = None) -> jaxbandit.Surrogate:
+    kernel = kernel or kernels.SquaredExponential(length_scale=LENGTH_SCALE)
+    return jaxbandit.surrogate(problem.domain, kernel, noise_variance=NOISE_VARIANCE, form=form, horizon=horizon)
+
+
+def _run(problem: Any, model: Any, trials: int, horizon: int) -> Callable[[], Any]:
+    """A whole call of ``simulate``, as a user makes it: its checks and transfers count."""
+    return lambda: jaxbandit.simulate(
+        problem, jaxbandit.Rpol(), model, horizon=horizon, trials=trials, key=jax.random.key(0), record="indices"
+    )
+
+
+def _gemm(model: Any, trials: int, horizon: int) -> Callable[[], Any]:
+    """``[trials, r] x [r, M]`` and nothing else, ``horizon`` times in one program; feeding back keeps every product alive."""
+    table = jnp.asarray(np.ascontiguousarray(np.asarray(model.forms[0].phi).T))  # [r, M]
+    rank, start = table.shape[0], jnp.ones((trials, table.shape[0]), table.dtype)
+
+    @jax.jit
+    def loop(weights: jax.Array, table: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, horizon, lambda _, x: 0.999 * x + 1e-6 * (x @ table)[:, :rank], weights)
+
+    return lambda: loop(start, table)
+
+
+def _interleaved(runs: dict[str, Callable[[], Any]], repeats: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Best time of each run after its first call, and the time of that first call; seconds.
+
+    The runs take turns, so that a change in the machine's speed meets all of them.
+    """
+    first = {name: _seconds(run) for name, run in runs.items()}
+    best = dict.fromkeys(runs, float("inf"))
+    for _ in range(repeats):
+        for name, run in runs.items():
+            best[name] = min(best[name], _seconds(run))
+    return best, first
+
+
+def _seconds(run: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    jax.block_until_ready(run())
+    return time.perf_counter() - start
+
+
+def _per_trial_round(seconds: float, trials: int, horizon: int) -> float:
+    return seconds / trials / horizon * 1e6
+
+
+def _violation(problem: Any, model: Any, trials: int, horizon: int) -> float:
+    """Mean positive part of the constraint at the chosen points: equal figures show that all play the same game."""
+    indices = np.asarray(_run(problem, model, trials, horizon)().indices)
+    return float(np.maximum(np.asarray(problem.means)[1][indices], 0).mean())
+
+
+def _progress(text: str) -> None:
+    print(f"    {text}", file=sys.stderr, flush=True)

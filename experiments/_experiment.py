@@ -1,0 +1,106 @@
+"""What an experiment module offers, and the options and outputs that all of them share."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jaxbandit.core import checks
+from jaxbandit.study import Comparison, prepare_directory, run, write_whole
+
+PARAMETER_SETS = ("recommended", "paper", "code")
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What a user can set of any experiment; ``None`` stands for the experiment's default."""
+
+    trials: int
+    horizon: int
+    points_per_axis: int
+    seed: int
+    parameters: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """One study of a paper.
+
+    Attributes:
+      name: on the command line.
+      title: one line for lists and figures.
+      defaults: the full-size options.
+      build: from options to what is run.
+      notes: lines printed under the table: facts a reader of the numbers must know.
+      draw: writes the figure of a dataset to a path.
+    """
+
+    name: str
+    title: str
+    defaults: Options
+    build: Callable[[Options], Comparison]
+    notes: Callable[[Any], list[str]]
+    draw: Callable[[Any, Path], None]
+    text: str = ""
+
+
+def add_options(parser: argparse.ArgumentParser, defaults: Options) -> None:
+    """The options of any experiment."""
+    parser.add_argument("--trials", type=int, default=defaults.trials, metavar="N", help="independent trials (default %(default)s)")
+    parser.add_argument("--horizon", type=int, default=defaults.horizon, metavar="T", help="rounds per trial (default %(default)s)")
+    parser.add_argument(
+        "--points-per-axis", type=int, default=defaults.points_per_axis, metavar="n", help="grid resolution (default %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=defaults.seed, metavar="S", help="seed of every random number (default %(default)s)")
+    parser.add_argument(
+        "--parameters", choices=PARAMETER_SETS, default=defaults.parameters, help="named parameter set (default %(default)s)"
+    )
+
+
+def options_from(args: argparse.Namespace) -> Options:
+    """The options as parsed; raises ``InvalidArgument`` on numbers out of range."""
+    checks.integer("--trials", args.trials, least=1)
+    checks.integer("--horizon", args.horizon, least=1)
+    checks.integer("--points-per-axis", args.points_per_axis, least=2)
+    checks.integer("--seed", args.seed, least=0)
+    return Options(
+        trials=args.trials,
+        horizon=args.horizon,
+        points_per_axis=args.points_per_axis,
+        seed=args.seed,
+        parameters=args.parameters,
+    )
+
+
+def progress(line: str) -> None:
+    """One line of progress, on standard error so that tables can be piped."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def run_experiment(experiment: Experiment, options: Options, out: Path, *, force: bool) -> None:
+    """Run, write ``results.nc``, ``summary.csv`` and ``figure.png`` to ``out``, print the table."""
+    from jaxbandit.report import plots, tables  # noqa: F401  (matplotlib is slow to import: not for --help)
+    from jaxbandit.study.comparison import save
+
+    started = time.perf_counter()
+    directory = prepare_directory(out, force=force)
+    comparison = experiment.build(options)
+    progress(f"{experiment.name}: {experiment.title}")
+    for line in dict.fromkeys(entry.surrogate.describe() for entry in comparison.entries):
+        progress("surrogate: " + line.replace("\n", "; "))
+    dataset = run(comparison, progress)
+    dataset.attrs["command"] = " ".join(["python -m experiments", experiment.name, *sys.argv[2:]])
+    rows = tables.summary_rows(dataset)
+    write_whole(directory / "results.nc", lambda path: save(dataset, path))
+    write_whole(directory / "summary.csv", lambda path: tables.write_csv(rows, path))
+    write_whole(directory / "figure.png", lambda path: experiment.draw(dataset, path))
+    print(f"\n{experiment.title}\n{options.trials} trials, T = {options.horizon}, {options.parameters} parameters, seed {options.seed}\n")
+    print(tables.text_table(rows))
+    for note in experiment.notes(dataset):
+        print(f"- {note}")
+    print(f"\nwrote {directory}/results.nc, summary.csv, figure.png in {time.perf_counter() - started:.1f} s")

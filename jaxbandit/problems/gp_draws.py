@@ -1,0 +1,173 @@
+"""Reward and constraints drawn from a Gaussian process (CONFIG: Xu et al. 2023, sec. 6.1), feasible or made infeasible."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit.core import checks
+from jaxbandit.core.pytree import float_dtype, pytree, static
+from jaxbandit.domains import Domain, grid
+from jaxbandit.kernels import Kernel, Scale, SquaredExponential
+from jaxbandit.problems._draws import gram, reject, square_root, times
+from jaxbandit.problems.base import Family, Problem
+from jaxbandit.problems.noise import Gaussian, Noiseless
+
+__all__ = ["GpDraws", "gp_draws", "gp_draws_infeasible"]
+
+Array = jax.Array
+VARIANTS = ("recommended", "code")
+
+
+@pytree
+class GpDraws(Family):
+    """A family whose ``f`` and ``g_j`` are independent GP draws on a domain; make one with :func:`gp_draws`.
+
+    ``f`` is drawn once; the constraints are drawn again until the instance is accepted, at most ``attempts`` times. Should none be,
+    every constraint of the instance is 1 everywhere, so that it has no feasible point and the trial says so.
+
+    Attributes:
+      domain: the ``M`` points.
+      root: ``[M, r]`` square root of the kernel matrix, computed in float64.
+      noise: a model of :mod:`jaxbandit.problems.noise`.
+      start_level: an instance is accepted when all ``g_j(start) < start_level``; without ``start``, when some point is feasible.
+      slack: ``eps > 0`` to shift each ``g_j`` by ``eps - min g_j`` and so make the instance infeasible; ``None`` for no shift.
+      start: index of the point that must be well inside the constraints, or ``None``.
+      constraints: ``m``.
+      attempts: cap on draws of the constraints.
+      name: what tables and files call it.
+    """
+
+    domain: Domain
+    root: Any
+    noise: Any = Gaussian()
+    start_level: Any = 0.0
+    slack: Any = None
+    start: int | None = static(default=None)
+    constraints: int = static(default=1)
+    attempts: int = static(default=100)
+    name: str = static(default="gp_draws")
+
+    def sample(self, key: Array) -> Problem:
+        """The instance that belongs to ``key``: pure, and distinct under ``vmap``."""
+        reward_key, costs_key = jax.random.split(key)
+        reward = self._draw(reward_key)
+        costs, accepted = reject(costs_key, self._draw_costs, self._accept, self.attempts)
+        if self.slack is not None:
+            costs = costs - jnp.min(costs, axis=1, keepdims=True) + jnp.asarray(self.slack, costs.dtype)
+        costs = jnp.where(accepted, costs, 1)
+        return Problem(domain=self.domain, means=jnp.concatenate([reward[None], costs]), noise=self.noise, name=self.name)
+
+    def _draw(self, key: Array) -> Array:
+        return times(self.root, jax.random.normal(key, (np.shape(self.root)[1],), float_dtype()))
+
+    def _draw_costs(self, key: Array) -> Array:
+        return jnp.stack([self._draw(part) for part in jax.random.split(key, self.constraints)])
+
+    def _accept(self, costs: Array) -> Array:
+        if self.start is None:
+            return jnp.any(jnp.all(costs <= 0, axis=0))
+        return jnp.all(costs[:, self.start] < jnp.asarray(self.start_level, costs.dtype))
+
+    def validate(self) -> None:
+        checks.integer("GpDraws.constraints", self.constraints, least=1)
+        checks.integer("GpDraws.attempts", self.attempts, least=1)
+        checks.shape("GpDraws.root", self.root, (self.domain.size, None), remedy="one row per point of the domain")
+        checks.finite("GpDraws.root", self.root)
+        checks.finite("GpDraws.start_level", self.start_level)
+        if self.slack is not None:
+            checks.positive("GpDraws.slack", self.slack, remedy="the least constraint value of an infeasible instance is > 0")
+        if self.start is not None and not 0 <= self.start < self.domain.size:
+            raise checks.InvalidArgument(f"GpDraws.start: must lie in [0, {self.domain.size - 1}], got {self.start}")
+        Family.validate(self)
+
+
+def gp_draws(
+    variant: str = "recommended",
+    *,
+    domain: Domain | None = None,
+    kernel: Kernel | None = None,
+    noise: Any = None,
+    constraints: int = 1,
+    attempts: int = 100,
+) -> GpDraws:
+    """Feasible instances with ``f`` and ``g`` drawn from a GP (CONFIG, sec. 6.1); the paper ran 48 of them.
+
+    ``"recommended"``: 201 points of ``[-5, 5]`` (the paper gives no domain), ``k = 2 exp(-|x - y|^2 / l^2)`` with ``l = 1``, Gaussian
+    noise of sd 0.05; ``g`` is drawn again while no point is feasible. ``"code"``, what the authors' scripts run: 100 points of
+    ``[-10, 10]``, ``k = 2 exp(-|x - y|^2 / (2 l^2))``, no noise; ``g`` is drawn again until ``g(0) < -0.2``, at the grid's point
+    nearest to 0 (-0.101, because 0 is not on an even grid); that point is the field ``start``.
+
+    Args:
+      variant: ``"recommended"`` or ``"code"``; what follows replaces parts of it.
+      domain: other points, ``[M, d]``.
+      kernel: another kernel, its variance included.
+      noise: another noise model.
+      constraints: ``m >= 1`` independent constraints (the paper has one).
+      attempts: cap on the draws of ``g`` for an instance, ``>= 1``.
+
+    Raises:
+      InvalidArgument: on an unknown variant or a parameter out of range.
+    """
+    checks.one_of("variant", variant, VARIANTS)
+    code = variant == "code"
+    if domain is None:
+        domain = grid([-10.0], [10.0], 100) if code else grid([-5.0], [5.0], 201)
+    if kernel is None:
+        kernel = Scale(kernel=SquaredExponential(length_scale=1.0 if code else 1.0 / math.sqrt(2.0)), variance=2.0)
+    if noise is None:
+        noise = Noiseless() if code else Gaussian.from_sd(0.05)
+    family = GpDraws(
+        domain=domain,
+        root=square_root(gram(kernel, domain)),
+        noise=noise,
+        start_level=-0.2 if code else 0.0,
+        start=domain.nearest(np.zeros(domain.dimension)) if code else None,
+        constraints=constraints,
+        attempts=attempts,
+        name="gp_draws-code" if code else "gp_draws",
+    )
+    family.validate()
+    return family
+
+
+def gp_draws_infeasible(
+    variant: str = "recommended",
+    *,
+    slack: Any = 0.1,
+    domain: Domain | None = None,
+    kernel: Kernel | None = None,
+    noise: Any = None,
+    constraints: int = 1,
+    attempts: int = 100,
+) -> GpDraws:
+    """Infeasible instances: those of :func:`gp_draws` with ``g`` shifted by ``eps - min g`` (CONFIG, sec. 6.1; 50 of them).
+
+    The same key gives the same ``f``, and the same ``g`` before the shift, as :func:`gp_draws`.
+
+    Args:
+      variant: ``"recommended"`` or ``"code"``, see :func:`gp_draws`.
+      slack: ``eps > 0``, the least value of each constraint (paper: 0.1).
+      domain, kernel, noise, constraints, attempts: as for :func:`gp_draws`.
+
+    Raises:
+      InvalidArgument: on an unknown variant or a parameter out of range.
+    """
+    base = gp_draws(variant, domain=domain, kernel=kernel, noise=noise, constraints=constraints, attempts=attempts)
+    family = GpDraws(
+        domain=base.domain,
+        root=base.root,
+        noise=base.noise,
+        start_level=base.start_level,
+        slack=slack,
+        start=base.start,
+        constraints=base.constraints,
+        attempts=base.attempts,
+        name=base.name.replace("gp_draws", "gp_draws_infeasible"),
+    )
+    family.validate()
+    return family

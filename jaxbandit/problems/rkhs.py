@@ -1,0 +1,225 @@
+"""Random functions of a known RKHS on ``[0, 1]`` (Zhou and Ji 2022, App. F.1), with a threshold on the reward or a constraint that binds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit.core import checks
+from jaxbandit.core.pytree import float_dtype, pytree, static
+from jaxbandit.domains import Domain, grid
+from jaxbandit.kernels import Kernel, SquaredExponential
+from jaxbandit.problems._draws import gram, reject, times
+from jaxbandit.problems.base import Family, Problem
+from jaxbandit.problems.noise import Gaussian
+
+__all__ = ["RkhsBinding", "RkhsThreshold", "rkhs_1d", "rkhs_1d_binding"]
+
+Array = jax.Array
+BOUNDS = ("norm", "max")
+
+
+def rkhs_function(key: Array, matrix: Any, centres: int) -> tuple[Array, Array]:
+    """``f = sum_i a_i k(., x_i)`` as ``[M]`` and its RKHS norm ``[]``: ``a_i ~ U[-1, 1]``, ``x_i`` uniform on the domain, repeats allowed."""
+    where_key, weight_key = jax.random.split(key)
+    size = np.shape(matrix)[0]
+    where = jax.random.randint(where_key, (centres,), 0, size)
+    weights = jax.random.uniform(weight_key, (centres,), float_dtype(), -1, 1)
+    coefficients = jnp.zeros((size,), weights.dtype).at[where].add(weights)
+    values = times(matrix, coefficients)
+    return values, jnp.sqrt(jnp.maximum(jnp.sum(coefficients * values), 0))  # |f|^2 = a^T K a
+
+
+@pytree
+class RkhsThreshold(Family):
+    """``f = sum_i a_i k(., x_i)`` and ``g = -f + h``, ``h = threshold * B``; make one with :func:`rkhs_1d`.
+
+    An instance is drawn again, at most ``attempts`` times, until ``max f >= least_peak * B``; should none be accepted, its constraint
+    is 1 everywhere, so that it has no feasible point and the trial says so.
+
+    Attributes:
+      domain: the ``M`` points.
+      matrix: ``[M, M]`` kernel matrix, computed in float64.
+      noise: a model of :mod:`jaxbandit.problems.noise`.
+      threshold: ``h / B``, in ``(0, 1]``.
+      least_peak: smallest ``max f / B`` accepted, in ``(0, 1]``.
+      bound: what ``B`` is, ``"norm"`` (the RKHS norm of ``f``) or ``"max"`` (``max |f|``).
+      centres: ``p``, the number of terms.
+      attempts: cap on draws.
+      name: what tables and files call it.
+    """
+
+    domain: Domain
+    matrix: Any
+    noise: Any = Gaussian()
+    threshold: Any = 0.5
+    least_peak: Any = 0.52
+    bound: str = static(default="norm")
+    centres: int = static(default=100)
+    attempts: int = static(default=100)
+    name: str = static(default="rkhs_1d")
+
+    def sample(self, key: Array) -> Problem:
+        """The instance that belongs to ``key``: pure, and distinct under ``vmap``."""
+        (reward, bound), accepted = reject(key, self._draw, self._accept, self.attempts)
+        cost = jnp.where(accepted, jnp.asarray(self.threshold, reward.dtype) * bound - reward, 1)
+        return Problem(domain=self.domain, means=jnp.stack([reward, cost]), noise=self.noise, name=self.name)
+
+    def _draw(self, key: Array) -> tuple[Array, Array]:
+        values, norm = rkhs_function(key, self.matrix, self.centres)
+        return values, norm if self.bound == "norm" else jnp.max(jnp.abs(values))
+
+    def _accept(self, drawn: tuple[Array, Array]) -> Array:
+        values, bound = drawn
+        return jnp.max(values) >= jnp.asarray(self.least_peak, values.dtype) * bound
+
+    def validate(self) -> None:
+        checks.within("RkhsThreshold.threshold", self.threshold, 0, 1)
+        checks.within("RkhsThreshold.least_peak", self.least_peak, 0, 1)
+        checks.one_of("RkhsThreshold.bound", self.bound, BOUNDS)
+        _check_draws(self)
+
+
+@pytree
+class RkhsBinding(Family):
+    """``f`` and ``g`` drawn apart, with a constraint that binds; make one with :func:`rkhs_1d_binding`.
+
+    An instance is drawn again, at most ``attempts`` times, until the unconstrained maximiser is infeasible and
+    ``min g <= -least_slack * max |g|``; should none be accepted, its constraint is 1 everywhere and it has no feasible point.
+
+    Attributes:
+      domain: the ``M`` points.
+      matrix: ``[M, M]`` kernel matrix, computed in float64.
+      noise: a model of :mod:`jaxbandit.problems.noise`.
+      least_slack: smallest Slater slack accepted, in ``max |g|``, in ``[0, 1]``.
+      centres: ``p``, the number of terms.
+      attempts: cap on draws.
+      name: what tables and files call it.
+    """
+
+    domain: Domain
+    matrix: Any
+    noise: Any = Gaussian()
+    least_slack: Any = 0.25
+    centres: int = static(default=100)
+    attempts: int = static(default=100)
+    name: str = static(default="rkhs_1d_binding")
+
+    def sample(self, key: Array) -> Problem:
+        """The instance that belongs to ``key``: pure, and distinct under ``vmap``."""
+        means, accepted = reject(key, self._draw, self._accept, self.attempts)
+        means = jnp.stack([means[0], jnp.where(accepted, means[1], 1)])
+        return Problem(domain=self.domain, means=means, noise=self.noise, name=self.name)
+
+    def _draw(self, key: Array) -> Array:
+        return jnp.stack([rkhs_function(part, self.matrix, self.centres)[0] for part in jax.random.split(key)])
+
+    def _accept(self, means: Array) -> Array:
+        reward, cost = means
+        slack = jnp.asarray(self.least_slack, cost.dtype) * jnp.max(jnp.abs(cost))
+        return (cost[jnp.argmax(reward)] > 0) & (jnp.min(cost) <= -slack)
+
+    def validate(self) -> None:
+        checks.within("RkhsBinding.least_slack", self.least_slack, 0, 1, open_low=False)
+        _check_draws(self)
+
+
+def rkhs_1d(
+    points_per_axis: int = 100,
+    *,
+    threshold: Any = 0.5,
+    bound: str = "norm",
+    least_peak: Any = 0.52,
+    noise: Any = None,
+    kernel: Kernel | None = None,
+    centres: int = 100,
+    attempts: int = 100,
+) -> RkhsThreshold:
+    """Find the best point of ``{f >= h}`` for random ``f`` in an RKHS on ``[0, 1]`` (Zhou and Ji 2022, App. F.1).
+
+    ``f = sum_{i=1}^{p} a_i k(., x_i)``, ``a_i ~ U[-1, 1]``, ``x_i`` uniform on the grid with repeats (the paper does not say), and
+    ``g = -f + h``. The paper does not say what ``B`` is either: the RKHS norm here, or ``max |f|``. Instances with
+    ``max f < 0.52 B`` are drawn again (our addition: ``{f >= h}`` is often empty otherwise); 57% of draws pass with the norm, 64% with
+    the maximum. The constraint does not bind: the best point is also the safest.
+
+    Args:
+      points_per_axis: ``M >= 2`` evenly spaced points, ends included (paper: 100).
+      threshold: ``h / B`` in ``(0, 1]`` (paper: 1/4 and 1/2); above ``least_peak`` instances may be infeasible.
+      bound: ``"norm"`` or ``"max"``.
+      least_peak: smallest ``max f / B`` accepted, in ``(0, 1]``.
+      noise: noise model; default Gaussian of sd ``R = 0.1`` on reward and cost.
+      kernel: default squared exponential, ``l = 0.2``.
+      centres: ``p >= 1`` (paper: 100).
+      attempts: cap on draws of an instance, ``>= 1``.
+
+    Raises:
+      InvalidArgument: on a parameter out of range.
+    """
+    domain, matrix = _interval(points_per_axis, kernel)
+    family = RkhsThreshold(
+        domain=domain,
+        matrix=matrix,
+        noise=Gaussian.from_sd(0.1) if noise is None else noise,
+        threshold=threshold,
+        least_peak=least_peak,
+        bound=bound,
+        centres=centres,
+        attempts=attempts,
+    )
+    family.validate()
+    return family
+
+
+def rkhs_1d_binding(
+    points_per_axis: int = 100,
+    *,
+    least_slack: Any = 0.25,
+    noise: Any = None,
+    kernel: Kernel | None = None,
+    centres: int = 100,
+    attempts: int = 100,
+) -> RkhsBinding:
+    """The functions of :func:`rkhs_1d` with a constraint of its own that binds: ours, for algorithms that trade reward for cost.
+
+    ``f`` and ``g`` are two independent draws; an instance counts when the best point of ``f`` alone violates ``g`` and the Slater slack
+    is at least a quarter of ``max |g|``.
+
+    Args:
+      points_per_axis: ``M >= 2`` evenly spaced points of ``[0, 1]``.
+      least_slack: smallest Slater slack accepted, as a share of ``max |g|``, in ``[0, 1]``.
+      noise: noise model; default Gaussian of sd 0.1 on reward and cost.
+      kernel: default squared exponential, ``l = 0.2``.
+      centres: ``p >= 1``.
+      attempts: cap on draws of an instance, ``>= 1``.
+
+    Raises:
+      InvalidArgument: on a parameter out of range.
+    """
+    domain, matrix = _interval(points_per_axis, kernel)
+    family = RkhsBinding(
+        domain=domain,
+        matrix=matrix,
+        noise=Gaussian.from_sd(0.1) if noise is None else noise,
+        least_slack=least_slack,
+        centres=centres,
+        attempts=attempts,
+    )
+    family.validate()
+    return family
+
+
+def _interval(points_per_axis: int, kernel: Kernel | None) -> tuple[Domain, np.ndarray]:
+    checks.integer("points_per_axis", points_per_axis, least=2)
+    domain = grid([0.0], [1.0], points_per_axis)
+    return domain, gram(SquaredExponential(length_scale=0.2) if kernel is None else kernel, domain)
+
+
+def _check_draws(family: RkhsThreshold | RkhsBinding) -> None:
+    checks.integer(f"{family.name}.centres", family.centres, least=1)
+    checks.integer(f"{family.name}.attempts", family.attempts, least=1)
+    checks.shape(f"{family.name}.matrix", family.matrix, (family.domain.size, family.domain.size))
+    checks.finite(f"{family.name}.matrix", family.matrix)
+    Family.validate(family)

@@ -1,0 +1,1 @@
+"""Tables and figures of results. Reads datasets only; needs the ``study`` extra."""

@@ -1,0 +1,79 @@
+"""Results as rows: averages over trials at the last round, as text or CSV."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from jaxbandit.core.status import FAILED, Status
+
+# What a table shows: heading, dataset variable, whether it is divided by the number of rounds.
+COLUMNS = (
+    ("R/t", "regret", True),
+    ("R+/t", "positive_regret", True),
+    ("V/t", "hard_violation", True),
+    ("soft V/t", "soft_violation", True),
+    ("N", "violating_rounds", False),
+    ("best R+V", "best_constrained_regret", False),
+    ("strong R/t", "strong_regret", True),
+)
+
+
+def summary_rows(dataset: xr.Dataset) -> list[dict[str, Any]]:
+    """One row per algorithm: mean and 95% half-width of every measure after the last round, over trials without failure."""
+    rows = []
+    for label in dataset.algorithm.values:
+        part = dataset.sel(algorithm=label)
+        status = part.status.values
+        ok = (status & int(FAILED)) == 0
+        declared = part.declared_round.values
+        row: dict[str, Any] = {"algorithm": str(label), "trials": len(ok), "failed": int((~ok).sum())}
+        for heading, name, averaged in COLUMNS:
+            final = part[name].values[ok, -1].astype(np.float64) / (part.sizes["round"] if averaged else 1)
+            row[heading] = float(final.mean()) if ok.any() else float("nan")
+            row[f"{heading} +-"] = float(1.96 * final.std(ddof=1) / np.sqrt(len(final))) if len(final) > 1 else float("nan")
+        row["declared infeasible"] = int(np.count_nonzero(status & int(Status.DECLARED_INFEASIBLE)))
+        row["mean round declared"] = float(declared[declared > 0].mean()) if np.any(declared > 0) else float("nan")
+        rounds = part.sizes["trial"] * part.sizes["played"]
+        row["us per trial-round, compiling included"] = float(part.run_seconds) / rounds * 1e6
+        rows.append(row)
+    return rows
+
+
+def write_csv(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Rows as CSV, with the keys of the first as header."""
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def text_table(rows: Sequence[dict[str, Any]]) -> str:
+    """The rows as an aligned text table: every measure as ``mean +- half-width``."""
+    heads = ["algorithm", *(heading for heading, _, _ in COLUMNS), "declared"]
+    cells = [
+        [
+            row["algorithm"] + (f" ({row['failed']} failed)" if row["failed"] else ""),
+            *(f"{row[h]:.3f} +- {row[h + ' +-']:.3f}" if np.isfinite(row[h]) else "undefined" for h, _, _ in COLUMNS),
+            f"{row['declared infeasible']}/{row['trials']}",
+        ]
+        for row in rows
+    ]
+    return aligned([heads, *cells])
+
+
+def aligned(lines: Sequence[Sequence[str]]) -> str:
+    """Lines of cells as text in columns: the first column to the left, the others to the right, a rule under the first line."""
+    widths = [max(len(line[c]) for line in lines) for c in range(len(lines[0]))]
+
+    def joined(line: Sequence[str]) -> str:
+        first, *rest = (cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+        return "  ".join([first.strip().ljust(widths[0]), *rest])
+
+    text = [joined(line) for line in lines]
+    return "\n".join([text[0], "-" * len(text[0]), *text[1:]])

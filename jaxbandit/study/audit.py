@@ -1,0 +1,77 @@
+"""The audit trace: one trial as plain arrays, enough for anybody to recompute every decision elsewhere."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxbandit.core import checks
+from jaxbandit.study.comparison import Comparison, Entry
+from jaxbandit.study.describe import describe, kernel_record
+
+
+def audit(comparison: Comparison, entry: Entry, trial: int) -> dict[str, np.ndarray]:
+    """One trial of an entry, exactly as the comparison runs it.
+
+    Returns arrays ``domain [M, d]``, ``means [1 + m, M]``, ``indices [T]``, ``rewards [T]``, ``costs [T, m]``,
+    ``multipliers [T + 1, m]`` (in force at rounds 1..T+1), ``arr_r, arr_c [T]`` (round, counted from 1, at whose end feedback arrives),
+    ``beta_f_t [T]``, ``beta_g_t [T]`` (``[T, m]`` when ``m > 1``), ``initial_indices [n]``, ``initial_values [n, 1 + m]``,
+    ``declared_round``, ``status``, and ``meta``, a JSON string with the algorithm and its parameters.
+
+    Raises:
+      InvalidArgument: when there is no such trial.
+    """
+    checks.integer("trial", trial, least=0)
+    if trial >= comparison.trials:
+        raise checks.InvalidArgument(f"trial: must be < {comparison.trials}, the number of trials, got {trial}; raise --trials")
+    run = jax.tree.map(lambda x: np.asarray(x)[trial], comparison.trajectory(entry))
+    own_rounds = np.arange(1, comparison.horizon + 1)
+    widths = run.widths[:, 1:]
+    return {
+        "domain": np.asarray(comparison.problem.domain.points),
+        "means": np.asarray(comparison.problem.means),
+        "indices": run.indices,
+        "rewards": run.values[:, 0],
+        "costs": run.values[:, 1:],
+        "multipliers": run.multipliers,
+        "arr_r": own_rounds,
+        "arr_c": own_rounds,
+        "beta_f_t": run.widths[:, 0],
+        "beta_g_t": widths[:, 0] if widths.shape[1] == 1 else widths,
+        "initial_indices": run.initial_indices,
+        "initial_values": run.initial_values,
+        "declared_round": run.declared_round,
+        "status": run.status,
+        "meta": np.asarray(json.dumps(_meta(comparison, entry, trial))),
+    }
+
+
+def _meta(comparison: Comparison, entry: Entry, trial: int) -> dict[str, Any]:
+    """The algorithm, its parameters under the papers' letters, and where the trace comes from."""
+    noise = np.asarray(entry.surrogate.noise_variance)[list(entry.surrogate.groups)]
+    records = [kernel_record(k) for k in entry.kernels]
+    params = {
+        "kernel": records[0],
+        "kernel_g": _one_or_list(records[1:]),
+        "lam": float(noise[0]),
+        "lam_g": _one_or_list([float(v) for v in noise[1:]]),
+        "prior_mean": np.asarray(entry.surrogate.prior_mean).tolist(),
+        "T": comparison.horizon,
+        **getattr(entry.algorithm, "audit_parameters", lambda horizon: {})(comparison.horizon),
+    }
+    return {
+        "alg": entry.alg,
+        "params": params,
+        "algorithm": describe(entry.algorithm),
+        "study": comparison.name,
+        "seed": comparison.seed,
+        "trial": trial,
+    }
+
+
+def _one_or_list(values: list[Any]) -> Any:
+    """A single value when all constraints share it, else one per constraint; ``None`` without constraints."""
+    return (values[0] if all(v == values[0] for v in values) else values) if values else None

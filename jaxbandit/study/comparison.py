@@ -1,0 +1,162 @@
+"""Several algorithms on one problem under common random numbers, and their results as one labelled dataset."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import platform
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import xarray as xr
+
+import jaxbandit
+from jaxbandit.core.status import Status, explain
+from jaxbandit.kernels import Kernel
+from jaxbandit.metrics import Curves, curves
+from jaxbandit.problems import best_mixed_policy, optimum
+from jaxbandit.simulate import InitialDesign, Trajectory, simulate
+from jaxbandit.study.describe import describe
+from jaxbandit.surrogates import Surrogate
+
+CURVES = tuple(field.name for field in dataclasses.fields(Curves))
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One line of a comparison.
+
+    Attributes:
+      label: what tables and figures call it.
+      alg: its name in audit traces (``cbo_ucb``).
+      algorithm, surrogate: what is run.
+      kernels: kernel of each output, for records.
+    """
+
+    label: str
+    alg: str
+    algorithm: Any
+    surrogate: Surrogate
+    kernels: tuple[Kernel, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """A study of the simplest shape: algorithms x trials x rounds on one problem."""
+
+    name: str
+    problem: Any
+    entries: tuple[Entry, ...]
+    horizon: int
+    trials: int
+    seed: int
+    initial: InitialDesign = dataclasses.field(default_factory=InitialDesign)
+    parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def trajectory(self, entry: Entry) -> Trajectory:
+        """Run one entry; the same numbers every time, on the same machine and versions."""
+        return simulate(
+            self.problem,
+            entry.algorithm,
+            entry.surrogate,
+            horizon=self.horizon,
+            key=jax.random.key(self.seed),
+            trials=self.trials,
+            initial=self.initial,
+        )
+
+
+def run(comparison: Comparison, report: Callable[[str], None] = lambda line: None) -> xr.Dataset:
+    """Run every entry and gather the results.
+
+    Args:
+      comparison: what to run.
+      report: called with one line of progress as each entry starts and ends.
+
+    Returns:
+      A dataset with dimensions ``algorithm, trial, round`` (and ``output`` for noisy values), the measures of
+      :class:`~jaxbandit.metrics.Curves`, flags per trial, and in its attributes all that is needed to run it again.
+    """
+    mixed, _ = best_mixed_policy(comparison.problem)
+    measure = jax.jit(lambda problem, indices: curves(problem, indices, mixed_value=mixed))
+    parts, seconds = [], []
+    for number, entry in enumerate(comparison.entries, start=1):
+        report(f"[{number}/{len(comparison.entries)}] {entry.label}: {comparison.trials} trials x {comparison.horizon} rounds ...")
+        start = time.perf_counter()
+        trajectory = jax.block_until_ready(comparison.trajectory(entry))
+        seconds.append(time.perf_counter() - start)
+        measured = measure(jaxbandit.canonicalise(comparison.problem), trajectory.scored_indices)
+        parts.append(_dataset(trajectory, measured))
+        report(f"    done in {seconds[-1]:.1f} s (compilation included){_trouble(trajectory)}")
+    labels = xr.IndexVariable("algorithm", [entry.label for entry in comparison.entries])
+    whole = xr.concat(parts, dim=labels).assign(run_seconds=("algorithm", np.asarray(seconds)))
+    return whole.assign_attrs(_attributes(comparison, mixed))
+
+
+def _dataset(trajectory: Trajectory, measured: Curves) -> xr.Dataset:
+    """One entry's arrays, labelled; ``round`` counts from 1, below 1 for a counted initial design."""
+    rounds = trajectory.indices.shape[1]
+    before = trajectory.scored_indices.shape[1] - rounds
+    per_round = {name: (("trial", "round"), np.asarray(getattr(measured, name))) for name in CURVES}
+    per_round["index"] = (("trial", "round"), np.asarray(trajectory.scored_indices))
+    seen = {"observed": (("trial", "played", "output"), np.asarray(trajectory.values))}
+    per_trial = {name: ("trial", np.asarray(getattr(trajectory, name))) for name in ("status", "declared_round", "failed_round")}
+    outputs = ["reward", *(f"constraint {j}" for j in range(1, trajectory.values.shape[-1]))]
+    return xr.Dataset(
+        per_round | seen | per_trial,
+        coords={
+            "trial": np.arange(trajectory.indices.shape[0]),
+            "round": np.arange(1 - before, rounds + 1),
+            "played": np.arange(1, rounds + 1),
+            "output": outputs,
+        },
+    )
+
+
+def _trouble(trajectory: Trajectory) -> str:
+    """A note on flagged trials, empty when there are none."""
+    status = np.asarray(trajectory.status)
+    notes = [f"{np.count_nonzero(status & flag)} trials: {explain(int(flag))}" for flag in Status if flag and np.any(status & flag)]
+    return "; " + "; ".join(notes) if notes else ""
+
+
+def _attributes(comparison: Comparison, mixed: float) -> dict[str, Any]:
+    """Inputs, versions and devices; structured values as JSON text."""
+    best = optimum(comparison.problem)
+    feasible = bool(np.isfinite(best.value))
+    point = np.asarray(comparison.problem.domain.points)[int(best.index)].tolist() if feasible else None
+    return {
+        "study": comparison.name,
+        "horizon": comparison.horizon,
+        "trials": comparison.trials,
+        "seed": comparison.seed,
+        "parameters": json.dumps(comparison.parameters),
+        "problem": json.dumps(describe(comparison.problem)),
+        "initial_design": json.dumps(describe(comparison.initial)),
+        "algorithms": json.dumps({e.label: {"alg": e.alg, **describe(e.algorithm)} for e in comparison.entries}),
+        "kernels": json.dumps({e.label: [describe(k) for k in e.kernels] for e in comparison.entries}),
+        "surrogates": json.dumps({e.label: e.surrogate.describe() for e in comparison.entries}),
+        "noise_variance_of_model": json.dumps({e.label: describe(e.surrogate.noise_variance) for e in comparison.entries}),
+        "feasible": str(feasible),
+        "optimum_on_grid": float(best.value),
+        "optimum_point": json.dumps(point),
+        "best_mixed_policy": mixed,
+        "feasible_fraction": float(best.feasible_fraction),
+        "slater_slack": float(best.slater_slack),
+        "precision": str(jaxbandit.core.pytree.float_dtype()),
+        "devices": json.dumps([str(d) for d in jax.devices()]),
+        "versions": json.dumps(
+            {"jaxbandit": jaxbandit.__version__, "jax": jax.__version__, "numpy": np.__version__, "python": platform.python_version()}
+        ),
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def save(dataset: xr.Dataset, path: Any) -> None:
+    """Write a dataset as compressed NetCDF-4."""
+    compressed = {name: {"zlib": True, "complevel": 4} for name in dataset.data_vars if dataset[name].dtype.kind in "fi"}
+    dataset.to_netcdf(path, engine="h5netcdf", encoding=compressed)

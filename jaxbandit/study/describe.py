@@ -1,0 +1,70 @@
+"""Any pytree dataclass of the library as plain JSON values, for attributes and audit files."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxbandit import kernels
+from jaxbandit.core.checks import InvalidArgument
+
+MOST_NUMBERS = 64  # larger arrays are named by their shape: a table belongs in the data, not in an attribute
+
+
+def describe(item: Any) -> Any:
+    """``item`` as nested dicts, lists, numbers and strings; a dataclass becomes ``{"type": ..., field: ...}``."""
+    if dataclasses.is_dataclass(item) and not isinstance(item, type):
+        fields = {f.name: describe(getattr(item, f.name)) for f in dataclasses.fields(item)}
+        return {"type": type(item).__name__, **fields}
+    if item is None or isinstance(item, bool | str | int | float):
+        return item
+    if isinstance(item, dict):
+        return {str(k): describe(v) for k, v in item.items()}
+    if isinstance(item, tuple | list):
+        return [describe(v) for v in item]
+    if isinstance(item, jax.Array | np.ndarray | np.generic):
+        array = np.asarray(item)
+        return array.tolist() if array.size <= MOST_NUMBERS else f"array {list(array.shape)} {array.dtype}"
+    if callable(item):
+        return f"{getattr(item, '__module__', '?')}.{getattr(item, '__qualname__', repr(item))}"
+    return repr(item)
+
+
+SHORT_NAMES: dict[type[Any], str] = {
+    kernels.SquaredExponential: "se",
+    kernels.Matern12: "matern12",
+    kernels.Matern32: "matern32",
+    kernels.Matern52: "matern52",
+    kernels.Linear: "linear",
+    kernels.RationalQuadratic: "rq",
+    kernels.Periodic: "periodic",
+    kernels.Constant: "constant",
+    kernels.White: "white",
+    kernels.Gram: "gram",
+}
+
+
+def kernel_record(kernel: kernels.Kernel) -> dict[str, Any]:
+    """A kernel as an audit trace writes it: ``{"name": "se", "u": length-scale, "var": variance, ...}``.
+
+    ``u`` is the length-scale of ``exp(-|x - y|^2 / (2 u^2))``, or of the Matern distance; sums and products are nested.
+    """
+    if isinstance(kernel, kernels.Scale):
+        inner = kernel_record(kernel.kernel)
+        return {**inner, "var": float(np.asarray(kernel.variance)) * inner["var"]}
+    if isinstance(kernel, kernels.Sum | kernels.Product):
+        name = type(kernel).__name__.lower()
+        return {"name": name, "var": 1.0, "parts": [kernel_record(kernel.left), kernel_record(kernel.right)]}
+    if type(kernel) not in SHORT_NAMES:
+        raise InvalidArgument(f"kernel: no audit record for {type(kernel).__name__}")
+    record: dict[str, Any] = {"name": SHORT_NAMES[type(kernel)], "var": 1.0}
+    if isinstance(kernel, kernels.Constant | kernels.White):
+        return {**record, "var": float(np.asarray(kernel.variance))}
+    if isinstance(kernel, kernels.Gram):
+        return {**record, "matrix": np.asarray(kernel.matrix).tolist()}
+    names = {"length_scale": "u"}
+    own = {f.name: np.asarray(getattr(kernel, f.name)).tolist() for f in dataclasses.fields(kernel)}  # type: ignore[arg-type]
+    return record | {names.get(name, name): value for name, value in own.items()}

@@ -1,0 +1,51 @@
+"""Output files: never overwritten by accident, never half written."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from jaxbandit.core.checks import InvalidArgument
+
+
+class ExistingOutput(InvalidArgument):
+    """The place asked for already holds something; say ``--force`` (or ``force=True``) to replace it."""
+
+
+def prepare_directory(path: str | Path, *, force: bool = False) -> Path:
+    """Make ``path`` ready to write results in; raises :class:`ExistingOutput` if it holds files and ``force`` is off."""
+    directory = Path(path)
+    if directory.exists() and not directory.is_dir():
+        raise ExistingOutput(f"out: {directory} is a file, not a directory; choose another place")
+    if directory.is_dir() and any(directory.iterdir()) and not force:
+        raise ExistingOutput(f"out: {directory} exists and is not empty; choose another place or add --force to replace its files")
+    directory.mkdir(parents=True, exist_ok=True)
+    if not os.access(directory, os.W_OK):
+        raise InvalidArgument(f"out: {directory} is not writable")
+    return directory
+
+
+def prepare_file(path: str | Path, *, force: bool = False) -> Path:
+    """Check that a file can be written at ``path``; raises :class:`ExistingOutput` if one is there and ``force`` is off."""
+    file = Path(path)
+    if file.is_dir():
+        raise ExistingOutput(f"out: {file} is a directory; name a file")
+    if file.exists() and not force:
+        raise ExistingOutput(f"out: {file} exists; choose another name or add --force to replace it")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return file
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Call ``write`` on a temporary name beside ``path`` and rename, so that readers see the old file or the whole new one."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        write(temporary)
+        os.chmod(temporary, 0o644)  # mkstemp makes files that only their owner can read
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
