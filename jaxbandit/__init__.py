@@ -9,7 +9,7 @@ A study is a problem, an algorithm and a surrogate::
 Sign rule everywhere: maximise the reward; a constraint holds where its value is ``<= 0``.
 """
 
-from jaxbandit import acquisition, domains, estimators, kernels, metrics, problems, widths
+from jaxbandit import acquisition, algorithms, domains, estimators, kernels, metrics, problems, surrogates, widths
 from jaxbandit._version import __version__
 from jaxbandit.algorithms import Cbo, Config, Rpol
 from jaxbandit.core.checks import InvalidArgument
@@ -30,6 +30,7 @@ __all__ = [
     "Trajectory",
     "__version__",
     "acquisition",
+    "algorithms",
     "canonicalise",
     "domains",
     "estimators",
@@ -42,6 +43,7 @@ __all__ = [
     "simulate",
     "static",
     "surrogate",
+    "surrogates",
     "sweep",
     "widths",
 ]

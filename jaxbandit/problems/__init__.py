@@ -1,20 +1,56 @@
 """What is optimised: mean tables, noise, and the optimum to measure against."""
 
-from jaxbandit.problems.base import Optimum, Problem, best_mixed_policy, from_functions, from_tables, optimum
-from jaxbandit.problems.noise import Gaussian, Noise, Noiseless
+from jaxbandit.problems._arms import ArmsData
+from jaxbandit.problems.artificial import ARTIFICIAL, artificial
+from jaxbandit.problems.base import Family, Optimum, Problem, best_mixed_policy, from_functions, from_tables, optimum
+from jaxbandit.problems.data_rate import data_rate
+from jaxbandit.problems.full_information import FullInformation, full_information
+from jaxbandit.problems.gp_draws import GpDraws, gp_draws, gp_draws_infeasible
+from jaxbandit.problems.light import light, light_or_synthetic, light_synthetic
+from jaxbandit.problems.noise import CentredPoisson, Gaussian, Noise, Noiseless, PerOutput, PerPoint, Residuals, StudentT, Uniform
+from jaxbandit.problems.queueing import queueing
+from jaxbandit.problems.rkhs import RkhsBinding, RkhsThreshold, rkhs_1d, rkhs_1d_binding
 from jaxbandit.problems.sine import CONTINUUM_OPTIMUM, CONTINUUM_POINT, sine
+from jaxbandit.problems.stocks import stocks, stocks_or_synthetic, stocks_synthetic
 
 __all__ = [
+    "ARTIFICIAL",
     "CONTINUUM_OPTIMUM",
     "CONTINUUM_POINT",
+    "ArmsData",
+    "CentredPoisson",
+    "Family",
+    "FullInformation",
     "Gaussian",
+    "GpDraws",
     "Noise",
     "Noiseless",
     "Optimum",
+    "PerOutput",
+    "PerPoint",
     "Problem",
+    "Residuals",
+    "RkhsBinding",
+    "RkhsThreshold",
+    "StudentT",
+    "Uniform",
+    "artificial",
     "best_mixed_policy",
+    "data_rate",
     "from_functions",
     "from_tables",
+    "full_information",
+    "gp_draws",
+    "gp_draws_infeasible",
+    "light",
+    "light_or_synthetic",
+    "light_synthetic",
     "optimum",
+    "queueing",
+    "rkhs_1d",
+    "rkhs_1d_binding",
     "sine",
+    "stocks",
+    "stocks_or_synthetic",
+    "stocks_synthetic",
 ]

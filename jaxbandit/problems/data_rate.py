@@ -48,7 +48,9 @@ def data_rate(
     checks.shape("offsets", offsets, (4,), remedy="one per server")
     checks.positive("slopes", slopes)
     checks.finite("offsets", offsets)
-    checks.positive("offsets[1], offsets[3]", np.asarray(offsets, np.float64)[[1, 3]], remedy="a logarithm's argument must be > 0 at rate 0")
+    checks.positive(
+        "offsets[1], offsets[3]", np.asarray(offsets, np.float64)[[1, 3]], remedy="a logarithm's argument must be > 0 at rate 0"
+    )
     domain = grid([0.0] * 4, [MAX_RATE] * 4, points_per_axis)
     rates = np.asarray(domain.points)
     reward = sum(_utility(number, rates[:, number], slopes[number], offsets[number]) for number in range(4))

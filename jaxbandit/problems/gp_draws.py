@@ -37,7 +37,7 @@ class GpDraws(Family):
       start_level: an instance is accepted when all ``g_j(start) < start_level``; without ``start``, when some point is feasible.
       slack: ``eps > 0`` to shift each ``g_j`` by ``eps - min g_j`` and so make the instance infeasible; ``None`` for no shift.
       start: index of the point that must be well inside the constraints, or ``None``.
-      constraints: ``m``.
+      constraint_count: ``m``.
       attempts: cap on draws of the constraints.
       name: what tables and files call it.
     """
@@ -48,9 +48,14 @@ class GpDraws(Family):
     start_level: Any = 0.0
     slack: Any = None
     start: int | None = static(default=None)
-    constraints: int = static(default=1)
+    constraint_count: int = static(default=1)
     attempts: int = static(default=100)
     name: str = static(default="gp_draws")
+
+    @property
+    def constraints(self) -> int:
+        """``m``."""
+        return self.constraint_count
 
     def sample(self, key: Array) -> Problem:
         """The instance that belongs to ``key``: pure, and distinct under ``vmap``."""
@@ -74,7 +79,7 @@ class GpDraws(Family):
         return jnp.all(costs[:, self.start] < jnp.asarray(self.start_level, costs.dtype))
 
     def validate(self) -> None:
-        checks.integer("GpDraws.constraints", self.constraints, least=1)
+        checks.integer("constraints", self.constraint_count, least=1)
         checks.integer("GpDraws.attempts", self.attempts, least=1)
         checks.shape("GpDraws.root", self.root, (self.domain.size, None), remedy="one row per point of the domain")
         checks.finite("GpDraws.root", self.root)
@@ -127,7 +132,7 @@ def gp_draws(
         noise=noise,
         start_level=-0.2 if code else 0.0,
         start=domain.nearest(np.zeros(domain.dimension)) if code else None,
-        constraints=constraints,
+        constraint_count=constraints,
         attempts=attempts,
         name="gp_draws-code" if code else "gp_draws",
     )
@@ -165,7 +170,7 @@ def gp_draws_infeasible(
         start_level=base.start_level,
         slack=slack,
         start=base.start,
-        constraints=base.constraints,
+        constraint_count=base.constraints,
         attempts=base.attempts,
         name=base.name.replace("gp_draws", "gp_draws_infeasible"),
     )
