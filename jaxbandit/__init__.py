@@ -9,9 +9,9 @@ A study is a problem, an algorithm and a surrogate::
 Sign rule everywhere: maximise the reward; a constraint holds where its value is ``<= 0``.
 """
 
-from jaxbandit import acquisition, algorithms, domains, estimators, kernels, metrics, problems, surrogates, widths
+from jaxbandit import acquisition, algorithms, domains, estimators, kernels, metrics, penalties, problems, surrogates, widths
 from jaxbandit._version import __version__
-from jaxbandit.algorithms import Cbo, Config, Rpol
+from jaxbandit.algorithms import Anytime, Cbo, Config, Epbo, Rpol, Scgp, Se2, Se3, Unconstrained
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.pytree import Sweep, canonicalise, pytree, replace, static, sweep
 from jaxbandit.core.status import Status, explain
@@ -19,15 +19,21 @@ from jaxbandit.simulate import InitialDesign, Trajectory, simulate
 from jaxbandit.surrogates import Surrogate, surrogate
 
 __all__ = [
+    "Anytime",
     "Cbo",
     "Config",
+    "Epbo",
     "InitialDesign",
     "InvalidArgument",
     "Rpol",
+    "Scgp",
+    "Se2",
+    "Se3",
     "Status",
     "Surrogate",
     "Sweep",
     "Trajectory",
+    "Unconstrained",
     "__version__",
     "acquisition",
     "algorithms",
@@ -37,6 +43,7 @@ __all__ = [
     "explain",
     "kernels",
     "metrics",
+    "penalties",
     "problems",
     "pytree",
     "replace",

@@ -5,7 +5,9 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-__all__ = ["pick", "weighted_sum"]
+from jaxbandit.core.status import Status
+
+__all__ = ["clipped", "pick", "weighted_sum"]
 
 Array = jax.Array
 
@@ -24,3 +26,10 @@ def pick(score: Array) -> Array:
 def weighted_sum(weights: Array, tables: Array) -> Array:
     """``sum_j weights[j] tables[j]`` as ``[M]`` from ``[m]`` and ``[m, M]``, element-wise so that it fuses with what follows."""
     return jnp.sum(weights[:, None] * tables, axis=0)
+
+
+def clipped(reward: Array, bound: Array) -> tuple[Array, Array]:
+    """``Proj_[-bound, bound]`` of ``reward [M]``, and the flag ``ALL_CLIPPED`` (else 0) when it cuts every point alike."""
+    values = jnp.clip(reward, -bound, bound)
+    everywhere = (jnp.min(reward) >= bound) | (jnp.max(reward) <= -bound)
+    return values, jnp.where(everywhere, int(Status.ALL_CLIPPED), 0)

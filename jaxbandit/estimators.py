@@ -1,21 +1,23 @@
-"""Exploration strategies: what an algorithm believes of reward and constraints this round, drawn or bounded.
+"""Exploration strategies: what an algorithm believes of reward and constraints this round, bounded or drawn.
 
 Every strategy gives an optimistic reward estimate and optimistic constraint estimates (low, since ``g <= 0`` is feasible); algorithms
-take the strategy as a parameter and never look at means and deviations themselves.
+take the strategy as a parameter and never look at means and deviations themselves. A strategy also estimates one linear combination
+of outputs that share a factor, which is how penalised rewards are treated.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 
 from jaxbandit import widths
-from jaxbandit.core.pytree import pytree
+from jaxbandit.core import checks
+from jaxbandit.core.pytree import pytree, static
 from jaxbandit.surrogates import Posterior, Surrogate
 
-__all__ = ["Bounds", "Estimate"]
+__all__ = ["Bounds", "DiscreteGaussian", "DiscreteUniform", "Estimate", "Gaussian", "Randomised", "Strategy", "Thompson"]
 
 Array = jax.Array
 
@@ -27,6 +29,40 @@ class Estimate:
     reward: Array  # [M]
     costs: Array  # [m, M]
     widths: Array  # [1 + m] the beta_t used
+    draws: Any = None  # [1 + m] signed multiples of sigma (Randomised), or [1 + m, M] joint draws (Thompson)
+
+
+class Strategy(Protocol):
+    """The protocol of exploration strategies."""
+
+    reward_width: Any
+    cost_width: Any
+
+    def estimate(self, surrogate: Surrogate, posterior: Posterior, t: Array, key: Array) -> Estimate:
+        """Estimates of every output at every point in round ``t``."""
+        ...
+
+    def combination(self, surrogate: Surrogate, posterior: Posterior, weights: Array, t: Array, key: Array) -> Estimate:
+        """Optimistic estimate of ``sum_k weights[k] output_k``, ``weights [1 + m]``, as one function with the reward's width."""
+        ...
+
+    def validate(self) -> None:
+        """Raise ``InvalidArgument`` on parameters outside their range."""
+        ...
+
+
+def _betas(strategy: Any, t: Array, gain: Array) -> Array:
+    """``[1 + m]`` widths from the reward's and the constraints' schedules."""
+    return jnp.append(widths.evaluate(strategy.reward_width, t, gain[0]), widths.evaluate(strategy.cost_width, t, gain[1:]))
+
+
+def _combined_mean(mean: Array, weights: Array) -> Array:
+    return jnp.sum(weights[:, None] * mean, axis=0)
+
+
+def _validate_widths(strategy: Any) -> None:
+    widths.validate("reward_width", strategy.reward_width)
+    widths.validate("cost_width", strategy.cost_width)
 
 
 @pytree
@@ -42,17 +78,132 @@ class Bounds:
     cost_width: Any = 3.0
 
     def estimate(self, surrogate: Surrogate, posterior: Posterior, t: Array, key: Array) -> Estimate:
-        """Bounds ``mu + beta sigma`` and ``mu - beta sigma`` at every point in round ``t``."""
         belief = surrogate.predict(posterior)
-        reward_beta = widths.evaluate(self.reward_width, t, belief.gain[0])
-        cost_beta = widths.evaluate(self.cost_width, t, belief.gain[1:])
+        beta = _betas(self, t, belief.gain)
         return Estimate(
-            reward=belief.mean[0] + reward_beta * belief.sd[0],
-            costs=belief.mean[1:] - cost_beta[:, None] * belief.sd[1:],
-            widths=jnp.append(reward_beta, cost_beta),
+            reward=belief.mean[0] + beta[0] * belief.sd[0],
+            costs=belief.mean[1:] - beta[1:, None] * belief.sd[1:],
+            widths=beta,
         )
 
+    def combination(self, surrogate: Surrogate, posterior: Posterior, weights: Array, t: Array, key: Array) -> Estimate:
+        belief = surrogate.predict(posterior)
+        beta = _betas(self, t, belief.gain)
+        score = _combined_mean(belief.mean, weights) + beta[0] * belief.sd[0]
+        return Estimate(reward=score, costs=belief.mean[1:], widths=beta)
+
     def validate(self) -> None:
-        """Raise ``InvalidArgument`` on a width that is not positive."""
-        widths.validate("reward_width", self.reward_width)
-        widths.validate("cost_width", self.cost_width)
+        _validate_widths(self)
+
+
+@pytree
+class Thompson:
+    """Thompson sampling: independent joint draws from ``GP(mu, beta^2 k_t)`` for reward and constraints (Chowdhury and Gopalan 2017).
+
+    A draw costs ``O(M r)`` in the feature forms; the row cache has none.
+
+    Attributes:
+      reward_width, cost_width: the factor ``beta`` on the posterior standard deviation, as in :class:`Bounds`.
+    """
+
+    reward_width: Any = 1.0
+    cost_width: Any = 1.0
+
+    def estimate(self, surrogate: Surrogate, posterior: Posterior, t: Array, key: Array) -> Estimate:
+        beta = _betas(self, t, surrogate.predict(posterior).gain)
+        draws = surrogate.draw(posterior, key, beta)
+        return Estimate(reward=draws[0], costs=draws[1:], widths=beta, draws=draws)
+
+    def combination(self, surrogate: Surrogate, posterior: Posterior, weights: Array, t: Array, key: Array) -> Estimate:
+        beta = _betas(self, t, surrogate.predict(posterior).gain)
+        deviation = surrogate.draw(posterior, key, beta)[0] - posterior.mean[0]
+        score = _combined_mean(posterior.mean, weights) + deviation
+        return Estimate(reward=score, costs=posterior.mean[1:], widths=beta, draws=score[None])
+
+    def validate(self) -> None:
+        _validate_widths(self)
+
+
+@pytree
+class Gaussian:
+    """``Z ~ N(0, 1)``, in units of ``beta`` (Zhou and Ji 2022, Corollary 3)."""
+
+    def sample(self, key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+        return jax.random.normal(key, shape, dtype)
+
+    def validate(self) -> None:
+        """Nothing to check."""
+
+
+@pytree
+class DiscreteUniform:
+    """``Z`` uniform on ``points`` evenly spaced values of ``[0, 2]``, in units of ``beta`` (Zhou and Ji 2022, App. D.4)."""
+
+    points: int = static(default=20)
+
+    def sample(self, key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+        return jax.random.randint(key, shape, 0, self.points).astype(dtype) * (2.0 / (self.points - 1))
+
+    def validate(self) -> None:
+        checks.integer("DiscreteUniform.points", self.points, least=2)
+
+
+@pytree
+class DiscreteGaussian:
+    """A Gaussian discretised to ``points`` evenly spaced values of ``[low, high]``, in units of ``beta`` (App. D.4; Vaswani 2020).
+
+    Value ``z`` has probability proportional to ``exp(-z^2 / (2 sd^2))``.
+    """
+
+    low: Any = 0.0
+    high: Any = 2.0
+    sd: Any = 1.0
+    points: int = static(default=20)
+
+    def sample(self, key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+        share = jnp.arange(self.points, dtype=dtype) * (1.0 / (self.points - 1))
+        values = self.low + share * (self.high - self.low)
+        return values[jax.random.categorical(key, -0.5 * jnp.square(values / self.sd), shape=shape)]
+
+    def validate(self) -> None:
+        checks.integer("DiscreteGaussian.points", self.points, least=2)
+        checks.finite("DiscreteGaussian.low", self.low)
+        checks.finite("DiscreteGaussian.high", self.high)
+        checks.positive("DiscreteGaussian.high - low", self.high - self.low, remedy="give bounds with low < high")
+        checks.positive("DiscreteGaussian.high", self.high, remedy="with no positive value the estimate is never optimistic")
+        checks.positive("DiscreteGaussian.sd", self.sd)
+
+
+@pytree
+class Randomised:
+    """RandGP-UCB: ``mu + Z sigma`` with one scalar ``Z`` a round for the reward and one for each constraint (Zhou and Ji 2022, Def. 2).
+
+    Constraints take ``mu - Z sigma``: the same law for a symmetric ``Z``, and optimistic for a one-sided one.
+
+    Attributes:
+      reward_width, cost_width: the ``beta_t`` that scales ``Z``, as in :class:`Bounds`.
+      distribution: the law of ``Z / beta``: :class:`Gaussian`, :class:`DiscreteUniform` or :class:`DiscreteGaussian`.
+    """
+
+    reward_width: Any = 1.0
+    cost_width: Any = 1.0
+    distribution: Any = Gaussian()
+
+    def estimate(self, surrogate: Surrogate, posterior: Posterior, t: Array, key: Array) -> Estimate:
+        belief = surrogate.predict(posterior)
+        beta = _betas(self, t, belief.gain)
+        z = beta * self.distribution.sample(key, beta.shape, beta.dtype)
+        draws = jnp.append(z[:1], -z[1:])
+        values = belief.mean + draws[:, None] * belief.sd
+        return Estimate(reward=values[0], costs=values[1:], widths=beta, draws=draws)
+
+    def combination(self, surrogate: Surrogate, posterior: Posterior, weights: Array, t: Array, key: Array) -> Estimate:
+        belief = surrogate.predict(posterior)
+        beta = _betas(self, t, belief.gain)
+        z = beta[0] * self.distribution.sample(key, (), beta.dtype)
+        score = _combined_mean(belief.mean, weights) + z * belief.sd[0]
+        return Estimate(reward=score, costs=belief.mean[1:], widths=beta, draws=z[None])
+
+    def validate(self) -> None:
+        _validate_widths(self)
+        self.distribution.validate()

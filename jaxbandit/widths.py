@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core.pytree import pytree, replace, static
 
-__all__ = ["Custom", "ImprovedGPUCB", "SqrtLog", "evaluate", "validate"]
+__all__ = ["Custom", "ImprovedGPUCB", "SqrtLog", "evaluate", "validate", "with_noise"]
 
 Array = jax.Array
 
@@ -85,6 +85,13 @@ def evaluate(width: Any, t: Array, gain: Array) -> Array:
     """``beta_t`` for each entry of ``gain [...]``, in its shape, from a number, one number per entry, or a schedule."""
     value = width(t, gain) if callable(width) else jnp.asarray(width, gain.dtype)
     return jnp.broadcast_to(value, gain.shape)
+
+
+def with_noise(width: Any, factor: Array) -> Any:
+    """``width`` for noise ``factor`` times as large: a theory schedule scales its noise term, a tuned number stays as it is."""
+    if isinstance(width, ImprovedGPUCB):
+        return replace(width, noise_scale=width.noise_scale * factor)
+    return width
 
 
 def validate(name: str, width: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol
 
 import jax
 
+from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.pytree import pytree
 from jaxbandit.surrogates import Surrogate
 
@@ -35,7 +36,8 @@ class Decision:
 
     index: Array  # [] int32, a row of the domain's points; M marks a NaN score
     widths: Array  # [1 + m] beta_t of the reward and of each constraint
-    infeasible: Array | bool = False  # [] whether the algorithm declares, in this round, that no point is feasible
+    flags: Array | int = 0  # [] int32 bits of core.status.Status that this round raises, such as a declared infeasibility
+    draws: Any = None  # what a randomised strategy drew: [1 + m] multiples of sigma, or [1 + m, M] joint draws
 
 
 @pytree
@@ -50,7 +52,8 @@ class Algorithm(Protocol):
     """The protocol. Implementations are pytree dataclasses whose default construction is valid.
 
     A state is a pytree dataclass that holds ``posterior`` and, where the algorithm has some, ``multipliers [m]``: the penalty
-    factors, dual variables or virtual queues in force for the coming round.
+    factors, dual variables or virtual queues in force for the coming round. An algorithm for stochastic full information also has
+    ``reveal(arena, state, sample, t) -> state``, called before ``select`` with the round's noisy constraint functions ``[m, M]``.
     """
 
     name: ClassVar[str]
@@ -70,3 +73,14 @@ class Algorithm(Protocol):
     def validate(self, constraints: int) -> None:
         """Raise ``InvalidArgument`` on hyper-parameters outside their range, or not matching ``m = constraints``."""
         ...
+
+
+def shared_factor(arena: Arena, name: str) -> Surrogate:
+    """The arena's surrogate, if all outputs share one factor; algorithms that model a combination of outputs need that.
+
+    Raises:
+      InvalidArgument: when outputs differ in kernel or noise variance.
+    """
+    if len(arena.surrogate.forms) != 1:
+        raise InvalidArgument(f"surrogate: {name} models a combination of outputs; give all of them one kernel and noise_variance")
+    return arena.surrogate

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.acquisition import pick, weighted_sum
+from jaxbandit.acquisition import clipped, pick, weighted_sum
 from jaxbandit.algorithms.base import Arena, Decision, Observation
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import float_dtype, pytree, replace
@@ -59,13 +59,13 @@ class Cbo:
 
     def select(self, arena: Arena, state: CboState, t: Array, key: Array) -> tuple[Decision, CboState]:
         estimate = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
-        reward = jnp.clip(estimate.reward, -self.reward_clip, self.reward_clip)
+        reward, flags = clipped(estimate.reward, self.reward_clip)
         clip = jnp.broadcast_to(self.cost_clip, (arena.constraints,))
         costs = jnp.clip(estimate.costs, -clip[:, None], clip[:, None])
         index = pick(reward - weighted_sum(state.multipliers, costs))
         # Line 7 of Algorithm 1: the estimate at x_t moves the dual, not the observation.
         dual = jnp.clip(state.multipliers + costs[:, index] / self.divisor(arena.horizon), 0, self.dual_cap)
-        return Decision(index=index, widths=estimate.widths), replace(state, multipliers=dual)
+        return Decision(index=index, widths=estimate.widths, flags=flags, draws=estimate.draws), replace(state, multipliers=dual)
 
     def update(self, arena: Arena, state: CboState, observation: Observation, t: Array) -> CboState:
         return replace(state, posterior=arena.surrogate.condition(state.posterior, observation.index, observation.values))

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxbandit.acquisition import pick
 from jaxbandit.algorithms.base import Arena, Decision, Observation
 from jaxbandit.core.pytree import pytree, replace
+from jaxbandit.core.status import Status
 from jaxbandit.estimators import Bounds
 from jaxbandit.surrogates import Posterior
 
@@ -50,7 +51,8 @@ class Config:
         infeasible = ~jnp.any(worst <= 0)
         optimistic = jnp.where(worst <= 0, estimate.reward, -jnp.inf)
         index = pick(jnp.where(infeasible, -worst, optimistic))
-        return Decision(index=index, widths=estimate.widths, infeasible=infeasible), state
+        flags = jnp.where(infeasible, int(Status.DECLARED_INFEASIBLE), 0)
+        return Decision(index=index, widths=estimate.widths, flags=flags, draws=estimate.draws), state
 
     def update(self, arena: Arena, state: ConfigState, observation: Observation, t: Array) -> ConfigState:
         return replace(state, posterior=arena.surrogate.condition(state.posterior, observation.index, observation.values))

@@ -55,7 +55,7 @@ class Rpol:
     def select(self, arena: Arena, state: RpolState, t: Array, key: Array) -> tuple[Decision, RpolState]:
         estimate = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
         index = pick(estimate.reward - weighted_sum(state.multipliers, jnp.maximum(estimate.costs, 0)))  # eq. (7)
-        return Decision(index=index, widths=estimate.widths), state
+        return Decision(index=index, widths=estimate.widths, draws=estimate.draws), state
 
     def update(self, arena: Arena, state: RpolState, observation: Observation, t: Array) -> RpolState:
         violation = jnp.maximum(observation.values[1:], 0)

@@ -13,6 +13,8 @@ class Status(enum.IntFlag):
     NONFINITE_SCORE = 2
     DECLARED_INFEASIBLE = 4
     NO_FEASIBLE_POINT = 8
+    PENALTY_CAPPED = 16
+    ALL_CLIPPED = 32
 
 
 FAILED = Status.NONFINITE_FEEDBACK | Status.NONFINITE_SCORE
@@ -22,6 +24,8 @@ MESSAGES = {
     Status.NONFINITE_SCORE: "the acquisition score was NaN",
     Status.DECLARED_INFEASIBLE: "the algorithm declared the problem infeasible",
     Status.NO_FEASIBLE_POINT: "the problem has no feasible point, so regret is undefined",
+    Status.PENALTY_CAPPED: "a penalty factor reached its cap instead of overflowing",
+    Status.ALL_CLIPPED: "in some round the reward's clip B cut the estimate of every point, which leaves nothing to choose by",
 }
 
 

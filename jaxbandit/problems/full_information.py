@@ -1,4 +1,4 @@
-"""Stochastic full information: a noisy sample of the whole constraint function is seen before a point is chosen (Zhou and Ji 2022, sec. 4)."""
+"""Stochastic full information: a noisy constraint is seen on the whole domain before the choice (Zhou and Ji 2022, sec. 4)."""
 
 from __future__ import annotations
 

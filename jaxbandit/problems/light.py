@@ -71,12 +71,12 @@ def light_synthetic(*, seed: int = 0, threshold: Any = None, scale: Any = 1.0, c
     """
     rng = np.random.default_rng(checks.integer("seed", seed, least=0))
     depth = rng.uniform(0.0, 1.0, 41)  # 0 at the windows
-    exposure = 1300 * np.exp(-1.5 * depth) * rng.uniform(0.6, 1.0, 41)
+    exposure = 1500 * np.exp(-1.2 * depth) * rng.uniform(0.6, 1.0, 41)
     azimuth = rng.uniform(-1.5, 1.5, 41)  # hours by which a sensor's peak is off noon
-    lamps = rng.uniform(50, 300, 41)
+    lamps = rng.uniform(20, 200, 41)
 
     def readings(count: int) -> np.ndarray:
-        hour, cloud = rng.uniform(0, 24, (count, 1)), rng.uniform(0.3, 1.0, (count, 1))
+        hour, cloud = rng.uniform(6, 20, (count, 1)), rng.uniform(0.3, 1.0, (count, 1))
         day = np.maximum(np.cos(np.pi * (hour - 12.5 - azimuth) / 13), 0) * (np.abs(hour - 12.5) < 8)
         on = (hour > 7) & (hour < 20)
         return np.clip(80 + exposure * cloud * day + lamps * on + rng.normal(0, 15, (count, 41)), 0, 1500)
@@ -124,7 +124,7 @@ def _read(file: Path, field: str) -> tuple[np.ndarray, np.ndarray]:
             if key not in names:
                 raise checks.InvalidArgument(f"light: {str(file)!r} has no field {path!r}; give {WHAT}")
             value = value[key]
-            value = value[0, 0] if value.dtype.names is None and value.dtype == object else value
+            value = value[0, 0] if value.dtype.names is None and value.dtype == object and value.size else value
         tables.append(_numbers(file, path, value))
     if tables[0].shape[1] != tables[1].shape[1]:
         raise checks.InvalidArgument(

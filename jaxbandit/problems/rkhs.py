@@ -1,4 +1,4 @@
-"""Random functions of a known RKHS on ``[0, 1]`` (Zhou and Ji 2022, App. F.1), with a threshold on the reward or a constraint that binds."""
+"""Random functions of a known RKHS on ``[0, 1]`` (Zhou and Ji 2022, App. F.1), under a threshold or a constraint that binds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BOUNDS = ("norm", "max")
 
 
 def rkhs_function(key: Array, matrix: Any, centres: int) -> tuple[Array, Array]:
-    """``f = sum_i a_i k(., x_i)`` as ``[M]`` and its RKHS norm ``[]``: ``a_i ~ U[-1, 1]``, ``x_i`` uniform on the domain, repeats allowed."""
+    """``f = sum_i a_i k(., x_i)`` as ``[M]`` and its RKHS norm ``[]``: ``a_i ~ U[-1, 1]``, ``x_i`` uniform, with repeats."""
     where_key, weight_key = jax.random.split(key)
     size = np.shape(matrix)[0]
     where = jax.random.randint(where_key, (centres,), 0, size)

@@ -84,9 +84,9 @@ def stocks_synthetic(*, seed: int = 0, threshold: Any = None, scale: Any = 1.0, 
       InvalidArgument: on a parameter out of range.
     """
     rng = np.random.default_rng(checks.integer("seed", seed, least=0))
-    first, drift, exposure = np.exp(rng.normal(np.log(80), 0.6, 29)), rng.normal(3e-4, 4e-4, 29), rng.uniform(0.5, 1.5, 29)
+    first, drift, exposure = np.exp(rng.normal(np.log(80), 0.5, 29)), rng.normal(3e-4, 2e-4, 29), rng.uniform(0.5, 1.5, 29)
     common, own = rng.standard_t(3, (822, 1)), rng.standard_t(3, (822, 29))
-    returns = drift + 0.004 * exposure * common + 0.007 * own
+    returns = drift + 0.003 * exposure * common + 0.005 * own
     prices = first * np.exp(np.vstack([np.zeros(29), np.cumsum(returns, axis=0)]))
     return arms_data(
         prices,

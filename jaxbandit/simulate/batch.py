@@ -17,7 +17,7 @@ from jaxbandit.simulate.trial import InitialDesign, Trajectory, run_trial
 from jaxbandit.surrogates import Surrogate
 
 Array = jax.Array
-RECORDS = ("all", "indices")
+RECORDS = ("all", "audit", "indices")
 
 
 def simulate(
@@ -46,7 +46,8 @@ def simulate(
       key: a JAX PRNG key (``jax.random.key(seed)``).
       trials: how many, or the numbers of the trials to run (to repeat some of a larger study).
       initial: points observed before round 1; default none.
-      record: ``"all"``, or ``"indices"`` to keep only the chosen points and flags of each trial.
+      record: ``"all"``; ``"indices"`` to keep only the chosen points and flags of each trial; ``"audit"`` to keep also what a
+        randomised strategy drew, which can be ``M`` numbers a round.
       block: trials run side by side on a device; default: what fits a CPU's cache, or all of them on an accelerator. It changes
         results by rounding only.
       devices: devices to share the trials between; default all of JAX's default backend.
@@ -163,6 +164,11 @@ def _validate(problem: Any, algorithm: Any, surrogate: Any, horizon: int, initia
         )
     if not hasattr(algorithm if not isinstance(algorithm, Sweep) else algorithm.stacked, "select"):
         raise checks.InvalidArgument(f"algorithm: expected an algorithm of jaxbandit, got {type(algorithm).__name__}")
+    if hasattr(algorithm, "reveal") and not hasattr(problem, "constraint_sample"):
+        raise checks.InvalidArgument(
+            f"problem: {type(algorithm).__name__} sees a noisy constraint function before it chooses, which problem {problem.name!r}"
+            " does not give; wrap it in problems.FullInformation"
+        )
     for candidate in unstack(algorithm) if isinstance(algorithm, Sweep) else [algorithm]:
         candidate.validate(problem.constraints)
     initial.validate(problem.domain.size)

@@ -74,6 +74,7 @@ class Trajectory:
     values: Any = None  # [T, 1 + m] noisy rewards and costs
     multipliers: Any = None  # [T + 1, m] in force at rounds 1..T+1, zero for algorithms without
     widths: Any = None  # [T, 1 + m] beta_t
+    draws: Any = None  # [T, 1 + m] or [T, 1 + m, M] what a randomised strategy drew; with record="audit" only
     initial_counted: bool = static(default=False)
 
     @property
@@ -98,30 +99,35 @@ def run_trial(
         state, status, failed, declared = carry
         t, policy_key, drawn = given
         multipliers = multipliers_of(state, arena)
+        if hasattr(algorithm, "reveal"):
+            state = algorithm.reveal(arena, state, instance.constraint_sample(drawn), t)
         decision, state = algorithm.select(arena, state, t, policy_key)
         index = jnp.minimum(decision.index, size - 1)  # the size itself marks a NaN score
         values = instance.observe(index, drawn)
         state = algorithm.update(arena, state, Observation(index=index, values=values), t)
 
         nan_score, nan_feedback = decision.index >= size, ~jnp.all(jnp.isfinite(values))
-        infeasible = jnp.asarray(decision.infeasible)
+        flags = jnp.asarray(decision.flags, jnp.int32)
+        infeasible = (flags & int(Status.DECLARED_INFEASIBLE)) != 0
         status = (
             status
+            | flags
             | jnp.where(nan_score, int(Status.NONFINITE_SCORE), 0)
             | jnp.where(nan_feedback, int(Status.NONFINITE_FEEDBACK), 0)
-            | jnp.where(infeasible, int(Status.DECLARED_INFEASIBLE), 0)
         )
         failed = jnp.where((failed == 0) & (nan_score | nan_feedback), t, failed)
         declared = jnp.where((declared == 0) & infeasible, t, declared)
         seen = {"indices": index}
-        if record == "all":
+        if record != "indices":
             seen |= {"values": values, "multipliers": multipliers, "widths": decision.widths}
+        if record == "audit":
+            seen["draws"] = decision.draws
         return (state, status, failed, declared), seen
 
     zero = jnp.int32(0)
     given = (rounds, policy_keys, noise)
     (state, status, failed, declared), seen = jax.lax.scan(one_round, (state, status, zero, zero), given)
-    if record == "all":
+    if record != "indices":
         seen["multipliers"] = jnp.concatenate([seen["multipliers"], multipliers_of(state, arena)[None]])
     return Trajectory(
         **seen,
@@ -137,7 +143,15 @@ def run_trial(
 
 def multipliers_of(state: Any, arena: Arena) -> Array:
     """The state's penalty factors or dual variables ``[m]``, zeros for an algorithm that has none."""
+    state = getattr(state, "inner", state)  # a wrapper's own are those of what it wraps
     return getattr(state, "multipliers", jnp.zeros((arena.constraints,), state.posterior.mean.dtype))
+
+
+def with_posterior(state: Any, posterior: Any) -> Any:
+    """The state with its posterior replaced, inside a wrapper's too."""
+    if hasattr(state, "inner"):
+        return replace(state, inner=with_posterior(state.inner, posterior))
+    return replace(state, posterior=posterior)
 
 
 def _start(problem: Any, algorithm: Any, arena: Arena, initial: InitialDesign, key: Array) -> tuple[Any, Array, Observation]:
@@ -156,4 +170,4 @@ def _start(problem: Any, algorithm: Any, arena: Arena, initial: InitialDesign, k
     status = jnp.where(feasible, 0, int(Status.NO_FEASIBLE_POINT)) | jnp.where(
         jnp.all(jnp.isfinite(values)), 0, int(Status.NONFINITE_FEEDBACK)
     )
-    return replace(state, posterior=posterior), status.astype(jnp.int32), Observation(index=points, values=values)
+    return with_posterior(state, posterior), status.astype(jnp.int32), Observation(index=points, values=values)

@@ -1,0 +1,100 @@
+"""GP-UCB with noiseless constraints (Shi and Eryilmaz 2022, "A Bayesian Approach for Stochastic Continuum-armed Bandit with Long-term
+Constraints", Algorithm 2)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit.acquisition import pick
+from jaxbandit.algorithms.base import Arena, Decision, Observation, shared_factor
+from jaxbandit.core import checks
+from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.status import Status
+from jaxbandit.estimators import Bounds
+from jaxbandit.penalties import Exponential, epoch_average, epoch_starts
+from jaxbandit.surrogates import Posterior
+
+Array = jax.Array
+
+
+@pytree
+class Se2State:
+    """What Algorithm 2 carries."""
+
+    posterior: Posterior  # of the outputs (r, psi(g_j) - 1)
+    multipliers: Array  # [m] kappa of the current epoch
+    total: Array  # [m] sum of g_j over the epoch so far
+
+
+@pytree
+class Se2:
+    r"""Multiplicative penalties in epochs of ``S`` rounds, for constraints observed without noise.
+
+    .. math::
+        x_t = \arg\max_x \mathrm{UCB}_{F_l}(x), \quad F_l = f - \sum_j \kappa_l^j (\psi(g_j) - 1), \qquad
+        \kappa_{l+1}^j = \kappa_l^j \, \psi\!\left(\tfrac{1}{S} \sum_{s} g_j(x_l^s)\right)
+
+    with ``kappa_1 = 1``. Reward and penalty are observed apart, so earlier epochs serve under the new ``kappa`` at no cost: the
+    surrogate learns ``(r, psi(g_j) - 1)`` and the mean of ``F_l`` is their combination. The paper's text starts every epoch afresh
+    (``restart=True``), with which its figures do not come out. The outputs must share kernel and noise variance.
+
+    Attributes:
+      estimator: strategy for ``F_l``, by its reward width; default UCB of width 1. GP-TS is ``Thompson`` (Remark 1).
+      psi: penalty function, ``Exponential`` or ``Polynomial``.
+      epoch: ``S >= 1`` rounds.
+      penalty_cap: largest ``kappa`` and ``psi``; reaching it flags the trial, for ``exp`` can overflow.
+      restart: forget the data of earlier epochs.
+    """
+
+    name: ClassVar[str] = "se2"
+    estimator: Any = Bounds(reward_width=1.0, cost_width=1.0)
+    psi: Any = Exponential()
+    penalty_cap: Any = 1e6
+    epoch: int = static(default=20)
+    restart: bool = static(default=False)
+
+    def init(self, arena: Arena) -> Se2State:
+        posterior = shared_factor(arena, self.name).init()
+        dtype = posterior.mean.dtype
+        return Se2State(
+            posterior=posterior, multipliers=jnp.ones((arena.constraints,), dtype), total=jnp.zeros((arena.constraints,), dtype)
+        )
+
+    def select(self, arena: Arena, state: Se2State, t: Array, key: Array) -> tuple[Decision, Se2State]:
+        if self.restart:
+            fresh = epoch_starts(t, self.epoch)
+            posterior = jax.lax.cond(fresh, arena.surrogate.init, lambda: state.posterior)
+            state = replace(state, posterior=posterior)
+        weights = jnp.append(jnp.ones((1,), state.multipliers.dtype), -state.multipliers)
+        estimate = self.estimator.combination(arena.surrogate, state.posterior, weights, t, key)
+        capped = jnp.any(state.multipliers >= self.penalty_cap)
+        flags = jnp.where(capped, int(Status.PENALTY_CAPPED), 0)
+        return Decision(index=pick(estimate.reward), widths=estimate.widths, flags=flags, draws=estimate.draws), state
+
+    def update(self, arena: Arena, state: Se2State, observation: Observation, t: Array) -> Se2State:
+        costs = observation.values[1:]
+        values = jnp.append(observation.values[:1], self._psi(costs) - 1)
+        posterior = arena.surrogate.condition(state.posterior, observation.index, values)
+        total, average, last = epoch_average(state.total, costs, t, self.epoch)
+        raised = jnp.minimum(state.multipliers * self._psi(average), self.penalty_cap)
+        return Se2State(posterior=posterior, multipliers=jnp.where(last, raised, state.multipliers), total=total)
+
+    def _psi(self, costs: Array) -> Array:
+        return jnp.minimum(self.psi(costs), self.penalty_cap)
+
+    def audit_parameters(self, horizon: int) -> dict[str, Any]:
+        """The parameters under the paper's letters, for audit traces."""
+        psi = {"psi": type(self.psi).__name__.lower(), "c": np.asarray(self.psi.c).tolist()}
+        if hasattr(self.psi, "n"):
+            psi["n"] = np.asarray(self.psi.n).tolist()
+        return {**psi, "S": self.epoch, "restart": self.restart, "cap": np.asarray(self.penalty_cap).tolist()}
+
+    def validate(self, constraints: int) -> None:
+        self.estimator.validate()
+        self.psi.validate()
+        checks.integer("Se2.epoch", self.epoch, least=1)
+        checks.within("Se2.penalty_cap", self.penalty_cap, 1.0, float("inf"), open_high=True)

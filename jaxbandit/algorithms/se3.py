@@ -1,0 +1,86 @@
+"""GP-UCB with noisy constraints (Shi and Eryilmaz 2022, "A Bayesian Approach for Stochastic Continuum-armed Bandit with Long-term
+Constraints", Algorithm 3)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit import widths
+from jaxbandit.acquisition import pick
+from jaxbandit.algorithms.base import Arena, Decision, Observation, shared_factor
+from jaxbandit.core import checks
+from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.estimators import Bounds
+from jaxbandit.penalties import epoch_average, epoch_starts
+from jaxbandit.surrogates import Posterior
+
+Array = jax.Array
+
+
+@pytree
+class Se3State:
+    """What Algorithm 3 carries."""
+
+    posterior: Posterior  # of the outputs (r, c_j)
+    multipliers: Array  # [m] kappa of the current epoch
+    total: Array  # [m] sum of observed c_j over the epoch so far
+
+
+@pytree
+class Se3:
+    r"""Additive penalties in epochs of ``S`` rounds, for constraints observed with noise.
+
+    .. math::
+        x_t = \arg\max_x \mathrm{UCB}_{G_l}(x), \quad G_l = f - \sum_j \kappa_l^j g_j, \qquad
+        \kappa_{l+1}^j = \left(\kappa_l^j + \mu \tfrac{1}{S} \sum_{s} c_j^s\right)^+
+
+    with ``kappa_1 = 0``. A theory width takes the noise of the combination, ``R sqrt(1 + sum_j kappa_j^2)``. Data of earlier epochs
+    are used again unless ``restart``, as in :class:`~jaxbandit.algorithms.se2.Se2`. The outputs must share kernel and noise variance.
+
+    Attributes:
+      estimator: strategy for ``G_l``, by its reward width; default UCB of width 3.
+      step: ``mu > 0``, of order ``1 / sqrt(L)`` for ``L`` epochs.
+      epoch: ``S >= 1`` rounds.
+      restart: forget the data of earlier epochs.
+    """
+
+    name: ClassVar[str] = "se3"
+    estimator: Any = Bounds()
+    step: Any = 0.5
+    epoch: int = static(default=20)
+    restart: bool = static(default=False)
+
+    def init(self, arena: Arena) -> Se3State:
+        posterior = shared_factor(arena, self.name).init()
+        zeros = jnp.zeros((arena.constraints,), posterior.mean.dtype)
+        return Se3State(posterior=posterior, multipliers=zeros, total=zeros)
+
+    def select(self, arena: Arena, state: Se3State, t: Array, key: Array) -> tuple[Decision, Se3State]:
+        if self.restart:
+            fresh = epoch_starts(t, self.epoch)
+            posterior = jax.lax.cond(fresh, arena.surrogate.init, lambda: state.posterior)
+            state = replace(state, posterior=posterior)
+        noise_factor = jnp.sqrt(1 + jnp.sum(jnp.square(state.multipliers)))
+        scaled = replace(self.estimator, reward_width=widths.with_noise(self.estimator.reward_width, noise_factor))
+        weights = jnp.append(jnp.ones((1,), state.multipliers.dtype), -state.multipliers)
+        estimate = scaled.combination(arena.surrogate, state.posterior, weights, t, key)
+        return Decision(index=pick(estimate.reward), widths=estimate.widths, draws=estimate.draws), state
+
+    def update(self, arena: Arena, state: Se3State, observation: Observation, t: Array) -> Se3State:
+        posterior = arena.surrogate.condition(state.posterior, observation.index, observation.values)
+        total, average, last = epoch_average(state.total, observation.values[1:], t, self.epoch)
+        moved = jnp.maximum(state.multipliers + self.step * average, 0)
+        return Se3State(posterior=posterior, multipliers=jnp.where(last, moved, state.multipliers), total=total)
+
+    def audit_parameters(self, horizon: int) -> dict[str, Any]:
+        """The parameters under the paper's letters, for audit traces."""
+        return {"mu": np.asarray(self.step).tolist(), "S": self.epoch, "restart": self.restart}
+
+    def validate(self, constraints: int) -> None:
+        self.estimator.validate()
+        checks.positive("Se3.step", self.step)
+        checks.integer("Se3.epoch", self.epoch, least=1)

@@ -1,0 +1,61 @@
+"""Penalty functions and the bookkeeping of epochs, shared by the penalty methods of Shi and Eryilmaz (2022)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxbandit.core import checks
+from jaxbandit.core.pytree import pytree
+
+__all__ = ["Exponential", "Polynomial", "epoch_average", "epoch_starts"]
+
+Array = jax.Array
+
+
+@pytree
+class Exponential:
+    """``psi(x) = 1`` for ``x <= 0``, else ``exp(c x)``, with ``c > 0`` (eq. 10): the best rate, and the largest multipliers."""
+
+    c: Any = 1.0
+
+    def __call__(self, x: Array) -> Array:
+        return jnp.exp(self.c * jnp.maximum(x, 0))
+
+    def validate(self) -> None:
+        """Raise ``InvalidArgument`` unless ``c > 0``."""
+        checks.positive("Exponential.c", self.c)
+
+
+@pytree
+class Polynomial:
+    """``psi(x) = 1`` for ``x <= 0``, else ``(c x + 1)^n``, with ``c > 0`` and ``n >= 1`` (eq. 9).
+
+    Violation is sublinear only for ``n > 1`` (sec. 5.1).
+    """
+
+    c: Any = 1.0
+    n: Any = 2.0
+
+    def __call__(self, x: Array) -> Array:
+        return (self.c * jnp.maximum(x, 0) + 1) ** self.n
+
+    def validate(self) -> None:
+        """Raise ``InvalidArgument`` unless ``c > 0`` and ``n >= 1``."""
+        checks.positive("Polynomial.c", self.c)
+        checks.within("Polynomial.n", self.n, 1.0, float("inf"), open_low=False, open_high=True)
+
+
+def epoch_starts(t: Array, length: int) -> Array:
+    """Whether round ``t`` (from 1) is the first of an epoch of ``length`` rounds."""
+    return (t - 1) % length == 0
+
+
+def epoch_average(total: Array, value: Array, t: Array, length: int) -> tuple[Array, Array, Array]:
+    """Add ``value`` to an epoch's running ``total``; returns the new total (0 after an epoch's last round), the average over the
+    epoch, and whether round ``t`` is its last, when the average is complete."""
+    total = total + value
+    last = t % length == 0
+    return jnp.where(last, 0, total), total / length, last
