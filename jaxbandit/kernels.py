@@ -227,7 +227,8 @@ class Linear(Kernel):
 
     def __call__(self, x: Any, y: Any) -> Array:
         scale = jnp.broadcast_to(jnp.asarray(self.length_scale), (1, jnp.shape(x)[-1]))
-        return jnp.asarray(self.bias) + (jnp.asarray(x) / scale) @ (jnp.asarray(y) / scale).T
+        product = jnp.matmul(jnp.asarray(x) / scale, (jnp.asarray(y) / scale).T, precision=jax.lax.Precision.HIGHEST)
+        return jnp.asarray(self.bias) + product
 
     def validate(self, dimension: int) -> None:
         _check_scale("Linear.length_scale", self.length_scale, dimension)

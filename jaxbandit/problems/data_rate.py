@@ -64,7 +64,9 @@ def _utility(server: int, rate: np.ndarray, slope: float, offset: float) -> np.n
     """``U_i``, from 0 at rate 0 to 1 at rate 2: sigmoid for servers 1 and 3, logarithmic for 2 and 4."""
 
     def raw(x: Any) -> Any:
-        return 1 / (1 + np.exp(-slope * (x - offset))) if server % 2 == 0 else np.log(slope * x + offset)
+        if server % 2 == 0:
+            return np.exp(-np.logaddexp(0.0, -slope * (x - offset)))  # the sigmoid, without overflow
+        return np.log(slope * x + offset)
 
     low, high = raw(0.0), raw(MAX_RATE)
     if not high > low:

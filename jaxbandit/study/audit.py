@@ -14,12 +14,14 @@ from jaxbandit.study.describe import describe, kernel_record
 
 
 def audit(comparison: Comparison, entry: Entry, trial: int) -> dict[str, np.ndarray]:
-    """One trial of an entry, exactly as the comparison runs it.
+    """One trial of an entry, as the comparison runs it.
 
     Returns arrays ``domain [M, d]``, ``means [1 + m, M]``, ``indices [T]``, ``rewards [T]``, ``costs [T, m]``,
     ``multipliers [T + 1, m]`` (in force at rounds 1..T+1), ``arr_r, arr_c [T]`` (round, counted from 1, at whose end feedback arrives),
     ``beta_f_t [T]``, ``beta_g_t [T]`` (``[T, m]`` when ``m > 1``), ``initial_indices [n]``, ``initial_values [n, 1 + m]``,
-    ``declared_round``, ``status``, and ``meta``, a JSON string with the algorithm and its parameters.
+    ``declared_round``, ``status``, and ``meta``, a JSON string with the algorithm and its parameters. A randomised rule adds what it
+    drew: ``draw_f [T]`` and ``draw_g [T]`` (``[T, m]`` when ``m > 1``) as multiples of ``sigma`` (the estimate is
+    ``mu + draw sigma``), or ``draw_f [T, M]`` and ``draw_g [T, M]`` (``[T, m, M]``) as whole functions for Thompson sampling.
 
     Raises:
       InvalidArgument: when there is no such trial.
@@ -27,10 +29,9 @@ def audit(comparison: Comparison, entry: Entry, trial: int) -> dict[str, np.ndar
     checks.integer("trial", trial, least=0)
     if trial >= comparison.trials:
         raise checks.InvalidArgument(f"trial: must be < {comparison.trials}, the number of trials, got {trial}; raise --trials")
-    run = jax.tree.map(lambda x: np.asarray(x)[trial], comparison.trajectory(entry))
+    run = jax.tree.map(lambda x: np.asarray(x)[0], comparison.trajectory(entry, trials=[trial], record="audit"))
     own_rounds = np.arange(1, comparison.horizon + 1)
-    widths = run.widths[:, 1:]
-    return {
+    arrays = {
         "domain": np.asarray(comparison.problem.domain.points),
         "means": np.asarray(comparison.problem.means),
         "indices": run.indices,
@@ -40,13 +41,23 @@ def audit(comparison: Comparison, entry: Entry, trial: int) -> dict[str, np.ndar
         "arr_r": own_rounds,
         "arr_c": own_rounds,
         "beta_f_t": run.widths[:, 0],
-        "beta_g_t": widths[:, 0] if widths.shape[1] == 1 else widths,
+        "beta_g_t": _single(run.widths[:, 1:]),
         "initial_indices": run.initial_indices,
         "initial_values": run.initial_values,
         "declared_round": run.declared_round,
         "status": run.status,
         "meta": np.asarray(json.dumps(_meta(comparison, entry, trial))),
     }
+    if run.draws is not None:
+        arrays["draw_f"] = run.draws[:, 0]
+        if run.draws.shape[1] > 1:  # a rule that draws one combined function has no draw of its own for the constraints
+            arrays["draw_g"] = _single(run.draws[:, 1:])
+    return arrays
+
+
+def _single(per_constraint: np.ndarray) -> np.ndarray:
+    """``[T, m, ...]`` without its second axis when there is one constraint."""
+    return per_constraint[:, 0] if per_constraint.shape[1] == 1 else per_constraint
 
 
 def _meta(comparison: Comparison, entry: Entry, trial: int) -> dict[str, Any]:

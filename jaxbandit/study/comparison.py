@@ -57,15 +57,16 @@ class Comparison:
     initial: InitialDesign = dataclasses.field(default_factory=InitialDesign)
     parameters: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-    def trajectory(self, entry: Entry) -> Trajectory:
-        """Run one entry; the same numbers every time, on the same machine and versions."""
+    def trajectory(self, entry: Entry, *, trials: Any = None, record: str = "all") -> Trajectory:
+        """Run one entry, all its trials or those numbered in ``trials``."""
         return simulate(
             self.problem,
             entry.algorithm,
             entry.surrogate,
             horizon=self.horizon,
             key=jax.random.key(self.seed),
-            trials=self.trials,
+            trials=self.trials if trials is None else trials,
+            record=record,
             initial=self.initial,
         )
 

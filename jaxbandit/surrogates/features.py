@@ -12,6 +12,7 @@ never formed: its columns are products of one-dimensional features, and ``c`` is
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -25,11 +26,15 @@ from jaxbandit.surrogates.lowrank import features as low_rank_features
 
 Array = jax.Array
 
+# Accelerators round the factors of a float32 product to 10 bits or so by default; a posterior of many rounds does not survive that.
+EXACT = jax.lax.Precision.HIGHEST
+matmul = partial(jnp.matmul, precision=EXACT)
+
 
 def square_root_update(root: Array, phi: Array, noise: Array) -> tuple[Array, Array, Array]:
     """Potter's update of ``root [r, r]`` for one observation at ``phi [r]``; returns the root, ``u [r]`` and ``s []``."""
-    w = phi @ root
-    u = root @ w
+    w = matmul(phi, root)
+    u = matmul(root, w)
     s = noise + jnp.sum(w * w)
     # One reciprocal, not r^2 divisions: XLA would divide inside the fused outer product.
     return root - u[:, None] * (w * (1 / (s + jnp.sqrt(noise * s))))[None, :], u, s
@@ -67,11 +72,11 @@ class DenseFeatures:
     def observe(self, root: Array, index: Array, noise: Array) -> tuple[Array, Array, Array]:
         """Take in one observation at grid ``index``; returns the root, the covariance column ``c [M]`` and ``s = noise + c[index]``."""
         root, u, s = square_root_update(root, self.phi[index], noise)
-        return root, u @ self.phi.T, s
+        return root, matmul(u, self.phi.T), s
 
     def draw(self, root: Array, key: Array) -> Array:
         """A joint draw ``[M]`` from the zero-mean posterior, ``Phi W z``: ``O(M r)``."""
-        return (root @ jax.random.normal(key, (self.rank,), root.dtype)) @ self.phi.T
+        return matmul(matmul(root, jax.random.normal(key, (self.rank,), root.dtype)), self.phi.T)
 
 
 @pytree
@@ -113,7 +118,7 @@ class ProductFeatures:
 
     def draw(self, root: Array, key: Array) -> Array:
         """As :meth:`DenseFeatures.draw`."""
-        return self._expand(root @ jax.random.normal(key, (self.rank,), root.dtype))
+        return self._expand(matmul(root, jax.random.normal(key, (self.rank,), root.dtype)))
 
     def _row(self, index: Array) -> Array:
         """The feature vector ``[r]`` of one grid point."""
@@ -130,7 +135,7 @@ class ProductFeatures:
         for axis in self.axes:
             # Contract the leading feature index and append the grid index: after d steps the order is restored, and under vmap
             # every step is one matrix product whose result needs no transposition.
-            table = jnp.tensordot(table, axis, axes=(0, 1))
+            table = jnp.tensordot(table, axis, axes=(0, 1), precision=EXACT)
         return table.reshape(-1)
 
 

@@ -26,6 +26,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.pytree import float_dtype, pytree, static
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
+from jaxbandit.surrogates.features import matmul
 from jaxbandit.surrogates.lowrank import pivoted_cholesky
 
 Array = jax.Array
@@ -141,7 +142,7 @@ class RowCache:
     def _accumulate(self, state: RowState, weights: Array) -> Array:
         """``weights [2, N] @ [seeds; rows] [N, M]`` over the blocks in use."""
         first, *parts = self._parts(weights)
-        total = first @ self.seeds
+        total = matmul(first, self.seeds)
         for number, (part, rows) in enumerate(zip(parts, state.rows, strict=True)):
             total = self._active(state, number, partial(_add_product, total, part, rows), partial(_keep, total))
         return total
@@ -149,14 +150,14 @@ class RowCache:
     def _update_root(self, state: RowState, phi: Array, noise: Array) -> tuple[tuple[Array, ...], Array, Array]:
         """Potter's update (see ``features``) block by block; an unused block of ``W`` is the identity's and stays so."""
         first, *parts = self._parts(phi)
-        w = first @ state.root[0]
+        w = matmul(first, state.root[0])
         for number, (part, root) in enumerate(zip(parts, state.root[1:], strict=True)):
             w = self._active(state, number, partial(_add_product, w, part, root), partial(_keep, w))
         s = noise + jnp.sum(w * w)
         scaled = w * (1 / (s + jnp.sqrt(noise * s)))
 
         def update(part: Array) -> tuple[Array, Array]:
-            u = part @ w
+            u = matmul(part, w)
             return part - u[:, None] * scaled[None, :], u
 
         updated = [update(state.root[0])]
@@ -177,7 +178,7 @@ class RowCache:
 
 
 def _add_product(total: Array, vector: Array, matrix: Array) -> Array:
-    return total + vector @ matrix
+    return total + matmul(vector, matrix)
 
 
 def _keep(value: T) -> T:
