@@ -64,16 +64,16 @@ def build(options: Options) -> Comparison:
 
 def notes(dataset: Any) -> list[str]:
     """The benchmark behind the regret columns."""
-    facts = dataset.attrs
-    if facts["feasible"] == "False":
+    optimum = float(dataset.optimum[0])
+    if optimum != optimum:
         lines = ["no grid point is feasible, so regret is undefined; choose another grid resolution"]
     else:
         lines = [
-            f"regret is against the grid's optimum {facts['optimum_on_grid']:.4f} (continuum {jb.problems.CONTINUUM_OPTIMUM:.4f});"
-            f" {100 * facts['feasible_fraction']:.2f}% of the grid is feasible, Slater slack {facts['slater_slack']:.3f}",
+            f"regret is against the grid's optimum {optimum:.4f} (continuum {jb.problems.CONTINUUM_OPTIMUM:.4f});"
+            f" {100 * float(dataset.feasible_fraction[0]):.2f}% of the grid is feasible, Slater slack {float(dataset.slater_slack[0]):.3f}",
             "signed regret R rewards violation here (infeasible points pay up to +1): read R+ beside it",
         ]
-    if '"code"' in facts["parameters"]:
+    if '"code"' in dataset.attrs["parameters"]:
         lines.append("no code was published with this paper: --parameters code runs the paper's set")
     return lines
 

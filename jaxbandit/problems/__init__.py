@@ -2,7 +2,7 @@
 
 from jaxbandit.problems._arms import ArmsData
 from jaxbandit.problems.artificial import ARTIFICIAL, artificial
-from jaxbandit.problems.base import Family, Optimum, Problem, best_mixed_policy, from_functions, from_tables, optimum
+from jaxbandit.problems.base import Family, Optimum, Problem, best_mixed_policy, from_functions, from_tables, is_random, optimum
 from jaxbandit.problems.data_rate import data_rate
 from jaxbandit.problems.full_information import FullInformation, full_information
 from jaxbandit.problems.gp_draws import GpDraws, gp_draws, gp_draws_infeasible
@@ -42,6 +42,7 @@ __all__ = [
     "full_information",
     "gp_draws",
     "gp_draws_infeasible",
+    "is_random",
     "light",
     "light_or_synthetic",
     "light_synthetic",

@@ -55,6 +55,11 @@ class Family:
         check_points(self.noise, self.domain.size)
 
 
+def is_random(problem: Any) -> bool:
+    """Whether every trial has its own instance: a family, or a wrapper around one."""
+    return isinstance(getattr(problem, "problem", problem), Family)
+
+
 @pytree
 class Problem:
     """Mean tables on a domain plus noise; make your own with :func:`from_tables` or :func:`from_functions`.

@@ -1,6 +1,6 @@
 """From a problem, an algorithm and a surrogate to trajectories."""
 
 from jaxbandit.simulate.batch import simulate
-from jaxbandit.simulate.trial import InitialDesign, Trajectory
+from jaxbandit.simulate.trial import Informed, InitialDesign, Trajectory
 
-__all__ = ["InitialDesign", "Trajectory", "simulate"]
+__all__ = ["Informed", "InitialDesign", "Trajectory", "simulate"]

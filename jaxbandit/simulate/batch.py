@@ -13,7 +13,7 @@ from jax.sharding import AxisType, Mesh, PartitionSpec
 from jaxbandit.core import checks
 from jaxbandit.core.keys import trial_key
 from jaxbandit.core.pytree import Sweep, canonicalise, unstack
-from jaxbandit.simulate.trial import InitialDesign, Trajectory, run_trial
+from jaxbandit.simulate.trial import Informed, InitialDesign, Trajectory, run_trial
 from jaxbandit.surrogates import Surrogate
 
 Array = jax.Array
@@ -29,6 +29,7 @@ def simulate(
     key: Array,
     trials: int | Sequence[int] = 1,
     initial: InitialDesign | None = None,
+    informed: Informed | None = None,
     record: str = "all",
     block: int | None = None,
     devices: Sequence[jax.Device] | None = None,
@@ -46,6 +47,9 @@ def simulate(
       key: a JAX PRNG key (``jax.random.key(seed)``).
       trials: how many, or the numbers of the trials to run (to repeat some of a larger study).
       initial: points observed before round 1; default none.
+      informed: for what a learner is told of each random instance, such as the bound ``B`` on its reward: a pure function of
+        ``(instance, algorithm, surrogate)`` that gives the algorithm and the surrogate to run. Name it at module level: a new function
+        object is a new compilation.
       record: ``"all"``; ``"indices"`` to keep only the chosen points and flags of each trial; ``"audit"`` to keep also what a
         randomised strategy drew, which can be ``M`` numbers a round.
       block: trials run side by side on a device; default: what fits a CPU's cache, or all of them on an accelerator. It changes
@@ -77,6 +81,7 @@ def simulate(
         padded,
         horizon=horizon,
         record=record,
+        informed=informed,
         block=block,
         mesh=Mesh(np.asarray(used), ("trial",), axis_types=(AxisType.Auto,)) if len(used) > 1 else None,
     )
@@ -84,7 +89,7 @@ def simulate(
     return jax.tree.map(lambda x: x[: len(pairs)].reshape(shape + x.shape[1:]), result)
 
 
-@partial(jax.jit, static_argnames=("horizon", "record", "block", "mesh"))
+@partial(jax.jit, static_argnames=("horizon", "record", "informed", "block", "mesh"))
 def _run(
     problem: Any,
     algorithm: Any,
@@ -95,6 +100,7 @@ def _run(
     *,
     horizon: int,
     record: str,
+    informed: Informed | None,
     block: int,
     mesh: Mesh | None,
 ) -> Trajectory:
@@ -106,7 +112,8 @@ def _run(
     def local(problem: Any, algorithm: Any, surrogate: Any, initial: InitialDesign, key: Array, pairs: Array) -> Trajectory:
         def one(pair: Array) -> Trajectory:
             model, chosen = variant(surrogate, pair[0]), variant(algorithm, pair[0])
-            return run_trial(problem, chosen, model, initial, trial_key(key, pair[1]), horizon=horizon, record=record)
+            own_key = trial_key(key, pair[1])
+            return run_trial(problem, chosen, model, initial, own_key, horizon=horizon, record=record, informed=informed)
 
         # An unbatched trial keeps its branches (see surrogates.rows), so a block of one is not a vmap of one.
         many = jax.vmap(one) if block > 1 else lambda pair: jax.tree.map(lambda x: x[None], one(pair[0]))

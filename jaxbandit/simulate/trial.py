@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,6 +17,10 @@ from jaxbandit.core.status import Status
 from jaxbandit.surrogates import Surrogate
 
 Array = jax.Array
+
+
+# What a study tells the learner of each instance: (instance, algorithm, surrogate) -> (algorithm, surrogate).
+Informed = Callable[[Any, Any, Surrogate], tuple[Any, Surrogate]]
 
 
 @pytree
@@ -84,11 +89,21 @@ class Trajectory:
 
 
 def run_trial(
-    problem: Any, algorithm: Any, surrogate: Surrogate, initial: InitialDesign, key: Array, *, horizon: int, record: str
+    problem: Any,
+    algorithm: Any,
+    surrogate: Surrogate,
+    initial: InitialDesign,
+    key: Array,
+    *,
+    horizon: int,
+    record: str,
+    informed: Informed | None = None,
 ) -> Trajectory:
     """Run one trial of ``horizon`` rounds; pure, to be batched by ``vmap`` and compiled by the caller."""
-    arena = Arena(surrogate=surrogate, horizon=jnp.int32(horizon))
     instance = problem.sample(stream_key(key, Stream.PROBLEM))
+    if informed is not None:
+        algorithm, surrogate = informed(instance, algorithm, surrogate)
+    arena = Arena(surrogate=surrogate, horizon=jnp.int32(horizon))
     rounds = jnp.arange(1, horizon + 1, dtype=jnp.int32)
     policy_keys = jax.vmap(round_key, (None, 0))(stream_key(key, Stream.POLICY), rounds)
     noise = jax.vmap(lambda t: instance.draw(round_key(stream_key(key, Stream.NOISE), t)))(rounds)

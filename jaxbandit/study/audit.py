@@ -33,7 +33,7 @@ def audit(comparison: Comparison, entry: Entry, trial: int) -> dict[str, np.ndar
     own_rounds = np.arange(1, comparison.horizon + 1)
     arrays = {
         "domain": np.asarray(comparison.problem.domain.points),
-        "means": np.asarray(comparison.problem.means),
+        "means": np.asarray(comparison.instance(trial).means),
         "indices": run.indices,
         "rewards": run.values[:, 0],
         "costs": run.values[:, 1:],

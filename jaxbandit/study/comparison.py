@@ -15,11 +15,13 @@ import numpy as np
 import xarray as xr
 
 import jaxbandit
+from jaxbandit.core.keys import Stream, stream_key, trial_key
+from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.status import Status, explain
 from jaxbandit.kernels import Kernel
 from jaxbandit.metrics import Curves, curves
-from jaxbandit.problems import best_mixed_policy, optimum
-from jaxbandit.simulate import InitialDesign, Trajectory, simulate
+from jaxbandit.problems import best_mixed_policy, is_random, optimum
+from jaxbandit.simulate import Informed, InitialDesign, Trajectory, simulate
 from jaxbandit.study.describe import describe
 from jaxbandit.surrogates import Surrogate
 
@@ -35,6 +37,7 @@ class Entry:
       alg: its name in audit traces (``cbo_ucb``).
       algorithm, surrogate: what is run.
       kernels: kernel of each output, for records.
+      informed: what the study tells the learner of each instance, see :func:`~jaxbandit.simulate`.
     """
 
     label: str
@@ -42,6 +45,7 @@ class Entry:
     algorithm: Any
     surrogate: Surrogate
     kernels: tuple[Kernel, ...]
+    informed: Informed | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +72,21 @@ class Comparison:
             trials=self.trials if trials is None else trials,
             record=record,
             initial=self.initial,
+            informed=entry.informed,
         )
+
+    def instance(self, trial: int) -> Any:
+        """The problem of one trial."""
+        key = stream_key(trial_key(jax.random.key(self.seed), trial), Stream.PROBLEM)
+        return jaxbandit.canonicalise(self.problem).sample(key)
+
+    def instances(self) -> Any:
+        """The problem of every trial: stacked ``[trials, ...]`` instances of a random family, or the one problem itself."""
+        if not is_random(self.problem):
+            return jaxbandit.canonicalise(self.problem)
+        root = jax.random.key(self.seed)
+        keys = jax.vmap(lambda i: stream_key(trial_key(root, i), Stream.PROBLEM))(jax.numpy.arange(self.trials))
+        return jax.jit(jax.vmap(jaxbandit.canonicalise(self.problem).sample))(keys)
 
 
 def run(comparison: Comparison, report: Callable[[str], None] = lambda line: None) -> xr.Dataset:
@@ -82,20 +100,37 @@ def run(comparison: Comparison, report: Callable[[str], None] = lambda line: Non
       A dataset with dimensions ``algorithm, trial, round`` (and ``output`` for noisy values), the measures of
       :class:`~jaxbandit.metrics.Curves`, flags per trial, and in its attributes all that is needed to run it again.
     """
-    mixed, _ = best_mixed_policy(comparison.problem)
-    measure = jax.jit(lambda problem, indices: curves(problem, indices, mixed_value=mixed))
+    random, instances = is_random(comparison.problem), comparison.instances()
+    over_trials = 0 if random else None
+    mixed = _mixed_values(instances, comparison.trials if random else None)
+    measure = jax.jit(jax.vmap(lambda p, indices, value: curves(p, indices, mixed_value=value), (over_trials, 0, over_trials)))
+    best = jax.jit(jax.vmap(optimum, over_trials, axis_size=comparison.trials))(instances)
     parts, seconds = [], []
     for number, entry in enumerate(comparison.entries, start=1):
         report(f"[{number}/{len(comparison.entries)}] {entry.label}: {comparison.trials} trials x {comparison.horizon} rounds ...")
         start = time.perf_counter()
         trajectory = jax.block_until_ready(comparison.trajectory(entry))
         seconds.append(time.perf_counter() - start)
-        measured = measure(jaxbandit.canonicalise(comparison.problem), trajectory.scored_indices)
+        measured = measure(instances, trajectory.scored_indices, mixed)
         parts.append(_dataset(trajectory, measured))
         report(f"    done in {seconds[-1]:.1f} s (compilation included){_trouble(trajectory)}")
     labels = xr.IndexVariable("algorithm", [entry.label for entry in comparison.entries])
     whole = xr.concat(parts, dim=labels).assign(run_seconds=("algorithm", np.asarray(seconds)))
-    return whole.assign_attrs(_attributes(comparison, mixed))
+    whole = whole.assign(
+        optimum=("trial", np.asarray(best.value)),
+        feasible_fraction=("trial", np.asarray(best.feasible_fraction)),
+        slater_slack=("trial", np.asarray(best.slater_slack)),
+        best_mixed_policy=("trial", np.broadcast_to(np.asarray(mixed), (comparison.trials,))),
+    )
+    return whole.assign_attrs(_attributes(comparison))
+
+
+def _mixed_values(instances: Any, count: int | None) -> Any:
+    """Value of the best mixed policy, one per instance when there are ``count`` of them."""
+    if count is None:
+        return np.asarray(best_mixed_policy(instances)[0], float_dtype())
+    each = [jax.tree.map(lambda x, i=i: x[i], instances) for i in range(count)]
+    return np.asarray([best_mixed_policy(instance)[0] for instance in each], float_dtype())
 
 
 def _dataset(trajectory: Trajectory, measured: Curves) -> xr.Dataset:
@@ -125,11 +160,8 @@ def _trouble(trajectory: Trajectory) -> str:
     return "; " + "; ".join(notes) if notes else ""
 
 
-def _attributes(comparison: Comparison, mixed: float) -> dict[str, Any]:
+def _attributes(comparison: Comparison) -> dict[str, Any]:
     """Inputs, versions and devices; structured values as JSON text."""
-    best = optimum(comparison.problem)
-    feasible = bool(np.isfinite(best.value))
-    point = np.asarray(comparison.problem.domain.points)[int(best.index)].tolist() if feasible else None
     return {
         "study": comparison.name,
         "horizon": comparison.horizon,
@@ -142,13 +174,8 @@ def _attributes(comparison: Comparison, mixed: float) -> dict[str, Any]:
         "kernels": json.dumps({e.label: [describe(k) for k in e.kernels] for e in comparison.entries}),
         "surrogates": json.dumps({e.label: e.surrogate.describe() for e in comparison.entries}),
         "noise_variance_of_model": json.dumps({e.label: describe(e.surrogate.noise_variance) for e in comparison.entries}),
-        "feasible": str(feasible),
-        "optimum_on_grid": float(best.value),
-        "optimum_point": json.dumps(point),
-        "best_mixed_policy": mixed,
-        "feasible_fraction": float(best.feasible_fraction),
-        "slater_slack": float(best.slater_slack),
-        "precision": str(jaxbandit.core.pytree.float_dtype()),
+        "random_instances": str(is_random(comparison.problem)),
+        "precision": str(float_dtype()),
         "devices": json.dumps([str(d) for d in jax.devices()]),
         "versions": json.dumps(
             {"jaxbandit": jaxbandit.__version__, "jax": jax.__version__, "numpy": np.__version__, "python": platform.python_version()}
