@@ -31,21 +31,19 @@ def measure_engine(spec: dict[str, Any]) -> dict[str, Any]:
     problem, horizon, most = jaxbandit.problems.sine(spec["points_per_axis"]), spec["horizon"], spec["counts"][-1]
     models = {form: _model(problem, form, horizon) for form in FORMS}
     times: dict[str, dict[str, float]] = {name: {} for name in ("gemm", *FORMS)}
-    compile_seconds: dict[str, float] = {}
     for count in spec["counts"]:
         _progress(f"{count} x {horizon} rounds: GEMM, {', '.join(FORMS)}")
         runs = {"gemm": _gemm(models["features"], count, horizon)}
         runs |= {form: _run(problem, models[form], count, horizon) for form in FORMS}
+        if count == most:
+            runs |= {f"short {form}": _run(problem, models[form], most, spec["short_horizon"]) for form in FORMS[:2]}
         best, first = _interleaved(runs, spec["repeats"])
-        for name, seconds in best.items():
-            times[name][str(count)] = _per_trial_round(seconds, count, horizon)
-        compile_seconds = {form: first[form] - best[form] for form in FORMS}  # of the largest count: it is the last
+        for name, by_count in times.items():
+            by_count[str(count)] = _per_trial_round(best[name], count, horizon)
+    # From here on `best` and `first` are those of the largest count: it is the last.
+    compile_seconds = {form: first[form] - best[form] for form in FORMS}
+    short_times = {form: _per_trial_round(best[f"short {form}"], most, spec["short_horizon"]) for form in FORMS[:2]}
     peak = peak_memory_mb()
-
-    short = spec["short_horizon"]
-    _progress(f"{most} x {short} rounds: features, product")
-    best, _ = _interleaved({form: _run(problem, models[form], most, short) for form in FORMS[:2]}, spec["repeats"])
-    short_times = {form: _per_trial_round(seconds, most, short) for form, seconds in best.items()}
 
     trials = min(most, MATERN_TRIALS)
     _progress(f"{trials} x {horizon} rounds: rows, Matern-5/2")

@@ -46,7 +46,7 @@ class Anytime:
 
     def select(self, arena: Arena, state: AnytimeState, t: Array, key: Array) -> tuple[Decision, AnytimeState]:
         own, start = self._stretch(arena, t)
-        inner = jax.lax.cond(t == start, self._restarted, _kept, own, state.inner)
+        inner: Any = jax.lax.cond(t == start, self._restarted, _kept, own, state.inner)
         decision, inner = self.algorithm.select(own, inner, t - start + 1, key)
         return decision, AnytimeState(inner=inner)
 
