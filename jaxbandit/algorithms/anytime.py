@@ -65,7 +65,7 @@ class Anytime:
 
     def audit_parameters(self, horizon: int) -> dict[str, Any]:
         """The wrapped algorithm's parameters over the last full stretch, for audit traces."""
-        inner = getattr(self.algorithm, "audit_parameters", lambda horizon: {})
+        inner: Any = getattr(self.algorithm, "audit_parameters", lambda horizon: {})
         return {"anytime": True, "keep_data": self.keep_data, **inner(1 << (horizon.bit_length() - 1))}
 
     def validate(self, constraints: int) -> None:
