@@ -1,0 +1,181 @@
+"""Random families: distinct and repeatable under ``vmap``, the right distribution, rejection and its cap, bad inputs."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxbandit
+from jaxbandit import InvalidArgument, canonicalise, domains, kernels, problems, replace
+from jaxbandit.problems._draws import gram
+
+FAMILIES = {
+    "rkhs_1d": problems.rkhs_1d,
+    "rkhs_1d-max": lambda: problems.rkhs_1d(bound="max", threshold=0.25),
+    "rkhs_1d_binding": problems.rkhs_1d_binding,
+    "gp_draws": problems.gp_draws,
+    "gp_draws-code": lambda: problems.gp_draws("code"),
+    "gp_draws-3": lambda: problems.gp_draws(constraints=3),
+    "gp_draws_infeasible": problems.gp_draws_infeasible,
+    "gp_draws_infeasible-code": lambda: problems.gp_draws_infeasible("code"),
+}
+
+
+@jax.jit
+def sampled(family, keys):
+    return jax.vmap(family.sample)(keys)
+
+
+def instances(family, count, seed=0):
+    return sampled(canonicalise(family), jax.random.split(jax.random.key(seed), count))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_sampling_is_distinct_repeatable_and_the_same_alone(name):
+    family = FAMILIES[name]()
+    family.validate()
+    many = instances(family, 6)
+    means = np.asarray(many.means)
+    assert means.shape == (6, family.outputs, family.domain.size) and np.all(np.isfinite(means))
+    assert len(np.unique(means[:, 0, 0])) == 6 and len(np.unique(means[:, 1, 0])) == 6
+    np.testing.assert_array_equal(means, instances(family, 6).means)
+    # An instance depends on its key only, not on what was rejected beside it.
+    alone = jax.jit(canonicalise(family).sample)(jax.random.split(jax.random.key(0), 6)[4])
+    np.testing.assert_allclose(alone.means, means[4], rtol=1e-4, atol=1e-5)
+    assert alone.name == family.name
+    alone.validate()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_feasibility_is_as_declared(name):
+    family = FAMILIES[name]()
+    best = jax.vmap(problems.optimum)(instances(family, 200))
+    assert np.all(np.isnan(best.value)) if "infeasible" in name else np.all(np.isfinite(best.value))
+
+
+def test_instances_run_in_simulate():
+    family = problems.gp_draws(domain=domains.grid([-2.0], [2.0], 15))
+    kernel = 2.0 * kernels.SquaredExponential.from_bandwidth(1.0)
+    model = jaxbandit.surrogate(family.domain, kernel, noise_variance=0.0025)
+    run = jaxbandit.simulate(family, jaxbandit.Config(), model, horizon=5, trials=3, key=jax.random.key(0))
+    assert np.asarray(run.values).shape == (3, 5, 2) and np.all(np.isfinite(run.values))
+
+
+def test_a_family_itself_cannot_be_observed():
+    with pytest.raises(InvalidArgument, match="sample"):
+        problems.gp_draws().draw(jax.random.key(0))
+    with pytest.raises(InvalidArgument, match="sample"):
+        problems.rkhs_1d().observe(jnp.int32(0), jnp.zeros(2))
+
+
+def test_gp_draws_follow_the_kernel_without_the_factor_two():
+    family = problems.gp_draws()
+    assert family.domain.size == 201 and family.domain.points[0, 0] == -5
+    reward = np.asarray(instances(family, 4000).means, np.float64)[:, 0]
+    x = np.asarray(family.domain.points)[:, 0]
+    expected = 2 * np.exp(-((x - x[100]) ** 2))
+    products = reward * reward[:, 100:101]
+    error = products.std(0) / np.sqrt(len(products))
+    assert np.all(np.abs(products.mean(0) - expected) < 5 * error)
+    assert np.all(np.abs(reward.mean(0)) < 5 * np.sqrt(2 / 4000))
+
+
+def test_code_variant_starts_well_inside_the_constraint():
+    family = problems.gp_draws("code")
+    many = instances(family, 500)
+    assert family.domain.size == 100 and abs(family.domain.points[family.start, 0]) < 0.102
+    start = np.asarray(many.means)[:, 1, family.start]
+    assert np.all(start < -0.2)
+    # The truncated normal: mean of N(0, 2) below -0.2.
+    assert abs(start.mean() - -1.2633) < 5 * start.std() / np.sqrt(500)
+    assert isinstance(family.noise, problems.Noiseless)
+    k = gram(kernels.SquaredExponential(length_scale=1.0), family.domain)
+    np.testing.assert_allclose(family.root @ family.root.T, 2 * k, atol=1e-11)
+
+
+def test_infeasible_instances_are_the_feasible_ones_shifted():
+    feasible, infeasible = instances(problems.gp_draws(), 20), instances(problems.gp_draws_infeasible(slack=0.3), 20)
+    np.testing.assert_array_equal(feasible.means[:, 0], infeasible.means[:, 0])
+    shift = np.asarray(infeasible.means - feasible.means)[:, 1]
+    np.testing.assert_allclose(shift, np.broadcast_to(shift[:, :1], shift.shape), atol=1e-5)
+    np.testing.assert_allclose(np.asarray(infeasible.means)[:, 1].min(1), 0.3, atol=1e-5)
+
+
+def test_rkhs_threshold_against_a_transcription():
+    """One instance from NumPy: coefficients recovered by their kernel expansion, ``h = B / 2``, ``max f >= 0.52 B``."""
+    for bound in ("norm", "max"):
+        family = problems.rkhs_1d(bound=bound, threshold=0.25)
+        many = np.asarray(instances(family, 200).means, np.float64)
+        reward, level = many[:, 0], many[:, 0] + many[:, 1]
+        np.testing.assert_allclose(level, np.broadcast_to(level[:, :1], level.shape), atol=1e-4)
+        size = level[:, 0] / 0.25
+        assert np.all(reward.max(1) >= 0.52 * size * (1 - 1e-5))
+        if bound == "max":
+            np.testing.assert_allclose(size, np.abs(reward).max(1), rtol=1e-5)
+        else:
+            assert np.all(size >= np.abs(reward).max(1) * (1 - 1e-5))  # |f(x)| <= |f| k(x, x)
+        x = np.linspace(0, 1, 100)
+        np.testing.assert_allclose(family.matrix, np.exp(-0.5 * ((x[:, None] - x[None]) / 0.2) ** 2), atol=1e-12)
+
+
+def test_rkhs_norm_and_variance():
+    """Without rejection ``E f(x)^2 = p / 3 mean_i k(x, x_i)^2``, and the norm is that of the least-norm interpolant."""
+    matrix = problems.rkhs_1d().matrix
+    draw = jax.jit(jax.vmap(lambda key: problems.rkhs.rkhs_function(key, matrix, 100)))
+    values, norms = draw(jax.random.split(jax.random.key(1), 2000))
+    values = np.asarray(values, np.float64)
+    expected = 100 / 3 * np.mean(matrix**2, axis=1)
+    error = np.std(values**2, axis=0) / np.sqrt(2000)
+    assert np.all(np.abs(np.mean(values**2, axis=0) - expected) < 5 * error)
+    exact = np.sqrt(values[0] @ np.linalg.solve(matrix + 1e-5 * np.eye(100), values[0]))
+    assert exact == pytest.approx(float(norms[0]), rel=0.02)
+
+
+def test_rkhs_binding_constraints_bind_and_leave_room():
+    many = instances(problems.rkhs_1d_binding(least_slack=0.4), 100)
+    best = jax.vmap(problems.optimum)(many)
+    costs = np.asarray(many.means)[:, 1]
+    assert np.all(np.asarray(best.unconstrained_value) > np.asarray(best.value))
+    assert np.all(np.asarray(best.slater_slack) >= 0.4 * np.abs(costs).max(1) * (1 - 1e-5))
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        replace(problems.gp_draws("code", attempts=3), start_level=-1e6),
+        replace(problems.rkhs_1d(threshold=0.01, attempts=3), least_peak=10.0),
+        replace(problems.rkhs_1d_binding(attempts=3), least_slack=10.0),
+    ],
+    ids=["gp", "rkhs", "binding"],
+)
+def test_the_cap_leaves_an_instance_infeasible(family):
+    many = instances(family, 5)
+    assert np.all(np.asarray(many.means)[:, 1] == 1)
+    assert np.all(np.isnan(jax.vmap(problems.optimum)(many).value))
+    assert len(np.unique(np.asarray(many.means)[:, 0, 0])) == 5
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: problems.gp_draws("paper"), "variant"),
+        (lambda: problems.gp_draws(constraints=0), "constraints"),
+        (lambda: problems.gp_draws(attempts=0), "attempts"),
+        (lambda: problems.gp_draws(noise=problems.Gaussian(variance=-1.0)), "Gaussian.variance"),
+        (lambda: problems.gp_draws(kernel=kernels.SquaredExponential(length_scale=-1.0)), "length_scale"),
+        (lambda: problems.gp_draws_infeasible(slack=0.0), "slack"),
+        (lambda: replace(problems.gp_draws("code"), start=100).validate(), "start"),
+        (lambda: problems.rkhs_1d(1), "points_per_axis"),
+        (lambda: problems.rkhs_1d(threshold=0.0), "threshold"),
+        (lambda: problems.rkhs_1d(threshold=1.5), "threshold"),
+        (lambda: problems.rkhs_1d(bound="l2"), "bound"),
+        (lambda: problems.rkhs_1d(least_peak=0.0), "least_peak"),
+        (lambda: problems.rkhs_1d(centres=0), "centres"),
+        (lambda: problems.rkhs_1d(attempts=2.5), "attempts"),
+        (lambda: problems.rkhs_1d(noise=problems.Residuals(table=np.ones((3, 7)))), "Residuals.table"),
+        (lambda: problems.rkhs_1d_binding(least_slack=-0.1), "least_slack"),
+    ],
+)
+def test_bad_inputs_are_named(make, match):
+    with pytest.raises(InvalidArgument, match=match):
+        make()
