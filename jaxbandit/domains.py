@@ -44,6 +44,7 @@ class Domain:
         """The index of the domain's point closest to ``point [d]`` (Euclidean; the first of equals)."""
         target = np.asarray(point, np.float64)
         checks.shape("point", target, (self.dimension,))
+        checks.finite("point", target)
         return int(np.argmin(np.sum((np.asarray(self.points) - target) ** 2, axis=1)))
 
 

@@ -46,8 +46,8 @@ class Strategy(Protocol):
         """Optimistic estimate of ``sum_k weights[k] output_k``, ``weights [1 + m]``, as one function with the reward's width."""
         ...
 
-    def validate(self) -> None:
-        """Raise ``InvalidArgument`` on parameters outside their range."""
+    def validate(self, constraints: int) -> None:
+        """Raise ``InvalidArgument`` on parameters outside their range or not matching ``m = constraints``."""
         ...
 
 
@@ -60,9 +60,9 @@ def _combined_mean(mean: Array, weights: Array) -> Array:
     return jnp.sum(weights[:, None] * mean, axis=0)
 
 
-def _validate_widths(strategy: Any) -> None:
-    widths.validate("reward_width", strategy.reward_width)
-    widths.validate("cost_width", strategy.cost_width)
+def _validate_widths(strategy: Any, constraints: int) -> None:
+    widths.validate("reward_width", strategy.reward_width, 1)
+    widths.validate("cost_width", strategy.cost_width, constraints)
 
 
 @pytree
@@ -92,8 +92,8 @@ class Bounds:
         score = _combined_mean(belief.mean, weights) + beta[0] * belief.sd[0]
         return Estimate(reward=score, costs=belief.mean[1:], widths=beta)
 
-    def validate(self) -> None:
-        _validate_widths(self)
+    def validate(self, constraints: int) -> None:
+        _validate_widths(self, constraints)
 
 
 @pytree
@@ -120,8 +120,8 @@ class Thompson:
         score = _combined_mean(posterior.mean, weights) + deviation
         return Estimate(reward=score, costs=posterior.mean[1:], widths=beta, draws=score[None])
 
-    def validate(self) -> None:
-        _validate_widths(self)
+    def validate(self, constraints: int) -> None:
+        _validate_widths(self, constraints)
 
 
 @pytree
@@ -204,6 +204,6 @@ class Randomised:
         score = _combined_mean(belief.mean, weights) + z * belief.sd[0]
         return Estimate(reward=score, costs=belief.mean[1:], widths=beta, draws=z[None])
 
-    def validate(self) -> None:
-        _validate_widths(self)
+    def validate(self, constraints: int) -> None:
+        _validate_widths(self, constraints)
         self.distribution.validate()

@@ -200,22 +200,32 @@ class RationalQuadratic(Kernel):
 
 @pytree
 class Periodic(Kernel):
-    """Periodic (MacKay 1998), ``k = exp(-2 sin^2(pi |x - y| / p) / l^2)``: ``period`` in input units, scalar ``length_scale`` without."""
+    """Periodic (MacKay 1998), ``k = exp(-2 sum_a sin^2(pi (x_a - y_a) / p_a) / l_a^2)``; ``length_scale`` has no unit.
+
+    Both hyper-parameters are scalars or ``[d]``; ``period`` is in input units. On several axes it is the product of one-dimensional
+    kernels: the same formula on the Euclidean distance would not be positive semi-definite.
+    """
 
     length_scale: Any = 1.0
     period: Any = 1.0
 
     def __call__(self, x: Any, y: Any) -> Array:
-        phase = jnp.sin(math.pi * _distance(x, y, self.period)) / jnp.asarray(self.length_scale)
-        return jnp.exp(-2 * phase * phase)
+        axes = (1, 1, jnp.shape(x)[-1])
+        difference = jnp.asarray(x)[:, None, :] - jnp.asarray(y)[None, :, :]
+        phase = jnp.sin(math.pi * difference / jnp.broadcast_to(jnp.asarray(self.period), axes))
+        scaled = phase / jnp.broadcast_to(jnp.asarray(self.length_scale), axes)
+        return jnp.exp(-2 * jnp.sum(scaled * scaled, axis=-1))
 
     def diag(self, x: Any) -> Array:
         return _ones(x)
 
+    def along_axes(self, dimension: int) -> tuple[Kernel, ...]:
+        scales, periods = _axis_scales(self.length_scale, dimension), _axis_scales(self.period, dimension)
+        return tuple(Periodic(length_scale=s, period=p) for s, p in zip(scales, periods, strict=True))
+
     def validate(self, dimension: int) -> None:
         _check_scale("Periodic.period", self.period, dimension)
-        checks.positive("Periodic.length_scale", self.length_scale)
-        checks.shape("Periodic.length_scale", self.length_scale, (), remedy="only the period may differ between axes")
+        _check_scale("Periodic.length_scale", self.length_scale, dimension)
 
 
 @pytree

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core.pytree import float_dtype, pytree, static
 from jaxbandit.core.status import FAILED
 from jaxbandit.problems import Problem, optimum
 
@@ -87,12 +87,12 @@ def summarise(values: Array, ok: Array, *, levels: tuple[float, ...] = (0.05, 0.
 
     Failed trials are left out and the count says so; with fewer than two healthy trials spread and interval are NaN.
     """
+    values = jnp.asarray(values, float_dtype())
     mask = ok.reshape(ok.shape + (1,) * (values.ndim - 1))
     count = jnp.sum(ok)
-    kept = jnp.where(mask, values, 0)
-    mean = jnp.where(count > 0, jnp.sum(kept, axis=0) / jnp.maximum(count, 1), jnp.nan)
+    number = jnp.maximum(count, 1).astype(values.dtype)
+    mean = jnp.where(count > 0, jnp.sum(jnp.where(mask, values, 0), axis=0) / number, jnp.nan)
     squares = jnp.sum(jnp.where(mask, jnp.square(values - mean[None]), 0), axis=0)
-    sd = jnp.where(count > 1, jnp.sqrt(squares / jnp.maximum(count - 1, 1)), jnp.nan)
+    sd = jnp.where(count > 1, jnp.sqrt(squares / jnp.maximum(number - 1, 1)), jnp.nan)
     quantiles = jnp.nanquantile(jnp.where(mask, values, jnp.nan), jnp.asarray(levels, values.dtype), axis=0)
-    half_width = 1.96 * sd / jnp.sqrt(jnp.maximum(count, 1))
-    return Summary(mean=mean, half_width=half_width, sd=sd, quantiles=quantiles, count=count, levels=levels)
+    return Summary(mean=mean, half_width=1.96 * sd / jnp.sqrt(number), sd=sd, quantiles=quantiles, count=count, levels=levels)

@@ -54,8 +54,11 @@ def epoch_starts(t: Array, length: int) -> Array:
 
 
 def epoch_average(total: Array, value: Array, t: Array, length: int) -> tuple[Array, Array, Array]:
-    """Add ``value`` to an epoch's running ``total``; returns the new total (0 after an epoch's last round), the average over the
-    epoch, and whether round ``t`` is its last, when the average is complete."""
+    """Add ``value`` to an epoch's running ``total``.
+
+    Returns the new total (0 after an epoch's last round), the average over the epoch, and whether round ``t`` is its last, when the
+    average is complete.
+    """
     total = total + value
     last = t % length == 0
     return jnp.where(last, 0, total), total / length, last

@@ -6,11 +6,13 @@ is the round (from 1) and ``gain`` the realised information gain of the rounds b
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree, replace, static
@@ -94,11 +96,17 @@ def with_noise(width: Any, factor: Array) -> Any:
     return width
 
 
-def validate(name: str, width: Any) -> None:
-    """Raise ``InvalidArgument`` unless ``width`` is a positive number, an array of them, or a valid schedule."""
+def validate(name: str, width: Any, functions: int) -> None:
+    """Raise ``InvalidArgument`` unless ``width`` is a positive number or a valid schedule, for one or for each of ``functions``."""
     if hasattr(width, "validate"):
         width.validate(name)
+        parts = [(f"{name}.{field.name}", getattr(width, field.name)) for field in dataclasses.fields(width)]
     elif callable(width):
         raise checks.InvalidArgument(f"{name}: got a bare function; wrap it as widths.Custom(function=...)")
     else:
         checks.positive(name, width, remedy="a width is a number > 0 or a schedule of jaxbandit.widths")
+        parts = [(name, width)]
+    for label, value in parts:
+        if not callable(value) and np.shape(value) != () and np.shape(value) != (functions,):
+            words = "one number" if functions == 1 else f"one number, or one for each of the {functions} constraints"
+            raise checks.InvalidArgument(f"{label}: expected {words}, got shape {list(np.shape(value))}")

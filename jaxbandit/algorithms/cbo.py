@@ -42,7 +42,7 @@ class Cbo:
       estimator: the exploration strategy; default UCB of the reward and LCB of the constraints, width 3.
       reward_clip: ``B > 0``.
       cost_clip: ``G > 0``, one number or ``[m]``.
-      dual_cap: ``rho > 0``; the theory asks for ``rho >= 4 B / delta`` with Slater slack ``delta``.
+      dual_cap: ``rho > 0``, one number or ``[m]``; the theory asks for ``rho >= 4 B / delta`` with Slater slack ``delta``.
       step_divisor: ``V > 0``; default ``G sqrt(T) / rho``, the theory's choice.
     """
 
@@ -83,11 +83,13 @@ class Cbo:
         return {name: np.asarray(value).tolist() for name, value in values.items()}
 
     def validate(self, constraints: int) -> None:
-        self.estimator.validate()
+        self.estimator.validate(constraints)
         checks.positive("Cbo.reward_clip", self.reward_clip)
+        checks.scalar("Cbo.reward_clip", self.reward_clip)
         checks.positive("Cbo.cost_clip", self.cost_clip)
         checks.per_constraint("Cbo.cost_clip", self.cost_clip, constraints)
         checks.positive("Cbo.dual_cap", self.dual_cap)
+        checks.per_constraint("Cbo.dual_cap", self.dual_cap, constraints)
         if self.step_divisor is not None:
             checks.positive("Cbo.step_divisor", self.step_divisor)
             checks.per_constraint("Cbo.step_divisor", self.step_divisor, constraints)

@@ -47,7 +47,7 @@ class Config:
 
     def select(self, arena: Arena, state: ConfigState, t: Array, key: Array) -> tuple[Decision, ConfigState]:
         estimate = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
-        worst = jnp.max(estimate.costs, axis=0)
+        worst = jnp.max(estimate.costs, axis=0, initial=-jnp.inf)  # without constraints every point is feasible
         infeasible = ~jnp.any(worst <= 0)
         optimistic = jnp.where(worst <= 0, estimate.reward, -jnp.inf)
         index = pick(jnp.where(infeasible, -worst, optimistic))
@@ -58,4 +58,4 @@ class Config:
         return replace(state, posterior=arena.surrogate.condition(state.posterior, observation.index, observation.values))
 
     def validate(self, constraints: int) -> None:
-        self.estimator.validate()
+        self.estimator.validate(constraints)

@@ -92,7 +92,9 @@ class Scgp:
         }
 
     def validate(self, constraints: int) -> None:
-        self.estimator.validate()
+        self.estimator.validate(constraints)
         checks.positive("Scgp.reward_clip", self.reward_clip)
+        checks.scalar("Scgp.reward_clip", self.reward_clip)
         checks.within("Scgp.slater", self.slater, 0.0, 1.0)
+        checks.scalar("Scgp.slater", self.slater)
         checks.one_of("Scgp.schedule", self.schedule, (1, 2))

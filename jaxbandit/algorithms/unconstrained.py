@@ -49,4 +49,4 @@ class Unconstrained:
         return replace(state, posterior=arena.surrogate.condition(state.posterior, observation.index, observation.values))
 
     def validate(self, constraints: int) -> None:
-        self.estimator.validate()
+        self.estimator.validate(constraints)

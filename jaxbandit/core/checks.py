@@ -94,6 +94,12 @@ def per_constraint(name: str, value: Any, constraints: int) -> None:
         )
 
 
+def scalar(name: str, value: Any) -> None:
+    """Raise unless ``value`` is a single number."""
+    if np.shape(value) != ():
+        raise InvalidArgument(f"{name}: expected one number, got shape {list(np.shape(value))}")
+
+
 def one_of(name: str, value: Any, allowed: Any) -> None:
     """Raise unless ``value`` is among ``allowed``."""
     if value not in allowed:

@@ -45,22 +45,29 @@ def float_dtype() -> np.dtype:
 def canonicalise(tree: T) -> T:
     """Turn every number and array of a tree into an array of the engine's types, so equal structures share one trace.
 
-    Without it ``beta=1``, ``beta=1.0`` and ``beta=jnp.float32(1)`` would compile three times. PRNG keys and booleans pass.
+    Without it ``beta=1``, ``beta=1.0`` and ``beta=jnp.float32(1)`` would compile three times. A list is an array of numbers. PRNG keys
+    and booleans pass.
     """
     dtype = float_dtype()
 
     def leaf(x: Any) -> Any:
+        x = np.asarray(x) if isinstance(x, list) else x
         if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.extended):
             return x
         kind = x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype
         if jnp.issubdtype(kind, np.floating):
             return jnp.asarray(x, dtype)
         if jnp.issubdtype(kind, np.integer):
-            # A bare Python int in a float field (`beta=3`) is a number, not an index; index tables are arrays.
-            return jnp.asarray(x, dtype if isinstance(x, int) else np.int32)
+            # A bare integer in a float field (`beta=3`) is a number, not an index; index tables are arrays.
+            return jnp.asarray(x, dtype if isinstance(x, int | np.integer) else np.int32)
         return jnp.asarray(x)
 
-    return jax.tree.map(leaf, tree)
+    return jax.tree.map(leaf, tree, is_leaf=_is_list_of_numbers)
+
+
+def _is_list_of_numbers(x: Any) -> bool:
+    """Whether ``x`` is a list, possibly nested, of plain numbers; a list of pytrees is structure."""
+    return isinstance(x, list) and bool(x) and all(isinstance(v, int | float | np.number) or _is_list_of_numbers(v) for v in x)
 
 
 def stack(trees: list[T]) -> T:

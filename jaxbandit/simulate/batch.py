@@ -13,6 +13,7 @@ from jax.sharding import AxisType, Mesh, PartitionSpec
 from jaxbandit.core import checks
 from jaxbandit.core.keys import trial_key
 from jaxbandit.core.pytree import Sweep, canonicalise, unstack
+from jaxbandit.domains import Domain
 from jaxbandit.simulate.trial import Informed, InitialDesign, Trajectory, run_trial
 from jaxbandit.surrogates import Surrogate
 
@@ -69,6 +70,8 @@ def simulate(
     if block is not None:
         checks.integer("block", block, least=1)
     used = list(jax.devices() if devices is None else devices)
+    if not used:
+        raise checks.InvalidArgument("devices: the list is empty; give at least one, or None for all")
     if block is None:
         model = surrogate.stacked if isinstance(surrogate, Sweep) else surrogate
         block = model.trials_per_block if used[0].platform == "cpu" else len(numbers) * (variants or 1)
@@ -146,6 +149,12 @@ def _trial_numbers(trials: int | Sequence[int]) -> np.ndarray:
     return np.asarray(numbers)
 
 
+def _same_points(a: Domain, b: Domain) -> bool:
+    """Whether two domains have the same points, to float32's rounding of their extent."""
+    x, y = np.asarray(a.points, np.float64), np.asarray(b.points, np.float64)
+    return x.shape == y.shape and bool(np.all(np.abs(x - y) <= 1e-6 * np.max(np.abs(x), initial=0.0)))
+
+
 def _validate(problem: Any, algorithm: Any, surrogate: Any, horizon: int, initial: InitialDesign, record: str) -> int:
     """Check every argument and every pair that must fit; returns the number of variants, 0 when nothing is swept."""
     checks.one_of("record", record, RECORDS)
@@ -164,16 +173,18 @@ def _validate(problem: Any, algorithm: Any, surrogate: Any, horizon: int, initia
             f"surrogate: models {model.outputs} outputs, but problem {problem.name!r} has {problem.outputs}"
             f" (reward and m = {problem.constraints} constraints); build it with outputs={problem.outputs}"
         )
-    if problem.domain.size != model.domain.size or not np.allclose(problem.domain.points, model.domain.points, atol=1e-5):
+    if not _same_points(problem.domain, model.domain):
         raise checks.InvalidArgument(
             f"surrogate: built on other points ({model.domain.size}) than problem {problem.name!r} has"
             f" ({problem.domain.size}); build it on problem.domain"
         )
-    if not hasattr(algorithm if not isinstance(algorithm, Sweep) else algorithm.stacked, "select"):
-        raise checks.InvalidArgument(f"algorithm: expected an algorithm of jaxbandit, got {type(algorithm).__name__}")
-    if hasattr(algorithm, "reveal") and not hasattr(problem, "constraint_sample"):
+    chosen = algorithm.stacked if isinstance(algorithm, Sweep) else algorithm
+    if isinstance(chosen, type) or not hasattr(chosen, "select"):
+        what = f"the class {chosen.__name__}; make an instance" if isinstance(chosen, type) else type(chosen).__name__
+        raise checks.InvalidArgument(f"algorithm: expected an algorithm of jaxbandit, got {what}")
+    if hasattr(chosen, "reveal") and not hasattr(problem, "constraint_sample"):
         raise checks.InvalidArgument(
-            f"problem: {type(algorithm).__name__} sees a noisy constraint function before it chooses, which problem {problem.name!r}"
+            f"problem: {type(chosen).__name__} sees a noisy constraint function before it chooses, which problem {problem.name!r}"
             " does not give; wrap it in problems.FullInformation"
         )
     for candidate in unstack(algorithm) if isinstance(algorithm, Sweep) else [algorithm]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +18,12 @@ from jaxbandit.surrogates import Surrogate
 Array = jax.Array
 
 
-# What a study tells the learner of each instance: (instance, algorithm, surrogate) -> (algorithm, surrogate).
-Informed = Callable[[Any, Any, Surrogate], tuple[Any, Surrogate]]
+class Informed(Protocol):
+    """What a study tells the learner of each instance, such as the bound ``B`` on its reward."""
+
+    def __call__(self, instance: Any, algorithm: Any, surrogate: Surrogate) -> tuple[Any, Surrogate]:
+        """The algorithm and the surrogate to run on ``instance``; pure."""
+        ...
 
 
 @pytree

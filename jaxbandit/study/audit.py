@@ -32,8 +32,8 @@ def audit(comparison: Comparison, entry: Entry, trial: int) -> dict[str, np.ndar
     run = jax.tree.map(lambda x: np.asarray(x)[0], comparison.trajectory(entry, trials=[trial], record="audit"))
     own_rounds = np.arange(1, comparison.horizon + 1)
     arrays = {
-        "domain": np.asarray(comparison.problem.domain.points),
-        "means": np.asarray(comparison.instance(trial).means),
+        "domain": np.asarray(comparison.problem_of(entry).domain.points),
+        "means": np.asarray(comparison.instance(trial, entry).means),
         "indices": run.indices,
         "rewards": run.values[:, 0],
         "costs": run.values[:, 1:],

@@ -38,6 +38,8 @@ class Entry:
       algorithm, surrogate: what is run.
       kernels: kernel of each output, for records.
       informed: what the study tells the learner of each instance, see :func:`~jaxbandit.simulate`.
+      problem: its own problem, where a study spans several; ``None`` for the comparison's.
+      initial: its own points before round 1, as many as the other entries have; ``None`` for the comparison's.
     """
 
     label: str
@@ -46,11 +48,13 @@ class Entry:
     surrogate: Surrogate
     kernels: tuple[Kernel, ...]
     informed: Informed | None = None
+    problem: Any = None
+    initial: InitialDesign | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """A study of the simplest shape: algorithms x trials x rounds on one problem."""
+    """A study of the simplest shape: algorithms x trials x rounds on one problem, or each entry on its own."""
 
     name: str
     problem: Any
@@ -64,29 +68,68 @@ class Comparison:
     def trajectory(self, entry: Entry, *, trials: Any = None, record: str = "all") -> Trajectory:
         """Run one entry, all its trials or those numbered in ``trials``."""
         return simulate(
-            self.problem,
+            self.problem_of(entry),
             entry.algorithm,
             entry.surrogate,
             horizon=self.horizon,
             key=jax.random.key(self.seed),
             trials=self.trials if trials is None else trials,
             record=record,
-            initial=self.initial,
+            initial=self.initial_of(entry),
             informed=entry.informed,
         )
 
-    def instance(self, trial: int) -> Any:
-        """The problem of one trial."""
-        key = stream_key(trial_key(jax.random.key(self.seed), trial), Stream.PROBLEM)
-        return jaxbandit.canonicalise(self.problem).sample(key)
+    def problem_of(self, entry: Entry) -> Any:
+        """The problem or family that an entry is run on."""
+        return self.problem if entry.problem is None else entry.problem
 
-    def instances(self) -> Any:
+    def initial_of(self, entry: Entry) -> InitialDesign:
+        """What an entry observes before round 1."""
+        return self.initial if entry.initial is None else entry.initial
+
+    def instance(self, trial: int, entry: Entry | None = None) -> Any:
+        """The problem of one trial, of an entry where they have their own."""
+        key = stream_key(trial_key(jax.random.key(self.seed), trial), Stream.PROBLEM)
+        return jaxbandit.canonicalise(self.problem if entry is None else self.problem_of(entry)).sample(key)
+
+    def instances(self, problem: Any = None) -> Any:
         """The problem of every trial: stacked ``[trials, ...]`` instances of a random family, or the one problem itself."""
-        if not is_random(self.problem):
-            return jaxbandit.canonicalise(self.problem)
+        problem = jaxbandit.canonicalise(self.problem if problem is None else problem)
+        if not is_random(problem):
+            return problem
         root = jax.random.key(self.seed)
         keys = jax.vmap(lambda i: stream_key(trial_key(root, i), Stream.PROBLEM))(jax.numpy.arange(self.trials))
-        return jax.jit(jax.vmap(jaxbandit.canonicalise(self.problem).sample))(keys)
+        return jax.jit(jax.vmap(problem.sample))(keys)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Truth:
+    """What results are measured against: the instances of every trial and their benchmarks."""
+
+    instances: Any
+    over_trials: int | None  # the instances' axis of trials, ``None`` when all trials share one
+    mixed: Any  # value of the best mixed policy, [trials] or []
+    facts: dict[str, Any]
+
+    def measure(self, indices: Any) -> Curves:
+        """Curves of the points chosen, ``[trials, rounds]``."""
+        axes = (self.over_trials, 0, self.over_trials)
+        return jax.jit(jax.vmap(lambda p, chosen, value: curves(p, chosen, mixed_value=value), axes))(self.instances, indices, self.mixed)
+
+
+def _truth(comparison: Comparison, problem: Any) -> _Truth:
+    """Instances, optima and best mixed policies of one problem over a study's trials."""
+    random, instances = is_random(problem), comparison.instances(problem)
+    over_trials = 0 if random else None
+    mixed = _mixed_values(instances, comparison.trials if random else None)
+    best = jax.jit(jax.vmap(optimum, over_trials, axis_size=comparison.trials))(instances)
+    facts = {
+        "optimum": ("trial", np.asarray(best.value)),
+        "feasible_fraction": ("trial", np.asarray(best.feasible_fraction)),
+        "slater_slack": ("trial", np.asarray(best.slater_slack)),
+        "best_mixed_policy": ("trial", np.broadcast_to(np.asarray(mixed), (comparison.trials,))),
+    }
+    return _Truth(instances=instances, over_trials=over_trials, mixed=mixed, facts=facts)
 
 
 def run(comparison: Comparison, report: Callable[[str], None] = lambda line: None) -> xr.Dataset:
@@ -98,30 +141,25 @@ def run(comparison: Comparison, report: Callable[[str], None] = lambda line: Non
 
     Returns:
       A dataset with dimensions ``algorithm, trial, round`` (and ``output`` for noisy values), the measures of
-      :class:`~jaxbandit.metrics.Curves`, flags per trial, and in its attributes all that is needed to run it again.
+      :class:`~jaxbandit.metrics.Curves`, flags per trial, and in its attributes all that is needed to run it again. Facts of the
+      problem, such as ``optimum``, are per trial, and per algorithm too where entries have their own problems.
     """
-    random, instances = is_random(comparison.problem), comparison.instances()
-    over_trials = 0 if random else None
-    mixed = _mixed_values(instances, comparison.trials if random else None)
-    measure = jax.jit(jax.vmap(lambda p, indices, value: curves(p, indices, mixed_value=value), (over_trials, 0, over_trials)))
-    best = jax.jit(jax.vmap(optimum, over_trials, axis_size=comparison.trials))(instances)
+    problems = {id(problem): problem for problem in map(comparison.problem_of, comparison.entries)}
+    truths = {number: _truth(comparison, problem) for number, problem in problems.items()}
     parts, seconds = [], []
     for number, entry in enumerate(comparison.entries, start=1):
         report(f"[{number}/{len(comparison.entries)}] {entry.label}: {comparison.trials} trials x {comparison.horizon} rounds ...")
         start = time.perf_counter()
         trajectory = jax.block_until_ready(comparison.trajectory(entry))
         seconds.append(time.perf_counter() - start)
-        measured = measure(instances, trajectory.scored_indices, mixed)
-        parts.append(_dataset(trajectory, measured))
+        truth = truths[id(comparison.problem_of(entry))]
+        part = _dataset(trajectory, truth.measure(trajectory.scored_indices))
+        parts.append(part.assign(truth.facts) if len(truths) > 1 else part)
         report(f"    done in {seconds[-1]:.1f} s (compilation included){_trouble(trajectory)}")
     labels = xr.IndexVariable("algorithm", [entry.label for entry in comparison.entries])
     whole = xr.concat(parts, dim=labels).assign(run_seconds=("algorithm", np.asarray(seconds)))
-    whole = whole.assign(
-        optimum=("trial", np.asarray(best.value)),
-        feasible_fraction=("trial", np.asarray(best.feasible_fraction)),
-        slater_slack=("trial", np.asarray(best.slater_slack)),
-        best_mixed_policy=("trial", np.broadcast_to(np.asarray(mixed), (comparison.trials,))),
-    )
+    if len(truths) == 1:
+        whole = whole.assign(next(iter(truths.values())).facts)
     return whole.assign_attrs(_attributes(comparison))
 
 
@@ -169,12 +207,14 @@ def _attributes(comparison: Comparison) -> dict[str, Any]:
         "seed": comparison.seed,
         "parameters": json.dumps(comparison.parameters),
         "problem": json.dumps(describe(comparison.problem)),
+        "own_problems": json.dumps({e.label: describe(e.problem) for e in comparison.entries if e.problem is not None}),
         "initial_design": json.dumps(describe(comparison.initial)),
+        "own_initial_designs": json.dumps({e.label: describe(e.initial) for e in comparison.entries if e.initial is not None}),
         "algorithms": json.dumps({e.label: {"alg": e.alg, **describe(e.algorithm)} for e in comparison.entries}),
         "kernels": json.dumps({e.label: [describe(k) for k in e.kernels] for e in comparison.entries}),
         "surrogates": json.dumps({e.label: e.surrogate.describe() for e in comparison.entries}),
         "noise_variance_of_model": json.dumps({e.label: describe(e.surrogate.noise_variance) for e in comparison.entries}),
-        "random_instances": str(is_random(comparison.problem)),
+        "random_instances": str(any(is_random(comparison.problem_of(e)) for e in comparison.entries)),
         "precision": str(float_dtype()),
         "devices": json.dumps([str(d) for d in jax.devices()]),
         "versions": json.dumps(

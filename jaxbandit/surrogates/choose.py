@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import canonicalise, float_dtype
 from jaxbandit.domains import Domain
-from jaxbandit.kernels import Kernel, same
+from jaxbandit.kernels import Gram, Kernel, same
 from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures, dense_features, product_features
 from jaxbandit.surrogates.posterior import Surrogate
 from jaxbandit.surrogates.rows import RowCache, row_cache
@@ -82,6 +83,7 @@ def surrogate(
         match = [g for g, (other, lam) in enumerate(members) if lam == noise and same(k, other)]
         if not match:
             k.validate(domain.dimension)
+            _check_arms(k, domain)
             members.append((k, noise))
         groups.append(match[0] if match else len(members) - 1)
     built: list[Any] = []
@@ -150,6 +152,17 @@ def _within_tolerance(built: DenseFeatures | ProductFeatures, tolerance: float, 
         f"form: {built.name!r}{limit} leaves out {float(built.residual):.2e} of the prior variance, above tolerance={tolerance:.0e};"
         " raise rank, loosen tolerance, or use form='rows', which is exact"
     )
+
+
+def _check_arms(kernel: Kernel, domain: Domain) -> None:
+    """Raise unless every Gram matrix inside ``kernel`` is of the domain's arms, which are numbered ``0 .. M - 1``."""
+    for part in jax.tree.leaves(kernel, is_leaf=lambda k: isinstance(k, Gram)):
+        if not isinstance(part, Gram):
+            continue
+        if len(part.matrix) != domain.size:
+            raise checks.InvalidArgument(f"Gram.matrix: of {len(part.matrix)} arms, but the domain has {domain.size} points")
+        if not np.array_equal(domain.points, np.arange(domain.size)[:, None]):
+            raise checks.InvalidArgument("Gram: the domain's points are no arm numbers; build it with domains.arms(M)")
 
 
 def _per_output(name: str, value: Any, outputs: int) -> list[Any]:

@@ -1,0 +1,101 @@
+"""The benchmark's figures as a table for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+LABELS = {
+    "numpy": "NumPy, dense, float64",
+    "numpy32": "NumPy, dense, float32",
+    "sklearn": "scikit-learn, one fit of both outputs",
+    "sklearn-pair": "scikit-learn, one fit per output",
+    "gpy": "GPy, one fit of both outputs",
+    "botorch": "BoTorch, one fit of both outputs",
+}
+
+
+def table(figures: dict[str, Any]) -> str:
+    """Every figure of a run, ratios last in each row."""
+    return "\n".join([*_header(figures), "", *_forms(figures), "", *_peers(figures), "", *_rest(figures)])
+
+
+def _header(figures: dict[str, Any]) -> list[str]:
+    side, versions = figures["points_per_axis"], figures["versions"]
+    cores = "each process on one core" if figures["pinned"] else "processes not pinned to a core"
+    return [
+        f"RPOL-UCB on sine {side}x{side} (M = {figures['points']}), SE u = 1, lambda = 0.05, beta = 3, {figures['dtype']}",
+        f"device {figures['device']}, {figures['cpu_model']}, {figures['cores']} cores, {cores}",
+        ", ".join(f"{name} {version}" for name, version in versions.items()) + f"; {figures['date']}",
+    ]
+
+
+def _forms(figures: dict[str, Any]) -> list[str]:
+    counts = [str(count) for count in figures["counts"]]
+    most, times = counts[-1], figures["us"]
+    lines = [
+        f"microseconds per trial-round, T = {figures['horizon']}",
+        _row("", [_trials(count) for count in counts] + ["x GEMM", "violation"]),
+    ]
+    rank = figures["rank"]["features"]
+    lines.append(_row(f"XLA's GEMM [trials, {rank}] x [{rank}, {figures['points']}]", [_number(times["gemm"][c]) for c in counts]))
+    for form in ("features", "product", "rows"):
+        row = [_number(times[form][c]) for c in counts]
+        row += [f"{times[form][most] / times['gemm'][most]:.2f}", f"{figures['violation'][form]:.4f}"]
+        lines.append(_row(f"{form} (rank {figures['rank'][form]})", row))
+    matern = [""] * (len(counts) - 1) + [_number(figures["rows_matern_us"])]
+    return [*lines, _row(f"rows, Matern-5/2 ({_trials(figures['rows_matern_trials'])})", matern)]
+
+
+def _peers(figures: dict[str, Any]) -> list[str]:
+    short, long, most = str(figures["short_horizon"]), str(figures["horizon"]), _trials(str(figures["counts"][-1]))
+    lines = [
+        f"one trial at a time in Python, every round fitted anew; ratios to {most} of features and of product at the same T",
+        _row("microseconds per trial-round", [f"T={short}", f"T={long}", "/features", "/features", "/product", "/product", "violation"]),
+    ]
+    for name, peer in figures["peers"].items():
+        if "us" not in peer:
+            lines.append(_row(LABELS[name], [peer["note"]]))
+            continue
+        row = [_number(peer["us"].get(mark)) for mark in (short, long)]
+        for form in ("features", "product"):
+            row += [_ratio(peer["us"].get(mark), figures["own_us"][form][mark]) for mark in (short, long)]
+        lines.append(_row(LABELS[name], [*row, f"{peer['violation']:.4f}"]))
+    for form in ("features", "product"):
+        own = [_number(figures["own_us"][form][mark]) for mark in (short, long)]
+        lines.append(_row(f"jaxbandit, {form}, {most}", own))
+    return lines
+
+
+def _rest(figures: dict[str, Any]) -> list[str]:
+    compiled = figures["compile_seconds"]
+    lines = [
+        "violation: mean positive part of the constraint at the chosen points, over all trials of ours and the one of a peer's",
+        "compile (first call - best later call): " + ", ".join(f"{form} {seconds:.2f} s" for form, seconds in compiled.items()),
+        f"peak memory of the process that ran every form: {figures['peak_rss_mb']:.0f} MB",
+    ]
+    two = figures["devices"]
+    if two is None:
+        return [*lines, "two devices: not measured (needs two CPU cores and no accelerator)"]
+    for form in ("features", "product"):
+        one, both = two["1"][form], two["2"][form]
+        lines.append(f"{form} on two devices, one per core: {_number(both)} us, {one / both:.2f}x one device's {_number(one)} us")
+    return lines
+
+
+def _row(label: str, cells: list[str]) -> str:
+    return f"{label:<44s}" + "".join(f"{cell:>12s}" for cell in cells)
+
+
+def _trials(count: str | int) -> str:
+    return f"{count} trial" + ("" if str(count) == "1" else "s")
+
+
+def _number(value: float | None) -> str:
+    """Three digits or more, thousands apart; a dash for what was not measured."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _ratio(value: float | None, own: float) -> str:
+    return "-" if value is None else f"{_number(value / own)}x"

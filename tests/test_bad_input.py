@@ -1,0 +1,449 @@
+"""Bad input raises ``InvalidArgument`` that names the argument, and nothing compiles before."""
+
+import functools
+import re
+
+import jax
+import numpy as np
+import pytest
+
+import jaxbandit
+from jaxbandit import Cbo, Config, InitialDesign, InvalidArgument, Rpol, domains, kernels, metrics, problems, replace, sweep, widths
+from jaxbandit.estimators import Bounds
+from jaxbandit.simulate import batch
+
+SE = kernels.SquaredExponential
+
+
+class CompiledError(Exception):
+    """What the guard raises where the program would be compiled."""
+
+
+@pytest.fixture(autouse=True)
+def guard(monkeypatch):
+    """Stop at the entry of the compiled program."""
+
+    def stop(*args, **kwargs):
+        raise CompiledError
+
+    monkeypatch.setattr(batch, "_run", stop)
+
+
+GRID = domains.grid([0.0, 0.0], [1.0, 1.0], 3)
+REWARD, COST = np.arange(9.0), np.arange(9.0) - 4
+
+
+@functools.cache
+def problem(constraints=1):
+    return problems.from_tables(GRID, REWARD, np.stack([COST] * constraints) if constraints else np.zeros((0, 9)))
+
+
+@functools.cache
+def model(outputs=2):
+    return jaxbandit.surrogate(GRID, SE(), noise_variance=0.1, outputs=outputs, form="features")
+
+
+@functools.cache
+def rough(horizon):
+    """A row cache that holds ``horizon`` observations, fewer than the domain has points."""
+    return jaxbandit.surrogate(domains.grid([0.0], [1.0], 80), kernels.Matern12(), noise_variance=0.1, form="rows", horizon=horizon)
+
+
+def build(**changes):
+    given = {"domain": GRID, "kernel": SE(), "noise_variance": 0.1} | changes
+    return jaxbandit.surrogate(given.pop("domain"), given.pop("kernel"), **given)
+
+
+def run(constraints=1, **changes):
+    given = {"problem": problem(constraints), "algorithm": Rpol(), "surrogate": model(1 + constraints), "horizon": 3} | changes
+    given = {"key": jax.random.key(0)} | given
+    return jaxbandit.simulate(given.pop("problem"), given.pop("algorithm"), given.pop("surrogate"), **given)
+
+
+def on(domain, **changes):
+    """A run whose problem lives on ``domain`` and whose surrogate lives elsewhere."""
+    here = problems.from_tables(domain, np.zeros(domain.size), np.zeros(domain.size))
+    return run(problem=here, **changes)
+
+
+def with_width(width, **kwargs):
+    return run(algorithm=Rpol(estimator=Bounds(reward_width=width)), **kwargs)
+
+
+def with_cost_width(width, constraints=1):
+    return run(constraints, algorithm=Rpol(estimator=Bounds(cost_width=width)))
+
+
+# (id, call, what the message must start with)
+TABLES = [
+    ("reward too short", lambda: problems.from_tables(GRID, REWARD[:8], COST), "reward: expected shape [9]"),
+    ("reward two-dimensional", lambda: problems.from_tables(GRID, REWARD[None], COST), "reward: expected shape [9]"),
+    ("reward a number", lambda: problems.from_tables(GRID, 1.0, COST), "reward: expected shape [9]"),
+    ("constraint too long", lambda: problems.from_tables(GRID, REWARD, np.zeros(10)), "constraints: expected shape [*, 9]"),
+    ("constraints transposed", lambda: problems.from_tables(GRID, REWARD, np.zeros((9, 2))), "constraints: expected shape [*, 9]"),
+    ("constraints three-dimensional", lambda: problems.from_tables(GRID, REWARD, np.zeros((1, 1, 9))), "constraints: expected shape"),
+    ("NaN reward", lambda: problems.from_tables(GRID, np.where(REWARD > 7, np.nan, 0), COST), "problem.means: 1 of 18 values are NaN"),
+    ("infinite cost", lambda: problems.from_tables(GRID, REWARD, np.full(9, -np.inf)), "problem.means: 9 of 18 values are NaN"),
+    ("vector function", lambda: problems.from_functions(GRID, lambda x: x, [lambda x: x[0]]), "reward(x): expected shape [9]"),
+    ("vector constraint", lambda: problems.from_functions(GRID, lambda x: x[0], [lambda x: x]), "constraint 1(x): expected shape [9]"),
+    ("infinite function", lambda: problems.from_functions(GRID, lambda x: 1 / x[0], []), "problem.means: 3 of 9 values are NaN"),
+    (
+        "user's table of wrong shape",
+        lambda: run(problem=replace(problem(), means=np.zeros((2, 8)))),
+        "problem.means: expected shape [*, 9]",
+    ),
+    ("user's flat table", lambda: run(problem=replace(problem(), means=np.zeros(9))), "problem.means: expected shape [*, 9]"),
+    ("user's NaN table", lambda: run(problem=replace(problem(), means=np.full((2, 9), np.nan))), "problem.means: 18 of 18 values"),
+    ("no reward", lambda: run(problem=replace(problem(), means=np.zeros((0, 9)))), "problem.means: needs at least the reward's row"),
+    ("sine of one point", lambda: problems.sine(1), "points_per_axis: must be a whole number >= 2"),
+    ("not a problem", lambda: run(problem=REWARD), "problem: expected a problem of jaxbandit.problems, got ndarray"),
+]
+
+NOISE = [
+    ("negative sine noise", lambda: problems.sine(3, noise_variance=-0.1), "noise_variance: must be >= 0"),
+    ("negative sd", lambda: problems.Gaussian.from_sd(-0.1), "sd: must be >= 0"),
+    ("NaN sd", lambda: problems.Gaussian.from_sd([0.1, np.nan]), "sd: 1 of 2 values are NaN"),
+    (
+        "negative variance",
+        lambda: problems.from_tables(GRID, REWARD, COST, noise=problems.Gaussian(variance=-1.0)),
+        "Gaussian.variance: must",
+    ),
+    (
+        "one negative",
+        lambda: run(problem=replace(problem(), noise=problems.Gaussian(variance=np.array([1.0, -1])))),
+        "Gaussian.variance: must",
+    ),
+    (
+        "NaN variance",
+        lambda: run(problem=replace(problem(), noise=problems.Gaussian(variance=np.nan))),
+        "Gaussian.variance: 1 of 1 values are NaN",
+    ),
+    (
+        "too many variances",
+        lambda: run(problem=replace(problem(), noise=problems.Gaussian(variance=np.ones(3)))),
+        "Gaussian.variance: expected",
+    ),
+]
+
+DOMAINS = [
+    ("empty points", lambda: domains.points(np.zeros((0, 2))), "coordinates: the domain is empty"),
+    ("empty product", lambda: domains.product([]), "axes: the domain is empty"),
+    ("empty axis", lambda: domains.product([[0.0], []]), "axes[1]: the domain is empty"),
+    ("duplicate axis points", lambda: domains.product([[0.0, 0.0, 1.0]]), "axes[0]: points must increase strictly (no duplicates)"),
+    ("duplicate points", lambda: domains.points([[0.0], [0.0]]), "coordinates: 1 of 2 points are repeated"),
+    ("no arms", lambda: domains.arms(0), "count: must be a whole number >= 1"),
+]
+
+ASYMMETRIC, INDEFINITE = np.array([[1.0, 0.9], [0.0, 1.0]]), np.array([[1.0, 2.0], [2.0, 1.0]])
+KERNELS = [
+    *(
+        (
+            f"{kernel.__name__} length-scale {value}",
+            functools.partial(build, kernel=kernel(length_scale=value)),
+            f"{kernel.__name__}.length_scale: ",
+        )
+        for kernel in (
+            SE,
+            kernels.Matern12,
+            kernels.Matern32,
+            kernels.Matern52,
+            kernels.RationalQuadratic,
+            kernels.Periodic,
+            kernels.Linear,
+        )
+        for value in (0.0, -1.0, np.nan)
+    ),
+    *(
+        (
+            f"{kernel.__name__} of three axes",
+            functools.partial(build, kernel=kernel(length_scale=np.ones(3))),
+            f"{kernel.__name__}.length_scale: exp",
+        )
+        for kernel in (
+            SE,
+            kernels.Matern12,
+            kernels.Matern32,
+            kernels.Matern52,
+            kernels.RationalQuadratic,
+            kernels.Periodic,
+            kernels.Linear,
+        )
+    ),
+    ("one bad axis", lambda: build(kernel=SE(length_scale=np.array([1.0, 0.0]))), "SquaredExponential.length_scale: must be > 0"),
+    ("alpha", lambda: build(kernel=kernels.RationalQuadratic(alpha=0.0)), "RationalQuadratic.alpha: must be > 0"),
+    ("period", lambda: build(kernel=kernels.Periodic(period=-1.0)), "Periodic.period: must be > 0"),
+    ("bias", lambda: build(kernel=kernels.Linear(bias=-0.1)), "Linear.bias: must be >= 0"),
+    ("constant", lambda: build(kernel=kernels.Constant(variance=0.0)), "Constant.variance: must be > 0"),
+    ("white", lambda: build(kernel=kernels.White(variance=-1.0)), "White.variance: must be > 0"),
+    ("scale", lambda: build(kernel=-1.0 * SE()), "Scale.variance: must be > 0"),
+    ("inside a sum", lambda: build(kernel=SE() + SE(length_scale=-1.0)), "SquaredExponential.length_scale: must be > 0"),
+    ("inside a scaled product", lambda: build(kernel=2.0 * (SE(length_scale=0.0) * SE())), "SquaredExponential.length_scale: must be > 0"),
+    ("second output's", lambda: build(kernel=[SE(), kernels.Matern12(length_scale=0.0)]), "Matern12.length_scale: must be > 0"),
+    ("Gram checked asymmetric", lambda: kernels.Gram.checked(ASYMMETRIC), "Gram.matrix: not symmetric"),
+    ("Gram checked indefinite", lambda: kernels.Gram.checked(INDEFINITE), "Gram.matrix: not positive semi-definite"),
+    ("Gram asymmetric", lambda: build(domain=domains.arms(2), kernel=kernels.Gram(matrix=ASYMMETRIC)), "Gram.matrix: not symmetric"),
+    ("Gram indefinite", lambda: build(domain=domains.arms(2), kernel=kernels.Gram(matrix=INDEFINITE)), "Gram.matrix: not positive"),
+    ("Gram on a square", lambda: build(kernel=kernels.Gram.checked(np.eye(9))), "Gram: a Gram matrix needs a domain of arm numbers"),
+    ("Gram of too few arms", lambda: build(domain=domains.arms(5), kernel=kernels.Gram.checked(np.eye(3))), "Gram"),
+    ("Gram on a grid of the line", lambda: build(domain=domains.grid([0.0], [1.0], 5), kernel=kernels.Gram.checked(np.eye(5))), "Gram"),
+]
+
+SURROGATES = [
+    ("zero lambda", lambda: build(noise_variance=0.0), "noise_variance: must be > 0"),
+    ("negative lambda", lambda: build(noise_variance=-0.1), "noise_variance: must be > 0"),
+    ("NaN lambda", lambda: build(noise_variance=np.nan), "noise_variance: 2 of 2 values are NaN"),
+    ("one negative lambda", lambda: build(noise_variance=[0.1, -0.1]), "noise_variance: must be > 0"),
+    ("three lambdas", lambda: build(noise_variance=[0.1, 0.1, 0.1]), "noise_variance: expected one for all, or one for each of the 2"),
+    ("infinite prior mean", lambda: build(prior_mean=np.inf), "prior_mean: 2 of 2 values are NaN"),
+    ("one prior mean of two", lambda: build(prior_mean=[1.0]), "prior_mean: expected one for all, or one for each of the 2"),
+    ("three kernels", lambda: build(kernel=[SE()] * 3), "kernel: expected one for all, or one for each of the 2"),
+    ("no kernel", lambda: build(kernel=None), "kernel: expected a jaxbandit.kernels kernel, got NoneType"),
+    ("function as kernel", lambda: build(kernel=[SE(), np.dot]), "kernel: expected a jaxbandit.kernels kernel"),
+    ("no outputs", lambda: build(outputs=0), "outputs: must be a whole number >= 1"),
+    ("unknown form", lambda: build(form="dense"), "form: must be one of auto, features, product, rows; got 'dense'"),
+    ("product on bare points", lambda: build(domain=domains.points(GRID.points), form="product"), "form: 'product' needs a product grid"),
+    ("product with Matern", lambda: build(kernel=kernels.Matern52(), form="product"), "form: 'product' needs a product grid"),
+    ("rank too small", lambda: build(form="features", rank=2), "form: 'features' with rank=2 leaves out"),
+    ("rank too small for product", lambda: build(form="product", rank=2), "form: 'product' with rank=2 leaves out"),
+    ("no rank", lambda: build(rank=0), "rank: must be a whole number >= 1"),
+    ("no horizon", lambda: build(horizon=0), "horizon: must be a whole number >= 1"),
+    ("zero tolerance", lambda: build(tolerance=0.0), "tolerance: must lie in (0, 1)"),
+    ("tolerance of all", lambda: build(tolerance=1.0), "tolerance: must lie in (0, 1)"),
+]
+
+RUNS = [
+    *(
+        (f"horizon {value!r}", functools.partial(run, horizon=value), "horizon: must be a whole number >= 1")
+        for value in (0, -3, 2.0, True)
+    ),
+    *((f"trials {value!r}", functools.partial(run, trials=value), "trials: must be a whole number >= 1") for value in (0, -1, 1.5)),
+    ("no trial numbers", lambda: run(trials=[]), "trials: the list of trial numbers is empty"),
+    ("negative trial number", lambda: run(trials=[3, -1]), "trials: must be a whole number >= 0"),
+    ("unknown record", lambda: run(record="some"), "record: must be one of all, "),
+    ("no block", lambda: run(block=0), "block: must be a whole number >= 1"),
+    ("fractional block", lambda: run(block=1.5), "block: must be a whole number >= 1"),
+    ("design past the end", lambda: run(initial=InitialDesign(indices=np.array([0, 9]))), "initial.indices: must lie in [0, 8]"),
+    ("design before the start", lambda: run(initial=InitialDesign(indices=np.array([-1]))), "initial.indices: must lie in [0, 8]"),
+    (
+        "design of coordinates",
+        lambda: run(initial=InitialDesign(indices=np.array([0.5]))),
+        "initial.indices: expected a list of point numbers",
+    ),
+    ("design of a mask", lambda: run(initial=InitialDesign(indices=np.array([True, False]))), "initial.indices: expected a list"),
+    (
+        "design of pairs",
+        lambda: run(initial=InitialDesign(indices=np.array([[0, 1]]))),
+        "initial.indices: expected a list of point numbers",
+    ),
+    (
+        "too large a random design",
+        lambda: run(initial=InitialDesign(random=10)),
+        "initial.random: 10 distinct points asked of a domain of 9",
+    ),
+    ("negative random design", lambda: run(initial=InitialDesign(random=-1)), "initial.random: must be a whole number >= 0"),
+    ("model of too few outputs", lambda: run(2, surrogate=model(2)), "surrogate: models 2 outputs, but problem 'user' has 3"),
+    ("model of too many outputs", lambda: run(1, surrogate=model(3)), "surrogate: models 3 outputs, but problem 'user' has 2"),
+    (
+        "other size of domain",
+        lambda: on(domains.grid([0.0, 0.0], [1.0, 1.0], 4)),
+        "surrogate: built on other points (9) than problem 'user' has (16)",
+    ),
+    ("other corner", lambda: on(domains.grid([0.0, 0.0], [1.0, 1.1], 3)), "surrogate: built on other points"),
+    ("other order", lambda: on(domains.points(GRID.points[::-1])), "surrogate: built on other points"),
+    (
+        "other dimension",
+        lambda: on(domains.grid([0.0, 0.0], [1.0, 1.0], [2, 4]), surrogate=build(domain=domains.grid([0.0] * 3, [1.0] * 3, 2))),
+        "surrogate: built on other points",
+    ),
+    (
+        "points of one coordinate and of two",
+        lambda: on(domains.points([[0.0], [1.0]]), surrogate=build(domain=domains.points([[0.0, 0.0], [1.0, 1.0]]))),
+        "surrogate: built on other points",
+    ),
+    (
+        "other grid of small numbers",  # learning rates, say
+        lambda: on(domains.grid([0.0], [1e-5], 5), surrogate=build(domain=domains.grid([0.0], [5e-6], 5), kernel=SE(length_scale=1e-5))),
+        "surrogate: built on other points",
+    ),
+    ("no surrogate", lambda: run(surrogate=SE()), "surrogate: expected jaxbandit.surrogate(...), got SquaredExponential"),
+    (
+        "negative lambda put in",
+        lambda: run(surrogate=replace(model(), noise_variance=np.array([-1.0]))),
+        "surrogate.noise_variance: must be > 0",
+    ),
+    ("NaN prior mean put in", lambda: run(surrogate=replace(model(), prior_mean=np.array([0.0, np.nan]))), "surrogate.prior_mean: 1 of 2"),
+    (
+        "negative lambda in a sweep",
+        lambda: run(surrogate=sweep(model(), noise_variance=[[1.0], [-1.0]])),
+        "surrogate.noise_variance: must be > 0",
+    ),
+    (
+        "prior mean of wrong length",
+        lambda: run(surrogate=replace(model(), prior_mean=np.zeros(3))),
+        "surrogate.prior_mean: expected shape [2]",
+    ),
+    ("horizon beyond the cache", lambda: on(rough(5).domain, surrogate=rough(5), horizon=6), "horizon: 6 rounds and 0 initial points, but"),
+    (
+        "horizon and design beyond the cache",
+        lambda: on(rough(5).domain, surrogate=rough(5), horizon=3, initial=InitialDesign(random=3)),
+        "horizon: 3 rounds and 3 initial points, but the surrogate's row cache holds 5",
+    ),
+    ("no algorithm", lambda: run(algorithm=Bounds()), "algorithm: expected an algorithm of jaxbandit, got Bounds"),
+    ("algorithm's class", lambda: run(algorithm=Rpol), "algorithm: expected an algorithm"),
+    ("no devices", lambda: run(devices=[]), "devices"),
+]
+
+ALGORITHMS = [
+    ("penalty", lambda: run(algorithm=Rpol(initial_penalty=0.0)), "Rpol.initial_penalty: must be > 0"),
+    (
+        "penalty of wrong length",
+        lambda: run(2, algorithm=Rpol(initial_penalty=np.ones(3))),
+        "Rpol.initial_penalty: expected one number, or one",
+    ),
+    ("growth", lambda: run(algorithm=Rpol(penalty_growth=-1.0)), "Rpol.penalty_growth: must be > 0"),
+    ("growth of wrong length", lambda: run(2, algorithm=Rpol(penalty_growth=np.ones(3))), "Rpol.penalty_growth: "),
+    ("reward clip", lambda: run(algorithm=Cbo(reward_clip=0.0)), "Cbo.reward_clip: must be > 0"),
+    ("reward clips", lambda: run(algorithm=Cbo(reward_clip=np.ones(4))), "Cbo.reward_clip: "),
+    ("cost clip", lambda: run(algorithm=Cbo(cost_clip=-1.0)), "Cbo.cost_clip: must be > 0"),
+    ("one cost clip of two", lambda: run(2, algorithm=Cbo(cost_clip=np.array([1.0, 0.0]))), "Cbo.cost_clip: must be > 0"),
+    (
+        "cost clips for two",
+        lambda: run(1, algorithm=Cbo(cost_clip=np.ones(2))),
+        "Cbo.cost_clip: expected one number, or one for each of the 1",
+    ),
+    (
+        "cost clips for three",
+        lambda: run(2, algorithm=Cbo(cost_clip=np.ones(3))),
+        "Cbo.cost_clip: expected one number, or one for each of the 2",
+    ),
+    ("dual cap", lambda: run(algorithm=Cbo(dual_cap=np.inf)), "Cbo.dual_cap: 1 of 1 values are NaN or infinite"),
+    ("dual caps for three", lambda: run(2, algorithm=Cbo(dual_cap=np.ones(3))), "Cbo.dual_cap: "),
+    ("step divisor", lambda: run(algorithm=Cbo(step_divisor=0.0)), "Cbo.step_divisor: must be > 0"),
+    (
+        "step divisors for three",
+        lambda: run(2, algorithm=Cbo(step_divisor=np.ones(3))),
+        "Cbo.step_divisor: expected one number, or one for each",
+    ),
+    ("words", lambda: run(algorithm=Cbo(dual_cap="ten")), "Cbo.dual_cap: expected numbers, got 'ten'"),
+    ("zero width", lambda: with_width(0.0), "reward_width: must be > 0"),
+    ("negative width", lambda: with_width(-3.0), "reward_width: must be > 0"),
+    ("NaN width", lambda: with_width(np.nan), "reward_width: 1 of 1 values are NaN"),
+    ("a width per point", lambda: with_width(np.ones(9)), "reward_width: "),
+    ("bare function", lambda: with_width(lambda t, gain: t), "reward_width: got a bare function; wrap it as widths.Custom(function=...)"),
+    ("bare function for costs", lambda: with_cost_width(np.sqrt), "cost_width: got a bare function"),
+    ("bare function in CBO", lambda: run(algorithm=Cbo(estimator=Bounds(reward_width=np.sqrt))), "reward_width: got a bare function"),
+    ("bare function in CONFIG", lambda: run(algorithm=Config(estimator=Bounds(cost_width=np.sqrt))), "cost_width: got a bare function"),
+    ("zero cost width", lambda: with_cost_width(np.array([1.0, 0.0]), 2), "cost_width: must be > 0"),
+    ("cost widths for three", lambda: with_cost_width(np.ones(3), 2), "cost_width: "),
+    ("norm bound", lambda: with_width(widths.ImprovedGPUCB(norm_bound=0.0)), "reward_width.norm_bound: must be > 0"),
+    ("noise scale", lambda: with_cost_width(widths.ImprovedGPUCB(noise_scale=-1.0)), "cost_width.noise_scale: must be > 0"),
+    ("delta 0", lambda: with_width(widths.ImprovedGPUCB(delta=0.0)), "reward_width.delta: must lie in (0, 1)"),
+    ("delta 1", lambda: with_width(widths.ImprovedGPUCB(delta=1.0)), "reward_width.delta: must lie in (0, 1)"),
+    ("union", lambda: with_width(widths.ImprovedGPUCB(union=0.0)), "reward_width.union: must be > 0"),
+    ("norm bounds for three", lambda: with_cost_width(widths.ImprovedGPUCB(norm_bound=np.ones(3)), 2), "cost_width"),
+    ("factor of the log", lambda: with_width(widths.SqrtLog(a=0.0)), "reward_width.a: must be > 0"),
+    ("base of the log", lambda: with_width(widths.SqrtLog(b=1.0)), "reward_width.b: must lie in (1, inf)"),
+    ("custom scale", lambda: with_width(widths.Custom(function=lambda t, gain: gain, scale=0.0)), "reward_width.scale: must be > 0"),
+    ("custom number", lambda: with_width(widths.Custom(function=3.0)), "reward_width.function: expected a function of (t, gain)"),
+    ("one bad width in a sweep", lambda: run(algorithm=sweep(Rpol(), estimator__cost_width=[1.0, -1.0])), "cost_width: must be > 0"),
+]
+
+SWEEPS = [
+    ("nothing", lambda: sweep(Rpol()), "give at least one field"),
+    ("empty", lambda: sweep(Rpol(), initial_penalty=[]), "give at least one field"),
+    ("different lengths", lambda: sweep(Rpol(), initial_penalty=[1.0, 2.0], penalty_growth=[1.0]), "'penalty_growth': 1"),
+    ("unknown", lambda: sweep(Rpol(), beta=[1.0]), "'beta': field 'beta' of Rpol does not exist"),
+    ("unknown inside", lambda: sweep(Rpol(), estimator__beta=[1.0]), "'estimator__beta': field 'beta' of Bounds does not exist"),
+    ("inside a number", lambda: sweep(Rpol(), initial_penalty__x=[1.0]), "'initial_penalty__x': field 'x' of float does not exist"),
+    ("static", lambda: sweep(model(), groups=[(0, 0), (0, 0)]), "'groups': field 'groups' of Surrogate is static"),
+    (
+        "static inside",
+        lambda: sweep(Rpol(estimator=widths.Custom(function=abs)), estimator__function=[abs]),
+        "'function' of Custom is static",
+    ),
+    ("a class attribute", lambda: sweep(Rpol(), name=["a", "b"]), "'name': field 'name' of Rpol does not exist"),
+    (
+        "two sizes",
+        lambda: run(algorithm=sweep(Rpol(), initial_penalty=[1.0]), surrogate=sweep(model(), prior_mean=[[0.0, 0.0]] * 2)),
+        "algorithm, s",
+    ),
+]
+
+
+def table(cases):
+    return pytest.mark.parametrize(("call", "message"), [case[1:] for case in cases], ids=[case[0] for case in cases])
+
+
+@table(TABLES + NOISE + DOMAINS + KERNELS + SURROGATES + RUNS + ALGORITHMS)
+def test_refused_by_name(call, message):
+    with pytest.raises(InvalidArgument) as caught:
+        call()
+    assert str(caught.value).startswith(message)
+    assert isinstance(caught.value, ValueError)
+
+
+@table(SWEEPS)
+def test_sweeps_refused_by_name(call, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        call()
+
+
+GOOD = [
+    ("defaults", run),
+    ("no constraints", lambda: run(0)),
+    ("one clip per constraint", lambda: run(2, algorithm=Cbo(cost_clip=np.array([1.0, 2.0]), step_divisor=np.array([1.0, 2.0])))),
+    ("one penalty per constraint", lambda: run(2, algorithm=Rpol(initial_penalty=np.array([1.0, 2.0])))),
+    ("one width per constraint", lambda: with_cost_width(np.array([1.0, 2.0]), 2)),
+    ("wrapped function", lambda: with_width(widths.Custom(function=lambda t, gain: gain + 1))),
+    ("design of every point", lambda: run(initial=InitialDesign(indices=np.arange(9)))),
+    ("random design of every point", lambda: run(initial=InitialDesign(random=9))),
+    ("horizon at the cache's capacity", lambda: on(rough(5).domain, surrogate=rough(5), horizon=5)),
+    ("trial numbers", lambda: run(trials=[7, 0])),
+    ("sweep", lambda: run(algorithm=sweep(Rpol(), initial_penalty=[1.0, 2.0]), surrogate=sweep(model(), prior_mean=[[0.0, 0.0]] * 2))),
+    ("noiseless", lambda: run(problem=replace(problem(), noise=problems.Gaussian(variance=0.0)))),
+]
+
+
+@pytest.mark.parametrize("call", [case[1] for case in GOOD], ids=[case[0] for case in GOOD])
+def test_good_input_reaches_the_compiled_program(call):
+    """The guard is where it should be, and the checks let the limits of each range through."""
+    with pytest.raises(CompiledError):
+        call()
+
+
+def test_every_bad_case_has_its_own_name():
+    names = [case[0] for case in TABLES + NOISE + DOMAINS + KERNELS + SURROGATES + RUNS + ALGORITHMS]
+    assert len(names) == len(set(names))
+
+
+LISTS = {
+    "cost clip": (Cbo(cost_clip=[1.0, 2.0]), Cbo(cost_clip=np.array([1.0, 2.0])), None),
+    "step divisor": (Cbo(step_divisor=[1.0, 2.0]), Cbo(step_divisor=np.array([1.0, 2.0])), None),
+    "penalty": (Rpol(initial_penalty=[1.0, 2.0]), Rpol(initial_penalty=np.array([1.0, 2.0])), None),
+    "design": (Rpol(), Rpol(), [4, 5]),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_serves_as_well_as_an_array_or_is_refused(name, monkeypatch):
+    """What passes validation must not fail inside the trace."""
+    monkeypatch.undo()
+    algorithm, twin, design = LISTS[name]
+    wanted = run(2, algorithm=twin, initial=None if design is None else InitialDesign(indices=np.asarray(design)))
+    try:
+        result = run(2, algorithm=algorithm, initial=None if design is None else InitialDesign(indices=design))
+    except InvalidArgument:
+        return
+    np.testing.assert_array_equal(result.indices, wanted.indices)
+
+
+@pytest.mark.parametrize("algorithm", [Rpol(), Cbo(), Config()], ids=lambda algorithm: algorithm.name)
+def test_a_problem_without_constraints_runs_or_is_refused(algorithm, monkeypatch):
+    monkeypatch.undo()
+    try:
+        result = run(0, algorithm=algorithm)
+    except InvalidArgument as error:
+        assert "constraint" in str(error)
+        return
+    assert result.indices.shape == (1, 3)
+    assert np.all(metrics.healthy(result.status))

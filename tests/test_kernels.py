@@ -1,0 +1,306 @@
+"""Kernels against scikit-learn's, and the properties that surrogates rely on."""
+
+from functools import reduce
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from sklearn.gaussian_process import kernels as oracle
+
+from jaxbandit import InvalidArgument, domains, kernels, replace
+
+# Fixed examples: a failure of today can be repeated tomorrow.
+SETTINGS = settings(max_examples=25, deadline=None, derandomize=True, database=None)
+
+RANDOM = np.random.default_rng(20240)
+# Inputs that float32 represents exactly, so that both precisions answer for the same points.
+X = RANDOM.uniform(-2, 2, (9, 2)).astype(np.float32).astype(np.float64)
+Y = RANDOM.uniform(-2, 2, (6, 2)).astype(np.float32).astype(np.float64)
+ARD = np.array([0.5, 1.25])  # as are all hyper-parameters below
+
+SE, RBF = kernels.SquaredExponential, oracle.RBF
+PAIRS = {
+    "se": (SE(length_scale=0.75), RBF(0.75)),
+    "se-ard": (SE(length_scale=ARD), RBF(ARD)),
+    "se-ard-list": (SE(length_scale=[0.5, 1.25]), RBF(ARD)),
+    "matern12": (kernels.Matern12(length_scale=0.75), oracle.Matern(0.75, nu=0.5)),
+    "matern12-ard": (kernels.Matern12(length_scale=ARD), oracle.Matern(ARD, nu=0.5)),
+    "matern32": (kernels.Matern32(length_scale=0.75), oracle.Matern(0.75, nu=1.5)),
+    "matern32-ard": (kernels.Matern32(length_scale=ARD), oracle.Matern(ARD, nu=1.5)),
+    "matern52": (kernels.Matern52(length_scale=0.75), oracle.Matern(0.75, nu=2.5)),
+    "matern52-ard": (kernels.Matern52(length_scale=ARD), oracle.Matern(ARD, nu=2.5)),
+    "rational-quadratic": (kernels.RationalQuadratic(length_scale=0.75, alpha=0.5), oracle.RationalQuadratic(0.75, alpha=0.5)),
+    "rational-quadratic-steep": (kernels.RationalQuadratic(length_scale=1.5, alpha=3.0), oracle.RationalQuadratic(1.5, alpha=3.0)),
+    "linear": (kernels.Linear(), oracle.DotProduct(sigma_0=0.0)),
+    "linear-bias": (kernels.Linear(bias=2.25), oracle.DotProduct(sigma_0=1.5)),  # bias is sigma_0^2
+    "constant": (kernels.Constant(variance=2.5), oracle.ConstantKernel(2.5)),
+    "scaled": (2.5 * SE(length_scale=0.75), oracle.ConstantKernel(2.5) * RBF(0.75)),
+    "scaled-right": (SE(length_scale=0.75) * 2.5, oracle.ConstantKernel(2.5) * RBF(0.75)),
+    "sum": (SE(length_scale=0.75) + kernels.Matern52(length_scale=1.5), RBF(0.75) + oracle.Matern(1.5, nu=2.5)),
+    "product": (SE(length_scale=0.75) * kernels.Linear(bias=1.0), RBF(0.75) * oracle.DotProduct(sigma_0=1.0)),
+    "nested": (
+        (0.5 * SE(length_scale=ARD) + kernels.Constant(variance=0.25)) * kernels.Matern32(length_scale=2.0) + kernels.Linear(),
+        (0.5 * RBF(ARD) + oracle.ConstantKernel(0.25)) * oracle.Matern(2.0, nu=1.5) + oracle.DotProduct(sigma_0=0.0),
+    ),
+}
+PERIODIC = {
+    "periodic": (kernels.Periodic(length_scale=0.75, period=1.5), oracle.ExpSineSquared(0.75, 1.5)),
+    "periodic-long": (kernels.Periodic(length_scale=2.0, period=8.0), oracle.ExpSineSquared(2.0, 8.0)),
+    "periodic-locally": (
+        kernels.Periodic(period=1.5) * SE(length_scale=2.0),
+        oracle.ExpSineSquared(1.0, 1.5) * RBF(2.0),
+    ),
+}
+ALL = {**{name: ours for name, (ours, _) in (PAIRS | PERIODIC).items()}, "white": kernels.White(variance=0.5)}
+
+
+def ours(kernel, x, y, dtype):
+    """The kernel matrix in the given precision, with the engine's dtype checked on the way."""
+    with jax.enable_x64(dtype == np.float64):
+        result = kernel(x.astype(dtype), y.astype(dtype))
+        assert result.dtype == dtype
+        return np.asarray(result, np.float64)
+
+
+def tolerance(dtype, matrix, roundings):
+    """Absolute: the error of ``exp(-a)`` is ``a exp(-a)`` times that of ``a``, so a few roundings of the largest entry."""
+    return roundings * float(np.finfo(dtype).eps) * float(np.abs(matrix).max())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", PAIRS)
+def test_matches_scikit_learn(name, dtype):
+    kernel, reference = PAIRS[name]
+    for y in (X, Y):
+        want = reference(X, y)
+        # Distances, powers and exponentials take about ten roundings each; nested kernels multiply two of them.
+        np.testing.assert_allclose(ours(kernel, X, y, dtype), want, rtol=0, atol=tolerance(dtype, want, 32), err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", PERIODIC)
+def test_periodic_matches_scikit_learn_on_one_axis(name, dtype):
+    kernel, reference = PERIODIC[name]
+    x, y = X[:, :1], Y[:, :1]
+    want = reference(x, y)
+    # The phase pi |x - y| / p reaches 8, so the sine is off by 8 eps, and exp(-2 sin^2 / l^2) by up to 4 / l^2 < 8 times that.
+    np.testing.assert_allclose(ours(kernel, x, y, dtype), want, rtol=0, atol=tolerance(dtype, want, 128), err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_white_is_scikit_learns_on_the_same_points_and_sees_equal_ones_elsewhere(dtype):
+    kernel = kernels.White(variance=0.5)
+    np.testing.assert_array_equal(ours(kernel, X, X, dtype), oracle.WhiteKernel(0.5)(X))
+    shared = np.concatenate([Y, X[2:3]])
+    want = np.zeros((len(X), len(shared)))
+    want[2, -1] = 0.5
+    np.testing.assert_array_equal(ours(kernel, X, shared, dtype), want)
+    half_equal = X + np.array([0.0, 1.0])  # one coordinate in common is not enough
+    np.testing.assert_array_equal(ours(kernel, X, half_equal, dtype), np.zeros((len(X), len(X))))
+
+
+def test_linear_length_scale_divides_the_inputs():
+    want = oracle.DotProduct(sigma_0=1.5)(X / ARD, Y / ARD)
+    np.testing.assert_allclose(ours(kernels.Linear(length_scale=ARD, bias=2.25), X, Y, np.float64), want, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("bandwidth", [0.7, np.array([0.5, 3.0])])
+def test_from_bandwidth_has_no_factor_two(bandwidth):
+    want = np.exp(-np.sum(((X[:, None, :] - Y[None, :, :]) / bandwidth) ** 2, axis=-1))
+    kernel = SE.from_bandwidth(bandwidth)
+    np.testing.assert_allclose(ours(kernel, X, Y, np.float64), want, rtol=1e-12, atol=0)  # exponents below 70, a few roundings each
+    np.testing.assert_allclose(ours(kernel, X, Y, np.float32), want, rtol=0, atol=4e-6)  # 32 roundings of 1
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ALL)
+def test_diag_is_the_diagonal(name, dtype):
+    with jax.enable_x64(dtype == np.float64):
+        x = X.astype(dtype)
+        diagonal, matrix = ALL[name].diag(x), np.asarray(ALL[name](x, x), np.float64)
+        assert diagonal.shape == (len(X),) and diagonal.dtype == dtype
+        # The two differ at most in the order of a few sums.
+        np.testing.assert_allclose(np.asarray(diagonal, np.float64), np.diag(matrix), rtol=8 * float(np.finfo(dtype).eps))
+
+
+FACTORED = {
+    "se": SE(length_scale=0.5),
+    "se-ard": SE(length_scale=np.array([0.5, 1.0, 2.0])),
+    "constant": kernels.Constant(variance=2.5),
+    "scaled": 3.0 * SE(length_scale=np.array([0.5, 1.0, 2.0])),
+    "product": SE(length_scale=0.5) * SE(length_scale=np.array([0.5, 1.0, 2.0])),
+    "product-of-scaled": (2.0 * SE(length_scale=0.5)) * kernels.Constant(variance=0.5) * 3.0,
+}
+
+
+@pytest.mark.parametrize("name", FACTORED)
+def test_along_axes_multiplies_to_the_full_kernel(name):
+    kernel = FACTORED[name]
+    domain = domains.product([[0.0, 0.3, 1.0], [-1.0, 0.5], [0.0, 0.1, 0.2, 2.0]])
+    with jax.enable_x64(True):
+        parts = kernel.along_axes(3)
+        assert len(parts) == 3
+        matrices = [np.asarray(part(axis[:, None], axis[:, None])) for part, axis in zip(parts, domain.axes, strict=True)]
+        want = np.asarray(kernel(domain.points, domain.points))
+    # numpy.kron varies the last factor fastest, as the domain does.
+    np.testing.assert_allclose(reduce(np.kron, matrices), want, rtol=1e-13, atol=0)
+
+
+@pytest.mark.parametrize("name", ["matern12", "matern32", "matern52", "rational-quadratic", "sum", "nested", "linear-bias"])
+def test_along_axes_refuses_what_is_no_product(name):
+    assert ALL[name].along_axes(2) is None
+    assert (ALL[name] * SE()).along_axes(2) is None
+    assert (2.0 * ALL[name]).along_axes(2) is None
+
+
+@pytest.mark.parametrize("name", ["matern12", "matern52", "rational-quadratic", "linear-bias", "periodic", "scaled", "sum", "product"])
+def test_along_one_axis_every_kernel_is_its_own_product(name):
+    kernel = ALL[name]
+    (part,) = kernel.along_axes(1)
+    x = X[:, :1]
+    np.testing.assert_array_equal(ours(part, x, x, np.float64), ours(kernel, x, x, np.float64))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_gradients_are_finite_at_coinciding_points(name):
+    kernel = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), ALL[name])
+    repeated = jnp.asarray(np.concatenate([X[:3], X[:3]]), jnp.float32)
+    by_parameter = jax.jacfwd(lambda k: k(repeated, repeated))(kernel)
+    by_input = jax.jacfwd(lambda x: kernel(x, repeated))(repeated)
+    for gradient in jax.tree.leaves((by_parameter, by_input)):
+        assert np.all(np.isfinite(gradient)), name
+
+
+@pytest.mark.parametrize("name", ["se", "matern12", "matern32", "matern52", "rational-quadratic", "periodic"])
+def test_length_scale_gradient_matches_scikit_learn(name):
+    kernel, reference = (PAIRS | PERIODIC)[name]
+    x = X[:, :1]
+    with jax.enable_x64(True):
+        scale = jnp.asarray(kernel.length_scale)
+        gradient = np.asarray(scale * jax.jacfwd(lambda s: replace(kernel, length_scale=s)(x, x))(scale))
+    names = [parameter.name for parameter in reference.hyperparameters]
+    want = reference(x, eval_gradient=True)[1][..., names.index("length_scale")]  # scikit-learn's is by log length_scale
+    np.testing.assert_allclose(gradient, want, rtol=1e-10, atol=1e-12)
+
+
+coordinates = arrays(np.float64, (6, 2), elements=st.floats(-5, 5, allow_nan=False, width=32))
+scales = st.sampled_from([0.1, 0.5, 2.0, 20.0])
+GRAMS = {
+    "se": lambda s: SE(length_scale=s),
+    "matern12": lambda s: kernels.Matern12(length_scale=s),
+    "matern32": lambda s: kernels.Matern32(length_scale=s),
+    "matern52": lambda s: kernels.Matern52(length_scale=s),
+    "rational-quadratic": lambda s: kernels.RationalQuadratic(length_scale=s, alpha=0.7),
+    "periodic": lambda s: kernels.Periodic(length_scale=1.0, period=s),
+    "linear": lambda s: kernels.Linear(length_scale=s, bias=0.5),
+    "white": lambda s: kernels.White(variance=s),
+    "sum-of-products": lambda s: (
+        2.0 * SE(length_scale=s) * kernels.Linear() + kernels.Matern12(length_scale=s) * kernels.Constant(variance=s)
+    ),
+}
+
+
+@pytest.mark.parametrize("dimension", [1, 2])
+@pytest.mark.parametrize("name", GRAMS)
+@SETTINGS
+@given(x=coordinates, scale=scales)
+def test_gram_matrices_are_symmetric_and_positive_semi_definite(name, dimension, x, scale):
+    """On every dimension that the kernel's own check lets through."""
+    kernel = GRAMS[name](scale)
+    if name == "periodic" and dimension == 2:  # the one kernel that may choose to refuse more than one axis
+        try:
+            kernel.validate(dimension)
+        except InvalidArgument:
+            return
+    x = x[:, :dimension]
+    with jax.enable_x64(True):
+        gram = np.asarray(kernel(x, x))
+    largest = max(float(np.abs(gram).max()), 1e-300)
+    assert np.all(np.isfinite(gram))
+    np.testing.assert_allclose(gram, gram.T, rtol=0, atol=1e-14 * largest)
+    # Entries are right to some 1e-14 of the largest, and an eigenvalue of a 6 x 6 matrix moves by at most 6 times that.
+    assert np.linalg.eigvalsh((gram + gram.T) / 2)[0] >= -1e-12 * largest
+
+
+@SETTINGS
+@given(x=coordinates, shift=st.floats(-3, 3, width=32), scale=scales)
+def test_stationary_kernels_ignore_translations_and_are_at_most_one(x, shift, scale):
+    with jax.enable_x64(True):
+        for make in (SE, kernels.Matern12, kernels.Matern32, kernels.Matern52, kernels.RationalQuadratic):
+            kernel = make(length_scale=scale)
+            gram = np.asarray(kernel(x, x))
+            assert np.all(gram <= 1) and np.all(gram >= 0) and np.all(np.diag(gram) == 1)
+            # A shift rounds a coordinate of size 8 by 1e-15, which a length-scale of 0.1 makes 1e-14, times slopes up to 100 r.
+            np.testing.assert_allclose(np.asarray(kernel(x + shift, x + shift)), gram, rtol=0, atol=1e-11)
+
+
+SAME = [
+    ("equal", SE(length_scale=0.5), SE(length_scale=0.5), True),
+    ("number and array of equal value", SE(length_scale=0.5), SE(length_scale=jnp.float32(0.5)), True),
+    ("equal vectors", SE(length_scale=np.array([1.0, 2.0])), SE(length_scale=np.array([1.0, 2.0])), True),
+    ("equal composites", 2.0 * SE() + kernels.Linear(), 2.0 * SE() + kernels.Linear(), True),
+    ("other value", SE(length_scale=0.5), SE(length_scale=0.6), False),
+    ("other class with the same fields", kernels.Matern32(length_scale=0.5), kernels.Matern52(length_scale=0.5), False),
+    ("sum and product", SE() + SE(), SE() * SE(), False),
+    ("scaled and not", SE(), 1.0 * SE(), False),
+    ("other order", SE() + kernels.Linear(), kernels.Linear() + SE(), False),
+    ("other entry", SE(length_scale=np.array([1.0, 2.0])), SE(length_scale=np.array([2.0, 1.0])), False),
+    ("scalar and vector", SE(length_scale=1.0), SE(length_scale=np.ones(2)), False),
+    ("equal Gram matrices", kernels.Gram.checked(np.eye(3)), kernels.Gram.checked(np.eye(3)), True),
+    ("other Gram matrices", kernels.Gram.checked(np.eye(3)), kernels.Gram.checked(np.eye(2)), False),
+]
+
+
+@pytest.mark.parametrize(("a", "b", "want"), [case[1:] for case in SAME], ids=[case[0] for case in SAME])
+def test_same(a, b, want):
+    assert kernels.same(a, b) is want
+    assert kernels.same(b, a) is want
+
+
+def test_gram_looks_up_arms():
+    root = RANDOM.normal(size=(5, 5))
+    matrix = root @ root.T
+    kernel = kernels.Gram.checked(matrix)
+    arms = domains.arms(5).points
+    np.testing.assert_array_equal(ours(kernel, arms, arms, np.float64), matrix)
+    np.testing.assert_array_equal(ours(kernel, arms[[4, 1]], arms[[0, 1, 2]], np.float64), matrix[[4, 1]][:, [0, 1, 2]])
+    with jax.enable_x64(True):
+        np.testing.assert_array_equal(np.asarray(kernel.diag(arms)), np.diag(matrix))
+
+
+def test_gram_takes_singular_and_slightly_asymmetric_matrices():
+    kernels.Gram.checked(np.ones((4, 4)))  # rank one, least eigenvalue of order -1e-16
+    nearly = np.eye(3)
+    nearly[0, 1] = 1e-10  # rounding, below the tolerance of 1e-8
+    kernels.Gram.checked(nearly)
+    with pytest.raises(InvalidArgument, match=r"Gram\.matrix: not symmetric"):
+        kernels.Gram.checked(nearly, tolerance=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        (np.array([[1.0, 0.5], [0.2, 1.0]]), "not symmetric, entries differ by up to 0.3"),
+        (np.array([[1.0, 2.0], [2.0, 1.0]]), "not positive semi-definite, least eigenvalue -1"),
+        (np.array([[1.0, np.nan], [np.nan, 1.0]]), "2 of 4 values are NaN or infinite"),
+        (np.ones((2, 3)), "expected a square"),
+        (np.ones(3), "expected a square"),
+        (np.zeros((0, 0)), "expected a square"),
+    ],
+)
+def test_gram_refuses(matrix, message):
+    with pytest.raises(InvalidArgument, match=rf"Gram\.matrix: .*{message}"):
+        kernels.Gram.checked(matrix)
+
+
+def test_kernels_under_jit_and_vmap_of_hyper_parameters():
+    scales = jnp.asarray([0.5, 1.0, 2.0])
+    x, y = X.astype(np.float32), Y.astype(np.float32)
+    stacked = jax.jit(jax.vmap(lambda s: kernels.Matern52(length_scale=s)(x, y)))(scales)
+    for one, scale in zip(stacked, [0.5, 1.0, 2.0], strict=True):
+        want = oracle.Matern(scale, nu=2.5)(X, Y)
+        np.testing.assert_allclose(np.asarray(one, np.float64), want, rtol=0, atol=tolerance(np.float32, want, 32))

@@ -1,0 +1,350 @@
+"""Measures of a run against plain loops over rounds, and summaries against NumPy."""
+
+import itertools
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from jaxbandit import Status, Trajectory, domains, metrics, problems
+from jaxbandit.problems import best_mixed_policy
+
+SETTINGS = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+ROUNDS, POINTS = 25, 12
+
+
+def make(means):
+    """A problem whose tables are exact in both precisions, so that feasibility is the same in both."""
+    means = np.asarray(means, np.float32).astype(np.float64)
+    return problems.from_tables(domains.arms(means.shape[1]), means[0], means[1:])
+
+
+def random_case(constraints, seed=0):
+    """Tables with at least one feasible point, and chosen points ``[3 trials, T]``."""
+    random = np.random.default_rng([seed, constraints])
+    means = random.normal(size=(1 + constraints, POINTS))
+    means[1:, 4] = -np.abs(means[1:, 4])
+    return make(means), random.integers(0, POINTS, (3, ROUNDS))
+
+
+def by_hand(means, indices, mixed_value):
+    """Every curve of one trial, from the definitions, with loops."""
+    reward, costs = means[0], means[1:]
+    feasible = [i for i in range(means.shape[1]) if all(costs[j, i] <= 0 for j in range(len(costs)))]
+    best = max((reward[i] for i in feasible), default=float("nan"))
+    curves = {name: [] for name in ("regret", "positive_regret", "hard_violation", "soft_violation", "violating_rounds")}
+    curves |= {"best_constrained_regret": [], "strong_regret": []}
+    regret = positive = hard = strong = 0.0
+    violating, least = 0, float("inf")
+    totals = [0.0] * len(costs)
+    for i in indices:
+        gap, excess = best - reward[i], sum(max(c, 0.0) for c in costs[:, i])
+        regret, hard, strong = regret + gap, hard + excess, strong + mixed_value - reward[i]
+        positive += max(gap, 0.0)
+        totals = [total + c for total, c in zip(totals, costs[:, i], strict=True)]
+        violating += any(c > 0 for c in costs[:, i])
+        least = min(least, max(gap, 0.0) + excess)
+        curves["regret"].append(regret)
+        curves["positive_regret"].append(positive)
+        curves["hard_violation"].append(hard)
+        curves["soft_violation"].append(sum(max(total, 0.0) ** 2 for total in totals) ** 0.5)
+        curves["violating_rounds"].append(violating)
+        curves["best_constrained_regret"].append(least)
+        curves["strong_regret"].append(strong)
+    return curves
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("constraints", [1, 2, 3])
+def test_curves_match_loops_over_rounds(constraints, dtype):
+    problem, indices = random_case(constraints)
+    mixed_value, _ = best_mixed_policy(problem)
+    with jax.enable_x64(dtype == np.float64):
+        got = metrics.curves(problem, indices, mixed_value=mixed_value)
+        for name, curve in by_hand(problem.means, indices[0], mixed_value).items():
+            result = getattr(got, name)
+            assert result.shape == (3, ROUNDS), name
+            # 25 sums of terms below 6: each rounds by half an ulp of at most 150.
+            atol = ROUNDS * 75 * float(np.finfo(dtype).eps)
+            np.testing.assert_allclose(np.asarray(result[0], np.float64), curve, rtol=0, atol=atol, err_msg=name)
+        assert jnp.issubdtype(got.violating_rounds.dtype, jnp.integer)
+
+
+def test_leading_axes_and_vmap_give_what_single_trials_give():
+    problem, indices = random_case(2)
+    whole = metrics.curves(problem, np.stack([indices, indices[::-1]]))  # [variants, trials, T]
+    mapped = jax.vmap(lambda row: metrics.curves(problem, row))(jnp.asarray(indices))
+    for trial in range(3):
+        alone = metrics.curves(problem, indices[trial])
+        for name in ("regret", "hard_violation", "soft_violation", "violating_rounds", "best_constrained_regret"):
+            np.testing.assert_array_equal(getattr(whole, name)[0, trial], getattr(alone, name))
+            np.testing.assert_array_equal(getattr(whole, name)[1, 2 - trial], getattr(alone, name))
+            np.testing.assert_array_equal(getattr(mapped, name)[trial], getattr(alone, name))
+
+
+def test_without_a_mixed_value_there_is_no_strong_regret():
+    problem, indices = random_case(1)
+    assert metrics.curves(problem, indices).strong_regret is None
+
+
+def test_no_feasible_point_gives_nan_regret_and_finite_violation():
+    problem = make([[1.0, 2.0, 3.0], [0.5, 0.25, 1.0]])
+    got = metrics.curves(problem, np.array([0, 1, 2]))
+    for name in ("regret", "positive_regret", "best_constrained_regret"):
+        assert np.all(np.isnan(getattr(got, name))), name
+    np.testing.assert_array_equal(got.hard_violation, [0.5, 0.75, 1.75])
+    np.testing.assert_array_equal(got.soft_violation, [0.5, 0.75, 1.75])
+    np.testing.assert_array_equal(got.violating_rounds, [1, 2, 3])
+
+
+def test_a_point_on_the_boundary_is_feasible_and_violates_nothing():
+    problem = make([[1.0, 5.0], [0.0, 0.5]])
+    got = metrics.curves(problem, np.array([0, 0]))
+    np.testing.assert_array_equal(got.regret, [0.0, 0.0])
+    np.testing.assert_array_equal(got.violating_rounds, [0, 0])
+
+
+def test_without_constraints_nothing_is_violated():
+    problem = problems.from_tables(domains.arms(3), [1.0, 4.0, 2.0], np.zeros((0, 3)))
+    got = metrics.curves(problem, np.array([0, 1, 2]))
+    np.testing.assert_array_equal(got.regret, [3.0, 3.0, 5.0])
+    for name in ("hard_violation", "soft_violation", "violating_rounds"):
+        np.testing.assert_array_equal(getattr(got, name), [0, 0, 0])
+
+
+@pytest.mark.parametrize("constraints", [1, 2, 3])
+def test_violation_by_constraint_adds_up_to_the_hard_violation(constraints):
+    problem, indices = random_case(constraints)
+    got = np.asarray(metrics.violation_by_constraint(problem, indices), np.float64)
+    assert got.shape == (3, constraints, ROUNDS)
+    for j in range(constraints):
+        want = np.cumsum(np.maximum(problem.means[1 + j][indices], 0), axis=-1)
+        np.testing.assert_allclose(got[:, j], want, rtol=1e-5)  # 25 positive terms of float32
+    np.testing.assert_allclose(got.sum(axis=1), metrics.curves(problem, indices).hard_violation, rtol=1e-5)
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_the_initial_design_counts_when_the_study_says_so(counted):
+    empty = np.zeros((2,), np.int32)
+    trajectory = Trajectory(
+        indices=np.array([[1, 2], [3, 4]]),
+        status=empty,
+        failed_round=empty,
+        declared_round=empty,
+        information_gain=np.zeros((2, 1)),
+        initial_indices=np.array([[7], [8]]),
+        initial_values=np.zeros((2, 1, 2)),
+        initial_counted=counted,
+    )
+    np.testing.assert_array_equal(trajectory.scored_indices, [[7, 1, 2], [8, 3, 4]] if counted else [[1, 2], [3, 4]])
+
+
+# -- the best mixed policy -----------------------------------------------------------------------------------------------------------
+
+
+def two_point_optimum(reward, cost):
+    """The best mixture for one constraint: a vertex of ``{pi >= 0, sum = 1, E g <= 0}`` has at most two points."""
+    best = -np.inf
+    for i, j in itertools.product(range(len(reward)), repeat=2):
+        if cost[i] <= 0:
+            best = max(best, reward[i])
+        if cost[i] < 0 < cost[j]:
+            weight = -cost[i] / (cost[j] - cost[i])  # of j, so that the mean cost is 0
+            best = max(best, weight * reward[j] + (1 - weight) * reward[i])
+    return best
+
+
+def test_mixed_policy_of_a_tiny_problem():
+    """Half safe, half paying: the mean cost is 0 and the mean reward 5, where the best single point pays 1."""
+    value, policy = best_mixed_policy(make([[1.0, 9.0, -20.0], [-1.0, 1.0, -3.0]]))
+    assert value == pytest.approx(5.0, abs=1e-9)  # a vertex, so right to rounding
+    np.testing.assert_allclose(policy, [0.5, 0.5, 0.0], atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_mixed_policy_matches_all_two_point_mixtures(seed):
+    random = np.random.default_rng(seed)
+    means = random.normal(size=(2, 7))
+    means[1] += seed / 6 - 1  # from mostly feasible to mostly infeasible
+    means[1, 0] = -np.abs(means[1, 0])
+    problem = make(means)
+    value, policy = best_mixed_policy(problem)
+    assert value == pytest.approx(two_point_optimum(*problem.means), abs=1e-7)  # HiGHS' feasibility tolerance
+    assert policy.min() >= 0 and policy.sum() == pytest.approx(1, abs=1e-9)
+    assert problem.means[1] @ policy <= 1e-7
+    assert problem.means[0] @ policy == pytest.approx(value, abs=1e-9)
+
+
+@pytest.mark.parametrize("constraints", [2, 3])
+def test_mixed_policy_is_feasible_and_meets_the_dual_bound(constraints):
+    problem, _ = random_case(constraints)
+    value, policy = best_mixed_policy(problem)
+    reward, costs = problem.means[0], problem.means[1:]
+    assert np.all(costs @ policy <= 1e-7) and reward @ policy == pytest.approx(value, abs=1e-9)
+    assert value >= float(problems.optimum(problem).value) - 1e-6
+    # Any prices bound the value from above, and the best prices meet it: a grid of prices comes within its spacing.
+    prices = np.stack(np.meshgrid(*[np.linspace(0, 3, 61)] * constraints), axis=-1).reshape(-1, constraints)
+    bounds = np.max(reward - prices @ costs, axis=1)
+    assert bounds.min() >= value - 1e-7
+    assert bounds.min() <= value + 0.025 * np.abs(costs).max() * constraints  # half a spacing of 0.05 in each price
+
+
+def test_mixed_policy_of_an_impossible_problem_is_nan():
+    value, policy = best_mixed_policy(make([[1.0, 2.0], [0.5, 0.1]]))
+    assert np.isnan(value)
+    np.testing.assert_array_equal(policy, [0.0, 0.0])
+
+
+def test_mixed_policy_without_constraints_is_the_best_point():
+    value, policy = best_mixed_policy(problems.from_tables(domains.arms(3), [1.0, 4.0, 2.0], np.zeros((0, 3))))
+    assert value == 4.0
+    np.testing.assert_array_equal(policy, [0.0, 1.0, 0.0])
+
+
+# -- properties ----------------------------------------------------------------------------------------------------------------------
+
+# Multiples of 1/8 in a small range: every sum over 12 rounds is exact in float32, so the properties hold without tolerance.
+eighths = st.integers(-24, 24).map(lambda n: n / 8)
+chosen = arrays(np.int32, (12,), elements=st.integers(0, 5))
+
+
+@SETTINGS
+@given(means=arrays(np.float64, (2, 6), elements=eighths), indices=chosen)
+def test_properties_with_one_constraint(means, indices):
+    got = metrics.curves(make(means), indices)
+    # sqrt(x^2) in float32 may be one rounding off, of at most 36.
+    assert np.all(got.hard_violation >= got.soft_violation - 4e-6)
+    assert np.all(np.asarray(got.hard_violation) <= 3 * np.asarray(got.violating_rounds))  # no cost is above 3
+    if np.any(means[1] <= 0):
+        feasible_rounds = means[1][indices] <= 0
+        gaps = np.diff(np.asarray(got.regret), prepend=0.0)
+        assert np.all(gaps[feasible_rounds] >= 0)  # only infeasible points beat the optimum
+    else:
+        assert np.all(np.isnan(got.regret))
+
+
+@SETTINGS
+@given(means=arrays(np.float64, (3, 6), elements=eighths), indices=chosen)
+def test_properties_with_two_constraints(means, indices):
+    means[1:, 0] = -np.abs(means[1:, 0])  # a feasible point
+    problem = make(means)
+    got = metrics.curves(problem, indices)
+    for name in ("positive_regret", "hard_violation", "violating_rounds"):
+        assert np.all(np.diff(getattr(got, name)) >= 0), name
+        assert getattr(got, name)[0] >= 0, name
+    assert np.all(np.diff(got.best_constrained_regret) <= 0)
+    assert np.all(np.asarray(got.best_constrained_regret) >= 0)
+    assert np.all(got.positive_regret >= got.regret)
+    # The norm of the parts is at most their sum, and each part at most the hard violation of its constraint.
+    assert np.all(got.soft_violation <= got.hard_violation * (1 + 1e-6))
+    assert np.all(np.asarray(got.violating_rounds) <= np.arange(1, 13))
+    best = int(problems.optimum(problem).index)
+    at_best = metrics.curves(problem, np.full(12, best))
+    for name in ("regret", "positive_regret", "hard_violation", "soft_violation", "violating_rounds", "best_constrained_regret"):
+        np.testing.assert_array_equal(getattr(at_best, name), np.zeros(12), err_msg=name)
+
+
+@SETTINGS
+@given(means=arrays(np.float64, (3, 6), elements=eighths), indices=chosen, order=st.permutations(range(12)))
+def test_final_values_do_not_depend_on_the_order_of_rounds(means, indices, order):
+    means[1:, 0] = -np.abs(means[1:, 0])
+    problem = make(means)
+    one, other = metrics.curves(problem, indices), metrics.curves(problem, indices[list(order)])
+    for name in ("regret", "positive_regret", "hard_violation", "soft_violation", "violating_rounds", "best_constrained_regret"):
+        assert getattr(one, name)[-1] == getattr(other, name)[-1], name
+
+
+# -- over trials ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_summarise_matches_numpy_on_healthy_trials(dtype):
+    random = np.random.default_rng(5)
+    values = random.normal(3.0, 2.0, (9, 4)).astype(dtype)
+    ok = np.array([True, False, True, True, True, False, True, True, True])
+    values[1], values[5] = np.nan, np.inf  # a failed trial holds anything
+    levels = (0.0, 0.1, 0.5, 0.75, 1.0)
+    with jax.enable_x64(dtype == np.float64):
+        got = metrics.summarise(jnp.asarray(values), jnp.asarray(ok), levels=levels)
+    kept = values[ok].astype(np.float64)
+    tolerance = 32 * float(np.finfo(dtype).eps)  # sums of seven squares, roots and an interpolation
+    assert int(got.count) == 7 and got.levels == levels
+    np.testing.assert_allclose(got.mean, kept.mean(axis=0), rtol=tolerance)
+    np.testing.assert_allclose(got.sd, kept.std(axis=0, ddof=1), rtol=tolerance)
+    np.testing.assert_allclose(got.half_width, 1.96 * kept.std(axis=0, ddof=1) / np.sqrt(7), rtol=tolerance)
+    assert got.quantiles.shape == (5, 4)
+    np.testing.assert_allclose(got.quantiles, np.quantile(kept, levels, axis=0), rtol=tolerance, atol=8 * tolerance)
+
+
+def test_summarise_takes_a_number_per_trial_and_several_axes():
+    ok = jnp.asarray([True, True, False])
+    flat = metrics.summarise(jnp.asarray([1.0, 3.0, 100.0]), ok)
+    assert flat.mean.shape == () and float(flat.mean) == 2.0
+    assert flat.quantiles.shape == (5,) and float(flat.quantiles[2]) == 2.0
+    deep = metrics.summarise(jnp.arange(24.0).reshape(3, 2, 4), ok)
+    np.testing.assert_array_equal(deep.mean, np.arange(24.0).reshape(3, 2, 4)[:2].mean(axis=0))
+
+
+def test_summarise_of_one_healthy_trial_has_a_mean_and_no_spread():
+    got = metrics.summarise(jnp.asarray([[1.0, 2.0], [np.nan, 7.0]]), jnp.asarray([True, False]))
+    np.testing.assert_array_equal(got.mean, [1.0, 2.0])
+    assert np.all(np.isnan(got.sd)) and np.all(np.isnan(got.half_width))
+    np.testing.assert_array_equal(got.quantiles, [[1.0, 2.0]] * 5)
+    assert int(got.count) == 1
+
+
+def test_summarise_of_no_healthy_trial_is_nan():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        got = metrics.summarise(jnp.ones((2, 3)), jnp.asarray([False, False]))
+    assert int(got.count) == 0
+    for name in ("mean", "sd", "half_width", "quantiles"):
+        assert np.all(np.isnan(getattr(got, name))), name
+
+
+def test_summarise_takes_counts():
+    """Violating rounds and rounds of a declaration are integers."""
+    counts = np.array([[1, 2], [2, 5], [6, 7], [100, 100]])
+    got = metrics.summarise(jnp.asarray(counts, jnp.int32), jnp.asarray([True, True, True, False]), levels=(0.25, 0.5))
+    np.testing.assert_allclose(got.mean, counts[:3].mean(axis=0), rtol=1e-6)  # float32
+    np.testing.assert_allclose(got.sd, counts[:3].std(axis=0, ddof=1), rtol=1e-6)
+    np.testing.assert_allclose(got.quantiles, np.quantile(counts[:3], (0.25, 0.5), axis=0), rtol=1e-6)
+
+
+@SETTINGS
+@given(
+    values=arrays(np.float32, (6, 3), elements=st.floats(-100, 100, width=32)),
+    ok=arrays(np.bool_, (6,)),
+    junk=st.sampled_from([0.0, np.nan, 1e30]),
+)
+def test_summaries_never_see_failed_trials(values, ok, junk):
+    spoiled = np.where(ok[:, None], values, np.float32(junk))
+    one, other = metrics.summarise(jnp.asarray(values), jnp.asarray(ok)), metrics.summarise(jnp.asarray(spoiled), jnp.asarray(ok))
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_array_equal(a, b)
+    if ok.any():
+        kept = values[ok]
+        slack = 1e-4  # float32 sums of numbers up to 100
+        assert np.all(one.mean >= kept.min(axis=0) - slack) and np.all(one.mean <= kept.max(axis=0) + slack)
+        assert np.all(np.diff(one.quantiles, axis=0) >= -slack)
+
+
+@pytest.mark.parametrize(
+    ("status", "want"),
+    [
+        (Status.OK, True),
+        (Status.DECLARED_INFEASIBLE, True),
+        (Status.NO_FEASIBLE_POINT, True),
+        (Status.NONFINITE_FEEDBACK, False),
+        (Status.NONFINITE_SCORE, False),
+        (Status.NONFINITE_SCORE | Status.DECLARED_INFEASIBLE, False),
+    ],
+)
+def test_healthy(status, want):
+    assert bool(metrics.healthy(jnp.int32(int(status)))) is want
+    np.testing.assert_array_equal(metrics.healthy(jnp.full((2, 3), int(status), jnp.int32)), np.full((2, 3), want))

@@ -1,0 +1,151 @@
+"""The public face: what importing the package loads, and that every public name exists and says what it is."""
+
+import ast
+import importlib
+import inspect
+import json
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import jaxbandit
+
+ROOT = Path(jaxbandit.__file__).parent
+OPTIONAL = {"jaxbandit.study", "jaxbandit.report"}  # need the extras of [study]
+
+
+def names():
+    """Every module of the package, read from the files, so that none is imported at collection."""
+    return ["jaxbandit", *sorted(m.name for m in pkgutil.walk_packages([str(ROOT)], "jaxbandit.") if not m.name.endswith("__main__"))]
+
+
+def public(name):
+    return not any(word.startswith("_") for word in name.split(".")[1:])
+
+
+PUBLIC = [name for name in names() if public(name)]
+
+LOADED = """
+import json, sys
+import jaxbandit
+from jax._src import xla_bridge
+print(json.dumps({"modules": sorted(sys.modules), "started": xla_bridge.backends_are_initialized()}))
+"""
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    """What ``import jaxbandit`` leaves behind in a fresh interpreter."""
+    result = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True, timeout=120)
+    return json.loads(result.stdout)
+
+
+@pytest.mark.parametrize(
+    "module", ["matplotlib", "xarray", "orbax", "scipy.optimize", "sklearn", "pandas", "rich", "IPython", "experiments"]
+)
+def test_import_loads_nothing_it_does_not_need(module, loaded):
+    assert [name for name in loaded["modules"] if name == module or name.startswith(module + ".")] == []
+
+
+def test_import_loads_the_engine_and_no_report(loaded):
+    assert {"jax", "numpy", "jaxbandit.simulate.batch", "jaxbandit.algorithms.rpol"} <= set(loaded["modules"])
+    assert [name for name in loaded["modules"] if name.startswith(("jaxbandit.report", "jaxbandit.study", "jaxbandit.cli"))] == []
+
+
+def test_import_starts_no_device(loaded):
+    """A device starts when a key is drawn or an array is made; then a process could no longer choose its devices."""
+    assert loaded["started"] is False
+
+
+def load(name):
+    if any(name == root or name.startswith(root + ".") for root in OPTIONAL):
+        for needed in ("xarray", "matplotlib"):
+            pytest.importorskip(needed)
+    return importlib.import_module(name)
+
+
+def declared(name):
+    """``__all__`` as written, or ``None``; read without importing."""
+    path = ROOT.joinpath(*name.split(".")[1:])
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets):
+            return ast.literal_eval(node.value)
+    return None
+
+
+WITH_ALL = [name for name in PUBLIC if declared(name) is not None]
+
+
+def one_line(doc):
+    """Whether the text opens with one line of its own: the summary."""
+    lines = inspect.cleandoc(doc or "").splitlines()
+    return bool(lines) and len(lines[0].split()) >= 2 and (len(lines) == 1 or not lines[1].strip())
+
+
+def test_what_counts_as_a_summary():
+    assert one_line("Say what it does.") and one_line("\n  Say what it does.\n\n  More.\n")
+    assert not one_line(None) and not one_line("") and not one_line("Word.") and not one_line("Two lines\nof summary.")
+
+
+def test_the_main_modules_declare_their_names():
+    main = {"jaxbandit", "jaxbandit.kernels", "jaxbandit.domains", "jaxbandit.problems", "jaxbandit.surrogates", "jaxbandit.widths"}
+    main |= {"jaxbandit.estimators", "jaxbandit.acquisition", "jaxbandit.algorithms", "jaxbandit.simulate", "jaxbandit.metrics"}
+    assert main <= set(WITH_ALL)
+
+
+@pytest.mark.parametrize("name", WITH_ALL)
+def test_every_declared_name_exists_once_and_is_documented(name):
+    module, listed = load(name), declared(name)
+    assert len(listed) == len(set(listed)), "a name comes twice"
+    for attribute in listed:
+        assert hasattr(module, attribute), f"{name}.{attribute} does not exist"
+        value = getattr(module, attribute)
+        if callable(value) or inspect.ismodule(value):  # a plain number or table is documented where it is assigned
+            assert inspect.getdoc(value), f"{name}.{attribute} has no docstring"
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_function_and_class_has_a_one_line_summary(name):
+    module = load(name)
+    assert inspect.getdoc(module), f"{name} has no docstring"
+    for attribute, value in vars(module).items():
+        own = getattr(value, "__module__", None) == name and not attribute.startswith("_")
+        if not own or not (inspect.isclass(value) or inspect.isroutine(value)):
+            continue
+        doc = value.__dict__.get("__doc__") if inspect.isclass(value) else value.__doc__  # a class inherits none
+        assert one_line(doc), f"{name}.{attribute}: {doc!r}"
+        if inspect.isclass(value) and hasattr(value, "__dataclass_fields__"):
+            assert not doc.startswith(f"{attribute}("), f"{name}.{attribute} has only the dataclass's own text"
+
+
+def test_the_version_is_the_distributions():
+    from importlib.metadata import version
+
+    assert jaxbandit.__version__ == version("jaxbandit")
+
+
+def test_algorithms_at_the_top_are_those_of_the_folder():
+    """A new algorithm that is not exported cannot be found."""
+    folder = importlib.import_module("jaxbandit.algorithms")
+    found = {name for name in folder.__all__ if isinstance(getattr(folder, name), type) and hasattr(getattr(folder, name), "select")}
+    found.discard("Algorithm")
+    assert {"Rpol", "Cbo", "Config"} <= found
+    files = {path.stem for path in (ROOT / "algorithms").glob("*.py")} - {"__init__", "base"}
+    exporting = {getattr(folder, name).__module__.rpartition(".")[2] for name in found}
+    assert files <= exporting, f"not exported by jaxbandit.algorithms: {sorted(files - exporting)}"
+
+
+def test_the_example_of_the_package_docstring_runs():
+    """The three lines at the top of ``jaxbandit``, at a smaller size."""
+    code = "\n".join(line.strip() for line in jaxbandit.__doc__.splitlines() if line.startswith("    "))
+    assert code.count("\n") == 2
+    code = code.replace("sine(50)", "sine(5)").replace("horizon=1000, trials=100", "horizon=4, trials=2")
+    import jax
+
+    scope = {"jaxbandit": jaxbandit, "jax": jax, "kernels": jaxbandit.kernels}
+    exec(compile(code, "docstring", "exec"), scope)
+    assert scope["run"].indices.shape == (2, 4)
