@@ -7,10 +7,10 @@ from typing import Any
 LABELS = {
     "numpy": "NumPy, dense, float64",
     "numpy32": "NumPy, dense, float32",
-    "sklearn": "scikit-learn, one fit of both outputs",
-    "sklearn-pair": "scikit-learn, one fit per output",
-    "gpy": "GPy, one fit of both outputs",
-    "botorch": "BoTorch, one fit of both outputs",
+    "sklearn": "scikit-learn, one regressor per function",
+    "sklearn-joint": "scikit-learn, one fit of both functions",
+    "gpy": "GPy, one fit of both functions",
+    "botorch": "BoTorch, one fit of both functions",
 }
 
 
@@ -49,7 +49,7 @@ def _forms(figures: dict[str, Any]) -> list[str]:
 def _peers(figures: dict[str, Any]) -> list[str]:
     short, long, most = str(figures["short_horizon"]), str(figures["horizon"]), _trials(str(figures["counts"][-1]))
     lines = [
-        f"one trial at a time in Python, every round fitted anew; ratios to {most} of features and of product at the same T",
+        f"one trial at a time in Python, every round fitted anew; ratios to {most} of each version of the feature form at the same T",
         _row("microseconds per trial-round", [f"T={short}", f"T={long}", "/features", "/features", "/product", "/product", "violation"]),
     ]
     for name, peer in figures["peers"].items():

@@ -32,7 +32,7 @@ DROPPED = ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")
 # Every file has these; null where the horizon is another, or where a peer was left out.
 RATIOS = (
     "numpy_over_feature_T500",
-    *(f"sklearn_over_{form}_T{horizon}" for form in ("feature", "product") for horizon in (200, 500)),
+    *(f"sklearn_over_{form}_T{horizon}" for form in ("feature", "dense", "product") for horizon in (200, 500)),
 )
 
 
@@ -146,12 +146,18 @@ def _machine_figures(machine: dict[str, Any], pinned: bool) -> dict[str, Any]:
 
 
 def _peer_figures(name: str, peer: dict[str, Any], own: dict[str, dict[str, float]]) -> dict[str, Any]:
-    """A peer's times and its ratios to the engine, with the number of rounds in each key."""
+    """A peer's times and its ratios to the engine, with the number of rounds in each key.
+
+    ``over_feature`` is to the feature form in the faster of its two versions, as users get it; ``over_dense`` and ``over_product`` are
+    to each version.
+    """
     result: dict[str, Any] = {}
     for mark, value in peer.get("us", {}).items():
+        dense, product = own["features"][mark], own["product"][mark]
         result[f"{name}_us_T{mark}"] = value
-        result[f"{name}_over_feature_T{mark}"] = value / own["features"][mark]
-        result[f"{name}_over_product_T{mark}"] = value / own["product"][mark]
+        result[f"{name}_over_feature_T{mark}"] = value / min(dense, product)
+        result[f"{name}_over_dense_T{mark}"] = value / dense
+        result[f"{name}_over_product_T{mark}"] = value / product
     return result
 
 
