@@ -30,20 +30,32 @@ def parser() -> argparse.ArgumentParser:
             description=experiment.text,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        add_options(command, experiment.defaults)
+        add_options(command, experiment)
         command.add_argument("--out", type=Path, metavar="DIR", help=f"where to write (default results/{experiment.name})")
         command.add_argument("--force", action="store_true", help="replace files that are there")
+    everything = commands.add_parser("all", help="run every experiment")
+    everything.add_argument("--quick", action="store_true", help="at reduced size: minutes, and figures that only show that it works")
+    everything.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="where to write (default %(default)s)")
+    everything.add_argument("--force", action="store_true", help="replace files that are there")
     trace = commands.add_parser("trace", help="write one trial as arrays that anybody can recompute (.npz)")
     which = trace.add_subparsers(dest="experiment", required=True, metavar="EXPERIMENT")
     for experiment in EXPERIMENTS.values():
         command = which.add_parser(experiment.name, help=experiment.title)
         command.add_argument("--algorithm", required=True, metavar="NAME", help="one of the experiment's, e.g. cbo-ucb")
         command.add_argument("--trial", type=int, default=0, metavar="I", help="number of the trial, from 0 (default %(default)s)")
-        add_options(command, experiment.defaults)
+        add_options(command, experiment)
         command.add_argument("--out", type=Path, required=True, metavar="FILE", help="where to write, ending in .npz")
         command.add_argument("--force", action="store_true", help="replace a file that is there")
     bench.add_arguments(commands.add_parser("bench", help="speed and memory, beside what people use now"))
     return top
+
+
+def run_all(args: argparse.Namespace) -> None:
+    """Every experiment, one after the other, each into its own directory."""
+    for name, experiment in EXPERIMENTS.items():
+        options = (experiment.quick or experiment.defaults) if args.quick else experiment.defaults
+        run_experiment(experiment, options, args.out / name, force=args.force)
+        print()
 
 
 def write_trace(experiment: Experiment, options: Options, args: argparse.Namespace) -> None:
@@ -73,6 +85,8 @@ def main(argv: list[str] | None = None) -> int:
                 print(f"{name:20s} {experiment.title}")
         elif args.command == "bench":
             return bench.run(args)
+        elif args.command == "all":
+            run_all(args)
         elif args.command == "trace":
             write_trace(EXPERIMENTS[args.experiment], options_from(args), args)
         else:
