@@ -48,8 +48,8 @@ class Config:
     def select(self, arena: Arena, state: ConfigState, t: Array, key: Array) -> tuple[Decision, ConfigState]:
         estimate = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
         worst = jnp.max(estimate.costs, axis=0, initial=-jnp.inf)  # without constraints every point is feasible
-        infeasible = ~jnp.any(worst <= 0)
-        optimistic = jnp.where(worst <= 0, estimate.reward, -jnp.inf)
+        infeasible = jnp.all(worst > 0)  # not "none is <= 0": a NaN declares nothing
+        optimistic = jnp.where(worst > 0, -jnp.inf, jnp.where(worst <= 0, estimate.reward, jnp.nan))
         index = pick(jnp.where(infeasible, -worst, optimistic))
         flags = jnp.where(infeasible, int(Status.DECLARED_INFEASIBLE), 0)
         return Decision(index=index, widths=estimate.widths, flags=flags, draws=estimate.draws), state

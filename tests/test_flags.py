@@ -1,0 +1,225 @@
+"""Trials that go wrong are flagged, and spoil nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxbandit
+from jaxbandit import InitialDesign, Status, domains, estimators, kernels, metrics, problems
+from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
+from jaxbandit.core.status import FAILED
+
+HORIZON, TRIALS, SIZE = 15, 8, 20
+RATE = 0.02  # of faulty rounds: some trials of eight are spoiled and some are not
+KEY = jax.random.key(0)
+
+
+@jaxbandit.pytree
+class Faulty:
+    """Gaussian noise that in some rounds of some trials is ``fault`` for one output."""
+
+    rate: Any  # probability of a fault in a round
+    fault: Any = float("nan")
+    output: int = jaxbandit.static(default=0)
+
+    def draw(self, key: jax.Array, outputs: int, dtype: Any) -> jax.Array:
+        noise = 0.1 * jax.random.normal(key, (outputs,), dtype)
+        return noise.at[self.output].set(jnp.where(self.strikes(key), self.fault, noise[self.output]))
+
+    def strikes(self, key: jax.Array) -> jax.Array:
+        return jax.random.uniform(jax.random.fold_in(key, 1)) < self.rate
+
+    def apply(self, drawn: jax.Array, index: jax.Array) -> jax.Array:
+        return drawn
+
+    def validate(self, outputs: int) -> None:
+        """Takes any rate and any fault: that is its purpose."""
+
+
+def problem(noise: Any, *, shift: float = -0.5) -> problems.Problem:
+    rng = np.random.default_rng(1)
+    domain = domains.product([np.sort(rng.random(SIZE))])
+    x = np.asarray(domain.points)[:, 0]
+    return problems.from_tables(domain, np.sin(7 * x), np.stack([np.cos(5 * x) + shift, x - 0.8 + shift]), noise=noise)
+
+
+def surrogate(of: problems.Problem) -> jaxbandit.Surrogate:
+    return jaxbandit.surrogate(of.domain, kernels.Matern52(length_scale=0.3), noise_variance=0.01, outputs=3, form="features")
+
+
+def simulate(of: problems.Problem, algorithm: Any, **options: Any) -> jaxbandit.Trajectory:
+    return jaxbandit.simulate(of, algorithm, surrogate(of), horizon=HORIZON, trials=TRIALS, key=KEY, **options)
+
+
+def first_strikes(noise: Faulty) -> np.ndarray:
+    """The first round with a fault in each trial, 0 for none, worked out from the keys alone."""
+
+    def strikes(trial: int) -> np.ndarray:
+        stream = stream_key(trial_key(KEY, trial), Stream.NOISE)
+        return np.array([bool(noise.strikes(round_key(stream, t))) for t in range(1, HORIZON + 1)])
+
+    struck = np.stack([strikes(trial) for trial in range(TRIALS)])
+    return np.where(struck.any(1), struck.argmax(1) + 1, 0)
+
+
+ALGORITHMS = {
+    "rpol": jaxbandit.Rpol,
+    "cbo": jaxbandit.Cbo,
+    "config": jaxbandit.Config,
+    "thompson": lambda: jaxbandit.Rpol(estimator=estimators.Thompson()),
+}
+
+
+@pytest.mark.parametrize("fault", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("output", [0, 2])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_bad_observation_flags_its_trial_only(name: str, output: int, fault: float) -> None:
+    sick = Faulty(rate=RATE, fault=fault, output=output)
+    run = simulate(problem(sick), ALGORITHMS[name](), block=4)
+    well = simulate(problem(Faulty(rate=0.0, fault=fault, output=output)), ALGORITHMS[name](), block=4)
+    expected = first_strikes(sick)
+    failed = expected > 0
+    assert 2 <= failed.sum() <= TRIALS - 2, "the rate must spoil some trials and spare some"
+
+    np.testing.assert_array_equal(run.failed_round, expected)
+    status = np.asarray(run.status)
+    np.testing.assert_array_equal((status & Status.NONFINITE_FEEDBACK) != 0, failed)
+    np.testing.assert_array_equal(metrics.healthy(run.status), ~failed)
+    np.testing.assert_array_equal(well.failed_round, np.zeros(TRIALS))
+    assert np.all(metrics.healthy(well.status))
+    for path, x in jax.tree_util.tree_leaves_with_path(run):
+        y = dict(jax.tree_util.tree_leaves_with_path(well))[path]
+        label = jax.tree_util.keystr(path)
+        np.testing.assert_array_equal(np.asarray(x)[~failed], np.asarray(y)[~failed], err_msg=label)  # bit for bit
+        assert np.all(np.isfinite(np.asarray(x)[~failed])), label
+    for trial in np.flatnonzero(failed):  # before its fault a trial is as it would have been
+        before = slice(None, expected[trial] - 1)
+        np.testing.assert_array_equal(run.values[trial][before], well.values[trial][before])
+        np.testing.assert_array_equal(run.indices[trial][before], well.indices[trial][before])
+        assert not np.isfinite(run.values[trial, expected[trial] - 1, output])
+    assert np.all((np.asarray(run.indices) >= 0) & (np.asarray(run.indices) < SIZE)), "a NaN score still names a point of the domain"
+
+
+def test_a_nan_score_is_flagged() -> None:
+    """After a NaN observation every score is NaN, so a trial that goes on has both flags."""
+    sick = Faulty(rate=RATE)
+    run = simulate(problem(sick), jaxbandit.Rpol())
+    early = (first_strikes(sick) > 0) & (first_strikes(sick) < HORIZON)
+    assert early.any()
+    both = int(Status.NONFINITE_FEEDBACK | Status.NONFINITE_SCORE)
+    np.testing.assert_array_equal((np.asarray(run.status) & both == both), early)
+    words = jaxbandit.explain(int(np.asarray(run.status)[early][0]))
+    assert "the problem returned NaN" in words and "score was NaN" in words
+
+
+def test_nan_is_no_declaration_of_infeasibility() -> None:
+    """A NaN lower bound is not above 0: CONFIG declares nothing, the trial has failed."""
+    sick = Faulty(rate=RATE, output=2)
+    well = simulate(problem(Faulty(rate=0.0, output=2)), jaxbandit.Config())
+    assert np.all(np.asarray(well.declared_round) == 0)
+    run = simulate(problem(sick), jaxbandit.Config())
+    assert np.any(np.asarray(run.failed_round) > 0)
+    np.testing.assert_array_equal(run.declared_round, np.zeros(TRIALS))
+    assert not np.any(np.asarray(run.status) & Status.DECLARED_INFEASIBLE)
+
+
+def test_nan_in_the_initial_design_is_flagged() -> None:
+    run = simulate(problem(Faulty(rate=1.0)), jaxbandit.Rpol(), initial=InitialDesign(indices=np.array([2, 5])))
+    assert np.all(np.isnan(np.asarray(run.initial_values)[..., 0]))
+    assert np.all(np.asarray(run.status) & Status.NONFINITE_FEEDBACK)
+    np.testing.assert_array_equal(run.failed_round, np.ones(TRIALS))
+    clean = simulate(problem(Faulty(rate=0.0)), jaxbandit.Rpol(), initial=InitialDesign(indices=np.array([2, 5])))
+    np.testing.assert_array_equal(clean.status, np.zeros(TRIALS))
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_problem_without_a_feasible_point_runs_and_says_so(name: str) -> None:
+    impossible, possible = problem(problems.Gaussian(variance=0.01), shift=3.0), problem(problems.Gaussian(variance=0.01))
+    run, other = simulate(impossible, ALGORITHMS[name]()), simulate(possible, ALGORITHMS[name]())
+    assert np.all(np.asarray(run.status) & Status.NO_FEASIBLE_POINT)
+    assert not np.any(np.asarray(other.status) & Status.NO_FEASIBLE_POINT)
+    assert np.all(metrics.healthy(run.status)), "infeasibility is no failure"
+    assert np.all(np.isfinite(run.values)) and np.all(np.isfinite(run.multipliers))
+    curves, feasible = metrics.curves(impossible, run.indices), metrics.curves(possible, other.indices)
+    assert np.isnan(np.asarray(metrics.optimum(impossible).value))
+    for field in ("regret", "positive_regret", "best_constrained_regret"):
+        assert np.all(np.isnan(getattr(curves, field))), field
+        assert np.all(np.isfinite(getattr(feasible, field))), field
+    means = np.asarray(impossible.means)[1:, np.asarray(run.indices)]  # violation has a meaning all the same
+    np.testing.assert_allclose(curves.hard_violation, np.cumsum(np.maximum(means, 0).sum(0), axis=-1), rtol=1e-5)
+
+
+def test_config_declares_and_goes_on() -> None:
+    impossible = problem(problems.Gaussian(variance=0.01), shift=3.0)
+    run = simulate(impossible, jaxbandit.Config())
+    declared = np.asarray(run.declared_round)
+    assert np.all((declared > 1) & (declared <= HORIZON)), "not before data, and before the end"
+    np.testing.assert_array_equal(run.status, np.full(TRIALS, Status.DECLARED_INFEASIBLE | Status.NO_FEASIBLE_POINT))
+    np.testing.assert_array_equal(run.failed_round, np.zeros(TRIALS))
+    assert jaxbandit.explain(int(run.status[0])) == (
+        "the algorithm declared the problem infeasible; the problem has no feasible point, so regret is undefined"
+    )
+    # From then on it goes to where the worst constraint looks least: 2.60 to 2.75 were seen, of 2.60 to 3.99 on the domain.
+    worst = np.asarray(impossible.means)[1:].max(0)
+    assert np.all(worst[np.asarray(run.indices)[:, -1]] <= np.quantile(worst, 0.4))
+    longer = jaxbandit.simulate(impossible, jaxbandit.Config(), surrogate(impossible), horizon=2 * HORIZON, trials=TRIALS, key=KEY)
+    np.testing.assert_array_equal(longer.declared_round, declared)  # the first declaration, not the last
+    feasible = simulate(problem(problems.Gaussian(variance=0.01)), jaxbandit.Config())
+    np.testing.assert_array_equal(feasible.declared_round, np.zeros(TRIALS))
+    np.testing.assert_array_equal(feasible.status, np.zeros(TRIALS))
+
+
+def test_a_false_declaration_is_flagged_as_such() -> None:
+    """With widths far too small CONFIG gives up on a feasible problem: declared, but the problem has a feasible point."""
+    tight = problem(problems.Gaussian(variance=4.0))
+    run = simulate(tight, jaxbandit.Config(estimator=estimators.Bounds(reward_width=1e-3, cost_width=1e-3)))
+    status = np.asarray(run.status)
+    gave_up = np.asarray(run.declared_round) > 0
+    assert gave_up.any()
+    np.testing.assert_array_equal((status & Status.DECLARED_INFEASIBLE) != 0, gave_up)
+    assert not np.any(status & Status.NO_FEASIBLE_POINT)
+
+
+def test_summaries_leave_failed_trials_out() -> None:
+    rng = np.random.default_rng(2)
+    values = rng.standard_normal((7, 4)).astype(np.float32)
+    ok = np.array([True, False, True, True, False, True, True])
+    spoiled = np.where(ok[:, None], values, np.nan).astype(np.float32)
+    spoiled[4] = 1e30  # a failed trial need not be NaN
+    summary = metrics.summarise(jnp.asarray(spoiled), jnp.asarray(ok), levels=(0.25, 0.5))
+    kept = values[ok].astype(np.float64)
+    assert int(summary.count) == 5
+    np.testing.assert_allclose(summary.mean, kept.mean(0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(summary.sd, kept.std(0, ddof=1), rtol=1e-5)
+    np.testing.assert_allclose(summary.half_width, 1.96 * kept.std(0, ddof=1) / np.sqrt(5), rtol=1e-5)
+    np.testing.assert_allclose(summary.quantiles, np.quantile(kept, [0.25, 0.5], axis=0), rtol=1e-5, atol=1e-6)
+
+    one = metrics.summarise(jnp.asarray(spoiled), jnp.asarray([True] + [False] * 6))
+    np.testing.assert_array_equal(one.mean, values[0])
+    assert int(one.count) == 1 and np.all(np.isnan(one.sd)) and np.all(np.isnan(one.half_width))
+    none = metrics.summarise(jnp.asarray(spoiled), jnp.zeros(7, bool))
+    assert int(none.count) == 0 and np.all(np.isnan(none.mean)) and np.all(np.isnan(none.quantiles))
+
+
+def test_a_whole_study_with_failures_is_summarised_over_the_rest() -> None:
+    sick = problem(Faulty(rate=RATE))
+    run = simulate(sick, jaxbandit.Rpol())
+    ok = np.asarray(metrics.healthy(run.status))
+    violation = metrics.curves(sick, run.indices).hard_violation
+    summary = metrics.summarise(violation, jnp.asarray(ok))
+    assert 0 < int(summary.count) == ok.sum() < TRIALS
+    np.testing.assert_allclose(summary.mean, np.asarray(violation)[ok].mean(0), rtol=1e-5)
+    assert not np.allclose(summary.mean, np.asarray(violation).mean(0)), "the failed trials would have changed it"
+
+
+def test_every_flag_has_words() -> None:
+    for flag in Status:
+        if flag:
+            assert jaxbandit.explain(int(flag)) not in ("", "ok"), flag
+    assert jaxbandit.explain(0) == "ok"
+    assert FAILED == Status.NONFINITE_FEEDBACK | Status.NONFINITE_SCORE
