@@ -11,11 +11,12 @@ from jaxbandit.study import use_all_cores
 if __name__ == "__main__":  # before anything below can start a device
     use_all_cores()
 
-from experiments import bench, rpol
+from experiments import bench, rpol, scgp, zj22, zj22_light, zj22_stocks
 from experiments._experiment import Experiment, Options, add_options, options_from, progress, run_experiment
 from jaxbandit import InvalidArgument
 
-EXPERIMENTS: dict[str, Experiment] = {module.EXPERIMENT.name: module.EXPERIMENT for module in (rpol,)}
+MODULES = (rpol, zj22, zj22_light, zj22_stocks, scgp)
+EXPERIMENTS: dict[str, Experiment] = {module.EXPERIMENT.name: module.EXPERIMENT for module in MODULES}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -68,7 +69,13 @@ def write_trace(experiment: Experiment, options: Options, args: argparse.Namespa
         raise InvalidArgument(f"--out: must end in .npz, got {args.out}")
     path = prepare_file(args.out, force=args.force)
     comparison = experiment.build(options)
-    by_name = {entry.alg.replace("_", "-"): entry for entry in comparison.entries}
+    names = [entry.alg.replace("_", "-") for entry in comparison.entries]
+    by_name = dict(zip(names, comparison.entries, strict=True))
+    if names.count(args.algorithm) > 1:
+        labels = "; ".join(entry.label for name, entry in zip(names, comparison.entries, strict=True) if name == args.algorithm)
+        raise InvalidArgument(
+            f"--algorithm: {experiment.name} runs {args.algorithm} more than once ({labels}); narrow it by the experiment's options"
+        )
     if args.algorithm not in by_name:
         raise InvalidArgument(f"--algorithm: {experiment.name} runs {', '.join(by_name)}; got {args.algorithm!r}")
     arrays = audit(comparison, by_name[args.algorithm], args.trial)

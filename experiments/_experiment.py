@@ -18,13 +18,17 @@ PARAMETER_SETS = ("recommended", "paper", "code")
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What a user can set of any experiment; ``None`` stands for the experiment's default."""
+    """What a user can set of any experiment.
+
+    ``points_per_axis`` is 0 where the arms are fixed, and then has no effect. ``extra`` holds the options that an experiment adds.
+    """
 
     trials: int
     horizon: int
     points_per_axis: int
     seed: int
     parameters: str
+    extra: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +42,10 @@ class Experiment:
       build: from options to what is run.
       notes: lines printed under the table: facts a reader of the numbers must know.
       draw: writes the figure of a dataset to a path.
+      text: what ``--help`` says.
+      quick: options of a reduced size, for a run of minutes over all experiments.
+      add_arguments: adds the experiment's own options to a parser; their names and defaults are the keys and values of
+        ``defaults.extra``.
     """
 
     name: str
@@ -47,26 +55,32 @@ class Experiment:
     notes: Callable[[Any], list[str]]
     draw: Callable[[Any, Path], None]
     text: str = ""
+    quick: Options | None = None
+    add_arguments: Callable[[argparse.ArgumentParser], None] | None = None
 
 
-def add_options(parser: argparse.ArgumentParser, defaults: Options) -> None:
-    """The options of any experiment."""
+def add_options(parser: argparse.ArgumentParser, of: Experiment | Options) -> None:
+    """The options of an experiment, its own ones too; or, given defaults only, those that all have."""
+    defaults = of.defaults if isinstance(of, Experiment) else of
     parser.add_argument("--trials", type=int, default=defaults.trials, metavar="N", help="independent trials (default %(default)s)")
     parser.add_argument("--horizon", type=int, default=defaults.horizon, metavar="T", help="rounds per trial (default %(default)s)")
-    parser.add_argument(
-        "--points-per-axis", type=int, default=defaults.points_per_axis, metavar="n", help="grid resolution (default %(default)s)"
-    )
+    resolution = "grid resolution (default %(default)s)" if defaults.points_per_axis else "no effect here: the arms are those of the data"
+    parser.add_argument("--points-per-axis", type=int, default=defaults.points_per_axis, metavar="n", help=resolution)
     parser.add_argument("--seed", type=int, default=defaults.seed, metavar="S", help="seed of every random number (default %(default)s)")
     parser.add_argument(
         "--parameters", choices=PARAMETER_SETS, default=defaults.parameters, help="named parameter set (default %(default)s)"
     )
+    parser.set_defaults(option_defaults=defaults)
+    if isinstance(of, Experiment) and of.add_arguments is not None:
+        of.add_arguments(parser)
 
 
 def options_from(args: argparse.Namespace) -> Options:
     """The options as parsed; raises ``InvalidArgument`` on numbers out of range."""
     checks.integer("--trials", args.trials, least=1)
     checks.integer("--horizon", args.horizon, least=1)
-    checks.integer("--points-per-axis", args.points_per_axis, least=2)
+    if args.option_defaults.points_per_axis:
+        checks.integer("--points-per-axis", args.points_per_axis, least=2)
     checks.integer("--seed", args.seed, least=0)
     return Options(
         trials=args.trials,
@@ -74,6 +88,7 @@ def options_from(args: argparse.Namespace) -> Options:
         points_per_axis=args.points_per_axis,
         seed=args.seed,
         parameters=args.parameters,
+        extra={name: getattr(args, name, default) for name, default in args.option_defaults.extra.items()},
     )
 
 

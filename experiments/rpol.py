@@ -89,6 +89,7 @@ EXPERIMENT = Experiment(
     name="rpol",
     title="RPOL-UCB, CBO-UCB and CONFIG on the small feasible region (RPOL paper, Figure 1)",
     defaults=Options(trials=100, horizon=1000, points_per_axis=50, seed=0, parameters="recommended"),
+    quick=Options(trials=10, horizon=200, points_per_axis=30, seed=0, parameters="recommended"),
     build=build,
     notes=notes,
     draw=draw,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ matplotlib.use("Agg")  # files only: a notebook that wants another backend draws
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
+from matplotlib.ticker import NullLocator
 
 from jaxbandit.core.status import FAILED
 
@@ -71,3 +72,153 @@ def _band(axis: Any, elapsed: np.ndarray, part: xr.Dataset, name: str, label: st
     # Later lines are thinner, so that one that coincides with an earlier line leaves it visible on both sides.
     axis.plot(elapsed, mean, color=colour, linestyle=dash, linewidth=max(3.4 - 0.9 * number, 1.2), label=label)
     axis.fill_between(elapsed, mean - half, mean + half, color=colour, alpha=0.18, linewidth=0)
+
+
+def compose(path: Path, title: str, rows: Sequence[Sequence[Callable[[Any], None]]], *, size: tuple[float, float] = (4.6, 3.5)) -> None:
+    """A figure of several panels, as a PNG at ``path``: each entry of ``rows`` draws one panel on the axis it is given."""
+    with matplotlib.rc_context(STYLE):
+        across = max(len(row) for row in rows)
+        shape = (size[0] * across, size[1] * len(rows))
+        figure, axes = plt.subplots(len(rows), across, figsize=shape, layout="constrained", squeeze=False)
+        for row, drawers in zip(axes, rows, strict=True):
+            for axis in row[len(drawers) :]:
+                axis.set_axis_off()
+            for axis, draw in zip(row, drawers, strict=False):
+                draw(axis)
+        figure.suptitle(title, fontsize=11)
+        figure.savefig(path)
+        plt.close(figure)
+
+
+def cumulative(
+    axis: Any,
+    dataset: xr.Dataset,
+    name: str,
+    lines: Mapping[str, str],
+    *,
+    heading: str,
+    ylabel: str,
+    log: str = "",
+    marks: int = 8,
+) -> None:
+    """A cumulative measure on one axis: mean lines with error bars (95% intervals) at ``marks`` rounds, medians as thin lines.
+
+    Args:
+      axis: of matplotlib.
+      dataset: of a comparison; failed trials are left out.
+      name: the measure.
+      lines: for each legend label, the algorithm's label in the dataset.
+      heading, ylabel: words above and beside the axis.
+      log: the axes on a logarithmic scale: ``""``, ``"x"``, ``"y"`` or ``"xy"``.
+      marks: how many error bars a line has.
+    """
+    elapsed = np.arange(1, dataset.sizes["round"] + 1)
+    last = len(elapsed)
+    for number, (label, algorithm) in enumerate(lines.items()):
+        values = _healthy_values(dataset.sel(algorithm=algorithm), name)
+        if not len(values) or not np.isfinite(values).any():
+            axis.plot([], [], label=f"{label} (undefined)")
+            continue
+        # Error bars of different lines stand beside each other, not on top of each other.
+        offset = (number + 1) / (len(lines) + 1) / marks
+        places = np.linspace(0, 1, marks, endpoint=False) + offset
+        at = np.unique((last**places if "x" in log else places * last).astype(int).clip(1, last)) - 1
+        mean, half = values.mean(axis=0), 1.96 * values[:, at].std(axis=0, ddof=min(1, len(values) - 1)) / np.sqrt(len(values))
+        colour, dash = COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)]
+        axis.plot(elapsed, mean, color=colour, linestyle=dash, linewidth=1.8, label=label)
+        axis.errorbar(elapsed[at], mean[at], half, color=colour, linestyle="none", capsize=2.5, linewidth=1.1)
+        axis.plot(elapsed, np.median(values, axis=0), color=colour, linewidth=0.8, alpha=0.7)
+    axis.set(title=heading, xlabel="round $t$", ylabel=ylabel, xlim=(1, max(last, 2)))
+    if "x" in log:
+        axis.set_xscale("log")
+    if "y" in log:
+        axis.set_yscale("log", nonpositive="clip")
+    axis.legend(loc="best")
+
+
+def distribution(axis: Any, dataset: xr.Dataset, name: str, lines: Mapping[str, str], *, heading: str, ylabel: str) -> None:
+    """A measure after the last round on one axis: box plots with every trial as a point and the mean as a diamond.
+
+    The scale is linear up to 10 and logarithmic beyond; failed trials are left out. Arguments as for :func:`cumulative`.
+    """
+    top = 0.0
+    for number, algorithm in enumerate(lines.values()):
+        final = _healthy_values(dataset.sel(algorithm=algorithm), name)[:, -1]
+        final = final[np.isfinite(final)]
+        if not len(final):
+            continue
+        top = max(top, final.max())
+        colour = COLOURS[number % len(COLOURS)]
+        axis.boxplot(final, positions=[number], widths=0.6, showfliers=False, medianprops={"color": colour, "linewidth": 2})
+        jitter = np.linspace(-0.22, 0.22, len(final)) if len(final) > 1 else np.zeros(1)
+        axis.plot(number + jitter, final, ".", color=colour, markersize=4, alpha=0.6)
+        axis.plot(number, final.mean(), "D", color=colour, markeredgecolor="white", markersize=7)
+    axis.set_yscale("symlog", linthresh=10)
+    axis.set_yticks([0, 2, 4, 6, 8, *(digit * 10**power for power in range(1, 6) for digit in (1, 2, 5))], minor=False)
+    axis.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axis.yaxis.set_minor_locator(NullLocator())
+    axis.set_ylim(-0.4, 1.15 * max(top, 1.0))
+    axis.set(title=heading, ylabel=ylabel, xlim=(-0.6, len(lines) - 0.4))
+    axis.set_xticks(range(len(lines)), list(lines))
+
+
+def boxes_over_time(axis: Any, part: xr.Dataset, name: str, *, heading: str, ylabel: str, every: int, averaged: bool = True) -> None:
+    """Box plots over the trials of one algorithm at every ``every``-th round, with the mean as a line, on one axis.
+
+    ``part`` is a dataset of one algorithm; ``averaged`` divides the measure by the number of rounds. Failed trials are left out.
+    """
+    elapsed = np.arange(1, part.sizes["round"] + 1)
+    values = _healthy_values(part, name) / (elapsed if averaged else 1)
+    axis.set(title=heading, xlabel="round $t$", ylabel=ylabel)
+    if not len(values) or not np.isfinite(values).any():
+        axis.text(0.5, 0.5, "undefined", transform=axis.transAxes, ha="center")
+        return
+    at = np.arange(min(every, len(elapsed)), len(elapsed) + 1, every)
+    fliers = {"marker": ".", "markersize": 3, "markeredgecolor": "0.5"}
+    axis.boxplot(
+        values[:, at - 1], positions=at, widths=0.6 * every, manage_ticks=False, flierprops=fliers, medianprops={"color": COLOURS[1]}
+    )
+    axis.plot(elapsed[at - 1], values.mean(axis=0)[at - 1], color=COLOURS[0], linewidth=1.2, label="mean")
+    axis.set_xlim(0, at[-1] + every)
+    axis.legend(loc="best")
+
+
+def trade_off(axis: Any, dataset: xr.Dataset, x: tuple[str, str], y: tuple[str, str], *, heading: str) -> None:
+    """Two measures at the last round against each other, averaged over rounds: one point per algorithm, joined in their order.
+
+    ``x`` and ``y`` are pairs of a dataset variable and its axis label; bars are 95% intervals over the trials without failure.
+    """
+    rounds = dataset.sizes["round"]
+    means = []
+    for number, label in enumerate(dataset.algorithm.values):
+        pair = [_healthy_values(dataset.sel(algorithm=label), name)[:, -1] / rounds for name, _ in (x, y)]
+        middle = [values.mean() for values in pair]
+        half = [1.96 * values.std(ddof=min(1, len(values) - 1)) / np.sqrt(len(values)) for values in pair]
+        means.append(middle)
+        axis.errorbar(*middle, xerr=half[0], yerr=half[1], fmt="o", capsize=3, color=COLOURS[number % len(COLOURS)], label=str(label))
+    axis.plot(*zip(*means, strict=True), color="0.6", linewidth=0.9, zorder=0)
+    axis.set(title=heading, xlabel=x[1], ylabel=y[1])
+    axis.legend(loc="best")
+
+
+def rounds_of_declaration(axis: Any, dataset: xr.Dataset, *, heading: str) -> None:
+    """How many trials declared infeasibility in each round, for one or more algorithms, on one axis."""
+    declared = dataset.declared_round.values
+    rounds_seen = declared[declared > 0] if np.any(declared > 0) else np.ones(1)
+    bins = np.arange(rounds_seen.min() - 0.5, rounds_seen.max() + 1.5)
+    for number, label in enumerate(dataset.algorithm.values):
+        rounds = dataset.declared_round.sel(algorithm=label).values
+        rounds = rounds[rounds > 0]
+        colour = COLOURS[number % len(COLOURS)]
+        said = f"{label}: {len(rounds)} of {dataset.sizes['trial']} declared" + (f", mean {rounds.mean():.1f}" if len(rounds) else "")
+        axis.hist(rounds, bins=bins, color=colour, alpha=0.6, label=said)
+        if len(rounds):
+            axis.axvline(rounds.mean(), color=colour, linestyle="--")
+    axis.set(title=heading, xlabel="round of the first declaration", ylabel="trials")
+    axis.set_ylim(top=1.2 * axis.get_ylim()[1])  # room for the legend
+    axis.legend(loc="upper right")
+
+
+def _healthy_values(part: xr.Dataset, name: str) -> np.ndarray:
+    """A measure ``[trials, rounds]`` of one algorithm's trials without failure, in float64."""
+    return part[name].values[(part.status.values & int(FAILED)) == 0].astype(np.float64)

@@ -8,6 +8,7 @@ import json
 import platform
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -20,7 +21,7 @@ from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.status import Status, explain
 from jaxbandit.kernels import Kernel
 from jaxbandit.metrics import Curves, curves
-from jaxbandit.problems import best_mixed_policy, is_random, optimum
+from jaxbandit.problems import Optimum, best_mixed_policy, is_random, optimum
 from jaxbandit.simulate import Informed, InitialDesign, Trajectory, simulate
 from jaxbandit.study.describe import describe
 from jaxbandit.surrogates import Surrogate
@@ -97,9 +98,7 @@ class Comparison:
         problem = jaxbandit.canonicalise(self.problem if problem is None else problem)
         if not is_random(problem):
             return problem
-        root = jax.random.key(self.seed)
-        keys = jax.vmap(lambda i: stream_key(trial_key(root, i), Stream.PROBLEM))(jax.numpy.arange(self.trials))
-        return jax.jit(jax.vmap(problem.sample))(keys)
+        return _sampled(problem, jax.random.key(self.seed), count=self.trials)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,8 +112,28 @@ class _Truth:
 
     def measure(self, indices: Any) -> Curves:
         """Curves of the points chosen, ``[trials, rounds]``."""
-        axes = (self.over_trials, 0, self.over_trials)
-        return jax.jit(jax.vmap(lambda p, chosen, value: curves(p, chosen, mixed_value=value), axes))(self.instances, indices, self.mixed)
+        return _curves(self.instances, indices, self.mixed, over_trials=self.over_trials)
+
+
+# Compiled once for all entries and problems of the same shape.
+
+
+@partial(jax.jit, static_argnames="count")
+def _sampled(problem: Any, root: jax.Array, *, count: int) -> Any:
+    """The instances of trials ``0..count - 1`` of a random family."""
+    keys = jax.vmap(lambda i: stream_key(trial_key(root, i), Stream.PROBLEM))(jax.numpy.arange(count))
+    return jax.vmap(problem.sample)(keys)
+
+
+@partial(jax.jit, static_argnames="over_trials")
+def _curves(instances: Any, indices: Any, mixed: Any, *, over_trials: int | None) -> Curves:
+    axes = (over_trials, 0, over_trials)
+    return jax.vmap(lambda problem, chosen, value: curves(problem, chosen, mixed_value=value), axes)(instances, indices, mixed)
+
+
+@partial(jax.jit, static_argnames=("over_trials", "count"))
+def _optima(instances: Any, *, over_trials: int | None, count: int) -> Optimum:
+    return jax.vmap(optimum, over_trials, axis_size=count)(instances)
 
 
 def _truth(comparison: Comparison, problem: Any) -> _Truth:
@@ -122,7 +141,7 @@ def _truth(comparison: Comparison, problem: Any) -> _Truth:
     random, instances = is_random(problem), comparison.instances(problem)
     over_trials = 0 if random else None
     mixed = _mixed_values(instances, comparison.trials if random else None)
-    best = jax.jit(jax.vmap(optimum, over_trials, axis_size=comparison.trials))(instances)
+    best = _optima(instances, over_trials=over_trials, count=comparison.trials)
     facts = {
         "optimum": ("trial", np.asarray(best.value)),
         "feasible_fraction": ("trial", np.asarray(best.feasible_fraction)),

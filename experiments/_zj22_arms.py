@@ -1,0 +1,97 @@
+"""What the two data sets of Zhou and Ji (2022) share: readings in units of ``B``, one figure, notes on where the numbers come from."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import jaxbandit as jb
+from experiments import _zj22
+from experiments._experiment import Options
+from jaxbandit.problems import ArmsData
+from jaxbandit.study import Comparison, Entry
+
+Load = Callable[..., ArmsData]
+
+
+def build(name: str, load: Load, options: Options, width: float) -> Comparison:
+    """The three algorithms on the arms of a data set, ``width`` being the recommended one.
+
+    Readings are divided by ``B``: the same problem, in numbers that single precision likes.
+    """
+    path = options.extra.get("data")
+    bound = load(path).bound
+    data = load(path, scale=bound)
+    literal = options.parameters != "recommended"
+    # R is the largest residual in the paper; a model of the noise wants the mean variance.
+    noise_variance = data.noise_bound**2 if literal else float(np.mean(np.square(data.problem.noise.table)))
+    surrogate = jb.surrogate(data.problem.domain, data.kernel, noise_variance=noise_variance, horizon=options.horizon)
+    template = Entry(label="", alg="", algorithm=None, surrogate=surrogate, kernels=(data.kernel, data.kernel))
+    cost_clip = float(np.max(np.abs(data.problem.means[1])))
+    chosen = _zj22.theory_width(data.noise_bound) if literal else width
+    return Comparison(
+        name=name,
+        problem=data.problem,
+        entries=tuple(_zj22.entries(template, chosen, reward_clip=1.0, cost_clip=cost_clip)),
+        horizon=options.horizon,
+        trials=options.trials,
+        seed=options.seed,
+        parameters={"set": options.parameters, "noise_variance": noise_variance, **facts(data, bound)},
+    )
+
+
+def facts(data: ArmsData, bound: float) -> dict[str, Any]:
+    """Where the numbers come from, their own units, and how well the kernel fits them."""
+    gram, mean = np.asarray(data.gram), np.asarray(data.problem.means)[0]
+    return {
+        "source": data.source,
+        "bound": bound,
+        "threshold": data.threshold * bound,
+        "largest_residual": data.noise_bound * bound,
+        "condition_number": float(np.linalg.cond(gram)),
+        "norm_over_bound": float(np.sqrt(mean @ np.linalg.solve(gram, mean))),
+    }
+
+
+def notes(dataset: Any) -> list[str]:
+    """The data, the units, and the distribution of ``N``."""
+    known = json.loads(dataset.attrs["parameters"])
+    lines = [
+        f"data: {known['source']}",
+        f"rewards and costs are in units of B = {known['bound']:.4g}; h = {known['threshold']:.4g} leaves"
+        f" {100 * float(dataset.feasible_fraction[0]):.0f}% of the arms feasible; the arms are fixed, --points-per-axis has no effect",
+        f"condition number of K {known['condition_number']:.1e}; norm of f in its RKHS {known['norm_over_bound']:.1f} B;"
+        f" lambda = {known['noise_variance']:.3g} B^2",
+        _zj22.soft_violation_note(dataset),
+        *_zj22.spread_of_counts(dataset),
+    ]
+    return [*lines, _zj22.NO_CODE] if known["set"] == "code" else lines
+
+
+def draw(dataset: Any, path: Path, *, name: str) -> None:
+    """Cumulative regret and violation as in the paper's figures, and the distribution of ``N``."""
+    from jaxbandit.report import plots
+
+    lines = {str(label): str(label) for label in dataset.algorithm.values}
+    curve = partial(plots.cumulative, dataset=dataset, lines=lines)
+    row = [
+        partial(curve, name="regret", heading="cumulative regret", ylabel="$R(t) / B$"),
+        partial(curve, name="hard_violation", heading="cumulative violation", ylabel="$V(t) / B$"),
+        partial(plots.distribution, dataset=dataset, name="violating_rounds", lines=lines, heading="violating rounds", ylabel="$N$"),
+    ]
+    synthetic = "SYNTHETIC stand-in for " if "synthetic" in json.loads(dataset.attrs["parameters"])["source"] else ""
+    title = f"{synthetic}{name}: mean with 95% error bars (thin: median); N in every trial, diamonds: means"
+    plots.compose(path, title, [row], size=(4.2, 3.6))
+
+
+def add_arguments(parser: argparse.ArgumentParser, *, variable: str, what: str) -> None:
+    """The data file."""
+    parser.add_argument(
+        "--data", metavar="FILE", help=f"{what}; default the environment variable {variable}, and without it made-up data, which say so"
+    )
