@@ -101,7 +101,7 @@ class RowCache:
         fresh = (left > self.residual * self.prior_variance[index]) & (state.pivots < self.blocks * self.block)
         step = jnp.sqrt(jnp.where(fresh, left, 1))
         known = jnp.concatenate([self.seeds[:, index], *(rows[:, index] for rows in state.rows)])  # [N]
-        here = (jnp.arange(self.rank) == seeds + state.pivots) & fresh  # where the new row goes
+        here = (jnp.arange(self.rank, dtype=jnp.int32) == seeds + state.pivots) & fresh  # where the new row goes
         phi = jnp.where(here, step, known)
 
         root, u, s = self._update_root(state, phi, noise)
