@@ -3,19 +3,47 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
-from jaxbandit.study import use_all_cores
+from jaxbandit.study import Comparison, Entry, use_all_cores
 
 if __name__ == "__main__":  # before anything below can start a device
     use_all_cores()
 
-from experiments import bench, rpol, scgp, zj22, zj22_light, zj22_stocks
+from experiments import (
+    bench,
+    config_gp,
+    config_infeasible,
+    config_p,
+    data_rate,
+    rpol,
+    scgp,
+    se22_noiseless,
+    se22_noisy,
+    se22_tradeoff,
+    zj22,
+    zj22_light,
+    zj22_stocks,
+)
 from experiments._experiment import Experiment, Options, add_options, options_from, progress, run_experiment
 from jaxbandit import InvalidArgument
 
-MODULES = (rpol, zj22, zj22_light, zj22_stocks, scgp)
+MODULES = (
+    rpol,
+    zj22,
+    zj22_light,
+    zj22_stocks,
+    scgp,
+    se22_noiseless,
+    se22_noisy,
+    se22_tradeoff,
+    data_rate,
+    config_gp,
+    config_infeasible,
+    config_p,
+)
 EXPERIMENTS: dict[str, Experiment] = {module.EXPERIMENT.name: module.EXPERIMENT for module in MODULES}
 
 
@@ -69,18 +97,21 @@ def write_trace(experiment: Experiment, options: Options, args: argparse.Namespa
         raise InvalidArgument(f"--out: must end in .npz, got {args.out}")
     path = prepare_file(args.out, force=args.force)
     comparison = experiment.build(options)
-    names = [entry.alg.replace("_", "-") for entry in comparison.entries]
-    by_name = dict(zip(names, comparison.entries, strict=True))
-    if names.count(args.algorithm) > 1:
-        labels = "; ".join(entry.label for name, entry in zip(names, comparison.entries, strict=True) if name == args.algorithm)
-        raise InvalidArgument(
-            f"--algorithm: {experiment.name} runs {args.algorithm} more than once ({labels}); narrow it by the experiment's options"
-        )
-    if args.algorithm not in by_name:
-        raise InvalidArgument(f"--algorithm: {experiment.name} runs {', '.join(by_name)}; got {args.algorithm!r}")
-    arrays = audit(comparison, by_name[args.algorithm], args.trial)
+    entry = pick_entry(comparison, args.algorithm)
+    arrays = audit(comparison, entry, args.trial)
     write_whole(path, lambda temporary: np.savez_compressed(temporary, allow_pickle=False, **arrays))
     progress(f"wrote {path}: {', '.join(f'{name} {list(array.shape)}' for name, array in arrays.items())}")
+
+
+def pick_entry(comparison: Comparison, name: str) -> Entry:
+    """The entry of that algorithm's name, or of that label in lower case with hyphens; raises ``InvalidArgument`` unless it is one."""
+    labels = {re.sub("[^a-z0-9]+", "-", entry.label.lower()).strip("-"): entry for entry in comparison.entries}
+    matches = [entry for entry in comparison.entries if entry.alg.replace("_", "-") == name]
+    if len(matches) == 1 or name in labels:
+        return matches[0] if len(matches) == 1 else labels[name]
+    names = [entry.alg.replace("_", "-") for entry in comparison.entries]
+    known = [alg if names.count(alg) == 1 else label for alg, label in zip(names, labels, strict=True)]
+    raise InvalidArgument(f"--algorithm: {comparison.name} runs {', '.join(known)}; got {name!r}")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -53,7 +53,9 @@ class Algorithm(Protocol):
 
     A state is a pytree dataclass that holds ``posterior`` and, where the algorithm has some, ``multipliers [m]``: the penalty
     factors, dual variables or virtual queues in force for the coming round. An algorithm for stochastic full information also has
-    ``reveal(arena, state, sample, t) -> state``, called before ``select`` with the round's noisy constraint functions ``[m, M]``.
+    ``reveal(arena, state, sample, t) -> state``, called before ``select`` with the round's noisy constraint functions ``[m, M]``. One
+    whose surrogate models other values than those observed has ``learn(arena, posterior, observation) -> posterior``, which an initial
+    design uses, too.
     """
 
     name: ClassVar[str]

@@ -76,12 +76,15 @@ class Se2:
         return Decision(index=pick(estimate.reward), widths=estimate.widths, flags=flags, draws=estimate.draws), state
 
     def update(self, arena: Arena, state: Se2State, observation: Observation, t: Array) -> Se2State:
-        costs = observation.values[1:]
-        values = jnp.append(observation.values[:1], self._psi(costs) - 1)
-        posterior = arena.surrogate.condition(state.posterior, observation.index, values)
-        total, average, last = epoch_average(state.total, costs, t, self.epoch)
+        posterior = self.learn(arena, state.posterior, observation)
+        total, average, last = epoch_average(state.total, observation.values[1:], t, self.epoch)
         raised = jnp.minimum(state.multipliers * self._psi(average), self.penalty_cap)
         return Se2State(posterior=posterior, multipliers=jnp.where(last, raised, state.multipliers), total=total)
+
+    def learn(self, arena: Arena, posterior: Posterior, observation: Observation) -> Posterior:
+        """Condition on ``(r, psi(c_j) - 1)``, which is what the surrogate models here."""
+        values = jnp.append(observation.values[:1], self._psi(observation.values[1:]) - 1)
+        return arena.surrogate.condition(posterior, observation.index, values)
 
     def _psi(self, costs: Array) -> Array:
         return jnp.minimum(self.psi(costs), self.penalty_cap)

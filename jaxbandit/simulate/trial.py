@@ -177,15 +177,20 @@ def _start(problem: Any, algorithm: Any, arena: Arena, initial: InitialDesign, k
     state = algorithm.init(arena)
     dtype = state.posterior.mean.dtype
     points = initial.points(round_key(key, 0), arena.surrogate.domain.size)
-    drawn = jax.vmap(lambda n: problem.draw(round_key(key, n)))(jnp.arange(1, initial.count + 1))
+    drawn = jax.vmap(lambda n: problem.draw(round_key(key, n)))(jnp.arange(1, initial.count + 1, dtype=jnp.int32))
     values = jax.vmap(problem.observe)(points, drawn) if initial.count else jnp.zeros((0, arena.constraints + 1), dtype)
 
-    def condition(posterior: Any, seen: tuple[Array, Array]) -> tuple[Any, None]:
-        return arena.surrogate.condition(posterior, *seen), None
+    inner = getattr(algorithm, "algorithm", algorithm)  # what a wrapper wraps
 
-    posterior, _ = jax.lax.scan(condition, state.posterior, (points, values))
+    def learn(posterior: Any, seen: Observation) -> tuple[Any, None]:
+        if hasattr(inner, "learn"):
+            return inner.learn(arena, posterior, seen), None
+        return arena.surrogate.condition(posterior, seen.index, seen.values), None
+
+    observations = Observation(index=points, values=values)
+    posterior, _ = jax.lax.scan(learn, state.posterior, observations)
     feasible = jnp.any(jnp.all(jnp.asarray(problem.means)[1:] <= 0, axis=0))
     status = jnp.where(feasible, 0, int(Status.NO_FEASIBLE_POINT)) | jnp.where(
         jnp.all(jnp.isfinite(values)), 0, int(Status.NONFINITE_FEEDBACK)
     )
-    return with_posterior(state, posterior), status.astype(jnp.int32), Observation(index=points, values=values)
+    return with_posterior(state, posterior), status.astype(jnp.int32), observations

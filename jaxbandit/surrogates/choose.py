@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +28,8 @@ PER_FACTOR_ENTRY = 3.0e-4  # one entry of W: read three times, written once
 PER_CACHED_ENTRY = 6.0e-5  # one entry of the row cache, read once from memory
 PER_ROW_ROUND = 20.0  # a round of the row cache, whose trials run one by one, whatever its size
 HORIZON_IF_UNKNOWN = 1000
+
+PRECISE_RATIO = 3e6  # prior variance over noise variance from which float32 runs were seen to depart from float64 ones
 
 
 def surrogate(
@@ -90,6 +93,7 @@ def surrogate(
     for k, _ in members:  # groups that differ only in noise share the factorisation of their kernel
         twin = [b for b, (other, _) in zip(built, members, strict=False) if same(k, other)]
         built.append(twin[0] if twin else _build(k, domain, form, tolerance, rank, horizon))
+    _warn_of_precision(built, members)
     model = Surrogate(
         domain=domain,
         forms=tuple(built),
@@ -152,6 +156,17 @@ def _within_tolerance(built: DenseFeatures | ProductFeatures, tolerance: float, 
         f"form: {built.name!r}{limit} leaves out {float(built.residual):.2e} of the prior variance, above tolerance={tolerance:.0e};"
         " raise rank, loosen tolerance, or use form='rows', which is exact"
     )
+
+
+def _warn_of_precision(built: list[Any], members: list[tuple[Kernel, float]]) -> None:
+    """Warn when float32 cannot tell the noise from rounding in the prior variance."""
+    ratio = max(float(np.max(form.prior_variance)) / noise for form, (_, noise) in zip(built, members, strict=True))
+    if float_dtype() == np.float32 and ratio > PRECISE_RATIO:
+        warnings.warn(
+            f"surrogate: prior variance is {ratio:.1e} times noise_variance, more than float32 resolves over a run; scale the functions,"
+            " raise noise_variance, or turn on jax_enable_x64",
+            stacklevel=3,
+        )
 
 
 def _check_arms(kernel: Kernel, domain: Domain) -> None:

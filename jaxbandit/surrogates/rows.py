@@ -188,7 +188,8 @@ def _keep(value: T) -> T:
 def row_cache(kernel: Kernel, domain: Domain, tolerance: float, capacity: int) -> RowCache:
     """Build a :class:`RowCache` for at most ``capacity`` observations, on the host."""
     tolerance = max(tolerance, 8 * float(np.finfo(float_dtype()).eps))
-    low_rank = max(32, domain.size // 4)
+    # A kernel counts as low-rank when its pivots are few beside the points, and no more than the rows that a run could fill anyway.
+    low_rank = min(max(32, domain.size // 4), capacity + SEEDS)
     seeds, residual = pivoted_cholesky(kernel, domain.points, tolerance, low_rank)
     if residual > tolerance:  # rough
         seeds = seeds[:, :SEEDS]
