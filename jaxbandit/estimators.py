@@ -167,6 +167,8 @@ class DiscreteGaussian:
 
     def validate(self) -> None:
         checks.integer("DiscreteGaussian.points", self.points, least=2)
+        for name, value in (("low", self.low), ("high", self.high), ("sd", self.sd)):
+            checks.scalar(f"DiscreteGaussian.{name}", value)
         checks.finite("DiscreteGaussian.low", self.low)
         checks.finite("DiscreteGaussian.high", self.high)
         checks.positive("DiscreteGaussian.high - low", self.high - self.low, remedy="give bounds with low < high")

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree
 
-__all__ = ["Exponential", "Polynomial", "epoch_average", "epoch_starts"]
+__all__ = ["Exponential", "Polynomial", "epoch_average"]
 
 Array = jax.Array
 
@@ -27,6 +27,7 @@ class Exponential:
     def validate(self) -> None:
         """Raise ``InvalidArgument`` unless ``c > 0``."""
         checks.positive("Exponential.c", self.c)
+        checks.scalar("Exponential.c", self.c)
 
 
 @pytree
@@ -45,12 +46,9 @@ class Polynomial:
     def validate(self) -> None:
         """Raise ``InvalidArgument`` unless ``c > 0`` and ``n >= 1``."""
         checks.positive("Polynomial.c", self.c)
+        checks.scalar("Polynomial.c", self.c)
+        checks.scalar("Polynomial.n", self.n)
         checks.within("Polynomial.n", self.n, 1.0, float("inf"), open_low=False, open_high=True)
-
-
-def epoch_starts(t: Array, length: int) -> Array:
-    """Whether round ``t`` (from 1) is the first of an epoch of ``length`` rounds."""
-    return (t - 1) % length == 0
 
 
 def epoch_average(total: Array, value: Array, t: Array, length: int) -> tuple[Array, Array, Array]:

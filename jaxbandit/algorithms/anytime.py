@@ -30,7 +30,7 @@ class Anytime:
     """Run ``algorithm`` over stretches of 1, 2, 4, ... rounds, each with its own length for horizon.
 
     Stretch ``i`` covers rounds ``2^i .. 2^(i+1) - 1``. At its first round the algorithm starts again: penalties, dual variables and
-    round count; data too unless ``keep_data``.
+    round count; data too unless ``keep_data``. (Round 1 starts with the initial design, if there is one.)
 
     Attributes:
       algorithm: any algorithm.
@@ -46,13 +46,20 @@ class Anytime:
 
     def select(self, arena: Arena, state: AnytimeState, t: Array, key: Array) -> tuple[Decision, AnytimeState]:
         own, start = self._stretch(arena, t)
-        inner: Any = jax.lax.cond(t == start, self._restarted, _kept, own, state.inner)
-        decision, inner = self.algorithm.select(own, inner, t - start + 1, key)
+        decision, inner = self.algorithm.select(own, state.inner, t - start + 1, key)
         return decision, AnytimeState(inner=inner)
 
     def update(self, arena: Arena, state: AnytimeState, observation: Observation, t: Array) -> AnytimeState:
         own, start = self._stretch(arena, t)
-        return AnytimeState(inner=self.algorithm.update(own, state.inner, observation, t - start + 1))
+        inner = self.algorithm.update(own, state.inner, observation, t - start + 1)
+        # The restart belongs to the end of a stretch, so that the state always holds the multipliers of the coming round.
+        following, next_start = self._stretch(arena, t + 1)
+        return AnytimeState(inner=jax.lax.cond(t + 1 == next_start, self._restarted, _kept, following, inner))
+
+    def reveal(self, arena: Arena, state: AnytimeState, sample: Array, t: Array) -> AnytimeState:
+        """Show the sample to an algorithm for full information."""
+        own, start = self._stretch(arena, t)
+        return AnytimeState(inner=self.algorithm.reveal(own, state.inner, sample, t - start + 1))
 
     def _stretch(self, arena: Arena, t: Array) -> tuple[Arena, Array]:
         """The arena of round ``t``'s stretch and the round at which the stretch starts, the largest power of 2 up to ``t``."""

@@ -52,10 +52,11 @@ class Algorithm(Protocol):
     """The protocol. Implementations are pytree dataclasses whose default construction is valid.
 
     A state is a pytree dataclass that holds ``posterior`` and, where the algorithm has some, ``multipliers [m]``: the penalty
-    factors, dual variables or virtual queues in force for the coming round. An algorithm for stochastic full information also has
-    ``reveal(arena, state, sample, t) -> state``, called before ``select`` with the round's noisy constraint functions ``[m, M]``. One
-    whose surrogate models other values than those observed has ``learn(arena, posterior, observation) -> posterior``, which an initial
-    design uses, too.
+    factors, dual variables or virtual queues in force for the coming round; ``flags []``, if there, holds status bits raised so far.
+
+    An algorithm for stochastic full information also has ``reveal(arena, state, sample, t) -> state``, called before ``select`` with
+    the round's noisy constraint functions ``[m, M]``. One whose surrogate models other values than those observed has
+    ``learn(arena, posterior, observation) -> posterior``, which an initial design uses, too.
     """
 
     name: ClassVar[str]
@@ -75,6 +76,16 @@ class Algorithm(Protocol):
     def validate(self, constraints: int) -> None:
         """Raise ``InvalidArgument`` on hyper-parameters outside their range, or not matching ``m = constraints``."""
         ...
+
+
+def unwrapped(algorithm: Any) -> Any:
+    """The algorithm that a wrapper wraps, or the algorithm itself."""
+    return unwrapped(algorithm.algorithm) if hasattr(algorithm, "algorithm") else algorithm
+
+
+def sees_samples(algorithm: Any) -> bool:
+    """Whether the algorithm is for stochastic full information, and wants ``reveal`` called before ``select``."""
+    return hasattr(unwrapped(algorithm), "reveal")
 
 
 def shared_factor(arena: Arena, name: str) -> Surrogate:

@@ -12,10 +12,10 @@ import numpy as np
 from jaxbandit.acquisition import pick
 from jaxbandit.algorithms.base import Arena, Decision, Observation, shared_factor
 from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.status import Status
 from jaxbandit.estimators import Bounds
-from jaxbandit.penalties import Exponential, epoch_average, epoch_starts
+from jaxbandit.penalties import Exponential, epoch_average
 from jaxbandit.surrogates import Posterior
 
 Array = jax.Array
@@ -28,6 +28,7 @@ class Se2State:
     posterior: Posterior  # of the outputs (r, psi(g_j) - 1)
     multipliers: Array  # [m] kappa of the current epoch
     total: Array  # [m] sum of g_j over the epoch so far
+    flags: Array  # [] status bits: whether a penalty has reached its cap
 
 
 @pytree
@@ -61,25 +62,26 @@ class Se2:
         posterior = shared_factor(arena, self.name).init()
         dtype = posterior.mean.dtype
         return Se2State(
-            posterior=posterior, multipliers=jnp.ones((arena.constraints,), dtype), total=jnp.zeros((arena.constraints,), dtype)
+            posterior=posterior,
+            multipliers=jnp.ones((arena.constraints,), dtype),
+            total=jnp.zeros((arena.constraints,), dtype),
+            flags=jnp.int32(0),
         )
 
     def select(self, arena: Arena, state: Se2State, t: Array, key: Array) -> tuple[Decision, Se2State]:
-        if self.restart:
-            fresh = epoch_starts(t, self.epoch)
-            posterior = jax.lax.cond(fresh, arena.surrogate.init, lambda: state.posterior)
-            state = replace(state, posterior=posterior)
         weights = jnp.append(jnp.ones((1,), state.multipliers.dtype), -state.multipliers)
         estimate = self.estimator.combination(arena.surrogate, state.posterior, weights, t, key)
-        capped = jnp.any(state.multipliers >= self.penalty_cap)
-        flags = jnp.where(capped, int(Status.PENALTY_CAPPED), 0)
-        return Decision(index=pick(estimate.reward), widths=estimate.widths, flags=flags, draws=estimate.draws), state
+        return Decision(index=pick(estimate.reward), widths=estimate.widths, draws=estimate.draws), state
 
     def update(self, arena: Arena, state: Se2State, observation: Observation, t: Array) -> Se2State:
         posterior = self.learn(arena, state.posterior, observation)
         total, average, last = epoch_average(state.total, observation.values[1:], t, self.epoch)
-        raised = jnp.minimum(state.multipliers * self._psi(average), self.penalty_cap)
-        return Se2State(posterior=posterior, multipliers=jnp.where(last, raised, state.multipliers), total=total)
+        kappa = jnp.where(last, jnp.minimum(state.multipliers * self._psi(average), self.penalty_cap), state.multipliers)
+        if self.restart:  # at the end of an epoch, so that an initial design serves the first one
+            posterior = jax.lax.cond(last, arena.surrogate.init, lambda: posterior)
+        largest = jnp.maximum(jnp.max(kappa), jnp.max(self._psi(observation.values[1:])))
+        flags = state.flags | jnp.where(largest >= self.penalty_cap, int(Status.PENALTY_CAPPED), 0)
+        return Se2State(posterior=posterior, multipliers=kappa, total=total, flags=flags)
 
     def learn(self, arena: Arena, posterior: Posterior, observation: Observation) -> Posterior:
         """Condition on ``(r, psi(c_j) - 1)``, which is what the surrogate models here."""

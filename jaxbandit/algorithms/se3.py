@@ -15,7 +15,7 @@ from jaxbandit.algorithms.base import Arena, Decision, Observation, shared_facto
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.estimators import Bounds
-from jaxbandit.penalties import epoch_average, epoch_starts
+from jaxbandit.penalties import epoch_average
 from jaxbandit.surrogates import Posterior
 
 Array = jax.Array
@@ -60,10 +60,6 @@ class Se3:
         return Se3State(posterior=posterior, multipliers=zeros, total=zeros)
 
     def select(self, arena: Arena, state: Se3State, t: Array, key: Array) -> tuple[Decision, Se3State]:
-        if self.restart:
-            fresh = epoch_starts(t, self.epoch)
-            posterior = jax.lax.cond(fresh, arena.surrogate.init, lambda: state.posterior)
-            state = replace(state, posterior=posterior)
         noise_factor = jnp.sqrt(1 + jnp.sum(jnp.square(state.multipliers)))
         scaled = replace(self.estimator, reward_width=widths.with_noise(self.estimator.reward_width, noise_factor))
         weights = jnp.append(jnp.ones((1,), state.multipliers.dtype), -state.multipliers)
@@ -74,6 +70,8 @@ class Se3:
         posterior = arena.surrogate.condition(state.posterior, observation.index, observation.values)
         total, average, last = epoch_average(state.total, observation.values[1:], t, self.epoch)
         moved = jnp.maximum(state.multipliers + self.step * average, 0)
+        if self.restart:  # at the end of an epoch, so that an initial design serves the first one
+            posterior = jax.lax.cond(last, arena.surrogate.init, lambda: posterior)
         return Se3State(posterior=posterior, multipliers=jnp.where(last, moved, state.multipliers), total=total)
 
     def audit_parameters(self, horizon: int) -> dict[str, Any]:

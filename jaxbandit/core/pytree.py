@@ -29,7 +29,24 @@ def pytree(cls: type[T]) -> type[T]:
     JAX rebuilds the object inside ``jit`` and ``vmap`` with tracers, and with ``None``, in place of numbers.
     """
     cls = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
-    return jax.tree_util.register_dataclass(cls)
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    leaves = [f.name for f in fields if not f.metadata.get("static")]
+    statics = [f.name for f in fields if f.metadata.get("static")]
+    keys = [jax.tree_util.GetAttrKey(name) for name in leaves]
+
+    def flatten(x: Any) -> tuple[tuple[Any, ...], Any]:
+        return tuple(getattr(x, name) for name in leaves), (cls, *(getattr(x, name) for name in statics))
+
+    def flatten_with_keys(x: Any) -> tuple[tuple[Any, ...], Any]:
+        return tuple((key, getattr(x, key.name)) for key in keys), (cls, *(getattr(x, name) for name in statics))
+
+    def unflatten(aux: Any, children: Any) -> Any:
+        return cls(**dict(zip(leaves, children, strict=True)), **dict(zip(statics, aux[1:], strict=True)))
+
+    # Not register_dataclass: in JAX 0.10.2 the structures of two dataclasses with equal fields compare equal, so that a cache keyed by
+    # structure takes one for the other whenever their hashes share a bucket. The class in the auxiliary data tells them apart.
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    return cls
 
 
 def replace(obj: T, **changes: Any) -> T:

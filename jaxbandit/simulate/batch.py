@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
+from jaxbandit.algorithms.base import sees_samples, unwrapped
 from jaxbandit.core import checks
 from jaxbandit.core.keys import trial_key
 from jaxbandit.core.pytree import Sweep, canonicalise, unstack
@@ -182,10 +183,10 @@ def _validate(problem: Any, algorithm: Any, surrogate: Any, horizon: int, initia
     if isinstance(chosen, type) or not hasattr(chosen, "select"):
         what = f"the class {chosen.__name__}; make an instance" if isinstance(chosen, type) else type(chosen).__name__
         raise checks.InvalidArgument(f"algorithm: expected an algorithm of jaxbandit, got {what}")
-    if hasattr(chosen, "reveal") and not hasattr(problem, "constraint_sample"):
+    if sees_samples(chosen) and not hasattr(problem, "constraint_sample"):
         raise checks.InvalidArgument(
-            f"problem: {type(chosen).__name__} sees a noisy constraint function before it chooses, which problem {problem.name!r}"
-            " does not give; wrap it in problems.FullInformation"
+            f"problem: {type(unwrapped(chosen)).__name__} sees a noisy constraint function before it chooses, which problem"
+            f" {problem.name!r} does not give; wrap it by problems.full_information"
         )
     for candidate in unstack(algorithm) if isinstance(algorithm, Sweep) else [algorithm]:
         candidate.validate(problem.constraints)

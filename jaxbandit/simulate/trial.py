@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.algorithms.base import Arena, Observation
+from jaxbandit.algorithms.base import Arena, Observation, sees_samples, unwrapped
 from jaxbandit.core import checks
 from jaxbandit.core.keys import Stream, round_key, stream_key
 from jaxbandit.core.pytree import pytree, replace, static
@@ -117,7 +117,7 @@ def run_trial(
         state, status, failed, declared = carry
         t, policy_key, drawn = given
         multipliers = multipliers_of(state, arena)
-        if hasattr(algorithm, "reveal"):
+        if sees_samples(algorithm):
             state = algorithm.reveal(arena, state, instance.constraint_sample(drawn), t)
         decision, state = algorithm.select(arena, state, t, policy_key)
         index = jnp.minimum(decision.index, size - 1)  # the size itself marks a NaN score
@@ -125,7 +125,7 @@ def run_trial(
         state = algorithm.update(arena, state, Observation(index=index, values=values), t)
 
         nan_score, nan_feedback = decision.index >= size, ~jnp.all(jnp.isfinite(values))
-        flags = jnp.asarray(decision.flags, jnp.int32)
+        flags = jnp.asarray(decision.flags, jnp.int32) | getattr(getattr(state, "inner", state), "flags", jnp.int32(0))
         infeasible = (flags & int(Status.DECLARED_INFEASIBLE)) != 0
         status = (
             status
@@ -180,7 +180,7 @@ def _start(problem: Any, algorithm: Any, arena: Arena, initial: InitialDesign, k
     drawn = jax.vmap(lambda n: problem.draw(round_key(key, n)))(jnp.arange(1, initial.count + 1, dtype=jnp.int32))
     values = jax.vmap(problem.observe)(points, drawn) if initial.count else jnp.zeros((0, arena.constraints + 1), dtype)
 
-    inner = getattr(algorithm, "algorithm", algorithm)  # what a wrapper wraps
+    inner = unwrapped(algorithm)
 
     def learn(posterior: Any, seen: Observation) -> tuple[Any, None]:
         if hasattr(inner, "learn"):

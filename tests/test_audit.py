@@ -1,0 +1,331 @@
+"""Audit traces: every choice of a trial follows from the arrays of its file alone, by the dense references."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import reference
+import reference_more as more
+
+import jaxbandit
+from jaxbandit import Anytime, Cbo, Config, Epbo, Rpol, Scgp, Se2, Se3, Unconstrained, domains, estimators, kernels, penalties, problems
+from jaxbandit.study import Comparison, Entry, audit
+from jaxbandit.widths import ImprovedGPUCB
+
+HORIZON, TRIALS, SIDE, NOISE = 23, 3, 7, 0.05
+# Relative to max(1, |best|), as in `test_reference_rounds`: float32 features and 23 rounds of float32 sums.
+TOLERANCE = 1e-3
+
+THEORY = ImprovedGPUCB(norm_bound=0.8, noise_scale=0.25, delta=0.2, union=2.0)
+BOUNDS = estimators.Bounds(reward_width=2.0, cost_width=np.array([1.5, 1.0]))
+THEORETICAL = estimators.Bounds(reward_width=THEORY, cost_width=THEORY)
+THOMPSON = estimators.Thompson(reward_width=1.5, cost_width=0.7)
+RANDOMISED = estimators.Randomised(reward_width=1.5, cost_width=0.7, distribution=estimators.DiscreteUniform(points=7))
+CLIPS = {"reward_clip": 2.0, "cost_clip": np.array([1.5, 1.0]), "dual_cap": 4.0}
+
+ALGORITHMS: dict[str, Any] = {
+    "igp_ucb": Unconstrained(estimator=THEORETICAL),
+    "gp_ts": Unconstrained(estimator=THOMPSON),
+    "randgp_ucb": Unconstrained(estimator=RANDOMISED),
+    "rpol": Rpol(estimator=THEORETICAL, penalty_growth=0.5),
+    "rpol_ts": Rpol(estimator=THOMPSON, initial_penalty=2.0),
+    "cbo_ucb": Cbo(estimator=BOUNDS, **CLIPS),
+    "cbo_ts": Cbo(estimator=THOMPSON, reward_clip=2.0, cost_clip=1.5, dual_cap=4.0),
+    "cbo_rand": Cbo(estimator=RANDOMISED, reward_clip=2.0, dual_cap=4.0, step_divisor=3.0),
+    "config": Config(estimator=BOUNDS),
+    "epbo": Epbo(estimator=BOUNDS, penalty=np.array([0.5, 3.0])),
+    "scgp_1": Scgp(estimator=THEORETICAL, reward_clip=1.5, slater=0.4),
+    "scgp_2": Scgp(estimator=BOUNDS, reward_clip=1.5, slater=0.8, schedule=2),
+    "se2": Se2(estimator=BOUNDS, psi=penalties.Exponential(c=0.6), epoch=5),
+    "se2_ts": Se2(estimator=THOMPSON, psi=penalties.Polynomial(c=0.5, n=1.5), epoch=5),
+    "se3": Se3(estimator=THEORETICAL, step=1.5, epoch=5, restart=True),
+    "se3_rand": Se3(estimator=RANDOMISED, step=1.5, epoch=5),
+    "anytime_cbo": Anytime(algorithm=Cbo(estimator=BOUNDS, **CLIPS)),
+    "anytime_keep": Anytime(algorithm=Cbo(estimator=BOUNDS, **CLIPS), keep_data=True),
+}
+
+
+@functools.cache
+def tables() -> tuple[domains.Domain, np.ndarray]:
+    """A grid and the reward's and two constraints' values on it."""
+    domain = domains.grid([0.0, 0.0], [1.0, 1.0], SIDE)
+    points = np.asarray(domain.points)
+    rng = np.random.default_rng(8)
+    reward, *costs = reference.random_functions(reference.squared_exponential(points, points, 0.3), 3, rng)
+    costs = [0.8 * reward + 0.6 * cost for cost in costs]
+    return domain, np.stack([reward, *(cost - np.quantile(cost, 0.4) for cost in costs)])
+
+
+def comparison(name: str, outputs: int = 3, **options: Any) -> tuple[Comparison, Entry]:
+    """A study of one algorithm, on ``outputs - 1`` constraints; kernels and noise variances differ where they may."""
+    domain, means = tables()
+    algorithm = ALGORITHMS[name]
+    shared = name.startswith("se2") or name.startswith("se3")
+    covariances = (
+        [1.5 * kernels.Matern52(length_scale=0.35)] * outputs
+        if shared
+        else [1.5 * kernels.Matern52(length_scale=0.35), kernels.SquaredExponential(length_scale=0.3), kernels.Matern32(length_scale=0.5)]
+    )[:outputs]
+    variances = [0.06] * outputs if shared else [0.06, 0.05, 0.08][:outputs]
+    surrogate = jaxbandit.surrogate(
+        domain, covariances, noise_variance=variances, outputs=outputs, prior_mean=[0.3, -0.1, 0.0][:outputs], form="features"
+    )
+    noise = problems.Gaussian(variance=np.array([NOISE] + [0.0 if name.startswith("se2") else NOISE] * (outputs - 1)))
+    problem: Any = problems.from_tables(domain, means[0], means[1:outputs], noise=noise)
+    if name.startswith("scgp"):
+        problem = problems.full_information(problem)
+    entry = Entry(name.upper(), name, algorithm, surrogate, tuple(covariances))
+    given = {"name": "audit", "horizon": HORIZON, "trials": TRIALS, "seed": 5} | options
+    return Comparison(problem=problem, entries=(entry,), **given), entry
+
+
+@functools.cache
+def traced(name: str) -> dict[str, np.ndarray]:
+    return audit(*comparison(name), trial=1)
+
+
+def through_a_file(arrays: dict[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]:
+    """What a reader of the file has."""
+    np.savez(folder / "trace.npz", **arrays)
+    with np.load(folder / "trace.npz") as file:
+        return {name: file[name] for name in file.files}
+
+
+# From here on, arrays only.
+
+KERNELS = {"se": reference.squared_exponential, "matern52": reference.matern52, "matern32": reference.matern32}
+
+
+def listed(value: Any, count: int) -> list[Any]:
+    return value if isinstance(value, list) else [value] * count
+
+
+def matrix(array: np.ndarray) -> np.ndarray:
+    """``[T]`` for one constraint as ``[T, 1]``."""
+    return array.astype(np.float64).reshape(len(array), -1) if array.ndim < 3 else array.astype(np.float64)
+
+
+def model_and_record(arrays: dict[str, np.ndarray]) -> tuple[reference.Model, reference.Record]:
+    """Kernels, regularisers and data; the widths are the recorded ones."""
+    params, points = json.loads(str(arrays["meta"]))["params"], arrays["domain"].astype(np.float64)
+    constraints = arrays["costs"].shape[1]
+    records = [params["kernel"], *listed(params["kernel_g"], constraints)]
+    beta = np.concatenate([matrix(arrays["beta_f_t"]), matrix(arrays["beta_g_t"])], axis=1)
+    model = reference.Model(
+        grams=np.stack([r["var"] * KERNELS[r["name"]](points, points, r["u"]) for r in records]),
+        noise=np.array([params["lam"], *listed(params["lam_g"], constraints)]),
+        prior_mean=np.array(params["prior_mean"]),
+        width=lambda t, gain: beta[t - 1],
+    )
+    record = reference.Record(
+        indices=arrays["indices"],
+        values=np.concatenate([arrays["rewards"][:, None], arrays["costs"]], axis=1).astype(np.float64),
+        initial_indices=arrays["initial_indices"],
+        initial_values=arrays["initial_values"].astype(np.float64),
+    )
+    return model, record
+
+
+def drawn(arrays: dict[str, np.ndarray]) -> tuple[str, np.ndarray | None]:
+    """The strategy that the arrays show, and its draws ``[T, k]`` or ``[T, k, M]``."""
+    if "draw_f" not in arrays:
+        return "bounds", None
+    reward = arrays["draw_f"].astype(np.float64)[:, None]
+    if "draw_g" not in arrays:
+        return ("thompson" if reward.ndim == 3 else "randomised"), reward
+    costs = arrays["draw_g"].astype(np.float64)
+    costs = costs[:, None] if costs.ndim < reward.ndim else costs
+    return ("thompson" if reward.ndim == 3 else "randomised"), np.concatenate([reward, costs], axis=1)
+
+
+def replayed(arrays: dict[str, np.ndarray]) -> reference.Replay:
+    """Scores and multipliers of every round, from the arrays."""
+    meta = json.loads(str(arrays["meta"]))
+    params, kind = meta["params"], meta["algorithm"]["type"]
+    model, record = model_and_record(arrays)
+    strategy, draws = drawn(arrays)
+    constraints = arrays["costs"].shape[1]
+    given = {"strategy": strategy, "draws": draws}
+    beta_f = arrays["beta_f_t"].astype(np.float64)
+    if kind == "Unconstrained":
+        return more.unconstrained(model, record, **given)
+    if kind == "Rpol":
+        return more.rpol(model, record, first=params["Q1"], growth=params["eta_over_sqrt_t"], **given)
+    if kind == "Cbo":
+        if strategy == "bounds":  # with bounds of its own for each constraint
+            limits = {"reward_clip": params["B"], "cost_clip": params["G"], "dual_cap": params["rho"], "step_divisor": params["V"]}
+            return reference.cbo(model, record, **limits)
+        assert np.ndim(params["G"]) == 0
+        limits = {"reward_bound": params["B"], "cost_bound": params["G"], "cap": params["rho"], "divisor": params["V"]}
+        return more.cbo(model, record, **limits, **given)
+    if kind == "Epbo":
+        return more.epbo(model, record, penalty=np.broadcast_to(params["rho"], constraints), **given)
+    if kind == "Scgp":  # the noise of a round is one number for all points, known from the cost paid
+        means = arrays["means"].astype(np.float64)[1:]
+        noise = arrays["costs"] - means[:, record.indices].T
+        samples = means[None] + noise[:, :, None]
+        return more.scgp(model, record, samples=samples, bound=params["B"], slater=params["delta"], schedule=params["schedule"], **given)
+    if kind in ("Se2", "Se3"):
+        rounds = iter(beta_f)
+        widths = {"epoch": params["S"], "restart": params["restart"], "width": lambda *_: next(rounds)}
+        if kind == "Se3":
+            return more.se3(model, record, step=params["mu"], **widths, **given)
+        c = params["c"]
+        psi = more.exponential(c) if params["psi"] == "exponential" else more.polynomial(c, params["n"])
+        return more.se2(model, record, psi=psi, cap=params["cap"], **widths, **given)
+    assert kind == "Anytime" and params["anytime"] and meta["algorithm"]["algorithm"]["type"] == "Cbo"
+    assert len(set(beta_f)) == 1 and params["keep_data"] == meta["algorithm"]["keep_data"]
+
+    def inner(model: reference.Model, stretch: reference.Record, draws: None, horizon: int) -> reference.Replay:
+        divisor = np.asarray(params["V"]) * np.sqrt(horizon / 2 ** int(np.log2(params["T"])))  # V is the last full stretch's
+        limits = {"reward_clip": params["B"], "cost_clip": params["G"], "dual_cap": params["rho"], "step_divisor": divisor}
+        return reference.cbo(model, stretch, **limits)
+
+    return more.anytime(inner, model, record, keep_data=params["keep_data"])
+
+
+def width_of(description: Any, gain: np.ndarray, factor: np.ndarray | float = 1.0) -> np.ndarray:
+    """What a width described in ``meta`` comes to, given the information gains ``[T]``."""
+    if isinstance(description, dict):
+        assert description["type"] == "ImprovedGPUCB"
+        norm, scale = description["norm_bound"], description["noise_scale"] * factor
+        return norm + scale * np.sqrt(2 * (gain + 1 + np.log(description["union"] / description["delta"])))
+    return np.full(len(gain), description)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_choice_follows_from_the_arrays(name: str, tmp_path: Path) -> None:
+    arrays = through_a_file(traced(name), tmp_path)
+    model, record = model_and_record(arrays)
+    assert len(record.indices) == HORIZON and arrays["multipliers"].shape == (HORIZON + 1, 2)
+    if name == "config":
+        faults = reference.config_faults(reference.config(model, record), record.indices, int(arrays["declared_round"]), TOLERANCE)
+        assert faults == []
+        assert np.all(arrays["multipliers"] == 0)
+        return
+    expected = replayed(arrays)
+    gaps = reference.score_gaps(expected.scores, record.indices)
+    assert gaps.max() <= TOLERANCE, f"round {gaps.argmax() + 1}: short of the best by {gaps.max():.3g}"
+    error = (np.abs(arrays["multipliers"] - expected.multipliers) / np.maximum(1, np.abs(expected.multipliers))).max(1)
+    if name.startswith("anytime"):  # see test_reference_more.test_anytime_records_the_multipliers_in_force
+        error[more.stretch_starts(HORIZON) - 1] = 0
+    assert error.max() <= TOLERANCE, f"round {error.argmax() + 1}: multipliers off by {error.max():.3g}"
+    # And not from just any arrays.
+    neighbour = np.where(record.indices % SIDE > 0, record.indices - 1, record.indices + 1)
+    assert np.mean(reference.score_gaps(expected.scores, neighbour) > TOLERANCE) > 0.5
+
+
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if not name.startswith("anytime")])
+def test_the_widths_are_those_described(name: str) -> None:
+    arrays = traced(name)
+    estimator = json.loads(str(arrays["meta"]))["algorithm"]["estimator"]
+    params = json.loads(str(arrays["meta"]))["params"]
+    model, record = model_and_record(arrays)
+    first = [t - t % params["S"] if params.get("restart") else 0 for t in range(HORIZON)]
+    gains = np.array(
+        [
+            [reference.information_gain(g, record.indices[first[t] : t], lam) for t in range(HORIZON)]
+            for g, lam in zip(model.grams, model.noise, strict=True)
+        ]
+    )
+    factor = np.sqrt(1 + np.sum(arrays["multipliers"][:-1].astype(np.float64) ** 2, axis=1)) if name.startswith("se3") else 1.0
+    np.testing.assert_allclose(arrays["beta_f_t"], width_of(estimator["reward_width"], gains[0], factor), rtol=TOLERANCE)
+    costs = listed(estimator["cost_width"], 2)
+    for j in range(2):
+        np.testing.assert_allclose(arrays["beta_g_t"][:, j], width_of(costs[j], gains[1 + j]), rtol=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_arrays_are_as_documented(name: str) -> None:
+    arrays = traced(name)
+    domain, means = tables()
+    size = domain.size
+    shapes = {
+        "domain": (size, 2),
+        "means": (3, size),
+        "indices": (HORIZON,),
+        "rewards": (HORIZON,),
+        "costs": (HORIZON, 2),
+        "multipliers": (HORIZON + 1, 2),
+        "arr_r": (HORIZON,),
+        "arr_c": (HORIZON,),
+        "beta_f_t": (HORIZON,),
+        "beta_g_t": (HORIZON, 2),
+        "initial_indices": (0,),
+        "initial_values": (0, 3),
+        "declared_round": (),
+        "status": (),
+        "meta": (),
+    }
+    combined = name.startswith(("se2", "se3"))
+    tail = {"ts": (size,), "rand": (), "randgp": ()}.get("randgp" if name.startswith("randgp") else name.rpartition("_")[2])
+    if tail is not None:
+        shapes["draw_f"] = (HORIZON, *tail)
+        if not combined:
+            shapes["draw_g"] = (HORIZON, 2, *tail)
+    assert {key: value.shape for key, value in arrays.items()} == shapes
+    np.testing.assert_allclose(arrays["means"], means, rtol=1e-6, atol=1e-6)
+    np.testing.assert_array_equal(arrays["arr_r"], np.arange(1, HORIZON + 1))
+    np.testing.assert_array_equal(arrays["arr_c"], np.arange(1, HORIZON + 1))
+    meta = json.loads(str(arrays["meta"]))
+    assert (meta["alg"], meta["study"], meta["seed"], meta["trial"]) == (name, "audit", 5, 1)
+    assert all(value.dtype != object for value in arrays.values()), "loads without pickle"
+
+
+@pytest.mark.parametrize(("name", "outputs"), [("cbo_ts", 2), ("cbo_rand", 2), ("rpol", 2), ("igp_ucb", 2)])
+def test_one_constraint_and_an_initial_design(name: str, outputs: int, tmp_path: Path) -> None:
+    """With one constraint its arrays lose the axis; points observed before round 1 are part of the trace."""
+    study, entry = comparison(name, outputs, initial=jaxbandit.InitialDesign(random=4))
+    arrays = through_a_file(audit(study, entry, trial=2), tmp_path)
+    assert arrays["beta_g_t"].shape == (HORIZON,) and arrays["initial_values"].shape == (4, outputs)
+    if name.startswith("cbo"):
+        assert arrays["draw_g"].shape == (HORIZON, *arrays["draw_f"].shape[1:])
+    expected = replayed(arrays)
+    assert reference.score_gaps(expected.scores, arrays["indices"]).max() <= TOLERANCE
+    np.testing.assert_allclose(arrays["multipliers"], expected.multipliers, rtol=TOLERANCE, atol=TOLERANCE)
+    study_run = study.trajectory(entry)
+    np.testing.assert_array_equal(arrays["indices"], study_run.indices[2])  # the trial of the study, not one of its own
+
+
+def test_the_check_sees_a_forged_trace(tmp_path: Path) -> None:
+    """One wrong reward, draw or parameter, and the choices no longer follow."""
+    arrays = through_a_file(traced("cbo_ts"), tmp_path)
+
+    def fits(changed: dict[str, np.ndarray]) -> bool:
+        expected = replayed({**arrays, **changed})
+        short = reference.score_gaps(expected.scores, arrays["indices"]).max()
+        return bool(short <= TOLERANCE and np.allclose(arrays["multipliers"], expected.multipliers, rtol=TOLERANCE, atol=TOLERANCE))
+
+    def with_params(**changes: Any) -> dict[str, np.ndarray]:
+        meta = json.loads(str(arrays["meta"]))
+        meta["params"] |= changes
+        return {"meta": np.asarray(json.dumps(meta))}
+
+    forged: dict[str, Callable[[], dict[str, np.ndarray]]] = {
+        "rho": lambda: with_params(rho=0.5),
+        "V": lambda: with_params(V=20.0),
+        "B": lambda: with_params(B=0.5),
+        "draw_f": lambda: {"draw_f": -arrays["draw_f"]},
+        "draw_g": lambda: {"draw_g": arrays["draw_g"][:, ::-1]},
+    }
+    assert fits({})
+    for what, change in forged.items():
+        assert not fits(change()), what
+    ucb = through_a_file(traced("cbo_ucb"), tmp_path)
+    assert reference.score_gaps(replayed(ucb).scores, ucb["indices"]).max() <= TOLERANCE
+    rewards = ucb["rewards"].copy()
+    rewards[3] += 1
+    assert reference.score_gaps(replayed({**ucb, "rewards": rewards}).scores, ucb["indices"]).max() > TOLERANCE
+
+
+def test_there_is_no_such_trial() -> None:
+    study, entry = comparison("rpol")
+    for trial in (TRIALS, -1, 0.5):
+        with pytest.raises(jaxbandit.InvalidArgument, match="trial"):
+            audit(study, entry, trial)
