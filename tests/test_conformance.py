@@ -19,6 +19,7 @@ import pytest
 import jaxbandit
 from jaxbandit import domains, estimators, kernels, problems
 from jaxbandit.algorithms import Arena, Observation
+from jaxbandit.algorithms.base import sees_samples
 from jaxbandit.core.pytree import unstack
 from jaxbandit.simulate.batch import _run
 
@@ -174,7 +175,7 @@ def test_the_carry_is_stable(name: str, precision: str) -> None:
         values, index = jnp.zeros(1 + CONSTRAINTS, precision), jnp.int32(0)
         start = jax.eval_shape(algorithm.init, arena)
         state = start
-        if hasattr(algorithm, "reveal"):
+        if sees_samples(algorithm):
             state = jax.eval_shape(algorithm.reveal, arena, state, jnp.zeros((CONSTRAINTS, size), precision), t)
             assert state == start
         decision, state = jax.eval_shape(algorithm.select, arena, state, t, key)
