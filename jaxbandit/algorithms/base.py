@@ -6,6 +6,7 @@ simulation and a real experiment.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 import jax
@@ -29,6 +30,10 @@ class Arena:
         """``m``."""
         return self.surrogate.constraints
 
+    def learn(self, posterior: Any, observation: Observation) -> Any:
+        """The posterior that has taken in what ``observation`` brings."""
+        return self.surrogate.condition(posterior, observation.index, observation.values)
+
 
 @pytree
 class Decision:
@@ -46,6 +51,10 @@ class Observation:
 
     index: Array  # [] int32
     values: Array  # [1 + m]
+
+    def total(self, function: Callable[[Array], Array] | None = None) -> Array:
+        """``sum of function(values)`` over the values of each output that came in this round, ``[1 + m]``; default: of themselves."""
+        return self.values if function is None else function(self.values)
 
 
 class Algorithm(Protocol):

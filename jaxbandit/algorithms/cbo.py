@@ -68,7 +68,7 @@ class Cbo:
         return Decision(index=index, widths=estimate.widths, flags=flags, draws=estimate.draws), replace(state, multipliers=dual)
 
     def update(self, arena: Arena, state: CboState, observation: Observation, t: Array) -> CboState:
-        return replace(state, posterior=arena.surrogate.condition(state.posterior, observation.index, observation.values))
+        return replace(state, posterior=arena.learn(state.posterior, observation))
 
     def divisor(self, horizon: Any) -> Array:
         """``V`` in force over ``horizon`` rounds, per constraint where ``G`` is."""

@@ -55,7 +55,7 @@ class Config:
         return Decision(index=index, widths=estimate.widths, flags=flags, draws=estimate.draws), state
 
     def update(self, arena: Arena, state: ConfigState, observation: Observation, t: Array) -> ConfigState:
-        return replace(state, posterior=arena.surrogate.condition(state.posterior, observation.index, observation.values))
+        return replace(state, posterior=arena.learn(state.posterior, observation))
 
     def validate(self, constraints: int) -> None:
         self.estimator.validate(constraints)

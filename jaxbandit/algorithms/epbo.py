@@ -51,7 +51,7 @@ class Epbo:
         return Decision(index=index, widths=estimate.widths, draws=estimate.draws), state
 
     def update(self, arena: Arena, state: EpboState, observation: Observation, t: Array) -> EpboState:
-        return replace(state, posterior=arena.surrogate.condition(state.posterior, observation.index, observation.values))
+        return replace(state, posterior=arena.learn(state.posterior, observation))
 
     def audit_parameters(self, horizon: int) -> dict[str, Any]:
         """The parameters under the paper's letters, for audit traces."""

@@ -58,10 +58,10 @@ class Rpol:
         return Decision(index=index, widths=estimate.widths, draws=estimate.draws), state
 
     def update(self, arena: Arena, state: RpolState, observation: Observation, t: Array) -> RpolState:
-        violation = jnp.maximum(observation.values[1:], 0)
+        violation = observation.total(lambda values: jnp.maximum(values, 0))[1:]
         floor = self.penalty_growth * jnp.sqrt(jnp.asarray(t, violation.dtype))  # eta_t
         penalty = jnp.maximum(state.multipliers + violation, floor)
-        posterior = arena.surrogate.condition(state.posterior, observation.index, observation.values)
+        posterior = arena.learn(state.posterior, observation)
         return replace(state, posterior=posterior, multipliers=penalty)
 
     def audit_parameters(self, horizon: int) -> dict[str, Any]:

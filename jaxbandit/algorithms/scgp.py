@@ -74,7 +74,7 @@ class Scgp:
         return Decision(index=index, widths=estimate.widths, flags=flags, draws=estimate.draws), replace(state, multipliers=queue)
 
     def update(self, arena: Arena, state: ScgpState, observation: Observation, t: Array) -> ScgpState:
-        return replace(state, posterior=arena.surrogate.condition(state.posterior, observation.index, observation.values))
+        return replace(state, posterior=arena.learn(state.posterior, observation))
 
     def _schedules(self, t: Array) -> tuple[Array, Array]:
         """``eps_t`` and ``V_t``."""

@@ -12,7 +12,7 @@ import numpy as np
 from jaxbandit.acquisition import pick
 from jaxbandit.algorithms.base import Arena, Decision, Observation, shared_factor
 from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
 from jaxbandit.estimators import Bounds
 from jaxbandit.penalties import Exponential, epoch_average
@@ -86,7 +86,7 @@ class Se2:
     def learn(self, arena: Arena, posterior: Posterior, observation: Observation) -> Posterior:
         """Condition on ``(r, psi(c_j) - 1)``, which is what the surrogate models here."""
         values = jnp.append(observation.values[:1], self._psi(observation.values[1:]) - 1)
-        return arena.surrogate.condition(posterior, observation.index, values)
+        return arena.learn(posterior, replace(observation, values=values))
 
     def _psi(self, costs: Array) -> Array:
         return jnp.minimum(self.psi(costs), self.penalty_cap)

@@ -67,7 +67,7 @@ class Se3:
         return Decision(index=pick(estimate.reward), widths=estimate.widths, draws=estimate.draws), state
 
     def update(self, arena: Arena, state: Se3State, observation: Observation, t: Array) -> Se3State:
-        posterior = arena.surrogate.condition(state.posterior, observation.index, observation.values)
+        posterior = arena.learn(state.posterior, observation)
         total, average, last = epoch_average(state.total, observation.values[1:], t, self.epoch)
         moved = jnp.maximum(state.multipliers + self.step * average, 0)
         if self.restart:  # at the end of an epoch, so that an initial design serves the first one

@@ -46,7 +46,7 @@ class Unconstrained:
         return Decision(index=pick(estimate.reward), widths=estimate.widths, draws=estimate.draws), state
 
     def update(self, arena: Arena, state: UnconstrainedState, observation: Observation, t: Array) -> UnconstrainedState:
-        return replace(state, posterior=arena.surrogate.condition(state.posterior, observation.index, observation.values))
+        return replace(state, posterior=arena.learn(state.posterior, observation))
 
     def validate(self, constraints: int) -> None:
         self.estimator.validate(constraints)

@@ -185,7 +185,7 @@ def _start(problem: Any, algorithm: Any, arena: Arena, initial: InitialDesign, k
     def learn(posterior: Any, seen: Observation) -> tuple[Any, None]:
         if hasattr(inner, "learn"):
             return inner.learn(arena, posterior, seen), None
-        return arena.surrogate.condition(posterior, seen.index, seen.values), None
+        return arena.learn(posterior, seen), None
 
     observations = Observation(index=points, values=values)
     posterior, _ = jax.lax.scan(learn, state.posterior, observations)
