@@ -4,10 +4,22 @@ from jaxbandit.problems._arms import ArmsData
 from jaxbandit.problems.artificial import ARTIFICIAL, artificial
 from jaxbandit.problems.base import Family, Optimum, Problem, best_mixed_policy, from_functions, from_tables, is_random, optimum
 from jaxbandit.problems.data_rate import data_rate
+from jaxbandit.problems.equalities import Equalities, with_equalities
 from jaxbandit.problems.full_information import FullInformation, full_information
 from jaxbandit.problems.gp_draws import GpDraws, gp_draws, gp_draws_infeasible
 from jaxbandit.problems.light import light, light_or_synthetic, light_synthetic
-from jaxbandit.problems.noise import CentredPoisson, Gaussian, Noise, Noiseless, PerOutput, PerPoint, Residuals, StudentT, Uniform
+from jaxbandit.problems.noise import (
+    CentredPoisson,
+    Gaussian,
+    Mirrored,
+    Noise,
+    Noiseless,
+    PerOutput,
+    PerPoint,
+    Residuals,
+    StudentT,
+    Uniform,
+)
 from jaxbandit.problems.queueing import queueing
 from jaxbandit.problems.rkhs import RkhsBinding, RkhsThreshold, rkhs_1d, rkhs_1d_binding
 from jaxbandit.problems.sine import CONTINUUM_OPTIMUM, CONTINUUM_POINT, sine
@@ -19,10 +31,12 @@ __all__ = [
     "CONTINUUM_POINT",
     "ArmsData",
     "CentredPoisson",
+    "Equalities",
     "Family",
     "FullInformation",
     "Gaussian",
     "GpDraws",
+    "Mirrored",
     "Noise",
     "Noiseless",
     "Optimum",
@@ -54,4 +68,5 @@ __all__ = [
     "stocks",
     "stocks_or_synthetic",
     "stocks_synthetic",
+    "with_equalities",
 ]

@@ -17,7 +17,19 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree, static
 
-__all__ = ["CentredPoisson", "Gaussian", "Noise", "Noiseless", "PerOutput", "PerPoint", "Residuals", "StudentT", "Uniform", "check_points"]
+__all__ = [
+    "CentredPoisson",
+    "Gaussian",
+    "Mirrored",
+    "Noise",
+    "Noiseless",
+    "PerOutput",
+    "PerPoint",
+    "Residuals",
+    "StudentT",
+    "Uniform",
+    "check_points",
+]
 
 Array = jax.Array
 
@@ -214,6 +226,32 @@ class PerPoint:
 
     def validate(self, outputs: int) -> None:
         self.model.validate(outputs)
+
+
+@pytree
+class Mirrored:
+    """Some outputs twice, the second time with the sign turned, as two inequalities that share one reading see it.
+
+    Attributes:
+      model: the noise of the ``k - e`` outputs before any is doubled.
+      doubled: ``e`` of those outputs, by number from 0; each is followed by its negative.
+    """
+
+    model: Any = Gaussian()
+    doubled: tuple[int, ...] = static(default=())
+
+    def draw(self, key: Array, outputs: int, dtype: Any) -> Any:
+        return self.model.draw(key, outputs - len(self.doubled), dtype)
+
+    def apply(self, drawn: Any, index: Array) -> Array:
+        noise = self.model.apply(drawn, index)
+        return jnp.stack([part for number, value in enumerate(noise) for part in ((value, -value) if number in self.doubled else (value,))])
+
+    def validate(self, outputs: int) -> None:
+        single = outputs - len(self.doubled)
+        if len(set(self.doubled)) < len(self.doubled) or any(not 0 <= number < single for number in self.doubled):
+            raise checks.InvalidArgument(f"Mirrored.doubled: must be different outputs among 0..{single - 1}, got {list(self.doubled)}")
+        self.model.validate(single)
 
 
 def check_points(noise: Any, size: int) -> None:

@@ -1,0 +1,120 @@
+"""Equality constraints: ``h(x) = 0`` is the two inequalities ``h(x) <= 0`` and ``-h(x) <= 0``, seen through one noisy reading."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit.core import checks
+from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.domains import Domain
+from jaxbandit.problems.base import Family, Problem
+from jaxbandit.problems.full_information import FullInformation
+from jaxbandit.problems.noise import Mirrored
+
+__all__ = ["Equalities", "with_equalities"]
+
+Array = jax.Array
+
+
+@pytree
+class Equalities(Family):
+    """A random family some of whose constraints are equalities; make one with :func:`with_equalities`.
+
+    Attributes:
+      family: the family inside, with one output for each equality.
+      domain: the ``M`` points.
+      noise: the family's noise model, mirrored.
+      tolerance: ``[e]``, ``>= 0``, of each equality.
+      doubled: outputs of ``family`` that are equalities, ascending; the first constraint is output 1.
+      name: what tables and files call it.
+    """
+
+    family: Any
+    domain: Domain
+    noise: Any
+    tolerance: Any
+    doubled: tuple[int, ...] = static()
+    name: str = static(default="equalities")
+
+    @property
+    def constraints(self) -> int:
+        """``m``, with both inequalities of every equality."""
+        return int(self.family.constraints) + len(self.doubled)
+
+    def sample(self, key: Array) -> Problem:
+        """The instance that belongs to ``key``: that of the family inside, with its equalities as pairs."""
+        instance = self.family.sample(key)
+        return replace(instance, means=_pairs(instance.means, self.doubled, self.tolerance), noise=self.noise)
+
+    def validate(self) -> None:
+        self.family.validate()
+        checks.nonnegative("Equalities.tolerance", self.tolerance)
+        Family.validate(self)
+
+
+def with_equalities(problem: Any, constraints: Sequence[int] | None = None, *, tolerance: Any) -> Any:
+    """Ask for ``h(x) = 0`` where ``problem`` asks for ``h(x) <= 0``, up to a tolerance.
+
+    The output of ``h`` becomes two: ``h - tolerance`` and, after it, ``-h - tolerance``, both ``<= 0``; all algorithms take them as
+    they take any two constraints. One noisy reading ``y`` of ``h`` shows both, ``y - tolerance`` and ``-y - tolerance``, and it is
+    the reading that ``problem`` itself would have given.
+
+    A grid seldom has points where ``h`` is 0: choose a tolerance of at least half the change of ``h`` between neighbours, or no point
+    is feasible and every trial is flagged. A surrogate with ``prior_mean=-tolerance`` for both outputs has the bands of ``h`` itself
+    about a prior mean of 0.
+
+    Args:
+      problem: a :class:`~jaxbandit.problems.Problem`, a random family, or either under full information.
+      constraints: numbers of the equalities among ``1..m``; default all.
+      tolerance: the largest ``|h|`` that counts as 0, ``>= 0``, in the units of ``h``: one number, or one per equality.
+
+    Returns:
+      A problem of the same kind, with ``m + e`` constraints.
+
+    Raises:
+      InvalidArgument: on a constraint that the problem does not have, or named twice, or a tolerance out of range.
+    """
+    if not hasattr(problem, "sample") or not hasattr(problem, "constraints"):
+        raise checks.InvalidArgument(f"problem: expected a problem of jaxbandit.problems, got {type(problem).__name__}")
+    if isinstance(problem, FullInformation):
+        return replace(problem, problem=with_equalities(problem.problem, constraints, tolerance=tolerance))
+    most = problem.constraints
+    chosen = tuple(range(1, most + 1)) if constraints is None else tuple(checks.integer("constraints", n, least=1) for n in constraints)
+    if not chosen or len(set(chosen)) < len(chosen) or max(chosen) > most:
+        raise checks.InvalidArgument(
+            f"constraints: problem {problem.name!r} has m = {most}, numbered from 1; name at least one, each once, got {list(chosen)}"
+        )
+    checks.nonnegative("tolerance", tolerance)
+    if np.shape(tolerance) not in ((), (len(chosen),)):
+        raise checks.InvalidArgument(
+            f"tolerance: expected one number, or one for each of the {len(chosen)} equalities, got shape {list(np.shape(tolerance))}"
+        )
+    order = np.argsort(chosen)
+    doubled = tuple(chosen[n] for n in order)
+    margin = jnp.asarray(tolerance) if checks.is_traced(tolerance) else np.asarray(tolerance, np.float64)
+    margin = margin[order] if margin.ndim else margin
+    noise = Mirrored(model=problem.noise, doubled=doubled)
+    if isinstance(problem, Problem):
+        return replace(problem, means=_pairs(problem.means, doubled, margin), noise=noise)
+    return Equalities(family=problem, domain=problem.domain, noise=noise, tolerance=margin, doubled=doubled, name=problem.name)
+
+
+def _pairs(means: Any, doubled: tuple[int, ...], tolerance: Any) -> Any:
+    """``means [k, M]`` with the row ``h`` of every equality replaced by ``h - tolerance`` and ``-h - tolerance``."""
+    traced = isinstance(means, jax.Array) or checks.is_traced(tolerance)
+    library: Any = jnp if traced else np  # tables of the host stay there, in float64
+    means = library.asarray(means)
+    margins = iter(library.broadcast_to(library.asarray(tolerance, means.dtype), (len(doubled),)))
+    rows: list[Any] = []
+    for number, row in enumerate(means):
+        if number in doubled:
+            margin = next(margins)
+            rows += [row - margin, -row - margin]
+        else:
+            rows.append(row)
+    return library.stack(rows)
