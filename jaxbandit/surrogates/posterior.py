@@ -105,7 +105,9 @@ class Surrogate:
             gains.append(posterior.gain[g] + 0.5 * jnp.log(s * (1 / noise)))
         innovation = (values - posterior.mean[:, index]) * self._by_output(precisions)
         mean = posterior.mean + self._by_output(columns) * innovation[:, None]
-        return Posterior(factors=tuple(factors), mean=mean, variance=jnp.stack(variances), gain=jnp.stack(gains))
+        # A stack of one is a copy that XLA keeps.
+        variance = variances[0][None] if len(variances) == 1 else jnp.stack(variances)
+        return Posterior(factors=tuple(factors), mean=mean, variance=variance, gain=jnp.stack(gains))
 
     def predict(self, posterior: Posterior) -> Prediction:
         """Mean and standard deviation ``[k, M]`` at every point, and the information gain ``[k]``, under the data so far."""
