@@ -9,7 +9,7 @@ A study is a problem, an algorithm and a surrogate::
 Sign rule everywhere: maximise the reward; a constraint holds where its value is ``<= 0``.
 """
 
-from jaxbandit import acquisition, algorithms, domains, estimators, kernels, metrics, penalties, problems, surrogates, widths
+from jaxbandit import acquisition, algorithms, delays, domains, estimators, kernels, metrics, penalties, problems, surrogates, widths
 from jaxbandit._version import __version__
 from jaxbandit.algorithms import Anytime, Cbo, Config, Epbo, Rpol, Scgp, Se2, Se3, Unconstrained
 from jaxbandit.core.checks import InvalidArgument
@@ -38,6 +38,7 @@ __all__ = [
     "acquisition",
     "algorithms",
     "canonicalise",
+    "delays",
     "domains",
     "estimators",
     "explain",

@@ -16,8 +16,8 @@ LAYERS = {
     "core": 0,
     "kernels": 1,
     "domains": 1,
+    "delays": 1,
     "problems": 2,
-    "delays": 2,
     "surrogates": 2,
     "widths": 3,
     "estimators": 4,
@@ -34,8 +34,7 @@ LAYERS = {
 }
 # Beyond the order: what may not be imported although it is lower, or what only some may import.
 FORBIDDEN = {
-    "problems": {"surrogates", "algorithms", "widths", "estimators", "acquisition", "delays"},
-    "delays": {"surrogates", "algorithms", "widths", "estimators", "acquisition", "problems"},
+    "problems": {"surrogates", "algorithms", "widths", "estimators", "acquisition"},
     "kernels": {"domains"},
     "domains": {"kernels"},
     "surrogates": {"problems", "delays"},

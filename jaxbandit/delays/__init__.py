@@ -1,0 +1,32 @@
+"""Delay models: how many rounds ``tau >= 0`` pass before feedback arrives; what was pulled in round ``s`` is seen at ``s + tau``.
+
+``draw`` makes the delays of one round, one per output, reward first, and traces under ``jit`` and ``vmap``; so does ``mean``.
+``quantile`` and ``validate`` look at concrete numbers. Four fields are common to all models but :class:`NoDelay` and the wrappers:
+
+- ``shared``: whether all outputs of a round get the same draw; they are independent otherwise.
+- ``maximum``: longer draws are cut to it, a whole number, or ``None`` (then to ``LONGEST``).
+- ``xi``, ``b``: what ``sub_exponential`` is to say instead of the model's own pair; both or neither.
+
+``mean`` and ``sub_exponential`` are those before the cut. The cut can only lower the mean, and the pair stays valid: ``min(x, c)`` is
+increasing and 1-Lipschitz in ``x``, so ``tau - E[tau]`` after the cut is smaller in convex order, its generating function included.
+"""
+
+from jaxbandit.delays.base import LONGEST, NEVER, Delay
+from jaxbandit.delays.distributions import Constant, Empirical, Geometric, LogNormal, NoDelay, Pareto, Poisson, Uniform
+from jaxbandit.delays.wrappers import Lossy, PerOutput
+
+__all__ = [
+    "LONGEST",
+    "NEVER",
+    "Constant",
+    "Delay",
+    "Empirical",
+    "Geometric",
+    "LogNormal",
+    "Lossy",
+    "NoDelay",
+    "Pareto",
+    "PerOutput",
+    "Poisson",
+    "Uniform",
+]

@@ -1,0 +1,330 @@
+"""Delay models: distributions and moments within five standard errors, quantiles against scipy, wrappers, bad parameters."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from jaxbandit import InvalidArgument, canonicalise, delays, sweep
+
+DRAWS = 20_000
+OBSERVED = np.array([0, 3, 3, 8])
+
+
+class Floor:
+    """The integer part of a continuous variable, as scipy's discrete distributions are."""
+
+    def __init__(self, continuous):
+        self.continuous = continuous
+
+    def cdf(self, n):
+        return self.continuous.cdf(n + 1)
+
+    def ppf(self, q):
+        return np.ceil(self.continuous.ppf(q)) - 1
+
+
+# Model, its distribution function, and its mean and standard deviation where it has them.
+MODELS = {
+    "constant": (delays.Constant(rounds=4), stats.randint(4, 5)),
+    "poisson": (delays.Poisson(mean=15.0), stats.poisson(15)),
+    "poisson-small": (delays.Poisson(mean=0.3), stats.poisson(0.3)),
+    "geometric": (delays.Geometric(mean=7.0), stats.geom(1 / 8, loc=-1)),
+    "uniform": (delays.Uniform(low=2, high=9), stats.randint(2, 10)),
+    "lognormal": (delays.LogNormal(median=6.0, sigma=0.7), Floor(stats.lognorm(0.7, scale=6))),
+    "pareto": (delays.Pareto(shape=2.5, scale=3.4), Floor(stats.pareto(2.5, scale=3.4))),
+    "pareto-heavy": (delays.Pareto(shape=0.8), Floor(stats.pareto(0.8))),
+    "empirical": (delays.Empirical(values=OBSERVED), stats.rv_discrete(values=([0, 3, 8], [0.25, 0.5, 0.25]))),
+}
+
+
+@partial(jax.jit, static_argnums=2)
+def draw_many(model, keys, outputs):
+    return jax.vmap(lambda key: model.draw(key, outputs))(keys)
+
+
+def samples(model, outputs=2):
+    """``[DRAWS, outputs]`` delays."""
+    model.validate(outputs)
+    drawn = draw_many(canonicalise(model), jax.random.split(jax.random.key(0), DRAWS), outputs)
+    assert drawn.dtype == jnp.int32 and drawn.shape == (DRAWS, outputs)
+    return np.asarray(drawn)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_draws_follow_the_distribution(name):
+    model, law = MODELS[name]
+    drawn = samples(model)
+    assert drawn.min() >= 0
+    for n in (0, 1, 2, 3, 5, 8, 12, 15, 20, 40):
+        expected = float(law.cdf(n))
+        error = 5 * np.sqrt(expected * (1 - expected) / DRAWS)
+        assert np.all(np.abs(np.mean(drawn <= n, axis=0) - expected) <= error + 1e-6), n
+
+
+@pytest.mark.parametrize("name", ["poisson", "geometric", "lognormal", "empirical"])
+def test_outputs_are_independent_unless_shared(name):
+    model = MODELS[name][0]
+    ranks = stats.rankdata(samples(model), axis=0)  # of ranks, because a heavy tail has no correlation
+    assert abs(np.corrcoef(ranks.T)[0, 1]) < 5 / np.sqrt(DRAWS)
+    together = samples(type(model)(**{**vars(model), "shared": True}))
+    np.testing.assert_array_equal(together, np.broadcast_to(together[:, :1], together.shape))
+    assert len(np.unique(together)) > 1
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "pareto-heavy"])
+def test_the_mean_is_that_of_the_distribution(name):
+    """``E[tau]`` as the sum of ``P(tau > n)``, which for the Pareto leaves an integral to add."""
+    model, law = MODELS[name]
+    n = np.arange(50_000)
+    expected = np.sum(1 - law.cdf(n.astype(np.float64)))
+    if name == "pareto":
+        expected += 3.4**2.5 / 1.5 * n.size**-1.5
+    assert float(model.mean) == pytest.approx(expected, rel=2e-5)
+    assert float(jax.jit(lambda model: model.mean)(canonicalise(model))) == pytest.approx(expected, rel=2e-5)
+
+
+@pytest.mark.parametrize(("median", "sigma"), [(0.2, 0.3), (50.0, 1.0), (4096.0, 0.01), (30_000.0, 0.2)])
+def test_the_mean_of_a_lognormal_of_any_size(median, sigma):
+    n = np.arange(1.0, median * np.exp(8 * sigma) + 2)
+    expected = np.sum(stats.norm.cdf(np.log(median / n) / sigma))
+    assert float(delays.LogNormal(median=median, sigma=sigma).mean) == pytest.approx(expected, rel=2e-5, abs=1e-6)
+
+
+def test_infinite_means():
+    assert delays.Pareto(shape=1.0).mean == np.inf and delays.Pareto(shape=0.5, scale=9.0).mean == np.inf
+    assert delays.Lossy(delay=delays.Poisson(mean=3.0), never=1e-3).mean == np.inf
+    assert delays.Lossy(delay=delays.Poisson(mean=3.0), never=0.0).mean == 3.0
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("q", [1e-6, 0.1, 0.25, 0.5, 0.75, 0.9, 0.999, 1 - 1e-6])
+def test_quantiles_are_scipys(name, q):
+    model, law = MODELS[name]
+    assert model.quantile(q) == min(max(int(law.ppf(q)), 0), delays.LONGEST)
+
+
+@pytest.mark.parametrize(
+    ("model", "survival"),
+    [
+        (delays.Poisson(mean=15.0), stats.poisson(15).sf),
+        (delays.Poisson(mean=5000.0), stats.poisson(5000).sf),
+        (delays.Geometric(mean=50.0), lambda n: (50 / 51) ** (n + 1.0)),
+        (delays.LogNormal(median=6.0, sigma=0.7), lambda n: stats.lognorm(0.7, scale=6).sf(n + 1)),
+        (delays.Pareto(shape=2.5, scale=3.0), lambda n: (3 / (n + 1.0)) ** 2.5),
+    ],
+    ids=["poisson", "poisson-large", "geometric", "lognormal", "pareto"],
+)
+def test_quantiles_far_in_the_tail(model, survival):
+    for rest in (1e-6, 1e-9, 1e-12):
+        n = model.quantile(1 - rest)
+        assert survival(n) <= rest * 1.001 and survival(n - 1) > rest * 0.999, rest
+
+
+def test_quantiles_of_bounded_models_and_of_the_heaviest():
+    assert delays.NoDelay().quantile(1 - 1e-12) == 0
+    assert delays.Constant(rounds=0).quantile(0.5) == 0 and delays.Constant(rounds=7).quantile(1e-9) == 7
+    assert delays.Uniform(low=2, high=9).quantile(1 - 1e-12) == 9
+    assert delays.Empirical(values=OBSERVED).quantile(1 - 1e-12) == 8
+    assert delays.Pareto(shape=0.1).quantile(1 - 1e-12) == delays.LONGEST
+    assert delays.Poisson(mean=0.0).quantile(1 - 1e-12) == delays.Geometric(mean=0.0).quantile(1 - 1e-12) == 0
+
+
+def test_the_quantile_of_a_sweep_is_its_largest():
+    stacked = sweep(delays.Poisson(), mean=[0.0, 25.0, 50.0]).stacked
+    assert stacked.quantile(1 - 1e-12) == delays.Poisson(mean=50.0).quantile(1 - 1e-12)
+
+
+@pytest.mark.parametrize("name", ["poisson", "pareto-heavy", "uniform"])
+def test_a_maximum_cuts_draws_and_quantiles(name):
+    model = MODELS[name][0]
+    cut = type(model)(**{**vars(model), "maximum": 3})
+    whole = samples(model)
+    np.testing.assert_array_equal(samples(cut), np.minimum(whole, 3))
+    for q in (0.01, 0.5, 1 - 1e-12):
+        assert cut.quantile(q) == min(model.quantile(q), 3)
+
+
+def test_draws_stay_below_never_however_heavy_the_tail():
+    drawn = samples(delays.Pareto(shape=0.01))
+    assert drawn.max() == delays.LONGEST < delays.NEVER and drawn.min() >= 1
+
+
+def test_no_delay_at_the_edges():
+    for model in (delays.NoDelay(), delays.Poisson(mean=0.0), delays.Geometric(mean=0.0), delays.Constant(rounds=0)):
+        assert not samples(model).any() and model.mean == 0
+        assert model.sub_exponential[0] < 2
+
+
+def test_one_trace_sweeps_the_mean():
+    """As a study does: stacked leaves, ``vmap`` over variants and trials."""
+    means, traces = [0.0, 5.0, 25.0, 50.0], []
+
+    @jax.jit
+    def draws(stacked, keys):
+        traces.append(1)
+        return jax.vmap(lambda model: jax.vmap(lambda key: model.draw(key, 2))(keys))(stacked)
+
+    keys = jax.random.split(jax.random.key(0), 1000)
+    drawn = np.asarray(draws(sweep(delays.Poisson(), mean=means).stacked, keys), np.float64)
+    assert drawn.shape == (4, 1000, 2)
+    assert np.all(np.abs(drawn.mean((1, 2)) - means) <= 5 * np.sqrt(np.asarray(means) / 2000))
+    draws(sweep(delays.Poisson(), mean=[1, 2, 3, 4]).stacked, keys)
+    assert len(traces) == 1
+
+
+def test_whole_numbers_are_swept_too():
+    keys = jax.random.split(jax.random.key(0), 300)
+    draws = jax.vmap(jax.vmap(lambda model, key: model.draw(key, 1), (None, 0)), (0, None))
+    drawn = np.asarray(draws(sweep(delays.Uniform(), low=[0, 3], high=[2, 3]).stacked, keys))
+    assert set(drawn[0].ravel()) == {0, 1, 2} and set(drawn[1].ravel()) == {3}
+    assert np.asarray(draws(sweep(delays.Constant(), rounds=[0, 11]).stacked, keys[:1])).ravel().tolist() == [0, 11]
+
+
+def log_generating(model, h, terms=300):
+    """``log E exp(h (tau - E[tau]))`` by summation."""
+    tail = np.array([float(model._exceeds(n)) for n in range(-1, terms)])
+    mass, n = tail[:-1] - tail[1:], np.arange(terms)
+    return np.log(np.sum(mass[mass > 0] * np.exp(h * (n[mass > 0] - float(model.mean)))))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        delays.Poisson(mean=0.5),
+        delays.Poisson(mean=50.0),
+        delays.Geometric(mean=0.2),
+        delays.Geometric(mean=5.0),
+        delays.Uniform(low=3, high=12),
+        delays.Empirical(values=OBSERVED),
+        delays.Poisson(mean=4.0, xi=9.0, b=1.0),
+        delays.PerOutput(delays=(delays.Poisson(mean=3.0), delays.Constant(rounds=5))),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_the_sub_exponential_pair_bounds_the_generating_function(model):
+    xi, b = (float(value) for value in model.sub_exponential)
+    parts = model.delays if isinstance(model, delays.PerOutput) else (model,)
+    for part in parts:
+        for h in np.concatenate([np.linspace(-1, 1, 21), [1e-3]]) / b:
+            assert log_generating(part, h) <= h**2 * xi**2 / 2 * (1 + 1e-5) + 1e-9, h
+
+
+def test_the_pair_of_the_papers_delays():
+    """Vakili et al. use xi = 9, b = 1 for Poisson(50); the closed form is just below."""
+    xi, b = delays.Poisson(mean=50.0).sub_exponential
+    assert (xi, b) == (pytest.approx(8.47515, abs=1e-5), 1.0)
+    assert delays.Poisson(mean=50.0, xi=9.0, b=1.0).sub_exponential == (9.0, 1.0)
+    assert float(jax.jit(lambda model: model.sub_exponential[0])(delays.Poisson(mean=50.0))) == pytest.approx(xi)
+
+
+def test_heavy_tails_have_no_pair_of_their_own():
+    heavy = (delays.LogNormal(), delays.Pareto(), delays.Lossy(), delays.PerOutput(delays=(delays.Pareto(), delays.NoDelay())))
+    assert [model.sub_exponential for model in heavy] == [None] * 4
+    assert delays.Pareto(maximum=10, xi=5.0, b=5.0).sub_exponential == (5.0, 5.0)
+    assert delays.Constant(rounds=9).sub_exponential == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_lossy_loses_its_share_and_leaves_the_rest(shared):
+    inner = delays.Geometric(mean=4.0)
+    drawn = samples(delays.Lossy(delay=inner, never=0.3, shared=shared))
+    lost = drawn == delays.NEVER
+    assert np.all(np.abs(lost.mean(0) - 0.3) < 5 * np.sqrt(0.21 / DRAWS))
+    kept = drawn[~lost]
+    assert abs(kept.mean() - 4) < 5 * np.sqrt(20 / kept.size) and kept.max() < 100
+    assert np.all(lost[:, 0] == lost[:, 1]) == shared
+    assert delays.Lossy(delay=inner, never=0.3).quantile(0.99) == inner.quantile(0.99)
+    assert (samples(delays.Lossy(never=1.0)) == delays.NEVER).all() and not samples(delays.Lossy(never=0.0)).any()
+
+
+def test_a_cut_does_not_bring_lost_feedback_back():
+    drawn = samples(delays.Lossy(delay=delays.Uniform(high=9, maximum=2), never=0.5))
+    assert set(np.unique(drawn)) <= {0, 1, 2, delays.NEVER} and (drawn == delays.NEVER).any()
+
+
+def test_never_can_be_added_to_a_round():
+    assert (jnp.int32(2**29) + samples(delays.Lossy(never=1.0))).min() > 2**30
+
+
+def test_per_output_gives_each_output_its_model():
+    model = delays.PerOutput(delays=(delays.Uniform(high=30), delays.NoDelay(), delays.Lossy(delay=delays.Constant(rounds=6), never=0.2)))
+    drawn = samples(model, outputs=3)
+    assert abs(drawn[:, 0].mean() - 15) < 5 * np.sqrt(80 / DRAWS)
+    assert not drawn[:, 1].any() and set(drawn[:, 2]) == {6, delays.NEVER}
+    assert model.mean == np.inf and model.quantile(0.01) == 6 and model.quantile(0.99) == 30
+    two = delays.PerOutput(delays=(delays.Uniform(high=30), delays.Uniform(high=6)))
+    assert two.mean == 15 and abs(np.corrcoef(samples(two).T)[0, 1]) < 5 / np.sqrt(DRAWS)
+
+
+def test_structures_of_the_models_differ():
+    models = [MODELS[name][0] for name in MODELS if name not in ("poisson-small", "pareto-heavy")]
+    structures = [
+        jax.tree.structure(model) for model in (*models, delays.NoDelay(), delays.Poisson(shared=True), delays.Poisson(maximum=4))
+    ]
+    assert len(set(structures)) == len(structures)
+    assert len(jax.tree.leaves(delays.Poisson(maximum=4))) == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "match"),
+    [
+        (delays.Constant(rounds=-1), "Constant.rounds.*-1"),
+        (delays.Constant(rounds=2.5), r"Constant.rounds.*whole.*2\.5"),
+        (delays.Constant(rounds=2**40), "Constant.rounds"),
+        (delays.Poisson(mean=-0.1), r"Poisson.mean.*-0\.1"),
+        (delays.Poisson(mean=np.nan), "Poisson.mean"),
+        (delays.Poisson(mean=np.ones(2)), "Poisson.mean.*one number"),
+        (delays.Poisson(mean=1e12), "Poisson.mean"),
+        (delays.Poisson(mean="fifteen"), "Poisson.mean.*numbers"),
+        (delays.Poisson(maximum=-1), "Poisson.maximum"),
+        (delays.Poisson(maximum=2.5), "Poisson.maximum"),
+        (delays.Poisson(maximum=delays.NEVER), "Poisson.maximum.*at most"),
+        (delays.Poisson(xi=9.0), "both or neither"),
+        (delays.Poisson(xi=-9.0, b=1.0), "Poisson.xi"),
+        (delays.Poisson(xi=9.0, b=np.inf), "Poisson.b"),
+        (delays.Geometric(mean=-1.0), "Geometric.mean"),
+        (delays.Uniform(low=3, high=2), r"Uniform.high.*low = 3"),
+        (delays.Uniform(low=-3, high=2), "Uniform.low"),
+        (delays.Uniform(low=0, high=2.5), "Uniform.high.*whole"),
+        (delays.LogNormal(median=0.0), "LogNormal.median"),
+        (delays.LogNormal(sigma=-1.0), "LogNormal.sigma"),
+        (delays.Pareto(shape=0.0), "Pareto.shape"),
+        (delays.Pareto(scale=-1.0), "Pareto.scale"),
+        (delays.Empirical(values=np.array([1, -2])), "Empirical.values"),
+        (delays.Empirical(values=np.array([1.0, 2.5])), "Empirical.values.*whole"),
+        (delays.Empirical(values=np.array([])), "no delays"),
+        (delays.Empirical(values=3), "Empirical.values.*shape"),
+        (delays.Lossy(never=1.5), "Lossy.never"),
+        (delays.Lossy(never=-0.1), "Lossy.never"),
+        (delays.Lossy(delay=delays.Poisson(mean=-1.0)), "Poisson.mean"),
+        (delays.PerOutput(delays=()), "no models"),
+        (delays.PerOutput(delays=(delays.NoDelay(),)), "1 models for 2 outputs"),
+        (delays.PerOutput(delays=(delays.NoDelay(), delays.Geometric(mean=-1.0))), "Geometric.mean"),
+    ],
+)
+def test_bad_parameters_are_named(model, match):
+    with pytest.raises(InvalidArgument, match=match):
+        model.validate(2)
+
+
+@pytest.mark.parametrize("q", [0.0, 1.0, -0.5, np.nan])
+def test_a_quantile_needs_a_probability(q):
+    for model in (delays.Poisson(), delays.NoDelay()):
+        with pytest.raises(InvalidArgument, match="q:"):
+            model.quantile(q)
+
+
+def test_drawing_for_another_number_of_outputs_is_refused():
+    with pytest.raises(InvalidArgument, match="2 models for 3 outputs"):
+        delays.PerOutput(delays=(delays.NoDelay(), delays.NoDelay())).draw(jax.random.key(0), 3)
+
+
+def test_every_model_is_in_the_protocol():
+    for name in delays.__all__:
+        model = getattr(delays, name)
+        if isinstance(model, type) and model is not delays.Delay:
+            assert all(hasattr(model, method) for method in ("draw", "quantile", "validate", "sub_exponential")), name
