@@ -42,8 +42,53 @@ def square_root_update(root: Array, phi: Array, noise: Array) -> tuple[Array, Ar
     return root - u[:, None] * (w * (1 / (s + jnp.sqrt(noise * s))))[None, :], u, s
 
 
+class SquareRoot:
+    """What the feature forms share: all that happens in the space of weights. A form adds ``row`` and ``expand``."""
+
+    def observe(self, root: Array, index: Array, noise: Array, present: Array | None = None) -> tuple[Array, Array, Array]:
+        """Take in one observation at grid ``index``; returns the root, the covariance column ``c [M]`` and ``s = noise + c[index]``.
+
+        Nothing changes where ``present []`` is false: ``c`` is 0 then.
+        """
+        root, _, u, s = self.absorb(root, index, noise, present)
+        return root, self.expand(root, u), s
+
+    def absorb(self, root: Array, index: Array, noise: Array, present: Array | None = None) -> tuple[Array, Array, Array, Array]:
+        """As :meth:`observe`, but stays in the space of weights: returns the root, ``phi [r]`` of the point, ``u [r]`` and ``s``."""
+        phi = self.row(root, index)
+        if present is not None:
+            phi = jnp.where(present, phi, 0)  # of which the square-root update is exactly no update
+        root, u, s = square_root_update(root, phi, noise)
+        return root, phi, u, s
+
+    def apply(self, root: Array, vectors: Array) -> Array:
+        """``W W^T v`` for each of ``vectors [n, r]``: weights from what was observed."""
+        return matmul(matmul(vectors, root), root.T)
+
+    def covariance(self, root: Array, indices: Array) -> Array:
+        """Posterior covariance ``[n, M]`` of the points at grid ``indices [n]`` with every point."""
+        rows = jax.vmap(self.row, (None, 0))(root, indices)
+        return jax.vmap(self.expand, (None, 0))(root, self.apply(root, rows))
+
+    def spread(self, root: Array) -> Array:
+        """Posterior variance ``[M]`` from the root alone, ``O(M r^2)``; for those who do not keep it up to date."""
+        return jnp.sum(jnp.square(jax.vmap(self.expand, (None, 0))(root, root.T)), axis=0)
+
+    def draw(self, root: Array, key: Array) -> Array:
+        """A joint draw ``[M]`` from the zero-mean posterior, ``Phi W z``: ``O(M r)``."""
+        return self.expand(root, matmul(root, jax.random.normal(key, root.shape[:1], root.dtype)))
+
+    def row(self, root: Array, index: Array) -> Array:
+        """The feature vector ``[r]`` of one grid point."""
+        raise TypeError(f"{type(self).__name__} must define row")
+
+    def expand(self, root: Array, weights: Array) -> Array:
+        """``Phi weights [M]``, the function that ``weights [r]`` stand for."""
+        raise TypeError(f"{type(self).__name__} must define expand")
+
+
 @pytree
-class DenseFeatures:
+class DenseFeatures(SquareRoot):
     """Features as one matrix ``phi [M, r]``; for any kernel and any point set.
 
     Attributes:
@@ -71,18 +116,15 @@ class DenseFeatures:
         """The root ``W [r, r]`` of the weights' prior covariance."""
         return jnp.eye(self.rank, dtype=jnp.asarray(self.phi).dtype)
 
-    def observe(self, root: Array, index: Array, noise: Array) -> tuple[Array, Array, Array]:
-        """Take in one observation at grid ``index``; returns the root, the covariance column ``c [M]`` and ``s = noise + c[index]``."""
-        root, u, s = square_root_update(root, self.phi[index], noise)
-        return root, matmul(u, self.phi.T), s
+    def row(self, root: Array, index: Array) -> Array:
+        return self.phi[index]
 
-    def draw(self, root: Array, key: Array) -> Array:
-        """A joint draw ``[M]`` from the zero-mean posterior, ``Phi W z``: ``O(M r)``."""
-        return matmul(matmul(root, jax.random.normal(key, (self.rank,), root.dtype)), self.phi.T)
+    def expand(self, root: Array, weights: Array) -> Array:
+        return matmul(weights, self.phi.T)
 
 
 @pytree
-class ProductFeatures:
+class ProductFeatures(SquareRoot):
     """Features of a product kernel on a product grid, kept as one small matrix per axis.
 
     Attributes:
@@ -113,17 +155,7 @@ class ProductFeatures:
         """The root ``W [r, r]`` of the weights' prior covariance."""
         return jnp.eye(self.rank, dtype=jnp.asarray(self.axes[0]).dtype)
 
-    def observe(self, root: Array, index: Array, noise: Array) -> tuple[Array, Array, Array]:
-        """As :meth:`DenseFeatures.observe`."""
-        root, u, s = square_root_update(root, self._row(index), noise)
-        return root, self._expand(u), s
-
-    def draw(self, root: Array, key: Array) -> Array:
-        """As :meth:`DenseFeatures.draw`."""
-        return self._expand(matmul(root, jax.random.normal(key, (self.rank,), root.dtype)))
-
-    def _row(self, index: Array) -> Array:
-        """The feature vector ``[r]`` of one grid point."""
+    def row(self, root: Array, index: Array) -> Array:
         shape = [np.shape(axis)[0] for axis in self.axes]
         row = jnp.ones((self.rank,), jnp.asarray(self.axes[0]).dtype)
         for a, (axis, columns) in enumerate(zip(self.axes, self.columns, strict=True)):
@@ -131,9 +163,8 @@ class ProductFeatures:
             row = row * axis[position][columns]
         return row
 
-    def _expand(self, u: Array) -> Array:
-        """``Phi u [M]``, one axis at a time."""
-        table = jnp.append(u, jnp.zeros((1,), u.dtype))[self.slots]
+    def expand(self, root: Array, weights: Array) -> Array:
+        table = jnp.append(weights, jnp.zeros((1,), weights.dtype))[self.slots]
         for axis in self.axes:
             # Contract the leading feature index and append the grid index: after d steps the order is restored, and under vmap
             # every step is one matrix product whose result needs no transposition.

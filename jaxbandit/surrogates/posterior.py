@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.domains import Domain
 
 Array = jax.Array
@@ -88,26 +88,54 @@ class Surrogate:
             gain=jnp.zeros((len(self.forms),), dtype),
         )
 
-    def condition(self, posterior: Posterior, index: Array, values: Array) -> Posterior:
-        """Take in ``values [k]`` observed at grid ``index``.
+    def condition(self, posterior: Posterior, index: Array, values: Array, present: Array | None = None) -> Posterior:
+        """Take in ``values [k]`` observed at grid ``index``, one point ``[]`` for all outputs or one for each ``[k]``.
 
         With ``c`` the posterior covariance of every point with the observed one and ``s = lam + c[index]``:
         ``mean += c (y - mean[index]) / s`` and ``variance -= c^2 / s``; one ``c`` serves every output of a group.
+
+        ``present [k]`` (booleans) says which outputs were observed, all by default; the others, and whatever ``values`` holds for
+        them, are left alone. Outputs of a group go together: its first one speaks for all, see :meth:`separate`.
         """
+        posterior, columns, precisions = self._absorb(posterior, index, present)
+        if present is not None:
+            values = jnp.where(present, values, 0)
+        seen = posterior.mean[:, index] if jnp.ndim(index) == 0 else posterior.mean[jnp.arange(self.outputs), index]
+        innovation = (values - seen) * self._by_output(precisions)
+        return replace(posterior, mean=posterior.mean + self._by_output(columns) * innovation[:, None])
+
+    def condition_variance(self, posterior: Posterior, index: Array) -> Posterior:
+        """Take in that grid ``index []`` was chosen, whatever is seen there: variances, factors and gain, not the mean."""
+        return self._absorb(posterior, index, None)[0]
+
+    def _absorb(self, posterior: Posterior, index: Array, present: Array | None) -> tuple[Posterior, list[Array], list[Array]]:
+        """Everything but the mean, and for each group the column ``c`` and ``1 / s``."""
         factors, variances, gains, columns, precisions = [], [], [], [], []
         for g, form in enumerate(self.forms):
-            noise = self.noise_variance[g]
-            factor, column, s = form.observe(posterior.factors[g], index, noise)
+            noise, first = self.noise_variance[g], self.groups.index(g)
+            own = index if jnp.ndim(index) == 0 else index[first]
+            here = None if present is None else present[first]
+            factor, column, s = form.observe(posterior.factors[g], own, noise, here)
+            more = 0.5 * jnp.log(s * (1 / noise))
             factors.append(factor)
             columns.append(column)
             precisions.append(1 / s)  # multiplied in, so that no division runs over the grid
             variances.append(posterior.variance[g] - column * column * precisions[g])
-            gains.append(posterior.gain[g] + 0.5 * jnp.log(s * (1 / noise)))
-        innovation = (values - posterior.mean[:, index]) * self._by_output(precisions)
-        mean = posterior.mean + self._by_output(columns) * innovation[:, None]
+            gains.append(posterior.gain[g] + (more if here is None else jnp.where(here, more, 0)))
         # A stack of one is a copy that XLA keeps.
         variance = variances[0][None] if len(variances) == 1 else jnp.stack(variances)
-        return Posterior(factors=tuple(factors), mean=mean, variance=variance, gain=jnp.stack(gains))
+        result = Posterior(factors=tuple(factors), mean=posterior.mean, variance=variance, gain=jnp.stack(gains))
+        return result, columns, precisions
+
+    def separate(self) -> Surrogate:
+        """The same model with a factor for every output, which outputs observed at different points need."""
+        groups = np.asarray(self.groups)
+        return replace(
+            self,
+            forms=tuple(self.forms[g] for g in self.groups),
+            noise_variance=jnp.asarray(self.noise_variance)[groups],
+            groups=tuple(range(self.outputs)),
+        )
 
     def predict(self, posterior: Posterior) -> Prediction:
         """Mean and standard deviation ``[k, M]`` at every point, and the information gain ``[k]``, under the data so far."""
@@ -124,6 +152,11 @@ class Surrogate:
         keys = jax.random.split(key, self.outputs)
         deviations = [self.forms[g].draw(posterior.factors[g], keys[j]) for j, g in enumerate(self.groups)]
         return posterior.mean + scale[:, None] * jnp.stack(deviations)
+
+    def covariance(self, posterior: Posterior, output: int, indices: Array) -> Array:
+        """Posterior covariance ``[n, M]`` of one output between the points at ``indices [n]`` and every point."""
+        group = self.groups[output]
+        return self.forms[group].covariance(posterior.factors[group], indices)
 
     def _by_output(self, per_group: list[Array]) -> Array:
         """``[k, M]`` from one array ``[M]`` per group; a broadcast, which costs nothing, when all outputs share."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -45,6 +45,24 @@ class RowState:
     residual: Array  # [M] prior variance that the basis does not explain yet, 0 at visited points
     pivots: Array  # [] int32 rows in use
     rounds: Array  # [] int32 observations taken in, the same for every trial of a batch
+
+
+class Pivot(NamedTuple):
+    """A point about to be observed, and the row it adds if it is ``fresh``."""
+
+    fresh: Array  # []
+    here: Array  # [N] where its row goes
+    step: Array  # [] its own entry of that row
+    present: Array | None  # [] whether it is observed at all
+
+    def of(self, known: Array) -> Array:
+        """Its basis weights ``[N]`` with the new row's own."""
+        phi = jnp.where(self.here, self.step, known)
+        return phi if self.present is None else jnp.where(self.present, phi, 0)
+
+    def row(self, rest: Array) -> Array:
+        """The new row ``[M]`` from the prior's unexplained ``rest``, zeros when there is none."""
+        return jnp.where(self.fresh, rest / self.step, 0)
 
 
 @pytree
@@ -94,36 +112,80 @@ class RowCache:
             rounds=jnp.int32(0),
         )
 
-    def observe(self, state: RowState, index: Array, noise: Array) -> tuple[RowState, Array, Array]:
-        """As :meth:`DenseFeatures.observe <jaxbandit.surrogates.features.DenseFeatures.observe>`."""
-        seeds = np.shape(self.seeds)[0]
+    def observe(self, state: RowState, index: Array, noise: Array, present: Array | None = None) -> tuple[RowState, Array, Array]:
+        """As :meth:`SquareRoot.observe <jaxbandit.surrogates.features.SquareRoot.observe>`."""
+        known, pivot = self.row(state, index), self._pivot(state, index, present)
+        root, u, s = self._update_root(state, pivot.of(known), noise)
+        sums = self._accumulate(state, jnp.stack([known, u]))
+        new = pivot.row(self._prior(index) - sums[0])
+        column = sums[1] + jnp.sum(jnp.where(pivot.here, u, 0)) * new
+        return self._next(state, index, root, new, pivot.fresh), column, s
+
+    def absorb(self, state: RowState, index: Array, noise: Array, present: Array | None = None) -> tuple[RowState, Array, Array, Array]:
+        """As :meth:`SquareRoot.absorb <jaxbandit.surrogates.features.SquareRoot.absorb>`."""
+        known, pivot = self.row(state, index), self._pivot(state, index, present)
+        phi = pivot.of(known)
+        root, u, s = self._update_root(state, phi, noise)
+        new = pivot.row(self._prior(index) - self._accumulate(state, known))
+        return self._next(state, index, root, new, pivot.fresh), phi, u, s
+
+    def row(self, state: RowState, index: Array) -> Array:
+        """The basis weights ``[N]`` of one grid point, as far as the cache explains it."""
+        return jnp.concatenate([self.seeds[:, index], *(rows[:, index] for rows in state.rows)])
+
+    def expand(self, state: RowState, weights: Array) -> Array:
+        """``weights @ [seeds; rows] [M]``, the function that ``weights [N]`` stand for."""
+        return self._accumulate(state, weights)
+
+    def apply(self, state: RowState, vectors: Array) -> Array:
+        """``W W^T v`` for each of ``vectors [n, N]``."""
+        first, *parts = self._parts(vectors)
+        inner = matmul(first, state.root[0])
+        for number, (part, root) in enumerate(zip(parts, state.root[1:], strict=True)):
+            inner = self._active(state, number, partial(_add_product, inner, part, root), partial(_keep, inner))
+        return jnp.concatenate([matmul(inner, root.T) for root in state.root], axis=-1)
+
+    def spread(self, state: RowState) -> Array:
+        """Posterior variance ``[M]``: what the basis leaves unexplained, and what the data leave of the rest."""
+        roots = jnp.concatenate(state.root)
+        return state.residual + jnp.sum(jnp.square(self._accumulate(state, roots.T)), axis=0)
+
+    def _prior(self, index: Array) -> Array:
+        """The kernel's row ``[M]`` of one grid point."""
+        return self.kernel(self.points[index][None, :], self.points)[0]
+
+    def _pivot(self, state: RowState, index: Array, present: Array | None) -> Pivot:
+        """Whether, where and with what step the point becomes a pivot."""
         left = state.residual[index]
         fresh = (left > self.residual * self.prior_variance[index]) & (state.pivots < self.blocks * self.block)
-        step = jnp.sqrt(jnp.where(fresh, left, 1))
-        known = jnp.concatenate([self.seeds[:, index], *(rows[:, index] for rows in state.rows)])  # [N]
-        here = (jnp.arange(self.rank, dtype=jnp.int32) == seeds + state.pivots) & fresh  # where the new row goes
-        phi = jnp.where(here, step, known)
+        fresh = fresh if present is None else fresh & present
+        place = np.shape(self.seeds)[0] + state.pivots
+        here = (jnp.arange(self.rank, dtype=jnp.int32) == place) & fresh
+        return Pivot(fresh=fresh, here=here, step=jnp.sqrt(jnp.where(fresh, left, 1)), present=present)
 
-        root, u, s = self._update_root(state, phi, noise)
-        sums = self._accumulate(state, jnp.stack([known, u]))
-        prior_row = self.kernel(self.points[index][None, :], self.points)[0]
-        new = jnp.where(fresh, (prior_row - sums[0]) / step, 0)
-        column = sums[1] + jnp.sum(jnp.where(here, u, 0)) * new
-
+    def _next(self, state: RowState, index: Array, root: tuple[Array, ...], new: Array, fresh: Array) -> RowState:
         residual = jnp.maximum(state.residual - new * new, 0)
         residual = residual.at[index].set(jnp.where(fresh, 0, residual[index]))
-        state = RowState(
+        return RowState(
             rows=self._write(state, new, fresh),
             root=root,
             residual=residual,
             pivots=state.pivots + fresh.astype(jnp.int32),
             rounds=state.rounds + 1,
         )
-        return state, column, s
 
     def draw(self, state: RowState, key: Array) -> Array:
         """Not offered: a joint draw needs the part of the prior that the visited points do not explain."""
         raise checks.InvalidArgument("form 'rows' has no joint draws; build the surrogate with form='features'")
+
+    def covariance(self, state: RowState, indices: Array) -> Array:
+        """As :meth:`DenseFeatures.covariance <jaxbandit.surrogates.features.DenseFeatures.covariance>`; ``O(n M N)``.
+
+        The prior covariance less what the basis explains of it, plus what is left of that after the data.
+        """
+        basis, root = jnp.concatenate([self.seeds, *state.rows]), jnp.concatenate(state.root)
+        known = basis[:, indices].T  # [n, N]
+        return self.kernel(self.points[indices], self.points) + matmul(matmul(matmul(known, root), root.T) - known, basis)
 
     def _active(self, state: RowState, number: int, run: Callable[[], Any], skip: Callable[[], Any]) -> Any:
         """``run()`` when block ``number`` holds a row or is about to, else ``skip()``.
@@ -140,7 +202,7 @@ class RowCache:
         return jnp.split(vector, [first + number * self.block for number in range(self.blocks)], axis=-1)
 
     def _accumulate(self, state: RowState, weights: Array) -> Array:
-        """``weights [2, N] @ [seeds; rows] [N, M]`` over the blocks in use."""
+        """``weights [..., N] @ [seeds; rows] [N, M]`` over the blocks in use."""
         first, *parts = self._parts(weights)
         total = matmul(first, self.seeds)
         for number, (part, rows) in enumerate(zip(parts, state.rows, strict=True)):
