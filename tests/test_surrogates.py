@@ -365,7 +365,7 @@ def test_features_reproduce_the_kernel_matrix() -> None:
         with jax.enable_x64(True):
             kernel = kernels.SquaredExponential(length_scale=1.0)
             built: Any = jaxbandit.surrogate(domain, kernel, noise_variance=0.1, form=form, tolerance=1e-3).forms[0]
-            phi = np.asarray(built.phi if isinstance(built, DenseFeatures) else jax.vmap(built._row)(jnp.arange(domain.size)))
+            phi = np.asarray(jax.vmap(built.row, (None, 0))(built.init(), jnp.arange(domain.size)))
         residual = np.diag(gram) - (phi**2).sum(1)
         assert 1e-6 < residual.max() <= 1e-3
         np.testing.assert_allclose(built.residual, residual.max(), rtol=1e-6)
