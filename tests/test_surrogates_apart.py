@@ -9,7 +9,7 @@ import pytest
 import reference
 
 import jaxbandit
-from jaxbandit import InvalidArgument, Surrogate, domains, kernels
+from jaxbandit import Surrogate, domains, kernels
 from jaxbandit.surrogates import Posterior
 
 SIDE, ROUNDS, NOISE = 7, 12, 0.05
@@ -92,8 +92,16 @@ def test_everything_present_is_an_ordinary_observation() -> None:
         np.testing.assert_array_equal(a, b)
 
 
-def test_outputs_that_share_a_factor_cannot_be_observed_apart() -> None:
-    model = surrogate("features", [NOISE, NOISE, 2 * NOISE])
-    assert len(model.forms) == 2
-    with pytest.raises(InvalidArgument, match=r"surrogate: outputs observed apart need a factor each; condition surrogate.separate()"):
-        model.condition(model.init(), jnp.int32(0), jnp.zeros(3), jnp.asarray([True, False, True]))
+def test_outputs_that_share_a_factor_go_together() -> None:
+    """The first output of a group speaks for all of it."""
+    with jax.enable_x64(True):
+        model = surrogate("features", [NOISE, NOISE, 2 * NOISE])
+        assert model.groups == (0, 0, 1)
+        prior, index, values = model.init(), jnp.int32(17), jnp.asarray([1.0, -1.0, 0.5])
+        both = model.condition(prior, index, values, jnp.asarray([True, False, False]))
+        neither = model.condition(prior, index, values, jnp.asarray([False, True, False]))
+        everything = model.condition(prior, index, values)
+    np.testing.assert_allclose(both.mean[:2], everything.mean[:2], rtol=1e-12)
+    np.testing.assert_array_equal(both.mean[2], prior.mean[2])
+    np.testing.assert_array_equal(neither.mean, prior.mean)
+    assert np.all(neither.gain == 0) and both.gain[0] > 0 and both.gain[1] == 0
