@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 import jaxbandit as jb
-from experiments._experiment import Options
+from experiments._experiment import Options, comparison
 from jaxbandit.core.pytree import replace
-from jaxbandit.core.status import FAILED
 from jaxbandit.kernels import Kernel, Scale, SquaredExponential
+from jaxbandit.study import Comparison, Entry
 
 NOISE_VARIANCE = 0.05**2  # of the model, and of the observations where they are noisy
 VARIANCE = 2.0  # of the kernel that the functions are drawn from
@@ -63,10 +63,14 @@ def prior_mean_at_start(instance: Any, algorithm: Any, surrogate: jb.Surrogate) 
     return algorithm, replace(surrogate, prior_mean=instance.means[:, nearest])
 
 
-def final_values(dataset: Any, label: str, name: str) -> np.ndarray:
-    """A measure after the last round in the trials of one entry that did not fail."""
-    part = dataset.sel(algorithm=label)
-    return part[name].values[(part.status.values & int(FAILED)) == 0, -1].astype(np.float64)
+def on_draws(name: str, family: Callable[..., Any], algorithms: Sequence[tuple[str, Any]], options: Options) -> Comparison:
+    """Algorithms on functions drawn from a Gaussian process, another instance of ``family`` in every trial."""
+    code, kernel = is_code(options), drawn_from(options)
+    problem = family("code" if code else "recommended", domain=interval(options), kernel=kernel)
+    surrogate = jb.surrogate(problem.domain, kernel, noise_variance=noise_of_model(options), horizon=options.horizon + 1)
+    informed = prior_mean_at_start if code else None
+    entries = (Entry(label, algorithm.name, algorithm, surrogate, (kernel, kernel), informed) for label, algorithm in algorithms)
+    return comparison(name, problem, entries, options, {"points": problem.domain.size}, initial=start(problem))
 
 
 def no_paper_set(dataset: Any, what: str) -> list[str]:

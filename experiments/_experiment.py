@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from jaxbandit import InitialDesign
 from jaxbandit.core import checks
-from jaxbandit.study import Comparison, prepare_directory, run, write_whole
+from jaxbandit.core.status import FAILED
+from jaxbandit.study import Comparison, Entry, prepare_directory, run, write_whole
 
 PARAMETER_SETS = ("recommended", "paper", "code")
 
@@ -90,6 +95,40 @@ def options_from(args: argparse.Namespace) -> Options:
         parameters=args.parameters,
         extra={name: getattr(args, name, default) for name, default in args.option_defaults.extra.items()},
     )
+
+
+def comparison(
+    name: str,
+    problem: Any,
+    entries: Iterable[Entry],
+    options: Options,
+    recorded: dict[str, Any],
+    *,
+    initial: InitialDesign = InitialDesign(),
+) -> Comparison:
+    """The entries of an experiment under the options that all experiments share; ``recorded`` goes into the results' attributes."""
+    return Comparison(
+        name=name,
+        problem=problem,
+        entries=tuple(entries),
+        horizon=options.horizon,
+        trials=options.trials,
+        seed=options.seed,
+        initial=initial,
+        parameters={"set": options.parameters, **recorded},
+    )
+
+
+def final_values(dataset: Any, label: str, name: str) -> np.ndarray:
+    """A measure after the last round in the trials of one entry that did not fail."""
+    part = dataset.sel(algorithm=label)
+    return part[name].values[(part.status.values & int(FAILED)) == 0, -1].astype(np.float64)
+
+
+def no_code_note(dataset: Any) -> list[str]:
+    """A note for a run of the ``code`` set where it is the paper's."""
+    known = json.loads(dataset.attrs["parameters"])
+    return ["no code was published with this paper: --parameters code runs the paper's set"] if known["set"] == "code" else []
 
 
 def progress(line: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jaxbandit as jb
-from experiments._experiment import Options
+from experiments._experiment import Options, no_code_note
 from jaxbandit.core.status import FAILED
 from jaxbandit.study import Entry
 
@@ -18,7 +18,6 @@ EPOCH = 20
 STEP = 0.5  # mu of Algorithm 3
 BOXES_EVERY = 20  # rounds between two box plots of the paper
 
-NO_CODE = "no code was published with this paper: --parameters code runs the paper's set"
 VIOLATION = ("soft_violation", "average violation $V(t)/t$")
 REGRET = ("regret", "average regret $R(t)/t$")
 UTILITY = ("utility", "average utility")
@@ -48,9 +47,7 @@ def violation_notes(dataset: Any) -> list[str]:
         values = part.soft_violation.values[(part.status.values & int(FAILED)) == 0]
         means = ", ".join(f"{values[:, t - 1].mean() / t:.3f} at t = {t}" for t in rounds)
         lines.append(f"{label}: V(t)/t {means}" if len(values) else f"{label}: every trial failed")
-    if '"code"' in dataset.attrs["parameters"]:
-        lines.append(NO_CODE)
-    return lines
+    return lines + no_code_note(dataset)
 
 
 def with_utility(dataset: Any) -> Any:
@@ -72,4 +69,4 @@ def boxes(dataset: Any, path: Path, *, title: str, panels: Sequence[tuple[str, s
         ]
         for label in dataset.algorithm.values
     ]
-    plots.compose(path, title, rows)
+    plots.compose(path, f"{title}\n(boxes: trials, orange: medians, blue line: means)", rows)

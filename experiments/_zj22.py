@@ -10,15 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxbandit as jb
+from experiments._experiment import final_values
 from jaxbandit.core.pytree import replace
-from jaxbandit.core.status import FAILED
 from jaxbandit.estimators import Bounds, Randomised, Thompson
 from jaxbandit.study import Entry
 from jaxbandit.widths import ImprovedGPUCB
 
 FAILURE_PROBABILITY = 0.1  # alpha; the paper gives none
 STRATEGIES = {"CBO-UCB": Bounds, "CBO-TS": Thompson, "CBO-Rand": Randomised}
-NO_CODE = "no code was published with this paper: --parameters code runs the paper's set"
 
 
 def theory_width(noise_scale: float, norm_bound: float = 1.0) -> ImprovedGPUCB:
@@ -55,12 +54,6 @@ def clip_and_width_of_instance(instance: Any, algorithm: Any, surrogate: Any) ->
         cost_width=replace(told.cost_width, norm_bound=algorithm.cost_clip),
     )
     return replace(algorithm, estimator=told), surrogate
-
-
-def final_values(dataset: Any, label: str, name: str) -> np.ndarray:
-    """A measure after the last round in the trials of one entry that did not fail."""
-    part = dataset.sel(algorithm=label)
-    return part[name].values[(part.status.values & int(FAILED)) == 0, -1].astype(np.float64)
 
 
 def spread_of_counts(dataset: Any) -> list[str]:

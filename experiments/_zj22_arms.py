@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +14,7 @@ import numpy as np
 
 import jaxbandit as jb
 from experiments import _zj22
-from experiments._experiment import Options
+from experiments._experiment import Experiment, Options, comparison, no_code_note
 from jaxbandit.problems import ArmsData
 from jaxbandit.study import Comparison, Entry
 
@@ -35,15 +36,8 @@ def build(name: str, load: Load, options: Options, width: float) -> Comparison:
     template = Entry(label="", alg="", algorithm=None, surrogate=surrogate, kernels=(data.kernel, data.kernel))
     cost_clip = float(np.max(np.abs(data.problem.means[1])))
     chosen = _zj22.theory_width(data.noise_bound) if literal else width
-    return Comparison(
-        name=name,
-        problem=data.problem,
-        entries=tuple(_zj22.entries(template, chosen, reward_clip=1.0, cost_clip=cost_clip)),
-        horizon=options.horizon,
-        trials=options.trials,
-        seed=options.seed,
-        parameters={"set": options.parameters, "noise_variance": noise_variance, **facts(data, bound)},
-    )
+    entries = _zj22.entries(template, chosen, reward_clip=1.0, cost_clip=cost_clip)
+    return comparison(name, data.problem, entries, options, {"noise_variance": noise_variance, **facts(data, bound)})
 
 
 def facts(data: ArmsData, bound: float) -> dict[str, Any]:
@@ -62,7 +56,7 @@ def facts(data: ArmsData, bound: float) -> dict[str, Any]:
 def notes(dataset: Any) -> list[str]:
     """The data, the units, and the distribution of ``N``."""
     known = json.loads(dataset.attrs["parameters"])
-    lines = [
+    return [
         f"data: {known['source']}",
         f"rewards and costs are in units of B = {known['bound']:.4g}; h = {known['threshold']:.4g} leaves"
         f" {100 * float(dataset.feasible_fraction[0]):.0f}% of the arms feasible; the arms are fixed, --points-per-axis has no effect",
@@ -70,12 +64,12 @@ def notes(dataset: Any) -> list[str]:
         f" lambda = {known['noise_variance']:.3g} B^2",
         _zj22.soft_violation_note(dataset),
         *_zj22.spread_of_counts(dataset),
+        *no_code_note(dataset),
     ]
-    return [*lines, _zj22.NO_CODE] if known["set"] == "code" else lines
 
 
 def draw(dataset: Any, path: Path, *, name: str) -> None:
-    """Cumulative regret and violation as in the paper's figures, and the distribution of ``N``."""
+    """Cumulative regret and violation as in the paper's figures, and the distribution of ``N``; ``name`` is what the arms are."""
     from jaxbandit.report import plots
 
     lines = {str(label): str(label) for label in dataset.algorithm.values}
@@ -85,8 +79,9 @@ def draw(dataset: Any, path: Path, *, name: str) -> None:
         partial(curve, name="hard_violation", heading="cumulative violation", ylabel="$V(t) / B$"),
         partial(plots.distribution, dataset=dataset, name="violating_rounds", lines=lines, heading="violating rounds", ylabel="$N$"),
     ]
-    synthetic = "SYNTHETIC stand-in for " if "synthetic" in json.loads(dataset.attrs["parameters"])["source"] else ""
-    title = f"{synthetic}{name}: mean with 95% error bars (thin: median); N in every trial, diamonds: means"
+    synthetic = "synthetic" in json.loads(dataset.attrs["parameters"])["source"]
+    subject = f"SYNTHETIC stand-in for {name}" if synthetic else name.capitalize()
+    title = f"{subject}: mean with 95% error bars (thin: median); N in every trial, diamonds: means"
     plots.compose(path, title, [row], size=(4.2, 3.6))
 
 
@@ -94,4 +89,32 @@ def add_arguments(parser: argparse.ArgumentParser, *, variable: str, what: str) 
     """The data file."""
     parser.add_argument(
         "--data", metavar="FILE", help=f"{what}; default the environment variable {variable}, and without it made-up data, which say so"
+    )
+
+
+def experiment(
+    name: str,
+    *,
+    title: str,
+    load: Load,
+    width: float,
+    horizon: int,
+    quick_horizon: int,
+    arms: str,
+    variable: str,
+    what: str,
+    text: str | None,
+) -> Experiment:
+    """The experiment on one data set: ``width`` is the recommended one, ``arms`` says what they are, ``what`` what the file is."""
+    full = Options(trials=50, horizon=horizon, points_per_axis=0, seed=0, parameters="recommended", extra={"data": None})
+    return Experiment(
+        name=name,
+        title=title,
+        defaults=full,
+        quick=dataclasses.replace(full, trials=10, horizon=quick_horizon),
+        build=lambda options: build(name, load, options, width),
+        notes=notes,
+        draw=partial(draw, name=arms),
+        text=text or "",
+        add_arguments=partial(add_arguments, variable=variable, what=what),
     )

@@ -7,8 +7,8 @@ What we get (recommended parameters, 48 instances, T = 100) and why:
 - CONFIG R = 19.0, V = 6.3; EPBO-20 18.9, 6.3; RPOL 18.8, 6.4: all flat from t = 15 on, one as good as the others. A penalty of 20, or
   RPOL's growing one, is as good as a hard constraint.
 - EPBO-1 keeps violating in some instances: R = 10.2, V = 11.4 here. Reproduces, but means over 48 instances vary widely, for few
-  instances make them (one has V = 96, the median is 6): over 1,500 instances R = -1.8 +- 2.8 and V = 17.4 +- 1.5.
-- No false declaration of infeasibility in 48, nor in 300, instances.
+  instances make them (one has V = 96, the median is 6): over 1,500 instances R = 1.8 +- 2.7 and V = 14.9 +- 1.3.
+- No false declaration of infeasibility in 48, nor in 1,500, instances.
 - With what the authors' scripts run (``code``): CONFIG R = 31.0, V = 6.8; EPBO-0.2, -1, -3 R = 18.4, 25.9, 28.0 and
   V = 31.2, 8.2, 7.1; RPOL 28.8, 6.9. The same orderings.
 
@@ -28,36 +28,21 @@ import numpy as np
 
 import jaxbandit as jb
 from experiments import _config
-from experiments._experiment import Experiment, Options
-from jaxbandit.study import Comparison, Entry
+from experiments._experiment import Experiment, Options, final_values
+from jaxbandit.study import Comparison
 
 
 def build(options: Options) -> Comparison:
     """CONFIG, EPBO and RPOL on functions drawn from a Gaussian process, another instance in every trial."""
-    code, kernel = _config.is_code(options), _config.drawn_from(options)
-    problem = jb.problems.gp_draws("code" if code else "recommended", domain=_config.interval(options), kernel=kernel)
-    surrogate = jb.surrogate(problem.domain, kernel, noise_variance=_config.noise_of_model(options), horizon=options.horizon + 1)
-    informed = _config.prior_mean_at_start if code else None
-    return Comparison(
-        name="config-gp",
-        problem=problem,
-        entries=tuple(
-            Entry(label, algorithm.name, algorithm, surrogate, (kernel, kernel), informed)
-            for label, algorithm in _config.algorithms(_config.CODE_PENALTIES if code else _config.PENALTIES)
-        ),
-        horizon=options.horizon,
-        trials=options.trials,
-        seed=options.seed,
-        initial=_config.start(problem),
-        parameters={"set": options.parameters, "points": problem.domain.size},
-    )
+    algorithms = _config.algorithms(_config.CODE_PENALTIES if _config.is_code(options) else _config.PENALTIES)
+    return _config.on_draws("config-gp", jb.problems.gp_draws, algorithms, options)
 
 
 def notes(dataset: Any) -> list[str]:
     """Cumulative regret and violation with their spread, and false declarations."""
     lines = []
     for label in dataset.algorithm.values:
-        regret, violation = (_config.final_values(dataset, label, name) for name in ("regret", "hard_violation"))
+        regret, violation = (final_values(dataset, label, name) for name in ("regret", "hard_violation"))
         if len(regret):
             lines.append(
                 f"{label}: R {regret.mean():.1f} (median {np.median(regret):.1f}, least {regret.min():.0f}),"

@@ -16,38 +16,31 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import jaxbandit as jb
 from experiments import _config
 from experiments._experiment import Experiment, Options
-from jaxbandit.study import Comparison, Entry
+from jaxbandit.study import Comparison
 
 
 def build(options: Options) -> Comparison:
     """CONFIG on instances whose constraint is nowhere below 0.1."""
-    code, kernel = _config.is_code(options), _config.drawn_from(options)
-    problem = jb.problems.gp_draws_infeasible("code" if code else "recommended", domain=_config.interval(options), kernel=kernel)
-    surrogate = jb.surrogate(problem.domain, kernel, noise_variance=_config.noise_of_model(options), horizon=options.horizon + 1)
-    informed = _config.prior_mean_at_start if code else None
-    return Comparison(
-        name="config-infeasible",
-        problem=problem,
-        entries=(Entry("CONFIG", "config", jb.Config(), surrogate, (kernel, kernel), informed),),
-        horizon=options.horizon,
-        trials=options.trials,
-        seed=options.seed,
-        initial=_config.start(problem),
-        parameters={"set": options.parameters, "points": problem.domain.size},
-    )
+    return _config.on_draws("config-infeasible", jb.problems.gp_draws_infeasible, [("CONFIG", jb.Config())], options)
+
+
+def evaluations_before(dataset: Any) -> np.ndarray:
+    """How many points had been evaluated when an instance was declared infeasible, for those that were."""
+    declared = dataset.declared_round.values[0]
+    # The declaration of round t comes before that round's evaluation, and after those of an initial design that counts.
+    return declared[declared > 0] - 1 + (dataset.sizes["round"] - dataset.sizes["played"])
 
 
 def notes(dataset: Any) -> list[str]:
     """When infeasibility was declared, counted as the paper does: evaluations before the declaration."""
-    declared = dataset.declared_round.values[0]
-    said = declared[declared > 0]
-    lines = [f"{len(said)} of {len(declared)} instances declared infeasible"]
-    if len(said):
-        # The declaration of round t comes before that round's evaluation, and after those of an initial design that counts.
-        evaluations = said - 1 + (dataset.sizes["round"] - dataset.sizes["played"])
+    evaluations = evaluations_before(dataset)
+    lines = [f"{len(evaluations)} of {dataset.sizes['trial']} instances declared infeasible"]
+    if len(evaluations):
         lines.append(
             f"declared after {evaluations.mean():.1f} evaluations on average, sd {evaluations.std():.1f}, at most {evaluations.max()}"
             " (paper: 16.3)"
@@ -61,7 +54,9 @@ def draw(dataset: Any, path: Path) -> None:
     from jaxbandit.report import plots
 
     panel = partial(plots.rounds_of_declaration, dataset=dataset, heading="")
-    plots.compose(path, "Infeasible instances: the round of CONFIG's declaration", [[panel]])
+    evaluations = evaluations_before(dataset)
+    mean = f"\n(evaluations before it: {evaluations.mean():.1f} on average; paper 16.3)" if len(evaluations) else ""
+    plots.compose(path, f"Infeasible instances: the round of CONFIG's declaration{mean}", [[panel]], size=(5.2, 3.8))
 
 
 EXPERIMENT = Experiment(

@@ -38,7 +38,7 @@ import numpy as np
 
 import jaxbandit as jb
 from experiments import _config
-from experiments._experiment import Experiment, Options
+from experiments._experiment import Experiment, Options, comparison, final_values
 from jaxbandit.core.pytree import replace
 from jaxbandit.kernels import Kernel, Matern52, Scale, SquaredExponential
 from jaxbandit.study import Comparison, Entry
@@ -58,16 +58,9 @@ def build(options: Options) -> Comparison:
     entries: list[Entry] = []
     for name in jb.problems.ARTIFICIAL if chosen == "all" else (chosen,):
         entries += code_entries(name, options) if _config.is_code(options) else fitted_entries(name, options)
-    return Comparison(
-        name="config-p",
-        problem=entries[0].problem,
-        entries=tuple(entries),
-        horizon=options.horizon,
-        trials=options.trials,
-        seed=options.seed,
-        initial=entries[0].initial or jb.InitialDesign(random=1, counted=True),
-        parameters={"set": options.parameters, "points_per_axis": options.points_per_axis, **options.extra},
-    )
+    initial = entries[0].initial or jb.InitialDesign(random=1, counted=True)
+    recorded = {"points_per_axis": options.points_per_axis, **options.extra}
+    return comparison("config-p", entries[0].problem, entries, options, recorded, initial=initial)
 
 
 def fitted_entries(name: str, options: Options) -> list[Entry]:
@@ -121,7 +114,7 @@ def notes(dataset: Any) -> list[str]:
     """For each problem the best point found by each algorithm, in order."""
     lines = []
     for name, labels in by_problem(dataset).items():
-        found = {short: _config.final_values(dataset, label, "best_constrained_regret") for short, label in labels.items()}
+        found = {short: final_values(dataset, label, "best_constrained_regret") for short, label in labels.items()}
         order = sorted(found, key=lambda short: float(found[short].mean()) if len(found[short]) else np.inf)
         lines.append(f"{name}: least suboptimality + violation " + ", ".join(f"{s} {found[s].mean():.4f}" for s in order if len(found[s])))
     if '"code"' in dataset.attrs["parameters"]:

@@ -24,7 +24,7 @@ from typing import Any
 
 import jaxbandit as jb
 from experiments import _se22
-from experiments._experiment import Experiment, Options
+from experiments._experiment import Experiment, Options, comparison
 from jaxbandit.study import Comparison
 
 COST_HALF_WIDTH = 0.2
@@ -37,18 +37,11 @@ def build(options: Options) -> Comparison:
     # A rough kernel in four dimensions: on a grid fine enough to matter only the row cache is exact and affordable.
     surrogate = _se22.model(exact, options.horizon, form="rows")
     restart = _se22.restarts(options)
-    return Comparison(
-        name="data-rate",
-        problem=exact,
-        entries=(
-            _se22.entry("Alg. 2 (g without noise)", jb.Se2(epoch=_se22.EPOCH, restart=restart), surrogate),
-            _se22.entry("Alg. 3 (g with noise)", jb.Se3(step=_se22.STEP, epoch=_se22.EPOCH, restart=restart), surrogate, noisy),
-        ),
-        horizon=options.horizon,
-        trials=options.trials,
-        seed=options.seed,
-        parameters={"set": options.parameters, "points_per_axis": options.points_per_axis, "utility constants": "assumed"},
+    entries = (
+        _se22.entry("Alg. 2 (g without noise)", jb.Se2(epoch=_se22.EPOCH, restart=restart), surrogate),
+        _se22.entry("Alg. 3 (g with noise)", jb.Se3(step=_se22.STEP, epoch=_se22.EPOCH, restart=restart), surrogate, noisy),
     )
+    return comparison("data-rate", exact, entries, options, {"points_per_axis": options.points_per_axis, "utility constants": "assumed"})
 
 
 def notes(dataset: Any) -> list[str]:

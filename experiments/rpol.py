@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import jaxbandit as jb
-from experiments._experiment import Experiment, Options
+from experiments._experiment import Experiment, Options, comparison, no_code_note
 from jaxbandit.estimators import Bounds
 from jaxbandit.study import Comparison, Entry
 from jaxbandit.widths import ImprovedGPUCB
@@ -51,15 +51,8 @@ def build(options: Options) -> Comparison:
         ("CBO-UCB", "cbo_ucb", jb.Cbo(estimator=bounds(2.0), reward_clip=7.0, cost_clip=2.0, dual_cap=10.0)),
         ("CONFIG", "config", jb.Config(estimator=bounds(problem.constraints + 1.0))),
     )
-    return Comparison(
-        name="rpol",
-        problem=problem,
-        entries=tuple(Entry(label, alg, algorithm, surrogate, (kernel, kernel)) for label, alg, algorithm in algorithms),
-        horizon=options.horizon,
-        trials=options.trials,
-        seed=options.seed,
-        parameters={"set": options.parameters, "points_per_axis": options.points_per_axis},
-    )
+    entries = (Entry(label, alg, algorithm, surrogate, (kernel, kernel)) for label, alg, algorithm in algorithms)
+    return comparison("rpol", problem, entries, options, {"points_per_axis": options.points_per_axis})
 
 
 def notes(dataset: Any) -> list[str]:
@@ -73,9 +66,7 @@ def notes(dataset: Any) -> list[str]:
             f" {100 * float(dataset.feasible_fraction[0]):.2f}% of the grid is feasible, Slater slack {float(dataset.slater_slack[0]):.3f}",
             "signed regret R rewards violation here (infeasible points pay up to +1): read R+ beside it",
         ]
-    if '"code"' in dataset.attrs["parameters"]:
-        lines.append("no code was published with this paper: --parameters code runs the paper's set")
-    return lines
+    return lines + no_code_note(dataset)
 
 
 def draw(dataset: Any, path: Path) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 
 import jaxbandit as jb
 from experiments import _se22
-from experiments._experiment import Experiment, Options
+from experiments._experiment import Experiment, Options, comparison
 from jaxbandit.penalties import Exponential, Polynomial
 from jaxbandit.study import Comparison
 
@@ -34,18 +34,9 @@ def build(options: Options) -> Comparison:
     """Algorithm 2 with both penalty functions on ``sine``, whose constraint is seen without noise."""
     problem = jb.problems.sine(options.points_per_axis, noise_variance=[_se22.NOISE_VARIANCE, 0.0])
     surrogate = _se22.model(problem, options.horizon)
-    return Comparison(
-        name="se22-noiseless",
-        problem=problem,
-        entries=tuple(
-            _se22.entry(label, jb.Se2(psi=psi, epoch=_se22.EPOCH, restart=_se22.restarts(options)), surrogate)
-            for label, psi in PENALTIES.items()
-        ),
-        horizon=options.horizon,
-        trials=options.trials,
-        seed=options.seed,
-        parameters={"set": options.parameters, "points_per_axis": options.points_per_axis},
-    )
+    restart = _se22.restarts(options)
+    entries = (_se22.entry(label, jb.Se2(psi=psi, epoch=_se22.EPOCH, restart=restart), surrogate) for label, psi in PENALTIES.items())
+    return comparison("se22-noiseless", problem, entries, options, {"points_per_axis": options.points_per_axis})
 
 
 def draw(dataset: Any, path: Path) -> None:

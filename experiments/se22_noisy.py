@@ -20,7 +20,7 @@ from typing import Any
 
 import jaxbandit as jb
 from experiments import _se22
-from experiments._experiment import Experiment, Options
+from experiments._experiment import Experiment, Options, comparison
 from jaxbandit.study import Comparison
 
 
@@ -30,18 +30,11 @@ def build(options: Options) -> Comparison:
     noiseless = jb.problems.sine(options.points_per_axis, noise_variance=[_se22.NOISE_VARIANCE, 0.0])
     surrogate = _se22.model(noisy, options.horizon)
     restart = _se22.restarts(options)
-    return Comparison(
-        name="se22-noisy",
-        problem=noisy,
-        entries=(
-            _se22.entry("Alg. 3", jb.Se3(step=_se22.STEP, epoch=_se22.EPOCH, restart=restart), surrogate),
-            _se22.entry("Alg. 2 (g without noise)", jb.Se2(epoch=_se22.EPOCH, restart=restart), surrogate, noiseless),
-        ),
-        horizon=options.horizon,
-        trials=options.trials,
-        seed=options.seed,
-        parameters={"set": options.parameters, "points_per_axis": options.points_per_axis},
+    entries = (
+        _se22.entry("Alg. 3", jb.Se3(step=_se22.STEP, epoch=_se22.EPOCH, restart=restart), surrogate),
+        _se22.entry("Alg. 2 (g without noise)", jb.Se2(epoch=_se22.EPOCH, restart=restart), surrogate, noiseless),
     )
+    return comparison("se22-noisy", noisy, entries, options, {"points_per_axis": options.points_per_axis})
 
 
 def draw(dataset: Any, path: Path) -> None:

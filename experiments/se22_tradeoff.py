@@ -19,7 +19,7 @@ from typing import Any
 
 import jaxbandit as jb
 from experiments import _se22
-from experiments._experiment import Experiment, Options
+from experiments._experiment import Experiment, Options, comparison
 from jaxbandit.study import Comparison
 
 EPOCHS = (10, 20, 35, 70)
@@ -29,18 +29,10 @@ def build(options: Options) -> Comparison:
     """Algorithm 2 with epochs of several lengths, the number of rounds fixed."""
     problem = jb.problems.sine(options.points_per_axis, noise_variance=[_se22.NOISE_VARIANCE, 0.0])
     surrogate = _se22.model(problem, options.horizon)
-    return Comparison(
-        name="se22-tradeoff",
-        problem=problem,
-        entries=tuple(
-            _se22.entry(f"S = {epoch}, L = {-(-options.horizon // epoch)}", jb.Se2(epoch=epoch, restart=_se22.restarts(options)), surrogate)
-            for epoch in EPOCHS
-        ),
-        horizon=options.horizon,
-        trials=options.trials,
-        seed=options.seed,
-        parameters={"set": options.parameters, "points_per_axis": options.points_per_axis},
-    )
+    restart = _se22.restarts(options)
+    labels = {f"S = {epoch}, L = {-(-options.horizon // epoch)}": epoch for epoch in EPOCHS}
+    entries = (_se22.entry(label, jb.Se2(epoch=epoch, restart=restart), surrogate) for label, epoch in labels.items())
+    return comparison("se22-tradeoff", problem, entries, options, {"points_per_axis": options.points_per_axis})
 
 
 def draw(dataset: Any, path: Path) -> None:
@@ -49,8 +41,8 @@ def draw(dataset: Any, path: Path) -> None:
 
     panels = [("regret", "average regret $R(T)/T$"), ("positive_regret", "average positive regret $R^+(T)/T$")]
     violation = ("soft_violation", "average violation $V(T)/T$")
-    drawers = [partial(plots.trade_off, dataset=dataset, x=violation, y=panel, heading="means, 95% intervals") for panel in panels]
-    plots.compose(path, "Epochs of S rounds: regret against violation", [drawers])
+    drawers = [partial(plots.trade_off, dataset=dataset, x=violation, y=panel, heading="") for panel in panels]
+    plots.compose(path, "Epochs of S rounds: regret against violation (means, 95% intervals)", [drawers])
 
 
 EXPERIMENT = Experiment(

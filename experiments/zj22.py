@@ -29,7 +29,7 @@ import numpy as np
 
 import jaxbandit as jb
 from experiments import _zj22
-from experiments._experiment import Experiment, Options
+from experiments._experiment import Experiment, Options, comparison, final_values, no_code_note
 from jaxbandit.study import Comparison, Entry
 
 NOISE_SD = 0.1
@@ -57,29 +57,19 @@ def build(options: Options) -> Comparison:
             label="", alg="", algorithm=None, surrogate=surrogate, kernels=(kernel, kernel), informed=informed, problem=problem
         )
         entries += _zj22.entries(template, width, suffix=f", {label}")
-    return Comparison(
-        name="zj22",
-        problem=entries[0].problem,
-        entries=tuple(entries),
-        horizon=options.horizon,
-        trials=options.trials,
-        seed=options.seed,
-        parameters={"set": options.parameters, "points_per_axis": options.points_per_axis, **options.extra},
-    )
+    return comparison("zj22", entries[0].problem, entries, options, {"points_per_axis": options.points_per_axis, **options.extra})
 
 
 def notes(dataset: Any) -> list[str]:
     """The distribution of ``N``, and what drives the mean of regret."""
     lines = [_zj22.soft_violation_note(dataset), *_zj22.spread_of_counts(dataset)]
     for label in dataset.algorithm.values:
-        regret = _zj22.final_values(dataset, label, "regret")
+        regret = final_values(dataset, label, "regret")
         if not len(regret):
             continue
         lines.append(f"R(T), {label}: mean {regret.mean():.0f}, median {np.median(regret):.0f}, max {regret.max():.0f}")
     lines.append("a few trials that settle on a lower peak can make the means of R and N: compare medians")
-    if '"code"' in dataset.attrs["parameters"]:
-        lines.append(_zj22.NO_CODE)
-    return lines
+    return lines + no_code_note(dataset)
 
 
 def draw(dataset: Any, path: Path) -> None:

@@ -10,7 +10,7 @@ What we get on the paper's data (recommended parameters, seed 0; regret in units
   we tried (widths 0.05 to 5 and the theory's, lambda 0.09 to 1). The prior is the same at every sensor, so that their order decides
   the first round, and sensor 1 is infeasible: no CBO-UCB that breaks ties by number can have N = 0.
 - The norm of f in the RKHS of this kernel is 13.5 B, not B, so the narrow widths that work elsewhere (1 or less) leave CBO-UCB on
-  a wrong sensor in many trials (mean regret 309 to 368), and for some of them soft violation is above 0; hence width 3.
+  a wrong sensor in many trials (mean regret 298 to 381), and for some of them soft violation is above 0; hence width 3.
 - ``paper``: R = the largest residual makes lambda = 0.78 B^2, and all explore longer: regret 112 / 403 / 173, N 37 / 448 / 126.
 
 Precision: the kernel matrix has condition number 4.8e5. Replayed in float64, one of 10,000 float32 choices of CBO-UCB differs, by a
@@ -26,36 +26,18 @@ effect. Without a data file (``--data`` or ``JAXBANDIT_LIGHT``) a synthetic stan
 
 from __future__ import annotations
 
-from functools import partial
-from pathlib import Path
-from typing import Any
-
 from experiments import _zj22_arms
-from experiments._experiment import Experiment, Options
 from jaxbandit.problems import light_or_synthetic
-from jaxbandit.study import Comparison
 
-RECOMMENDED_WIDTH = 3.0
-
-
-def build(options: Options) -> Comparison:
-    """The three algorithms on the 41 sensors, ``h = B / 2``."""
-    return _zj22_arms.build("zj22-light", light_or_synthetic, options, RECOMMENDED_WIDTH)
-
-
-def draw(dataset: Any, path: Path) -> None:
-    """As the paper's Figure 1(b) and (c)."""
-    _zj22_arms.draw(dataset, path, name="light sensors")
-
-
-EXPERIMENT = Experiment(
-    name="zj22-light",
+EXPERIMENT = _zj22_arms.experiment(
+    "zj22-light",
     title="CBO-UCB, CBO-TS and CBO-Rand on 41 light sensors (Zhou and Ji 2022, Figures 1b and 1c)",
-    defaults=Options(trials=50, horizon=1000, points_per_axis=0, seed=0, parameters="recommended", extra={"data": None}),
-    quick=Options(trials=10, horizon=300, points_per_axis=0, seed=0, parameters="recommended", extra={"data": None}),
-    build=build,
-    notes=_zj22_arms.notes,
-    draw=draw,
-    text=__doc__ or "",
-    add_arguments=partial(_zj22_arms.add_arguments, variable="JAXBANDIT_LIGHT", what="iw_data_all.mat of Guestrin and Krause"),
+    load=light_or_synthetic,
+    width=3.0,
+    horizon=1000,
+    quick_horizon=300,
+    arms="light sensors",
+    variable="JAXBANDIT_LIGHT",
+    what="iw_data_all.mat of Guestrin and Krause",
+    text=__doc__,
 )

@@ -20,36 +20,18 @@ synthetic stand-in runs (with h = B/2), and table and figure say so.
 
 from __future__ import annotations
 
-from functools import partial
-from pathlib import Path
-from typing import Any
-
 from experiments import _zj22_arms
-from experiments._experiment import Experiment, Options
 from jaxbandit.problems import stocks_or_synthetic
-from jaxbandit.study import Comparison
 
-RECOMMENDED_WIDTH = 5.0
-
-
-def build(options: Options) -> Comparison:
-    """The three algorithms on the 29 stocks, ``h = 100`` on the paper's file and ``B / 2`` on the stand-in."""
-    return _zj22_arms.build("zj22-stocks", stocks_or_synthetic, options, RECOMMENDED_WIDTH)
-
-
-def draw(dataset: Any, path: Path) -> None:
-    """As the paper's Figure 2."""
-    _zj22_arms.draw(dataset, path, name="stock prices")
-
-
-EXPERIMENT = Experiment(
-    name="zj22-stocks",
+EXPERIMENT = _zj22_arms.experiment(
+    "zj22-stocks",
     title="CBO-UCB, CBO-TS and CBO-Rand on 29 stocks, heavy-tailed noise (Zhou and Ji 2022, Figure 2)",
-    defaults=Options(trials=50, horizon=10_000, points_per_axis=0, seed=0, parameters="recommended", extra={"data": None}),
-    quick=Options(trials=10, horizon=500, points_per_axis=0, seed=0, parameters="recommended", extra={"data": None}),
-    build=build,
-    notes=_zj22_arms.notes,
-    draw=draw,
-    text=__doc__ or "",
-    add_arguments=partial(_zj22_arms.add_arguments, variable="JAXBANDIT_STOCKS", what="a table of prices (CSV), a column per stock"),
+    load=stocks_or_synthetic,
+    width=5.0,
+    horizon=10_000,
+    quick_horizon=500,
+    arms="stock prices",
+    variable="JAXBANDIT_STOCKS",
+    what="a table of prices (CSV), a column per stock",
+    text=__doc__,
 )

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.pytree import float_dtype, pytree, static
+from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.domains import Domain, grid
 from jaxbandit.kernels import Kernel, Scale, SquaredExponential
 from jaxbandit.problems._draws import gram, reject, square_root, times
@@ -163,16 +163,6 @@ def gp_draws_infeasible(
       InvalidArgument: on an unknown variant or a parameter out of range.
     """
     base = gp_draws(variant, domain=domain, kernel=kernel, noise=noise, constraints=constraints, attempts=attempts)
-    family = GpDraws(
-        domain=base.domain,
-        root=base.root,
-        noise=base.noise,
-        start_level=base.start_level,
-        slack=slack,
-        start=base.start,
-        constraint_count=base.constraints,
-        attempts=base.attempts,
-        name=base.name.replace("gp_draws", "gp_draws_infeasible"),
-    )
+    family = replace(base, slack=slack, name=base.name.replace("gp_draws", "gp_draws_infeasible"))
     family.validate()
     return family

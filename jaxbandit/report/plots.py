@@ -12,7 +12,7 @@ matplotlib.use("Agg")  # files only: a notebook that wants another backend draws
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 from jaxbandit.core.status import FAILED
 
@@ -131,6 +131,8 @@ def cumulative(
     axis.set(title=heading, xlabel="round $t$", ylabel=ylabel, xlim=(1, max(last, 2)))
     if "x" in log:
         axis.set_xscale("log")
+    else:
+        axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))  # numbers of five digits stand apart
     if "y" in log:
         axis.set_yscale("log", nonpositive="clip")
     axis.legend(loc="best")
@@ -163,7 +165,7 @@ def distribution(axis: Any, dataset: xr.Dataset, name: str, lines: Mapping[str, 
 
 
 def boxes_over_time(axis: Any, part: xr.Dataset, name: str, *, heading: str, ylabel: str, every: int, averaged: bool = True) -> None:
-    """Box plots over the trials of one algorithm at every ``every``-th round, with the mean as a line, on one axis.
+    """Box plots over the trials of one algorithm at every ``every``-th round, with the mean as a line, on one axis without legend.
 
     ``part`` is a dataset of one algorithm; ``averaged`` divides the measure by the number of rounds. Failed trials are left out.
     """
@@ -178,9 +180,10 @@ def boxes_over_time(axis: Any, part: xr.Dataset, name: str, *, heading: str, yla
     axis.boxplot(
         values[:, at - 1], positions=at, widths=0.6 * every, manage_ticks=False, flierprops=fliers, medianprops={"color": COLOURS[1]}
     )
-    axis.plot(elapsed[at - 1], values.mean(axis=0)[at - 1], color=COLOURS[0], linewidth=1.2, label="mean")
+    axis.plot(elapsed[at - 1], values.mean(axis=0)[at - 1], color=COLOURS[0], linewidth=1.2)
     axis.set_xlim(0, at[-1] + every)
-    axis.legend(loc="best")
+    if "violation" in name:  # how far above zero is what matters; a box that lies on zero stays visible
+        axis.set_ylim(bottom=-0.02 * axis.get_ylim()[1])
 
 
 def trade_off(axis: Any, dataset: xr.Dataset, x: tuple[str, str], y: tuple[str, str], *, heading: str) -> None:
@@ -213,8 +216,10 @@ def rounds_of_declaration(axis: Any, dataset: xr.Dataset, *, heading: str) -> No
         said = f"{label}: {len(rounds)} of {dataset.sizes['trial']} declared" + (f", mean {rounds.mean():.1f}" if len(rounds) else "")
         axis.hist(rounds, bins=bins, color=colour, alpha=0.6, label=said)
         if len(rounds):
-            axis.axvline(rounds.mean(), color=colour, linestyle="--")
-    axis.set(title=heading, xlabel="round of the first declaration", ylabel="trials")
+            axis.axvline(rounds.mean(), ymax=0.83, color=colour, linestyle="--")
+    axis.set(title=heading, xlabel="round of the first declaration (dashed: mean)", ylabel="trials")
+    axis.xaxis.set_major_locator(MaxNLocator(10, integer=True))
+    axis.yaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_ylim(top=1.2 * axis.get_ylim()[1])  # room for the legend
     axis.legend(loc="upper right")
 
