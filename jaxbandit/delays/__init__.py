@@ -13,7 +13,7 @@ increasing and 1-Lipschitz in ``x``, so ``tau - E[tau]`` after the cut is smalle
 
 from jaxbandit.delays.base import LONGEST, NEVER, Delay
 from jaxbandit.delays.distributions import Constant, Empirical, Geometric, LogNormal, NoDelay, Pareto, Poisson, Uniform
-from jaxbandit.delays.wrappers import Lossy, PerOutput
+from jaxbandit.delays.wrappers import Lossy, Mirrored, PerOutput
 
 __all__ = [
     "LONGEST",
@@ -24,6 +24,7 @@ __all__ = [
     "Geometric",
     "LogNormal",
     "Lossy",
+    "Mirrored",
     "NoDelay",
     "Pareto",
     "PerOutput",

@@ -6,13 +6,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import float_dtype, pytree, static
 from jaxbandit.delays.base import NEVER
 from jaxbandit.delays.distributions import NoDelay
 
-__all__ = ["Lossy", "PerOutput"]
+__all__ = ["Lossy", "Mirrored", "PerOutput"]
 
 Array = jax.Array
 
@@ -91,6 +92,42 @@ class PerOutput:
     def _check_count(self, outputs: int) -> None:
         if len(self.delays) != outputs:
             raise checks.InvalidArgument(f"PerOutput.delays: {len(self.delays)} models for {outputs} outputs; give one per output")
+
+
+@pytree
+class Mirrored:
+    """Some outputs twice with one delay, as two inequalities that share a reading see it.
+
+    Attributes:
+      delay: the model of the ``k - e`` outputs before any is doubled.
+      doubled: ``e`` of those outputs, by number from 0; each is followed by its copy.
+    """
+
+    delay: Any = NoDelay()
+    doubled: tuple[int, ...] = static(default=())
+
+    @property
+    def mean(self) -> Any:
+        return self.delay.mean
+
+    @property
+    def sub_exponential(self) -> tuple[Any, Any] | None:
+        return self.delay.sub_exponential
+
+    def draw(self, key: Array, outputs: int) -> Array:
+        single = outputs - len(self.doubled)
+        copies = np.array([1 + (number in self.doubled) for number in range(single)])
+        return self.delay.draw(key, single)[np.repeat(np.arange(single), copies)]
+
+    def quantile(self, q: float) -> int:
+        return self.delay.quantile(q)
+
+    def validate(self, outputs: int | None = None) -> None:
+        single = None if outputs is None else outputs - len(self.doubled)
+        most = max(self.doubled, default=-1) + 1 if single is None else single
+        if len(set(self.doubled)) < len(self.doubled) or any(not 0 <= number < most for number in self.doubled):
+            raise checks.InvalidArgument(f"Mirrored.doubled: must be different outputs among 0..{most - 1}, got {list(self.doubled)}")
+        self.delay.validate(single)
 
 
 def _largest(values: list[Any]) -> Any:

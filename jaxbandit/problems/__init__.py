@@ -22,7 +22,8 @@ from jaxbandit.problems.noise import (
 )
 from jaxbandit.problems.queueing import queueing
 from jaxbandit.problems.rkhs import RkhsBinding, RkhsThreshold, rkhs_1d, rkhs_1d_binding
-from jaxbandit.problems.sine import CONTINUUM_OPTIMUM, CONTINUUM_POINT, sine
+from jaxbandit.problems.rkhs_2d import RkhsInterpolants, rkhs_2d, rkhs_2d_draws
+from jaxbandit.problems.sine import CONTINUUM_OPTIMUM, CONTINUUM_POINT, sine, sine_delayed
 from jaxbandit.problems.stocks import stocks, stocks_or_synthetic, stocks_synthetic
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "Problem",
     "Residuals",
     "RkhsBinding",
+    "RkhsInterpolants",
     "RkhsThreshold",
     "StudentT",
     "Uniform",
@@ -64,7 +66,10 @@ __all__ = [
     "queueing",
     "rkhs_1d",
     "rkhs_1d_binding",
+    "rkhs_2d",
+    "rkhs_2d_draws",
     "sine",
+    "sine_delayed",
     "stocks",
     "stocks_or_synthetic",
     "stocks_synthetic",

@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree, static
+from jaxbandit.delays import NoDelay
 from jaxbandit.domains import Domain
 from jaxbandit.problems.noise import Gaussian, check_points
 
@@ -25,6 +26,7 @@ class Family:
 
     domain: Any
     noise: Any
+    delay: Any = NoDelay()
     name: str
 
     @property
@@ -53,6 +55,7 @@ class Family:
         """Raise ``InvalidArgument`` on parameters outside their range."""
         self.noise.validate(self.outputs)
         check_points(self.noise, self.domain.size)
+        self.delay.validate(self.outputs)
 
 
 def is_random(problem: Any) -> bool:
@@ -68,12 +71,16 @@ class Problem:
       domain: the ``M`` points.
       means: ``[1 + m, M]`` mean reward, then mean constraints (``<= 0`` feasible).
       noise: a model of :mod:`jaxbandit.problems.noise`.
+      delay: a model of :mod:`jaxbandit.delays`, after which feedback arrives unless a run says otherwise.
+      norm: ``[]`` RKHS norm of the reward before any shift, under the kernel it was made with; ``None`` where there is none.
       name: what tables and files call it.
     """
 
     domain: Domain
     means: Any
     noise: Any = Gaussian()
+    delay: Any = NoDelay()
+    norm: Any = None
     name: str = static(default="user")
 
     @property
@@ -99,13 +106,14 @@ class Problem:
         return jnp.asarray(self.means)[:, index] + self.noise.apply(drawn, index)
 
     def validate(self) -> None:
-        """Raise ``InvalidArgument`` on tables of the wrong shape or with values that are not finite, or on bad noise."""
+        """Raise ``InvalidArgument`` on tables of the wrong shape or with values that are not finite, or on bad noise or delays."""
         checks.shape("problem.means", self.means, (None, self.domain.size), remedy="one row per function, one column per point")
         if self.outputs < 1:
             raise checks.InvalidArgument("problem.means: needs at least the reward's row")
         checks.finite("problem.means", self.means, remedy="the functions must be finite on the whole domain")
         self.noise.validate(self.outputs)
         check_points(self.noise, self.domain.size)
+        self.delay.validate(self.outputs)
 
 
 @pytree
@@ -154,7 +162,7 @@ def best_mixed_policy(problem: Problem) -> tuple[float, np.ndarray]:
     return float(-solution.fun), np.asarray(solution.x)
 
 
-def from_tables(domain: Domain, reward: Any, constraints: Any, *, noise: Any = None, name: str = "user") -> Problem:
+def from_tables(domain: Domain, reward: Any, constraints: Any, *, noise: Any = None, delay: Any = None, name: str = "user") -> Problem:
     """A problem from tables of mean values.
 
     Args:
@@ -162,6 +170,7 @@ def from_tables(domain: Domain, reward: Any, constraints: Any, *, noise: Any = N
       reward: ``[M]`` mean reward.
       constraints: ``[m, M]`` mean constraints, or ``[M]`` for one.
       noise: noise model; default standard Gaussian.
+      delay: delay model; default none.
       name: name for tables and files.
 
     Raises:
@@ -172,9 +181,7 @@ def from_tables(domain: Domain, reward: Any, constraints: Any, *, noise: Any = N
     if constraints.ndim == 1:
         constraints = constraints[None, :]
     checks.shape("constraints", constraints, (None, domain.size), remedy="one row per constraint")
-    problem = Problem(domain=domain, means=np.concatenate([reward[None, :], constraints]), noise=noise or Gaussian(), name=name)
-    problem.validate()
-    return problem
+    return _checked(domain, np.concatenate([reward[None, :], constraints]), noise, delay, name)
 
 
 def from_functions(
@@ -183,9 +190,12 @@ def from_functions(
     constraints: Sequence[Callable[[Array], Array]],
     *,
     noise: Any = None,
+    delay: Any = None,
     name: str = "user",
 ) -> Problem:
     """A problem from JAX-traceable functions of one point ``x [d]``, tabulated on the domain in float64.
+
+    ``noise``, ``delay`` and ``name`` are as for :func:`from_tables`.
 
     Raises:
       InvalidArgument: when a function does not give one finite number per point.
@@ -197,7 +207,10 @@ def from_functions(
             table = np.asarray(jax.vmap(function)(jnp.asarray(domain.points)))
             checks.shape(f"{label}(x)", table, (domain.size,), remedy="return one number for one point x [d]")
             tables.append(table)
-    means = np.stack(tables)
-    problem = Problem(domain=domain, means=means, noise=noise or Gaussian(), name=name)
+    return _checked(domain, np.stack(tables), noise, delay, name)
+
+
+def _checked(domain: Domain, means: np.ndarray, noise: Any, delay: Any, name: str) -> Problem:
+    problem = Problem(domain=domain, means=means, noise=noise or Gaussian(), delay=delay or NoDelay(), name=name)
     problem.validate()
     return problem

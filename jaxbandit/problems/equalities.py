@@ -11,6 +11,8 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.delays import Mirrored as MirroredDelay
+from jaxbandit.delays import NoDelay
 from jaxbandit.domains import Domain
 from jaxbandit.problems.base import Family, Problem
 from jaxbandit.problems.full_information import FullInformation
@@ -29,6 +31,7 @@ class Equalities(Family):
       family: the family inside, with one output for each equality.
       domain: the ``M`` points.
       noise: the family's noise model, mirrored.
+      delay: the family's delay model; the two outputs of an equality arrive together.
       tolerance: ``[e]``, ``>= 0``, of each equality.
       doubled: outputs of ``family`` that are equalities, ascending; the first constraint is output 1.
       name: what tables and files call it.
@@ -37,6 +40,7 @@ class Equalities(Family):
     family: Any
     domain: Domain
     noise: Any
+    delay: Any
     tolerance: Any
     doubled: tuple[int, ...] = static()
     name: str = static(default="equalities")
@@ -49,7 +53,7 @@ class Equalities(Family):
     def sample(self, key: Array) -> Problem:
         """The instance that belongs to ``key``: that of the family inside, with its equalities as pairs."""
         instance = self.family.sample(key)
-        return replace(instance, means=_pairs(instance.means, self.doubled, self.tolerance), noise=self.noise)
+        return replace(instance, means=_pairs(instance.means, self.doubled, self.tolerance), noise=self.noise, delay=self.delay)
 
     def validate(self) -> None:
         self.family.validate()
@@ -98,10 +102,12 @@ def with_equalities(problem: Any, constraints: Sequence[int] | None = None, *, t
     doubled = tuple(chosen[n] for n in order)
     margin = jnp.asarray(tolerance) if checks.is_traced(tolerance) else np.asarray(tolerance, np.float64)
     margin = margin[order] if margin.ndim else margin
-    noise = Mirrored(model=problem.noise, doubled=doubled)
+    prompt = isinstance(problem.delay, NoDelay)  # stays what it is, so that it can be told from a delay of unknown length
+    delay = problem.delay if prompt else MirroredDelay(delay=problem.delay, doubled=doubled)
+    both: dict[str, Any] = {"noise": Mirrored(model=problem.noise, doubled=doubled), "delay": delay}
     if isinstance(problem, Problem):
-        return replace(problem, means=_pairs(problem.means, doubled, margin), noise=noise)
-    return Equalities(family=problem, domain=problem.domain, noise=noise, tolerance=margin, doubled=doubled, name=problem.name)
+        return replace(problem, means=_pairs(problem.means, doubled, margin), **both)
+    return Equalities(family=problem, domain=problem.domain, tolerance=margin, doubled=doubled, name=problem.name, **both)
 
 
 def _pairs(means: Any, doubled: tuple[int, ...], tolerance: Any) -> Any:

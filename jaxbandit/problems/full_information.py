@@ -43,6 +43,16 @@ class FullInformation:
         return self.problem.noise
 
     @property
+    def delay(self) -> Any:
+        """The delay model."""
+        return self.problem.delay
+
+    @property
+    def norm(self) -> Any:
+        """RKHS norm of the reward where it is known; a family has none before :meth:`sample`."""
+        return self.problem.norm
+
+    @property
     def name(self) -> str:
         """What tables and files call it."""
         return self.problem.name

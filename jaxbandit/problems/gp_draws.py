@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
+from jaxbandit.delays import NoDelay
 from jaxbandit.domains import Domain, grid
 from jaxbandit.kernels import Kernel, Scale, SquaredExponential
 from jaxbandit.problems._draws import gram, reject, square_root, times
@@ -34,6 +35,7 @@ class GpDraws(Family):
       domain: the ``M`` points.
       root: ``[M, r]`` square root of the kernel matrix, computed in float64.
       noise: a model of :mod:`jaxbandit.problems.noise`.
+      delay: a model of :mod:`jaxbandit.delays`.
       start_level: an instance is accepted when all ``g_j(start) < start_level``; without ``start``, when some point is feasible.
       slack: ``eps > 0`` to shift each ``g_j`` by ``eps - min g_j`` and so make the instance infeasible; ``None`` for no shift.
       start: index of the point that must be well inside the constraints, or ``None``.
@@ -45,6 +47,7 @@ class GpDraws(Family):
     domain: Domain
     root: Any
     noise: Any = Gaussian()
+    delay: Any = NoDelay()
     start_level: Any = 0.0
     slack: Any = None
     start: int | None = static(default=None)
@@ -65,7 +68,8 @@ class GpDraws(Family):
         if self.slack is not None:
             costs = costs - jnp.min(costs, axis=1, keepdims=True) + jnp.asarray(self.slack, costs.dtype)
         costs = jnp.where(accepted, costs, 1)
-        return Problem(domain=self.domain, means=jnp.concatenate([reward[None], costs]), noise=self.noise, name=self.name)
+        means = jnp.concatenate([reward[None], costs])
+        return Problem(domain=self.domain, means=means, noise=self.noise, delay=self.delay, name=self.name)
 
     def _draw(self, key: Array) -> Array:
         return times(self.root, jax.random.normal(key, (np.shape(self.root)[1],), float_dtype()))

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import float_dtype, pytree, static
+from jaxbandit.delays import NoDelay
 from jaxbandit.domains import Domain, grid
 from jaxbandit.kernels import Kernel, SquaredExponential
 from jaxbandit.problems._draws import gram, reject, times
@@ -44,6 +45,7 @@ class RkhsThreshold(Family):
       domain: the ``M`` points.
       matrix: ``[M, M]`` kernel matrix, computed in float64.
       noise: a model of :mod:`jaxbandit.problems.noise`.
+      delay: a model of :mod:`jaxbandit.delays`.
       threshold: ``h / B``, in ``(0, 1]``.
       least_peak: smallest ``max f / B`` accepted, in ``(0, 1]``.
       bound: what ``B`` is, ``"norm"`` (the RKHS norm of ``f``) or ``"max"`` (``max |f|``).
@@ -55,6 +57,7 @@ class RkhsThreshold(Family):
     domain: Domain
     matrix: Any
     noise: Any = Gaussian()
+    delay: Any = NoDelay()
     threshold: Any = 0.5
     least_peak: Any = 0.52
     bound: str = static(default="norm")
@@ -64,17 +67,20 @@ class RkhsThreshold(Family):
 
     def sample(self, key: Array) -> Problem:
         """The instance that belongs to ``key``: pure, and distinct under ``vmap``."""
-        (reward, bound), accepted = reject(key, self._draw, self._accept, self.attempts)
-        cost = jnp.where(accepted, jnp.asarray(self.threshold, reward.dtype) * bound - reward, 1)
-        return Problem(domain=self.domain, means=jnp.stack([reward, cost]), noise=self.noise, name=self.name)
+        (reward, norm), accepted = reject(key, self._draw, self._accept, self.attempts)
+        cost = jnp.where(accepted, jnp.asarray(self.threshold, reward.dtype) * self._bound(reward, norm) - reward, 1)
+        means = jnp.stack([reward, cost])
+        return Problem(domain=self.domain, means=means, noise=self.noise, delay=self.delay, norm=norm, name=self.name)
 
     def _draw(self, key: Array) -> tuple[Array, Array]:
-        values, norm = rkhs_function(key, self.matrix, self.centres)
-        return values, norm if self.bound == "norm" else jnp.max(jnp.abs(values))
+        return rkhs_function(key, self.matrix, self.centres)
+
+    def _bound(self, values: Array, norm: Array) -> Array:
+        return norm if self.bound == "norm" else jnp.max(jnp.abs(values))
 
     def _accept(self, drawn: tuple[Array, Array]) -> Array:
-        values, bound = drawn
-        return jnp.max(values) >= jnp.asarray(self.least_peak, values.dtype) * bound
+        values, norm = drawn
+        return jnp.max(values) >= jnp.asarray(self.least_peak, values.dtype) * self._bound(values, norm)
 
     def validate(self) -> None:
         checks.within("RkhsThreshold.threshold", self.threshold, 0, 1)
@@ -94,6 +100,7 @@ class RkhsBinding(Family):
       domain: the ``M`` points.
       matrix: ``[M, M]`` kernel matrix, computed in float64.
       noise: a model of :mod:`jaxbandit.problems.noise`.
+      delay: a model of :mod:`jaxbandit.delays`.
       least_slack: smallest Slater slack accepted, in ``max |g|``, in ``[0, 1]``.
       centres: ``p``, the number of terms.
       attempts: cap on draws.
@@ -103,6 +110,7 @@ class RkhsBinding(Family):
     domain: Domain
     matrix: Any
     noise: Any = Gaussian()
+    delay: Any = NoDelay()
     least_slack: Any = 0.25
     centres: int = static(default=100)
     attempts: int = static(default=100)
@@ -110,15 +118,16 @@ class RkhsBinding(Family):
 
     def sample(self, key: Array) -> Problem:
         """The instance that belongs to ``key``: pure, and distinct under ``vmap``."""
-        means, accepted = reject(key, self._draw, self._accept, self.attempts)
-        means = jnp.stack([means[0], jnp.where(accepted, means[1], 1)])
-        return Problem(domain=self.domain, means=means, noise=self.noise, name=self.name)
+        (reward, cost, norm), accepted = reject(key, self._draw, self._accept, self.attempts)
+        means = jnp.stack([reward, jnp.where(accepted, cost, 1)])
+        return Problem(domain=self.domain, means=means, noise=self.noise, delay=self.delay, norm=norm, name=self.name)
 
-    def _draw(self, key: Array) -> Array:
-        return jnp.stack([rkhs_function(part, self.matrix, self.centres)[0] for part in jax.random.split(key)])
+    def _draw(self, key: Array) -> tuple[Array, Array, Array]:
+        (reward, norm), (cost, _) = (rkhs_function(part, self.matrix, self.centres) for part in jax.random.split(key))
+        return reward, cost, norm
 
-    def _accept(self, means: Array) -> Array:
-        reward, cost = means
+    def _accept(self, drawn: tuple[Array, Array, Array]) -> Array:
+        reward, cost, _ = drawn
         slack = jnp.asarray(self.least_slack, cost.dtype) * jnp.max(jnp.abs(cost))
         return (cost[jnp.argmax(reward)] > 0) & (jnp.min(cost) <= -slack)
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.pytree import replace
+from jaxbandit.delays import Poisson
 from jaxbandit.domains import grid
 from jaxbandit.problems.base import Problem, from_tables
 from jaxbandit.problems.noise import Gaussian
@@ -33,3 +35,18 @@ def sine(points_per_axis: int = 50, *, noise_variance: Any = 0.05) -> Problem:
     x1, x2 = np.asarray(domain.points).T
     reward, constraint = -np.sin(x1) - x2, np.sin(x1) * np.sin(x2) + 0.95
     return from_tables(domain, reward, constraint, noise=Gaussian(variance=noise_variance), name="sine")
+
+
+def sine_delayed(points_per_axis: int = 50, *, noise_variance: Any = 0.05, mean_delay: Any = 15.0) -> Problem:
+    """:func:`sine` with feedback that is late: delays of reward and cost are independent Poisson numbers (RPOL, sec. 6).
+
+    Args:
+      points_per_axis, noise_variance: as for :func:`sine`.
+      mean_delay: mean delay of either in rounds, ``>= 0`` (RPOL: 15).
+
+    Raises:
+      InvalidArgument: on a parameter out of range.
+    """
+    problem = replace(sine(points_per_axis, noise_variance=noise_variance), delay=Poisson(mean=mean_delay), name="sine_delayed")
+    problem.validate()
+    return problem

@@ -1,0 +1,150 @@
+"""Interpolants of Gaussian draws in two dimensions, without constraints (BPE-Delay: Vakili et al. 2023, sec. 7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit.core import checks
+from jaxbandit.core.pytree import float_dtype, pytree, replace, static
+from jaxbandit.delays import NoDelay, Poisson
+from jaxbandit.domains import Domain, grid
+from jaxbandit.kernels import Kernel, SquaredExponential
+from jaxbandit.problems._draws import gram, square_root, times
+from jaxbandit.problems.base import Family, Problem
+from jaxbandit.problems.noise import Gaussian
+
+__all__ = ["LENGTH_SCALES", "RkhsInterpolants", "rkhs_2d", "rkhs_2d_draws"]
+
+Array = jax.Array
+LENGTH_SCALES = {"f1": 0.8, "f2": 1.0}
+
+
+@pytree
+class RkhsInterpolants(Family):
+    """``f``, the least-norm interpolant of ``y ~ N(0, K)`` at random points of a domain; make one with :func:`rkhs_2d_draws`.
+
+    Its squared RKHS norm ``y^T K^{-1} y`` is chi-squared with one degree of freedom for each centre (or the rank of ``K``, if lower).
+
+    Attributes:
+      domain: the ``M`` points.
+      root: ``[M, r]`` square root of the kernel matrix, computed in float64.
+      noise: a model of :mod:`jaxbandit.problems.noise`.
+      delay: a model of :mod:`jaxbandit.delays`.
+      centres: number of points that are interpolated, at most ``M``.
+      shift_to_zero: whether ``min f`` is taken off ``f``.
+      name: what tables and files call it.
+    """
+
+    domain: Domain
+    root: Any
+    noise: Any = Gaussian()
+    delay: Any = NoDelay()
+    centres: int = static(default=100)
+    shift_to_zero: bool = static(default=False)
+    name: str = static(default="rkhs_2d_draws")
+
+    @property
+    def constraints(self) -> int:
+        """``m = 0``."""
+        return 0
+
+    def sample(self, key: Array) -> Problem:
+        """The instance that belongs to ``key``: pure, and distinct under ``vmap``."""
+        where_key, weight_key = jax.random.split(key)
+        where = jax.random.choice(where_key, self.domain.size, (self.centres,), replace=False)
+        return self._instance(where, jax.random.normal(weight_key, (self.centres,), float_dtype()))
+
+    def fixed(self, seed: int) -> Problem:
+        """The instance of a seed ``>= 0`` of NumPy's generator, in float64: the same function on every machine."""
+        rng = np.random.default_rng(checks.integer("seed", seed, least=0))
+        where, weights = rng.choice(self.domain.size, self.centres, replace=False), rng.standard_normal(self.centres)
+        with jax.enable_x64(True):
+            instance = self._instance(jnp.asarray(where), jnp.asarray(weights))
+            return replace(instance, means=np.asarray(instance.means), norm=float(instance.norm))
+
+    def _instance(self, where: Array, weights: Array) -> Problem:
+        """``f = k(., Z) L^{-T} w`` with ``L L^T = k(Z, Z)``, whose norm is ``|w|``, at the centres ``Z`` numbered ``where``."""
+        # L^T is the triangular factor of root[Z]^T = Q L^T, and so f = root Q w: no nearly singular matrix is solved with.
+        basis, triangle = jnp.linalg.qr(jnp.asarray(self.root, float_dtype())[where].T)
+        signs = jnp.where(jnp.diagonal(triangle) < 0, -1, 1).astype(weights.dtype)
+        weights = signs * weights[: signs.shape[0]]  # fewer than centres where the kernel matrix has a lower rank
+        reward = times(self.root, times(basis, weights))
+        norm = jnp.sqrt(jnp.sum(weights**2))
+        reward = reward - jnp.min(reward) if self.shift_to_zero else reward
+        return Problem(domain=self.domain, means=reward[None], noise=self.noise, delay=self.delay, norm=norm, name=self.name)
+
+    def validate(self) -> None:
+        if checks.integer(f"{self.name}.centres", self.centres, least=1) > self.domain.size:
+            raise checks.InvalidArgument(f"{self.name}.centres: must be at most M = {self.domain.size}, got {self.centres}")
+        checks.shape(f"{self.name}.root", self.root, (self.domain.size, None), remedy="one row per point of the domain")
+        checks.finite(f"{self.name}.root", self.root)
+        Family.validate(self)
+
+
+def rkhs_2d_draws(
+    variant: str = "f1",
+    points_per_axis: int = 50,
+    *,
+    side: float = 10.0,
+    kernel: Kernel | None = None,
+    noise: Any = None,
+    delay: Any = None,
+    centres: int = 100,
+    shift_to_zero: bool = False,
+) -> RkhsInterpolants:
+    """Random functions in the manner of BPE-Delay (Vakili et al. 2023, sec. 7), a new one for every trial; no constraints.
+
+    ``f`` interpolates 100 values of a Gaussian process at random points of the grid. Its RKHS norm, the ``norm`` of an instance, is
+    10 on average with a standard deviation of 0.7. The paper does not say the domain (its published code: a square of side 10), the
+    number of points or their places.
+
+    Args:
+      variant: ``"f1"`` or ``"f2"``, squared exponential of length-scale 0.8 or 1.
+      points_per_axis: grid resolution ``n >= 2``, ``M = n^2`` (paper: 50).
+      side: the domain is ``[0, side]^2``, ``side > 0``.
+      kernel: another kernel.
+      noise: noise model; default Gaussian of sd 0.02.
+      delay: delay model; default Poisson of mean 50.
+      centres: number of points that are interpolated, 1 to ``M``.
+      shift_to_zero: whether to take ``min f`` off ``f``, as learners that read 0 for missing feedback need; ``norm`` is from before.
+
+    Raises:
+      InvalidArgument: on an unknown variant or a parameter out of range.
+    """
+    checks.one_of("variant", variant, tuple(LENGTH_SCALES))
+    checks.integer("points_per_axis", points_per_axis, least=2)
+    checks.positive("side", side)
+    checks.scalar("side", side)
+    domain = grid([0.0, 0.0], [side, side], points_per_axis)
+    kernel = SquaredExponential(length_scale=LENGTH_SCALES[variant]) if kernel is None else kernel
+    family = RkhsInterpolants(
+        domain=domain,
+        root=square_root(gram(kernel, domain)),
+        noise=Gaussian.from_sd(0.02) if noise is None else noise,
+        delay=Poisson(mean=50.0) if delay is None else delay,
+        centres=centres,
+        shift_to_zero=shift_to_zero,
+        name=f"rkhs_2d_draws-{variant}",
+    )
+    family.validate()
+    return family
+
+
+def rkhs_2d(variant: str = "f1", points_per_axis: int = 50, *, seed: int = 0, **options: Any) -> Problem:
+    """One fixed function ``f1`` or ``f2`` of BPE-Delay's experiments: a member of :func:`rkhs_2d_draws`.
+
+    The paper's own functions are not published; a seed gives one like them, the same on every machine.
+
+    Args:
+      variant, points_per_axis: as for :func:`rkhs_2d_draws`.
+      seed: of NumPy's generator, ``>= 0``.
+      **options: ``side``, ``kernel``, ``noise``, ``delay``, ``centres`` and ``shift_to_zero``, as for :func:`rkhs_2d_draws`.
+
+    Raises:
+      InvalidArgument: on an unknown variant or a parameter out of range.
+    """
+    return replace(rkhs_2d_draws(variant, points_per_axis, **options), name=f"rkhs_2d-{variant}").fixed(seed)
