@@ -86,3 +86,4 @@ def best_so_far(axis: Any, dataset: Any, lines: Mapping[str, str], heading: str)
     plots.cumulative(axis, dataset, "best_constrained_regret", lines, heading=heading, ylabel=words)
     axis.set_yscale("symlog", linthresh=1e-3)
     axis.set_ylim(bottom=0)
+    axis.legend(loc="upper right")  # all lines fall

@@ -76,6 +76,6 @@ def soft_violation_note(dataset: Any) -> str:
     finals = {label: final_values(dataset, label, "soft_violation") for label in dataset.algorithm.values}
     above = {label: int(np.count_nonzero(values > 0)) for label, values in finals.items() if np.any(values > 0)}
     if not above:
-        return "soft violation is 0 at the end of every trial, as in the paper"
+        return "soft violation is 0 at the end of every trial (the paper: 0)"
     worst = max(float(values.max()) for values in finals.values() if len(values))
     return f"soft violation above 0 at the end, in trials: {above}; at most {worst:.4g}"

@@ -19,6 +19,7 @@ code was published with the paper; it runs ``paper``.
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +65,8 @@ def draw(dataset: Any, path: Path) -> None:
 EXPERIMENT = Experiment(
     name="data-rate",
     title="GP-UCB with noiseless and noisy constraints allocating data rates in four dimensions (SE22, Figures 6 to 9)",
-    defaults=Options(trials=100, horizon=350, points_per_axis=11, seed=0, parameters="recommended"),
-    quick=Options(trials=4, horizon=100, points_per_axis=6, seed=0, parameters="recommended"),
+    defaults=dataclasses.replace(_se22.FULL, points_per_axis=11),
+    quick=dataclasses.replace(_se22.QUICK, trials=4, points_per_axis=6),
     build=build,
     notes=notes,
     draw=draw,

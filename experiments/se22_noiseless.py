@@ -47,8 +47,8 @@ def draw(dataset: Any, path: Path) -> None:
 EXPERIMENT = Experiment(
     name="se22-noiseless",
     title="GP-UCB with noiseless constraints on the small feasible region (SE22, Figures 2 and 3)",
-    defaults=Options(trials=100, horizon=350, points_per_axis=30, seed=0, parameters="recommended"),
-    quick=Options(trials=10, horizon=100, points_per_axis=20, seed=0, parameters="recommended"),
+    defaults=_se22.FULL,
+    quick=_se22.QUICK,
     build=build,
     notes=_se22.violation_notes,
     draw=draw,

@@ -45,8 +45,8 @@ def draw(dataset: Any, path: Path) -> None:
 EXPERIMENT = Experiment(
     name="se22-noisy",
     title="GP-UCB with noisy constraints on the small feasible region (SE22, Figures 4 and 5)",
-    defaults=Options(trials=100, horizon=350, points_per_axis=30, seed=0, parameters="recommended"),
-    quick=Options(trials=10, horizon=100, points_per_axis=20, seed=0, parameters="recommended"),
+    defaults=_se22.FULL,
+    quick=_se22.QUICK,
     build=build,
     notes=_se22.violation_notes,
     draw=draw,

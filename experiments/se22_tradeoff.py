@@ -13,6 +13,7 @@ diverges. ``code``: no code was published with the paper; it runs ``paper``.
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -48,8 +49,8 @@ def draw(dataset: Any, path: Path) -> None:
 EXPERIMENT = Experiment(
     name="se22-tradeoff",
     title="GP-UCB with noiseless constraints: number against length of epochs (SE22, Figure 1)",
-    defaults=Options(trials=100, horizon=350, points_per_axis=30, seed=0, parameters="recommended"),
-    quick=Options(trials=10, horizon=140, points_per_axis=20, seed=0, parameters="recommended"),
+    defaults=_se22.FULL,
+    quick=dataclasses.replace(_se22.QUICK, horizon=140),  # whole epochs of every length
     build=build,
     notes=_se22.violation_notes,
     draw=draw,

@@ -132,7 +132,7 @@ def cumulative(
     if "x" in log:
         axis.set_xscale("log")
     else:
-        axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))  # numbers of five digits stand apart
+        axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))  # numbers of five digits stand apart
     if "y" in log:
         axis.set_yscale("log", nonpositive="clip")
     axis.legend(loc="best")
@@ -218,7 +218,7 @@ def rounds_of_declaration(axis: Any, dataset: xr.Dataset, *, heading: str) -> No
         if len(rounds):
             axis.axvline(rounds.mean(), ymax=0.83, color=colour, linestyle="--")
     axis.set(title=heading, xlabel="round of the first declaration (dashed: mean)", ylabel="trials")
-    axis.xaxis.set_major_locator(MaxNLocator(10, integer=True))
+    axis.xaxis.set_major_locator(MaxNLocator(10, steps=[1, 2, 5, 10], integer=True))
     axis.yaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_ylim(top=1.2 * axis.get_ylim()[1])  # room for the legend
     axis.legend(loc="upper right")
