@@ -29,7 +29,12 @@ def measure(spec: dict[str, Any]) -> dict[str, Any]:
         return measure_peer(spec)
     from experiments import _bench_engine as engine
 
-    tasks = {"engine": engine.measure_engine, "devices": engine.measure_devices, "machine": engine.describe_machine}
+    tasks = {
+        "engine": engine.measure_engine,
+        "devices": engine.measure_devices,
+        "data-rate": engine.measure_data_rate,
+        "machine": engine.describe_machine,
+    }
     return tasks[spec["task"]](spec)
 
 

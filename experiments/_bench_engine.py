@@ -1,10 +1,12 @@
-"""What the benchmark measures of the engine: every surrogate form, interleaved with XLA's own matrix product of the same size."""
+"""What the benchmark measures of the engine: every surrogate form beside XLA's own matrix product of the same size, and ``data-rate``."""
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +72,38 @@ def measure_devices(spec: dict[str, Any]) -> dict[str, Any]:
     runs = {form: _run(problem, _model(problem, form, horizon), count, horizon, spec["devices"]) for form in FORMS[:2]}
     best, _ = _interleaved(runs, spec["repeats"])
     return {"us": {form: _per_trial_round(seconds, count, horizon) for form, seconds in best.items()}}
+
+
+def measure_data_rate(spec: dict[str, Any]) -> dict[str, Any]:
+    """What the ``data-rate`` experiment costs: a rough kernel on a grid of four dimensions.
+
+    ``spec`` holds ``points_per_axis``, ``trials``, ``horizon`` and ``repeats``. Times are for each of the experiment's algorithms;
+    memory is the process's peak once all is built, and at the end, and what the results of one trial hold.
+    """
+    from experiments.data_rate import EXPERIMENT
+
+    options = dataclasses.replace(EXPERIMENT.defaults, **{name: spec[name] for name in ("points_per_axis", "trials", "horizon")})
+    start = time.perf_counter()
+    comparison = EXPERIMENT.build(options)
+    # The surrogate is built on the host or on the device: wait for what may still be under way.
+    jax.block_until_ready([jax.tree.leaves(entry.surrogate) for entry in comparison.entries])
+    build_seconds, built = time.perf_counter() - start, peak_memory_mb()
+    _progress(f"data-rate, {options.points_per_axis}^4 points: {options.trials} x {options.horizon} rounds of {len(comparison.entries)}")
+    runs: dict[str, Callable[[], Any]] = {entry.label: partial(comparison.trajectory, entry) for entry in comparison.entries}
+    best, first = _interleaved(runs, spec["repeats"])
+    kept = sum(leaf.nbytes for leaf in jax.tree.leaves(runs[comparison.entries[0].label]()))
+    surrogate = comparison.entries[0].surrogate
+    return {
+        "us": {label: _per_trial_round(seconds, options.trials, options.horizon) for label, seconds in best.items()},
+        "build_s": build_seconds,
+        "compile_s": {label: first[label] - best[label] for label in best},
+        "built_mb": built,
+        "peak_rss_mb": peak_memory_mb(),
+        "trial_mb": kept / options.trials / 1e6,
+        "trials_per_block": surrogate.trials_per_block,
+        "points": surrogate.domain.size,
+        "rank": surrogate.forms[0].rank,
+    }
 
 
 def describe_machine(spec: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,9 @@ LABELS = {
 
 def table(figures: dict[str, Any]) -> str:
     """Every figure of a run, ratios last in each row."""
-    return "\n".join([*_header(figures), "", *_forms(figures), "", *_peers(figures), "", *_rest(figures)])
+    return "\n".join(
+        [*_header(figures), "", *_forms(figures), "", *_data_rate(figures["data_rate"]), "", *_peers(figures), "", *_rest(figures)]
+    )
 
 
 def _header(figures: dict[str, Any]) -> list[str]:
@@ -44,6 +46,20 @@ def _forms(figures: dict[str, Any]) -> list[str]:
         lines.append(_row(f"{form} (rank {figures['rank'][form]})", row))
     matern = [""] * (len(counts) - 1) + [_number(figures["rows_matern_us"])]
     return [*lines, _row(f"rows, Matern-5/2 ({_trials(figures['rows_matern_trials'])})", matern)]
+
+
+def _data_rate(figures: dict[str, Any]) -> list[str]:
+    side, points = figures["points_per_axis"], figures["points"]
+    size = f"{_trials(figures['trials'])}, T = {figures['horizon']}"
+    lines = [_row(f"data-rate, {side}^4 = {points:,} points, Matern-5/2, rows", ["us", "compile, s"])]
+    for label, us in figures["us"].items():
+        lines.append(_row(f"{label}, {size}", [_number(us), f"{figures['compile_s'][label]:.2f}"]))
+    built, peak = figures["built_mb"], figures["peak_rss_mb"]
+    lines.append(f"built in {figures['build_s']:.2f} s; peak memory {built:.0f} MB by then, {peak:.0f} MB at the end")
+    if figures["full_seconds"] is None:
+        return [*lines, "its full size: not estimated from other grids or horizons"]
+    full = f"{_trials(figures['full_trials'])} x {figures['full_horizon']} rounds of each on this one device"
+    return [*lines, f"at full size, {full}: {figures['full_seconds']:.0f} s, {figures['full_peak_mb']:.0f} MB"]
 
 
 def _peers(figures: dict[str, Any]) -> list[str]:

@@ -3,6 +3,26 @@
 Everything is measured in one run, because only ratios taken side by side mean much. Every measurement has a process of its own, on
 one CPU core and one thread (on an accelerator: not pinned), so that no library profits from what another has loaded. A peer's
 figure at ``T`` rounds comes from playing all ``T`` rounds of one trial; what it needs for more trials is that many times as much.
+
+The file of ``--json`` is one object. Its keys:
+
+- ``points_per_axis``, ``points``, ``counts`` and ``trials`` (numbers of trials, and the largest), ``horizon``, ``short_horizon``,
+  ``repeats``, ``turns``, ``plays``: what was run, on ``sine``; ``rank`` of every form and ``dtype``.
+- ``us``: microseconds per trial-round of ``gemm`` and of every form, by number of trials; ``gemm_us``, ``feature_us``, ``product_us``,
+  ``rows_us`` are those of the largest number; ``feature_over_gemm``, ``product_over_gemm``, ``rows_over_gemm``; ``rows_matern_us``
+  with ``rows_matern_trials``; ``own_us``: of the feature forms at both horizons, which peers are compared with.
+- ``compile_s`` (features), ``compile_seconds`` (every form), ``peak_rss_mb`` of the process that ran them, ``violation`` of the points
+  they chose.
+- ``devices``: microseconds on ``"1"`` and ``"2"`` devices; ``two_device_speedup``, ``two_device_speedup_product``.
+- ``peers``: of every peer ``us`` by number of rounds, ``violation`` and ``version``, or a ``note``; and, with the number of rounds at
+  the end, ``PEER_us_T*`` and ``PEER_over_{feature,dense,product}_T*``.
+- ``data_rate``: the experiment ``data-rate`` in a process of its own on one core: ``points_per_axis``, ``points``, ``rank``,
+  ``trials``, ``horizon``, ``repeats``; ``us`` per trial-round and ``compile_s`` of each algorithm, ``build_s`` of problem and surrogate;
+  ``built_mb`` and ``peak_rss_mb``: the peak of memory once built and at the end; ``trial_mb``: what the results of a trial hold;
+  ``trials_per_block``: how many run side by side. And what that comes to at full size, ``full_trials`` x ``full_horizon``:
+  ``full_seconds`` (both algorithms, building and compiling included) and ``full_peak_mb``, null unless grid and horizon are those of
+  full size.
+- ``backend``, ``device``, ``cpu_model``, ``cores``, ``pinned``, ``versions``, ``date``, ``seconds`` of the whole run.
 """
 
 from __future__ import annotations
@@ -23,6 +43,9 @@ from experiments._bench_table import table
 
 FULL = {"points_per_axis": 50, "trials": 100, "horizon": 500, "repeats": 12, "turns": 2, "plays": 2}
 QUICK = {"points_per_axis": 16, "trials": 8, "horizon": 40, "repeats": 2, "turns": 1, "plays": 1}
+# All rounds and all points of the experiment, but few of its trials: they are run one after the other, so time grows in proportion.
+DATA_RATE_FULL = {"points_per_axis": 11, "trials": 8, "horizon": 350, "repeats": 3}
+DATA_RATE_QUICK = {"points_per_axis": 5, "trials": 2, "horizon": 20, "repeats": 1}
 SHORT_HORIZON = 200
 # Too slow for every round of the long horizon: these play the short one, once.
 SHORT_ONLY = ("gpy", "botorch")
@@ -59,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     started = time.perf_counter()
     path = _output(args)
     try:
-        figures = measure(_settings(args), peers=not args.skip_peers)
+        figures = measure(_settings(args), DATA_RATE_QUICK if args.quick else DATA_RATE_FULL, peers=not args.skip_peers)
     except ChildFailed as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -75,12 +98,13 @@ def run(args: argparse.Namespace) -> int:
     return 1 if any(peer.get("note") == "failed" for peer in figures["peers"].values()) else 0
 
 
-def measure(settings: dict[str, Any], *, peers: bool = True) -> dict[str, Any]:
+def measure(settings: dict[str, Any], data_rate: dict[str, Any], *, peers: bool = True) -> dict[str, Any]:
     """All figures, as they are written to the file.
 
     Args:
       settings: ``points_per_axis``, ``counts`` (numbers of trials, ascending), ``horizon``, ``short_horizon``, and how often each
         run is timed (``repeats``), one and two devices take turns (``turns``), and a peer plays its trial (``plays``).
+      data_rate: ``points_per_axis``, ``trials``, ``horizon`` and ``repeats`` of the run of ``data-rate``.
       peers: whether to time other libraries' loops.
 
     Raises:
@@ -92,9 +116,11 @@ def measure(settings: dict[str, Any], *, peers: bool = True) -> dict[str, Any]:
     _progress("engine")
     engine = _child({"task": "engine", **settings}, pinned=pinned)
     devices = _two_devices(settings) if pinned and _cores() > 1 else None
+    rough = _child({"task": "data-rate", **data_rate}, pinned=pinned)
     figures: dict[str, Any] = dict.fromkeys(RATIOS)
     figures |= _engine_figures(settings, engine)
     figures |= _device_figures(devices) | _machine_figures(machine, pinned)
+    figures["data_rate"] = _data_rate_figures(data_rate, rough)
     figures["peers"] = {name: _peer(name, settings, pinned) for name in PEERS} if peers else {}
     for name, peer in figures["peers"].items():
         figures |= _peer_figures(name.replace("-", "_"), peer, figures["own_us"])
@@ -131,6 +157,25 @@ def _device_figures(devices: dict[str, Any] | None) -> dict[str, Any]:
         return None if devices is None else devices["1"][form] / devices["2"][form]
 
     return {"devices": devices, "two_device_speedup": speedup("features"), "two_device_speedup_product": speedup("product")}
+
+
+def _data_rate_figures(settings: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
+    """What was measured of ``data-rate``, and what it comes to at the experiment's full size.
+
+    Trials run in blocks of a fixed size, one after the other: time grows in proportion, memory by what their results hold. A row of
+    the cache costs more the later it comes, so nothing is said when other rounds, or another grid, or less than a block were run.
+    """
+    from experiments.data_rate import EXPERIMENT
+
+    full = EXPERIMENT.defaults
+    seconds = peak = None
+    same = (settings["points_per_axis"], settings["horizon"]) == (full.points_per_axis, full.horizon)
+    if same and settings["trials"] % measured["trials_per_block"] == 0:
+        rounds = full.trials * full.horizon
+        seconds = measured["build_s"] + sum(measured["compile_s"].values()) + sum(measured["us"].values()) * rounds / 1e6
+        peak = measured["peak_rss_mb"] + measured["trial_mb"] * (full.trials - settings["trials"])
+    projected = {"full_trials": full.trials, "full_horizon": full.horizon, "full_seconds": seconds, "full_peak_mb": peak}
+    return settings | measured | projected
 
 
 def _machine_figures(machine: dict[str, Any], pinned: bool) -> dict[str, Any]:

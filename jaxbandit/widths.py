@@ -17,7 +17,7 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree, replace, static
 
-__all__ = ["Custom", "ImprovedGPUCB", "SqrtLog", "evaluate", "validate", "with_noise"]
+__all__ = ["Custom", "ImprovedGPUCB", "SqrtLog", "evaluate", "finite_set", "validate", "with_noise"]
 
 Array = jax.Array
 
@@ -64,6 +64,13 @@ class SqrtLog:
         """Raise ``InvalidArgument`` unless ``a > 0`` and ``b > 1`` (at ``b = 1`` the first width would be 0)."""
         checks.positive(f"{name}.a", self.a)
         checks.within(f"{name}.b", self.b, 1.0, float("inf"), open_high=True)
+
+
+def finite_set(size: int, delta: float) -> SqrtLog:
+    """``sqrt(2 ln(M t^2 pi^2 / (6 delta)))`` for ``M = size`` points (Srinivas et al. 2010, Thm 1; Amani et al. 2020)."""
+    checks.integer("size", size, least=1)
+    checks.within("delta", delta, 0.0, 1.0, open_high=True)
+    return SqrtLog(a=4.0, b=float(np.sqrt(size * np.pi**2 / (6 * delta))))
 
 
 @pytree
