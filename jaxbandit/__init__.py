@@ -9,9 +9,41 @@ A study is a problem, an algorithm and a surrogate::
 Sign rule everywhere: maximise the reward; a constraint holds where its value is ``<= 0``.
 """
 
-from jaxbandit import acquisition, algorithms, delays, domains, estimators, kernels, metrics, penalties, problems, surrogates, widths
+from jaxbandit import (
+    acquisition,
+    algorithms,
+    delays,
+    domains,
+    estimators,
+    informed,
+    kernels,
+    metrics,
+    penalties,
+    problems,
+    safety,
+    surrogates,
+    widths,
+)
 from jaxbandit._version import __version__
-from jaxbandit.algorithms import Anytime, Cbo, Config, Epbo, Rpol, Scgp, Se2, Se3, Unconstrained
+from jaxbandit.algorithms import (
+    Anytime,
+    Cbo,
+    Cei,
+    Config,
+    ConstrainedThompson,
+    Epbo,
+    Oracle,
+    PrimalDual,
+    RandomSearch,
+    Rpol,
+    SafeOpt,
+    Scgp,
+    Se2,
+    Se3,
+    SgpUcb,
+    StageOpt,
+    Unconstrained,
+)
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.pytree import Sweep, canonicalise, pytree, replace, static, sweep
 from jaxbandit.core.status import Status, explain
@@ -21,14 +53,22 @@ from jaxbandit.surrogates import Surrogate, surrogate
 __all__ = [
     "Anytime",
     "Cbo",
+    "Cei",
     "Config",
+    "ConstrainedThompson",
     "Epbo",
     "InitialDesign",
     "InvalidArgument",
+    "Oracle",
+    "PrimalDual",
+    "RandomSearch",
     "Rpol",
+    "SafeOpt",
     "Scgp",
     "Se2",
     "Se3",
+    "SgpUcb",
+    "StageOpt",
     "Status",
     "Surrogate",
     "Sweep",
@@ -42,12 +82,15 @@ __all__ = [
     "domains",
     "estimators",
     "explain",
+    "feedback",
+    "informed",
     "kernels",
     "metrics",
     "penalties",
     "problems",
     "pytree",
     "replace",
+    "safety",
     "simulate",
     "static",
     "surrogate",

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxbandit import widths
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree, static
-from jaxbandit.surrogates import Posterior, Surrogate
+from jaxbandit.surrogates import Posterior, Prediction, Surrogate
 
 __all__ = ["Bounds", "DiscreteGaussian", "DiscreteUniform", "Estimate", "Gaussian", "Randomised", "Strategy", "Thompson"]
 
@@ -51,9 +51,12 @@ class Strategy(Protocol):
         ...
 
 
-def _betas(strategy: Any, t: Array, gain: Array) -> Array:
+def _betas(strategy: Any, t: Array, belief: Prediction) -> Array:
     """``[1 + m]`` widths from the reward's and the constraints' schedules."""
-    return jnp.append(widths.evaluate(strategy.reward_width, t, gain[0]), widths.evaluate(strategy.cost_width, t, gain[1:]))
+    schedules = ((strategy.reward_width, slice(0, 1)), (strategy.cost_width, slice(1, None)))
+    recent = [None if belief.recent is None else belief.recent[part] for _, part in schedules]
+    betas = [widths.evaluate(width, t, belief.gain[part], r) for (width, part), r in zip(schedules, recent, strict=True)]
+    return jnp.concatenate(betas)
 
 
 def _combined_mean(mean: Array, weights: Array) -> Array:
@@ -79,7 +82,7 @@ class Bounds:
 
     def estimate(self, surrogate: Surrogate, posterior: Posterior, t: Array, key: Array) -> Estimate:
         belief = surrogate.predict(posterior)
-        beta = _betas(self, t, belief.gain)
+        beta = _betas(self, t, belief)
         return Estimate(
             reward=belief.mean[0] + beta[0] * belief.sd[0],
             costs=belief.mean[1:] - beta[1:, None] * belief.sd[1:],
@@ -88,7 +91,7 @@ class Bounds:
 
     def combination(self, surrogate: Surrogate, posterior: Posterior, weights: Array, t: Array, key: Array) -> Estimate:
         belief = surrogate.predict(posterior)
-        beta = _betas(self, t, belief.gain)
+        beta = _betas(self, t, belief)
         score = _combined_mean(belief.mean, weights) + beta[0] * belief.sd[0]
         return Estimate(reward=score, costs=belief.mean[1:], widths=beta)
 
@@ -110,12 +113,12 @@ class Thompson:
     cost_width: Any = 1.0
 
     def estimate(self, surrogate: Surrogate, posterior: Posterior, t: Array, key: Array) -> Estimate:
-        beta = _betas(self, t, surrogate.predict(posterior).gain)
+        beta = _betas(self, t, surrogate.predict(posterior))
         draws = surrogate.draw(posterior, key, beta)
         return Estimate(reward=draws[0], costs=draws[1:], widths=beta, draws=draws)
 
     def combination(self, surrogate: Surrogate, posterior: Posterior, weights: Array, t: Array, key: Array) -> Estimate:
-        beta = _betas(self, t, surrogate.predict(posterior).gain)
+        beta = _betas(self, t, surrogate.predict(posterior))
         deviation = surrogate.draw(posterior, key, beta)[0] - posterior.mean[0]
         score = _combined_mean(posterior.mean, weights) + deviation
         return Estimate(reward=score, costs=posterior.mean[1:], widths=beta, draws=score[None])
@@ -193,7 +196,7 @@ class Randomised:
 
     def estimate(self, surrogate: Surrogate, posterior: Posterior, t: Array, key: Array) -> Estimate:
         belief = surrogate.predict(posterior)
-        beta = _betas(self, t, belief.gain)
+        beta = _betas(self, t, belief)
         z = beta * self.distribution.sample(key, beta.shape, beta.dtype)
         draws = jnp.append(z[:1], -z[1:])
         values = belief.mean + draws[:, None] * belief.sd
@@ -201,7 +204,7 @@ class Randomised:
 
     def combination(self, surrogate: Surrogate, posterior: Posterior, weights: Array, t: Array, key: Array) -> Estimate:
         belief = surrogate.predict(posterior)
-        beta = _betas(self, t, belief.gain)
+        beta = _betas(self, t, belief)
         z = beta[0] * self.distribution.sample(key, (), beta.dtype)
         score = _combined_mean(belief.mean, weights) + z * belief.sd[0]
         return Estimate(reward=score, costs=belief.mean[1:], widths=beta, draws=z[None])

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree
 
-__all__ = ["Exponential", "Polynomial", "epoch_average"]
+__all__ = ["EpochSum", "Exponential", "Polynomial"]
 
 Array = jax.Array
 
@@ -51,12 +51,25 @@ class Polynomial:
         checks.within("Polynomial.n", self.n, 1.0, float("inf"), open_low=False, open_high=True)
 
 
-def epoch_average(total: Array, value: Array, t: Array, length: int) -> tuple[Array, Array, Array]:
-    """Add ``value`` to an epoch's running ``total``.
+@pytree
+class EpochSum:
+    """What came in during an epoch so far, of each constraint."""
 
-    Returns the new total (0 after an epoch's last round), the average over the epoch, and whether round ``t`` is its last, when the
-    average is complete.
-    """
-    total = total + value
-    last = t % length == 0
-    return jnp.where(last, 0, total), total / length, last
+    total: Array  # [m]
+    count: Array  # [m]
+
+    @classmethod
+    def empty(cls, constraints: int, dtype: Any) -> EpochSum:
+        """Nothing yet."""
+        return cls(total=jnp.zeros((constraints,), dtype), count=jnp.zeros((constraints,), dtype))
+
+    def add(self, total: Array, count: Array, t: Array, length: int) -> tuple[EpochSum, Array, Array]:
+        """Add ``total [m]`` of ``count [m]`` values.
+
+        Returns the new sums (empty after an epoch's last round), the average over the epoch (0 where nothing came in), and whether
+        round ``t`` is its last, when the average is complete.
+        """
+        total, count = self.total + total, self.count + count
+        last = t % length == 0
+        sums = EpochSum(total=jnp.where(last, 0, total), count=jnp.where(last, 0, count))
+        return sums, total / jnp.maximum(count, 1), last

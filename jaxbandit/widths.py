@@ -17,7 +17,7 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree, replace, static
 
-__all__ = ["Custom", "ImprovedGPUCB", "SqrtLog", "evaluate", "finite_set", "validate", "with_noise"]
+__all__ = ["Censored", "Custom", "ImprovedGPUCB", "SqrtLog", "evaluate", "finite_set", "validate", "with_noise"]
 
 Array = jax.Array
 
@@ -90,10 +90,48 @@ class Custom:
         checks.positive(f"{name}.scale", self.scale)
 
 
-def evaluate(width: Any, t: Array, gain: Array) -> Array:
-    """``beta_t`` for each entry of ``gain [...]``, in its shape, from a number, one number per entry, or a schedule."""
-    value = width(t, gain) if callable(width) else jnp.asarray(width, gain.dtype)
-    return jnp.broadcast_to(value, gain.shape)
+@pytree
+class Censored:
+    """``v_t = scale B_r sum_{s=t-m}^{t-1} sigma_t(x_s) + beta_t``, for a learner that censors (Verma et al. 2022; RPOL sec. 5).
+
+    Attributes:
+      base: ``beta_t``, a number or another schedule.
+      feedback_bound: ``B_r > 0``, bound on the feedback; in the theory ``B_f + R sqrt(2 ln T)``.
+      scale: share >= 0 of the window term that is taken: 1 in the theory, which explores with little else for a very long time.
+    """
+
+    base: Any = 3.0
+    feedback_bound: Any = 1.0
+    scale: Any = 0.01
+
+    def __call__(self, t: Array, gain: Array) -> Array:
+        return evaluate(self.base, t, gain)
+
+    def widen(self, beta: Array, recent: Array) -> Array:
+        """``v_t`` from ``beta_t`` and the deviations at the last ``m`` points, summed."""
+        return beta + self.scale * self.feedback_bound * recent
+
+    def validate(self, name: str) -> None:
+        """Raise ``InvalidArgument`` on a parameter outside its range."""
+        validate(f"{name}.base", self.base, np.size(self.base) if not callable(self.base) else 1)
+        checks.positive(f"{name}.feedback_bound", self.feedback_bound)
+        checks.nonnegative(f"{name}.scale", self.scale)
+
+
+def evaluate(width: Any, t: Array, gain: Array, recent: Array | None = None) -> Array:
+    """``beta_t`` for each entry of ``gain [...]``, in its shape, from a number, one number per entry, or a schedule.
+
+    ``recent [...]`` is what a learner that censors adds to a :class:`Censored` width; no other learner has any.
+
+    Raises:
+      InvalidArgument: when a :class:`Censored` width meets a learner without.
+    """
+    value = jnp.broadcast_to(width(t, gain) if callable(width) else jnp.asarray(width, gain.dtype), gain.shape)
+    if not isinstance(width, Censored):
+        return value
+    if recent is None:
+        raise checks.InvalidArgument("widths.Censored: is for delayed feedback under feedback.Censor; give its base as the width instead")
+    return width.widen(value, recent)
 
 
 def with_noise(width: Any, factor: Array) -> Any:

@@ -22,8 +22,11 @@ LAYERS = {
     "widths": 3,
     "estimators": 4,
     "acquisition": 4,
+    "feedback": 4,
     "penalties": 4,
+    "safety": 4.5,
     "algorithms": 5,
+    "informed": 6,
     "simulate": 6,
     "metrics": 7,
     "study": 8,
@@ -41,7 +44,9 @@ FORBIDDEN = {
     "widths": {"problems", "delays"},
     "estimators": {"problems", "delays"},
     "acquisition": {"problems", "delays"},
+    "feedback": {"problems", "delays"},
     "penalties": {"problems", "delays"},
+    "safety": {"problems", "delays"},
     "algorithms": {"problems"},  # they see an Arena, never the truth
 }
 TOPS = {"report", "cli", "__main__"}  # imported by nothing in the package but one another

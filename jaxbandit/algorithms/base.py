@@ -10,19 +10,23 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
 import jax
+import jax.numpy as jnp
 
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.pytree import pytree
-from jaxbandit.surrogates import Surrogate
+from jaxbandit.core.pytree import pytree, replace
+from jaxbandit.feedback import Feedback
 
 Array = jax.Array
 
 
 @pytree
 class Arena:
-    """All a learner may know: the GP model of the functions and the number of rounds."""
+    """All a learner may know: the GP model of the functions and the number of rounds.
 
-    surrogate: Surrogate
+    Under delay ``surrogate`` is a learner of :mod:`jaxbandit.feedback`, which has the same interface.
+    """
+
+    surrogate: Any
     horizon: Any  # [] T; a leaf, so that a wrapper can run an algorithm over stretches of growing length
 
     @property
@@ -30,9 +34,11 @@ class Arena:
         """``m``."""
         return self.surrogate.constraints
 
-    def learn(self, posterior: Any, observation: Observation) -> Any:
+    def learn(self, posterior: Any, observation: Observation | Feedback) -> Any:
         """The posterior that has taken in what ``observation`` brings."""
-        return self.surrogate.condition(posterior, observation.index, observation.values)
+        if isinstance(observation, Observation):
+            return self.surrogate.condition(posterior, observation.index, observation.values)
+        return self.surrogate.learn(posterior, observation)
 
 
 @pytree
@@ -47,7 +53,10 @@ class Decision:
 
 @pytree
 class Observation:
-    """Noisy values seen at a point: the reward, then each constraint (``<= 0`` is feasible)."""
+    """Noisy values seen at once at a point: the reward, then each constraint (``<= 0`` is feasible).
+
+    Algorithms ask it what :class:`~jaxbandit.feedback.Feedback` can answer, too, and so run under delay.
+    """
 
     index: Array  # [] int32
     values: Array  # [1 + m]
@@ -56,12 +65,30 @@ class Observation:
         """``sum of function(values)`` over the values of each output that came in this round, ``[1 + m]``; default: of themselves."""
         return self.values if function is None else function(self.values)
 
+    def largest(self, function: Callable[[Array], Array] | None = None) -> Array:
+        """The largest ``function(values)`` of each output that came in this round, ``[1 + m]``."""
+        return self.total(function)
+
+    @property
+    def count(self) -> Array:
+        """How many values of each output came in this round, ``[1 + m]``."""
+        return jnp.ones_like(self.values)
+
+    def map(self, function: Callable[[Array], Array]) -> Observation:
+        """The same with ``function`` of the values ``[1 + m]``."""
+        return replace(self, values=function(self.values))
+
 
 class Algorithm(Protocol):
     """The protocol. Implementations are pytree dataclasses whose default construction is valid.
 
     A state is a pytree dataclass that holds ``posterior`` and, where the algorithm has some, ``multipliers [m]``: the penalty
     factors, dual variables or virtual queues in force for the coming round; ``flags []``, if there, holds status bits raised so far.
+
+    ``update`` conditions by ``arena.learn`` and takes sums over what came in by ``observation.total``; that is all it takes to run under
+    delay. ``feedback``, a class attribute, names the policy that an algorithm runs under by default, :class:`~jaxbandit.feedback.Wait`
+    unless given; ``whole_observations`` asks for points whose values have all arrived; ``told(delay) -> algorithm`` takes what the
+    algorithm may know of the delays.
 
     An algorithm for stochastic full information also has ``reveal(arena, state, sample, t) -> state``, called before ``select`` with
     the round's noisy constraint functions ``[m, M]``. One whose surrogate models other values than those observed has
@@ -78,8 +105,8 @@ class Algorithm(Protocol):
         """Choose the point of round ``t`` (counted from 1)."""
         ...
 
-    def update(self, arena: Arena, state: Any, observation: Observation, t: Array) -> Any:
-        """Take in the observation made in round ``t``."""
+    def update(self, arena: Arena, state: Any, observation: Observation | Feedback, t: Array) -> Any:
+        """Take in what round ``t`` brings: the observation made, or under delay what arrives at its end."""
         ...
 
     def validate(self, constraints: int) -> None:
@@ -97,7 +124,7 @@ def sees_samples(algorithm: Any) -> bool:
     return hasattr(unwrapped(algorithm), "reveal")
 
 
-def shared_factor(arena: Arena, name: str) -> Surrogate:
+def shared_factor(arena: Arena, name: str) -> Any:
     """The arena's surrogate, if all outputs share one factor; algorithms that model a combination of outputs need that.
 
     Raises:

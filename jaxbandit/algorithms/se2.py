@@ -12,10 +12,10 @@ import numpy as np
 from jaxbandit.acquisition import pick
 from jaxbandit.algorithms.base import Arena, Decision, Observation, shared_factor
 from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.status import Status
 from jaxbandit.estimators import Bounds
-from jaxbandit.penalties import Exponential, epoch_average
+from jaxbandit.penalties import EpochSum, Exponential
 from jaxbandit.surrogates import Posterior
 
 Array = jax.Array
@@ -27,7 +27,7 @@ class Se2State:
 
     posterior: Posterior  # of the outputs (r, psi(g_j) - 1)
     multipliers: Array  # [m] kappa of the current epoch
-    total: Array  # [m] sum of g_j over the epoch so far
+    epoch: EpochSum  # of the g_j seen over the epoch so far
     flags: Array  # [] status bits: whether a penalty has reached its cap
 
 
@@ -52,6 +52,7 @@ class Se2:
     """
 
     name: ClassVar[str] = "se2"
+    whole_observations: ClassVar[bool] = True  # outputs that share a factor must arrive together
     estimator: Any = Bounds(reward_width=1.0, cost_width=1.0)
     psi: Any = Exponential()
     penalty_cap: Any = 1e6
@@ -64,7 +65,7 @@ class Se2:
         return Se2State(
             posterior=posterior,
             multipliers=jnp.ones((arena.constraints,), dtype),
-            total=jnp.zeros((arena.constraints,), dtype),
+            epoch=EpochSum.empty(arena.constraints, dtype),
             flags=jnp.int32(0),
         )
 
@@ -75,18 +76,17 @@ class Se2:
 
     def update(self, arena: Arena, state: Se2State, observation: Observation, t: Array) -> Se2State:
         posterior = self.learn(arena, state.posterior, observation)
-        total, average, last = epoch_average(state.total, observation.values[1:], t, self.epoch)
+        sums, average, last = state.epoch.add(observation.total()[1:], observation.count[1:], t, self.epoch)
         kappa = jnp.where(last, jnp.minimum(state.multipliers * self._psi(average), self.penalty_cap), state.multipliers)
         if self.restart:  # at the end of an epoch, so that an initial design serves the first one
             posterior = jax.lax.cond(last, arena.surrogate.init, lambda: posterior)
-        largest = jnp.maximum(jnp.max(kappa), jnp.max(self._psi(observation.values[1:])))
+        largest = jnp.maximum(jnp.max(kappa), jnp.max(observation.largest(self._psi)[1:]))
         flags = state.flags | jnp.where(largest >= self.penalty_cap, int(Status.PENALTY_CAPPED), 0)
-        return Se2State(posterior=posterior, multipliers=kappa, total=total, flags=flags)
+        return Se2State(posterior=posterior, multipliers=kappa, epoch=sums, flags=flags)
 
     def learn(self, arena: Arena, posterior: Posterior, observation: Observation) -> Posterior:
         """Condition on ``(r, psi(c_j) - 1)``, which is what the surrogate models here."""
-        values = jnp.append(observation.values[:1], self._psi(observation.values[1:]) - 1)
-        return arena.learn(posterior, replace(observation, values=values))
+        return arena.learn(posterior, observation.map(lambda values: jnp.append(values[:1], self._psi(values[1:]) - 1)))
 
     def _psi(self, costs: Array) -> Array:
         return jnp.minimum(self.psi(costs), self.penalty_cap)

@@ -15,7 +15,7 @@ from jaxbandit.algorithms.base import Arena, Decision, Observation, shared_facto
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.estimators import Bounds
-from jaxbandit.penalties import epoch_average
+from jaxbandit.penalties import EpochSum
 from jaxbandit.surrogates import Posterior
 
 Array = jax.Array
@@ -27,7 +27,7 @@ class Se3State:
 
     posterior: Posterior  # of the outputs (r, c_j)
     multipliers: Array  # [m] kappa of the current epoch
-    total: Array  # [m] sum of observed c_j over the epoch so far
+    epoch: EpochSum  # of the c_j observed over the epoch so far
 
 
 @pytree
@@ -49,6 +49,7 @@ class Se3:
     """
 
     name: ClassVar[str] = "se3"
+    whole_observations: ClassVar[bool] = True  # outputs that share a factor must arrive together
     estimator: Any = Bounds()
     step: Any = 0.5
     epoch: int = static(default=20)
@@ -56,8 +57,9 @@ class Se3:
 
     def init(self, arena: Arena) -> Se3State:
         posterior = shared_factor(arena, self.name).init()
-        zeros = jnp.zeros((arena.constraints,), posterior.mean.dtype)
-        return Se3State(posterior=posterior, multipliers=zeros, total=zeros)
+        dtype = posterior.mean.dtype
+        sums = EpochSum.empty(arena.constraints, dtype)
+        return Se3State(posterior=posterior, multipliers=jnp.zeros((arena.constraints,), dtype), epoch=sums)
 
     def select(self, arena: Arena, state: Se3State, t: Array, key: Array) -> tuple[Decision, Se3State]:
         noise_factor = jnp.sqrt(1 + jnp.sum(jnp.square(state.multipliers)))
@@ -68,11 +70,11 @@ class Se3:
 
     def update(self, arena: Arena, state: Se3State, observation: Observation, t: Array) -> Se3State:
         posterior = arena.learn(state.posterior, observation)
-        total, average, last = epoch_average(state.total, observation.values[1:], t, self.epoch)
+        sums, average, last = state.epoch.add(observation.total()[1:], observation.count[1:], t, self.epoch)
         moved = jnp.maximum(state.multipliers + self.step * average, 0)
         if self.restart:  # at the end of an epoch, so that an initial design serves the first one
             posterior = jax.lax.cond(last, arena.surrogate.init, lambda: posterior)
-        return Se3State(posterior=posterior, multipliers=jnp.where(last, moved, state.multipliers), total=total)
+        return Se3State(posterior=posterior, multipliers=jnp.where(last, moved, state.multipliers), epoch=sums)
 
     def audit_parameters(self, horizon: int) -> dict[str, Any]:
         """The parameters under the paper's letters, for audit traces."""

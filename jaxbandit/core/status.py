@@ -17,6 +17,7 @@ class Status(enum.IntFlag):
     ALL_CLIPPED = 32
     SAFE_SET_EMPTIED = 64
     STOPPED = 128
+    FEEDBACK_LOST = 256
 
 
 FAILED = Status.NONFINITE_FEEDBACK | Status.NONFINITE_SCORE
@@ -27,6 +28,7 @@ MESSAGES = {
     Status.DECLARED_INFEASIBLE: "the algorithm declared the problem infeasible",
     Status.NO_FEASIBLE_POINT: "the problem has no feasible point, so regret is undefined",
     Status.PENALTY_CAPPED: "a penalty factor reached its cap instead of overflowing",
+    Status.FEEDBACK_LOST: "delayed feedback found no place in the buffer and was lost",
     Status.ALL_CLIPPED: "in some round the reward's clip B cut the estimate of every point, which leaves nothing to choose by",
     Status.SAFE_SET_EMPTIED: "no point was certified safe any more, after some had been; the algorithm fell back to its seed set",
     Status.STOPPED: "the algorithm stopped by itself before the horizon; later rounds repeat its answer",

@@ -13,13 +13,16 @@ from jax.sharding import AxisType, Mesh, PartitionSpec
 from jaxbandit.algorithms.base import sees_samples, unwrapped
 from jaxbandit.core import checks
 from jaxbandit.core.keys import trial_key
-from jaxbandit.core.pytree import Sweep, canonicalise, unstack
+from jaxbandit.core.pytree import Sweep, canonicalise, replace, unstack
+from jaxbandit.delays import NoDelay
 from jaxbandit.domains import Domain
+from jaxbandit.simulate.delayed import Delays, plan, warn_of_loss
 from jaxbandit.simulate.trial import Informed, InitialDesign, Trajectory, run_trial
 from jaxbandit.surrogates import Surrogate
 
 Array = jax.Array
 RECORDS = ("all", "audit", "indices")
+TRIALS_AXIS = "trials"
 
 
 def simulate(
@@ -32,6 +35,9 @@ def simulate(
     trials: int | Sequence[int] = 1,
     initial: InitialDesign | None = None,
     informed: Informed | None = None,
+    delay: Any = None,
+    feedback: Any = None,
+    capacity: int | None = None,
     record: str = "all",
     block: int | None = None,
     devices: Sequence[jax.Device] | None = None,
@@ -44,7 +50,7 @@ def simulate(
     Args:
       problem: a :class:`~jaxbandit.problems.Problem`, or a family with ``sample(key)`` that gives every trial its own.
       algorithm: an algorithm, or a :func:`~jaxbandit.sweep` of one.
-      surrogate: the GP model, or a sweep of it; two sweeps are paired element by element.
+      surrogate: the GP model, or a sweep of it; several sweeps are paired element by element.
       horizon: ``T >= 1`` rounds.
       key: a JAX PRNG key (``jax.random.key(seed)``).
       trials: how many, or the numbers of the trials to run (to repeat some of a larger study).
@@ -52,6 +58,12 @@ def simulate(
       informed: for what a learner is told of each random instance, such as the bound ``B`` on its reward: a pure function of
         ``(instance, algorithm, surrogate)`` that gives the algorithm and the surrogate to run. Name it at module level: a new function
         object is a new compilation.
+      delay: how late feedback comes, a model of :mod:`jaxbandit.delays` or a sweep of one; default: the problem's own. Delays are
+        common random numbers, as noise is.
+      feedback: what the learner does meanwhile, a policy of :mod:`jaxbandit.feedback`; default: the algorithm's own, which is to wait
+        unless it says otherwise. Without delay no policy is needed, and none is used.
+      capacity: rounds of pending feedback that are kept; default: as many as lose nothing, by the delays' quantile and the horizon.
+        What is lost flags the trial and warns.
       record: ``"all"``; ``"indices"`` to keep only the chosen points and flags of each trial; ``"audit"`` to keep also what a
         randomised strategy drew, which can be ``M`` numbers a round.
       block: trials run side by side on a device; default: what fits a CPU's cache, or all of them on an accelerator. It changes
@@ -67,7 +79,9 @@ def simulate(
     initial = InitialDesign() if initial is None else initial
     horizon = checks.integer("horizon", horizon, least=1)
     numbers = _trial_numbers(trials)
-    variants = _validate(problem, algorithm, surrogate, horizon, initial, record)
+    delay = getattr(problem, "delay", NoDelay()) if delay is None else delay
+    variants = _validate(problem, algorithm, surrogate, delay, horizon, initial, record)
+    delays, algorithm = plan(problem.outputs, algorithm, delay, feedback, capacity, horizon)
     if block is not None:
         checks.integer("block", block, least=1)
     used = list(jax.devices() if devices is None else devices)
@@ -80,7 +94,7 @@ def simulate(
     pairs = np.stack(np.meshgrid(np.arange(variants or 1), numbers, indexing="ij"), axis=-1).reshape(-1, 2).astype(np.int32)
     padded, block = _pad(pairs, block, len(used))
     result = _run(
-        *canonicalise((problem, algorithm, surrogate, initial)),
+        *canonicalise((problem, algorithm, surrogate, initial, delays)),
         key,
         padded,
         horizon=horizon,
@@ -89,6 +103,8 @@ def simulate(
         block=block,
         mesh=Mesh(np.asarray(used), ("trial",), axis_types=(AxisType.Auto,)) if len(used) > 1 else None,
     )
+    if delays is not None:
+        warn_of_loss(result.lost, delays.capacity, horizon)
     shape = (variants, len(numbers)) if variants else (len(numbers),)
     return jax.tree.map(lambda x: x[: len(pairs)].reshape(shape + x.shape[1:]), result)
 
@@ -99,6 +115,7 @@ def _run(
     algorithm: Any,
     surrogate: Any,
     initial: InitialDesign,
+    delays: Delays | None,
     key: Array,
     pairs: Array,
     *,
@@ -113,23 +130,26 @@ def _run(
     def variant(item: Any, number: Array) -> Any:
         return jax.tree.map(lambda x: x[number], item.stacked) if isinstance(item, Sweep) else item
 
-    def local(problem: Any, algorithm: Any, surrogate: Any, initial: InitialDesign, key: Array, pairs: Array) -> Trajectory:
+    def local(problem: Any, algorithm: Any, surrogate: Any, initial: InitialDesign, delays: Any, key: Array, pairs: Array) -> Trajectory:
         def one(pair: Array) -> Trajectory:
             model, chosen = variant(surrogate, pair[0]), variant(algorithm, pair[0])
             own_key = trial_key(key, pair[1])
-            return run_trial(problem, chosen, model, initial, own_key, horizon=horizon, record=record, informed=informed)
+            axis = TRIALS_AXIS if block > 1 else None
+            late = None if delays is None else replace(delays, model=variant(delays.model, pair[0]))
+            options: dict[str, Any] = {"horizon": horizon, "record": record, "informed": informed, "delays": late, "axis": axis}
+            return run_trial(problem, chosen, model, initial, own_key, **options)
 
         # An unbatched trial keeps its branches (see surrogates.rows), so a block of one is not a vmap of one.
-        many = jax.vmap(one) if block > 1 else lambda pair: jax.tree.map(lambda x: x[None], one(pair[0]))
+        many = jax.vmap(one, axis_name=TRIALS_AXIS) if block > 1 else lambda pair: jax.tree.map(lambda x: x[None], one(pair[0]))
         count = len(pairs) // block
         blocks = jax.lax.map(many, pairs.reshape(count, block, 2))
         return jax.tree.map(lambda x: x.reshape((count * block, *x.shape[2:])), blocks)
 
     if mesh is None:
-        return local(problem, algorithm, surrogate, initial, key, pairs)
+        return local(problem, algorithm, surrogate, initial, delays, key, pairs)
     everywhere, split = PartitionSpec(), PartitionSpec("trial")
-    share = jax.shard_map(local, mesh=mesh, in_specs=(everywhere,) * 5 + (split,), out_specs=split, check_vma=False)
-    return share(problem, algorithm, surrogate, initial, key, pairs)
+    share = jax.shard_map(local, mesh=mesh, in_specs=(everywhere,) * 6 + (split,), out_specs=split, check_vma=False)
+    return share(problem, algorithm, surrogate, initial, delays, key, pairs)
 
 
 def _pad(pairs: np.ndarray, block: int, devices: int) -> tuple[np.ndarray, int]:
@@ -156,12 +176,12 @@ def _same_points(a: Domain, b: Domain) -> bool:
     return x.shape == y.shape and bool(np.all(np.abs(x - y) <= 1e-6 * np.max(np.abs(x), initial=0.0)))
 
 
-def _validate(problem: Any, algorithm: Any, surrogate: Any, horizon: int, initial: InitialDesign, record: str) -> int:
+def _validate(problem: Any, algorithm: Any, surrogate: Any, delay: Any, horizon: int, initial: InitialDesign, record: str) -> int:
     """Check every argument and every pair that must fit; returns the number of variants, 0 when nothing is swept."""
     checks.one_of("record", record, RECORDS)
-    sizes = {item.size for item in (algorithm, surrogate) if isinstance(item, Sweep)}
+    sizes = {item.size for item in (algorithm, surrogate, delay) if isinstance(item, Sweep)}
     if len(sizes) > 1:
-        raise checks.InvalidArgument(f"algorithm, surrogate: sweeps of different sizes {sorted(sizes)}; pair them one to one")
+        raise checks.InvalidArgument(f"algorithm, surrogate, delay: sweeps of different sizes {sorted(sizes)}; pair them one to one")
     for model in unstack(surrogate) if isinstance(surrogate, Sweep) else [surrogate]:
         if not isinstance(model, Surrogate):
             raise checks.InvalidArgument(f"surrogate: expected jaxbandit.surrogate(...), got {type(model).__name__}")

@@ -13,6 +13,8 @@ from jaxbandit.core import checks
 from jaxbandit.core.keys import Stream, round_key, stream_key
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
+from jaxbandit.feedback import Pending
+from jaxbandit.simulate.delayed import Delays
 from jaxbandit.surrogates import Surrogate
 
 Array = jax.Array
@@ -83,6 +85,8 @@ class Trajectory:
     multipliers: Any = None  # [T + 1, m] in force at rounds 1..T+1, zero for algorithms without
     widths: Any = None  # [T, 1 + m] beta_t
     draws: Any = None  # [T, 1 + m] or [T, 1 + m, M] what a randomised strategy drew; with record="audit" only
+    arrivals: Any = None  # [T, 1 + m] int32, round at whose end each value arrives (see delays.NEVER); with delayed feedback only
+    lost: Any = None  # [1 + m] int32, values that the buffer had no place for; with delayed feedback only
     initial_counted: bool = static(default=False)
 
     @property
@@ -101,28 +105,41 @@ def run_trial(
     horizon: int,
     record: str,
     informed: Informed | None = None,
+    delays: Delays | None = None,
+    axis: str | None = None,
 ) -> Trajectory:
-    """Run one trial of ``horizon`` rounds; pure, to be batched by ``vmap`` and compiled by the caller."""
+    """Run one trial of ``horizon`` rounds; pure, to be batched by ``vmap`` (over ``axis``, if it has a name) and compiled by the caller."""
     instance = problem.sample(stream_key(key, Stream.PROBLEM))
     if informed is not None:
         algorithm, surrogate = informed(instance, algorithm, surrogate)
-    arena = Arena(surrogate=surrogate, horizon=jnp.int32(horizon))
     rounds = jnp.arange(1, horizon + 1, dtype=jnp.int32)
+    outputs, due, pending = surrogate.outputs, None, None
+    if delays is not None:
+        whole = outputs == 1 or getattr(unwrapped(algorithm), "whole_observations", False)
+        due = delays.draw(stream_key(key, Stream.DELAY), rounds, outputs, whole=whole)
+        surrogate = delays.policy.bind(surrogate, apart=not whole, axis=axis)
+    arena = Arena(surrogate=surrogate, horizon=jnp.int32(horizon))
     policy_keys = jax.vmap(round_key, (None, 0))(stream_key(key, Stream.POLICY), rounds)
     noise = jax.vmap(lambda t: instance.draw(round_key(stream_key(key, Stream.NOISE), t)))(rounds)
     state, status, before = _start(instance, algorithm, arena, initial, stream_key(key, Stream.DESIGN))
+    if delays is not None:
+        pending = Pending.empty(delays.capacity, outputs, state.posterior.mean.dtype)
     size = arena.surrogate.domain.size
 
-    def one_round(carry: tuple[Any, Array, Array, Array], given: tuple[Array, Array, Any]) -> tuple[Any, dict[str, Array]]:
-        state, status, failed, declared = carry
-        t, policy_key, drawn = given
+    def one_round(carry: tuple[Any, ...], given: tuple[Array, Array, Any, Any]) -> tuple[Any, dict[str, Array]]:
+        state, pending, status, failed, declared = carry
+        t, policy_key, drawn, arrives = given
         multipliers = multipliers_of(state, arena)
         if sees_samples(algorithm):
             state = algorithm.reveal(arena, state, instance.constraint_sample(drawn), t)
         decision, state = algorithm.select(arena, state, t, policy_key)
         index = jnp.minimum(decision.index, size - 1)  # the size itself marks a NaN score
         values = instance.observe(index, drawn)
-        state = algorithm.update(arena, state, Observation(index=index, values=values), t)
+        observation: Any = Observation(index=index, values=values)
+        if pending is not None:
+            pending = pending.push(t, index, values, arrives, arena.horizon)
+            observation = pending.arriving(t, index, values, arrives)
+        state = algorithm.update(arena, state, observation, t)
 
         nan_score, nan_feedback = decision.index >= size, ~jnp.all(jnp.isfinite(values))
         flags = jnp.asarray(decision.flags, jnp.int32) | getattr(getattr(state, "inner", state), "flags", jnp.int32(0))
@@ -135,18 +152,22 @@ def run_trial(
         )
         failed = jnp.where((failed == 0) & (nan_score | nan_feedback), t, failed)
         declared = jnp.where((declared == 0) & infeasible, t, declared)
-        seen = {"indices": index}
+        seen: dict[str, Any] = {"indices": index}
         if record != "indices":
             seen |= {"values": values, "multipliers": multipliers, "widths": decision.widths}
         if record == "audit":
             seen["draws"] = decision.draws
-        return (state, status, failed, declared), seen
+        return (state, pending, status, failed, declared), seen
 
     zero = jnp.int32(0)
-    given = (rounds, policy_keys, noise)
-    (state, status, failed, declared), seen = jax.lax.scan(one_round, (state, status, zero, zero), given)
+    given = (rounds, policy_keys, noise, due)
+    (state, pending, status, failed, declared), seen = jax.lax.scan(one_round, (state, pending, status, zero, zero), given)
     if record != "indices":
         seen["multipliers"] = jnp.concatenate([seen["multipliers"], multipliers_of(state, arena)[None]])
+        seen["arrivals"] = due
+    if pending is not None:
+        status = status | jnp.where(jnp.any(pending.lost > 0), int(Status.FEEDBACK_LOST), 0)
+        seen["lost"] = pending.lost
     return Trajectory(
         **seen,
         status=status,

@@ -32,6 +32,7 @@ class Prediction:
     mean: Array  # [k, M]
     sd: Array  # [k, M]
     gain: Array  # [k]
+    recent: Any = None  # [k] deviations at the points chosen lately, summed; of a learner that censors
 
 
 @pytree
@@ -142,6 +143,10 @@ class Surrogate:
         sd = jnp.sqrt(jnp.maximum(posterior.variance, 0))  # rounding can leave a variance of order -eps where data are dense
         gain = posterior.gain[jnp.asarray(self.groups)]
         return Prediction(mean=posterior.mean, sd=self._by_output(list(sd)), gain=gain)
+
+    def arrived(self, posterior: Posterior) -> Prediction:
+        """What :meth:`predict` gives: with immediate feedback everything has arrived."""
+        return self.predict(posterior)
 
     def draw(self, posterior: Posterior, key: Array, scale: Array) -> Array:
         """Independent joint draws ``[k, M]`` from ``GP(mean, scale^2 cov)``, with ``scale [k]``; ``O(M r)`` each.

@@ -1,0 +1,95 @@
+"""The buffer of pending feedback, and what of it arrives in a round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxbandit.core.pytree import pytree, replace
+
+Array = jax.Array
+
+
+@pytree
+class Feedback:
+    """What a round brings under delay: the point chosen, and the values that arrive at the round's end.
+
+    ``C`` is the buffer's capacity, ``k = 1 + m`` outputs. A slot's entries mean nothing where ``present`` is false.
+    """
+
+    index: Array  # [] int32, the point chosen in this round
+    own_values: Array  # [k] its values
+    own_present: Array  # [k] which of them are there at once
+    indices: Array  # [C] int32, points chosen in earlier rounds, and this one
+    values: Array  # [C, k]
+    ages: Array  # [C] int32, rounds since they were chosen, 0 for this round's
+    present: Array  # [C, k] whether a value arrives now
+
+    def total(self, function: Callable[[Array], Array] | None = None) -> Array:
+        """``sum of function(values)`` over the values of each output that arrive in this round, ``[k]``; default: of themselves."""
+        return jnp.sum(jnp.where(self.present, self._each(function), 0), axis=0)
+
+    def largest(self, function: Callable[[Array], Array] | None = None) -> Array:
+        """The largest ``function(values)`` of each output that arrives in this round, ``[k]``, ``-inf`` where none does."""
+        return jnp.max(jnp.where(self.present, self._each(function), -jnp.inf), axis=0)
+
+    @property
+    def count(self) -> Array:
+        """How many values of each output arrive in this round, ``[k]``."""
+        return jnp.sum(self.present, axis=0).astype(self.values.dtype)
+
+    def map(self, function: Callable[[Array], Array]) -> Feedback:
+        """The same with ``function`` of every point's values ``[k]``."""
+        return replace(self, values=self._each(function), own_values=function(self.own_values))
+
+    def _each(self, function: Callable[[Array], Array] | None) -> Array:
+        return self.values if function is None else jax.vmap(function)(self.values)
+
+
+@pytree
+class Pending:
+    """Feedback on its way: ``C`` slots that are used in turn, so that nothing is lost while delays stay below ``C`` rounds."""
+
+    indices: Array  # [C] int32
+    values: Array  # [C, k]
+    issued: Array  # [C] int32, the round in which the point was chosen, 0 for a slot never used
+    due: Array  # [C, k] int32, the round at whose end each value arrives
+    lost: Array  # [k] int32, values overwritten that were to arrive within the horizon
+
+    @classmethod
+    def empty(cls, capacity: int, outputs: int, dtype: Any) -> Pending:
+        """``capacity`` free slots."""
+        return cls(
+            indices=jnp.zeros((capacity,), jnp.int32),
+            values=jnp.zeros((capacity, outputs), dtype),
+            issued=jnp.zeros((capacity,), jnp.int32),
+            due=jnp.zeros((capacity, outputs), jnp.int32),
+            lost=jnp.zeros((outputs,), jnp.int32),
+        )
+
+    def push(self, t: Array, index: Array, values: Array, due: Array, horizon: Array) -> Pending:
+        """Round ``t``'s point goes into the slot of the oldest; what is still to come there is counted as lost."""
+        slot = (t - 1) % self.indices.shape[0]
+        overwritten = (self.due[slot] >= t) & (self.due[slot] <= horizon)
+        return Pending(
+            indices=self.indices.at[slot].set(index),
+            values=self.values.at[slot].set(values),
+            issued=self.issued.at[slot].set(t),
+            due=self.due.at[slot].set(due),
+            lost=self.lost + overwritten,
+        )
+
+    def arriving(self, t: Array, index: Array, values: Array, due: Array) -> Feedback:
+        """What arrives at the end of round ``t``, whose own point has just been pushed."""
+        return Feedback(
+            index=index,
+            own_values=values,
+            own_present=due == t,
+            indices=self.indices,
+            values=self.values,
+            ages=t - self.issued,
+            present=self.due == t,
+        )
