@@ -113,7 +113,9 @@ def run_trial(
     if informed is not None:
         algorithm, surrogate = informed(instance, algorithm, surrogate)
     rounds = jnp.arange(1, horizon + 1, dtype=jnp.int32)
-    outputs, due, pending = surrogate.outputs, None, None
+    outputs = surrogate.outputs
+    due: Any = None
+    pending: Any = None
     if delays is not None:
         whole = outputs == 1 or getattr(unwrapped(algorithm), "whole_observations", False)
         due = delays.draw(stream_key(key, Stream.DELAY), rounds, outputs, whole=whole)
