@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import log_ndtr, ndtr
 
 from jaxbandit.core.status import Status
 
-__all__ = ["clipped", "pick", "weighted_sum"]
+__all__ = ["among", "clipped", "log_expected_improvement", "log_feasibility", "pick", "uniform", "weighted_sum"]
 
 Array = jax.Array
 
@@ -37,3 +40,55 @@ def clipped(reward: Array, bound: Array) -> tuple[Array, Array]:
     values = jnp.clip(reward, -bound, bound)
     everywhere = (jnp.min(reward) >= bound) | (jnp.max(reward) <= -bound)
     return values, jnp.where(everywhere, int(Status.ALL_CLIPPED), 0)
+
+
+def among(allowed: Array, score: Array) -> Array:
+    """``score [M]`` where ``allowed [M]``, minus infinity elsewhere; a NaN stays one, and all are NaN when nothing is allowed."""
+    hidden = jnp.where(jnp.any(allowed), -jnp.inf, jnp.nan)
+    return jnp.where(allowed | jnp.isnan(score), score, hidden)
+
+
+def uniform(key: Array, allowed: Array) -> Array:
+    """The index ``[]`` of a point drawn uniformly from ``allowed [M]``; ``M`` when nothing is allowed."""
+    rank = jnp.cumsum(allowed, dtype=jnp.int32)
+    wanted = jax.random.randint(key, (), 1, jnp.maximum(rank[-1], 1) + 1, jnp.int32)
+    return jnp.sum(rank < wanted, dtype=jnp.int32)
+
+
+FAR = 4.0  # deviations below the incumbent from which h(z) is taken from its continued fraction
+LEVELS = 20  # of it: a relative error of 1.4e-11 at z = -4, less beyond
+
+
+def _log_h(z: Array) -> Array:
+    """``log(z Phi(z) + phi(z))``, to rounding for every ``z``.
+
+    The sum cancels for ``z << 0``. There ``h(z) = phi(x) (1 - x R(x))`` with ``x = -z`` and Mills' ratio ``R``, whose continued
+    fraction ``1 / (x + 1 / (x + 2 / (x + ...)))`` gives ``1 - x R(x) = 1 / (1 + x (x + 2 / (x + 3 / ...)))`` without a difference.
+    """
+    log_phi = -0.5 * jnp.square(z) - 0.5 * math.log(2 * math.pi)
+    near = jnp.maximum(z, -FAR)
+    x = jnp.maximum(-z, FAR)
+    tail = x
+    for n in range(LEVELS, 1, -1):
+        tail = x + n / tail
+    direct = jnp.log(near * ndtr(near) + jnp.exp(-0.5 * jnp.square(near)) / math.sqrt(2 * math.pi))
+    return jnp.where(z > -FAR, direct, log_phi - jnp.log1p(x * tail))
+
+
+def _floored(sd: Array) -> Array:
+    """Standard deviations that may be divided by and squared."""
+    return jnp.maximum(sd, math.sqrt(jnp.finfo(sd.dtype).tiny))
+
+
+def log_expected_improvement(mean: Array, sd: Array, best: Array) -> Array:
+    """``log E (f - best)^+`` for ``f ~ N(mean, sd^2)``: ``log(sd (z Phi(z) + phi(z)))`` with ``z = (mean - best) / sd``.
+
+    Finite where the improvement itself underflows, so that hopeless points are still ranked.
+    """
+    sd = _floored(sd)
+    return jnp.log(sd) + _log_h((mean - best) / sd)
+
+
+def log_feasibility(mean: Array, sd: Array) -> Array:
+    """``sum_j log P(g_j <= 0)`` as ``[M]``, for independent ``g_j ~ N(mean, sd^2)``, ``[m, M]``."""
+    return jnp.sum(log_ndtr(-mean / _floored(sd)), axis=0)

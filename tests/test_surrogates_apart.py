@@ -104,4 +104,5 @@ def test_outputs_that_share_a_factor_go_together() -> None:
     np.testing.assert_allclose(both.mean[:2], everything.mean[:2], rtol=1e-12)
     np.testing.assert_array_equal(both.mean[2], prior.mean[2])
     np.testing.assert_array_equal(neither.mean, prior.mean)
-    assert np.all(neither.gain == 0) and both.gain[0] > 0 and both.gain[1] == 0
+    gains = np.asarray(both.gain)
+    assert np.all(np.asarray(neither.gain) == 0) and gains[0] > 0 and gains[1] == 0

@@ -1,0 +1,112 @@
+"""Constrained expected improvement (Gardner, Kusner, Xu, Weinberger and Cunningham 2014, "Bayesian Optimization with Inequality
+Constraints"; Gelbart, Snoek and Adams 2014, "Bayesian Optimization with Unknown Constraints")."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit.acquisition import log_expected_improvement, log_feasibility, pick
+from jaxbandit.algorithms.base import Arena, Decision, Observation
+from jaxbandit.core import checks
+from jaxbandit.core.pytree import pytree, static
+
+Array = jax.Array
+INCUMBENTS = ("mean", "observed")
+
+
+@pytree
+class Experience:
+    """A posterior, and what expected improvement has to remember of the data themselves."""
+
+    belief: Any
+    visited: Array  # [M] whether a point was chosen
+    best: Array  # [] best reward observed together with costs that all hold, minus infinity before there is one
+
+    @property
+    def mean(self) -> Array:
+        """``[1 + m, M]``."""
+        return self.belief.mean
+
+    @property
+    def gain(self) -> Array:
+        """``[G]``."""
+        return self.belief.gain
+
+
+@pytree
+class CeiState:
+    """What constrained EI carries."""
+
+    posterior: Experience
+
+
+@pytree
+class Cei:
+    r"""Expected improvement over the best feasible point so far, times the probability that the constraints hold.
+
+    .. math::
+        x_t = \arg\max_x \prod_j \Phi\!\left(\tfrac{-\mu_{g_j}}{\sigma_{g_j}}\right) \, \sigma_f \, (z \Phi(z) + \phi(z)),
+        \qquad z = \frac{\mu_f - f^+ - \xi}{\sigma_f}
+
+    in logarithms, so that nothing underflows. As long as no point counts as feasible the probability alone decides.
+
+    Attributes:
+      improvement: ``xi >= 0``, what a point has to add to the incumbent before it counts; 0 in the papers.
+      incumbent: what ``f+`` is. ``"mean"``: the best posterior mean of the reward over the points chosen so far whose posterior means
+        satisfy every constraint, which noise does not fool. ``"observed"``: the best noisy reward among the rounds whose noisy costs
+        all held.
+    """
+
+    name: ClassVar[str] = "cei"
+    improvement: Any = 0.0
+    incumbent: str = static(default="mean")
+
+    @property
+    def whole_observations(self) -> bool:
+        """Under delay: whether it needs reward and costs of a point together."""
+        return self.incumbent == "observed"
+
+    def init(self, arena: Arena) -> CeiState:
+        belief = arena.surrogate.init()
+        nothing = jnp.zeros((arena.surrogate.domain.size,), bool)
+        return CeiState(posterior=Experience(belief=belief, visited=nothing, best=jnp.asarray(-jnp.inf, belief.mean.dtype)))
+
+    def select(self, arena: Arena, state: CeiState, t: Array, key: Array) -> tuple[Decision, CeiState]:
+        known = state.posterior
+        belief = arena.surrogate.predict(known.belief)
+        best = known.best
+        if self.incumbent == "mean":
+            eligible = known.visited & jnp.all(belief.mean[1:] <= 0, axis=0)
+            best = jnp.max(jnp.where(eligible, belief.mean[0], -jnp.inf))
+        found = best > -jnp.inf
+        gain = log_expected_improvement(belief.mean[0], belief.sd[0], jnp.where(found, best, 0) + self.improvement)
+        index = pick(log_feasibility(belief.mean[1:], belief.sd[1:]) + jnp.where(found, gain, 0))
+        return Decision(index=index, widths=jnp.zeros_like(belief.gain)), state
+
+    def update(self, arena: Arena, state: CeiState, observation: Observation, t: Array) -> CeiState:
+        return CeiState(posterior=self.learn(arena, state.posterior, observation))
+
+    def learn(self, arena: Arena, posterior: Experience, observation: Observation) -> Experience:
+        """Condition the posterior, and remember where it was and whether it was good."""
+
+        def feasible_reward(values: Array) -> Array:
+            return jnp.full_like(values, jnp.where(jnp.all(values[1:] <= 0), values[0], -jnp.inf))
+
+        return Experience(
+            belief=arena.learn(posterior.belief, observation),
+            visited=posterior.visited.at[observation.index].set(True),
+            best=jnp.maximum(posterior.best, observation.largest(feasible_reward)[0]),
+        )
+
+    def audit_parameters(self, horizon: int) -> dict[str, Any]:
+        """The parameters under the papers' letters, for audit traces."""
+        return {"incumbent": self.incumbent, "xi": np.asarray(self.improvement).tolist()}
+
+    def validate(self, constraints: int) -> None:
+        checks.one_of("Cei.incumbent", self.incumbent, INCUMBENTS)
+        checks.nonnegative("Cei.improvement", self.improvement)
+        checks.scalar("Cei.improvement", self.improvement)

@@ -1,0 +1,82 @@
+"""SafeOpt (Sui, Gotovos, Burdick and Krause 2015, "Safe Exploration for Optimization with Gaussian Processes"; without a Lipschitz
+constant and with several constraints: Berkenkamp, Krause and Schoellig 2021, "Bayesian Optimization with Safety Constraints")."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit import safety
+from jaxbandit.acquisition import among, pick
+from jaxbandit.algorithms.base import Arena, Decision, Observation
+from jaxbandit.core import checks
+from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.estimators import Bounds
+from jaxbandit.safety import Expansion, SafeState
+
+Array = jax.Array
+
+
+@pytree
+class SafeOpt:
+    r"""SafeOpt: the most uncertain point among possible maximisers and expanders of a set of certainly safe points.
+
+    .. math::
+        S_t = \{x : \mathrm{UCB}_{g_j}(x) \le 0 \;\forall j\} \cup S_0, \quad
+        M_t = \{x \in S_t : \mathrm{UCB}_f(x) \ge \max_{S_t} \mathrm{LCB}_f\}, \quad
+        x_t = \arg\max_{M_t \cup G_t} \max_k 2 \beta_k \sigma_k(x) / \sigma_{k,0}
+
+    where ``G_t``, the expanders, are the points of ``S_t`` whose observation could certify a point outside, see
+    :class:`~jaxbandit.safety.Expansion`. When no point is certified any more, the safe set is the seeds and the trial is flagged. A
+    seed outside the domain fails the trial.
+
+    Attributes:
+      estimator: confidence bounds of width 3 by default.
+      seeds: ``S_0``, the indices of points known to be safe. Default: the ``count`` points of least ``max_j UCB_gj`` before round 1,
+        which an initial design makes a sensible choice; ``informed=jaxbandit.informed.SafestSeeds(n)`` gives the truly safest.
+      lipschitz: ``L > 0``, one number or ``[m]``; expanders are then those of the 2015 paper. Default: none is needed.
+      threshold: an expander must be less certain than this, ``sd > threshold`` for some output; 0 for all.
+      count: how many seeds to choose when none are given.
+      together: whether one point outside must satisfy all constraints, see :class:`~jaxbandit.safety.Expansion`.
+    """
+
+    name: ClassVar[str] = "safeopt"
+    estimator: Any = Bounds()
+    seeds: Any = None
+    lipschitz: Any = None
+    threshold: Any = 0.0
+    count: int = static(default=1)
+    together: bool = static(default=True)
+
+    def init(self, arena: Arena) -> SafeState:
+        return safety.start(arena.surrogate, self.seeds)
+
+    def select(self, arena: Arena, state: SafeState, t: Array, key: Array) -> tuple[Decision, SafeState]:
+        known = safety.intervals(arena.surrogate, state.posterior, self.estimator, t, key)
+        safe, flags, after = safety.observe_safety(state, known, t, self.count if self.seeds is None else None)
+        promising = safety.maximisers(known, safe)
+        # An expander can be chosen only where the interval is wider than every maximiser's.
+        wider = known.size > jnp.max(jnp.where(promising, known.size, -jnp.inf))
+        candidates = safe & wider & jnp.any(known.sd > self.threshold, axis=0)
+        expansion = Expansion(lipschitz=self.lipschitz, together=self.together)
+        found = expansion.widest(arena.surrogate, state.posterior, known, safe, candidates)
+        chosen = promising | (jnp.arange(safe.shape[0], dtype=jnp.int32) == found)
+        return Decision(index=pick(among(chosen, known.size)), widths=known.widths, flags=flags), after
+
+    def update(self, arena: Arena, state: SafeState, observation: Observation, t: Array) -> SafeState:
+        return replace(state, posterior=arena.learn(state.posterior, observation))
+
+    def audit_parameters(self, horizon: int) -> dict[str, Any]:
+        """The parameters under the papers' letters, for audit traces."""
+        listed = {"seeds": self.seeds, "L": self.lipschitz, "threshold": self.threshold}
+        values = {name: None if value is None else np.asarray(value).tolist() for name, value in listed.items()}
+        return {**values, "count": self.count, "together": self.together}
+
+    def validate(self, constraints: int) -> None:
+        safety.validate_seeds("SafeOpt", self.seeds, self.count, self.estimator, constraints)
+        Expansion(lipschitz=self.lipschitz).validate("SafeOpt", constraints)
+        checks.nonnegative("SafeOpt.threshold", self.threshold)
+        checks.scalar("SafeOpt.threshold", self.threshold)

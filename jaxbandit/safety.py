@@ -1,0 +1,209 @@
+"""Safe sets and their expansion, for algorithms that may only choose points whose constraints hold with certainty.
+
+A point is certified when ``UCB_gj(x) <= 0`` for every ``j``. The safe set is the certified points and a seed set, which is known to be
+safe beforehand.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit.acquisition import among
+from jaxbandit.core import checks
+from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.status import Status
+from jaxbandit.estimators import Bounds
+
+__all__ = ["Expansion", "Intervals", "SafeState", "intervals", "maximisers", "observe_safety", "start", "validate_seeds"]
+
+Array = jax.Array
+
+BLOCK = 64  # candidates examined at once: a matrix product [64, r] x [r, M], small enough to stop early
+
+
+@pytree
+class SafeState:
+    """What an algorithm with a safe set carries."""
+
+    posterior: Any
+    seeds: Array  # [M]
+    certified: Array  # [] whether any point has been certified so far
+
+
+@pytree
+class Intervals:
+    """Confidence intervals of every output, ``mean +- widths sd``, ``k = 1 + m`` outputs on ``M`` points."""
+
+    mean: Array  # [k, M]
+    sd: Array  # [k, M]
+    widths: Array  # [k]
+    prior_sd: Array  # [k] largest prior standard deviation of each output
+
+    @property
+    def lower(self) -> Array:
+        """``[k, M]``."""
+        return self.mean - self.widths[:, None] * self.sd
+
+    @property
+    def upper(self) -> Array:
+        """``[k, M]``."""
+        return self.mean + self.widths[:, None] * self.sd
+
+    @property
+    def worst(self) -> Array:
+        """``max_j UCB_gj`` as ``[M]``, minus infinity without constraints."""
+        return jnp.max(self.upper[1:], axis=0, initial=-jnp.inf)
+
+    @property
+    def size(self) -> Array:
+        """The widest interval at each point over all outputs, each in units of its prior standard deviation, ``[M]``."""
+        return jnp.max(2 * (self.widths / self.prior_sd)[:, None] * self.sd, axis=0)
+
+
+def _model(surrogate: Any) -> Any:
+    """The GP model itself, also that of a learner of :mod:`jaxbandit.feedback`."""
+    return getattr(surrogate, "surrogate", surrogate)
+
+
+def intervals(surrogate: Any, posterior: Any, estimator: Bounds, t: Array, key: Array) -> Intervals:
+    """The intervals of round ``t``."""
+    belief = surrogate.predict(posterior)
+    model = _model(surrogate)
+    prior = jnp.stack([jnp.max(jnp.asarray(model.forms[g].prior_variance)) for g in model.groups])
+    widths = estimator.estimate(surrogate, posterior, t, key).widths
+    return Intervals(mean=belief.mean, sd=belief.sd, widths=widths, prior_sd=jnp.sqrt(prior))
+
+
+def start(surrogate: Any, seeds: Any) -> SafeState:
+    """The state before round 1, from seed indices ``[n]``, or ``None`` when they are to be chosen in round 1."""
+    nothing = jnp.zeros((surrogate.domain.size,), bool)
+    mask = nothing if seeds is None else _mask(jnp.asarray(seeds), surrogate.domain.size)
+    return SafeState(posterior=surrogate.init(), seeds=mask, certified=jnp.asarray(False))
+
+
+def _mask(seeds: Array, size: int) -> Array:
+    """``[M]`` true at the seeds; nothing when one of them lies outside the domain, which fails the trial instead of going unnoticed."""
+    inside = jnp.all((seeds >= 0) & (seeds < size))
+    return jnp.zeros((size,), bool).at[seeds].set(True, mode="drop") & inside
+
+
+def observe_safety(state: SafeState, known: Intervals, t: Array, count: int | None) -> tuple[Array, Array, SafeState]:
+    """The safe set ``[M]``, status bits, and the state after it.
+
+    With ``count`` given, the seeds are chosen in round 1: the ``count`` points of least ``max_j UCB_gj`` under what is known then.
+    The bit says that no point is certified any more, although some had been; the safe set is then the seeds.
+    """
+    seeds = state.seeds
+    if count is not None:
+        chosen = jax.lax.top_k(-known.worst, min(count, len(seeds)))[1]
+        seeds = jnp.where(t == 1, _mask(chosen, len(seeds)), seeds)
+    certified = known.worst <= 0
+    some = jnp.any(certified)
+    flags = jnp.where(state.certified & ~some, int(Status.SAFE_SET_EMPTIED), 0)
+    return certified | seeds, flags, replace(state, seeds=seeds, certified=state.certified | some)
+
+
+def maximisers(known: Intervals, safe: Array) -> Array:
+    """``{x in S : UCB_f(x) >= max_S LCB_f}`` as ``[M]``."""
+    return safe & (known.upper[0] >= jnp.max(among(safe, known.lower[0])))
+
+
+@pytree
+class Expansion:
+    """Which safe points could enlarge the safe set.
+
+    Without a Lipschitz constant: ``x`` such that after a fictitious observation of ``LCB_gj(x)`` at ``x`` some point outside would have
+    ``UCB_gj <= 0``. With ``c = k_t(x, x')`` and ``s = sigma^2(x) + lambda`` that is the rank-one update ``mu' = mu(x') + c (LCB(x) -
+    mu(x)) / s``, ``var' = var(x') - c^2 / s``, for a block of points ``x`` and all ``x'`` at once. With one: ``LCB_gj(x) + L_j |x - x'|
+    <= 0`` for some point ``x'`` outside.
+
+    Attributes:
+      lipschitz: ``L > 0``, one number or ``[m]``, or ``None``.
+      together: whether one point outside has to satisfy all constraints, and would so be certified; otherwise every constraint has to
+        be satisfied by some point outside, not the same for all (so the ``safeopt`` package). It matters for several constraints
+        without a Lipschitz constant only.
+    """
+
+    lipschitz: Any = None
+    together: bool = static(default=True)
+
+    def widest(self, surrogate: Any, posterior: Any, known: Intervals, safe: Array, candidates: Array) -> Array:
+        """The index ``[]`` of the expander of largest ``known.size`` among ``candidates [M]``; ``M`` when none of them is one.
+
+        Candidates are examined a block at a time, widest first, until one is an expander: blocks that cannot win cost nothing.
+        """
+        size = safe.shape[0]
+        blocks = -(-size // BLOCK)
+        order = jnp.argsort(jnp.where(candidates, -known.size, jnp.inf)).astype(jnp.int32)
+        order = jnp.pad(order, (0, blocks * BLOCK - size))
+        count = jnp.sum(candidates, dtype=jnp.int32)
+        place = jnp.arange(BLOCK, dtype=jnp.int32)
+
+        def more(carry: tuple[Array, Array]) -> Array:
+            begin, found = carry
+            return (begin < count) & (found == size)
+
+        def examine(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+            begin, _ = carry
+            points = jax.lax.dynamic_slice(order, (begin,), (BLOCK,))
+            good = self.expands(surrogate, posterior, known, safe, points) & (begin + place < count)
+            first = jnp.min(jnp.where(good, place, BLOCK))
+            return begin + BLOCK, jnp.where(first < BLOCK, points[jnp.minimum(first, BLOCK - 1)], size)
+
+        return jax.lax.while_loop(more, examine, (jnp.int32(0), jnp.int32(size)))[1]
+
+    def expands(self, surrogate: Any, posterior: Any, known: Intervals, safe: Array, points: Array) -> Array:
+        """Whether each of the safe points at ``points [n]`` is an expander, ``[n]``."""
+        if known.mean.shape[0] == 1:
+            return jnp.zeros(points.shape, bool)  # without constraints nothing is outside
+        if self.lipschitz is not None:
+            slack = -known.lower[1:, points] / jnp.broadcast_to(self.lipschitz, (known.mean.shape[0] - 1,))[:, None]
+            return _distance(surrogate.domain.points, points, safe) <= jnp.min(slack, axis=0)
+        model = _model(surrogate)
+        columns: dict[int, Array] = {}
+        reached = []
+        for j, group in enumerate(model.groups):
+            if j == 0:
+                continue
+            if group not in columns:
+                columns[group] = surrogate.covariance(posterior, j, points)  # [n, M]
+            s = jnp.square(known.sd[j, points]) + model.noise_variance[group]
+            # UCB' = mu' + beta sd' <= 0 in squares: no root of [n, M] numbers.
+            room = (known.widths[j] * known.sd[j, points] / s)[:, None] * columns[group] - known.mean[j][None, :]
+            left = jnp.square(known.sd[j])[None, :] - jnp.square(columns[group]) * (1 / s)[:, None]
+            reached.append((room >= 0) & (jnp.square(known.widths[j]) * left <= jnp.square(room)) & ~safe[None, :])
+        if self.together:
+            return jnp.any(jnp.all(jnp.stack(reached), axis=0), axis=-1)
+        return jnp.all(jnp.any(jnp.stack(reached), axis=-1), axis=0)
+
+    def validate(self, name: str, constraints: int) -> None:
+        """Raise ``InvalidArgument`` unless the constants are positive and as many as constraints, or one."""
+        if self.lipschitz is not None:
+            checks.positive(f"{name}.lipschitz", self.lipschitz)
+            checks.per_constraint(f"{name}.lipschitz", self.lipschitz, constraints)
+
+
+def _distance(table: Any, points: Array, safe: Array) -> Array:
+    """The distance ``[n]`` of each point to the nearest one outside the safe set, infinite when there is none."""
+    table = jnp.asarray(table)
+    squares = sum(jnp.square(table[points, a][:, None] - table[:, a][None, :]) for a in range(table.shape[1]))
+    return jnp.sqrt(jnp.min(jnp.where(safe[None, :], jnp.inf, squares), axis=-1))
+
+
+def validate_seeds(name: str, seeds: Any, count: int, estimator: Any, constraints: int) -> None:
+    """Raise ``InvalidArgument`` on seeds that are no indices, on a count below 1, or on a strategy without intervals."""
+    checks.integer(f"{name}.count", count, least=1)
+    if not isinstance(estimator, Bounds):
+        raise checks.InvalidArgument(f"{name}.estimator: safe sets need confidence bounds, got {type(estimator).__name__}")
+    estimator.validate(constraints)
+    if seeds is None or checks.is_traced(seeds):
+        return
+    given = np.asarray(seeds)
+    if given.ndim != 1 or given.size == 0 or not np.issubdtype(given.dtype, np.integer):
+        raise checks.InvalidArgument(f"{name}.seeds: expected a list of point numbers, got {seeds!r}")
+    if np.any(given < 0):
+        raise checks.InvalidArgument(f"{name}.seeds: must be >= 0, got {given.tolist()}")
