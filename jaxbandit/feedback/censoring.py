@@ -82,13 +82,10 @@ class Censoring(Learner):
             )
 
         sums = fold(self, step, tuple(jnp.zeros_like(row) for row in rows), mask)
-        moved: list[Any] = [None] * self.outputs
-        for g, form in enumerate(model.forms):
-            members = [j for j, group in enumerate(model.groups) if group == g]
-            weights = form.apply(belief.factors[g], jnp.stack([sums[j] for j in members])) * (1 / model.noise_variance[g])
-            functions = jax.vmap(form.expand, (None, 0))(belief.factors[g], weights)
-            for place, j in enumerate(members):
-                moved[j] = functions[place]
+        moved = []
+        for total, g in zip(sums, model.groups, strict=True):
+            form, factor = model.forms[g], belief.factors[g]
+            moved.append(form.expand(factor, form.apply(factor, total) * (1 / model.noise_variance[g])))
         return belief.mean + jnp.stack(moved)
 
     def _minimum(self, dtype: Any) -> Array:

@@ -34,6 +34,11 @@ class Delays:
     policy: Any
     capacity: int = static()
 
+    @property
+    def together(self) -> bool:
+        """Whether all values of a point surely arrive together."""
+        return _together(self.model.stacked if isinstance(self.model, Sweep) else self.model)
+
     def draw(self, key: Array, rounds: Array, outputs: int, *, whole: bool) -> Array:
         """The rounds at whose ends values arrive, ``[T, k]``; with ``whole`` those of a point arrive together, with the last."""
         due = rounds[:, None] + jax.vmap(lambda t: self.model.draw(round_key(key, t), outputs))(rounds)
@@ -65,6 +70,10 @@ def plan(outputs: int, algorithm: Any, delay: Any, feedback: Any, capacity: int 
     if hasattr(unwrapped(chosen), "told"):
         algorithm = _told(algorithm, delay, policy)
     return Delays(model=delay, policy=policy, capacity=capacity or longest + 1), algorithm
+
+
+def _together(model: Any) -> bool:
+    return getattr(model, "shared", False) and (not hasattr(model, "delay") or _together(model.delay))
 
 
 def _told(algorithm: Any, delay: Any, policy: Any) -> Any:

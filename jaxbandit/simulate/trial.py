@@ -119,7 +119,7 @@ def run_trial(
     if delays is not None:
         whole = outputs == 1 or getattr(unwrapped(algorithm), "whole_observations", False)
         due = delays.draw(stream_key(key, Stream.DELAY), rounds, outputs, whole=whole)
-        surrogate = delays.policy.bind(surrogate, apart=not whole, axis=axis)
+        surrogate = delays.policy.bind(surrogate, apart=not (whole or delays.together), axis=axis)
     arena = Arena(surrogate=surrogate, horizon=jnp.int32(horizon))
     policy_keys = jax.vmap(round_key, (None, 0))(stream_key(key, Stream.POLICY), rounds)
     noise = jax.vmap(lambda t: instance.draw(round_key(stream_key(key, Stream.NOISE), t)))(rounds)

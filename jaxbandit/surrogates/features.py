@@ -61,14 +61,14 @@ class SquareRoot:
         root, u, s = square_root_update(root, phi, noise)
         return root, phi, u, s
 
-    def apply(self, root: Array, vectors: Array) -> Array:
-        """``W W^T v`` for each of ``vectors [n, r]``: weights from what was observed."""
-        return matmul(matmul(vectors, root), root.T)
+    def apply(self, root: Array, vector: Array) -> Array:
+        """``W W^T v`` for ``v [r]``: weights from what was observed."""
+        return matmul(root, matmul(vector, root))
 
     def covariance(self, root: Array, indices: Array) -> Array:
         """Posterior covariance ``[n, M]`` of the points at grid ``indices [n]`` with every point."""
         rows = jax.vmap(self.row, (None, 0))(root, indices)
-        return jax.vmap(self.expand, (None, 0))(root, self.apply(root, rows))
+        return jax.vmap(self.expand, (None, 0))(root, matmul(matmul(rows, root), root.T))
 
     def spread(self, root: Array) -> Array:
         """Posterior variance ``[M]`` from the root alone, ``O(M r^2)``; for those who do not keep it up to date."""

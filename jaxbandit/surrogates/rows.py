@@ -137,13 +137,13 @@ class RowCache:
         """``weights @ [seeds; rows] [M]``, the function that ``weights [N]`` stand for."""
         return self._accumulate(state, weights)
 
-    def apply(self, state: RowState, vectors: Array) -> Array:
-        """``W W^T v`` for each of ``vectors [n, N]``."""
-        first, *parts = self._parts(vectors)
+    def apply(self, state: RowState, vector: Array) -> Array:
+        """``W W^T v`` for ``v [N]``."""
+        first, *parts = self._parts(vector)
         inner = matmul(first, state.root[0])
         for number, (part, root) in enumerate(zip(parts, state.root[1:], strict=True)):
             inner = self._active(state, number, partial(_add_product, inner, part, root), partial(_keep, inner))
-        return jnp.concatenate([matmul(inner, root.T) for root in state.root], axis=-1)
+        return jnp.concatenate([matmul(root, inner) for root in state.root])
 
     def spread(self, state: RowState) -> Array:
         """Posterior variance ``[M]``: what the basis leaves unexplained, and what the data leave of the rest."""
