@@ -4,13 +4,13 @@ The paper: cumulative regret, cumulative violation and the best point so far ove
 goes on violating when its penalty is too small. The other baselines (constrained EI, SafeOpt, primal-dual) are not compared here.
 
 What we get (recommended parameters, 48 instances, T = 100) and why:
-- CONFIG R = 19.0, V = 6.3; EPBO-20 18.9, 6.3; RPOL 18.8, 6.4: all flat from t = 15 on, one as good as the others. A penalty of 20, or
+- CONFIG R = 19.0, V = 6.4; EPBO-20 18.9, 6.4; RPOL 18.8, 6.4: all flat from t = 15 on, one as good as the others. A penalty of 20, or
   RPOL's growing one, is as good as a hard constraint.
-- EPBO-1 keeps violating in some instances: R = 10.2, V = 11.4 here. Reproduces, but means over 48 instances vary widely, for few
-  instances make them (one has V = 96, the median is 6): over 1,500 instances R = 1.8 +- 2.7 and V = 14.9 +- 1.3.
+- EPBO-1 keeps violating in some instances: R = 11.3, V = 10.5 here. Reproduces, but means over 48 instances vary widely, for few
+  instances make them (one has V = 98, the median is 7): over 1,500 instances R = 1.9 +- 2.7 and V = 14.9 +- 1.3.
 - No false declaration of infeasibility in 48, nor in 1,500, instances.
-- With what the authors' scripts run (``code``): CONFIG R = 31.0, V = 6.8; EPBO-0.2, -1, -3 R = 18.4, 25.9, 28.0 and
-  V = 31.2, 8.2, 7.1; RPOL 28.8, 6.9. The same orderings.
+- With what the authors' scripts run (``code``): CONFIG R = 30.8, V = 6.9; EPBO-0.2, -1, -3 R = 18.2, 25.8, 28.0 and
+  V = 31.3, 8.4, 7.2; RPOL 28.8, 7.0. The same orderings.
 
 Parameters: ``recommended`` has 201 points of [-5, 5], k = 2 exp(-d^2), width 3, lambda = 0.05^2 and noise of that variance; the paper
 gives all but the domain, so ``paper`` is the same. ``code``, the authors' scripts: 100 points of [-10, 10], k = 2 exp(-d^2 / 2),

@@ -3,9 +3,9 @@
 The paper: on 50 instances drawn from a Gaussian process whose constraint is shifted to be at least 0.1, CONFIG always declares
 infeasibility, after 16.3 steps on average.
 
-What we get (recommended parameters): 50 of 50 declared, after 16.7 evaluations on average (sd 3.6, at most 29): reproduces. Over 300
+What we get (recommended parameters): 50 of 50 declared, after 16.3 evaluations on average (sd 3.5, at most 29): reproduces. Over 300
 instances the mean is 16.2. The declaration comes before the next evaluation, so the round of declaration is one more. With what the
-authors' scripts run (``code``) all are declared after 17.3 evaluations, the first point included.
+authors' scripts run (``code``) all are declared after 17.2 evaluations, the first point included.
 
 Parameters: as in ``config-gp``; the paper gives no domain, on which the number depends.
 """
