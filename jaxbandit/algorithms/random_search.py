@@ -6,9 +6,11 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxbandit.acquisition import uniform
 from jaxbandit.algorithms.base import Arena, Decision, Observation
+from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.pytree import pytree
 
 Array = jax.Array
@@ -46,4 +48,5 @@ class RandomSearch:
         return state
 
     def validate(self, constraints: int) -> None:
-        """Nothing to check."""
+        if self.allowed is not None and (np.ndim(self.allowed) != 1 or jnp.asarray(self.allowed).dtype != bool):
+            raise InvalidArgument(f"RandomSearch.allowed: expected booleans [M], got {self.allowed!r}")
