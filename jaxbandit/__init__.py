@@ -27,6 +27,7 @@ from jaxbandit import (
 from jaxbandit._version import __version__
 from jaxbandit.algorithms import (
     Anytime,
+    Bpe,
     Cbo,
     Cei,
     Config,
@@ -52,6 +53,7 @@ from jaxbandit.surrogates import Surrogate, surrogate
 
 __all__ = [
     "Anytime",
+    "Bpe",
     "Cbo",
     "Cei",
     "Config",

@@ -2,6 +2,7 @@
 
 from jaxbandit.algorithms.anytime import Anytime
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation
+from jaxbandit.algorithms.bpe import Bpe, Elimination
 from jaxbandit.algorithms.cbo import Cbo
 from jaxbandit.algorithms.cei import Cei
 from jaxbandit.algorithms.config import Config
@@ -23,11 +24,13 @@ __all__ = [
     "Algorithm",
     "Anytime",
     "Arena",
+    "Bpe",
     "Cbo",
     "Cei",
     "Config",
     "ConstrainedThompson",
     "Decision",
+    "Elimination",
     "Epbo",
     "Observation",
     "Oracle",

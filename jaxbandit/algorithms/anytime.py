@@ -70,6 +70,10 @@ class Anytime:
         fresh = self.algorithm.init(arena)
         return replace(fresh, posterior=inner.posterior) if self.keep_data else fresh
 
+    def told(self, delay: Any, policy: Any) -> Anytime:
+        """The wrapped algorithm told what it may know of the delays."""
+        return replace(self, algorithm=self.algorithm.told(delay, policy)) if hasattr(self.algorithm, "told") else self
+
     def audit_parameters(self, horizon: int) -> dict[str, Any]:
         """The wrapped algorithm's parameters over the last full stretch, for audit traces."""
         inner: Any = getattr(self.algorithm, "audit_parameters", lambda horizon: {})

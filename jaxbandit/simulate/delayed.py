@@ -67,7 +67,7 @@ def plan(outputs: int, algorithm: Any, delay: Any, feedback: Any, capacity: int 
     longest = min(horizon - 1, model.quantile(ALMOST_SURELY))
     if longest == 0:
         return None, algorithm
-    if hasattr(unwrapped(chosen), "told"):
+    if hasattr(chosen, "told"):
         algorithm = _told(algorithm, delay, policy)
     return Delays(model=delay, policy=policy, capacity=capacity or longest + 1), algorithm
 
