@@ -79,7 +79,7 @@ class Pending:
             values=self.values.at[slot].set(values),
             issued=self.issued.at[slot].set(t),
             due=self.due.at[slot].set(due),
-            lost=self.lost + overwritten,
+            lost=self.lost + overwritten.astype(jnp.int32),
         )
 
     def arriving(self, t: Array, index: Array, values: Array, due: Array) -> Feedback:

@@ -70,7 +70,7 @@ def fold(learner: Learner, step: Callable[[T, Array, Array], T], carry: T, mask:
         carry, mask = state
         slots = jnp.argmax(mask, axis=0).astype(jnp.int32)
         carry = step(carry, slots, jnp.any(mask, axis=0))
-        return carry, mask & (places != slots)
+        return carry, mask & (places != slots[None, :])
 
     return jax.lax.fori_loop(0, count, one, (carry, mask))[0]
 
