@@ -2,7 +2,8 @@
 
 Pure functions; ``[..., T]`` stands for any leading axes of trials and variants. Definitions: RPOL eq. (5)-(6) (regret and hard
 violation), Zhou and Ji (2022) sec. 2 and App. F (strong regret, soft violation, violating rounds), Xu et al. (2023) sec. 3 (positive
-regret, best constrained regret).
+regret, best constrained regret). Curves count a round when its point is chosen; under delay the ``arrived`` ones count it when its
+feedback is in, which is all that an observer of the feedback can know.
 """
 
 from __future__ import annotations
@@ -14,9 +15,22 @@ import jax.numpy as jnp
 
 from jaxbandit.core.pytree import float_dtype, pytree, static
 from jaxbandit.core.status import FAILED
+from jaxbandit.delays import NEVER
 from jaxbandit.problems import Problem, optimum
 
-__all__ = ["Curves", "Summary", "curves", "healthy", "summarise", "violation_by_constraint"]
+__all__ = [
+    "ArrivedCurves",
+    "Curves",
+    "DelayCounts",
+    "Summary",
+    "arrived_curves",
+    "by_arrival",
+    "curves",
+    "delay_counts",
+    "healthy",
+    "summarise",
+    "violation_by_constraint",
+]
 
 Array = jax.Array
 
@@ -63,6 +77,86 @@ def violation_by_constraint(problem: Problem, indices: Array) -> Array:
     """Hard violation of each constraint, ``sum over rounds of g_j(x_s)^+``, as ``[..., m, T]``."""
     costs = jnp.moveaxis(jnp.asarray(problem.means)[1:][:, indices], 0, -2)
     return jnp.cumsum(jnp.maximum(costs, 0), axis=-1)
+
+
+def by_arrival(amounts: Array, arrivals: Array) -> Array:
+    """Sums of ``amounts [..., T]`` as they arrive: after round ``t`` those whose number in ``arrivals [..., T]`` is at most ``t``."""
+    amounts, arrivals = jnp.asarray(amounts), jnp.asarray(arrivals)
+    horizon = amounts.shape[-1]
+
+    def one(amounts: Array, arrivals: Array) -> Array:
+        places = jnp.minimum(arrivals - 1, horizon)  # the last place is for what does not arrive within the run
+        return jnp.cumsum(jnp.zeros((horizon + 1,), amounts.dtype).at[places].add(amounts)[:horizon])
+
+    return jnp.vectorize(one, signature="(t),(t)->(t)")(amounts, arrivals)
+
+
+@pytree
+class ArrivedCurves:
+    """As :class:`Curves`, over the rounds whose feedback has arrived: ``[..., T]``; at the end they lack what is pending."""
+
+    regret: Array  # by the arrival of rewards
+    positive_regret: Array  # by the arrival of rewards
+    hard_violation: Array  # each constraint's part by the arrival of its own costs
+
+
+def arrived_curves(problem: Problem, indices: Array, arrivals: Array) -> ArrivedCurves:
+    """Measures of the points ``indices [..., T]`` whose values have arrived by the end of each round.
+
+    Args:
+      problem: as for :func:`curves`.
+      indices: chosen points.
+      arrivals: ``[..., T, 1 + m]`` rounds, from 1, at whose ends values arrive, as
+        :attr:`Trajectory.arrivals <jaxbandit.simulate.Trajectory.arrivals>` has them.
+    """
+    means, arrivals = jnp.asarray(problem.means), jnp.moveaxis(jnp.asarray(arrivals), -1, 0)
+    gap = optimum(problem).value - means[0][indices]
+    excess = [by_arrival(jnp.maximum(cost[indices], 0), when) for cost, when in zip(means[1:], arrivals[1:], strict=True)]
+    return ArrivedCurves(
+        regret=by_arrival(gap, arrivals[0]),
+        positive_regret=by_arrival(jnp.maximum(gap, 0), arrivals[0]),
+        hard_violation=sum(excess, start=jnp.zeros_like(gap)),
+    )
+
+
+@pytree
+class DelayCounts:
+    """What became of each output's values, ``[..., k]`` counts; ``arrived + pending + lost`` is the number of rounds."""
+
+    arrived: Array  # within the run, with a place in the buffer
+    pending: Array  # not arrived by the end of the last round
+    never: Array  # of the pending: those that never arrive
+    censored: Array  # of the arrived: those later than the window, which a learner that censors does not use
+    lost: Array  # due within the run, without a place in the buffer
+
+
+def delay_counts(arrivals: Array, *, window: Any = None, lost: Any = None) -> DelayCounts:
+    """How many values arrived, were pending at the end, censored or lost.
+
+    Args:
+      arrivals: ``[..., T, k]`` rounds, from 1, at whose ends values arrive; ``delays.NEVER`` and more for what never will.
+      window: ``m`` of a learner that censors; ``None``: nothing is censored.
+      lost: ``[..., k]`` values that the buffer had no place for, :attr:`Trajectory.lost <jaxbandit.simulate.Trajectory.lost>`; default
+        none. A buffer loses the values of the longest delays.
+    """
+    arrivals = jnp.asarray(arrivals)
+    horizon = arrivals.shape[-2]
+    delays = arrivals - jnp.broadcast_to(jnp.arange(1, horizon + 1, dtype=arrivals.dtype)[:, None], arrivals.shape)
+    within = arrivals <= horizon
+
+    def count(mask: Array) -> Array:
+        return jnp.sum(mask, axis=-2, dtype=jnp.int32)
+
+    due = count(within)
+    gone = jnp.zeros_like(due) if lost is None else jnp.asarray(lost, jnp.int32)
+    late = jnp.zeros_like(due) if window is None else count(within & (delays > window))
+    return DelayCounts(
+        arrived=due - gone,
+        pending=horizon - due,
+        never=count(arrivals >= NEVER),
+        censored=jnp.maximum(late - gone, 0),
+        lost=gone,
+    )
 
 
 def healthy(status: Array) -> Array:

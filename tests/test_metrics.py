@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from jaxbandit import Status, Trajectory, domains, metrics, problems
+import jaxbandit
+from jaxbandit import Status, Trajectory, delays, domains, kernels, metrics, problems
 from jaxbandit.problems import best_mixed_policy
 
 SETTINGS = settings(max_examples=40, deadline=None, derandomize=True, database=None)
@@ -142,6 +143,83 @@ def test_the_initial_design_counts_when_the_study_says_so(counted):
         initial_counted=counted,
     )
     np.testing.assert_array_equal(trajectory.scored_indices, [[7, 1, 2], [8, 3, 4]] if counted else [[1, 2], [3, 4]])
+
+
+# -- delayed feedback ----------------------------------------------------------------------------------------------------------------
+
+
+def some_arrivals(outputs, seed=0):
+    """Rounds of arrival ``[3, T, k]``: at once, late, beyond the end, never."""
+    random = np.random.default_rng([seed, outputs])
+    late = random.choice([0, 1, 3, 8, 40], (3, ROUNDS, outputs))
+    return np.where(random.random(late.shape) < 0.1, delays.NEVER, np.arange(1, ROUNDS + 1)[:, None] + late).astype(np.int32)
+
+
+@pytest.mark.parametrize("constraints", [0, 1, 2])
+def test_arrived_curves_match_loops_over_rounds(constraints):
+    problem, indices = random_case(constraints)
+    arrivals = some_arrivals(1 + constraints)
+    got = metrics.arrived_curves(problem, indices, arrivals)
+    means = np.asarray(problem.means, np.float64)
+    best = max(f for f, *g in means.T if all(c <= 0 for c in g))
+    for trial in range(3):
+        for t in range(1, ROUNDS + 1):
+            regret = positive = violation = 0.0
+            for s in range(ROUNDS):
+                point = indices[trial, s]
+                if arrivals[trial, s, 0] <= t:
+                    regret += best - means[0, point]
+                    positive += max(best - means[0, point], 0)
+                violation += sum(max(means[j, point], 0) for j in range(1, 1 + constraints) if arrivals[trial, s, j] <= t)
+            want = {"regret": regret, "positive_regret": positive, "hard_violation": violation}
+            for name, value in want.items():
+                assert abs(float(getattr(got, name)[trial, t - 1]) - value) < 2e-4, (name, trial, t)  # 25 float32 terms below 6
+
+
+def test_what_arrives_at_once_is_counted_by_its_round():
+    problem, indices = random_case(2)
+    own = np.broadcast_to(np.arange(1, ROUNDS + 1)[:, None], (3, ROUNDS, 3))
+    whole, arrived = metrics.curves(problem, indices), metrics.arrived_curves(problem, indices, own)
+    for name in ("regret", "positive_regret", "hard_violation"):
+        np.testing.assert_allclose(getattr(arrived, name), getattr(whole, name), rtol=1e-5, atol=1e-5)  # other order of float32 sums
+    never = metrics.arrived_curves(problem, indices, np.full_like(own, delays.NEVER))
+    assert not np.any(never.regret) and not np.any(never.hard_violation)
+
+
+@pytest.mark.parametrize("window", [None, 0, 3, 7])
+def test_delay_counts_match_loops_over_values(window):
+    arrivals = some_arrivals(2)
+    got = metrics.delay_counts(arrivals, window=window)
+    for trial in range(3):
+        for j in range(2):
+            when = arrivals[trial, :, j]
+            late = [w - s for s, w in enumerate(when, start=1) if w <= ROUNDS]
+            assert int(got.arrived[trial, j]) == len(late)
+            assert int(got.pending[trial, j]) == ROUNDS - len(late)
+            assert int(got.never[trial, j]) == sum(w >= delays.NEVER for w in when)
+            assert int(got.censored[trial, j]) == (0 if window is None else sum(d > window for d in late))
+            assert int(got.lost[trial, j]) == 0
+    assert got.censored.dtype == jnp.int32
+
+
+def test_delay_counts_of_a_run_whose_buffer_is_too_small():
+    """Against the rule of the buffer: what is late by its capacity or more, and due, is lost."""
+    capacity, window = 5, 3
+    problem = make([[1.0, 2.0, 3.0], [-1.0, 0.5, 1.0]])
+    surrogate = jaxbandit.surrogate(problem.domain, kernels.SquaredExponential(length_scale=1.0), noise_variance=0.1)
+    delay = delays.Empirical(values=[0, 1, 4, 6])
+    options = {"horizon": ROUNDS, "trials": 3, "key": jax.random.key(1)}
+    with pytest.warns(UserWarning, match="lost"):
+        run = jaxbandit.simulate(problem, jaxbandit.Rpol(), surrogate, delay=delay, capacity=capacity, **options)
+    late = np.asarray(run.arrivals) - np.arange(1, ROUNDS + 1)[:, None]
+    due = np.asarray(run.arrivals) <= ROUNDS
+    got = metrics.delay_counts(run.arrivals, window=window, lost=run.lost)
+    kept = due & (late < capacity)
+    np.testing.assert_array_equal(got.lost, (due & (late >= capacity)).sum(axis=1))
+    np.testing.assert_array_equal(got.arrived, kept.sum(axis=1))
+    np.testing.assert_array_equal(got.censored, (kept & (late > window)).sum(axis=1))
+    np.testing.assert_array_equal(np.asarray(got.arrived) + got.pending + got.lost, np.full((3, 2), ROUNDS))
+    assert np.any(got.lost) and np.any(got.censored)
 
 
 # -- the best mixed policy -----------------------------------------------------------------------------------------------------------

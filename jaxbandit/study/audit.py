@@ -9,7 +9,8 @@ import jax
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.study.comparison import Comparison, Entry
+from jaxbandit.feedback import Censor
+from jaxbandit.study.comparison import Comparison, Entry, arrivals_of
 from jaxbandit.study.describe import describe, kernel_record
 
 
@@ -17,11 +18,14 @@ def audit(comparison: Comparison, entry: Entry, trial: int) -> dict[str, np.ndar
     """One trial of an entry, as the comparison runs it.
 
     Returns arrays ``domain [M, d]``, ``means [1 + m, M]``, ``indices [T]``, ``rewards [T]``, ``costs [T, m]``,
-    ``multipliers [T + 1, m]`` (in force at rounds 1..T+1), ``arr_r, arr_c [T]`` (round, counted from 1, at whose end feedback arrives),
-    ``beta_f_t [T]``, ``beta_g_t [T]`` (``[T, m]`` when ``m > 1``), ``initial_indices [n]``, ``initial_values [n, 1 + m]``,
-    ``declared_round``, ``status``, and ``meta``, a JSON string with the algorithm and its parameters. A randomised rule adds what it
-    drew: ``draw_f [T]`` and ``draw_g [T]`` (``[T, m]`` when ``m > 1``) as multiples of ``sigma`` (the estimate is
-    ``mu + draw sigma``), or ``draw_f [T, M]`` and ``draw_g [T, M]`` (``[T, m, M]``) as whole functions for Thompson sampling.
+    ``multipliers [T + 1, m]`` (in force at rounds 1..T+1), ``arr_r [T]`` and ``arr_c [T]`` (``[T, m]`` unless ``m = 1``; the round,
+    counted from 1, at whose end a value arrives: beyond ``T`` it does not within the run, ``delays.NEVER = 2^30`` stands for never),
+    ``beta_f_t [T]``, ``beta_g_t [T]`` (``[T, m]`` unless ``m = 1``), ``initial_indices [n]``, ``initial_values [n, 1 + m]``,
+    ``declared_round``, ``status``, and ``meta``, a JSON string with the algorithm and its parameters: among them ``delay``, the model
+    of the delays, and ``feedback``, the policy: ``wait``, ``hallucinate``, or ``censor`` with its window ``m`` and the value ``min``
+    that stands for what has not arrived. A randomised rule adds what it drew: ``draw_f [T]`` and ``draw_g [T]`` (``[T, m]`` unless
+    ``m = 1``) as multiples of ``sigma`` (the estimate is ``mu + draw sigma``), or ``draw_f [T, M]`` and ``draw_g [T, M]``
+    (``[T, m, M]``) as whole functions for Thompson sampling.
 
     Raises:
       InvalidArgument: when there is no such trial.
@@ -30,7 +34,7 @@ def audit(comparison: Comparison, entry: Entry, trial: int) -> dict[str, np.ndar
     if trial >= comparison.trials:
         raise checks.InvalidArgument(f"trial: must be < {comparison.trials}, the number of trials, got {trial}; raise --trials")
     run = jax.tree.map(lambda x: np.asarray(x)[0], comparison.trajectory(entry, trials=[trial], record="audit"))
-    own_rounds = np.arange(1, comparison.horizon + 1)
+    arrivals = arrivals_of(run)
     arrays = {
         "domain": np.asarray(comparison.problem_of(entry).domain.points),
         "means": np.asarray(comparison.instance(trial, entry).means),
@@ -38,8 +42,8 @@ def audit(comparison: Comparison, entry: Entry, trial: int) -> dict[str, np.ndar
         "rewards": run.values[:, 0],
         "costs": run.values[:, 1:],
         "multipliers": run.multipliers,
-        "arr_r": own_rounds,
-        "arr_c": own_rounds,
+        "arr_r": arrivals[:, 0],
+        "arr_c": _single(arrivals[:, 1:]),
         "beta_f_t": run.widths[:, 0],
         "beta_g_t": _single(run.widths[:, 1:]),
         "initial_indices": run.initial_indices,
@@ -71,6 +75,8 @@ def _meta(comparison: Comparison, entry: Entry, trial: int) -> dict[str, Any]:
         "lam_g": _one_or_list([float(v) for v in noise[1:]]),
         "prior_mean": np.asarray(entry.surrogate.prior_mean).tolist(),
         "T": comparison.horizon,
+        "delay": describe(comparison.delay_of(entry)),
+        **_policy_record(comparison.policy_of(entry)),
         **getattr(entry.algorithm, "audit_parameters", lambda horizon: {})(comparison.horizon),
     }
     return {
@@ -81,6 +87,12 @@ def _meta(comparison: Comparison, entry: Entry, trial: int) -> dict[str, Any]:
         "seed": comparison.seed,
         "trial": trial,
     }
+
+
+def _policy_record(policy: Any) -> dict[str, Any]:
+    """What the learner does while feedback is on its way; the numbers of censoring under the papers' letters."""
+    record = {"feedback": policy.name}
+    return record | ({"m": policy.window, "min": np.asarray(policy.minimum).tolist()} if isinstance(policy, Censor) else {})
 
 
 def _one_or_list(values: list[Any]) -> Any:

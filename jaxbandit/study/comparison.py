@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import itertools
 import json
 import platform
 import time
@@ -16,9 +17,12 @@ import numpy as np
 import xarray as xr
 
 import jaxbandit
+from jaxbandit.algorithms.base import unwrapped
 from jaxbandit.core.keys import Stream, stream_key, trial_key
-from jaxbandit.core.pytree import float_dtype
+from jaxbandit.core.pytree import Sweep, canonicalise, float_dtype, stack, unstack
 from jaxbandit.core.status import Status, explain
+from jaxbandit.delays import NEVER, NoDelay
+from jaxbandit.feedback import Wait
 from jaxbandit.kernels import Kernel
 from jaxbandit.metrics import Curves, curves
 from jaxbandit.problems import Optimum, best_mixed_policy, is_random, optimum
@@ -41,6 +45,8 @@ class Entry:
       informed: what the study tells the learner of each instance, see :func:`~jaxbandit.simulate`.
       problem: its own problem, where a study spans several; ``None`` for the comparison's.
       initial: its own points before round 1, as many as the other entries have; ``None`` for the comparison's.
+      delay: how late its feedback comes, a model of :mod:`jaxbandit.delays`; ``None`` for the problem's.
+      feedback: what it does meanwhile, a policy of :mod:`jaxbandit.feedback`; ``None`` for the algorithm's own.
     """
 
     label: str
@@ -51,11 +57,16 @@ class Entry:
     informed: Informed | None = None
     problem: Any = None
     initial: InitialDesign | None = None
+    delay: Any = None
+    feedback: Any = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """A study of the simplest shape: algorithms x trials x rounds on one problem, or each entry on its own."""
+    """A study of the simplest shape: algorithms x trials x rounds on one problem, or each entry on its own.
+
+    Neighbours among the entries that share all but label and the numbers of their delays run as one compiled program.
+    """
 
     name: str
     problem: Any
@@ -78,11 +89,40 @@ class Comparison:
             record=record,
             initial=self.initial_of(entry),
             informed=entry.informed,
+            delay=entry.delay,
+            feedback=entry.feedback,
         )
+
+    def trajectories(self, entries: tuple[Entry, ...]) -> list[Trajectory]:
+        """Run entries of :meth:`batches`, all trials."""
+        if len(entries) == 1:
+            return [self.trajectory(entries[0])]
+        delays = Sweep(stacked=stack([canonicalise(entry.delay) for entry in entries]), size=len(entries))
+        together = self.trajectory(dataclasses.replace(entries[0], delay=delays))
+        return unstack(Sweep(stacked=together, size=len(entries)))
+
+    def batches(self) -> list[tuple[Entry, ...]]:
+        """The entries in their order, those together that run as one program."""
+
+        def shared(entry: Entry) -> Any:
+            if entry.delay is None:
+                return entry.label
+            parts = (entry.algorithm, entry.surrogate, entry.feedback, self.problem_of(entry), self.initial_of(entry))
+            return (entry.informed, jax.tree.structure(entry.delay), *map(id, parts))
+
+        return [tuple(batch) for _, batch in itertools.groupby(self.entries, shared)]
 
     def problem_of(self, entry: Entry) -> Any:
         """The problem or family that an entry is run on."""
         return self.problem if entry.problem is None else entry.problem
+
+    def delay_of(self, entry: Entry) -> Any:
+        """How late an entry's feedback comes."""
+        return getattr(self.problem_of(entry), "delay", NoDelay()) if entry.delay is None else entry.delay
+
+    def policy_of(self, entry: Entry) -> Any:
+        """What an entry does while feedback is on its way."""
+        return getattr(unwrapped(entry.algorithm), "feedback", Wait()) if entry.feedback is None else entry.feedback
 
     def initial_of(self, entry: Entry) -> InitialDesign:
         """What an entry observes before round 1."""
@@ -161,20 +201,30 @@ def run(comparison: Comparison, report: Callable[[str], None] = lambda line: Non
     Returns:
       A dataset with dimensions ``algorithm, trial, round`` (and ``output`` for noisy values), the measures of
       :class:`~jaxbandit.metrics.Curves`, flags per trial, and in its attributes all that is needed to run it again. Facts of the
-      problem, such as ``optimum``, are per trial, and per algorithm too where entries have their own problems.
+      problem, such as ``optimum``, are per trial, and per algorithm too where entries have their own problems. If feedback of some
+      entry has a delay, ``arrival`` is the round at whose end each value arrives (beyond the last: it does not; ``delays.NEVER``: it
+      never will) and ``lost`` the number of values that found no place in the buffer.
     """
     problems = {id(problem): problem for problem in map(comparison.problem_of, comparison.entries)}
     truths = {number: _truth(comparison, problem) for number, problem in problems.items()}
-    parts, seconds = [], []
-    for number, entry in enumerate(comparison.entries, start=1):
-        report(f"[{number}/{len(comparison.entries)}] {entry.label}: {comparison.trials} trials x {comparison.horizon} rounds ...")
+    late = any(not isinstance(comparison.delay_of(entry), NoDelay) for entry in comparison.entries)
+    parts: list[xr.Dataset] = []
+    seconds: list[float] = []
+    for batch in comparison.batches():
+        numbers = "-".join(str(n) for n in sorted({len(parts) + 1, len(parts) + len(batch)}))
+        names = ", ".join(entry.label for entry in batch)
+        report(f"[{numbers}/{len(comparison.entries)}] {names}: {comparison.trials} trials x {comparison.horizon} rounds ...")
         start = time.perf_counter()
-        trajectory = jax.block_until_ready(comparison.trajectory(entry))
-        seconds.append(time.perf_counter() - start)
-        truth = truths[id(comparison.problem_of(entry))]
-        part = _dataset(trajectory, truth.measure(trajectory.scored_indices))
-        parts.append(part.assign(truth.facts) if len(truths) > 1 else part)
-        report(f"    done in {seconds[-1]:.1f} s (compilation included){_trouble(trajectory)}")
+        trajectories = jax.block_until_ready(comparison.trajectories(batch))
+        elapsed = time.perf_counter() - start
+        seconds += [elapsed / len(batch)] * len(batch)
+        for entry, trajectory in zip(batch, trajectories, strict=True):
+            truth = truths[id(comparison.problem_of(entry))]
+            part = _dataset(trajectory, truth.measure(trajectory.scored_indices))
+            part = part.assign(_lateness(trajectory)) if late else part
+            parts.append(part.assign(truth.facts) if len(truths) > 1 else part)
+        trouble = "".join(_trouble(trajectory) for trajectory in trajectories)
+        report(f"    done in {elapsed:.1f} s (compilation included){trouble}")
     labels = xr.IndexVariable("algorithm", [entry.label for entry in comparison.entries])
     whole = xr.concat(parts, dim=labels).assign(run_seconds=("algorithm", np.asarray(seconds)))
     if len(truths) == 1:
@@ -210,6 +260,22 @@ def _dataset(trajectory: Trajectory, measured: Curves) -> xr.Dataset:
     )
 
 
+def arrivals_of(trajectory: Trajectory) -> np.ndarray:
+    """The round at whose end each value arrives, ``[..., T, k]``: its own when there is no delay, ``NEVER`` for what never will."""
+    if trajectory.arrivals is not None:
+        return np.minimum(np.asarray(trajectory.arrivals), NEVER)
+    values = np.asarray(trajectory.values)
+    return np.broadcast_to(np.arange(1, values.shape[-2] + 1, dtype=np.int32)[:, None], values.shape)
+
+
+def _lateness(trajectory: Trajectory) -> dict[str, Any]:
+    """When the values of one entry arrived, and how many were lost."""
+    arrivals = arrivals_of(trajectory)
+    trials, _, outputs = arrivals.shape
+    lost = np.zeros((trials, outputs), np.int32) if trajectory.lost is None else np.asarray(trajectory.lost)
+    return {"arrival": (("trial", "played", "output"), arrivals), "lost": (("trial", "output"), lost)}
+
+
 def _trouble(trajectory: Trajectory) -> str:
     """A note on flagged trials, empty when there are none."""
     status = np.asarray(trajectory.status)
@@ -230,6 +296,8 @@ def _attributes(comparison: Comparison) -> dict[str, Any]:
         "initial_design": json.dumps(describe(comparison.initial)),
         "own_initial_designs": json.dumps({e.label: describe(e.initial) for e in comparison.entries if e.initial is not None}),
         "algorithms": json.dumps({e.label: {"alg": e.alg, **describe(e.algorithm)} for e in comparison.entries}),
+        "delays": json.dumps({e.label: describe(comparison.delay_of(e)) for e in comparison.entries}),
+        "feedback": json.dumps({e.label: describe(comparison.policy_of(e)) for e in comparison.entries}),
         "kernels": json.dumps({e.label: [describe(k) for k in e.kernels] for e in comparison.entries}),
         "surrogates": json.dumps({e.label: e.surrogate.describe() for e in comparison.entries}),
         "noise_variance_of_model": json.dumps({e.label: describe(e.surrogate.noise_variance) for e in comparison.entries}),
