@@ -12,6 +12,7 @@ Sign rule everywhere: maximise the reward; a constraint holds where its value is
 from jaxbandit import (
     acquisition,
     algorithms,
+    consensus,
     delays,
     domains,
     estimators,
@@ -26,6 +27,7 @@ from jaxbandit import (
 )
 from jaxbandit._version import __version__
 from jaxbandit.algorithms import (
+    Admmbo,
     Anytime,
     Bpe,
     Cbo,
@@ -33,6 +35,7 @@ from jaxbandit.algorithms import (
     Config,
     ConstrainedThompson,
     Epbo,
+    Oco,
     Oracle,
     PrimalDual,
     RandomSearch,
@@ -52,6 +55,7 @@ from jaxbandit.simulate import InitialDesign, Trajectory, simulate
 from jaxbandit.surrogates import Surrogate, surrogate
 
 __all__ = [
+    "Admmbo",
     "Anytime",
     "Bpe",
     "Cbo",
@@ -61,6 +65,7 @@ __all__ = [
     "Epbo",
     "InitialDesign",
     "InvalidArgument",
+    "Oco",
     "Oracle",
     "PrimalDual",
     "RandomSearch",
@@ -80,6 +85,7 @@ __all__ = [
     "acquisition",
     "algorithms",
     "canonicalise",
+    "consensus",
     "delays",
     "domains",
     "estimators",

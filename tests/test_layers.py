@@ -24,6 +24,7 @@ LAYERS = {
     "acquisition": 4,
     "feedback": 4,
     "penalties": 4,
+    "consensus": 4.5,
     "safety": 4.5,
     "algorithms": 5,
     "informed": 6,
@@ -46,6 +47,7 @@ FORBIDDEN = {
     "acquisition": {"problems", "delays"},
     "feedback": {"problems", "delays"},
     "penalties": {"problems", "delays"},
+    "consensus": {"problems", "delays"},
     "safety": {"problems", "delays"},
     "algorithms": {"problems"},  # they see an Arena, never the truth
 }

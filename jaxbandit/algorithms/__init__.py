@@ -1,5 +1,6 @@
 """The algorithms, one file each. All maximise a reward subject to ``g_j(x) <= 0``."""
 
+from jaxbandit.algorithms.admmbo import Admmbo
 from jaxbandit.algorithms.anytime import Anytime
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation
 from jaxbandit.algorithms.bpe import Bpe, Elimination
@@ -8,6 +9,7 @@ from jaxbandit.algorithms.cei import Cei
 from jaxbandit.algorithms.config import Config
 from jaxbandit.algorithms.constrained_thompson import ConstrainedThompson
 from jaxbandit.algorithms.epbo import Epbo
+from jaxbandit.algorithms.oco import Oco
 from jaxbandit.algorithms.oracle import Oracle
 from jaxbandit.algorithms.primal_dual import PrimalDual
 from jaxbandit.algorithms.random_search import RandomSearch
@@ -21,6 +23,7 @@ from jaxbandit.algorithms.stageopt import StageOpt
 from jaxbandit.algorithms.unconstrained import Unconstrained
 
 __all__ = [
+    "Admmbo",
     "Algorithm",
     "Anytime",
     "Arena",
@@ -33,6 +36,7 @@ __all__ = [
     "Elimination",
     "Epbo",
     "Observation",
+    "Oco",
     "Oracle",
     "PrimalDual",
     "RandomSearch",

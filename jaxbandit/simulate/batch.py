@@ -87,12 +87,14 @@ def simulate(
     used = list(jax.devices() if devices is None else devices)
     if not used:
         raise checks.InvalidArgument("devices: the list is empty; give at least one, or None for all")
+    least = 1
     if block is None:
         model = surrogate.stacked if isinstance(surrogate, Sweep) else surrogate
         block = model.trials_per_block if used[0].platform == "cpu" else len(numbers) * (variants or 1)
+        least = min(2, block)  # a lone trial rounds otherwise than one of many: run it beside itself, so that it repeats its study's
 
     pairs = np.stack(np.meshgrid(np.arange(variants or 1), numbers, indexing="ij"), axis=-1).reshape(-1, 2).astype(np.int32)
-    padded, block = _pad(pairs, block, len(used))
+    padded, block = _pad(pairs, block, least, len(used))
     result = _run(
         *canonicalise((problem, algorithm, surrogate, initial, delays)),
         key,
@@ -152,11 +154,11 @@ def _run(
     return share(problem, algorithm, surrogate, initial, delays, key, pairs)
 
 
-def _pad(pairs: np.ndarray, block: int, devices: int) -> tuple[np.ndarray, int]:
-    """Repeat the last pair until devices and blocks divide the work, with blocks as equal as can be."""
+def _pad(pairs: np.ndarray, block: int, least: int, devices: int) -> tuple[np.ndarray, int]:
+    """Repeat the last pair until devices and blocks, of ``least`` or more, divide the work, with blocks as equal as can be."""
     local = -(-len(pairs) // devices)
     blocks = -(-local // block)
-    block = -(-local // blocks)
+    block = max(-(-local // blocks), least)
     missing = devices * blocks * block - len(pairs)
     return np.concatenate([pairs, np.repeat(pairs[-1:], missing, axis=0)]), block
 
