@@ -10,7 +10,17 @@ from jax.scipy.special import log_ndtr, ndtr
 
 from jaxbandit.core.status import Status
 
-__all__ = ["among", "clipped", "log_expected_improvement", "log_feasibility", "pick", "uniform", "weighted_sum"]
+__all__ = [
+    "among",
+    "clipped",
+    "log_expected_improvement",
+    "log_feasibility",
+    "pick",
+    "squared_distance",
+    "uniform",
+    "unit_box",
+    "weighted_sum",
+]
 
 Array = jax.Array
 
@@ -53,6 +63,18 @@ def uniform(key: Array, allowed: Array) -> Array:
     rank = jnp.cumsum(allowed, dtype=jnp.int32)
     wanted = jax.random.randint(key, (), 1, jnp.maximum(rank[-1], 1) + 1, jnp.int32)
     return jnp.sum(rank < wanted, dtype=jnp.int32)
+
+
+def unit_box(points: Array) -> Array:
+    """``points [M, d]`` moved and scaled so that their bounding box is ``[0, 1]^d``; an axis of one value becomes 0."""
+    points = jnp.asarray(points)
+    low, high = jnp.min(points, axis=0), jnp.max(points, axis=0)
+    return (points - low[None]) / jnp.where(high > low, high - low, 1)[None]
+
+
+def squared_distance(points: Array, centre: Array) -> Array:
+    """``|x - centre|^2`` for each of ``points [M, d]``, as ``[M]``."""
+    return jnp.sum(jnp.square(points - centre[None]), axis=-1)
 
 
 FAR = 4.0  # deviations below the incumbent from which h(z) is taken from its continued fraction

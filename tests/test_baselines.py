@@ -251,9 +251,6 @@ def test_a_seed_outside_the_domain_fails_the_trial(build: Callable[..., Any]) ->
 @pytest.mark.parametrize("name", ["cei", "constrained-thompson", "safeopt", "stageopt", "sgp-ucb"])
 def test_nan_feedback_is_flagged_and_chooses_nothing(name: str) -> None:
     """Once the posterior is NaN so is every score; it is not taken for a small one."""
-    problem = replace(conformance.study()[0], noise=problems.Gaussian(variance=np.inf))
-    with pytest.raises(InvalidArgument):
-        problem.validate()
 
     @jax.jit
     def chosen(algorithm: Any, surrogate: jaxbandit.Surrogate, values: jax.Array) -> jax.Array:

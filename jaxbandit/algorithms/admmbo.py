@@ -1,0 +1,234 @@
+"""ADMMBO (Ariafar, Coll-Font, Brooks and Dy 2019, "ADMMBO: Bayesian Optimization with Unknown Constraints using ADMM")."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit.acquisition import among, log_expected_improvement, log_feasibility, pick, unit_box
+from jaxbandit.algorithms.base import Arena, Decision, Observation
+from jaxbandit.consensus import Agreement, Consensus
+from jaxbandit.core import checks
+from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.status import Status
+from jaxbandit.surrogates import Surrogate
+
+Array = jax.Array
+
+
+@pytree
+class Apart:
+    """Beliefs about functions that are evaluated apart, each at points of its own."""
+
+    belief: Any
+    visited: Array  # [1 + m, M] where each function was evaluated
+
+    @property
+    def mean(self) -> Array:
+        """``[1 + m, M]``."""
+        return self.belief.mean
+
+    @property
+    def gain(self) -> Array:
+        """``[1 + m]``."""
+        return self.belief.gain
+
+
+@pytree
+class AdmmboState:
+    """What ADMMBO carries."""
+
+    posterior: Apart
+    variables: Consensus  # x, z_j, y_j and rho, in the scaled box
+    stage: Array  # [] int32, which function is evaluated: 0 in the x-step, j in the z-step of constraint j
+    left: Array  # [] int32, evaluations left in the stage
+    outer: Array  # [] int32, outer iterations completed
+    flags: Array  # [] int32, STOPPED once it has
+
+
+@pytree
+class Admmbo:
+    r"""ADMM on ``min -f(x) + sum_j 1{g_j(z_j) > 0}`` subject to ``x = z_j``, each subproblem by Bayesian optimisation.
+
+    Every round evaluates one function at one point, and learns nothing of the others there:
+
+    1. x-step: a few rounds of expected improvement on ``-f(x) + (m rho / 2) |x - mean_j(z_j - y_j / rho)|^2``;
+    2. z-steps, for each ``j``: a few rounds on ``h_j(z) = 1{g_j(z) > 0} + (rho / (2 M)) |x - z + y_j / rho|^2``, whose expected
+       improvement has the closed form 0, ``q theta`` or ``q - (1 - theta)`` as ``q < 0``, ``q < 1`` or not, with ``q`` the best ``h_j``
+       so far less the quadratic term and ``theta = Phi(-mu_g / sigma_g)``; after each, ``y_j += rho (x - z_j)``;
+    3. it stops once the variables agree, see :class:`~jaxbandit.consensus.Consensus`, or after ``outer_iterations``.
+
+    The best point of a step, and the best value that improvement is counted from, are by posterior mean at the points where the
+    function was evaluated; the authors' code takes the observed values, which noise makes look better than they are. Distances are in
+    the domain's bounding box scaled to ``[0, side]^d``. Before any evaluation ``z_j`` is the upper corner, as in the authors' code.
+    Where no point promises an improvement the one of largest ``q`` is taken.
+
+    Once it has stopped it learns nothing more: it repeats its answer, the best posterior mean of the reward among the points evaluated
+    whose constraints hold by posterior mean, and the trial is flagged ``STOPPED``. ``widths`` say what a round is: 1 for the function
+    evaluated and 0 for the others, all 0 after the stop (see :meth:`evaluations`). It needs feedback at once.
+
+    Attributes:
+      penalty: first ``rho > 0``.
+      weight: ``M > 0``, of infeasibility against distance.
+      side: of the box in which distances are taken, > 0. The authors' code takes them in the domain's own units, so that ``x`` and
+        ``z_j`` agree sooner where those are larger: 6 for its first example, on ``[0, 6]^2``.
+      agreement: the tolerances of the stopping rule.
+      feasibility_tolerance: how far above 0 a constraint's mean may be in the answer, >= 0.
+      reward_budget, cost_budget: evaluations of each x-step and z-step, in the first outer iteration and in later ones.
+      outer_iterations: most of them.
+    """
+
+    name: ClassVar[str] = "admmbo"
+    penalty: Any = 0.1
+    weight: Any = 50.0
+    side: Any = 1.0
+    agreement: Agreement = Agreement()
+    feasibility_tolerance: Any = 0.01
+    reward_budget: tuple[int, int] = static(default=(10, 5))
+    cost_budget: tuple[int, int] = static(default=(50, 5))
+    outer_iterations: int = static(default=15)
+
+    def init(self, arena: Arena) -> AdmmboState:
+        domain, belief = arena.surrogate.domain, _separate(arena).init()
+        dtype, zero = belief.mean.dtype, jnp.int32(0)
+        corner, rho = jnp.full((domain.dimension,), self.side, dtype), jnp.asarray(self.penalty, dtype)
+        return AdmmboState(
+            posterior=Apart(belief=belief, visited=jnp.zeros((1 + arena.constraints, domain.size), bool)),
+            variables=Consensus.start(corner, arena.constraints, rho),
+            stage=zero,
+            left=jnp.int32(self.reward_budget[0]),
+            outer=zero,
+            flags=zero,
+        )
+
+    def select(self, arena: Arena, state: AdmmboState, t: Array, key: Array) -> tuple[Decision, AdmmboState]:
+        known, running = state.posterior, state.flags == 0
+        belief = _separate(arena).predict(known.belief)
+        mean, sd, visited = belief.mean[state.stage], belief.sd[state.stage], known.visited[state.stage]
+        value = self._value(arena, state)  # of the x-step, and minus h_j of the z-steps
+        best = jnp.max(jnp.where(visited, value, -jnp.inf))
+        optimality = jnp.where(jnp.any(visited), log_expected_improvement(value, sd, best), value)
+
+        pull = self._pull(arena, state)
+        q = jnp.where(jnp.any(visited), -best, 1 + jnp.max(pull)) - pull
+        theta = jnp.exp(log_feasibility(mean[None], sd[None]))
+        promise = jnp.where(q < 0, 0, jnp.where(q < 1, q * theta, q - (1 - theta)))
+        feasibility = jnp.where(jnp.max(promise) <= 0, q, promise)
+
+        score = jnp.where(state.stage == 0, optimality, feasibility)
+        index = pick(jnp.where(running, score, self._answer(belief.mean, known.visited)))
+        evaluated = (jnp.arange(1 + arena.constraints, dtype=jnp.int32) == state.stage) & running
+        return Decision(index=index, widths=evaluated.astype(mean.dtype)), state
+
+    def update(self, arena: Arena, state: AdmmboState, observation: Observation, t: Array) -> AdmmboState:
+        running = state.flags == 0
+        present = (jnp.arange(1 + arena.constraints, dtype=jnp.int32) == state.stage) & running
+        state = replace(state, posterior=self._condition(arena, state.posterior, observation, present), left=state.left - 1)
+        after = self._next_stage(arena, state)
+        done = running & (state.left == 0)
+        moved = jax.tree.map(
+            lambda new, old: jnp.where(done, new, old),
+            replace(after, posterior=None),
+            replace(state, posterior=None),
+        )
+        return replace(moved, posterior=state.posterior)
+
+    def learn(self, arena: Arena, posterior: Apart, observation: Observation) -> Apart:
+        """Take in all functions at a point, as an initial design brings them."""
+        return self._condition(arena, posterior, observation, jnp.ones((1 + arena.constraints,), bool))
+
+    @staticmethod
+    def evaluations(widths: Array) -> Array:
+        """In how many rounds of a run it evaluated something, ``[...]``, from ``Trajectory.widths [..., T, 1 + m]``.
+
+        Later rounds repeat its answer; a curve ends here.
+        """
+        return jnp.sum(jnp.any(jnp.asarray(widths) > 0, axis=-1), axis=-1, dtype=jnp.int32)
+
+    def _condition(self, arena: Arena, posterior: Apart, observation: Observation, present: Array) -> Apart:
+        belief = _separate(arena).condition(posterior.belief, observation.index, observation.values, present)
+        return Apart(belief=belief, visited=posterior.visited.at[:, observation.index].max(present))
+
+    def _grid(self, arena: Arena) -> Array:
+        """The points in the scaled box, ``[M, d]``."""
+        return self.side * unit_box(arena.surrogate.domain.points)
+
+    def _pull(self, arena: Arena, state: AdmmboState) -> Array:
+        """The quadratic term of the stage's subproblem, ``[M]``."""
+        grid, variables = self._grid(arena), state.variables
+        x_pull, z_pull = variables.x_pull(grid), variables.z_pull(grid, jnp.maximum(state.stage - 1, 0)) / self.weight
+        return jnp.where(state.stage == 0, x_pull, z_pull)
+
+    def _value(self, arena: Arena, state: AdmmboState) -> Array:
+        """What the stage's subproblem maximises, by posterior mean, ``[M]``."""
+        mean = state.posterior.mean[state.stage]
+        infeasible = jnp.where(jnp.isnan(mean), mean, (mean > 0).astype(mean.dtype))
+        return jnp.where(state.stage == 0, mean, -infeasible) - self._pull(arena, state)
+
+    def _next_stage(self, arena: Arena, state: AdmmboState) -> AdmmboState:
+        """The state after a stage's last evaluation."""
+        grid, m = self._grid(arena), arena.constraints
+        index = pick(among(state.posterior.visited[state.stage], self._value(arena, state)))
+        best = grid[jnp.minimum(index, grid.shape[0] - 1)]
+        x_step, z_step = state.variables.with_x(best), state.variables.with_z(best, state.stage - 1)
+        variables = jax.tree.map(lambda a, b: jnp.where(state.stage == 0, a, b), x_step, z_step)
+        closed, agreed = variables.close(self.agreement)
+        last = state.stage == m
+        outer, stage = state.outer + last.astype(jnp.int32), (state.stage + 1) % (1 + m)
+        later = jnp.minimum(outer, 1)
+        budgets = jnp.asarray([self.reward_budget, self.cost_budget], jnp.int32)
+        return replace(
+            state,
+            variables=jax.tree.map(lambda a, b: jnp.where(last, a, b), closed, variables),
+            stage=stage,
+            left=budgets[jnp.minimum(stage, 1), later],
+            outer=outer,
+            flags=jnp.where(last & (agreed | (outer >= self.outer_iterations)), int(Status.STOPPED), 0),
+        )
+
+    def _answer(self, mean: Array, visited: Array) -> Array:
+        """A score ``[M]`` whose best point is the answer: the best mean among feasible points evaluated, else the least violation."""
+        anywhere, worst = jnp.any(visited, axis=0), jnp.max(mean[1:], axis=0)
+        fine = anywhere & (worst <= self.feasibility_tolerance)
+        return jnp.where(jnp.any(fine), among(fine, mean[0]), among(anywhere, -worst))
+
+    def audit_parameters(self, horizon: int) -> dict[str, Any]:
+        """The parameters, for audit traces; ``beta_f_t`` and ``beta_g_t`` are 1 where a round evaluates that function, else 0."""
+        leaves = {
+            "rho": self.penalty,
+            "M": self.weight,
+            "side": self.side,
+            "eps_abs": self.agreement.absolute,
+            "eps_rel": self.agreement.relative,
+            "relaxation": self.agreement.relaxation,
+            "feasibility_tolerance": self.feasibility_tolerance,
+        }
+        budgets = {"budget_f": list(self.reward_budget), "budget_g": list(self.cost_budget), "outer": self.outer_iterations}
+        return {name: np.asarray(value).tolist() for name, value in leaves.items()} | budgets
+
+    def validate(self, constraints: int) -> None:
+        if constraints < 1:
+            raise checks.InvalidArgument("Admmbo: needs at least one constraint; without any use Unconstrained")
+        for name in ("penalty", "weight", "side"):
+            checks.positive(f"Admmbo.{name}", getattr(self, name))
+            checks.scalar(f"Admmbo.{name}", getattr(self, name))
+        self.agreement.validate("Admmbo.agreement")
+        checks.nonnegative("Admmbo.feasibility_tolerance", self.feasibility_tolerance)
+        checks.scalar("Admmbo.feasibility_tolerance", self.feasibility_tolerance)
+        for name in ("reward_budget", "cost_budget"):
+            budget = getattr(self, name)
+            if not isinstance(budget, tuple) or len(budget) != 2:
+                raise checks.InvalidArgument(f"Admmbo.{name}: expected two numbers of evaluations, first and later, got {budget!r}")
+            for number in budget:
+                checks.integer(f"Admmbo.{name}", number, least=1)
+        checks.integer("Admmbo.outer_iterations", self.outer_iterations, least=1)
+
+
+def _separate(arena: Arena) -> Surrogate:
+    """The model with a factor for every function."""
+    if not isinstance(arena.surrogate, Surrogate):
+        raise checks.InvalidArgument("Admmbo: needs the feedback of a round before the next one; it cannot run under delay")
+    return arena.surrogate.separate()

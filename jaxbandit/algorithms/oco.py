@@ -1,0 +1,140 @@
+"""Online convex optimisation with bandit feedback and constraints, two-point form (Cao and Liu 2018, "Online Convex Optimization with
+Time-Varying Constraints and Bandit Feedback").
+
+The paper is not at hand: the scheme is that of the literature on it, and details such as the default step sizes are ours.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit.acquisition import pick, squared_distance, unit_box
+from jaxbandit.algorithms.base import Arena, Decision, Observation
+from jaxbandit.core import checks
+from jaxbandit.core.pytree import pytree, replace
+
+Array = jax.Array
+
+
+@pytree
+class OcoState:
+    """What bandit OCO carries, in coordinates of the unit box."""
+
+    posterior: Any  # a prior that it never conditions: it has no model
+    multipliers: Array  # [m] dual variables lambda >= 0
+    centre: Array  # [d] x
+    direction: Array  # [d] u, of unit length
+    first: Array  # [1 + m] values at x + delta u
+
+
+@pytree
+class Oco:
+    r"""A primal-dual gradient step along gradients that two evaluations estimate; every evaluation is a round.
+
+    In an odd round ``u`` is drawn from the unit sphere and ``x + delta u`` evaluated, in the next one ``x - delta u``. Then
+
+    .. math::
+        \hat\nabla F = \tfrac{d}{2 \delta} (F(x + \delta u) - F(x - \delta u)) \, u, \quad
+        x \leftarrow \mathrm{Proj}(x + \eta (\hat\nabla f - \sum_j \lambda_j \hat\nabla g_j)), \quad
+        \lambda_j \leftarrow (\lambda_j + \eta (\bar g_j - \kappa \lambda_j))^+
+
+    with ``eta = step / sqrt(T)``, ``kappa = regulariser eta`` and ``bar g_j`` the mean of the two observed costs. ``x`` moves in the
+    domain's bounding box, scaled to ``[0, 1]^d`` and shrunk about its middle by ``1 - shrink``, so that both points lie inside.
+
+    The engine evaluates points of a grid, so it is the *nearest grid point* that is evaluated, and ``delta`` is at least one grid step:
+    with less, both evaluations would often be of one point. It keeps no model, and needs feedback at once.
+
+    Attributes:
+      step: ``eta sqrt(T) > 0``; to be tuned, by a :func:`~jaxbandit.sweep`.
+      regulariser: ``kappa / eta >= 0``.
+      perturbation: ``delta`` in ``(0, 1/2)``, raised to one grid step where it is less; default one grid step.
+      shrink: ``zeta`` in ``[0, 1)``; default ``2 delta``.
+      start: ``[d]`` first ``x`` in the unit box; default uniform in the shrunk box.
+    """
+
+    name: ClassVar[str] = "oco"
+    step: Any = 1.0
+    regulariser: Any = 1.0
+    perturbation: Any = None
+    shrink: Any = None
+    start: Any = None
+
+    def init(self, arena: Arena) -> OcoState:
+        posterior = arena.surrogate.init()
+        dtype = posterior.mean.dtype
+        dimension = arena.surrogate.domain.dimension
+        if self.start is not None and np.shape(self.start) != (dimension,):
+            raise checks.InvalidArgument(f"Oco.start: expected one number for each of the {dimension} axes, got {np.size(self.start)}")
+        nowhere = jnp.zeros((dimension,), dtype)
+        zeros = jnp.zeros((1 + arena.constraints,), dtype)
+        return OcoState(posterior=posterior, multipliers=zeros[1:], centre=nowhere, direction=nowhere, first=zeros)
+
+    def select(self, arena: Arena, state: OcoState, t: Array, key: Array) -> tuple[Decision, OcoState]:
+        start_key, direction_key = jax.random.split(key)
+        shape, dtype = state.centre.shape, state.centre.dtype
+        uniform = jax.random.uniform(start_key, shape, dtype) if self.start is None else jnp.asarray(self.start, dtype)
+        centre = jnp.where(t == 1, self._inside(arena, uniform), state.centre)
+        normal = jax.random.normal(direction_key, shape, dtype)
+        odd = t % 2 == 1
+        direction = jnp.where(odd, normal / jnp.linalg.norm(normal), state.direction)
+        target = centre + jnp.where(odd, 1, -1) * self._delta(arena) * direction
+        index = pick(-squared_distance(unit_box(arena.surrogate.domain.points), target))
+        decision = Decision(index=index, widths=jnp.zeros_like(state.first), draws=jnp.stack([direction, centre]))
+        return decision, replace(state, centre=centre, direction=direction)
+
+    def update(self, arena: Arena, state: OcoState, observation: Observation, t: Array) -> OcoState:
+        from optax import projections  # here because start-up should not pay for it
+
+        if not isinstance(observation, Observation):
+            raise checks.InvalidArgument("Oco: needs the feedback of a round before the next one; it cannot run under delay")
+        now, odd = observation.values, t % 2 == 1
+        eta = self.step / jnp.sqrt(jnp.asarray(arena.horizon, now.dtype))
+        slopes = (state.centre.shape[0] / (2 * self._delta(arena))) * (state.first - now)  # [1 + m]
+        uphill = (slopes[0] - jnp.sum(state.multipliers * slopes[1:])) * state.direction
+        cost = 0.5 * (state.first + now)[1:]
+        dual = projections.projection_non_negative(state.multipliers + eta * (cost - self.regulariser * eta * state.multipliers))
+        return replace(
+            state,
+            centre=jnp.where(odd, state.centre, self._inside(arena, state.centre + eta * uphill)),
+            multipliers=jnp.where(odd, state.multipliers, dual),
+            first=jnp.where(odd, now, state.first),
+        )
+
+    def _delta(self, arena: Arena) -> Array:
+        """``delta``, in force."""
+        domain = arena.surrogate.domain
+        counts = [n for n in domain.grid_shape if n > 1] or [max(2.0, domain.size ** (1 / domain.dimension))]
+        least = jnp.asarray(1 / (min(counts) - 1), jnp.asarray(domain.points).dtype)
+        return least if self.perturbation is None else jnp.maximum(self.perturbation, least)
+
+    def _inside(self, arena: Arena, point: Array) -> Array:
+        """The projection onto the shrunk box."""
+        from optax import projections
+
+        margin = jnp.minimum(self._delta(arena) if self.shrink is None else 0.5 * self.shrink, 0.5)
+        return projections.projection_box(point, margin, 1 - margin)
+
+    def audit_parameters(self, horizon: int) -> dict[str, Any]:
+        """The parameters, for audit traces; ``draw_f`` holds each round's direction there, ``draw_g`` its centre ``x``."""
+        eta = np.asarray(self.step) / np.sqrt(horizon)
+        given = {"delta": self.perturbation, "zeta": self.shrink, "start": self.start}
+        listed = {name: None if value is None else np.asarray(value).tolist() for name, value in given.items()}
+        return {"eta": eta.tolist(), "kappa": (np.asarray(self.regulariser) * eta).tolist(), **listed}
+
+    def validate(self, constraints: int) -> None:
+        for name in ("step", "regulariser", "perturbation", "shrink"):
+            if getattr(self, name) is not None:
+                checks.scalar(f"Oco.{name}", getattr(self, name))
+        checks.positive("Oco.step", self.step)
+        checks.nonnegative("Oco.regulariser", self.regulariser)
+        if self.perturbation is not None:
+            checks.within("Oco.perturbation", self.perturbation, 0.0, 0.5, open_high=True)
+        if self.shrink is not None:
+            checks.within("Oco.shrink", self.shrink, 0.0, 1.0, open_low=False, open_high=True)
+        if self.start is not None:
+            checks.shape("Oco.start", self.start, (None,), remedy="one number per axis")
+            checks.within("Oco.start", self.start, 0.0, 1.0, open_low=False)
