@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.pytree import canonicalise
 from jaxbandit.feedback import Censor
 from jaxbandit.study.comparison import Comparison, Entry, arrivals_of
 from jaxbandit.study.describe import describe, kernel_record
@@ -66,27 +67,35 @@ def _single(per_constraint: np.ndarray) -> np.ndarray:
 
 def _meta(comparison: Comparison, entry: Entry, trial: int) -> dict[str, Any]:
     """The algorithm, its parameters under the papers' letters, and where the trace comes from."""
-    noise = np.asarray(entry.surrogate.noise_variance)[list(entry.surrogate.groups)]
     records = [kernel_record(k) for k in entry.kernels]
+    algorithm, surrogate = _informed(comparison, entry, trial, entry.algorithm)
+    noise = np.asarray(surrogate.noise_variance)[list(surrogate.groups)]
     params = {
         "kernel": records[0],
         "kernel_g": _one_or_list(records[1:]),
         "lam": float(noise[0]),
         "lam_g": _one_or_list([float(v) for v in noise[1:]]),
-        "prior_mean": np.asarray(entry.surrogate.prior_mean).tolist(),
+        "prior_mean": np.asarray(surrogate.prior_mean).tolist(),
         "T": comparison.horizon,
         "delay": describe(comparison.delay_of(entry)),
         **_policy_record(comparison.policy_of(entry)),
-        **getattr(entry.algorithm, "audit_parameters", lambda horizon: {})(comparison.horizon),
+        **getattr(algorithm, "audit_parameters", lambda horizon: {})(comparison.horizon),
     }
     return {
         "alg": entry.alg,
         "params": params,
-        "algorithm": describe(entry.algorithm),
+        "algorithm": describe(algorithm),
         "study": comparison.name,
         "seed": comparison.seed,
         "trial": trial,
     }
+
+
+def _informed(comparison: Comparison, entry: Entry, trial: int, algorithm: Any) -> tuple[Any, Any]:
+    """The algorithm and the surrogate with what the study told the learner of the trial's instance."""
+    if entry.informed is None:
+        return algorithm, entry.surrogate
+    return entry.informed(comparison.instance(trial, entry), *canonicalise((algorithm, entry.surrogate)))
 
 
 def _policy_record(policy: Any) -> dict[str, Any]:
