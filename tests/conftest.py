@@ -1,5 +1,6 @@
-"""Strict numerics for every test: no implicit broadcasting between ranks, no implicit dtype promotion."""
+"""Strict numerics for every test: no implicit broadcasting between ranks, no implicit dtype promotion. Compiled programs are kept."""
 
+import os
 from collections.abc import Iterator
 
 import jax
@@ -7,6 +8,23 @@ import pytest
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+# What takes the time is compilation, of the same programs in every worker, file and child process: each is done once.
+CACHE = {
+    "jax_persistent_cache_min_compile_time_secs": 0,
+    "jax_persistent_cache_min_entry_size_bytes": -1,
+}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # workers and child processes inherit what the first process sets
+        directory = config.cache.mkdir("compiled") if config.cache else None
+        if directory is not None:
+            os.environ |= {"JAX_COMPILATION_CACHE_DIR": str(directory)} | {name.upper(): str(value) for name, value in CACHE.items()}
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+        for name, value in CACHE.items():
+            jax.config.update(name, value)
 
 
 @pytest.fixture(scope="module", autouse=True)
