@@ -18,7 +18,9 @@ from experiments import (
     config_infeasible,
     config_p,
     data_rate,
+    delay_sweep,
     rpol,
+    rpol_delayed,
     scgp,
     se22_noiseless,
     se22_noisy,
@@ -32,6 +34,8 @@ from jaxbandit import InvalidArgument
 
 MODULES = (
     rpol,
+    rpol_delayed,
+    delay_sweep,
     zj22,
     zj22_light,
     zj22_stocks,
@@ -69,10 +73,11 @@ def parser() -> argparse.ArgumentParser:
     trace = commands.add_parser("trace", help="write one trial as arrays that anybody can recompute (.npz)")
     which = trace.add_subparsers(dest="experiment", required=True, metavar="EXPERIMENT")
     for experiment in EXPERIMENTS.values():
-        command = which.add_parser(experiment.name, help=experiment.title)
+        # An experiment of one algorithm has an option --algorithm of its own, which then names the trace's, too.
+        command = which.add_parser(experiment.name, help=experiment.title, conflict_handler="resolve")
+        add_options(command, experiment)
         command.add_argument("--algorithm", required=True, metavar="NAME", help="one of the experiment's, e.g. cbo-ucb")
         command.add_argument("--trial", type=int, default=0, metavar="I", help="number of the trial, from 0 (default %(default)s)")
-        add_options(command, experiment)
         command.add_argument("--out", type=Path, required=True, metavar="FILE", help="where to write, ending in .npz")
         command.add_argument("--force", action="store_true", help="replace a file that is there")
     bench.add_arguments(commands.add_parser("bench", help="speed and memory, beside what people use now"))

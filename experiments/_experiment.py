@@ -125,6 +125,18 @@ def final_values(dataset: Any, label: str, name: str) -> np.ndarray:
     return part[name].values[(part.status.values & int(FAILED)) == 0, -1].astype(np.float64)
 
 
+def excess(dataset: Any, label: str, reference: str, name: str) -> np.ndarray:
+    """A measure after the last round above that of another entry, in each trial that failed in neither."""
+    ok = (dataset.status.sel(algorithm=[label, reference]).values & int(FAILED) == 0).all(axis=0)
+    last = dataset[name].isel(round=-1)
+    return (last.sel(algorithm=label) - last.sel(algorithm=reference)).values[ok].astype(np.float64)
+
+
+def half_width(values: np.ndarray) -> float:
+    """Of the 95% confidence interval of a mean; NaN for fewer than two values."""
+    return float(1.96 * values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
+
+
 def no_code_note(dataset: Any) -> list[str]:
     """A note for a run of the ``code`` set where it is the paper's."""
     known = json.loads(dataset.attrs["parameters"])

@@ -1,5 +1,6 @@
 """The command line as a user meets it: outputs, refusals, and the study's figures at reduced size."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -8,6 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
+
+import jaxbandit
+from experiments import delay_sweep
+from experiments.__main__ import main, parser, pick_entry
+from experiments._experiment import options_from
+from jaxbandit.study import run
 
 ROOT = Path(__file__).parent.parent
 SMALL = ["--trials", "8", "--horizon", "60", "--points-per-axis", "20", "--seed", "3"]
@@ -103,6 +110,41 @@ def test_a_grid_without_feasible_points_runs_and_says_so(tmp_path):
 
 def test_list_names_the_experiments():
     assert experiments("list").stdout.split()[0] == "rpol"
+
+
+def test_delay_sweep_runs_all_delays_together_and_each_by_itself():
+    options = dataclasses.replace(delay_sweep.EXPERIMENT.quick, trials=4, horizon=30, points_per_axis=10)
+    study = delay_sweep.build(dataclasses.replace(options, extra={**options.extra, "means": (8.0, 0.0, 3.0)}))
+    assert [len(batch) for batch in study.batches()] == [3]
+    data = run(study)
+    own = np.arange(1, 31)[:, None]
+    late = data.arrival.values - own
+    assert not late[0].any() and 2 < late[1].mean() < 4 and 6 < late[2].mean() < 10  # 240 Poisson numbers each: 6 standard errors or more
+    assert json.loads(data.attrs["delays"])["E[tau] = 3"]["mean"] == 3.0
+    assert json.loads(data.attrs["feedback"])["E[tau] = 3"]["type"] == "Wait"
+    alone = study.trajectory(study.entries[1])
+    np.testing.assert_array_equal(alone.indices, data["index"].values[1])
+    np.testing.assert_array_equal(alone.arrivals, data.arrival.values[1])
+    # The slopes, against least squares in each trial, and what is reported of them.
+    above = (data.positive_regret.values[1:, :, -1] - data.positive_regret.values[0, :, -1]).T.astype(np.float64)
+    want = np.array([np.linalg.lstsq(np.array([[3.0], [8.0]]), trial, rcond=None)[0][0] for trial in above])
+    np.testing.assert_allclose(delay_sweep.slopes(np.array([0.0, 3.0, 8.0]), delay_sweep.excess(data, "positive_regret")), want)
+    half = 1.96 * want.std(ddof=1) / 2
+    assert any(f"{want.mean():.2f} +- {half:.2f}" in note and "R+(T)" in note for note in delay_sweep.notes(data))
+
+
+def test_trace_of_a_delay_sweep_names_its_algorithm():
+    args = parser().parse_args(["trace", "delay-sweep", "--algorithm", "config", "--means", "4", "--out", "trace.npz"])
+    study = delay_sweep.build(options_from(args))
+    entry = pick_entry(study, args.algorithm)
+    assert isinstance(entry.algorithm, jaxbandit.Config) and entry.delay.mean == 4.0
+
+
+@pytest.mark.parametrize("arguments", [["--algorithm", "nope"], ["--means", "-1"]])
+def test_bad_arguments_of_a_delay_sweep_are_named(arguments, tmp_path, capsys):
+    assert main(["delay-sweep", *arguments, "--out", str(tmp_path / "out")]) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("error:") and arguments[0] in printed
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.feedback import Censor
+from jaxbandit.simulate.delayed import plan
 from jaxbandit.study.comparison import Comparison, Entry, arrivals_of
 from jaxbandit.study.describe import describe, kernel_record
 
@@ -68,7 +69,10 @@ def _single(per_constraint: np.ndarray) -> np.ndarray:
 def _meta(comparison: Comparison, entry: Entry, trial: int) -> dict[str, Any]:
     """The algorithm, its parameters under the papers' letters, and where the trace comes from."""
     records = [kernel_record(k) for k in entry.kernels]
-    algorithm, surrogate = _informed(comparison, entry, trial, entry.algorithm)
+    delay, policy = comparison.delay_of(entry), comparison.policy_of(entry)
+    # What the run told it of its delays is part of its parameters.
+    _, algorithm = plan(entry.surrogate.outputs, entry.algorithm, delay, entry.feedback, None, comparison.horizon)
+    algorithm, surrogate = _informed(comparison, entry, trial, algorithm)
     noise = np.asarray(surrogate.noise_variance)[list(surrogate.groups)]
     params = {
         "kernel": records[0],
@@ -77,8 +81,8 @@ def _meta(comparison: Comparison, entry: Entry, trial: int) -> dict[str, Any]:
         "lam_g": _one_or_list([float(v) for v in noise[1:]]),
         "prior_mean": np.asarray(surrogate.prior_mean).tolist(),
         "T": comparison.horizon,
-        "delay": describe(comparison.delay_of(entry)),
-        **_policy_record(comparison.policy_of(entry)),
+        "delay": describe(delay),
+        **_policy_record(policy),
         **getattr(algorithm, "audit_parameters", lambda horizon: {})(comparison.horizon),
     }
     return {

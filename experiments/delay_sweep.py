@@ -1,0 +1,222 @@
+"""What delay costs: regret and violation above those without delay, against the mean delay, for any algorithm.
+
+RPOL's Theorem 6 lets censored feedback add a term of order ``m gamma_T`` for a window of m rounds, and BPE-Delay's (Vakili et al. 2023,
+Theorem 6.1) a term of order ``E[tau]``: costs that grow in proportion to the delay, whatever the horizon. No paper draws this figure.
+
+What we get for RPOL on ``sine`` (100 trials, 50x50, T = 1,000; E[tau] from 0 to 50), positive regret and violation above those without
+delay, for each round of mean delay:
+- ``rpol`` waits: 26.2 +- 0.3 and 14.7 +- 0.1, in proportion to the delay to within 9 (of up to 1,311 and 732).
+- ``rpol-censored``, window 100: 7.5 +- 0.6 and 7.0 +- 0.4, less than in proportion beyond E[tau] = 30.
+- ``rpol --feedback hallucinate``: 1.8 +- 0.1 and 0.7 +- 0.1, more than in proportion: next to nothing at E[tau] = 5.
+A learner that waits repeats a point until its feedback comes, so each of its explorations costs E[tau] rounds. One whose deviations
+fall at once does not, and pays only for what it cannot know yet.
+
+Constrained algorithms run on ``sine``; the others (``gp-ucb``, ``gp-bucb``, ``gp-ucb-sdf``, ``gp-ts``, ``gp-ts-sdf``, ``bpe``,
+``bpe-delay``) on interpolants of two-dimensional Gaussian draws, a new one in each trial, which takes ten times as long. Delays are
+Poisson, of outputs by themselves; all means run as one program, on the same noise. The window of ``censor`` is twice the largest
+mean. A slope is fitted through the reference in each trial; its interval is from the spread over trials. Where a run is too short
+to learn anything under long delays the excess levels off, and the notes say how far the means are from the line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import jaxbandit as jb
+from experiments._experiment import Experiment, Options, comparison, half_width
+from experiments.rpol import LENGTH_SCALE, NOISE_VARIANCE
+from jaxbandit.core import checks
+from jaxbandit.core.status import FAILED
+from jaxbandit.delays import Poisson
+from jaxbandit.estimators import Bounds, Thompson
+from jaxbandit.feedback import Censor, Hallucinate, Wait
+from jaxbandit.study import Comparison, Entry
+from jaxbandit.widths import Censored
+
+MEANS = (0.0, 5.0, 10.0, 20.0, 30.0, 50.0)
+POLICIES = ("wait", "hallucinate", "censor")
+NOISE_SD, F1_LENGTH_SCALE = 0.02, 0.8  # of the reward without constraints
+MEASURES = {"regret": "R(T)", "positive_regret": "R+(T)", "hard_violation": "V(T)"}
+
+
+def _bounds(width: Any) -> Bounds:
+    return Bounds(reward_width=width, cost_width=width)
+
+
+# Name: the algorithm, and its policy where that is part of the name.
+CONSTRAINED: dict[str, tuple[Any, str | None]] = {
+    "rpol": (jb.Rpol(), None),
+    "rpol-censored": (jb.Rpol(estimator=_bounds(Censored())), "censor"),
+    "config": (jb.Config(), None),
+    "cbo": (jb.Cbo(reward_clip=7.0, cost_clip=2.0), None),
+}
+UNCONSTRAINED: dict[str, tuple[Any, str | None]] = {
+    "gp-ucb": (jb.Unconstrained(estimator=_bounds(6.0)), None),
+    "gp-bucb": (jb.Unconstrained(estimator=_bounds(6.0)), "hallucinate"),
+    "gp-ucb-sdf": (jb.Unconstrained(estimator=_bounds(Censored(base=6.0))), "censor"),
+    "gp-ts": (jb.Unconstrained(estimator=Thompson()), None),
+    "gp-ts-sdf": (jb.Unconstrained(estimator=Thompson(reward_width=Censored(base=1.0))), "censor"),
+    "bpe": (jb.Bpe(aware=False), None),
+    "bpe-delay": (jb.Bpe(), None),
+}
+
+
+def names() -> list[str]:
+    """What ``--algorithm`` takes: the names above, and those of all other algorithms, run with their defaults."""
+    return [*CONSTRAINED, *UNCONSTRAINED, *(name for name in _classes() if name not in {*CONSTRAINED, *UNCONSTRAINED, "unconstrained"})]
+
+
+def _classes() -> dict[str, Any]:
+    """The algorithms of the library by their names, but for wrappers."""
+    classes = [getattr(jb.algorithms, name) for name in jb.algorithms.__all__]
+    return {
+        cls.name: cls for cls in classes if hasattr(cls, "select") and isinstance(getattr(cls, "name", None), str) and cls is not jb.Anytime
+    }
+
+
+def build(options: Options) -> Comparison:
+    """One algorithm under Poisson delays of several means, which run as one program."""
+    name, means = options.extra["algorithm"], tuple(sorted(set(options.extra["means"])))
+    checks.one_of("--algorithm", name, tuple(names()))
+    for mean in means:
+        checks.nonnegative("--means", mean)
+    algorithm, policy = (CONSTRAINED | UNCONSTRAINED).get(name) or (_classes()[name](), None)
+    policy = options.extra["feedback"] or policy
+    policies = {"wait": Wait(), "hallucinate": Hallucinate(), "censor": Censor(window=max(1, round(2 * max(means))))}
+    feedback = None if policy is None else policies[policy]
+
+    problem: Any
+    if name in UNCONSTRAINED:
+        noise = jb.problems.Gaussian.from_sd(NOISE_SD)
+        problem = jb.problems.rkhs_2d_draws("f1", options.points_per_axis, noise=noise, shift_to_zero=policy == "censor")
+        kernel = jb.kernels.SquaredExponential(length_scale=F1_LENGTH_SCALE)
+        lam = NOISE_SD**2
+    else:
+        problem = jb.problems.sine_delayed(options.points_per_axis, noise_variance=NOISE_VARIANCE)
+        kernel, lam = jb.kernels.SquaredExponential(length_scale=LENGTH_SCALE), NOISE_VARIANCE
+    surrogate = jb.surrogate(problem.domain, kernel, noise_variance=lam, outputs=problem.outputs, horizon=options.horizon)
+    kernels = (kernel,) * problem.outputs
+    entries = (
+        Entry(f"E[tau] = {mean:g}", name.replace("-", "_"), algorithm, surrogate, kernels, delay=Poisson(mean=mean), feedback=feedback)
+        for mean in means
+    )
+    recorded = {"points_per_axis": options.points_per_axis, "algorithm": name, "means": means, "problem": problem.name}
+    return comparison("delay-sweep", problem, entries, options, recorded)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of this experiment."""
+    extra = EXPERIMENT.defaults.extra
+    parser.add_argument(
+        "--algorithm", default=extra["algorithm"], metavar="NAME", help=f"one of {', '.join(names())} (default %(default)s)"
+    )
+    parser.add_argument("--feedback", choices=POLICIES, default=extra["feedback"], help="policy under delay (default: the algorithm's)")
+    parser.add_argument(
+        "--means",
+        type=float,
+        nargs="+",
+        default=extra["means"],
+        metavar="TAU",
+        help="mean delays; the least is the reference (default %(default)s)",
+    )
+
+
+def excess(dataset: Any, name: str) -> np.ndarray:
+    """A measure at the end above that of the least mean delay, ``[trials, means - 1]``, in trials that never failed."""
+    ok = ((dataset.status.values & int(FAILED)) == 0).all(axis=0)
+    last = dataset[name].values[:, ok, -1].astype(np.float64)
+    return (last[1:] - last[0]).T
+
+
+def slopes(means: np.ndarray, excess: np.ndarray) -> np.ndarray:
+    """Least squares through the reference, one slope per trial ``[trials]``, of ``excess [trials, n]`` at ``means [n + 1]``.
+
+    Trials are independent, the points of a trial are not: so the interval of the slope comes from its spread over trials.
+    """
+    beyond = means[1:] - means[0]
+    return excess @ beyond / (beyond @ beyond)
+
+
+def measures(dataset: Any) -> dict[str, str]:
+    """What is shown: regret, or where constraints make regret of either sign, positive regret and violation."""
+    constrained = dataset.sizes["output"] > 1
+    return {name: words for name, words in MEASURES.items() if (name != "regret") == constrained}
+
+
+def notes(dataset: Any) -> list[str]:
+    """The fitted slopes, and what they are fitted to."""
+    known = json.loads(dataset.attrs["parameters"])
+    means = np.array(known["means"])
+    policy = next(iter(json.loads(dataset.attrs["feedback"]).values()))
+    window = f", window {policy['window']}" if "window" in policy else ""
+    lines = [
+        f"{known['algorithm']} on {known['problem']}, feedback: {policy['type'].lower()}{window}; trials paired by common random numbers"
+    ]
+    if len(means) < 2:
+        return [*lines, "one mean delay, so no slope: give several as --means"]
+    for name, words in measures(dataset).items():
+        above = excess(dataset, name)
+        each = slopes(means, above)
+        line = each.mean() * (means[1:] - means[0])
+        off = np.abs(above.mean(axis=0) - line).max()
+        lines.append(
+            f"{words} above E[tau] = {means[0]:g}, per round of mean delay: {each.mean():.2f} +- {half_width(each):.2f}"
+            f" (means lie within {off:.1f} of the line): "
+            + ", ".join(f"{mean:g}: {a.mean():.1f} +- {half_width(a):.1f}" for mean, a in zip(means[1:], above.T, strict=True))
+        )
+    if known["set"] != "recommended":
+        lines.append("there is one set of parameters, recommended: --parameters has no effect here")
+    return lines
+
+
+def draw(dataset: Any, path: Path) -> None:
+    """The measures above the reference against the mean delay, with the fitted line."""
+    from jaxbandit.report import plots
+
+    known = json.loads(dataset.attrs["parameters"])
+    means = np.array(known["means"])
+
+    def panel(axis: Any, name: str, words: str) -> None:
+        above = excess(dataset, name)
+        each = slopes(means, above) if len(means) > 1 else np.zeros(1)
+        plots.line_through_reference(
+            axis, means, above, (each.mean(), half_width(each)), xlabel=r"mean delay $E[\tau]$ (rounds)", ylabel=words
+        )
+
+    drawers = [
+        partial(panel, name=name, words=f"{words} above that at $E[\\tau]$ = {means[0]:g}") for name, words in measures(dataset).items()
+    ]
+    plots.compose(path, f"{known['algorithm']}: what delay costs in {dataset.sizes['round']:,} rounds (means, 95% intervals)", [drawers])
+
+
+EXPERIMENT = Experiment(
+    name="delay-sweep",
+    title="What delay costs: any algorithm's regret and violation against the mean delay",
+    defaults=Options(
+        trials=100,
+        horizon=1000,
+        points_per_axis=50,
+        seed=0,
+        parameters="recommended",
+        extra={"algorithm": "rpol", "feedback": None, "means": MEANS},
+    ),
+    quick=Options(
+        trials=10,
+        horizon=200,
+        points_per_axis=30,
+        seed=0,
+        parameters="recommended",
+        extra={"algorithm": "rpol", "feedback": None, "means": (0.0, 5.0, 10.0)},
+    ),
+    build=build,
+    notes=notes,
+    draw=draw,
+    text=__doc__ or "",
+    add_arguments=add_arguments,
+)
