@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import time
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ import pytest
 import reference
 
 import jaxbandit
-from jaxbandit import SafeOpt, SgpUcb, StageOpt, domains, estimators, informed, kernels, problems, replace
+from jaxbandit import SafeOpt, SgpUcb, StageOpt, domains, estimators, informed, kernels, problems, replace, safety
 from jaxbandit.widths import ImprovedGPUCB
 
 # Functions of an RKHS on 40 points of [0, 1], g = h - f with h = B / 4: Zhou and Ji (2022), App. F.1.
@@ -84,6 +85,24 @@ def test_warm_up_stays_in_the_seed_set() -> None:
     counts = np.array([np.sum(warm == seed) for seed in seeds])
     expected = 50 * 40 / 4
     assert np.sum((counts - expected) ** 2 / expected) < 3 + 5 * np.sqrt(6), "uniform: chi-square with 3 degrees of freedom"
+
+
+def test_expanders_of_2500_points_in_30_ms() -> None:
+    """At worst: every point is a candidate, and none is an expander, so that all pairs are looked at."""
+    domain = domains.grid([0.0, 0.0], [6.0, 6.0], 50)
+    model = jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=1.0), noise_variance=0.05)
+    posterior = jax.jit(lambda p: model.condition(p, jnp.int32(1275), jnp.asarray([0.0, -3.0])))(model.init())
+    known = safety.intervals(model, posterior, estimators.Bounds(), jnp.int32(1), jax.random.key(0))
+    safe = jnp.asarray(np.asarray(domain.points)[:, 0] < 3)
+    hopeless = replace(known, mean=known.mean.at[1].add(jnp.where(safe, 0, 100)))
+    widest = jax.jit(lambda known: safety.Expansion().widest(model, posterior, known, safe, jnp.ones(2500, bool)))
+    assert int(widest(hopeless)) == 2500 and int(widest(known)) < 2500
+    seconds = []
+    for _ in range(15):
+        started = time.perf_counter()
+        jax.block_until_ready(widest(hopeless))
+        seconds.append(time.perf_counter() - started)
+    assert min(seconds) < 0.03, f"{1000 * min(seconds):.1f} ms"
 
 
 class ExactGp:

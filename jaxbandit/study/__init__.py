@@ -7,6 +7,7 @@ from jaxbandit.study.audit import audit
 from jaxbandit.study.comparison import Comparison, Entry, run
 from jaxbandit.study.files import ExistingOutput, prepare_directory, prepare_file, write_whole
 from jaxbandit.study.runtime import use_all_cores
+from jaxbandit.study.tuning import tune
 
 __all__ = [
     "Comparison",
@@ -16,6 +17,7 @@ __all__ = [
     "prepare_directory",
     "prepare_file",
     "run",
+    "tune",
     "use_all_cores",
     "write_whole",
 ]
