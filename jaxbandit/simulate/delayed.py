@@ -56,7 +56,8 @@ def plan(outputs: int, algorithm: Any, delay: Any, feedback: Any, capacity: int 
     model = delay.stacked if isinstance(delay, Sweep) else delay
     if isinstance(model, type) or not hasattr(model, "quantile"):
         raise checks.InvalidArgument(f"delay: expected a model of jaxbandit.delays, such as Poisson(mean=15.0), got {model!r}")
-    for one in unstack(delay) if isinstance(delay, Sweep) else [delay]:
+    models = unstack(delay) if isinstance(delay, Sweep) else [delay]
+    for one in models:
         one.validate(outputs)
     policy = getattr(unwrapped(chosen), "feedback", Wait()) if feedback is None else feedback
     if isinstance(policy, type) or not hasattr(policy, "bind"):
@@ -64,12 +65,12 @@ def plan(outputs: int, algorithm: Any, delay: Any, feedback: Any, capacity: int 
     policy.validate(outputs)
     if capacity is not None:
         checks.integer("capacity", capacity, least=1)
-    longest = min(horizon - 1, model.quantile(ALMOST_SURELY))
-    if longest == 0:
+    longest = model.quantile(ALMOST_SURELY)  # of what arrives; a mean is infinite where some may not
+    if longest == 0 and all(np.isfinite(one.mean) for one in models):
         return None, algorithm
     if hasattr(chosen, "told"):
         algorithm = _told(algorithm, delay, policy)
-    return Delays(model=delay, policy=policy, capacity=capacity or longest + 1), algorithm
+    return Delays(model=delay, policy=policy, capacity=capacity or min(horizon - 1, longest) + 1), algorithm
 
 
 def _together(model: Any) -> bool:
