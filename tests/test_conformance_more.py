@@ -11,7 +11,7 @@ import pytest
 import test_conformance as conformance
 
 import jaxbandit
-from jaxbandit import Anytime, Cbo, Config, Epbo, Rpol, Scgp, Se2, Se3, Unconstrained, estimators, penalties
+from jaxbandit import Anytime, Bpe, Cbo, Config, Epbo, Rpol, Scgp, Se2, Se3, Unconstrained, estimators, penalties
 
 THOMPSON, RANDOMISED = estimators.Thompson(), estimators.Randomised()
 UNIFORM = estimators.Randomised(distribution=estimators.DiscreteUniform(points=5))
@@ -30,6 +30,8 @@ VARIANTS: dict[str, Callable[[], Any]] = {
     "se2-polynomial-restart": lambda: Se2(psi=penalties.Polynomial(c=0.5), epoch=3, restart=True),
     "se2-thompson": lambda: Se2(estimator=THOMPSON, epoch=2),
     "se3-randomised": lambda: Se3(estimator=RANDOMISED, epoch=3),
+    "bpe": lambda: Bpe(width=0.5),
+    "bpe-code": lambda: Bpe(lengths="code", ties="random"),
     "anytime-cbo-keep": lambda: Anytime(algorithm=Cbo(reward_clip=4.0), keep_data=True),
     "anytime-se3-keep": lambda: Anytime(algorithm=Se3(epoch=3), keep_data=True),
 }
@@ -97,7 +99,7 @@ def test_recording_draws_changes_nothing(name: str) -> None:
     assert np.all(np.isfinite(audited.draws))
 
 
-@pytest.mark.parametrize("build", [Unconstrained, Rpol, Cbo, Config, Epbo, Scgp, Se2, Se3])
+@pytest.mark.parametrize("build", [Unconstrained, Rpol, Cbo, Config, Epbo, Scgp, Se2, Se3, Bpe])
 def test_the_class_alone_is_valid(build: Callable[[], Any]) -> None:
     algorithm = build()
     algorithm.validate(conformance.CONSTRAINTS)

@@ -12,7 +12,7 @@ import numpy as np
 from jaxbandit.acquisition import pick
 from jaxbandit.algorithms.base import Arena, Decision, Observation
 from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.feedback import Feedback, Hallucinate
 from jaxbandit.surrogates import Prediction
 
@@ -23,13 +23,14 @@ CODE_FIRST_ROUND = 5  # the least t that the published code's round lengths are 
 
 @pytree
 class Elimination:
-    r"""Confidence bounds of Theorems 6.1 and 6.2, ``mu +- (2/q + beta (sigma + 2/sqrt(q)))`` or, on finite sets, ``mu +- beta sigma``.
+    r"""Confidence bounds of Theorems 6.1 and 6.2, ``mu +- beta sigma`` on finite sets, else ``mu +- (2/q + beta (sigma + 2/sqrt(q)))``.
 
     .. math::
         \beta = C + \frac{\sigma}{\sqrt\lambda} \sqrt{2 \ln \frac{4 R |X|}{\delta}} \quad\text{(finite)}, \qquad
-        \beta = C + \frac{\sigma}{\sqrt\lambda} \sqrt{2 \ln \frac{8 R (C q)^d}{\delta}} \quad\text{(continuous)}
+        \beta = C + \frac{\sigma}{\sqrt\lambda} \sqrt{2 \ln \frac{8 R (\tilde C q)^d}{\delta}} \quad\text{(continuous)}, \\
+        \tilde C = C + \max(\sigma, k_{\max}) \sqrt{q / \lambda} \sqrt{2 \ln \frac{16 R q}{\delta}}
 
-    ``R`` is the number of stages. On continuous sets the size of Assumption 4.2's discretisation is taken with constant 1.
+    ``R`` is the number of stages. The size of Assumption 4.2's discretisation of a continuous set is taken with constant 1.
 
     Attributes:
       norm_bound: ``C > 0``, bound on the function's RKHS norm.
@@ -45,13 +46,20 @@ class Elimination:
 
     def __call__(self, arena: Arena, stages: Array, q: Array) -> tuple[Array, Array, Array]:
         """``beta`` and what is added to the bound and to the deviation."""
-        domain = arena.surrogate.domain
-        q = jnp.maximum(q, 1)
-        covering = np.log(2.0) + domain.dimension * jnp.log(self.norm_bound * q)  # of 2 (C q)^d points
-        logarithm = jnp.log(4.0 * stages / self.delta) + (covering if self.continuous else np.log(domain.size))
-        beta = self.norm_bound + self.noise_scale / jnp.sqrt(arena.surrogate.noise_variance[0]) * jnp.sqrt(2 * logarithm)
-        slack = 1.0 if self.continuous else 0.0
+        noise_sd = jnp.sqrt(arena.surrogate.noise_variance[0])
+        logarithm, slack = jnp.log(4 * stages / self.delta), 0.0
+        if self.continuous:
+            logarithm, slack = logarithm + np.log(2.0) + self._covering(arena, stages, q, noise_sd), 1.0
+        else:
+            logarithm = logarithm + np.log(arena.surrogate.domain.size)
+        beta = self.norm_bound + self.noise_scale / noise_sd * jnp.sqrt(2 * logarithm)
         return beta, slack * 2 / q, slack * 2 / jnp.sqrt(q)
+
+    def _covering(self, arena: Arena, stages: Array, q: Array, noise_sd: Array) -> Array:
+        """``ln (C~ q)^d``: how many points stand for a continuous set, for means whose norms are at most ``C~``, Lemma 4.3."""
+        largest = jnp.maximum(self.noise_scale, jnp.max(arena.surrogate.forms[0].prior_variance))
+        norm = self.norm_bound + largest * jnp.sqrt(q) / noise_sd * jnp.sqrt(2 * jnp.log(16 * stages * q / self.delta))
+        return arena.surrogate.domain.dimension * jnp.log(norm * q)
 
     def validate(self, name: str) -> None:
         """Raise ``InvalidArgument`` on a parameter outside its range."""
@@ -112,7 +120,7 @@ class Bpe:
     def init(self, arena: Arena) -> BpeState:
         posterior = arena.surrogate.init()
         dtype = posterior.mean.dtype
-        q, length = self._next(arena, jnp.ones((), dtype), jnp.int32(0))
+        q, length = self._next(arena.horizon, jnp.ones((), dtype), jnp.int32(0))
         return BpeState(
             posterior=posterior,
             alive=jnp.ones((arena.surrogate.domain.size,), bool),
@@ -139,7 +147,7 @@ class Bpe:
         """The end of a stage: fewer points, no data, a longer stage."""
         low, high = self._bounds(arena, state, arena.surrogate.arrived(state.posterior))
         best = jnp.max(jnp.where(state.alive, low, -jnp.inf))
-        q, length = self._next(arena, state.q, state.end)
+        q, length = self._next(arena.horizon, state.q, state.end)
         return BpeState(
             posterior=arena.surrogate.init(),
             alive=state.alive & (high >= best),
@@ -160,12 +168,23 @@ class Bpe:
         zero = jnp.zeros_like(state.q)
         return jnp.asarray(self.width, state.q.dtype), zero, zero
 
-    def _next(self, arena: Arena, q: Array, played: Array) -> tuple[Array, Array]:
+    def stage_lengths(self, horizon: int) -> list[tuple[int, float]]:
+        """Rounds, the last cut to the horizon, and ``q_r`` of every stage; ``u_T = 0`` where ``mean_delay`` is not given."""
+        q, played, found = jnp.ones((), float_dtype()), 0, []
+        while played < horizon:
+            q, length = self._next(jnp.int32(horizon), q, jnp.int32(played))
+            found.append((min(int(length), horizon - played), float(q)))
+            played += int(length)
+        return found
+
+    def _next(self, horizon: Array, q: Array, played: Array) -> tuple[Array, Array]:
         """``q_r`` and the length ``t_r`` of the stage after ``played`` rounds."""
-        horizon = jnp.asarray(arena.horizon, q.dtype)
-        q = jnp.sqrt(horizon * q)
+        horizon = jnp.asarray(horizon, q.dtype)
+        square = horizon * q
+        q = jnp.sqrt(square)
         if self.lengths == "paper":
             q = jnp.ceil(q)
+            q = jnp.where(jnp.square(q - 1) >= square, q - 1, q)  # where the root of a square came out above it
             wait = self._wait(horizon, jnp.asarray(self.delta / 2, q.dtype))
         else:
             rounds = jnp.maximum(jnp.asarray(played, q.dtype), CODE_FIRST_ROUND)
@@ -184,7 +203,7 @@ class Bpe:
 
         def longer(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
             q, played, count = carry
-            q, length = self._next(arena, q, played)
+            q, length = self._next(arena.horizon, q, played)
             return q, played + length, count + 1
 
         start = (jnp.ones((), dtype), jnp.int32(0), jnp.zeros((), dtype))
@@ -203,12 +222,12 @@ class Bpe:
         if not self.aware:
             return self
         mean = delay.mean if self.mean_delay is None else self.mean_delay
-        if not np.all(np.isfinite(np.asarray(mean))):
+        if mean is None or not np.all(np.isfinite(np.asarray(mean))):
             raise checks.InvalidArgument(
                 f"Bpe.mean_delay: the mean of {type(delay).__name__} is unknown or infinite; give mean_delay, or aware=False for BPE"
             )
         xi, b = self.xi, self.b
-        if xi is None or b is None:
+        if xi is None:
             if delay.sub_exponential is None:
                 raise checks.InvalidArgument(
                     f"Bpe.xi, Bpe.b: {type(delay).__name__} has no sub-exponential parameters; give both, or aware=False for BPE"
@@ -220,7 +239,8 @@ class Bpe:
         """The parameters under the paper's letters, for audit traces."""
         named = {"E_tau": self.mean_delay, "xi": self.xi, "b": self.b, "delta": self.delta}
         numbers = {name: None if value is None else np.asarray(value).tolist() for name, value in named.items()}
-        return {**numbers, "aware": self.aware, "lengths": self.lengths}
+        stages = [length for length, _ in self.stage_lengths(horizon)]
+        return {**numbers, "aware": self.aware, "lengths": self.lengths, "ties": self.ties, "t_r": stages}
 
     def validate(self, constraints: int) -> None:
         checks.one_of("Bpe.lengths", self.lengths, ("paper", "code"))
@@ -234,5 +254,9 @@ class Bpe:
         for name in ("mean_delay", "xi", "b"):
             if getattr(self, name) is not None:
                 checks.nonnegative(f"Bpe.{name}", getattr(self, name))
-        if self.mean_delay is not None and (self.xi is None or self.b is None):
-            raise checks.InvalidArgument("Bpe.xi, Bpe.b: give both with mean_delay, or leave all three to the delay model")
+                checks.scalar(f"Bpe.{name}", getattr(self, name))
+        if (self.xi is None) != (self.b is None) or (self.mean_delay is not None and self.xi is None):
+            raise checks.InvalidArgument(
+                f"Bpe.mean_delay, Bpe.xi, Bpe.b: give xi and b together, and both with mean_delay; got {self.mean_delay!r}, {self.xi!r},"
+                f" {self.b!r}"
+            )
