@@ -15,7 +15,7 @@ import jaxbandit
 from jaxbandit import domains, kernels, problems
 from jaxbandit.core.pytree import Sweep, unstack
 from jaxbandit.surrogates import Posterior, Prediction, Surrogate
-from jaxbandit.surrogates.features import DenseFeatures, square_root_update
+from jaxbandit.surrogates.features import square_root_update
 
 KERNELS = {
     "se": (kernels.SquaredExponential, reference.squared_exponential),
