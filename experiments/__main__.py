@@ -14,6 +14,7 @@ if __name__ == "__main__":  # before anything below can start a device
 
 from experiments import (
     bench,
+    building,
     config_gp,
     config_infeasible,
     config_p,
@@ -47,6 +48,7 @@ MODULES = (
     config_gp,
     config_infeasible,
     config_p,
+    building,
 )
 EXPERIMENTS: dict[str, Experiment] = {module.EXPERIMENT.name: module.EXPERIMENT for module in MODULES}
 

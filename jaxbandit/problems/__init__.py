@@ -3,6 +3,7 @@
 from jaxbandit.problems._arms import ArmsData
 from jaxbandit.problems.artificial import ARTIFICIAL, artificial
 from jaxbandit.problems.base import Family, Optimum, Problem, best_mixed_policy, from_functions, from_tables, is_random, optimum
+from jaxbandit.problems.building import NAIVE_CONTROLLER, BuildingDay, Zone, building, building_day
 from jaxbandit.problems.data_rate import data_rate
 from jaxbandit.problems.equalities import Equalities, with_equalities
 from jaxbandit.problems.full_information import FullInformation, full_information
@@ -30,7 +31,9 @@ __all__ = [
     "ARTIFICIAL",
     "CONTINUUM_OPTIMUM",
     "CONTINUUM_POINT",
+    "NAIVE_CONTROLLER",
     "ArmsData",
+    "BuildingDay",
     "CentredPoisson",
     "Equalities",
     "Family",
@@ -50,8 +53,11 @@ __all__ = [
     "RkhsThreshold",
     "StudentT",
     "Uniform",
+    "Zone",
     "artificial",
     "best_mixed_policy",
+    "building",
+    "building_day",
     "data_rate",
     "from_functions",
     "from_tables",
