@@ -69,7 +69,7 @@ class RkhsInterpolants(Family):
     def _instance(self, where: Array, weights: Array) -> Problem:
         """``f = k(., Z) L^{-T} w`` with ``L L^T = k(Z, Z)``, whose norm is ``|w|``, at the centres ``Z`` numbered ``where``."""
         # L^T is the triangular factor of root[Z]^T = Q L^T, and so f = root Q w: no nearly singular matrix is solved with.
-        basis, triangle = jnp.linalg.qr(jnp.asarray(self.root, float_dtype())[where].T)
+        basis, triangle = _qr(jnp.asarray(self.root, float_dtype())[where].T)
         signs = jnp.where(jnp.diagonal(triangle) < 0, -1, 1).astype(weights.dtype)
         weights = signs * weights[: signs.shape[0]]  # fewer than centres where the kernel matrix has a lower rank
         reward = times(self.root, times(basis, weights))
@@ -83,6 +83,13 @@ class RkhsInterpolants(Family):
         checks.shape(f"{self.name}.root", self.root, (self.domain.size, None), remedy="one row per point of the domain")
         checks.finite(f"{self.name}.root", self.root)
         Family.validate(self)
+
+
+@jax.custom_batching.sequential_vmap
+def _qr(matrix: Array) -> tuple[Array, Array]:
+    """Of one instance at a time: jaxlib 0.10 shares a batch between the threads that run the devices, and can wait for them for ever."""
+    basis, triangle = jnp.linalg.qr(matrix)
+    return basis, triangle
 
 
 def rkhs_2d_draws(
