@@ -207,14 +207,15 @@ def trade_off(axis: Any, dataset: xr.Dataset, x: tuple[str, str], y: tuple[str, 
 def line_through_reference(axis: Any, x: np.ndarray, excess: np.ndarray, slope: tuple[float, float], *, xlabel: str, ylabel: str) -> None:
     """What trials have above a reference at ``x[0]``, ``excess [trials, n]`` at ``x [n + 1]``, and a line from there, on one axis.
 
-    ``slope`` is the line's and its 95% half-width; a NaN half-width is not drawn.
+    ``slope`` is the line's and its 95% half-width; what is NaN is not drawn.
     """
     count = max(len(excess), 1)
     mean, sd = (excess.mean(axis=0), excess.std(axis=0, ddof=min(1, count - 1))) if len(excess) else (np.full(len(x) - 1, np.nan),) * 2
     axis.axhline(0, color="0.4", linewidth=0.8)
     estimate, half = slope
     label = f"slope {estimate:.2f}" + (f" ± {half:.2f}" if np.isfinite(half) else "")
-    axis.plot(x, estimate * (x - x[0]), color=COLOURS[0], linestyle="--", label=label)
+    if np.isfinite(estimate):
+        axis.plot(x, estimate * (x - x[0]), color=COLOURS[0], linestyle="--", label=label)
     if np.isfinite(half):
         axis.fill_between(x, (estimate - half) * (x - x[0]), (estimate + half) * (x - x[0]), color=COLOURS[0], alpha=0.18, linewidth=0)
     axis.errorbar(x[1:], mean, 1.96 * sd / np.sqrt(count), fmt="o", color=COLOURS[1], capsize=3, label="mean over trials")
