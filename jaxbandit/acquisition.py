@@ -35,7 +35,8 @@ def pick(score: Array) -> Array:
     the trial.
     """
     count = score.shape[0]
-    number = jnp.float32 if count < EXACT_IN_FLOAT32 else jnp.int32
+    # In the score's own precision: XLA's CPU compiler was seen to lose the comparison where float32 indices met a float64 score.
+    number = score.dtype.type if count < EXACT_IN_FLOAT32 else jnp.int32
     best = jnp.max(score)
     return jnp.min(jnp.where(score == best, jnp.arange(count, dtype=number), number(count))).astype(jnp.int32)
 

@@ -18,7 +18,7 @@ CACHE = {
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # workers and child processes inherit what the first process sets
-        directory = config.cache.mkdir("compiled") if config.cache else None
+        directory = config.cache.mkdir("compiled") if getattr(config, "cache", None) else None
         if directory is not None:
             os.environ |= {"JAX_COMPILATION_CACHE_DIR": str(directory)} | {name.upper(): str(value) for name, value in CACHE.items()}
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
