@@ -126,7 +126,7 @@ def test_results_are_finite_and_of_the_engines_type(name: str) -> None:
         assert np.all((np.asarray(run.widths) > 0) == (name not in PLAIN))
         assert np.all((np.asarray(run.indices) >= 0) & (np.asarray(run.indices) < conformance.study()[0].domain.size))
         assert np.all(jaxbandit.metrics.healthy(jnp.asarray(run.status)))
-        assert len(np.unique(run.indices)) > 2 or name in ("oracle", "safeopt-lipschitz")
+        assert len(np.unique(run.indices)) > 1 or name in ("oracle", "safeopt-lipschitz")
     # Hyper-parameters and seeds are data.
     assert conformance.traces(lambda: conformance.simulate(algorithm, seed=1)) == 0
     floats = jax.tree.map(lambda x: x if np.issubdtype(np.asarray(x).dtype, np.integer) else x * 0.75, algorithm)

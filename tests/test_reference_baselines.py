@@ -89,7 +89,7 @@ CASES: dict[str, Case] = {
         lambda b, m: StageOpt(estimator=b, count=3, exploration=14.0),
         {"rule": "stageopt", "count": 3, "seeds": None, "stage": 14},
         USUAL,
-        (40, 31),
+        (40, 33),  # no symmetry of the grid keeps both, so that seeds do not tie
     ),
     "stageopt-lipschitz": Case(
         lambda b, m: StageOpt(estimator=b, seeds=SEEDS, exploration=14.0, lipschitz=LIPSCHITZ[:m]),
