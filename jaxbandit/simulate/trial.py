@@ -87,12 +87,136 @@ class Trajectory:
     draws: Any = None  # [T, 1 + m] or [T, 1 + m, M] what a randomised strategy drew; with record="audit" only
     arrivals: Any = None  # [T, 1 + m] int32, round at whose end each value arrives (see delays.NEVER); with delayed feedback only
     lost: Any = None  # [1 + m] int32, values that the buffer had no place for; with delayed feedback only
+    candidates: Any = None  # [M] bool, points not struck out by the end; of algorithms that eliminate only
     initial_counted: bool = static(default=False)
 
     @property
     def scored_indices(self) -> Array:
         """The points that metrics count: the rounds', after the initial design's where the study counts it."""
         return jnp.concatenate([self.initial_indices, self.indices], axis=-1) if self.initial_counted else self.indices
+
+
+@pytree
+class Setting:
+    """What one trial is played in: all that stays as it is from round to round, a function of the trial's key."""
+
+    instance: Any  # the problem
+    algorithm: Any
+    arena: Arena
+    key: Array
+    delays: Any = None  # simulate.delayed.Delays, or None for feedback at once
+    whole: bool = static(default=False)  # whether the values of a point arrive together
+
+
+@pytree
+class Progress:
+    """What one trial carries from round to round; a trial goes on from it bit for bit."""
+
+    state: Any  # the algorithm's
+    pending: Any  # feedback.Pending, or None for feedback at once
+    status: Array  # [] int32
+    failed_round: Array  # [] int32
+    declared_round: Array  # [] int32
+
+
+def prepare(
+    problem: Any,
+    algorithm: Any,
+    surrogate: Surrogate,
+    key: Array,
+    *,
+    horizon: int,
+    informed: Informed | None = None,
+    delays: Delays | None = None,
+    axis: str | None = None,
+) -> Setting:
+    """The instance of a trial and the learner on it; ``axis`` names the batch axis of trials, if there is one."""
+    instance = problem.sample(stream_key(key, Stream.PROBLEM))
+    if informed is not None:
+        algorithm, surrogate = informed(instance, algorithm, surrogate)
+    whole = False
+    if delays is not None:
+        whole = surrogate.outputs == 1 or getattr(unwrapped(algorithm), "whole_observations", False)
+        surrogate = delays.policy.bind(surrogate, apart=not (whole or delays.together), axis=axis)
+    arena = Arena(surrogate=surrogate, horizon=jnp.int32(horizon))
+    return Setting(instance=instance, algorithm=algorithm, arena=arena, key=key, delays=delays, whole=whole)
+
+
+def begin(setting: Setting, initial: InitialDesign) -> tuple[Progress, Observation]:
+    """What a trial carries before round 1, and the observations ``[n]`` of the initial design."""
+    state, status, before = _start(setting.instance, setting.algorithm, setting.arena, initial, stream_key(setting.key, Stream.DESIGN))
+    pending = None
+    if setting.delays is not None:
+        pending = Pending.empty(setting.delays.capacity, setting.arena.surrogate.outputs, state.posterior.mean.dtype)
+    zero = jnp.int32(0)
+    return Progress(state=state, pending=pending, status=status, failed_round=zero, declared_round=zero), before
+
+
+def advance(setting: Setting, progress: Progress, first: Array | int, rounds: int, *, record: str) -> tuple[Progress, dict[str, Any]]:
+    """Play rounds ``first .. first + rounds - 1``; what was seen in each has them as leading axis."""
+    numbers = jnp.asarray(first, jnp.int32) + jnp.arange(rounds, dtype=jnp.int32)
+    instance, algorithm, arena = setting.instance, setting.algorithm, setting.arena
+    due: Any = None
+    if setting.delays is not None:
+        key = stream_key(setting.key, Stream.DELAY)
+        due = setting.delays.draw(key, numbers, arena.surrogate.outputs, whole=setting.whole)
+    policy_keys = jax.vmap(round_key, (None, 0))(stream_key(setting.key, Stream.POLICY), numbers)
+    noise = jax.vmap(lambda t: instance.draw(round_key(stream_key(setting.key, Stream.NOISE), t)))(numbers)
+    size = arena.surrogate.domain.size
+
+    def one_round(now: Progress, given: tuple[Array, Array, Any, Any]) -> tuple[Progress, dict[str, Any]]:
+        t, policy_key, drawn, arrives = given
+        state, pending = now.state, now.pending
+        multipliers = multipliers_of(state, arena)
+        if sees_samples(algorithm):
+            state = algorithm.reveal(arena, state, instance.constraint_sample(drawn), t)
+        decision, state = algorithm.select(arena, state, t, policy_key)
+        index = jnp.minimum(decision.index, size - 1)  # the size itself marks a NaN score
+        values = instance.observe(index, drawn)
+        observation: Any = Observation(index=index, values=values)
+        if pending is not None:
+            pending = pending.push(t, index, values, arrives, arena.horizon)
+            observation = pending.arriving(t, index, values, arrives)
+        state = algorithm.update(arena, state, observation, t)
+
+        nan_score, nan_feedback = decision.index >= size, ~jnp.all(jnp.isfinite(values))
+        flags = jnp.asarray(decision.flags, jnp.int32) | getattr(getattr(state, "inner", state), "flags", jnp.int32(0))
+        infeasible = (flags & int(Status.DECLARED_INFEASIBLE)) != 0
+        seen: dict[str, Any] = {"indices": index}
+        if record != "indices":
+            seen |= {"values": values, "multipliers": multipliers, "widths": decision.widths}
+        if record == "audit":
+            seen["draws"] = decision.draws
+        after = Progress(
+            state=state,
+            pending=pending,
+            status=now.status
+            | flags
+            | jnp.where(nan_score, int(Status.NONFINITE_SCORE), 0)
+            | jnp.where(nan_feedback, int(Status.NONFINITE_FEEDBACK), 0),
+            failed_round=jnp.where((now.failed_round == 0) & (nan_score | nan_feedback), t, now.failed_round),
+            declared_round=jnp.where((now.declared_round == 0) & infeasible, t, now.declared_round),
+        )
+        return after, seen
+
+    progress, seen = jax.lax.scan(one_round, progress, (numbers, policy_keys, noise, due))
+    return progress, seen | ({} if record == "indices" else {"arrivals": due})
+
+
+def outcome(progress: Progress) -> dict[str, Any]:
+    """What is known of a trial when it ends, by the names of :class:`Trajectory`."""
+    lost = None if progress.pending is None else progress.pending.lost
+    status = progress.status
+    if lost is not None:
+        status = status | jnp.where(jnp.any(lost > 0), int(Status.FEEDBACK_LOST), 0)
+    return {
+        "status": status,
+        "failed_round": progress.failed_round,
+        "declared_round": progress.declared_round,
+        "information_gain": progress.state.posterior.gain,
+        "lost": lost,
+        "candidates": getattr(getattr(progress.state, "inner", progress.state), "alive", None),
+    }
 
 
 def run_trial(
@@ -109,76 +233,16 @@ def run_trial(
     axis: str | None = None,
 ) -> Trajectory:
     """Run one trial of ``horizon`` rounds; pure, to be batched by ``vmap`` (over ``axis``, if it has a name) and compiled by the caller."""
-    instance = problem.sample(stream_key(key, Stream.PROBLEM))
-    if informed is not None:
-        algorithm, surrogate = informed(instance, algorithm, surrogate)
-    rounds = jnp.arange(1, horizon + 1, dtype=jnp.int32)
-    outputs = surrogate.outputs
-    due: Any = None
-    pending: Any = None
-    if delays is not None:
-        whole = outputs == 1 or getattr(unwrapped(algorithm), "whole_observations", False)
-        due = delays.draw(stream_key(key, Stream.DELAY), rounds, outputs, whole=whole)
-        surrogate = delays.policy.bind(surrogate, apart=not (whole or delays.together), axis=axis)
-    arena = Arena(surrogate=surrogate, horizon=jnp.int32(horizon))
-    policy_keys = jax.vmap(round_key, (None, 0))(stream_key(key, Stream.POLICY), rounds)
-    noise = jax.vmap(lambda t: instance.draw(round_key(stream_key(key, Stream.NOISE), t)))(rounds)
-    state, status, before = _start(instance, algorithm, arena, initial, stream_key(key, Stream.DESIGN))
-    if delays is not None:
-        pending = Pending.empty(delays.capacity, outputs, state.posterior.mean.dtype)
-    size = arena.surrogate.domain.size
-
-    def one_round(carry: tuple[Any, ...], given: tuple[Array, Array, Any, Any]) -> tuple[Any, dict[str, Array]]:
-        state, pending, status, failed, declared = carry
-        t, policy_key, drawn, arrives = given
-        multipliers = multipliers_of(state, arena)
-        if sees_samples(algorithm):
-            state = algorithm.reveal(arena, state, instance.constraint_sample(drawn), t)
-        decision, state = algorithm.select(arena, state, t, policy_key)
-        index = jnp.minimum(decision.index, size - 1)  # the size itself marks a NaN score
-        values = instance.observe(index, drawn)
-        observation: Any = Observation(index=index, values=values)
-        if pending is not None:
-            pending = pending.push(t, index, values, arrives, arena.horizon)
-            observation = pending.arriving(t, index, values, arrives)
-        state = algorithm.update(arena, state, observation, t)
-
-        nan_score, nan_feedback = decision.index >= size, ~jnp.all(jnp.isfinite(values))
-        flags = jnp.asarray(decision.flags, jnp.int32) | getattr(getattr(state, "inner", state), "flags", jnp.int32(0))
-        infeasible = (flags & int(Status.DECLARED_INFEASIBLE)) != 0
-        status = (
-            status
-            | flags
-            | jnp.where(nan_score, int(Status.NONFINITE_SCORE), 0)
-            | jnp.where(nan_feedback, int(Status.NONFINITE_FEEDBACK), 0)
-        )
-        failed = jnp.where((failed == 0) & (nan_score | nan_feedback), t, failed)
-        declared = jnp.where((declared == 0) & infeasible, t, declared)
-        seen: dict[str, Any] = {"indices": index}
-        if record != "indices":
-            seen |= {"values": values, "multipliers": multipliers, "widths": decision.widths}
-        if record == "audit":
-            seen["draws"] = decision.draws
-        return (state, pending, status, failed, declared), seen
-
-    zero = jnp.int32(0)
-    given = (rounds, policy_keys, noise, due)
-    (state, pending, status, failed, declared), seen = jax.lax.scan(one_round, (state, pending, status, zero, zero), given)
-    if record != "indices":
-        seen["multipliers"] = jnp.concatenate([seen["multipliers"], multipliers_of(state, arena)[None]])
-        seen["arrivals"] = due
-    if pending is not None:
-        status = status | jnp.where(jnp.any(pending.lost > 0), int(Status.FEEDBACK_LOST), 0)
-        seen["lost"] = pending.lost
+    setting = prepare(problem, algorithm, surrogate, key, horizon=horizon, informed=informed, delays=delays, axis=axis)
+    progress, before = begin(setting, initial)
+    progress, seen = advance(setting, progress, 1, horizon, record=record)
+    ended = outcome(progress)
+    if record == "indices":
+        ended["candidates"] = None
+    else:
+        seen["multipliers"] = jnp.concatenate([seen["multipliers"], multipliers_of(progress.state, setting.arena)[None]])
     return Trajectory(
-        **seen,
-        status=status,
-        failed_round=failed,
-        declared_round=declared,
-        information_gain=state.posterior.gain,
-        initial_indices=before.index,
-        initial_values=before.values,
-        initial_counted=initial.counted,
+        **seen, **ended, initial_indices=before.index, initial_values=before.values, initial_counted=initial.counted
     )
 
 
