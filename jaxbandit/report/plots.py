@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import matplotlib
 
@@ -14,7 +15,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from jaxbandit.core.status import FAILED
+from jaxbandit.report.statistics import elapsed, healthy_values, over_trials
 
 # Okabe and Ito's palette, without yellow, which is too light for lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -29,6 +30,7 @@ STYLE: Any = {
     "figure.dpi": 100,
     "savefig.dpi": 160,
 }
+SHADES = "cividis"  # of maps: the same order of lightness in colour, to the colour-blind and in grey print
 
 PANELS = (
     ("regret", "average regret $R(t)/t$"),
@@ -37,57 +39,65 @@ PANELS = (
 )
 
 
-def average_curves(dataset: xr.Dataset, path: Path, *, title: str, panels: Sequence[tuple[str, str]] = PANELS) -> None:
+def plain(label: Any) -> str:
+    """A label as text for a figure, in which a dollar sign is one and starts no formula."""
+    return str(label).replace("$", r"\$")
+
+
+@contextmanager
+def figure_at(path: Path | BinaryIO, title: str, rows: int, columns: int, size: tuple[float, float]) -> Iterator[np.ndarray]:
+    """Axes ``[rows, columns]`` of one figure in the library's style, ``size`` inches each; written as a PNG to ``path`` at the end."""
+    with matplotlib.rc_context(STYLE):
+        shape = (size[0] * columns, size[1] * rows)
+        figure, axes = plt.subplots(rows, columns, figsize=shape, layout="constrained", squeeze=False)
+        try:
+            yield axes
+            figure.suptitle(title, fontsize=11)
+            figure.savefig(path)
+        finally:
+            plt.close(figure)
+
+
+def average_curves(dataset: xr.Dataset, path: Path | BinaryIO, *, title: str, panels: Sequence[tuple[str, str]] = PANELS) -> None:
     """Averages over time, ``measure(t) / t``, as mean lines with 95% confidence bands; writes a PNG to ``path``.
 
     Failed trials are left out. ``panels`` are pairs of a dataset variable and its axis label.
     """
-    with matplotlib.rc_context(STYLE):
-        figure, axes = plt.subplots(1, len(panels), figsize=(4.2 * len(panels), 3.6), layout="constrained", squeeze=False)
-        elapsed = np.arange(1, dataset.sizes["round"] + 1)
+    with figure_at(path, title, 1, len(panels), (4.2, 3.6)) as axes:
+        rounds = elapsed(dataset)
         for axis, (name, label) in zip(axes[0], panels, strict=True):
+            summary = over_trials(dataset, name, averaged=True, levels=())
             for number, algorithm in enumerate(dataset.algorithm.values):
-                _band(axis, elapsed, dataset.sel(algorithm=algorithm), name, str(algorithm), number)
-            axis.set(xlabel="round $t$", ylabel=label, xlim=(1, len(elapsed)))
+                _band(axis, rounds, summary.isel(algorithm=number), plain(algorithm), number)
+            axis.set(xlabel="round $t$", ylabel=label, xlim=(rounds[0], max(rounds[-1], 2)))
             if name != "regret":
                 axis.set_ylim(bottom=0)
             else:
                 axis.axhline(0, color="0.4", linewidth=0.8)
         axes[0][-1].legend(loc="upper right")
-        figure.suptitle(title, fontsize=11)
-        figure.savefig(path)
-        plt.close(figure)
 
 
-def _band(axis: Any, elapsed: np.ndarray, part: xr.Dataset, name: str, label: str, number: int) -> None:
+def _band(axis: Any, rounds: np.ndarray, summary: xr.Dataset, label: str, number: int) -> None:
     """One algorithm's mean line and confidence band."""
-    ok = (part.status.values & int(FAILED)) == 0
-    values = part[name].values[ok].astype(np.float64) / elapsed
-    if not len(values) or not np.isfinite(values).any():
+    if not np.isfinite(summary["mean"].values).any():
         axis.plot([], [], label=f"{label} (undefined)")
         return
-    mean = values.mean(axis=0)
-    half = 1.96 * values.std(axis=0, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.zeros_like(mean)
     colour, dash = COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)]
     # Later lines are thinner, so that one that coincides with an earlier line leaves it visible on both sides.
-    axis.plot(elapsed, mean, color=colour, linestyle=dash, linewidth=max(3.4 - 0.9 * number, 1.2), label=label)
-    axis.fill_between(elapsed, mean - half, mean + half, color=colour, alpha=0.18, linewidth=0)
+    axis.plot(rounds, summary["mean"], color=colour, linestyle=dash, linewidth=max(3.4 - 0.9 * number, 1.2), label=label)
+    axis.fill_between(rounds, summary.low, summary.high, color=colour, alpha=0.18, linewidth=0)
 
 
-def compose(path: Path, title: str, rows: Sequence[Sequence[Callable[[Any], None]]], *, size: tuple[float, float] = (4.6, 3.5)) -> None:
+def compose(
+    path: Path | BinaryIO, title: str, rows: Sequence[Sequence[Callable[[Any], None]]], *, size: tuple[float, float] = (4.6, 3.5)
+) -> None:
     """A figure of several panels, as a PNG at ``path``: each entry of ``rows`` draws one panel on the axis it is given."""
-    with matplotlib.rc_context(STYLE):
-        across = max(len(row) for row in rows)
-        shape = (size[0] * across, size[1] * len(rows))
-        figure, axes = plt.subplots(len(rows), across, figsize=shape, layout="constrained", squeeze=False)
+    with figure_at(path, title, len(rows), max(len(row) for row in rows), size) as axes:
         for row, drawers in zip(axes, rows, strict=True):
             for axis in row[len(drawers) :]:
                 axis.set_axis_off()
             for axis, draw in zip(row, drawers, strict=False):
                 draw(axis)
-        figure.suptitle(title, fontsize=11)
-        figure.savefig(path)
-        plt.close(figure)
 
 
 def cumulative(
@@ -112,23 +122,23 @@ def cumulative(
       log: the axes on a logarithmic scale: ``""``, ``"x"``, ``"y"`` or ``"xy"``.
       marks: how many error bars a line has.
     """
-    elapsed = np.arange(1, dataset.sizes["round"] + 1)
-    last = len(elapsed)
+    rounds = elapsed(dataset)
+    last = int(rounds[-1])
     for number, (label, algorithm) in enumerate(lines.items()):
-        values = _healthy_values(dataset.sel(algorithm=algorithm), name)
+        values = healthy_values(dataset.sel(algorithm=algorithm), name)
         if not len(values) or not np.isfinite(values).any():
             axis.plot([], [], label=f"{label} (undefined)")
             continue
         # Error bars of different lines stand beside each other, not on top of each other.
         offset = (number + 1) / (len(lines) + 1) / marks
         places = np.linspace(0, 1, marks, endpoint=False) + offset
-        at = np.unique((last**places if "x" in log else places * last).astype(int).clip(1, last)) - 1
+        at = np.unique(np.searchsorted(rounds, (last**places if "x" in log else places * last).astype(int).clip(1, last)))
         mean, half = values.mean(axis=0), 1.96 * values[:, at].std(axis=0, ddof=min(1, len(values) - 1)) / np.sqrt(len(values))
         colour, dash = COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)]
-        axis.plot(elapsed, mean, color=colour, linestyle=dash, linewidth=1.8, label=label)
-        axis.errorbar(elapsed[at], mean[at], half, color=colour, linestyle="none", capsize=2.5, linewidth=1.1)
-        axis.plot(elapsed, np.median(values, axis=0), color=colour, linewidth=0.8, alpha=0.7)
-    axis.set(title=heading, xlabel="round $t$", ylabel=ylabel, xlim=(1, max(last, 2)))
+        axis.plot(rounds, mean, color=colour, linestyle=dash, linewidth=1.8, label=label)
+        axis.errorbar(rounds[at], mean[at], half, color=colour, linestyle="none", capsize=2.5, linewidth=1.1)
+        axis.plot(rounds, np.median(values, axis=0), color=colour, linewidth=0.8, alpha=0.7)
+    axis.set(title=heading, xlabel="round $t$", ylabel=ylabel, xlim=(rounds[0], max(last, 2)))
     if "x" in log:
         axis.set_xscale("log")
     else:
@@ -145,7 +155,7 @@ def distribution(axis: Any, dataset: xr.Dataset, name: str, lines: Mapping[str, 
     """
     top = 0.0
     for number, algorithm in enumerate(lines.values()):
-        final = _healthy_values(dataset.sel(algorithm=algorithm), name)[:, -1]
+        final = healthy_values(dataset.sel(algorithm=algorithm), name)[:, -1]
         final = final[np.isfinite(final)]
         if not len(final):
             continue
@@ -169,19 +179,20 @@ def boxes_over_time(axis: Any, part: xr.Dataset, name: str, *, heading: str, yla
 
     ``part`` is a dataset of one algorithm; ``averaged`` divides the measure by the number of rounds. Failed trials are left out.
     """
-    elapsed = np.arange(1, part.sizes["round"] + 1)
-    values = _healthy_values(part, name) / (elapsed if averaged else 1)
+    rounds = elapsed(part)
+    values = healthy_values(part, name, averaged=averaged)
     axis.set(title=heading, xlabel="round $t$", ylabel=ylabel)
     if not len(values) or not np.isfinite(values).any():
         axis.text(0.5, 0.5, "undefined", transform=axis.transAxes, ha="center")
         return
-    at = np.arange(min(every, len(elapsed)), len(elapsed) + 1, every)
+    last = int(rounds[-1])
+    at = np.unique(np.searchsorted(rounds, np.arange(min(every, last), last + 1, every)))
     fliers = {"marker": ".", "markersize": 3, "markeredgecolor": "0.5"}
     axis.boxplot(
-        values[:, at - 1], positions=at, widths=0.6 * every, manage_ticks=False, flierprops=fliers, medianprops={"color": COLOURS[1]}
+        values[:, at], positions=rounds[at], widths=0.6 * every, manage_ticks=False, flierprops=fliers, medianprops={"color": COLOURS[1]}
     )
-    axis.plot(elapsed[at - 1], values.mean(axis=0)[at - 1], color=COLOURS[0], linewidth=1.2)
-    axis.set_xlim(0, at[-1] + every)
+    axis.plot(rounds[at], values.mean(axis=0)[at], color=COLOURS[0], linewidth=1.2)
+    axis.set_xlim(0, rounds[at][-1] + every)
     if "violation" in name:  # how far above zero is what matters; a box that lies on zero stays visible
         axis.set_ylim(bottom=-0.02 * axis.get_ylim()[1])
 
@@ -191,10 +202,10 @@ def trade_off(axis: Any, dataset: xr.Dataset, x: tuple[str, str], y: tuple[str, 
 
     ``x`` and ``y`` are pairs of a dataset variable and its axis label; bars are 95% intervals over the trials without failure.
     """
-    rounds = dataset.sizes["round"]
+    rounds = elapsed(dataset)[-1]
     means = []
     for number, label in enumerate(dataset.algorithm.values):
-        pair = [_healthy_values(dataset.sel(algorithm=label), name)[:, -1] / rounds for name, _ in (x, y)]
+        pair = [healthy_values(dataset.sel(algorithm=label), name)[:, -1] / rounds for name, _ in (x, y)]
         middle = [values.mean() for values in pair]
         half = [1.96 * values.std(ddof=min(1, len(values) - 1)) / np.sqrt(len(values)) for values in pair]
         means.append(middle)
@@ -242,8 +253,3 @@ def rounds_of_declaration(axis: Any, dataset: xr.Dataset, *, heading: str) -> No
     axis.yaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_ylim(top=1.2 * axis.get_ylim()[1])  # room for the legend
     axis.legend(loc="upper right")
-
-
-def _healthy_values(part: xr.Dataset, name: str) -> np.ndarray:
-    """A measure ``[trials, rounds]`` of one algorithm's trials without failure, in float64."""
-    return part[name].values[(part.status.values & int(FAILED)) == 0].astype(np.float64)

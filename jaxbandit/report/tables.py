@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from jaxbandit.core.status import FAILED, Status
+from jaxbandit.core.status import Status
+from jaxbandit.report.statistics import elapsed, healthy, healthy_values
 
 # What a table shows: heading, dataset variable, whether it is divided by the number of rounds.
 COLUMNS = (
@@ -29,18 +30,18 @@ def summary_rows(dataset: xr.Dataset) -> list[dict[str, Any]]:
     rows = []
     for label in dataset.algorithm.values:
         part = dataset.sel(algorithm=label)
-        status = part.status.values
-        ok = (status & int(FAILED)) == 0
+        ok = healthy(part)
         declared = part.declared_round.values
         row: dict[str, Any] = {"algorithm": str(label), "trials": len(ok), "failed": int((~ok).sum())}
         for heading, name, averaged in COLUMNS:
-            final = part[name].values[ok, -1].astype(np.float64) / (part.sizes["round"] if averaged else 1)
-            row[heading] = float(final.mean()) if ok.any() else float("nan")
+            final = healthy_values(part, name)[:, -1] / (elapsed(dataset)[-1] if averaged else 1) if name in part else np.zeros(0)
+            row[heading] = float(final.mean()) if len(final) else float("nan")
             row[f"{heading} +-"] = float(1.96 * final.std(ddof=1) / np.sqrt(len(final))) if len(final) > 1 else float("nan")
-        row["declared infeasible"] = int(np.count_nonzero(status & int(Status.DECLARED_INFEASIBLE)))
+        row["declared infeasible"] = int(np.count_nonzero(part.status.values & int(Status.DECLARED_INFEASIBLE)))
         row["mean round declared"] = float(declared[declared > 0].mean()) if np.any(declared > 0) else float("nan")
-        rounds = part.sizes["trial"] * part.sizes["played"]
-        row["us per trial-round, compiling included"] = float(part.run_seconds) / rounds * 1e6
+        played = part.sizes["trial"] * int(part["round"][-1])
+        seconds = float(part.run_seconds) if "run_seconds" in part else float("nan")
+        row["us per trial-round, compiling included"] = seconds / played * 1e6
         rows.append(row)
     return rows
 

@@ -1,0 +1,111 @@
+"""How fast regret and violation may grow according to the papers: what growth exponents are held against."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import xarray as xr
+
+
+@dataclasses.dataclass(frozen=True)
+class Rate:
+    """A paper's upper bound on one measure.
+
+    Attributes:
+      name: of the algorithm, as the paper calls it.
+      types: the classes of :mod:`jaxbandit.algorithms` that it is for.
+      measures: variables of a dataset.
+      bound: in words, with ``gamma`` the maximum information gain, ``polylog(T)`` for smooth kernels such as the squared exponential.
+      exponent: of ``T`` in the bound for such kernels, up to logarithms.
+      source: paper and theorem.
+      censored: whether it is for feedback censored by a window.
+    """
+
+    name: str
+    types: tuple[str, ...]
+    measures: tuple[str, ...]
+    bound: str
+    exponent: float
+    source: str
+    censored: bool = False
+
+
+RPOL = "Guo, Zhu, Liu (2022)"
+CBO = "Zhou, Ji (2022)"
+CONFIG = "Xu et al. (2023)"
+EPOCHS = "Shi, Eryilmaz (2022)"
+DELAY = "Vakili et al. (2023)"
+
+# A bound on hard violation holds for soft violation too; one on strong regret for regret; one on positive regret for regret.
+PAPER_RATES = (
+    Rate("RPOL-UCB", ("Rpol",), ("regret", "hard_violation", "soft_violation"), "O(gamma sqrt(T))", 0.5, f"{RPOL}, Theorem 5"),
+    Rate(
+        "RPOL-CensoredUCB",
+        ("Rpol",),
+        ("regret", "hard_violation", "soft_violation"),
+        "O(gamma (sqrt(T) + m) / rho_m + m gamma), window m",
+        0.5,
+        f"{RPOL}, Theorem 6",
+        censored=True,
+    ),
+    Rate(
+        "CBO",
+        ("Cbo",),
+        ("strong_regret", "regret", "soft_violation"),
+        "O(gamma sqrt(T) + rho G sqrt(T))",
+        0.5,
+        f"{CBO}, Theorems 1 and 2",
+    ),
+    Rate("SCGP-UCB", ("Scgp",), ("strong_regret", "regret"), "O(gamma sqrt(T)), in expectation", 0.5, f"{CBO}, Theorem 3"),
+    Rate("SCGP-UCB", ("Scgp",), ("soft_violation",), "O(1), in expectation, then 0", 0.0, f"{CBO}, Theorem 3"),
+    Rate(
+        "CONFIG",
+        ("Config",),
+        ("positive_regret", "regret", "hard_violation", "soft_violation"),
+        "O(gamma sqrt(T))",
+        0.5,
+        f"{CONFIG}, Theorem 4.3",
+    ),
+    Rate("GP-UCB, noiseless constraints", ("Se2",), ("regret",), "O~(T^(3/4)), epochs L = S", 0.75, f"{EPOCHS}, Theorem 1"),
+    Rate(
+        "GP-UCB, noiseless constraints",
+        ("Se2",),
+        ("soft_violation",),
+        "O~(sqrt(T)), epochs L = S, exponential penalty",
+        0.5,
+        f"{EPOCHS}, Theorem 1",
+    ),
+    Rate("GP-UCB, noisy constraints", ("Se3",), ("regret", "soft_violation"), "O~(T^(3/4)), epochs L = S", 0.75, f"{EPOCHS}, Theorem 2"),
+    Rate("BPE-Delay", ("Bpe",), ("regret", "positive_regret"), "O~(sqrt(gamma T) + E[tau])", 0.5, f"{DELAY}, Theorems 6.1 and 6.2"),
+    Rate(
+        "IGP-UCB, GP-TS",
+        ("Unconstrained",),
+        ("regret", "positive_regret"),
+        "O~(gamma sqrt(T))",
+        0.5,
+        f"Chowdhury, Gopalan (2017), by {DELAY}",
+    ),
+    Rate(
+        "GP-UCB-SDF, GP-TS-SDF",
+        ("Unconstrained",),
+        ("regret", "positive_regret"),
+        "O(gamma (sqrt(T) + m) / rho_m), window m",
+        0.5,
+        f"Verma, Dai, Low (2022), by {RPOL}",
+        censored=True,
+    ),
+)
+
+
+def rate_of(dataset: xr.Dataset, label: str, measure: str) -> Rate | None:
+    """The bound that a paper gives for one algorithm of a dataset, by what its attributes say of it; ``None`` where there is none."""
+    described = json.loads(dataset.attrs.get("algorithms", "{}")).get(label, {})
+    while isinstance(described.get("algorithm"), dict):  # a wrapper's rate is that of what it wraps
+        described = described["algorithm"]
+    policy = json.loads(dataset.attrs.get("feedback", "{}")).get(label, {})
+    censored = isinstance(policy, dict) and policy.get("type") == "Censor"
+    for rate in PAPER_RATES:
+        if described.get("type") in rate.types and measure in rate.measures and rate.censored == censored:
+            return rate
+    return None

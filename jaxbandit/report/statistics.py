@@ -1,0 +1,338 @@
+"""Statistics of a study's trials: averages with confidence bands, box plots, paired differences, growth rates. NumPy only.
+
+All functions read a results dataset with dimensions ``algorithm, trial, round`` (:func:`jaxbandit.study.run`), whose rounds may be
+thinned. Trials that failed are left out, and ``count`` says how many were not. Where a measure is NaN in a trial that counts, such as
+regret on an instance without a feasible point, what rests on it is NaN too, and ``undefined`` says in how many trials it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from jaxbandit.core import checks
+from jaxbandit.core.status import FAILED
+
+LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
+NORMAL = 1.96  # standard errors on either side of a mean in a 95% interval
+MARKS = 64  # rounds, equally spaced in log t, that a growth exponent is fitted to
+LEAST_MARKS = 3
+
+
+def elapsed(dataset: xr.Dataset) -> np.ndarray:
+    """How many rounds each kept ``round`` sums over, ``[rounds]``: the round itself, and the initial design's points where counted."""
+    rounds = dataset["round"].values
+    # A study that says nothing keeps every round: what is counted before round 1 is then numbered 0, -1, ...
+    return rounds + int(dataset.attrs.get("counted_before", max(0, 1 - int(rounds[0]))))
+
+
+def healthy(dataset: xr.Dataset) -> np.ndarray:
+    """Which trials did not fail, ``[algorithm, trial]`` (``[trial]`` for a dataset of one algorithm)."""
+    return (dataset.status.transpose(..., "trial").values & int(FAILED)) == 0
+
+
+def healthy_values(part: xr.Dataset, measure: str, *, averaged: bool = False) -> np.ndarray:
+    """A measure ``[trials, rounds]`` of one algorithm's trials without failure, in float64; ``averaged`` divides by the elapsed rounds.
+
+    Raises:
+      InvalidArgument: when the dataset has no such measure per trial and round.
+    """
+    known = [str(name) for name in part.data_vars if {"trial", "round"} <= set(part[name].dims)]
+    checks.one_of("measure", measure, known)
+    values = part[measure].transpose("trial", "round").values[healthy(part)].astype(np.float64)
+    return values / elapsed(part) if averaged else values
+
+
+def over_trials(dataset: xr.Dataset, measure: str, *, averaged: bool = False, levels: Sequence[float] = LEVELS) -> xr.Dataset:
+    """A measure over trials, for every algorithm and round.
+
+    Args:
+      dataset: of a study.
+      measure: a variable of it, such as ``regret``.
+      averaged: whether to divide by the number of elapsed rounds.
+      levels: of the quantiles, in ``[0, 1]``.
+
+    Returns:
+      ``mean``, ``sd``, ``low`` and ``high`` (95% confidence of the mean, ``1.96 sd / sqrt(count)``) with dimensions
+      ``algorithm, round``, ``quantiles`` with ``level`` besides, ``count [algorithm]`` and ``undefined [algorithm]``. Without trials
+      all is NaN; with one, spread and band are.
+
+    Raises:
+      InvalidArgument: when the dataset has no such measure, or a level is out of range.
+    """
+    for level in levels:
+        checks.within("levels", level, 0.0, 1.0, open_low=False)
+    parts = [healthy_values(dataset.isel(algorithm=a), measure, averaged=averaged) for a in range(dataset.sizes["algorithm"])]
+    mean = np.stack([_mean(part) for part in parts])
+    sd = np.stack([_sd(part) for part in parts])
+    count = np.asarray([len(part) for part in parts])
+    half = NORMAL * sd / np.sqrt(np.maximum(count, 1))[:, None]
+    per_round = {"mean": mean, "sd": sd, "low": mean - half, "high": mean + half}
+    quantiles = np.stack([_quantiles(part, levels) for part in parts])
+    return xr.Dataset(
+        {name: (("algorithm", "round"), values) for name, values in per_round.items()}
+        | {"quantiles": (("algorithm", "level", "round"), quantiles)}
+        | {"count": ("algorithm", count), "undefined": ("algorithm", [_undefined(part) for part in parts])},
+        coords={"algorithm": dataset.algorithm.values, "round": dataset["round"].values, "level": list(levels)},
+    )
+
+
+def box_statistics(dataset: xr.Dataset, measure: str, *, rounds: Sequence[int] | None = None, averaged: bool = False) -> xr.Dataset:
+    """What a box plot over trials shows, for every algorithm and round.
+
+    Args:
+      dataset, measure, averaged: as for :func:`over_trials`.
+      rounds: which of the kept rounds; default all.
+
+    Returns:
+      ``q1``, ``median``, ``q3``, ``low`` and ``high`` (the outermost values within 1.5 times ``q3 - q1`` of the box, Tukey's whiskers),
+      ``mean`` and ``outliers`` (how many values lie beyond the whiskers) with dimensions ``algorithm, round``, and ``count [algorithm]``.
+
+    Raises:
+      InvalidArgument: when the dataset has no such measure, or did not keep one of ``rounds``.
+    """
+    kept = dataset["round"].values
+    chosen = kept if rounds is None else np.asarray(rounds)
+    missing = sorted(set(chosen.tolist()) - set(kept.tolist()))
+    if missing:
+        raise checks.InvalidArgument(f"rounds: {missing} not among the {len(kept)} kept, of which the last is {kept[-1]}")
+    dataset = _at(dataset, np.searchsorted(kept, chosen))
+    parts = [healthy_values(dataset.isel(algorithm=a), measure, averaged=averaged) for a in range(dataset.sizes["algorithm"])]
+    boxes = [_box(part) for part in parts]
+    return xr.Dataset(
+        {name: (("algorithm", "round"), np.stack([box[name] for box in boxes])) for name in boxes[0]}
+        | {"count": ("algorithm", [len(part) for part in parts])},
+        coords={"algorithm": dataset.algorithm.values, "round": chosen},
+    )
+
+
+def paired_differences(
+    dataset: xr.Dataset, measure: str, *, seed: int, averaged: bool = False, level: float = 0.95, resamples: int = 2000
+) -> xr.Dataset:
+    """Differences between algorithms after the last round, trial by trial: common random numbers cancel much of the spread.
+
+    Args:
+      dataset, measure, averaged: as for :func:`over_trials`.
+      seed: of the bootstrap over trials.
+      level: of the bootstrap's percentile intervals, in ``(0, 1)``.
+      resamples: of the bootstrap.
+
+    Returns:
+      ``mean``, ``low`` and ``high`` of the row's value minus the column's, ``count`` (trials that failed in neither) and ``undefined``,
+      with dimensions ``algorithm, versus``. Intervals rest on resampled trials, the same ones for all pairs of equal count; they are NaN
+      with fewer than two trials. ``comparable`` is false, and all else NaN, where the two were run on different problems.
+
+    Raises:
+      InvalidArgument: when the dataset has no such measure, or ``level`` or ``resamples`` is out of range.
+    """
+    checks.within("level", level, 0.0, 1.0, open_high=True)
+    checks.integer("resamples", resamples, least=1)
+    final, ok = _final(dataset, measure, averaged)
+    comparable = _comparable(dataset)
+    size = len(final)
+    shape = (size, size)
+    mean, low, high = (np.full(shape, np.nan) for _ in range(3))
+    count, undefined = np.zeros(shape, int), np.zeros(shape, int)
+    weights: dict[int, np.ndarray] = {}
+    for a, b in zip(*np.triu_indices(size), strict=True):
+        both = ok[a] & ok[b]
+        differences = final[a, both] - final[b, both]
+        count[a, b] = count[b, a] = n = len(differences) if comparable[a, b] else 0
+        undefined[a, b] = undefined[b, a] = np.count_nonzero(np.isnan(differences)) if n else 0
+        if n == 0:
+            continue
+        mean[a, b] = differences.mean()
+        mean[b, a] = 0 - mean[a, b]  # not -0.0 for an algorithm and itself
+        if n > 1 and not undefined[a, b]:
+            weights.setdefault(n, resampling(n, resamples, seed))
+            ends = np.quantile(weights[n] @ differences, [(1 - level) / 2, (1 + level) / 2])
+            low[a, b], high[a, b] = ends
+            low[b, a], high[b, a] = 0 - ends[::-1]  # the reversed difference has the mirrored interval
+    labels = dataset.algorithm.values
+    tables = {"mean": mean, "low": low, "high": high, "count": count, "undefined": undefined, "comparable": comparable}
+    return xr.Dataset(
+        {name: (("algorithm", "versus"), table) for name, table in tables.items()},
+        coords={"algorithm": labels, "versus": labels},
+    )
+
+
+def win_matrix(dataset: xr.Dataset, measure: str, *, larger_is_better: bool = False) -> xr.DataArray:
+    """Share of trials in which the row's value after the last round beats the column's, ties as half; ``[algorithm, versus]``.
+
+    By default the smaller value wins, as for regret and violation. With its transpose the matrix sums to one; it is NaN for algorithms
+    run on different problems, for pairs without a common trial, and where a value is NaN.
+
+    Raises:
+      InvalidArgument: when the dataset has no such measure.
+    """
+    final, ok = _final(dataset, measure, averaged=False)
+    comparable = _comparable(dataset)
+    share = np.full((len(final), len(final)), np.nan)
+    for a, b in zip(*np.triu_indices(len(final)), strict=True):
+        both = ok[a] & ok[b]
+        gain = final[a, both] - final[b, both] if larger_is_better else final[b, both] - final[a, both]
+        if len(gain) and comparable[a, b] and not np.isnan(gain).any():
+            share[a, b] = np.mean(np.where(gain > 0, 1.0, np.where(gain < 0, 0.0, 0.5)))
+            share[b, a] = 1 - share[a, b]
+    labels = dataset.algorithm.values
+    return xr.DataArray(share, dims=("algorithm", "versus"), coords={"algorithm": labels, "versus": labels})
+
+
+def growth_exponent(
+    dataset: xr.Dataset, measure: str, *, seed: int, start: float = 0.25, level: float = 0.95, resamples: int = 1000
+) -> xr.Dataset:
+    """How fast the mean of a cumulative measure grows late in the run: the least-squares slope of ``log mean`` over ``log t``.
+
+    One half is the papers' rate for smooth kernels, up to logarithms; one is linear growth (see :mod:`jaxbandit.report.rates`).
+
+    Args:
+      dataset, measure: as for :func:`over_trials`; the measure is a sum over rounds, such as ``regret`` or ``hard_violation``.
+      seed: of the bootstrap over trials.
+      start: the fit uses elapsed rounds from this share of the last one on, in ``(0, 1)``.
+      level: of the bootstrap's percentile interval, in ``(0, 1)``.
+      resamples: of the bootstrap.
+
+    Returns:
+      ``exponent``, ``low``, ``high``, ``count`` and ``reason``, with dimension ``algorithm``. ``reason`` is empty, or says why numbers are
+      NaN: a mean that is not positive has no logarithm, an interval needs two trials and positive means in every resample.
+
+    Raises:
+      InvalidArgument: when the dataset has no such measure, or an argument is out of range.
+    """
+    checks.within("start", start, 0.0, 1.0, open_high=True)
+    checks.within("level", level, 0.0, 1.0, open_high=True)
+    checks.integer("resamples", resamples, least=1)
+    at = _marks(elapsed(dataset), start)
+    log_t = np.log(elapsed(dataset)[at])
+    fits = []
+    for a in range(dataset.sizes["algorithm"]):
+        trials = healthy_values(dataset.isel(algorithm=a), measure)[:, at]
+        fits.append((*_growth(log_t, trials, resampling(len(trials), resamples, seed), level), len(trials)))
+    exponent, low, high, reason, count = zip(*fits, strict=True)
+    columns = {"exponent": exponent, "low": low, "high": high, "count": count, "reason": np.asarray(reason, object)}
+    return xr.Dataset(
+        {name: ("algorithm", np.asarray(column)) for name, column in columns.items()},
+        coords={"algorithm": dataset.algorithm.values},
+        attrs={"measure": measure, "first_round": int(elapsed(dataset)[at[0]]), "last_round": int(elapsed(dataset)[at[-1]])},
+    )
+
+
+def problem_groups(dataset: xr.Dataset) -> list[list[str]]:
+    """Labels of the algorithms that were run on the same problem, group by group; results of different groups do not compare."""
+    groups: dict[Any, list[str]] = {}
+    for label, key in zip(dataset.algorithm.values, _problem_keys(dataset), strict=True):
+        groups.setdefault(key, []).append(str(label))
+    return list(groups.values())
+
+
+def resampling(count: int, resamples: int, seed: int) -> np.ndarray:
+    """Weights ``[resamples, count]`` of bootstrap means: how often each of ``count`` trials was drawn, divided by ``count``."""
+    if count == 0:
+        return np.zeros((resamples, 0))
+    return np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples) / count
+
+
+def _mean(values: np.ndarray) -> np.ndarray:
+    """Over the first axis; NaN without values."""
+    return values.mean(axis=0) if len(values) else np.full(values.shape[1:], np.nan)
+
+
+def _sd(values: np.ndarray) -> np.ndarray:
+    """Over the first axis; NaN with fewer than two values."""
+    return values.std(axis=0, ddof=1) if len(values) > 1 else np.full(values.shape[1:], np.nan)
+
+
+def _quantiles(values: np.ndarray, levels: Sequence[float]) -> np.ndarray:
+    """Over the first axis, ``[levels, ...]``; NaN without values."""
+    if not len(values) or not len(levels):
+        return np.full((len(levels), *values.shape[1:]), np.nan)
+    return np.quantile(values, levels, axis=0)
+
+
+def _undefined(values: np.ndarray) -> int:
+    """In how many trials some round is NaN."""
+    return int(np.isnan(values).any(axis=1).sum())
+
+
+def _box(values: np.ndarray) -> dict[str, np.ndarray]:
+    """Box-plot statistics ``[rounds]`` of ``[trials, rounds]``."""
+    q1, median, q3 = _quantiles(values, (0.25, 0.5, 0.75))
+    reach = 1.5 * (q3 - q1)
+    inside = (values >= q1 - reach) & (values <= q3 + reach)
+    some = inside.any(axis=0)
+    low = np.where(some, np.min(values, axis=0, where=inside, initial=np.inf), np.nan)
+    high = np.where(some, np.max(values, axis=0, where=inside, initial=-np.inf), np.nan)
+    outliers = (~inside & ~np.isnan(values)).sum(axis=0) * some
+    return {"q1": q1, "median": median, "q3": q3, "low": low, "high": high, "mean": _mean(values), "outliers": outliers}
+
+
+def _final(dataset: xr.Dataset, measure: str, averaged: bool) -> tuple[np.ndarray, np.ndarray]:
+    """A measure after the last round, ``[algorithm, trial]``, and which trials did not fail."""
+    last, ok = _at(dataset, [-1]), healthy(dataset)
+    final = np.full(ok.shape, np.nan)
+    for a in range(len(ok)):
+        final[a, ok[a]] = healthy_values(last.isel(algorithm=a), measure, averaged=averaged)[:, 0]
+    return final, ok
+
+
+def _at(dataset: xr.Dataset, places: Any) -> xr.Dataset:
+    """Some of the kept rounds, which still know how many rounds had elapsed."""
+    before = int(elapsed(dataset)[0]) - int(dataset["round"][0])
+    return dataset.isel(round=places).assign_attrs(counted_before=before)
+
+
+def _problem_keys(dataset: xr.Dataset) -> list[Any]:
+    """What tells the problems of the algorithms apart."""
+    if "problem" in dataset.coords:
+        return [str(name) for name in np.broadcast_to(dataset["problem"].values, dataset.sizes["algorithm"])]
+    own = json.loads(dataset.attrs.get("own_problems", "{}"))
+    several = "optimum" in dataset and "algorithm" in dataset.optimum.dims  # descriptions leave large tables out
+    return [
+        (json.dumps(own.get(str(label))), dataset.optimum.sel(algorithm=label).values.tobytes() if several else b"")
+        for label in dataset.algorithm.values
+    ]
+
+
+def _comparable(dataset: xr.Dataset) -> np.ndarray:
+    """Which pairs of algorithms were run on the same problem, ``[algorithm, algorithm]``."""
+    keys = _problem_keys(dataset)
+    return np.asarray([[one == other for other in keys] for one in keys])
+
+
+def _marks(t: np.ndarray, start: float) -> np.ndarray:
+    """Places in ``t [rounds]`` from ``start`` of its last entry on, about equally far apart in ``log t``."""
+    first = int(np.searchsorted(t, max(start * t[-1], 1)))
+    wanted = np.geomspace(max(t[first], 1), t[-1], MARKS)
+    above = np.searchsorted(t, wanted).clip(first, len(t) - 1)
+    below = (above - 1).clip(first)
+    return np.unique(np.where(wanted - t[below] < t[above] - wanted, below, above))
+
+
+def _growth(log_t: np.ndarray, trials: np.ndarray, weights: np.ndarray, level: float) -> tuple[float, float, float, str]:
+    """Exponent, interval and reason from ``trials [count, marks]`` and the bootstrap's ``weights [resamples, count]``."""
+    nan = float("nan")
+    mean = _mean(trials)
+    if len(trials) == 0:
+        return nan, nan, nan, "no trial without failure"
+    if np.isnan(trials).any():
+        return nan, nan, nan, f"undefined in {_undefined(trials)} of {len(trials)} trials"
+    if len(log_t) < LEAST_MARKS:
+        return nan, nan, nan, f"only {len(log_t)} rounds to fit to, at least {LEAST_MARKS} are needed"
+    if not (mean > 0).all():
+        where = int(np.rint(np.exp(log_t[np.argmin(mean > 0)])))
+        return nan, nan, nan, f"the mean is not positive (first seen at round {where})"
+    centred = log_t - log_t.mean()
+    slope = centred / (centred @ centred)
+    exponent = float(np.log(mean) @ slope)
+    if len(trials) == 1:
+        return exponent, nan, nan, "no interval: a single trial"
+    resampled = weights @ trials  # [resamples, marks]
+    bad = np.count_nonzero((resampled <= 0).any(axis=1))
+    if bad:
+        return exponent, nan, nan, f"no interval: the mean is not positive in {bad / len(resampled):.1%} of the resamples"
+    low, high = np.quantile(np.log(resampled) @ slope, [(1 - level) / 2, (1 + level) / 2])
+    return exponent, float(low), float(high), ""
