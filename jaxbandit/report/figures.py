@@ -1,0 +1,134 @@
+"""The figures of a study's report, chosen by what its dataset holds, as PNG bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+import xarray as xr
+
+from jaxbandit.report.plots import COLOURS, PANELS, average_curves, boxes_over_time, compose, plain
+from jaxbandit.report.statistics import elapsed, problem_groups, win_matrix
+from jaxbandit.report.sweeps import sweep_figure, swept_parameters, win_map
+from jaxbandit.report.traces import delay_histogram
+
+MOST_LINES = len(COLOURS)  # of one panel
+MOST_BOXES = 3  # panels of box plots beside each other
+MOST_FIGURES = 6  # of one kind: a sweep of a hundred variants is told by its sweep figure, not by a hundred curves
+BOXES = 10  # box plots over time in one panel
+MOST_RIVALS = 24  # algorithms in a heat map of wins
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """A figure of a report: what it is, and its PNG."""
+
+    caption: str
+    png: bytes
+
+
+def panels_of(dataset: xr.Dataset) -> list[tuple[str, str]]:
+    """The measures of :data:`~jaxbandit.report.plots.PANELS` that a dataset holds, with their axis labels."""
+    return [(name, label) for name, label in PANELS if name in dataset and np.isfinite(dataset[name].values).any()]
+
+
+def curve_pictures(dataset: xr.Dataset) -> list[Picture]:
+    """Averages over the rounds with 95% bands: a figure for each problem, and for each few algorithms on it."""
+    pictures, panels = [], panels_of(dataset)
+    for labels, note in _parts(dataset, MOST_LINES) if panels else ():
+        draw = partial(average_curves, dataset.sel(algorithm=labels), title="", panels=panels)
+        pictures.append(Picture(f"Averages over rounds, means over trials with 95% confidence bands{note}.", _png(draw)))
+    return pictures
+
+
+def box_pictures(dataset: xr.Dataset) -> list[Picture]:
+    """Box plots over the rounds: a column for each algorithm, a row for each measure."""
+    pictures, panels = [], panels_of(dataset)
+    every = max(1, int(elapsed(dataset)[-1]) // BOXES)
+    for labels, note in _parts(dataset, MOST_BOXES) if panels else ():
+        rows: list[list[Callable[[Any], None]]] = [
+            [
+                partial(boxes_over_time, part=dataset.sel(algorithm=label), name=name, heading=plain(label), ylabel=words, every=every)
+                for label in labels
+            ]
+            for name, words in panels
+        ]
+        caption = f"Spread over trials: boxes hold the middle half of the trials, orange lines are medians, blue lines means{note}."
+        pictures.append(Picture(caption, _png(partial(_compose, rows=rows, size=(4.2, 3.0)))))
+    return pictures
+
+
+def sweep_pictures(dataset: xr.Dataset) -> list[Picture]:
+    """Measures over the swept hyper-parameters, if there are any: over the first two, or the first alone."""
+    parameters, panels = swept_parameters(dataset), panels_of(dataset)
+    if not parameters or not panels:
+        return []
+    draw = partial(sweep_figure, dataset, title="", panels=panels, parameters=parameters[:2])
+    return [Picture(f"After the last round, over {' and '.join(parameters[:2])}; lines have 95% intervals.", _png(draw))]
+
+
+def delay_pictures(dataset: xr.Dataset) -> list[Picture]:
+    """How late feedback came, if it did."""
+    if "arrival" not in dataset:
+        return []
+    rows: list[list[Callable[[Any], None]]] = [[partial(delay_histogram, dataset=dataset, heading="")]]
+    return [Picture("Delays of the values that arrived within the run.", _png(partial(_compose, rows=rows, size=(7.0, 3.6))))]
+
+
+def win_pictures(dataset: xr.Dataset) -> list[Picture]:
+    """Who beats whom after the last round, trial by trial, for each measure and problem."""
+    pictures = []
+    for labels in problem_groups(dataset)[:MOST_FIGURES]:
+        part = dataset.sel(algorithm=labels)
+        panels = panels_of(part)
+        if not 2 <= len(labels) <= MOST_RIVALS or not panels:
+            continue
+        side = 2.9 + 0.42 * len(labels)
+        rows = [[partial(win_map, wins=win_matrix(part, name), heading=words) for name, words in panels]]
+        caption = f"Share of trials in which the row's value is below the column's{_group_note(dataset, labels)}; ties count half."
+        pictures.append(Picture(caption, _png(partial(_compose, rows=rows, size=(side + 0.6, side)))))
+    return pictures
+
+
+def left_out(dataset: xr.Dataset, most: int) -> int:
+    """How many algorithms figures of ``most`` algorithms each do not show, because there would be too many figures."""
+    return dataset.sizes["algorithm"] - sum(len(labels) for labels, _ in _parts(dataset, most))
+
+
+def _parts(dataset: xr.Dataset, most: int) -> Iterator[tuple[list[str], str]]:
+    """Labels for one figure each, up to ``most`` of one problem, with a note on the problem; no more than ``MOST_FIGURES``."""
+    parts = [(chunk, _group_note(dataset, labels)) for labels in problem_groups(dataset) for chunk in _chunks(labels, most)]
+    yield from parts[:MOST_FIGURES]
+
+
+def _group_note(dataset: xr.Dataset, labels: list[str]) -> str:
+    """Which problem the algorithms were run on, empty when all were run on one."""
+    groups = problem_groups(dataset)
+    if len(groups) == 1:
+        return ""
+    if "problem" in dataset.coords:
+        return f", problem {dataset['problem'].sel(algorithm=labels[0]).item()}"
+    return f", problem {1 + groups.index(labels)} of {len(groups)}"
+
+
+def _chunks(items: Sequence[T], most: int) -> list[list[T]]:
+    """Runs of nearly equal length, at most ``most``."""
+    count = -(-len(items) // most)
+    return [list(chunk) for chunk in np.array_split(np.asarray(items, object), count)]
+
+
+def _compose(path: Any, rows: Any, size: tuple[float, float]) -> None:
+    compose(path, "", rows, size=size)
+
+
+def _png(draw: Callable[[Any], None]) -> bytes:
+    """What ``draw`` writes to the file that it is given."""
+    buffer = io.BytesIO()
+    draw(buffer)
+    return buffer.getvalue()

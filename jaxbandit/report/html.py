@@ -1,0 +1,283 @@
+"""A study's results as one HTML file that needs nothing else: tables, figures, tests of differences, and what it was made with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.status import MESSAGES, Status
+from jaxbandit.report import figures
+from jaxbandit.report.markup import document, element, joined, picture, section, table
+from jaxbandit.report.rates import PAPER_RATES, rate_of
+from jaxbandit.report.statistics import elapsed, growth_exponent, healthy, paired_differences, problem_groups, win_matrix
+from jaxbandit.report.tables import COLUMNS, summary_rows
+from jaxbandit.study.files import prepare_file, write_whole
+
+SEED = 0  # of the bootstraps; the report says so
+RESAMPLES = 2000
+MOST_COLUMNS = 7  # algorithms that are compared each with each; beyond, all are compared with the first
+PNG = b"\x89PNG\r\n\x1a\n"
+
+MEASURES = {"regret": "regret R", "positive_regret": "positive regret R+", "hard_violation": "violation V"}
+CUMULATIVE = MEASURES | {"soft_violation": "soft violation", "strong_regret": "strong regret"}
+APART = ("command", "versions", "devices", "created", "precision", "study")  # attributes that have their own place in a report
+
+
+def write_report(directory: str | Path, out: str | Path | None = None) -> Path:
+    """Write the report of a study's results as one HTML file.
+
+    Args:
+      directory: holds ``results.nc``, as studies write it; PNG files beside it are shown too.
+      out: where to write, replacing what is there; default ``report.html`` in ``directory``.
+
+    Returns:
+      The path of the report. Nothing in it refers to another file or address.
+
+    Raises:
+      InvalidArgument: when the directory or its ``results.nc`` is missing, cannot be read or holds no results of a study.
+    """
+    folder = Path(directory)
+    dataset = read_results(folder)
+    path = prepare_file(folder / "report.html" if out is None else out, force=True)
+    extra = {file.name: file.read_bytes() for file in sorted(folder.glob("*.png"))}
+    text = render(dataset, name=folder.resolve().name, extra=extra)
+    write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    return path
+
+
+def read_results(directory: Path) -> xr.Dataset:
+    """The dataset of a directory; raises ``InvalidArgument`` as :func:`write_report` does."""
+    file = directory / "results.nc"
+    if not directory.is_dir():
+        raise InvalidArgument(f"directory: {directory} is no directory; give one that a study wrote its results to")
+    if not file.is_file():
+        raise InvalidArgument(f"directory: {directory} holds no results.nc; give one that a study wrote its results to")
+    try:
+        dataset = xr.load_dataset(file, engine="h5netcdf")
+    except Exception as error:  # what the reader raises on a damaged file is not documented
+        raise InvalidArgument(f"directory: {file} cannot be read: {error}") from error
+    missing = [name for name in ("algorithm", "trial", "round") if not dataset.sizes.get(name)]
+    missing += [name for name in ("status", "declared_round") if name not in dataset]
+    if missing:
+        raise InvalidArgument(f"directory: {file} holds no results of a study: {', '.join(missing)} missing")
+    return dataset
+
+
+def render(dataset: xr.Dataset, *, name: str, extra: dict[str, bytes] | None = None) -> str:
+    """The report of a dataset as HTML; ``name`` is its title where the dataset has none, ``extra`` are PNG files by name."""
+    title = str(_plain(dataset.attrs.get("study", name)))
+    sections: list[tuple[str, str, list[Any]]] = [
+        ("summary", "Summary", _summary(dataset)),
+        ("flags", "Flagged trials", _flags(dataset)),
+        ("curves", "Curves", _pictures(dataset, figures.curve_pictures, figures.MOST_LINES)),
+        ("boxes", "Spread over trials", _pictures(dataset, figures.box_pictures, figures.MOST_BOXES)),
+        ("sweep", "Sweep", _pictures(dataset, figures.sweep_pictures)),
+        ("delays", "Delays", _pictures(dataset, figures.delay_pictures)),
+        ("differences", "Paired differences", _differences(dataset)),
+        ("wins", "Who wins", [*_pictures(dataset, figures.win_pictures), *_wins(dataset)]),
+        ("growth", "Growth exponents", _growth(dataset)),
+        ("files", "Figures of the study", _extra(extra or {})),
+        ("parameters", "Parameters", _parameters(dataset)),
+        ("versions", "Versions and devices", _versions(dataset)),
+    ]
+    shown = [(key, heading, parts) for key, heading, parts in sections if parts]
+    links = joined([element("a", heading, href=f"#{key}") for key, heading, _ in shown], " ")
+    body = [section(key, heading, *parts) for key, heading, parts in shown]
+    return document(f"{title}: report", *_head(dataset, title), element("nav", links), *body)
+
+
+def _head(dataset: xr.Dataset, title: str) -> list[Any]:
+    sizes = dataset.sizes
+    facts = f"{sizes['algorithm']} algorithms, {sizes['trial']} trials, {int(dataset['round'][-1]):,} rounds"
+    seed, created = dataset.attrs.get("seed"), dataset.attrs.get("created")
+    facts += f", seed {_plain(seed)}" if seed is not None else ""
+    facts += f"; made {_plain(created)}" if created is not None else ""
+    command = dataset.attrs.get("command")
+    made = element("pre", _plain(command), class_="command") if command else element("p", "The results do not say which command made them.")
+    return [element("h1", title), element("p", facts, class_="quiet"), made]
+
+
+def _summary(dataset: xr.Dataset) -> list[Any]:
+    shown = [heading for heading, name, _ in COLUMNS if name in dataset]
+    rows = [
+        [
+            row["algorithm"],
+            *(_with_half(row[heading], row[f"{heading} +-"]) for heading in shown),
+            f"{row['trials'] - row['failed']} of {row['trials']}",
+        ]
+        for row in summary_rows(dataset)
+    ]
+    note = (
+        "Means over trials after the last round, with half-widths of 95% confidence intervals; a slash t means divided by the number of"
+        f" rounds, {int(elapsed(dataset)[-1]):,}. R is regret, R+ its positive part, V violation, N the number of violating rounds; strong"
+        " regret is against the best mixed policy. Trials that failed are left out: the last column says how many count."
+    )
+    return [table(["algorithm", *shown, "trials"], rows), element("p", note, class_="quiet")]
+
+
+def _flags(dataset: xr.Dataset) -> list[Any]:
+    status = dataset.status.transpose("algorithm", "trial").values
+    seen = [flag for flag in Status if flag and np.any(status & int(flag))]
+    if not seen:
+        return [element("p", f"None of the {status.size:,} trials was flagged.")]
+    rows = [
+        [str(label), *(np.count_nonzero(own & int(flag)) for flag in seen), np.count_nonzero(~ok)]
+        for label, own, ok in zip(dataset.algorithm.values, status, healthy(dataset), strict=True)
+    ]
+    heads = ["algorithm", *(_words(flag) for flag in seen), "failed, left out"]
+    meanings = [element("li", element("b", _words(flag)), f": {MESSAGES[flag]}") for flag in seen]
+    return [table(heads, rows), element("ul", joined(meanings), class_="quiet")]
+
+
+def _pictures(dataset: xr.Dataset, draw: Callable[[xr.Dataset], list[figures.Picture]], most: int = 0) -> list[Any]:
+    parts: list[Any] = [picture(item.png, item.caption) for item in draw(dataset)]
+    hidden = figures.left_out(dataset, most) if most and parts else 0
+    return [*parts, element("p", f"{hidden} more algorithms are in the tables only.", class_="quiet")] if hidden else parts
+
+
+def _measures(dataset: xr.Dataset, names: dict[str, str]) -> list[tuple[str, str]]:
+    return [(name, words) for name, words in names.items() if name in dataset and np.isfinite(dataset[name].values).any()]
+
+
+def _differences(dataset: xr.Dataset) -> list[Any]:
+    parts: list[Any] = []
+    for labels in problem_groups(dataset):
+        if len(labels) < 2:
+            continue
+        rivals = labels if len(labels) <= MOST_COLUMNS else labels[:1]
+        for name, words in _measures(dataset.sel(algorithm=labels), MEASURES):
+            found = paired_differences(dataset.sel(algorithm=labels), name, seed=SEED, averaged=True, resamples=RESAMPLES)
+            rows = [
+                [label, *(_difference(found.sel(algorithm=label, versus=rival)) if label != rival else "" for rival in rivals)]
+                for label in labels
+            ]
+            parts += [element("h3", f"{words}, per round"), table(["row minus column", *rivals], rows)]
+    note = (
+        "Differences after the last round, trial by trial (trials share their random numbers), averaged, with 95% percentile intervals of"
+        f" a bootstrap over trials ({RESAMPLES:,} resamples, seed {SEED}); bold where the interval leaves out zero. Pairs rest on the"
+        " trials that failed in neither."
+    )
+    return [element("p", note, class_="quiet"), *parts] if parts else []
+
+
+def _difference(pair: xr.Dataset) -> Any:
+    mean, low, high = (float(pair[name]) for name in ("mean", "low", "high"))
+    if not np.isfinite(mean):
+        return "undefined" if int(pair["count"]) else "no common trial"
+    if not np.isfinite(low):
+        return f"{_number(mean)} (one trial)"
+    text = f"{_number(mean)} [{_number(low)}, {_number(high)}]"
+    return element("b", text) if low > 0 or high < 0 else text
+
+
+def _wins(dataset: xr.Dataset) -> list[Any]:
+    parts: list[Any] = []
+    for labels in problem_groups(dataset):
+        if not 2 <= len(labels) <= MOST_COLUMNS:
+            continue
+        for name, words in _measures(dataset.sel(algorithm=labels), MEASURES):
+            share = win_matrix(dataset.sel(algorithm=labels), name).values
+            rows = [[label, *("" if a == b else _share(share[a, b]) for b in range(len(labels)))] for a, label in enumerate(labels)]
+            parts += [element("h3", f"{words}: share of trials in which the row beats the column"), table(["", *labels], rows)]
+    return parts
+
+
+def _growth(dataset: xr.Dataset) -> list[Any]:
+    rows, span = [], ""
+    for name, words in _measures(dataset, CUMULATIVE):
+        found = growth_exponent(dataset, name, seed=SEED, resamples=RESAMPLES)
+        span = f"from round {found.attrs['first_round']:,} to round {found.attrs['last_round']:,}"
+        for label in found.algorithm.values:
+            one, rate = found.sel(algorithm=label), rate_of(dataset, str(label), name)
+            exponent, low, high = (float(one[key]) for key in ("exponent", "low", "high"))
+            interval = f"[{low:.2f}, {high:.2f}]" if np.isfinite(low) else ""
+            claim = f"{rate.exponent:g}: {rate.bound} ({rate.source})" if rate else ""
+            rows.append([str(label), words, f"{exponent:.2f}" if np.isfinite(exponent) else "", interval, claim, str(one.reason.values)])
+    if not rows:
+        return []
+    note = (
+        f"Slope of the mean's logarithm over log t, {span}, with a 95% bootstrap interval over trials. Sublinear is below 1. The papers'"
+        " exponents are upper bounds for smooth kernels, up to logarithms; a slope below one is no contradiction, nor is one above it in a"
+        " run of this length a refutation."
+    )
+    heads = ["algorithm", "measure", "exponent", "interval", "paper's bound", "note"]
+    bounds = [[r.name, ", ".join(r.measures), f"{r.exponent:g}", r.bound, r.source] for r in PAPER_RATES]
+    known = table(["algorithm", "measures", "exponent", "bound", "source"], bounds, words=(1, 3, 4))
+    every = element("details", element("summary", "Bounds of the papers"), known)
+    return [element("p", note, class_="quiet"), table(heads, rows, words=(1, 4, 5)), every]
+
+
+def _extra(files: dict[str, bytes]) -> list[Any]:
+    return [
+        picture(data, name) if data.startswith(PNG) else element("p", f"{name} is no PNG and is not shown.", class_="quiet")
+        for name, data in files.items()
+    ]
+
+
+def _parameters(dataset: xr.Dataset) -> list[Any]:
+    single, nested = [], []
+    for name, value in dataset.attrs.items():
+        if name in APART:
+            continue
+        plain = _parsed(value)
+        if isinstance(plain, dict | list):
+            text = json.dumps(plain, indent=2, ensure_ascii=False)
+            nested.append(element("details", element("summary", element("code", name)), element("pre", text)))
+        else:
+            single.append([element("code", name), str(plain)])
+    return [*([table(["name", "value"], single, words=(1,))] if single else []), *nested]
+
+
+def _versions(dataset: xr.Dataset) -> list[Any]:
+    versions = _parsed(dataset.attrs.get("versions", "{}"))
+    rows = [[name, version] for name, version in versions.items()] if isinstance(versions, dict) else [["versions", versions]]
+    devices = _parsed(dataset.attrs.get("devices", "[]"))
+    rows.append(["devices", ", ".join(map(str, devices)) if isinstance(devices, list) else str(devices)])
+    rows += [[name, _plain(dataset.attrs[name])] for name in ("precision", "created") if name in dataset.attrs]
+    return [table(["what", "which"], rows, words=(1,))]
+
+
+def _plain(value: Any) -> Any:
+    """An attribute as Python values."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+def _parsed(value: Any) -> Any:
+    """An attribute as Python values, read as JSON where it is."""
+    value = _plain(value)
+    try:
+        return json.loads(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
+    except json.JSONDecodeError:
+        return value
+
+
+def _words(flag: Status) -> str:
+    return str(flag.name).lower().replace("_", " ")
+
+
+def _number(value: float) -> str:
+    """Three decimals, or four digits of what is small or large."""
+    if not np.isfinite(value):
+        return "undefined"
+    return f"{value:.3f}" if value == 0 or 0.01 <= abs(value) < 1e4 else f"{value:.3g}"
+
+
+def _with_half(mean: float, half: float) -> str:
+    if not np.isfinite(mean):
+        return "undefined"
+    return f"{_number(mean)} ± {_number(half)}" if np.isfinite(half) else _number(mean)
+
+
+def _share(value: float) -> str:
+    return f"{value:.0%}" if np.isfinite(value) else "undefined"
+
+
+__all__ = ["read_results", "render", "write_report"]

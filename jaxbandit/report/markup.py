@@ -1,0 +1,95 @@
+"""The little HTML that reports are made of. Whatever comes in is text and is escaped; only :class:`Markup` is taken as it is."""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Sequence
+from typing import Any
+
+STYLE = """
+:root { color-scheme: light; }
+body { font: 15px/1.5 system-ui, "Segoe UI", "Helvetica Neue", Arial, sans-serif; color: #1a1a1a; background: #fff;
+  max-width: 70rem; margin: 0 auto; padding: 1.5rem 1.5rem 4rem; }
+h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .3rem; overflow-wrap: anywhere; }
+h2 { font-size: 1.2rem; margin: 2.4rem 0 .6rem; padding-top: .7rem; border-top: 1px solid #ccc; }
+h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; }
+p, li { max-width: 60rem; }
+.quiet { color: #595959; font-size: .92em; }
+.scroll { overflow-x: auto; margin: .5rem 0; }
+table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .25rem .7rem; text-align: right; white-space: nowrap; }
+td.words { white-space: normal; text-align: left; min-width: 9rem; }
+th:first-child, td:first-child { text-align: left; padding-left: 0; }
+thead th { border-bottom: 1.5px solid #1a1a1a; vertical-align: bottom; }
+tbody tr + tr > * { border-top: 1px solid #e3e3e3; }
+tbody th { font-weight: 600; }
+code, pre { font-family: ui-monospace, "SFMono-Regular", Menlo, Consolas, monospace; font-size: .85em; }
+pre { background: #f5f5f5; border: 1px solid #ddd; border-radius: 4px; padding: .7rem .9rem; overflow-x: auto; margin: .4rem 0; }
+pre.command { white-space: pre-wrap; overflow-wrap: anywhere; }
+figure { margin: 1rem 0 1.6rem; }
+figure img { max-width: 100%; height: auto; display: block; }
+figcaption { color: #595959; font-size: .92em; margin-top: .2rem; }
+details { margin: .3rem 0; }
+summary { cursor: pointer; }
+nav { margin: 1rem 0; font-size: .92em; }
+nav a { color: #005a8c; margin-right: 1rem; white-space: nowrap; }
+@media print { body { max-width: none; padding: 0; } nav { display: none; } figure, table { break-inside: avoid; } }
+"""
+# A browser that honours it loads nothing from elsewhere, whatever a report holds.
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+
+def escaped(value: Any) -> Markup:
+    """A value as HTML: text with its special characters escaped, :class:`Markup` unchanged."""
+    return value if isinstance(value, Markup) else Markup(html.escape(str(value), quote=True))
+
+
+def element(tag: str, *children: Any, **attributes: str) -> Markup:
+    """``<tag attributes>children</tag>``, all escaped; a trailing underscore of a name is dropped (``class_``)."""
+    words = "".join(f' {name.rstrip("_")}="{escaped(value)}"' for name, value in attributes.items())
+    return Markup(f"<{tag}{words}>{''.join(escaped(child) for child in children)}</{tag}>")
+
+
+def joined(parts: Sequence[Any], between: str = "\n") -> Markup:
+    """Parts one after another."""
+    return Markup(between.join(escaped(part) for part in parts))
+
+
+def table(heads: Sequence[Any], rows: Sequence[Sequence[Any]], words: Sequence[int] = ()) -> Markup:
+    """A table whose first column names the rows; the columns numbered in ``words`` are text that may wrap."""
+    head = element("tr", *(element("th", cell, scope="col") for cell in heads))
+
+    def cell(column: int, value: Any) -> Markup:
+        if column == 0:
+            return element("th", value, scope="row")
+        return element("td", value, class_="words") if column in words else element("td", value)
+
+    body = [element("tr", *(cell(c, value) for c, value in enumerate(row))) for row in rows]
+    return element("div", element("table", element("thead", head), element("tbody", joined(body))), class_="scroll")
+
+
+def picture(png: bytes, caption: str) -> Markup:
+    """A PNG inside the document, with its caption below and as its description."""
+    data = base64.b64encode(png).decode("ascii")
+    image = Markup(f'<img alt="{escaped(caption)}" src="data:image/png;base64,{data}">')
+    return element("figure", image, element("figcaption", caption))
+
+
+def section(name: str, heading: str, *parts: Any) -> Markup:
+    """A part of the document that links can name."""
+    return element("section", element("h2", heading), joined(parts), id=name)
+
+
+def document(title: str, *parts: Any) -> str:
+    """A whole HTML document that needs no other file."""
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escaped(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{joined(parts)}\n</body>\n</html>\n"
+    )
