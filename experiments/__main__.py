@@ -14,6 +14,9 @@ if __name__ == "__main__":  # before anything below can start a device
 
 from experiments import (
     bench,
+    bpe,
+    bpe_delays,
+    bpe_vs_bpe,
     building,
     config_gp,
     config_infeasible,
@@ -26,6 +29,7 @@ from experiments import (
     se22_noiseless,
     se22_noisy,
     se22_tradeoff,
+    shootout,
     zj22,
     zj22_light,
     zj22_stocks,
@@ -36,6 +40,9 @@ from jaxbandit import InvalidArgument
 MODULES = (
     rpol,
     rpol_delayed,
+    bpe,
+    bpe_delays,
+    bpe_vs_bpe,
     delay_sweep,
     zj22,
     zj22_light,
@@ -49,16 +56,18 @@ MODULES = (
     config_infeasible,
     config_p,
     building,
+    shootout,
 )
 EXPERIMENTS: dict[str, Experiment] = {module.EXPERIMENT.name: module.EXPERIMENT for module in MODULES}
 
 
-def parser() -> argparse.ArgumentParser:
-    """All commands and their options."""
+def parser(*, quick: bool = False) -> argparse.ArgumentParser:
+    """All commands and their options; ``quick``: with the experiments' reduced sizes as defaults."""
+    known = {name: experiment.reduced() if quick else experiment for name, experiment in EXPERIMENTS.items()}
     top = argparse.ArgumentParser(prog="python -m experiments", description="The studies of the papers, from parameters to figure.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("list", help="what there is to run")
-    for experiment in EXPERIMENTS.values():
+    for experiment in known.values():
         command = commands.add_parser(
             experiment.name,
             help=experiment.title,
@@ -66,6 +75,7 @@ def parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         add_options(command, experiment)
+        command.add_argument("--quick", action="store_true", help="at reduced size, where no option says otherwise: does it work?")
         command.add_argument("--out", type=Path, metavar="DIR", help=f"where to write (default results/{experiment.name})")
         command.add_argument("--force", action="store_true", help="replace files that are there")
     everything = commands.add_parser("all", help="run every experiment")
@@ -89,7 +99,7 @@ def parser() -> argparse.ArgumentParser:
 def run_all(args: argparse.Namespace) -> None:
     """Every experiment, one after the other, each into its own directory."""
     for name, experiment in EXPERIMENTS.items():
-        options = (experiment.quick or experiment.defaults) if args.quick else experiment.defaults
+        options = (experiment.reduced() if args.quick else experiment).defaults
         run_experiment(experiment, options, args.out / name, force=args.force)
         print()
 
@@ -124,6 +134,8 @@ def pick_entry(comparison: Comparison, name: str) -> Entry:
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns the exit status, 2 for arguments that cannot be used."""
     args = parser().parse_args(argv)
+    if getattr(args, "quick", False):
+        args = parser(quick=True).parse_args(argv)
     try:
         if args.command == "list":
             for name, experiment in EXPERIMENTS.items():

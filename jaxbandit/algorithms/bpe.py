@@ -107,6 +107,7 @@ class Bpe:
     """
 
     name: ClassVar[str] = "bpe"
+    eliminates: ClassVar[bool] = True  # its state says which points are `alive`
     feedback: ClassVar[Any] = Hallucinate()  # deviations of all points chosen, means of what has arrived
     width: Any = 2.0
     mean_delay: Any = None

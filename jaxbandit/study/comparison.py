@@ -148,6 +148,7 @@ class _Truth:
     instances: Any
     over_trials: int | None  # the instances' axis of trials, ``None`` when all trials share one
     mixed: Any  # value of the best mixed policy, [trials] or []
+    best: Optimum  # of every trial
     facts: dict[str, Any]
 
     def measure(self, indices: Any) -> Curves:
@@ -188,7 +189,7 @@ def _truth(comparison: Comparison, problem: Any) -> _Truth:
         "slater_slack": ("trial", np.asarray(best.slater_slack)),
         "best_mixed_policy": ("trial", np.broadcast_to(np.asarray(mixed), (comparison.trials,))),
     }
-    return _Truth(instances=instances, over_trials=over_trials, mixed=mixed, facts=facts)
+    return _Truth(instances=instances, over_trials=over_trials, mixed=mixed, best=best, facts=facts)
 
 
 def run(comparison: Comparison, report: Callable[[str], None] = lambda line: None) -> xr.Dataset:
@@ -203,11 +204,15 @@ def run(comparison: Comparison, report: Callable[[str], None] = lambda line: Non
       :class:`~jaxbandit.metrics.Curves`, flags per trial, and in its attributes all that is needed to run it again. Facts of the
       problem, such as ``optimum``, are per trial, and per algorithm too where entries have their own problems. If feedback of some
       entry has a delay, ``arrival`` is the round at whose end each value arrives (beyond the last: it does not; ``delays.NEVER``: it
-      never will) and ``lost`` the number of values that found no place in the buffer.
+      never will) and ``lost`` the number of values that found no place in the buffer. If some entry eliminates, ``candidates`` is the
+      number of points that were not struck out, and ``optimum_kept`` whether the best feasible one was not. If some entry can stop by
+      itself, ``evaluations`` is the number of rounds before it did, all rounds if it did not.
     """
     problems = {id(problem): problem for problem in map(comparison.problem_of, comparison.entries)}
     truths = {number: _truth(comparison, problem) for number, problem in problems.items()}
     late = any(not isinstance(comparison.delay_of(entry), NoDelay) for entry in comparison.entries)
+    eliminates = any(getattr(unwrapped(entry.algorithm), "eliminates", False) for entry in comparison.entries)
+    stops = any(hasattr(unwrapped(entry.algorithm), "evaluations") for entry in comparison.entries)
     parts: list[xr.Dataset] = []
     seconds: list[float] = []
     for batch in comparison.batches():
@@ -222,6 +227,8 @@ def run(comparison: Comparison, report: Callable[[str], None] = lambda line: Non
             truth = truths[id(comparison.problem_of(entry))]
             part = _dataset(trajectory, truth.measure(trajectory.scored_indices))
             part = part.assign(_lateness(trajectory)) if late else part
+            part = part.assign(_elimination(trajectory, truth)) if eliminates else part
+            part = part.assign(_evaluations(entry, trajectory)) if stops else part
             parts.append(part.assign(truth.facts) if len(truths) > 1 else part)
         trouble = "".join(_trouble(trajectory) for trajectory in trajectories)
         report(f"    done in {elapsed:.1f} s (compilation included){trouble}")
@@ -274,6 +281,21 @@ def _lateness(trajectory: Trajectory) -> dict[str, Any]:
     trials, _, outputs = arrivals.shape
     lost = np.zeros((trials, outputs), np.int32) if trajectory.lost is None else np.asarray(trajectory.lost)
     return {"arrival": (("trial", "played", "output"), arrivals), "lost": (("trial", "output"), lost)}
+
+
+def _elimination(trajectory: Trajectory, truth: _Truth) -> dict[str, Any]:
+    """How many points one entry did not strike out, all if it never does, and whether the optimum is one of them."""
+    best, size = np.asarray(truth.best.index), truth.instances.means.shape[-1]
+    alive = np.ones((len(best), size), bool) if trajectory.candidates is None else np.asarray(trajectory.candidates)
+    kept = np.take_along_axis(alive, best[:, None], axis=1)[:, 0]
+    return {"candidates": ("trial", alive.sum(axis=1)), "optimum_kept": ("trial", kept)}
+
+
+def _evaluations(entry: Entry, trajectory: Trajectory) -> dict[str, Any]:
+    """In how many rounds one entry evaluated something, before it stopped by itself."""
+    trials, rounds = trajectory.indices.shape
+    count = getattr(unwrapped(entry.algorithm), "evaluations", lambda widths: np.full(trials, rounds, np.int32))
+    return {"evaluations": ("trial", np.asarray(count(trajectory.widths)))}
 
 
 def _trouble(trajectory: Trajectory) -> str:
