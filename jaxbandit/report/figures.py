@@ -13,12 +13,12 @@ import xarray as xr
 
 from jaxbandit.report.plots import COLOURS, PANELS, average_curves, boxes_over_time, compose, plain
 from jaxbandit.report.statistics import elapsed, problem_groups, win_matrix
-from jaxbandit.report.sweeps import sweep_figure, swept_parameters, win_map
+from jaxbandit.report.sweeps import sweep_figure, sweeps_of, win_map
 from jaxbandit.report.traces import delay_histogram
 
 MOST_LINES = len(COLOURS)  # of one panel
 MOST_BOXES = 3  # panels of box plots beside each other
-MOST_FIGURES = 6  # of one kind: a sweep of a hundred variants is told by its sweep figure, not by a hundred curves
+MOST_FIGURES = 4  # of one kind: a sweep of a hundred variants is told by its sweep figure, not by a hundred curves
 BOXES = 10  # box plots over time in one panel
 MOST_RIVALS = 24  # algorithms in a heat map of wins
 
@@ -60,17 +60,19 @@ def box_pictures(dataset: xr.Dataset) -> list[Picture]:
             for name, words in panels
         ]
         caption = f"Spread over trials: boxes hold the middle half of the trials, orange lines are medians, blue lines means{note}."
-        pictures.append(Picture(caption, _png(partial(_compose, rows=rows, size=(4.2, 3.0)))))
+        pictures.append(Picture(caption, _png(partial(_compose, rows=rows, size=(4.2, 3.0), one_scale=True))))
     return pictures
 
 
 def sweep_pictures(dataset: xr.Dataset) -> list[Picture]:
-    """Measures over the swept hyper-parameters, if there are any: over the first two, or the first alone."""
-    parameters, panels = swept_parameters(dataset), panels_of(dataset)
-    if not parameters or not panels:
-        return []
-    draw = partial(sweep_figure, dataset, title="", panels=panels, parameters=parameters[:2])
-    return [Picture(f"After the last round, over {' and '.join(parameters[:2])}; lines have 95% intervals.", _png(draw))]
+    """Measures over the swept hyper-parameters, if there are any: a figure for each set of algorithms that vary in the same ones."""
+    pictures = []
+    for parameters, part in sweeps_of(dataset):
+        panels = panels_of(part)
+        if panels:
+            draw = partial(sweep_figure, part, title="", panels=panels, parameters=parameters)
+            pictures.append(Picture(f"Means over trials after the last round, over {' and '.join(parameters)}.", _png(draw)))
+    return pictures
 
 
 def delay_pictures(dataset: xr.Dataset) -> list[Picture]:
@@ -82,18 +84,12 @@ def delay_pictures(dataset: xr.Dataset) -> list[Picture]:
 
 
 def win_pictures(dataset: xr.Dataset) -> list[Picture]:
-    """Who beats whom after the last round, trial by trial, for each measure and problem."""
-    pictures = []
-    for labels in problem_groups(dataset)[:MOST_FIGURES]:
-        part = dataset.sel(algorithm=labels)
-        panels = panels_of(part)
-        if not 2 <= len(labels) <= MOST_RIVALS or not panels:
-            continue
-        side = 2.9 + 0.42 * len(labels)
-        rows = [[partial(win_map, wins=win_matrix(part, name), heading=words) for name, words in panels]]
-        caption = f"Share of trials in which the row's value is below the column's{_group_note(dataset, labels)}; ties count half."
-        pictures.append(Picture(caption, _png(partial(_compose, rows=rows, size=(side + 0.6, side)))))
-    return pictures
+    """Who beats whom after the last round, trial by trial, for each measure: of algorithms on one problem, unless they are too many."""
+    panels, side = panels_of(dataset), 2.9 + 0.32 * dataset.sizes["algorithm"]
+    if not 2 <= dataset.sizes["algorithm"] <= MOST_RIVALS or not panels:
+        return []
+    rows: list[list[Callable[[Any], None]]] = [[partial(win_map, wins=win_matrix(dataset, name), heading=words)] for name, words in panels]
+    return [Picture("Share of trials that the row wins.", _png(partial(_compose, rows=rows, size=(side + 0.8, side))))]
 
 
 def left_out(dataset: xr.Dataset, most: int) -> int:
@@ -103,12 +99,12 @@ def left_out(dataset: xr.Dataset, most: int) -> int:
 
 def _parts(dataset: xr.Dataset, most: int) -> Iterator[tuple[list[str], str]]:
     """Labels for one figure each, up to ``most`` of one problem, with a note on the problem; no more than ``MOST_FIGURES``."""
-    parts = [(chunk, _group_note(dataset, labels)) for labels in problem_groups(dataset) for chunk in _chunks(labels, most)]
+    parts = [(chunk, group_note(dataset, labels)) for labels in problem_groups(dataset) for chunk in _chunks(labels, most)]
     yield from parts[:MOST_FIGURES]
 
 
-def _group_note(dataset: xr.Dataset, labels: list[str]) -> str:
-    """Which problem the algorithms were run on, empty when all were run on one."""
+def group_note(dataset: xr.Dataset, labels: list[str]) -> str:
+    """Which problem the algorithms of a group were run on, as ``", problem ..."``; empty when all algorithms were run on one."""
     groups = problem_groups(dataset)
     if len(groups) == 1:
         return ""
@@ -123,8 +119,8 @@ def _chunks(items: Sequence[T], most: int) -> list[list[T]]:
     return [list(chunk) for chunk in np.array_split(np.asarray(items, object), count)]
 
 
-def _compose(path: Any, rows: Any, size: tuple[float, float]) -> None:
-    compose(path, "", rows, size=size)
+def _compose(path: Any, rows: Any, size: tuple[float, float], one_scale: bool = False) -> None:
+    compose(path, "", rows, size=size, one_scale=one_scale)
 
 
 def _png(draw: Callable[[Any], None]) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ import xarray as xr
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.status import MESSAGES, Status
 from jaxbandit.report import figures
-from jaxbandit.report.markup import document, element, joined, picture, section, table
-from jaxbandit.report.rates import PAPER_RATES, rate_of
+from jaxbandit.report.markup import Markup, document, element, joined, picture, section, table
+from jaxbandit.report.rates import PAPER_RATES, Rate, rate_of
 from jaxbandit.report.statistics import elapsed, growth_exponent, healthy, paired_differences, problem_groups, win_matrix
 from jaxbandit.report.tables import COLUMNS, summary_rows
 from jaxbandit.study.files import prepare_file, write_whole
@@ -80,7 +80,7 @@ def render(dataset: xr.Dataset, *, name: str, extra: dict[str, bytes] | None = N
         ("sweep", "Sweep", _pictures(dataset, figures.sweep_pictures)),
         ("delays", "Delays", _pictures(dataset, figures.delay_pictures)),
         ("differences", "Paired differences", _differences(dataset)),
-        ("wins", "Who wins", [*_pictures(dataset, figures.win_pictures), *_wins(dataset)]),
+        ("wins", "Who wins", _wins(dataset)),
         ("growth", "Growth exponents", _growth(dataset)),
         ("files", "Figures of the study", _extra(extra or {})),
         ("parameters", "Parameters", _parameters(dataset)),
@@ -108,17 +108,17 @@ def _summary(dataset: xr.Dataset) -> list[Any]:
     rows = [
         [
             row["algorithm"],
-            *(_with_half(row[heading], row[f"{heading} +-"]) for heading in shown),
             f"{row['trials'] - row['failed']} of {row['trials']}",
+            *(_with_half(row[heading], row[f"{heading} +-"]) for heading in shown),
         ]
         for row in summary_rows(dataset)
     ]
     note = (
         "Means over trials after the last round, with half-widths of 95% confidence intervals; a slash t means divided by the number of"
         f" rounds, {int(elapsed(dataset)[-1]):,}. R is regret, R+ its positive part, V violation, N the number of violating rounds; strong"
-        " regret is against the best mixed policy. Trials that failed are left out: the last column says how many count."
+        " regret is against the best mixed policy. Trials that failed are left out: the second column says how many count."
     )
-    return [table(["algorithm", *shown, "trials"], rows), element("p", note, class_="quiet")]
+    return [table(["algorithm", "trials", *shown], rows), element("p", note, class_="quiet")]
 
 
 def _flags(dataset: xr.Dataset) -> list[Any]:
@@ -129,10 +129,13 @@ def _flags(dataset: xr.Dataset) -> list[Any]:
     rows = [
         [str(label), *(np.count_nonzero(own & int(flag)) for flag in seen), np.count_nonzero(~ok)]
         for label, own, ok in zip(dataset.algorithm.values, status, healthy(dataset), strict=True)
+        if np.any(own)
     ]
-    heads = ["algorithm", *(_words(flag) for flag in seen), "failed, left out"]
-    meanings = [element("li", element("b", _words(flag)), f": {MESSAGES[flag]}") for flag in seen]
-    return [table(heads, rows), element("ul", joined(meanings), class_="quiet")]
+    quiet = dataset.sizes["algorithm"] - len(rows)
+    heads = ["algorithm", *(_spaced(str(flag.name)) for flag in seen), "failed, left out"]
+    meanings = [element("li", element("b", _spaced(str(flag.name))), f": {MESSAGES[flag]}") for flag in seen]
+    others = [element("p", f"No trial of the other {quiet} algorithms was flagged.")] if quiet else []
+    return [table(heads, rows), *others, element("ul", joined(meanings), class_="quiet")]
 
 
 def _pictures(dataset: xr.Dataset, draw: Callable[[xr.Dataset], list[figures.Picture]], most: int = 0) -> list[Any]:
@@ -148,22 +151,23 @@ def _measures(dataset: xr.Dataset, names: dict[str, str]) -> list[tuple[str, str
 def _differences(dataset: xr.Dataset) -> list[Any]:
     parts: list[Any] = []
     for labels in problem_groups(dataset):
-        if len(labels) < 2:
+        part, note = dataset.sel(algorithm=labels), figures.group_note(dataset, labels)
+        measures = _measures(part, MEASURES) if len(labels) > 1 else []
+        found = {words: paired_differences(part, name, seed=SEED, averaged=True, resamples=RESAMPLES) for name, words in measures}
+        if len(labels) > MOST_COLUMNS and found:
+            first, *others = labels
+            rows = [[label, *(_difference(pairs.sel(algorithm=label, versus=first)) for pairs in found.values())] for label in others]
+            parts.append(table([f"row minus {first}{note}", *found], rows))
             continue
-        rivals = labels if len(labels) <= MOST_COLUMNS else labels[:1]
-        for name, words in _measures(dataset.sel(algorithm=labels), MEASURES):
-            found = paired_differences(dataset.sel(algorithm=labels), name, seed=SEED, averaged=True, resamples=RESAMPLES)
-            rows = [
-                [label, *(_difference(found.sel(algorithm=label, versus=rival)) if label != rival else "" for rival in rivals)]
-                for label in labels
-            ]
-            parts += [element("h3", f"{words}, per round"), table(["row minus column", *rivals], rows)]
-    note = (
-        "Differences after the last round, trial by trial (trials share their random numbers), averaged, with 95% percentile intervals of"
-        f" a bootstrap over trials ({RESAMPLES:,} resamples, seed {SEED}); bold where the interval leaves out zero. Pairs rest on the"
-        " trials that failed in neither."
+        for words, pairs in found.items():
+            rows = [[a, *("" if a == b else _difference(pairs.sel(algorithm=a, versus=b)) for b in labels)] for a in labels]
+            parts += [element("h3", words + note), table(["row minus column", *labels], rows)]
+    what = (
+        "Differences after the last round, divided by the number of rounds, trial by trial (trials share their random numbers): means with"
+        f" 95% percentile intervals of a bootstrap over trials ({RESAMPLES:,} resamples, seed {SEED}); bold where the interval leaves out"
+        " zero. Pairs rest on the trials that failed in neither."
     )
-    return [element("p", note, class_="quiet"), *parts] if parts else []
+    return [element("p", what, class_="quiet"), *parts] if parts else []
 
 
 def _difference(pair: xr.Dataset) -> Any:
@@ -171,46 +175,61 @@ def _difference(pair: xr.Dataset) -> Any:
     if not np.isfinite(mean):
         return "undefined" if int(pair["count"]) else "no common trial"
     if not np.isfinite(low):
-        return f"{_number(mean)} (one trial)"
-    text = f"{_number(mean)} [{_number(low)}, {_number(high)}]"
+        return f"{_fixed(mean, 3)} (one trial)"
+    digits = _decimals((high - low) / 2)
+    text = f"{_fixed(mean, digits)} [{_fixed(low, digits)}, {_fixed(high, digits)}]"
     return element("b", text) if low > 0 or high < 0 else text
 
 
 def _wins(dataset: xr.Dataset) -> list[Any]:
     parts: list[Any] = []
     for labels in problem_groups(dataset):
-        if not 2 <= len(labels) <= MOST_COLUMNS:
+        part, note = dataset.sel(algorithm=labels), figures.group_note(dataset, labels)
+        if len(labels) > MOST_COLUMNS:
+            parts += _pictures(part, figures.win_pictures)
             continue
-        for name, words in _measures(dataset.sel(algorithm=labels), MEASURES):
-            share = win_matrix(dataset.sel(algorithm=labels), name).values
+        for name, words in _measures(part, MEASURES) if len(labels) > 1 else ():
+            share = win_matrix(part, name).values
             rows = [[label, *("" if a == b else _share(share[a, b]) for b in range(len(labels)))] for a, label in enumerate(labels)]
-            parts += [element("h3", f"{words}: share of trials in which the row beats the column"), table(["", *labels], rows)]
-    return parts
+            parts += [element("h3", words + note), table(["row beats column", *labels], rows)]
+    what = "Share of trials in which the row's value after the last round is below the column's; ties count half."
+    return [element("p", what, class_="quiet"), *parts] if parts else []
 
 
 def _growth(dataset: xr.Dataset) -> list[Any]:
-    rows, span = [], ""
-    for name, words in _measures(dataset, CUMULATIVE):
-        found = growth_exponent(dataset, name, seed=SEED, resamples=RESAMPLES)
-        span = f"from round {found.attrs['first_round']:,} to round {found.attrs['last_round']:,}"
-        for label in found.algorithm.values:
-            one, rate = found.sel(algorithm=label), rate_of(dataset, str(label), name)
-            exponent, low, high = (float(one[key]) for key in ("exponent", "low", "high"))
-            interval = f"[{low:.2f}, {high:.2f}]" if np.isfinite(low) else ""
-            claim = f"{rate.exponent:g}: {rate.bound} ({rate.source})" if rate else ""
-            rows.append([str(label), words, f"{exponent:.2f}" if np.isfinite(exponent) else "", interval, claim, str(one.reason.values)])
-    if not rows:
+    measures = _measures(dataset, CUMULATIVE)
+    found = {name: growth_exponent(dataset, name, seed=SEED, resamples=RESAMPLES) for name, _ in measures}
+    if not found:
         return []
+    labels = [str(label) for label in dataset.algorithm.values]
+    claims = {(label, name): rate_of(dataset, label, name) for label in labels for name in found}
+    rows = [[label, *(_exponent(found[name].sel(algorithm=label), claims[label, name]) for name in found)] for label in labels]
+    first, last = (next(iter(found.values())).attrs[key] for key in ("first_round", "last_round"))
     note = (
-        f"Slope of the mean's logarithm over log t, {span}, with a 95% bootstrap interval over trials. Sublinear is below 1. The papers'"
-        " exponents are upper bounds for smooth kernels, up to logarithms; a slope below one is no contradiction, nor is one above it in a"
-        " run of this length a refutation."
+        f"Slope of the mean's logarithm over log t from round {first:,} to round {last:,}, with a 95% bootstrap interval over trials;"
+        " below 1 is sublinear. What papers claim are upper bounds, for smooth kernels and up to logarithms: a smaller slope agrees with"
+        " them, and a larger one in a run of this length refutes nothing."
     )
-    heads = ["algorithm", "measure", "exponent", "interval", "paper's bound", "note"]
-    bounds = [[r.name, ", ".join(r.measures), f"{r.exponent:g}", r.bound, r.source] for r in PAPER_RATES]
-    known = table(["algorithm", "measures", "exponent", "bound", "source"], bounds, words=(1, 3, 4))
-    every = element("details", element("summary", "Bounds of the papers"), known)
-    return [element("p", note, class_="quiet"), table(heads, rows, words=(1, 4, 5)), every]
+    here = [rate for rate in PAPER_RATES if rate in claims.values()]
+    return [
+        element("p", note, class_="quiet"),
+        table(["algorithm", *(words for _, words in measures)], rows, words=range(1, len(measures) + 1)),
+        *([element("h3", "Bounds of the papers for these algorithms"), _bounds(here)] if here else []),
+        element("details", element("summary", "All bounds of the papers"), _bounds(PAPER_RATES)),
+    ]
+
+
+def _exponent(fit: xr.Dataset, claim: Rate | None) -> Markup:
+    exponent, low, high = (float(fit[key]) for key in ("exponent", "low", "high"))
+    text = f"{exponent:.2f}" if np.isfinite(exponent) else "undefined"
+    text += f" [{low:.2f}, {high:.2f}]" if np.isfinite(low) else ""
+    asides = [str(fit.reason.values), f"paper: {claim.exponent:g}" if claim else ""]
+    return joined([text, *(element("div", aside, class_="quiet") for aside in asides if aside)], "")
+
+
+def _bounds(rates: Sequence[Rate]) -> Markup:
+    rows = [[r.name, ", ".join(map(_spaced, r.measures)), f"{r.exponent:g}", r.bound, r.source] for r in rates]
+    return table(["algorithm", "measures", "exponent", "bound", "source"], rows, words=(1, 3, 4))
 
 
 def _extra(files: dict[str, bytes]) -> list[Any]:
@@ -259,21 +278,25 @@ def _parsed(value: Any) -> Any:
         return value
 
 
-def _words(flag: Status) -> str:
-    return str(flag.name).lower().replace("_", " ")
+def _spaced(name: str) -> str:
+    return name.lower().replace("_", " ")
 
 
-def _number(value: float) -> str:
-    """Three decimals, or four digits of what is small or large."""
-    if not np.isfinite(value):
-        return "undefined"
-    return f"{value:.3f}" if value == 0 or 0.01 <= abs(value) < 1e4 else f"{value:.3g}"
+def _decimals(half: float) -> int:
+    """How many decimals show two digits of an uncertainty."""
+    return int(np.clip(1 - np.floor(np.log10(half)), 0, 9)) if np.isfinite(half) and half > 0 else 3
+
+
+def _fixed(value: float, digits: int) -> str:
+    """A number with so many decimals, and no sign on a zero."""
+    return f"{round(value, digits) + 0.0:,.{digits}f}"
 
 
 def _with_half(mean: float, half: float) -> str:
     if not np.isfinite(mean):
         return "undefined"
-    return f"{_number(mean)} ± {_number(half)}" if np.isfinite(half) else _number(mean)
+    digits = _decimals(half)
+    return _fixed(mean, digits) + (f" ± {_fixed(half, digits)}" if np.isfinite(half) else "")
 
 
 def _share(value: float) -> str:

@@ -116,8 +116,8 @@ def posterior_maps(
 ) -> None:
     """Maps of one trial's posterior after chosen rounds, as a PNG at ``path``: a row for each round.
 
-    Columns are mean and deviation of every output, and the acquisition for the round to come where ``score`` is given. Circles are the
-    points tried so far, the star the latest; dashed lines surround where the means of all constraints are feasible, solid ones where
+    Columns are mean and deviation of every output, and where ``score`` is given the acquisition for the round to come, as the share of
+    points that it puts lower. Circles are the points tried so far, the star the latest; dashed lines surround where the means of all constraints are feasible, solid ones where
     the truth is. Shades mean the same in all rows.
 
     Args:
@@ -201,16 +201,25 @@ def _frames(surrogate: Surrogate, trajectory: Trajectory, rounds: Sequence[int],
         mean, sd = np.asarray(belief.mean), np.asarray(belief.sd)
         tables = [table for j in range(len(mean)) for table in (mean[j], sd[j])]
         if score is not None:
-            tables.append(np.asarray(score(belief, np.asarray(trajectory.multipliers)[t], t + 1)))  # in force at round t + 1
+            tables.append(_ranks(np.asarray(score(belief, np.asarray(trajectory.multipliers)[t], t + 1))))  # in force at round t + 1
         believed = mean[1:].max(axis=0) if len(mean) > 1 else None
         frames.append(_Frame(round=int(t), tables=tables, tried=tried[: before + t], believed=believed))
     return frames
 
 
+def _ranks(scores: np.ndarray) -> np.ndarray:
+    """The share of the other points with a lower score, equals sharing: shown in place of scores, whose scale penalties blow up."""
+    finite = scores[np.isfinite(scores)]
+    rounding = 1e-6 * max(1.0, float(np.abs(finite).max(initial=0)))  # scores that differ by that in float32 are equal
+    _, place, counts = np.unique(np.round(scores / rounding), return_inverse=True, return_counts=True)
+    below = np.cumsum(counts) - counts + (counts - 1) / 2
+    return np.where(np.isnan(scores), np.nan, below[place.reshape(-1)] / max(len(scores) - 1, 1))
+
+
 def _headings(surrogate: Surrogate, score: Score | None) -> list[str]:
     names = ["reward", *([f"constraint {j}" for j in range(1, surrogate.outputs)] if surrogate.outputs > 2 else ["constraint"])]
     heads = [f"{name}: {what}" for name in names[: surrogate.outputs] for what in ("mean", "sd")]
-    return [*heads, "acquisition"] if score is not None else heads
+    return [*heads, "acquisition: rank"] if score is not None else heads
 
 
 def _scales(frames: list[_Frame]) -> list[tuple[float, float]]:
@@ -244,8 +253,9 @@ def _panel(axis: Any, surrogate: Surrogate, frame: _Frame, column: int, scale: t
             line.set(path_effects=[withStroke(linewidth=2.6, foreground="black")])  # seen on dark and on light
     points = np.asarray(surrogate.domain.points)[frame.tried]
     look: Any = {"linestyle": "none", "markerfacecolor": "white", "markeredgecolor": "black", "markeredgewidth": 0.7, "clip_on": False}
-    axis.plot(*points[:-1].T, "o", markersize=3.2, **look)
-    axis.plot(*points[-1:].T, "*", markersize=10, **look)
+    marks = axis.plot(*points[:-1].T, "o", markersize=3.2, **look) + axis.plot(*points[-1:].T, "*", markersize=10, **look)
+    for mark in marks:
+        mark.set_in_layout(False)  # what is not clipped would make room for itself
     axis.grid(False)
     axis.set(xlim=(across[0], across[-1]), ylim=(up[0], up[-1]))
     return image

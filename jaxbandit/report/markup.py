@@ -10,16 +10,16 @@ from typing import Any
 STYLE = """
 :root { color-scheme: light; }
 body { font: 15px/1.5 system-ui, "Segoe UI", "Helvetica Neue", Arial, sans-serif; color: #1a1a1a; background: #fff;
-  max-width: 70rem; margin: 0 auto; padding: 1.5rem 1.5rem 4rem; }
+  max-width: 76rem; margin: 0 auto; padding: 1.5rem 1.5rem 4rem; }
 h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .3rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.2rem; margin: 2.4rem 0 .6rem; padding-top: .7rem; border-top: 1px solid #ccc; }
 h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; }
 p, li { max-width: 60rem; }
 .quiet { color: #595959; font-size: .92em; }
 .scroll { overflow-x: auto; margin: .5rem 0; }
-table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .7rem; text-align: right; white-space: nowrap; }
-td.words { white-space: normal; text-align: left; min-width: 9rem; }
+table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .25rem .5rem; text-align: right; white-space: nowrap; }
+th.words, td.words { white-space: normal; text-align: left; min-width: 9rem; }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
 thead th { border-bottom: 1.5px solid #1a1a1a; vertical-align: bottom; }
 tbody tr + tr > * { border-top: 1px solid #e3e3e3; }
@@ -50,8 +50,8 @@ def escaped(value: Any) -> Markup:
 
 
 def element(tag: str, *children: Any, **attributes: str) -> Markup:
-    """``<tag attributes>children</tag>``, all escaped; a trailing underscore of a name is dropped (``class_``)."""
-    words = "".join(f' {name.rstrip("_")}="{escaped(value)}"' for name, value in attributes.items())
+    """``<tag attributes>children</tag>``, all escaped; names lose a trailing underscore (``class_``), empty attributes go."""
+    words = "".join(f' {name.rstrip("_")}="{escaped(value)}"' for name, value in attributes.items() if value)
     return Markup(f"<{tag}{words}>{''.join(escaped(child) for child in children)}</{tag}>")
 
 
@@ -62,21 +62,22 @@ def joined(parts: Sequence[Any], between: str = "\n") -> Markup:
 
 def table(heads: Sequence[Any], rows: Sequence[Sequence[Any]], words: Sequence[int] = ()) -> Markup:
     """A table whose first column names the rows; the columns numbered in ``words`` are text that may wrap."""
-    head = element("tr", *(element("th", cell, scope="col") for cell in heads))
+    head = element("tr", *(element("th", cell, scope="col", class_="words" if c in words else "") for c, cell in enumerate(heads)))
 
     def cell(column: int, value: Any) -> Markup:
         if column == 0:
             return element("th", value, scope="row")
-        return element("td", value, class_="words") if column in words else element("td", value)
+        return element("td", value, class_="words" if column in words else "")
 
     body = [element("tr", *(cell(c, value) for c, value in enumerate(row))) for row in rows]
     return element("div", element("table", element("thead", head), element("tbody", joined(body))), class_="scroll")
 
 
 def picture(png: bytes, caption: str) -> Markup:
-    """A PNG inside the document, with its caption below and as its description."""
+    """A PNG inside the document at 60% of its size (sharp on any screen), with its caption below and as its description."""
     data = base64.b64encode(png).decode("ascii")
-    image = Markup(f'<img alt="{escaped(caption)}" src="data:image/png;base64,{data}">')
+    width = round(0.6 * int.from_bytes(png[16:20], "big"))  # from the header chunk, which every PNG begins with
+    image = Markup(f'<img alt="{escaped(caption)}" width="{width}" src="data:image/png;base64,{data}">')
     return element("figure", image, element("figcaption", caption))
 
 

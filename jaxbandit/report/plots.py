@@ -45,11 +45,18 @@ def plain(label: Any) -> str:
 
 
 @contextmanager
-def figure_at(path: Path | BinaryIO, title: str, rows: int, columns: int, size: tuple[float, float]) -> Iterator[np.ndarray]:
-    """Axes ``[rows, columns]`` of one figure in the library's style, ``size`` inches each; written as a PNG to ``path`` at the end."""
+def figure_at(
+    path: Path | BinaryIO, title: str, rows: int, columns: int, size: tuple[float, float], *, one_scale: bool = False
+) -> Iterator[np.ndarray]:
+    """Axes ``[rows, columns]`` of one figure in the library's style, ``size`` inches each; written as a PNG to ``path`` at the end.
+
+    ``one_scale`` gives the panels of a row one vertical scale.
+    """
     with matplotlib.rc_context(STYLE):
         shape = (size[0] * columns, size[1] * rows)
-        figure, axes = plt.subplots(rows, columns, figsize=shape, layout="constrained", squeeze=False)
+        figure, axes = plt.subplots(
+            rows, columns, figsize=shape, layout="constrained", squeeze=False, sharey="row" if one_scale else "none"
+        )
         try:
             yield axes
             figure.suptitle(title, fontsize=11)
@@ -84,20 +91,30 @@ def _band(axis: Any, rounds: np.ndarray, summary: xr.Dataset, label: str, number
         return
     colour, dash = COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)]
     # Later lines are thinner, so that one that coincides with an earlier line leaves it visible on both sides.
-    axis.plot(rounds, summary["mean"], color=colour, linestyle=dash, linewidth=max(3.4 - 0.9 * number, 1.2), label=label)
+    axis.plot(rounds, summary["mean"], color=colour, linestyle=dash, linewidth=max(3.4 - 0.9 * number, 1.5), label=label)
     axis.fill_between(rounds, summary.low, summary.high, color=colour, alpha=0.18, linewidth=0)
 
 
 def compose(
-    path: Path | BinaryIO, title: str, rows: Sequence[Sequence[Callable[[Any], None]]], *, size: tuple[float, float] = (4.6, 3.5)
+    path: Path | BinaryIO,
+    title: str,
+    rows: Sequence[Sequence[Callable[[Any], None]]],
+    *,
+    size: tuple[float, float] = (4.6, 3.5),
+    one_scale: bool = False,
 ) -> None:
-    """A figure of several panels, as a PNG at ``path``: each entry of ``rows`` draws one panel on the axis it is given."""
-    with figure_at(path, title, len(rows), max(len(row) for row in rows), size) as axes:
+    """A figure of several panels, as a PNG at ``path``: each entry of ``rows`` draws one panel on the axis it is given.
+
+    Panels are ``size`` inches each; ``one_scale`` gives those of a row one vertical scale.
+    """
+    with figure_at(path, title, len(rows), max(len(row) for row in rows), size, one_scale=one_scale) as axes:
         for row, drawers in zip(axes, rows, strict=True):
             for axis in row[len(drawers) :]:
                 axis.set_axis_off()
             for axis, draw in zip(row, drawers, strict=False):
                 draw(axis)
+            for axis in row[1:] if one_scale else ():
+                axis.set_ylabel("")
 
 
 def cumulative(
@@ -193,8 +210,8 @@ def boxes_over_time(axis: Any, part: xr.Dataset, name: str, *, heading: str, yla
     )
     axis.plot(rounds[at], values.mean(axis=0)[at], color=COLOURS[0], linewidth=1.2)
     axis.set_xlim(0, rounds[at][-1] + every)
-    if "violation" in name:  # how far above zero is what matters; a box that lies on zero stays visible
-        axis.set_ylim(bottom=-0.02 * axis.get_ylim()[1])
+    if "violation" in name:  # how far above zero is what matters
+        axis.axhline(0, color="0.4", linewidth=0.8, zorder=0)
 
 
 def trade_off(axis: Any, dataset: xr.Dataset, x: tuple[str, str], y: tuple[str, str], *, heading: str) -> None:

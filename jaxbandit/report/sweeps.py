@@ -24,20 +24,50 @@ def swept_parameters(dataset: xr.Dataset) -> list[str]:
     return [name for name in named if name in dataset.coords and np.isfinite(dataset[name].values).any()]
 
 
+def swept_together(dataset: xr.Dataset, parameter: str) -> list[str]:
+    """The other swept parameters whose values go with those of ``parameter``, in every base: a line sweeps them along."""
+    bases = dataset["base"].values if "base" in dataset.coords else np.full(dataset.sizes["algorithm"], "")
+    keys = [(str(base), value) for base, value in zip(bases, dataset[parameter].values, strict=True)]
+    found = []
+    for name in swept_parameters(dataset):
+        pairs = {(key, value) for key, value in zip(keys, dataset[name].values.tolist(), strict=True) if np.isfinite([key[1], value]).all()}
+        if name != parameter and pairs and len(pairs) == len({key for key, _ in pairs}):
+            found.append(name)
+    return found
+
+
 def families(dataset: xr.Dataset, *varied: str) -> list[tuple[str, xr.Dataset]]:
     """The algorithms in groups that differ in the ``varied`` parameters only, each with a label of what sets it apart.
 
-    Algorithms without a value of the varied parameters are in no group.
+    Parameters that go with the first of the varied set nothing apart. Algorithms without a value of the varied are in no group.
     """
     has_all = np.all([np.isfinite(dataset[name].values) for name in varied], axis=0)
     dataset = dataset.isel(algorithm=np.flatnonzero(has_all))
-    others = [name for name in ("base", "problem", "delay", *swept_parameters(dataset)) if name in dataset.coords and name not in varied]
+    along = {*varied, *swept_together(dataset, varied[0])}
+    others = [name for name in ("base", "problem", "delay", *swept_parameters(dataset)) if name in dataset.coords and name not in along]
     tags = {name: [_tag(name, value) for value in dataset[name].values] for name in others}
     telling = [name for name in others if name == "base" or len(set(tags[name])) > 1]
     places: dict[str, list[int]] = {}
     for place in range(dataset.sizes["algorithm"]):
         places.setdefault(", ".join(filter(None, (tags[name][place] for name in telling))), []).append(place)
     return [(label, dataset.isel(algorithm=chosen)) for label, chosen in places.items()]
+
+
+def sweeps_of(dataset: xr.Dataset) -> list[tuple[list[str], xr.Dataset]]:
+    """The sweeps of a study: the parameters that some algorithms vary in, two at most, with the dataset of those algorithms."""
+    names = swept_parameters(dataset)
+    places: dict[tuple[str, ...], list[int]] = {}
+    for place in range(dataset.sizes["algorithm"]):
+        own = tuple(name for name in names if np.isfinite(dataset[name].values[place]))
+        places.setdefault(own, []).append(place)
+    found = []
+    for own, chosen in places.items():
+        part = dataset.isel(algorithm=chosen)
+        varied = [name for name in own if len(np.unique(part[name].values)) > 1]
+        if varied:
+            apart = [name for name in varied[1:] if name not in swept_together(part, varied[0])]
+            found.append(([varied[0], *apart][:2], part))
+    return found
 
 
 def swept_curve(axis: Any, dataset: xr.Dataset, measure: str, parameter: str, *, heading: str, ylabel: str, averaged: bool = True) -> None:
@@ -66,12 +96,23 @@ def swept_curve(axis: Any, dataset: xr.Dataset, measure: str, parameter: str, *,
     values = np.concatenate(spans)
     if values.min() > 0 and values.max() / values.min() >= WIDE:
         axis.set_xscale("log")
-    axis.set(title=heading, xlabel=plain(parameter), ylabel=ylabel)
+    axis.set(title=heading, xlabel=plain(" and ".join([parameter, *swept_together(dataset, parameter)])), ylabel=ylabel)
     if axis.get_legend_handles_labels()[1]:
         axis.legend(loc="best")
 
 
-def swept_map(axis: Any, dataset: xr.Dataset, measure: str, x: str, y: str, *, heading: str, label: str, averaged: bool = True) -> None:
+def swept_map(
+    axis: Any,
+    dataset: xr.Dataset,
+    measure: str,
+    x: str,
+    y: str,
+    *,
+    heading: str,
+    label: str,
+    averaged: bool = True,
+    limits: tuple[float, float] | None = None,
+) -> None:
     """The mean of a measure after the last round over two swept parameters, as a heat map on one axis.
 
     Args:
@@ -81,6 +122,7 @@ def swept_map(axis: Any, dataset: xr.Dataset, measure: str, x: str, y: str, *, h
       x, y: two of :func:`swept_parameters`.
       heading, label: words above the axis and beside the scale.
       averaged: whether the measure is divided by the number of rounds.
+      limits: values of the darkest and the lightest shade; default the least and the largest mean.
 
     Raises:
       InvalidArgument: when the dataset has no such measure or sweep, or several algorithms share a cell.
@@ -93,16 +135,14 @@ def swept_map(axis: Any, dataset: xr.Dataset, measure: str, x: str, y: str, *, h
         raise checks.InvalidArgument(f"dataset: several algorithms share values of {x} and {y}; choose one family, see sweeps.families")
     table = np.full((len(rows), len(columns)), np.nan)
     table[row, column] = mean
-    shaded_cells(axis, table, [f"{v:.3g}" for v in columns], [f"{v:.3g}" for v in rows], label=label)
+    shaded_cells(axis, table, [f"{v:.3g}" for v in columns], [f"{v:.3g}" for v in rows], label=label, limits=limits)
     axis.set(title=heading, xlabel=plain(x), ylabel=plain(y))
 
 
 def win_map(axis: Any, wins: xr.DataArray, *, heading: str) -> None:
     """A matrix of :func:`~jaxbandit.report.statistics.win_matrix` as a heat map on one axis; hatched where nothing can be compared."""
     labels = [plain(label) for label in wins.algorithm.values]
-    shaded_cells(
-        axis, wins.values[::-1], labels, labels[::-1], label="share of trials that the row wins", limits=(0.0, 1.0), digits="{:.2f}"
-    )
+    shaded_cells(axis, wins.values[::-1], labels, labels[::-1], label="share of trials that the row wins", limits=(0.0, 1.0))
     axis.set_xticks(axis.get_xticks(), [tick.get_text() for tick in axis.get_xticklabels()], rotation=35, ha="right")
     axis.set(title=heading)
 
@@ -129,12 +169,19 @@ def sweep_figure(
     """
     chosen = list(parameters) or swept_parameters(dataset)[:2]
     _check(dataset, *chosen)
-    if len(chosen) == 1 or _zipped(dataset, *chosen[:2]):
+    if len(chosen) == 1 or chosen[1] in swept_together(dataset, chosen[0]):
         row = [_partial(swept_curve, dataset, name, chosen[0], heading="", ylabel=label) for name, label in panels]
         return compose(path, title, [row])
+    parts = families(dataset, *chosen[:2])
+    if not parts:
+        raise checks.InvalidArgument(f"parameters: no algorithm has both {chosen[0]} and {chosen[1]}; see sweeps.sweeps_of")
+    scales = [_extent([over_trials(part, name, averaged=True, levels=()) for _, part in parts]) for name, _ in panels]
     rows = [
-        [_partial(swept_map, part, name, *chosen[:2], heading=plain(family), label=label) for name, label in panels]
-        for family, part in families(dataset, *chosen[:2])
+        [
+            _partial(swept_map, part, name, *chosen[:2], heading=plain(family), label=label, limits=scale)
+            for (name, label), scale in zip(panels, scales, strict=True)
+        ]
+        for family, part in parts
     ]
     return compose(path, title, rows)
 
@@ -147,7 +194,6 @@ def shaded_cells(
     *,
     label: str,
     limits: tuple[float, float] | None = None,
-    digits: str = "{:.3g}",
 ) -> None:
     """A table ``[rows, columns]`` as shaded cells, from the bottom up, with their numbers where there are few; NaN is hatched."""
     finite = table[np.isfinite(table)]
@@ -156,16 +202,23 @@ def shaded_cells(
     image = axis.pcolormesh(np.ma.masked_invalid(table), cmap=SHADES, vmin=low, vmax=high, edgecolors="white", linewidth=0.6)
     axis.grid(False)
     axis.figure.colorbar(image, ax=axis, label=label, shrink=0.9)
-    written = max(table.shape) <= FEW
+    written, decimals = max(table.shape) <= FEW, int(np.clip(2 - np.floor(np.log10(max(abs(low), abs(high), 1e-6))), 0, 6))
     for (r, c), value in np.ndenumerate(table):
         if not np.isfinite(value):
             axis.add_patch(_hatched(c, r))
         elif written:
             dark = value < low + 0.55 * (high - low)
-            axis.text(c + 0.5, r + 0.5, digits.format(value), ha="center", va="center", fontsize=8, color="white" if dark else "black")
+            axis.text(c + 0.5, r + 0.5, f"{value:.{decimals}f}", ha="center", va="center", fontsize=8, color="white" if dark else "black")
     for names, set_ticks in ((columns, axis.set_xticks), (rows, axis.set_yticks)):
         step = -(-len(names) // FEW)
         set_ticks(np.arange(0, len(names), step) + 0.5, list(names)[::step])
+
+
+def _extent(summaries: Sequence[xr.Dataset]) -> tuple[float, float] | None:
+    """Least and largest mean after the last round, so that a shade means the same in all maps of a measure."""
+    last = np.concatenate([summary["mean"].values[:, -1] for summary in summaries])
+    last = last[np.isfinite(last)]
+    return (float(last.min()), float(last.max())) if len(last) else None
 
 
 def _hatched(column: int, row: int) -> Any:
@@ -178,12 +231,6 @@ def _hatched(column: int, row: int) -> Any:
 def _partial(draw: Any, dataset: xr.Dataset, *arguments: Any, **words: Any) -> Any:
     """``draw`` with all but its axis."""
     return lambda axis: draw(axis, dataset, *arguments, **words)
-
-
-def _zipped(dataset: xr.Dataset, x: str, y: str) -> bool:
-    """Whether each value of one parameter was run with one value of the other only, so that there is no plane to map."""
-    pairs = {(a, b) for a, b in zip(dataset[x].values.tolist(), dataset[y].values.tolist(), strict=True) if a == a and b == b}
-    return len(pairs) <= max(len({a for a, _ in pairs}), len({b for _, b in pairs}))
 
 
 def _tag(name: str, value: Any) -> str:
