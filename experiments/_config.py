@@ -11,7 +11,10 @@ import numpy as np
 import jaxbandit as jb
 from experiments._experiment import Options, comparison
 from jaxbandit.core.pytree import replace
+from jaxbandit.estimators import Bounds
+from jaxbandit.informed import SafestSeeds
 from jaxbandit.kernels import Kernel, Scale, SquaredExponential
+from jaxbandit.simulate import Informed
 from jaxbandit.study import Comparison, Entry
 
 NOISE_VARIANCE = 0.05**2  # of the model, and of the observations where they are noisy
@@ -21,6 +24,7 @@ RECOMMENDED_POINTS, CODE_POINTS = 201, 100
 LEAST_NOISE = 1e-6
 PENALTIES = (1.0, 20.0)  # rho of EPBO: too small, and large enough
 CODE_PENALTIES = (0.2, 1.0, 3.0)
+NOT_THE_PAPERS = ("CEI (observed)", "RPOL", "Thompson", "Random")
 
 
 def is_code(options: Options) -> bool:
@@ -28,9 +32,32 @@ def is_code(options: Options) -> bool:
     return options.parameters == "code"
 
 
-def algorithms(penalties: Sequence[float]) -> list[tuple[str, Any]]:
-    """CONFIG, EPBO with each penalty and RPOL, all with constant width 3."""
-    return [("CONFIG", jb.Config()), *((f"EPBO-{rho:g}", jb.Epbo(penalty=rho)) for rho in penalties), ("RPOL", jb.Rpol())]
+def algorithms(options: Options, *, seeds: Any = None, draws: bool = True) -> list[tuple[str, Any]]:
+    """CONFIG, the paper's baselines and others, all of width 3; with the scripts' SafeOpt and penalties under ``code``.
+
+    ``seeds`` are SafeOpt's; ``draws`` says whether the surrogate has the joint draws that Thompson sampling needs.
+    """
+    code = is_code(options)
+    cautious: dict[str, Any] = {"estimator": Bounds(reward_width=2.0, cost_width=2.0), "threshold": 0.1} if code else {}
+    return [
+        ("CONFIG", jb.Config()),
+        ("CEI", jb.Cei()),
+        ("CEI (observed)", jb.Cei(incumbent="observed")),
+        ("SafeOpt", jb.SafeOpt(seeds=seeds, **cautious)),
+        ("Primal-dual", jb.PrimalDual()),
+        *((f"EPBO-{rho:g}", jb.Epbo(penalty=rho)) for rho in (CODE_PENALTIES if code else PENALTIES)),
+        ("RPOL", jb.Rpol()),
+        *([("Thompson", jb.ConstrainedThompson())] if draws else []),
+        ("Random", jb.RandomSearch()),
+    ]
+
+
+def panels(labels: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Lines that stay readable side by side: the paper's algorithms, and the others with CONFIG for comparison."""
+    return {
+        "the paper's algorithms": {label: label for label in labels if label not in NOT_THE_PAPERS},
+        "others beside CONFIG": {label: label for label in labels if label in ("CONFIG", *NOT_THE_PAPERS)},
+    }
 
 
 def drawn_from(options: Options) -> Kernel:
@@ -63,13 +90,23 @@ def prior_mean_at_start(instance: Any, algorithm: Any, surrogate: jb.Surrogate) 
     return algorithm, replace(surrogate, prior_mean=instance.means[:, nearest])
 
 
-def on_draws(name: str, family: Callable[..., Any], algorithms: Sequence[tuple[str, Any]], options: Options) -> Comparison:
-    """Algorithms on functions drawn from a Gaussian process, another instance of ``family`` in every trial."""
+def told(options: Options, algorithm: Any) -> Informed | None:
+    """What an algorithm learns of each instance: under ``code`` all but primal-dual the prior means, else SafeOpt a safe point."""
+    if is_code(options):
+        return None if isinstance(algorithm, jb.PrimalDual) else prior_mean_at_start
+    return SafestSeeds() if isinstance(algorithm, jb.SafeOpt) else None
+
+
+def on_draws(name: str, family: Callable[..., Any], options: Options, *, only: str | None = None) -> Comparison:
+    """All algorithms, or that of one label, on functions drawn from a Gaussian process, another instance of ``family`` in every trial."""
     code, kernel = is_code(options), drawn_from(options)
     problem = family("code" if code else "recommended", domain=interval(options), kernel=kernel)
     surrogate = jb.surrogate(problem.domain, kernel, noise_variance=noise_of_model(options), horizon=options.horizon + 1)
-    informed = prior_mean_at_start if code else None
-    entries = (Entry(label, algorithm.name, algorithm, surrogate, (kernel, kernel), informed) for label, algorithm in algorithms)
+    entries = (
+        Entry(label, algorithm.name, algorithm, surrogate, (kernel, kernel), told(options, algorithm))
+        for label, algorithm in algorithms(options, seeds=[problem.start] if code else None)
+        if only in (None, label)
+    )
     return comparison(name, problem, entries, options, {"points": problem.domain.size}, initial=start(problem))
 
 
@@ -85,5 +122,5 @@ def best_so_far(axis: Any, dataset: Any, lines: Mapping[str, str], heading: str)
     words = "least suboptimality + violation"
     plots.cumulative(axis, dataset, "best_constrained_regret", lines, heading=heading, ylabel=words)
     axis.set_yscale("symlog", linthresh=1e-3)
-    axis.set_ylim(bottom=0)
-    axis.legend(loc="upper right")  # all lines fall
+    axis.set_ylim(0, 20 * axis.get_ylim()[1])  # room for the legend
+    axis.legend(loc="upper right", ncols=2, fontsize=8)

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,8 @@ class Experiment:
       quick: options of a reduced size, for a run of minutes over all experiments.
       add_arguments: adds the experiment's own options to a parser; their names and defaults are the keys and values of
         ``defaults.extra``.
+      measure: adds to the dataset what only this experiment measures, given what was run and its results.
+      files: further files by name, each with a function that writes it to a path, from the dataset and the table's rows.
     """
 
     name: str
@@ -62,6 +64,12 @@ class Experiment:
     text: str = ""
     quick: Options | None = None
     add_arguments: Callable[[argparse.ArgumentParser], None] | None = None
+    measure: Callable[[Comparison, Any], Any] | None = None
+    files: Callable[[Any, Sequence[dict[str, Any]]], Mapping[str, Callable[[Path], object]]] | None = None
+
+    def reduced(self) -> Experiment:
+        """The same with the reduced size as its default, if it has one."""
+        return self if self.quick is None else dataclasses.replace(self, defaults=self.quick)
 
 
 def add_options(parser: argparse.ArgumentParser, of: Experiment | Options) -> None:
@@ -149,7 +157,7 @@ def progress(line: str) -> None:
 
 
 def run_experiment(experiment: Experiment, options: Options, out: Path, *, force: bool) -> None:
-    """Run, write ``results.nc``, ``summary.csv`` and ``figure.png`` to ``out``, print the table."""
+    """Run, write ``results.nc``, ``summary.csv``, ``figure.png`` and the experiment's further files to ``out``, print the table."""
     from jaxbandit.report import plots, tables  # noqa: F401  (matplotlib is slow to import: not for --help)
     from jaxbandit.study.comparison import save
 
@@ -160,13 +168,20 @@ def run_experiment(experiment: Experiment, options: Options, out: Path, *, force
     for line in dict.fromkeys(entry.surrogate.describe() for entry in comparison.entries):
         progress("surrogate: " + line.replace("\n", "; "))
     dataset = run(comparison, progress)
+    dataset = dataset if experiment.measure is None else experiment.measure(comparison, dataset)
     dataset.attrs["command"] = " ".join(["python -m experiments", experiment.name, *sys.argv[2:]])
     rows = tables.summary_rows(dataset)
-    write_whole(directory / "results.nc", lambda path: save(dataset, path))
-    write_whole(directory / "summary.csv", lambda path: tables.write_csv(rows, path))
-    write_whole(directory / "figure.png", lambda path: experiment.draw(dataset, path))
+    files: dict[str, Callable[[Path], object]] = {
+        "results.nc": lambda path: save(dataset, path),
+        "summary.csv": lambda path: tables.write_csv(rows, path),
+        "figure.png": lambda path: experiment.draw(dataset, path),
+        **({} if experiment.files is None else experiment.files(dataset, rows)),
+    }
+    for name, write in files.items():
+        write_whole(directory / name, write)
     print(f"\n{experiment.title}\n{options.trials} trials, T = {options.horizon}, {options.parameters} parameters, seed {options.seed}\n")
     print(tables.text_table(rows))
     for note in experiment.notes(dataset):
         print(f"- {note}")
-    print(f"\nwrote {directory}/results.nc, summary.csv, figure.png in {time.perf_counter() - started:.1f} s")
+    first, *others = files
+    print(f"\nwrote {directory}/{first}, {', '.join(others)} in {time.perf_counter() - started:.1f} s")

@@ -1,4 +1,4 @@
-"""What the experiments of Zhou and Ji (2022) share: the three CBO algorithms, bounds told per instance, notes on violating rounds."""
+"""What the experiments of Zhou and Ji (2022) share: CBO and the baselines, what is told per instance, notes on violating rounds."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from experiments._experiment import final_values
 from jaxbandit.core.pytree import replace
 from jaxbandit.estimators import Bounds, Randomised, Thompson
 from jaxbandit.study import Entry
-from jaxbandit.widths import ImprovedGPUCB
+from jaxbandit.widths import ImprovedGPUCB, finite_set
 
 FAILURE_PROBABILITY = 0.1  # alpha; the paper gives none
+SAFE_WIDTH = 2.0  # of the algorithms with safe sets
+EXPLORATION = 50.0  # rounds of StageOpt's first stage, and of SGP-UCB's warm-up
 STRATEGIES = {"CBO-UCB": Bounds, "CBO-TS": Thompson, "CBO-Rand": Randomised}
 
 
@@ -44,16 +46,60 @@ def clip_to_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any
     return replace(algorithm, reward_clip=bounds[0], cost_clip=bounds[1:]), surrogate
 
 
+def width_of_instance(instance: Any, algorithm: Any) -> Any:
+    """The algorithm with an instance's ``B`` and ``G`` in its theory widths."""
+    bounds, told = jnp.max(jnp.abs(instance.means), axis=1), algorithm.estimator
+    widths = {
+        "reward_width": replace(told.reward_width, norm_bound=bounds[0]),
+        "cost_width": replace(told.cost_width, norm_bound=bounds[1:]),
+    }
+    return replace(algorithm, estimator=replace(told, **widths))
+
+
 def clip_and_width_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
-    """The same, and ``B`` and ``G`` to the theory widths, where the paper uses them too."""
-    algorithm, surrogate = clip_to_instance(instance, algorithm, surrogate)
-    told = algorithm.estimator
-    told = replace(
-        told,
-        reward_width=replace(told.reward_width, norm_bound=algorithm.reward_clip),
-        cost_width=replace(told.cost_width, norm_bound=algorithm.cost_clip),
-    )
-    return replace(algorithm, estimator=told), surrogate
+    """Tell CBO ``B`` and ``G``, to its theory widths, too, where the paper uses them."""
+    return width_of_instance(instance, clip_to_instance(instance, algorithm, surrogate)[0]), surrogate
+
+
+def typical_safe_point(instance: Any) -> Any:
+    """A feasible point ``[]``, the one with the median constraint value of them; the safest where there is none.
+
+    An algorithm with a safe set must be told a safe point. With ``g = -f + h`` the safest is the best: told that, it is done.
+    """
+    cost = jnp.max(jnp.asarray(instance.means)[1:], axis=0)
+    order = jnp.argsort(cost)
+    return order[jnp.maximum(jnp.sum(cost <= 0) - 1, 0) // 2].astype(jnp.int32)
+
+
+def steepest(instance: Any) -> Any:
+    """The Lipschitz constant ``[]`` of the constraint on a one-dimensional grid: its steepest slope between neighbours."""
+    cost, points = jnp.asarray(instance.means)[1], jnp.asarray(instance.domain.points)[:, 0]
+    return jnp.max(jnp.abs(jnp.diff(cost) / jnp.diff(points)))
+
+
+def safe_point_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
+    """Tell an algorithm with a safe set a safe point, and the true Lipschitz constant if it uses one."""
+    told = {"lipschitz": steepest(instance)} if hasattr(algorithm, "lipschitz") else {}
+    return replace(algorithm, seeds=typical_safe_point(instance)[None], **told), surrogate
+
+
+def safe_point_and_width_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
+    """The same, and ``B`` and ``G`` to the theory widths."""
+    return width_of_instance(instance, safe_point_of_instance(instance, algorithm, surrogate)[0]), surrogate
+
+
+def safe_entries(template: Entry, *, suffix: str = "", noise_scale: float | None = None) -> Iterator[Entry]:
+    """StageOpt and SGP-UCB, each an entry like ``template``; given the noise's scale, with the widths of their theorems."""
+    literal = noise_scale is not None
+    stage = SAFE_WIDTH if noise_scale is None else theory_width(noise_scale)
+    sgp = finite_set(template.surrogate.domain.size, FAILURE_PROBABILITY) if literal else SAFE_WIDTH
+    algorithms: dict[str, Any] = {
+        "StageOpt": jb.StageOpt(estimator=Bounds(reward_width=stage, cost_width=stage), exploration=EXPLORATION),
+        "SGP-UCB": jb.SgpUcb(estimator=Bounds(reward_width=sgp, cost_width=sgp), warm_up=EXPLORATION),
+    }
+    for label, algorithm in algorithms.items():
+        informed = safe_point_and_width_of_instance if literal and label == "StageOpt" else safe_point_of_instance
+        yield dataclasses.replace(template, label=label + suffix, alg=algorithm.name, algorithm=algorithm, informed=informed)
 
 
 def spread_of_counts(dataset: Any) -> list[str]:

@@ -26,7 +26,7 @@ from jaxbandit.study import Comparison
 
 def build(options: Options) -> Comparison:
     """CONFIG on instances whose constraint is nowhere below 0.1."""
-    return _config.on_draws("config-infeasible", jb.problems.gp_draws_infeasible, [("CONFIG", jb.Config())], options)
+    return _config.on_draws("config-infeasible", jb.problems.gp_draws_infeasible, options, only="CONFIG")
 
 
 def evaluations_before(dataset: Any) -> np.ndarray:

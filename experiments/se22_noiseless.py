@@ -31,12 +31,13 @@ PENALTIES = {"Alg. 2, exp(x)": Exponential(c=1.0), "Alg. 2, (x + 1)^2": Polynomi
 
 
 def build(options: Options) -> Comparison:
-    """Algorithm 2 with both penalty functions on ``sine``, whose constraint is seen without noise."""
+    """Algorithm 2 with both penalty functions, ADMMBO and OCO on ``sine``, whose constraint is seen without noise."""
     problem = jb.problems.sine(options.points_per_axis, noise_variance=[_se22.NOISE_VARIANCE, 0.0])
     surrogate = _se22.model(problem, options.horizon)
     restart = _se22.restarts(options)
     entries = (_se22.entry(label, jb.Se2(psi=psi, epoch=_se22.EPOCH, restart=restart), surrogate) for label, psi in PENALTIES.items())
-    return comparison("se22-noiseless", problem, entries, options, {"points_per_axis": options.points_per_axis})
+    study = comparison("se22-noiseless", problem, entries, options, {"points_per_axis": options.points_per_axis})
+    return _se22.with_baselines(study)
 
 
 def draw(dataset: Any, path: Path) -> None:
@@ -46,7 +47,7 @@ def draw(dataset: Any, path: Path) -> None:
 
 EXPERIMENT = Experiment(
     name="se22-noiseless",
-    title="GP-UCB with noiseless constraints on the small feasible region (SE22, Figures 2 and 3)",
+    title="GP-UCB with noiseless constraints, ADMMBO and OCO on the small feasible region (SE22, Figures 2 and 3)",
     defaults=_se22.FULL,
     quick=_se22.QUICK,
     build=build,

@@ -25,7 +25,7 @@ from jaxbandit.study import Comparison
 
 
 def build(options: Options) -> Comparison:
-    """Algorithm 3 under noisy constraints, and beside it Algorithm 2 on the same problem without that noise."""
+    """Algorithm 3, ADMMBO and OCO under noisy constraints, and beside them Algorithm 2 on the same problem without that noise."""
     noisy = jb.problems.sine(options.points_per_axis, noise_variance=_se22.NOISE_VARIANCE)
     noiseless = jb.problems.sine(options.points_per_axis, noise_variance=[_se22.NOISE_VARIANCE, 0.0])
     surrogate = _se22.model(noisy, options.horizon)
@@ -34,7 +34,8 @@ def build(options: Options) -> Comparison:
         _se22.entry("Alg. 3", jb.Se3(step=_se22.STEP, epoch=_se22.EPOCH, restart=restart), surrogate),
         _se22.entry("Alg. 2 (g without noise)", jb.Se2(epoch=_se22.EPOCH, restart=restart), surrogate, noiseless),
     )
-    return comparison("se22-noisy", noisy, entries, options, {"points_per_axis": options.points_per_axis})
+    study = comparison("se22-noisy", noisy, entries, options, {"points_per_axis": options.points_per_axis})
+    return _se22.with_baselines(study)
 
 
 def draw(dataset: Any, path: Path) -> None:
@@ -44,7 +45,7 @@ def draw(dataset: Any, path: Path) -> None:
 
 EXPERIMENT = Experiment(
     name="se22-noisy",
-    title="GP-UCB with noisy constraints on the small feasible region (SE22, Figures 4 and 5)",
+    title="GP-UCB with noisy constraints, ADMMBO and OCO on the small feasible region (SE22, Figures 4 and 5)",
     defaults=_se22.FULL,
     quick=_se22.QUICK,
     build=build,

@@ -233,7 +233,8 @@ def run(comparison: Comparison, report: Callable[[str], None] = lambda line: Non
         trouble = "".join(_trouble(trajectory) for trajectory in trajectories)
         report(f"    done in {elapsed:.1f} s (compilation included){trouble}")
     labels = xr.IndexVariable("algorithm", [entry.label for entry in comparison.entries])
-    whole = xr.concat(parts, dim=labels).assign(run_seconds=("algorithm", np.asarray(seconds)))
+    # NaN stands for the outputs that a problem with fewer constraints does not have.
+    whole = xr.concat(parts, dim=labels, join="outer").assign(run_seconds=("algorithm", np.asarray(seconds)))
     if len(truths) == 1:
         whole = whole.assign(next(iter(truths.values())).facts)
     return whole.assign_attrs(_attributes(comparison))

@@ -1,0 +1,158 @@
+"""Every algorithm on every problem that it fits, on the same random numbers: one page of numbers (``shootout.md``).
+
+RESULTS
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments import _shootout
+from experiments._experiment import Experiment, Options, comparison
+from jaxbandit.core import checks
+from jaxbandit.study import Comparison
+
+NAMES = {"algorithms": tuple(_shootout.contestants()), "problems": tuple(_shootout.PROBLEMS)}
+SPEED = "us per trial-round"  # in seconds they would all be 0.0000
+MEASURES = {
+    "R/t": "regret per round, R/t",
+    "R+/t": "positive regret per round, R+/t",
+    "V/t": "hard violation per round, V/t",
+    "soft V/t": "soft violation per round",
+    "N": "violating rounds, N",
+    "best R+V": "best constrained regret",
+    SPEED: "microseconds per trial and round",
+}
+OF_VIOLATION = ("V/t", "soft V/t", "N")
+
+
+def build(options: Options) -> Comparison:
+    """All pairs that fit, among the algorithms and problems chosen."""
+    for what, known in NAMES.items():
+        for name in options.extra[what]:
+            checks.one_of(f"--{what}", name, known)
+    chosen = tuple(_shootout.entries(options))
+    if not chosen:
+        raise checks.InvalidArgument("--algorithms, --problems: none of these algorithms fits one of these problems")
+    recorded = {"points_per_axis": options.points_per_axis, **options.extra}
+    return comparison("shootout", chosen[0].problem, chosen, options, recorded)
+
+
+def measure(study: Comparison, dataset: Any) -> Any:
+    """The dataset with the seconds of a second run of every entry, which compiles nothing."""
+    seconds = []
+    for batch in study.batches():
+        started = time.perf_counter()
+        jax.block_until_ready(study.trajectories(batch))
+        seconds += [(time.perf_counter() - started) / len(batch)] * len(batch)
+    return dataset.assign(second_run_seconds=("algorithm", np.asarray(seconds)))
+
+
+def page_rows(dataset: Any, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The table's rows with problem and algorithm apart, the time of the second run, and no violation where nothing can be violated."""
+    result = []
+    for row, seconds, slack in zip(rows, dataset.second_run_seconds.values, _slacks(dataset), strict=True):
+        problem, algorithm = row["algorithm"].split(": ")
+        measured = {key: value for key, value in row.items() if key != "algorithm" and not key.startswith("us per")}
+        if np.isinf(slack):
+            measured |= {name + end: float("nan") for name in OF_VIOLATION for end in ("", " +-")}
+        speed = float(seconds) / (dataset.sizes["trial"] * dataset.sizes["played"]) * 1e6
+        result.append({"problem": problem, "algorithm": algorithm, **measured, SPEED: speed})
+    return result
+
+
+def _slacks(dataset: Any) -> np.ndarray:
+    """The Slater slack of every entry's problem, infinite where it has no constraint."""
+    slack = dataset.slater_slack
+    return np.broadcast_to(slack.transpose(..., "trial").values[..., 0], dataset.sizes["algorithm"])
+
+
+def crossed(rows: Sequence[dict[str, Any]], name: str) -> tuple[list[str], list[str], np.ndarray]:
+    """Algorithms, problems, and one measure of each pair, NaN where it was not run."""
+    algorithms = [name for name in NAMES["algorithms"] if any(row["algorithm"] == name for row in rows)]
+    problems = [name for name in NAMES["problems"] if any(row["problem"] == name for row in rows)]
+    table = np.full((len(algorithms), len(problems)), np.nan)
+    for row in rows:
+        table[algorithms.index(row["algorithm"]), problems.index(row["problem"])] = row[name]
+    return algorithms, problems, table
+
+
+def files(dataset: Any, rows: Sequence[dict[str, Any]]) -> Mapping[str, Callable[[Path], object]]:
+    """The page as CSV and as Markdown."""
+    from jaxbandit.report import tables
+
+    page = page_rows(dataset, rows)
+    return {
+        "shootout.csv": lambda path: tables.write_csv(page, path),
+        "shootout.md": lambda path: path.write_text(markdown(dataset, page), encoding="utf-8"),
+    }
+
+
+def markdown(dataset: Any, page: Sequence[dict[str, Any]]) -> str:
+    """The page: one table for each measure, the least number of a column in bold, floor and ceiling aside."""
+    from jaxbandit.report.page import markdown_table, short
+
+    lines = ["# Shoot-out", "", f"`{dataset.attrs.get('command', '')}`", ""]
+    lines += [f"Means over {dataset.sizes['trial']} trials of {dataset.sizes['round']} rounds; less is better everywhere.", ""]
+    lines += [*(f"- {note}" for note in notes(dataset)), "", "![the same numbers, coloured by rank](figure.png)", ""]
+    for name, words in MEASURES.items():
+        algorithms, problems, table = crossed(page, name)
+        rank = np.array([label not in ("Random", "Oracle") for label in algorithms])
+        least = np.nanmin(np.where(rank[:, None] & np.isfinite(table), table, np.inf), axis=0)
+        cells = [[f"**{short(v)}**" if v == best else short(v) for v, best in zip(row, least, strict=True)] for row in table]
+        body = [[label, *row] for label, row in zip(algorithms, cells, strict=True)]
+        lines += [f"## {words[0].upper()}{words[1:]}", "", markdown_table([["", *problems], *body]), ""]
+    return "\n".join(lines)
+
+
+def notes(dataset: Any) -> list[str]:
+    """What the numbers are of."""
+    failed = [str(label) for label in dataset.algorithm.values if bool((dataset.status.sel(algorithm=label) & 3).any())]
+    lines = [
+        "the same noise and instances for every algorithm of a problem; widths are 3 and not tuned, OCO's step is 1",
+        "R rewards violation where infeasible points pay: read R+ beside V",
+        "* made-up data; 'late': Poisson(15) delays; empty: does not fit, see --help",
+        "microseconds are of a second run without compilation, of all trials together on all cores",
+    ]
+    return lines + ([f"failed trials, left out of the means: {', '.join(failed)}"] if failed else [])
+
+
+def draw(dataset: Any, path: Path) -> None:
+    """All measures as heat maps."""
+    from jaxbandit.report import page as pages
+    from jaxbandit.report import tables
+
+    page = page_rows(dataset, tables.summary_rows(dataset))
+    crosses = {words: crossed(page, name) for name, words in MEASURES.items()}
+    algorithms, problems, _ = next(iter(crosses.values()))
+    title = f"Means over {dataset.sizes['trial']} trials of {dataset.sizes['round']} rounds, coloured by rank among the algorithms"
+    pages.heat_maps(path, title, [(words, table) for words, (_, _, table) in crosses.items()], algorithms, problems)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which algorithms and problems."""
+    for what, known in NAMES.items():
+        words = f"some of {', '.join(known)} (default: all)".replace("%", "%%")
+        parser.add_argument(f"--{what}", nargs="+", default=known, metavar="NAME", help=words)
+
+
+EXPERIMENT = Experiment(
+    name="shootout",
+    title="Every algorithm on every problem that it fits",
+    defaults=Options(trials=20, horizon=200, points_per_axis=30, seed=0, parameters="recommended", extra=NAMES),
+    quick=Options(trials=4, horizon=60, points_per_axis=16, seed=0, parameters="recommended", extra=NAMES),
+    build=build,
+    notes=notes,
+    draw=draw,
+    text=__doc__ or "",
+    add_arguments=add_arguments,
+    measure=measure,
+    files=files,
+)

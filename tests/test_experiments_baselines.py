@@ -1,0 +1,174 @@
+"""Baselines in the papers' studies, and the shoot-out: what they are told, where their curves end, the page that is written."""
+
+import csv
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+import xarray as xr
+
+import jaxbandit
+from experiments import _config, _se22, _zj22, config_gp, config_p, shootout, zj22
+from experiments.__main__ import main, parser
+from experiments._experiment import options_from
+from jaxbandit import domains, kernels, problems
+from jaxbandit.report import page, tables
+from jaxbandit.study import Comparison, Entry, run
+
+
+def small(experiment, **changes):
+    return dataclasses.replace(experiment.EXPERIMENT.quick, trials=2, horizon=10, **changes)
+
+
+def by_label(study):
+    return {entry.label: entry for entry in study.entries}
+
+
+def test_baselines_of_config_are_told_what_the_scripts_tell():
+    ours, code = (by_label(config_gp.build(small(config_gp, points_per_axis=21, parameters=p))) for p in ("recommended", "code"))
+    assert set(code) - set(ours) == {"EPBO-0.2", "EPBO-3"} and set(ours) - set(code) == {"EPBO-20"}
+    assert ours["SafeOpt"].informed == jaxbandit.informed.SafestSeeds() and ours["CEI"].informed is None
+    assert code["Primal-dual"].informed is None and code["CEI"].informed is _config.prior_mean_at_start
+    family = problems.gp_draws("code", domain=domains.grid([-10.0], [10.0], 21))
+    assert list(code["SafeOpt"].algorithm.seeds) == [family.start]
+    assert float(code["SafeOpt"].algorithm.threshold) == 0.1 and float(code["SafeOpt"].algorithm.estimator.cost_width) == 2.0
+    drawn = [label for lines in _config.panels(list(ours)).values() for label in lines]
+    assert sorted(drawn) == sorted([*ours, "CONFIG"]) and max(map(len, _config.panels(list(code)).values())) <= 7
+
+
+def test_config_p_starts_safeopt_at_the_safest_point_and_primal_dual_without_prior_mean():
+    options = small(config_p, points_per_axis=10)
+    ours, code = (by_label(config_p.build(dataclasses.replace(options, parameters=p))) for p in ("recommended", "code"))
+    safeopt = ours["P6 SafeOpt"]
+    safest = int(np.argmin(safeopt.problem.means[1]))
+    assert list(safeopt.algorithm.seeds) == [safest] and list(safeopt.initial.indices) == [safest] and safeopt.initial.counted
+    assert "P6 Thompson" in ours and "P6 Thompson" not in code  # rows have no joint draws
+    assert not np.any(code["P6 Primal-dual"].surrogate.prior_mean) and np.all(code["P6 CEI"].surrogate.prior_mean)
+    assert list(code["P6 SafeOpt"].algorithm.seeds) == list(code["P6 SafeOpt"].initial.indices)
+
+
+def test_safe_algorithms_of_zj22_are_told_a_safe_point_that_is_not_the_best():
+    options = small(zj22, points_per_axis=40)
+    entries = by_label(zj22.build(options))
+    assert {label.split(",")[0] for label in entries} == {"CBO-UCB", "CBO-TS", "CBO-Rand", "StageOpt", "SGP-UCB"}
+    stage = entries["StageOpt, h = B/2"]
+    instance = stage.problem.sample(jax.random.key(3))
+    reward, cost = np.asarray(instance.means)
+    told, _ = stage.informed(instance, stage.algorithm, stage.surrogate)
+    feasible = np.sort(cost[cost <= 0])
+    assert cost[int(told.seeds[0])] == feasible[(len(feasible) - 1) // 2] and int(told.seeds[0]) != int(np.argmax(reward))
+    steps = np.abs(np.diff(cost)) / np.diff(np.asarray(instance.domain.points)[:, 0])
+    np.testing.assert_allclose(told.lipschitz, steps.max(), rtol=1e-5)
+    literal = by_label(zj22.build(dataclasses.replace(options, parameters="paper")))["StageOpt, h = B/2"]
+    told, _ = literal.informed(instance, literal.algorithm, literal.surrogate)
+    np.testing.assert_allclose(told.estimator.reward_width.norm_bound, np.abs(reward).max())
+    unsafe = problems.from_tables(domains.arms(3), np.ones(3), np.array([2.0, 1.0, 3.0]))
+    assert int(_zj22.typical_safe_point(unsafe)) == 1  # where nothing is feasible, the safest
+
+
+@pytest.fixture(scope="module")
+def stopped():
+    """ADMMBO that stops within the run, beside random search, which never does."""
+    domain = domains.grid([0.0, 0.0], [1.0, 1.0], 7)
+    x = np.asarray(domain.points)
+    problem = problems.from_tables(domain, x.sum(axis=1), x[:, 0] - 0.5, noise=problems.Gaussian(variance=0.01))
+    kernel = kernels.SquaredExponential(length_scale=0.5)
+    surrogate = jaxbandit.surrogate(domain, kernel, noise_variance=0.01, form="features")
+    short = jaxbandit.Admmbo(reward_budget=(2, 1), cost_budget=(3, 1), outer_iterations=2)
+    entries = [Entry(a.name, a.name, a, surrogate, (kernel, kernel)) for a in (short, jaxbandit.RandomSearch())]
+    return run(
+        Comparison(name="s", problem=problem, entries=tuple(entries), horizon=12, trials=3, seed=0, parameters={"set": "recommended"})
+    )
+
+
+def test_results_say_when_an_algorithm_stopped(stopped):
+    ends = stopped.evaluations.values
+    assert ends[0].max() <= 7 and ends[0].min() >= 5 and (ends[1] == 12).all()
+    assert (stopped.status.values[0] & int(jaxbandit.Status.STOPPED)).all()
+    indices = stopped["index"].values[0]
+    assert all((trial[end:] == trial[end]).all() for trial, end in zip(indices, ends[0], strict=True))
+
+
+def test_averages_are_held_from_where_an_algorithm_stopped(stopped, tmp_path):
+    held, elapsed = _se22.until_stopped(stopped), np.arange(1, 13)
+    for trial, end in enumerate(stopped.evaluations.values[0]):
+        want = stopped.regret.values[0, trial] / elapsed
+        want[end:] = want[end - 1]
+        np.testing.assert_allclose(held.regret.values[0, trial] / elapsed, want, rtol=1e-5)
+    np.testing.assert_allclose(held.regret.values[1], stopped.regret.values[1], rtol=1e-5)
+    lines = _se22.violation_notes(stopped)
+    assert "admmbo: stopped by itself after" in lines[1] and "randomsearch: V(t)/t" in lines[2]
+    _se22.boxes(stopped, tmp_path / "figure.png", title="t", panels=[_se22.REGRET])
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_quick_changes_defaults_only():
+    full, quick, mixed = (["rpol", *more] for more in ([], ["--quick"], ["--quick", "--trials", "3"]))
+    assert options_from(parser().parse_args(full)).trials == 100
+    assert options_from(parser(quick=True).parse_args(quick)).trials == 10
+    assert options_from(parser(quick=True).parse_args(mixed)).trials == 3
+
+
+@pytest.fixture(scope="module")
+def tiny_shootout(tmp_path_factory):
+    out = tmp_path_factory.mktemp("shootout")
+    chosen = ["--algorithms", "CONFIG", "Random", "--problems", "P5", "P6"]
+    size = ["--trials", "2", "--horizon", "8", "--points-per-axis", "11"]
+    assert main(["shootout", "--quick", *chosen, *size, "--out", str(out / "shootout")]) == 0
+    return out / "shootout"
+
+
+def test_shootout_writes_one_page(tiny_shootout):
+    assert {"figure.png", "results.nc", "shootout.csv", "shootout.md", "summary.csv"} == {p.name for p in tiny_shootout.iterdir()}
+    with (tiny_shootout / "shootout.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    pairs = {(row["problem"], row["algorithm"]) for row in rows}
+    assert pairs == {(p, a) for p in ("P5", "P6") for a in ("CONFIG", "Random")}
+    assert all(float(row[shootout.SPEED]) > 0 and np.isfinite(float(row["N"])) for row in rows)
+    text = (tiny_shootout / "shootout.md").read_text()
+    assert all(f"## {words[0].upper()}{words[1:]}" in text for words in shootout.MEASURES.values())
+    assert text.count("| CONFIG |") == len(shootout.MEASURES)
+    with xr.open_dataset(tiny_shootout / "results.nc", engine="h5netcdf") as data:
+        data.load()
+    # Common random numbers: the same noise whatever is chosen.
+    pair = data.sel(algorithm=["P6: CONFIG", "P6: Random"])
+    means = np.asarray(shootout._shootout.PROBLEMS["P6"](11).problem.means)
+    noise = pair.observed.transpose("algorithm", "trial", "played", "output").values
+    noise = noise - np.moveaxis(means[:, pair["index"].transpose("algorithm", "trial", "round").values], 0, -1)
+    np.testing.assert_allclose(noise[0], noise[1], atol=1e-5)
+    # Where there is no constraint nothing is said of violation.
+    free = data.assign(slater_slack=data.slater_slack * np.inf)
+    page_rows = shootout.page_rows(free, tables.summary_rows(free))
+    assert all(np.isnan(row[name]) for row in page_rows for name in shootout.OF_VIOLATION)
+    assert all(np.isfinite(row["R/t"]) for row in page_rows)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--algorithms", "nobody"], "--algorithms"),
+        (["--problems", "nothing"], "--problems"),
+        (["--algorithms", "OCO", "--problems", "queueing"], "none of these algorithms fits"),
+    ],
+)
+def test_shootout_names_what_it_does_not_know(arguments, words, tmp_path, capsys):
+    assert main(["shootout", "--quick", *arguments, "--out", str(tmp_path / "out")]) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("error:") and words in printed
+
+
+def test_every_algorithm_has_a_place_in_the_shootout():
+    """All that the library has, but wrappers; a new one must be entered, or said here to be left out."""
+    classes = [getattr(jaxbandit.algorithms, name) for name in jaxbandit.algorithms.__all__]
+    known = {cls for cls in classes if hasattr(cls, "select") and isinstance(getattr(cls, "name", None), str)} - {jaxbandit.Anytime}
+    assert {type(who.algorithm) for who in shootout._shootout.contestants().values()} == known
+
+
+def test_ranks_share_and_skip():
+    table = np.array([[1.0, np.nan], [3.0, 5.0], [1.0001, np.nan], [2.0, -1.0]])
+    np.testing.assert_allclose(page.ranks(table), [[1 / 6, np.nan], [1.0, 1.0], [1 / 6, np.nan], [2 / 3, 0.0]])
+    assert [page.short(v) for v in (0.0, 0.00123, 0.123, -12.34, 1234.4, 45678.0, np.nan)] == [
+        "0.00", "1e-03", "0.12", "-12.3", "1234", "46k", "",
+    ]  # fmt: skip
+    assert page.markdown_table([["", "a"], ["x", "1"]]) == "|  | a |\n| --- | ---: |\n| x | 1 |"
