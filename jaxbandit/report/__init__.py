@@ -1,1 +1,1 @@
-"""Tables and figures of results. Reads datasets only; needs the ``study`` extra."""
+"""Statistics, tables, figures and HTML reports of results. Nothing below imports it; needs the ``study`` extra."""

@@ -117,8 +117,8 @@ def posterior_maps(
     """Maps of one trial's posterior after chosen rounds, as a PNG at ``path``: a row for each round.
 
     Columns are mean and deviation of every output, and where ``score`` is given the acquisition for the round to come, as the share of
-    points that it puts lower. Circles are the points tried so far, the star the latest; dashed lines surround where the means of all constraints are feasible, solid ones where
-    the truth is. Shades mean the same in all rows.
+    points that it puts lower. Circles are the points tried so far, the star the latest; dashed lines surround where the means of all
+    constraints are feasible, solid ones where the truth is. Shades mean the same in all rows.
 
     Args:
       path: where to write.

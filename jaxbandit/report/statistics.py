@@ -148,7 +148,8 @@ def paired_differences(
         mean[a, b] = differences.mean()
         mean[b, a] = 0 - mean[a, b]  # not -0.0 for an algorithm and itself
         if n > 1 and not undefined[a, b]:
-            weights.setdefault(n, resampling(n, resamples, seed))
+            if n not in weights:
+                weights[n] = resampling(n, resamples, seed)
             ends = np.quantile(weights[n] @ differences, [(1 - level) / 2, (1 + level) / 2])
             low[a, b], high[a, b] = ends
             low[b, a], high[b, a] = 0 - ends[::-1]  # the reversed difference has the mirrored interval
@@ -208,10 +209,9 @@ def growth_exponent(
     checks.integer("resamples", resamples, least=1)
     at = _marks(elapsed(dataset), start)
     log_t = np.log(elapsed(dataset)[at])
-    fits = []
-    for a in range(dataset.sizes["algorithm"]):
-        trials = healthy_values(dataset.isel(algorithm=a), measure)[:, at]
-        fits.append((*_growth(log_t, trials, resampling(len(trials), resamples, seed), level), len(trials)))
+    parts = [healthy_values(dataset.isel(algorithm=a), measure)[:, at] for a in range(dataset.sizes["algorithm"])]
+    weights = {count: resampling(count, resamples, seed) for count in {len(part) for part in parts}}
+    fits = [(*_growth(log_t, part, weights[len(part)], level), len(part)) for part in parts]
     exponent, low, high, reason, count = zip(*fits, strict=True)
     columns = {"exponent": exponent, "low": low, "high": high, "count": count, "reason": np.asarray(reason, object)}
     return xr.Dataset(
