@@ -107,6 +107,9 @@ def test_a_report_says_what_was_run_and_what_failed(full_report):
         "nonfinite score",
         "declared infeasible",
         "the acquisition score was NaN",
+        "RPOL-UCB w=1 c=0.5 0 1 0",  # trials whose score was NaN, that declared infeasibility, that are left out
+        "RPOL-UCB w=1 c=1 1 0 1",
+        "No trial of the other 3 algorithms was flagged",
         "Theorem 5",
         "broken.png is no PNG",
         '"beta": 3.0',
