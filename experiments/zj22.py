@@ -26,7 +26,8 @@ Parameters: noise sd R = 0.1, lambda = R^2, clips B = max |f| and G = max |g| of
 ``recommended`` takes width 1. ``paper`` takes B + R sqrt(2 (gamma + 1 + ln(2 / alpha))) with the realised gain, alpha = 0.1 and
 the clips for B (the paper gives no numbers). StageOpt has the true Lipschitz constant of each instance and T0 = 50, SGP-UCB a warm-up
 of 50 rounds; both know one safe point, that with the median constraint value among the feasible ones (told the safest, they would be
-told the optimum). Their width is 2; under ``paper`` that above, and sqrt(2 ln(M t^2 pi^2 / (6 alpha))). ``code``: no code was published with the paper; it runs ``paper``.
+told the optimum). Their width is 2; under ``paper`` that above, and sqrt(2 ln(M t^2 pi^2 / (6 alpha))). ``code``: no code was
+published with the paper; it runs ``paper``.
 """
 
 from __future__ import annotations

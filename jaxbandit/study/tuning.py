@@ -59,7 +59,9 @@ def tune(
     problem = study.problem_of(entry)
     over_trials = 0 if is_random(problem) else None
     by_trial = jax.vmap(curves, (over_trials, 1), 1)  # curves of [variants, T] points in each trial
-    scores = np.mean(np.asarray(measure(by_trial(study.instances(problem), run.scored_indices)), np.float64), axis=1)
+    # On the host first: one after the other, small operations on what several CPU devices share can wait for each other for ever.
+    chosen_points = np.asarray(run.scored_indices)
+    scores = np.mean(np.asarray(measure(by_trial(study.instances(problem), chosen_points)), np.float64), axis=1)
     scores = np.where(np.all(np.asarray(healthy(run.status)), axis=1) & np.isfinite(scores), scores, np.inf)
     best = int(np.argmin(scores))
     if not np.isfinite(scores[best]):
