@@ -66,13 +66,15 @@ def label(function: str, algorithm: str, mean: float) -> str:
 
 
 def _bpe(options: Options, *, aware: bool) -> jb.Bpe:
-    width, delta, code = 2.0, 0.1, options.parameters == "code"
+    code = options.parameters == "code"
+    width: Any = 2.0
+    delta = 0.1
     if options.parameters == "paper":
         width = Elimination(norm_bound=NORM, noise_scale=NOISE_SD, delta=delta)
     elif code:
         width, delta = math.sqrt(6), 0.01
-    known = {"xi": XI, "b": B} if aware else {}
-    variant = {"lengths": "code", "ties": "random"} if code else {}
+    variant: dict[str, Any] = {"lengths": "code", "ties": "random"} if code else {}
+    known: dict[str, Any] = {"xi": XI, "b": B} if aware else {}
     return jb.Bpe(width=width, delta=delta, aware=aware, **known, **variant)
 
 

@@ -67,7 +67,7 @@ def history(
     ``given``: points ``[B, T]``, values ``[B, T, k]``, rounds of arrival ``[B, T, k]``, the round ``[B]`` at whose end the learner
     starts again.
     """
-    learner = policy_of(policy_name, window, minimum).bind(surrogate, apart=apart, axis="trials")
+    learner = policy_of(policy_name, window, minimum).bind(surrogate, apart=apart, capacity=capacity, axis="trials")
     outputs = surrogate.outputs
 
     def seen(posterior: Any) -> dict[str, Any]:

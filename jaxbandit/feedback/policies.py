@@ -24,8 +24,12 @@ class Wait:
 
     name: ClassVar[str] = "wait"
 
-    def bind(self, surrogate: Surrogate, *, apart: bool, axis: str | None) -> Waiting:
-        """The learner on ``surrogate``; ``apart`` when outputs have delays of their own, ``axis`` the batch axis of trials if any."""
+    def bind(self, surrogate: Surrogate, *, apart: bool, capacity: int, axis: str | None) -> Waiting:
+        """The learner on ``surrogate``.
+
+        ``apart`` says that outputs have delays of their own, ``capacity`` how many rounds of feedback are kept, ``axis`` names the batch
+        axis of trials, if there is one.
+        """
         return Waiting(surrogate=surrogate.separate() if apart else surrogate, axis=axis)
 
     def validate(self, outputs: int) -> None:
@@ -38,7 +42,7 @@ class Hallucinate:
 
     name: ClassVar[str] = "hallucinate"
 
-    def bind(self, surrogate: Surrogate, *, apart: bool, axis: str | None) -> Hallucinating:
+    def bind(self, surrogate: Surrogate, *, apart: bool, capacity: int, axis: str | None) -> Hallucinating:
         """As :meth:`Wait.bind`."""
         return Hallucinating(surrogate=surrogate, arrivals=surrogate.separate() if apart else surrogate, axis=axis)
 
@@ -61,9 +65,9 @@ class Censor:
     window: int = static(default=30)
     minimum: Any = 0.0
 
-    def bind(self, surrogate: Surrogate, *, apart: bool, axis: str | None) -> Censoring:
+    def bind(self, surrogate: Surrogate, *, apart: bool, capacity: int, axis: str | None) -> Censoring:
         """As :meth:`Wait.bind`."""
-        return Censoring(surrogate=surrogate, window=self.window, minimum=self.minimum, axis=axis)
+        return Censoring(surrogate=surrogate, window=self.window, capacity=capacity, minimum=self.minimum, axis=axis)
 
     def validate(self, outputs: int) -> None:
         """Raise ``InvalidArgument`` on a negative window, or a minimum that is not finite or not one per output."""

@@ -137,7 +137,7 @@ def prepare(
     whole = False
     if delays is not None:
         whole = surrogate.outputs == 1 or getattr(unwrapped(algorithm), "whole_observations", False)
-        surrogate = delays.policy.bind(surrogate, apart=not (whole or delays.together), axis=axis)
+        surrogate = delays.policy.bind(surrogate, apart=not (whole or delays.together), capacity=delays.capacity, axis=axis)
     arena = Arena(surrogate=surrogate, horizon=jnp.int32(horizon))
     return Setting(instance=instance, algorithm=algorithm, arena=arena, key=key, delays=delays, whole=whole)
 
@@ -241,9 +241,7 @@ def run_trial(
         ended["candidates"] = None
     else:
         seen["multipliers"] = jnp.concatenate([seen["multipliers"], multipliers_of(progress.state, setting.arena)[None]])
-    return Trajectory(
-        **seen, **ended, initial_indices=before.index, initial_values=before.values, initial_counted=initial.counted
-    )
+    return Trajectory(**seen, **ended, initial_indices=before.index, initial_values=before.values, initial_counted=initial.counted)
 
 
 def multipliers_of(state: Any, arena: Arena) -> Array:

@@ -1,6 +1,6 @@
 """Gaussian-process posteriors on finite domains, in three interchangeable forms behind one interface."""
 
 from jaxbandit.surrogates.choose import surrogate
-from jaxbandit.surrogates.posterior import Posterior, Prediction, Surrogate
+from jaxbandit.surrogates.posterior import Posterior, Prediction, Step, Surrogate
 
-__all__ = ["Posterior", "Prediction", "Surrogate", "surrogate"]
+__all__ = ["Posterior", "Prediction", "Step", "Surrogate", "surrogate"]

@@ -45,13 +45,13 @@ def square_root_update(root: Array, phi: Array, noise: Array) -> tuple[Array, Ar
 class SquareRoot:
     """What the feature forms share: all that happens in the space of weights. A form adds ``row`` and ``expand``."""
 
-    def observe(self, root: Array, index: Array, noise: Array, present: Array | None = None) -> tuple[Array, Array, Array]:
-        """Take in one observation at grid ``index``; returns the root, the covariance column ``c [M]`` and ``s = noise + c[index]``.
+    def observe(self, root: Array, index: Array, noise: Array, present: Array | None = None) -> tuple[Array, Array, Array, Array]:
+        """Take in one observation at grid ``index``: the root, ``u [r]``, the column ``c = Phi u [M]`` and ``s = noise + c[index]``.
 
-        Nothing changes where ``present []`` is false: ``c`` is 0 then.
+        Nothing changes where ``present []`` is false: ``u`` and ``c`` are 0 then.
         """
         root, _, u, s = self.absorb(root, index, noise, present)
-        return root, self.expand(root, u), s
+        return root, u, self.expand(root, u), s
 
     def absorb(self, root: Array, index: Array, noise: Array, present: Array | None = None) -> tuple[Array, Array, Array, Array]:
         """As :meth:`observe`, but stays in the space of weights: returns the root, ``phi [r]`` of the point, ``u [r]`` and ``s``."""
@@ -60,10 +60,6 @@ class SquareRoot:
             phi = jnp.where(present, phi, 0)  # of which the square-root update is exactly no update
         root, u, s = square_root_update(root, phi, noise)
         return root, phi, u, s
-
-    def apply(self, root: Array, vector: Array) -> Array:
-        """``W W^T v`` for ``v [r]``: weights from what was observed."""
-        return matmul(root, matmul(vector, root))
 
     def covariance(self, root: Array, indices: Array) -> Array:
         """Posterior covariance ``[n, M]`` of the points at grid ``indices [n]`` with every point."""

@@ -26,6 +26,15 @@ class Posterior:
 
 
 @pytree
+class Step:
+    """How one observation moves the belief of a group: by ``column (y - mean) / s``, weights of the form by ``weights (y - mean) / s``."""
+
+    weights: Array  # [r]
+    column: Array  # [M] covariance of every point with the observed one before the observation
+    precision: Array  # [] 1 / s, s = lam + column[index]
+
+
+@pytree
 class Prediction:
     """Mean and standard deviation of every output at every point, and the information gained so far."""
 
@@ -98,35 +107,39 @@ class Surrogate:
         ``present [k]`` (booleans) says which outputs were observed, all by default; the others, and whatever ``values`` holds for
         them, are left alone. Outputs of a group go together: its first one speaks for all, see :meth:`separate`.
         """
-        posterior, columns, precisions = self._absorb(posterior, index, present)
+        posterior, steps = self.absorb(posterior, index, present)
         if present is not None:
             values = jnp.where(present, values, 0)
+        return self.moved(posterior, steps, index, values)
+
+    def moved(self, posterior: Posterior, steps: list[Step], index: Array, values: Array) -> Posterior:
+        """The posterior whose mean has taken in ``values [k]``, after :meth:`absorb`; arguments as for :meth:`condition`."""
         seen = posterior.mean[:, index] if jnp.ndim(index) == 0 else posterior.mean[jnp.arange(self.outputs), index]
-        innovation = (values - seen) * self._by_output(precisions)
-        return replace(posterior, mean=posterior.mean + self._by_output(columns) * innovation[:, None])
+        innovation = (values - seen) * self._by_output([step.precision for step in steps])
+        columns = self._by_output([step.column for step in steps])
+        return replace(posterior, mean=posterior.mean + columns * innovation[:, None])
 
     def condition_variance(self, posterior: Posterior, index: Array) -> Posterior:
         """Take in that grid ``index []`` was chosen, whatever is seen there: variances, factors and gain, not the mean."""
-        return self._absorb(posterior, index, None)[0]
+        return self.absorb(posterior, index)[0]
 
-    def _absorb(self, posterior: Posterior, index: Array, present: Array | None) -> tuple[Posterior, list[Array], list[Array]]:
-        """Everything but the mean, and for each group the column ``c`` and ``1 / s``."""
-        factors, variances, gains, columns, precisions = [], [], [], [], []
+    def absorb(self, posterior: Posterior, index: Array, present: Array | None = None) -> tuple[Posterior, list[Step]]:
+        """As :meth:`condition`, but leaves the mean alone and tells how each group's belief has moved."""
+        factors, variances, gains, steps = [], [], [], []
         for g, form in enumerate(self.forms):
             noise, first = self.noise_variance[g], self.groups.index(g)
             own = index if jnp.ndim(index) == 0 else index[first]
             here = None if present is None else present[first]
-            factor, column, s = form.observe(posterior.factors[g], own, noise, here)
+            factor, weights, column, s = form.observe(posterior.factors[g], own, noise, here)
+            step = Step(weights=weights, column=column, precision=1 / s)  # multiplied in, so that no division runs over the grid
             more = 0.5 * jnp.log(s * (1 / noise))
             factors.append(factor)
-            columns.append(column)
-            precisions.append(1 / s)  # multiplied in, so that no division runs over the grid
-            variances.append(posterior.variance[g] - column * column * precisions[g])
+            steps.append(step)
+            variances.append(posterior.variance[g] - column * column * step.precision)
             gains.append(posterior.gain[g] + (more if here is None else jnp.where(here, more, 0)))
         # A stack of one is a copy that XLA keeps.
         variance = variances[0][None] if len(variances) == 1 else jnp.stack(variances)
-        result = Posterior(factors=tuple(factors), mean=posterior.mean, variance=variance, gain=jnp.stack(gains))
-        return result, columns, precisions
+        return Posterior(factors=tuple(factors), mean=posterior.mean, variance=variance, gain=jnp.stack(gains)), steps
 
     def separate(self) -> Surrogate:
         """The same model with a factor for every output, which outputs observed at different points need."""

@@ -112,14 +112,14 @@ class RowCache:
             rounds=jnp.int32(0),
         )
 
-    def observe(self, state: RowState, index: Array, noise: Array, present: Array | None = None) -> tuple[RowState, Array, Array]:
+    def observe(self, state: RowState, index: Array, noise: Array, present: Array | None = None) -> tuple[RowState, Array, Array, Array]:
         """As :meth:`SquareRoot.observe <jaxbandit.surrogates.features.SquareRoot.observe>`."""
         known, pivot = self.row(state, index), self._pivot(state, index, present)
         root, u, s = self._update_root(state, pivot.of(known), noise)
         sums = self._accumulate(state, jnp.stack([known, u]))
         new = pivot.row(self._prior(index) - sums[0])
         column = sums[1] + jnp.sum(jnp.where(pivot.here, u, 0)) * new
-        return self._next(state, index, root, new, pivot.fresh), column, s
+        return self._next(state, index, root, new, pivot.fresh), u, column, s
 
     def absorb(self, state: RowState, index: Array, noise: Array, present: Array | None = None) -> tuple[RowState, Array, Array, Array]:
         """As :meth:`SquareRoot.absorb <jaxbandit.surrogates.features.SquareRoot.absorb>`."""
@@ -136,14 +136,6 @@ class RowCache:
     def expand(self, state: RowState, weights: Array) -> Array:
         """``weights @ [seeds; rows] [M]``, the function that ``weights [N]`` stand for."""
         return self._accumulate(state, weights)
-
-    def apply(self, state: RowState, vector: Array) -> Array:
-        """``W W^T v`` for ``v [N]``."""
-        first, *parts = self._parts(vector)
-        inner = matmul(first, state.root[0])
-        for number, (part, root) in enumerate(zip(parts, state.root[1:], strict=True)):
-            inner = self._active(state, number, partial(_add_product, inner, part, root), partial(_keep, inner))
-        return jnp.concatenate([matmul(root, inner) for root in state.root])
 
     def spread(self, state: RowState) -> Array:
         """Posterior variance ``[M]``: what the basis leaves unexplained, and what the data leave of the rest."""
