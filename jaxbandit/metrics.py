@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxbandit.core.pytree import float_dtype, pytree, static
+from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.core.status import FAILED
 from jaxbandit.delays import NEVER
 from jaxbandit.problems import Problem, optimum
@@ -23,12 +23,15 @@ __all__ = [
     "Curves",
     "DelayCounts",
     "Summary",
+    "Tally",
     "arrived_curves",
     "by_arrival",
     "curves",
     "delay_counts",
+    "extend",
     "healthy",
     "summarise",
+    "tally",
     "violation_by_constraint",
 ]
 
@@ -56,21 +59,66 @@ def curves(problem: Problem, indices: Array, *, mixed_value: Any = None) -> Curv
       indices: chosen points; see :attr:`Trajectory.scored_indices <jaxbandit.simulate.Trajectory.scored_indices>`.
       mixed_value: reward of the best mixed policy (:func:`~jaxbandit.problems.best_mixed_policy`), for strong regret.
     """
+    found = extend(problem, tally(problem.constraints), indices)[1]
+    if mixed_value is None:
+        return found
+    reward = jnp.asarray(problem.means)[0][indices]
+    return replace(found, strong_regret=jnp.cumsum(mixed_value - reward, axis=-1))
+
+
+@pytree
+class Tally:
+    """What curves have come to, so that they can go on from there."""
+
+    regret: Array  # [...]
+    positive_regret: Array  # [...]
+    hard_violation: Array  # [...]
+    costs: Array  # [..., m] sum of g_j(x_s)
+    violating_rounds: Array  # [...] int32
+    best_constrained_regret: Array  # [...]
+
+
+def tally(constraints: int) -> Tally:
+    """Before the first round."""
+    zero = jnp.zeros((), float_dtype())
+    return Tally(
+        regret=zero,
+        positive_regret=zero,
+        hard_violation=zero,
+        costs=jnp.zeros((constraints,), zero.dtype),
+        violating_rounds=jnp.int32(0),
+        best_constrained_regret=jnp.full((), jnp.inf, zero.dtype),
+    )
+
+
+def extend(problem: Problem, so_far: Tally, indices: Array) -> tuple[Tally, Curves]:
+    """The curves over further rounds, in which the points ``indices [..., n]`` were chosen, and what they come to."""
     means = jnp.asarray(problem.means)
     reward = means[0][indices]
-    costs = jnp.moveaxis(means[1:][:, indices], 0, -2)  # [..., m, T]
+    costs = jnp.moveaxis(means[1:][:, indices], 0, -2)  # [..., m, n]
     gap = optimum(problem).value - reward
     excess = jnp.sum(jnp.maximum(costs, 0), axis=-2)
-    soft = jnp.maximum(jnp.cumsum(costs, axis=-1), 0)
-    return Curves(
-        regret=jnp.cumsum(gap, axis=-1),
-        positive_regret=jnp.cumsum(jnp.maximum(gap, 0), axis=-1),
-        hard_violation=jnp.cumsum(excess, axis=-1),
+    sums = so_far.costs[..., None] + jnp.cumsum(costs, axis=-1)
+    soft = jnp.maximum(sums, 0)
+    violating = jnp.cumsum(jnp.any(costs > 0, axis=-2), axis=-1, dtype=jnp.int32)
+    best = jax.lax.cummin(jnp.maximum(gap, 0) + excess, axis=gap.ndim - 1)
+    found = Curves(
+        regret=so_far.regret[..., None] + jnp.cumsum(gap, axis=-1),
+        positive_regret=so_far.positive_regret[..., None] + jnp.cumsum(jnp.maximum(gap, 0), axis=-1),
+        hard_violation=so_far.hard_violation[..., None] + jnp.cumsum(excess, axis=-1),
         soft_violation=jnp.sqrt(jnp.sum(soft * soft, axis=-2)),
-        violating_rounds=jnp.cumsum(jnp.any(costs > 0, axis=-2), axis=-1),
-        best_constrained_regret=jax.lax.cummin(jnp.maximum(gap, 0) + excess, axis=gap.ndim - 1),
-        strong_regret=None if mixed_value is None else jnp.cumsum(mixed_value - reward, axis=-1),
+        violating_rounds=so_far.violating_rounds[..., None] + violating,
+        best_constrained_regret=jnp.minimum(so_far.best_constrained_regret[..., None], best),
     )
+    after = Tally(
+        regret=found.regret[..., -1],
+        positive_regret=found.positive_regret[..., -1],
+        hard_violation=found.hard_violation[..., -1],
+        costs=sums[..., -1],
+        violating_rounds=found.violating_rounds[..., -1],
+        best_constrained_regret=found.best_constrained_regret[..., -1],
+    )
+    return after, found
 
 
 def violation_by_constraint(problem: Problem, indices: Array) -> Array:

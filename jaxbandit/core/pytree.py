@@ -137,3 +137,34 @@ def _set(obj: Any, path: list[str], value: Any, whole: str) -> Any:
 def unstack(item: Any, build: Callable[[Any], T] = lambda x: x) -> list[T]:
     """The variants of a :class:`Sweep` as a list (for tests and tables)."""
     return [build(jax.tree.map(lambda x, i=i: x[i], item.stacked)) for i in range(item.size)]
+
+
+@pytree
+class Variants:
+    """``size`` trees of one structure, of which only the leaves that differ are held more than once."""
+
+    shared: tuple[Any, ...]  # the leaves, None where trees differ
+    differing: tuple[Any, ...]  # [size, ...] where they do, else None
+    structure: Any = static()
+    size: int = static()
+
+    def pick(self, number: Any) -> Any:
+        """Tree ``number``, which may be traced."""
+        pairs = zip(self.shared, self.differing, strict=True)
+        return jax.tree.unflatten(self.structure, [own if many is None else many[number] for own, many in pairs])
+
+
+def variants(trees: list[Any]) -> Variants:
+    """Gather trees of one structure; leaves are compared by value."""
+    structure = jax.tree.structure(trees[0])
+    shared: list[Any] = []
+    differing: list[Any] = []
+    for leaves in zip(*(jax.tree.leaves(tree) for tree in trees), strict=True):
+        same = all(_equal(leaves[0], leaf) for leaf in leaves[1:])
+        shared.append(leaves[0] if same else None)
+        differing.append(None if same else jnp.stack([jnp.asarray(leaf) for leaf in leaves]))
+    return Variants(shared=tuple(shared), differing=tuple(differing), structure=structure, size=len(trees))
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return a is b or bool(np.array_equal(np.asarray(a), np.asarray(b)))

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh, PartitionSpec
+from jax.sharding import AxisType, Mesh
 
 from jaxbandit.algorithms.base import sees_samples, unwrapped
 from jaxbandit.core import checks
@@ -17,12 +17,12 @@ from jaxbandit.core.pytree import Sweep, canonicalise, replace, unstack
 from jaxbandit.delays import NoDelay
 from jaxbandit.domains import Domain
 from jaxbandit.simulate.delayed import Delays, plan, warn_of_loss
+from jaxbandit.simulate.pairs import MESH_AXIS, axis_of, over_pairs
 from jaxbandit.simulate.trial import Informed, InitialDesign, Trajectory, run_trial
 from jaxbandit.surrogates import Surrogate
 
 Array = jax.Array
 RECORDS = ("all", "audit", "indices")
-TRIALS_AXIS = "trials"
 
 
 def simulate(
@@ -103,7 +103,7 @@ def simulate(
         record=record,
         informed=informed,
         block=block,
-        mesh=Mesh(np.asarray(used), ("trial",), axis_types=(AxisType.Auto,)) if len(used) > 1 else None,
+        mesh=Mesh(np.asarray(used), (MESH_AXIS,), axis_types=(AxisType.Auto,)) if len(used) > 1 else None,
     )
     if delays is not None:
         warn_of_loss(result.lost, delays.capacity, horizon)
@@ -132,26 +132,23 @@ def _run(
     def variant(item: Any, number: Array) -> Any:
         return jax.tree.map(lambda x: x[number], item.stacked) if isinstance(item, Sweep) else item
 
-    def local(problem: Any, algorithm: Any, surrogate: Any, initial: InitialDesign, delays: Any, key: Array, pairs: Array) -> Trajectory:
-        def one(pair: Array) -> Trajectory:
-            model, chosen = variant(surrogate, pair[0]), variant(algorithm, pair[0])
-            own_key = trial_key(key, pair[1])
-            axis = TRIALS_AXIS if block > 1 else None
-            late = None if delays is None else replace(delays, model=variant(delays.model, pair[0]))
-            options: dict[str, Any] = {"horizon": horizon, "record": record, "informed": informed, "delays": late, "axis": axis}
-            return run_trial(problem, chosen, model, initial, own_key, **options)
+    def one(shared: Any, pair: Array) -> Trajectory:
+        problem, algorithm, surrogate, initial, delays, key = shared
+        late = None if delays is None else replace(delays, model=variant(delays.model, pair[0]))
+        return run_trial(
+            problem,
+            variant(algorithm, pair[0]),
+            variant(surrogate, pair[0]),
+            initial,
+            trial_key(key, pair[1]),
+            horizon=horizon,
+            record=record,
+            informed=informed,
+            delays=late,
+            axis=axis_of(block),
+        )
 
-        # An unbatched trial keeps its branches (see surrogates.rows), so a block of one is not a vmap of one.
-        many = jax.vmap(one, axis_name=TRIALS_AXIS) if block > 1 else lambda pair: jax.tree.map(lambda x: x[None], one(pair[0]))
-        count = len(pairs) // block
-        blocks = jax.lax.map(many, pairs.reshape(count, block, 2))
-        return jax.tree.map(lambda x: x.reshape((count * block, *x.shape[2:])), blocks)
-
-    if mesh is None:
-        return local(problem, algorithm, surrogate, initial, delays, key, pairs)
-    everywhere, split = PartitionSpec(), PartitionSpec("trial")
-    share = jax.shard_map(local, mesh=mesh, in_specs=(everywhere,) * 6 + (split,), out_specs=split, check_vma=False)
-    return share(problem, algorithm, surrogate, initial, delays, key, pairs)
+    return over_pairs(one, (problem, algorithm, surrogate, initial, delays, key), pairs, block=block, mesh=mesh)
 
 
 def _pad(pairs: np.ndarray, block: int, least: int, devices: int) -> tuple[np.ndarray, int]:
