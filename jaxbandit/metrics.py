@@ -59,7 +59,7 @@ def curves(problem: Problem, indices: Array, *, mixed_value: Any = None) -> Curv
       indices: chosen points; see :attr:`Trajectory.scored_indices <jaxbandit.simulate.Trajectory.scored_indices>`.
       mixed_value: reward of the best mixed policy (:func:`~jaxbandit.problems.best_mixed_policy`), for strong regret.
     """
-    found = extend(problem, tally(problem.constraints), indices)[1]
+    found = extend(problem, tally(problem.constraints, jnp.shape(indices)[:-1]), indices)[1]
     if mixed_value is None:
         return found
     reward = jnp.asarray(problem.means)[0][indices]
@@ -78,16 +78,16 @@ class Tally:
     best_constrained_regret: Array  # [...]
 
 
-def tally(constraints: int) -> Tally:
-    """Before the first round."""
-    zero = jnp.zeros((), float_dtype())
+def tally(constraints: int, shape: tuple[int, ...] = ()) -> Tally:
+    """Before the first round, for trials of the given leading axes."""
+    zero = jnp.zeros(shape, float_dtype())
     return Tally(
         regret=zero,
         positive_regret=zero,
         hard_violation=zero,
-        costs=jnp.zeros((constraints,), zero.dtype),
-        violating_rounds=jnp.int32(0),
-        best_constrained_regret=jnp.full((), jnp.inf, zero.dtype),
+        costs=jnp.zeros((*shape, constraints), zero.dtype),
+        violating_rounds=jnp.zeros(shape, jnp.int32),
+        best_constrained_regret=jnp.full(shape, jnp.inf, zero.dtype),
     )
 
 
