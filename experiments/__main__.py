@@ -7,10 +7,12 @@ import re
 import sys
 from pathlib import Path
 
-from jaxbandit.study import Comparison, Entry, use_all_cores
+from jaxbandit.study import Comparison, Entry, compile_quickly, use_all_cores
 
 if __name__ == "__main__":  # before anything below can start a device
     use_all_cores()
+    if "--quick" in sys.argv:
+        compile_quickly()
 
 from experiments import (
     bench,

@@ -51,7 +51,7 @@ class Experiment:
       quick: options of a reduced size, for a run of minutes over all experiments.
       add_arguments: adds the experiment's own options to a parser; their names and defaults are the keys and values of
         ``defaults.extra``.
-      measure: adds to the dataset what only this experiment measures, given what was run and its results.
+      execute: runs what was built, and reports its progress line by line.
       files: further files by name, each with a function that writes it to a path, from the dataset and the table's rows.
     """
 
@@ -64,7 +64,7 @@ class Experiment:
     text: str = ""
     quick: Options | None = None
     add_arguments: Callable[[argparse.ArgumentParser], None] | None = None
-    measure: Callable[[Comparison, Any], Any] | None = None
+    execute: Callable[[Comparison, Callable[[str], None]], Any] = run
     files: Callable[[Any, Sequence[dict[str, Any]]], Mapping[str, Callable[[Path], object]]] | None = None
 
     def reduced(self) -> Experiment:
@@ -167,8 +167,7 @@ def run_experiment(experiment: Experiment, options: Options, out: Path, *, force
     progress(f"{experiment.name}: {experiment.title}")
     for line in dict.fromkeys(entry.surrogate.describe() for entry in comparison.entries):
         progress("surrogate: " + line.replace("\n", "; "))
-    dataset = run(comparison, progress)
-    dataset = dataset if experiment.measure is None else experiment.measure(comparison, dataset)
+    dataset = experiment.execute(comparison, progress)
     dataset.attrs["command"] = " ".join(["python -m experiments", experiment.name, *sys.argv[2:]])
     rows = tables.summary_rows(dataset)
     files: dict[str, Callable[[Path], object]] = {

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -13,12 +14,14 @@ import jaxbandit as jb
 from experiments import _zj22
 from experiments._experiment import Options
 from experiments.scgp import bounds_of_instance
-from jaxbandit.core.pytree import replace
+from jaxbandit.core.keys import Stream, stream_key, trial_key
+from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.delays import Poisson
 from jaxbandit.estimators import Bounds, Randomised, Thompson
 from jaxbandit.feedback import Censor, Hallucinate
 from jaxbandit.informed import BestPoint
 from jaxbandit.kernels import Kernel, Matern52, Scale, SquaredExponential
+from jaxbandit.problems import Family, is_random
 from jaxbandit.simulate import Informed
 from jaxbandit.study import Entry
 from jaxbandit.widths import Censored
@@ -47,8 +50,11 @@ class Arena:
     shifted: Any = None
 
     def model(self, horizon: int) -> jb.Surrogate:
-        """One factor for all outputs, which some algorithms need; with joint draws, which others need."""
-        return jb.surrogate(
+        """One factor for all outputs, which some algorithms need; with joint draws, which others need.
+
+        Features of zeros, which change nothing, fill its rank up to a power of two: equal shapes are one compiled program.
+        """
+        surrogate = jb.surrogate(
             self.problem.domain,
             self.kernel,
             noise_variance=self.noise_variance,
@@ -56,6 +62,19 @@ class Arena:
             horizon=horizon + START,
             form="features",
         )
+        (form,) = surrogate.forms
+        missing = 2 ** int(np.ceil(np.log2(form.rank))) - form.rank
+        return replace(surrogate, forms=(replace(form, phi=jnp.pad(form.phi, ((0, 0), (0, missing)))),))
+
+    def tabulated(self, options: Options) -> Arena:
+        """The same with what distinguishes programs, but not problems, taken out: the name, and how a family draws its instances."""
+
+        def plain(problem: Any) -> Any:
+            return Instances.of(problem, options) if is_random(problem) else problem
+
+        if self.kind == "box" and not is_random(self.problem):
+            return dataclasses.replace(self, problem=replace(self.problem, name="box"))
+        return dataclasses.replace(self, problem=plain(self.problem), shifted=None if self.shifted is None else plain(self.shifted))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +91,44 @@ class Contestant:
 def safe_point_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
     """Tell an algorithm with a safe set one safe point, not the safest: on some problems that is the best."""
     return replace(algorithm, seeds=_zj22.typical_safe_point(instance)[None]), surrogate
+
+
+@pytree
+class Instances(Family):
+    """The instances that a family gives to the trials of a study, as tables: all families are then one compiled program.
+
+    Attributes:
+      domain, noise, delay: the family's.
+      keys: ``[n, ...]`` data of the keys that the trials ask by.
+      means: ``[n, 1 + m, M]``; NaN, which fails the trial, stands for a key that is not among them.
+    """
+
+    domain: Any
+    keys: Any
+    means: Any
+    noise: Any
+    delay: Any
+    name: str = static(default="instances")
+
+    @property
+    def constraints(self) -> int:
+        """``m``."""
+        return int(np.shape(self.means)[1]) - 1
+
+    def sample(self, key: jax.Array) -> jb.problems.Problem:
+        """The instance that belongs to ``key``."""
+        same = jnp.all(jnp.asarray(self.keys) == jax.random.key_data(key)[None], axis=1)
+        means = jnp.where(jnp.any(same), jnp.asarray(self.means)[jnp.argmax(same)], jnp.nan)
+        return jb.problems.Problem(domain=self.domain, means=means, noise=self.noise, delay=self.delay, name=self.name)
+
+    @staticmethod
+    def of(family: Family, options: Options) -> Instances:
+        """Those of a study with these options."""
+        root = jax.random.key(options.seed)
+        keys = jax.vmap(lambda i: stream_key(trial_key(root, i), Stream.PROBLEM))(jnp.arange(options.trials))
+        means = jax.jit(jax.vmap(lambda key: family.sample(key).means))(keys)
+        tables: dict[str, Any] = {"keys": np.asarray(jax.random.key_data(keys)), "means": np.asarray(means)}
+        return Instances(domain=family.domain, noise=family.noise, delay=family.delay, **tables)
 
 
 BANDIT = ("box", "arms", "late")  # feedback on the point chosen, on all outputs
@@ -128,8 +185,7 @@ def artificial(name: str, points: int) -> Arena:
     """P1 to P6 with reward and constraint in standard deviations, the length-scale of their authors' scripts."""
     problem = jb.problems.artificial(name, points, standardised=True, noise_variance=NOISE_VARIANCE)
     reward, constraint = np.asarray(problem.means)
-    # One name for all six: they are then one compiled program for each algorithm.
-    problem = replace(problem, means=np.stack([reward, constraint / constraint.std()]), name="artificial")
+    problem = replace(problem, means=np.stack([reward, constraint / constraint.std()]))
     return Arena(name, problem, SquaredExponential(length_scale=3.0), NOISE_VARIANCE)
 
 
@@ -159,14 +215,15 @@ def artificial_named(name: str) -> Callable[[int], Arena]:
 
 
 # The problems by name, each made from points per axis in two dimensions; in more there are fewer, so that the sizes are alike.
+# Those of equal shape stand together.
 PROBLEMS: dict[str, Callable[[int], Arena]] = {
     "sine": lambda n: Arena("sine", jb.problems.sine(n), SquaredExponential(length_scale=1.0), 0.05),
+    **{name: artificial_named(name) for name in jb.problems.ARTIFICIAL},
     "RKHS": lambda n: Arena("RKHS", jb.problems.rkhs_1d(INTERVAL_POINTS), SquaredExponential(length_scale=0.2), 0.01),
     "binding RKHS": lambda n: Arena(
         "binding RKHS", jb.problems.rkhs_1d_binding(INTERVAL_POINTS), SquaredExponential(length_scale=0.2), 0.01
     ),
     "GP draws": lambda n: gaussian_process(),
-    **{name: artificial_named(name) for name in jb.problems.ARTIFICIAL},
     "building": lambda n: Arena(
         "building",
         jb.problems.building(round(n ** (2 / 3)), noise_variance=NOISE_VARIANCE),
@@ -188,7 +245,7 @@ def entries(options: Options) -> Iterator[Entry]:
     """Every chosen algorithm on every chosen problem that it fits."""
     everybody = {name: who for name, who in contestants().items() if name in options.extra["algorithms"]}
     for name in options.extra["problems"]:
-        arena = PROBLEMS[name](options.points_per_axis)
+        arena = PROBLEMS[name](options.points_per_axis).tabulated(options)
         surrogate = arena.model(options.horizon)
         for label, who in everybody.items():
             if arena.kind not in who.kinds:

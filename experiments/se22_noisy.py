@@ -13,8 +13,8 @@ What we get (recommended parameters, 100 trials) and why:
 - OCO has CV/t 0.80 at t = 100 and 0.68 at t = 350, with the best of seven steps (0.3, as without noise): reproduces.
 - With the literal restart of every epoch (``paper``) CV/t stays at 0.72 with average regret 1.3.
 
-Parameters: as in ``se22-noiseless``, with noise variance 0.01 on the constraint too, mu = 0.5 and constant width 3. ADMMBO and OCO as there. ``paper``: the
-same, restarted in every epoch. ``code``: no code was published with the paper; it runs ``paper``.
+Parameters: as in ``se22-noiseless``, with noise variance 0.01 on the constraint too, mu = 0.5 and constant width 3. ADMMBO and OCO as
+there. ``paper``: the same, restarted in every epoch. ``code``: no code was published with the paper; it runs ``paper``.
 """
 
 from __future__ import annotations

@@ -6,6 +6,11 @@ RESULTS
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import functools
+import itertools
+import json
+import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +22,7 @@ import numpy as np
 from experiments import _shootout
 from experiments._experiment import Experiment, Options, comparison
 from jaxbandit.core import checks
-from jaxbandit.study import Comparison
+from jaxbandit.study import Comparison, Entry, run
 
 NAMES = {"algorithms": tuple(_shootout.contestants()), "problems": tuple(_shootout.PROBLEMS)}
 SPEED = "us per trial-round"  # in seconds they would all be 0.0000
@@ -45,7 +50,30 @@ def build(options: Options) -> Comparison:
     return comparison("shootout", chosen[0].problem, chosen, options, recorded)
 
 
-def measure(study: Comparison, dataset: Any) -> Any:
+def execute(study: Comparison, report: Callable[[str], None]) -> Any:
+    """Run problems of one shape after those of another, so that no more than the programs of one are kept: each takes memory maps,
+    of which Linux allows a process 65,530."""
+    import xarray as xr
+
+    def shape(entry: Entry) -> tuple[int, ...]:
+        return np.shape(study.problem_of(entry).domain.points)
+
+    parts = []
+    for _, group in itertools.groupby(study.entries, shape):
+        part = dataclasses.replace(study, entries=tuple(group))
+        parts.append(timed(part, run(part, report)))
+        jax.clear_caches()
+    whole = xr.concat(parts, dim="algorithm", data_vars="all", join="outer", combine_attrs="override")
+    return whole.assign_attrs({name: merged([part.attrs[name] for part in parts]) for name in whole.attrs})
+
+
+def merged(texts: Sequence[Any]) -> Any:
+    """One attribute of several studies: of JSON objects by label their union, otherwise the first."""
+    known = [json.loads(text) if isinstance(text, str) and text.startswith("{") else None for text in texts]
+    return json.dumps(functools.reduce(operator.or_, known)) if all(isinstance(part, dict) for part in known) else texts[0]
+
+
+def timed(study: Comparison, dataset: Any) -> Any:
     """The dataset with the seconds of a second run of every entry, which compiles nothing."""
     seconds = []
     for batch in study.batches():
@@ -153,6 +181,6 @@ EXPERIMENT = Experiment(
     draw=draw,
     text=__doc__ or "",
     add_arguments=add_arguments,
-    measure=measure,
+    execute=execute,
     files=files,
 )

@@ -144,6 +144,33 @@ def test_shootout_writes_one_page(tiny_shootout):
     assert all(np.isfinite(row["R/t"]) for row in page_rows)
 
 
+def test_tabulated_instances_are_those_of_the_family():
+    options = dataclasses.replace(shootout.EXPERIMENT.quick, trials=3, seed=5)
+    arena = shootout._shootout.PROBLEMS["RKHS"](10)
+    tables = arena.tabulated(options).problem
+    study = Comparison(name="s", problem=arena.problem, entries=(), horizon=1, trials=3, seed=5)
+    for trial in range(3):
+        np.testing.assert_allclose(
+            dataclasses.replace(study, problem=tables).instance(trial).means, study.instance(trial).means, rtol=1e-4, atol=1e-5
+        )
+    assert np.isnan(tables.sample(jax.random.key(99)).means).all()
+
+
+def test_features_of_zeros_change_nothing():
+    arena = shootout._shootout.PROBLEMS["GP draws"](10)
+    padded = arena.model(20)
+    bare = jaxbandit.surrogate(arena.problem.domain, arena.kernel, noise_variance=arena.noise_variance, form="features")
+    assert padded.forms[0].rank == 32 > bare.forms[0].rank
+    posteriors = []
+    for model in (padded, bare):
+        posterior = model.init()
+        for index, value in ((3, 1.0), (50, -0.5), (4, 0.8)):
+            posterior = model.condition(posterior, jax.numpy.int32(index), jax.numpy.full((2,), value))
+        posteriors.append(model.predict(posterior))
+    np.testing.assert_allclose(posteriors[0].mean, posteriors[1].mean, atol=1e-4)
+    np.testing.assert_allclose(posteriors[0].sd, posteriors[1].sd, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

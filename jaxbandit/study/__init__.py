@@ -6,7 +6,7 @@ Needs the ``study`` extra (``pip install "jaxbandit[study]"``).
 from jaxbandit.study.audit import audit
 from jaxbandit.study.comparison import Comparison, Entry, run
 from jaxbandit.study.files import ExistingOutput, prepare_directory, prepare_file, write_whole
-from jaxbandit.study.runtime import use_all_cores
+from jaxbandit.study.runtime import compile_quickly, use_all_cores
 from jaxbandit.study.tuning import tune
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Entry",
     "ExistingOutput",
     "audit",
+    "compile_quickly",
     "prepare_directory",
     "prepare_file",
     "run",

@@ -16,3 +16,13 @@ def use_all_cores() -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     jax.config.update("jax_num_cpu_devices", cores)
     return cores
+
+
+def compile_quickly() -> None:
+    """Let XLA compile without optimising, for runs so short that compiling takes longer than running.
+
+    Measured, for a program of one algorithm on two cores: 0.7 to 1.0 s instead of 1.1 to 2.2 s.
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    if "xla_backend_optimization_level" not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_backend_optimization_level=0".strip()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
@@ -60,8 +61,8 @@ def tune(
     over_trials = 0 if is_random(problem) else None
     by_trial = jax.vmap(curves, (over_trials, 1), 1)  # curves of [variants, T] points in each trial
     # On the host first: one after the other, small operations on what several CPU devices share can wait for each other for ever.
-    chosen_points = np.asarray(run.scored_indices)
-    scores = np.mean(np.asarray(measure(by_trial(study.instances(problem), chosen_points)), np.float64), axis=1)
+    points = jnp.asarray(np.asarray(run.scored_indices))
+    scores = np.mean(np.asarray(measure(by_trial(study.instances(problem), points)), np.float64), axis=1)
     scores = np.where(np.all(np.asarray(healthy(run.status)), axis=1) & np.isfinite(scores), scores, np.inf)
     best = int(np.argmin(scores))
     if not np.isfinite(scores[best]):
