@@ -32,6 +32,7 @@ NOISE_VARIANCE = 0.0025  # of problems scaled to unit variance
 WIDTH_OF_DRAWS = 6.0  # of unconstrained learners on interpolants of norm 10, as in ``delay-sweep``
 START = 2  # points before ADMMBO's first round
 INTERVAL_POINTS = 100
+LEAST_RANK = 32  # of the features: one number for all problems on the interval
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Arena:
             form="features",
         )
         (form,) = surrogate.forms
-        missing = 2 ** int(np.ceil(np.log2(form.rank))) - form.rank
+        missing = max(LEAST_RANK, 2 ** int(np.ceil(np.log2(form.rank)))) - form.rank
         return replace(surrogate, forms=(replace(form, phi=jnp.pad(form.phi, ((0, 0), (0, missing)))),))
 
     def tabulated(self, options: Options) -> Arena:
@@ -117,7 +118,7 @@ class Instances(Family):
 
     def sample(self, key: jax.Array) -> jb.problems.Problem:
         """The instance that belongs to ``key``."""
-        same = jnp.all(jnp.asarray(self.keys) == jax.random.key_data(key)[None], axis=1)
+        same = jnp.all(jnp.asarray(self.keys) == _bits(key)[None], axis=1)
         means = jnp.where(jnp.any(same), jnp.asarray(self.means)[jnp.argmax(same)], jnp.nan)
         return jb.problems.Problem(domain=self.domain, means=means, noise=self.noise, delay=self.delay, name=self.name)
 
@@ -127,8 +128,13 @@ class Instances(Family):
         root = jax.random.key(options.seed)
         keys = jax.vmap(lambda i: stream_key(trial_key(root, i), Stream.PROBLEM))(jnp.arange(options.trials))
         means = jax.jit(jax.vmap(lambda key: family.sample(key).means))(keys)
-        tables: dict[str, Any] = {"keys": np.asarray(jax.random.key_data(keys)), "means": np.asarray(means)}
+        tables: dict[str, Any] = {"keys": np.asarray(_bits(keys)), "means": np.asarray(means)}
         return Instances(domain=family.domain, noise=family.noise, delay=family.delay, **tables)
+
+
+def _bits(key: jax.Array) -> jax.Array:
+    """The data of a key as signed integers, which the whole library has."""
+    return jax.lax.bitcast_convert_type(jax.random.key_data(key), jnp.int32)
 
 
 BANDIT = ("box", "arms", "late")  # feedback on the point chosen, on all outputs
