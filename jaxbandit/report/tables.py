@@ -55,12 +55,13 @@ def write_csv(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def text_table(rows: Sequence[dict[str, Any]]) -> str:
-    """The rows as an aligned text table: every measure as ``mean +- half-width``."""
-    heads = ["algorithm", *(heading for heading, _, _ in COLUMNS), "declared"]
+    """The rows as an aligned text table: every measure that some row has as ``mean +- half-width``."""
+    shown = [heading for heading, _, _ in COLUMNS if any(np.isfinite(row[heading]) for row in rows)]
+    heads = ["algorithm", *shown, "declared"]
     cells = [
         [
             row["algorithm"] + (f" ({row['failed']} failed)" if row["failed"] else ""),
-            *(f"{row[h]:.3f} +- {row[h + ' +-']:.3f}" if np.isfinite(row[h]) else "undefined" for h, _, _ in COLUMNS),
+            *(f"{row[h]:.3f} +- {row[h + ' +-']:.3f}" if np.isfinite(row[h]) else "undefined" for h in shown),
             f"{row['declared infeasible']}/{row['trials']}",
         ]
         for row in rows

@@ -80,7 +80,7 @@ def simulate(
     horizon = checks.integer("horizon", horizon, least=1)
     numbers = _trial_numbers(trials)
     delay = getattr(problem, "delay", NoDelay()) if delay is None else delay
-    variants = _validate(problem, algorithm, surrogate, delay, horizon, initial, record)
+    variants = check(problem, algorithm, surrogate, delay, horizon, initial, record)
     delays, algorithm = plan(problem.outputs, algorithm, delay, feedback, capacity, horizon)
     if block is not None:
         checks.integer("block", block, least=1)
@@ -175,7 +175,7 @@ def _same_points(a: Domain, b: Domain) -> bool:
     return x.shape == y.shape and bool(np.all(np.abs(x - y) <= 1e-6 * np.max(np.abs(x), initial=0.0)))
 
 
-def _validate(problem: Any, algorithm: Any, surrogate: Any, delay: Any, horizon: int, initial: InitialDesign, record: str) -> int:
+def check(problem: Any, algorithm: Any, surrogate: Any, delay: Any, horizon: int, initial: InitialDesign, record: str) -> int:
     """Check every argument and every pair that must fit; returns the number of variants, 0 when nothing is swept."""
     checks.one_of("record", record, RECORDS)
     sizes = {item.size for item in (algorithm, surrogate, delay) if isinstance(item, Sweep)}

@@ -138,7 +138,7 @@ class Comparison:
         problem = jaxbandit.canonicalise(self.problem if problem is None else problem)
         if not is_random(problem):
             return problem
-        return _sampled(problem, jax.random.key(self.seed), count=self.trials)
+        return sampled(problem, jax.random.key(self.seed), count=self.trials)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,7 +160,7 @@ class _Truth:
 
 
 @partial(jax.jit, static_argnames="count")
-def _sampled(problem: Any, root: jax.Array, *, count: int) -> Any:
+def sampled(problem: Any, root: jax.Array, *, count: int) -> Any:
     """The instances of trials ``0..count - 1`` of a random family."""
     keys = jax.vmap(lambda i: stream_key(trial_key(root, i), Stream.PROBLEM))(jax.numpy.arange(count))
     return jax.vmap(problem.sample)(keys)

@@ -1,0 +1,5 @@
+"""``python -m jaxbandit``."""
+
+from jaxbandit.cli import main
+
+raise SystemExit(main())

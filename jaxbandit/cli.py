@@ -1,0 +1,237 @@
+"""The command line: ``python -m jaxbandit run STUDY.toml | rerun RESULTS | report DIR | names KIND``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxbandit.core.checks import InvalidArgument
+
+FORMATS = {"nc": "results.nc", "zarr": "results.zarr"}
+EXAMPLE = """\
+A study file:
+
+  trials = 100
+  horizon = 1000
+
+  [model]
+  kernel = {type = "SquaredExponential", length_scale = 1.0}
+  noise_variance = 0.05
+
+  [problem.sine]
+  type = "sine"
+  points_per_axis = 50
+
+  [algorithm.rpol]
+  type = "Rpol"
+  sweep = {"estimator.reward_width" = [1.0, 2.0, 3.0]}
+
+Further: seed, metrics, keep = {every = 10} or {log_spaced = 200}, trajectories, initial = {random = 5},
+common_random_numbers, [delay.LABEL], and for an algorithm model, feedback and informed.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and their options."""
+    top = argparse.ArgumentParser(prog="python -m jaxbandit", description="Studies of Gaussian-process bandits, from a file to a report.")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    run = commands.add_parser(
+        "run",
+        help="run a study",
+        description="Run the study of a TOML file.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
+    run.add_argument("study", type=Path, metavar="STUDY.toml")
+    run.add_argument("--out", type=Path, metavar="DIR", help="where to write (default results/NAME)")
+    run.add_argument("--resume", action="store_true", help="go on with the interrupted run in DIR")
+    run.add_argument("--force", action="store_true", help="replace what is in DIR")
+    run.add_argument("--dry-run", action="store_true", help="say what would run, in how much memory and time, and stop")
+    run.add_argument("--memory", metavar="SIZE", help="budget, such as 4GiB (default half of the devices' memory)")
+    run.add_argument("--segment", type=int, metavar="N", help="rounds between two checkpoints (default a tenth of the horizon)")
+    run.add_argument("--format", choices=sorted(FORMATS), default="nc", help="NetCDF or Zarr (default %(default)s)")
+    run.add_argument("--precision", choices=("float32", "float64"), default="float32", help="default %(default)s")
+    run.add_argument("--cache", type=Path, metavar="DIR", help="where compiled programs are kept (default ~/.cache/jaxbandit)")
+    run.add_argument("--no-cache", action="store_true", help="keep no compiled programs")
+    again = commands.add_parser("rerun", help="play one trial of a study again, from its results")
+    again.add_argument("results", type=Path, metavar="RESULTS")
+    again.add_argument("--trial", type=int, required=True, metavar="I", help="number of the trial, from 0")
+    again.add_argument("--line", metavar="LABEL", help="which line of the results (default the first)")
+    again.add_argument("--out", type=Path, metavar="FILE", help="where to write the trial's rounds, as NetCDF")
+    again.add_argument("--force", action="store_true", help="replace a file that is there")
+    report = commands.add_parser("report", help="write a self-contained HTML report of the results in a directory")
+    report.add_argument("directory", type=Path, metavar="DIR")
+    report.add_argument("--out", type=Path, metavar="FILE", help="where to write (default DIR/report.html)")
+    named = commands.add_parser("names", help="what a study file can name")
+    named.add_argument("kind", choices=("algorithm", "problem", "delay", "feedback", "kernel", "informed"))
+    return top
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; returns the exit status, 2 for arguments that cannot be used."""
+    args = parser().parse_args(argv)
+    try:
+        COMMANDS[args.command](args)
+    except InvalidArgument as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"error: {error.filename or 'a file'}: {error.strerror}; the last whole checkpoint is as it was", file=sys.stderr)
+        return 1
+    return 0
+
+
+def run(args: argparse.Namespace) -> None:
+    """The command ``run``."""
+    from jaxbandit.study.engine import make_plan, run_study
+    from jaxbandit.study.files import prepare_directory
+    from jaxbandit.study.results import write_results
+    from jaxbandit.study.runtime import use_all_cores
+    from jaxbandit.study.spec import from_toml
+
+    jax.config.update("jax_enable_x64", args.precision == "float64")
+    use_all_cores()
+    if not args.no_cache:
+        keep_programs(args.cache)
+    study = from_toml(args.study)
+    out = args.out or Path("results") / study.name
+    if args.dry_run:
+        print(dry_run(make_plan(study, memory=args.memory, segment=args.segment)))
+        return
+    if args.resume and not out.is_dir():
+        raise InvalidArgument(f"resume: {out} is no directory; nothing to go on with")
+    directory = out if args.resume else prepare_directory(out, force=args.force)
+    started = time.perf_counter()
+    with Reporter() as (report, note):
+        dataset = run_study(study, directory, resume=args.resume, memory=args.memory, segment=args.segment, report=report, note=note)
+    dataset.attrs["command"] = " ".join(["python -m jaxbandit", *sys.argv[1:]])
+    path = directory / FORMATS[args.format]
+    write_results(dataset, path)
+    (directory / "study.json").unlink(missing_ok=True)  # the results hold it
+    print(summary(dataset, directory))
+    print(f"wrote {path} and summary.csv in {time.perf_counter() - started:.1f} s")
+
+
+def summary(dataset: Any, directory: Path) -> str:
+    """The table of a study, also written as CSV, and what is flagged."""
+    from jaxbandit.report import tables
+    from jaxbandit.study.files import write_whole
+    from jaxbandit.study.results import flagged
+
+    rows = tables.summary_rows(dataset)
+    write_whole(directory / "summary.csv", lambda path: tables.write_csv(rows, path))
+    notes = [f"- {label}: {count} trials: {words}" for label, own in flagged(dataset).items() for words, count in own.items()]
+    return "\n".join(["", tables.text_table(rows), *notes, ""])
+
+
+def dry_run(plan: Any) -> str:
+    """Cells, batches, memory and estimated time of a plan."""
+    from jaxbandit.study.probe import seconds_per_round
+
+    study = plan.study
+    lines = [
+        f"{study.name}: {len(plan.lines)} lines of {study.trials:,} trials x {study.horizon:,} rounds on {len(plan.devices)} devices,"
+        f" {len(study.keep.rounds(study.horizon)):,} rounds kept, parts of {plan.rounds:,} rounds",
+    ]
+    total = 0.0
+    for number, (cell, batch) in enumerate(zip(plan.cells, plan.batches, strict=True), start=1):
+        seconds = seconds_per_round(plan, number - 1) * study.horizon * batch.size * batch.batches
+        total += seconds
+        first, more = plan.lines[cell.lines[0]].entry, f" and {len(cell.lines) - 1} like it" if len(cell.lines) > 1 else ""
+        lines += [
+            f"cell {number}: {first.label}{more}",
+            f"  {batch.batches} batches of {batch.size:,} trials, {batch.bytes / 2**20:,.0f} MiB"
+            f" ({batch.bytes_per_pair / 2**20:.2f} MiB a trial), about {seconds:,.0f} s",
+            *("  " + line for line in first.surrogate.describe().splitlines()),
+        ]
+    return "\n".join([*lines, f"about {total:,.0f} s in all, by a few rounds played here"])
+
+
+def rerun(args: argparse.Namespace) -> None:
+    """The command ``rerun``."""
+    from jaxbandit.study.files import prepare_file
+    from jaxbandit.study.rerun import rerun as play
+    from jaxbandit.study.results import read_results, write_results
+
+    dataset = read_results(args.results)
+    if args.out is not None:
+        prepare_file(args.out, force=args.force)
+    jax.config.update("jax_enable_x64", dataset.attrs.get("precision") == "float64")
+    again = play(dataset, args.trial, label=args.line)
+    label = str(again.algorithm.values[0])
+    print(f"{label}, trial {args.trial}: {again.sizes['played']} rounds")
+    for name in [name for name in dataset.data_vars if "round" in dataset[name].dims]:
+        stored = dataset[name].sel(algorithm=label, trial=args.trial)
+        gap = np.abs(again[name].sel(algorithm=label, trial=args.trial, round=stored["round"]).values - stored.values)
+        same = "the same bits" if not np.nanmax(gap, initial=0) else f"differs by up to {np.nanmax(gap):.3g}"
+        print(f"  {name}: {stored.values[-1]:.6g} after the last round; {same}")
+    if args.out is not None:
+        write_results(again, args.out)
+        print(f"wrote {args.out}")
+
+
+def report(args: argparse.Namespace) -> None:
+    """The command ``report``."""
+    from jaxbandit.report.html import write_report
+
+    print(f"wrote {write_report(args.directory, args.out)}")
+
+
+def names(args: argparse.Namespace) -> None:
+    """The command ``names``."""
+    from jaxbandit.study.registry import fields_of
+    from jaxbandit.study.registry import names as known
+
+    for name, maker in sorted(known(args.kind).items()):
+        print(f"{name:24s} {', '.join(fields_of(maker))}")
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {"run": run, "rerun": rerun, "report": report, "names": names}
+
+
+def keep_programs(directory: Path | None) -> None:
+    """Let JAX keep compiled programs for the next run, unless the user's environment already says where."""
+    if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        return
+    base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    jax.config.update("jax_compilation_cache_dir", str(directory or base / "jaxbandit"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+class Reporter:
+    """Progress on standard error: a live line on a terminal, plain lines elsewhere."""
+
+    def __enter__(self) -> tuple[Callable[[Any], None], Callable[[str], None]]:
+        from rich.console import Console
+
+        self.console = Console(stderr=True)
+        self.status = self.console.status("starting") if self.console.is_terminal else None
+        if self.status is not None:
+            self.status.start()
+        return self._report, self._note
+
+    def __exit__(self, *_: Any) -> None:
+        if self.status is not None:
+            self.status.stop()
+
+    def _note(self, line: str) -> None:
+        self.console.print(line, highlight=False, soft_wrap=True)
+
+    def _report(self, progress: Any) -> None:
+        means = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in progress.means.items())
+        line = (
+            f"cell {progress.cell + 1}, batch {progress.batch + 1}, round {progress.round:,}: {progress.rate:,.0f} trial-rounds/s,"
+            f" {progress.left:,.0f} s left; mean {means}"
+        )
+        if self.status is not None:
+            self.status.update(line)
+        else:
+            self._note(line)

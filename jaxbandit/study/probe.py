@@ -1,0 +1,30 @@
+"""How long a study will take, by playing a little of it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxbandit.simulate.segments import advance_all, begin_all
+from jaxbandit.study.engine import Plan, Runner
+
+ROUNDS = 20
+
+
+def seconds_per_round(plan: Plan, cell: int) -> float:
+    """Seconds for each round of one trial of a cell: a block on each device is begun and plays some rounds twice, the second timed."""
+    runner = Runner(plan, None, lambda progress: None, lambda line: None)
+    planned = runner.sized(cell)
+    size = planned.block * len(plan.devices)
+    first = plan.cells[cell].lines[0]
+    pairs = runner.place(np.tile(np.asarray([[0, 0, first + 1]], np.int32), (size, 1)))
+    rounds = min(ROUNDS, plan.study.horizon)
+    carry, _ = begin_all(planned, runner.key, pairs, mesh=runner.mesh)
+    options: dict[str, Any] = {"rounds": rounds, "metrics": plan.study.metrics[:1], "record": "indices", "mesh": runner.mesh}
+    carry, *_ = jax.block_until_ready(advance_all(planned, runner.key, carry, pairs, np.int32(1), **options))
+    start = time.perf_counter()
+    jax.block_until_ready(advance_all(planned, runner.key, carry, pairs, np.int32(1), **options))
+    return (time.perf_counter() - start) / (rounds * size)

@@ -1,0 +1,42 @@
+"""Which rounds of a run are kept."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from jaxbandit.core import checks
+from jaxbandit.core.checks import InvalidArgument
+
+MOST_BY_DEFAULT = 1000  # rounds that are kept when nothing is said
+
+
+@dataclasses.dataclass(frozen=True)
+class Keep:
+    """Every ``every``-th round, or ``log_spaced`` rounds whose logarithms are evenly spaced; the last one always.
+
+    By default every round of up to 1,000, and as few of longer runs.
+    """
+
+    every: int | None = None
+    log_spaced: int | None = None
+
+    def rounds(self, horizon: int) -> np.ndarray:
+        """The rounds that are kept, in order, from 1."""
+        if self.log_spaced is not None:
+            spaced = np.unique(np.round(np.geomspace(1, horizon, min(self.log_spaced, horizon))).astype(np.int64))
+            return np.unique(np.append(spaced, horizon))
+        every = self.every or -(-horizon // MOST_BY_DEFAULT)
+        return np.unique(np.append(np.arange(every, horizon + 1, every), horizon))
+
+    def table(self) -> dict[str, int]:
+        """As a study file has it."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+
+    def validate(self) -> None:
+        """Raise ``InvalidArgument`` on numbers below 1, or when both ways are asked for."""
+        if self.every is not None and self.log_spaced is not None:
+            raise InvalidArgument(f"keep: give every or log_spaced, not both; got every={self.every}, log_spaced={self.log_spaced}")
+        for name, value in self.table().items():
+            checks.integer(f"keep.{name}", value, least=1)
