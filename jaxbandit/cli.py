@@ -57,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--dry-run", action="store_true", help="say what would run, in how much memory and time, and stop")
     run.add_argument("--memory", metavar="SIZE", help="budget, such as 4GiB (default half of the devices' memory)")
     run.add_argument("--segment", type=int, metavar="N", help="rounds between two checkpoints (default a tenth of the horizon)")
+    run.add_argument("--checkpoint-share", type=float, default=0.04, metavar="X", help="of the time, for checkpoints (default %(default)s)")
     run.add_argument("--format", choices=sorted(FORMATS), default="nc", help="NetCDF or Zarr (default %(default)s)")
     run.add_argument("--precision", choices=("float32", "float64"), default="float32", help="default %(default)s")
     run.add_argument("--cache", type=Path, metavar="DIR", help="where compiled programs are kept (default ~/.cache/jaxbandit)")
@@ -111,7 +112,16 @@ def run(args: argparse.Namespace) -> None:
     directory = out if args.resume else prepare_directory(out, force=args.force)
     started = time.perf_counter()
     with Reporter() as (report, note):
-        dataset = run_study(study, directory, resume=args.resume, memory=args.memory, segment=args.segment, report=report, note=note)
+        dataset = run_study(
+            study,
+            directory,
+            resume=args.resume,
+            memory=args.memory,
+            segment=args.segment,
+            checkpoint_share=args.checkpoint_share,
+            report=report,
+            note=note,
+        )
     dataset.attrs["command"] = " ".join(["python -m jaxbandit", *sys.argv[1:]])
     path = directory / FORMATS[args.format]
     write_results(dataset, path)

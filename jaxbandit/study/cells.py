@@ -63,7 +63,7 @@ def _alike(first: Member, other: Member) -> bool:
         return False
     left, right = _sized(first.parts, 1), _sized(other.parts, 1)
     (leaves, structure), (others, another) = jax.tree.flatten(left), jax.tree.flatten(right)
-    if structure != another:
+    if structure != another:  # type: ignore[operator]  # its stub allows for None
         return False
     pairs = list(zip(leaves, others, strict=True))
     return all(_shape(x) == _shape(y) and (np.size(x) < LARGE or x is y or np.array_equal(x, y)) for x, y in pairs)

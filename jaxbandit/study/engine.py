@@ -22,7 +22,7 @@ from jaxbandit.study.planning import BatchPlan, memory_budget, mesh_of, plan_bat
 from jaxbandit.study.results import gather_results
 from jaxbandit.study.spec import Line, Study
 
-COST = 25.0  # a checkpoint is written once this many times what the last one took have passed: at most 4% of the run
+CHECKPOINT_SHARE = 0.04  # of the time that checkpoints may take
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +97,7 @@ def run_study(
     memory: str | int | None = None,
     segment: int | None = None,
     devices: Sequence[jax.Device] | None = None,
+    checkpoint_share: float = CHECKPOINT_SHARE,
     report: Callable[[Progress], None] = lambda progress: None,
     note: Callable[[str], None] = lambda line: None,
 ) -> xr.Dataset:
@@ -107,17 +108,19 @@ def run_study(
       directory: where checkpoints go; default nowhere.
       resume: go on with the run that the directory holds, to the results it would have had without interruption, bit for bit.
       memory, segment, devices: as for :func:`make_plan`; a run that is resumed keeps its own.
+      checkpoint_share: of the time that checkpoints may take, in (0, 1]; they are left out where they would take more.
       report: called after each part.
       note: called with a line of text when something is compiled, resumed or done.
 
     Raises:
       InvalidArgument: on a study that cannot run, or a directory that holds the run of another.
     """
+    checks.within("checkpoint_share", checkpoint_share, 0.0, 1.0)
     plan = make_plan(study, memory=memory, segment=segment, devices=devices)
     store = None if directory is None else Store(Path(directory))
     if store is not None:
         plan = _prepared(plan, store, resume)
-    runner = Runner(plan, store, report, note)
+    runner = Runner(plan, store, report, note, checkpoint_share)
     parts = [[runner.batch(c, b) for b in range(batch.batches)] for c, batch in enumerate(plan.batches)]
     dataset = gather_results(plan, parts)
     if store is not None:
@@ -140,8 +143,15 @@ def _prepared(plan: Plan, store: Store, resume: bool) -> Plan:
 class Runner:
     """The state of a run on the host: compiled programs, and what has been done."""
 
-    def __init__(self, plan: Plan, store: Store | None, report: Callable[[Progress], None], note: Callable[[str], None]) -> None:
-        self.plan, self.store, self.report, self.note = plan, store, report, note
+    def __init__(
+        self,
+        plan: Plan,
+        store: Store | None = None,
+        report: Callable[[Progress], None] = lambda progress: None,
+        note: Callable[[str], None] = lambda line: None,
+        checkpoint_share: float = CHECKPOINT_SHARE,
+    ) -> None:
+        self.plan, self.store, self.report, self.note, self.share = plan, store, report, note, checkpoint_share
         self.mesh = mesh_of(list(plan.devices))
         self.key = jax.random.key(plan.study.seed)
         self.programs: dict[Any, Any] = {}
@@ -234,7 +244,8 @@ class Runner:
     def _checkpoint(self, place: Place, carry: Any, gathered: _Gathered) -> None:
         """Leave a checkpoint, unless it would take more than its share of the time."""
         start = time.perf_counter()
-        if self.store is None or place.next_round > self.plan.study.horizon or start - self.saved < COST * self.saving:
+        dear = self.share * (start - self.saved) < (1 - self.share) * self.saving
+        if self.store is None or dear or place.next_round > self.plan.study.horizon:
             return
         leaves = {f"c{i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(carry))}
         self.store.save(place, leaves | gathered.arrays())

@@ -16,7 +16,7 @@ ROUNDS = 20
 
 def seconds_per_round(plan: Plan, cell: int) -> float:
     """Seconds for each round of one trial of a cell: a block on each device is begun and plays some rounds twice, the second timed."""
-    runner = Runner(plan, None, lambda progress: None, lambda line: None)
+    runner = Runner(plan)
     planned = runner.sized(cell)
     size = planned.block * len(plan.devices)
     first = plan.cells[cell].lines[0]

@@ -61,7 +61,7 @@ def _play(plan: Plan, line: int, trial: int, sizes: Any, devices: int) -> xr.Dat
     planned = plan.cells[cell]
     batch = dataclasses.replace(plan.batches[cell], size=sizes[cell][0] // devices, batches=1)
     own = dataclasses.replace(plan, cells=(planned,), batches=(batch,), lines=(plan.lines[line],))
-    runner = Runner(own, None, lambda progress: None, lambda words: None)
+    runner = Runner(own)
     pair = np.asarray([[planned.lines.index(line), trial, line + 1]], np.int32)
     part = runner.play(0, 0, runner.place(np.repeat(pair, runner.sized(0).block, axis=0)), 1)
     single = dataclasses.replace(own, study=dataclasses.replace(plan.study, trials=1), cells=(dataclasses.replace(planned, lines=(0,)),))
