@@ -22,7 +22,7 @@ from jaxbandit.problems.rkhs_2d import LENGTH_SCALES
 from jaxbandit.study import Comparison, Entry
 from jaxbandit.widths import Censored, ImprovedGPUCB
 
-FULL = Options(trials=100, horizon=1000, points_per_axis=50, seed=0, parameters="recommended")
+FULL = Options(trials=40, horizon=1000, points_per_axis=50, seed=0, parameters="recommended")
 QUICK = Options(trials=4, horizon=300, points_per_axis=25, seed=0, parameters="recommended")
 ALGORITHMS = {"BPE-Delay": "bpe_delay", "BPE": "bpe", "GP-UCB-SDF": "gp_ucb_sdf"}  # and their names in audit traces
 NOISE_SD = 0.02

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import time
@@ -99,7 +100,8 @@ def run(args: argparse.Namespace) -> None:
     from jaxbandit.study.spec import from_toml
 
     jax.config.update("jax_enable_x64", args.precision == "float64")
-    use_all_cores()
+    with contextlib.suppress(RuntimeError):  # devices have been started: a caller in Python has chosen them
+        use_all_cores()
     if not args.no_cache:
         keep_programs(args.cache)
     study = from_toml(args.study)

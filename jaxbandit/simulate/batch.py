@@ -108,7 +108,13 @@ def simulate(
     if delays is not None:
         warn_of_loss(result.lost, delays.capacity, horizon)
     shape = (variants, len(numbers)) if variants else (len(numbers),)
-    return jax.tree.map(lambda x: x[: len(pairs)].reshape(shape + x.shape[1:]), result)
+    return _shaped(result, count=len(pairs), shape=shape)
+
+
+@partial(jax.jit, static_argnames=("count", "shape"))
+def _shaped(result: Trajectory, *, count: int, shape: tuple[int, ...]) -> Trajectory:
+    """The first ``count`` pairs, with leading axes ``shape``. One program: many small ones on shared arrays can wait for each other."""
+    return jax.tree.map(lambda x: x[:count].reshape(shape + x.shape[1:]), result)
 
 
 @partial(jax.jit, static_argnames=("horizon", "record", "informed", "block", "mesh"))

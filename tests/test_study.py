@@ -1,0 +1,375 @@
+"""Studies: from tables and back, cells, batches, thinning, interruption, other numbers of devices, refusals."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import kill_study
+import numpy as np
+import pytest
+import xarray as xr
+
+import jaxbandit
+from jaxbandit import InvalidArgument
+from jaxbandit.cli import main
+from jaxbandit.delays import Poisson
+from jaxbandit.estimators import Bounds
+from jaxbandit.kernels import SquaredExponential
+from jaxbandit.study.checkpoints import CheckpointMismatch
+from jaxbandit.study.engine import make_plan, run_study
+from jaxbandit.study.rerun import rerun
+from jaxbandit.study.results import TrialsFailed, flagged, raise_if_failed
+from jaxbandit.study.spec import Contender, Model, Study, from_table, from_toml
+from jaxbandit.study.thinning import Keep
+
+TOML = """
+name = "small"
+trials = 11
+horizon = 20
+metrics = ["regret", "soft_violation", "violating_rounds", "best_constrained_regret"]
+initial = {random = 2, counted = true}
+
+[model]
+kernel = {type = "SquaredExponential", length_scale = 1}
+noise_variance = 0.05
+
+[problem.sine]
+type = "sine"
+points_per_axis = 9
+
+[delay.late]
+type = "Poisson"
+mean = 2
+
+[algorithm.rpol]
+type = "Rpol"
+estimator = {type = "Bounds", reward_width = 3, cost_width = 3}
+sweep = {"estimator.reward_width" = [1, 2.5]}
+
+[algorithm.cbo]
+type = "Cbo"
+estimator = {type = "Thompson"}
+reward_clip = 7
+cost_clip = 2
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_compilation() -> Iterator[None]:
+    """Compilation is most of this file's time, and what it compares is compiled alike."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
+def in_python(**changes: Any) -> Study:
+    """The same study, of objects."""
+    study = Study(
+        name="small",
+        problems={"sine": {"type": "sine", "points_per_axis": 9}},
+        algorithms={
+            "rpol": Contender(algorithm=jaxbandit.Rpol(estimator=Bounds(reward_width=3.0)), sweep={"estimator.reward_width": [1.0, 2.5]}),
+            "cbo": jaxbandit.Cbo(estimator=jaxbandit.estimators.Thompson(), reward_clip=7.0, cost_clip=2.0),
+        },
+        model=Model(kernel=SquaredExponential(length_scale=1.0), noise_variance=0.05),
+        delays={"late": Poisson(mean=2.0)},
+        trials=11,
+        horizon=20,
+        metrics=("regret", "soft_violation", "violating_rounds", "best_constrained_regret"),
+        initial=jaxbandit.InitialDesign(random=2, counted=True),
+    )
+    return dataclasses.replace(study, **changes)
+
+
+@functools.cache
+def whole() -> xr.Dataset:
+    """The study in one batch, every round kept."""
+    return run_study(in_python(), segment=5)
+
+
+def assert_same(a: xr.Dataset, b: xr.Dataset, *, tolerance: float = 0.0) -> None:
+    assert set(a.data_vars) == set(b.data_vars)
+    for name in a.data_vars:
+        np.testing.assert_allclose(a[name].values, b[name].values, rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+def written(tmp_path: Path, text: str = TOML) -> Path:
+    (tmp_path / "small.toml").write_text(text)
+    return tmp_path / "small.toml"
+
+
+# What a study is.
+
+
+def test_a_file_and_python_give_the_same_study(tmp_path: Path) -> None:
+    study = from_toml(written(tmp_path))
+    assert study.fingerprint() == in_python().fingerprint()
+    assert [line.entry.label for line in study.lines()] == [line.entry.label for line in in_python().lines()]
+    for one in (study, in_python()):
+        again = from_table(json.loads(json.dumps(one.table())))
+        assert again.fingerprint() == study.fingerprint()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seed": 1},
+        {"horizon": 21},
+        {"keep": Keep(every=2)},
+        {"model": Model(kernel=SquaredExponential(length_scale=1.1))},
+        {"delays": {"late": Poisson(mean=3.0)}},
+        {"common_random_numbers": False},
+        {"algorithms": {"rpol": jaxbandit.Rpol()}},
+    ],
+)
+def test_the_fingerprint_tells_studies_apart(changes: dict[str, Any]) -> None:
+    assert in_python(**changes).fingerprint() != in_python().fingerprint()
+    assert in_python().fingerprint() == in_python().fingerprint()
+
+
+def test_lines_that_differ_in_numbers_share_a_cell() -> None:
+    study = in_python(delays={"a": Poisson(mean=1.0), "b": Poisson(mean=4.0)})
+    plan = make_plan(study)
+    labels = [[plan.lines[n].entry.label for n in cell.lines] for cell in plan.cells]
+    assert [len(cell) for cell in labels] == [4, 2] and all("rpol" in label for label in labels[0])
+    many = in_python(algorithms={"rpol": Contender(algorithm=jaxbandit.Rpol(), sweep={"estimator.reward_width": list(range(1, 65))})})
+    assert [len(cell.lines) for cell in make_plan(many).cells] == [64]
+
+
+def test_rounds_kept() -> None:
+    assert Keep().rounds(5).tolist() == [1, 2, 3, 4, 5] and len(Keep().rounds(10_000)) == 1000
+    assert Keep(every=4).rounds(10).tolist() == [4, 8, 10]
+    spaced = Keep(log_spaced=5).rounds(10_000)
+    assert spaced.tolist() == [1, 10, 100, 1000, 10_000]
+    assert Keep(log_spaced=50).rounds(7).tolist()[-1] == 7
+
+
+# Running one.
+
+
+def test_it_is_what_simulate_gives() -> None:
+    """Every line, with and without delay, to the rounding of sums."""
+    study = in_python()
+    for line in study.lines():
+        entry = line.entry
+        run = jaxbandit.simulate(
+            entry.problem,
+            entry.algorithm,
+            entry.surrogate,
+            horizon=study.horizon,
+            trials=study.trials,
+            key=jax.random.key(0),
+            initial=study.initial,
+            delay=entry.delay,
+        )
+        curves = jaxbandit.metrics.curves(entry.problem, run.scored_indices)
+        for name in study.metrics:
+            np.testing.assert_allclose(
+                whole()[name].sel(algorithm=entry.label).values,
+                np.asarray(getattr(curves, name)),
+                rtol=2e-5,
+                atol=2e-5,
+                err_msg=entry.label,
+            )
+    assert whole().base.values.tolist() == ["rpol", "rpol", "cbo"]
+    assert whole()["round"].values[:3].tolist() == [-1, 0, 1] and whole().attrs["counted_before"] == 2
+    assert sorted(set(whole()["estimator.reward_width"].values[:2])) == [1.0, 2.5]
+
+
+def test_thinning_leaves_the_same_numbers() -> None:
+    thin = run_study(in_python(keep=Keep(every=3)), segment=5)
+    rounds = thin["round"].values
+    assert rounds.tolist() == [-1, 0, 3, 6, 9, 12, 15, 18, 20]
+    assert_same(thin, whole().sel(round=rounds))
+
+
+def test_batches_and_parts_change_nothing() -> None:
+    """Small batches are filled up; the programs of one batch serve all others."""
+    plan = make_plan(in_python(), segment=5)
+    each = max(batch.bytes_per_pair for batch in plan.batches)
+    shared = max(batch.shared_bytes for batch in plan.batches)
+    notes: list[str] = []
+    memory = shared + 10 * each
+    assert [b.batches for b in plan.batches] == [1, 1]
+    assert [b.batches for b in make_plan(in_python(), memory=memory, segment=5).batches] == [3, 2]
+    small = run_study(in_python(), memory=memory, segment=5, note=notes.append)
+    assert_same(small, whole(), tolerance=1e-5)
+    assert len([note for note in notes if note.startswith("compiled")]) == len(plan.cells)
+
+
+def test_other_random_numbers_for_every_line() -> None:
+    study = in_python(
+        common_random_numbers=False, algorithms={"a": jaxbandit.RandomSearch(), "b": jaxbandit.RandomSearch()}, trajectories=True
+    )
+    own = run_study(study, segment=5)
+    shared = run_study(dataclasses.replace(study, common_random_numbers=True), segment=5)
+    np.testing.assert_array_equal(shared.observed.values[0], shared.observed.values[1])
+    assert not np.any(own.observed.values[0, :, 0] == own.observed.values[1, :, 0])
+
+
+class Stop(Exception):
+    """An interruption."""
+
+
+@pytest.mark.parametrize("after", [1, 5])
+def test_it_goes_on_bit_for_bit(tmp_path: Path, after: int) -> None:
+    """Stopped after some part of the first or second cell."""
+    seen = []
+
+    def report(progress: Any) -> None:
+        seen.append(progress)
+        if len(seen) == after + 1:
+            raise Stop
+
+    with pytest.raises(Stop):
+        run_study(in_python(), tmp_path, segment=5, checkpoint_share=1.0, report=report)
+    notes: list[str] = []
+    resumed = run_study(in_python(), tmp_path, resume=True, checkpoint_share=1.0, note=notes.append)
+    assert_same(resumed, whole())
+    assert any(note.startswith("resumed at round") for note in notes)
+    assert not list(tmp_path.glob("parts/*"))
+
+
+def test_the_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
+    def report(progress: Any) -> None:
+        raise Stop
+
+    with pytest.raises(CheckpointMismatch, match="holds no run"):
+        run_study(in_python(), tmp_path, resume=True)
+    with pytest.raises(Stop):
+        run_study(in_python(), tmp_path, report=report)
+    with pytest.raises(CheckpointMismatch, match="another study"):
+        run_study(in_python(seed=3), tmp_path, resume=True)
+    with jax.enable_x64(True), pytest.raises(CheckpointMismatch, match="another precision"):
+        run_study(in_python(), tmp_path, resume=True)
+    path = tmp_path / "study.json"
+    record = json.loads(path.read_text())
+    for name, words in (("jaxbandit", "version of jaxbandit"), ("jax", "version of JAX"), ("devices", "number of devices")):
+        path.write_text(json.dumps(record | {"identity": record["identity"] | {name: "0.0"}}))
+        with pytest.raises(CheckpointMismatch, match=words):
+            run_study(in_python(), tmp_path, resume=True)
+
+
+def test_a_bad_trial_is_flagged_and_kills_no_other() -> None:
+    """NaN from the problem in one point: the trials that meet it are flagged, and asking for none raises."""
+    problem = jaxbandit.problems.sine(9)
+    means = np.asarray(problem.means).copy()
+    means[0, 40] = np.nan
+    study = in_python(problems={"holed": jaxbandit.replace(problem, means=means)}, algorithms={"random": jaxbandit.RandomSearch()})
+    with pytest.raises(InvalidArgument, match=r"NaN"):
+        run_study(study)
+    assert flagged(whole()) == {} and raise_if_failed(whole()) is whole()
+    broken = whole().copy(deep=True)
+    broken.status.values[1, 2] = int(jaxbandit.Status.NONFINITE_SCORE)
+    with pytest.raises(TrialsFailed, match=r"1 of 33 trials failed; .*trial 2"):
+        raise_if_failed(broken)
+
+
+@pytest.mark.parametrize("label", ["rpol, reward_width=2.5", "cbo"])
+def test_one_trial_again(label: str) -> None:
+    again = rerun(whole(), 4, label=label)
+    for name in in_python().metrics:
+        np.testing.assert_array_equal(again[name].values[0, 0], whole()[name].sel(algorithm=label, trial=4).values)
+    assert again.observed.shape == (1, 1, 20, 2) and again.trial.values.tolist() == [4]
+    with pytest.raises(InvalidArgument, match="trials 0 to 10"):
+        rerun(whole(), 11)
+    with pytest.raises(InvalidArgument, match="must be one of"):
+        rerun(whole(), 0, label="none such")
+
+
+DEVICES = """
+import jax, sys
+jax.config.update("jax_num_cpu_devices", 4)
+sys.path.insert(0, sys.argv[1])
+from test_study import in_python
+from jaxbandit.study.engine import run_study
+from jaxbandit.study.results import write_results
+from pathlib import Path
+write_results(run_study(in_python(), segment=5), Path(sys.argv[2]))
+"""
+
+
+def test_four_devices_give_what_one_does(tmp_path: Path) -> None:
+    path = tmp_path / "four.nc"
+    subprocess.run(
+        [sys.executable, "-c", DEVICES, str(Path(__file__).parent), str(path)], check=True, env=os.environ | {"JAX_PLATFORMS": "cpu"}
+    )
+    four = xr.load_dataset(path, engine="h5netcdf")
+    assert len(json.loads(four.attrs["devices"])) == 4
+    assert_same(four, whole(), tolerance=1e-6)
+
+
+# The command line.
+
+
+def test_run_report_and_rerun(tmp_path: Path, capsys: Any) -> None:
+    study, out = written(tmp_path), tmp_path / "out"
+    assert main(["run", str(study), "--out", str(out), "--no-cache", "--dry-run"]) == 0
+    told = capsys.readouterr().out
+    assert "3 lines of 11 trials x 20 rounds" in told and "rank" in told and "MiB" in told and not out.exists()
+    assert main(["run", str(study), "--out", str(out), "--no-cache", "--segment", "5"]) == 0
+    assert sorted(path.name for path in out.iterdir()) == ["results.nc", "summary.csv"]
+    assert_same(xr.load_dataset(out / "results.nc", engine="h5netcdf"), whole(), tolerance=1e-5)
+    assert "rpol, reward_width=2.5" in capsys.readouterr().out
+    assert main(["run", str(study), "--out", str(out), "--no-cache"]) == 2 and "not empty" in capsys.readouterr().err
+    assert main(["rerun", str(out), "--trial", "3", "--out", str(tmp_path / "trial.nc")]) == 0
+    assert capsys.readouterr().out.count("the same bits") == 4
+    assert main(["report", str(out)]) == 0 and (out / "report.html").stat().st_size > 10_000
+    assert main(["names", "delay"]) == 0 and "Poisson" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_kills(tmp_path: Path) -> None:
+    """At reduced size; ``python tests/kill_study.py`` does it at full size."""
+    said: list[str] = []
+    assert kill_study.kill_and_compare(2, 60, seed=1, report=said.append) == 0
+    assert len(said) == 2
+
+
+WRONG = {
+    "trils = 3\n" + TOML: "trils: unknown field, did you mean 'trials'",
+    TOML.replace('type = "sine"', 'type = "sin"'): "there is no problem 'sin', did you mean 'sine'",
+    TOML.replace('"Rpol"', '"Rpoll"'): "there is no algorithm 'Rpoll', did you mean 'Rpol'",
+    TOML.replace("mean = 2\n", "men = 2\n"): "unknown field, did you mean 'mean'",
+    TOML.replace("reward_clip = 7", "reward_clip = -7"): "reward_clip",
+    TOML.replace('"estimator.reward_width"', '"estimator.reward_widht"'): "did you mean 'reward_width'",
+    TOML.replace('{"estimator.reward_width" = [1, 2.5]}', '{"estimator.reward_width" = 1}'): "expected a list",
+    TOML.replace('metrics = ["regret"', 'metrics = ["regrets"'): "there is no 'regrets', did you mean 'regret'",
+    TOML + "\n[algorithm.bpe]\ntype = 'Bpe'\nsweep = {aware = [true, false]}\n": "is static",
+    TOML.replace("trials = 11", "trials = 11\nkeep = {every = 2, log_spaced = 3}"): "not both",
+    TOML.split("[problem.sine]")[0]: "problem: there is none",
+    TOML.replace("trials = 11", "trials = six"): "is no TOML",
+    TOML.replace("trials = 11", "trials = 0"): "trials: must be a whole number >= 1",
+}
+
+
+@pytest.mark.parametrize("text", WRONG, ids=[words[:24] for words in WRONG.values()])
+def test_refusals_before_anything_compiles(tmp_path: Path, capsys: Any, text: str) -> None:
+    assert main(["run", str(written(tmp_path, text)), "--out", str(tmp_path / "out"), "--no-cache"]) == 2
+    assert WRONG[text] in capsys.readouterr().err
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+
+
+def test_budgets_that_contradict_each_other(tmp_path: Path, capsys: Any) -> None:
+    study = str(written(tmp_path))
+    for options, words in (
+        (["--resume"], "nothing to go on with"),
+        (["--memory", "1KiB"], "allow"),
+        (["--memory", "much"], "expected an amount"),
+        (["--segment", "0"], "segment: must be a whole number"),
+        (["--checkpoint-share", "0"], "checkpoint_share"),
+    ):
+        assert main(["run", study, "--out", str(tmp_path / "out"), "--no-cache", *options]) == 2
+        assert words in capsys.readouterr().err
+    assert main(["run", str(tmp_path / "none.toml")]) == 2 and "cannot read" in capsys.readouterr().err
+    assert main(["rerun", str(tmp_path / "none.nc"), "--trial", "0"]) == 2 and "cannot read" in capsys.readouterr().err
