@@ -4,21 +4,43 @@ Needs the ``study`` extra (``pip install "jaxbandit[study]"``).
 """
 
 from jaxbandit.study.audit import audit
+from jaxbandit.study.checkpoints import CheckpointMismatch
 from jaxbandit.study.comparison import Comparison, Entry, run
+from jaxbandit.study.engine import Plan, Progress, make_plan, run_study
 from jaxbandit.study.files import ExistingOutput, prepare_directory, prepare_file, write_whole
+from jaxbandit.study.rerun import rerun
+from jaxbandit.study.results import TrialsFailed, flagged, raise_if_failed, read_results, write_results
 from jaxbandit.study.runtime import compile_quickly, use_all_cores
+from jaxbandit.study.spec import Contender, Model, Study, from_toml
+from jaxbandit.study.thinning import Keep
 from jaxbandit.study.tuning import tune
 
 __all__ = [
+    "CheckpointMismatch",
     "Comparison",
+    "Contender",
     "Entry",
     "ExistingOutput",
+    "Keep",
+    "Model",
+    "Plan",
+    "Progress",
+    "Study",
+    "TrialsFailed",
     "audit",
     "compile_quickly",
+    "flagged",
+    "from_toml",
+    "make_plan",
     "prepare_directory",
     "prepare_file",
+    "raise_if_failed",
+    "read_results",
+    "rerun",
     "run",
+    "run_study",
     "tune",
     "use_all_cores",
+    "write_results",
     "write_whole",
 ]
