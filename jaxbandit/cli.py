@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.study.hosts import ProcessLost
 
 FORMATS = {"nc": "results.nc", "zarr": "results.zarr"}
 EXAMPLE = """\
@@ -63,6 +64,9 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--precision", choices=("float32", "float64"), default="float32", help="default %(default)s")
     run.add_argument("--cache", type=Path, metavar="DIR", help="where compiled programs are kept (default ~/.cache/jaxbandit)")
     run.add_argument("--no-cache", action="store_true", help="keep no compiled programs")
+    run.add_argument("--coordinator", metavar="HOST:PORT", help="of the first of several processes; auto in a cluster such as Slurm's")
+    run.add_argument("--processes", type=int, metavar="N", help="how many processes run the study")
+    run.add_argument("--process-id", type=int, metavar="I", help="number of this process, from 0")
     again = commands.add_parser("rerun", help="play one trial of a study again, from its results")
     again.add_argument("results", type=Path, metavar="RESULTS")
     again.add_argument("--trial", type=int, required=True, metavar="I", help="number of the trial, from 0")
@@ -85,6 +89,9 @@ def main(argv: list[str] | None = None) -> int:
     except InvalidArgument as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except ProcessLost as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 3
     except OSError as error:
         print(f"error: {error.filename or 'a file'}: {error.strerror}; the last whole checkpoint is as it was", file=sys.stderr)
         return 1
@@ -95,6 +102,7 @@ def run(args: argparse.Namespace) -> None:
     """The command ``run``."""
     from jaxbandit.study.engine import make_plan, run_study
     from jaxbandit.study.files import prepare_directory
+    from jaxbandit.study.hosts import join, this_process
     from jaxbandit.study.results import write_results
     from jaxbandit.study.runtime import use_all_cores
     from jaxbandit.study.spec import from_toml
@@ -102,6 +110,8 @@ def run(args: argparse.Namespace) -> None:
     jax.config.update("jax_enable_x64", args.precision == "float64")
     with contextlib.suppress(RuntimeError):  # devices have been started: a caller in Python has chosen them
         use_all_cores()
+    if (args.coordinator, args.processes, args.process_id) != (None, None, None):
+        join(args.coordinator, args.processes, args.process_id)
     if not args.no_cache:
         keep_programs(args.cache)
     study = from_toml(args.study)
@@ -111,7 +121,8 @@ def run(args: argparse.Namespace) -> None:
         return
     if args.resume and not out.is_dir():
         raise InvalidArgument(f"resume: {out} is no directory; nothing to go on with")
-    directory = out if args.resume else prepare_directory(out, force=args.force)
+    others = not this_process().first  # who find the directory as the first process makes it
+    directory = out if args.resume or others else prepare_directory(out, force=args.force)
     started = time.perf_counter()
     with Reporter() as (report, note):
         dataset = run_study(
@@ -124,6 +135,9 @@ def run(args: argparse.Namespace) -> None:
             report=report,
             note=note,
         )
+    if dataset is None:
+        print(f"process {this_process().index} has done its part; the first one writes the results")
+        return
     dataset.attrs["command"] = " ".join(["python -m jaxbandit", *sys.argv[1:]])
     path = directory / FORMATS[args.format]
     write_results(dataset, path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -52,15 +52,6 @@ BASELINES: dict[str, Callable[[], Any]] = {
 }
 PLAIN = ("cei", "cei-observed", "random-search", "oracle")  # without confidence widths
 every_baseline = pytest.mark.parametrize("name", BASELINES)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation() -> Iterator[None]:
-    """As in ``test_reference_more``."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
 
 
 @pytest.fixture(autouse=True)

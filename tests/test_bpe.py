@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -27,15 +27,6 @@ TOLERANCE = {"float32": 1e-3, "float64": 1e-8}
 KERNEL = kernels.SquaredExponential(length_scale=0.35)
 PAIR = {"xi": 1.0, "b": 0.2}
 LATE = delays.Poisson(mean=4.0, **PAIR)  # u_T = 4 + 3: some feedback of a stage comes in the next one
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick_compilation() -> Iterator[None]:
-    """Compilation is most of this file's time, and what it checks holds up to rounding."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
 
 
 # Lengths of stages.

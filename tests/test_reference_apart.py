@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -19,15 +19,6 @@ from jaxbandit import Admmbo, InitialDesign, InvalidArgument, Oco, Status, conse
 SIDE, LENGTH_SCALE, NOISE, TRIALS = 8, 0.4, 0.02, 2
 TOLERANCE = {"float32": 1e-3, "float64": 1e-8}
 LOW, HIGH = np.array([-1.0, 2.0]), np.array([3.0, 3.0])
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation() -> Iterator[None]:
-    """As in ``test_reference_more``."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
 
 
 @functools.cache

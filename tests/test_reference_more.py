@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,18 +35,6 @@ KERNEL = {
 }
 BETA = np.array([2.0, 1.5, 1.0, 0.5])
 NORM, SCALE, DELTA = 0.8, 0.25, 0.2
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation() -> Iterator[None]:
-    """Half the time of this file: without most of XLA's passes, which change the order of sums and nothing else here.
-
-    ``test_reference_rounds`` compares optimised programs.
-    """
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
 
 
 @dataclass(frozen=True)

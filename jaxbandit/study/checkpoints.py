@@ -2,8 +2,8 @@
 
     study.json          what is run, by which versions and how; written first, and compared when the run is resumed
     parts/C-B.npz       batch B of cell C, finished
-    at-work/N           an orbax checkpoint of the batch at work
-    at-work/now.json    which of them is the last whole one, and where in the run it is
+    at-work-P/N         an orbax checkpoint of the batch that process P is at
+    at-work-P/now.json  which of them is the last whole one, and where in the run it is
 
 Every file appears under its name only once it is whole.
 """
@@ -65,16 +65,15 @@ class Place:
 class Store:
     """The directory of a run; see the module's text."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, process: int = 0) -> None:
         self.directory = directory
-        self.parts, self.at_work = directory / "parts", directory / "at-work"
+        self.parts, self.at_work = directory / "parts", directory / f"at-work-{process}"
 
     def start(self, record: Mapping[str, Any]) -> None:
         """Clear what an earlier run left and write down what is run."""
         self.clear()
         (self.directory / "study.json").unlink(missing_ok=True)
         self.parts.mkdir(parents=True)
-        self.at_work.mkdir()
         write_json(self.directory / "study.json", record)
 
     def resume(self, expected: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,7 +95,6 @@ class Store:
                     " another directory, or as it was"
                 )
         self.parts.mkdir(exist_ok=True)
-        self.at_work.mkdir(exist_ok=True)
         return record
 
     def part(self, cell: int, batch: int) -> dict[str, np.ndarray] | None:
@@ -113,13 +111,12 @@ class Store:
 
     def save(self, place: Place, leaves: Mapping[str, np.ndarray]) -> None:
         """Write a checkpoint beside the last one, which goes once the new one is whole."""
-        import orbax.checkpoint
-
+        self.at_work.mkdir(exist_ok=True)
         last = self._now()
         number = 1 + (last["number"] if last else 0)
         target = (self.at_work / str(number)).absolute()
         shutil.rmtree(target, ignore_errors=True)  # of a run that was cut off while it wrote
-        with orbax.checkpoint.StandardCheckpointer() as writer:
+        with _orbax() as writer:
             writer.save(target, {name: array for name, array in leaves.items() if array.size})  # orbax keeps no empty arrays
         write_json(self.at_work / "now.json", {"number": number, **dataclasses.asdict(place)})
         for other in self.at_work.iterdir():
@@ -128,23 +125,32 @@ class Store:
 
     def load(self) -> tuple[Place, dict[str, np.ndarray]] | None:
         """The last whole checkpoint, ``None`` when there is none."""
-        import orbax.checkpoint
-
         last = self._now()
         if last is None:
             return None
-        with orbax.checkpoint.StandardCheckpointer() as reader:
+        with _orbax() as reader:
             leaves = reader.restore((self.at_work / str(last.pop("number"))).absolute())
         return Place(**last), {name: np.asarray(array) for name, array in leaves.items()}
 
     def clear(self) -> None:
         """Drop everything but the results."""
-        for directory in (self.parts, self.at_work):
+        for directory in (self.parts, *self.directory.glob("at-work-*")):
             shutil.rmtree(directory, ignore_errors=True)
 
     def _now(self) -> dict[str, Any] | None:
         path = self.at_work / "now.json"
         return json.loads(path.read_text()) if path.exists() else None
+
+
+def _orbax() -> Any:
+    """A checkpointer of this process alone: others are elsewhere in their own batches."""
+    import orbax.checkpoint
+
+    own = jax.process_index()
+    alone = orbax.checkpoint.options.MultiprocessingOptions(
+        primary_host=own, active_processes={own}, barrier_sync_key_prefix=f"process-{own}"
+    )
+    return orbax.checkpoint.StandardCheckpointer(multiprocessing_options=alone)
 
 
 def write_json(path: Path, value: Any) -> None:

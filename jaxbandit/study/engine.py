@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import xarray as xr
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxbandit.core import checks
@@ -18,6 +17,7 @@ from jaxbandit.simulate.pairs import MESH_AXIS
 from jaxbandit.simulate.segments import advance_all, begin_all, conclude_all
 from jaxbandit.study.cells import PlannedCell, gather
 from jaxbandit.study.checkpoints import Place, Store, identity
+from jaxbandit.study.hosts import Hosts, ProcessLost, this_process
 from jaxbandit.study.planning import BatchPlan, memory_budget, mesh_of, plan_batches, segment_rounds
 from jaxbandit.study.results import gather_results
 from jaxbandit.study.spec import Line, Study
@@ -35,6 +35,7 @@ class Plan:
     batches: tuple[BatchPlan, ...]
     rounds: int  # in a part
     devices: tuple[Any, ...]
+    hosts: Hosts = Hosts()
 
     @property
     def work(self) -> int:
@@ -84,9 +85,9 @@ def make_plan(
     used = tuple(jax.local_devices() if devices is None else devices)
     lines = tuple(study.lines())
     cells = tuple(gather(study, lines))
-    rounds, budget = segment_rounds(study, segment), memory_budget(memory)
-    batches = tuple(plan_batches(study, cell, rounds, budget, len(used)) for cell in cells)
-    return Plan(study=study, lines=lines, cells=cells, batches=batches, rounds=rounds, devices=used)
+    rounds, budget, hosts = segment_rounds(study, segment), memory_budget(memory), this_process()
+    batches = tuple(plan_batches(study, cell, rounds, budget, len(used), hosts.count) for cell in cells)
+    return Plan(study=study, lines=lines, cells=cells, batches=batches, rounds=rounds, devices=used, hosts=hosts)
 
 
 def run_study(
@@ -100,8 +101,8 @@ def run_study(
     checkpoint_share: float = CHECKPOINT_SHARE,
     report: Callable[[Progress], None] = lambda progress: None,
     note: Callable[[str], None] = lambda line: None,
-) -> xr.Dataset:
-    """Run a study and gather its results.
+) -> Any:
+    """Run a study and gather its results: an ``xarray.Dataset``, or ``None`` in all but the first of several processes.
 
     Args:
       study: what to run.
@@ -114,15 +115,24 @@ def run_study(
 
     Raises:
       InvalidArgument: on a study that cannot run, or a directory that holds the run of another.
+      ProcessLost: when another process of the study has gone.
     """
     checks.within("checkpoint_share", checkpoint_share, 0.0, 1.0)
     plan = make_plan(study, memory=memory, segment=segment, devices=devices)
-    store = None if directory is None else Store(Path(directory))
+    hosts = plan.hosts
+    if directory is None and hosts.count > 1:
+        raise checks.InvalidArgument(f"directory: {hosts.count} processes meet in a directory that all of them see; give one")
+    store = None if directory is None else Store(Path(directory), hosts.index)
     if store is not None:
         plan = _prepared(plan, store, resume)
     runner = Runner(plan, store, report, note, checkpoint_share)
-    parts = [[runner.batch(c, b) for b in range(batch.batches)] for c, batch in enumerate(plan.batches)]
-    dataset = gather_results(plan, parts)
+    numbered = enumerate((c, b) for c, batch in enumerate(plan.batches) for b in range(batch.batches))
+    parts = {place: runner.batch(*place) for number, place in numbered if hosts.owns(number)}
+    hosts.meet("every batch is finished")
+    if not hosts.first:
+        return None
+    whole = [[parts[c, b] if (c, b) in parts else runner.read(c, b) for b in range(batch.batches)] for c, batch in enumerate(plan.batches)]
+    dataset = gather_results(plan, whole)
     if store is not None:
         store.clear()
     return dataset
@@ -131,9 +141,11 @@ def run_study(
 def _prepared(plan: Plan, store: Store, resume: bool) -> Plan:
     """The plan, as it was when the run was begun if it is resumed."""
     own = identity(plan.study.fingerprint(), len(plan.devices))
-    if not resume:
+    if not resume and plan.hosts.first:
         sizes = [[batch.size, batch.batches] for batch in plan.batches]
         store.start({"identity": own, "rounds": plan.rounds, "batches": sizes})
+    plan.hosts.meet("the run is written down")
+    if not resume and plan.hosts.first:
         return plan
     record = store.resume(own)
     batches = [dataclasses.replace(b, size=size, batches=n) for b, (size, n) in zip(plan.batches, record["batches"], strict=True)]
@@ -161,6 +173,13 @@ class Runner:
         self.saved = self.started
         self.saving = 0.0  # seconds that the last checkpoint took
         self.resumed = None if store is None else store.load()
+
+    def read(self, cell: int, batch: int) -> dict[str, np.ndarray]:
+        """The results of a batch that another process has run."""
+        found = None if self.store is None else self.store.part(cell, batch)
+        if found is None:
+            raise ProcessLost(f"batch {batch + 1} of cell {cell + 1} is missing in {self.store and self.store.parts}")
+        return found
 
     def batch(self, cell: int, batch: int) -> dict[str, np.ndarray]:
         """The results of a batch, run or read."""
@@ -260,7 +279,7 @@ class Runner:
         seconds = time.perf_counter() - self.started
         rate = (self.done - self.skipped) / self.playing
         means = {name: float(np.nanmean(np.asarray(curve[:, -1]))) for name, curve in curves.items()}
-        left = (self.plan.work - self.done) / rate
+        left = max(self.plan.work / self.plan.hosts.count - self.done, 0) / rate
         self.report(Progress(cell, batch, last, self.done, seconds, rate, left, means))
 
 

@@ -77,7 +77,7 @@ def segment_rounds(study: Study, asked: int | None) -> int:
     return min(asked or -(-study.horizon // PARTS), study.horizon)
 
 
-def plan_batches(study: Study, planned: PlannedCell, rounds: int, budget: int, devices: int) -> BatchPlan:
+def plan_batches(study: Study, planned: PlannedCell, rounds: int, budget: int, devices: int, processes: int = 1) -> BatchPlan:
     """The batches of a cell that fit a budget; raises ``InvalidArgument`` when not even the smallest one does."""
     cell, pairs = planned.cell, len(planned.lines) * study.trials
     shared = tree_bytes(cell)
@@ -90,7 +90,7 @@ def plan_batches(study: Study, planned: PlannedCell, rounds: int, budget: int, d
             f"memory: {budget / 2**20:,.0f} MiB hold {max(room, 0)} trials of {each / 2**20:.2f} MiB beside the {shared / 2**20:.1f} MiB"
             f" that they share, but at least {least} run side by side; allow {(least * each + shared) / 2**20:,.0f} MiB or more"
         )
-    batches = -(-pairs // (max(room // step, 1) * step))
+    batches = max(-(-pairs // (max(room // step, 1) * step)), min(processes, -(-pairs // least)))  # something for every process
     size = -(-pairs // batches)
     size = -(-size // step) * step if size > step else -(-size // devices) * devices
     return BatchPlan(size=size, batches=-(-pairs // size), pairs=pairs, bytes_per_pair=each, shared_bytes=shared)

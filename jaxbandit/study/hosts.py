@@ -1,0 +1,81 @@
+"""Several processes that run one study: who does what, and how they meet.
+
+Each process runs whole batches on its own devices, so that results do not depend on how many there are. They share a directory, in
+which finished batches and checkpoints lie.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+
+from jaxbandit.core import checks
+from jaxbandit.core.checks import InvalidArgument
+
+
+class ProcessLost(RuntimeError):
+    """Another process of the study has gone; what is finished is kept, and ``resume`` goes on."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Hosts:
+    """This process among ``count``; the first one gathers the results."""
+
+    index: int = 0
+    count: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that writes what there is one of."""
+        return self.index == 0
+
+    def owns(self, batch: int) -> bool:
+        """Whether this process runs a batch, by its number in the study."""
+        return batch % self.count == self.index
+
+    def meet(self, name: str) -> None:
+        """Wait for all processes; raises :class:`ProcessLost` when one of them has gone."""
+        if self.count == 1:
+            return
+        from jax.experimental.multihost_utils import sync_global_devices
+
+        try:
+            sync_global_devices(name)
+        except Exception as error:  # of the coordination service or of the collective, whichever notices first
+            raise ProcessLost(
+                f"process {self.index} of {self.count}: another process has gone ({error}); run all of them again with --resume"
+            ) from error
+
+
+def this_process() -> Hosts:
+    """Where this process stands among those that were joined."""
+    return Hosts(index=jax.process_index(), count=jax.process_count())
+
+
+def join(coordinator: str | None, processes: int | None, process: int | None) -> None:
+    """Join the other processes of a study, before JAX starts its devices.
+
+    Args:
+      coordinator: ``HOST:PORT`` of the first process, or ``"auto"`` in a cluster where JAX finds the others by itself (Slurm,
+        Kubernetes, Open MPI and others).
+      processes: how many there are; not with ``"auto"``.
+      process: number of this one, from 0; not with ``"auto"``.
+
+    Raises:
+      InvalidArgument: when only some of the three are given, or they are out of range.
+    """
+    if coordinator == "auto" and processes is None and process is None:
+        jax.distributed.initialize()
+        return
+    if coordinator is None or processes is None or process is None:
+        raise InvalidArgument(
+            f"hosts: --coordinator, --processes and --process-id go together, or --coordinator auto alone; got {coordinator}, {processes},"
+            f" {process}"
+        )
+    if ":" not in coordinator:
+        raise InvalidArgument(f"coordinator: expected HOST:PORT or auto, got {coordinator!r}")
+    checks.integer("processes", processes, least=1)
+    if checks.integer("process-id", process, least=0) >= processes:
+        raise InvalidArgument(f"process-id: must be below --processes {processes}, got {process}")
+    jax.distributed.initialize(coordinator, processes, process)
