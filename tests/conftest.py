@@ -31,12 +31,12 @@ def pytest_configure(config: pytest.Config) -> None:
 # rounding: they go without most of XLA's passes, which change the order of sums and nothing else.
 OPTIMISED = {
     "test_bench",
-    "test_conformance",
     "test_documents",
     "test_experiments",
     "test_feedback",
     "test_reference_delayed",
     "test_reference_rounds",
+    "test_safety",
     "test_strategies",
     "test_surrogates",
 }
@@ -45,7 +45,10 @@ OPTIMISED = {
 @pytest.fixture(scope="module", autouse=True)
 def _programs_of_one_file_at_a_time(request: pytest.FixtureRequest) -> Iterator[None]:
     """Drop compiled programs after each file: every one holds memory maps, of which Linux allows a process 65,530."""
-    jax.config.update("jax_disable_most_optimizations", request.module.__name__ not in OPTIMISED)
+    quick = request.module.__name__ not in OPTIMISED
+    jax.config.update("jax_disable_most_optimizations", quick)
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(quick))  # for child processes, whose results are compared with this one's
     yield
     jax.config.update("jax_disable_most_optimizations", False)
+    os.environ.pop("JAX_DISABLE_MOST_OPTIMIZATIONS")
     jax.clear_caches()

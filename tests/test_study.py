@@ -353,9 +353,8 @@ def test_run_report_and_rerun(tmp_path: Path, capsys: Any) -> None:
 
 
 @pytest.mark.slow
-def test_kills(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kills() -> None:
     """At reduced size; ``python tests/kill_study.py`` does it at full size."""
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     said: list[str] = []
     assert kill_study.kill_and_compare(1, 60, seed=1, report=said.append) == 0
     assert len(said) == 1
