@@ -100,7 +100,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(args: argparse.Namespace) -> None:
     """The command ``run``."""
-    from jaxbandit.study.engine import make_plan, run_study
+    from jaxbandit.study.engine import forget, make_plan, run_study
     from jaxbandit.study.files import prepare_directory
     from jaxbandit.study.hosts import join, this_process
     from jaxbandit.study.results import write_results
@@ -141,7 +141,7 @@ def run(args: argparse.Namespace) -> None:
     dataset.attrs["command"] = " ".join(["python -m jaxbandit", *sys.argv[1:]])
     path = directory / FORMATS[args.format]
     write_results(dataset, path)
-    (directory / "study.json").unlink(missing_ok=True)  # the results hold it
+    forget(directory)  # only now: until here a run that is cut off can be resumed
     print(summary(dataset, directory))
     print(f"wrote {path} and summary.csv in {time.perf_counter() - started:.1f} s")
 

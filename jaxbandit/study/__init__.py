@@ -6,7 +6,7 @@ Needs the ``study`` extra (``pip install "jaxbandit[study]"``).
 from jaxbandit.study.audit import audit
 from jaxbandit.study.checkpoints import CheckpointMismatch
 from jaxbandit.study.comparison import Comparison, Entry, run
-from jaxbandit.study.engine import Plan, Progress, make_plan, run_study
+from jaxbandit.study.engine import Plan, Progress, forget, make_plan, run_study
 from jaxbandit.study.files import ExistingOutput, prepare_directory, prepare_file, write_whole
 from jaxbandit.study.rerun import rerun
 from jaxbandit.study.results import TrialsFailed, flagged, raise_if_failed, read_results, write_results
@@ -30,6 +30,7 @@ __all__ = [
     "audit",
     "compile_quickly",
     "flagged",
+    "forget",
     "from_toml",
     "make_plan",
     "prepare_directory",

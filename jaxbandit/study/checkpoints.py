@@ -72,7 +72,6 @@ class Store:
     def start(self, record: Mapping[str, Any]) -> None:
         """Clear what an earlier run left and write down what is run."""
         self.clear()
-        (self.directory / "study.json").unlink(missing_ok=True)
         self.parts.mkdir(parents=True)
         write_json(self.directory / "study.json", record)
 
@@ -133,7 +132,8 @@ class Store:
         return Place(**last), {name: np.asarray(array) for name, array in leaves.items()}
 
     def clear(self) -> None:
-        """Drop everything but the results."""
+        """Drop all that the run has left."""
+        (self.directory / "study.json").unlink(missing_ok=True)
         for directory in (self.parts, *self.directory.glob("at-work-*")):
             shutil.rmtree(directory, ignore_errors=True)
 

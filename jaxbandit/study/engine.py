@@ -106,7 +106,7 @@ def run_study(
 
     Args:
       study: what to run.
-      directory: where checkpoints go; default nowhere.
+      directory: where checkpoints and finished batches go, and stay until :func:`forget`; default nowhere.
       resume: go on with the run that the directory holds, to the results it would have had without interruption, bit for bit.
       memory, segment, devices: as for :func:`make_plan`; a run that is resumed keeps its own.
       checkpoint_share: of the time that checkpoints may take, in (0, 1]; they are left out where they would take more.
@@ -132,10 +132,12 @@ def run_study(
     if not hosts.first:
         return None
     whole = [[parts[c, b] if (c, b) in parts else runner.read(c, b) for b in range(batch.batches)] for c, batch in enumerate(plan.batches)]
-    dataset = gather_results(plan, whole)
-    if store is not None:
-        store.clear()
-    return dataset
+    return gather_results(plan, whole)
+
+
+def forget(directory: str | Path) -> None:
+    """Drop the checkpoints and batches of a run, once its results are kept elsewhere."""
+    Store(Path(directory)).clear()
 
 
 def _prepared(plan: Plan, store: Store, resume: bool) -> Plan:
