@@ -77,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("directory", type=Path, metavar="DIR")
     report.add_argument("--out", type=Path, metavar="FILE", help="where to write (default DIR/report.html)")
     named = commands.add_parser("names", help="what a study file can name")
-    named.add_argument("kind", choices=("algorithm", "problem", "delay", "feedback", "kernel", "informed"))
+    named.add_argument("kind", choices=("algorithm", "problem", "delay", "feedback", "kernel", "informed", "noise"))
     return top
 
 
@@ -194,10 +194,11 @@ def rerun(args: argparse.Namespace) -> None:
     again = play(dataset, args.trial, label=args.line)
     label = str(again.algorithm.values[0])
     print(f"{label}, trial {args.trial}: {again.sizes['played']} rounds")
-    for name in [name for name in dataset.data_vars if "round" in dataset[name].dims]:
+    for name in [name for name in dataset.data_vars if "round" in dataset[name].dims and name in again]:
         stored = dataset[name].sel(algorithm=label, trial=args.trial)
-        gap = np.abs(again[name].sel(algorithm=label, trial=args.trial, round=stored["round"]).values - stored.values)
-        same = "the same bits" if not np.nanmax(gap, initial=0) else f"differs by up to {np.nanmax(gap):.3g}"
+        own = again[name].sel(algorithm=label, trial=args.trial, round=stored["round"]).values
+        equal = np.array_equal(own, stored.values, equal_nan=stored.dtype.kind == "f")
+        same = "the same bits" if equal else f"differs by up to {np.max(np.abs(own - stored.values)):.3g}"
         print(f"  {name}: {stored.values[-1]:.6g} after the last round; {same}")
     if args.out is not None:
         write_results(again, args.out)

@@ -21,6 +21,7 @@ import xarray as xr
 import jaxbandit
 from jaxbandit import InvalidArgument
 from jaxbandit.cli import main
+from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.delays import Poisson
 from jaxbandit.estimators import Bounds
 from jaxbandit.kernels import SquaredExponential
@@ -254,19 +255,74 @@ def test_the_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
             run_study(in_python(), tmp_path, resume=True)
 
 
+@jaxbandit.pytree
+class Holed(jaxbandit.problems.Family):
+    """``sine``, whose reward is NaN everywhere in about half of the trials."""
+
+    inner: Any
+    name: str = jaxbandit.static(default="holed")
+
+    @property
+    def domain(self) -> Any:
+        return self.inner.domain
+
+    @property
+    def constraints(self) -> int:
+        return 1
+
+    def sample(self, key: Any) -> Any:
+        bad = jax.random.bernoulli(key)
+        means = jax.numpy.asarray(self.inner.means)
+        return jaxbandit.replace(self.inner, means=jax.numpy.where(bad, jax.numpy.nan, means))
+
+    def observe(self, index: Any, drawn: Any) -> Any:
+        raise NotImplementedError
+
+    def validate(self) -> None:
+        """Nothing: a user's family may not know."""
+
+
 def test_a_bad_trial_is_flagged_and_kills_no_other() -> None:
-    """NaN from the problem in one point: the trials that meet it are flagged, and asking for none raises."""
-    problem = jaxbandit.problems.sine(9)
-    means = np.asarray(problem.means).copy()
-    means[0, 40] = np.nan
-    study = in_python(problems={"holed": jaxbandit.replace(problem, means=means)}, algorithms={"random": jaxbandit.RandomSearch()})
-    with pytest.raises(InvalidArgument, match=r"NaN"):
-        run_study(study)
-    assert flagged(whole()) == {} and raise_if_failed(whole()) is whole()
-    broken = whole().copy(deep=True)
-    broken.status.values[1, 2] = int(jaxbandit.Status.NONFINITE_SCORE)
-    with pytest.raises(TrialsFailed, match=r"1 of 33 trials failed; .*trial 2"):
-        raise_if_failed(broken)
+    """Where the user's function is NaN; the others are what they would have been."""
+    study = in_python(problems={"holed": Holed(inner=jaxbandit.problems.sine(9))}, delays={"none": {"type": "NoDelay"}})
+    study = dataclasses.replace(study, algorithms={"random": jaxbandit.RandomSearch()}, initial=jaxbandit.InitialDesign())
+    holed = run_study(study, segment=5)
+    sound = run_study(dataclasses.replace(study, problems={"sine": jaxbandit.problems.sine(9)}), segment=5)
+    bad = holed.status.values[0] != 0
+    assert 0 < bad.sum() < 11 and np.all(holed.failed_round.values[0, bad] == 1)
+    assert np.isfinite(holed.regret.values[0, ~bad]).all()
+    np.testing.assert_array_equal(holed.regret.values[0, ~bad], sound.regret.values[0, ~bad])
+    assert sum(flagged(holed)["random"].values()) >= bad.sum() and flagged(sound) == {}
+    with pytest.raises(TrialsFailed, match=rf"{bad.sum()} of 11 trials failed; random: trial {np.flatnonzero(bad)[0]} in round 1"):
+        raise_if_failed(holed)
+    assert raise_if_failed(sound) is sound
+    with pytest.raises(InvalidArgument, match="do not hold the study"):  # no table says what a user's class is
+        rerun(holed, 0)
+
+
+@pytest.mark.parametrize("common", [True, False])
+def test_strong_regret_of_random_instances(common: bool) -> None:
+    """Each line has the best mixed policies of its own instances."""
+    study = in_python(
+        problems={"draws": {"type": "gp_draws"}},
+        algorithms={"a": jaxbandit.RandomSearch(), "b": jaxbandit.RandomSearch()},
+        model=Model(kernel=SquaredExponential(length_scale=1.0), noise_variance=0.0025, form="features"),
+        delays={"none": {"type": "NoDelay"}},
+        trials=3,
+        metrics=("strong_regret",),
+        trajectories=True,
+        initial=jaxbandit.InitialDesign(),
+        common_random_numbers=common,
+    )
+    found = run_study(study, segment=5)
+    family = jaxbandit.canonicalise(jaxbandit.problems.gp_draws())
+    for line in range(2):
+        root = jax.random.key(0) if common else jax.random.fold_in(jax.random.key(0), line + 1)
+        for trial in range(3):
+            instance = family.sample(stream_key(trial_key(root, trial), Stream.PROBLEM))
+            value = jaxbandit.problems.best_mixed_policy(instance)[0]
+            expected = np.cumsum(value - np.asarray(instance.means, np.float64)[0][found["index"].values[line, trial]])
+            np.testing.assert_allclose(found.strong_regret.values[line, trial], expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("label", ["rpol, reward_width=2.5", "cbo"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh
+from jax.sharding import Mesh
 
 from jaxbandit.algorithms.base import sees_samples, unwrapped
 from jaxbandit.core import checks
@@ -17,7 +17,7 @@ from jaxbandit.core.pytree import Sweep, canonicalise, replace, unstack
 from jaxbandit.delays import NoDelay
 from jaxbandit.domains import Domain
 from jaxbandit.simulate.delayed import Delays, plan, warn_of_loss
-from jaxbandit.simulate.pairs import MESH_AXIS, axis_of, over_pairs
+from jaxbandit.simulate.pairs import axis_of, mesh_of, over_pairs
 from jaxbandit.simulate.trial import Informed, InitialDesign, Trajectory, run_trial
 from jaxbandit.surrogates import Surrogate
 
@@ -103,7 +103,7 @@ def simulate(
         record=record,
         informed=informed,
         block=block,
-        mesh=Mesh(np.asarray(used), (MESH_AXIS,), axis_types=(AxisType.Auto,)) if len(used) > 1 else None,
+        mesh=mesh_of(used),
     )
     if delays is not None:
         warn_of_loss(result.lost, delays.capacity, horizon)

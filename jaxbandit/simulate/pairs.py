@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from jax.sharding import Mesh, PartitionSpec
+import numpy as np
+from jax.sharding import AxisType, Mesh, PartitionSpec
 
 TRIALS_AXIS = "trials"  # of a block, for what its trials decide together
 MESH_AXIS = "trial"
@@ -31,6 +32,11 @@ def over_pairs(function: Callable[..., Any], shared: Any, own: Any, *, block: in
         return local(shared, own)
     split = PartitionSpec(MESH_AXIS)
     return jax.shard_map(local, mesh=mesh, in_specs=(PartitionSpec(), split), out_specs=split, check_vma=False)(shared, own)
+
+
+def mesh_of(devices: Sequence[jax.Device]) -> Mesh | None:
+    """A mesh over which trials are spread, ``None`` for one device."""
+    return Mesh(np.asarray(devices), (MESH_AXIS,), axis_types=(AxisType.Auto,)) if len(devices) > 1 else None
 
 
 def axis_of(block: int) -> str | None:

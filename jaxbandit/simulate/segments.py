@@ -74,7 +74,6 @@ class Opening:
 
     optimum: Optimum
     curves: Curves | None  # [n] of a counted initial design
-    indices: Array  # [n] of the initial design
 
 
 @partial(jax.jit, static_argnames="mesh")
@@ -87,7 +86,7 @@ def begin_all(cell: Cell, key: Array, pairs: Array, *, mesh: Mesh | None) -> tup
         so_far, seen = tally(setting.instance.constraints), None
         if shared[0].initial.counted and shared[0].initial.count:
             so_far, seen = extend(setting.instance, so_far, before.index)
-        return Carry(progress=progress, tally=so_far), Opening(optimum=optimum(setting.instance), curves=seen, indices=before.index)
+        return Carry(progress=progress, tally=so_far), Opening(optimum=optimum(setting.instance), curves=seen)
 
     return over_pairs(one, (cell, key), pairs, block=cell.block, mesh=mesh)
 

@@ -13,12 +13,12 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxbandit.core import checks
-from jaxbandit.simulate.pairs import MESH_AXIS
+from jaxbandit.simulate.pairs import MESH_AXIS, mesh_of
 from jaxbandit.simulate.segments import advance_all, begin_all, conclude_all
 from jaxbandit.study.cells import PlannedCell, gather
 from jaxbandit.study.checkpoints import Place, Store, identity
 from jaxbandit.study.hosts import Hosts, ProcessLost, this_process
-from jaxbandit.study.planning import BatchPlan, memory_budget, mesh_of, plan_batches, segment_rounds
+from jaxbandit.study.planning import BatchPlan, memory_budget, plan_batches, segment_rounds
 from jaxbandit.study.results import gather_results
 from jaxbandit.study.spec import Line, Study
 
@@ -232,7 +232,7 @@ class Runner:
             gathered.add(first, curves, seen)  # waits for the devices
             self.done += count * rounds
             self.playing += time.perf_counter() - begun
-            self._report(cell, batch, first + rounds - 1, {name: curve[:count] for name, curve in curves.items()})
+            self._report(cell, batch, first + rounds - 1, {name: np.asarray(curve)[:count, -1] for name, curve in curves.items()})
             self._checkpoint(Place(cell=cell, batch=batch, next_round=first + rounds), carry, gathered)
         ended = conclude_all(carry, block=planned.block, mesh=self.mesh)
         return gathered.part(ended, count)
@@ -277,10 +277,10 @@ class Runner:
         self.done += work
         self.skipped += work
 
-    def _report(self, cell: int, batch: int, last: int, curves: dict[str, Any]) -> None:
+    def _report(self, cell: int, batch: int, last: int, last_values: dict[str, np.ndarray]) -> None:
         seconds = time.perf_counter() - self.started
         rate = (self.done - self.skipped) / self.playing
-        means = {name: float(np.nanmean(np.asarray(curve[:, -1]))) for name, curve in curves.items()}
+        means = {name: float(np.mean(values)) for name, values in last_values.items()}
         left = max(self.plan.work / self.plan.hosts.count - self.done, 0) / rate
         self.report(Progress(cell, batch, last, self.done, seconds, rate, left, means))
 

@@ -10,10 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, Mesh
 
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.simulate.pairs import MESH_AXIS
 from jaxbandit.simulate.segments import Cell, begin_all
 from jaxbandit.study.cells import PlannedCell
 from jaxbandit.study.spec import Study
@@ -30,7 +28,6 @@ class BatchPlan:
 
     size: int
     batches: int
-    pairs: int
     bytes_per_pair: int
     shared_bytes: int
 
@@ -51,7 +48,7 @@ def memory_budget(text: str | int | None) -> int:
     if isinstance(text, int):
         amount = float(text)
     else:
-        match = re.fullmatch(r"\s*([0-9.]+)\s*([kmgt]?)(i?b)?\s*", text.lower())
+        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([kmgt]?)(i?b)?\s*", text.lower())
         if not match:
             raise InvalidArgument(f"memory: expected an amount such as 4GiB or 800M, got {text!r}")
         amount = float(match[1]) * UNITS[match[2]]
@@ -65,11 +62,6 @@ def device_memory() -> int:
     stats = [device.memory_stats() or {} for device in jax.local_devices()]
     limits = [stat.get("bytes_limit", 0) for stat in stats]
     return sum(limits) if all(limits) else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def mesh_of(devices: list[Any]) -> Mesh | None:
-    """A mesh over which trials are spread, ``None`` for one device."""
-    return Mesh(np.asarray(devices), (MESH_AXIS,), axis_types=(AxisType.Auto,)) if len(devices) > 1 else None
 
 
 def segment_rounds(study: Study, asked: int | None) -> int:
@@ -93,7 +85,7 @@ def plan_batches(study: Study, planned: PlannedCell, rounds: int, budget: int, d
     batches = max(-(-pairs // (max(room // step, 1) * step)), min(processes, -(-pairs // least)))  # something for every process
     size = -(-pairs // batches)
     size = -(-size // step) * step if size > step else -(-size // devices) * devices
-    return BatchPlan(size=size, batches=-(-pairs // size), pairs=pairs, bytes_per_pair=each, shared_bytes=shared)
+    return BatchPlan(size=size, batches=-(-pairs // size), bytes_per_pair=each, shared_bytes=shared)
 
 
 def bytes_per_pair(study: Study, cell: Cell, rounds: int) -> int:

@@ -22,21 +22,27 @@ KINDS: dict[str, tuple[ModuleType, ...]] = {
     "feedback": (feedback,),
     "kernel": (kernels,),
     "informed": (informed,),
+    "noise": (problems,),
 }
-FIELDS = {"kernel": "kernel", "delay": "delay", "left": "kernel", "right": "kernel"}  # fields whose tables are of another kind
-HIDDEN = {
-    "Algorithm",
-    "Arena",
-    "Decision",
-    "Observation",
-    "Delay",
-    "Feedback",
-    "Pending",
-    "Kernel",
-    "Family",
-    "Noise",
-    "Optimum",
-    "Problem",
+FIELDS = {
+    "kernel": "kernel",
+    "delay": "delay",
+    "noise": "noise",
+    "left": "kernel",
+    "right": "kernel",
+}  # fields whose tables are of another kind
+# What users do not make.
+HIDDEN = {"Algorithm", "Arena", "Decision", "Delay", "Estimate", "Feedback", "Kernel", "Observation", "Pending"}
+# Of the functions on problems, those that take or give something that no table can be.
+NO_PROBLEMS = {
+    "best_mixed_policy",
+    "building_day",
+    "from_functions",
+    "from_tables",
+    "full_information",
+    "is_random",
+    "optimum",
+    "with_equalities",
 }
 
 
@@ -46,11 +52,18 @@ def names(kind: str) -> dict[str, Any]:
     for module in KINDS[kind]:
         public = getattr(module, "__all__", None) or [name for name in dir(module) if not name.startswith("_")]
         for name in public:
-            item = getattr(module, name)
-            makes = isinstance(item, type) if kind != "problem" else callable(item)
-            if makes and name not in HIDDEN and not getattr(item, "_is_protocol", False):
-                found.setdefault(name, item)
+            if _makes(kind, name, getattr(module, name)):
+                found.setdefault(name, getattr(module, name))
     return found
+
+
+def _makes(kind: str, name: str, item: Any) -> bool:
+    """Whether calling ``item`` makes something of the kind."""
+    if kind == "problem":
+        return inspect.isfunction(item) and name not in NO_PROBLEMS
+    if not isinstance(item, type) or getattr(item, "_is_protocol", False) or name in HIDDEN:
+        return False
+    return kind != "noise" or (hasattr(item, "draw") and hasattr(item, "apply"))
 
 
 def build(kind: str, table: Any, where: str) -> Any:

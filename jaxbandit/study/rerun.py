@@ -30,7 +30,7 @@ def study_of(dataset: xr.Dataset) -> Study:
 
 
 def rerun(dataset: xr.Dataset, trial: int, *, label: str | None = None, study: Study | None = None) -> xr.Dataset:
-    """One trial of one line, with all its rounds, points and values.
+    """One trial of one line, with all its rounds, points and values, without strong regret.
 
     Args:
       dataset: of a study.
@@ -64,5 +64,9 @@ def _play(plan: Plan, line: int, trial: int, sizes: Any, devices: int) -> xr.Dat
     runner = Runner(own)
     pair = np.asarray([[planned.lines.index(line), trial, line + 1]], np.int32)
     part = runner.play(0, 0, runner.place(np.repeat(pair, runner.sized(0).block, axis=0)), 1)
-    single = dataclasses.replace(own, study=dataclasses.replace(plan.study, trials=1), cells=(dataclasses.replace(planned, lines=(0,)),))
+    # Strong regret needs the best mixed policy of every trial before it.
+    metrics = tuple(name for name in plan.study.metrics if name != "strong_regret") or ("regret",)
+    single = dataclasses.replace(
+        own, study=dataclasses.replace(plan.study, trials=1, metrics=metrics), cells=(dataclasses.replace(planned, lines=(0,)),)
+    )
     return gather_results(single, [[part]]).assign_coords(trial=[trial])

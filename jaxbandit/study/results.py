@@ -36,7 +36,8 @@ def gather_results(plan: Any, parts: list[list[dict[str, np.ndarray]]]) -> xr.Da
     """The dataset of a run: dims ``algorithm`` (the lines), ``trial`` and ``round``, and ``played``, ``output`` with trajectories.
 
     ``parts`` are the arrays of every batch of every cell. Coordinates along ``algorithm`` say what a line is: ``base`` (the algorithm),
-    ``problem``, ``delay``, and one for each swept field (NaN where the algorithm has none).
+    ``problem``, ``delay``, and one for each swept field (NaN where the algorithm has none). ``strong_regret`` is made from regret, and so
+    NaN where no point is feasible.
     """
     study, lines = plan.study, [line.entry for line in plan.lines]
     order = np.argsort([number for planned in plan.cells for number in planned.lines], kind="stable")
@@ -98,17 +99,24 @@ def _trajectories(cells: list[dict[str, np.ndarray]], order: np.ndarray, horizon
 
 def _strong_offsets(plan: Any) -> np.ndarray:
     """Value of the best mixed policy, ``[lines, trials]``: one linear programme per instance, on the host."""
-    study, known = plan.study, {}
-    for line in plan.lines:
-        if id(line.entry.problem) not in known:
-            problem = canonicalise(line.entry.problem)
-            if is_random(problem):
-                many = sampled(problem, jax.random.key(study.seed), count=study.trials)
-                each = [jax.tree.map(lambda x, i=i: x[i], many) for i in range(study.trials)]
-                known[id(line.entry.problem)] = np.asarray([best_mixed_policy(one)[0] for one in each])
-            else:
-                known[id(line.entry.problem)] = np.full(study.trials, best_mixed_policy(problem)[0])
-    return np.stack([known[id(line.entry.problem)] for line in plan.lines]).astype(float_dtype())
+    study, known, rows = plan.study, {}, []
+    for number, line in enumerate(plan.lines):
+        problem = line.entry.problem
+        # Without common random numbers a random family gives every line its own instances.
+        own = (id(problem), 0 if study.common_random_numbers or not is_random(problem) else number + 1)
+        if own not in known:
+            root = jax.random.key(study.seed)
+            known[own] = _mixed_values(canonicalise(problem), jax.random.fold_in(root, own[1]) if own[1] else root, study.trials)
+        rows.append(known[own])
+    return np.stack(rows).astype(float_dtype())
+
+
+def _mixed_values(problem: Any, root: Any, trials: int) -> np.ndarray:
+    """``[trials]``, of the instances that ``root`` gives."""
+    if not is_random(problem):
+        return np.full(trials, best_mixed_policy(problem)[0])
+    many = jax.tree.map(np.asarray, sampled(problem, root, count=trials))
+    return np.asarray([best_mixed_policy(jax.tree.map(lambda x, i=i: x[i], many))[0] for i in range(trials)])
 
 
 def _number(value: Any) -> float:
