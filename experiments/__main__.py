@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-from jaxbandit.study import Comparison, Entry, compile_quickly, use_all_cores
+from jaxbandit.study import CannotWrite, Comparison, Entry, compile_quickly, use_all_cores
 
 if __name__ == "__main__":  # before anything below can start a device
     use_all_cores()
@@ -154,6 +154,9 @@ def main(argv: list[str] | None = None) -> int:
     except InvalidArgument as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except CannotWrite as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

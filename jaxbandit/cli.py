@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.study.files import CannotWrite
 from jaxbandit.study.hosts import ProcessLost
 
 FORMATS = {"nc": "results.nc", "zarr": "results.zarr"}
@@ -90,11 +91,14 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except ProcessLost as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        os._exit(3)  # JAX would wait for the lost process at its end, and then abort
+    except CannotWrite as error:
         print(f"error: {error}", file=sys.stderr)
-        return 3
-    except OSError as error:
-        print(f"error: {error.filename or 'a file'}: {error.strerror}; the last whole checkpoint is as it was", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("interrupted; the same command with --resume goes on", file=sys.stderr)
+        return 130
     return 0
 
 

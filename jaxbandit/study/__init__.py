@@ -7,7 +7,7 @@ from jaxbandit.study.audit import audit
 from jaxbandit.study.checkpoints import CheckpointMismatch
 from jaxbandit.study.comparison import Comparison, Entry, run
 from jaxbandit.study.engine import Plan, Progress, forget, make_plan, run_study
-from jaxbandit.study.files import ExistingOutput, prepare_directory, prepare_file, write_whole
+from jaxbandit.study.files import CannotWrite, ExistingOutput, prepare_directory, prepare_file, write_whole
 from jaxbandit.study.rerun import rerun
 from jaxbandit.study.results import TrialsFailed, flagged, raise_if_failed, read_results, write_results
 from jaxbandit.study.runtime import compile_quickly, use_all_cores
@@ -16,6 +16,7 @@ from jaxbandit.study.thinning import Keep
 from jaxbandit.study.tuning import tune
 
 __all__ = [
+    "CannotWrite",
     "CheckpointMismatch",
     "Comparison",
     "Contender",

@@ -10,10 +10,12 @@ Every file appears under its name only once it is whole.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ import numpy as np
 import jaxbandit
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.pytree import float_dtype
-from jaxbandit.study.files import write_whole
+from jaxbandit.study.files import CannotWrite, write_whole
 
 WORDS = {
     "study": "another study",
@@ -70,9 +72,10 @@ class Store:
         self.parts, self.at_work = directory / "parts", directory / f"at-work-{process}"
 
     def start(self, record: Mapping[str, Any]) -> None:
-        """Clear what an earlier run left and write down what is run."""
-        self.clear()
-        self.parts.mkdir(parents=True)
+        """Clear what an earlier run left and write down what is run; raises ``CannotWrite``."""
+        with _disk(self.parts):
+            self.clear()
+            self.parts.mkdir(parents=True)
         write_json(self.directory / "study.json", record)
 
     def resume(self, expected: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,17 +108,18 @@ class Store:
             return dict(arrays)
 
     def finish(self, cell: int, batch: int, part: Mapping[str, np.ndarray]) -> None:
-        """Keep a finished batch."""
+        """Keep a finished batch; raises ``CannotWrite``."""
         write_whole(self.parts / f"{cell}-{batch}.npz", lambda path: np.savez(path, allow_pickle=False, **part))
 
     def save(self, place: Place, leaves: Mapping[str, np.ndarray]) -> None:
-        """Write a checkpoint beside the last one, which goes once the new one is whole."""
-        self.at_work.mkdir(exist_ok=True)
+        """Write a checkpoint beside the last one, which goes once the new one is whole; raises ``CannotWrite`` when it cannot."""
+        with _disk(self.at_work):
+            self.at_work.mkdir(exist_ok=True)
         last = self._now()
         number = 1 + (last["number"] if last else 0)
         target = (self.at_work / str(number)).absolute()
         shutil.rmtree(target, ignore_errors=True)  # of a run that was cut off while it wrote
-        with _orbax() as writer:
+        with _disk(target), _orbax() as writer:
             writer.save(target, {name: array for name, array in leaves.items() if array.size})  # orbax keeps no empty arrays
         write_json(self.at_work / "now.json", {"number": number, **dataclasses.asdict(place)})
         for other in self.at_work.iterdir():
@@ -140,6 +144,20 @@ class Store:
     def _now(self) -> dict[str, Any] | None:
         path = self.at_work / "now.json"
         return json.loads(path.read_text()) if path.exists() else None
+
+
+@contextlib.contextmanager
+def _disk(path: Path) -> Iterator[None]:
+    """Turn what goes wrong while a checkpoint is written, which orbax says at length and in many types, into one error."""
+    log = logging.getLogger("absl")
+    quiet = log.disabled
+    log.disabled = True
+    try:
+        yield
+    except Exception as error:
+        raise CannotWrite(path, error) from error
+    finally:
+        log.disabled = quiet
 
 
 def _orbax() -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,21 @@ class ExistingOutput(InvalidArgument):
     """The place asked for already holds something; say ``--force`` (or ``force=True``) to replace it."""
 
 
+class CannotWrite(RuntimeError):
+    """A file could not be written, for want of space or of permission; what stood under its name is as it was."""
+
+    def __init__(self, path: Path, error: Exception) -> None:
+        super().__init__(f"cannot write {path}: {reason_of(error)}; what was there before is as it was")
+
+
+def reason_of(error: Exception) -> str:
+    """The operating system's words for an error, also where a library has wrapped them."""
+    found = re.search(r"os_error_code=\W*(\d+)", str(error))  # as tensorstore has it
+    if found:
+        return os.strerror(int(found[1]))
+    return getattr(error, "strerror", None) or str(error).splitlines()[0]
+
+
 def prepare_directory(path: str | Path, *, force: bool = False) -> Path:
     """Make ``path`` ready to write results in; raises :class:`ExistingOutput` if it holds files and ``force`` is off."""
     directory = Path(path)
@@ -21,7 +37,10 @@ def prepare_directory(path: str | Path, *, force: bool = False) -> Path:
         raise ExistingOutput(f"out: {directory} is a file, not a directory; choose another place")
     if directory.is_dir() and any(directory.iterdir()) and not force:
         raise ExistingOutput(f"out: {directory} exists and is not empty; choose another place or add --force to replace its files")
-    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidArgument(f"out: cannot make the directory {directory}: {reason_of(error)}") from error
     if not os.access(directory, os.W_OK):
         raise InvalidArgument(f"out: {directory} is not writable")
     return directory
@@ -39,13 +58,21 @@ def prepare_file(path: str | Path, *, force: bool = False) -> Path:
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Call ``write`` on a temporary name beside ``path`` and rename, so that readers see the old file or the whole new one."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    """Call ``write`` on a temporary name beside ``path`` and rename, so that readers see the old file or the whole new one.
+
+    Raises:
+      CannotWrite: on any error of the operating system.
+    """
+    temporary = None
     try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
+        os.close(handle)
+        temporary = Path(name)
         write(temporary)
         os.chmod(temporary, 0o644)  # mkstemp makes files that only their owner can read
         os.replace(temporary, path)
+    except OSError as error:
+        raise CannotWrite(path, error) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
