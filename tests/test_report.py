@@ -153,7 +153,7 @@ def test_reports_of_nothing_are_refused(tmp_path):
     with pytest.raises(InvalidArgument, match=r"holds no results\.nc"):
         write_report(tmp_path)
     (tmp_path / "results.nc").write_bytes(b"not NetCDF")
-    with pytest.raises(InvalidArgument, match="cannot be read"):
+    with pytest.raises(InvalidArgument, match="cannot read"):
         write_report(tmp_path)
     save(xr.Dataset({"x": ("y", [1.0])}), tmp_path / "results.nc")
     with pytest.raises(InvalidArgument, match="algorithm, trial, round, status, declared_round missing"):

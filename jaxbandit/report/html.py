@@ -18,6 +18,7 @@ from jaxbandit.report.rates import PAPER_RATES, Rate, rate_of
 from jaxbandit.report.statistics import elapsed, growth_exponent, healthy, paired_differences, problem_groups, win_matrix
 from jaxbandit.report.tables import COLUMNS, summary_rows
 from jaxbandit.study.files import prepare_file, write_whole
+from jaxbandit.study.results import read_results
 
 SEED = 0  # of the bootstraps; the report says so
 RESAMPLES = 2000
@@ -33,17 +34,19 @@ def write_report(directory: str | Path, out: str | Path | None = None) -> Path:
     """Write the report of a study's results as one HTML file.
 
     Args:
-      directory: holds ``results.nc``, as studies write it; PNG files beside it are shown too.
+      directory: holds ``results.nc`` or ``results.zarr``, as studies write it; PNG files beside it are shown too.
       out: where to write, replacing what is there; default ``report.html`` in ``directory``.
 
     Returns:
       The path of the report. Nothing in it refers to another file or address.
 
     Raises:
-      InvalidArgument: when the directory or its ``results.nc`` is missing, cannot be read or holds no results of a study.
+      InvalidArgument: when the directory or its results are missing, cannot be read, or are no study's.
     """
     folder = Path(directory)
-    dataset = read_results(folder)
+    if not folder.is_dir():
+        raise InvalidArgument(f"directory: {folder} is no directory; give one that a study wrote its results to")
+    dataset = checked(read_results(folder), folder)
     path = prepare_file(folder / "report.html" if out is None else out, force=True)
     extra = {file.name: file.read_bytes() for file in sorted(folder.glob("*.png"))}
     text = render(dataset, name=folder.resolve().name, extra=extra)
@@ -51,21 +54,12 @@ def write_report(directory: str | Path, out: str | Path | None = None) -> Path:
     return path
 
 
-def read_results(directory: Path) -> xr.Dataset:
-    """The dataset of a directory; raises ``InvalidArgument`` as :func:`write_report` does."""
-    file = directory / "results.nc"
-    if not directory.is_dir():
-        raise InvalidArgument(f"directory: {directory} is no directory; give one that a study wrote its results to")
-    if not file.is_file():
-        raise InvalidArgument(f"directory: {directory} holds no results.nc; give one that a study wrote its results to")
-    try:
-        dataset = xr.load_dataset(file, engine="h5netcdf")
-    except Exception as error:  # what the reader raises on a damaged file is not documented
-        raise InvalidArgument(f"directory: {file} cannot be read: {error}") from error
-    missing = [name for name in ("algorithm", "trial", "round") if not dataset.sizes.get(name)]
-    missing += [name for name in ("status", "declared_round") if name not in dataset]
+def checked(dataset: xr.Dataset, name: Any) -> xr.Dataset:
+    """The dataset, if it holds the results of a study; raises ``InvalidArgument`` otherwise."""
+    missing = [dim for dim in ("algorithm", "trial", "round") if not dataset.sizes.get(dim)]
+    missing += [variable for variable in ("status", "declared_round") if variable not in dataset]
     if missing:
-        raise InvalidArgument(f"directory: {file} holds no results of a study: {', '.join(missing)} missing")
+        raise InvalidArgument(f"directory: {name} holds no results of a study: {', '.join(missing)} missing")
     return dataset
 
 
@@ -303,4 +297,4 @@ def _share(value: float) -> str:
     return f"{value:.0%}" if np.isfinite(value) else "undefined"
 
 
-__all__ = ["read_results", "render", "write_report"]
+__all__ = ["render", "write_report"]

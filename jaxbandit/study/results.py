@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import importlib.util
 import json
 import platform
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from jaxbandit.feedback import Wait
 from jaxbandit.problems import best_mixed_policy, is_random
 from jaxbandit.study.comparison import sampled, save
 from jaxbandit.study.describe import describe
-from jaxbandit.study.files import write_whole
+from jaxbandit.study.files import CannotWrite, reason_of, write_whole
 
 FACTS = {"value": "optimum", "feasible_fraction": "feasible_fraction", "slater_slack": "slater_slack"}
 ENDS = ("status", "failed_round", "declared_round")
@@ -181,17 +183,23 @@ def raise_if_failed(dataset: xr.Dataset) -> xr.Dataset:
     raise TrialsFailed(f"{int(failed.sum())} of {failed.size} trials failed; " + "; ".join(lines))
 
 
-def read_results(path: Path) -> xr.Dataset:
+def read_results(path: str | Path) -> xr.Dataset:
     """The dataset of a NetCDF file or a Zarr directory, or of the directory that a run wrote one to.
 
     Raises:
       InvalidArgument: when there is none, or it cannot be read.
     """
-    found = next((path / name for name in ("results.nc", "results.zarr") if (path / name).exists()), path)
+    path = Path(path)
+    inside = [path / name for name in ("results.nc", "results.zarr")]
+    found = next((file for file in inside if file.exists()), path)
+    if not found.exists() or (found.is_dir() and found.suffix != ".zarr"):
+        raise InvalidArgument(f"results: {path} holds no results.nc or results.zarr" if path.is_dir() else f"results: there is no {path}")
     try:
-        return xr.open_zarr(found).load() if found.suffix == ".zarr" else xr.load_dataset(found, engine="h5netcdf")
-    except (OSError, ValueError) as error:
-        raise InvalidArgument(f"results: cannot read {found}: {error}") from error
+        return xr.open_zarr(_with_zarr(found)).load() if found.suffix == ".zarr" else xr.load_dataset(found, engine="h5netcdf")
+    except InvalidArgument:
+        raise
+    except Exception as error:  # what the readers raise on a damaged file is not documented
+        raise InvalidArgument(f"results: cannot read {found}: {reason_of(error)}") from error
 
 
 def write_results(dataset: xr.Dataset, path: Path) -> None:
@@ -199,14 +207,29 @@ def write_results(dataset: xr.Dataset, path: Path) -> None:
 
     Raises:
       InvalidArgument: when Zarr is asked for and not installed.
+      CannotWrite: on any error of the operating system.
     """
-    if path.suffix != ".zarr":
+    if path.suffix == ".zarr":
+        _write_zarr(dataset, _with_zarr(path))
+    else:
         write_whole(path, lambda temporary: save(dataset, temporary))
-        return
-    try:
-        import zarr  # noqa: F401
-    except ImportError as error:
-        raise InvalidArgument("format: zarr is not installed; pip install zarr, or write NetCDF") from error
+
+
+def _write_zarr(dataset: xr.Dataset, path: Path) -> None:
     temporary = path.with_name(f".{path.name}")
-    dataset.to_zarr(temporary, mode="w")
-    temporary.rename(path)
+    try:
+        dataset.to_zarr(temporary, mode="w", zarr_format=2)  # 3 has no stable form of labels
+        if path.exists():
+            shutil.rmtree(path)
+        temporary.rename(path)
+    except OSError as error:
+        raise CannotWrite(path, error) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _with_zarr(path: Path) -> Path:
+    """``path``, if Zarr can be read and written here."""
+    if importlib.util.find_spec("zarr") is None:
+        raise InvalidArgument("format: zarr is not installed; pip install zarr, or use NetCDF")
+    return path
