@@ -40,7 +40,7 @@ Array = jax.Array
 
 @pytree
 class Curves:
-    """Cumulative measures after each round, ``[..., T]``; regrets are NaN when no point is feasible."""
+    """Cumulative measures after each round, ``[..., T]``; regrets but the strong one are NaN when no point is feasible."""
 
     regret: Array  # sum f(x*) - f(x_s); negative where infeasible points pay
     positive_regret: Array  # sum (f(x*) - f(x_s))^+
@@ -48,6 +48,7 @@ class Curves:
     soft_violation: Array  # norm over j of (sum over rounds of g_j(x_s))^+
     violating_rounds: Array  # N, rounds with some g_j(x_s) > 0
     best_constrained_regret: Array  # min over s <= t of (f* - f(x_s))^+ + sum_j g_j(x_s)^+
+    reward: Array  # sum f(x_s), defined where no point is feasible, too
     strong_regret: Any = None  # sum E_pi f - f(x_s), pi the best mixed policy; None when its value was not given
 
 
@@ -76,6 +77,7 @@ class Tally:
     costs: Array  # [..., m] sum of g_j(x_s)
     violating_rounds: Array  # [...] int32
     best_constrained_regret: Array  # [...]
+    reward: Array  # [...]
 
 
 def tally(constraints: int, shape: tuple[int, ...] = ()) -> Tally:
@@ -88,6 +90,7 @@ def tally(constraints: int, shape: tuple[int, ...] = ()) -> Tally:
         costs=jnp.zeros((*shape, constraints), zero.dtype),
         violating_rounds=jnp.zeros(shape, jnp.int32),
         best_constrained_regret=jnp.full(shape, jnp.inf, zero.dtype),
+        reward=zero,
     )
 
 
@@ -109,6 +112,7 @@ def extend(problem: Problem, so_far: Tally, indices: Array) -> tuple[Tally, Curv
         soft_violation=jnp.sqrt(jnp.sum(soft * soft, axis=-2)),
         violating_rounds=so_far.violating_rounds[..., None] + violating,
         best_constrained_regret=jnp.minimum(so_far.best_constrained_regret[..., None], best),
+        reward=so_far.reward[..., None] + jnp.cumsum(reward, axis=-1),
     )
     after = Tally(
         regret=found.regret[..., -1],
@@ -117,6 +121,7 @@ def extend(problem: Problem, so_far: Tally, indices: Array) -> tuple[Tally, Curv
         costs=sums[..., -1],
         violating_rounds=found.violating_rounds[..., -1],
         best_constrained_regret=found.best_constrained_regret[..., -1],
+        reward=found.reward[..., -1],
     )
     return after, found
 

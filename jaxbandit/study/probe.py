@@ -9,7 +9,8 @@ import jax
 import numpy as np
 
 from jaxbandit.simulate.segments import advance_all, begin_all
-from jaxbandit.study.engine import Plan, Runner
+from jaxbandit.study.planning import Plan
+from jaxbandit.study.runner import Runner
 
 ROUNDS = 100
 REPEATS = 3

@@ -1,0 +1,227 @@
+"""The state of a running study on the host: compiled programs, and what has been done."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from jaxbandit.simulate.pairs import MESH_AXIS, mesh_of
+from jaxbandit.simulate.segments import advance_all, begin_all, conclude_all, play_all
+from jaxbandit.study.checkpoints import Place, Store
+from jaxbandit.study.gathered import Gathered
+from jaxbandit.study.hosts import ProcessLost
+from jaxbandit.study.planning import Plan
+
+CHECKPOINT_SHARE = 0.04  # of the time that checkpoints may take
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """How far a run is, after a part."""
+
+    title: str  # of the cell
+    cell: int
+    cells: int
+    batch: int
+    batches: int
+    round: int
+    last: bool  # whether the cell is done
+    done: int  # trial-rounds
+    seconds: float  # since the start, or since it was resumed
+    rate: float  # trial-rounds a second
+    left: float  # seconds
+    means: dict[str, float]  # of the batch's curves now
+
+
+class Runner:
+    """Runs batches of a plan; see :func:`~jaxbandit.study.run_study` for its arguments."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        store: Store | None = None,
+        report: Callable[[Progress], None] = lambda progress: None,
+        note: Callable[[str], None] = lambda line: None,
+        checkpoint_share: float = CHECKPOINT_SHARE,
+    ) -> None:
+        self.plan, self.store, self.report, self.note, self.share = plan, store, report, note, checkpoint_share
+        self.mesh = mesh_of(list(plan.devices))
+        self.key = jax.random.key(plan.study.seed)
+        self.programs: dict[Any, Any] = {}
+        self.started = time.perf_counter()
+        self.done = self.skipped = 0
+        self.playing = 0.0  # seconds, without compilation
+        self.clock: dict[tuple[int, int], tuple[float, float]] = {}  # seconds of batches run here from their start, and without compilation
+        self.saved = self.started
+        self.saving = 0.0  # seconds that the last checkpoint took
+        self.resumed = None if store is None else store.load()
+
+    def read(self, cell: int, batch: int) -> dict[str, np.ndarray]:
+        """The results of a batch that another process has run."""
+        found = None if self.store is None else self.store.part(cell, batch)
+        if found is None:
+            raise ProcessLost(f"batch {batch + 1} of cell {cell + 1} is missing in {self.store and self.store.parts}")
+        return found
+
+    def batch(self, cell: int, batch: int) -> dict[str, np.ndarray]:
+        """The results of a batch, run or read."""
+        numbers = self._numbers(cell, batch)
+        found = None if self.store is None else self.store.part(cell, batch)
+        if found is not None:
+            self._skip(len(numbers) * self.plan.study.horizon)
+            return found
+        part = self.play(cell, batch, self._padded(cell, numbers), len(numbers))
+        if self.store is not None:
+            self.store.finish(cell, batch, part)
+        return part
+
+    def seconds(self, cell: int) -> tuple[float, float]:
+        """What each line of a cell took, with and without compilation; NaN unless all of it was run here."""
+        found = [self.clock.get((cell, batch), (np.nan, np.nan)) for batch in range(self.plan.batches[cell].batches)]
+        whole, playing = np.sum(found, axis=0) / len(self.plan.cells[cell].lines)
+        return float(whole), float(playing)
+
+    def _numbers(self, cell: int, batch: int) -> np.ndarray:
+        """``[n, 3]``: the line within the cell, the trial, and the line within the study counted from 1."""
+        planned, trials, size = self.plan.cells[cell], self.plan.study.trials, self.plan.batches[cell].size
+        every = np.arange(batch * size, min((batch + 1) * size, len(planned.lines) * trials))
+        variant, trial = np.divmod(every, trials)
+        return np.stack([variant, trial, np.asarray(planned.lines)[variant] + 1], axis=1).astype(np.int32)
+
+    def _padded(self, cell: int, numbers: np.ndarray) -> Any:
+        missing = self.plan.batches[cell].size - len(numbers)
+        return self.place(np.concatenate([numbers, np.repeat(numbers[-1:], missing, axis=0)]))
+
+    def place(self, array: np.ndarray) -> Any:
+        """On the devices, spread over them."""
+        if self.mesh is None:
+            return jax.device_put(array, self.plan.devices[0])
+        return jax.device_put(array, NamedSharding(self.mesh, PartitionSpec(MESH_AXIS)))
+
+    def play(self, cell: int, batch: int, pairs: Any, count: int) -> dict[str, np.ndarray]:
+        """The results of a batch of ``pairs``, of which the first ``count`` matter."""
+        started, playing = time.perf_counter(), self.playing
+        whole = self.plan.batches[cell].rounds == self.plan.study.horizon
+        resumed = self.resumed is not None and (self.resumed[0].cell, self.resumed[0].batch) == (cell, batch)
+        part = (self._at_once if whole else self._in_parts)(cell, batch, pairs, count)
+        if not resumed:
+            self.clock[cell, batch] = time.perf_counter() - started, self.playing - playing
+        return part
+
+    def _at_once(self, cell: int, batch: int, pairs: Any, count: int) -> dict[str, np.ndarray]:
+        """All rounds by one program."""
+        horizon, planned = self.plan.study.horizon, self.sized(cell)
+        program = self._program(cell, horizon, partial(play_all.lower, planned, self.key, pairs, **self._options()))
+        begun = time.perf_counter()
+        opening, played, ended = program(planned, self.key, pairs)
+        gathered = Gathered(self.plan.study, opening)
+        gathered.add(1, played)
+        part = gathered.part(ended, count)
+        self._played(cell, batch, horizon, count * horizon, begun, gathered.means(count))
+        return part
+
+    def _in_parts(self, cell: int, batch: int, pairs: Any, count: int) -> dict[str, np.ndarray]:
+        """Some rounds at a time, with checkpoints."""
+        study, planned = self.plan.study, self.sized(cell)
+        carry, opening = begin_all(planned, self.key, pairs, mesh=self.mesh)
+        gathered = Gathered(study, opening)
+        next_round = 1
+        if self.resumed is not None and (self.resumed[0].cell, self.resumed[0].batch) == (cell, batch):
+            place, leaves = self.resumed
+            carry, next_round = self._restored(carry, leaves), place.next_round
+            gathered.restore(leaves)
+            self._skip(count * (next_round - 1))
+            self.note(f"resumed at round {next_round} of batch {batch + 1} of cell {cell + 1}")
+        for first, rounds in self.plan.batches[cell].parts(study.horizon):
+            if first < next_round:
+                continue
+            given = (planned, self.key, carry, pairs, np.int32(first))
+            program = self._program(cell, rounds, partial(advance_all.lower, *given, rounds=rounds, **self._options()))
+            begun = time.perf_counter()
+            carry, played = program(*given)
+            gathered.add(first, played)
+            self._played(cell, batch, first + rounds - 1, count * rounds, begun, gathered.means(count))
+            self._checkpoint(Place(cell=cell, batch=batch, next_round=first + rounds), carry, gathered)
+        ended = conclude_all(carry, opening.optimum, block=planned.block, mesh=self.mesh)
+        return gathered.part(ended, count)
+
+    def sized(self, cell: int) -> Any:
+        """The cell with blocks as equal as can be within a batch; all of a batch side by side on an accelerator."""
+        planned = self.plan.cells[cell].cell
+        local = self.plan.batches[cell].size // len(self.plan.devices)
+        block = planned.block if self.plan.devices[0].platform == "cpu" else local
+        block = next(size for size in range(min(block, local), 0, -1) if local % size == 0)
+        return dataclasses.replace(planned, block=block)
+
+    def _options(self) -> dict[str, Any]:
+        """What all programs of the study share."""
+        study = self.plan.study
+        metrics = tuple(dict.fromkeys("reward" if metric == "strong_regret" else metric for metric in study.metrics))
+        return {"metrics": metrics, "record": "all" if study.trajectories else "indices", "mesh": self.mesh}
+
+    def _structure(self, cell: int) -> Any:
+        """Equal for cells that share their programs."""
+        planned, batch = self.sized(cell), self.plan.batches[cell]
+        shapes = tuple((np.shape(x), str(x.dtype)) for x in jax.tree.leaves(planned))
+        return jax.tree.structure(planned), shapes, batch.size, batch.rounds
+
+    def _program(self, cell: int, rounds: int, lowered: Callable[[], Any]) -> Any:
+        """The compiled program of a part; those that no later cell needs are dropped: each holds memory maps, which are few."""
+        structure = self._structure(cell)
+        if (structure, rounds) not in self.programs:
+            needed = {self._structure(later) for later in range(cell, len(self.plan.cells))}
+            self.programs = {name: program for name, program in self.programs.items() if name[0] in needed}
+            start = time.perf_counter()
+            self.programs[structure, rounds] = lowered().compile()
+            size = self.plan.batches[cell].size
+            self.note(f"compiled {rounds:,} rounds of {size:,} trials in {time.perf_counter() - start:.1f} s")
+        return self.programs[structure, rounds]
+
+    def _restored(self, carry: Any, leaves: dict[str, np.ndarray]) -> Any:
+        flat, structure = jax.tree.flatten(carry)
+        return jax.tree.unflatten(structure, [self.place(leaves[f"c{i}"]) if x.size else x for i, x in enumerate(flat)])
+
+    def _checkpoint(self, place: Place, carry: Any, gathered: Gathered) -> None:
+        """Leave a checkpoint, unless it would take more than its share of the time."""
+        start = time.perf_counter()
+        dear = self.share * (start - self.saved) < (1 - self.share) * self.saving
+        if self.store is None or dear or place.next_round > self.plan.study.horizon:
+            return
+        leaves = {f"c{i}": np.asarray(x) for i, x in enumerate(jax.tree.leaves(carry))}
+        self.store.save(place, leaves | gathered.arrays())
+        self.saved = time.perf_counter()
+        self.saving = self.saved - start
+
+    def _skip(self, work: int) -> None:
+        self.done += work
+        self.skipped += work
+
+    def _played(self, cell: int, batch: int, last: int, work: int, begun: float, means: dict[str, float]) -> None:
+        """Count and report rounds up to ``last``, which were begun at a time."""
+        now, plan, batches = time.perf_counter(), self.plan, self.plan.batches[cell].batches
+        self.done += work
+        self.playing += now - begun
+        rate = (self.done - self.skipped) / self.playing
+        self.report(
+            Progress(
+                title=plan.title(cell),
+                cell=cell,
+                cells=len(plan.cells),
+                batch=batch,
+                batches=batches,
+                round=last,
+                last=batch + 1 == batches and last == plan.study.horizon,
+                done=self.done,
+                seconds=now - self.started,
+                rate=rate,
+                left=max(plan.work / plan.hosts.count - self.done, 0) / rate,
+                means=means,
+            )
+        )
