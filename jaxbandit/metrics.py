@@ -101,24 +101,27 @@ def extend(problem: Problem, so_far: Tally, indices: Array) -> tuple[Tally, Curv
     costs = jnp.moveaxis(means[1:][:, indices], 0, -2)  # [..., m, n]
     gap = optimum(problem).value - reward
     excess = jnp.sum(jnp.maximum(costs, 0), axis=-2)
-    sums = so_far.costs[..., None] + jnp.cumsum(costs, axis=-1)
-    soft = jnp.maximum(sums, 0)
-    violating = jnp.cumsum(jnp.any(costs > 0, axis=-2), axis=-1, dtype=jnp.int32)
+    violating = jnp.any(costs > 0, axis=-2).astype(gap.dtype)
+    # Sums are long to compile: one of all. Numbers of rounds are exact in it up to 2^24.
+    terms = jnp.concatenate([jnp.stack([gap, jnp.maximum(gap, 0), excess, reward, violating], axis=-2), costs], axis=-2)
+    before = [so_far.regret, so_far.positive_regret, so_far.hard_violation, so_far.reward, jnp.zeros_like(so_far.regret)]
+    sums = jnp.concatenate([jnp.stack(before, axis=-1), so_far.costs], axis=-1)[..., None] + jnp.cumsum(terms, axis=-1)
+    soft = jnp.maximum(sums[..., 5:, :], 0)
     best = jax.lax.cummin(jnp.maximum(gap, 0) + excess, axis=gap.ndim - 1)
     found = Curves(
-        regret=so_far.regret[..., None] + jnp.cumsum(gap, axis=-1),
-        positive_regret=so_far.positive_regret[..., None] + jnp.cumsum(jnp.maximum(gap, 0), axis=-1),
-        hard_violation=so_far.hard_violation[..., None] + jnp.cumsum(excess, axis=-1),
+        regret=sums[..., 0, :],
+        positive_regret=sums[..., 1, :],
+        hard_violation=sums[..., 2, :],
         soft_violation=jnp.sqrt(jnp.sum(soft * soft, axis=-2)),
-        violating_rounds=so_far.violating_rounds[..., None] + violating,
+        violating_rounds=so_far.violating_rounds[..., None] + sums[..., 4, :].astype(jnp.int32),
         best_constrained_regret=jnp.minimum(so_far.best_constrained_regret[..., None], best),
-        reward=so_far.reward[..., None] + jnp.cumsum(reward, axis=-1),
+        reward=sums[..., 3, :],
     )
     after = Tally(
         regret=found.regret[..., -1],
         positive_regret=found.positive_regret[..., -1],
         hard_violation=found.hard_violation[..., -1],
-        costs=sums[..., -1],
+        costs=sums[..., 5:, -1],
         violating_rounds=found.violating_rounds[..., -1],
         best_constrained_regret=found.best_constrained_regret[..., -1],
         reward=found.reward[..., -1],

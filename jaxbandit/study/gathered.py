@@ -33,7 +33,7 @@ class Gathered:
 
     def means(self, count: int) -> dict[str, float]:
         """Of the curves now, over the first ``count`` trials."""
-        return {name: float(np.mean(values[:count])) for name, values in self.last.items()}
+        return {name: float(np.mean(self.last[name][:count])) for name in self.study.metrics if name in self.last}
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What has come so far, for a checkpoint."""
