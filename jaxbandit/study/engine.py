@@ -54,8 +54,7 @@ def run_study(
     if store is not None:
         plan = _prepared(plan, store, resume)
     runner = Runner(plan, store, report, note, checkpoint_share)
-    numbered = enumerate((c, b) for c, batch in enumerate(plan.batches) for b in range(batch.batches))
-    parts = {place: runner.batch(*place) for number, place in numbered if hosts.owns(number)}
+    parts = {place: runner.batch(*place) for place in plan.owned()}
     hosts.meet("every batch is finished")
     if not hosts.first:
         return None

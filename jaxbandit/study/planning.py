@@ -69,6 +69,11 @@ class Plan:
         """Trial-rounds in all."""
         return len(self.lines) * self.study.trials * self.study.horizon
 
+    def owned(self) -> list[tuple[int, int]]:
+        """Cells and batches that this process runs."""
+        every = [(c, b) for c, batch in enumerate(self.batches) for b in range(batch.batches)]
+        return [place for number, place in enumerate(every) if self.hosts.owns(number)]
+
     def title(self, cell: int) -> str:
         """What a cell is called: ``RPOL and 3 like it``."""
         first, *others = self.cells[cell].lines

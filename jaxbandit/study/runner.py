@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from jaxbandit.study.checkpoints import Place, Store
 from jaxbandit.study.gathered import Gathered
 from jaxbandit.study.hosts import ProcessLost
 from jaxbandit.study.planning import Plan
+from jaxbandit.study.programs import Programs
 
 CHECKPOINT_SHARE = 0.04  # of the time that checkpoints may take
 
@@ -54,11 +55,12 @@ class Runner:
         self.plan, self.store, self.report, self.note, self.share = plan, store, report, note, checkpoint_share
         self.mesh = mesh_of(list(plan.devices))
         self.key = jax.random.key(plan.study.seed)
-        self.programs: dict[Any, Any] = {}
+        self.programs = Programs(note)
+        self.structures: dict[int, Any] = {}
         self.started = time.perf_counter()
         self.done = self.skipped = 0
         self.playing = 0.0  # seconds, without compilation
-        self.clock: dict[tuple[int, int], tuple[float, float]] = {}  # seconds of batches run here from their start, and without compilation
+        self.clock: dict[tuple[int, int], np.ndarray] = {}  # seconds of batches that were run here, with and without compilation
         self.saved = self.started
         self.saving = 0.0  # seconds that the last checkpoint took
         self.resumed = None if store is None else store.load()
@@ -84,7 +86,7 @@ class Runner:
 
     def seconds(self, cell: int) -> tuple[float, float]:
         """What each line of a cell took, with and without compilation; NaN unless all of it was run here."""
-        found = [self.clock.get((cell, batch), (np.nan, np.nan)) for batch in range(self.plan.batches[cell].batches)]
+        found = [self.clock.get((cell, batch), np.full(2, np.nan)) for batch in range(self.plan.batches[cell].batches)]
         whole, playing = np.sum(found, axis=0) / len(self.plan.cells[cell].lines)
         return float(whole), float(playing)
 
@@ -107,20 +109,27 @@ class Runner:
 
     def play(self, cell: int, batch: int, pairs: Any, count: int) -> dict[str, np.ndarray]:
         """The results of a batch of ``pairs``, of which the first ``count`` matter."""
-        started, playing = time.perf_counter(), self.playing
-        whole = self.plan.batches[cell].rounds == self.plan.study.horizon
+        before = self._clocks()
         resumed = self.resumed is not None and (self.resumed[0].cell, self.resumed[0].batch) == (cell, batch)
-        part = (self._at_once if whole else self._in_parts)(cell, batch, pairs, count)
+        part = (self._at_once if self._whole(cell) else self._in_parts)(cell, batch, pairs, count)
         if not resumed:
-            self.clock[cell, batch] = time.perf_counter() - started, self.playing - playing
+            self.clock[cell, batch] = self._clocks() - before
         return part
+
+    def _clocks(self) -> np.ndarray:
+        """Seconds so far, with the compilation of what has been played; and without any."""
+        return np.asarray([time.perf_counter() - self.programs.waited + self.programs.charged, self.playing])
+
+    def _whole(self, cell: int) -> bool:
+        """Whether a cell runs in one part."""
+        return self.plan.batches[cell].rounds == self.plan.study.horizon
 
     def _at_once(self, cell: int, batch: int, pairs: Any, count: int) -> dict[str, np.ndarray]:
         """All rounds by one program."""
-        horizon, planned = self.plan.study.horizon, self.sized(cell)
-        program = self._program(cell, horizon, partial(play_all.lower, planned, self.key, pairs, **self._options()))
+        horizon = self.plan.study.horizon
+        program = self.programs.get((self._structure(cell), horizon), lambda: self._later(cell))
         begun = time.perf_counter()
-        opening, played, ended = program(planned, self.key, pairs)
+        opening, played, ended = program(self.sized(cell), self.key, pairs)
         gathered = Gathered(self.plan.study, opening)
         gathered.add(1, played)
         part = gathered.part(ended, count)
@@ -143,7 +152,8 @@ class Runner:
             if first < next_round:
                 continue
             given = (planned, self.key, carry, pairs, np.int32(first))
-            program = self._program(cell, rounds, partial(advance_all.lower, *given, rounds=rounds, **self._options()))
+            name, lower = (self._structure(cell), rounds), partial(advance_all.lower, *given, rounds=rounds, **self._options())
+            program = self.programs.get(name, partial(self._later, cell, [(name, lower)]))
             begun = time.perf_counter()
             carry, played = program(*given)
             gathered.add(first, played)
@@ -168,21 +178,24 @@ class Runner:
 
     def _structure(self, cell: int) -> Any:
         """Equal for cells that share their programs."""
-        planned, batch = self.sized(cell), self.plan.batches[cell]
-        shapes = tuple((np.shape(x), str(x.dtype)) for x in jax.tree.leaves(planned))
-        return jax.tree.structure(planned), shapes, batch.size, batch.rounds
+        if cell not in self.structures:
+            planned, batch = self.sized(cell), self.plan.batches[cell]
+            shapes = tuple((np.shape(x), str(x.dtype)) for x in jax.tree.leaves(planned))
+            self.structures[cell] = jax.tree.structure(planned), shapes, batch.size
+        return self.structures[cell]
 
-    def _program(self, cell: int, rounds: int, lowered: Callable[[], Any]) -> Any:
-        """The compiled program of a part; those that no later cell needs are dropped: each holds memory maps, which are few."""
-        structure = self._structure(cell)
-        if (structure, rounds) not in self.programs:
-            needed = {self._structure(later) for later in range(cell, len(self.plan.cells))}
-            self.programs = {name: program for name, program in self.programs.items() if name[0] in needed}
-            start = time.perf_counter()
-            self.programs[structure, rounds] = lowered().compile()
-            size = self.plan.batches[cell].size
-            self.note(f"compiled {rounds:,} rounds of {size:,} trials in {time.perf_counter() - start:.1f} s")
-        return self.programs[structure, rounds]
+    def _later(self, cell: int, now: Sequence[Any] = ()) -> list[tuple[Any, Any]]:
+        """Names of the programs that are needed, ``now`` and from a cell on, and what lowers those that play whole runs."""
+        found, horizon = list(now), self.plan.study.horizon
+        for c in dict.fromkeys(c for c, b in self.plan.owned() if c >= cell and not (self.store and self.store.has(c, b))):
+            sizes = dict.fromkeys(rounds for _, rounds in self.plan.batches[c].parts(horizon))
+            lower = partial(self._lowered, c) if self._whole(c) else None
+            found += [((self._structure(c), rounds), lower) for rounds in sizes]
+        return found
+
+    def _lowered(self, cell: int) -> Any:
+        """The program that plays whole runs of a cell."""
+        return play_all.lower(self.sized(cell), self.key, self._padded(cell, self._numbers(cell, 0)), **self._options())
 
     def _restored(self, carry: Any, leaves: dict[str, np.ndarray]) -> Any:
         flat, structure = jax.tree.flatten(carry)
