@@ -164,7 +164,7 @@ def run_experiment(experiment: Experiment, options: Options, out: Path, *, force
     from jaxbandit.study.results import save
 
     started = time.perf_counter()
-    directory = prepare_directory(out, force=force or resume)
+    directory = out if resume else prepare_directory(out, force=force)
     comparison = experiment.build(options)
     progress(f"{experiment.name}: {experiment.title}")
     for line in dict.fromkeys(entry.surrogate.describe() for entry in comparison.entries):
