@@ -24,7 +24,7 @@ from jaxbandit.study.describe import describe
 from jaxbandit.study.lines import counted_before
 from jaxbandit.study.planning import Plan
 
-FACTS = {"value": "optimum", "feasible_fraction": "feasible_fraction", "slater_slack": "slater_slack"}
+FACTS = ("optimum", "feasible_fraction", "slater_slack")
 ENDS = ("status", "failed_round", "declared_round")
 TRIAL = ("algorithm", "trial")
 
@@ -63,7 +63,7 @@ def gather_results(
     rounds = np.concatenate([np.arange(1 - before, 1), kept])
     variables = _curves(plan, whole, rounds + before, mixed)
     variables |= {name: (TRIAL, whole(f"end_{name}")) for name in ENDS}
-    variables |= {words: (TRIAL, whole(f"optimum_{name}")) for name, words in FACTS.items()}
+    variables |= {name: (TRIAL, whole(f"fact_{name}")) for name in FACTS}
     variables |= {} if mixed is None else {"best_mixed_policy": (TRIAL, mixed.astype(float_dtype()))}
     variables |= {} if seconds is None else _seconds(plan, seconds)
     variables |= _elimination(plan, whole)

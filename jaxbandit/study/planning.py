@@ -74,6 +74,14 @@ class Plan:
         every = [(c, b) for c, batch in enumerate(self.batches) for b in range(batch.batches)]
         return [place for number, place in enumerate(every) if self.hosts.owns(number)]
 
+    def sized(self, cell: int) -> Cell:
+        """A cell with blocks as equal as can be within a batch; all of a batch side by side on an accelerator."""
+        planned = self.cells[cell].cell
+        local = self.batches[cell].size // len(self.devices)
+        block = planned.block if self.devices[0].platform == "cpu" else local
+        block = next(size for size in range(min(block, local), 0, -1) if local % size == 0)
+        return dataclasses.replace(planned, block=block)
+
     def title(self, cell: int) -> str:
         """What a cell is called: ``RPOL and 3 like it``."""
         first, *others = self.cells[cell].lines

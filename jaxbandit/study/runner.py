@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,11 +13,13 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from jaxbandit.metrics import tally
 from jaxbandit.simulate.pairs import MESH_AXIS, mesh_of
-from jaxbandit.simulate.segments import advance_all, begin_all, conclude_all, play_all
+from jaxbandit.simulate.segments import advance_all, begin_all, conclude_all, measure_all, play_all
 from jaxbandit.study.checkpoints import Place, Store
 from jaxbandit.study.gathered import Gathered
 from jaxbandit.study.hosts import ProcessLost
+from jaxbandit.study.lines import counted_before
 from jaxbandit.study.planning import Plan
 from jaxbandit.study.programs import Programs
 
@@ -56,7 +59,9 @@ class Runner:
         self.mesh = mesh_of(list(plan.devices))
         self.key = jax.random.key(plan.study.seed)
         self.programs = Programs(note)
-        self.structures: dict[int, Any] = {}
+        self.before = counted_before(plan.lines)
+        self.sized = functools.cache(plan.sized)
+        self.structure = functools.cache(lambda cell: _structure(plan.sized(cell)))
         self.started = time.perf_counter()
         self.done = self.skipped = 0
         self.playing = 0.0  # seconds, without compilation
@@ -126,12 +131,13 @@ class Runner:
 
     def _at_once(self, cell: int, batch: int, pairs: Any, count: int) -> dict[str, np.ndarray]:
         """All rounds by one program."""
-        horizon = self.plan.study.horizon
-        program = self.programs.get((self._structure(cell), horizon), lambda: self._later(cell))
+        horizon, gathered = self.plan.study.horizon, Gathered(self.plan.study, self.before)
+        play = self.programs.get(self._play_name(cell, horizon), partial(self._later, cell))
+        self._measure(cell, 1, horizon)
         begun = time.perf_counter()
-        opening, played, ended = program(self.sized(cell), self.key, pairs)
-        gathered = Gathered(self.plan.study, opening)
-        gathered.add(1, played)
+        before, seen, ended = play(self.sized(cell), self.key, pairs)
+        gathered.begin(before)
+        self._gather(cell, gathered, 1, pairs, self._no_tally(cell), seen)
         part = gathered.part(ended, count)
         self._played(cell, batch, horizon, count * horizon, begun, gathered.means(count))
         return part
@@ -139,63 +145,97 @@ class Runner:
     def _in_parts(self, cell: int, batch: int, pairs: Any, count: int) -> dict[str, np.ndarray]:
         """Some rounds at a time, with checkpoints."""
         study, planned = self.plan.study, self.sized(cell)
-        carry, opening = begin_all(planned, self.key, pairs, mesh=self.mesh)
-        gathered = Gathered(study, opening)
-        next_round = 1
+        progress, before = begin_all(planned, self.key, pairs, mesh=self.mesh)
+        tally, next_round = self._no_tally(cell), 1
+        gathered = Gathered(study, self.before)
+        gathered.begin(before)
         if self.resumed is not None and (self.resumed[0].cell, self.resumed[0].batch) == (cell, batch):
             place, leaves = self.resumed
-            carry, next_round = self._restored(carry, leaves), place.next_round
+            (progress, tally), next_round = self._restored((progress, tally), leaves), place.next_round
             gathered.restore(leaves)
             self._skip(count * (next_round - 1))
             self.note(f"resumed at round {next_round} of batch {batch + 1} of cell {cell + 1}")
         for first, rounds in self.plan.batches[cell].parts(study.horizon):
             if first < next_round:
                 continue
-            given = (planned, self.key, carry, pairs, np.int32(first))
-            name, lower = (self._structure(cell), rounds), partial(advance_all.lower, *given, rounds=rounds, **self._options())
-            program = self.programs.get(name, partial(self._later, cell, [(name, lower)]))
+            given = (planned, self.key, progress, pairs, np.int32(first))
+            name, lower = self._play_name(cell, rounds), partial(advance_all.lower, *given, rounds=rounds, **self._recording())
+            advance = self.programs.get(name, partial(self._later, cell, [(name, lower)]))
+            self._measure(cell, first, rounds)
             begun = time.perf_counter()
-            carry, played = program(*given)
-            gathered.add(first, played)
+            progress, seen = advance(*given)
+            tally = self._gather(cell, gathered, first, pairs, tally, seen)
             self._played(cell, batch, first + rounds - 1, count * rounds, begun, gathered.means(count))
-            self._checkpoint(Place(cell=cell, batch=batch, next_round=first + rounds), carry, gathered)
-        ended = conclude_all(carry, opening.optimum, block=planned.block, mesh=self.mesh)
+            self._checkpoint(Place(cell=cell, batch=batch, next_round=first + rounds), (progress, tally), gathered)
+        ended = conclude_all(planned, self.key, progress, pairs, mesh=self.mesh)
         return gathered.part(ended, count)
 
-    def sized(self, cell: int) -> Any:
-        """The cell with blocks as equal as can be within a batch; all of a batch side by side on an accelerator."""
-        planned = self.plan.cells[cell].cell
-        local = self.plan.batches[cell].size // len(self.plan.devices)
-        block = planned.block if self.plan.devices[0].platform == "cpu" else local
-        block = next(size for size in range(min(block, local), 0, -1) if local % size == 0)
-        return dataclasses.replace(planned, block=block)
+    def _gather(self, cell: int, gathered: Gathered, first: int, pairs: Any, before: Any, seen: dict[str, Any]) -> Any:
+        """Measure and keep what was seen from a round on, from round 1 on with the points before; returns what measures come to."""
+        indices = np.asarray(seen["indices"])
+        if first == 1 and self.before:
+            indices = np.concatenate([*gathered.pieces["before_index"], indices], axis=1)
+        measure = self._measure(cell, first, seen["indices"].shape[1])
+        tally, curves, facts = measure(self.sized(cell).problem, self.key, pairs, before, self.place(indices))
+        gathered.add(first, seen, curves, facts)
+        return tally
 
-    def _options(self) -> dict[str, Any]:
-        """What all programs of the study share."""
-        study = self.plan.study
-        metrics = tuple(dict.fromkeys("reward" if metric == "strong_regret" else metric for metric in study.metrics))
-        return {"metrics": metrics, "record": "all" if study.trajectories else "indices", "mesh": self.mesh}
+    def _no_tally(self, cell: int) -> Any:
+        """Of a batch, before anything is measured."""
+        zero = tally(self.plan.cells[cell].cell.problem.constraints, (self.plan.batches[cell].size,))
+        return jax.tree.map(lambda x: self.place(np.asarray(x)), zero)
 
-    def _structure(self, cell: int) -> Any:
-        """Equal for cells that share their programs."""
-        if cell not in self.structures:
-            planned, batch = self.sized(cell), self.plan.batches[cell]
-            shapes = tuple((np.shape(x), str(x.dtype)) for x in jax.tree.leaves(planned))
-            self.structures[cell] = jax.tree.structure(planned), shapes, batch.size
-        return self.structures[cell]
+    def _recording(self) -> dict[str, Any]:
+        """What all programs that play share."""
+        return {"record": "all" if self.plan.study.trajectories else "indices", "mesh": self.mesh}
+
+    def _play_name(self, cell: int, rounds: int) -> Any:
+        """Equal for cells that share the program that plays so many rounds."""
+        return "play", self.structure(cell), self.plan.batches[cell].size, rounds
+
+    def _lowered_play(self, cell: int) -> Any:
+        """The program that plays whole runs of a cell."""
+        return play_all.lower(self.sized(cell), self.key, self.place(self._no_pairs(cell)), **self._recording())
+
+    def _measure(self, cell: int, first: int, rounds: int) -> Any:
+        """The program that measures so many rounds, from round 1 on with the points before."""
+        rounds += self.before if first == 1 else 0
+        name = self._measure_name(cell, rounds)
+        return self.programs.get(name, partial(self._later, cell, [(name, partial(self._lowered_measure, cell, rounds))]))
+
+    def _measure_name(self, cell: int, rounds: int) -> Any:
+        """Equal for cells that share the program that measures so many rounds."""
+        planned = self.sized(cell)
+        return "measure", _structure(planned.problem), planned.block, self.plan.batches[cell].size, rounds
+
+    def _lowered_measure(self, cell: int, rounds: int) -> Any:
+        planned, study, pairs = self.sized(cell), self.plan.study, self._no_pairs(cell)
+        indices = self.place(np.zeros((len(pairs), rounds), np.int32))
+        return measure_all.lower(
+            planned.problem,
+            self.key,
+            self.place(pairs),
+            self._no_tally(cell),
+            indices,
+            common=planned.common,
+            metrics=tuple(dict.fromkeys("reward" if metric == "strong_regret" else metric for metric in study.metrics)),
+            block=planned.block,
+            mesh=self.mesh,
+        )
+
+    def _no_pairs(self, cell: int) -> np.ndarray:
+        """As many as a batch has, for programs to be made for."""
+        return np.zeros((self.plan.batches[cell].size, 3), np.int32)
 
     def _later(self, cell: int, now: Sequence[Any] = ()) -> list[tuple[Any, Any]]:
-        """Names of the programs that are needed, ``now`` and from a cell on, and what lowers those that play whole runs."""
+        """Names of the programs that are needed, ``now`` and from a cell on, and what lowers those of whole runs."""
         found, horizon = list(now), self.plan.study.horizon
         for c in dict.fromkeys(c for c, b in self.plan.owned() if c >= cell and not (self.store and self.store.has(c, b))):
-            sizes = dict.fromkeys(rounds for _, rounds in self.plan.batches[c].parts(horizon))
-            lower = partial(self._lowered, c) if self._whole(c) else None
-            found += [((self._structure(c), rounds), lower) for rounds in sizes]
+            for first, rounds in dict.fromkeys((first == 1, rounds) for first, rounds in self.plan.batches[c].parts(horizon)):
+                counted = rounds + (self.before if first else 0)
+                found.append((self._play_name(c, rounds), partial(self._lowered_play, c) if self._whole(c) else None))
+                found.append((self._measure_name(c, counted), partial(self._lowered_measure, c, counted) if self._whole(c) else None))
         return found
-
-    def _lowered(self, cell: int) -> Any:
-        """The program that plays whole runs of a cell."""
-        return play_all.lower(self.sized(cell), self.key, self._padded(cell, self._numbers(cell, 0)), **self._options())
 
     def _restored(self, carry: Any, leaves: dict[str, np.ndarray]) -> Any:
         flat, structure = jax.tree.flatten(carry)
@@ -238,3 +278,8 @@ class Runner:
                 means=means,
             )
         )
+
+
+def _structure(tree: Any) -> Any:
+    """Equal for trees that programs take for each other."""
+    return jax.tree.structure(tree), tuple((np.shape(x), str(x.dtype)) for x in jax.tree.leaves(tree))
