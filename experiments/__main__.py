@@ -80,6 +80,7 @@ def parser(*, quick: bool = False) -> argparse.ArgumentParser:
         command.add_argument("--quick", action="store_true", help="at reduced size, where no option says otherwise: does it work?")
         command.add_argument("--out", type=Path, metavar="DIR", help=f"where to write (default results/{experiment.name})")
         command.add_argument("--force", action="store_true", help="replace files that are there")
+        command.add_argument("--resume", action="store_true", help="go on with the interrupted run of the same options in DIR")
     everything = commands.add_parser("all", help="run every experiment")
     everything.add_argument("--quick", action="store_true", help="at reduced size: minutes, and figures that only show that it works")
     everything.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="where to write (default %(default)s)")
@@ -150,7 +151,8 @@ def main(argv: list[str] | None = None) -> int:
             write_trace(EXPERIMENTS[args.experiment], options_from(args), args)
         else:
             experiment = EXPERIMENTS[args.command]
-            run_experiment(experiment, options_from(args), args.out or Path("results") / experiment.name, force=args.force)
+            out = args.out or Path("results") / experiment.name
+            run_experiment(experiment, options_from(args), out, force=args.force, resume=args.resume)
     except InvalidArgument as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

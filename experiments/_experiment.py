@@ -16,7 +16,7 @@ import numpy as np
 from jaxbandit import InitialDesign
 from jaxbandit.core import checks
 from jaxbandit.core.status import FAILED
-from jaxbandit.study import Comparison, Entry, prepare_directory, run, write_whole
+from jaxbandit.study import Comparison, Entry, Reporter, flagged, forget, prepare_directory, run_study, write_whole
 
 PARAMETER_SETS = ("recommended", "paper", "code")
 
@@ -51,7 +51,6 @@ class Experiment:
       quick: options of a reduced size, for a run of minutes over all experiments.
       add_arguments: adds the experiment's own options to a parser; their names and defaults are the keys and values of
         ``defaults.extra``.
-      execute: runs what was built, and reports its progress line by line.
       files: further files by name, each with a function that writes it to a path, from the dataset and the table's rows.
     """
 
@@ -64,7 +63,6 @@ class Experiment:
     text: str = ""
     quick: Options | None = None
     add_arguments: Callable[[argparse.ArgumentParser], None] | None = None
-    execute: Callable[[Comparison, Callable[[str], None]], Any] = run
     files: Callable[[Any, Sequence[dict[str, Any]]], Mapping[str, Callable[[Path], object]]] | None = None
 
     def reduced(self) -> Experiment:
@@ -156,18 +154,25 @@ def progress(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def run_experiment(experiment: Experiment, options: Options, out: Path, *, force: bool) -> None:
-    """Run, write ``results.nc``, ``summary.csv``, ``figure.png`` and the experiment's further files to ``out``, print the table."""
+def run_experiment(experiment: Experiment, options: Options, out: Path, *, force: bool, resume: bool = False) -> None:
+    """Run, write ``results.nc``, ``summary.csv``, ``figure.png`` and the experiment's further files to ``out``, print the table.
+
+    Raises:
+      InvalidArgument: when ``out`` holds files and neither ``force`` nor ``resume`` is on, or nothing that can be resumed.
+    """
     from jaxbandit.report import plots, tables  # noqa: F401  (matplotlib is slow to import: not for --help)
-    from jaxbandit.study.comparison import save
+    from jaxbandit.study.results import save
 
     started = time.perf_counter()
-    directory = prepare_directory(out, force=force)
+    directory = out if resume else prepare_directory(out, force=force)
     comparison = experiment.build(options)
     progress(f"{experiment.name}: {experiment.title}")
     for line in dict.fromkeys(entry.surrogate.describe() for entry in comparison.entries):
         progress("surrogate: " + line.replace("\n", "; "))
-    dataset = experiment.execute(comparison, progress)
+    with Reporter() as (report, note):
+        dataset = run_study(comparison, directory, resume=resume, report=report, note=note)
+    for label, own in flagged(dataset).items():
+        progress(f"{label}: " + "; ".join(f"{count} trials: {words}" for words, count in own.items()))
     dataset.attrs["command"] = " ".join(["python -m experiments", experiment.name, *sys.argv[2:]])
     rows = tables.summary_rows(dataset)
     files: dict[str, Callable[[Path], object]] = {
@@ -178,9 +183,10 @@ def run_experiment(experiment: Experiment, options: Options, out: Path, *, force
     }
     for name, write in files.items():
         write_whole(directory / name, write)
+    forget(directory)  # only now: until here a run that is cut off can be resumed
     print(f"\n{experiment.title}\n{options.trials} trials, T = {options.horizon}, {options.parameters} parameters, seed {options.seed}\n")
     print(tables.text_table(rows))
-    for note in experiment.notes(dataset):
-        print(f"- {note}")
+    for line in experiment.notes(dataset):
+        print(f"- {line}")
     first, *others = files
     print(f"\nwrote {directory}/{first}, {', '.join(others)} in {time.perf_counter() - started:.1f} s")

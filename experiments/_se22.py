@@ -31,7 +31,7 @@ ADMMBO_START = 2  # points before its first round, in its authors' code
 
 VIOLATION = ("soft_violation", "average violation $V(t)/t$")
 REGRET = ("regret", "average regret $R(t)/t$")
-UTILITY = ("utility", "average utility")
+UTILITY = ("reward", "average utility")
 
 
 def model(problem: Any, horizon: int, form: str = "auto") -> jb.Surrogate:
@@ -115,13 +115,6 @@ def violation_notes(dataset: Any) -> list[str]:
             values = part.soft_violation.values[ok]
             lines.append(f"{label}: V(t)/t " + ", ".join(f"{values[:, t - 1].mean() / t:.3f} at t = {t}" for t in rounds))
     return lines + tuning_notes(dataset) + no_code_note(dataset)
-
-
-def with_utility(dataset: Any) -> Any:
-    """The dataset with cumulative mean utility, ``t f* - R(t)``."""
-    elapsed = dataset["round"] - dataset["round"][0] + 1
-    utility = dataset.optimum * elapsed - dataset.regret
-    return dataset.assign(utility=utility.transpose(*dataset.regret.dims))
 
 
 def boxes(dataset: Any, path: Path, *, title: str, panels: Sequence[tuple[str, str]]) -> None:

@@ -59,7 +59,7 @@ def notes(dataset: Any) -> list[str]:
     return [
         f"data: {known['source']}",
         f"rewards and costs are in units of B = {known['bound']:.4g}; h = {known['threshold']:.4g} leaves"
-        f" {100 * float(dataset.feasible_fraction[0]):.0f}% of the arms feasible; the arms are fixed, --points-per-axis has no effect",
+        f" {100 * float(dataset.feasible_fraction[0, 0]):.0f}% of the arms feasible; the arms are fixed, --points-per-axis has no effect",
         f"condition number of K {known['condition_number']:.1e}; norm of f in its RKHS {known['norm_over_bound']:.1f} B;"
         f" lambda = {known['noise_variance']:.3g} B^2",
         _zj22.soft_violation_note(dataset),

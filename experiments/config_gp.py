@@ -73,7 +73,7 @@ def notes(dataset: Any) -> list[str]:
                 f"{label}: R {regret.mean():.1f} (median {np.median(regret):.1f}, least {regret.min():.0f}),"
                 f" V {violation.mean():.1f} (median {np.median(violation):.1f}, most {violation.max():.0f}) after the last round"
             )
-    empty = int(np.isnan(dataset.optimum.values).sum())
+    empty = int(np.isnan(dataset.optimum.values[0]).sum())
     lines.append(f"{empty} of {dataset.sizes['trial']} instances have no feasible point; 'declared' therefore counts false declarations")
     return lines + _config.no_paper_set(dataset, "the paper differs only in giving no domain")
 

@@ -58,7 +58,7 @@ def build(options: Options) -> Comparison:
 
 def notes(dataset: Any) -> list[str]:
     """Utility reached, the optimum, and that the utilities' constants are assumed."""
-    utility = _se22.with_utility(dataset).utility.isel(round=-1).mean("trial").values / dataset.sizes["round"]
+    utility = dataset.reward.isel(round=-1).mean("trial").values / dataset.sizes["round"]
     reached = ", ".join(f"{label} {value:.3f}" for label, value in zip(dataset.algorithm.values, utility, strict=True))
     return [
         *_se22.violation_notes(dataset),
@@ -70,7 +70,7 @@ def notes(dataset: Any) -> list[str]:
 def draw(dataset: Any, path: Path) -> None:
     """Box plots of average utility and violation, as in the paper's Figures 6 and 8."""
     title = "Data rates of four servers under an electricity budget"
-    _se22.boxes(_se22.with_utility(dataset), path, title=title, panels=[_se22.UTILITY, _se22.VIOLATION])
+    _se22.boxes(dataset, path, title=title, panels=[_se22.UTILITY, _se22.VIOLATION])
 
 
 EXPERIMENT = Experiment(

@@ -20,9 +20,9 @@ On interpolants of two-dimensional Gaussian draws (10 trials of T = 1,000, means
 
 Constrained algorithms run on ``sine``, those of safe sets from the safest point there; ``gp-ucb``, ``gp-bucb``, ``gp-ucb-sdf``,
 ``gp-ts``, ``gp-ts-sdf``, ``bpe`` and ``bpe-delay`` on the interpolants, a new one in each trial, which takes ten times as long. Delays
-are Poisson, of outputs by themselves; all means run as one program, on the same noise. The window of ``censor`` is twice the largest
-mean. A slope is fitted through the reference in each trial; its interval is from the spread over trials. Where a run is too short to
-learn anything under long delays the excess levels off, and the notes say how far the means are from the line.
+are Poisson, of outputs by themselves; all means but 0 run as one program, all on the same noise. The window of ``censor`` is twice the
+largest mean. A slope is fitted through the reference in each trial; its interval is from the spread over trials. Where a run is too short
+to learn anything under long delays the excess levels off, and the notes say how far the means are from the line.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _classes() -> dict[str, Any]:
 
 
 def build(options: Options) -> Comparison:
-    """One algorithm under Poisson delays of several means, which run as one program."""
+    """One algorithm under Poisson delays of several means."""
     name, means = options.extra["algorithm"], tuple(sorted(set(options.extra["means"])))
     checks.one_of("--algorithm", name, tuple(names()))
     for mean in means:

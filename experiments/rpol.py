@@ -57,13 +57,13 @@ def build(options: Options) -> Comparison:
 
 def notes(dataset: Any) -> list[str]:
     """The benchmark behind the regret columns."""
-    optimum = float(dataset.optimum[0])
+    optimum, feasible, slack = (float(dataset[name][0, 0]) for name in ("optimum", "feasible_fraction", "slater_slack"))
     if optimum != optimum:
         lines = ["no grid point is feasible, so regret is undefined; choose another grid resolution"]
     else:
         lines = [
             f"regret is against the grid's optimum {optimum:.4f} (continuum {jb.problems.CONTINUUM_OPTIMUM:.4f});"
-            f" {100 * float(dataset.feasible_fraction[0]):.2f}% of the grid is feasible, Slater slack {float(dataset.slater_slack[0]):.3f}",
+            f" {100 * feasible:.2f}% of the grid is feasible, Slater slack {slack:.3f}",
             "signed regret R rewards violation here (infeasible points pay up to +1): read R+ beside it",
         ]
     return lines + no_code_note(dataset)

@@ -26,23 +26,16 @@ R, V and N go on after ADMMBO has stopped, with its answer. ``--parameters`` has
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import functools
-import itertools
-import json
-import operator
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from experiments import _shootout
 from experiments._experiment import Experiment, Options, comparison
 from jaxbandit.core import checks
-from jaxbandit.study import Comparison, Entry, run
+from jaxbandit.study import Comparison
 
 NAMES = {"algorithms": tuple(_shootout.contestants()), "problems": tuple(_shootout.PROBLEMS)}
 SPEED = "us per trial-round"  # in seconds they would all be 0.0000
@@ -70,43 +63,10 @@ def build(options: Options) -> Comparison:
     return comparison("shootout", chosen[0].problem, chosen, options, recorded)
 
 
-def execute(study: Comparison, report: Callable[[str], None]) -> Any:
-    """Run problems of one shape after those of another, so that no more than the programs of one are kept: each takes memory maps,
-    of which Linux allows a process 65,530."""
-    import xarray as xr
-
-    def shape(entry: Entry) -> tuple[int, ...]:
-        return np.shape(study.problem_of(entry).domain.points)
-
-    parts = []
-    for _, group in itertools.groupby(study.entries, shape):
-        part = dataclasses.replace(study, entries=tuple(group))
-        parts.append(timed(part, run(part, report)))
-        jax.clear_caches()
-    whole = xr.concat(parts, dim="algorithm", data_vars="all", join="outer", combine_attrs="override")
-    return whole.assign_attrs({name: merged([part.attrs[name] for part in parts]) for name in whole.attrs})
-
-
-def merged(texts: Sequence[Any]) -> Any:
-    """One attribute of several studies: of JSON objects by label their union, otherwise the first."""
-    known = [json.loads(text) if isinstance(text, str) and text.startswith("{") else None for text in texts]
-    return json.dumps(functools.reduce(operator.or_, known)) if all(isinstance(part, dict) for part in known) else texts[0]
-
-
-def timed(study: Comparison, dataset: Any) -> Any:
-    """The dataset with the seconds of a second run of every entry, which compiles nothing."""
-    seconds = []
-    for batch in study.batches():
-        started = time.perf_counter()
-        jax.block_until_ready(study.trajectories(batch))
-        seconds += [(time.perf_counter() - started) / len(batch)] * len(batch)
-    return dataset.assign(second_run_seconds=("algorithm", np.asarray(seconds)))
-
-
 def page_rows(dataset: Any, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The table's rows with problem and algorithm apart, the time of the second run, and no violation where nothing can be violated."""
+    """The table's rows with problem and algorithm apart, the time without compilation, and no violation where nothing can be violated."""
     result = []
-    for row, seconds, slack in zip(rows, dataset.second_run_seconds.values, _slacks(dataset), strict=True):
+    for row, seconds, slack in zip(rows, dataset.playing_seconds.values, dataset.slater_slack.values[:, 0], strict=True):
         problem, algorithm = row["algorithm"].split(": ")
         measured = {key: value for key, value in row.items() if key != "algorithm" and not key.startswith("us per")}
         if np.isinf(slack):
@@ -114,12 +74,6 @@ def page_rows(dataset: Any, rows: Sequence[dict[str, Any]]) -> list[dict[str, An
         speed = float(seconds) / (dataset.sizes["trial"] * dataset.sizes["played"]) * 1e6
         result.append({"problem": problem, "algorithm": algorithm, **measured, SPEED: speed})
     return result
-
-
-def _slacks(dataset: Any) -> np.ndarray:
-    """The Slater slack of every entry's problem, infinite where it has no constraint."""
-    slack = dataset.slater_slack
-    return np.broadcast_to(slack.transpose(..., "trial").values[..., 0], dataset.sizes["algorithm"])
 
 
 def crossed(rows: Sequence[dict[str, Any]], name: str) -> tuple[list[str], list[str], np.ndarray]:
@@ -167,7 +121,7 @@ def notes(dataset: Any) -> list[str]:
         "the same noise and instances for every algorithm of a problem; widths are 3 and not tuned, OCO's step is 1",
         "R rewards violation where infeasible points pay: read R+ beside V",
         "* made-up data; 'late': Poisson(15) delays; empty: does not fit, see --help",
-        "microseconds are of a second run without compilation, of all trials together on all cores",
+        "microseconds are without compilation, of all trials together on all cores",
     ]
     return lines + ([f"failed trials, left out of the means: {', '.join(failed)}"] if failed else [])
 
@@ -204,6 +158,5 @@ EXPERIMENT = Experiment(
     draw=draw,
     text=__doc__ or "",
     add_arguments=add_arguments,
-    execute=execute,
     files=files,
 )

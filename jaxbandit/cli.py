@@ -58,8 +58,8 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--resume", action="store_true", help="go on with the interrupted run in DIR")
     run.add_argument("--force", action="store_true", help="replace what is in DIR")
     run.add_argument("--dry-run", action="store_true", help="say what would run, in how much memory and time, and stop")
-    run.add_argument("--memory", metavar="SIZE", help="budget, such as 4GiB (default half of the devices' memory)")
-    run.add_argument("--segment", type=int, metavar="N", help="rounds between two checkpoints (default a tenth of the horizon)")
+    run.add_argument("--memory", metavar="SIZE", help="limit, such as 4GiB (default half of the devices' memory)")
+    run.add_argument("--segment", type=int, metavar="N", help="rounds between two checkpoints (default some seconds' worth)")
     run.add_argument("--checkpoint-share", type=float, default=0.04, metavar="X", help="of the time, for checkpoints (default %(default)s)")
     run.add_argument("--format", choices=sorted(FORMATS), default="nc", help="NetCDF or Zarr (default %(default)s)")
     run.add_argument("--precision", choices=("float32", "float64"), default="float32", help="default %(default)s")
@@ -104,9 +104,11 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(args: argparse.Namespace) -> None:
     """The command ``run``."""
-    from jaxbandit.study.engine import forget, make_plan, run_study
+    from jaxbandit.study.engine import forget, run_study
     from jaxbandit.study.files import prepare_directory
     from jaxbandit.study.hosts import join, this_process
+    from jaxbandit.study.planning import make_plan
+    from jaxbandit.study.progress import Reporter
     from jaxbandit.study.results import write_results
     from jaxbandit.study.runtime import use_all_cores
     from jaxbandit.study.spec import from_toml
@@ -169,18 +171,18 @@ def dry_run(plan: Any) -> str:
     study = plan.study
     lines = [
         f"{study.name}: {len(plan.lines)} lines of {study.trials:,} trials x {study.horizon:,} rounds on {len(plan.devices)} devices,"
-        f" {len(study.keep.rounds(study.horizon)):,} rounds kept, parts of {plan.rounds:,} rounds",
+        f" {len(study.keep.rounds(study.horizon)):,} rounds kept",
     ]
     total = 0.0
     for number, (cell, batch) in enumerate(zip(plan.cells, plan.batches, strict=True), start=1):
         seconds = seconds_per_round(plan, number - 1) * study.horizon * batch.size * batch.batches
         total += seconds
-        first, more = plan.lines[cell.lines[0]].entry, f" and {len(cell.lines) - 1} like it" if len(cell.lines) > 1 else ""
+        parts = "all rounds at once" if batch.rounds == study.horizon else f"parts of {batch.rounds:,} rounds"
         lines += [
-            f"cell {number}: {first.label}{more}",
+            f"cell {number}: {plan.title(number - 1)}",
             f"  {batch.batches} batches of {batch.size:,} trials, {batch.bytes / 2**20:,.0f} MiB"
-            f" ({batch.bytes_per_pair / 2**20:.2f} MiB a trial), about {seconds:,.0f} s",
-            *("  " + line for line in first.surrogate.describe().splitlines()),
+            f" ({batch.bytes_per_pair / 2**20:.2f} MiB a trial), {parts}, about {seconds:,.0f} s",
+            *("  " + line for line in plan.lines[cell.lines[0]].entry.surrogate.describe().splitlines()),
         ]
     return "\n".join([*lines, f"about {total:,.0f} s in all, by a few rounds played here"])
 
@@ -235,34 +237,3 @@ def keep_programs(directory: Path | None) -> None:
     base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     jax.config.update("jax_compilation_cache_dir", str(directory or base / "jaxbandit"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-
-
-class Reporter:
-    """Progress on standard error: a live line on a terminal, plain lines elsewhere."""
-
-    def __enter__(self) -> tuple[Callable[[Any], None], Callable[[str], None]]:
-        from rich.console import Console
-
-        self.console = Console(stderr=True)
-        self.status = self.console.status("starting") if self.console.is_terminal else None
-        if self.status is not None:
-            self.status.start()
-        return self._report, self._note
-
-    def __exit__(self, *_: Any) -> None:
-        if self.status is not None:
-            self.status.stop()
-
-    def _note(self, line: str) -> None:
-        self.console.print(line, highlight=False, soft_wrap=True)
-
-    def _report(self, progress: Any) -> None:
-        means = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in progress.means.items())
-        line = (
-            f"cell {progress.cell + 1}, batch {progress.batch + 1}, round {progress.round:,}: {progress.rate:,.0f} trial-rounds/s,"
-            f" {progress.left:,.0f} s left; mean {means}"
-        )
-        if self.status is not None:
-            self.status.update(line)
-        else:
-            self._note(line)

@@ -40,7 +40,7 @@ Array = jax.Array
 
 @pytree
 class Curves:
-    """Cumulative measures after each round, ``[..., T]``; regrets are NaN when no point is feasible."""
+    """Cumulative measures after each round, ``[..., T]``; regrets but the strong one are NaN when no point is feasible."""
 
     regret: Array  # sum f(x*) - f(x_s); negative where infeasible points pay
     positive_regret: Array  # sum (f(x*) - f(x_s))^+
@@ -48,6 +48,7 @@ class Curves:
     soft_violation: Array  # norm over j of (sum over rounds of g_j(x_s))^+
     violating_rounds: Array  # N, rounds with some g_j(x_s) > 0
     best_constrained_regret: Array  # min over s <= t of (f* - f(x_s))^+ + sum_j g_j(x_s)^+
+    reward: Array  # sum f(x_s), defined where no point is feasible, too
     strong_regret: Any = None  # sum E_pi f - f(x_s), pi the best mixed policy; None when its value was not given
 
 
@@ -76,6 +77,7 @@ class Tally:
     costs: Array  # [..., m] sum of g_j(x_s)
     violating_rounds: Array  # [...] int32
     best_constrained_regret: Array  # [...]
+    reward: Array  # [...]
 
 
 def tally(constraints: int, shape: tuple[int, ...] = ()) -> Tally:
@@ -88,6 +90,7 @@ def tally(constraints: int, shape: tuple[int, ...] = ()) -> Tally:
         costs=jnp.zeros((*shape, constraints), zero.dtype),
         violating_rounds=jnp.zeros(shape, jnp.int32),
         best_constrained_regret=jnp.full(shape, jnp.inf, zero.dtype),
+        reward=zero,
     )
 
 
@@ -98,25 +101,30 @@ def extend(problem: Problem, so_far: Tally, indices: Array) -> tuple[Tally, Curv
     costs = jnp.moveaxis(means[1:][:, indices], 0, -2)  # [..., m, n]
     gap = optimum(problem).value - reward
     excess = jnp.sum(jnp.maximum(costs, 0), axis=-2)
-    sums = so_far.costs[..., None] + jnp.cumsum(costs, axis=-1)
-    soft = jnp.maximum(sums, 0)
-    violating = jnp.cumsum(jnp.any(costs > 0, axis=-2), axis=-1, dtype=jnp.int32)
+    violating = jnp.any(costs > 0, axis=-2).astype(gap.dtype)
+    # Sums are long to compile: one of all. Numbers of rounds are exact in it up to 2^24.
+    terms = jnp.concatenate([jnp.stack([gap, jnp.maximum(gap, 0), excess, reward, violating], axis=-2), costs], axis=-2)
+    before = [so_far.regret, so_far.positive_regret, so_far.hard_violation, so_far.reward, jnp.zeros_like(so_far.regret)]
+    sums = jnp.concatenate([jnp.stack(before, axis=-1), so_far.costs], axis=-1)[..., None] + jnp.cumsum(terms, axis=-1)
+    soft = jnp.maximum(sums[..., 5:, :], 0)
     best = jax.lax.cummin(jnp.maximum(gap, 0) + excess, axis=gap.ndim - 1)
     found = Curves(
-        regret=so_far.regret[..., None] + jnp.cumsum(gap, axis=-1),
-        positive_regret=so_far.positive_regret[..., None] + jnp.cumsum(jnp.maximum(gap, 0), axis=-1),
-        hard_violation=so_far.hard_violation[..., None] + jnp.cumsum(excess, axis=-1),
+        regret=sums[..., 0, :],
+        positive_regret=sums[..., 1, :],
+        hard_violation=sums[..., 2, :],
         soft_violation=jnp.sqrt(jnp.sum(soft * soft, axis=-2)),
-        violating_rounds=so_far.violating_rounds[..., None] + violating,
+        violating_rounds=so_far.violating_rounds[..., None] + sums[..., 4, :].astype(jnp.int32),
         best_constrained_regret=jnp.minimum(so_far.best_constrained_regret[..., None], best),
+        reward=sums[..., 3, :],
     )
     after = Tally(
         regret=found.regret[..., -1],
         positive_regret=found.positive_regret[..., -1],
         hard_violation=found.hard_violation[..., -1],
-        costs=sums[..., -1],
+        costs=sums[..., 5:, -1],
         violating_rounds=found.violating_rounds[..., -1],
         best_constrained_regret=found.best_constrained_regret[..., -1],
+        reward=found.reward[..., -1],
     )
     return after, found
 

@@ -43,6 +43,7 @@ def results(seed=0, *, labels=LABELS, trials=12, rounds=60, before=0, failed=(),
     coordinates = {"algorithm": list(labels), "trial": np.arange(trials), "round": np.arange(1 - before, rounds + 1)}
     if late:
         coordinates |= {"played": np.arange(1, rounds + 1), "output": ["reward", "constraint 1"]}
+        coordinates["delay"] = ("algorithm", ["Poisson(mean 7)"] * len(labels))
     types = ("Rpol", "Cbo", "Config", "RandomSearch")
     attributes = {
         "study": "synthetic",

@@ -14,7 +14,7 @@ import jaxbandit
 from experiments import delay_sweep
 from experiments.__main__ import main, parser, pick_entry
 from experiments._experiment import options_from
-from jaxbandit.study import run
+from jaxbandit.study import make_plan, run_study
 
 ROOT = Path(__file__).parent.parent
 SMALL = ["--trials", "8", "--horizon", "60", "--points-per-axis", "20", "--seed", "3"]
@@ -112,11 +112,11 @@ def test_list_names_the_experiments():
     assert experiments("list").stdout.split()[0] == "rpol"
 
 
-def test_delay_sweep_runs_all_delays_together_and_each_by_itself():
+def test_delay_sweep_runs_delays_together_as_each_by_itself():
     options = dataclasses.replace(delay_sweep.EXPERIMENT.quick, trials=4, horizon=30, points_per_axis=10)
     study = delay_sweep.build(dataclasses.replace(options, extra={**options.extra, "means": (8.0, 0.0, 3.0)}))
-    assert [len(batch) for batch in study.batches()] == [3]
-    data = run(study)
+    assert [len(cell.lines) for cell in make_plan(study).cells] == [1, 2]  # without delay there is no buffer
+    data = run_study(study)
     own = np.arange(1, 31)[:, None]
     late = data.arrival.values - own
     assert not late[0].any() and 2 < late[1].mean() < 4 and 6 < late[2].mean() < 10  # 240 Poisson numbers each: 6 standard errors or more

@@ -14,7 +14,7 @@ from experiments.__main__ import main, parser
 from experiments._experiment import options_from
 from jaxbandit import domains, kernels, problems
 from jaxbandit.report import page, tables
-from jaxbandit.study import Comparison, Entry, run
+from jaxbandit.study import Comparison, Entry, run_study
 
 
 def small(experiment, **changes):
@@ -77,7 +77,7 @@ def stopped():
     surrogate = jaxbandit.surrogate(domain, kernel, noise_variance=0.01, form="features")
     short = jaxbandit.Admmbo(reward_budget=(2, 1), cost_budget=(3, 1), outer_iterations=2)
     entries = [Entry(a.name, a.name, a, surrogate, (kernel, kernel)) for a in (short, jaxbandit.RandomSearch())]
-    return run(
+    return run_study(
         Comparison(name="s", problem=problem, entries=tuple(entries), horizon=12, trials=3, seed=0, parameters={"set": "recommended"})
     )
 

@@ -23,7 +23,7 @@ from jaxbandit.report.figures import curve_pictures, left_out
 from jaxbandit.report.html import write_report
 from jaxbandit.report.maps import penalised_bounds, posterior_after, posterior_animation, posterior_maps
 from jaxbandit.report.statistics import over_trials, paired_differences, win_matrix
-from jaxbandit.study.comparison import save
+from jaxbandit.study.results import save
 
 MALICIOUS = '<script>alert("x")</script>&amp;$\\frac$'
 VOID = {"meta", "img"}
@@ -297,7 +297,6 @@ def test_the_win_map_shows_the_matrix():
 def test_delays_are_those_of_the_arrivals():
     dataset = results(7, late=True)
     dataset.arrival.values[:, 0, 0] = jb.delays.NEVER
-    dataset.attrs["delays"] = json.dumps({label: {"type": "Poisson", "mean": 7.0} for label in LABELS})
     assert traces.delay_groups(dataset) == [("Poisson(mean 7)", list(LABELS))]
     axis = drawn(lambda axis: traces.delay_histogram(axis, dataset, heading=""))
     reward = axis.get_legend_handles_labels()[1][0]

@@ -147,10 +147,7 @@ def test_what_was_run_on_other_problems_is_not_compared():
     found = paired_differences(dataset, "regret", seed=0)
     assert not found.comparable[0, 2] and np.isnan(found["mean"][0, 2]) and found["count"][0, 2] == 0
     assert np.isfinite(found["mean"][0, 1]) and np.isnan(win_matrix(dataset, "regret")[2, 0])
-    without = results(7).assign_attrs(own_problems='{"CONFIG": {"type": "Problem"}}')
-    assert problem_groups(without) == [["RPOL-UCB", "CBO-UCB"], ["CONFIG"]]
-    optima = results(7).assign(optimum=(("algorithm", "trial"), np.repeat([[1.0], [2.0], [1.0]], 12, axis=1)))
-    assert problem_groups(optima) == [["RPOL-UCB", "CONFIG"], ["CBO-UCB"]]
+    assert problem_groups(results(7)) == [["RPOL-UCB", "CBO-UCB", "CONFIG"]]
 
 
 def test_no_common_trial_and_undefined_values_leave_pairs_open():

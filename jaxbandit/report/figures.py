@@ -105,12 +105,9 @@ def _parts(dataset: xr.Dataset, most: int) -> Iterator[tuple[list[str], str]]:
 
 def group_note(dataset: xr.Dataset, labels: list[str]) -> str:
     """Which problem the algorithms of a group were run on, as ``", problem ..."``; empty when all algorithms were run on one."""
-    groups = problem_groups(dataset)
-    if len(groups) == 1:
+    if len(problem_groups(dataset)) == 1:
         return ""
-    if "problem" in dataset.coords:
-        return f", problem {dataset['problem'].sel(algorithm=labels[0]).item()}"
-    return f", problem {1 + groups.index(labels)} of {len(groups)}"
+    return f", problem {dataset['problem'].sel(algorithm=labels[0]).item()}"
 
 
 def _chunks(items: Sequence[T], most: int) -> list[list[T]]:

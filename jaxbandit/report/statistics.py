@@ -1,13 +1,12 @@
 """Statistics of a study's trials: averages with confidence bands, box plots, paired differences, growth rates. NumPy only.
 
-All functions read a results dataset with dimensions ``algorithm, trial, round`` (:func:`jaxbandit.study.run`), whose rounds may be
+All functions read a results dataset with dimensions ``algorithm, trial, round`` (:func:`jaxbandit.study.run_study`), whose rounds may be
 thinned. Trials that failed are left out, and ``count`` says how many were not. Where a measure is NaN in a trial that counts, such as
 regret on an instance without a feasible point, what rests on it is NaN too, and ``undefined`` says in how many trials it is.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -285,16 +284,11 @@ def _at(dataset: xr.Dataset, places: Any) -> xr.Dataset:
     return dataset.isel(round=places).assign_attrs(counted_before=before)
 
 
-def _problem_keys(dataset: xr.Dataset) -> list[Any]:
-    """What tells the problems of the algorithms apart."""
+def _problem_keys(dataset: xr.Dataset) -> list[str]:
+    """What tells the problems of the algorithms apart: their names; one where the dataset has none."""
     if "problem" in dataset.coords:
         return [str(name) for name in np.broadcast_to(dataset["problem"].values, dataset.sizes["algorithm"])]
-    own = json.loads(dataset.attrs.get("own_problems", "{}"))
-    several = "optimum" in dataset and "algorithm" in dataset.optimum.dims  # descriptions leave large tables out
-    return [
-        (json.dumps(own.get(str(label))), dataset.optimum.sel(algorithm=label).values.tobytes() if several else b"")
-        for label in dataset.algorithm.values
-    ]
+    return [""] * dataset.sizes["algorithm"]
 
 
 def _comparable(dataset: xr.Dataset) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -61,11 +60,9 @@ def multiplier_paths(
 
 def delay_groups(dataset: xr.Dataset) -> list[tuple[str, list[str]]]:
     """The delay models of a study with late feedback, each with the labels of the algorithms that met it."""
-    described = json.loads(dataset.attrs.get("delays", "{}"))
     groups: dict[str, list[str]] = {}
-    for place, label in enumerate(dataset.algorithm.values):
-        known = dataset["delay"].values[place] if "delay" in dataset.coords else described.get(str(label), "delay")
-        groups.setdefault(_delay_words(known), []).append(str(label))
+    for label, words in zip(dataset.algorithm.values, dataset["delay"].values, strict=True):
+        groups.setdefault(str(words) or "none", []).append(str(label))
     return list(groups.items())
 
 
@@ -115,11 +112,3 @@ def _late(part: xr.Dataset) -> list[tuple[str, str, np.ndarray]]:
         note += f" ({never.mean():.1%} never arrive)" if never.any() else ""
         found.append((name, note, delays[..., j][~pending]))
     return found
-
-
-def _delay_words(described: Any) -> str:
-    """A delay model in a few words: its type, with its numbers."""
-    if not isinstance(described, dict):
-        return str(described)
-    numbers = [f"{name} {value:g}" for name, value in described.items() if isinstance(value, int | float) and not isinstance(value, bool)]
-    return str(described.get("type", "delay")) + (f"({', '.join(numbers)})" if numbers else "")

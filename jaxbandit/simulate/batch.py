@@ -17,7 +17,7 @@ from jaxbandit.core.pytree import Sweep, canonicalise, replace, unstack
 from jaxbandit.delays import NoDelay
 from jaxbandit.domains import Domain
 from jaxbandit.simulate.delayed import Delays, plan, warn_of_loss
-from jaxbandit.simulate.pairs import axis_of, mesh_of, over_pairs
+from jaxbandit.simulate.pairs import axis_of, mesh_of, not_alone, over_pairs, shares
 from jaxbandit.simulate.trial import Informed, InitialDesign, Trajectory, run_trial
 from jaxbandit.surrogates import Surrogate
 
@@ -91,7 +91,7 @@ def simulate(
     if block is None:
         model = surrogate.stacked if isinstance(surrogate, Sweep) else surrogate
         block = model.trials_per_block if used[0].platform == "cpu" else len(numbers) * (variants or 1)
-        least = min(2, block)  # a lone trial rounds otherwise than one of many: run it beside itself, so that it repeats its study's
+        least = not_alone(block)
 
     pairs = np.stack(np.meshgrid(np.arange(variants or 1), numbers, indexing="ij"), axis=-1).reshape(-1, 2).astype(np.int32)
     padded, block = _pad(pairs, block, least, len(used))
@@ -159,9 +159,7 @@ def _run(
 
 def _pad(pairs: np.ndarray, block: int, least: int, devices: int) -> tuple[np.ndarray, int]:
     """Repeat the last pair until devices and blocks, of ``least`` or more, divide the work, with blocks as equal as can be."""
-    local = -(-len(pairs) // devices)
-    blocks = -(-local // block)
-    block = max(-(-local // blocks), least)
+    blocks, block = shares(len(pairs), block, devices, least)
     missing = devices * blocks * block - len(pairs)
     return np.concatenate([pairs, np.repeat(pairs[-1:], missing, axis=0)]), block
 

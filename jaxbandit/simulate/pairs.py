@@ -34,6 +34,18 @@ def over_pairs(function: Callable[..., Any], shared: Any, own: Any, *, block: in
     return jax.shard_map(local, mesh=mesh, in_specs=(PartitionSpec(), split), out_specs=split, check_vma=False)(shared, own)
 
 
+def shares(count: int, block: int, devices: int, least: int = 1) -> tuple[int, int]:
+    """How many blocks each device runs of ``count`` pairs, and of how many pairs: as equal as can be, from ``least`` to ``block``."""
+    local = -(-count // devices)
+    blocks = -(-local // block)
+    return blocks, max(-(-local // blocks), least)
+
+
+def not_alone(block: int) -> int:
+    """The least size of a block: a lone trial rounds otherwise than one of many, and is run beside itself to repeat its study's."""
+    return min(2, block)
+
+
 def mesh_of(devices: Sequence[jax.Device]) -> Mesh | None:
     """A mesh over which trials are spread, ``None`` for one device."""
     return Mesh(np.asarray(devices), (MESH_AXIS,), axis_types=(AxisType.Auto,)) if len(devices) > 1 else None

@@ -10,10 +10,13 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import canonicalise
+from jaxbandit.delays import NEVER
 from jaxbandit.feedback import Censor
+from jaxbandit.simulate import Trajectory
 from jaxbandit.simulate.delayed import plan
-from jaxbandit.study.comparison import Comparison, Entry, arrivals_of
+from jaxbandit.study.comparison import Comparison
 from jaxbandit.study.describe import describe, kernel_record
+from jaxbandit.study.lines import Entry
 
 
 def audit(comparison: Comparison, entry: Entry, trial: int) -> dict[str, np.ndarray]:
@@ -36,7 +39,7 @@ def audit(comparison: Comparison, entry: Entry, trial: int) -> dict[str, np.ndar
     if trial >= comparison.trials:
         raise checks.InvalidArgument(f"trial: must be < {comparison.trials}, the number of trials, got {trial}; raise --trials")
     run = jax.tree.map(lambda x: np.asarray(x)[0], comparison.trajectory(entry, trials=[trial], record="audit"))
-    arrivals = arrivals_of(run)
+    arrivals = _arrivals(run)
     arrays = {
         "domain": np.asarray(comparison.problem_of(entry).domain.points),
         "means": np.asarray(comparison.instance(trial, entry).means),
@@ -59,6 +62,13 @@ def audit(comparison: Comparison, entry: Entry, trial: int) -> dict[str, np.ndar
         if run.draws.shape[1] > 1:  # a rule that draws one combined function has no draw of its own for the constraints
             arrays["draw_g"] = _single(run.draws[:, 1:])
     return arrays
+
+
+def _arrivals(run: Trajectory) -> np.ndarray:
+    """The round at whose end each value arrives, ``[T, k]``: its own when there is no delay, ``NEVER`` for what never will."""
+    if run.arrivals is not None:
+        return np.minimum(run.arrivals, NEVER)
+    return np.broadcast_to(np.arange(1, len(run.values) + 1, dtype=np.int32)[:, None], run.values.shape)
 
 
 def _single(per_constraint: np.ndarray) -> np.ndarray:

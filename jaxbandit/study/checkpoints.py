@@ -99,12 +99,15 @@ class Store:
         self.parts.mkdir(exist_ok=True)
         return record
 
+    def has(self, cell: int, batch: int) -> bool:
+        """Whether a batch is finished."""
+        return (self.parts / f"{cell}-{batch}.npz").exists()
+
     def part(self, cell: int, batch: int) -> dict[str, np.ndarray] | None:
         """A finished batch, ``None`` when there is none."""
-        path = self.parts / f"{cell}-{batch}.npz"
-        if not path.exists():
+        if not self.has(cell, batch):
             return None
-        with np.load(path) as arrays:
+        with np.load(self.parts / f"{cell}-{batch}.npz") as arrays:
             return dict(arrays)
 
     def finish(self, cell: int, batch: int, part: Mapping[str, np.ndarray]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -31,6 +33,33 @@ def describe(item: Any) -> Any:
     if callable(item):
         return f"{getattr(item, '__module__', '?')}.{getattr(item, '__qualname__', repr(item))}"
     return repr(item)
+
+
+def describe_exactly(item: Any) -> Any:
+    """``item`` as JSON values, large arrays by their hash: equal for equal items, and different for different ones."""
+    if dataclasses.is_dataclass(item) and not isinstance(item, type):
+        own = {f.name: describe_exactly(getattr(item, f.name)) for f in dataclasses.fields(item)}
+        return {"class": f"{type(item).__module__}.{type(item).__qualname__}", **own}
+    if item is None or isinstance(item, bool | str):
+        return item
+    if isinstance(item, Mapping):
+        return {str(name): describe_exactly(value) for name, value in item.items()}
+    if isinstance(item, tuple | list):
+        return [describe_exactly(value) for value in item]
+    if callable(item) and not hasattr(item, "dtype"):
+        return f"{getattr(item, '__module__', '?')}.{getattr(item, '__qualname__', repr(item))}"
+    array = np.asarray(item)
+    if array.dtype.kind not in "biuf":
+        raise InvalidArgument(f"study: a {type(item).__name__} has no fingerprint; use numbers, arrays and dataclasses")
+    array = array.astype(np.float64) if array.dtype.kind == "f" or array.ndim == 0 else array.astype(np.int64)
+    return float(array) if array.ndim == 0 else [list(array.shape), hashlib.sha256(array.tobytes()).hexdigest()]
+
+
+def in_words(item: Any) -> str:
+    """A dataclass in a few words: its type, with its numbers, such as ``Poisson(mean 15)``."""
+    described = {} if not dataclasses.is_dataclass(item) else {f.name: describe(getattr(item, f.name)) for f in dataclasses.fields(item)}
+    numbers = [f"{name} {value:g}" for name, value in described.items() if isinstance(value, int | float) and not isinstance(value, bool)]
+    return type(item).__name__ + (f"({', '.join(numbers)})" if numbers else "")
 
 
 SHORT_NAMES: dict[type[Any], str] = {

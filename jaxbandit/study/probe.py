@@ -9,7 +9,8 @@ import jax
 import numpy as np
 
 from jaxbandit.simulate.segments import advance_all, begin_all
-from jaxbandit.study.engine import Plan, Runner
+from jaxbandit.study.planning import Plan
+from jaxbandit.study.runner import Runner
 
 ROUNDS = 100
 REPEATS = 3
@@ -18,13 +19,13 @@ REPEATS = 3
 def seconds_per_round(plan: Plan, cell: int) -> float:
     """Seconds for each round of one trial of a cell: a block on each device is begun and plays some rounds, the fastest time counts."""
     runner = Runner(plan)
-    planned = runner.sized(cell)
+    planned = plan.sized(cell)
     size = planned.block * len(plan.devices)
     first = plan.cells[cell].lines[0]
     pairs = runner.place(np.tile(np.asarray([[0, 0, first + 1]], np.int32), (size, 1)))
     rounds = min(ROUNDS, plan.study.horizon)
     carry, _ = begin_all(planned, runner.key, pairs, mesh=runner.mesh)
-    options: dict[str, Any] = {"rounds": rounds, "metrics": plan.study.metrics[:1], "record": "indices", "mesh": runner.mesh}
+    options: dict[str, Any] = {"rounds": rounds, "record": "indices", "mesh": runner.mesh}
     best = np.inf
     for _ in range(1 + REPEATS):  # the first compiles
         start = time.perf_counter()

@@ -12,8 +12,10 @@ import xarray as xr
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.study.engine import Plan, Runner, make_plan
-from jaxbandit.study.results import gather_results
+from jaxbandit.study.dataset import gather_results
+from jaxbandit.study.instances import mixed_values
+from jaxbandit.study.planning import Plan, make_plan
+from jaxbandit.study.runner import Runner
 from jaxbandit.study.spec import Study, from_table
 from jaxbandit.study.thinning import Keep
 
@@ -29,14 +31,14 @@ def study_of(dataset: xr.Dataset) -> Study:
     return from_table(json.loads(table))
 
 
-def rerun(dataset: xr.Dataset, trial: int, *, label: str | None = None, study: Study | None = None) -> xr.Dataset:
-    """One trial of one line, with all its rounds, points and values, without strong regret.
+def rerun(dataset: xr.Dataset, trial: int, *, label: str | None = None, study: Any = None) -> xr.Dataset:
+    """One trial of one line, with all its rounds, points and values.
 
     Args:
       dataset: of a study.
       trial: its number, from 0.
       label: of the line, along ``algorithm``; default the first.
-      study: for results that do not hold it.
+      study: for results that do not hold it, such as those of a comparison.
 
     Raises:
       InvalidArgument: when there is no such line or trial, or the results do not hold the study and none is given, or another.
@@ -50,23 +52,27 @@ def rerun(dataset: xr.Dataset, trial: int, *, label: str | None = None, study: S
     label = labels[0] if label is None else label
     checks.one_of("line", label, labels)
     whole = dataclasses.replace(study, keep=Keep(every=1), trajectories=True)
-    parts = json.loads(dataset.attrs["parameters"])["rounds_in_a_part"]  # sums of a part are rounded together
-    plan = make_plan(whole, memory=2**62, segment=parts, devices=jax.local_devices()[:1])
+    plan = make_plan(whole, memory=2**62, devices=jax.local_devices()[:1])
     return _play(plan, labels.index(label), trial, json.loads(dataset.attrs["batches"]), len(json.loads(dataset.attrs["devices"])))
 
 
-def _play(plan: Plan, line: int, trial: int, sizes: Any, devices: int) -> xr.Dataset:
-    """The trial beside itself, in a block as large as it had: only then it rounds alike."""
+def _play(plan: Plan, line: int, trial: int, batches: Any, devices: int) -> xr.Dataset:
+    """The trial beside itself, in a block as large as it had and in the same parts: only then it rounds alike."""
     cell = next(c for c, planned in enumerate(plan.cells) if line in planned.lines)
-    planned = plan.cells[cell]
-    batch = dataclasses.replace(plan.batches[cell], size=sizes[cell][0] // devices, batches=1)
-    own = dataclasses.replace(plan, cells=(planned,), batches=(batch,), lines=(plan.lines[line],))
+    planned, (size, _, rounds) = plan.cells[cell], batches[cell]
+    batch = dataclasses.replace(plan.batches[cell], size=size // devices, batches=1, rounds=rounds)
+    own = dataclasses.replace(plan, cells=(planned,), batches=(batch,))
+    block = own.sized(0).block
+    own = dataclasses.replace(own, batches=(dataclasses.replace(batch, size=block),))
     runner = Runner(own)
     pair = np.asarray([[planned.lines.index(line), trial, line + 1]], np.int32)
-    part = runner.play(0, 0, runner.place(np.repeat(pair, runner.sized(0).block, axis=0)), 1)
-    # Strong regret needs the best mixed policy of every trial before it.
-    metrics = tuple(name for name in plan.study.metrics if name != "strong_regret") or ("regret",)
+    part = runner.play(0, 0, runner.place(np.repeat(pair, block, axis=0)), 1)
     single = dataclasses.replace(
-        own, study=dataclasses.replace(plan.study, trials=1, metrics=metrics), cells=(dataclasses.replace(planned, lines=(0,)),)
+        own,
+        study=dataclasses.replace(plan.study, trials=1),  # type: ignore[type-var]  # both kinds of studies are dataclasses
+        lines=(plan.lines[line],),
+        cells=(dataclasses.replace(planned, lines=(0,)),),
     )
-    return gather_results(single, [[part]]).assign_coords(trial=[trial])
+    strong = "strong_regret" in plan.study.metrics
+    mixed = mixed_values(plan.study, [(line, plan.lines[line])], [trial]) if strong else None
+    return gather_results(single, [[part]], mixed=mixed).assign_coords(trial=[trial])

@@ -19,7 +19,8 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.delays import NoDelay
 from jaxbandit.problems import full_information
 from jaxbandit.simulate import InitialDesign
-from jaxbandit.study.comparison import CURVES, Entry
+from jaxbandit.study.describe import describe_exactly
+from jaxbandit.study.lines import CURVES, Entry, Line
 from jaxbandit.study.registry import build, fields_of, known_field, nearest, table_of
 from jaxbandit.study.thinning import Keep
 from jaxbandit.surrogates import surrogate
@@ -74,17 +75,6 @@ class Contender:
 
 
 @dataclasses.dataclass(frozen=True)
-class Line:
-    """One algorithm with its values on one problem under one delay: a row of the results."""
-
-    entry: Entry
-    base: str
-    problem: str
-    delay: str
-    swept: dict[str, Any]
-
-
-@dataclasses.dataclass(frozen=True)
 class Study:
     """Algorithms x hyper-parameters x problems x delays x trials.
 
@@ -98,7 +88,7 @@ class Study:
       model: the GP model of all learners that have none of their own.
       delays: by label; default none.
       trials, horizon, seed: of every line.
-      metrics: names of :class:`~jaxbandit.metrics.Curves`, and ``"strong_regret"``.
+      metrics: names of :class:`~jaxbandit.metrics.Curves`; ``"strong_regret"`` takes a linear programme for each instance.
       keep: which rounds are kept, see :class:`Keep`.
       trajectories: whether points, values and arrivals of every round are kept, too.
       initial: points observed before round 1.
@@ -113,7 +103,7 @@ class Study:
     trials: int = 100
     horizon: int = 1000
     seed: int = 0
-    metrics: tuple[str, ...] = tuple(name for name in CURVES if name != "strong_regret")
+    metrics: tuple[str, ...] = tuple(name for name in CURVES if name not in ("reward", "strong_regret"))
     keep: Keep = dataclasses.field(default_factory=Keep)
     trajectories: bool = False
     initial: InitialDesign = dataclasses.field(default_factory=InitialDesign)
@@ -181,6 +171,11 @@ class Study:
             )
             found.append(Line(entry=entry, base=label, problem=problem[0], delay=delay[0], swept=dict(values)))
         return found
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What the results should say of themselves beside the lines."""
+        return {"common_random_numbers": self.common_random_numbers}
 
     @property
     def swept(self) -> list[str]:
@@ -344,23 +339,3 @@ def _with(item: Any, path: str, value: Any, where: str) -> Any:
 
 def _missing(where: str) -> Any:
     raise InvalidArgument(f"{where}: there is no such field")
-
-
-def describe_exactly(item: Any) -> Any:
-    """``item`` as JSON values, large arrays by their hash: equal for equal items, and different for different ones."""
-    if dataclasses.is_dataclass(item) and not isinstance(item, type):
-        own = {f.name: describe_exactly(getattr(item, f.name)) for f in dataclasses.fields(item)}
-        return {"class": f"{type(item).__module__}.{type(item).__qualname__}", **own}
-    if item is None or isinstance(item, bool | str):
-        return item
-    if isinstance(item, Mapping):
-        return {str(name): describe_exactly(value) for name, value in item.items()}
-    if isinstance(item, tuple | list):
-        return [describe_exactly(value) for value in item]
-    if callable(item) and not hasattr(item, "dtype"):
-        return f"{getattr(item, '__module__', '?')}.{getattr(item, '__qualname__', repr(item))}"
-    array = np.asarray(item)
-    if array.dtype.kind not in "biuf":
-        raise InvalidArgument(f"study: a {type(item).__name__} has no fingerprint; use numbers, arrays and dataclasses")
-    array = array.astype(np.float64) if array.dtype.kind == "f" or array.ndim == 0 else array.astype(np.int64)
-    return float(array) if array.ndim == 0 else [list(array.shape), hashlib.sha256(array.tobytes()).hexdigest()]

@@ -15,7 +15,8 @@ from jaxbandit.core import checks
 from jaxbandit.core.pytree import sweep, unstack
 from jaxbandit.metrics import Curves, curves, healthy
 from jaxbandit.problems import is_random
-from jaxbandit.study.comparison import Comparison, Entry
+from jaxbandit.study.comparison import Comparison
+from jaxbandit.study.lines import Entry
 
 
 def regret_and_violation(measures: Curves) -> Any:

@@ -1,0 +1,271 @@
+"""Comparisons by the engine of studies: what simulate gives, own problems and designs, facts, seconds, interruption, progress."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import xarray as xr
+
+import jaxbandit
+from experiments import rpol
+from experiments.__main__ import main
+from jaxbandit import InitialDesign, InvalidArgument, domains, kernels, problems
+from jaxbandit.delays import NEVER, NoDelay, Poisson
+from jaxbandit.feedback import Hallucinate
+from jaxbandit.study import Comparison, Entry, Keep, Reporter, Study, make_plan, rerun, run_study
+from jaxbandit.study.planning import LONGEST, carried_bytes, part_rounds, seconds_of_pair
+from jaxbandit.study.programs import Programs
+from jaxbandit.study.runner import Progress
+
+KERNEL = kernels.SquaredExponential(length_scale=1.0)
+HORIZON = 15
+
+
+def entry(label: str, algorithm: Any, problem: Any, **more: Any) -> Entry:
+    surrogate = jaxbandit.surrogate(problem.domain, KERNEL, noise_variance=0.05, outputs=problem.outputs, form="features", horizon=20)
+    return Entry(label, algorithm.name, algorithm, surrogate, (KERNEL,) * problem.outputs, problem=problem, **more)
+
+
+@functools.cache
+def mixed() -> Comparison:
+    """Lines with other problems, numbers of outputs, designs and delays."""
+    sine, free = problems.sine(7), problems.from_tables(domains.grid([0.0], [6.0], 20), np.sin(np.arange(20)), np.zeros((0, 20)))
+    same = dataclasses.replace(sine)
+    other = dataclasses.replace(sine, noise=problems.Gaussian(variance=0.01))
+    entries = (
+        entry("a", jaxbandit.Rpol(), sine),
+        entry("b", jaxbandit.Rpol(), same, initial=InitialDesign(indices=np.asarray([3, 1]), counted=True)),
+        entry("late", jaxbandit.Rpol(), sine, delay=Poisson(mean=2.0), feedback=Hallucinate()),
+        entry("bpe", jaxbandit.Bpe(aware=False), free),
+        entry("quiet", jaxbandit.RandomSearch(), other),
+    )
+    return Comparison(
+        name="mixed",
+        problem=sine,
+        entries=entries,
+        horizon=HORIZON,
+        trials=3,
+        seed=2,
+        initial=InitialDesign(random=2, counted=True),
+        parameters={"set": "any"},
+    )
+
+
+@functools.cache
+def results() -> xr.Dataset:
+    return run_study(mixed())
+
+
+def test_it_is_what_simulate_gives() -> None:
+    """The same points and values, bit for bit, and the curves of them to the rounding of sums."""
+    data, study = results(), mixed()
+    for line in study.entries:
+        own, alone = data.sel(algorithm=line.label), study.trajectory(line)
+        outputs = study.problem_of(line).outputs
+        np.testing.assert_array_equal(own["index"].values, alone.scored_indices)
+        np.testing.assert_array_equal(own.observed.values[..., :outputs], alone.values)
+        assert np.isnan(own.observed.values[..., outputs:]).all()
+        problem = study.problem_of(line)
+        value, _ = problems.best_mixed_policy(problem)
+        curves = jaxbandit.metrics.curves(jaxbandit.canonicalise(problem), alone.scored_indices, mixed_value=value)
+        for name in study.metrics:
+            np.testing.assert_allclose(own[name].values, getattr(curves, name), rtol=2e-5, atol=2e-5, err_msg=f"{line.label} {name}")
+        np.testing.assert_allclose(own.best_mixed_policy.values, value, rtol=1e-6)
+    assert data["round"].values.tolist() == list(range(-1, HORIZON + 1)) and data.attrs["counted_before"] == 2
+
+
+def test_what_some_lines_have_all_can_be_asked_for() -> None:
+    data, study = results(), mixed()
+    late = study.trajectory(study.entries[2])
+    np.testing.assert_array_equal(data.arrival.sel(algorithm="late").values, np.minimum(late.arrivals, NEVER))
+    own = np.arange(1, HORIZON + 1)[None, :, None]
+    assert (data.arrival.sel(algorithm="a").values == own).all() and (data.arrival.sel(algorithm="bpe").values[..., 1] == NEVER).all()
+    assert not data.lost.values.any() and data.lost.dims == ("algorithm", "trial", "output")
+    alive = np.asarray(study.trajectory(study.entries[3]).candidates)
+    np.testing.assert_array_equal(data.candidates.sel(algorithm="bpe").values, alive.sum(axis=1))
+    assert (data.candidates.sel(algorithm="a").values == 49).all() and data.optimum_kept.sel(algorithm="a").values.all()
+    assert "evaluations" not in data and "lost" not in run_study(dataclasses.replace(study, entries=study.entries[:1]))
+    for name in ("optimum", "feasible_fraction", "slater_slack", "best_mixed_policy", "status", "declared_round", "failed_round"):
+        assert data[name].dims == ("algorithm", "trial")
+
+
+def test_equal_problems_have_one_name() -> None:
+    lines = mixed().lines()
+    assert [line.problem for line in lines] == ["sine", "sine", "sine", "user", "sine 2"]
+    assert lines[0].entry.problem is lines[1].entry.problem
+    assert [line.delay for line in lines] == ["", "", "Poisson(mean 2)", "", ""]
+    assert [len(cell.lines) for cell in make_plan(mixed()).cells] == [1] * 5  # another design, another problem, another structure
+
+
+def test_lines_that_differ_in_numbers_share_a_cell() -> None:
+    sine = problems.sine(7)
+    entries = tuple(entry(f"penalty {p:g}", jaxbandit.Epbo(penalty=p), sine) for p in (1.0, 5.0))
+    study = dataclasses.replace(mixed(), entries=tuple(dataclasses.replace(e, surrogate=entries[0].surrogate) for e in entries))
+    assert [len(cell.lines) for cell in make_plan(study).cells] == [2]
+
+
+def test_seconds_of_every_line() -> None:
+    data = results()
+    assert (data.playing_seconds.values > 0).all() and (data.run_seconds.values > data.playing_seconds.values).all()
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    study, designs = mixed(), {"initial": InitialDesign(random=1, counted=True)}
+    with pytest.raises(InvalidArgument, match=r"equally many points before round 1, got \[1, 2\]"):
+        run_study(dataclasses.replace(study, entries=(*study.entries, entry("c", jaxbandit.Rpol(), study.problem, **designs))))
+    with pytest.raises(InvalidArgument, match="distinct labels"):
+        run_study(dataclasses.replace(study, entries=study.entries[:1] * 2))
+    with pytest.raises(InvalidArgument, match="cannot be written as a table"):
+        study.table()
+    assert results().attrs["table"] == "" and results().attrs["parameters"] == '{"set": "any"}'
+
+
+def test_strong_regret_where_nothing_is_feasible() -> None:
+    """No point is feasible but, in expectation, no mixture either: NaN; where regret alone is undefined it is a number."""
+    domain = domains.grid([0.0], [1.0], 9)
+    reward = np.linspace(-1.0, 1.0, 9)
+    costs = np.stack([np.where(np.arange(9) % 2, -1.0, 1.0), np.where(np.arange(9) % 2, 1.0, -1.0)])  # each point violates one
+    problem = problems.from_tables(domain, reward, costs)
+    entries = (entry("r", jaxbandit.RandomSearch(), problem),)
+    study = Comparison(name="none", problem=problem, entries=entries, horizon=8, trials=2, seed=0)
+    data = run_study(study)
+    assert np.isnan(data.regret.values).all() and (data.feasible_fraction.values == 0).all()
+    value, policy = problems.best_mixed_policy(problem)
+    np.testing.assert_allclose(costs @ policy, 0, atol=1e-9)
+    np.testing.assert_allclose(data.strong_regret.values[0], np.cumsum(value - reward[data["index"].values[0]], axis=-1), atol=1e-5)
+    np.testing.assert_allclose(data.reward.values[0], np.cumsum(reward[data["index"].values[0]], axis=-1), atol=1e-5)
+
+
+def test_parts_give_what_one_program_does() -> None:
+    """To the rounding of sums, thinned or not."""
+    study = mixed()
+    assert all(batch.rounds == HORIZON and batch.batches == 1 for batch in make_plan(study).batches)
+    parts = run_study(study, segment=4)
+    assert set(parts.data_vars) == set(results().data_vars)
+    for name in set(parts.data_vars) - {"run_seconds", "playing_seconds"}:
+        np.testing.assert_allclose(parts[name].values, results()[name].values, rtol=1e-5, atol=1e-5, err_msg=name)
+    thin = run_study(dataclasses.replace(study, keep=Keep(every=4)))
+    assert thin["index"].dims == ("algorithm", "trial", "played") and thin["round"].values.tolist() == [-1, 0, 4, 8, 12, 15]
+    np.testing.assert_array_equal(thin["index"].values, results()["index"].values[..., 2:])
+    np.testing.assert_array_equal(thin.strong_regret.values, results().strong_regret.sel(round=thin["round"]).values)
+
+
+@pytest.mark.parametrize("label", ["b", "late", "bpe"])
+def test_one_trial_again(label: str) -> None:
+    """The same bits, strong regret too."""
+    again, stored = rerun(results(), 1, label=label, study=mixed()), results().sel(algorithm=label, trial=1)
+    for name in (*mixed().metrics, "index", "status", "best_mixed_policy"):
+        np.testing.assert_array_equal(again[name].values[0, 0], stored[name].values, err_msg=name)
+    with pytest.raises(InvalidArgument, match="not the one that these results are of"):
+        rerun(results(), 1, study=dataclasses.replace(mixed(), seed=1))
+
+
+# Parts and programs.
+
+
+@pytest.mark.parametrize(("horizon", "parts", "rounds"), [(1000, 1, 1000), (1000, 10, 100), (1000, 7, 125), (997, 10, 99), (3, 10, 1)])
+def test_parts_are_equal_where_they_can_be(horizon: int, parts: int, rounds: int) -> None:
+    assert part_rounds(horizon, parts) == rounds
+
+
+def test_long_runs_are_heard_of() -> None:
+    """Many trials make many batches; one block of a very long run is cut into parts."""
+    study = Study(name="long", problems={"sine": problems.sine(50)}, algorithms={"rpol": jaxbandit.Rpol()}, trials=50_000)
+    (many,) = make_plan(study).batches
+    assert many.rounds == 1000 and many.batches > 1
+    plan = make_plan(dataclasses.replace(study, trials=8, horizon=3_000_000))
+    (cell,), (long,) = plan.cells, plan.batches
+    assert long.rounds < 3_000_000 and 3_000_000 % long.rounds == 0
+    for batch in (many, long):
+        assert batch.size * seconds_of_pair(carried_bytes(cell.cell), batch.rounds, plan.devices) <= 1.01 * LONGEST
+
+
+class Lowered:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def compile(self) -> str:
+        return f"program {self.name}"
+
+
+def test_programs_are_made_together_and_dropped(monkeypatch: Any) -> None:
+    monkeypatch.setattr("jaxbandit.study.programs.cores", lambda: 2)
+    notes: list[str] = []
+    programs = Programs(notes.append)
+
+    def later(*names: str) -> Any:
+        return lambda: [(name, None if name.isupper() else functools.partial(Lowered, name)) for name in names]
+
+    assert programs.get("a", later("a", "B", "a", "c", "d")) == "program a"
+    assert programs.get("c", later("c")) == "program c" and len(notes) == 1 and "2 programs" in notes[0]
+    assert programs.get("d", later("d", "c")) == "program d" and len(notes) == 2
+    assert programs.charged == pytest.approx(programs.waited)
+    assert programs.get("a", later("a")) == "program a" and len(notes) == 3  # it was dropped when nobody seemed to need it
+
+
+# Interruption and progress.
+
+
+class Stop(Exception):
+    """An interruption."""
+
+
+def test_an_experiment_goes_on(tmp_path: Any, capsys: Any) -> None:
+    """After a stop between two lines, to what it would have been; a directory without a run is refused."""
+    small = ["--trials", "3", "--horizon", "12", "--points-per-axis", "6"]
+    options = dataclasses.replace(rpol.EXPERIMENT.defaults, trials=3, horizon=12, points_per_axis=6)
+    seen = []
+
+    def report(progress: Progress) -> None:
+        seen.append(progress)
+        if len(seen) == 2:
+            raise Stop
+
+    with pytest.raises(Stop):
+        run_study(rpol.build(options), tmp_path, report=report)
+    assert main(["rpol", *small, "--out", str(tmp_path), "--resume"]) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"figure.png", "results.nc", "summary.csv"}
+    data, straight = xr.load_dataset(tmp_path / "results.nc", engine="h5netcdf"), run_study(rpol.build(options))
+    for name in set(straight.data_vars) - {"run_seconds", "playing_seconds"}:
+        np.testing.assert_array_equal(data[name].values, straight[name].values, err_msg=name)
+    assert np.isnan(data.playing_seconds.values).tolist() == [True, False, False]  # the first line was read
+    assert main(["rpol", *small, "--out", str(tmp_path), "--resume"]) == 2
+    assert "holds no run" in capsys.readouterr().err
+
+
+def test_progress_in_plain_lines(capsys: Any) -> None:
+    """Now and then, and when a cell is done, with labels as they are."""
+    first = Progress(
+        title="E[tau] = 3",
+        cell=0,
+        cells=2,
+        batch=0,
+        batches=2,
+        round=5,
+        last=False,
+        done=5,
+        seconds=1.0,
+        rate=5.0,
+        left=9.0,
+        means={"r": 2},
+    )
+    with Reporter() as (report, note):
+        report(first)
+        note("[bold] stays")
+        report(dataclasses.replace(first, batch=1, round=10, last=True))
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["[bold] stays", "[1/2] E[tau] = 3: round 10, batch 2 of 2: 5 trial-rounds/s, 9 s left; mean r 2"]
+
+
+def test_a_delay_of_the_problem_is_its_lines() -> None:
+    late = problems.sine_delayed(7, mean_delay=3.0)
+    study = dataclasses.replace(mixed(), problem=late, entries=(dataclasses.replace(mixed().entries[0], problem=None),))
+    (line,) = study.lines()
+    assert line.delay == "Poisson(mean 3)" and line.entry.delay is late.delay
+    assert isinstance(study.delay_of(dataclasses.replace(study.entries[0], delay=NoDelay())), NoDelay)
+    np.testing.assert_array_equal(study.instances().means, jax.numpy.asarray(late.means))
