@@ -58,7 +58,7 @@ class Runner:
         self.plan, self.store, self.report, self.note, self.share = plan, store, report, note, checkpoint_share
         self.mesh = mesh_of(list(plan.devices))
         self.key = jax.random.key(plan.study.seed)
-        self.programs = Programs(note)
+        self.programs = Programs(note, lambda: [function.clear_cache() for function in (play_all, advance_all, measure_all)])
         self.before = counted_before(plan.lines)
         self.sized = functools.cache(plan.sized)
         self.structure = functools.cache(lambda cell: _structure(plan.sized(cell)))
