@@ -58,7 +58,7 @@ class Runner:
         self.plan, self.store, self.report, self.note, self.share = plan, store, report, note, checkpoint_share
         self.mesh = mesh_of(list(plan.devices))
         self.key = jax.random.key(plan.study.seed)
-        self.programs = Programs(note, lambda: [function.clear_cache() for function in (play_all, advance_all, measure_all)])
+        self.programs = Programs(note, _forget_programs)
         self.before = counted_before(plan.lines)
         self.sized = functools.cache(plan.sized)
         self.structure = functools.cache(lambda cell: _structure(plan.sized(cell)))
@@ -283,3 +283,9 @@ class Runner:
 def _structure(tree: Any) -> Any:
     """Equal for trees that programs take for each other."""
     return jax.tree.structure(tree), tuple((np.shape(x), str(x.dtype)) for x in jax.tree.leaves(tree))
+
+
+def _forget_programs() -> None:
+    """Let JAX's own caches drop what is not held here."""
+    for function in (play_all, advance_all, measure_all):
+        function.clear_cache()  # type: ignore[attr-defined]  # the stub lacks it
