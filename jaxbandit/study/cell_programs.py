@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from jaxbandit.core.pytree import signature
 from jaxbandit.metrics import tally
 from jaxbandit.simulate.pairs import MESH_AXIS, mesh_of
 from jaxbandit.simulate.segments import advance_all, measure_all, play_all
@@ -29,7 +30,7 @@ class CellPrograms:
         self.programs = Programs(note, _forget)
         self.before = counted_before(plan.lines)
         self.sized = functools.cache(plan.sized)
-        self.structure = functools.cache(lambda cell: _structure(plan.sized(cell)))
+        self.structure = functools.cache(lambda cell: signature(plan.sized(cell)))
 
     def place(self, array: np.ndarray) -> Any:
         """On the devices, spread over them."""
@@ -76,7 +77,7 @@ class CellPrograms:
     def _measure_name(self, cell: int, rounds: int) -> Any:
         """Equal for cells that share the program that measures so many rounds."""
         planned = self.sized(cell)
-        return "measure", _structure(planned.problem), planned.block, self.plan.batches[cell].size, rounds
+        return "measure", signature(planned.problem), planned.block, self.plan.batches[cell].size, rounds
 
     def _lowered_measure(self, cell: int, rounds: int) -> Any:
         planned, study, pairs = self.sized(cell), self.plan.study, self._no_pairs(cell)
@@ -106,11 +107,6 @@ class CellPrograms:
                 found.append((self._play_name(cell, rounds), partial(self._lowered_play, cell) if whole else None))
                 found.append((self._measure_name(cell, counted), partial(self._lowered_measure, cell, counted) if whole else None))
         return found
-
-
-def _structure(tree: Any) -> Any:
-    """Equal for trees that programs take for each other."""
-    return jax.tree.structure(tree), tuple((np.shape(x), str(x.dtype)) for x in jax.tree.leaves(tree))
 
 
 def _forget() -> None:
