@@ -20,7 +20,7 @@ from jaxbandit.feedback import Hallucinate
 from jaxbandit.study import Comparison, Entry, Keep, Reporter, Study, make_plan, rerun, run_study
 from jaxbandit.study.planning import LONGEST, carried_bytes, part_rounds, seconds_of_pair
 from jaxbandit.study.programs import Programs
-from jaxbandit.study.runner import Progress
+from jaxbandit.study.progress import Progress
 
 KERNEL = kernels.SquaredExponential(length_scale=1.0)
 HORIZON = 15

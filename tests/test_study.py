@@ -200,7 +200,8 @@ def test_batches_and_parts_change_nothing() -> None:
     assert [b.batches for b in make_plan(in_python(), memory=memory, segment=5).batches] == [3, 2]
     small = run_study(in_python(), memory=memory, segment=5, note=notes.append)
     assert_same(small, whole(), tolerance=1e-5)
-    assert len([note for note in notes if note.startswith("compiled")]) == len(plan.cells)
+    # In each cell one that plays and two that measure: in the first part more points count.
+    assert len([note for note in notes if note.startswith("compiled")]) == 3 * len(plan.cells)
 
 
 def test_other_random_numbers_for_every_line() -> None:
@@ -326,6 +327,15 @@ def test_strong_regret_of_random_instances(common: bool) -> None:
             value = jaxbandit.problems.best_mixed_policy(instance)[0]
             expected = np.cumsum(value - np.asarray(instance.means, np.float64)[0][found["index"].values[line, trial]])
             np.testing.assert_allclose(found.strong_regret.values[line, trial], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_one_trial_again_of_several_blocks() -> None:
+    """A run in one part, whose batch holds more trials than run side by side."""
+    study = in_python(trials=25, horizon=6, algorithms={"rpol": jaxbandit.Rpol()})
+    assert make_plan(study).batches[0].size > make_plan(study).sized(0).block
+    data, again = run_study(study), rerun(run_study(study), 17)
+    for name in study.metrics:
+        np.testing.assert_array_equal(again[name].values[0, 0], data[name].values[0, 17])
 
 
 @pytest.mark.parametrize("label", ["rpol, reward_width=2.5", "cbo"])

@@ -92,6 +92,11 @@ def stack(trees: list[T]) -> T:
     return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(x) for x in leaves]), *trees)
 
 
+def signature(tree: Any) -> Any:
+    """Structure, shapes and types: equal for trees that one compiled program takes."""
+    return jax.tree.structure(tree), tuple((np.shape(x), str(x.dtype)) for x in jax.tree.leaves(tree))
+
+
 @pytree
 class Sweep:
     """``size`` variants of one object, stacked leaf by leaf, as :func:`sweep` makes them."""

@@ -10,10 +10,9 @@ from jaxbandit.study.engine import forget, run_study
 from jaxbandit.study.files import CannotWrite, ExistingOutput, prepare_directory, prepare_file, write_whole
 from jaxbandit.study.lines import Entry, Line, Specification
 from jaxbandit.study.planning import Plan, make_plan
-from jaxbandit.study.progress import Reporter
+from jaxbandit.study.progress import Progress, Reporter
 from jaxbandit.study.rerun import rerun
 from jaxbandit.study.results import TrialsFailed, flagged, raise_if_failed, read_results, write_results
-from jaxbandit.study.runner import Progress
 from jaxbandit.study.runtime import compile_quickly, use_all_cores
 from jaxbandit.study.spec import Contender, Model, Study, from_toml
 from jaxbandit.study.thinning import Keep

@@ -15,7 +15,8 @@ from jaxbandit.study.dataset import gather_results
 from jaxbandit.study.instances import mixed_values
 from jaxbandit.study.lines import Specification
 from jaxbandit.study.planning import Plan, make_plan
-from jaxbandit.study.runner import CHECKPOINT_SHARE, Progress, Runner
+from jaxbandit.study.progress import Progress
+from jaxbandit.study.runner import CHECKPOINT_SHARE, Runner
 
 
 def run_study(

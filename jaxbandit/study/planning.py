@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.pytree import signature
 from jaxbandit.simulate.pairs import not_alone, shares
 from jaxbandit.simulate.segments import Cell, begin_all
 from jaxbandit.study.cells import PlannedCell, gather
@@ -121,7 +122,9 @@ def make_plan(
     counted_before(lines)
     cells = tuple(gather(study, lines))
     budget, hosts = memory_budget(memory, used[0].platform), this_process()
-    batches = tuple(plan_batches(study, cell, segment, budget, used, hosts.count) for cell in cells)
+    kinds = {signature(planned.cell): planned.cell for planned in cells}
+    carried = {kind: carried_bytes(cell) for kind, cell in kinds.items()}  # once of each kind: it takes a while
+    batches = tuple(plan_batches(study, cell, carried[signature(cell.cell)], segment, budget, used, hosts.count) for cell in cells)
     return Plan(study=study, lines=lines, cells=cells, batches=batches, devices=used, hosts=hosts)
 
 
@@ -154,9 +157,17 @@ def device_memory() -> int:
 
 
 def plan_batches(
-    study: Specification, planned: PlannedCell, segment: int | None, budget: Budget, devices: Sequence[Any], processes: int = 1
+    study: Specification,
+    planned: PlannedCell,
+    carried: int,
+    segment: int | None,
+    budget: Budget,
+    devices: Sequence[Any],
+    processes: int = 1,
 ) -> BatchPlan:
     """The batches of a cell that fit a budget, and its parts; raises ``InvalidArgument`` when not even the smallest batch fits.
+
+    Each trial has ``carried`` bytes from round to round.
 
     On CPUs a batch is as small as takes some seconds, blocks being run one after the other anyway, and only where one block on each
     device takes longer it is cut into parts. Elsewhere a batch is as large as fits, all of it side by side.
@@ -164,7 +175,6 @@ def plan_batches(
     cell, pairs, horizon = planned.cell, len(planned.lines) * study.trials, study.horizon
     cpu = devices[0].platform == "cpu"
     step = (cell.block if cpu else 1) * len(devices)
-    carried = carried_bytes(cell)
     seconds = seconds_of_pair(carried, horizon, devices)
     wanted = max(step, LONGEST // seconds) if cpu and segment is None else np.inf
     rounds = min(segment, horizon) if segment else part_rounds(horizon, int(np.ceil(min(wanted, pairs) * seconds / LONGEST)))

@@ -22,13 +22,13 @@ def seconds_per_round(plan: Plan, cell: int) -> float:
     planned = plan.sized(cell)
     size = planned.block * len(plan.devices)
     first = plan.cells[cell].lines[0]
-    pairs = runner.place(np.tile(np.asarray([[0, 0, first + 1]], np.int32), (size, 1)))
+    pairs = runner.made.place(np.tile(np.asarray([[0, 0, first + 1]], np.int32), (size, 1)))
     rounds = min(ROUNDS, plan.study.horizon)
-    carry, _ = begin_all(planned, runner.key, pairs, mesh=runner.mesh)
-    options: dict[str, Any] = {"rounds": rounds, "record": "indices", "mesh": runner.mesh}
+    carry, _ = begin_all(planned, runner.made.key, pairs, mesh=runner.made.mesh)
+    options: dict[str, Any] = {"rounds": rounds, "record": "indices", "mesh": runner.made.mesh}
     best = np.inf
     for _ in range(1 + REPEATS):  # the first compiles
         start = time.perf_counter()
-        carry, *_ = jax.block_until_ready(advance_all(planned, runner.key, carry, pairs, np.int32(1), **options))
+        carry, *_ = jax.block_until_ready(advance_all(planned, runner.made.key, carry, pairs, np.int32(1), **options))
         best = min(best, time.perf_counter() - start)
     return best / (rounds * size)

@@ -21,8 +21,8 @@ class Programs:
       charged: the same, of the programs that have been asked for; those made together share their seconds.
     """
 
-    def __init__(self, note: Callable[[str], None]) -> None:
-        self.note = note
+    def __init__(self, note: Callable[[str], None], forget: Callable[[], object] = lambda: None) -> None:
+        self.note, self.forget = note, forget  # called when programs are dropped, for other caches to let them go, too
         self.waited = self.charged = 0.0
         self._known: dict[Hashable, Any] = {}
         self._owed: dict[Hashable, float] = {}
@@ -40,11 +40,17 @@ class Programs:
             needed: dict[Hashable, Lower | None] = {}
             for other, lower in later():
                 needed.setdefault(other, lower)
-            self._known = {known: program for known, program in self._known.items() if known in needed}
+            self._drop([known for known in self._known if known not in needed])
             missing = [(other, lower) for other, lower in needed.items() if other not in self._known and lower is not None]
             self._compile(missing[: min(MOST, cores())])
         self.charged += self._owed.pop(name, 0.0)
         return self._known[name]
+
+    def _drop(self, names: list[Hashable]) -> None:
+        for name in names:
+            del self._known[name]
+        if names:
+            self.forget()
 
     def _compile(self, missing: list[tuple[Hashable, Lower]]) -> None:
         start = time.perf_counter()

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 from typing import Any
 
-from jaxbandit.study.runner import Progress
-
 EVERY = 2.0  # seconds between plain lines
 MOST_MEANS = 3  # in a line
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """How far a run is, after a part."""
+
+    title: str  # of the cell
+    cell: int
+    cells: int
+    batch: int
+    batches: int
+    round: int
+    last: bool  # whether the cell is done
+    done: int  # trial-rounds
+    seconds: float  # since the start, or since it was resumed
+    rate: float  # trial-rounds a second
+    left: float  # seconds
+    means: dict[str, float]  # of the batch's curves now
 
 
 class Reporter:

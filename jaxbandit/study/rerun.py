@@ -66,7 +66,7 @@ def _play(plan: Plan, line: int, trial: int, batches: Any, devices: int) -> xr.D
     own = dataclasses.replace(own, batches=(dataclasses.replace(batch, size=block),))
     runner = Runner(own)
     pair = np.asarray([[planned.lines.index(line), trial, line + 1]], np.int32)
-    part = runner.play(0, 0, runner.place(np.repeat(pair, block, axis=0)), 1)
+    part = runner.play(0, 0, runner.made.place(np.repeat(pair, block, axis=0)), 1)
     single = dataclasses.replace(
         own,
         study=dataclasses.replace(plan.study, trials=1),  # type: ignore[type-var]  # both kinds of studies are dataclasses
