@@ -28,11 +28,13 @@ def measure(spec: dict[str, Any]) -> dict[str, Any]:
 
         return measure_peer(spec)
     from experiments import _bench_engine as engine
+    from experiments import _bench_study as study
 
     tasks = {
         "engine": engine.measure_engine,
         "devices": engine.measure_devices,
         "data-rate": engine.measure_data_rate,
+        "study": study.measure_study,
         "machine": engine.describe_machine,
     }
     return tasks[spec["task"]](spec)

@@ -17,7 +17,19 @@ LABELS = {
 def table(figures: dict[str, Any]) -> str:
     """Every figure of a run, ratios last in each row."""
     return "\n".join(
-        [*_header(figures), "", *_forms(figures), "", *_data_rate(figures["data_rate"]), "", *_peers(figures), "", *_rest(figures)]
+        [
+            *_header(figures),
+            "",
+            *_forms(figures),
+            "",
+            *_data_rate(figures["data_rate"]),
+            "",
+            *_study(figures["study"]),
+            "",
+            *_peers(figures),
+            "",
+            *_rest(figures),
+        ]
     )
 
 
@@ -60,6 +72,22 @@ def _data_rate(figures: dict[str, Any]) -> list[str]:
         return [*lines, "its full size: not estimated from other grids or horizons"]
     full = f"{_trials(figures['full_trials'])} x {figures['full_horizon']} rounds of each on this one device"
     return [*lines, f"at full size, {full}: {figures['full_seconds']:.0f} s, {figures['full_peak_mb']:.0f} MB"]
+
+
+def _study(figures: dict[str, Any]) -> list[str]:
+    us, horizon, trials = figures["us"], f"{figures['horizon']:,}", _trials(figures["trials"])
+    lines = [
+        _row(f"studies on {figures['devices']} devices, M = {figures['points']:,}, T = {horizon}", ["us", "ratio"]),
+        _row(f"one value, {trials}", [_number(us["single"])]),
+        _row(f"{figures['values']} values, {trials} each", [_number(us["sweep"]), f"{figures['sweep_over_single']:.2f}"]),
+        _row(f"one value, {figures['many']:,} trials", [_number(us["many"]), f"{figures['many_over_few']:.2f}"]),
+    ]
+    cost = f"parts, progress and checkpoints: {figures['parts_s']:.2f} s beside {figures['whole_s']:.2f} s in one go,"
+    return [
+        *lines,
+        f"the {figures['lines']} lines are {figures['cells']} cell; peak memory {figures['peak_rss_mb']:.0f} MB",
+        f"{cost} {figures['parts_over_whole']:.3f} times as long",
+    ]
 
 
 def _peers(figures: dict[str, Any]) -> list[str]:

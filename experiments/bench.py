@@ -22,6 +22,11 @@ The file of ``--json`` is one object. Its keys:
   ``trials_per_block``: how many run side by side. And what that comes to at full size, ``full_trials`` x ``full_horizon``:
   ``full_seconds`` (both algorithms, building and compiling included) and ``full_peak_mb``, null unless grid and horizon are those of
   full size.
+- ``study``: studies of RPOL-UCB on all cores: ``points``, ``values`` of a width, ``trials``, ``many``, ``horizon``, ``repeats``,
+  ``memory_gib`` (the budget given), ``devices``, ``cells`` and ``lines`` of the sweep; ``us`` per trial-round of a ``single`` value, of
+  the ``sweep`` and of ``many`` trials, with ``sweep_over_single`` and ``many_over_few``; ``whole_s`` and ``parts_s``: a run of a fifth
+  of ``many`` trials at once, and in ten parts with progress and checkpoints (``reports`` of them), and ``parts_over_whole``;
+  ``peak_rss_mb``.
 - ``backend``, ``device``, ``cpu_model``, ``cores``, ``pinned``, ``versions``, ``date``, ``seconds`` of the whole run.
 """
 
@@ -46,6 +51,8 @@ QUICK = {"points_per_axis": 16, "trials": 8, "horizon": 40, "repeats": 2, "turns
 # All rounds and all points of the experiment, but few of its trials: they are run one after the other, so time grows in proportion.
 DATA_RATE_FULL = {"points_per_axis": 11, "trials": 8, "horizon": 350, "repeats": 3}
 DATA_RATE_QUICK = {"points_per_axis": 5, "trials": 2, "horizon": 20, "repeats": 1}
+STUDY_FULL = {"points_per_axis": 50, "values": 64, "trials": 100, "many": 10_000, "horizon": 1000, "repeats": 2, "memory_gib": 4}
+STUDY_QUICK = {"points_per_axis": 10, "values": 3, "trials": 8, "many": 20, "horizon": 20, "repeats": 1, "memory_gib": 4}
 SHORT_HORIZON = 200
 # Too slow for every round of the long horizon: these play the short one, once.
 SHORT_ONLY = ("gpy", "botorch")
@@ -82,7 +89,8 @@ def run(args: argparse.Namespace) -> int:
     started = time.perf_counter()
     path = _output(args)
     try:
-        figures = measure(_settings(args), DATA_RATE_QUICK if args.quick else DATA_RATE_FULL, peers=not args.skip_peers)
+        sizes = (DATA_RATE_QUICK, STUDY_QUICK) if args.quick else (DATA_RATE_FULL, STUDY_FULL)
+        figures = measure(_settings(args), *sizes, peers=not args.skip_peers)
     except ChildFailed as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -98,13 +106,14 @@ def run(args: argparse.Namespace) -> int:
     return 1 if any(peer.get("note") == "failed" for peer in figures["peers"].values()) else 0
 
 
-def measure(settings: dict[str, Any], data_rate: dict[str, Any], *, peers: bool = True) -> dict[str, Any]:
+def measure(settings: dict[str, Any], data_rate: dict[str, Any], study: dict[str, Any], *, peers: bool = True) -> dict[str, Any]:
     """All figures, as they are written to the file.
 
     Args:
       settings: ``points_per_axis``, ``counts`` (numbers of trials, ascending), ``horizon``, ``short_horizon``, and how often each
         run is timed (``repeats``), one and two devices take turns (``turns``), and a peer plays its trial (``plays``).
       data_rate: ``points_per_axis``, ``trials``, ``horizon`` and ``repeats`` of the run of ``data-rate``.
+      study: ``points_per_axis``, ``values``, ``trials``, ``many``, ``horizon``, ``repeats`` and ``memory_gib`` of the studies.
       peers: whether to time other libraries' loops.
 
     Raises:
@@ -117,10 +126,13 @@ def measure(settings: dict[str, Any], data_rate: dict[str, Any], *, peers: bool 
     engine = _child({"task": "engine", **settings}, pinned=pinned)
     devices = _two_devices(settings) if pinned and _cores() > 1 else None
     rough = _child({"task": "data-rate", **data_rate}, pinned=pinned)
+    _progress("studies")
+    studies = _child({"task": "study", **study}, pinned=False)
     figures: dict[str, Any] = dict.fromkeys(RATIOS)
     figures |= _engine_figures(settings, engine)
     figures |= _device_figures(devices) | _machine_figures(machine, pinned)
     figures["data_rate"] = _data_rate_figures(data_rate, rough)
+    figures["study"] = study | studies
     figures["peers"] = {name: _peer(name, settings, pinned) for name in PEERS} if peers else {}
     for name, peer in figures["peers"].items():
         figures |= _peer_figures(name.replace("-", "_"), peer, figures["own_us"])

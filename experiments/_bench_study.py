@@ -1,0 +1,92 @@
+"""What the benchmark measures of studies: sweeps beside single values, many trials beside few, and what parts and checkpoints cost."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import jaxbandit
+from experiments._bench_engine import NOISE_VARIANCE, peak_memory_mb
+from jaxbandit.study import Contender, Keep, Model, Study, make_plan, run_study, use_all_cores
+
+LEAST, MOST = 1.0, 4.0  # of the widths that are swept
+PARTS = 10
+
+
+def measure_study(spec: dict[str, Any]) -> dict[str, Any]:
+    """Times and memory of studies on all cores, RPOL-UCB on ``sine``.
+
+    ``spec`` holds ``points_per_axis``, ``values`` (of the width that is swept), ``trials``, ``many`` (trials of the largest run),
+    ``horizon`` and ``repeats``. Times are the best of the repeats, in microseconds per trial-round and without compilation; what parts,
+    progress and checkpoints cost is a ratio of whole runs, whose programs come from a cache.
+    """
+    use_all_cores()
+    single, swept, large = (_study(spec, values, trials) for values, trials in _sizes(spec))
+    plan, limit = make_plan(swept), f"{spec['memory_gib']}GiB"
+    us = {"single": np.inf, "sweep": np.inf, "many": np.inf}
+    for _ in range(spec["repeats"]):
+        for name, study in (("single", single), ("sweep", swept), ("many", large)):
+            us[name] = min(us[name], _us(study, limit))
+    return {
+        "cells": len(plan.cells),
+        "lines": len(plan.lines),
+        "points": spec["points_per_axis"] ** 2,
+        "devices": jax.local_device_count(),
+        "us": us,
+        "sweep_over_single": us["sweep"] / us["single"],
+        "many_over_few": us["many"] / us["single"],
+        "peak_rss_mb": peak_memory_mb(),
+        **_overhead(single, spec),
+    }
+
+
+def _sizes(spec: dict[str, Any]) -> list[tuple[int, int]]:
+    return [(1, spec["trials"]), (spec["values"], spec["trials"]), (1, spec["many"])]
+
+
+def _study(spec: dict[str, Any], values: int, trials: int) -> Study:
+    widths = np.linspace(LEAST, MOST, values).tolist() if values > 1 else [(LEAST + MOST) / 2]
+    return Study(
+        name="bench",
+        problems={"sine": jaxbandit.problems.sine(spec["points_per_axis"])},
+        algorithms={"rpol": Contender(algorithm=jaxbandit.Rpol(), sweep={"estimator.reward_width": widths})},
+        model=Model(kernel=jaxbandit.kernels.SquaredExponential(length_scale=1.0), noise_variance=NOISE_VARIANCE),
+        trials=trials,
+        horizon=spec["horizon"],
+        keep=Keep(log_spaced=100),
+    )
+
+
+def _us(study: Study, memory: str) -> float:
+    """Microseconds per trial-round of a run."""
+    dataset = run_study(study, memory=memory)
+    rounds = dataset.sizes["algorithm"] * study.trials * study.horizon
+    return float(dataset.playing_seconds.sum()) / rounds * 1e6
+
+
+def _overhead(single: Study, spec: dict[str, Any]) -> dict[str, Any]:
+    """A run in parts with progress and checkpoints beside the same in one go without, each once to fill the cache of programs."""
+    study = dataclasses.replace(single, trials=spec["many"] // 5)
+    best = {"whole": np.inf, "parts": np.inf}
+    saved = 0
+    with tempfile.TemporaryDirectory() as folder:
+        jax.config.update("jax_enable_compilation_cache", True)
+        jax.config.update("jax_compilation_cache_dir", str(Path(folder) / "programs"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        for turn, name in itertools.product(range(1 + spec["repeats"]), best):
+            lines: list[Any] = []
+            out = Path(folder) / "run" if name == "parts" else None
+            start = time.perf_counter()
+            rounds = study.horizon if out is None else max(1, study.horizon // PARTS)
+            run_study(study, out, segment=rounds, report=lines.append)
+            seconds = time.perf_counter() - start
+            best[name] = min(best[name], seconds) if turn else np.inf
+            saved = len(lines)
+    return {"whole_s": best["whole"], "parts_s": best["parts"], "reports": saved, "parts_over_whole": best["parts"] / best["whole"]}
