@@ -27,7 +27,7 @@ class Entry:
       kernels: kernel of each output, for records.
       informed: what the study tells the learner of each instance, see :func:`~jaxbandit.simulate`.
       problem: its own problem, where a study spans several; ``None`` for the comparison's.
-      initial: its own points before round 1, if they count as many as the other entries'; ``None`` for the comparison's.
+      initial: its own points before round 1, of which equally many count in all entries; ``None`` for the comparison's.
       delay: how late its feedback comes, a model of :mod:`jaxbandit.delays`; ``None`` for the problem's.
       feedback: what it does meanwhile, a policy of :mod:`jaxbandit.feedback`; ``None`` for the algorithm's own.
     """
