@@ -1,4 +1,4 @@
-"""What the benchmark measures of studies: sweeps beside single values, many trials beside few, and what parts and checkpoints cost."""
+"""What the benchmark measures of studies: sweeps beside single values, many trials beside few, and what progress and checkpoints cost."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import numpy as np
 
 import jaxbandit
 from experiments._bench_engine import NOISE_VARIANCE, peak_memory_mb
-from jaxbandit.study import Contender, Keep, Model, Study, make_plan, run_study, use_all_cores
+from jaxbandit.study import Contender, Keep, Model, Reporter, Study, make_plan, run_study, use_all_cores
 
 LEAST, MOST = 1.0, 4.0  # of the widths that are swept
-PARTS = 10
 
 
 def measure_study(spec: dict[str, Any]) -> dict[str, Any]:
     """Times and memory of studies on all cores, RPOL-UCB on ``sine``.
 
     ``spec`` holds ``points_per_axis``, ``values`` (of the width that is swept), ``trials``, ``many`` (trials of the largest run),
-    ``horizon`` and ``repeats``. Times are the best of the repeats, in microseconds per trial-round and without compilation; what parts,
-    progress and checkpoints cost is a ratio of whole runs, whose programs come from a cache.
+    ``horizon``, ``few`` (trials of a run of ``long`` rounds), ``memory_gib`` and ``repeats``. Times are the best of the repeats, in
+    microseconds per trial-round and without compilation; what batches, parts, progress and checkpoints cost is a ratio of whole runs,
+    whose programs come from a cache.
     """
     use_all_cores()
     single, swept, large = (_study(spec, values, trials) for values, trials in _sizes(spec))
@@ -43,7 +43,8 @@ def measure_study(spec: dict[str, Any]) -> dict[str, Any]:
         "sweep_over_single": us["sweep"] / us["single"],
         "many_over_few": us["many"] / us["single"],
         "peak_rss_mb": peak_memory_mb(),
-        **_overhead(single, spec),
+        "batches": _overhead(large, spec["repeats"]),
+        "parts": _overhead(dataclasses.replace(single, trials=spec["few"], horizon=spec["long"]), spec["repeats"]),
     }
 
 
@@ -71,22 +72,30 @@ def _us(study: Study, memory: str) -> float:
     return float(dataset.playing_seconds.sum()) / rounds * 1e6
 
 
-def _overhead(single: Study, spec: dict[str, Any]) -> dict[str, Any]:
-    """A run in parts with progress and checkpoints beside the same in one go without, each once to fill the cache of programs."""
-    study = dataclasses.replace(single, trials=spec["many"] // 5)
-    best = {"whole": np.inf, "parts": np.inf}
-    saved = 0
+def _overhead(study: Study, repeats: int) -> dict[str, Any]:
+    """A run as it is by default, with progress and checkpoints, beside the same in one piece without any.
+
+    Once more than counts, to fill the cache of programs.
+    """
+    plan = make_plan(study).batches[0]
+    best = {"whole_s": np.inf, "kept_s": np.inf}
     with tempfile.TemporaryDirectory() as folder:
         jax.config.update("jax_enable_compilation_cache", True)
         jax.config.update("jax_compilation_cache_dir", str(Path(folder) / "programs"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-        for turn, name in itertools.product(range(1 + spec["repeats"]), best):
-            lines: list[Any] = []
-            out = Path(folder) / "run" if name == "parts" else None
+        for turn, name in itertools.product(range(1 + repeats), best):
             start = time.perf_counter()
-            rounds = study.horizon if out is None else max(1, study.horizon // PARTS)
-            run_study(study, out, segment=rounds, report=lines.append)
+            if name == "whole_s":
+                run_study(study, segment=study.horizon)
+            else:
+                with Reporter() as (report, note):
+                    run_study(study, Path(folder) / "run", report=report, note=note)
             seconds = time.perf_counter() - start
             best[name] = min(best[name], seconds) if turn else np.inf
-            saved = len(lines)
-    return {"whole_s": best["whole"], "parts_s": best["parts"], "reports": saved, "parts_over_whole": best["parts"] / best["whole"]}
+    return best | {
+        "trials": study.trials,
+        "horizon": study.horizon,
+        "batches": plan.batches,
+        "parts": len(plan.parts(study.horizon)),
+        "ratio": best["kept_s"] / best["whole_s"],
+    }

@@ -82,12 +82,12 @@ def _study(figures: dict[str, Any]) -> list[str]:
         _row(f"{figures['values']} values, {trials} each", [_number(us["sweep"]), f"{figures['sweep_over_single']:.2f}"]),
         _row(f"one value, {figures['many']:,} trials", [_number(us["many"]), f"{figures['many_over_few']:.2f}"]),
     ]
-    cost = f"parts, progress and checkpoints: {figures['parts_s']:.2f} s beside {figures['whole_s']:.2f} s in one go,"
-    return [
-        *lines,
-        f"the {figures['lines']} lines are {figures['cells']} cell; peak memory {figures['peak_rss_mb']:.0f} MB",
-        f"{cost} {figures['parts_over_whole']:.3f} times as long",
-    ]
+    lines += [f"the {figures['lines']} lines are {figures['cells']} cell; peak memory {figures['peak_rss_mb']:.0f} MB"]
+    for run in (figures["batches"], figures["parts"]):
+        size = f"{_trials(run['trials'])} x {run['horizon']:,} rounds in {run['batches']} batches of {run['parts']} parts"
+        cost = f"{run['kept_s']:.2f} s with progress and checkpoints, {run['whole_s']:.2f} s in one piece without"
+        lines.append(f"{size}: {cost}, {run['ratio']:.3f} times as long")
+    return lines
 
 
 def _peers(figures: dict[str, Any]) -> list[str]:

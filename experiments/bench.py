@@ -24,9 +24,9 @@ The file of ``--json`` is one object. Its keys:
   full size.
 - ``study``: studies of RPOL-UCB on all cores: ``points``, ``values`` of a width, ``trials``, ``many``, ``horizon``, ``repeats``,
   ``memory_gib`` (the budget given), ``devices``, ``cells`` and ``lines`` of the sweep; ``us`` per trial-round of a ``single`` value, of
-  the ``sweep`` and of ``many`` trials, with ``sweep_over_single`` and ``many_over_few``; ``whole_s`` and ``parts_s``: a run of a fifth
-  of ``many`` trials at once, and in ten parts with progress and checkpoints (``reports`` of them), and ``parts_over_whole``;
-  ``peak_rss_mb``.
+  the ``sweep`` and of ``many`` trials, with ``sweep_over_single`` and ``many_over_few``; ``batches`` and ``parts``: what progress and
+  checkpoints cost the run of ``many`` trials, and one of ``few`` trials and ``long`` rounds: seconds in one piece without
+  (``whole_s``) and as it is by default (``kept_s``), their ``ratio``, and in how many ``batches`` and ``parts``; ``peak_rss_mb``.
 - ``backend``, ``device``, ``cpu_model``, ``cores``, ``pinned``, ``versions``, ``date``, ``seconds`` of the whole run.
 """
 
@@ -51,8 +51,28 @@ QUICK = {"points_per_axis": 16, "trials": 8, "horizon": 40, "repeats": 2, "turns
 # All rounds and all points of the experiment, but few of its trials: they are run one after the other, so time grows in proportion.
 DATA_RATE_FULL = {"points_per_axis": 11, "trials": 8, "horizon": 350, "repeats": 3}
 DATA_RATE_QUICK = {"points_per_axis": 5, "trials": 2, "horizon": 20, "repeats": 1}
-STUDY_FULL = {"points_per_axis": 50, "values": 64, "trials": 100, "many": 10_000, "horizon": 1000, "repeats": 2, "memory_gib": 4}
-STUDY_QUICK = {"points_per_axis": 10, "values": 3, "trials": 8, "many": 20, "horizon": 20, "repeats": 1, "memory_gib": 4}
+STUDY_FULL = {
+    "points_per_axis": 50,
+    "values": 64,
+    "trials": 100,
+    "many": 10_000,
+    "horizon": 1000,
+    "few": 8,
+    "long": 400_000,
+    "repeats": 2,
+    "memory_gib": 4,
+}
+STUDY_QUICK = {
+    "points_per_axis": 10,
+    "values": 3,
+    "trials": 8,
+    "many": 20,
+    "horizon": 20,
+    "few": 2,
+    "long": 50,
+    "repeats": 1,
+    "memory_gib": 4,
+}
 SHORT_HORIZON = 200
 # Too slow for every round of the long horizon: these play the short one, once.
 SHORT_ONLY = ("gpy", "botorch")
@@ -113,7 +133,8 @@ def measure(settings: dict[str, Any], data_rate: dict[str, Any], study: dict[str
       settings: ``points_per_axis``, ``counts`` (numbers of trials, ascending), ``horizon``, ``short_horizon``, and how often each
         run is timed (``repeats``), one and two devices take turns (``turns``), and a peer plays its trial (``plays``).
       data_rate: ``points_per_axis``, ``trials``, ``horizon`` and ``repeats`` of the run of ``data-rate``.
-      study: ``points_per_axis``, ``values``, ``trials``, ``many``, ``horizon``, ``repeats`` and ``memory_gib`` of the studies.
+      study: ``points_per_axis``, ``values``, ``trials``, ``many``, ``horizon``, ``few``, ``long``, ``repeats`` and ``memory_gib`` of the
+        studies.
       peers: whether to time other libraries' loops.
 
     Raises:
