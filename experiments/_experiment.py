@@ -16,7 +16,7 @@ import numpy as np
 from jaxbandit import InitialDesign
 from jaxbandit.core import checks
 from jaxbandit.core.status import FAILED
-from jaxbandit.study import Comparison, Entry, Reporter, flagged, forget, prepare_directory, run_study, write_whole
+from jaxbandit.study import Comparison, Entry, Reporter, forget, prepare_directory, run_study, write_whole
 
 PARAMETER_SETS = ("recommended", "paper", "code")
 
@@ -161,7 +161,7 @@ def run_experiment(experiment: Experiment, options: Options, out: Path, *, force
       InvalidArgument: when ``out`` holds files and neither ``force`` nor ``resume`` is on, or nothing that can be resumed.
     """
     from jaxbandit.report import plots, tables  # noqa: F401  (matplotlib is slow to import: not for --help)
-    from jaxbandit.study.results import save
+    from jaxbandit.study.results import flags_in_words, save
 
     started = time.perf_counter()
     directory = out if resume else prepare_directory(out, force=force)
@@ -171,8 +171,8 @@ def run_experiment(experiment: Experiment, options: Options, out: Path, *, force
         progress("surrogate: " + line.replace("\n", "; "))
     with Reporter() as (report, note):
         dataset = run_study(comparison, directory, resume=resume, report=report, note=note)
-    for label, own in flagged(dataset).items():
-        progress(f"{label}: " + "; ".join(f"{count} trials: {words}" for words, count in own.items()))
+    for line in flags_in_words(dataset):
+        progress(line)
     dataset.attrs["command"] = " ".join(["python -m experiments", experiment.name, *sys.argv[2:]])
     rows = tables.summary_rows(dataset)
     files: dict[str, Callable[[Path], object]] = {

@@ -156,11 +156,11 @@ def summary(dataset: Any, directory: Path) -> str:
     """The table of a study, also written as CSV, and what is flagged."""
     from jaxbandit.report import tables
     from jaxbandit.study.files import write_whole
-    from jaxbandit.study.results import flagged
+    from jaxbandit.study.results import flags_in_words
 
     rows = tables.summary_rows(dataset)
     write_whole(directory / "summary.csv", lambda path: tables.write_csv(rows, path))
-    notes = [f"- {label}: {count} trials: {words}" for label, own in flagged(dataset).items() for words, count in own.items()]
+    notes = [f"- {line}" for line in flags_in_words(dataset)]
     return "\n".join(["", tables.text_table(rows), *notes, ""])
 
 

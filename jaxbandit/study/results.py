@@ -30,6 +30,15 @@ def flagged(dataset: xr.Dataset) -> dict[str, dict[str, int]]:
     return found
 
 
+def flags_in_words(dataset: xr.Dataset) -> list[str]:
+    """A line of text for each line with flagged trials: ``rpol: 1 trial: why; 3 trials: why else``."""
+
+    def words(count: int, why: str) -> str:
+        return f"{count} trial{'s' if count > 1 else ''}: {why}"
+
+    return [f"{label}: " + "; ".join(words(count, why) for why, count in own.items()) for label, own in flagged(dataset).items()]
+
+
 def raise_if_failed(dataset: xr.Dataset) -> xr.Dataset:
     """The dataset, if no trial failed; raises :class:`TrialsFailed` otherwise."""
     failed = (dataset.status.values & int(FAILED)) != 0
