@@ -118,7 +118,7 @@ def test_two_processes_give_what_one_does_even_if_one_is_lost_on_the_way(tmp_pat
 
     first, second = start()
     deadline = time.monotonic() + 200
-    while not (out / "study.json").exists() and time.monotonic() < deadline and second.poll() is None:
+    while not (out / "at-work-1" / "now.json").exists() and time.monotonic() < deadline and second.poll() is None:
         time.sleep(0.05)
     second.send_signal(signal.SIGKILL)
     _, said = first.communicate(timeout=300)
