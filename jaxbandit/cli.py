@@ -7,6 +7,7 @@ import contextlib
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -83,23 +84,35 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; returns the exit status, 2 for arguments that cannot be used."""
-    args = parser().parse_args(argv)
+    """Run one command; returns the exit status: 1 for what cannot be written, 2 for arguments that cannot be used, 3 for lost processes."""
+    status = _command(parser().parse_args(argv))
+    if status and jax.distributed.is_initialized():
+        _leave(status)
+    return status
+
+
+def _command(args: argparse.Namespace) -> int:
     try:
         COMMANDS[args.command](args)
-    except InvalidArgument as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except ProcessLost as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        os._exit(3)  # JAX would wait for the lost process at its end, and then abort
-    except CannotWrite as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
     except KeyboardInterrupt:
         print("interrupted; the same command with --resume goes on", file=sys.stderr)
         return 130
+    except tuple(STATUS) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return next(status for kind, status in STATUS.items() if isinstance(error, kind))
+    except Exception:
+        if not jax.distributed.is_initialized():
+            raise
+        traceback.print_exc()
+        return 1
     return 0
+
+
+def _leave(status: int) -> None:
+    """End at once, so that other processes of a study notice; JAX's own end would wait for them, as they do for this one."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -227,6 +240,7 @@ def names(args: argparse.Namespace) -> None:
         print(f"{name:24s} {', '.join(fields_of(maker))}")
 
 
+STATUS: dict[type[Exception], int] = {CannotWrite: 1, InvalidArgument: 2, ProcessLost: 3}
 COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {"run": run, "rerun": rerun, "report": report, "names": names}
 
 

@@ -109,7 +109,8 @@ def test_a_user_who_stops_a_run_is_told_how_to_go_on(tmp_path: Path, monkeypatch
 def test_two_processes_give_what_one_does_even_if_one_is_lost_on_the_way(tmp_path: Path) -> None:
     """One of two processes is killed; the other ends with an error that says so, and both resume to the results of an unbroken run."""
     study, out = written(tmp_path), tmp_path / "out"
-    command = [sys.executable, "-m", "jaxbandit", "run", str(study), "--out", str(out), "--segment", "5", "--no-cache"]
+    # A checkpoint in every round, so that there is time to kill it while it works.
+    command = [sys.executable, "-m", "jaxbandit", "run", str(study), "--out", str(out), "--segment", "1", "--no-cache"]
 
     def start(*options: str) -> list[subprocess.Popen[str]]:
         hosts = ["--coordinator", f"127.0.0.1:{free_port()}", "--processes", "2", "--checkpoint-share", "1", *options]
@@ -118,7 +119,7 @@ def test_two_processes_give_what_one_does_even_if_one_is_lost_on_the_way(tmp_pat
 
     first, second = start()
     deadline = time.monotonic() + 200
-    while not (out / "at-work-1" / "now.json").exists() and time.monotonic() < deadline and second.poll() is None:
+    while not (out / "at-work-1.npz").exists() and time.monotonic() < deadline and second.poll() is None:
         time.sleep(0.05)
     second.send_signal(signal.SIGKILL)
     _, said = first.communicate(timeout=300)

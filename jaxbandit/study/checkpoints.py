@@ -2,20 +2,17 @@
 
     study.json          what is run, by which versions and how; written first, and compared when the run is resumed
     parts/C-B.npz       batch B of cell C, finished
-    at-work-P/N         an orbax checkpoint of the batch that process P is at
-    at-work-P/now.json  which of them is the last whole one, and where in the run it is
+    at-work-P.npz       the last checkpoint of the batch that process P is at, and where in the run it is
 
 Every file appears under its name only once it is whole.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-import logging
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +66,15 @@ class Store:
 
     def __init__(self, directory: Path, process: int = 0) -> None:
         self.directory = directory
-        self.parts, self.at_work = directory / "parts", directory / f"at-work-{process}"
+        self.parts, self.at_work = directory / "parts", directory / f"at-work-{process}.npz"
 
     def start(self, record: Mapping[str, Any]) -> None:
         """Clear what an earlier run left and write down what is run; raises ``CannotWrite``."""
-        with _disk(self.parts):
-            self.clear()
+        self.clear()
+        try:
             self.parts.mkdir(parents=True)
+        except OSError as error:
+            raise CannotWrite(self.parts, error) from error
         write_json(self.directory / "study.json", record)
 
     def resume(self, expected: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,63 +114,24 @@ class Store:
         write_whole(self.parts / f"{cell}-{batch}.npz", lambda path: np.savez(path, allow_pickle=False, **part))
 
     def save(self, place: Place, leaves: Mapping[str, np.ndarray]) -> None:
-        """Write a checkpoint beside the last one, which goes once the new one is whole; raises ``CannotWrite`` when it cannot."""
-        with _disk(self.at_work):
-            self.at_work.mkdir(exist_ok=True)
-        last = self._now()
-        number = 1 + (last["number"] if last else 0)
-        target = (self.at_work / str(number)).absolute()
-        shutil.rmtree(target, ignore_errors=True)  # of a run that was cut off while it wrote
-        with _disk(target), _orbax() as writer:
-            writer.save(target, {name: array for name, array in leaves.items() if array.size})  # orbax keeps no empty arrays
-        write_json(self.at_work / "now.json", {"number": number, **dataclasses.asdict(place)})
-        for other in self.at_work.iterdir():
-            if other.is_dir() and other.name != str(number):
-                shutil.rmtree(other, ignore_errors=True)
+        """Write a checkpoint in place of the last one; raises ``CannotWrite``, and then that one stays."""
+        where = {f"place_{name}": np.asarray(number) for name, number in dataclasses.asdict(place).items()}
+        write_whole(self.at_work, lambda path: np.savez(path, allow_pickle=False, **where, **leaves))
 
     def load(self) -> tuple[Place, dict[str, np.ndarray]] | None:
-        """The last whole checkpoint, ``None`` when there is none."""
-        last = self._now()
-        if last is None:
+        """The last checkpoint, ``None`` when there is none."""
+        if not self.at_work.exists():
             return None
-        with _orbax() as reader:
-            leaves = reader.restore((self.at_work / str(last.pop("number"))).absolute())
-        return Place(**last), {name: np.asarray(array) for name, array in leaves.items()}
+        with np.load(self.at_work) as arrays:
+            leaves = dict(arrays)
+        return Place(**{f.name: int(leaves.pop(f"place_{f.name}")) for f in dataclasses.fields(Place)}), leaves
 
     def clear(self) -> None:
-        """Drop all that the run has left."""
-        (self.directory / "study.json").unlink(missing_ok=True)
-        for directory in (self.parts, *self.directory.glob("at-work-*")):
-            shutil.rmtree(directory, ignore_errors=True)
-
-    def _now(self) -> dict[str, Any] | None:
-        path = self.at_work / "now.json"
-        return json.loads(path.read_text()) if path.exists() else None
-
-
-@contextlib.contextmanager
-def _disk(path: Path) -> Iterator[None]:
-    """Turn what goes wrong while a checkpoint is written, which orbax says at length and in many types, into one error."""
-    log = logging.getLogger("absl")
-    quiet = log.disabled
-    log.disabled = True
-    try:
-        yield
-    except Exception as error:
-        raise CannotWrite(path, error) from error
-    finally:
-        log.disabled = quiet
-
-
-def _orbax() -> Any:
-    """A checkpointer of this process alone: others are elsewhere in their own batches."""
-    import orbax.checkpoint
-
-    own = jax.process_index()
-    alone = orbax.checkpoint.options.MultiprocessingOptions(
-        primary_host=own, active_processes={own}, barrier_sync_key_prefix=f"process-{own}"
-    )
-    return orbax.checkpoint.StandardCheckpointer(multiprocessing_options=alone)
+        """Drop all that the run has left, also of files that it was cut off from."""
+        shutil.rmtree(self.parts, ignore_errors=True)
+        for name in ("study.json", "at-work-*.npz", ".at-work-*.npz", ".study-*.json"):
+            for file in self.directory.glob(name):
+                file.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -23,10 +22,7 @@ class CannotWrite(RuntimeError):
 
 
 def reason_of(error: Exception) -> str:
-    """The operating system's words for an error, also where a library has wrapped them."""
-    found = re.search(r"os_error_code=\W*(\d+)", str(error))  # as tensorstore has it
-    if found:
-        return os.strerror(int(found[1]))
+    """An error in a line, in the operating system's words if they are its."""
     return getattr(error, "strerror", None) or str(error).splitlines()[0]
 
 
@@ -69,6 +65,8 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         os.close(handle)
         temporary = Path(name)
         write(temporary)
+        with temporary.open("rb+") as file:
+            os.fsync(file)
         os.chmod(temporary, 0o644)  # mkstemp makes files that only their owner can read
         os.replace(temporary, path)
     except OSError as error:
