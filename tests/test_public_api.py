@@ -44,7 +44,7 @@ def loaded():
 
 
 @pytest.mark.parametrize(
-    "module", ["matplotlib", "xarray", "orbax", "scipy.optimize", "sklearn", "pandas", "rich", "IPython", "experiments"]
+    "module", ["matplotlib", "xarray", "zarr", "scipy.optimize", "sklearn", "pandas", "rich", "IPython", "experiments"]
 )
 def test_import_loads_nothing_it_does_not_need(module, loaded):
     assert [name for name in loaded["modules"] if name == module or name.startswith(module + ".")] == []
