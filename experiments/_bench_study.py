@@ -28,6 +28,14 @@ def measure_study(spec: dict[str, Any]) -> dict[str, Any]:
     whose programs come from a cache.
     """
     use_all_cores()
+    with tempfile.TemporaryDirectory() as folder:  # compilation is not measured here, so every program is made once
+        jax.config.update("jax_enable_compilation_cache", True)
+        jax.config.update("jax_compilation_cache_dir", str(Path(folder) / "programs"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        return _measured(spec, Path(folder) / "run")
+
+
+def _measured(spec: dict[str, Any], out: Path) -> dict[str, Any]:
     single, swept, large = (_study(spec, values, trials) for values, trials in _sizes(spec))
     plan, limit = make_plan(swept), f"{spec['memory_gib']}GiB"
     us = {"single": np.inf, "sweep": np.inf, "many": np.inf}
@@ -43,8 +51,8 @@ def measure_study(spec: dict[str, Any]) -> dict[str, Any]:
         "sweep_over_single": us["sweep"] / us["single"],
         "many_over_few": us["many"] / us["single"],
         "peak_rss_mb": peak_memory_mb(),
-        "batches": _overhead(large, spec["repeats"]),
-        "parts": _overhead(dataclasses.replace(single, trials=spec["few"], horizon=spec["long"]), spec["repeats"]),
+        "batches": _overhead(large, out, spec["repeats"]),
+        "parts": _overhead(dataclasses.replace(single, trials=spec["few"], horizon=spec["long"]), out, spec["repeats"]),
     }
 
 
@@ -72,26 +80,18 @@ def _us(study: Study, memory: str) -> float:
     return float(dataset.playing_seconds.sum()) / rounds * 1e6
 
 
-def _overhead(study: Study, repeats: int) -> dict[str, Any]:
-    """A run as it is by default, with progress and checkpoints, beside the same in one piece without any.
-
-    Once more than counts, to fill the cache of programs.
-    """
+def _overhead(study: Study, out: Path, repeats: int) -> dict[str, Any]:
+    """A run as it is by default, with progress and checkpoints, beside the same in one piece without any; the first of each compiles."""
     plan = make_plan(study).batches[0]
     best = {"whole_s": np.inf, "kept_s": np.inf}
-    with tempfile.TemporaryDirectory() as folder:
-        jax.config.update("jax_enable_compilation_cache", True)
-        jax.config.update("jax_compilation_cache_dir", str(Path(folder) / "programs"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-        for turn, name in itertools.product(range(1 + repeats), best):
-            start = time.perf_counter()
-            if name == "whole_s":
-                run_study(study, segment=study.horizon)
-            else:
-                with Reporter() as (report, note):
-                    run_study(study, Path(folder) / "run", report=report, note=note)
-            seconds = time.perf_counter() - start
-            best[name] = min(best[name], seconds) if turn else np.inf
+    for _, name in itertools.product(range(repeats), best):
+        start = time.perf_counter()
+        if name == "whole_s":
+            run_study(study, segment=study.horizon)
+        else:
+            with Reporter() as (report, note):
+                run_study(study, out, report=report, note=note)
+        best[name] = min(best[name], time.perf_counter() - start)
     return best | {
         "trials": study.trials,
         "horizon": study.horizon,
