@@ -33,7 +33,6 @@ OPTIMISED = {
     "test_bench",
     "test_documents",
     "test_experiments",
-    "test_reference_delayed",
     "test_safety",
     "test_strategies",
     "test_surrogates",
