@@ -128,7 +128,7 @@ def boxes(dataset: Any, path: Path, *, title: str, panels: Sequence[tuple[str, s
     for label in map(str, dataset.algorithm.values):
         ends, every, heading = evaluations(dataset, label), BOXES_EVERY, label
         if ends.min() < dataset.sizes["round"]:
-            every, heading = BOXES_EVERY_IF_STOPPED, f"{label}, stopped after {ends.min()} to {ends.max()} evaluations"
+            every, heading = BOXES_EVERY_IF_STOPPED, f"{label},\nstopped after {ends.min()} to {ends.max()} evaluations"
         part = held.sel(algorithm=label).isel(round=slice(0, int(ends.max())))
         box = partial(plots.boxes_over_time, part=part, heading=heading, every=min(every, max(1, part.sizes["round"] // 5)))
         rows.append([partial(box, name=name, ylabel=words) for name, words in panels])
