@@ -97,6 +97,8 @@ def _command(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("interrupted; the same command with --resume goes on", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # whoever reads the output has had enough of it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except tuple(STATUS) as error:
         print(f"error: {error}", file=sys.stderr)
         return next(status for kind, status in STATUS.items() if isinstance(error, kind))
