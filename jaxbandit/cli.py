@@ -102,7 +102,7 @@ def _command(args: argparse.Namespace) -> int:
     except tuple(STATUS) as error:
         print(f"error: {error}", file=sys.stderr)
         return next(status for kind, status in STATUS.items() if isinstance(error, kind))
-    except Exception:
+    except Exception:  # not swallowed: other processes wait for this one unless it leaves at once, and the traceback is printed before
         if not jax.distributed.is_initialized():
             raise
         traceback.print_exc()

@@ -280,7 +280,7 @@ class Holed(jaxbandit.problems.Family):
         return jaxbandit.replace(self.inner, means=jax.numpy.where(bad, jax.numpy.nan, means))
 
     def observe(self, index: Any, drawn: Any) -> Any:
-        raise NotImplementedError
+        return self.inner.observe(index, drawn)
 
     def validate(self) -> None:
         """Nothing: a user's family may not know."""

@@ -129,7 +129,7 @@ class Store:
     def clear(self) -> None:
         """Drop all that the run has left, also of files that it was cut off from."""
         shutil.rmtree(self.parts, ignore_errors=True)
-        for name in ("study.json", "at-work-*.npz", ".at-work-*.npz", ".study-*.json"):
+        for name in ("study.json", "at-work-*.npz", ".at-work-*.npz", ".study-*.json", ".results-*.nc"):
             for file in self.directory.glob(name):
                 file.unlink(missing_ok=True)
 
