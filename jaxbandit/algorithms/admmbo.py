@@ -9,48 +9,40 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.acquisition import among, log_expected_improvement, log_feasibility, pick, unit_box
-from jaxbandit.algorithms.base import Arena, Decision, Observation
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation
 from jaxbandit.consensus import Agreement, Consensus
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
-from jaxbandit.surrogates import Surrogate
+from jaxbandit.feedback import Feedback
+from jaxbandit.surrogates import Posterior, Surrogate
 
 Array = jax.Array
 
 
 @pytree
-class Apart:
-    """Beliefs about functions that are evaluated apart, each at points of its own."""
+class SeparateBeliefs:
+    """Beliefs about functions that are evaluated one at a time, each at points of its own."""
 
     belief: Any
     visited: Array  # [1 + m, M] where each function was evaluated
 
-    @property
-    def mean(self) -> Array:
-        """``[1 + m, M]``."""
-        return self.belief.mean
-
-    @property
-    def gain(self) -> Array:
-        """``[1 + m]``."""
-        return self.belief.gain
-
 
 @pytree
 class AdmmboState:
-    """What ADMMBO carries."""
+    """State of ADMMBO."""
 
-    posterior: Apart
+    posterior: SeparateBeliefs
     variables: Consensus  # x, z_j, y_j and rho, in the scaled box
     stage: Array  # [] int32, which function is evaluated: 0 in the x-step, j in the z-step of constraint j
     left: Array  # [] int32, evaluations left in the stage
     outer: Array  # [] int32, outer iterations completed
     flags: Array  # [] int32, STOPPED once it has
+    evaluations: Array  # [] int32, rounds that evaluated something
 
 
 @pytree
-class Admmbo:
+class Admmbo(Algorithm):
     r"""ADMM on ``min -f(x) + sum_j 1{g_j(z_j) > 0}`` subject to ``x = z_j``, each subproblem by Bayesian optimisation.
 
     Every round evaluates one function at one point, and learns nothing of the others there:
@@ -68,7 +60,8 @@ class Admmbo:
 
     Once it has stopped it learns nothing more: it repeats its answer, the best posterior mean of the reward among the points evaluated
     whose constraints hold by posterior mean, and the trial is flagged ``STOPPED``. ``widths`` say what a round is: 1 for the function
-    evaluated and 0 for the others, all 0 after the stop (see :meth:`evaluations`). It needs feedback at once.
+    evaluated and 0 for the others, all 0 after the stop. A run records the number of ``evaluations`` before the stop; a curve ends there. It
+    needs feedback at once.
 
     Attributes:
       penalty: first ``rho > 0``.
@@ -92,16 +85,17 @@ class Admmbo:
     outer_iterations: int = static(default=15)
 
     def init(self, arena: Arena) -> AdmmboState:
-        domain, belief = arena.surrogate.domain, _separate(arena).init()
-        dtype, zero = belief.mean.dtype, jnp.int32(0)
-        corner, rho = jnp.full((domain.dimension,), self.side, dtype), jnp.asarray(self.penalty, dtype)
+        domain, zero = arena.surrogate.domain, jnp.int32(0)
+        corner, rho = jnp.full((domain.dimension,), self.side, arena.dtype), jnp.asarray(self.penalty, arena.dtype)
+        nowhere = jnp.zeros((1 + arena.constraints, domain.size), bool)
         return AdmmboState(
-            posterior=Apart(belief=belief, visited=jnp.zeros((1 + arena.constraints, domain.size), bool)),
+            posterior=SeparateBeliefs(belief=_separate(arena).init(), visited=nowhere),
             variables=Consensus.start(corner, arena.constraints, rho),
             stage=zero,
             left=jnp.int32(self.reward_budget[0]),
             outer=zero,
             flags=zero,
+            evaluations=zero,
         )
 
     def select(self, arena: Arena, state: AdmmboState, t: Array, key: Array) -> tuple[Decision, AdmmboState]:
@@ -123,10 +117,15 @@ class Admmbo:
         evaluated = (jnp.arange(1 + arena.constraints, dtype=jnp.int32) == state.stage) & running
         return Decision(index=index, widths=evaluated.astype(mean.dtype)), state
 
-    def update(self, arena: Arena, state: AdmmboState, observation: Observation, t: Array) -> AdmmboState:
+    def update(self, arena: Arena, state: AdmmboState, observation: Observation | Feedback, t: Array) -> AdmmboState:
         running = state.flags == 0
         present = (jnp.arange(1 + arena.constraints, dtype=jnp.int32) == state.stage) & running
-        state = replace(state, posterior=self._condition(arena, state.posterior, observation, present), left=state.left - 1)
+        state = replace(
+            state,
+            posterior=self._condition(arena, state.posterior, observation, present),
+            left=state.left - 1,
+            evaluations=state.evaluations + running.astype(jnp.int32),
+        )
         after = self._next_stage(arena, state)
         done = running & (state.left == 0)
         moved = jax.tree.map(
@@ -136,21 +135,20 @@ class Admmbo:
         )
         return replace(moved, posterior=state.posterior)
 
-    def learn(self, arena: Arena, posterior: Apart, observation: Observation) -> Apart:
+    def learn(self, arena: Arena, state: AdmmboState, observation: Observation | Feedback) -> AdmmboState:
         """Take in all functions at a point, as an initial design brings them."""
-        return self._condition(arena, posterior, observation, jnp.ones((1 + arena.constraints,), bool))
+        everything = jnp.ones((1 + arena.constraints,), bool)
+        return replace(state, posterior=self._condition(arena, state.posterior, observation, everything))
 
-    @staticmethod
-    def evaluations(widths: Array) -> Array:
-        """In how many rounds of a run it evaluated something, ``[...]``, from ``Trajectory.widths [..., T, 1 + m]``.
+    def belief(self, state: AdmmboState) -> Posterior:
+        return state.posterior.belief
 
-        Later rounds repeat its answer; a curve ends here.
-        """
-        return jnp.sum(jnp.any(jnp.asarray(widths) > 0, axis=-1), axis=-1, dtype=jnp.int32)
+    def diagnose(self, state: AdmmboState) -> Diagnostics:
+        return Diagnostics(flags=state.flags, evaluations=state.evaluations)
 
-    def _condition(self, arena: Arena, posterior: Apart, observation: Observation, present: Array) -> Apart:
+    def _condition(self, arena: Arena, posterior: SeparateBeliefs, observation: Observation | Feedback, present: Array) -> SeparateBeliefs:
         belief = _separate(arena).condition(posterior.belief, observation.index, observation.values, present)
-        return Apart(belief=belief, visited=posterior.visited.at[:, observation.index].max(present))
+        return SeparateBeliefs(belief=belief, visited=posterior.visited.at[:, observation.index].max(present))
 
     def _grid(self, arena: Arena) -> Array:
         """The points in the scaled box, ``[M, d]``."""
@@ -164,7 +162,7 @@ class Admmbo:
 
     def _value(self, arena: Arena, state: AdmmboState) -> Array:
         """What the stage's subproblem maximises, by posterior mean, ``[M]``."""
-        mean = state.posterior.mean[state.stage]
+        mean = state.posterior.belief.mean[state.stage]
         infeasible = jnp.where(jnp.isnan(mean), mean, (mean > 0).astype(mean.dtype))
         return jnp.where(state.stage == 0, mean, -infeasible) - self._pull(arena, state)
 

@@ -7,26 +7,22 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxbandit.algorithms.base import Arena, Decision, Observation
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation
 from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.feedback import Feedback, Policy
 
 Array = jax.Array
 
 
 @pytree
 class AnytimeState:
-    """What the wrapper carries: the wrapped algorithm's state."""
+    """State of the wrapper: the wrapped algorithm's state."""
 
     inner: Any
 
-    @property
-    def posterior(self) -> Any:
-        """The wrapped algorithm's posterior."""
-        return self.inner.posterior
-
 
 @pytree
-class Anytime:
+class Anytime(Algorithm):
     """Run ``algorithm`` over stretches of 1, 2, 4, ... rounds, each with its own length for horizon.
 
     Stretch ``i`` covers rounds ``2^i .. 2^(i+1) - 1``. At its first round the algorithm starts again: penalties, dual variables and
@@ -38,8 +34,20 @@ class Anytime:
     """
 
     name: ClassVar[str] = "anytime"
-    algorithm: Any
+    algorithm: Algorithm
     keep_data: bool = static(default=False)
+
+    @property
+    def feedback(self) -> Policy:
+        return self.algorithm.feedback
+
+    @property
+    def joint_arrival(self) -> bool:
+        return self.algorithm.joint_arrival
+
+    @property
+    def sees_constraints(self) -> bool:
+        return self.algorithm.sees_constraints
 
     def init(self, arena: Arena) -> AnytimeState:
         return AnytimeState(inner=self.algorithm.init(replace(arena, horizon=jnp.int32(1))))
@@ -49,15 +57,26 @@ class Anytime:
         decision, inner = self.algorithm.select(own, state.inner, t - start + 1, key)
         return decision, AnytimeState(inner=inner)
 
-    def update(self, arena: Arena, state: AnytimeState, observation: Observation, t: Array) -> AnytimeState:
+    def update(self, arena: Arena, state: AnytimeState, observation: Observation | Feedback, t: Array) -> AnytimeState:
         own, start = self._stretch(arena, t)
         inner = self.algorithm.update(own, state.inner, observation, t - start + 1)
         # The restart belongs to the end of a stretch, so that the state always holds the multipliers of the coming round.
         following, next_start = self._stretch(arena, t + 1)
         return AnytimeState(inner=jax.lax.cond(t + 1 == next_start, self._restarted, _kept, following, inner))
 
+    def learn(self, arena: Arena, state: AnytimeState, observation: Observation | Feedback) -> AnytimeState:
+        return AnytimeState(inner=self.algorithm.learn(arena, state.inner, observation))
+
+    def reset(self, arena: Arena, state: AnytimeState) -> AnytimeState:
+        return AnytimeState(inner=self.algorithm.reset(replace(arena, horizon=jnp.int32(1)), state.inner))
+
+    def belief(self, state: AnytimeState) -> Any:
+        return self.algorithm.belief(state.inner)
+
+    def diagnose(self, state: AnytimeState) -> Diagnostics:
+        return self.algorithm.diagnose(state.inner)
+
     def reveal(self, arena: Arena, state: AnytimeState, sample: Array, t: Array) -> AnytimeState:
-        """Show the sample to an algorithm for full information."""
         own, start = self._stretch(arena, t)
         return AnytimeState(inner=self.algorithm.reveal(own, state.inner, sample, t - start + 1))
 
@@ -67,17 +86,18 @@ class Anytime:
         return replace(arena, horizon=start), start
 
     def _restarted(self, arena: Arena, inner: Any) -> Any:
-        fresh = self.algorithm.init(arena)
-        return replace(fresh, posterior=inner.posterior) if self.keep_data else fresh
+        return self.algorithm.reset(arena, inner) if self.keep_data else self.algorithm.init(arena)
 
-    def told(self, delay: Any, policy: Any) -> Anytime:
-        """The wrapped algorithm told what it may know of the delays."""
-        return replace(self, algorithm=self.algorithm.told(delay, policy)) if hasattr(self.algorithm, "told") else self
+    def with_delays(self, delay: Any, policy: Policy) -> Anytime:
+        return replace(self, algorithm=self.algorithm.with_delays(delay, policy))
+
+    def with_facts(self, **facts: Any) -> Anytime:
+        return replace(self, algorithm=self.algorithm.with_facts(**facts))
 
     def audit_parameters(self, horizon: int) -> dict[str, Any]:
-        """The wrapped algorithm's parameters over the last full stretch, for audit traces."""
-        inner: Any = getattr(self.algorithm, "audit_parameters", lambda horizon: {})
-        return {"anytime": True, "keep_data": self.keep_data, **inner(1 << (horizon.bit_length() - 1))}
+        """Return the wrapped algorithm's parameters over the last full stretch, for audit traces."""
+        last = 1 << (horizon.bit_length() - 1)
+        return {"anytime": True, "keep_data": self.keep_data, **self.algorithm.audit_parameters(last)}
 
     def validate(self, constraints: int) -> None:
         self.algorithm.validate(constraints)

@@ -1,4 +1,4 @@
-"""What an algorithm is: three pure functions over an immutable state, and all that it may know.
+"""The interface of algorithms: pure functions over an immutable state, and all that an algorithm may know.
 
 An algorithm sees an :class:`Arena`, never the problem, so it cannot look at the truth. The same ``select`` and ``update`` serve a
 simulation and a real experiment.
@@ -7,14 +7,16 @@ simulation and a real experiment.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.pytree import pytree, replace
-from jaxbandit.feedback import Feedback
+from jaxbandit.feedback import Feedback, Policy, Wait
+from jaxbandit.surrogates import AbstractSurrogate
 
 Array = jax.Array
 
@@ -23,19 +25,31 @@ Array = jax.Array
 class Arena:
     """All a learner may know: the GP model of the functions and the number of rounds.
 
-    Under delay ``surrogate`` is a learner of :mod:`jaxbandit.feedback`, which has the same interface.
+    Attributes:
+      surrogate: the model; under delay a :class:`~jaxbandit.feedback.DelayedSurrogate`, which has the same interface.
+      horizon: ``[]`` number of rounds ``T``; a leaf, so that a wrapper can run an algorithm over stretches of growing length.
     """
 
-    surrogate: Any
-    horizon: Any  # [] T; a leaf, so that a wrapper can run an algorithm over stretches of growing length
+    surrogate: AbstractSurrogate
+    horizon: Array
 
     @property
     def constraints(self) -> int:
-        """``m``."""
+        """Number of constraints ``m``."""
         return self.surrogate.constraints
 
+    @property
+    def size(self) -> int:
+        """Number of points ``M``."""
+        return self.surrogate.domain.size
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Floating type of beliefs, and so of an algorithm's state."""
+        return self.surrogate.dtype
+
     def learn(self, posterior: Any, observation: Observation | Feedback) -> Any:
-        """The posterior that has taken in what ``observation`` brings."""
+        """Return the posterior that has taken in what ``observation`` brings."""
         if isinstance(observation, Observation):
             return self.surrogate.condition(posterior, observation.index, observation.values)
         return self.surrogate.learn(posterior, observation)
@@ -48,88 +62,140 @@ class Decision:
     index: Array  # [] int32, a row of the domain's points; M marks a NaN score
     widths: Array  # [1 + m] beta_t of the reward and of each constraint
     flags: Array | int = 0  # [] int32 bits of core.status.Status that this round raises, such as a declared infeasibility
-    draws: Any = None  # what a randomised strategy drew: [1 + m] multiples of sigma, or [1 + m, M] joint draws
+    draws: Array | None = None  # what a randomised strategy drew: [1 + m] multiples of sigma, or [1 + m, M] joint draws
 
 
 @pytree
 class Observation:
     """Noisy values seen at once at a point: the reward, then each constraint (``<= 0`` is feasible).
 
-    Algorithms ask it what :class:`~jaxbandit.feedback.Feedback` can answer, too, and so run under delay.
+    Algorithms ask it for the same sums as :class:`~jaxbandit.feedback.Feedback`, and so run under delay unchanged.
     """
 
     index: Array  # [] int32
     values: Array  # [1 + m]
 
     def total(self, function: Callable[[Array], Array] | None = None) -> Array:
-        """``sum of function(values)`` over the values of each output that came in this round, ``[1 + m]``; default: of themselves."""
+        """Return ``sum of function(values)`` over the values of each output that came in this round, ``[1 + m]``."""
         return self.values if function is None else function(self.values)
 
     def largest(self, function: Callable[[Array], Array] | None = None) -> Array:
-        """The largest ``function(values)`` of each output that came in this round, ``[1 + m]``."""
+        """Return the largest ``function(values)`` of each output that came in this round, ``[1 + m]``."""
         return self.total(function)
 
     @property
     def count(self) -> Array:
-        """How many values of each output came in this round, ``[1 + m]``."""
+        """Number of values of each output that came in this round, ``[1 + m]``."""
         return jnp.ones_like(self.values)
 
     def map(self, function: Callable[[Array], Array]) -> Observation:
-        """The same with ``function`` of the values ``[1 + m]``."""
+        """Return the same observation with ``function`` of its values ``[1 + m]``."""
         return replace(self, values=function(self.values))
 
 
-class Algorithm(Protocol):
-    """The protocol. Implementations are pytree dataclasses whose default construction is valid.
+@pytree
+class Diagnostics:
+    """Quantities of an algorithm's state that a run records; ``None`` where the algorithm has none."""
 
-    A state is a pytree dataclass that holds ``posterior`` and, where the algorithm has some, ``multipliers [m]``: the penalty
-    factors, dual variables or virtual queues in force for the coming round; ``flags []``, if there, holds status bits raised so far.
+    multipliers: Array | None = None  # [m] penalty factors, dual variables or virtual queues in force in the coming round
+    flags: Array | int = 0  # [] int32 bits of core.status.Status raised so far
+    candidates: Array | None = None  # [M] booleans, points not struck out yet; of algorithms that eliminate
+    evaluations: Array | None = None  # [] int32 rounds that evaluated something; of algorithms that stop by themselves
 
-    ``update`` conditions by ``arena.learn`` and takes sums over what came in by ``observation.total``; that is all it takes to run under
-    delay. ``feedback``, a class attribute, names the policy that an algorithm runs under by default, :class:`~jaxbandit.feedback.Wait`
-    unless given; ``whole_observations`` asks for points whose values have all arrived; ``told(delay) -> algorithm`` takes what the
-    algorithm may know of the delays.
 
-    An algorithm for stochastic full information also has ``reveal(arena, state, sample, t) -> state``, called before ``select`` with
-    the round's noisy constraint functions ``[m, M]``. One whose surrogate models other values than those observed has
-    ``learn(arena, posterior, observation) -> posterior``, which an initial design uses, too.
+@pytree
+class BeliefState:
+    """State of an algorithm that carries its posterior and nothing else."""
+
+    posterior: Any
+
+
+class Algorithm:
+    """Rule that chooses points and learns from what comes back; abstract, and every algorithm is a final pytree dataclass.
+
+    A subclass defines ``name`` and :meth:`select`, and overrides of the rest what it needs. A state is a pytree dataclass; the defaults
+    below work with one that holds the posterior of ``arena.surrogate`` as ``posterior``. ``update`` conditions by ``arena.learn`` and takes sums over what
+    came in by ``observation.total``; that is all it takes to run under delay.
     """
 
     name: ClassVar[str]
 
+    @property
+    def feedback(self) -> Policy:
+        """Policy under which the algorithm runs when feedback is late, unless a run names another."""
+        return Wait()
+
+    @property
+    def joint_arrival(self) -> bool:
+        """Whether the algorithm needs the reward and the costs of a point together; under delay all then arrive with the last of them."""
+        return False
+
+    @property
+    def sees_constraints(self) -> bool:
+        """Whether :meth:`reveal` is to be called before :meth:`select`, as under stochastic full information."""
+        return False
+
     def init(self, arena: Arena) -> Any:
-        """The state before the first observation."""
-        ...
+        """Return the state before the first observation."""
+        return BeliefState(posterior=arena.surrogate.init())
 
     def select(self, arena: Arena, state: Any, t: Array, key: Array) -> tuple[Decision, Any]:
-        """Choose the point of round ``t`` (counted from 1)."""
-        ...
+        """Return the choice of round ``t`` (counted from 1) and the state after it."""
+        raise TypeError(f"{type(self).__name__} must define select")
 
     def update(self, arena: Arena, state: Any, observation: Observation | Feedback, t: Array) -> Any:
-        """Take in what round ``t`` brings: the observation made, or under delay what arrives at its end."""
-        ...
+        """Return the state after round ``t``, with the observation made in it, or under delay with what arrived at its end."""
+        return self.learn(arena, state, observation)
+
+    def learn(self, arena: Arena, state: Any, observation: Observation | Feedback) -> Any:
+        """Return the state whose beliefs have taken in ``observation``; penalties and dual variables stay as they are.
+
+        An initial design is taken in by this alone. An algorithm whose surrogate models other values than those observed overrides it.
+        """
+        return replace(state, posterior=arena.learn(state.posterior, observation))
+
+    def reveal(self, arena: Arena, state: Any, sample: Array, t: Array) -> Any:
+        """Return the state that has seen the constraint functions ``sample [m, M]`` of round ``t``, before the choice."""
+        return state
+
+    def reset(self, arena: Arena, state: Any) -> Any:
+        """Return the state before round 1 that keeps what ``state`` has learnt of the functions."""
+        return replace(self.init(arena), posterior=state.posterior)
+
+    def belief(self, state: Any) -> Any:
+        """Return the posterior of ``arena.surrogate`` that ``state`` holds."""
+        return state.posterior
+
+    def diagnose(self, state: Any) -> Diagnostics:
+        """Return what a run records of ``state``."""
+        return Diagnostics()
+
+    def with_delays(self, delay: Any, policy: Policy) -> Self:
+        """Return the algorithm that knows what it may of the delay model and of the feedback policy it runs under.
+
+        Raises:
+          InvalidArgument: when the algorithm cannot work with them.
+        """
+        return self
+
+    def with_facts(self, **facts: Any) -> Self:
+        """Return the algorithm with fields set to facts of one instance, see :mod:`jaxbandit.informed`; a wrapper passes them on."""
+        return replace(self, **facts)
+
+    def audit_parameters(self, horizon: int) -> dict[str, Any]:
+        """Return the hyper-parameters in force over ``horizon`` rounds as plain values, under the paper's letters, for audit traces."""
+        return {}
 
     def validate(self, constraints: int) -> None:
         """Raise ``InvalidArgument`` on hyper-parameters outside their range, or not matching ``m = constraints``."""
-        ...
 
 
-def unwrapped(algorithm: Any) -> Any:
-    """The algorithm that a wrapper wraps, or the algorithm itself."""
-    return unwrapped(algorithm.algorithm) if hasattr(algorithm, "algorithm") else algorithm
-
-
-def sees_samples(algorithm: Any) -> bool:
-    """Whether the algorithm is for stochastic full information, and wants ``reveal`` called before ``select``."""
-    return hasattr(unwrapped(algorithm), "reveal")
-
-
-def shared_factor(arena: Arena, name: str) -> Any:
-    """The arena's surrogate, if all outputs share one factor; algorithms that model a combination of outputs need that.
+def shared_factor(arena: Arena, name: str) -> AbstractSurrogate:
+    """Return the arena's surrogate if all outputs share one factor; algorithms that model a combination of outputs need that.
 
     Raises:
       InvalidArgument: when outputs differ in kernel or noise variance.
     """
-    if len(arena.surrogate.forms) != 1:
+    if len(arena.surrogate.model.forms) != 1:
         raise InvalidArgument(f"surrogate: {name} models a combination of outputs; give all of them one kernel and noise_variance")
     return arena.surrogate

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.acquisition import pick
-from jaxbandit.algorithms.base import Arena, Decision, Observation
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
-from jaxbandit.feedback import Feedback, Hallucinate
+from jaxbandit.feedback import Feedback, Hallucinate, Policy
 from jaxbandit.surrogates import Prediction
 
 Array = jax.Array
@@ -46,7 +46,7 @@ class Elimination:
 
     def __call__(self, arena: Arena, stages: Array, q: Array) -> tuple[Array, Array, Array]:
         """``beta`` and what is added to the bound and to the deviation."""
-        noise_sd = jnp.sqrt(arena.surrogate.noise_variance[0])
+        noise_sd = jnp.sqrt(arena.surrogate.model.noise_variance[0])
         logarithm, slack = jnp.log(4 * stages / self.delta), 0.0
         if self.continuous:
             logarithm, slack = logarithm + np.log(2.0) + self._covering(arena, stages, q, noise_sd), 1.0
@@ -57,7 +57,7 @@ class Elimination:
 
     def _covering(self, arena: Arena, stages: Array, q: Array, noise_sd: Array) -> Array:
         """``ln (C~ q)^d``: how many points stand for a continuous set, for means whose norms are at most ``C~``, Lemma 4.3."""
-        largest = jnp.maximum(self.noise_scale, jnp.max(arena.surrogate.forms[0].prior_variance))
+        largest = jnp.maximum(self.noise_scale, jnp.max(arena.surrogate.model.forms[0].prior_variance))
         norm = self.norm_bound + largest * jnp.sqrt(q) / noise_sd * jnp.sqrt(2 * jnp.log(16 * stages * q / self.delta))
         return arena.surrogate.domain.dimension * jnp.log(norm * q)
 
@@ -70,7 +70,7 @@ class Elimination:
 
 @pytree
 class BpeState:
-    """What BPE carries. A *stage* is what the paper calls a round."""
+    """State of BPE. A *stage* is what the paper calls a round."""
 
     posterior: Any  # of this stage's points only
     alive: Array  # [M] whether a point can still be the maximiser
@@ -81,7 +81,7 @@ class BpeState:
 
 
 @pytree
-class Bpe:
+class Bpe(Algorithm):
     r"""Explore where the deviation is largest, and strike out what cannot be the maximiser at the end of each of a few stages.
 
     .. math::
@@ -107,8 +107,6 @@ class Bpe:
     """
 
     name: ClassVar[str] = "bpe"
-    eliminates: ClassVar[bool] = True  # its state says which points are `alive`
-    feedback: ClassVar[Any] = Hallucinate()  # deviations of all points chosen, means of what has arrived
     width: Any = 2.0
     mean_delay: Any = None
     xi: Any = None
@@ -118,17 +116,17 @@ class Bpe:
     lengths: str = static(default="paper")
     ties: str = static(default="first")
 
+    feedback = Hallucinate()  # deviations of all points chosen, means of what has arrived
+
     def init(self, arena: Arena) -> BpeState:
-        posterior = arena.surrogate.init()
-        dtype = posterior.mean.dtype
-        q, length = self._next(arena.horizon, jnp.ones((), dtype), jnp.int32(0))
+        q, length = self._next(arena.horizon, jnp.ones((), arena.dtype), jnp.int32(0))
         return BpeState(
-            posterior=posterior,
-            alive=jnp.ones((arena.surrogate.domain.size,), bool),
+            posterior=arena.surrogate.init(),
+            alive=jnp.ones((arena.size,), bool),
             q=q,
             end=length,
             stage=jnp.int32(1),
-            stages=self._stages(arena, dtype),
+            stages=self._stages(arena, arena.dtype),
         )
 
     def select(self, arena: Arena, state: BpeState, t: Array, key: Array) -> tuple[Decision, BpeState]:
@@ -210,8 +208,11 @@ class Bpe:
         start = (jnp.ones((), dtype), jnp.int32(0), jnp.zeros((), dtype))
         return jax.lax.while_loop(lambda carry: carry[1] < arena.horizon, longer, start)[2]
 
-    def told(self, delay: Any, policy: Any) -> Bpe:
-        """The algorithm that knows the delay model's mean and sub-exponential parameters, where it was given none.
+    def diagnose(self, state: BpeState) -> Diagnostics:
+        return Diagnostics(candidates=state.alive)
+
+    def with_delays(self, delay: Any, policy: Policy) -> Bpe:
+        """Return the algorithm that knows the delay model's mean and sub-exponential parameters, where it was given none.
 
         Raises:
           InvalidArgument: when the model has none, or under a policy other than ``Hallucinate``.

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.acquisition import clipped, pick, weighted_sum
-from jaxbandit.algorithms.base import Arena, Decision, Observation
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import float_dtype, pytree, replace
 from jaxbandit.estimators import Bounds
@@ -21,14 +21,14 @@ Array = jax.Array
 
 @pytree
 class CboState:
-    """What CBO carries."""
+    """State of CBO."""
 
     posterior: Posterior
     multipliers: Array  # [m] the dual variables phi_t, each in [0, rho]
 
 
 @pytree
-class Cbo:
+class Cbo(Algorithm):
     r"""CBO: the best point of an optimistic Lagrangian, then a projected dual step along the *estimated* cost there.
 
     .. math::
@@ -54,8 +54,7 @@ class Cbo:
     step_divisor: Any = None
 
     def init(self, arena: Arena) -> CboState:
-        posterior = arena.surrogate.init()
-        return CboState(posterior=posterior, multipliers=jnp.zeros((arena.constraints,), posterior.mean.dtype))
+        return CboState(posterior=arena.surrogate.init(), multipliers=jnp.zeros((arena.constraints,), arena.dtype))
 
     def select(self, arena: Arena, state: CboState, t: Array, key: Array) -> tuple[Decision, CboState]:
         estimate = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
@@ -67,15 +66,15 @@ class Cbo:
         dual = jnp.clip(state.multipliers + costs[:, index] / self.divisor(arena.horizon), 0, self.dual_cap)
         return Decision(index=index, widths=estimate.widths, flags=flags, draws=estimate.draws), replace(state, multipliers=dual)
 
-    def update(self, arena: Arena, state: CboState, observation: Observation, t: Array) -> CboState:
-        return replace(state, posterior=arena.learn(state.posterior, observation))
-
     def divisor(self, horizon: Any) -> Array:
         """``V`` in force over ``horizon`` rounds, per constraint where ``G`` is."""
         if self.step_divisor is not None:
             return self.step_divisor
         cap = jnp.asarray(self.dual_cap, float_dtype())
         return jnp.asarray(self.cost_clip, cap.dtype) * jnp.sqrt(jnp.asarray(horizon, cap.dtype)) / cap
+
+    def diagnose(self, state: CboState) -> Diagnostics:
+        return Diagnostics(multipliers=state.multipliers)
 
     def audit_parameters(self, horizon: int) -> dict[str, Any]:
         """The parameters under the paper's letters, for audit traces."""

@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.acquisition import log_expected_improvement, log_feasibility, pick
-from jaxbandit.algorithms.base import Arena, Decision, Observation
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree, static
+from jaxbandit.feedback import Feedback
 
 Array = jax.Array
 INCUMBENTS = ("mean", "observed")
@@ -26,26 +27,16 @@ class Experience:
     visited: Array  # [M] whether a point was chosen
     best: Array  # [] best reward observed together with costs that all hold, minus infinity before there is one
 
-    @property
-    def mean(self) -> Array:
-        """``[1 + m, M]``."""
-        return self.belief.mean
-
-    @property
-    def gain(self) -> Array:
-        """``[G]``."""
-        return self.belief.gain
-
 
 @pytree
 class CeiState:
-    """What constrained EI carries."""
+    """State of constrained EI."""
 
     posterior: Experience
 
 
 @pytree
-class Cei:
+class Cei(Algorithm):
     r"""Expected improvement over the best feasible point so far, times the probability that the constraints hold.
 
     .. math::
@@ -66,14 +57,12 @@ class Cei:
     incumbent: str = static(default="mean")
 
     @property
-    def whole_observations(self) -> bool:
-        """Under delay: whether it needs reward and costs of a point together."""
+    def joint_arrival(self) -> bool:
         return self.incumbent == "observed"
 
     def init(self, arena: Arena) -> CeiState:
-        belief = arena.surrogate.init()
-        nothing = jnp.zeros((arena.surrogate.domain.size,), bool)
-        return CeiState(posterior=Experience(belief=belief, visited=nothing, best=jnp.asarray(-jnp.inf, belief.mean.dtype)))
+        nowhere, nothing = jnp.zeros((arena.size,), bool), jnp.asarray(-jnp.inf, arena.dtype)
+        return CeiState(posterior=Experience(belief=arena.surrogate.init(), visited=nowhere, best=nothing))
 
     def select(self, arena: Arena, state: CeiState, t: Array, key: Array) -> tuple[Decision, CeiState]:
         known = state.posterior
@@ -87,20 +76,22 @@ class Cei:
         index = pick(log_feasibility(belief.mean[1:], belief.sd[1:]) + jnp.where(found, gain, 0))
         return Decision(index=index, widths=jnp.zeros_like(belief.gain)), state
 
-    def update(self, arena: Arena, state: CeiState, observation: Observation, t: Array) -> CeiState:
-        return CeiState(posterior=self.learn(arena, state.posterior, observation))
-
-    def learn(self, arena: Arena, posterior: Experience, observation: Observation) -> Experience:
+    def learn(self, arena: Arena, state: CeiState, observation: Observation | Feedback) -> CeiState:
         """Condition the posterior, and remember where it was and whether it was good."""
 
         def feasible_reward(values: Array) -> Array:
             return jnp.full_like(values, jnp.where(jnp.all(values[1:] <= 0), values[0], -jnp.inf))
 
-        return Experience(
-            belief=arena.learn(posterior.belief, observation),
-            visited=posterior.visited.at[observation.index].set(True),
-            best=jnp.maximum(posterior.best, observation.largest(feasible_reward)[0]),
+        known = state.posterior
+        after = Experience(
+            belief=arena.learn(known.belief, observation),
+            visited=known.visited.at[observation.index].set(True),
+            best=jnp.maximum(known.best, observation.largest(feasible_reward)[0]),
         )
+        return CeiState(posterior=after)
+
+    def belief(self, state: CeiState) -> Any:
+        return state.posterior.belief
 
     def audit_parameters(self, horizon: int) -> dict[str, Any]:
         """The parameters under the papers' letters, for audit traces."""

@@ -9,24 +9,16 @@ import jax
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import pick
-from jaxbandit.algorithms.base import Arena, Decision, Observation
-from jaxbandit.core.pytree import pytree, replace
+from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision
+from jaxbandit.core.pytree import pytree
 from jaxbandit.core.status import Status
 from jaxbandit.estimators import Bounds
-from jaxbandit.surrogates import Posterior
 
 Array = jax.Array
 
 
 @pytree
-class ConfigState:
-    """What CONFIG carries."""
-
-    posterior: Posterior
-
-
-@pytree
-class Config:
+class Config(Algorithm):
     r"""CONFIG: the best upper bound of the reward among points whose constraints can still hold.
 
     .. math:: x_t = \arg\max_x \mathrm{UCB}_f(x) \quad\text{s.t.}\quad \mathrm{LCB}_{g_j}(x) \le 0 \;\; \forall j
@@ -42,10 +34,7 @@ class Config:
     name: ClassVar[str] = "config"
     estimator: Any = Bounds()
 
-    def init(self, arena: Arena) -> ConfigState:
-        return ConfigState(posterior=arena.surrogate.init())
-
-    def select(self, arena: Arena, state: ConfigState, t: Array, key: Array) -> tuple[Decision, ConfigState]:
+    def select(self, arena: Arena, state: BeliefState, t: Array, key: Array) -> tuple[Decision, BeliefState]:
         estimate = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
         worst = jnp.max(estimate.costs, axis=0, initial=-jnp.inf)  # without constraints every point is feasible
         infeasible = jnp.all(worst > 0)  # not "none is <= 0": a NaN declares nothing
@@ -53,9 +42,6 @@ class Config:
         index = pick(jnp.where(infeasible, -worst, optimistic))
         flags = jnp.where(infeasible, int(Status.DECLARED_INFEASIBLE), 0)
         return Decision(index=index, widths=estimate.widths, flags=flags, draws=estimate.draws), state
-
-    def update(self, arena: Arena, state: ConfigState, observation: Observation, t: Array) -> ConfigState:
-        return replace(state, posterior=arena.learn(state.posterior, observation))
 
     def validate(self, constraints: int) -> None:
         self.estimator.validate(constraints)

@@ -9,23 +9,15 @@ import jax
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import among, pick
-from jaxbandit.algorithms.base import Arena, Decision, Observation
-from jaxbandit.core.pytree import pytree, replace
+from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision
+from jaxbandit.core.pytree import pytree
 from jaxbandit.estimators import Thompson
-from jaxbandit.surrogates import Posterior
 
 Array = jax.Array
 
 
 @pytree
-class ConstrainedThompsonState:
-    """What constrained Thompson sampling carries."""
-
-    posterior: Posterior
-
-
-@pytree
-class ConstrainedThompson:
+class ConstrainedThompson(Algorithm):
     r"""Draw the reward and every constraint; take the best feasible point of the draw, else the least violating one.
 
     .. math::
@@ -39,19 +31,13 @@ class ConstrainedThompson:
     name: ClassVar[str] = "constrainedthompson"
     estimator: Any = Thompson()
 
-    def init(self, arena: Arena) -> ConstrainedThompsonState:
-        return ConstrainedThompsonState(posterior=arena.surrogate.init())
-
-    def select(self, arena: Arena, state: ConstrainedThompsonState, t: Array, key: Array) -> tuple[Decision, ConstrainedThompsonState]:
+    def select(self, arena: Arena, state: BeliefState, t: Array, key: Array) -> tuple[Decision, BeliefState]:
         drawn = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
         violation = jnp.sum(jnp.maximum(drawn.costs, 0), axis=0)
         feasible = violation <= 0
         score = jnp.where(jnp.any(feasible), among(feasible, drawn.reward), -violation)
         index = pick(jnp.where(jnp.isnan(violation), jnp.nan, score))
         return Decision(index=index, widths=drawn.widths, draws=drawn.draws), state
-
-    def update(self, arena: Arena, state: ConstrainedThompsonState, observation: Observation, t: Array) -> ConstrainedThompsonState:
-        return replace(state, posterior=arena.learn(state.posterior, observation))
 
     def validate(self, constraints: int) -> None:
         self.estimator.validate(constraints)

@@ -10,24 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.acquisition import pick, weighted_sum
-from jaxbandit.algorithms.base import Arena, Decision, Observation
+from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision
 from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree, replace
+from jaxbandit.core.pytree import pytree
 from jaxbandit.estimators import Bounds
-from jaxbandit.surrogates import Posterior
 
 Array = jax.Array
 
 
 @pytree
-class EpboState:
-    """What EPBO carries."""
-
-    posterior: Posterior
-
-
-@pytree
-class Epbo:
+class Epbo(Algorithm):
     r"""EPBO: a fixed penalty on the positive part of optimistic constraint estimates.
 
     .. math:: x_t = \arg\max_x \mathrm{UCB}_f(x) - \rho \sum_j \mathrm{LCB}_{g_j}(x)^+
@@ -41,17 +33,11 @@ class Epbo:
     estimator: Any = Bounds()
     penalty: Any = 1.0
 
-    def init(self, arena: Arena) -> EpboState:
-        return EpboState(posterior=arena.surrogate.init())
-
-    def select(self, arena: Arena, state: EpboState, t: Array, key: Array) -> tuple[Decision, EpboState]:
+    def select(self, arena: Arena, state: BeliefState, t: Array, key: Array) -> tuple[Decision, BeliefState]:
         estimate = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
         penalty = jnp.broadcast_to(jnp.asarray(self.penalty, estimate.reward.dtype), (arena.constraints,))
         index = pick(estimate.reward - weighted_sum(penalty, jnp.maximum(estimate.costs, 0)))
         return Decision(index=index, widths=estimate.widths, draws=estimate.draws), state
-
-    def update(self, arena: Arena, state: EpboState, observation: Observation, t: Array) -> EpboState:
-        return replace(state, posterior=arena.learn(state.posterior, observation))
 
     def audit_parameters(self, horizon: int) -> dict[str, Any]:
         """The parameters under the paper's letters, for audit traces."""

@@ -13,16 +13,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.acquisition import pick, squared_distance, unit_box
-from jaxbandit.algorithms.base import Arena, Decision, Observation
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree, replace
+from jaxbandit.feedback import Feedback
 
 Array = jax.Array
 
 
 @pytree
 class OcoState:
-    """What bandit OCO carries, in coordinates of the unit box."""
+    """State of bandit OCO, in coordinates of the unit box."""
 
     posterior: Any  # a prior that it never conditions: it has no model
     multipliers: Array  # [m] dual variables lambda >= 0
@@ -32,7 +33,7 @@ class OcoState:
 
 
 @pytree
-class Oco:
+class Oco(Algorithm):
     r"""A primal-dual gradient step along gradients that two evaluations estimate; every evaluation is a round.
 
     In an odd round ``u`` is drawn from the unit sphere and ``x + delta u`` evaluated, in the next one ``x - delta u``. Then
@@ -64,14 +65,12 @@ class Oco:
     start: Any = None
 
     def init(self, arena: Arena) -> OcoState:
-        posterior = arena.surrogate.init()
-        dtype = posterior.mean.dtype
         dimension = arena.surrogate.domain.dimension
         if self.start is not None and np.shape(self.start) != (dimension,):
             raise checks.InvalidArgument(f"Oco.start: expected one number for each of the {dimension} axes, got {np.size(self.start)}")
-        nowhere = jnp.zeros((dimension,), dtype)
-        zeros = jnp.zeros((1 + arena.constraints,), dtype)
-        return OcoState(posterior=posterior, multipliers=zeros[1:], centre=nowhere, direction=nowhere, first=zeros)
+        nowhere = jnp.zeros((dimension,), arena.dtype)
+        zeros = jnp.zeros((1 + arena.constraints,), arena.dtype)
+        return OcoState(posterior=arena.surrogate.init(), multipliers=zeros[1:], centre=nowhere, direction=nowhere, first=zeros)
 
     def select(self, arena: Arena, state: OcoState, t: Array, key: Array) -> tuple[Decision, OcoState]:
         start_key, direction_key = jax.random.split(key)
@@ -86,7 +85,7 @@ class Oco:
         decision = Decision(index=index, widths=jnp.zeros_like(state.first), draws=jnp.stack([direction, centre]))
         return decision, replace(state, centre=centre, direction=direction)
 
-    def update(self, arena: Arena, state: OcoState, observation: Observation, t: Array) -> OcoState:
+    def update(self, arena: Arena, state: OcoState, observation: Observation | Feedback, t: Array) -> OcoState:
         from optax import projections  # here because start-up should not pay for it
 
         if not isinstance(observation, Observation):
@@ -117,6 +116,9 @@ class Oco:
 
         margin = jnp.minimum(self._delta(arena) if self.shrink is None else 0.5 * self.shrink, 0.5)
         return projections.projection_box(point, margin, 1 - margin)
+
+    def diagnose(self, state: OcoState) -> Diagnostics:
+        return Diagnostics(multipliers=state.multipliers)
 
     def audit_parameters(self, horizon: int) -> dict[str, Any]:
         """The parameters, for audit traces; ``draw_f`` holds each round's direction there, ``draw_g`` its centre ``x``."""

@@ -8,22 +8,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.algorithms.base import Arena, Decision, Observation
+from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Observation
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.pytree import pytree
+from jaxbandit.feedback import Feedback
 
 Array = jax.Array
 
 
 @pytree
-class OracleState:
-    """What the oracle carries: a prior that it never conditions."""
-
-    posterior: Any
-
-
-@pytree
-class Oracle:
+class Oracle(Algorithm):
     """One point in every round, the best feasible one when it is told by ``informed=jaxbandit.informed.BestPoint()``.
 
     Attributes:
@@ -33,16 +27,16 @@ class Oracle:
     name: ClassVar[str] = "oracle"
     index: Any = None
 
-    def init(self, arena: Arena) -> OracleState:
+    def init(self, arena: Arena) -> BeliefState:
         if self.index is None:
             raise InvalidArgument("Oracle.index: nobody told it the optimum; pass informed=jaxbandit.informed.BestPoint() to simulate")
-        return OracleState(posterior=arena.surrogate.init())
+        return BeliefState(posterior=arena.surrogate.init())
 
-    def select(self, arena: Arena, state: OracleState, t: Array, key: Array) -> tuple[Decision, OracleState]:
-        widths = jnp.zeros((1 + arena.constraints,), state.posterior.mean.dtype)
+    def select(self, arena: Arena, state: BeliefState, t: Array, key: Array) -> tuple[Decision, BeliefState]:
+        widths = jnp.zeros((1 + arena.constraints,), arena.dtype)
         return Decision(index=jnp.asarray(self.index).astype(jnp.int32), widths=widths), state
 
-    def update(self, arena: Arena, state: OracleState, observation: Observation, t: Array) -> OracleState:
+    def update(self, arena: Arena, state: BeliefState, observation: Observation | Feedback, t: Array) -> BeliefState:
         return state
 
     def validate(self, constraints: int) -> None:

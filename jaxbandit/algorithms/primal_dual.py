@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.acquisition import pick, weighted_sum
-from jaxbandit.algorithms.base import Arena, Decision, Observation
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.estimators import Bounds
+from jaxbandit.feedback import Feedback
 from jaxbandit.surrogates import Posterior
 
 Array = jax.Array
@@ -20,14 +21,14 @@ Array = jax.Array
 
 @pytree
 class PrimalDualState:
-    """What the primal-dual method carries."""
+    """State of the primal-dual method."""
 
     posterior: Posterior
     multipliers: Array  # [m] the dual variables phi_t >= 0
 
 
 @pytree
-class PrimalDual:
+class PrimalDual(Algorithm):
     r"""CBO with a dual that the *observed* cost moves, by plain steps, without clips and without a cap.
 
     .. math::
@@ -49,18 +50,20 @@ class PrimalDual:
     step: Any = 1.0
 
     def init(self, arena: Arena) -> PrimalDualState:
-        posterior = arena.surrogate.init()
-        first = jnp.broadcast_to(jnp.asarray(self.initial_multiplier, posterior.mean.dtype), (arena.constraints,))
-        return PrimalDualState(posterior=posterior, multipliers=first)
+        first = jnp.broadcast_to(jnp.asarray(self.initial_multiplier, arena.dtype), (arena.constraints,))
+        return PrimalDualState(posterior=arena.surrogate.init(), multipliers=first)
 
     def select(self, arena: Arena, state: PrimalDualState, t: Array, key: Array) -> tuple[Decision, PrimalDualState]:
         estimate = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
         index = pick(estimate.reward - weighted_sum(state.multipliers, estimate.costs))
         return Decision(index=index, widths=estimate.widths, draws=estimate.draws), state
 
-    def update(self, arena: Arena, state: PrimalDualState, observation: Observation, t: Array) -> PrimalDualState:
+    def update(self, arena: Arena, state: PrimalDualState, observation: Observation | Feedback, t: Array) -> PrimalDualState:
         dual = jnp.maximum(state.multipliers + self.step * observation.total()[1:], 0)
         return replace(state, posterior=arena.learn(state.posterior, observation), multipliers=dual)
+
+    def diagnose(self, state: PrimalDualState) -> Diagnostics:
+        return Diagnostics(multipliers=state.multipliers)
 
     def audit_parameters(self, horizon: int) -> dict[str, Any]:
         """The parameters under the papers' letters, for audit traces."""

@@ -9,22 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.acquisition import uniform
-from jaxbandit.algorithms.base import Arena, Decision, Observation
+from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Observation
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.pytree import pytree
+from jaxbandit.feedback import Feedback
 
 Array = jax.Array
 
 
 @pytree
-class RandomSearchState:
-    """What random search carries: a prior that it never conditions."""
-
-    posterior: Any
-
-
-@pytree
-class RandomSearch:
+class RandomSearch(Algorithm):
     """A point drawn uniformly from the grid, or from the points it is allowed; it learns nothing, and its information gain stays 0.
 
     Attributes:
@@ -35,16 +29,13 @@ class RandomSearch:
     name: ClassVar[str] = "randomsearch"
     allowed: Any = None
 
-    def init(self, arena: Arena) -> RandomSearchState:
-        return RandomSearchState(posterior=arena.surrogate.init())
-
-    def select(self, arena: Arena, state: RandomSearchState, t: Array, key: Array) -> tuple[Decision, RandomSearchState]:
-        everywhere = jnp.ones((arena.surrogate.domain.size,), bool)
+    def select(self, arena: Arena, state: BeliefState, t: Array, key: Array) -> tuple[Decision, BeliefState]:
+        everywhere = jnp.ones((arena.size,), bool)
         allowed = everywhere if self.allowed is None else jnp.where(jnp.any(self.allowed), self.allowed, everywhere)
-        widths = jnp.zeros((1 + arena.constraints,), state.posterior.mean.dtype)
+        widths = jnp.zeros((1 + arena.constraints,), arena.dtype)
         return Decision(index=uniform(key, allowed), widths=widths), state
 
-    def update(self, arena: Arena, state: RandomSearchState, observation: Observation, t: Array) -> RandomSearchState:
+    def update(self, arena: Arena, state: BeliefState, observation: Observation | Feedback, t: Array) -> BeliefState:
         return state
 
     def validate(self, constraints: int) -> None:

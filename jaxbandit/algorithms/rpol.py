@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.acquisition import pick, weighted_sum
-from jaxbandit.algorithms.base import Arena, Decision, Observation
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.estimators import Bounds
+from jaxbandit.feedback import Feedback
 from jaxbandit.surrogates import Posterior
 
 Array = jax.Array
@@ -21,14 +22,14 @@ Array = jax.Array
 
 @pytree
 class RpolState:
-    """What RPOL carries."""
+    """State of RPOL."""
 
     posterior: Posterior
     multipliers: Array  # [m] the rectified penalty factors Q_t
 
 
 @pytree
-class Rpol:
+class Rpol(Algorithm):
     r"""RPOL: a penalty on the *positive part* of optimistic constraint estimates, growing at least like ``sqrt(t)``.
 
     .. math::
@@ -48,21 +49,23 @@ class Rpol:
     penalty_growth: Any = 1.0
 
     def init(self, arena: Arena) -> RpolState:
-        posterior = arena.surrogate.init()
-        penalty = jnp.full((arena.constraints,), self.initial_penalty, posterior.mean.dtype)
-        return RpolState(posterior=posterior, multipliers=penalty)
+        penalty = jnp.full((arena.constraints,), self.initial_penalty, arena.dtype)
+        return RpolState(posterior=arena.surrogate.init(), multipliers=penalty)
 
     def select(self, arena: Arena, state: RpolState, t: Array, key: Array) -> tuple[Decision, RpolState]:
         estimate = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
         index = pick(estimate.reward - weighted_sum(state.multipliers, jnp.maximum(estimate.costs, 0)))  # eq. (7)
         return Decision(index=index, widths=estimate.widths, draws=estimate.draws), state
 
-    def update(self, arena: Arena, state: RpolState, observation: Observation, t: Array) -> RpolState:
+    def update(self, arena: Arena, state: RpolState, observation: Observation | Feedback, t: Array) -> RpolState:
         violation = observation.total(lambda values: jnp.maximum(values, 0))[1:]
         floor = self.penalty_growth * jnp.sqrt(jnp.asarray(t, violation.dtype))  # eta_t
         penalty = jnp.maximum(state.multipliers + violation, floor)
         posterior = arena.learn(state.posterior, observation)
         return replace(state, posterior=posterior, multipliers=penalty)
+
+    def diagnose(self, state: RpolState) -> Diagnostics:
+        return Diagnostics(multipliers=state.multipliers)
 
     def audit_parameters(self, horizon: int) -> dict[str, Any]:
         """The parameters under the paper's letters, for audit traces."""

@@ -11,9 +11,9 @@ import numpy as np
 
 from jaxbandit import safety
 from jaxbandit.acquisition import among, pick
-from jaxbandit.algorithms.base import Arena, Decision, Observation
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision
 from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.pytree import pytree, static
 from jaxbandit.estimators import Bounds
 from jaxbandit.safety import Expansion, SafeState
 
@@ -21,7 +21,7 @@ Array = jax.Array
 
 
 @pytree
-class SafeOpt:
+class SafeOpt(Algorithm):
     r"""SafeOpt: the most uncertain point among possible maximisers and expanders of a set of certainly safe points.
 
     .. math::
@@ -65,9 +65,6 @@ class SafeOpt:
         found = expansion.widest(arena.surrogate, state.posterior, known, safe, candidates)
         chosen = promising | (jnp.arange(safe.shape[0], dtype=jnp.int32) == found)
         return Decision(index=pick(among(chosen, known.size)), widths=known.widths, flags=flags), after
-
-    def update(self, arena: Arena, state: SafeState, observation: Observation, t: Array) -> SafeState:
-        return replace(state, posterior=arena.learn(state.posterior, observation))
 
     def audit_parameters(self, horizon: int) -> dict[str, Any]:
         """The parameters under the papers' letters, for audit traces."""

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.acquisition import clipped, pick, weighted_sum
-from jaxbandit.algorithms.base import Arena, Decision, Observation
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.estimators import Bounds
@@ -21,7 +21,7 @@ Array = jax.Array
 
 @pytree
 class ScgpState:
-    """What SCGP-UCB carries."""
+    """State of SCGP-UCB."""
 
     posterior: Posterior
     multipliers: Array  # [m] the virtual queues Q(t)
@@ -29,7 +29,7 @@ class ScgpState:
 
 
 @pytree
-class Scgp:
+class Scgp(Algorithm):
     r"""SCGP-UCB: a virtual queue per constraint, pushed up a little every round so that violations are paid back.
 
     .. math::
@@ -52,17 +52,17 @@ class Scgp:
     slater: Any = 0.5
     schedule: int = static(default=1)
 
+    sees_constraints = True
+
     def init(self, arena: Arena) -> ScgpState:
-        posterior = arena.surrogate.init()
-        dtype = posterior.mean.dtype
         return ScgpState(
-            posterior=posterior,
-            multipliers=jnp.zeros((arena.constraints,), dtype),
-            sample=jnp.zeros((arena.constraints, arena.surrogate.domain.size), dtype),
+            posterior=arena.surrogate.init(),
+            multipliers=jnp.zeros((arena.constraints,), arena.dtype),
+            sample=jnp.zeros((arena.constraints, arena.size), arena.dtype),
         )
 
     def reveal(self, arena: Arena, state: ScgpState, sample: Array, t: Array) -> ScgpState:
-        """Take in ``g_t(.)`` as ``sample [m, M]``, before the choice of round ``t`` (line 4)."""
+        """Take in ``g_t(.)`` before the choice of round ``t`` (line 4)."""
         return replace(state, sample=sample)
 
     def select(self, arena: Arena, state: ScgpState, t: Array, key: Array) -> tuple[Decision, ScgpState]:
@@ -73,15 +73,15 @@ class Scgp:
         queue = jnp.maximum(state.multipliers + state.sample[:, index] + push, 0)  # line 7
         return Decision(index=index, widths=estimate.widths, flags=flags, draws=estimate.draws), replace(state, multipliers=queue)
 
-    def update(self, arena: Arena, state: ScgpState, observation: Observation, t: Array) -> ScgpState:
-        return replace(state, posterior=arena.learn(state.posterior, observation))
-
     def _schedules(self, t: Array) -> tuple[Array, Array]:
         """``eps_t`` and ``V_t``."""
         root = jnp.sqrt(t)
         if self.schedule == 1:
             return 1 / root, self.slater * root / (8 * self.reward_clip)
         return self.slater / (2 * root), self.slater**2 * root / (16 * self.reward_clip)
+
+    def diagnose(self, state: ScgpState) -> Diagnostics:
+        return Diagnostics(multipliers=state.multipliers)
 
     def audit_parameters(self, horizon: int) -> dict[str, Any]:
         """The parameters under the paper's letters, for audit traces."""

@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.acquisition import pick
-from jaxbandit.algorithms.base import Arena, Decision, Observation, shared_factor
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation, shared_factor
 from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
 from jaxbandit.estimators import Bounds
+from jaxbandit.feedback import Feedback
 from jaxbandit.penalties import EpochSum, Exponential
 from jaxbandit.surrogates import Posterior
 
@@ -23,7 +24,7 @@ Array = jax.Array
 
 @pytree
 class Se2State:
-    """What Algorithm 2 carries."""
+    """State of Algorithm 2."""
 
     posterior: Posterior  # of the outputs (r, psi(g_j) - 1)
     multipliers: Array  # [m] kappa of the current epoch
@@ -32,7 +33,7 @@ class Se2State:
 
 
 @pytree
-class Se2:
+class Se2(Algorithm):
     r"""Multiplicative penalties in epochs of ``S`` rounds, for constraints observed without noise.
 
     .. math::
@@ -52,20 +53,19 @@ class Se2:
     """
 
     name: ClassVar[str] = "se2"
-    whole_observations: ClassVar[bool] = True  # outputs that share a factor must arrive together
     estimator: Any = Bounds(reward_width=1.0, cost_width=1.0)
     psi: Any = Exponential()
     penalty_cap: Any = 1e6
     epoch: int = static(default=20)
     restart: bool = static(default=False)
 
+    joint_arrival = True  # outputs that share a factor must arrive together
+
     def init(self, arena: Arena) -> Se2State:
-        posterior = shared_factor(arena, self.name).init()
-        dtype = posterior.mean.dtype
         return Se2State(
-            posterior=posterior,
-            multipliers=jnp.ones((arena.constraints,), dtype),
-            epoch=EpochSum.empty(arena.constraints, dtype),
+            posterior=shared_factor(arena, self.name).init(),
+            multipliers=jnp.ones((arena.constraints,), arena.dtype),
+            epoch=EpochSum.empty(arena.constraints, arena.dtype),
             flags=jnp.int32(0),
         )
 
@@ -74,8 +74,8 @@ class Se2:
         estimate = self.estimator.combination(arena.surrogate, state.posterior, weights, t, key)
         return Decision(index=pick(estimate.reward), widths=estimate.widths, draws=estimate.draws), state
 
-    def update(self, arena: Arena, state: Se2State, observation: Observation, t: Array) -> Se2State:
-        posterior = self.learn(arena, state.posterior, observation)
+    def update(self, arena: Arena, state: Se2State, observation: Observation | Feedback, t: Array) -> Se2State:
+        posterior = self.learn(arena, state, observation).posterior
         sums, average, last = state.epoch.add(observation.total()[1:], observation.count[1:], t, self.epoch)
         kappa = jnp.where(last, jnp.minimum(state.multipliers * self._psi(average), self.penalty_cap), state.multipliers)
         if self.restart:  # at the end of an epoch, so that an initial design serves the first one
@@ -84,9 +84,13 @@ class Se2:
         flags = state.flags | jnp.where(largest >= self.penalty_cap, int(Status.PENALTY_CAPPED), 0)
         return Se2State(posterior=posterior, multipliers=kappa, epoch=sums, flags=flags)
 
-    def learn(self, arena: Arena, posterior: Posterior, observation: Observation) -> Posterior:
+    def learn(self, arena: Arena, state: Se2State, observation: Observation | Feedback) -> Se2State:
         """Condition on ``(r, psi(c_j) - 1)``, which is what the surrogate models here."""
-        return arena.learn(posterior, observation.map(lambda values: jnp.append(values[:1], self._psi(values[1:]) - 1)))
+        modelled = observation.map(lambda values: jnp.append(values[:1], self._psi(values[1:]) - 1))
+        return replace(state, posterior=arena.learn(state.posterior, modelled))
+
+    def diagnose(self, state: Se2State) -> Diagnostics:
+        return Diagnostics(multipliers=state.multipliers, flags=state.flags)
 
     def _psi(self, costs: Array) -> Array:
         return jnp.minimum(self.psi(costs), self.penalty_cap)

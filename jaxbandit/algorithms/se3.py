@@ -11,10 +11,11 @@ import numpy as np
 
 from jaxbandit import widths
 from jaxbandit.acquisition import pick
-from jaxbandit.algorithms.base import Arena, Decision, Observation, shared_factor
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation, shared_factor
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.estimators import Bounds
+from jaxbandit.feedback import Feedback
 from jaxbandit.penalties import EpochSum
 from jaxbandit.surrogates import Posterior
 
@@ -23,7 +24,7 @@ Array = jax.Array
 
 @pytree
 class Se3State:
-    """What Algorithm 3 carries."""
+    """State of Algorithm 3."""
 
     posterior: Posterior  # of the outputs (r, c_j)
     multipliers: Array  # [m] kappa of the current epoch
@@ -31,7 +32,7 @@ class Se3State:
 
 
 @pytree
-class Se3:
+class Se3(Algorithm):
     r"""Additive penalties in epochs of ``S`` rounds, for constraints observed with noise.
 
     .. math::
@@ -49,17 +50,17 @@ class Se3:
     """
 
     name: ClassVar[str] = "se3"
-    whole_observations: ClassVar[bool] = True  # outputs that share a factor must arrive together
     estimator: Any = Bounds()
     step: Any = 0.5
     epoch: int = static(default=20)
     restart: bool = static(default=False)
 
+    joint_arrival = True  # outputs that share a factor must arrive together
+
     def init(self, arena: Arena) -> Se3State:
         posterior = shared_factor(arena, self.name).init()
-        dtype = posterior.mean.dtype
-        sums = EpochSum.empty(arena.constraints, dtype)
-        return Se3State(posterior=posterior, multipliers=jnp.zeros((arena.constraints,), dtype), epoch=sums)
+        sums = EpochSum.empty(arena.constraints, arena.dtype)
+        return Se3State(posterior=posterior, multipliers=jnp.zeros((arena.constraints,), arena.dtype), epoch=sums)
 
     def select(self, arena: Arena, state: Se3State, t: Array, key: Array) -> tuple[Decision, Se3State]:
         noise_factor = jnp.sqrt(1 + jnp.sum(jnp.square(state.multipliers)))
@@ -68,13 +69,16 @@ class Se3:
         estimate = scaled.combination(arena.surrogate, state.posterior, weights, t, key)
         return Decision(index=pick(estimate.reward), widths=estimate.widths, draws=estimate.draws), state
 
-    def update(self, arena: Arena, state: Se3State, observation: Observation, t: Array) -> Se3State:
+    def update(self, arena: Arena, state: Se3State, observation: Observation | Feedback, t: Array) -> Se3State:
         posterior = arena.learn(state.posterior, observation)
         sums, average, last = state.epoch.add(observation.total()[1:], observation.count[1:], t, self.epoch)
         moved = jnp.maximum(state.multipliers + self.step * average, 0)
         if self.restart:  # at the end of an epoch, so that an initial design serves the first one
             posterior = jax.lax.cond(last, arena.surrogate.init, lambda: posterior)
         return Se3State(posterior=posterior, multipliers=jnp.where(last, moved, state.multipliers), epoch=sums)
+
+    def diagnose(self, state: Se3State) -> Diagnostics:
+        return Diagnostics(multipliers=state.multipliers)
 
     def audit_parameters(self, horizon: int) -> dict[str, Any]:
         """The parameters under the paper's letters, for audit traces."""

@@ -10,9 +10,9 @@ import numpy as np
 
 from jaxbandit import safety
 from jaxbandit.acquisition import among, pick, uniform
-from jaxbandit.algorithms.base import Arena, Decision, Observation
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision
 from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.pytree import pytree, static
 from jaxbandit.estimators import Bounds
 from jaxbandit.safety import SafeState
 
@@ -20,7 +20,7 @@ Array = jax.Array
 
 
 @pytree
-class SgpUcb:
+class SgpUcb(Algorithm):
     r"""SGP-UCB: ``T'`` rounds uniformly at random in the seed set, then the best upper bound of the reward on the safe set.
 
     .. math:: x_t \sim \mathrm{Unif}(S_0) \;\; (t \le T'), \qquad x_t = \arg\max_{S_t} \mathrm{UCB}_f(x) \;\; (t > T')
@@ -47,9 +47,6 @@ class SgpUcb:
         warming = jnp.asarray(t, known.sd.dtype) <= self.warm_up
         index = jnp.where(warming, uniform(key, after.seeds), pick(among(safe, known.upper[0])))
         return Decision(index=index, widths=known.widths, flags=flags), after
-
-    def update(self, arena: Arena, state: SafeState, observation: Observation, t: Array) -> SafeState:
-        return replace(state, posterior=arena.learn(state.posterior, observation))
 
     def audit_parameters(self, horizon: int) -> dict[str, Any]:
         """The parameters under the paper's letters, for audit traces."""

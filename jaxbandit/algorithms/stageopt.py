@@ -10,9 +10,9 @@ import numpy as np
 
 from jaxbandit import safety
 from jaxbandit.acquisition import among, pick
-from jaxbandit.algorithms.base import Arena, Decision, Observation
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision
 from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.pytree import pytree, static
 from jaxbandit.estimators import Bounds
 from jaxbandit.safety import Expansion, SafeState
 
@@ -20,7 +20,7 @@ Array = jax.Array
 
 
 @pytree
-class StageOpt:
+class StageOpt(Algorithm):
     r"""StageOpt: expand the safe set for ``T_0`` rounds, then maximise the upper bound of the reward on it.
 
     .. math::
@@ -58,9 +58,6 @@ class StageOpt:
         allowed = jnp.where(jnp.any(expander), expander, safety.maximisers(known, safe))
         index = pick(jnp.where(exploring, among(allowed, known.size), among(safe, known.upper[0])))
         return Decision(index=index, widths=known.widths, flags=flags), after
-
-    def update(self, arena: Arena, state: SafeState, observation: Observation, t: Array) -> SafeState:
-        return replace(state, posterior=arena.learn(state.posterior, observation))
 
     def audit_parameters(self, horizon: int) -> dict[str, Any]:
         """The parameters under the papers' letters, for audit traces."""

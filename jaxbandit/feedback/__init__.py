@@ -1,6 +1,12 @@
-"""Delayed feedback: what is pending, what has arrived, and what a posterior makes of it."""
+"""Delayed feedback: what is pending, what has arrived, and what a learner believes meanwhile.
 
+Any algorithm runs under any policy: :class:`Wait` for feedback, :class:`Hallucinate` it, or :class:`Censor` it.
+"""
+
+from jaxbandit.feedback.base import DelayedSurrogate, Policy
 from jaxbandit.feedback.buffer import Feedback, Pending
-from jaxbandit.feedback.policies import Censor, Hallucinate, Wait
+from jaxbandit.feedback.censor import Censor
+from jaxbandit.feedback.hallucinate import Hallucinate
+from jaxbandit.feedback.wait import Wait
 
-__all__ = ["Censor", "Feedback", "Hallucinate", "Pending", "Wait"]
+__all__ = ["Censor", "DelayedSurrogate", "Feedback", "Hallucinate", "Pending", "Policy", "Wait"]

@@ -11,6 +11,7 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.domains import Domain
+from jaxbandit.surrogates.base import AbstractSurrogate
 
 Array = jax.Array
 
@@ -45,7 +46,7 @@ class Prediction:
 
 
 @pytree
-class Surrogate:
+class Surrogate(AbstractSurrogate):
     """A GP model of reward and constraints on a grid; make one with :func:`jaxbandit.surrogate`.
 
     It holds what all trials share: the domain, the factorised kernels, the regulariser and the prior means. Hyper-parameters are
@@ -66,14 +67,8 @@ class Surrogate:
     groups: tuple[int, ...] = static()
 
     @property
-    def outputs(self) -> int:
-        """``k = 1 + m``."""
-        return len(self.groups)
-
-    @property
-    def constraints(self) -> int:
-        """``m``."""
-        return len(self.groups) - 1
+    def model(self) -> Surrogate:
+        return self
 
     @property
     def capacity(self) -> int | None:
@@ -89,7 +84,7 @@ class Surrogate:
 
     def init(self) -> Posterior:
         """The prior."""
-        dtype = jnp.asarray(self.noise_variance).dtype
+        dtype = self.dtype
         mean = jnp.broadcast_to(jnp.asarray(self.prior_mean, dtype)[:, None], (self.outputs, self.domain.size))
         return Posterior(
             factors=tuple(form.init() for form in self.forms),
@@ -157,9 +152,8 @@ class Surrogate:
         gain = posterior.gain[jnp.asarray(self.groups)]
         return Prediction(mean=posterior.mean, sd=self._by_output(list(sd)), gain=gain)
 
-    def arrived(self, posterior: Posterior) -> Prediction:
-        """What :meth:`predict` gives: with immediate feedback everything has arrived."""
-        return self.predict(posterior)
+    def gain(self, posterior: Posterior) -> Array:
+        return posterior.gain
 
     def draw(self, posterior: Posterior, key: Array, scale: Array) -> Array:
         """Independent joint draws ``[k, M]`` from ``GP(mean, scale^2 cov)``, with ``scale [k]``; ``O(M r)`` each.

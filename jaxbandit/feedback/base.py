@@ -1,0 +1,159 @@
+"""The interface of feedback policies, and the surrogate that algorithms see while feedback is late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from jaxbandit.core.pytree import pytree, static
+from jaxbandit.domains import Domain
+from jaxbandit.feedback.buffer import Feedback
+from jaxbandit.surrogates import AbstractSurrogate, Prediction, Surrogate
+
+Array = jax.Array
+T = TypeVar("T")
+
+
+class Policy:
+    """Rule for what a learner believes while feedback is on its way; abstract.
+
+    A policy is a pytree of its parameters. It works on a :class:`DelayedSurrogate`, which holds the Gaussian-process model, and on a posterior
+    of its own, a pytree that ``init`` makes. Algorithms see neither: they ask the surrogate, which asks the policy.
+    """
+
+    name: ClassVar[str]
+
+    def bind(self, surrogate: Surrogate, *, separate_outputs: bool, capacity: int, axis: str | None) -> DelayedSurrogate:
+        """Return the surrogate that algorithms see under this policy.
+
+        Args:
+          surrogate: the Gaussian-process model.
+          separate_outputs: whether the values of one point may arrive in different rounds.
+          capacity: rounds of pending feedback that are kept.
+          axis: name of the batch axis of trials, ``None`` for a trial by itself.
+        """
+        arrivals = surrogate.separate() if separate_outputs else surrogate
+        return DelayedSurrogate(chosen=surrogate, arrivals=arrivals, policy=self, capacity=capacity, axis=axis)
+
+    def init(self, learner: DelayedSurrogate) -> Any:
+        """Return the posterior before any observation."""
+        raise TypeError(f"{type(self).__name__} must define init")
+
+    def condition(self, learner: DelayedSurrogate, posterior: Any, index: Array, values: Array) -> Any:
+        """Return the posterior that has taken in values which are there at once, such as those of an initial design."""
+        raise TypeError(f"{type(self).__name__} must define condition")
+
+    def learn(self, learner: DelayedSurrogate, posterior: Any, feedback: Feedback) -> Any:
+        """Return the posterior at the end of a round: a point was chosen, and some values have arrived."""
+        raise TypeError(f"{type(self).__name__} must define learn")
+
+    def predict(self, learner: DelayedSurrogate, posterior: Any) -> Prediction:
+        """Return the mean and standard deviation that algorithms work with."""
+        raise TypeError(f"{type(self).__name__} must define predict")
+
+    def arrived(self, learner: DelayedSurrogate, posterior: Any) -> Prediction:
+        """Return the prediction from the values that have arrived alone."""
+        return self.predict(learner, posterior)
+
+    def gain(self, posterior: Any) -> Array:
+        """Return the information gain ``[G]`` of each group of outputs."""
+        raise TypeError(f"{type(self).__name__} must define gain")
+
+    def draw(self, learner: DelayedSurrogate, posterior: Any, key: Array, scale: Array) -> Array:
+        """Return joint draws ``[k, M]`` of the functions, as :meth:`Surrogate.draw <jaxbandit.Surrogate.draw>` does."""
+        raise TypeError(f"{type(self).__name__} must define draw")
+
+    def covariance(self, learner: DelayedSurrogate, posterior: Any, output: int, indices: Array) -> Array:
+        """Return posterior covariances ``[n, M]``, as :meth:`Surrogate.covariance <jaxbandit.Surrogate.covariance>` does."""
+        raise TypeError(f"{type(self).__name__} must define covariance")
+
+    def validate(self, outputs: int) -> None:
+        """Raise ``InvalidArgument`` on parameters outside their range, or that do not match the number of outputs."""
+
+
+@pytree
+class DelayedSurrogate(AbstractSurrogate):
+    """Surrogate that delayed feedback teaches, under a policy.
+
+    Attributes:
+      chosen: the model that takes in the points chosen, one factor for each group of outputs that share kernel and noise variance.
+      arrivals: the model that takes in values as they arrive, with a factor for each group of outputs that arrive together.
+      policy: a policy of :mod:`jaxbandit.feedback`.
+      capacity: rounds of pending feedback that are kept.
+      axis: name of the batch axis of trials, ``None`` for a trial by itself.
+    """
+
+    chosen: Surrogate
+    arrivals: Surrogate
+    policy: Policy
+    capacity: int = static()
+    axis: str | None = static(default=None)
+
+    @property
+    def model(self) -> Surrogate:
+        """The Gaussian-process model that takes in the points chosen."""
+        return self.chosen
+
+    @property
+    def domain(self) -> Domain:
+        """The ``M`` points."""
+        return self.chosen.domain
+
+    def init(self) -> Any:
+        return self.policy.init(self)
+
+    def condition(self, posterior: Any, index: Array, values: Array) -> Any:
+        return self.policy.condition(self, posterior, index, values)
+
+    def learn(self, posterior: Any, feedback: Feedback) -> Any:
+        """Return the posterior at the end of a round, with what ``feedback`` brings."""
+        return self.policy.learn(self, posterior, feedback)
+
+    def predict(self, posterior: Any) -> Prediction:
+        return self.policy.predict(self, posterior)
+
+    def arrived(self, posterior: Any) -> Prediction:
+        return self.policy.arrived(self, posterior)
+
+    def gain(self, posterior: Any) -> Array:
+        return self.policy.gain(posterior)
+
+    def draw(self, posterior: Any, key: Array, scale: Array) -> Array:
+        return self.policy.draw(self, posterior, key, scale)
+
+    def covariance(self, posterior: Any, output: int, indices: Array) -> Array:
+        return self.policy.covariance(self, posterior, output, indices)
+
+
+def fold_arrivals(step: Callable[[T, Array, Array], T], carry: T, mask: Array, axis: str | None) -> T:
+    """Take in arrivals one by one: ``carry = step(carry, slots [k], here [k])`` until ``mask [C, k]`` is used up.
+
+    In each step every output takes its next arrival; ``here`` says whether it has one left. Under ``vmap`` over ``axis`` the number of
+    steps is the largest among the trials, so that the loop has one exit for all and its carry is updated in place.
+    """
+    count = jnp.max(jnp.sum(mask, axis=0, dtype=jnp.int32))
+    if axis is not None:
+        count = jax.lax.pmax(count, axis)
+    places = jnp.arange(mask.shape[0], dtype=jnp.int32)[:, None]
+
+    def one(_: Array, state: tuple[T, Array]) -> tuple[T, Array]:
+        carry, mask = state
+        slots = jnp.argmax(mask, axis=0).astype(jnp.int32)
+        carry = step(carry, slots, jnp.any(mask, axis=0))
+        return carry, mask & (places != slots[None, :])
+
+    return jax.lax.fori_loop(0, count, one, (carry, mask))[0]
+
+
+def points_and_values(feedback: Feedback, slots: Array) -> tuple[Array, Array]:
+    """Return the points ``[k]`` and the values ``[k]`` in each output's slot."""
+    outputs = jnp.arange(slots.shape[0])
+    return feedback.indices[slots], feedback.values[slots, outputs]
+
+
+def since_restart(feedback: Feedback, chosen: Array) -> Array:
+    """Return which slots ``[C]`` hold points of the last ``chosen`` rounds: a restart forgets older ones for good."""
+    return feedback.ages < chosen
