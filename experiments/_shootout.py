@@ -21,7 +21,7 @@ from jaxbandit.estimators import Bounds, Randomised, Thompson
 from jaxbandit.feedback import Censor, Hallucinate
 from jaxbandit.informed import BestPoint
 from jaxbandit.kernels import Kernel, Matern52, Scale, SquaredExponential
-from jaxbandit.problems import Family, is_random
+from jaxbandit.problems import Family
 from jaxbandit.simulate import Informed
 from jaxbandit.study import Entry
 from jaxbandit.widths import Censored
@@ -71,9 +71,9 @@ class Arena:
         """The same with what distinguishes programs, but not problems, taken out: the name, and how a family draws its instances."""
 
         def plain(problem: Any) -> Any:
-            return Instances.of(problem, options) if is_random(problem) else problem
+            return Instances.of(problem, options) if problem.is_random else problem
 
-        if self.kind == "box" and not is_random(self.problem):
+        if self.kind == "box" and not self.problem.is_random:
             return dataclasses.replace(self, problem=replace(self.problem, name="box"))
         return dataclasses.replace(self, problem=plain(self.problem), shifted=None if self.shifted is None else plain(self.shifted))
 

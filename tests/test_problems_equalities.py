@@ -79,7 +79,7 @@ def test_a_family_samples_the_instances_of_the_family_inside():
     family = draws()
     paired = with_equalities(family, [1], tolerance=0.125)
     paired.validate()
-    assert problems.is_random(paired) and paired.constraints == family.constraints + 1 and paired.name == family.name
+    assert paired.is_random and paired.constraints == family.constraints + 1 and paired.name == family.name
     keys = jax.random.split(jax.random.key(0), 5)
     inside, outside = (np.asarray(jax.jit(jax.vmap(canonicalise(f).sample))(keys).means) for f in (family, paired))
     h = inside[:, 1:2]

@@ -291,7 +291,7 @@ def recorded(name: str, form: str, precision: str, initial: tuple[int, ...] = ()
             initial=design,
         )
         assert run.values.dtype == precision
-        samples = [shown(problem, b) if hasattr(problem, "constraint_sample") else None for b in range(TRIALS)]
+        samples = [shown(problem, b) if problem.reveals_constraints else None for b in range(TRIALS)]
     whole = jax.tree.map(np.asarray, run)
     records = [
         reference.Record(

@@ -1,8 +1,8 @@
-"""What is optimised: mean tables, noise, and the optimum to measure against."""
+"""Problems to optimise: mean reward and constraints, noise, delays, and the optimum that regret is measured against."""
 
 from jaxbandit.problems._arms import ArmsData
 from jaxbandit.problems.artificial import ARTIFICIAL, artificial
-from jaxbandit.problems.base import Family, Optimum, Problem, best_mixed_policy, from_functions, from_tables, is_random, optimum
+from jaxbandit.problems.base import AbstractProblem, Family, Optimum, Problem, best_mixed_policy, from_functions, from_tables, optimum
 from jaxbandit.problems.building import NAIVE_CONTROLLER, BuildingDay, Zone, building, building_day
 from jaxbandit.problems.data_rate import data_rate
 from jaxbandit.problems.equalities import Equalities, with_equalities
@@ -32,6 +32,7 @@ __all__ = [
     "CONTINUUM_OPTIMUM",
     "CONTINUUM_POINT",
     "NAIVE_CONTROLLER",
+    "AbstractProblem",
     "ArmsData",
     "BuildingDay",
     "CentredPoisson",
@@ -64,7 +65,6 @@ __all__ = [
     "full_information",
     "gp_draws",
     "gp_draws_infeasible",
-    "is_random",
     "light",
     "light_or_synthetic",
     "light_synthetic",

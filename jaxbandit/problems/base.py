@@ -1,134 +1,220 @@
-"""A problem: mean reward and constraints tabulated on a domain, and the noise on top. Maximise ``f`` subject to ``g_j <= 0``."""
+"""Problems: mean reward and constraints on a finite domain, with noise and delay. Maximise ``f`` subject to ``g_j <= 0``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree, static
-from jaxbandit.delays import NoDelay
+from jaxbandit.core.types import Array, Key, Scalar, Table
+from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Domain
-from jaxbandit.problems.noise import Gaussian, check_points
-
-Array = jax.Array
+from jaxbandit.problems.noise import Gaussian, Noise, check_points
 
 
-class Family:
-    """What a random problem family offers: ``domain``, ``constraints``, ``name``, ``validate()`` and a pure ``sample(key)``.
+class AbstractProblem:
+    """A problem that can be simulated. Abstract; :class:`Problem`, :class:`Family` and the wrappers around them subclass it.
 
-    Abstract: families are final pytree dataclasses. Under ``vmap`` over keys ``sample`` gives distinct instances of one structure.
+    A problem of your own is a :func:`jaxbandit.pytree` that subclasses this class or :class:`Family`. Each trial calls :meth:`sample`
+    once and runs on the instance that it returns: :meth:`draw` gives the randomness of a round, before a point is chosen, then
+    :meth:`observe` gives the values at the chosen point. These methods are pure and are called inside compiled programs.
+
+    Attributes (fields or properties of the subclass):
+      domain: the ``M`` points.
+      noise: a noise model, see :mod:`jaxbandit.problems.noise`.
+      delay: a delay model, see :mod:`jaxbandit.delays`; feedback arrives after it unless a run is given another. Default: no delay.
+      name: label of the problem in tables, figures and files.
+      means: ``[1 + m, M]`` mean reward, then mean constraints, of an instance; a random family has none.
+      norm: ``[]`` RKHS norm of an instance's reward, ``None`` (the default) where it is unknown.
     """
 
-    domain: Any
-    noise: Any
-    delay: Any = NoDelay()
-    name: str
+    if TYPE_CHECKING:  # declared as read-only; at run time a property here would keep subclasses from declaring a field
+
+        @property
+        def domain(self) -> Domain: ...
+        @property
+        def noise(self) -> Noise: ...
+        @property
+        def delay(self) -> Delay: ...
+        @property
+        def name(self) -> str: ...
+        @property
+        def means(self) -> Table: ...
+        @property
+        def norm(self) -> Scalar | None: ...
+    else:
+        delay = NoDelay()
+        norm = None
 
     @property
     def constraints(self) -> int:
-        """``m``."""
-        return 1
+        """Number of constraints, ``m >= 0``; every subclass defines it."""
+        raise TypeError(f"{type(self).__name__} must define constraints")
 
     @property
     def outputs(self) -> int:
-        """``1 + m``."""
+        """Number of outputs, ``k = 1 + m``: the reward, then the constraints."""
         return 1 + self.constraints
 
-    def sample(self, key: Array) -> Problem:
-        """The instance that belongs to ``key``."""
-        raise TypeError(f"{type(self).__name__} must define sample(key)")
+    @property
+    def is_random(self) -> bool:
+        """Say whether each trial has its own instance; default: no."""
+        return False
 
-    def draw(self, key: Array) -> Any:
-        """Raises ``InvalidArgument``: a family has no values, its instances have."""
-        raise checks.InvalidArgument(f"{self.name}: a random family cannot be observed; observe an instance, family.sample(key)")
+    @property
+    def reveals_constraints(self) -> bool:
+        """Say whether :meth:`constraint_sample` shows each round's noisy constraint functions before the choice; default: no."""
+        return False
+
+    def sample(self, key: Key) -> AbstractProblem:
+        """Return the instance that a trial runs on; default: the problem itself, whatever the key."""
+        return self
+
+    def draw(self, key: Key) -> Any:
+        """Return the randomness of one round, any pytree of arrays; it cannot depend on the point, which is not chosen yet."""
+        raise TypeError(f"{type(self).__name__} must define draw(key)")
 
     def observe(self, index: Array, drawn: Any) -> Array:
-        """Raises ``InvalidArgument``: a family has no values, its instances have."""
-        return self.draw(drawn)
+        """Return the noisy values ``[1 + m]`` at the grid point ``index []``, given the round's randomness from :meth:`draw`."""
+        raise TypeError(f"{type(self).__name__} must define observe(index, drawn)")
+
+    def constraint_sample(self, drawn: Any) -> Array:
+        """Return the round's noisy constraints at every point, ``[m, M]``; costs at the chosen point agree with :meth:`observe`.
+
+        Raises:
+          InvalidArgument: by default; only problems with :attr:`reveals_constraints` have such samples.
+        """
+        raise checks.InvalidArgument(
+            f"problem: {self.name!r} does not show its constraint functions before the choice; wrap it by problems.full_information"
+        )
 
     def validate(self) -> None:
-        """Raise ``InvalidArgument`` on parameters outside their range."""
+        """Check domain, noise and delay; subclasses check their own parameters and call this.
+
+        Raises:
+          InvalidArgument: on a parameter of the wrong class or shape, or outside its range.
+        """
+        check_class("domain", self.domain, Domain, "such as domains.grid([0.0], [1.0], 50)")
+        check_class("noise", self.noise, Noise, "of jaxbandit.problems, such as Gaussian(variance=0.1) or Noiseless()")
+        check_class("delay", self.delay, Delay, "of jaxbandit.delays, such as Poisson(mean=15.0) or NoDelay()")
         self.noise.validate(self.outputs)
         check_points(self.noise, self.domain.size)
         self.delay.validate(self.outputs)
 
 
-def is_random(problem: Any) -> bool:
-    """Whether every trial has its own instance: a family, or a wrapper around one."""
-    return isinstance(getattr(problem, "problem", problem), Family)
+def check_class(name: str, value: Any, expected: type, examples: str) -> None:
+    """Raise ``InvalidArgument`` unless ``value`` is an instance of ``expected``."""
+    if not isinstance(value, expected):
+        raise checks.InvalidArgument(f"{name}: expected a {expected.__name__} {examples}; got {value!r}")
+
+
+class Family(AbstractProblem):
+    """A random family of problems, of which every trial samples its own instance. Abstract; subclasses are final pytree dataclasses.
+
+    A subclass has the fields ``domain``, ``noise`` and ``name``, and defines :meth:`sample`; under ``vmap`` over keys that gives distinct
+    instances of one structure. One constraint is the default.
+    """
+
+    @property
+    def constraints(self) -> int:
+        """Number of constraints, ``m``; default 1."""
+        return 1
+
+    @property
+    def is_random(self) -> bool:
+        """Say whether each trial has its own instance: always."""
+        return True
+
+    def sample(self, key: Key) -> Problem:
+        """Return the instance that belongs to ``key``; every family defines it."""
+        raise TypeError(f"{type(self).__name__} must define sample(key)")
+
+    def draw(self, key: Key) -> Any:
+        """Raise ``InvalidArgument``: only the instances of a family can be observed."""
+        raise checks.InvalidArgument(f"{self.name}: a random family cannot be observed; observe an instance, family.sample(key)")
+
+    def observe(self, index: Array, drawn: Any) -> Array:
+        """Raise ``InvalidArgument``: only the instances of a family can be observed."""
+        return self.draw(drawn)
 
 
 @pytree
-class Problem:
-    """Mean tables on a domain plus noise; make your own with :func:`from_tables` or :func:`from_functions`.
+class Problem(AbstractProblem):
+    """A problem given by tables of mean values, plus noise; make one with :func:`from_tables` or :func:`from_functions`.
 
     Attributes:
       domain: the ``M`` points.
-      means: ``[1 + m, M]`` mean reward, then mean constraints (``<= 0`` feasible).
-      noise: a model of :mod:`jaxbandit.problems.noise`.
-      delay: a model of :mod:`jaxbandit.delays`, after which feedback arrives unless a run says otherwise.
-      norm: ``[]`` RKHS norm of the reward before any shift, under the kernel it was made with; ``None`` where there is none.
-      name: what tables and files call it.
+      means: ``[1 + m, M]`` mean reward, then mean constraints (``<= 0`` is feasible).
+      noise: a noise model, see :mod:`jaxbandit.problems.noise`.
+      delay: a delay model, see :mod:`jaxbandit.delays`; feedback arrives after it unless a run is given another.
+      norm: ``[]`` RKHS norm of the reward before any shift, under the kernel it was made with; ``None`` where it is unknown.
+      name: label of the problem in tables, figures and files.
     """
 
     domain: Domain
-    means: Any
-    noise: Any = Gaussian()
-    delay: Any = NoDelay()
-    norm: Any = None
+    means: Table
+    noise: Noise = Gaussian()
+    delay: Delay = NoDelay()
+    norm: Scalar | None = None
     name: str = static(default="user")
 
     @property
     def outputs(self) -> int:
-        """``1 + m``."""
+        """Number of outputs, ``k = 1 + m``: the reward, then the constraints."""
         return int(np.shape(self.means)[0])
 
     @property
     def constraints(self) -> int:
-        """``m``."""
+        """Number of constraints, ``m``."""
         return self.outputs - 1
 
-    def sample(self, key: Array) -> Problem:
-        """The instance that one trial runs on: this one. Random families return a new instance here."""
+    def sample(self, key: Key) -> Problem:
+        """Return the problem itself, the instance of every trial."""
         return self
 
-    def draw(self, key: Array) -> Any:
-        """One round's randomness, before a point is chosen."""
+    def draw(self, key: Key) -> Any:
+        """Return the randomness of one round, before a point is chosen."""
         return self.noise.draw(key, self.outputs, jnp.asarray(self.means).dtype)
 
     def observe(self, index: Array, drawn: Any) -> Array:
-        """Noisy values ``[1 + m]`` at grid ``index`` under the round's randomness."""
+        """Return the noisy values ``[1 + m]`` at the grid point ``index []``, given the round's randomness."""
         return jnp.asarray(self.means)[:, index] + self.noise.apply(drawn, index)
 
     def validate(self) -> None:
-        """Raise ``InvalidArgument`` on tables of the wrong shape or with values that are not finite, or on bad noise or delays."""
+        """Check tables, noise and delay.
+
+        Raises:
+          InvalidArgument: on tables of the wrong shape or with values that are not finite, or on noise or delays out of range.
+        """
         checks.shape("problem.means", self.means, (None, self.domain.size), remedy="one row per function, one column per point")
         if self.outputs < 1:
             raise checks.InvalidArgument("problem.means: needs at least the reward's row")
         checks.finite("problem.means", self.means, remedy="the functions must be finite on the whole domain")
-        self.noise.validate(self.outputs)
-        check_points(self.noise, self.domain.size)
-        self.delay.validate(self.outputs)
+        super().validate()
 
 
 @pytree
 class Optimum:
-    """The best feasible point of a problem on its grid, and how hard the constraints are."""
+    """The best feasible point of a problem on its grid, with measures of how hard the constraints are."""
 
     value: Array  # [] f(x*), NaN when no point is feasible
     index: Array  # [] int32
     feasible_fraction: Array  # [] share of points with all g_j <= 0
-    slater_slack: Array  # [] max_x min_j -g_j(x): how far inside the constraints one can be; negative if infeasible
+    slater_slack: Array  # [] max_x min_j -g_j(x), the largest margin to the constraints; negative if infeasible
     unconstrained_value: Array  # [] max f
 
 
-def optimum(problem: Problem) -> Optimum:
-    """Enumerate the grid; pure, so it works on sampled instances under ``vmap``. No feasible point gives a NaN value."""
+def optimum(problem: AbstractProblem) -> Optimum:
+    """Find the best feasible point of an instance by enumerating the grid; its value is NaN when no point is feasible.
+
+    Pure, so it works on sampled instances under ``vmap``.
+    """
     means = jnp.asarray(problem.means)
     reward = means[0]
     feasible = jnp.all(means[1:] <= 0, axis=0)
@@ -143,11 +229,11 @@ def optimum(problem: Problem) -> Optimum:
     )
 
 
-def best_mixed_policy(problem: Problem) -> tuple[float, np.ndarray]:
-    """The best distribution over points that satisfies the constraints *in expectation*, and its reward.
+def best_mixed_policy(problem: AbstractProblem) -> tuple[float, np.ndarray]:
+    """Find the distribution over points of largest mean reward that satisfies the constraints *in expectation*.
 
     Solves ``max_pi E f  s.t.  E g_j <= 0`` on the grid by linear programming, on the host (the benchmark of strong regret; Zhou and
-    Ji 2022, sec. 2). Returns the value and ``pi [M]``; a problem without any such distribution gives NaN and zeros.
+    Ji 2022, sec. 2). Returns the mean reward and ``pi [M]``; a problem without any such distribution gives NaN and zeros.
     """
     from scipy.optimize import linprog  # comes with JAX; imported here because start-up should not pay for it
 
@@ -162,19 +248,27 @@ def best_mixed_policy(problem: Problem) -> tuple[float, np.ndarray]:
     return float(-solution.fun), np.asarray(solution.x)
 
 
-def from_tables(domain: Domain, reward: Any, constraints: Any, *, noise: Any = None, delay: Any = None, name: str = "user") -> Problem:
-    """A problem from tables of mean values.
+def from_tables(
+    domain: Domain,
+    reward: ArrayLike,
+    constraints: ArrayLike,
+    *,
+    noise: Noise | None = None,
+    delay: Delay | None = None,
+    name: str = "user",
+) -> Problem:
+    """Make a problem from tables of mean values.
 
     Args:
       domain: the ``M`` points.
       reward: ``[M]`` mean reward.
       constraints: ``[m, M]`` mean constraints, or ``[M]`` for one.
-      noise: noise model; default standard Gaussian.
-      delay: delay model; default none.
-      name: name for tables and files.
+      noise: a noise model; ``None`` for standard Gaussian noise.
+      delay: a delay model; ``None`` for no delay.
+      name: label of the problem in tables, figures and files.
 
     Raises:
-      InvalidArgument: on tables of the wrong shape or with NaN or infinite values.
+      InvalidArgument: on tables of the wrong shape or with NaN or infinite values, or on what is no noise or delay model.
     """
     reward, constraints = np.asarray(reward, np.float64), np.asarray(constraints, np.float64)
     checks.shape("reward", reward, (domain.size,), remedy="one value per point of the domain")
@@ -186,19 +280,19 @@ def from_tables(domain: Domain, reward: Any, constraints: Any, *, noise: Any = N
 
 def from_functions(
     domain: Domain,
-    reward: Callable[[Array], Array],
-    constraints: Sequence[Callable[[Array], Array]],
+    reward: Callable[[Array], ArrayLike],
+    constraints: Sequence[Callable[[Array], ArrayLike]],
     *,
-    noise: Any = None,
-    delay: Any = None,
+    noise: Noise | None = None,
+    delay: Delay | None = None,
     name: str = "user",
 ) -> Problem:
-    """A problem from JAX-traceable functions of one point ``x [d]``, tabulated on the domain in float64.
+    """Make a problem from JAX-traceable functions of one point ``x [d]``, tabulated on the domain in float64.
 
     ``noise``, ``delay`` and ``name`` are as for :func:`from_tables`.
 
     Raises:
-      InvalidArgument: when a function does not give one finite number per point.
+      InvalidArgument: when a function does not give one finite number per point, or on what is no noise or delay model.
     """
     tables = []
     with jax.enable_x64(True):
@@ -210,7 +304,9 @@ def from_functions(
     return _checked(domain, np.stack(tables), noise, delay, name)
 
 
-def _checked(domain: Domain, means: np.ndarray, noise: Any, delay: Any, name: str) -> Problem:
-    problem = Problem(domain=domain, means=means, noise=noise or Gaussian(), delay=delay or NoDelay(), name=name)
+def _checked(domain: Domain, means: np.ndarray, noise: Noise | None, delay: Delay | None, name: str) -> Problem:
+    """Return the problem with defaults filled in, validated."""
+    noise = Gaussian() if noise is None else noise
+    problem = Problem(domain=domain, means=means, noise=noise, delay=NoDelay() if delay is None else delay, name=name)
     problem.validate()
     return problem

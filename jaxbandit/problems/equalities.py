@@ -1,4 +1,4 @@
-"""Equality constraints: ``h(x) = 0`` is the two inequalities ``h(x) <= 0`` and ``-h(x) <= 0``, seen through one noisy reading."""
+"""Equality constraints: ``h(x) = 0`` as the two inequalities ``h(x) <= 0`` and ``-h(x) <= 0``, observed by one noisy reading."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.types import Key, PerConstraint, Table
+from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.delays import Mirrored as MirroredDelay
-from jaxbandit.delays import NoDelay
 from jaxbandit.domains import Domain
-from jaxbandit.problems.base import Family, Problem
+from jaxbandit.problems.base import AbstractProblem, Family, Problem
 from jaxbandit.problems.full_information import FullInformation
-from jaxbandit.problems.noise import Mirrored
+from jaxbandit.problems.noise import Mirrored, Noise
 
 __all__ = ["Equalities", "with_equalities"]
-
-Array = jax.Array
 
 
 @pytree
@@ -32,41 +31,43 @@ class Equalities(Family):
       domain: the ``M`` points.
       noise: the family's noise model, mirrored.
       delay: the family's delay model; the two outputs of an equality arrive together.
-      tolerance: ``[e]``, ``>= 0``, of each equality.
-      doubled: outputs of ``family`` that are equalities, ascending; the first constraint is output 1.
-      name: what tables and files call it.
+      tolerance: largest ``|h| >= 0`` that counts as 0, one number or ``[e]``, one per equality.
+      doubled: numbers of the outputs of ``family`` that are equalities, ascending; the first constraint is output 1.
+      name: label of the problem in tables, figures and files.
     """
 
-    family: Any
+    family: Family
     domain: Domain
-    noise: Any
-    delay: Any
-    tolerance: Any
+    noise: Noise
+    delay: Delay
+    tolerance: PerConstraint
     doubled: tuple[int, ...] = static()
     name: str = static(default="equalities")
 
     @property
     def constraints(self) -> int:
-        """``m``, with both inequalities of every equality."""
+        """Number of constraints, ``m``; every equality counts as two."""
         return int(self.family.constraints) + len(self.doubled)
 
-    def sample(self, key: Array) -> Problem:
-        """The instance that belongs to ``key``: that of the family inside, with its equalities as pairs."""
+    def sample(self, key: Key) -> Problem:
+        """Return the instance that belongs to ``key``: that of the family inside, with its equalities as pairs of inequalities."""
         instance = self.family.sample(key)
         return replace(instance, means=_pairs(instance.means, self.doubled, self.tolerance), noise=self.noise, delay=self.delay)
 
     def validate(self) -> None:
         self.family.validate()
         checks.nonnegative("Equalities.tolerance", self.tolerance)
-        Family.validate(self)
+        super().validate()
 
 
-def with_equalities(problem: Any, constraints: Sequence[int] | None = None, *, tolerance: Any) -> Any:
-    """Ask for ``h(x) = 0`` where ``problem`` asks for ``h(x) <= 0``, up to a tolerance.
+def with_equalities(
+    problem: AbstractProblem, constraints: Sequence[int] | None = None, *, tolerance: PerConstraint
+) -> Problem | FullInformation | Equalities:
+    """Return a problem that asks for ``h(x) = 0``, up to a tolerance, where ``problem`` asks for ``h(x) <= 0``.
 
     The output of ``h`` becomes two: ``h - tolerance`` and, after it, ``-h - tolerance``, both ``<= 0``; all algorithms take them as
-    they take any two constraints. One noisy reading ``y`` of ``h`` shows both, ``y - tolerance`` and ``-y - tolerance``, and it is
-    the reading that ``problem`` itself would have given.
+    they take any two constraints. One noisy reading ``y`` of ``h``, the same as ``problem`` itself would have given, determines both
+    observations, ``y - tolerance`` and ``-y - tolerance``.
 
     A grid seldom has points where ``h`` is 0: choose a tolerance of at least half the change of ``h`` between neighbours, or no point
     is feasible and every trial is flagged. A surrogate with ``prior_mean=-tolerance`` for both outputs has the bands of ``h`` itself
@@ -81,10 +82,13 @@ def with_equalities(problem: Any, constraints: Sequence[int] | None = None, *, t
       A problem of the same kind, with ``m + e`` constraints.
 
     Raises:
-      InvalidArgument: on a constraint that the problem does not have, or named twice, or a tolerance out of range.
+      InvalidArgument: on another kind of problem, a constraint that the problem does not have, or named twice, or a tolerance out of
+        range.
     """
-    if not hasattr(problem, "sample") or not hasattr(problem, "constraints"):
-        raise checks.InvalidArgument(f"problem: expected a problem of jaxbandit.problems, got {type(problem).__name__}")
+    if not isinstance(problem, Problem | Family | FullInformation):
+        raise checks.InvalidArgument(
+            f"problem: expected a problem of jaxbandit.problems (a Problem, a Family, or one under full information), got {problem!r:.120}"
+        )
     if isinstance(problem, FullInformation):
         return replace(problem, problem=with_equalities(problem.problem, constraints, tolerance=tolerance))
     most = problem.constraints
@@ -102,7 +106,7 @@ def with_equalities(problem: Any, constraints: Sequence[int] | None = None, *, t
     doubled = tuple(chosen[n] for n in order)
     margin = jnp.asarray(tolerance) if checks.is_traced(tolerance) else np.asarray(tolerance, np.float64)
     margin = margin[order] if margin.ndim else margin
-    prompt = isinstance(problem.delay, NoDelay)  # stays what it is, so that it can be told from a delay of unknown length
+    prompt = isinstance(problem.delay, NoDelay)  # kept as it is: the engine compiles no buffer for it
     delay = problem.delay if prompt else MirroredDelay(delay=problem.delay, doubled=doubled)
     both: dict[str, Any] = {"noise": Mirrored(model=problem.noise, doubled=doubled), "delay": delay}
     if isinstance(problem, Problem):
@@ -110,10 +114,10 @@ def with_equalities(problem: Any, constraints: Sequence[int] | None = None, *, t
     return Equalities(family=problem, domain=problem.domain, tolerance=margin, doubled=doubled, name=problem.name, **both)
 
 
-def _pairs(means: Any, doubled: tuple[int, ...], tolerance: Any) -> Any:
-    """``means [k, M]`` with the row ``h`` of every equality replaced by ``h - tolerance`` and ``-h - tolerance``."""
+def _pairs(means: Table, doubled: tuple[int, ...], tolerance: PerConstraint) -> Table:
+    """Return ``means [k, M]`` with the row ``h`` of every equality replaced by ``h - tolerance`` and ``-h - tolerance``."""
     traced = isinstance(means, jax.Array) or checks.is_traced(tolerance)
-    library: Any = jnp if traced else np  # tables of the host stay there, in float64
+    library: Any = jnp if traced else np  # tables that are on the host stay there, in float64
     means = library.asarray(means)
     margins = iter(library.broadcast_to(library.asarray(tolerance, means.dtype), (len(doubled),)))
     rows: list[Any] = []

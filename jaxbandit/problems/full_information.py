@@ -9,80 +9,89 @@ import jax.numpy as jnp
 
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree, replace
+from jaxbandit.core.types import Array, Key, Scalar, Table
+from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
-from jaxbandit.problems.noise import PerPoint
+from jaxbandit.problems.base import AbstractProblem, check_class
+from jaxbandit.problems.noise import Noise, PerPoint
 
 __all__ = ["FullInformation", "full_information"]
 
-Array = jax.Array
-
 
 @pytree
-class FullInformation:
+class FullInformation(AbstractProblem):
     """A problem, or family, whose rounds show ``g_t(.)`` on the whole domain; make one with :func:`full_information`.
 
     A round goes ``drawn = draw(key)``; ``constraint_sample(drawn)``, which the learner may see; its choice; ``observe(index, drawn)``,
-    whose costs are the sample's at ``index``. The reward stays bandit feedback. In all else it is the problem inside.
+    whose costs are the sample's at ``index``. The reward stays bandit feedback. All else is as in the problem inside.
+
+    Attributes:
+      problem: the problem inside; its noise says what a round's sample of the constraints is.
     """
 
-    problem: Any
+    problem: AbstractProblem
 
     @property
     def domain(self) -> Domain:
-        """The ``M`` points."""
+        """Domain of the ``M`` points."""
         return self.problem.domain
 
     @property
-    def means(self) -> Any:
-        """``[1 + m, M]`` mean tables; a family has none before :meth:`sample`."""
+    def means(self) -> Table:
+        """Mean reward and constraints ``[1 + m, M]`` of an instance; a family has none before :meth:`sample`."""
         return self.problem.means
 
     @property
-    def noise(self) -> Any:
-        """The noise model."""
+    def noise(self) -> Noise:
+        """Noise model of the problem inside."""
         return self.problem.noise
 
     @property
-    def delay(self) -> Any:
-        """The delay model."""
+    def delay(self) -> Delay:
+        """Delay model of the problem inside."""
         return self.problem.delay
 
     @property
-    def norm(self) -> Any:
-        """RKHS norm of the reward where it is known; a family has none before :meth:`sample`."""
+    def norm(self) -> Scalar | None:
+        """RKHS norm ``[]`` of an instance's reward, ``None`` where it is unknown."""
         return self.problem.norm
 
     @property
     def name(self) -> str:
-        """What tables and files call it."""
+        """Label of the problem in tables, figures and files."""
         return self.problem.name
 
     @property
-    def outputs(self) -> int:
-        """``1 + m``."""
-        return self.problem.outputs
-
-    @property
     def constraints(self) -> int:
-        """``m``."""
+        """Number of constraints, ``m``."""
         return self.problem.constraints
 
-    def sample(self, key: Array) -> FullInformation:
-        """The instance that one trial runs on."""
+    @property
+    def is_random(self) -> bool:
+        """Say whether each trial has its own instance, as the problem inside says."""
+        return self.problem.is_random
+
+    @property
+    def reveals_constraints(self) -> bool:
+        """Say whether :meth:`constraint_sample` shows each round's noisy constraint functions before the choice: always."""
+        return True
+
+    def sample(self, key: Key) -> FullInformation:
+        """Return the instance that a trial runs on, with full information too."""
         return replace(self, problem=self.problem.sample(key))
 
-    def draw(self, key: Array) -> Any:
-        """One round's randomness, before a point is chosen."""
+    def draw(self, key: Key) -> Any:
+        """Return the randomness of one round, before a point is chosen."""
         return self.problem.draw(key)
 
     def constraint_sample(self, drawn: Any) -> Array:
-        """The round's noisy constraints ``g_t(.)``, ``[m, M]``."""
+        """Return the round's noisy constraints ``g_t(.)`` at every point, ``[m, M]``."""
         means = jnp.asarray(self.means)
         everywhere = jnp.arange(means.shape[1], dtype=jnp.int32)
         return means[1:] + jax.vmap(self.noise.apply, (None, 0), 1)(drawn, everywhere)[1:]
 
     def observe(self, index: Array, drawn: Any) -> Array:
-        """Noisy values ``[1 + m]`` at grid ``index``; the costs are those of :meth:`constraint_sample`."""
+        """Return the noisy values ``[1 + m]`` at the grid point ``index []``; the costs are those of :meth:`constraint_sample`."""
         return self.problem.observe(index, drawn)
 
     def validate(self) -> None:
@@ -90,20 +99,22 @@ class FullInformation:
         self.problem.validate()
 
 
-def full_information(problem: Any, *, noise: str = "shared") -> FullInformation:
+def full_information(problem: AbstractProblem, *, noise: str = "shared") -> FullInformation:
     """Let the learner see a noisy sample of the whole constraint function of ``problem`` before it chooses.
 
     The paper asks only that ``g_t(.)`` be i.i.d. samples of ``g(.)`` (Assumption 5). ``"shared"``, the default, adds one number per
     round and constraint to all of ``g``, as the random arrivals of the paper's own example do (a table of residuals: one row per
-    round). ``"independent"`` draws the problem's noise at every point anew; a learner then picks points that were lucky in the round.
+    round). ``"independent"`` draws the problem's noise at every point anew; a learner then favours the points whose noise is low in the
+    round.
 
     Args:
       problem: a :class:`~jaxbandit.problems.Problem` or a random family, with at least one constraint.
       noise: ``"shared"`` or ``"independent"``.
 
     Raises:
-      InvalidArgument: on another ``noise``, or a problem without constraints.
+      InvalidArgument: on another ``noise``, what is no problem, or a problem without constraints.
     """
+    check_class("problem", problem, AbstractProblem, "of jaxbandit.problems, such as sine()")
     checks.one_of("noise", noise, ("shared", "independent"))
     if problem.constraints < 1:
         raise checks.InvalidArgument(f"problem: {problem.name!r} has no constraint to show; give one with m >= 1")

@@ -206,7 +206,7 @@ def check(problem: Any, algorithm: Any, surrogate: Any, delay: Any, horizon: int
     if isinstance(chosen, type) or not hasattr(chosen, "select"):
         what = f"the class {chosen.__name__}; make an instance" if isinstance(chosen, type) else type(chosen).__name__
         raise checks.InvalidArgument(f"algorithm: expected an algorithm of jaxbandit, got {what}")
-    if sees_samples(chosen) and not hasattr(problem, "constraint_sample"):
+    if sees_samples(chosen) and not problem.reveals_constraints:
         raise checks.InvalidArgument(
             f"problem: {type(unwrapped(chosen)).__name__} sees a noisy constraint function before it chooses, which problem"
             f" {problem.name!r} does not give; wrap it by problems.full_information"

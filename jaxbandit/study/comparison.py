@@ -18,7 +18,6 @@ from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.delays import NoDelay
 from jaxbandit.feedback import Wait
-from jaxbandit.problems import is_random
 from jaxbandit.simulate import InitialDesign, Trajectory, simulate
 from jaxbandit.study.describe import describe_exactly, in_words
 from jaxbandit.study.instances import sampled
@@ -136,7 +135,7 @@ class Comparison:
     def instances(self, problem: Any = None) -> Any:
         """The problem of every trial: stacked ``[trials, ...]`` instances of a random family, or the one problem itself."""
         problem = canonicalise(self.problem if problem is None else problem)
-        if not is_random(problem):
+        if not problem.is_random:
             return problem
         return sampled(problem, jax.random.key(self.seed), jnp.arange(self.trials))
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.core.pytree import canonicalise
-from jaxbandit.problems import best_mixed_policy, is_random
+from jaxbandit.problems import best_mixed_policy
 from jaxbandit.study.lines import Line, Specification
 
 
@@ -34,7 +34,7 @@ def mixed_values(study: Specification, lines: Sequence[tuple[int, Line]], trials
     for number, line in lines:
         problem = line.entry.problem
         # Without common random numbers a random family gives every line its own instances.
-        own = 0 if study.common_random_numbers or not is_random(problem) else number + 1
+        own = 0 if study.common_random_numbers or not problem.is_random else number + 1
         name = (id(problem), own)
         if name not in known:
             known[name] = _of_problem(problem, jax.random.key(study.seed), own, trials)
@@ -44,7 +44,7 @@ def mixed_values(study: Specification, lines: Sequence[tuple[int, Line]], trials
 
 def _of_problem(problem: Any, root: jax.Array, own: int, trials: Sequence[int]) -> np.ndarray:
     """``[trials]``, on the instances of a line's own stream of random numbers, or of that of all lines if ``own`` is 0."""
-    if not is_random(problem):
+    if not problem.is_random:
         return np.full(len(trials), best_mixed_policy(problem)[0])
     root = jax.random.fold_in(root, own) if own else root
     many = jax.tree.map(np.asarray, sampled(canonicalise(problem), root, jnp.asarray(trials, jnp.int32)))

@@ -40,7 +40,6 @@ NO_PROBLEMS = {
     "from_functions",
     "from_tables",
     "full_information",
-    "is_random",
     "optimum",
     "with_equalities",
 }

@@ -145,7 +145,7 @@ class Study:
         """The lines of one algorithm on one problem under one delay."""
         where = f"algorithm.{label}"
         base = build("algorithm", contender.algorithm, where)
-        task = full_information(problem[1]) if sees_samples(base) and not hasattr(problem[1], "constraint_sample") else problem[1]
+        task = full_information(problem[1]) if sees_samples(base) and not problem[1].reveals_constraints else problem[1]
         found = []
         for values in contender.combinations():
             algorithm, model = base, contender.model or self.model

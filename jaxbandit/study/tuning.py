@@ -14,7 +14,6 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import sweep, unstack
 from jaxbandit.metrics import Curves, curves, healthy
-from jaxbandit.problems import is_random
 from jaxbandit.study.comparison import Comparison
 from jaxbandit.study.lines import Entry
 
@@ -59,7 +58,7 @@ def tune(
     run = study.trajectory(dataclasses.replace(entry, algorithm=variants))
 
     problem = study.problem_of(entry)
-    over_trials = 0 if is_random(problem) else None
+    over_trials = 0 if problem.is_random else None
     by_trial = jax.vmap(curves, (over_trials, 1), 1)  # curves of [variants, T] points in each trial
     # On the host first: one after the other, small operations on what several CPU devices share can wait for each other for ever.
     points = jnp.asarray(np.asarray(run.scored_indices))

@@ -1,0 +1,31 @@
+"""The package's names for types: what a field or an argument may hold, so that signatures say it in one word.
+
+Hyper-parameters are leaves of pytrees. A user gives numbers, lists or arrays; inside a compiled program each is a ``jax.Array``, because
+:func:`jaxbandit.core.pytree.canonicalise` has turned it into one. Code that calculates with a ``PerConstraint``, ``PerOutput`` or
+``Table`` starts with ``jnp.asarray(...)``, which costs nothing there; a ``Scalar`` needs no conversion.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import jax
+import numpy as np
+
+Array: TypeAlias = jax.Array
+"""An array of JAX, concrete or traced. Comments and docstrings give its shape, such as ``[M, d]``."""
+
+Key: TypeAlias = jax.Array
+"""A PRNG key of ``jax.random.key``, shape ``[]``."""
+
+Scalar: TypeAlias = float | jax.Array
+"""One number: a Python or NumPy float, an int, or an array of shape ``[]``."""
+
+PerConstraint: TypeAlias = float | list[float] | np.ndarray | jax.Array
+"""One number for all constraints, or one for each: shape ``[]`` or ``[m]``. A tuple is not taken for an array."""
+
+PerOutput: TypeAlias = float | list[float] | np.ndarray | jax.Array
+"""One number for all outputs, or one for each, reward first: shape ``[]`` or ``[1 + m]``. A tuple is not taken for an array."""
+
+Table: TypeAlias = np.ndarray | jax.Array
+"""An array of values given by the user or made on the host (NumPy) and used inside compiled programs (JAX)."""
