@@ -16,6 +16,7 @@ from jaxbandit import (
     delays,
     domains,
     estimators,
+    feedback,
     informed,
     kernels,
     metrics,
@@ -28,6 +29,7 @@ from jaxbandit import (
 from jaxbandit._version import __version__
 from jaxbandit.algorithms import (
     Admmbo,
+    Algorithm,
     Anytime,
     Bpe,
     Cbo,
@@ -49,13 +51,15 @@ from jaxbandit.algorithms import (
     Unconstrained,
 )
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.pytree import Sweep, canonicalise, pytree, replace, static, sweep
+from jaxbandit.core.pytree import canonicalise, pytree, replace, static
 from jaxbandit.core.status import Status, explain
-from jaxbandit.simulate import InitialDesign, Trajectory, simulate
+from jaxbandit.core.sweep import Sweep, sweep
+from jaxbandit.engine import InitialDesign, Trajectory, simulate
 from jaxbandit.surrogates import Surrogate, surrogate
 
 __all__ = [
     "Admmbo",
+    "Algorithm",
     "Anytime",
     "Bpe",
     "Cbo",

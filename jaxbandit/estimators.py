@@ -118,10 +118,11 @@ class Thompson:
         return Estimate(reward=draws[0], costs=draws[1:], widths=beta, draws=draws)
 
     def combination(self, surrogate: Surrogate, posterior: Posterior, weights: Array, t: Array, key: Array) -> Estimate:
-        beta = _betas(self, t, surrogate.predict(posterior))
-        deviation = surrogate.draw(posterior, key, beta)[0] - posterior.mean[0]
-        score = _combined_mean(posterior.mean, weights) + deviation
-        return Estimate(reward=score, costs=posterior.mean[1:], widths=beta, draws=score[None])
+        belief = surrogate.predict(posterior)
+        beta = _betas(self, t, belief)
+        mean = belief.mean
+        score = _combined_mean(mean, weights) + (surrogate.draw(posterior, key, beta)[0] - mean[0])
+        return Estimate(reward=score, costs=mean[1:], widths=beta, draws=score[None])
 
     def validate(self, constraints: int) -> None:
         _validate_widths(self, constraints)

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 
 from jaxbandit.core import checks
-from jaxbandit.core.pytree import replace
 from jaxbandit.problems import optimum
 
 __all__ = ["BestPoint", "FeasiblePoints", "SafestSeeds", "safest"]
@@ -30,13 +29,6 @@ def safest(instance: Any, count: int) -> Array:
     return jax.lax.top_k(-worst_cost(instance), count)[1].astype(jnp.int32)
 
 
-def _told(algorithm: Any, **facts: Any) -> Any:
-    """The algorithm with fields set, inside a wrapper too."""
-    if hasattr(algorithm, "algorithm"):
-        return replace(algorithm, algorithm=_told(algorithm.algorithm, **facts))
-    return replace(algorithm, **facts)
-
-
 @dataclasses.dataclass(frozen=True)
 class SafestSeeds:
     """Seeds :class:`~jaxbandit.SafeOpt`, :class:`~jaxbandit.StageOpt` or :class:`~jaxbandit.SgpUcb` with the truly safest points."""
@@ -47,7 +39,7 @@ class SafestSeeds:
         checks.integer("SafestSeeds.count", self.count, least=1)
 
     def __call__(self, instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
-        return _told(algorithm, seeds=safest(instance, self.count)), surrogate
+        return algorithm.with_facts(seeds=safest(instance, self.count)), surrogate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +47,7 @@ class FeasiblePoints:
     """Lets :class:`~jaxbandit.RandomSearch` draw from the truly feasible points only."""
 
     def __call__(self, instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
-        return _told(algorithm, allowed=worst_cost(instance) <= 0), surrogate
+        return algorithm.with_facts(allowed=worst_cost(instance) <= 0), surrogate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,4 +57,4 @@ class BestPoint:
     def __call__(self, instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
         best = optimum(instance)
         index = jnp.where(jnp.isnan(best.value), safest(instance, 1)[0], best.index)
-        return _told(algorithm, index=index), surrogate
+        return algorithm.with_facts(index=index), surrogate

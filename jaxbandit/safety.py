@@ -64,15 +64,10 @@ class Intervals:
         return jnp.max(2 * (self.widths / self.prior_sd)[:, None] * self.sd, axis=0)
 
 
-def _model(surrogate: Any) -> Any:
-    """The GP model itself, also that of a learner of :mod:`jaxbandit.feedback`."""
-    return getattr(surrogate, "surrogate", surrogate)
-
-
 def intervals(surrogate: Any, posterior: Any, estimator: Bounds, t: Array, key: Array) -> Intervals:
     """The intervals of round ``t``."""
     belief = surrogate.predict(posterior)
-    model = _model(surrogate)
+    model = surrogate.model
     prior = jnp.stack([jnp.max(jnp.asarray(model.forms[g].prior_variance)) for g in model.groups])
     widths = estimator.estimate(surrogate, posterior, t, key).widths
     return Intervals(mean=belief.mean, sd=belief.sd, widths=widths, prior_sd=jnp.sqrt(prior))
@@ -161,7 +156,7 @@ class Expansion:
         if self.lipschitz is not None:
             slack = -known.lower[1:, points] / jnp.broadcast_to(self.lipschitz, (known.mean.shape[0] - 1,))[:, None]
             return _distance(surrogate.domain.points, points, safe) <= jnp.min(slack, axis=0)
-        model = _model(surrogate)
+        model = surrogate.model
         columns: dict[int, Array] = {}
         reached = []
         for j, group in enumerate(model.groups):

@@ -60,8 +60,8 @@ class Admmbo(Algorithm):
 
     Once it has stopped it learns nothing more: it repeats its answer, the best posterior mean of the reward among the points evaluated
     whose constraints hold by posterior mean, and the trial is flagged ``STOPPED``. ``widths`` say what a round is: 1 for the function
-    evaluated and 0 for the others, all 0 after the stop. A run records the number of ``evaluations`` before the stop; a curve ends there. It
-    needs feedback at once.
+    evaluated and 0 for the others, all 0 after the stop. A run records the number of ``evaluations`` before the stop, where a curve
+    ends. It needs feedback at once.
 
     Attributes:
       penalty: first ``rho > 0``.

@@ -19,6 +19,7 @@ class AnytimeState:
     """State of the wrapper: the wrapped algorithm's state."""
 
     inner: Any
+    evaluations: Array  # [] int32, of earlier stretches; of algorithms that stop by themselves
 
 
 @pytree
@@ -50,43 +51,49 @@ class Anytime(Algorithm):
         return self.algorithm.sees_constraints
 
     def init(self, arena: Arena) -> AnytimeState:
-        return AnytimeState(inner=self.algorithm.init(replace(arena, horizon=jnp.int32(1))))
+        inner = self.algorithm.init(replace(arena, horizon=jnp.int32(1)))
+        return AnytimeState(inner=inner, evaluations=jnp.int32(0))
 
     def select(self, arena: Arena, state: AnytimeState, t: Array, key: Array) -> tuple[Decision, AnytimeState]:
         own, start = self._stretch(arena, t)
         decision, inner = self.algorithm.select(own, state.inner, t - start + 1, key)
-        return decision, AnytimeState(inner=inner)
+        return decision, replace(state, inner=inner)
 
     def update(self, arena: Arena, state: AnytimeState, observation: Observation | Feedback, t: Array) -> AnytimeState:
         own, start = self._stretch(arena, t)
         inner = self.algorithm.update(own, state.inner, observation, t - start + 1)
         # The restart belongs to the end of a stretch, so that the state always holds the multipliers of the coming round.
         following, next_start = self._stretch(arena, t + 1)
-        return AnytimeState(inner=jax.lax.cond(t + 1 == next_start, self._restarted, _kept, following, inner))
+        return jax.lax.cond(t + 1 == next_start, self._restarted, _kept, following, replace(state, inner=inner))
 
     def learn(self, arena: Arena, state: AnytimeState, observation: Observation | Feedback) -> AnytimeState:
-        return AnytimeState(inner=self.algorithm.learn(arena, state.inner, observation))
+        return replace(state, inner=self.algorithm.learn(arena, state.inner, observation))
 
     def reset(self, arena: Arena, state: AnytimeState) -> AnytimeState:
-        return AnytimeState(inner=self.algorithm.reset(replace(arena, horizon=jnp.int32(1)), state.inner))
+        inner = self.algorithm.reset(replace(arena, horizon=jnp.int32(1)), state.inner)
+        return AnytimeState(inner=inner, evaluations=jnp.int32(0))
 
     def belief(self, state: AnytimeState) -> Any:
         return self.algorithm.belief(state.inner)
 
     def diagnose(self, state: AnytimeState) -> Diagnostics:
-        return self.algorithm.diagnose(state.inner)
+        shown = self.algorithm.diagnose(state.inner)
+        return shown if shown.evaluations is None else replace(shown, evaluations=state.evaluations + shown.evaluations)
 
     def reveal(self, arena: Arena, state: AnytimeState, sample: Array, t: Array) -> AnytimeState:
         own, start = self._stretch(arena, t)
-        return AnytimeState(inner=self.algorithm.reveal(own, state.inner, sample, t - start + 1))
+        return replace(state, inner=self.algorithm.reveal(own, state.inner, sample, t - start + 1))
 
     def _stretch(self, arena: Arena, t: Array) -> tuple[Arena, Array]:
-        """The arena of round ``t``'s stretch and the round at which the stretch starts, the largest power of 2 up to ``t``."""
+        """Return the arena of round ``t``'s stretch and the round at which the stretch starts, the largest power of 2 up to ``t``."""
         start = jnp.left_shift(jnp.int32(1), 31 - jax.lax.clz(jnp.asarray(t, jnp.int32)))
         return replace(arena, horizon=start), start
 
-    def _restarted(self, arena: Arena, inner: Any) -> Any:
-        return self.algorithm.reset(arena, inner) if self.keep_data else self.algorithm.init(arena)
+    def _restarted(self, arena: Arena, state: AnytimeState) -> AnytimeState:
+        """Return the state at the start of the stretch of ``arena``."""
+        evaluated = self.diagnose(state).evaluations
+        fresh = self.algorithm.reset(arena, state.inner) if self.keep_data else self.algorithm.init(arena)
+        return AnytimeState(inner=fresh, evaluations=state.evaluations if evaluated is None else evaluated)
 
     def with_delays(self, delay: Any, policy: Policy) -> Anytime:
         return replace(self, algorithm=self.algorithm.with_delays(delay, policy))
@@ -103,5 +110,5 @@ class Anytime(Algorithm):
         self.algorithm.validate(constraints)
 
 
-def _kept(arena: Arena, inner: Any) -> Any:
-    return inner
+def _kept(arena: Arena, state: AnytimeState) -> AnytimeState:
+    return state

@@ -114,8 +114,8 @@ class Algorithm:
     """Rule that chooses points and learns from what comes back; abstract, and every algorithm is a final pytree dataclass.
 
     A subclass defines ``name`` and :meth:`select`, and overrides of the rest what it needs. A state is a pytree dataclass; the defaults
-    below work with one that holds the posterior of ``arena.surrogate`` as ``posterior``. ``update`` conditions by ``arena.learn`` and takes sums over what
-    came in by ``observation.total``; that is all it takes to run under delay.
+    below work with one that holds the posterior of ``arena.surrogate`` as ``posterior``. ``update`` conditions by ``arena.learn`` and
+    takes sums over what came in by ``observation.total``; that is all it takes to run under delay.
     """
 
     name: ClassVar[str]

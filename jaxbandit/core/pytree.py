@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
@@ -87,89 +86,6 @@ def _is_list_of_numbers(x: Any) -> bool:
     return isinstance(x, list) and bool(x) and all(isinstance(v, int | float | np.number) or _is_list_of_numbers(v) for v in x)
 
 
-def stack(trees: list[T]) -> T:
-    """Stack equal-structured trees leaf by leaf along a new leading axis."""
-    return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(x) for x in leaves]), *trees)
-
-
 def signature(tree: Any) -> Any:
     """Structure, shapes and types: equal for trees that one compiled program takes."""
     return jax.tree.structure(tree), tuple((np.shape(x), str(x.dtype)) for x in jax.tree.leaves(tree))
-
-
-@pytree
-class Sweep:
-    """``size`` variants of one object, stacked leaf by leaf, as :func:`sweep` makes them."""
-
-    stacked: Any
-    size: int = static()
-
-
-def sweep(base: Any, **values: Any) -> Sweep:
-    """Variants of ``base`` that differ in some leaves, for one compiled run over all of them.
-
-    Args:
-      base: any pytree dataclass (an algorithm or a surrogate).
-      **values: ``field=sequence``; a nested field is written with two underscores (``estimator__reward_width=[1, 2, 3]``).
-        Several fields are zipped, so their sequences have one length.
-
-    Raises:
-      ValueError: on no field, an unknown or static field, or sequences of different lengths.
-    """
-    lengths = {name: len(v) for name, v in values.items()}
-    if not values or len(set(lengths.values())) != 1 or 0 in lengths.values():
-        raise ValueError(f"sweep: give at least one field, all with sequences of one length >= 1; got lengths {lengths}")
-    size = next(iter(lengths.values()))
-    variants = []
-    for i in range(size):
-        variant = base
-        for name, sequence in values.items():
-            variant = _set(variant, name.split("__"), sequence[i], name)
-        variants.append(canonicalise(variant))
-    return Sweep(stacked=stack(variants), size=size)
-
-
-def _set(obj: Any, path: list[str], value: Any, whole: str) -> Any:
-    fields = {f.name: f for f in dataclasses.fields(obj)} if dataclasses.is_dataclass(obj) else {}
-    swept = [name for name, f in fields.items() if not f.metadata.get("static")]
-    if path[0] not in swept:
-        why = "is static" if path[0] in fields else "does not exist"
-        raise ValueError(f"sweep: {whole!r}: field {path[0]!r} of {type(obj).__name__} {why}; its leaves are {swept}")
-    inner = value if len(path) == 1 else _set(getattr(obj, path[0]), path[1:], value, whole)
-    return dataclasses.replace(obj, **{path[0]: inner})
-
-
-def unstack(item: Any, build: Callable[[Any], T] = lambda x: x) -> list[T]:
-    """The variants of a :class:`Sweep` as a list (for tests and tables)."""
-    return [build(jax.tree.map(lambda x, i=i: x[i], item.stacked)) for i in range(item.size)]
-
-
-@pytree
-class Variants:
-    """``size`` trees of one structure, of which only the leaves that differ are held more than once."""
-
-    shared: tuple[Any, ...]  # the leaves, None where trees differ
-    differing: tuple[Any, ...]  # [size, ...] where they do, else None
-    structure: Any = static()
-    size: int = static()
-
-    def pick(self, number: Any) -> Any:
-        """Tree ``number``, which may be traced."""
-        pairs = zip(self.shared, self.differing, strict=True)
-        return jax.tree.unflatten(self.structure, [own if many is None else many[number] for own, many in pairs])
-
-
-def variants(trees: list[Any]) -> Variants:
-    """Gather trees of one structure; leaves are compared by value."""
-    structure = jax.tree.structure(trees[0])
-    shared: list[Any] = []
-    differing: list[Any] = []
-    for leaves in zip(*(jax.tree.leaves(tree) for tree in trees), strict=True):
-        same = all(_equal(leaves[0], leaf) for leaf in leaves[1:])
-        shared.append(leaves[0] if same else None)
-        differing.append(None if same else jnp.stack([jnp.asarray(leaf) for leaf in leaves]))
-    return Variants(shared=tuple(shared), differing=tuple(differing), structure=structure, size=len(trees))
-
-
-def _equal(a: Any, b: Any) -> bool:
-    return a is b or bool(np.array_equal(np.asarray(a), np.asarray(b)))

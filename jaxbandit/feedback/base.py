@@ -20,8 +20,8 @@ T = TypeVar("T")
 class Policy:
     """Rule for what a learner believes while feedback is on its way; abstract.
 
-    A policy is a pytree of its parameters. It works on a :class:`DelayedSurrogate`, which holds the Gaussian-process model, and on a posterior
-    of its own, a pytree that ``init`` makes. Algorithms see neither: they ask the surrogate, which asks the policy.
+    A policy is a pytree of its parameters. It works on a :class:`DelayedSurrogate`, which holds the Gaussian-process model, and on a
+    posterior of its own, a pytree that ``init`` makes. Algorithms see neither: they ask the surrogate, which asks the policy.
     """
 
     name: ClassVar[str]

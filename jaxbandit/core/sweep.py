@@ -1,0 +1,119 @@
+"""Variants of one object that one compiled program runs: what they share is held once."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.paths import set_field
+from jaxbandit.core.pytree import canonicalise, pytree, static
+
+
+@pytree
+class Sweep:
+    """``size`` objects of one structure, of which only the leaves that differ are held more than once.
+
+    :func:`sweep` makes one of an algorithm, a surrogate or a delay model; ``jaxbandit.simulate`` takes it in place of the object.
+    """
+
+    shared: tuple[Any, ...]  # the leaves, None where objects differ
+    differing: tuple[Any, ...]  # [size, ...] where they do, else None
+    structure: Any = static()
+    size: int = static()
+
+    def pick(self, number: Any) -> Any:
+        """Return object ``number``, an index ``[]`` that may be traced."""
+        pairs = zip(self.shared, self.differing, strict=True)
+        return jax.tree.unflatten(self.structure, [own if many is None else many[number] for own, many in pairs])
+
+    def unstack(self) -> list[Any]:
+        """Return all objects, on the host."""
+        return [self.pick(number) for number in range(self.size)]
+
+
+def sweep(base: Any, values: Mapping[str, Sequence[Any]], *, zipped: bool = False) -> Sweep:
+    """Return variants of ``base`` that differ in some fields, for one compiled run over all of them.
+
+    Args:
+      base: an algorithm, a surrogate or a delay model.
+      values: for the dotted paths of fields (``"estimator.reward_width"``) the values to try. The paths are those of study files.
+      zipped: whether values of several fields go together, the first with the first; by default every combination is a variant, and the
+        last field varies fastest.
+
+    Raises:
+      InvalidArgument: on no field, no value, an unknown or static field, or zipped fields with different numbers of values.
+    """
+    variants = []
+    for chosen in combinations(values, zipped=zipped, where="sweep"):
+        variant = base
+        for path, value in chosen.items():
+            variant = set_field(variant, path, value, f"sweep: {path!r}")
+        variants.append(canonicalise(variant))
+    return gather_variants(variants)
+
+
+def combinations(values: Mapping[str, Sequence[Any]], *, zipped: bool, where: str) -> list[dict[str, Any]]:
+    """Return the values of every variant: of all combinations, or ``zipped`` of the first values, the second ones and so on.
+
+    Raises:
+      InvalidArgument: on no field, a field without values, or zipped fields with different numbers of values.
+    """
+    if not isinstance(values, Mapping) or not values:
+        raise InvalidArgument(
+            f'{where}: give a mapping from fields to values, as in {{"estimator.reward_width": [1.0, 2.0]}}, got {values!r}'
+        )
+    for path, given in values.items():
+        if isinstance(given, str) or (np.ndim(given) == 0 and not isinstance(given, Sequence)):
+            raise InvalidArgument(f"{where}: {path!r}: expected a list of values, got {given!r}")
+    sizes = {path: len(given) for path, given in values.items()}
+    if 0 in sizes.values() or (zipped and len(set(sizes.values())) > 1):
+        raise InvalidArgument(f"{where}: give every field at least one value{', and all the same number' if zipped else ''}; got {sizes}")
+    rows = zip(*values.values(), strict=True) if zipped else itertools.product(*values.values())
+    return [dict(zip(values, row, strict=True)) for row in rows]
+
+
+def gather_variants(trees: Sequence[Any]) -> Sweep:
+    """Return objects of one structure as a :class:`Sweep`; leaves are compared by value.
+
+    Raises:
+      InvalidArgument: when objects differ in structure or in the shape of a leaf.
+    """
+    structure = jax.tree.structure(trees[0])
+    shared: list[Any] = []
+    differing: list[Any] = []
+    for leaves in zip(*(_leaves(tree, structure) for tree in trees), strict=True):
+        same = all(_equal(leaves[0], leaf) for leaf in leaves[1:])
+        if not same and len({np.shape(leaf) for leaf in leaves}) > 1:
+            raise InvalidArgument(f"sweep: values of one field have different shapes {sorted({np.shape(leaf) for leaf in leaves})}")
+        shared.append(leaves[0] if same else None)
+        differing.append(None if same else _stacked(leaves))
+    return Sweep(shared=tuple(shared), differing=tuple(differing), structure=structure, size=len(trees))
+
+
+def variants_of(item: Any) -> list[Any]:
+    """Return the variants of a sweep, or the one object that is no sweep."""
+    return item.unstack() if isinstance(item, Sweep) else [item]
+
+
+def _leaves(tree: Any, structure: Any) -> list[Any]:
+    leaves, own = jax.tree.flatten(tree)
+    if own != structure:
+        raise InvalidArgument("sweep: values of one field are of different kinds; all numbers, or all schedules of one class")
+    return leaves
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return a is b or (np.shape(a) == np.shape(b) and bool(np.array_equal(np.asarray(a), np.asarray(b))))
+
+
+def _stacked(leaves: Sequence[Any]) -> Any:
+    """Return leaves of one shape stacked along a new leading axis: on the host, where variants are picked one by one before a run."""
+    if any(isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.extended) for leaf in leaves):
+        return jnp.stack(leaves)
+    return np.stack([np.asarray(leaf) for leaf in leaves])

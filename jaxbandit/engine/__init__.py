@@ -1,0 +1,10 @@
+"""The engine: from a problem, an algorithm and a surrogate to trajectories, many trials in one compiled program.
+
+``trial`` plays one trial, ``blocks`` runs many side by side and on several devices, ``programs`` compiles them; ``simulate`` and
+studies both run these programs.
+"""
+
+from jaxbandit.engine.simulate import simulate
+from jaxbandit.engine.trial import Informed, InitialDesign, Trajectory
+
+__all__ = ["Informed", "InitialDesign", "Trajectory", "simulate"]

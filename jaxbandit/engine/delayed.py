@@ -1,0 +1,103 @@
+"""How a simulation delays feedback: under which model and policy, with how large a buffer."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit.algorithms.base import Algorithm
+from jaxbandit.core import checks
+from jaxbandit.core.keys import round_key
+from jaxbandit.core.pytree import pytree, static
+from jaxbandit.delays import Delay
+from jaxbandit.feedback import Policy
+from jaxbandit.problems import AbstractProblem
+
+Array = jax.Array
+
+ALMOST_SURELY = 1 - 1e-12  # the quantile of a delay that a buffer is made for
+
+
+@pytree
+class Delays:
+    """How feedback comes: the delays of values, and what the learner does meanwhile.
+
+    Attributes:
+      model: a delay model of :mod:`jaxbandit.delays`.
+      policy: a policy of :mod:`jaxbandit.feedback`.
+      capacity: slots of the buffer of pending feedback.
+    """
+
+    model: Delay
+    policy: Policy
+    capacity: int = static()
+
+    def draw(self, key: Array, rounds: Array, outputs: int, *, joint: bool) -> Array:
+        """Return the rounds at whose ends values arrive, ``[T, k]``; with ``joint`` those of a point arrive together, with the last."""
+        due = rounds[:, None] + jax.vmap(lambda t: self.model.draw(round_key(key, t), outputs))(rounds)
+        return jnp.broadcast_to(jnp.max(due, axis=1, keepdims=True), due.shape) if joint else due
+
+
+def delay_in_force(problem: AbstractProblem, delay: Delay | None) -> Delay:
+    """Return the delay model of a run: the one given, or the problem's own."""
+    return problem.delay if delay is None else delay
+
+
+def policy_in_force(algorithm: Algorithm, feedback: Policy | None) -> Policy:
+    """Return the feedback policy of a run: the one given, or the algorithm's own."""
+    return algorithm.feedback if feedback is None else feedback
+
+
+def plan_delays(
+    outputs: int,
+    algorithms: Sequence[Algorithm],
+    delays: Sequence[Delay],
+    feedback: Policy | None,
+    capacity: int | None,
+    horizon: int,
+) -> tuple[list[Algorithm], list[Delays] | None]:
+    """Return the algorithms, told what they may know of the delays, and how feedback comes to each; ``None`` where all of it comes at once.
+
+    Args:
+      outputs: number of outputs ``k``.
+      algorithms, delays: variants that run side by side, as many of one as of the other.
+      feedback: policy of all of them; ``None`` for the algorithms' own.
+      capacity: slots of the buffer; ``None`` for as many as lose nothing.
+      horizon: number of rounds ``T``.
+
+    Raises:
+      InvalidArgument: on what is no delay model or policy, on their parameters, on a capacity below 1, or when an algorithm cannot work
+        with such delays.
+    """
+    for delay in delays:
+        if not isinstance(delay, Delay):
+            raise checks.InvalidArgument(f"delay: expected a model of jaxbandit.delays, such as Poisson(mean=15.0), got {delay!r}")
+        delay.validate(outputs)
+    policies = [policy_in_force(algorithm, feedback) for algorithm in algorithms]
+    for policy in policies:
+        if not isinstance(policy, Policy):
+            raise checks.InvalidArgument(f"feedback: expected a policy of jaxbandit.feedback, such as Wait(), got {policy!r}")
+        policy.validate(outputs)
+    if capacity is not None:
+        checks.integer("capacity", capacity, least=1)
+    longest = max(delay.quantile(ALMOST_SURELY) for delay in delays)  # of what arrives; a mean is infinite where some may not
+    if longest == 0 and all(np.isfinite(delay.mean) for delay in delays):
+        return list(algorithms), None
+    slots = min(horizon - 1, longest) + 1 if capacity is None else capacity
+    told = [algorithm.with_delays(*how) for algorithm, *how in zip(algorithms, delays, policies, strict=True)]
+    return told, [Delays(model=delay, policy=policy, capacity=slots) for delay, policy in zip(delays, policies, strict=True)]
+
+
+def warn_of_loss(lost: Array, capacity: int, horizon: int) -> None:
+    """Warn when a buffer smaller than the horizon lost feedback; this waits for the run to end."""
+    count = 0 if capacity >= horizon else int(np.sum(np.asarray(lost)))
+    if count:
+        warnings.warn(
+            f"simulate: {count} values of delayed feedback found no place in a buffer of {capacity} rounds and were lost; raise capacity"
+            " (the trials concerned are flagged)",
+            stacklevel=3,
+        )

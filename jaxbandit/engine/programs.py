@@ -1,0 +1,171 @@
+"""The compiled programs: many trials of many variants, in one piece or in parts: begun, played for some rounds at a time, and concluded.
+
+What trials carry between the parts is a plain pytree of arrays, from which a run goes on bit for bit. In one piece only the trials of one
+block carry anything at a time. ``jaxbandit.simulate`` and studies both run these programs; nothing else compiles a trial.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from jaxbandit.core.keys import Stream, stream_key, trial_key
+from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core.sweep import Sweep
+from jaxbandit.engine.blocks import axis_of, map_blocks
+from jaxbandit.engine.trial import Informed, InitialDesign, Setting, TrialState, advance, begin, conclude, multipliers_of, prepare
+from jaxbandit.metrics import Tally, extend
+from jaxbandit.problems import AbstractProblem, optimum
+
+Array = jax.Array
+WHOLE_RECORDS = ("all", "audit")  # records that keep the multipliers after the last round, and every candidate
+
+
+@pytree
+class Cell:
+    """Runs that differ in numbers only, and so share one program.
+
+    Attributes:
+      problem: a problem or a family.
+      variants: ``(algorithm, surrogate, delays)`` of each run.
+      initial: points observed before round 1.
+      horizon: number of rounds ``T``.
+      block: number of trials side by side.
+      common: whether the runs share their trials' random numbers.
+      informed: as for :func:`~jaxbandit.simulate`.
+    """
+
+    problem: AbstractProblem
+    variants: Sweep
+    initial: InitialDesign
+    horizon: int = static()
+    block: int = static()
+    common: bool = static(default=True)
+    informed: Informed | None = static(default=None)
+
+    def setting(self, key: Array, pair: Array) -> Setting:
+        """Return the setting of ``pair [3]``: the variant within the cell, the trial, and the run within the study counted from 1."""
+        algorithm, surrogate, delays = self.variants.pick(pair[0])
+        return prepare(
+            self.problem,
+            algorithm,
+            surrogate,
+            _trial_key(key, pair, self.common),
+            horizon=self.horizon,
+            informed=self.informed,
+            delays=delays,
+            axis=axis_of(self.block),
+        )
+
+
+@partial(jax.jit, static_argnames="mesh")
+def begin_all(cell: Cell, key: Array, pairs: Array, *, mesh: Mesh | None) -> tuple[TrialState, dict[str, Array]]:
+    """Return the state of each of ``pairs [P, 3]`` before round 1, and its initial design, see :func:`_initial`."""
+
+    def one(shared: tuple[Cell, Array], pair: Array) -> tuple[TrialState, dict[str, Array]]:
+        cell, key = shared
+        trial, before = begin(cell.setting(key, pair), cell.initial)
+        return trial, _initial(before)
+
+    return map_blocks(one, (cell, key), pairs, block=cell.block, mesh=mesh)
+
+
+@partial(jax.jit, static_argnames=("rounds", "record", "mesh"), donate_argnames="carry")
+def advance_all(
+    cell: Cell, key: Array, carry: TrialState, pairs: Array, first: Array, *, rounds: int, record: str, mesh: Mesh | None
+) -> tuple[TrialState, dict[str, Any]]:
+    """Play rounds ``first .. first + rounds - 1`` of each pair; returns the states after them and the record of every round."""
+
+    def one(shared: tuple[Cell, Array, Array], own: tuple[TrialState, Array]) -> tuple[TrialState, dict[str, Any]]:
+        cell, key, first = shared
+        before, pair = own
+        trial, seen = advance(cell.setting(key, pair), before, first, rounds, record=record)
+        return trial, _present(seen)
+
+    return map_blocks(one, (cell, key, first), (carry, pairs), block=cell.block, mesh=mesh)
+
+
+@partial(jax.jit, static_argnames="mesh")
+def conclude_all(cell: Cell, key: Array, carry: TrialState, pairs: Array, *, mesh: Mesh | None) -> dict[str, Any]:
+    """Return the quantities of trials that have ended, by the names of :class:`~jaxbandit.Trajectory`."""
+
+    def one(shared: tuple[Cell, Array], own: tuple[TrialState, Array]) -> dict[str, Any]:
+        cell, key = shared
+        trial, pair = own
+        return _brief(conclude(cell.setting(key, pair), trial))
+
+    return map_blocks(one, (cell, key), (carry, pairs), block=cell.block, mesh=mesh)
+
+
+@partial(jax.jit, static_argnames=("record", "mesh"))
+def play_all(
+    cell: Cell, key: Array, pairs: Array, *, record: str, mesh: Mesh | None
+) -> tuple[dict[str, Array], dict[str, Any], dict[str, Any]]:
+    """Play all rounds in one program; returns the initial design, the record of every round, and the quantities at the end."""
+
+    def one(shared: tuple[Cell, Array], pair: Array) -> tuple[dict[str, Array], dict[str, Any], dict[str, Any]]:
+        cell, key = shared
+        setting = cell.setting(key, pair)
+        trial, before = begin(setting, cell.initial)
+        trial, seen = advance(setting, trial, 1, cell.horizon, record=record)
+        ended = conclude(setting, trial)
+        if record in WHOLE_RECORDS:
+            last = multipliers_of(setting.algorithm, trial.state, setting.arena)
+            seen["multipliers"] = jnp.concatenate([seen["multipliers"], last[None]])
+        return _initial(before), _present(seen), ended if record in WHOLE_RECORDS else _brief(ended)
+
+    return map_blocks(one, (cell, key), pairs, block=cell.block, mesh=mesh)
+
+
+@partial(jax.jit, static_argnames=("common", "metrics", "block", "mesh"))
+def measure_all(
+    problem: Any,
+    key: Array,
+    pairs: Array,
+    so_far: Tally,
+    indices: Array,
+    *,
+    common: bool,
+    metrics: tuple[str, ...],
+    block: int,
+    mesh: Mesh | None,
+) -> tuple[Tally, dict[str, Array], dict[str, Array]]:
+    """Return sums over further rounds, in which ``indices [P, n]`` were chosen, the curves over them, and facts of each trial's instance.
+
+    A program of its own, for it depends on the problem only: cells on problems of one shape share it.
+    """
+
+    def one(shared: tuple[Any, Array], own: tuple[Array, Tally, Array]) -> tuple[Tally, dict[str, Array], dict[str, Array]]:
+        problem, key = shared
+        pair, before, chosen = own
+        instance = problem.sample(stream_key(_trial_key(key, pair, common), Stream.PROBLEM))
+        after, found = extend(instance, before, chosen)
+        best = optimum(instance)
+        facts = {"optimum": best.value, "feasible_fraction": best.feasible_fraction, "slater_slack": best.slater_slack}
+        return after, {name: getattr(found, name) for name in metrics}, facts
+
+    return map_blocks(one, (problem, key), (pairs, so_far, indices), block=block, mesh=mesh)
+
+
+def _trial_key(key: Array, pair: Array, common: bool) -> Array:
+    """Return the key of a pair's trial; each run has trials of its own unless random numbers are common."""
+    return trial_key(key if common else jax.random.fold_in(key, pair[2]), pair[1])
+
+
+def _initial(before: Any) -> dict[str, Array]:
+    """Return the points ``[n]`` and values ``[n, 1 + m]`` of an initial design, by the names of :class:`~jaxbandit.Trajectory`."""
+    return {"initial_indices": before.index, "initial_values": before.values}
+
+
+def _present(seen: dict[str, Any]) -> dict[str, Any]:
+    """Return the arrays that there are."""
+    return {name: value for name, value in seen.items() if value is not None}
+
+
+def _brief(ended: dict[str, Any]) -> dict[str, Any]:
+    """Return the quantities at the end without those of the size of the domain."""
+    return {name: value for name, value in ended.items() if name != "candidates"}

@@ -1,0 +1,217 @@
+"""``simulate``: many trials, and many hyper-parameter values, in one compiled program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxbandit.algorithms.base import Algorithm
+from jaxbandit.core import checks
+from jaxbandit.core.pytree import canonicalise
+from jaxbandit.core.sweep import Sweep, gather_variants, variants_of
+from jaxbandit.delays import Delay
+from jaxbandit.domains import Domain
+from jaxbandit.engine.blocks import equal_blocks, least_block, mesh_of, place
+from jaxbandit.engine.delayed import delay_in_force, plan_delays, warn_of_loss
+from jaxbandit.engine.programs import Cell, play_all
+from jaxbandit.engine.trial import Informed, InitialDesign, Trajectory
+from jaxbandit.feedback import Policy
+from jaxbandit.problems import AbstractProblem
+from jaxbandit.surrogates import Surrogate
+
+Array = jax.Array
+RECORDS = ("all", "audit", "indices")
+
+
+def simulate(
+    problem: AbstractProblem,
+    algorithm: Algorithm | Sweep,
+    surrogate: Surrogate | Sweep,
+    *,
+    horizon: int,
+    key: Array,
+    trials: int | Sequence[int] = 1,
+    initial: InitialDesign | None = None,
+    informed: Informed | None = None,
+    delay: Delay | Sweep | None = None,
+    feedback: Policy | None = None,
+    capacity: int | None = None,
+    record: str = "all",
+    block: int | None = None,
+    devices: Sequence[jax.Device] | None = None,
+) -> Trajectory:
+    """Run an algorithm on a problem: ``trials`` independent trials of ``horizon`` rounds, compiled once.
+
+    A new hyper-parameter value, seed or table of the same shape reuses the compiled program. Trials use common random numbers:
+    trial ``i`` sees the same noise stream whatever the algorithm, and however many trials run beside it.
+
+    Args:
+      problem: a :class:`~jaxbandit.problems.Problem`, or a family with ``sample(key)`` that gives every trial its own.
+      algorithm: an algorithm, or a :func:`~jaxbandit.sweep` of one.
+      surrogate: the GP model, or a sweep of it; several sweeps are paired element by element.
+      horizon: ``T >= 1`` rounds.
+      key: a JAX PRNG key (``jax.random.key(seed)``).
+      trials: how many, or the numbers of the trials to run (to repeat some of a larger study).
+      initial: points observed before round 1; default none.
+      informed: for what a learner is told of each random instance, such as the bound ``B`` on its reward: a pure function of
+        ``(instance, algorithm, surrogate)`` that gives the algorithm and the surrogate to run. Name it at module level: a new function
+        object is a new compilation.
+      delay: how late feedback comes, a model of :mod:`jaxbandit.delays` or a sweep of one; default: the problem's own. Delays are
+        common random numbers, as noise is.
+      feedback: what the learner does meanwhile, a policy of :mod:`jaxbandit.feedback`; default: the algorithm's own, which is to wait
+        unless it says otherwise. Without delay no policy is needed, and none is used.
+      capacity: rounds of pending feedback that are kept; default: as many as lose nothing, by the delays' quantile and the horizon.
+        What is lost flags the trial and warns.
+      record: ``"all"``; ``"indices"`` to keep only the chosen points and flags of each trial; ``"audit"`` to keep also what a
+        randomised strategy drew, which can be ``M`` numbers a round.
+      block: trials run side by side on a device; default: what fits a CPU's cache, or all of them on an accelerator. It changes
+        results by rounding only.
+      devices: devices to share the trials between; default all of JAX's default backend.
+
+    Returns:
+      A :class:`Trajectory` with leading axes ``[trials]``, or ``[variants, trials]`` for a sweep.
+
+    Raises:
+      InvalidArgument: before anything compiles, on any argument out of range or any two that do not fit each other.
+    """
+    initial = InitialDesign() if initial is None else initial
+    horizon = checks.integer("horizon", horizon, least=1)
+    numbers = _trial_numbers(trials)
+    checks.one_of("record", record, RECORDS)
+    if not isinstance(problem, AbstractProblem):
+        raise checks.InvalidArgument(f"problem: expected a problem of jaxbandit.problems, got {type(problem).__name__}")
+    late = delay if isinstance(delay, Sweep) else delay_in_force(problem, delay)
+    swept = _number_of_variants(algorithm=algorithm, surrogate=surrogate, delay=late)
+    algorithms, models, delay_models = (_repeated(item, swept) for item in (algorithm, surrogate, late))
+    check_run(problem, algorithms, models, horizon, initial)
+    algorithms, delays = plan_delays(problem.outputs, algorithms, delay_models, feedback, capacity, horizon)
+    if block is not None:
+        checks.integer("block", block, least=1)
+    used = list(jax.devices() if devices is None else devices)
+    if not used:
+        raise checks.InvalidArgument("devices: the list is empty; give at least one, or None for all")
+
+    least = 1
+    if block is None:
+        block = models[0].trials_per_block if used[0].platform == "cpu" else len(numbers) * len(algorithms)
+        least = least_block(block)
+    pairs, block = _padded(_pairs(len(algorithms), numbers), block, least, len(used))
+    variants = zip(algorithms, models, [None] * len(models) if delays is None else delays, strict=True)
+    cell = Cell(
+        problem=canonicalise(problem),
+        variants=gather_variants([canonicalise(variant) for variant in variants]),
+        initial=canonicalise(initial),
+        horizon=horizon,
+        block=block,
+        informed=informed,
+    )
+    before, seen, ended = play_all(cell, key, place(pairs, used), record=record, mesh=mesh_of(used))
+    if delays is not None:
+        warn_of_loss(ended["lost"], delays[0].capacity, horizon)
+    count, shape = len(algorithms) * len(numbers), (swept, len(numbers)) if swept else (len(numbers),)
+    return Trajectory(**_shaped(before | seen | ended, count=count, shape=shape), initial_counted=initial.counted)
+
+
+@partial(jax.jit, static_argnames=("count", "shape"))
+def _shaped(result: dict[str, Any], *, count: int, shape: tuple[int, ...]) -> dict[str, Any]:
+    """Return the first ``count`` pairs, with leading axes ``shape``.
+
+    One program: many small ones on arrays that devices share can wait for each other.
+    """
+    return jax.tree.map(lambda x: x[:count].reshape(shape + x.shape[1:]), result)
+
+
+def _number_of_variants(**items: Any) -> int:
+    """Return how many variants sweeps have, 0 where nothing is swept."""
+    sizes = {item.size for item in items.values() if isinstance(item, Sweep)}
+    if len(sizes) > 1:
+        raise checks.InvalidArgument(f"{', '.join(items)}: sweeps of different sizes {sorted(sizes)}; pair them one to one")
+    return sizes.pop() if sizes else 0
+
+
+def _repeated(item: Any, swept: int) -> list[Any]:
+    """Return the item of every variant; one that is not swept is the same object for all."""
+    return variants_of(item) if isinstance(item, Sweep) else [item] * max(swept, 1)
+
+
+def _pairs(variants: int, numbers: np.ndarray) -> np.ndarray:
+    """Return ``[P, 3]``: the variant, the trial, and the variant counted from 1."""
+    variant, trial = (axis.ravel() for axis in np.meshgrid(np.arange(variants), numbers, indexing="ij"))
+    return np.stack([variant, trial, variant + 1], axis=1).astype(np.int32)
+
+
+def _padded(pairs: np.ndarray, block: int, least: int, devices: int) -> tuple[np.ndarray, int]:
+    """Repeat the last pair until devices and blocks, of ``least`` or more, divide the work, with blocks as equal as can be."""
+    blocks, block = equal_blocks(len(pairs), block, devices, least)
+    missing = devices * blocks * block - len(pairs)
+    return np.concatenate([pairs, np.repeat(pairs[-1:], missing, axis=0)]), block
+
+
+def _trial_numbers(trials: int | Sequence[int]) -> np.ndarray:
+    if np.ndim(trials) == 0:
+        return np.arange(checks.integer("trials", trials, least=1))
+    numbers = [checks.integer("trials", n, least=0) for n in trials]  # type: ignore[union-attr]
+    if not numbers:
+        raise checks.InvalidArgument("trials: the list of trial numbers is empty")
+    return np.asarray(numbers)
+
+
+def _same_points(a: Domain, b: Domain) -> bool:
+    """Return whether two domains have the same points, to float32's rounding of their extent."""
+    if a is b:
+        return True
+    x, y = np.asarray(a.points, np.float64), np.asarray(b.points, np.float64)
+    return x.shape == y.shape and bool(np.all(np.abs(x - y) <= 1e-6 * np.max(np.abs(x), initial=0.0)))
+
+
+def check_run(
+    problem: AbstractProblem, algorithms: Sequence[Algorithm], models: Sequence[Surrogate], horizon: int, initial: InitialDesign
+) -> None:
+    """Check what is run, and every two parts that must fit each other; objects that stand several times are looked at once.
+
+    Raises:
+      InvalidArgument: on the first that does not fit.
+    """
+    problem.validate()
+    for model in {id(model): model for model in models}.values():
+        _check_model(problem, model)
+        if model.capacity is not None and horizon + initial.count > model.capacity:
+            raise checks.InvalidArgument(
+                f"horizon: {horizon} rounds and {initial.count} initial points, but the surrogate's row cache holds"
+                f" {model.capacity}; build it with horizon={horizon + initial.count}"
+            )
+    for algorithm in {id(algorithm): algorithm for algorithm in algorithms}.values():
+        if not isinstance(algorithm, Algorithm):
+            is_class = isinstance(algorithm, type)
+            what = f"the class {algorithm.__name__}; make an instance" if is_class else type(algorithm).__name__
+            raise checks.InvalidArgument(
+                f"algorithm: expected an algorithm of jaxbandit, or of a subclass of jaxbandit.Algorithm, got {what}"
+            )
+        if algorithm.sees_constraints and not problem.reveals_constraints:
+            raise checks.InvalidArgument(
+                f"problem: {algorithm.name} sees a noisy constraint function before it chooses, which problem {problem.name!r} does not"
+                " give; wrap it by problems.full_information"
+            )
+        algorithm.validate(problem.constraints)
+    initial.validate(problem.domain.size)
+
+
+def _check_model(problem: AbstractProblem, model: Surrogate) -> None:
+    """Raise ``InvalidArgument`` unless ``model`` is a surrogate of the problem's outputs on its points."""
+    if not isinstance(model, Surrogate):
+        raise checks.InvalidArgument(f"surrogate: expected jaxbandit.surrogate(...), got {type(model).__name__}")
+    model.validate()
+    if problem.outputs != model.outputs:
+        raise checks.InvalidArgument(
+            f"surrogate: models {model.outputs} outputs, but problem {problem.name!r} has {problem.outputs}"
+            f" (reward and m = {problem.constraints} constraints); build it with outputs={problem.outputs}"
+        )
+    if not _same_points(problem.domain, model.domain):
+        raise checks.InvalidArgument(
+            f"surrogate: built on other points ({model.domain.size}) than problem {problem.name!r} has"
+            f" ({problem.domain.size}); build it on problem.domain"
+        )

@@ -1,0 +1,264 @@
+"""One trial: a scan over rounds, from a key to a trajectory."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit.algorithms.base import Algorithm, Arena, Observation
+from jaxbandit.core import checks
+from jaxbandit.core.keys import Stream, round_key, stream_key
+from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core.status import Status
+from jaxbandit.engine.delayed import Delays
+from jaxbandit.feedback import Pending
+from jaxbandit.problems import AbstractProblem, optimum
+from jaxbandit.surrogates import Surrogate
+
+Array = jax.Array
+
+
+class Informed(Protocol):
+    """Function that tells the learner facts of each instance, such as the bound ``B`` on its reward."""
+
+    def __call__(self, instance: Any, algorithm: Any, surrogate: Surrogate) -> tuple[Any, Surrogate]:
+        """Return the algorithm and the surrogate to run on ``instance``; pure."""
+        ...
+
+
+@pytree
+class InitialDesign:
+    """Points observed before round 1. They condition the surrogate; penalties and dual variables start with round 1.
+
+    Attributes:
+      indices: ``[n]`` given points, or ``None`` for random ones.
+      random: how many distinct points to draw uniformly in each trial, when ``indices`` is ``None``.
+      counted: whether metrics include these observations, as the first ``n`` of ``n + T``.
+    """
+
+    indices: Any = None
+    random: int = static(default=0)
+    counted: bool = static(default=False)
+
+    @property
+    def count(self) -> int:
+        """Number of points ``n``."""
+        return self.random if self.indices is None else int(np.shape(self.indices)[0])
+
+    def points(self, key: Array, size: int) -> Array:
+        """Return the indices ``[n]`` of one trial, on a domain of ``size`` points."""
+        if self.indices is not None:
+            return jnp.asarray(self.indices, jnp.int32)
+        return jax.random.choice(key, size, (self.random,), replace=False).astype(jnp.int32)
+
+    def validate(self, size: int) -> None:
+        """Raise ``InvalidArgument`` on points outside a domain of ``size`` points, or more random points than it has."""
+        if self.indices is None:
+            checks.integer("initial.random", self.random, least=0)
+            if self.random > size:
+                raise checks.InvalidArgument(f"initial.random: {self.random} distinct points asked of a domain of {size}")
+            return
+        given = np.asarray(self.indices)
+        if given.ndim != 1 or (given.size and not np.issubdtype(given.dtype, np.integer)):
+            raise checks.InvalidArgument(f"initial.indices: expected a list of point numbers, got {self.indices!r}")
+        if np.any((given < 0) | (given >= size)):
+            raise checks.InvalidArgument(f"initial.indices: must lie in [0, {size - 1}], got {given.tolist()}")
+
+
+@pytree
+class Trajectory:
+    """Record of one trial, or of many with leading axes ``[trials]`` or ``[variants, trials]``.
+
+    Rounds are counted from 1; arrays hold round ``t`` at ``t - 1``. With ``record="indices"`` the optional fields are ``None``.
+    """
+
+    indices: Array  # [T] int32, the points chosen
+    status: Array  # [] int32, bits of core.status.Status
+    failed_round: Array  # [] int32, first round with a failure flag, 0 for none
+    declared_round: Array  # [] int32, first round in which infeasibility was declared, 0 for none
+    information_gain: Array  # [G] realised, at the end, per group of outputs
+    initial_indices: Array  # [n] int32
+    initial_values: Array  # [n, 1 + m]
+    values: Any = None  # [T, 1 + m] noisy rewards and costs
+    multipliers: Any = None  # [T + 1, m] in force at rounds 1..T+1, zero for algorithms without
+    widths: Any = None  # [T, 1 + m] beta_t
+    draws: Any = None  # [T, 1 + m] or [T, 1 + m, M] what a randomised strategy drew; with record="audit" only
+    arrivals: Any = None  # [T, 1 + m] int32, round at whose end each value arrives (see delays.NEVER); with delayed feedback only
+    lost: Any = None  # [1 + m] int32, values that the buffer had no place for; with delayed feedback only
+    candidates: Any = None  # [M] bool, points not struck out by the end; of algorithms that eliminate only
+    candidate_count: Any = None  # [] int32, their number
+    optimum_kept: Any = None  # [] bool, whether the best feasible point is one of them
+    evaluations: Any = None  # [] int32, rounds that evaluated something; of algorithms that stop by themselves only
+    initial_counted: bool = static(default=False)
+
+    @property
+    def scored_indices(self) -> Array:
+        """The points that metrics count: the rounds', after the initial design's where the study counts it."""
+        return jnp.concatenate([self.initial_indices, self.indices], axis=-1) if self.initial_counted else self.indices
+
+
+@pytree
+class Setting:
+    """All that stays the same from round to round of one trial, a function of the trial's key."""
+
+    instance: AbstractProblem
+    algorithm: Algorithm
+    arena: Arena
+    key: Array
+    delays: Delays | None = None  # None for feedback at once
+    joint_arrival: bool = static(default=False)  # whether the values of a point arrive together
+
+
+@pytree
+class TrialState:
+    """All that one trial carries from round to round; a trial goes on from it bit for bit."""
+
+    state: Any  # the algorithm's
+    pending: Pending | None  # None for feedback at once
+    status: Array  # [] int32
+    failed_round: Array  # [] int32
+    declared_round: Array  # [] int32
+
+
+def prepare(
+    problem: AbstractProblem,
+    algorithm: Algorithm,
+    surrogate: Surrogate,
+    key: Array,
+    *,
+    horizon: int,
+    informed: Informed | None = None,
+    delays: Delays | None = None,
+    axis: str | None = None,
+) -> Setting:
+    """Return the instance of a trial and the learner on it; ``axis`` names the batch axis of trials, if there is one."""
+    instance = problem.sample(stream_key(key, Stream.PROBLEM))
+    if informed is not None:
+        algorithm, surrogate = informed(instance, algorithm, surrogate)
+    if delays is None:
+        arena = Arena(surrogate=surrogate, horizon=jnp.int32(horizon))
+        return Setting(instance=instance, algorithm=algorithm, arena=arena, key=key)
+    joint = surrogate.outputs == 1 or algorithm.joint_arrival
+    separate = not (joint or delays.model.joint)
+    late = delays.policy.bind(surrogate, separate_outputs=separate, capacity=delays.capacity, axis=axis)
+    arena = Arena(surrogate=late, horizon=jnp.int32(horizon))
+    return Setting(instance=instance, algorithm=algorithm, arena=arena, key=key, delays=delays, joint_arrival=joint)
+
+
+def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Observation]:
+    """Return the state of a trial before round 1, and the observations ``[n]`` of its initial design."""
+    instance, algorithm, arena = setting.instance, setting.algorithm, setting.arena
+    key, dtype = stream_key(setting.key, Stream.DESIGN), arena.dtype
+    points = initial.points(round_key(key, 0), arena.size)
+    drawn = jax.vmap(lambda n: instance.draw(round_key(key, n)))(jnp.arange(1, initial.count + 1, dtype=jnp.int32))
+    values = jax.vmap(instance.observe)(points, drawn) if initial.count else jnp.zeros((0, arena.constraints + 1), dtype)
+    observations = Observation(index=points, values=values)
+
+    def learn(state: Any, seen: Observation) -> tuple[Any, None]:
+        return algorithm.learn(arena, state, seen), None
+
+    state, _ = jax.lax.scan(learn, algorithm.init(arena), observations)
+    feasible = jnp.any(jnp.all(jnp.asarray(instance.means)[1:] <= 0, axis=0))
+    status = jnp.where(feasible, 0, int(Status.NO_FEASIBLE_POINT)) | jnp.where(
+        jnp.all(jnp.isfinite(values)), 0, int(Status.NONFINITE_FEEDBACK)
+    )
+    pending = None
+    if setting.delays is not None:
+        pending = Pending.empty(setting.delays.capacity, arena.surrogate.outputs, dtype)
+    zero = jnp.int32(0)
+    started = TrialState(state=state, pending=pending, status=status.astype(jnp.int32), failed_round=zero, declared_round=zero)
+    return started, observations
+
+
+def advance(setting: Setting, trial: TrialState, first: Array | int, rounds: int, *, record: str) -> tuple[TrialState, dict[str, Any]]:
+    """Play rounds ``first .. first + rounds - 1``; returns the state after them and the record of each, with rounds as leading axis."""
+    numbers = jnp.asarray(first, jnp.int32) + jnp.arange(rounds, dtype=jnp.int32)
+    instance, algorithm, arena = setting.instance, setting.algorithm, setting.arena
+    due: Any = None
+    if setting.delays is not None:
+        key = stream_key(setting.key, Stream.DELAY)
+        due = setting.delays.draw(key, numbers, arena.surrogate.outputs, joint=setting.joint_arrival)
+    policy_keys = jax.vmap(round_key, (None, 0))(stream_key(setting.key, Stream.POLICY), numbers)
+    noise = jax.vmap(lambda t: instance.draw(round_key(stream_key(setting.key, Stream.NOISE), t)))(numbers)
+
+    def one_round(now: TrialState, given: tuple[Array, Array, Any, Any]) -> tuple[TrialState, dict[str, Any]]:
+        t, policy_key, drawn, arrives = given
+        state, pending = now.state, now.pending
+        multipliers = multipliers_of(algorithm, state, arena)
+        if algorithm.sees_constraints:
+            state = algorithm.reveal(arena, state, instance.constraint_sample(drawn), t)
+        decision, state = algorithm.select(arena, state, t, policy_key)
+        index = jnp.minimum(decision.index, arena.size - 1)  # the size itself marks a NaN score
+        values = instance.observe(index, drawn)
+        observation: Any = Observation(index=index, values=values)
+        if pending is not None:
+            pending = pending.push(t, index, values, arrives, arena.horizon)
+            observation = pending.arriving(t, index, values, arrives)
+        state = algorithm.update(arena, state, observation, t)
+
+        nan_score, nan_feedback = decision.index >= arena.size, ~jnp.all(jnp.isfinite(values))
+        flags = jnp.asarray(decision.flags, jnp.int32) | jnp.asarray(algorithm.diagnose(state).flags, jnp.int32)
+        infeasible = (flags & int(Status.DECLARED_INFEASIBLE)) != 0
+        after = TrialState(
+            state=state,
+            pending=pending,
+            status=now.status
+            | flags
+            | jnp.where(nan_score, int(Status.NONFINITE_SCORE), 0)
+            | jnp.where(nan_feedback, int(Status.NONFINITE_FEEDBACK), 0),
+            failed_round=jnp.where((now.failed_round == 0) & (nan_score | nan_feedback), t, now.failed_round),
+            declared_round=jnp.where((now.declared_round == 0) & infeasible, t, now.declared_round),
+        )
+        seen = {
+            "indices": index,
+            "values": values,
+            "multipliers": multipliers,
+            "widths": decision.widths,
+            "draws": decision.draws,
+        }
+        return after, {name: seen[name] for name in RECORDED[record]}
+
+    trial, seen = jax.lax.scan(one_round, trial, (numbers, policy_keys, noise, due))
+    return trial, seen | ({} if record == "indices" else {"arrivals": due})
+
+
+# Arrays of every round that a record keeps, by its name.
+RECORDED = {
+    "indices": ("indices",),
+    "values": ("indices", "values"),
+    "all": ("indices", "values", "multipliers", "widths"),
+    "audit": ("indices", "values", "multipliers", "widths", "draws"),
+}
+
+
+def conclude(setting: Setting, trial: TrialState) -> dict[str, Any]:
+    """Return the quantities of a trial that has ended, by the names of :class:`Trajectory`; those that it lacks are left out."""
+    lost = None if trial.pending is None else trial.pending.lost
+    status = trial.status
+    if lost is not None:
+        status = status | jnp.where(jnp.any(lost > 0), int(Status.FEEDBACK_LOST), 0)
+    shown = setting.algorithm.diagnose(trial.state)
+    ended = {
+        "status": status,
+        "failed_round": trial.failed_round,
+        "declared_round": trial.declared_round,
+        "information_gain": setting.arena.surrogate.gain(setting.algorithm.belief(trial.state)),
+        "lost": lost,
+        "evaluations": shown.evaluations,
+    }
+    if shown.candidates is not None:
+        ended |= {
+            "candidates": shown.candidates,
+            "candidate_count": jnp.sum(shown.candidates, dtype=jnp.int32),
+            "optimum_kept": shown.candidates[optimum(setting.instance).index],
+        }
+    return {name: value for name, value in ended.items() if value is not None}
+
+
+def multipliers_of(algorithm: Algorithm, state: Any, arena: Arena) -> Array:
+    """Return the penalty factors or dual variables ``[m]`` in force, zeros for an algorithm that has none."""
+    shown = algorithm.diagnose(state).multipliers
+    return jnp.zeros((arena.constraints,), arena.dtype) if shown is None else shown
