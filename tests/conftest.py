@@ -2,9 +2,12 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import jax
 import pytest
+
+pytest.register_assert_rewrite("tests.support")  # before its modules are imported, so that their failures show values too
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -30,19 +33,19 @@ def pytest_configure(config: pytest.Config) -> None:
 # Files whose programs are compiled as users' are. Compilation is most of the time of the others, and what they check holds up to
 # rounding: they go without most of XLA's passes, which change the order of sums and nothing else.
 OPTIMISED = {
-    "test_bench",
-    "test_documents",
-    "test_experiments",
-    "test_safety",
-    "test_strategies",
-    "test_surrogates",
+    "experiments/test_benchmark.py",
+    "experiments/test_command_line.py",
+    "repository/test_documents.py",
+    "statistical/test_exploration_strategies.py",
+    "statistical/test_safety.py",
+    "unit/surrogates/test_posteriors.py",
 }
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _programs_of_one_file_at_a_time(request: pytest.FixtureRequest) -> Iterator[None]:
     """Drop compiled programs after each file: every one holds memory maps, of which Linux allows a process 65,530."""
-    quick = request.module.__name__ not in OPTIMISED
+    quick = request.path.relative_to(Path(__file__).parent).as_posix() not in OPTIMISED
     jax.config.update("jax_disable_most_optimizations", quick)
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(quick))  # for child processes, whose results are compared with this one's
     yield

@@ -1,0 +1,115 @@
+"""What the baselines owe the engine: see ``BASELINES`` of ``tests.support.algorithms``."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxbandit
+from jaxbandit import (
+    delays,
+    kernels,
+    problems,
+)
+from tests.support import conformance
+from tests.support.algorithms import BASELINES
+from tests.support.conformance import CONSTRAINTS
+
+PLAIN = ("cei", "cei-observed", "random-search", "oracle")  # without confidence widths
+every_baseline = pytest.mark.parametrize("name", BASELINES)
+
+
+@every_baseline
+def test_valid_and_a_pytree(name: str) -> None:
+    conformance.check_default_construction_is_valid_and_named(name)
+    algorithm = BASELINES[name]()
+    type(algorithm)().validate(CONSTRAINTS)
+    leaves, structure = jax.tree.flatten(algorithm)
+    again = jax.tree.unflatten(structure, leaves)
+    assert type(again) is type(algorithm) and jax.tree.structure(jax.jit(lambda x: x)(algorithm)) == structure
+    arrays = jaxbandit.canonicalise(algorithm)
+    conformance.assert_same(jaxbandit.canonicalise(arrays), arrays, tolerance=0)
+    integers = {"seeds"}
+    for path, x in jax.tree_util.tree_leaves_with_path(arrays):
+        assert jnp.issubdtype(x.dtype, jnp.integer if path[0].name in integers else jnp.floating), path
+    with pytest.raises(AttributeError):
+        algorithm.name = "other"
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@every_baseline
+def test_the_carry_is_stable(name: str, precision: str) -> None:
+    conformance.check_the_carry_is_stable(name, precision)
+
+
+@functools.cache
+def batched(name: str, **options: Any) -> jaxbandit.Trajectory:
+    """Five trials side by side, in float64."""
+    with jax.enable_x64(True):
+        run = conformance.simulate(BASELINES[name](), block=conformance.TRIALS, **options)
+        return jax.tree.map(np.asarray, run)
+
+
+BATCHED = ("cei-observed", "constrained-thompson", "safeopt", "stageopt")
+
+
+@pytest.mark.parametrize("name", BATCHED)
+def test_side_by_side_equals_one_by_one(name: str) -> None:
+    """A batch has one loop over candidates for all its trials; a trial by itself has its own."""
+    with jax.enable_x64(True):
+        alone = conformance.simulate(BASELINES[name](), block=1)
+    conformance.assert_same(jax.tree.map(np.asarray, alone), batched(name), tolerance=1e-9)
+    assert len({x.tobytes() for x in batched(name).values}) == conformance.TRIALS
+
+
+@every_baseline
+def test_results_are_finite_and_of_the_engines_type(name: str) -> None:
+    algorithm = BASELINES[name]()
+    single = conformance.simulate(algorithm)
+    runs = {"float32": single} | ({"float64": batched(name)} if name in BATCHED else {})
+    for precision, run in runs.items():
+        for field in ("values", "multipliers", "widths", "information_gain"):
+            array = np.asarray(getattr(run, field))
+            assert array.dtype == precision and np.all(np.isfinite(array)), field
+        assert np.all(np.asarray(run.multipliers) >= 0) and np.all(np.asarray(run.failed_round) == 0)
+        assert np.all((np.asarray(run.widths) > 0) == (name not in PLAIN))
+        assert np.all((np.asarray(run.indices) >= 0) & (np.asarray(run.indices) < conformance.study()[0].domain.size))
+        assert np.all(jaxbandit.metrics.healthy(jnp.asarray(run.status)))
+        assert len(np.unique(run.indices)) > 1 or name in ("oracle", "safeopt-lipschitz")
+    # Hyper-parameters and seeds are data.
+    assert conformance.traces(lambda: conformance.simulate(algorithm, seed=1)) == 0
+    floats = jax.tree.map(lambda x: x if np.issubdtype(np.asarray(x).dtype, np.integer) else x * 0.75, algorithm)
+    assert conformance.traces(lambda: conformance.simulate(floats)) == 0
+    again, other = conformance.simulate(algorithm), conformance.simulate(algorithm, seed=1)
+    conformance.assert_same(again, single, tolerance=0)
+    assert not np.any(np.asarray(other.values) == np.asarray(single.values))
+
+
+@pytest.mark.parametrize("name", ["cei-observed", "safeopt"])
+def test_no_delay_is_a_delay_of_nothing(name: str) -> None:
+    """The same decisions when what is observed takes the way of delayed feedback, and different ones when it is late."""
+    with jax.enable_x64(True):
+        at_once = conformance.simulate(BASELINES[name](), block=conformance.TRIALS, delay=delays.Constant(rounds=0))
+        late = conformance.simulate(BASELINES[name](), block=conformance.TRIALS, delay=delays.Constant(rounds=2))
+    for field in ("indices", "multipliers", "widths"):
+        np.testing.assert_allclose(getattr(at_once, field), getattr(batched(name), field), rtol=1e-9, atol=1e-9, err_msg=field)
+    assert not np.array_equal(late.indices, batched(name).indices)
+    assert np.all(jaxbandit.metrics.healthy(late.status))
+
+
+@pytest.mark.parametrize("name", ["cei", "safeopt"])
+def test_without_constraints(name: str) -> None:
+    """Every point is safe, and certainly feasible."""
+    problem = conformance.study()[0]
+    free = problems.from_tables(
+        problem.domain, problem.means[0], np.zeros((0, problem.domain.size)), noise=problems.Gaussian(variance=0.05)
+    )
+    model = jaxbandit.surrogate(free.domain, kernels.SquaredExponential(length_scale=0.3), noise_variance=0.05, outputs=1, form="features")
+    run = jaxbandit.simulate(free, BASELINES[name](), model, horizon=6, trials=1, key=jax.random.key(0))
+    assert np.all(jaxbandit.metrics.healthy(run.status)) and run.multipliers.shape == (1, 7, 0)
+    assert len(np.unique(run.indices)) > 1

@@ -1,0 +1,54 @@
+"""Every algorithm gives on several devices what it gives on one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.support.algorithms import DEFAULTS
+from tests.support.conformance import baseline, named
+from tests.support.paths import ROOT
+
+SHARDED = """
+import json
+import jax
+import numpy as np
+import jaxbandit
+from tests.support.algorithms import DEFAULTS
+from tests.support.conformance import named, simulate
+assert len(jax.devices()) == 4
+report = {}
+with jax.enable_x64(True):
+    for name, factory in DEFAULTS.items():
+        run = simulate(factory())
+        assert len(run.values.sharding.device_set) == 4
+        report[name] = {path: np.asarray(x).tolist() for path, x in named(run).items()}
+    swept = simulate(jaxbandit.sweep(jaxbandit.Rpol(), initial_penalty=[0.5, 1.0]))
+    report["swept"] = {path: np.asarray(x[1]).tolist() for path, x in named(swept).items()}
+print(json.dumps(report))
+"""
+
+
+@pytest.mark.slow
+def test_sharded_equals_unsharded() -> None:
+    """Five trials spread over four devices, with padding, against this process's run on one."""
+    flags = " ".join([os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_count=4"]).strip()
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "JAX_NUMPY_DTYPE_PROMOTION": "strict"}
+    done = subprocess.run(
+        [sys.executable, "-c", SHARDED], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report.keys() == {*DEFAULTS, "swept"}
+    for name, fields in report.items():
+        expected = named(baseline("rpol" if name == "swept" else name))
+        assert fields.keys() == expected.keys()
+        for path, array in expected.items():
+            seen = np.asarray(fields[path], array.dtype).reshape(array.shape)
+            tolerance = 0 if np.issubdtype(array.dtype, np.integer) else 1e-9  # equal bits were seen on a CPU
+            np.testing.assert_allclose(seen, array, rtol=tolerance, atol=tolerance, err_msg=f"{name}{path}")

@@ -1,0 +1,110 @@
+"""What every algorithm owes the engine, with its other strategies and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import jaxbandit
+from jaxbandit import Anytime, Bpe, Cbo, Config, Epbo, Rpol, Scgp, Se2, Se3, Unconstrained, estimators, penalties
+from tests.support import conformance
+from tests.support.algorithms import TRUNCATED, UNIFORM, VARIANTS
+
+every_variant = pytest.mark.parametrize("name", VARIANTS)
+# One of every kind of draw, restart and wrapper: what stands side by side does not depend on the rest.
+KINDS = (
+    "unconstrained-thompson",
+    "cbo-uniform",
+    "scgp-2-thompson",
+    "se2-polynomial-restart",
+    "se3-randomised",
+    "bpe-code",
+    "anytime-se3-keep",
+)
+
+
+@every_variant
+def test_valid_and_a_pytree(name: str) -> None:
+    conformance.check_default_construction_is_valid_and_named(name)
+    conformance.check_it_is_a_frozen_pytree_of_floats(name)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@every_variant
+def test_the_carry_is_stable(name: str, precision: str) -> None:
+    conformance.check_the_carry_is_stable(name, precision)
+
+
+@every_variant
+def test_new_values_do_not_compile_again(name: str) -> None:
+    conformance.check_new_values_do_not_compile_again(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KINDS)
+def test_side_by_side_equals_one_by_one(name: str) -> None:
+    conformance.check_side_by_side_equals_one_by_one(name)
+
+
+@every_variant
+def test_a_seed_fixes_every_bit(name: str) -> None:
+    conformance.check_a_seed_fixes_every_bit(name)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@every_variant
+def test_results_are_finite_and_of_the_engines_type(name: str, precision: str) -> None:
+    conformance.check_results_are_finite_and_of_the_engines_type(name, precision)
+
+
+@every_variant
+def test_recording_draws_changes_nothing(name: str) -> None:
+    """``record="audit"`` adds what was drawn, and leaves the rest as it was; bounds draw nothing."""
+    with jax.enable_x64(True):
+        audited = conformance.simulate(VARIANTS[name](), block=conformance.TRIALS, record="audit")
+    without = jaxbandit.replace(audited, draws=None)
+    conformance.assert_same(without, conformance.baseline(name), tolerance=0)
+    outputs, size = 1 + conformance.CONSTRAINTS, conformance.study()[0].domain.size
+    combined = name.startswith(("se2", "se3"))
+    if "thompson" in name:
+        assert audited.draws.shape == (conformance.TRIALS, conformance.HORIZON, 1 if combined else outputs, size)
+    elif name.endswith(("randomised", "uniform")):
+        assert audited.draws.shape == (conformance.TRIALS, conformance.HORIZON, 1 if combined else outputs)
+    else:
+        assert audited.draws is None
+        return
+    assert np.all(np.isfinite(audited.draws))
+
+
+@pytest.mark.parametrize("build", [Unconstrained, Rpol, Cbo, Config, Epbo, Scgp, Se2, Se3, Bpe])
+def test_the_class_alone_is_valid(build: Callable[[], Any]) -> None:
+    algorithm = build()
+    algorithm.validate(conformance.CONSTRAINTS)
+    wrapped = Anytime(algorithm=algorithm)
+    wrapped.validate(conformance.CONSTRAINTS)
+    run = conformance.simulate(algorithm, horizon=2, trials=1)
+    assert run.indices.shape == (1, 2) and np.all(jaxbandit.metrics.healthy(run.status))
+
+
+def test_strategies_alone_are_valid() -> None:
+    for build in (
+        estimators.Bounds,
+        estimators.Thompson,
+        estimators.Randomised,
+        lambda: TRUNCATED,
+        lambda: UNIFORM,
+        penalties.Exponential,
+        penalties.Polynomial,
+        estimators.Gaussian,
+        estimators.DiscreteGaussian,
+        estimators.DiscreteUniform,
+    ):
+        item = build()
+        arguments = (conformance.CONSTRAINTS,) if hasattr(item, "estimate") else ()
+        item.validate(*arguments)
+        leaves, structure = jax.tree.flatten(item)
+        assert jax.tree.unflatten(structure, leaves) == item

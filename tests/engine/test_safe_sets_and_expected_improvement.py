@@ -1,0 +1,312 @@
+"""Every round of the methods with safe sets, expected improvement or a dual variable against dense NumPy replays."""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import log_ndtr, ndtr
+
+import jaxbandit
+from jaxbandit import Cei, ConstrainedThompson, PrimalDual, SafeOpt, SgpUcb, StageOpt, acquisition, domains, estimators, kernels, problems
+from tests.oracles import bandit, expected_improvement, policies, safe_sets
+from tests.oracles import gaussian_process as gp
+
+HORIZON, TRIALS, SIDE = 24, 2, 9
+LENGTH_SCALE, NOISE = 0.35, 0.05
+PRIOR_MEAN = np.array([0.3, -0.2, 0.1])
+BETA = np.array([1.5, 1.0, 0.8])
+SEEDS = np.array([40, 31])
+LIPSCHITZ = np.array([2.0, 3.0])
+# Relative to max(1, |best|), and how far from the edge of a set a point is surely on its side.
+TOLERANCE = {"float32": 1e-3, "float64": 1e-8}
+KERNEL = {
+    "features": (kernels.Matern52, gp.matern52),
+    "product": (kernels.SquaredExponential, gp.squared_exponential),
+    "rows": (kernels.Matern52, gp.matern52),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """An algorithm, what the reference is told of it, and the forms it runs in: (constraints, form, precision)."""
+
+    build: Callable[[Any, int], Any]  # (bounds, m) -> algorithm
+    told: dict[str, Any]
+    runs: tuple[tuple[int, str, str], ...]
+    design: tuple[int, ...] = ()
+
+
+USUAL = ((1, "product", "float32"), (2, "features", "float64"))
+
+CASES: dict[str, Case] = {
+    "primal-dual": Case(lambda b, m: PrimalDual(estimator=b), {"first": 1.0, "step": 1.0}, USUAL),
+    "primal-dual-other": Case(
+        lambda b, m: PrimalDual(estimator=b, initial_multiplier=np.array([0.5, 2.0]), step=0.3),
+        {"first": np.array([0.5, 2.0]), "step": 0.3},
+        ((2, "rows", "float64"),),
+    ),
+    "cei": Case(lambda b, m: Cei(), {"incumbent": "mean"}, ((1, "features", "float32"), (2, "rows", "float64"))),
+    "cei-design": Case(
+        lambda b, m: Cei(improvement=0.1), {"incumbent": "mean", "improvement": 0.1}, ((2, "product", "float64"),), (3, 60, 40)
+    ),
+    "cei-observed": Case(lambda b, m: Cei(incumbent="observed"), {"incumbent": "observed"}, USUAL, (3, 60, 40)),
+    "constrained-thompson": Case(
+        lambda b, m: ConstrainedThompson(estimator=estimators.Thompson(reward_width=1.5, cost_width=0.7)), {}, USUAL
+    ),
+    "safeopt": Case(
+        lambda b, m: SafeOpt(estimator=b, seeds=SEEDS),
+        {"rule": "safeopt", "seeds": SEEDS},
+        (*USUAL, (2, "rows", "float64"), (1, "rows", "float32")),
+    ),
+    "safeopt-each": Case(
+        lambda b, m: SafeOpt(estimator=b, seeds=SEEDS, together=False),
+        {"rule": "safeopt", "seeds": SEEDS, "together": False},
+        ((2, "product", "float64"),),
+    ),
+    "safeopt-lipschitz": Case(
+        lambda b, m: SafeOpt(estimator=b, seeds=SEEDS, lipschitz=LIPSCHITZ[:m]),
+        {"rule": "safeopt", "seeds": SEEDS, "lipschitz": True},
+        USUAL,
+    ),
+    "stageopt": Case(
+        lambda b, m: StageOpt(estimator=b, count=3, exploration=14.0),
+        {"rule": "stageopt", "count": 3, "seeds": None, "stage": 14},
+        USUAL,
+        (40, 33),  # no symmetry of the grid keeps both, so that seeds do not tie
+    ),
+    "stageopt-lipschitz": Case(
+        lambda b, m: StageOpt(estimator=b, seeds=SEEDS, exploration=14.0, lipschitz=LIPSCHITZ[:m]),
+        {"rule": "stageopt", "seeds": SEEDS, "stage": 14, "lipschitz": True},
+        ((2, "features", "float64"),),
+    ),
+    "sgp-ucb": Case(lambda b, m: SgpUcb(estimator=b, seeds=SEEDS, warm_up=6.0), {"rule": "sgp_ucb", "seeds": SEEDS, "stage": 6}, USUAL),
+}
+RUNS = [pytest.param(name, *run, id="-".join([name, *map(str, run)])) for name, case in CASES.items() for run in case.runs]
+SAFE = [run for run in RUNS if run.values[0].startswith(("safeopt", "stageopt", "sgp"))]
+SCORED = [run for run in RUNS if run not in SAFE]
+
+
+@functools.cache
+def problem_of(constraints: int) -> problems.Problem:
+    """Smooth random functions; about half of the points satisfy each constraint, the seeds by a margin."""
+    rng = np.random.default_rng(zlib.crc32(f"{constraints}".encode()))
+    domain = domains.grid([0.0, 0.0], [1.0, 1.0], SIDE)
+    points = np.asarray(domain.points)
+    tables = gp.random_functions(gp.squared_exponential(points, points, LENGTH_SCALE), 1 + constraints, rng)
+    costs = np.stack([np.where(cost[SEEDS[0]] > np.median(cost), -1, 1) * cost for cost in tables[1:]])
+    costs = costs - np.maximum(np.median(costs, axis=1), costs[:, SEEDS].max(1) + 0.4)[:, None]
+    return problems.from_tables(domain, tables[0], costs, noise=problems.Gaussian(variance=NOISE))
+
+
+@functools.cache
+def believed(constraints: int, form: str) -> bandit.Model:
+    points = np.asarray(problem_of(constraints).domain.points)
+    outputs = 1 + constraints
+    return bandit.Model(
+        grams=np.stack([KERNEL[form][1](points, points, LENGTH_SCALE)] * outputs),
+        noise=np.full(outputs, NOISE),
+        prior_mean=PRIOR_MEAN[:outputs],
+        width=bandit.constant(BETA[:outputs]),
+    )
+
+
+@functools.cache
+def recorded(name: str, constraints: int, form: str, precision: str) -> jaxbandit.Trajectory:
+    """The trials of a case."""
+    case, problem, outputs = CASES[name], problem_of(constraints), 1 + constraints
+    with jax.enable_x64(precision == "float64"):
+        surrogate = jaxbandit.surrogate(
+            problem.domain,
+            KERNEL[form][0](length_scale=LENGTH_SCALE),
+            noise_variance=NOISE,
+            prior_mean=PRIOR_MEAN[:outputs],
+            outputs=outputs,
+            form=form,
+            horizon=HORIZON + len(case.design),
+        )
+        bounds = estimators.Bounds(reward_width=BETA[0], cost_width=BETA[1:outputs])
+        run = jaxbandit.simulate(
+            problem,
+            case.build(bounds, constraints),
+            surrogate,
+            horizon=HORIZON,
+            trials=TRIALS,
+            key=jax.random.key(7),
+            record="audit",
+            initial=jaxbandit.InitialDesign(indices=np.array(case.design)) if case.design else None,
+        )
+        assert run.values.dtype == precision
+        return jax.tree.map(np.asarray, run)
+
+
+def record_of(run: jaxbandit.Trajectory, trial: int) -> bandit.Record:
+    return bandit.Record(
+        indices=run.indices[trial],
+        values=run.values[trial].astype(np.float64),
+        initial_indices=run.initial_indices[trial],
+        initial_values=run.initial_values[trial].astype(np.float64),
+    )
+
+
+def scores_of(name: str, constraints: int, form: str, run: jaxbandit.Trajectory, trial: int, **changes: Any) -> np.ndarray:
+    """What the reference would have maximised in each round; checks multipliers and doubt on the way."""
+    told, model, record = CASES[name].told | changes, believed(constraints, form), record_of(run, trial)
+    if name.startswith("primal"):
+        replay = policies.primal_dual(model, record, first=np.broadcast_to(told["first"], constraints), step=told["step"])
+        if not changes:
+            np.testing.assert_allclose(run.multipliers[trial], replay.multipliers, rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(run.widths[trial], replay.widths, rtol=1e-6)
+        return replay.scores
+    if name.startswith("cei"):
+        replay = expected_improvement.cei(model, record, tolerance=1e-3, **told)
+        assert changes or not replay.doubtful.any(), "the case must not hang on rounding"
+        return replay.scores
+    return policies.constrained_thompson(run.draws[trial].astype(np.float64))
+
+
+@pytest.mark.parametrize(("name", "constraints", "form", "precision"), SCORED)
+def test_every_choice_is_the_best(name: str, constraints: int, form: str, precision: str) -> None:
+    run = recorded(name, constraints, form, precision)
+    for trial in range(TRIALS):
+        scores = scores_of(name, constraints, form, run, trial)
+        gaps = bandit.score_gaps(scores, run.indices[trial])
+        assert gaps.max() <= TOLERANCE[precision], f"trial {trial}, round {gaps.argmax() + 1}: short of the best by {gaps.max():.3g}"
+        neighbour = np.where(run.indices[trial] % SIDE > 0, run.indices[trial] - 1, run.indices[trial] + 1)
+        assert np.mean(bandit.score_gaps(scores, neighbour) > TOLERANCE[precision]) > 0.5
+    assert np.all(jaxbandit.metrics.healthy(run.status))
+
+
+def faults(name: str, constraints: int, form: str, precision: str, trial: int, **changes: Any) -> list[str]:
+    run, told = recorded(name, constraints, form, precision), CASES[name].told | changes
+    if told.get("lipschitz") is True:
+        told = told | {"lipschitz": LIPSCHITZ[:constraints]}
+    points = np.asarray(problem_of(constraints).domain.points)
+    return safe_sets.safe_faults(believed(constraints, form), record_of(run, trial), points=points, margin=TOLERANCE[precision], **told)
+
+
+@pytest.mark.parametrize(("name", "constraints", "form", "precision"), SAFE)
+def test_every_choice_is_from_its_set(name: str, constraints: int, form: str, precision: str) -> None:
+    for trial in range(TRIALS):
+        assert faults(name, constraints, form, precision, trial) == []
+    run = recorded(name, constraints, form, precision)
+    assert np.all(jaxbandit.metrics.healthy(run.status))
+    assert len(np.unique(run.indices)) > 4, "the safe set grew"
+    np.testing.assert_allclose(run.widths, np.broadcast_to(BETA[: 1 + constraints], run.widths.shape), rtol=1e-6)
+
+
+# The checks are sharp: the same runs do not pass for what they are not.
+WRONG: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "dual of another step": ("primal-dual", 2, {"step": 0.5}),
+    "dual from zero": ("primal-dual", 2, {"first": 0.0}),
+    "observed incumbent": ("cei", 2, {"incumbent": "observed"}),
+    "incumbent by mean": ("cei-observed", 2, {"incumbent": "mean"}),
+    "no improvement asked": ("cei-design", 2, {"improvement": 0.0}),
+    "no Lipschitz constant": ("safeopt-lipschitz", 2, {"lipschitz": None}),
+    "a Lipschitz constant": ("safeopt", 2, {"lipschitz": np.array([9.0, 9.0])}),
+    "constraints by themselves": ("safeopt", 2, {"together": False}),
+    "constraints together": ("safeopt-each", 2, {"together": True}),
+    "other seeds": ("safeopt", 2, {"seeds": np.array([0, 80])}),
+    "StageOpt": ("safeopt", 2, {"rule": "stageopt", "stage": 14}),
+    "SafeOpt": ("stageopt", 2, {"rule": "safeopt"}),
+    "shorter stage": ("stageopt", 2, {"stage": 10}),
+    "fewer seeds": ("stageopt", 2, {"count": 1}),
+    "shorter warm-up": ("sgp-ucb", 2, {"stage": 2}),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_the_check_sees_another_algorithm(what: str) -> None:
+    name, constraints, changes = WRONG[what]
+    _, form, precision = next(run for run in CASES[name].runs if run[0] == constraints)
+    run = recorded(name, constraints, form, precision)
+    if name.startswith(("safeopt", "stageopt", "sgp")):
+        assert any(faults(name, constraints, form, precision, trial, **changes) for trial in range(TRIALS))
+        return
+    gaps = [
+        bandit.score_gaps(scores_of(name, constraints, form, run, trial, **changes), run.indices[trial]).max() for trial in range(TRIALS)
+    ]
+    assert max(gaps) > TOLERANCE["float32"]
+
+
+def test_the_cases_exercise_what_they_should() -> None:
+    """Both phases of constrained EI, both branches of Thompson sampling, expanders beside maximisers."""
+    found = np.concatenate(
+        [
+            expected_improvement.cei(believed(2, "rows"), record_of(recorded("cei", 2, "rows", "float64"), b), incumbent="mean").feasible
+            for b in range(TRIALS)
+        ]
+    )
+    assert found.any() and not found.all()
+    run = recorded("constrained-thompson", 2, "features", "float64")
+    some = np.any(np.all(run.draws[:, :, 1:] <= 0, axis=2), axis=-1)
+    assert some.any()
+    points = np.asarray(problem_of(2).domain.points)
+    kinds = {"maximiser": 0, "expander": 0}
+    run = recorded("safeopt", 2, "features", "float64")
+    mask = np.isin(np.arange(len(points)), SEEDS)
+    for b in range(TRIALS):
+        for chosen, known in zip(run.indices[b], safe_sets.knowledge(believed(2, "features"), record_of(run, b)), strict=True):
+            s = safe_sets.sets(believed(2, "features"), known, mask, 1e-8, points=points, lipschitz=None, together=True)
+            kinds["maximiser" if s.maximisers[1][chosen] else "expander"] += 1
+    assert min(kinds.values()) >= 3, kinds
+    assert np.all(recorded("primal-dual", 2, "features", "float64").multipliers >= 0)
+    assert np.any(recorded("primal-dual", 2, "features", "float64").multipliers == 0), "the dual meets its floor"
+
+
+# Values of constrained EI.
+
+log_expected_improvement, log_feasibility = jax.jit(acquisition.log_expected_improvement), jax.jit(acquisition.log_feasibility)
+
+
+def botorch(mean: np.ndarray, sd: np.ndarray, best: float) -> np.ndarray:
+    """``ExpectedImprovement`` of BoTorch: ``sigma (phi(u) + u Phi(u))``."""
+    u = (mean - best) / sd
+    return sd * (np.exp(-0.5 * u**2) / np.sqrt(2 * np.pi) + u * ndtr(u))
+
+
+@pytest.mark.parametrize("precision", TOLERANCE)
+def test_constrained_ei_is_botorchs(precision: str) -> None:
+    """``ConstrainedExpectedImprovement`` is EI times ``prod_j Phi((0 - mu_j) / sigma_j)``; recomputed, in ranges where it can be."""
+    rng = np.random.default_rng(0)
+    mean, sd = rng.normal(0, 2, (3, 400)), rng.uniform(0.3, 2, (3, 400))
+    expected = botorch(mean[0], sd[0], 0.7) * np.prod(ndtr(-mean[1:] / sd[1:]), axis=0)
+    with jax.enable_x64(precision == "float64"):
+        table = jnp.asarray(mean), jnp.asarray(sd)
+        value = log_expected_improvement(table[0][0], table[1][0], jnp.asarray(0.7)) + log_feasibility(table[0][1:], table[1][1:])
+    ordinary = expected > 1e-12
+    assert np.mean(ordinary) > 0.5
+    np.testing.assert_allclose(
+        np.exp(np.asarray(value, np.float64))[ordinary], expected[ordinary], rtol={"float32": 2e-4, "float64": 1e-9}[precision]
+    )
+
+
+@pytest.mark.parametrize("precision", TOLERANCE)
+def test_log_ei_where_ei_underflows(precision: str) -> None:
+    """From certain improvement to a hundred thousand deviations below the incumbent, against ``LogExpectedImprovement``'s formula."""
+    z = np.concatenate([np.linspace(-12, 12, 481), -np.logspace(1, 5, 60), np.logspace(1, 5, 20)])
+    expected = expected_improvement.log_expected_improvement(z, np.ones_like(z), 0.0)
+    with jax.enable_x64(precision == "float64"):
+        ours = np.asarray(log_expected_improvement(jnp.asarray(z), jnp.ones_like(jnp.asarray(z)), jnp.asarray(0.0)), np.float64)
+        feasible = np.asarray(log_feasibility(jnp.asarray(z)[None], jnp.ones_like(jnp.asarray(z))[None]), np.float64)
+    error = np.abs(ours - expected) / np.maximum(1, np.abs(expected))
+    assert error.max() < {"float32": 1e-5, "float64": 1e-10}[precision]
+    expected = log_ndtr(-z)
+    assert (np.abs(feasible - expected) / np.maximum(1, np.abs(expected))).max() < {"float32": 1e-5, "float64": 1e-10}[precision]
+    assert np.all(np.diff(ours[:481]) > 0) and np.all(np.isfinite(ours))
+
+
+def test_log_ei_of_a_point_that_is_known() -> None:
+    """A deviation that rounding made zero gives no NaN: a known improvement counts, a known failure does not."""
+    mean, sd = jnp.asarray([1.0, -1.0, 0.0]), jnp.zeros(3)
+    value = np.asarray(log_expected_improvement(mean, sd, jnp.asarray(0.0)))
+    assert abs(value[0]) < 1e-5 and value[1] < -1e30 and value[2] < -20 and not np.any(np.isnan(value))
+    possible = np.asarray(log_feasibility(mean[None], sd[None]))
+    assert possible[0] < -1e30 and possible[1] == 0 and not np.any(np.isnan(possible))

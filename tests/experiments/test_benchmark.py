@@ -1,0 +1,70 @@
+"""The benchmark: what it writes is what it documents, and what it makes of a short measurement."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from experiments import bench
+from tests.support.paths import ROOT
+
+MEASURED = {
+    "us": {"one": 200.0, "other": 300.0},
+    "compile_s": {"one": 2.0, "other": 3.0},
+    "build_s": 1.0,
+    "built_mb": 300.0,
+    "peak_rss_mb": 500.0,
+    "trial_mb": 0.5,
+    "trials_per_block": 1,
+    "points": 14_641,
+    "rank": 448,
+}
+SETTINGS = {"points_per_axis": 11, "trials": 4, "horizon": 350, "repeats": 1}
+
+
+def test_full_size_is_in_proportion_to_the_trials():
+    figures = bench._data_rate_figures(SETTINGS, MEASURED)
+    assert (figures["full_trials"], figures["full_horizon"]) == (100, 350)
+    assert figures["full_seconds"] == pytest.approx(1 + 5 + 500e-6 * 35_000)
+    assert figures["full_peak_mb"] == pytest.approx(500 + 96 * 0.5)
+    assert figures | SETTINGS | MEASURED == figures
+
+
+@pytest.mark.parametrize("changed", [{"points_per_axis": 10}, {"horizon": 349}, {"trials_per_block": 8}])
+def test_nothing_is_said_of_full_size_from_what_does_not_scale(changed):
+    settings = SETTINGS | {k: v for k, v in changed.items() if k in SETTINGS}
+    figures = bench._data_rate_figures(settings, MEASURED | {k: v for k, v in changed.items() if k in MEASURED})
+    assert figures["full_seconds"] is None and figures["full_peak_mb"] is None
+
+
+@pytest.mark.slow
+def test_every_key_of_the_file_is_documented(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # the figures mean nothing at this size
+    file = tmp_path / "figures.json"
+    command = [
+        sys.executable,
+        "-m",
+        "experiments",
+        "bench",
+        "--quick",
+        "--skip-peers",
+        "--trials",
+        "2",
+        "--horizon",
+        "10",
+        "--json",
+        str(file),
+    ]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
+    assert result.returncode == 0, result.stderr
+    figures = json.loads(file.read_text())
+    documented = set(re.findall("``([a-z0-9_]+)``", bench.__doc__))
+    keys = {key for key in figures if not re.search(r"_T\d+$", key)}  # a peer's have its name and the number of rounds in them
+    assert keys <= documented
+    rough = figures["data_rate"]
+    assert set(rough) <= documented
+    assert rough["points"] == 5**4 and rough["peak_rss_mb"] >= rough["built_mb"] > 0
+    assert all(us > 0 for us in rough["us"].values()) and len(rough["us"]) == 2
+    assert "data-rate, 5^4 = 625 points" in result.stdout and "not estimated" in result.stdout

@@ -1,0 +1,74 @@
+"""Dense Gaussian-process posteriors in float64 NumPy.
+
+Every posterior is a fresh Cholesky factorisation of ``K_XX + lam I`` on all data so far.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+Matrix = np.ndarray
+
+
+# Kernels (Rasmussen and Williams 2006, eq. 4.9, 4.14-4.17), unit prior variance.
+
+
+def distance(x: Matrix, y: Matrix, length_scale: float | Matrix) -> Matrix:
+    """``|(x - y) / l|`` as ``[n, p]``."""
+    return np.sqrt((((x[:, None, :] - y[None, :, :]) / length_scale) ** 2).sum(-1))
+
+
+def squared_exponential(x: Matrix, y: Matrix, length_scale: float | Matrix = 1.0) -> Matrix:
+    return np.exp(-(distance(x, y, length_scale) ** 2) / 2)
+
+
+def matern12(x: Matrix, y: Matrix, length_scale: float | Matrix = 1.0) -> Matrix:
+    return np.exp(-distance(x, y, length_scale))
+
+
+def matern32(x: Matrix, y: Matrix, length_scale: float | Matrix = 1.0) -> Matrix:
+    z = np.sqrt(3) * distance(x, y, length_scale)
+    return (1 + z) * np.exp(-z)
+
+
+def matern52(x: Matrix, y: Matrix, length_scale: float | Matrix = 1.0) -> Matrix:
+    r = distance(x, y, length_scale)
+    return (1 + np.sqrt(5) * r + 5 * r**2 / 3) * np.exp(-np.sqrt(5) * r)
+
+
+# Posterior of one function on a grid with Gram matrix ``gram [M, M]``.
+
+
+def posterior(gram: Matrix, indices: Matrix, values: Matrix, noise: float | Matrix, prior_mean: float = 0.0) -> tuple[Matrix, Matrix]:
+    """Mean ``[M]`` and covariance ``[M, M]`` given ``values [n]`` seen at ``indices [n]``; ``noise`` may differ between them."""
+    if len(indices) == 0:
+        return np.full(len(gram), float(prior_mean)), gram.copy()
+    factor = np.linalg.cholesky(gram[np.ix_(indices, indices)] + np.diag(np.broadcast_to(noise, len(indices))))
+    rows = np.linalg.solve(factor, gram[indices])  # L^-1 K(X, grid)
+    return prior_mean + rows.T @ np.linalg.solve(factor, values - prior_mean), gram - rows.T @ rows
+
+
+def mean_and_sd(gram: Matrix, indices: Matrix, values: Matrix, noise: float | Matrix, prior_mean: float = 0.0) -> tuple[Matrix, Matrix]:
+    """Mean and standard deviation ``[M]``; as :func:`posterior` without the covariances."""
+    if len(indices) == 0:
+        return np.full(len(gram), float(prior_mean)), np.sqrt(np.diag(gram))
+    factor = np.linalg.cholesky(gram[np.ix_(indices, indices)] + np.diag(np.broadcast_to(noise, len(indices))))
+    rows = np.linalg.solve(factor, gram[indices])
+    mean = prior_mean + rows.T @ np.linalg.solve(factor, values - prior_mean)
+    return mean, np.sqrt(np.maximum(np.diag(gram) - (rows**2).sum(0), 0))
+
+
+def information_gain(gram: Matrix, indices: Matrix, noise: float) -> float:
+    """Realised information gain ``1/2 logdet(I + K_XX / lam)``."""
+    return 0.5 * np.linalg.slogdet(np.eye(len(indices)) + gram[np.ix_(indices, indices)] / noise)[1]
+
+
+def aggregated(indices: Matrix, values: Matrix, noise: float) -> tuple[Matrix, Matrix, Matrix]:
+    """Equivalent data with every point once: ``n`` observations of one point are their average under noise ``lam / n``."""
+    points, where, counts = np.unique(indices, return_inverse=True, return_counts=True)
+    return points, np.bincount(where, weights=values) / counts, noise / counts
+
+
+def random_functions(gram: Matrix, count: int, rng: np.random.Generator) -> Matrix:
+    """``count`` draws ``[count, M]`` of a zero-mean Gaussian process."""
+    return rng.standard_normal((count, len(gram))) @ np.linalg.cholesky(gram + 1e-9 * np.eye(len(gram))).T

@@ -1,0 +1,79 @@
+"""The tests themselves: no test module imports another, file names say what is tested, and the references stand by themselves."""
+
+import ast
+import re
+
+import pytest
+
+from tests.support.paths import TESTS
+
+FILES = sorted(path for path in TESTS.rglob("*.py") if "__pycache__" not in path.parts)
+ORACLES = [path for path in FILES if path.parent.name == "oracles"]
+WHEN_ADDED = re.compile(r"_(more|apart|baselines)(_|$)")
+TEST = "test_"
+
+
+def relative(path):
+    return path.relative_to(TESTS).as_posix()
+
+
+def imports(source):
+    """Every name that ``source`` imports, in full; strings that are programs, for child processes, count too."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found += [f"{node.module or ''}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "import " in node.value:
+            try:
+                found += imports(node.value)
+            except SyntaxError:
+                continue  # words, not a program
+    return found
+
+
+def of_test_modules(names):
+    """Those of the imported ``names`` that lie in a test module, or are one."""
+    return [name for name in names if any(part.startswith(TEST) for part in name.split("."))]
+
+
+def test_the_tests_were_found():
+    assert {"conftest.py", "study/test_study.py", "oracles/gaussian_process.py"} <= {relative(path) for path in FILES}
+    assert "tests.support.small_study.in_python" in imports((TESTS / "study/test_study.py").read_text(encoding="utf-8"))
+
+
+def test_no_test_module_imports_another():
+    imported = {relative(path): of_test_modules(imports(path.read_text(encoding="utf-8"))) for path in FILES}
+    assert {path: names for path, names in imported.items() if names} == {}
+
+
+def test_file_names_do_not_say_when_a_test_was_added():
+    assert [relative(path) for path in FILES if WHEN_ADDED.search(path.stem)] == []
+
+
+def test_references_import_nothing_that_they_are_compared_with():
+    roots = {relative(path): {name.split(".")[0] for name in imports(path.read_text(encoding="utf-8"))} for path in ORACLES}
+    assert roots
+    assert {path: names for path, names in roots.items() if names & {"jax", "jaxlib", "jaxbandit"}} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"import {TEST}study",
+        f"from {TEST}study import whole",
+        f"from tests.study import {TEST}study",
+        f"from tests.study.{TEST}study import whole as w",
+        f"from . import {TEST}study",
+        f"def f():\n    import tests.study.{TEST}study",
+        f"PROGRAM = '''\nimport {TEST}study as t\nprint(t.whole())\n'''",
+    ],
+)
+def test_the_rule_catches_offenders(source):
+    assert len(of_test_modules(imports(source))) == 1
+
+
+@pytest.mark.parametrize("stem", [f"{TEST}flags_more", f"{TEST}apart", f"{TEST}baselines", "reference_more_of_it"])
+def test_the_rule_catches_names(stem):
+    assert WHEN_ADDED.search(stem)

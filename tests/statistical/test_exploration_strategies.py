@@ -1,0 +1,313 @@
+"""The laws of what exploration strategies draw, and what a draw costs.
+
+Thresholds are standard errors times the normal quantile at which a family of ``n`` independent checks would fail with probability
+``RISK`` under the right law; seeds are fixed.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import jaxbandit
+from jaxbandit import InvalidArgument, domains, estimators, kernels, problems
+from jaxbandit.estimators import Bounds, DiscreteGaussian, DiscreteUniform, Gaussian, Randomised, Thompson
+from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures
+from tests.oracles import gaussian_process as gp
+
+DRAWS, RISK = 20_000, 1e-6
+NOISE = 0.1
+BETA = np.array([1.5, 0.5, 2.0])
+PRIOR_MEAN = np.array([0.4, -0.3, 0.0])
+INDICES = np.array([0, 5, 5, 9, 2, 11])  # of 12 points, one twice
+ROUND = jnp.int32(1 + len(INDICES))
+
+
+def standard_errors(count: int) -> float:
+    """How many of them a family of ``count`` two-sided checks may be off by."""
+    return float(stats.norm.isf(RISK / (2 * count)))
+
+
+@functools.cache
+def setting(form: str, separate: bool) -> tuple[jaxbandit.Surrogate, Any, np.ndarray, np.ndarray]:
+    """A surrogate of three functions, its float64 posterior after six observations, and the dense mean ``[k, M]`` and covariance.
+
+    With ``separate`` every function has a kernel of its own; otherwise they share a factor.
+    """
+    rng = np.random.default_rng(4)
+    domain = domains.product([np.sort(rng.random(4)), np.sort(rng.random(3))])
+    points = np.asarray(domain.points)
+    scales = [0.3, 0.5, 0.8] if separate else [0.4] * 3
+    values = rng.standard_normal((len(INDICES), 3))
+    with jax.enable_x64(True):
+        model = jaxbandit.surrogate(
+            domain,
+            [kernels.SquaredExponential(length_scale=scale) for scale in scales],
+            noise_variance=NOISE,
+            outputs=3,
+            prior_mean=PRIOR_MEAN,
+            form=form,
+        )
+        assert len(model.forms) == (3 if separate else 1)
+        posterior = model.init()
+        for index, value in zip(INDICES, values, strict=True):
+            posterior = model.condition(posterior, jnp.int32(index), jnp.asarray(value))
+    dense = [
+        gp.posterior(gp.squared_exponential(points, points, scale), INDICES, values[:, j], NOISE, PRIOR_MEAN[j])
+        for j, scale in enumerate(scales)
+    ]
+    mean, covariance = (np.stack(x) for x in zip(*dense, strict=True))
+    return model, posterior, mean, covariance
+
+
+def drawn(strategy: Any, form: str = "features", *, separate: bool = False, weights: Any = None, seed: int = 0) -> estimators.Estimate:
+    """``DRAWS`` estimates from independent keys; of the combination when there are weights."""
+    model, posterior, *_ = setting(form, separate)
+    with jax.enable_x64(True):
+        strategy = jaxbandit.canonicalise(strategy)
+        keys = jax.random.split(jax.random.key(seed), DRAWS)
+        if weights is None:
+            estimate = jax.jit(jax.vmap(lambda key: strategy.estimate(model, posterior, ROUND, key)))(keys)
+        else:
+            estimate = jax.jit(jax.vmap(lambda key: strategy.combination(model, posterior, jnp.asarray(weights), ROUND, key)))(keys)
+    return jax.tree.map(np.asarray, estimate)
+
+
+def assert_gaussian(draws: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> None:
+    """``draws [n, d]`` are of ``N(mean, covariance)``, by every entry of both moments."""
+    count, size = draws.shape
+    variance = np.diag(covariance)
+    checks = size + size * (size + 1) // 2
+    k = standard_errors(checks)
+    tiny = 1e-12  # features leave out 1e-13 of the prior variance
+    assert np.all(np.abs(draws.mean(0) - mean) <= k * np.sqrt(variance / count) + tiny)
+    empirical = np.cov(draws.T)
+    # Var of an entry of a Wishart's mean: (c_ii c_jj + c_ij^2) / (n - 1).
+    error = np.sqrt((variance[:, None] * variance[None, :] + covariance**2) / (count - 1))
+    assert np.all(np.abs(empirical - covariance) <= k * error + tiny)
+    # Together, more sharply: whitened draws are d chi-square numbers each.
+    values, vectors = np.linalg.eigh(covariance)
+    kept = values > 1e-8 * values[-1]
+    z = (draws - mean) @ vectors[:, kept] / np.sqrt(values[kept])
+    total = np.sum(z**2, axis=1)
+    assert abs(total.mean() - kept.sum()) <= standard_errors(2) * np.sqrt(2 * kept.sum() / count)
+    # Normal, not only of these moments: a Kolmogorov-Smirnov test of the leading direction.
+    assert stats.kstest(z[:, -1], "norm").pvalue > RISK
+
+
+@pytest.mark.parametrize(("form", "separate"), [("features", False), ("product", False), ("features", True)])
+def test_thompson_draws_have_the_posteriors_law(form: str, separate: bool) -> None:
+    """Mean and covariance of the joint draws of all functions: blocks ``beta_j^2 k_j`` on the diagonal, nothing between functions."""
+    *_, mean, covariance = setting(form, separate)
+    outcome = drawn(Thompson(reward_width=BETA[0], cost_width=BETA[1:]), form, separate=separate)
+    np.testing.assert_allclose(outcome.widths, np.broadcast_to(BETA, (DRAWS, 3)))
+    np.testing.assert_array_equal(outcome.draws, np.concatenate([outcome.reward[:, None], outcome.costs], axis=1))
+    size = mean.shape[1]
+    whole = np.zeros((3 * size, 3 * size))
+    for j in range(3):
+        whole[j * size : (j + 1) * size, j * size : (j + 1) * size] = BETA[j] ** 2 * covariance[j]
+    assert_gaussian(outcome.draws.reshape(DRAWS, -1), mean.reshape(-1), whole)
+
+
+@pytest.mark.parametrize("form", ["features", "product"])
+def test_thompson_draw_of_a_combination(form: str) -> None:
+    """One function with the combined mean and ``beta^2 k_t`` of the reward's width."""
+    *_, mean, covariance = setting(form, False)
+    weights = np.array([1.0, -2.0, -0.5])
+    outcome = drawn(Thompson(reward_width=BETA[0], cost_width=BETA[1:]), form, weights=weights, seed=1)
+    np.testing.assert_array_equal(outcome.draws[:, 0], outcome.reward)
+    assert outcome.draws.shape[1] == 1
+    assert_gaussian(outcome.reward, weights @ mean, BETA[0] ** 2 * covariance[0])
+
+
+def test_the_law_is_checked_sharply() -> None:
+    """A width off by 2%, a mean off by a tenth of a deviation, the prior's covariance, or a common draw do not pass."""
+    *_, mean, covariance = setting("features", False)
+    right = drawn(Thompson(reward_width=BETA[0], cost_width=BETA[1:])).reward
+    target = BETA[0] ** 2 * covariance[0]
+    assert_gaussian(right, mean[0], target)
+    deviation = np.sqrt(np.diag(target))
+    for wrong in (1.02 * (right - mean[0]) + mean[0], right + 0.1 * deviation, mean[0] + deviation * stats.zscore(right[:, :1])):
+        with pytest.raises(AssertionError):
+            assert_gaussian(wrong, mean[0], target)
+    points = np.asarray(setting("features", False)[0].domain.points)
+    with pytest.raises(AssertionError):
+        assert_gaussian(right, mean[0], BETA[0] ** 2 * gp.squared_exponential(points, points, 0.4))
+
+
+def test_thompson_needs_a_form_with_joint_draws() -> None:
+    domain = domains.grid([0.0], [1.0], 9)
+    problem = problems.from_tables(domain, np.arange(9.0), np.arange(9.0) - 4)
+    model = jaxbandit.surrogate(domain, kernels.Matern52(), noise_variance=NOISE, form="rows")
+    with pytest.raises(InvalidArgument, match=r"form 'rows' has no joint draws"):
+        jaxbandit.simulate(problem, jaxbandit.Rpol(estimator=Thompson()), model, horizon=2, key=jax.random.key(0))
+
+
+# RandGP-UCB.
+
+DISTRIBUTIONS = {
+    "gaussian": Gaussian(),
+    "uniform": DiscreteUniform(),
+    "uniform-of-3": DiscreteUniform(points=3),
+    "discrete-gaussian": DiscreteGaussian(),
+    "discrete-gaussian-wide": DiscreteGaussian(low=-1.5, high=2.5, sd=0.6, points=9),
+}
+
+
+def law(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Support and probabilities of a discrete distribution, from Zhou and Ji (2022, App. D.4) and Vaswani et al. (2020)."""
+    low, high, sd, points = {
+        "uniform": (0.0, 2.0, np.inf, 20),
+        "uniform-of-3": (0.0, 2.0, np.inf, 3),
+        "discrete-gaussian": (0.0, 2.0, 1.0, 20),
+        "discrete-gaussian-wide": (-1.5, 2.5, 0.6, 9),
+    }[name]
+    support = np.linspace(low, high, points)
+    weight = np.exp(-(support**2) / (2 * sd**2))
+    return support, weight / weight.sum()
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_randomised_draws_have_their_law(name: str) -> None:
+    *_, mean, covariance = setting("features", False)
+    outcome = drawn(Randomised(reward_width=BETA[0], cost_width=BETA[1:], distribution=DISTRIBUTIONS[name]))
+    sd = np.sqrt(np.stack([np.diag(c) for c in covariance]))
+    estimates = np.concatenate([outcome.reward[:, None], outcome.costs], axis=1)  # [n, k, M]
+    # One scalar for all points of a function: what is recorded is what every point got.
+    np.testing.assert_allclose((estimates - mean) / sd, np.broadcast_to(outcome.draws[:, :, None], estimates.shape), rtol=0, atol=1e-9)
+    z = outcome.draws / (BETA * np.array([1.0, -1.0, -1.0]))  # costs are mu - Z sigma: optimistic for a one-sided law
+    for j in range(3):
+        if name == "gaussian":
+            assert stats.kstest(z[:, j], "norm").pvalue > RISK / 3
+            continue
+        support, probability = law(name)
+        nearest = np.abs(z[:, j, None] - support).argmin(1)
+        np.testing.assert_allclose(z[:, j], support[nearest], rtol=0, atol=1e-12)
+        counts = np.bincount(nearest, minlength=len(support))
+        expected = DRAWS * probability
+        assert expected.min() > 0.5 and np.sum(expected[expected < 5]) < 0.001 * DRAWS  # chi-square holds well enough
+        assert stats.chisquare(counts, expected).pvalue > RISK / 3
+        error = np.sqrt((probability @ support**2 - (probability @ support) ** 2) / DRAWS)
+        assert abs(z[:, j].mean() - probability @ support) <= standard_errors(3) * error
+    # Reward and constraints are independent: correlations of n pairs have standard error 1 / sqrt(n).
+    correlation = np.corrcoef(z.T)[np.triu_indices(3, 1)]
+    assert np.all(np.abs(correlation) <= standard_errors(3) / np.sqrt(DRAWS))
+
+
+@pytest.mark.parametrize("wrong", ["uniform", "other-sd", "shifted"])
+def test_the_law_of_a_discrete_gaussian_is_checked_sharply(wrong: str) -> None:
+    """Numbers of another law do not pass the chi-square test."""
+    support, probability = law("discrete-gaussian")
+    weight = {"uniform": np.ones(20), "other-sd": np.exp(-(support**2) / (2 * 1.1**2)), "shifted": np.roll(probability, 1)}[wrong]
+    counts = np.random.default_rng(0).multinomial(DRAWS, weight / weight.sum())
+    assert stats.chisquare(counts, DRAWS * probability).pvalue < RISK
+
+
+def test_randomised_combination_draws_one_scalar() -> None:
+    *_, mean, covariance = setting("features", False)
+    weights = np.array([1.0, -2.0, -0.5])
+    outcome = drawn(Randomised(reward_width=BETA[0], cost_width=BETA[1:], distribution=DiscreteUniform(points=3)), weights=weights)
+    assert outcome.draws.shape == (DRAWS, 1)
+    sd = np.sqrt(np.diag(covariance[0]))
+    np.testing.assert_allclose(outcome.reward, weights @ mean + outcome.draws * sd, rtol=0, atol=1e-9)
+    support, counts = np.unique(np.round(outcome.draws[:, 0] / BETA[0], 12), return_counts=True)
+    np.testing.assert_allclose(support, [0.0, 1.0, 2.0], rtol=0, atol=1e-12)
+    assert stats.chisquare(counts).pvalue > RISK
+
+
+def test_draws_are_fresh_every_round_and_trial() -> None:
+    """No number comes twice in the recorded runs of a continuous law."""
+    rng = np.random.default_rng(5)
+    domain = domains.product([np.sort(rng.random(5))])
+    problem = problems.from_tables(domain, rng.random(5), rng.random((2, 5)) - 0.5)
+    model = jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=0.4), noise_variance=NOISE, outputs=3, form="features")
+    for strategy, shape in ((Randomised(), (6, 20, 3)), (Thompson(), (6, 20, 3, 5))):
+        run = jaxbandit.simulate(
+            problem, jaxbandit.Rpol(estimator=strategy), model, horizon=20, trials=6, key=jax.random.key(0), record="audit"
+        )
+        assert run.draws.shape == shape
+        assert len(np.unique(run.draws)) == np.size(run.draws)
+    bounds = jaxbandit.simulate(problem, jaxbandit.Rpol(estimator=Bounds()), model, horizon=2, key=jax.random.key(0), record="audit")
+    assert bounds.draws is None
+
+
+BAD = {
+    "one point of the uniform": (DiscreteUniform(points=1), "DiscreteUniform.points: must be a whole number >= 2"),
+    "half points": (DiscreteUniform(points=2.5), "DiscreteUniform.points: must be a whole number >= 2"),
+    "one point": (DiscreteGaussian(points=1), "DiscreteGaussian.points: must be a whole number >= 2"),
+    "bounds the wrong way round": (DiscreteGaussian(low=2.0, high=1.0), "DiscreteGaussian.high - low: must be > 0"),
+    "equal bounds": (DiscreteGaussian(low=1.0, high=1.0), "DiscreteGaussian.high - low: must be > 0"),
+    "nothing optimistic left": (DiscreteGaussian(low=-2.0, high=0.0), "DiscreteGaussian.high: must be > 0"),
+    "infinite bound": (DiscreteGaussian(high=np.inf), "DiscreteGaussian.high: 1 of 1 values are NaN or infinite"),
+    "NaN bound": (DiscreteGaussian(low=np.nan), "DiscreteGaussian.low: 1 of 1 values are NaN or infinite"),
+    "no spread": (DiscreteGaussian(sd=0.0), "DiscreteGaussian.sd: must be > 0"),
+    "negative spread": (DiscreteGaussian(sd=-1.0), "DiscreteGaussian.sd: must be > 0"),
+    "bounds for three": (DiscreteGaussian(low=np.zeros(3)), "DiscreteGaussian.low: "),
+    "spreads for two": (DiscreteGaussian(sd=np.ones(2)), "DiscreteGaussian.sd: "),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_distributions_are_refused_by_name(what: str) -> None:
+    distribution, message = BAD[what]
+    domain = domains.grid([0.0], [1.0], 4)
+    problem = problems.from_tables(domain, np.arange(4.0), np.arange(4.0) - 2)
+    model = jaxbandit.surrogate(domain, kernels.Matern52(), noise_variance=NOISE, form="features")
+    learner = jaxbandit.Rpol(estimator=Randomised(distribution=distribution))
+    with pytest.raises(InvalidArgument) as caught:
+        jaxbandit.simulate(problem, learner, model, horizon=2, key=jax.random.key(0))
+    assert str(caught.value).startswith(message)
+
+
+# Cost.
+
+
+def cost_of(form: Any) -> tuple[float, float]:
+    """Floating-point operations of a compiled joint draw, and bytes of its temporaries."""
+    root = jax.eval_shape(form.init)
+    compiled = jax.jit(form.draw).lower(root, jax.random.key(0)).compile()
+    analysis = compiled.cost_analysis()
+    analysis = analysis[0] if isinstance(analysis, list) else analysis
+    return float(analysis["flops"]), float(compiled.memory_analysis().temp_size_in_bytes)
+
+
+def dense(size: int, rank: int) -> Any:
+    """Features of any values: the cost does not look at them."""
+    phi = np.random.default_rng(0).standard_normal((size, rank)).astype(np.float32)
+    return jaxbandit.canonicalise(DenseFeatures(phi=phi, prior_variance=np.sum(phi**2, axis=1), residual=0.0))
+
+
+def product(size: int, rank: int) -> Any:
+    """``size`` points as a grid of ``size / 40`` by 40; ``rank`` products of 6 and 6 features."""
+    rng = np.random.default_rng(0)
+    axes = tuple(rng.standard_normal((n, 6)).astype(np.float32) for n in (size // 40, 40))
+    columns = np.stack(np.unravel_index(np.arange(rank), (6, 6))).astype(np.int32)
+    slots = np.where(np.arange(36) < rank, np.arange(36), rank).reshape(6, 6).astype(np.int32)
+    form = ProductFeatures(axes=axes, columns=columns, slots=slots, prior_variance=np.ones(size, np.float32), residual=0.0)
+    return jaxbandit.canonicalise(form)
+
+
+@pytest.mark.parametrize("build", [dense, product])
+def test_a_draw_costs_points_times_rank(build: Any) -> None:
+    """At fixed rank the operations are ``a + b M``: no term in ``M^2``, and no temporary that large."""
+    sizes = np.array([2000, 4000, 8000, 16000])
+    flops, temporaries = np.array([cost_of(build(size, 30)) for size in sizes]).T
+    ratios = flops[1:] / flops[:-1]
+    assert np.all((ratios > 1.6) & (ratios <= 2.01)), ratios
+    # Second differences of a straight line vanish; M^2 operations at the largest size would be 16000^2 = 2.6e8.
+    slopes = np.diff(flops) / np.diff(sizes)
+    np.testing.assert_allclose(slopes, slopes[0], rtol=0.01)
+    assert flops[-1] < 4 * 30 * sizes[-1] + 40 * 30**2 + 5000
+    assert np.all(temporaries < 64 * (sizes + 30**2))
+
+
+def test_a_draw_of_features_costs_the_rank_too() -> None:
+    """Twice the rank is twice the operations: what is counted is ``M r``."""
+    low, high = cost_of(dense(16000, 30))[0], cost_of(dense(16000, 60))[0]
+    assert 1.9 < high / low < 2.1

@@ -1,0 +1,171 @@
+"""Methods with a safe set: how often they leave the truly safe points, and SafeOpt beside the ``safeopt`` package."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxbandit
+from jaxbandit import SafeOpt, SgpUcb, StageOpt, domains, estimators, informed, kernels, problems, replace, safety
+from jaxbandit.widths import ImprovedGPUCB
+from tests.oracles import gaussian_process as gp
+
+# Functions of an RKHS on 40 points of [0, 1], g = h - f with h = B / 4: Zhou and Ji (2022), App. F.1.
+POINTS, INSTANCES, HORIZON, DELTA, NOISE_SD = 40, 200, 25, 0.1, 0.1
+
+
+@functools.cache
+def family() -> Any:
+    return problems.rkhs_1d(POINTS, threshold=0.25, noise=problems.Gaussian.from_sd(NOISE_SD))
+
+
+def assumptions(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
+    """The learner is told the norm bound, the threshold (``g - h = -f`` is of norm ``B``) and two safe points; nothing else."""
+    bound = instance.norm
+    width = replace(algorithm.estimator.cost_width, norm_bound=algorithm.estimator.cost_width.norm_bound * bound)
+    algorithm = replace(algorithm, estimator=estimators.Bounds(reward_width=width, cost_width=width), seeds=informed.safest(instance, 2))
+    return algorithm, replace(surrogate, prior_mean=jnp.stack([jnp.zeros_like(bound), 0.25 * bound]))
+
+
+def outcome(algorithm: Any, factor: float = 1.0) -> tuple[np.ndarray, jaxbandit.Trajectory]:
+    """In which instances a truly unsafe point was chosen, with ``beta`` scaled by ``factor``, and the runs.
+
+    With ``lambda = R^2``, ``|f - mu| <= (B + sqrt(2 (gamma + ln(1 / delta)))) sigma`` for all points and rounds with probability
+    ``1 - delta`` (Abbasi-Yadkori 2013); the schedule's ``+ 1`` is on the safe side.
+    """
+    width = ImprovedGPUCB(norm_bound=factor, noise_scale=factor, delta=DELTA, union=1.0)
+    algorithm = replace(algorithm, estimator=estimators.Bounds(reward_width=width, cost_width=width))
+    kernel = kernels.SquaredExponential(length_scale=0.2)
+    model = jaxbandit.surrogate(family().domain, kernel, noise_variance=NOISE_SD**2, form="features")
+    given = {"horizon": HORIZON, "trials": INSTANCES, "key": jax.random.key(3), "informed": assumptions}
+    run = jaxbandit.simulate(family(), algorithm, model, **given)
+    keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.fold_in(jax.random.key(3), i), 3))(jnp.arange(INSTANCES))
+    means = np.asarray(jax.jit(jax.vmap(lambda key: jaxbandit.canonicalise(family()).sample(key).means))(keys))
+    assert np.all(means[:, 1].min(1) < 0), "every instance has a safe point"
+    np.testing.assert_allclose(np.asarray(run.values)[:, 0, 0], means[np.arange(INSTANCES), 0, run.indices[:, 0]], atol=6 * NOISE_SD)
+    unsafe = np.take_along_axis(means[:, 1], np.asarray(run.indices), axis=1) > 0
+    return unsafe.any(1), run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", [SafeOpt(), StageOpt(exploration=15.0), SgpUcb(warm_up=8.0)], ids=lambda a: a.name)
+def test_the_safe_set_is_left_in_at_most_delta_of_instances(algorithm: Any) -> None:
+    left, run = outcome(algorithm)
+    assert left.mean() <= DELTA
+    assert np.all(np.asarray(run.status) & int(jaxbandit.Status.SAFE_SET_EMPTIED) == 0)
+    grown = np.array([len(np.unique(row)) for row in np.asarray(run.indices)]) > 2
+    assert grown.mean() > 0.5, "it is no feat to stay among the seeds"
+
+
+@pytest.mark.slow
+def test_bounds_that_are_too_narrow_do_leave_it() -> None:
+    """The same check finds a learner whose assumptions are wrong."""
+    left, _ = outcome(SafeOpt(), factor=0.05)
+    assert left.mean() > DELTA
+
+
+def test_warm_up_stays_in_the_seed_set() -> None:
+    domain = domains.grid([0.0, 0.0], [1.0, 1.0], 6)
+    rng = np.random.default_rng(0)
+    costs = rng.standard_normal((2, 36)) - 1.5
+    problem = problems.from_tables(domain, rng.standard_normal(36), costs, noise=problems.Gaussian(variance=0.1))
+    model = jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=0.4), noise_variance=0.1, outputs=3)
+    seeds = [3, 7, 21, 35]
+    algorithm = SgpUcb(estimator=estimators.Bounds(cost_width=0.2), seeds=seeds, warm_up=40.0)
+    run = jaxbandit.simulate(problem, algorithm, model, horizon=60, trials=50, key=jax.random.key(1))
+    warm, later = np.asarray(run.indices)[:, :40], np.asarray(run.indices)[:, 40:]
+    assert set(np.unique(warm)) == set(seeds) and not set(np.unique(later)) <= set(seeds)
+    counts = np.array([np.sum(warm == seed) for seed in seeds])
+    expected = 50 * 40 / 4
+    assert np.sum((counts - expected) ** 2 / expected) < 3 + 5 * np.sqrt(6), "uniform: chi-square with 3 degrees of freedom"
+
+
+def test_expanders_of_2500_points_in_30_ms() -> None:
+    """At worst: every point is a candidate, and none is an expander, so that all pairs are looked at."""
+    domain = domains.grid([0.0, 0.0], [6.0, 6.0], 50)
+    model = jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=1.0), noise_variance=0.05)
+    posterior = jax.jit(lambda p: model.condition(p, jnp.int32(1275), jnp.asarray([0.0, -3.0])))(model.init())
+    known = safety.intervals(model, posterior, estimators.Bounds(), jnp.int32(1), jax.random.key(0))
+    safe = jnp.asarray(np.asarray(domain.points)[:, 0] < 3)
+    hopeless = replace(known, mean=known.mean.at[1].add(jnp.where(safe, 0, 100)))
+    widest = jax.jit(lambda known: safety.Expansion().widest(model, posterior, known, safe, jnp.ones(2500, bool)))
+    assert int(widest(hopeless)) == 2500 and int(widest(known)) < 2500
+    seconds = []
+    for _ in range(15):
+        started = time.perf_counter()
+        jax.block_until_ready(widest(hopeless))
+        seconds.append(time.perf_counter() - started)
+    assert min(seconds) < 0.03, f"{1000 * min(seconds):.1f} ms"
+
+
+class ExactGp:
+    """What the package asks of a GPy model: data, a prior variance and noise-free predictions; zero mean, one kernel."""
+
+    def __init__(self, x: np.ndarray, y: np.ndarray, length_scale: float, noise: float) -> None:
+        self.kern, self.input_dim = self, x.shape[1]
+        self.length_scale, self.noise = length_scale, noise
+        self.set_XY(x, y)
+
+    def set_XY(self, x: np.ndarray, y: np.ndarray) -> None:  # noqa: N802
+        self.X, self.Y = x, y
+
+    def Kdiag(self, x: np.ndarray) -> np.ndarray:  # noqa: N802
+        return np.ones(len(x))
+
+    def predict_noiseless(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        matrix = gp.squared_exponential(self.X, self.X, self.length_scale) + self.noise * np.eye(len(self.X))
+        cross = gp.squared_exponential(self.X, x, self.length_scale)
+        solved = np.linalg.solve(matrix, cross)
+        return solved.T @ self.Y, np.maximum(1 - np.sum(cross * solved, axis=0), 0)[:, None]
+
+
+@pytest.fixture
+def package(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The package, with the names that Python and NumPy have dropped since its last release put back for as long as a test runs."""
+    monkeypatch.setattr(collections, "Sequence", collections.abc.Sequence, raising=False)
+    for name, kind in (("float", float), ("bool", bool)):
+        if not hasattr(np, name):
+            monkeypatch.setattr(np, name, kind, raising=False)
+    return pytest.importorskip("safeopt", reason="the safeopt package is not installed", exc_type=ImportError)
+
+
+@pytest.mark.parametrize(("constraints", "lipschitz"), [(1, None), (2, None), (1, 4.0), (2, 4.0)])
+def test_choices_agree_with_the_package(package: Any, constraints: int, lipschitz: float | None) -> None:
+    """On the data of each round of a run, whose first rounds certify some points: the package's safe set has no seeds.
+
+    It maximises under ``g >= 0``; an expander may reach a point outside for each constraint by itself, hence ``together=False``.
+    """
+    side, length_scale, noise, beta = 9, 0.35, 0.02, 1.5
+    design = [40, 40, 31, 39, 40, 41, 50]  # without symmetry: mirror images tie, and rounding decides
+    domain = domains.grid([0.0, 0.0], [1.0, 1.0], side)
+    points = np.asarray(domain.points)
+    rng = np.random.default_rng(6)
+    tables = gp.random_functions(gp.squared_exponential(points, points, 0.5), 1 + constraints, rng)
+    distance = np.sum((points - points[40]) ** 2, axis=1)
+    tables[1:] = 0.3 * tables[1:] + 6 * distance - 1.5  # safe around the middle, unsafe towards the corners
+    problem = problems.from_tables(domain, tables[0], tables[1:], noise=problems.Gaussian(variance=noise))
+    with jax.enable_x64(True):
+        kernel = kernels.SquaredExponential(length_scale=length_scale)
+        model = jaxbandit.surrogate(domain, kernel, noise_variance=noise, outputs=1 + constraints, form="features")
+        bounds = estimators.Bounds(reward_width=beta, cost_width=beta)
+        algorithm = SafeOpt(estimator=bounds, seeds=[40], lipschitz=lipschitz, together=False)
+        given = {"horizon": 20, "key": jax.random.key(2), "initial": jaxbandit.InitialDesign(indices=np.array(design))}
+        run = jax.tree.map(np.asarray, jaxbandit.simulate(problem, algorithm, model, **given))
+    chosen = np.concatenate([run.initial_indices[0], run.indices[0]])
+    values = np.concatenate([run.initial_values[0], run.values[0]]) * np.array([1.0] + [-1.0] * constraints)
+    expanders, partial = 0, 0
+    for t in range(len(design), len(chosen)):
+        gps = [ExactGp(points[chosen[:t]], values[:t, [k]], length_scale, noise) for k in range(1 + constraints)]
+        theirs = package.SafeOpt(gps, points, fmin=[-np.inf] + [0.0] * constraints, lipschitz=lipschitz, beta=beta)
+        wanted = theirs.optimize()
+        np.testing.assert_allclose(points[chosen[t]], wanted, atol=1e-12, err_msg=f"round {t - len(design) + 1}")
+        expanders += bool(theirs.G[chosen[t]])
+        partial += not np.all(theirs.S)
+    assert partial > 10 and expanders >= 2 and len(np.unique(run.indices)) > 5, "expanders were chosen, too"

@@ -1,0 +1,118 @@
+"""Kill a running study at random moments, resume it, and compare with an uninterrupted run bit for bit.
+
+python tests/study/kill_study.py --kills 20
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+STUDY = """
+trials = 12
+horizon = {horizon}
+keep = {{every = 3}}
+
+[model]
+kernel = {{type = "SquaredExponential", length_scale = 1.0}}
+noise_variance = 0.05
+
+[problem.sine]
+type = "sine_delayed"
+points_per_axis = 12
+
+[delay.late]
+type = "Poisson"
+mean = 4.0
+
+[algorithm.rpol]
+type = "Rpol"
+sweep = {{"estimator.reward_width" = [1.0, 3.0]}}
+
+[algorithm.thompson]
+type = "Cbo"
+estimator = {{type = "Thompson"}}
+reward_clip = 7.0
+cost_clip = 2.0
+"""
+
+
+def command(base: Path, out: str, *options: str) -> list[str]:
+    """A run in parts of a few rounds, in two batches of each cell, with a checkpoint after each part."""
+    fixed = ["--segment", "10", "--checkpoint-share", "1", "--cache", str(base / "cache"), "--memory", "6MiB"]
+    return [sys.executable, "-m", "jaxbandit", "run", str(base / "study.toml"), "--out", str(base / out), *fixed, *options]
+
+
+def differences(base: Path, out: str) -> list[str]:
+    """Variables of a run that differ from the uninterrupted one's in any bit."""
+    whole, resumed = (xr.load_dataset(base / name / "results.nc", engine="h5netcdf") for name in ("whole", out))
+    assert list(whole.data_vars) == list(resumed.data_vars)
+    timed = ("run_seconds", "playing_seconds")
+    return [name for name in whole.data_vars if name not in timed and whole[name].values.tobytes() != resumed[name].values.tobytes()]
+
+
+def killed(arguments: list[str], after: float) -> bool:
+    """Whether the process was still running when it was killed."""
+    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        process.wait(after)
+        return False
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        return True
+
+
+def resume(base: Path, out: str) -> str:
+    """Go on to the end; returns what the run said of where it was."""
+    done = subprocess.run(command(base, out, "--resume"), capture_output=True, text=True)
+    if done.returncode == 2 and (base / out / "results.nc").exists():
+        return "after the results were written"
+    if done.returncode == 2 and ("holds no run" in done.stderr or "is no directory" in done.stderr):
+        subprocess.run(command(base, out, "--force"), check=True, capture_output=True)
+        return "before the first checkpoint"
+    assert done.returncode == 0, done.stderr
+    return next((line for line in done.stderr.splitlines() if line.startswith("resumed")), "between two batches")
+
+
+def kill_and_compare(kills: int, horizon: int, seed: int, report: object = print) -> int:
+    """How many of the resumed runs differ from the uninterrupted one; 0 if all is well."""
+    rng, wrong = random.Random(seed), 0
+    with tempfile.TemporaryDirectory() as folder:
+        base = Path(folder)
+        (base / "study.toml").write_text(STUDY.format(horizon=horizon))
+        subprocess.run(command(base, "warm"), check=True, capture_output=True)  # so that compilation is not most of what is killed
+        start = time.perf_counter()
+        subprocess.run(command(base, "whole"), check=True, capture_output=True)
+        seconds = time.perf_counter() - start
+        for number in range(kills):
+            after = rng.uniform(0.3, 1.0) * seconds
+            while not killed(command(base, f"run{number}"), after):
+                after *= 0.8
+                subprocess.run(["rm", "-r", str(base / f"run{number}")], check=True)
+            where = resume(base, f"run{number}")
+            different = differences(base, f"run{number}")
+            wrong += bool(different)
+            report(f"kill {number + 1} after {after:.2f} of {seconds:.2f} s, {where}: {different or 'the same bits'}")  # type: ignore[operator]
+    return wrong
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=20, metavar="N")
+    parser.add_argument("--horizon", type=int, default=300, metavar="T")
+    parser.add_argument("--seed", type=int, default=0, metavar="S")
+    options = parser.parse_args()
+    np.seterr(all="raise")
+    wrong = kill_and_compare(options.kills, options.horizon, options.seed)
+    print(f"{wrong} of {options.kills} resumed runs differ")
+    sys.exit(bool(wrong))

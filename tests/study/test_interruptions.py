@@ -1,0 +1,134 @@
+"""What a run leaves when something takes it: a full disk, a place that cannot be written, a process that has gone, an impatient user."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import jaxbandit.study.checkpoints
+from jaxbandit import InvalidArgument
+from jaxbandit.cli import main
+from jaxbandit.study import CannotWrite, prepare_directory, run_study, write_whole
+from jaxbandit.study.checkpoints import Store
+from tests.support.small_study import assert_same, free_port, in_python, whole, written
+
+
+class FullDisk:
+    """Files of more than a few bytes cannot be written while it is full, as the operating system says."""
+
+    def fill(self) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64, resource.RLIM_INFINITY))
+
+    def empty(self) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+@pytest.fixture
+def disk() -> Iterator[FullDisk]:
+    if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
+        pytest.skip("the size of files is limited here already")
+    disk = FullDisk()
+    yield disk
+    disk.empty()
+
+
+def test_a_full_disk_ends_a_run_and_leaves_the_last_checkpoint(tmp_path: Path, disk: FullDisk) -> None:
+    def fill_after_ten_rounds(progress: Any) -> None:
+        if progress.round == 10:
+            disk.fill()
+
+    with pytest.raises(CannotWrite, match="File too large; what was there before is as it was") as caught:
+        run_study(in_python(), tmp_path, segment=5, checkpoint_share=1.0, report=fill_after_ten_rounds)
+    assert "\n" not in str(caught.value)
+    disk.empty()
+    place, _ = Store(tmp_path).load() or pytest.fail("no checkpoint")
+    assert (place.cell, place.batch, place.next_round) == (0, 0, 6)
+    said: list[str] = []
+    assert_same(run_study(in_python(), tmp_path, resume=True, checkpoint_share=1.0, note=said.append), whole())
+    assert any("resumed at round 6" in line for line in said)
+
+
+def test_results_that_cannot_be_written_can_be_had_later(tmp_path: Path, disk: FullDisk, monkeypatch: Any, capsys: Any) -> None:
+    """The run is kept until its results are on disk."""
+    study, out = str(written(tmp_path)), tmp_path / "out"
+    real = jaxbandit.study.checkpoints.Store.finish
+
+    def last_part_fits(store: Store, cell: int, batch: int, part: Any) -> None:
+        real(store, cell, batch, part)
+        if cell == 1:
+            disk.fill()
+
+    monkeypatch.setattr(jaxbandit.study.checkpoints.Store, "finish", last_part_fits)
+    assert main(["run", study, "--out", str(out), "--no-cache", "--segment", "5"]) == 1
+    disk.empty()
+    assert "results.nc: " in capsys.readouterr().err and not (out / "results.nc").exists()
+    assert main(["run", study, "--out", str(out), "--no-cache", "--resume"]) == 0
+    assert_same(xr.load_dataset(out / "results.nc", engine="h5netcdf"), whole(), tolerance=1e-5)
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, disk: FullDisk) -> None:
+    path = tmp_path / "numbers.txt"
+    write_whole(path, lambda temporary: temporary.write_text("old"))
+    disk.fill()
+    with pytest.raises(CannotWrite, match=r"numbers\.txt"):
+        write_whole(path, lambda temporary: temporary.write_text("new" * 100))
+    disk.empty()
+    assert path.read_text() == "old" and [file.name for file in tmp_path.iterdir()] == ["numbers.txt"]
+    with pytest.raises(CannotWrite, match="nowhere"):
+        write_whole(tmp_path / "nowhere" / "numbers.txt", lambda temporary: temporary.write_text("new"))
+
+
+def test_places_that_cannot_be_directories(tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidArgument, match="cannot make the directory"):
+        prepare_directory(tmp_path / "file" / "out")
+    assert main(["run", str(written(tmp_path)), "--out", str(tmp_path / "file"), "--no-cache"]) == 2
+    assert "is a file, not a directory" in capsys.readouterr().err
+
+
+def test_a_user_who_stops_a_run_is_told_how_to_go_on(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(jaxbandit.study.checkpoints.Store, "finish", stop)
+    assert main(["run", str(written(tmp_path)), "--out", str(tmp_path / "out"), "--no-cache"]) == 130
+    assert "--resume" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_two_processes_give_what_one_does_even_if_one_is_lost_on_the_way(tmp_path: Path) -> None:
+    """One of two processes is killed; the other ends with an error that says so, and both resume to the results of an unbroken run."""
+    study, out = written(tmp_path), tmp_path / "out"
+    # A checkpoint in every round, so that there is time to kill it while it works.
+    command = [sys.executable, "-m", "jaxbandit", "run", str(study), "--out", str(out), "--segment", "1", "--no-cache"]
+
+    def start(*options: str) -> list[subprocess.Popen[str]]:
+        hosts = ["--coordinator", f"127.0.0.1:{free_port()}", "--processes", "2", "--checkpoint-share", "1", *options]
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return [subprocess.Popen([*command, *hosts, "--process-id", str(i)], **pipes) for i in range(2)]
+
+    first, second = start()
+    deadline = time.monotonic() + 200
+    while not (out / "at-work-1.npz").exists() and time.monotonic() < deadline and second.poll() is None:
+        time.sleep(0.05)
+    second.send_signal(signal.SIGKILL)
+    _, said = first.communicate(timeout=300)
+    assert first.returncode == 3 and "another process has gone" in said and "--resume" in said, said
+    assert not (out / "results.nc").exists()
+    again = start("--resume")
+    ends = [process.communicate(timeout=300) for process in again]
+    assert [process.returncode for process in again] == [0, 0], ends
+    assert "process 1 has done its part" in ends[1][0] and sorted(p.name for p in out.iterdir()) == ["results.nc", "summary.csv"]
+    found = xr.load_dataset(out / "results.nc", engine="h5netcdf")
+    assert_same(found, whole(), tolerance=1e-6)
+    assert np.all(found.status.values == 0)

@@ -1,0 +1,378 @@
+"""Studies: from tables and back, cells, batches, thinning, interruption, other numbers of devices, refusals."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import xarray as xr
+
+import jaxbandit
+from jaxbandit import InvalidArgument
+from jaxbandit.cli import main
+from jaxbandit.core.keys import Stream, stream_key, trial_key
+from jaxbandit.delays import Poisson
+from jaxbandit.kernels import SquaredExponential
+from jaxbandit.study.checkpoints import CheckpointMismatch
+from jaxbandit.study.engine import forget, make_plan, run_study
+from jaxbandit.study.hosts import join
+from jaxbandit.study.rerun import rerun
+from jaxbandit.study.results import TrialsFailed, flagged, raise_if_failed
+from jaxbandit.study.spec import Contender, Model, from_table, from_toml
+from jaxbandit.study.thinning import Keep
+from tests.study import kill_study
+from tests.support.paths import ROOT
+from tests.support.small_study import TOML, assert_same, in_python, whole, written
+
+# What a study is.
+
+
+def test_a_file_and_python_give_the_same_study(tmp_path: Path) -> None:
+    study = from_toml(written(tmp_path))
+    assert study.fingerprint() == in_python().fingerprint()
+    assert [line.entry.label for line in study.lines()] == [line.entry.label for line in in_python().lines()]
+    for one in (study, in_python()):
+        again = from_table(json.loads(json.dumps(one.table())))
+        assert again.fingerprint() == study.fingerprint()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seed": 1},
+        {"horizon": 21},
+        {"keep": Keep(every=2)},
+        {"model": Model(kernel=SquaredExponential(length_scale=1.1))},
+        {"delays": {"late": Poisson(mean=3.0)}},
+        {"common_random_numbers": False},
+        {"algorithms": {"rpol": jaxbandit.Rpol()}},
+    ],
+)
+def test_the_fingerprint_tells_studies_apart(changes: dict[str, Any]) -> None:
+    assert in_python(**changes).fingerprint() != in_python().fingerprint()
+    assert in_python().fingerprint() == in_python().fingerprint()
+
+
+def test_lines_that_differ_in_numbers_share_a_cell() -> None:
+    study = in_python(delays={"a": Poisson(mean=1.0), "b": Poisson(mean=4.0)})
+    plan = make_plan(study)
+    labels = [[plan.lines[n].entry.label for n in cell.lines] for cell in plan.cells]
+    assert [len(cell) for cell in labels] == [4, 2] and all("rpol" in label for label in labels[0])
+    many = in_python(algorithms={"rpol": Contender(algorithm=jaxbandit.Rpol(), sweep={"estimator.reward_width": list(range(1, 65))})})
+    assert [len(cell.lines) for cell in make_plan(many).cells] == [64]
+
+
+def test_rounds_kept() -> None:
+    assert Keep().rounds(5).tolist() == [1, 2, 3, 4, 5] and len(Keep().rounds(10_000)) == 1000
+    assert Keep(every=4).rounds(10).tolist() == [4, 8, 10]
+    spaced = Keep(log_spaced=5).rounds(10_000)
+    assert spaced.tolist() == [1, 10, 100, 1000, 10_000]
+    assert Keep(log_spaced=50).rounds(7).tolist()[-1] == 7
+
+
+# Running one.
+
+
+def test_it_is_what_simulate_gives() -> None:
+    """Every line, with and without delay, to the rounding of sums."""
+    study = in_python()
+    for line in study.lines():
+        entry = line.entry
+        run = jaxbandit.simulate(
+            entry.problem,
+            entry.algorithm,
+            entry.surrogate,
+            horizon=study.horizon,
+            trials=study.trials,
+            key=jax.random.key(0),
+            initial=study.initial,
+            delay=entry.delay,
+        )
+        curves = jaxbandit.metrics.curves(entry.problem, run.scored_indices)
+        for name in study.metrics:
+            np.testing.assert_allclose(
+                whole()[name].sel(algorithm=entry.label).values,
+                np.asarray(getattr(curves, name)),
+                rtol=2e-5,
+                atol=2e-5,
+                err_msg=entry.label,
+            )
+    assert whole().base.values.tolist() == ["rpol", "rpol", "cbo"]
+    assert whole()["round"].values[:3].tolist() == [-1, 0, 1] and whole().attrs["counted_before"] == 2
+    assert sorted(set(whole()["estimator.reward_width"].values[:2])) == [1.0, 2.5]
+
+
+def test_thinning_leaves_the_same_numbers() -> None:
+    thin = run_study(in_python(keep=Keep(every=3)), segment=5)
+    rounds = thin["round"].values
+    assert rounds.tolist() == [-1, 0, 3, 6, 9, 12, 15, 18, 20]
+    assert_same(thin, whole().sel(round=rounds))
+
+
+def test_batches_and_parts_change_nothing() -> None:
+    """Small batches are filled up; the programs of one batch serve all others."""
+    plan = make_plan(in_python(), segment=5)
+    each = max(batch.bytes_per_pair for batch in plan.batches)
+    shared = max(batch.shared_bytes for batch in plan.batches)
+    notes: list[str] = []
+    memory = shared + 10 * each
+    assert [b.batches for b in plan.batches] == [1, 1]
+    assert [b.batches for b in make_plan(in_python(), memory=memory, segment=5).batches] == [3, 2]
+    small = run_study(in_python(), memory=memory, segment=5, note=notes.append)
+    assert_same(small, whole(), tolerance=1e-5)
+    # In each cell one that plays and two that measure: in the first part more points count.
+    assert len([note for note in notes if note.startswith("compiled")]) == 3 * len(plan.cells)
+
+
+def test_other_random_numbers_for_every_line() -> None:
+    study = in_python(
+        common_random_numbers=False, algorithms={"a": jaxbandit.RandomSearch(), "b": jaxbandit.RandomSearch()}, trajectories=True
+    )
+    own = run_study(study, segment=5)
+    shared = run_study(dataclasses.replace(study, common_random_numbers=True), segment=5)
+    np.testing.assert_array_equal(shared.observed.values[0], shared.observed.values[1])
+    assert not np.any(own.observed.values[0, :, 0] == own.observed.values[1, :, 0])
+
+
+class Stop(Exception):
+    """An interruption."""
+
+
+@pytest.mark.parametrize("after", [1, 5])
+def test_it_goes_on_bit_for_bit(tmp_path: Path, after: int) -> None:
+    """Stopped after some part of the first or second cell."""
+    seen = []
+
+    def report(progress: Any) -> None:
+        seen.append(progress)
+        if len(seen) == after + 1:
+            raise Stop
+
+    with pytest.raises(Stop):
+        run_study(in_python(), tmp_path, segment=5, checkpoint_share=1.0, report=report)
+    notes: list[str] = []
+    resumed = run_study(in_python(), tmp_path, resume=True, checkpoint_share=1.0, note=notes.append)
+    assert_same(resumed, whole())
+    assert any(note.startswith("resumed at round") for note in notes)
+    assert_same(run_study(in_python(), tmp_path, resume=True), whole())  # whatever cuts off the writing of results
+    forget(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
+    def report(progress: Any) -> None:
+        raise Stop
+
+    with pytest.raises(CheckpointMismatch, match="holds no run"):
+        run_study(in_python(), tmp_path, resume=True)
+    with pytest.raises(Stop):
+        run_study(in_python(), tmp_path, report=report)
+    with pytest.raises(CheckpointMismatch, match="another study"):
+        run_study(in_python(seed=3), tmp_path, resume=True)
+    with jax.enable_x64(True), pytest.raises(CheckpointMismatch, match="another precision"):
+        run_study(in_python(), tmp_path, resume=True)
+    path = tmp_path / "study.json"
+    record = json.loads(path.read_text())
+    for name, words in (("jaxbandit", "version of jaxbandit"), ("jax", "version of JAX"), ("devices", "number of devices")):
+        path.write_text(json.dumps(record | {"identity": record["identity"] | {name: "0.0"}}))
+        with pytest.raises(CheckpointMismatch, match=words):
+            run_study(in_python(), tmp_path, resume=True)
+
+
+@jaxbandit.pytree
+class Holed(jaxbandit.problems.Family):
+    """``sine``, whose reward is NaN everywhere in about half of the trials."""
+
+    inner: Any
+    name: str = jaxbandit.static(default="holed")
+
+    @property
+    def domain(self) -> Any:
+        return self.inner.domain
+
+    @property
+    def constraints(self) -> int:
+        return 1
+
+    def sample(self, key: Any) -> Any:
+        bad = jax.random.bernoulli(key)
+        means = jax.numpy.asarray(self.inner.means)
+        return jaxbandit.replace(self.inner, means=jax.numpy.where(bad, jax.numpy.nan, means))
+
+    def observe(self, index: Any, drawn: Any) -> Any:
+        return self.inner.observe(index, drawn)
+
+    def validate(self) -> None:
+        """Nothing: a user's family may not know."""
+
+
+def test_a_bad_trial_is_flagged_and_kills_no_other() -> None:
+    """Where the user's function is NaN; the others are what they would have been."""
+    study = in_python(problems={"holed": Holed(inner=jaxbandit.problems.sine(9))}, delays={"none": {"type": "NoDelay"}})
+    study = dataclasses.replace(study, algorithms={"random": jaxbandit.RandomSearch()}, initial=jaxbandit.InitialDesign())
+    holed = run_study(study, segment=5)
+    sound = run_study(dataclasses.replace(study, problems={"sine": jaxbandit.problems.sine(9)}), segment=5)
+    bad = holed.status.values[0] != 0
+    assert 0 < bad.sum() < 11 and np.all(holed.failed_round.values[0, bad] == 1)
+    assert np.isfinite(holed.regret.values[0, ~bad]).all()
+    np.testing.assert_array_equal(holed.regret.values[0, ~bad], sound.regret.values[0, ~bad])
+    assert sum(flagged(holed)["random"].values()) >= bad.sum() and flagged(sound) == {}
+    with pytest.raises(TrialsFailed, match=rf"{bad.sum()} of 11 trials failed; random: trial {np.flatnonzero(bad)[0]} in round 1"):
+        raise_if_failed(holed)
+    assert raise_if_failed(sound) is sound
+    with pytest.raises(InvalidArgument, match="do not hold the study"):  # no table says what a user's class is
+        rerun(holed, 0)
+
+
+@pytest.mark.parametrize("common", [True, False])
+def test_strong_regret_of_random_instances(common: bool) -> None:
+    """Each line has the best mixed policies of its own instances."""
+    study = in_python(
+        problems={"draws": {"type": "gp_draws"}},
+        algorithms={"a": jaxbandit.RandomSearch(), "b": jaxbandit.RandomSearch()},
+        model=Model(kernel=SquaredExponential(length_scale=1.0), noise_variance=0.0025, form="features"),
+        delays={"none": {"type": "NoDelay"}},
+        trials=3,
+        metrics=("strong_regret",),
+        trajectories=True,
+        initial=jaxbandit.InitialDesign(),
+        common_random_numbers=common,
+    )
+    found = run_study(study, segment=5)
+    family = jaxbandit.canonicalise(jaxbandit.problems.gp_draws())
+    for line in range(2):
+        root = jax.random.key(0) if common else jax.random.fold_in(jax.random.key(0), line + 1)
+        for trial in range(3):
+            instance = family.sample(stream_key(trial_key(root, trial), Stream.PROBLEM))
+            value = jaxbandit.problems.best_mixed_policy(instance)[0]
+            expected = np.cumsum(value - np.asarray(instance.means, np.float64)[0][found["index"].values[line, trial]])
+            np.testing.assert_allclose(found.strong_regret.values[line, trial], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_one_trial_again_of_several_blocks() -> None:
+    """A run in one part, whose batch holds more trials than run side by side."""
+    study = in_python(trials=25, horizon=6, algorithms={"rpol": jaxbandit.Rpol()})
+    assert make_plan(study).batches[0].size > make_plan(study).sized(0).block
+    data, again = run_study(study), rerun(run_study(study), 17)
+    for name in study.metrics:
+        np.testing.assert_array_equal(again[name].values[0, 0], data[name].values[0, 17])
+
+
+@pytest.mark.parametrize("label", ["rpol, reward_width=2.5", "cbo"])
+def test_one_trial_again(label: str) -> None:
+    again = rerun(whole(), 4, label=label)
+    for name in in_python().metrics:
+        np.testing.assert_array_equal(again[name].values[0, 0], whole()[name].sel(algorithm=label, trial=4).values)
+    assert again.observed.shape == (1, 1, 20, 2) and again.trial.values.tolist() == [4]
+    with pytest.raises(InvalidArgument, match="trials 0 to 10"):
+        rerun(whole(), 11)
+    with pytest.raises(InvalidArgument, match="must be one of"):
+        rerun(whole(), 0, label="none such")
+
+
+DEVICES = """
+import jax, sys
+jax.config.update("jax_num_cpu_devices", 4)
+from tests.support.small_study import in_python
+from jaxbandit.study.engine import run_study
+from jaxbandit.study.results import write_results
+from pathlib import Path
+write_results(run_study(in_python(), segment=5), Path(sys.argv[1]))
+"""
+
+
+def test_four_devices_give_what_one_does(tmp_path: Path) -> None:
+    path = tmp_path / "four.nc"
+    subprocess.run([sys.executable, "-c", DEVICES, str(path)], check=True, cwd=ROOT, env=os.environ | {"JAX_PLATFORMS": "cpu"})
+    four = xr.load_dataset(path, engine="h5netcdf")
+    assert len(json.loads(four.attrs["devices"])) == 4
+    assert_same(four, whole(), tolerance=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("127.0.0.1:1", 2, None), "go together"),
+        ((None, None, 0), "go together"),
+        (("127.0.0.1", 2, 0), "expected HOST:PORT"),
+        (("127.0.0.1:1", 2, 2), "must be below"),
+        (("127.0.0.1:1", 0, 0), "processes: must be a whole number"),
+    ],
+)
+def test_processes_that_cannot_meet(given: tuple[Any, Any, Any], words: str) -> None:
+    with pytest.raises(InvalidArgument, match=words):
+        join(*given)
+
+
+# The command line.
+
+
+def test_run_report_and_rerun(tmp_path: Path, capsys: Any) -> None:
+    study, out = written(tmp_path), tmp_path / "out"
+    assert main(["run", str(study), "--out", str(out), "--no-cache", "--dry-run"]) == 0
+    told = capsys.readouterr().out
+    assert "3 lines of 11 trials x 20 rounds" in told and "rank" in told and "MiB" in told and not out.exists()
+    assert main(["run", str(study), "--out", str(out), "--no-cache", "--segment", "5"]) == 0
+    assert sorted(path.name for path in out.iterdir()) == ["results.nc", "summary.csv"]
+    assert_same(xr.load_dataset(out / "results.nc", engine="h5netcdf"), whole(), tolerance=1e-5)
+    assert "rpol, reward_width=2.5" in capsys.readouterr().out
+    assert main(["run", str(study), "--out", str(out), "--no-cache"]) == 2 and "not empty" in capsys.readouterr().err
+    assert main(["rerun", str(out), "--trial", "3", "--out", str(tmp_path / "trial.nc")]) == 0
+    assert capsys.readouterr().out.count("the same bits") == 4
+    assert main(["report", str(out)]) == 0 and (out / "report.html").stat().st_size > 10_000
+    assert main(["names", "delay"]) == 0 and "Poisson" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_kills() -> None:
+    """At reduced size; ``python tests/study/kill_study.py`` does it at full size."""
+    said: list[str] = []
+    assert kill_study.kill_and_compare(1, 60, seed=1, report=said.append) == 0
+    assert len(said) == 1
+
+
+WRONG = {
+    "trils = 3\n" + TOML: "trils: unknown field, did you mean 'trials'",
+    TOML.replace('type = "sine"', 'type = "sin"'): "there is no problem 'sin', did you mean 'sine'",
+    TOML.replace('"Rpol"', '"Rpoll"'): "there is no algorithm 'Rpoll', did you mean 'Rpol'",
+    TOML.replace("mean = 2\n", "men = 2\n"): "unknown field, did you mean 'mean'",
+    TOML.replace("reward_clip = 7", "reward_clip = -7"): "reward_clip",
+    TOML.replace('"estimator.reward_width"', '"estimator.reward_widht"'): "did you mean 'reward_width'",
+    TOML.replace('{"estimator.reward_width" = [1, 2.5]}', '{"estimator.reward_width" = 1}'): "expected a list",
+    TOML.replace('metrics = ["regret"', 'metrics = ["regrets"'): "there is no 'regrets', did you mean 'regret'",
+    TOML + "\n[algorithm.bpe]\ntype = 'Bpe'\nsweep = {aware = [true, false]}\n": "is static",
+    TOML.replace("trials = 11", "trials = 11\nkeep = {every = 2, log_spaced = 3}"): "not both",
+    TOML.split("[problem.sine]")[0]: "problem: there is none",
+    TOML.replace("trials = 11", "trials = six"): "is no TOML",
+    TOML.replace("trials = 11", "trials = 0"): "trials: must be a whole number >= 1",
+}
+
+
+@pytest.mark.parametrize("text", WRONG, ids=[words[:24] for words in WRONG.values()])
+def test_refusals_before_anything_compiles(tmp_path: Path, capsys: Any, text: str) -> None:
+    assert main(["run", str(written(tmp_path, text)), "--out", str(tmp_path / "out"), "--no-cache"]) == 2
+    assert WRONG[text] in capsys.readouterr().err
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+
+
+def test_budgets_that_contradict_each_other(tmp_path: Path, capsys: Any) -> None:
+    study = str(written(tmp_path))
+    for options, words in (
+        (["--resume"], "nothing to go on with"),
+        (["--memory", "1KiB"], "allow"),
+        (["--memory", "much"], "expected an amount"),
+        (["--segment", "0"], "segment: must be a whole number"),
+        (["--checkpoint-share", "0"], "checkpoint_share"),
+    ):
+        assert main(["run", study, "--out", str(tmp_path / "out"), "--no-cache", *options]) == 2
+        assert words in capsys.readouterr().err
+    assert main(["run", str(tmp_path / "none.toml")]) == 2 and "cannot read" in capsys.readouterr().err
+    assert main(["rerun", str(tmp_path / "none.nc"), "--trial", "0"]) == 2 and "there is no" in capsys.readouterr().err

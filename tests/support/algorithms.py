@@ -1,0 +1,88 @@
+"""The algorithms that the conformance tests go through, by name: one row covers a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import jaxbandit
+from jaxbandit import (
+    Anytime,
+    Bpe,
+    Cbo,
+    Cei,
+    Config,
+    ConstrainedThompson,
+    Epbo,
+    Oracle,
+    PrimalDual,
+    RandomSearch,
+    Rpol,
+    SafeOpt,
+    Scgp,
+    Se2,
+    Se3,
+    SgpUcb,
+    StageOpt,
+    Unconstrained,
+    estimators,
+    penalties,
+)
+
+# With their usual strategy and settings.
+DEFAULTS: dict[str, Callable[[], Any]] = {
+    "rpol": jaxbandit.Rpol,
+    "rpol-thompson": lambda: jaxbandit.Rpol(estimator=estimators.Thompson()),
+    "cbo": lambda: jaxbandit.Cbo(reward_clip=4.0),
+    "cbo-randomised": lambda: jaxbandit.Cbo(estimator=estimators.Randomised(), reward_clip=4.0),
+    "config": jaxbandit.Config,
+    "epbo": jaxbandit.Epbo,
+    "scgp": lambda: jaxbandit.Scgp(reward_clip=4.0),
+    "se2": lambda: jaxbandit.Se2(epoch=3),
+    "se3": lambda: jaxbandit.Se3(epoch=3, restart=True),
+    "unconstrained": jaxbandit.Unconstrained,
+    "anytime-cbo": lambda: jaxbandit.Anytime(algorithm=jaxbandit.Cbo(reward_clip=4.0)),
+}
+
+# With other strategies and settings.
+THOMPSON, RANDOMISED = estimators.Thompson(), estimators.Randomised()
+UNIFORM = estimators.Randomised(distribution=estimators.DiscreteUniform(points=5))
+TRUNCATED = estimators.Randomised(distribution=estimators.DiscreteGaussian(points=9))
+
+# Clips are roomy, as above, so that scores seldom tie; combinations of outputs are drawn in Se2 and Se3.
+VARIANTS: dict[str, Callable[[], Any]] = {
+    "unconstrained-thompson": lambda: Unconstrained(estimator=THOMPSON),
+    "unconstrained-randomised": lambda: Unconstrained(estimator=RANDOMISED),
+    "rpol-randomised": lambda: Rpol(estimator=TRUNCATED),
+    "cbo-thompson": lambda: Cbo(estimator=THOMPSON, reward_clip=4.0),
+    "cbo-uniform": lambda: Cbo(estimator=UNIFORM, reward_clip=8.0, cost_clip=8.0),
+    "epbo-thompson": lambda: Epbo(estimator=THOMPSON),
+    "config-randomised": lambda: Config(estimator=RANDOMISED),
+    "scgp-2-thompson": lambda: Scgp(estimator=THOMPSON, reward_clip=6.0, schedule=2),
+    "se2-polynomial-restart": lambda: Se2(psi=penalties.Polynomial(c=0.5), epoch=3, restart=True),
+    "se2-thompson": lambda: Se2(estimator=THOMPSON, epoch=2),
+    "se3-randomised": lambda: Se3(estimator=RANDOMISED, epoch=3),
+    "bpe": lambda: Bpe(width=0.5),
+    "bpe-code": lambda: Bpe(lengths="code", ties="random"),
+    "anytime-cbo-keep": lambda: Anytime(algorithm=Cbo(reward_clip=4.0), keep_data=True),
+    "anytime-se3-keep": lambda: Anytime(algorithm=Se3(epoch=3), keep_data=True),
+}
+
+# Baselines: with safe sets, expected improvement, dual variables alone, or without learning.
+BASELINES: dict[str, Callable[[], Any]] = {
+    "primal-dual": PrimalDual,
+    "cei": Cei,
+    "cei-observed": lambda: Cei(incumbent="observed", improvement=0.1),
+    "constrained-thompson": ConstrainedThompson,
+    "safeopt": lambda: SafeOpt(estimator=estimators.Bounds(reward_width=1.0, cost_width=0.5), count=3),
+    "safeopt-lipschitz": lambda: SafeOpt(seeds=np.array([3, 7]), lipschitz=2.0),
+    "stageopt": lambda: StageOpt(estimator=estimators.Bounds(reward_width=1.0, cost_width=0.5), count=3, exploration=5.0),
+    "sgp-ucb": lambda: SgpUcb(estimator=estimators.Bounds(reward_width=1.0, cost_width=0.5), count=3, warm_up=4.0),
+    "random-search": RandomSearch,
+    "oracle": lambda: Oracle(index=7),
+}
+
+ALGORITHMS = DEFAULTS | VARIANTS | BASELINES
+assert len(ALGORITHMS) == len(DEFAULTS) + len(VARIANTS) + len(BASELINES), "every name is used once"

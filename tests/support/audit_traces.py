@@ -1,0 +1,214 @@
+"""Traces of one small study for every algorithm, and what follows from their arrays alone."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import jaxbandit
+from jaxbandit import (
+    Anytime,
+    Cbo,
+    Config,
+    Epbo,
+    Rpol,
+    Scgp,
+    Se2,
+    Se3,
+    Unconstrained,
+    domains,
+    estimators,
+    kernels,
+    penalties,
+    problems,
+)
+from jaxbandit.study import Comparison, Entry, audit
+from jaxbandit.widths import ImprovedGPUCB
+from tests.oracles import bandit, policies, ucb_policies
+from tests.oracles import gaussian_process as gp
+
+HORIZON, TRIALS, SIDE, NOISE = 23, 3, 7, 0.05
+# Relative to max(1, |best|), as in `tests/engine/test_ucb_policies.py`: float32 features and 23 rounds of float32 sums.
+TOLERANCE = 1e-3
+
+THEORY = ImprovedGPUCB(norm_bound=0.8, noise_scale=0.25, delta=0.2, union=2.0)
+BOUNDS = estimators.Bounds(reward_width=2.0, cost_width=np.array([1.5, 1.0]))
+THEORETICAL = estimators.Bounds(reward_width=THEORY, cost_width=THEORY)
+THOMPSON = estimators.Thompson(reward_width=1.5, cost_width=0.7)
+RANDOMISED = estimators.Randomised(reward_width=1.5, cost_width=0.7, distribution=estimators.DiscreteUniform(points=7))
+CLIPS = {"reward_clip": 2.0, "cost_clip": np.array([1.5, 1.0]), "dual_cap": 4.0}
+
+ALGORITHMS: dict[str, Any] = {
+    "igp_ucb": Unconstrained(estimator=THEORETICAL),
+    "gp_ts": Unconstrained(estimator=THOMPSON),
+    "randgp_ucb": Unconstrained(estimator=RANDOMISED),
+    "rpol": Rpol(estimator=THEORETICAL, penalty_growth=0.5),
+    "rpol_ts": Rpol(estimator=THOMPSON, initial_penalty=2.0),
+    "cbo_ucb": Cbo(estimator=BOUNDS, **CLIPS),
+    "cbo_ts": Cbo(estimator=THOMPSON, reward_clip=2.0, cost_clip=1.5, dual_cap=4.0),
+    "cbo_rand": Cbo(estimator=RANDOMISED, reward_clip=2.0, dual_cap=4.0, step_divisor=3.0),
+    "config": Config(estimator=BOUNDS),
+    "epbo": Epbo(estimator=BOUNDS, penalty=np.array([0.5, 3.0])),
+    "scgp_1": Scgp(estimator=THEORETICAL, reward_clip=1.5, slater=0.4),
+    "scgp_2": Scgp(estimator=BOUNDS, reward_clip=1.5, slater=0.8, schedule=2),
+    "se2": Se2(estimator=BOUNDS, psi=penalties.Exponential(c=0.6), epoch=5),
+    "se2_ts": Se2(estimator=THOMPSON, psi=penalties.Polynomial(c=0.5, n=1.5), epoch=5),
+    "se3": Se3(estimator=THEORETICAL, step=1.5, epoch=5, restart=True),
+    "se3_rand": Se3(estimator=RANDOMISED, step=1.5, epoch=5),
+    "anytime_cbo": Anytime(algorithm=Cbo(estimator=BOUNDS, **CLIPS)),
+    "anytime_keep": Anytime(algorithm=Cbo(estimator=BOUNDS, **CLIPS), keep_data=True),
+}
+
+
+@functools.cache
+def tables() -> tuple[domains.Domain, np.ndarray]:
+    """A grid and the reward's and two constraints' values on it."""
+    domain = domains.grid([0.0, 0.0], [1.0, 1.0], SIDE)
+    points = np.asarray(domain.points)
+    rng = np.random.default_rng(8)
+    reward, *costs = gp.random_functions(gp.squared_exponential(points, points, 0.3), 3, rng)
+    costs = [0.8 * reward + 0.6 * cost for cost in costs]
+    return domain, np.stack([reward, *(cost - np.quantile(cost, 0.4) for cost in costs)])
+
+
+def comparison(name: str, outputs: int = 3, **options: Any) -> tuple[Comparison, Entry]:
+    """A study of one algorithm, on ``outputs - 1`` constraints; kernels and noise variances differ where they may."""
+    domain, means = tables()
+    algorithm = ALGORITHMS[name]
+    shared = name.startswith("se2") or name.startswith("se3")
+    covariances = (
+        [1.5 * kernels.Matern52(length_scale=0.35)] * outputs
+        if shared
+        else [1.5 * kernels.Matern52(length_scale=0.35), kernels.SquaredExponential(length_scale=0.3), kernels.Matern32(length_scale=0.5)]
+    )[:outputs]
+    variances = [0.06] * outputs if shared else [0.06, 0.05, 0.08][:outputs]
+    surrogate = jaxbandit.surrogate(
+        domain, covariances, noise_variance=variances, outputs=outputs, prior_mean=[0.3, -0.1, 0.0][:outputs], form="features"
+    )
+    noise = problems.Gaussian(variance=np.array([NOISE] + [0.0 if name.startswith("se2") else NOISE] * (outputs - 1)))
+    problem: Any = problems.from_tables(domain, means[0], means[1:outputs], noise=noise)
+    if name.startswith("scgp"):
+        problem = problems.full_information(problem)
+    entry = Entry(name.upper(), name, algorithm, surrogate, tuple(covariances))
+    given = {"name": "audit", "horizon": HORIZON, "trials": TRIALS, "seed": 5} | options
+    return Comparison(problem=problem, entries=(entry,), **given), entry
+
+
+@functools.cache
+def traced(name: str) -> dict[str, np.ndarray]:
+    return audit(*comparison(name), trial=1)
+
+
+def through_a_file(arrays: dict[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]:
+    """What a reader of the file has."""
+    np.savez(folder / "trace.npz", **arrays)
+    with np.load(folder / "trace.npz") as file:
+        return {name: file[name] for name in file.files}
+
+
+# From here on, arrays only.
+
+KERNELS = {"se": gp.squared_exponential, "matern52": gp.matern52, "matern32": gp.matern32}
+
+
+def listed(value: Any, count: int) -> list[Any]:
+    return value if isinstance(value, list) else [value] * count
+
+
+def matrix(array: np.ndarray) -> np.ndarray:
+    """``[T]`` for one constraint as ``[T, 1]``."""
+    return array.astype(np.float64).reshape(len(array), -1) if array.ndim < 3 else array.astype(np.float64)
+
+
+def model_and_record(arrays: dict[str, np.ndarray]) -> tuple[bandit.Model, bandit.Record]:
+    """Kernels, regularisers and data; the widths are the recorded ones."""
+    params, points = json.loads(str(arrays["meta"]))["params"], arrays["domain"].astype(np.float64)
+    constraints = arrays["costs"].shape[1]
+    records = [params["kernel"], *listed(params["kernel_g"], constraints)]
+    beta = np.concatenate([matrix(arrays["beta_f_t"]), matrix(arrays["beta_g_t"])], axis=1)
+    model = bandit.Model(
+        grams=np.stack([r["var"] * KERNELS[r["name"]](points, points, r["u"]) for r in records]),
+        noise=np.array([params["lam"], *listed(params["lam_g"], constraints)]),
+        prior_mean=np.array(params["prior_mean"]),
+        width=lambda t, gain: beta[t - 1],
+    )
+    record = bandit.Record(
+        indices=arrays["indices"],
+        values=np.concatenate([arrays["rewards"][:, None], arrays["costs"]], axis=1).astype(np.float64),
+        initial_indices=arrays["initial_indices"],
+        initial_values=arrays["initial_values"].astype(np.float64),
+    )
+    return model, record
+
+
+def drawn(arrays: dict[str, np.ndarray]) -> tuple[str, np.ndarray | None]:
+    """The strategy that the arrays show, and its draws ``[T, k]`` or ``[T, k, M]``."""
+    if "draw_f" not in arrays:
+        return "bounds", None
+    reward = arrays["draw_f"].astype(np.float64)[:, None]
+    if "draw_g" not in arrays:
+        return ("thompson" if reward.ndim == 3 else "randomised"), reward
+    costs = arrays["draw_g"].astype(np.float64)
+    costs = costs[:, None] if costs.ndim < reward.ndim else costs
+    return ("thompson" if reward.ndim == 3 else "randomised"), np.concatenate([reward, costs], axis=1)
+
+
+def replayed(arrays: dict[str, np.ndarray]) -> bandit.Replay:
+    """Scores and multipliers of every round, from the arrays."""
+    meta = json.loads(str(arrays["meta"]))
+    params, kind = meta["params"], meta["algorithm"]["type"]
+    model, record = model_and_record(arrays)
+    strategy, draws = drawn(arrays)
+    constraints = arrays["costs"].shape[1]
+    given = {"strategy": strategy, "draws": draws}
+    beta_f = arrays["beta_f_t"].astype(np.float64)
+    if kind == "Unconstrained":
+        return policies.unconstrained(model, record, **given)
+    if kind == "Rpol":
+        return policies.rpol(model, record, first=params["Q1"], growth=params["eta_over_sqrt_t"], **given)
+    if kind == "Cbo":
+        if strategy == "bounds":  # with bounds of its own for each constraint
+            limits = {"reward_clip": params["B"], "cost_clip": params["G"], "dual_cap": params["rho"], "step_divisor": params["V"]}
+            return ucb_policies.cbo(model, record, **limits)
+        assert np.ndim(params["G"]) == 0
+        limits = {"reward_bound": params["B"], "cost_bound": params["G"], "cap": params["rho"], "divisor": params["V"]}
+        return policies.cbo(model, record, **limits, **given)
+    if kind == "Epbo":
+        return policies.epbo(model, record, penalty=np.broadcast_to(params["rho"], constraints), **given)
+    if kind == "Scgp":  # the noise of a round is one number for all points, known from the cost paid
+        means = arrays["means"].astype(np.float64)[1:]
+        noise = arrays["costs"] - means[:, record.indices].T
+        samples = means[None] + noise[:, :, None]
+        return policies.scgp(
+            model, record, samples=samples, bound=params["B"], slater=params["delta"], schedule=params["schedule"], **given
+        )
+    if kind in ("Se2", "Se3"):
+        rounds = iter(beta_f)
+        widths = {"epoch": params["S"], "restart": params["restart"], "width": lambda *_: next(rounds)}
+        if kind == "Se3":
+            return policies.se3(model, record, step=params["mu"], **widths, **given)
+        c = params["c"]
+        psi = policies.exponential(c) if params["psi"] == "exponential" else policies.polynomial(c, params["n"])
+        return policies.se2(model, record, psi=psi, cap=params["cap"], **widths, **given)
+    assert kind == "Anytime" and params["anytime"] and meta["algorithm"]["algorithm"]["type"] == "Cbo"
+    assert len(set(beta_f)) == 1 and params["keep_data"] == meta["algorithm"]["keep_data"]
+
+    def inner(model: bandit.Model, stretch: bandit.Record, draws: None, horizon: int) -> bandit.Replay:
+        divisor = np.asarray(params["V"]) * np.sqrt(horizon / 2 ** int(np.log2(params["T"])))  # V is the last full stretch's
+        limits = {"reward_clip": params["B"], "cost_clip": params["G"], "dual_cap": params["rho"], "step_divisor": divisor}
+        return ucb_policies.cbo(model, stretch, **limits)
+
+    return policies.anytime(inner, model, record, keep_data=params["keep_data"])
+
+
+def width_of(description: Any, gain: np.ndarray, factor: np.ndarray | float = 1.0) -> np.ndarray:
+    """What a width described in ``meta`` comes to, given the information gains ``[T]``."""
+    if isinstance(description, dict):
+        assert description["type"] == "ImprovedGPUCB"
+        norm, scale = description["norm_bound"], description["noise_scale"] * factor
+        return norm + scale * np.sqrt(2 * (gain + 1 + np.log(description["union"] / description["delta"])))
+    return np.full(len(gain), description)

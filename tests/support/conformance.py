@@ -1,0 +1,172 @@
+"""What every algorithm owes the engine, as checks of one algorithm by name, on one small problem."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxbandit
+from jaxbandit import domains, kernels, problems
+from jaxbandit.algorithms import Arena, Observation
+from jaxbandit.algorithms.base import sees_samples
+from jaxbandit.simulate.batch import _run
+from tests.support.algorithms import ALGORITHMS
+
+HORIZON, TRIALS, CONSTRAINTS = 9, 5, 2
+
+
+@functools.cache
+def study() -> tuple[problems.Problem, problems.FullInformation]:
+    """A small problem without symmetry, so that scores do not tie, and the same with constraint functions revealed."""
+    rng = np.random.default_rng(0)
+    domain = domains.product([np.sort(rng.random(6)), np.sort(rng.random(5))])
+    tables = rng.standard_normal((1 + CONSTRAINTS, domain.size))
+    problem = problems.from_tables(domain, tables[0], tables[1:] - 0.3, noise=problems.Gaussian(variance=0.05))
+    return problem, problems.full_information(problem)
+
+
+def surrogate() -> jaxbandit.Surrogate:
+    """The model, in the engine's current precision."""
+    kernel = kernels.SquaredExponential(length_scale=0.3)
+    return jaxbandit.surrogate(study()[0].domain, kernel, noise_variance=0.05, outputs=1 + CONSTRAINTS, form="features")
+
+
+def simulate(algorithm: Any, *, seed: int = 0, trials: Any = TRIALS, **options: Any) -> jaxbandit.Trajectory:
+    """A run in the engine's current precision."""
+    inner = algorithm.stacked if isinstance(algorithm, jaxbandit.Sweep) else algorithm
+    problem = study()[1 if hasattr(inner, "reveal") else 0]
+    options = {"horizon": HORIZON, **options}
+    return jaxbandit.simulate(problem, algorithm, surrogate(), trials=trials, key=jax.random.key(seed), **options)
+
+
+@functools.cache
+def baseline(name: str) -> jaxbandit.Trajectory:
+    """Five trials side by side, in float64; compiled once for all tests of an algorithm."""
+    with jax.enable_x64(True):
+        return jax.tree.map(np.asarray, simulate(ALGORITHMS[name](), block=TRIALS))
+
+
+def assert_same(a: Any, b: Any, *, tolerance: float) -> None:
+    """Equal integers, and floats within ``tolerance`` of each other; the fields are named in the failure."""
+    left, right = jax.tree_util.tree_leaves_with_path(a), jax.tree_util.tree_leaves_with_path(b)
+    assert [path for path, _ in left] == [path for path, _ in right]
+    for (path, x), (_, y) in zip(left, right, strict=True):
+        x, y = np.asarray(x), np.asarray(y)
+        assert x.dtype == y.dtype and x.shape == y.shape, path
+        if np.issubdtype(x.dtype, np.integer) or tolerance == 0:
+            np.testing.assert_array_equal(x, y, err_msg=jax.tree_util.keystr(path))
+        else:
+            np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance, err_msg=jax.tree_util.keystr(path))
+
+
+def named(run: jaxbandit.Trajectory) -> dict[str, Any]:
+    """The arrays of a trajectory by name."""
+    return {jax.tree_util.keystr(path): x for path, x in jax.tree_util.tree_leaves_with_path(run)}
+
+
+def traces(run: Callable[[], Any]) -> int:
+    """How many new programs ``run`` compiled."""
+    before = _run._cache_size()
+    run()
+    return _run._cache_size() - before
+
+
+def scaled(algorithm: Any, factor: float) -> Any:
+    return jax.tree.map(lambda x: x * factor, algorithm)
+
+
+def check_default_construction_is_valid_and_named(name: str) -> None:
+    algorithm = ALGORITHMS[name]()
+    algorithm.validate(CONSTRAINTS)
+    assert isinstance(algorithm.name, str) and algorithm.name == type(algorithm).__name__.lower()
+
+
+def check_it_is_a_frozen_pytree_of_floats(name: str) -> None:
+    algorithm = ALGORITHMS[name]()
+    leaves, structure = jax.tree.flatten(algorithm)
+    assert leaves, "hyper-parameters are leaves"
+    again = jax.tree.unflatten(structure, leaves)
+    assert type(again) is type(algorithm) and again == algorithm
+    # Nothing on the way in or out of a transformation converts, checks or loses a field.
+    assert jax.tree.structure(jax.jit(lambda x: x)(algorithm)) == structure
+    assert all(x is None for x in jax.tree.leaves(jax.tree.unflatten(structure, [None] * len(leaves)), is_leaf=lambda x: x is None))
+    arrays = jaxbandit.canonicalise(algorithm)
+    assert all(jnp.issubdtype(x.dtype, jnp.floating) for x in jax.tree.leaves(arrays))
+    assert_same(jaxbandit.canonicalise(arrays), arrays, tolerance=0)
+    with pytest.raises(AttributeError):
+        algorithm.estimator = None
+    with pytest.raises(TypeError):
+        jaxbandit.replace(algorithm, no_such_field=1)
+
+
+def check_the_carry_is_stable(name: str, precision: str) -> None:
+    """``init``, ``select`` and ``update`` give states of one structure, one set of shapes and one set of types."""
+    with jax.enable_x64(precision == "float64"):
+        algorithm, arena = jaxbandit.canonicalise(ALGORITHMS[name]()), Arena(surrogate=surrogate(), horizon=jnp.int32(HORIZON))
+        size, key, t = arena.surrogate.domain.size, jax.random.key(0), jnp.int32(1)
+        values, index = jnp.zeros(1 + CONSTRAINTS, precision), jnp.int32(0)
+        start = jax.eval_shape(algorithm.init, arena)
+        state = start
+        if sees_samples(algorithm):
+            state = jax.eval_shape(algorithm.reveal, arena, state, jnp.zeros((CONSTRAINTS, size), precision), t)
+            assert state == start
+        decision, state = jax.eval_shape(algorithm.select, arena, state, t, key)
+        assert state == start
+        assert (decision.index.shape, decision.index.dtype) == ((), jnp.int32)
+        assert (decision.widths.shape, decision.widths.dtype) == ((1 + CONSTRAINTS,), precision)
+        after = jax.eval_shape(algorithm.update, arena, state, Observation(index=index, values=values), t)
+        assert after == start
+        floats = [x for x in jax.tree.leaves(start) if jnp.issubdtype(x.dtype, jnp.floating)]
+        assert floats and all(x.dtype == precision for x in floats)
+
+
+def check_new_values_do_not_compile_again(name: str) -> None:
+    """Hyper-parameters, seeds, tables and trial numbers are data; the horizon is not."""
+    algorithm = ALGORITHMS[name]()
+    simulate(algorithm)
+    assert traces(lambda: simulate(scaled(algorithm, 0.75))) == 0
+    assert traces(lambda: simulate(algorithm, seed=1)) == 0
+    assert traces(lambda: simulate(algorithm, trials=[7, 1, 3, 30, 5])) == 0
+
+
+def check_side_by_side_equals_one_by_one(name: str) -> None:
+    """Five trials under ``vmap``, in blocks of two (with padding) and one at a time, and a subset of their numbers."""
+    with jax.enable_x64(True):
+        algorithm = ALGORITHMS[name]()
+        # Equal bits were seen on a CPU; matrix products may sum in other orders elsewhere.
+        assert_same(simulate(algorithm, block=2), baseline(name), tolerance=1e-9)
+        singles = [simulate(algorithm, trials=[i]) for i in range(TRIALS)]
+    loop = jax.tree.map(lambda *x: np.concatenate(x), *singles)
+    assert_same(loop, baseline(name), tolerance=1e-9)
+    assert len({x.tobytes() for x in baseline(name).values}) == TRIALS, "trials differ from each other"
+
+
+def check_a_seed_fixes_every_bit(name: str) -> None:
+    with jax.enable_x64(True):
+        again, other = simulate(ALGORITHMS[name](), block=TRIALS), simulate(ALGORITHMS[name](), block=TRIALS, seed=1)
+    assert_same(again, baseline(name), tolerance=0)
+    assert not np.any(np.asarray(other.values) == baseline(name).values)
+
+
+def check_results_are_finite_and_of_the_engines_type(name: str, precision: str) -> None:
+    with jax.enable_x64(precision == "float64"):
+        run = baseline(name) if precision == "float64" else simulate(ALGORITHMS[name]())
+    assert run.values.shape == (TRIALS, HORIZON, 1 + CONSTRAINTS)
+    assert run.multipliers.shape == (TRIALS, HORIZON + 1, CONSTRAINTS)
+    assert run.widths.shape == (TRIALS, HORIZON, 1 + CONSTRAINTS)
+    for field in ("values", "multipliers", "widths", "information_gain"):
+        array = np.asarray(getattr(run, field))
+        assert array.dtype == precision, field
+        assert np.all(np.isfinite(array)), field
+    assert np.all(np.asarray(run.widths) > 0) and np.all(np.asarray(run.multipliers) >= 0)
+    assert np.all((np.asarray(run.indices) >= 0) & (np.asarray(run.indices) < study()[0].domain.size))
+    assert np.all(np.asarray(run.failed_round) == 0)
+    assert np.all(jaxbandit.metrics.healthy(jnp.asarray(run.status)))
+    # Not stuck: in nine rounds a learner looks at more than one point.
+    assert len(np.unique(run.indices)) > 2

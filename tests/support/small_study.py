@@ -1,0 +1,95 @@
+"""One small study, in TOML and in Python, and its results."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import socket
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+import jaxbandit
+from jaxbandit.delays import Poisson
+from jaxbandit.estimators import Bounds
+from jaxbandit.kernels import SquaredExponential
+from jaxbandit.study.engine import run_study
+from jaxbandit.study.spec import Contender, Model, Study
+
+TOML = """
+name = "small"
+trials = 11
+horizon = 20
+metrics = ["regret", "soft_violation", "violating_rounds", "best_constrained_regret"]
+initial = {random = 2, counted = true}
+
+[model]
+kernel = {type = "SquaredExponential", length_scale = 1}
+noise_variance = 0.05
+
+[problem.sine]
+type = "sine"
+points_per_axis = 9
+
+[delay.late]
+type = "Poisson"
+mean = 2
+
+[algorithm.rpol]
+type = "Rpol"
+estimator = {type = "Bounds", reward_width = 3, cost_width = 3}
+sweep = {"estimator.reward_width" = [1, 2.5]}
+
+[algorithm.cbo]
+type = "Cbo"
+estimator = {type = "Thompson"}
+reward_clip = 7
+cost_clip = 2
+"""
+
+
+def in_python(**changes: Any) -> Study:
+    """The same study, of objects."""
+    study = Study(
+        name="small",
+        problems={"sine": {"type": "sine", "points_per_axis": 9}},
+        algorithms={
+            "rpol": Contender(algorithm=jaxbandit.Rpol(estimator=Bounds(reward_width=3.0)), sweep={"estimator.reward_width": [1.0, 2.5]}),
+            "cbo": jaxbandit.Cbo(estimator=jaxbandit.estimators.Thompson(), reward_clip=7.0, cost_clip=2.0),
+        },
+        model=Model(kernel=SquaredExponential(length_scale=1.0), noise_variance=0.05),
+        delays={"late": Poisson(mean=2.0)},
+        trials=11,
+        horizon=20,
+        metrics=("regret", "soft_violation", "violating_rounds", "best_constrained_regret"),
+        initial=jaxbandit.InitialDesign(random=2, counted=True),
+    )
+    return dataclasses.replace(study, **changes)
+
+
+@functools.cache
+def whole() -> xr.Dataset:
+    """The study in one batch, every round kept."""
+    return run_study(in_python(), segment=5)
+
+
+CLOCKS = ("run_seconds", "playing_seconds")  # what no two runs share
+
+
+def assert_same(a: xr.Dataset, b: xr.Dataset, *, tolerance: float = 0.0) -> None:
+    assert set(a.data_vars) == set(b.data_vars)
+    for name in set(a.data_vars) - set(CLOCKS):
+        np.testing.assert_allclose(a[name].values, b[name].values, rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+def written(tmp_path: Path, text: str = TOML) -> Path:
+    (tmp_path / "small.toml").write_text(text)
+    return tmp_path / "small.toml"
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

@@ -1,0 +1,302 @@
+"""ADMMBO and bandit OCO against dense NumPy replays, and what they owe the engine."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxbandit
+from jaxbandit import Admmbo, InitialDesign, InvalidArgument, Oco, Status, consensus, delays, domains, kernels, problems, replace
+from tests.oracles import alternating_directions, bandit, boxes, convex_optimisation
+from tests.oracles import gaussian_process as gp
+
+SIDE, LENGTH_SCALE, NOISE, TRIALS = 8, 0.4, 0.02, 2
+TOLERANCE = {"float32": 1e-3, "float64": 1e-8}
+LOW, HIGH = np.array([-1.0, 2.0]), np.array([3.0, 3.0])
+
+
+@functools.cache
+def problem_of(constraints: int) -> problems.Problem:
+    """Smooth functions on a box whose axes differ in length; a third of the points satisfies each constraint.
+
+    The grid has no symmetry, for distances on it must not tie.
+    """
+    rng = np.random.default_rng(constraints)
+    shares = np.linspace(0, 1, SIDE) + np.pad(rng.uniform(-0.05, 0.05, (2, SIDE - 2)), ((0, 0), (1, 1)))
+    domain = domains.product(list(LOW[:, None] + shares * (HIGH - LOW)[:, None]))
+    points = boxes.box(np.asarray(domain.points))
+    tables = gp.random_functions(gp.squared_exponential(points, points, LENGTH_SCALE), 1 + constraints, rng)
+    costs = 0.7 * tables[:1] + 0.7 * tables[1:]
+    costs = costs - np.quantile(costs, 0.35, axis=1)[:, None]
+    return problems.from_tables(domain, tables[0], costs, noise=problems.Gaussian(variance=NOISE))
+
+
+@functools.cache
+def model_of(constraints: int, precision: str) -> jaxbandit.Surrogate:
+    with jax.enable_x64(precision == "float64"):
+        kernel = kernels.Matern52(length_scale=LENGTH_SCALE * (HIGH - LOW))
+        return jaxbandit.surrogate(problem_of(constraints).domain, kernel, noise_variance=NOISE, outputs=1 + constraints, form="features")
+
+
+def believed(constraints: int) -> bandit.Model:
+    points, outputs = boxes.box(np.asarray(problem_of(constraints).domain.points)), 1 + constraints
+    return bandit.Model(
+        grams=np.stack([gp.matern52(points, points, LENGTH_SCALE)] * outputs),
+        noise=np.full(outputs, NOISE),
+        prior_mean=np.zeros(outputs),
+        width=bandit.constant(0.0),
+    )
+
+
+@functools.cache
+def recorded(name: str, constraints: int, precision: str, horizon: int, design: tuple[int, ...] = ()) -> jaxbandit.Trajectory:
+    with jax.enable_x64(precision == "float64"):
+        run = jaxbandit.simulate(
+            problem_of(constraints),
+            ALGORITHMS[name],
+            model_of(constraints, precision),
+            horizon=horizon,
+            trials=TRIALS,
+            key=jax.random.key(4),
+            record="audit",
+            initial=InitialDesign(indices=np.array(design)) if design else None,
+        )
+        assert run.values.dtype == precision
+        return jax.tree.map(np.asarray, run)
+
+
+def record_of(run: jaxbandit.Trajectory, trial: int) -> bandit.Record:
+    return bandit.Record(
+        indices=run.indices[trial],
+        values=run.values[trial].astype(np.float64),
+        initial_indices=run.initial_indices[trial],
+        initial_values=run.initial_values[trial].astype(np.float64),
+    )
+
+
+# ADMMBO.
+
+THEIRS = {"rho": 0.5, "weight": 2.0, "side": 2.0, "budgets": ((4, 2), (5, 3)), "outer_iterations": 8, "tolerance": 0.02, "absolute": 0.1}
+STRICT = THEIRS | {"absolute": 1e-6, "relative": 1e-6, "relaxation": 1.0, "outer_iterations": 4}
+ALGORITHMS: dict[str, Any] = {
+    "admmbo": Admmbo(
+        penalty=0.5,
+        weight=2.0,
+        side=2.0,
+        agreement=consensus.Agreement(absolute=0.1),
+        reward_budget=(4, 2),
+        cost_budget=(5, 3),
+        outer_iterations=8,
+        feasibility_tolerance=0.02,
+    ),
+    "oco": Oco(step=0.3, regulariser=2.0),
+    "oco-given": Oco(step=0.5, regulariser=0.5, perturbation=0.2, shrink=0.5, start=[0.9, 0.4]),
+}
+ALGORITHMS["admmbo-strict"] = replace(
+    ALGORITHMS["admmbo"], agreement=consensus.Agreement(absolute=1e-6, relative=1e-6, relaxation=1.0), outer_iterations=4
+)
+# In float32 rounding may decide which evaluated point is a step's best, after which the runs part: only the first steps are compared.
+ADMMBO_RUNS = [
+    ("admmbo", 1, "float64", 50, (3, 60)),
+    ("admmbo-strict", 2, "float64", 60, ()),
+    ("admmbo", 1, "float32", 9, (3, 60)),
+]
+
+
+def admmbo_replay(
+    name: str, constraints: int, run: jaxbandit.Trajectory, trial: int, **changes: Any
+) -> alternating_directions.AdmmboReplay:
+    given = (STRICT if name == "admmbo-strict" else THEIRS) | changes
+    points = np.asarray(problem_of(constraints).domain.points)
+    return alternating_directions.admmbo(believed(constraints), record_of(run, trial), points, **given)
+
+
+@pytest.mark.parametrize(("name", "constraints", "precision", "horizon", "design"), ADMMBO_RUNS)
+def test_every_evaluation_of_admmbo(name: str, constraints: int, precision: str, horizon: int, design: tuple[int, ...]) -> None:
+    run = recorded(name, constraints, precision, horizon, design)
+    for trial in range(TRIALS):
+        expected = admmbo_replay(name, constraints, run, trial)
+        gaps = bandit.score_gaps(expected.scores, run.indices[trial])
+        assert gaps.max() <= TOLERANCE[precision], f"trial {trial}, round {gaps.argmax() + 1}: short of the best by {gaps.max():.3g}"
+        shown = (np.arange(1 + constraints)[None] == expected.evaluated[:, None]).astype(precision)
+        np.testing.assert_array_equal(run.widths[trial], shown)
+        stopped = np.flatnonzero(expected.evaluated < 0)
+        assert Admmbo.evaluations(run.widths)[trial] == (int(stopped[0]) if len(stopped) else horizon)
+        if precision == "float64":  # the short run may stop after its last round
+            assert bool(run.status[trial] & int(Status.STOPPED)) == (len(stopped) > 0)
+        neighbour = np.where(run.indices[trial] % SIDE > 0, run.indices[trial] - 1, run.indices[trial] + 1)
+        assert np.mean(bandit.score_gaps(expected.scores, neighbour) > TOLERANCE[precision]) > 0.3
+    assert np.all(jaxbandit.metrics.healthy(run.status))
+
+
+def test_admmbo_stops_and_repeats_its_answer() -> None:
+    run = recorded("admmbo", 1, "float64", 50, (3, 60))
+    ends = np.asarray(Admmbo.evaluations(run.widths))
+    assert np.all(ends < 50) and np.all(run.status & int(Status.STOPPED) != 0)
+    for trial, end in enumerate(ends):
+        assert len(set(run.indices[trial, end:])) == 1
+        assert run.indices[trial, -1] in {*run.indices[trial, :end], *run.initial_indices[trial]}, "a point that was evaluated"
+    assert "stopped by itself" in jaxbandit.explain(int(run.status[0]))
+    # What is observed once it has stopped teaches nothing, and neither do the functions that a round does not evaluate.
+    gains = [gp.information_gain(believed(1).grams[0], seen, NOISE) for seen in own_points(run, 0)]
+    np.testing.assert_allclose(run.information_gain[0], gains, rtol=1e-9)
+
+
+def own_points(run: jaxbandit.Trajectory, trial: int) -> list[np.ndarray]:
+    """The points at which each function was evaluated."""
+    functions = run.widths.shape[-1]
+    return [np.concatenate([run.initial_indices[trial], run.indices[trial][run.widths[trial, :, k] > 0]]) for k in range(functions)]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("admmbo", {"rho": 0.6}),
+        ("admmbo", {"weight": 0.5}),
+        ("admmbo", {"side": 1.0}),
+        ("admmbo", {"budgets": ((4, 2), (4, 3))}),
+        ("admmbo", {"tolerance": 5.0}),
+        ("admmbo", {"absolute": 1e-6, "relative": 1e-6}),
+        ("admmbo", {"absolute": 0.3}),
+        ("admmbo-strict", {"outer_iterations": 3}),
+    ],
+)
+def test_the_check_sees_another_admmbo(name: str, changes: dict[str, Any]) -> None:
+    run_of = next(run for run in ADMMBO_RUNS if run[0] == name)
+    run = recorded(*run_of)
+    wrong = [admmbo_replay(name, run_of[1], run, trial, **changes) for trial in range(TRIALS)]
+    gaps = [bandit.score_gaps(replay.scores, run.indices[trial]).max() for trial, replay in enumerate(wrong)]
+    shown = [np.any((replay.evaluated >= 0) != (run.widths[trial].sum(1) > 0)) for trial, replay in enumerate(wrong)]
+    assert max(gaps) > TOLERANCE["float32"] or any(shown)
+
+
+def test_rho_follows_the_residuals() -> None:
+    """Boyd et al. (2011), eq. 3.13, by hand: doubled, halved and kept."""
+    close = jax.jit(lambda variables: variables.close(consensus.Agreement()))
+    start = consensus.Consensus.start(jnp.zeros(2), 2, jnp.asarray(0.5))
+    far, nearer = jnp.asarray([3.0, 4.0]), jnp.asarray([3.0, 4.6])
+    closed, agreed = close(start.with_x(far))
+    assert float(closed.rho) == 1.0 and not bool(agreed)
+    moved = start.with_x(far).with_z(far, jnp.int32(0)).with_z(far, jnp.int32(1))
+    closed, agreed = close(moved)
+    assert float(closed.rho) == 0.25 and not bool(agreed), "primal residual 0, dual residual 2.5"
+    kept, agreed = close(moved.with_x(nearer))
+    assert float(kept.rho) == 0.5 and not bool(agreed)
+    np.testing.assert_array_equal(closed.z_before, moved.z)
+    again, agreed = close(closed)
+    assert bool(agreed) and float(again.rho) == 0.25
+    multiplied = start.with_x(far).with_z(jnp.asarray([1.0, 1.0]), jnp.int32(1))
+    np.testing.assert_allclose(multiplied.y, [[0, 0], [1.0, 1.5]])
+    np.testing.assert_allclose(multiplied.z, [[0, 0], [1.0, 1.0]])
+    # The mean of z_j - y_j / rho is that of (0, 0) and (1, 1) - (2, 3).
+    np.testing.assert_allclose(multiplied.x_pull(jnp.asarray([[0.5, 0.5]])), [0.5 * ((0.5 + 0.5) ** 2 + (0.5 + 1.0) ** 2)])
+    np.testing.assert_allclose(multiplied.z_pull(jnp.asarray([[0.0, 0.0]]), jnp.int32(1)), [0.25 * (5.0**2 + 7.0**2)])
+
+
+# Bandit OCO.
+
+
+@pytest.mark.parametrize(("name", "constraints", "precision"), [("oco", 1, "float32"), ("oco-given", 2, "float64"), ("oco", 2, "float64")])
+def test_every_round_of_oco(name: str, constraints: int, precision: str) -> None:
+    horizon, algorithm = 31, ALGORITHMS[name]
+    run = recorded(name, constraints, precision, horizon)
+    points = boxes.box(np.asarray(problem_of(constraints).domain.points))
+    eta = algorithm.step / np.sqrt(horizon)
+    delta = max(algorithm.perturbation or 0.0, 1 / (SIDE - 1))
+    given = {"eta": eta, "kappa": algorithm.regulariser * eta, "delta": delta, "shrink": algorithm.shrink or 2 * delta}
+    for trial in range(TRIALS):
+        directions, centres = run.draws[trial, :, 0].astype(float), run.draws[trial, :, 1].astype(float)
+        expected = convex_optimisation.oco(record_of(run, trial), directions, centres[0], **given)
+        np.testing.assert_allclose(centres, expected.centres, rtol=0, atol=TOLERANCE[precision])
+        np.testing.assert_allclose(run.multipliers[trial], expected.multipliers, rtol=0, atol=TOLERANCE[precision])
+        far = np.sqrt(((points[None] - expected.targets[:, None]) ** 2).sum(-1))
+        assert np.all(far[np.arange(horizon), run.indices[trial]] <= far.min(1) + TOLERANCE[precision]), "the nearest grid point"
+        np.testing.assert_allclose(np.linalg.norm(directions, axis=1), 1, rtol=1e-5)
+        np.testing.assert_array_equal(directions[0::2][: horizon // 2], directions[1::2])
+        assert np.all(centres >= given["shrink"] / 2 - 1e-6) and np.all(centres <= 1 - given["shrink"] / 2 + 1e-6)
+        assert np.ptp(centres, axis=0).max() > 0.05, "it moves"
+        wrong = convex_optimisation.oco(record_of(run, trial), directions, centres[0], **(given | {"eta": 1.1 * eta}))
+        assert np.abs(wrong.centres - centres).max() > 0.01 or np.abs(wrong.multipliers - run.multipliers[trial]).max() > 0.01
+    assert np.ptp(run.multipliers, axis=1).max() > 0.05 and np.all(run.widths == 0)
+    if algorithm.start is None:
+        assert not np.array_equal(run.draws[0, 0, 1], run.draws[1, 0, 1]), "trials start at different points"
+    else:
+        np.testing.assert_allclose(run.draws[:, 0, 1], [[0.75, 0.4]] * TRIALS, rtol=1e-6)
+
+
+def test_oco_climbs_a_slope() -> None:
+    """On linear functions without noise two-point gradients are right on average: it reaches the constrained optimum's edge."""
+    domain = domains.grid([0.0, 0.0], [1.0, 1.0], 41)
+    x = np.asarray(domain.points)
+    problem = problems.from_tables(domain, x[:, 0] + x[:, 1], x[:, 0] - 0.5, noise=problems.Gaussian(variance=0.0))
+    model = jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=1.0), noise_variance=0.01)
+    run = jaxbandit.simulate(problem, Oco(step=1.5, regulariser=0.0), model, horizon=600, trials=8, key=jax.random.key(0))
+    late = x[np.asarray(run.indices)[:, 400:]].mean(axis=(0, 1))
+    assert abs(late[0] - 0.5) < 0.1 and late[1] > 0.85
+    free = jaxbandit.simulate(
+        replace(problem, means=problem.means - np.array([[0], [9]])), Oco(step=1.5), model, horizon=300, trials=8, key=jax.random.key(0)
+    )
+    assert x[np.asarray(free.indices)[:, 200:]].mean() > 0.85
+
+
+# What they owe the engine.
+
+
+@pytest.mark.parametrize("name", ["admmbo", "oco"])
+def test_engine(name: str) -> None:
+    algorithm, problem = ALGORITHMS[name], problem_of(2)
+    assert algorithm.name == name and type(algorithm)().validate(2) is None
+
+    def run(algorithm: Any, **options: Any) -> jaxbandit.Trajectory:
+        given = {"horizon": 16, "trials": 3, "key": jax.random.key(0)} | options
+        return jax.tree.map(np.asarray, jaxbandit.simulate(problem, algorithm, model_of(2, "float64"), **given))
+
+    with jax.enable_x64(True):
+        together, alone = run(algorithm, block=3), run(algorithm, block=1)
+        swept = run(jaxbandit.sweep(algorithm, **{"penalty" if name == "admmbo" else "step": [0.5, 0.3]}))
+    for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+    assert swept.indices.shape == (2, 3, 16)
+    np.testing.assert_array_equal(swept.indices[0 if name == "admmbo" else 1], together.indices)
+    assert np.all(np.isfinite(together.multipliers)) and np.all(together.failed_round == 0)
+    with pytest.raises(InvalidArgument, match="cannot run under delay"):
+        run(algorithm, delay=delays.Constant(rounds=2))
+
+
+BAD: list[tuple[str, Callable[[], Any], str]] = [
+    ("no constraint", lambda: Admmbo().validate(0), "Admmbo: needs at least one constraint"),
+    ("penalty", lambda: Admmbo(penalty=0.0).validate(1), "Admmbo.penalty: must be > 0"),
+    ("weights", lambda: Admmbo(weight=np.ones(2)).validate(1), "Admmbo.weight: expected one number"),
+    ("side", lambda: Admmbo(side=-1.0).validate(1), "Admmbo.side: must be > 0"),
+    ("tolerance", lambda: Admmbo(agreement=consensus.Agreement(absolute=0.0)).validate(1), "Admmbo.agreement.absolute: must be > 0"),
+    ("relaxation", lambda: Admmbo(agreement=consensus.Agreement(relaxation=np.nan)).validate(1), "Admmbo.agreement.relaxation: 1 of 1"),
+    ("feasibility", lambda: Admmbo(feasibility_tolerance=-0.1).validate(1), "Admmbo.feasibility_tolerance: must be >= 0"),
+    ("one budget", lambda: Admmbo(reward_budget=10).validate(1), "Admmbo.reward_budget: expected two numbers of evaluations"),
+    ("empty step", lambda: Admmbo(cost_budget=(50, 0)).validate(1), "Admmbo.cost_budget: must be a whole number >= 1, got 0"),
+    ("no iteration", lambda: Admmbo(outer_iterations=0).validate(1), "Admmbo.outer_iterations: must be a whole number >= 1"),
+    ("step", lambda: Oco(step=0.0).validate(1), "Oco.step: must be > 0"),
+    ("steps", lambda: Oco(step=np.ones(2)).validate(1), "Oco.step: expected one number"),
+    ("regulariser", lambda: Oco(regulariser=-1.0).validate(1), "Oco.regulariser: must be >= 0"),
+    ("perturbation", lambda: Oco(perturbation=0.5).validate(1), "Oco.perturbation: must lie in (0, 0.5)"),
+    ("shrink", lambda: Oco(shrink=1.0).validate(1), "Oco.shrink: must lie in [0, 1)"),
+    ("start outside", lambda: Oco(start=[0.5, 1.5]).validate(1), "Oco.start: must lie in [0, 1]"),
+    ("start of no shape", lambda: Oco(start=0.5).validate(1), "Oco.start: expected shape [*]"),
+    ("start of another space", lambda: start_in_three(), "Oco.start: expected one number for each of the 2 axes, got 3"),
+]
+
+
+def start_in_three() -> None:
+    jaxbandit.simulate(problem_of(1), Oco(start=[0.5] * 3), model_of(1, "float32"), horizon=2, key=jax.random.key(0))
+
+
+@pytest.mark.parametrize(("call", "message"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+def test_refused_by_name(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        call()
+    assert str(caught.value).startswith(message)

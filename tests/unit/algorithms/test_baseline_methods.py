@@ -1,0 +1,158 @@
+"""Flags and refusals of the baselines."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxbandit
+from jaxbandit import (
+    Cei,
+    ConstrainedThompson,
+    InvalidArgument,
+    Oracle,
+    PrimalDual,
+    RandomSearch,
+    SafeOpt,
+    SgpUcb,
+    StageOpt,
+    Status,
+    domains,
+    estimators,
+    informed,
+    kernels,
+    problems,
+    replace,
+    widths,
+)
+from jaxbandit.simulate import batch
+from tests.support import conformance
+from tests.support.algorithms import BASELINES
+from tests.support.conformance import CONSTRAINTS
+
+# Flags.
+
+
+def test_a_safe_set_that_empties_falls_back_to_the_seeds_and_is_flagged() -> None:
+    """The model believes at first that every point is safe; data say that none is."""
+    domain = domains.grid([0.0], [1.0], 12)
+    problem = problems.from_tables(domain, np.linspace(0, 1, 12), np.full(12, 2.0), noise=problems.Gaussian(variance=1e-4))
+    model = jaxbandit.surrogate(
+        domain, kernels.SquaredExponential(length_scale=0.5), noise_variance=0.01, prior_mean=[0.0, -4.0], form="features"
+    )
+    bounds = estimators.Bounds(reward_width=1.0, cost_width=2.0)
+    for algorithm in (
+        SafeOpt(estimator=bounds, seeds=[2]),
+        SgpUcb(estimator=bounds, seeds=[2], warm_up=0.0),
+    ):
+        run = jaxbandit.simulate(problem, algorithm, model, horizon=15, trials=2, key=jax.random.key(0))
+        assert np.all(np.asarray(run.status) & int(Status.SAFE_SET_EMPTIED) != 0), algorithm.name
+        assert np.all(run.indices[:, -3:] == 2) and not np.all(run.indices[:, 0] == 2)
+        assert np.all(jaxbandit.metrics.healthy(run.status)), "a note, not a failure"
+        assert "fell back to its seed set" in jaxbandit.explain(int(run.status[0]))
+    safe = replace(problem, means=np.stack([np.linspace(0, 1, 12), np.full(12, -4.0)]))
+    calm = jaxbandit.simulate(safe, SafeOpt(estimator=bounds, seeds=[2]), model, horizon=15, trials=2, key=jax.random.key(0))
+    assert np.all(np.asarray(calm.status) & int(Status.SAFE_SET_EMPTIED) == 0)
+    # A set that was never more than its seeds has not emptied.
+    doubting = replace(model, prior_mean=np.array([0.0, 4.0]))
+    never = jaxbandit.simulate(problem, SafeOpt(estimator=bounds, seeds=[2]), doubting, horizon=15, trials=2, key=jax.random.key(0))
+    assert np.all(np.asarray(never.status) & int(Status.SAFE_SET_EMPTIED) == 0) and np.all(never.indices == 2)
+
+
+@pytest.mark.parametrize("build", [SgpUcb, SafeOpt])
+def test_a_seed_outside_the_domain_fails_the_trial(build: Callable[..., Any]) -> None:
+    """It is found at run time, for an algorithm does not know the domain when it is checked."""
+    run = conformance.simulate(build(seeds=[1, 10_000]), horizon=3, trials=1)
+    assert np.all(np.asarray(run.status) & int(Status.NONFINITE_SCORE) != 0) and np.all(run.failed_round == 1)
+
+
+@pytest.mark.parametrize("name", ["cei", "constrained-thompson", "safeopt", "stageopt", "sgp-ucb"])
+def test_nan_feedback_is_flagged_and_chooses_nothing(name: str) -> None:
+    """Once the posterior is NaN so is every score; it is not taken for a small one."""
+
+    @jax.jit
+    def chosen(algorithm: Any, surrogate: jaxbandit.Surrogate, values: jax.Array) -> jax.Array:
+        arena = jaxbandit.algorithms.Arena(surrogate=surrogate, horizon=jnp.int32(3))
+        seen = jaxbandit.algorithms.Observation(index=jnp.int32(3), values=values)
+        state = algorithm.update(arena, algorithm.init(arena), seen, jnp.int32(1))
+        return algorithm.select(arena, state, jnp.int32(9), jax.random.key(0))[0].index
+
+    algorithm, surrogate = BASELINES[name](), conformance.surrogate()
+    if hasattr(algorithm, "seeds"):  # chosen in round 1 otherwise
+        algorithm = replace(algorithm, seeds=np.array([0]))
+    algorithm = jaxbandit.canonicalise(algorithm)
+    assert int(chosen(algorithm, surrogate, jnp.full((1 + CONSTRAINTS,), jnp.nan))) == surrogate.domain.size
+    assert int(chosen(algorithm, surrogate, jnp.zeros((1 + CONSTRAINTS,)))) < surrogate.domain.size
+
+
+# Refusals.
+
+
+def check(algorithm: Any, constraints: int = 2) -> None:
+    algorithm.validate(constraints)
+
+
+BAD = [
+    ("multiplier", lambda: check(PrimalDual(initial_multiplier=-1.0)), "PrimalDual.initial_multiplier: must be >= 0"),
+    ("multipliers", lambda: check(PrimalDual(initial_multiplier=np.ones(3))), "PrimalDual.initial_multiplier: expected one number"),
+    ("dual step", lambda: check(PrimalDual(step=0.0)), "PrimalDual.step: must be > 0"),
+    ("dual steps", lambda: check(PrimalDual(step=np.ones(3))), "PrimalDual.step: expected one number"),
+    ("width", lambda: check(PrimalDual(estimator=estimators.Bounds(reward_width=0.0))), "reward_width: must be > 0"),
+    ("incumbent", lambda: check(Cei(incumbent="median")), "Cei.incumbent: must be one of mean, observed; got 'median'"),
+    ("improvement", lambda: check(Cei(improvement=-0.1)), "Cei.improvement: must be >= 0"),
+    ("improvements", lambda: check(Cei(improvement=np.zeros(2))), "Cei.improvement: expected one number"),
+    ("width of a draw", lambda: check(ConstrainedThompson(estimator=estimators.Thompson(cost_width=-1.0))), "cost_width: must be > 0"),
+    ("point of an oracle", lambda: check(Oracle(index=-1)), "Oracle.index: must be the number of a point, got -1"),
+    ("half a point", lambda: check(Oracle(index=0.5)), "Oracle.index: must be the number of a point, got 0.5"),
+    ("points of an oracle", lambda: check(Oracle(index=[1, 2])), "Oracle.index: must be the number of a point"),
+    ("allowed", lambda: check(RandomSearch(allowed=[0.5, 1.0])), "RandomSearch.allowed: expected booleans [M]"),
+    ("Lipschitz constant", lambda: check(SafeOpt(lipschitz=0.0)), "SafeOpt.lipschitz: must be > 0"),
+    ("Lipschitz constants", lambda: check(SafeOpt(lipschitz=np.ones(3))), "SafeOpt.lipschitz: expected one number"),
+    ("Lipschitz constant of StageOpt", lambda: check(StageOpt(lipschitz=-1.0)), "StageOpt.lipschitz: must be > 0"),
+    ("threshold", lambda: check(SafeOpt(threshold=-0.1)), "SafeOpt.threshold: must be >= 0"),
+    ("stage", lambda: check(StageOpt(exploration=-1.0)), "StageOpt.exploration: must be >= 0"),
+    ("warm-up", lambda: check(SgpUcb(warm_up=-1.0)), "SgpUcb.warm_up: must be >= 0"),
+    ("count of seeds to tell", lambda: informed.SafestSeeds(0), "SafestSeeds.count: must be a whole number >= 1"),
+    ("size of a finite set", lambda: widths.finite_set(0, 0.1), "size: must be a whole number >= 1"),
+    ("delta of a finite set", lambda: widths.finite_set(9, 1.0), "delta: must lie in (0, 1)"),
+    *(
+        (f"{build.__name__}: {what}", functools.partial(check, build(**given)), f"{build.__name__}.{message}")
+        for build in (SafeOpt, StageOpt, SgpUcb)
+        for what, given, message in (
+            ("no seeds", {"seeds": []}, "seeds: expected a list of point numbers"),
+            ("one seed", {"seeds": 3}, "seeds: expected a list of point numbers, got 3"),
+            ("seeds by coordinate", {"seeds": [0.5]}, "seeds: expected a list of point numbers"),
+            ("a mask", {"seeds": np.array([True, False])}, "seeds: expected a list of point numbers"),
+            ("negative seed", {"seeds": [4, -1]}, "seeds: must be >= 0, got [4, -1]"),
+            ("no count", {"count": 0}, "count: must be a whole number >= 1"),
+            ("draws", {"estimator": estimators.Thompson()}, "estimator: safe sets need confidence bounds, got Thompson"),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+def test_refused_by_name(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        call()
+    assert str(caught.value).startswith(message)
+
+
+def test_refused_before_anything_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    class CompiledError(Exception):
+        pass
+
+    def stop(*args: Any, **kwargs: Any) -> None:
+        raise CompiledError
+
+    monkeypatch.setattr(batch, "_run", stop)
+    with pytest.raises(InvalidArgument, match=r"SafeOpt\.threshold"):
+        conformance.simulate(SafeOpt(threshold=-1.0))
+    with pytest.raises(CompiledError):
+        conformance.simulate(SafeOpt(seeds=[0, 29], lipschitz=[1.0, 2.0]))

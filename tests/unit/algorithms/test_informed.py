@@ -1,0 +1,75 @@
+"""What a learner may be told of an instance, and the algorithms that need to be told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import jaxbandit
+from jaxbandit import (
+    Anytime,
+    InvalidArgument,
+    Oracle,
+    RandomSearch,
+    SafeOpt,
+    SgpUcb,
+    informed,
+    replace,
+)
+from tests.support import conformance
+
+# What a learner may be told of an instance.
+
+
+def told(algorithm: Any, hook: Any, *, horizon: int = 12, **changes: Any) -> jaxbandit.Trajectory:
+    return conformance.simulate(algorithm, informed=hook, horizon=horizon, **changes)
+
+
+def test_the_safest_points() -> None:
+    problem = conformance.study()[0]
+    worst = np.asarray(problem.means)[1:].max(0)
+    np.testing.assert_array_equal(informed.safest(problem, 4), np.argsort(worst)[:4])
+    plain, model = informed.SafestSeeds(4)(problem, SafeOpt(), "model")
+    np.testing.assert_array_equal(plain.seeds, np.argsort(worst)[:4])
+    assert model == "model"
+    wrapped = told(Anytime(algorithm=SgpUcb(warm_up=12.0)), informed.SafestSeeds(4))
+    assert set(np.unique(wrapped.indices)) == set(np.argsort(worst)[:4])
+
+
+def test_the_floor_and_the_ceiling() -> None:
+    problem = conformance.study()[0]
+    feasible = np.flatnonzero(np.all(np.asarray(problem.means)[1:] <= 0, axis=0))
+    best = feasible[np.argmax(np.asarray(problem.means)[0, feasible])]
+    anywhere = told(RandomSearch(), None, horizon=200)
+    counts = np.bincount(np.asarray(anywhere.indices).ravel(), minlength=problem.domain.size)
+    expected = conformance.TRIALS * 200 / problem.domain.size
+    # Chi-square with 29 degrees of freedom: mean 29, variance 58.
+    assert np.sum((counts - expected) ** 2 / expected) < 29 + 5 * np.sqrt(58)
+    assert np.all(np.asarray(anywhere.information_gain) == 0)
+    lucky = told(RandomSearch(), informed.FeasiblePoints(), horizon=100)
+    assert set(np.unique(lucky.indices)) == set(feasible)
+    assert int(informed.BestPoint()(problem, Oracle(), None)[0].index) == best
+
+
+def test_nothing_feasible() -> None:
+    """The feasible points are all points then, and the best point is the least violating one."""
+    problem = conformance.study()[0]
+    hopeless = replace(problem, means=np.concatenate([problem.means[:1], np.asarray(problem.means)[1:] + 9]))
+    given = {"horizon": 30, "key": jax.random.key(0), "informed": informed.FeasiblePoints()}
+    lucky = jaxbandit.simulate(hopeless, RandomSearch(), conformance.surrogate(), **given)
+    assert len(np.unique(lucky.indices)) > 10 and np.all(jaxbandit.metrics.healthy(lucky.status))
+    assert int(informed.BestPoint()(hopeless, Oracle(), None)[0].index) == np.asarray(hopeless.means)[1:].max(0).argmin()
+
+
+def test_equal_hooks_are_one_program() -> None:
+    told(SgpUcb(), informed.SafestSeeds(2))
+    assert conformance.traces(lambda: told(SgpUcb(), informed.SafestSeeds(2))) == 0
+    assert informed.SafestSeeds(2) != informed.SafestSeeds(3)
+
+
+def test_an_oracle_that_nobody_tells() -> None:
+    with pytest.raises(InvalidArgument, match=r"Oracle\.index: nobody told it the optimum"):
+        told(Oracle(), None)

@@ -1,0 +1,235 @@
+"""Equality constraints as pairs of inequalities: tables, one reading for both, families, and algorithms against the dense reference."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxbandit
+from jaxbandit import InvalidArgument, canonicalise, domains, kernels, problems
+from jaxbandit.problems import with_equalities
+from tests.oracles import bandit, ucb_policies
+from tests.oracles import gaussian_process as gp
+
+ROW = np.linspace(-1.0, 1.0, 6)
+
+
+def three(noise=None):
+    """Six arms with a reward and three constraints of different scale."""
+    means = np.stack([ROW**2, ROW, 10 * ROW, 100 * ROW])
+    return problems.from_tables(domains.arms(6), means[0], means[1:], noise=noise, name="three")
+
+
+def test_an_equality_becomes_two_rows_in_its_place():
+    problem = with_equalities(three(), [3, 1], tolerance=[5.0, 0.25])
+    want = [ROW**2, ROW - 0.25, -ROW - 0.25, 10 * ROW, 100 * ROW - 5, -100 * ROW - 5]
+    np.testing.assert_array_equal(problem.means, want)
+    assert problem.means.dtype == np.float64
+    assert (problem.constraints, problem.name) == (5, "three")
+    problem.validate()
+
+
+def test_all_constraints_are_equalities_by_default():
+    problem = with_equalities(three(), tolerance=0.5)
+    np.testing.assert_array_equal(problem.means, with_equalities(three(), [1, 2, 3], tolerance=[0.5, 0.5, 0.5]).means)
+    assert problem.constraints == 6
+
+
+def test_the_optimum_is_the_best_point_within_the_tolerance():
+    domain = domains.grid([-2.0, -2.0], [2.0, 2.0], 21)
+    x, y = np.asarray(domain.points).T
+    circle = x**2 + y**2 - 1
+    problem = with_equalities(problems.from_tables(domain, 2 * x + y, circle), tolerance=0.1)
+    best = problems.optimum(problem)
+    near = np.abs(circle) <= 0.1
+    assert 0 < near.sum() < 60
+    assert float(best.value) == pytest.approx((2 * x + y)[near].max(), rel=1e-6)
+    assert float(best.feasible_fraction) == pytest.approx(near.mean(), rel=1e-6)
+    assert float(best.slater_slack) == pytest.approx((0.1 - np.abs(circle)).max(), rel=1e-5)
+    value, policy = problems.best_mixed_policy(problem)
+    assert abs(policy @ circle) <= 0.1 + 1e-9 and value >= float(best.value)  # a mixture may leave the circle
+
+
+NOISES = {
+    "gaussian": problems.Gaussian(variance=np.array([1.0, 4.0, 9.0, 16.0])),
+    "residuals": problems.Residuals(table=np.arange(18.0).reshape(3, 6), weights=np.array([1.0, -1.0, 2.0, 3.0])),
+    "per output": problems.PerOutput(models=(problems.Noiseless(), *(problems.Uniform(half_width=w) for w in (1.0, 2.0, 3.0)))),
+    "per point": problems.PerPoint(model=problems.Gaussian()),
+}
+
+
+@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
+def test_both_inequalities_see_the_reading_of_the_problem_itself(noise):
+    plain = canonicalise(three(noise))
+    problem = canonicalise(with_equalities(three(noise), [1, 3], tolerance=[0.25, 0.5]))
+    problem.validate()
+    for number in range(5):
+        key, index = jax.random.key(number), jnp.int32(number)
+        reward, h1, g2, h3 = np.asarray(plain.observe(index, plain.draw(key)))
+        seen = np.asarray(problem.observe(index, problem.draw(key)))
+        np.testing.assert_allclose(seen, [reward, h1 - 0.25, -h1 - 0.25, g2, h3 - 0.5, -h3 - 0.5], rtol=1e-5, atol=1e-5)
+        assert np.any(np.abs(seen - np.asarray(problem.means)[:, number]) > 1e-3), "the case must be noisy"
+
+
+def draws():
+    """A random family with two constraints."""
+    return problems.gp_draws(domain=domains.grid([-2.0], [2.0], 15), constraints=2)
+
+
+def test_a_family_samples_the_instances_of_the_family_inside():
+    family = draws()
+    paired = with_equalities(family, [1], tolerance=0.125)
+    paired.validate()
+    assert paired.is_random and paired.constraints == family.constraints + 1 and paired.name == family.name
+    keys = jax.random.split(jax.random.key(0), 5)
+    inside, outside = (np.asarray(jax.jit(jax.vmap(canonicalise(f).sample))(keys).means) for f in (family, paired))
+    h = inside[:, 1:2]
+    np.testing.assert_allclose(outside, np.concatenate([inside[:, :1], h - 0.125, -h - 0.125, inside[:, 2:]], axis=1), rtol=1e-6)
+    instance = canonicalise(paired).sample(keys[0])
+    values = np.asarray(instance.observe(jnp.int32(3), instance.draw(jax.random.key(1))))
+    assert values[1] + values[2] == pytest.approx(-0.25, abs=1e-6)
+    with pytest.raises(InvalidArgument, match="sample"):
+        paired.draw(jax.random.key(0))
+
+
+def test_instances_run_in_simulate():
+    family = with_equalities(draws(), [1], tolerance=0.3)
+    kernel = kernels.SquaredExponential(length_scale=0.5)
+    model = jaxbandit.surrogate(family.domain, kernel, noise_variance=0.01, outputs=family.outputs)
+    run = jaxbandit.simulate(family, jaxbandit.Config(), model, horizon=6, trials=3, key=jax.random.key(0))
+    values = np.asarray(run.values)
+    assert values.shape == (3, 6, family.outputs)
+    np.testing.assert_allclose(values[..., 1] + values[..., 2], np.full((3, 6), -0.6), atol=1e-5)
+    assert len(np.unique(values[:, 0, 0])) == 3
+
+
+@pytest.mark.parametrize(
+    ("base", "noise"),
+    [(three, "shared"), (three, "independent"), (draws, "independent")],
+    ids=["problem-shared", "problem-independent", "family-independent"],
+)
+@pytest.mark.parametrize("order", ["inside", "outside"])
+def test_under_full_information(base, noise, order):
+    if order == "inside":
+        problem = problems.full_information(with_equalities(base(), [1], tolerance=0.5), noise=noise)
+    else:
+        problem = with_equalities(problems.full_information(base(), noise=noise), [1], tolerance=0.5)
+    assert isinstance(problem, problems.FullInformation)
+    problem.validate()
+    instance = canonicalise(problem).sample(jax.random.key(1))
+    drawn = instance.draw(jax.random.key(2))
+    seen = np.asarray(instance.constraint_sample(drawn))
+    assert seen.shape == (base().constraints + 1, base().domain.size)
+    np.testing.assert_allclose(seen[0] + seen[1], -np.ones(seen.shape[1]), atol=1e-4)
+    np.testing.assert_allclose(instance.observe(jnp.int32(4), drawn)[1:], seen[:, 4], rtol=1e-6, atol=1e-6)
+
+
+def test_a_tolerance_may_be_traced():
+    wide = jax.jit(lambda tolerance: jnp.asarray(with_equalities(three(), [1], tolerance=tolerance).means))(0.5)
+    np.testing.assert_allclose(wide, with_equalities(three(), [1], tolerance=0.5).means, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: with_equalities(three(), [0], tolerance=0.1), "constraints: must be a whole number >= 1"),
+        (lambda: with_equalities(three(), [4], tolerance=0.1), r"constraints: problem 'three' has m = 3.*\[4\]"),
+        (lambda: with_equalities(three(), [2, 2], tolerance=0.1), r"each once, got \[2, 2\]"),
+        (lambda: with_equalities(three(), [], tolerance=0.1), "at least one"),
+        (lambda: with_equalities(three(), [1.0], tolerance=0.1), "constraints"),
+        (lambda: with_equalities(three(), [1], tolerance=-0.1), "tolerance: must be >= 0"),
+        (lambda: with_equalities(three(), [1], tolerance=np.nan), "tolerance"),
+        (lambda: with_equalities(three(), [1, 2], tolerance=[0.1, 0.1, 0.1]), "each of the 2 equalities"),
+        (lambda: with_equalities(three().means, [1], tolerance=0.1), "ndarray"),
+        (
+            lambda: with_equalities(problems.from_tables(domains.arms(6), ROW, np.zeros((0, 6)), name="free"), tolerance=0.1),
+            "'free' has m = 0",
+        ),
+        (lambda: problems.Mirrored(doubled=(3,)).validate(4), "Mirrored.doubled.*0..2"),
+        (lambda: problems.Mirrored(model=problems.Gaussian(variance=-1.0), doubled=(1,)).validate(3), "Gaussian.variance"),
+        (lambda: jaxbandit.replace(with_equalities(problems.gp_draws(), tolerance=0.1), tolerance=-1.0).validate(), "Equalities.tolerance"),
+    ],
+)
+def test_bad_inputs_are_named(make, match):
+    with pytest.raises(InvalidArgument, match=match):
+        make()
+
+
+# -- algorithms, in float64 against a dense solve of every round -----------------------------------------------------------------------
+
+SIDE, HORIZON, LENGTH_SCALE, NOISE, TOLERANCE = 9, 25, 0.3, 0.01, 0.3
+CLIPS = {"reward_clip": 2.0, "cost_clip": 1.5, "dual_cap": 4.0}
+ALGORITHMS = {"config": (jaxbandit.Config, {}), "rpol": (jaxbandit.Rpol, {}), "cbo": (jaxbandit.Cbo, CLIPS)}
+
+
+def smooth(seed=0):
+    """A smooth random reward on the unit square, an ``h`` that is far below 0 where the reward is high, and their Gram matrix."""
+    domain = domains.grid([0.0, 0.0], [1.0, 1.0], SIDE)
+    points = np.asarray(domain.points)
+    gram = gp.squared_exponential(points, points, LENGTH_SCALE)
+    reward, other = gp.random_functions(gram, 2, np.random.default_rng(seed))
+    return problems.from_tables(domain, reward, other - reward, noise=problems.Gaussian(variance=NOISE)), gram
+
+
+def play(name, problem, prior_mean):
+    """One trial in float64, and its record."""
+    with jax.enable_x64(True):
+        made, parameters = ALGORITHMS[name]
+        algorithm = made(estimator=jaxbandit.estimators.Bounds(reward_width=2.0, cost_width=2.0), **parameters)
+        kernel = kernels.SquaredExponential(length_scale=LENGTH_SCALE)
+        model = jaxbandit.surrogate(
+            problem.domain, kernel, noise_variance=NOISE, outputs=problem.outputs, prior_mean=prior_mean, horizon=HORIZON
+        )
+        run = jaxbandit.simulate(problem, algorithm, model, horizon=HORIZON, trials=1, key=jax.random.key(2))
+    nothing = np.zeros((0, problem.outputs))
+    record = bandit.Record(
+        indices=np.asarray(run.indices[0]), values=np.asarray(run.values[0]), initial_indices=np.zeros(0, int), initial_values=nothing
+    )
+    assert record.values.dtype == np.float64
+    return run, record
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_choice_under_one_equality_is_the_papers_for_two_inequalities(name):
+    problem, gram = smooth()
+    prior_mean = [0.0, -TOLERANCE, -TOLERANCE]
+    run, record = play(name, with_equalities(problem, tolerance=TOLERANCE), prior_mean)
+    model = bandit.Model(grams=np.stack([gram] * 3), noise=np.full(3, NOISE), prior_mean=np.array(prior_mean), width=bandit.constant(2.0))
+    if name == "config":
+        replay = ucb_policies.config(model, record)
+        assert ucb_policies.config_faults(replay, record.indices, int(run.declared_round[0]), 1e-8) == []
+        # The rule is not so weak that others pass: the unconstrained best point, and the best point of h <= tolerance alone, break it.
+        one_sided = np.stack([b.lcb[0] for b in ucb_policies.bounds(model, record)])
+        for allowed in (np.full_like(one_sided, True, bool), one_sided <= 0):
+            other = np.where(allowed, replay.ucb, -np.inf).argmax(1)
+            assert len(ucb_policies.config_faults(replay, other, 0, 1e-3)) > 3
+    else:
+        replay = getattr(ucb_policies, name)(model, record, **ALGORITHMS[name][1])
+        assert bandit.score_gaps(replay.scores, record.indices).max() <= 1e-8
+        np.testing.assert_allclose(np.asarray(run.multipliers[0]), replay.multipliers, rtol=1e-8, atol=1e-8)
+
+
+def test_config_on_an_equality_is_one_posterior_of_h():
+    """Said without pairs: the best upper bound of ``f`` where ``|mean of h| <= tolerance + beta sd``, of one posterior of ``h``."""
+    problem, gram = smooth()
+    run, record = play("config", with_equalities(problem, tolerance=TOLERANCE), [0.0, -TOLERANCE, -TOLERANCE])
+    readings = record.values[:, 1] + TOLERANCE
+    hidden = 0
+    for t, chosen in enumerate(record.indices):
+        reward, sd = gp.mean_and_sd(gram, record.indices[:t], record.values[:t, 0], NOISE)
+        h, _ = gp.mean_and_sd(gram, record.indices[:t], readings[:t], NOISE)
+        allowed = np.abs(h) <= TOLERANCE + 2 * sd
+        upper = reward + 2 * sd
+        assert allowed[chosen] and upper[chosen] == pytest.approx(upper[allowed].max(), abs=1e-8)
+        hidden += int(upper.argmax() != chosen)
+    assert hidden > 5, "the equality must matter"
+    assert int(run.declared_round[0]) == 0
+
+
+def test_config_declares_an_equality_that_cannot_hold():
+    problem, _ = smooth()
+    high = problems.from_tables(problem.domain, problem.means[0], problem.means[1] - problem.means[1].min() + 0.5, noise=problem.noise)
+    run, _ = play("config", with_equalities(high, tolerance=0.1), [0.0, -0.1, -0.1])
+    status = int(run.status[0])
+    assert status & jaxbandit.Status.NO_FEASIBLE_POINT and status & jaxbandit.Status.DECLARED_INFEASIBLE
+    assert 1 < int(run.declared_round[0]) <= HORIZON

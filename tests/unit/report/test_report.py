@@ -1,0 +1,395 @@
+"""Reports and figures: every section is there, nothing is loaded from elsewhere, text stays text, failed trials are left out."""
+
+import html.parser
+import io
+import json
+import re
+import shutil
+import subprocess
+
+import jax
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import xarray as xr
+from PIL import Image
+
+import jaxbandit as jb
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.status import Status
+from jaxbandit.report import plots, sweeps, tables, traces
+from jaxbandit.report.figures import curve_pictures, left_out
+from jaxbandit.report.html import write_report
+from jaxbandit.report.maps import penalised_bounds, posterior_after, posterior_animation, posterior_maps
+from jaxbandit.report.statistics import over_trials, paired_differences, win_matrix
+from jaxbandit.study.results import save
+from tests.support.synthetic_results import LABELS, results, swept
+
+MALICIOUS = '<script>alert("x")</script>&amp;$\\frac$'
+VOID = {"meta", "img"}
+SECTIONS = ["summary", "flags", "curves", "boxes", "sweep", "delays", "differences", "wins", "growth", "files", "parameters", "versions"]
+
+
+class Reader(html.parser.HTMLParser):
+    """Collects what a document holds, and checks that its elements nest."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.sections, self.links, self.images, self.tags, self.text = [], [], [], [], set(), []
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.tags.add(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "section":
+            self.sections.append(attributes["id"])
+        if tag == "img":
+            self.images.append(attributes["src"])
+            assert attributes["alt"]
+        self.links += [value for name, value in attributes.items() if name in ("href", "src", "action", "data", "poster", "srcset")]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def read(path):
+    text = path.read_text(encoding="utf-8")
+    reader = Reader()
+    reader.feed(text)
+    reader.close()
+    assert reader.open == []
+    return reader, text
+
+
+def saved(dataset, directory):
+    directory.mkdir(exist_ok=True)
+    save(dataset, directory / "results.nc")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def full_report(tmp_path_factory):
+    """The report of a sweep with late feedback, failures, and a label that tries to break out."""
+    dataset = swept(bases=("RPOL-UCB",), widths=(1.0, 2.0), plain=(MALICIOUS,))
+    late = results(0, labels=[str(v) for v in dataset.algorithm.values], trials=6, rounds=30, late=True)
+    dataset = dataset.assign(arrival=late.arrival).assign_coords(played=late.played, output=late.output)
+    dataset.status.values[1, 2] = int(Status.NONFINITE_SCORE)
+    dataset.status.values[0, 4] = int(Status.DECLARED_INFEASIBLE)
+    dataset.attrs["command"] = "python -m jaxbandit run 'a & b' <study.json>"
+    folder = saved(dataset, tmp_path_factory.mktemp("report"))
+    plots.average_curves(dataset.isel(algorithm=[0]), folder / "figure.png", title="")
+    (folder / "broken.png").write_text("no image")
+    path = write_report(folder)
+    assert path == folder / "report.html" and not [file for file in folder.iterdir() if file.name.startswith(".")]
+    return dataset, *read(path)
+
+
+def test_a_report_has_every_section_and_needs_nothing_else(full_report):
+    _, reader, text = full_report
+    assert reader.sections == SECTIONS
+    assert [link for link in reader.links if not link.startswith(("#", "data:image/png;base64,"))] == []
+    assert {link[1:] for link in reader.links if link.startswith("#")} == set(SECTIONS)
+    assert not re.search(r"https?://|url\(|@import", text) and not {"script", "link", "iframe", "object"} & reader.tags
+    assert len(reader.images) >= 6 and all(image.startswith("data:image/png;base64,iVBORw0KGgo") for image in reader.images)
+
+
+def test_a_report_says_what_was_run_and_what_failed(full_report):
+    _, reader, _ = full_report
+    words = " ".join(" ".join(reader.text).split())
+    for phrase in (
+        "synthetic",
+        "python -m jaxbandit run 'a & b' <study.json>",
+        "5 of 6",
+        "nonfinite score",
+        "declared infeasible",
+        "the acquisition score was NaN",
+        "RPOL-UCB w=1 c=0.5 0 1 0",  # trials whose score was NaN, that declared infeasibility, that are left out
+        "RPOL-UCB w=1 c=1 1 0 1",
+        "No trial of the other 3 algorithms was flagged",
+        "Theorem 5",
+        "broken.png is no PNG",
+        '"beta": 3.0',
+        "jaxbandit 0.1",
+        "TFRT_CPU_0",
+        "row minus column",
+        "2,000 resamples, seed 0",
+    ):
+        assert phrase in words, phrase
+
+
+def test_labels_are_text_and_nothing_else(full_report):
+    _, reader, text = full_report
+    assert MALICIOUS in reader.text and "<script" not in text and "&lt;script&gt;" in text
+
+
+def test_numbers_of_a_report_are_those_of_the_statistics(full_report):
+    dataset, reader, _ = full_report
+    words = " ".join(" ".join(reader.text).split())
+    number = r"(-?[\d.]+)"
+    last = over_trials(dataset, "hard_violation", averaged=True).isel(round=-1, algorithm=0)
+    expected = [float(last["mean"]), float(last.high - last["mean"])]
+    shown = np.asarray(re.findall(f"{number} ± {number}", words), float)
+    assert np.isclose(shown, expected, atol=0.05 * expected[1]).all(axis=1).any()
+    pair = paired_differences(dataset, "regret", seed=0, averaged=True).isel(algorithm=0, versus=1)
+    expected = [float(pair[name]) for name in ("mean", "low", "high")]
+    shown = np.asarray(re.findall(rf"{number} \[{number}, {number}\]", words), float)
+    assert np.isclose(shown, expected, atol=0.05 * (expected[2] - expected[1])).all(axis=1).any()
+
+
+def test_a_report_of_little_leaves_out_what_it_cannot_say(tmp_path):
+    dataset = results(1, labels=["alone"], trials=1, rounds=2).drop_vars(["regret", "soft_violation"])
+    reader, _ = read(write_report(saved(dataset, tmp_path / "in"), tmp_path / "new" / "page.html"))
+    assert reader.sections == ["summary", "flags", "curves", "boxes", "growth", "parameters", "versions"]
+    assert (tmp_path / "new" / "page.html").is_file()
+
+
+def test_reports_of_nothing_are_refused(tmp_path):
+    with pytest.raises(InvalidArgument, match="is no directory"):
+        write_report(tmp_path / "missing")
+    with pytest.raises(InvalidArgument, match=r"holds no results\.nc"):
+        write_report(tmp_path)
+    (tmp_path / "results.nc").write_bytes(b"not NetCDF")
+    with pytest.raises(InvalidArgument, match="cannot read"):
+        write_report(tmp_path)
+    save(xr.Dataset({"x": ("y", [1.0])}), tmp_path / "results.nc")
+    with pytest.raises(InvalidArgument, match="algorithm, trial, round, status, declared_round missing"):
+        write_report(tmp_path)
+    assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
+def test_a_browser_shows_every_section_without_complaint(full_report, tmp_path):
+    _, _, text = full_report
+    page = tmp_path / "report.html"
+    page.write_text(text, encoding="utf-8")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+    options += ["--disable-sync", "--enable-logging=stderr", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
+    shown = subprocess.run(["chromium", *options, page.as_uri()], capture_output=True, text=True, timeout=120)
+    assert shown.returncode == 0 and all(f'id="{name}"' in shown.stdout for name in SECTIONS)
+    assert "CONSOLE" not in shown.stderr
+
+
+def test_many_algorithms_get_few_figures():
+    dataset = results(0, labels=[f"a{n}" for n in range(50)], trials=2, rounds=4)
+    assert left_out(dataset, 7) == 50 - (7 + 7 + 6 + 6)  # 8 parts, of which 4 are shown
+    few = results(0, labels=[f"a{n}" for n in range(8)], trials=2, rounds=4)
+    assert len(curve_pictures(few)) == 2 and left_out(few, 7) == 0
+
+
+def drawn(draw):
+    """Draw on a fresh axis; returns it."""
+    figure, axis = plt.subplots()
+    draw(axis)
+    figure.savefig(io.BytesIO())
+    plt.close(figure)
+    return axis
+
+
+def lines(axis):
+    return [line for line in axis.get_lines() if len(line.get_xdata()) > 1]
+
+
+def test_curves_stand_at_the_rounds_that_were_kept():
+    whole, thinned = results(2), results(2).isel(round=slice(9, None, 10))
+    line = {"RPOL": "RPOL-UCB"}
+    few, many = (drawn(lambda axis, d=d: plots.cumulative(axis, d, "regret", line, heading="", ylabel="")) for d in (thinned, whole))
+    np.testing.assert_array_equal(lines(few)[0].get_xdata(), np.arange(10, 61, 10))
+    np.testing.assert_allclose(lines(few)[0].get_ydata(), lines(many)[0].get_ydata()[9::10])
+    boxes = {"heading": "", "ylabel": "", "every": 20}
+    few, many = (
+        drawn(lambda axis, d=d: plots.boxes_over_time(axis, d.sel(algorithm="CONFIG"), "regret", **boxes)) for d in (thinned, whole)
+    )
+    np.testing.assert_array_equal(lines(few)[-1].get_xdata(), [20, 40, 60])
+    np.testing.assert_allclose(lines(few)[-1].get_ydata(), lines(many)[-1].get_ydata())
+    few, many = (
+        drawn(lambda axis, d=d: plots.trade_off(axis, d, ("regret", ""), ("hard_violation", ""), heading="")) for d in (thinned, whole)
+    )
+    np.testing.assert_allclose(few.dataLim.get_points(), many.dataLim.get_points())
+
+
+def test_failed_trials_are_in_no_figure():
+    bad = results(4, failed=[(0, 2), (0, 5)])
+    good = bad.isel(trial=[n for n in range(12) if n not in (2, 5)])
+    line = {"x": "RPOL-UCB"}
+    shown, expected = (drawn(lambda axis, d=d: plots.cumulative(axis, d, "regret", line, heading="", ylabel="")) for d in (bad, good))
+    np.testing.assert_allclose(lines(shown)[0].get_ydata(), lines(expected)[0].get_ydata())
+    multipliers = np.random.default_rng(0).random((3, 8, 2))
+    multipliers[1] = np.nan
+    axis = drawn(lambda axis: traces.multiplier_paths(axis, multipliers, heading="", ylabel="", status=[0, 1, 0]))
+    np.testing.assert_allclose(lines(axis)[1].get_ydata(), multipliers[[0, 2], :, 1].mean(axis=0))
+    assert tables.summary_rows(bad)[0]["failed"] == 2 and "RPOL-UCB (2 failed)" in tables.text_table(tables.summary_rows(bad))
+
+
+def test_average_curves_are_written_and_take_odd_labels(tmp_path):
+    dataset = results(5, labels=["$a^", "all failed"], failed=[(1, n) for n in range(12)])
+    plots.average_curves(dataset, tmp_path / "a.png", title="t")
+    assert Image.open(tmp_path / "a.png").size[0] > 1000
+
+
+def test_one_swept_parameter_gives_a_line_for_each_family():
+    dataset = swept(bases=("RPOL-UCB", "CBO-UCB"), costs=(1.0,))
+    axis = drawn(lambda axis: sweeps.swept_curve(axis, dataset, "regret", "estimator.reward_width", heading="", ylabel=""))
+    assert axis.get_legend_handles_labels()[1] == ["RPOL-UCB", "CBO-UCB"]
+    last = over_trials(dataset, "regret", averaged=True)["mean"].values[:, -1]
+    for container, expected in zip(axis.containers, (last[:3], last[3:6]), strict=True):
+        line = container.lines[0]
+        np.testing.assert_allclose(line.get_ydata(), expected)
+        np.testing.assert_array_equal(line.get_xdata(), [1.0, 2.0, 4.0])
+    two = swept(costs=(0.5, 1.0))
+    axis = drawn(lambda axis: sweeps.swept_curve(axis, two, "regret", "estimator.reward_width", heading="", ylabel=""))
+    assert axis.get_legend_handles_labels()[1] == ["RPOL-UCB, estimator.cost_width = 0.5", "RPOL-UCB, estimator.cost_width = 1"]
+
+
+def test_two_swept_parameters_give_a_map_with_their_means(tmp_path):
+    dataset = swept().isel(algorithm=slice(1, None))  # one pair of values was not run
+    ((label, part),) = sweeps.families(dataset, "estimator.reward_width", "estimator.cost_width")
+    assert label == "RPOL-UCB" and part.sizes["algorithm"] == 5
+    names = ("estimator.reward_width", "estimator.cost_width")
+    axis = drawn(lambda axis: sweeps.swept_map(axis, part, "regret", *names, heading="", label=""))
+    table = axis.collections[0].get_array()
+    last = over_trials(part, "regret", averaged=True)["mean"].values[:, -1]
+    assert table.mask[0, 0] and table.mask.sum() == 1
+    np.testing.assert_allclose(table[1], last[[0, 2, 4]])
+    np.testing.assert_allclose(table[0, 1:], last[[1, 3]])
+    sweeps.sweep_figure(dataset, tmp_path / "sweep.png", title="")
+    assert Image.open(tmp_path / "sweep.png").size[0] > 500
+    with pytest.raises(InvalidArgument, match="several algorithms share"):
+        sweeps.swept_map(axis, xr.concat([part, part], "algorithm"), "regret", *names, heading="", label="")
+    with pytest.raises(InvalidArgument, match="no hyper-parameter was swept"):
+        sweeps.sweep_figure(results(), tmp_path / "none.png", title="")
+
+
+def test_parameters_swept_together_are_a_line_not_a_plane():
+    dataset = swept(widths=(1.0, 2.0, 4.0), costs=(0.5, 1.0)).isel(algorithm=[0, 3, 6])  # (1, 0.5), (2, 1) and CONFIG
+    width, cost = "estimator.reward_width", "estimator.cost_width"
+    assert sweeps.swept_together(dataset, width) == [cost] and sweeps.swept_together(swept(), width) == []
+    assert [parameters for parameters, _ in sweeps.sweeps_of(dataset)] == [[width]]
+    axis = drawn(lambda axis: sweeps.swept_curve(axis, dataset, "regret", width, heading="", ylabel=""))
+    (container,) = axis.containers
+    np.testing.assert_array_equal(container.lines[0].get_xdata(), [1.0, 2.0])
+    assert axis.get_xlabel() == f"{width} and {cost}"
+
+
+def test_algorithms_with_other_parameters_are_other_sweeps(tmp_path):
+    dataset = swept(plain=("CONFIG low", "CONFIG high"))
+    step = np.where(np.arange(8) < 6, np.nan, np.arange(8) - 5.0)
+    dataset = dataset.assign_coords(step=("algorithm", step))
+    names = ["estimator.reward_width", "estimator.cost_width"]
+    dataset.attrs["swept"] = json.dumps([*names, "step"])
+    found = sweeps.sweeps_of(dataset)
+    assert [(parameters, part.sizes["algorithm"]) for parameters, part in found] == [(names, 6), (["step"], 2)]
+    with pytest.raises(InvalidArgument, match="no algorithm has both"):
+        sweeps.sweep_figure(dataset, tmp_path / "none.png", title="", parameters=[names[0], "step"])
+
+
+def test_the_win_map_shows_the_matrix():
+    wins = win_matrix(results(6), "regret")
+    axis = drawn(lambda axis: sweeps.win_map(axis, wins, heading=""))
+    np.testing.assert_allclose(axis.collections[0].get_array(), wins.values[::-1])
+    assert [tick.get_text() for tick in axis.get_xticklabels()] == list(LABELS)
+    assert [tick.get_text() for tick in axis.get_yticklabels()] == list(LABELS)[::-1]
+
+
+def test_delays_are_those_of_the_arrivals():
+    dataset = results(7, late=True)
+    dataset.arrival.values[:, 0, 0] = jb.delays.NEVER
+    assert traces.delay_groups(dataset) == [("Poisson(mean 7)", list(LABELS))]
+    axis = drawn(lambda axis: traces.delay_histogram(axis, dataset, heading=""))
+    reward = axis.get_legend_handles_labels()[1][0]
+    delays = dataset.arrival.values[0, :, :, 0] - np.arange(1, 61)
+    inside = dataset.arrival.values[0, :, :, 0] <= 60
+    assert reward.startswith(f"Poisson(mean 7), reward: mean {delays[inside].mean():.1f}, {(~inside).mean():.1%} pending")
+    assert "0.1% never arrive" in reward
+    shares = axis.patches[0].get_data()
+    np.testing.assert_allclose(shares.values, np.bincount(delays[inside], minlength=len(shares.values)) / inside.sum())
+    with pytest.raises(InvalidArgument, match="no feedback of this study was late"):
+        traces.delay_histogram(axis, results(), heading="")
+
+
+@pytest.mark.parametrize("bad", [None, np.zeros(3), np.zeros((2, 2, 2, 2))])
+def test_multipliers_of_another_shape_are_refused(bad):
+    with pytest.raises(InvalidArgument, match="multipliers"):
+        traces.multiplier_paths(plt.figure().add_subplot(), bad, heading="", ylabel="")
+    plt.close()
+
+
+@pytest.fixture(scope="module")
+def late_run():
+    """One trial of RPOL with an initial design, whose rewards and costs come at different rounds."""
+    problem = jb.problems.sine(8)
+    kernel = jb.kernels.SquaredExponential(length_scale=1.5)
+    model = jb.surrogate(problem.domain, kernel, noise_variance=0.05, tolerance=1e-6)
+    options = {"horizon": 12, "trials": 2, "key": jax.random.key(0), "initial": jb.InitialDesign(random=3)}
+    run = jb.simulate(problem, jb.Rpol(), model, delay=jb.delays.Poisson(mean=3.0), **options)
+    return problem, kernel, model, run
+
+
+def dense_posterior(points, kernel, indices, values, noise):
+    """Mean and deviation of one output at every point, by solving the whole system."""
+    gram = np.exp(-((points[:, None] - points[None]) ** 2).sum(axis=-1) / (2 * kernel.length_scale**2))
+    seen = gram[np.ix_(indices, indices)] + noise * np.eye(len(indices))
+    weights = np.linalg.solve(seen, gram[indices])
+    return weights.T @ values, np.sqrt(np.maximum(1 - (gram[indices] * weights).sum(axis=0), 0))
+
+
+@pytest.mark.parametrize("delayed", [True, False])
+def test_the_replayed_posterior_is_the_dense_one(late_run, delayed):
+    problem, kernel, model, run = late_run
+    trial = jax.tree.map(lambda x: x[1], run)
+    trial = trial if delayed else jb.replace(trial, arrivals=None)
+    rounds = [0, 5, 12]
+    belief = posterior_after(model, trial, rounds)
+    assert belief.mean.shape == belief.sd.shape == (3, 2, 64)
+    indices = np.concatenate([trial.initial_indices, trial.indices])
+    values = np.concatenate([trial.initial_values, trial.values]).astype(float)
+    arrivals = np.asarray(trial.arrivals) if delayed else np.tile(np.arange(1, 13)[:, None], 2)
+    due = np.concatenate([np.zeros((3, 2), int), arrivals])
+    assert not delayed or ((due[:, 0] != due[:, 1]).any() and (due > 12).any())
+    for place, t in enumerate(rounds):
+        for j in range(2):
+            come = due[:, j] <= t
+            mean, sd = dense_posterior(np.asarray(problem.domain.points), kernel, indices[come], values[come, j], 0.05)
+            np.testing.assert_allclose(belief.mean[place, j], mean, atol=2e-3)
+            np.testing.assert_allclose(belief.sd[place, j], sd, atol=2e-3)
+
+
+def test_posterior_maps_and_their_animation_are_written(late_run, tmp_path):
+    problem, _, model, run = late_run
+    trial = jax.tree.map(lambda x: x[0], run)
+    words = {"title": "one trial", "problem": problem, "score": penalised_bounds(3.0, 3.0)}
+    posterior_maps(tmp_path / "maps.png", model, trial, [3, 12], **words)
+    with Image.open(tmp_path / "maps.png") as image:
+        assert np.asarray(image.convert("L")).std() > 10  # not blank
+    posterior_animation(tmp_path / "maps.gif", model, trial, [1, 12], **words)
+    with Image.open(tmp_path / "maps.gif") as image:
+        assert image.n_frames == 2 and image.info["duration"] == 500
+
+
+def test_the_mapped_score_is_the_one_that_rpol_maximises(late_run):
+    _, _, model, run = late_run
+    trial = jax.tree.map(lambda x: x[0], run)
+    rounds = list(range(12))
+    beliefs = posterior_after(model, trial, rounds)
+    for t in rounds:
+        score = penalised_bounds(3.0, 3.0)(jax.tree.map(lambda x, t=t: x[t], beliefs), np.asarray(trial.multipliers)[t], t + 1)
+        assert float(score[int(trial.indices[t])]) == pytest.approx(float(score.max()), abs=1e-3)
+
+
+def test_maps_say_what_they_need(late_run, tmp_path):
+    problem, kernel, model, run = late_run
+    trial = jax.tree.map(lambda x: x[0], run)
+    with pytest.raises(InvalidArgument, match="of many trials"):
+        posterior_after(model, run, [1])
+    with pytest.raises(InvalidArgument, match="no values"):
+        posterior_after(model, jb.replace(trial, values=None), [1])
+    with pytest.raises(InvalidArgument, match="13 is beyond the last, 12"):
+        posterior_after(model, trial, [13])
+    with pytest.raises(InvalidArgument, match="at least one"):
+        posterior_after(model, trial, [])
+    bare = jb.surrogate(jb.domains.points(problem.domain.points), kernel, noise_variance=0.05)
+    with pytest.raises(InvalidArgument, match="product grid"):
+        posterior_maps(tmp_path / "a.png", bare, trial, [1], title="")

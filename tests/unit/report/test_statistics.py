@@ -1,0 +1,265 @@
+"""Statistics of trials against hand computations, SciPy and matplotlib, and the properties that they must have."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import scipy.stats
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.cbook import boxplot_stats
+
+from jaxbandit import algorithms
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.status import Status
+from jaxbandit.report import tables
+from jaxbandit.report.rates import PAPER_RATES, rate_of
+from jaxbandit.report.statistics import (
+    box_statistics,
+    elapsed,
+    growth_exponent,
+    over_trials,
+    paired_differences,
+    problem_groups,
+    resampling,
+    win_matrix,
+)
+from tests.support.synthetic_results import LABELS, results
+
+FAILED = ((0, 3), (0, 5), (2, 3))
+
+
+def curves_of(values, *, labels=None, rounds=None):
+    """A dataset that holds ``values [algorithm, trial, round]`` as regret, and no failure."""
+    size, trials, count = values.shape
+    labels = [f"a{n}" for n in range(size)] if labels is None else labels
+    return xr.Dataset(
+        {"regret": (("algorithm", "trial", "round"), values), "status": (("algorithm", "trial"), np.zeros((size, trials), int))},
+        coords={"algorithm": labels, "round": np.arange(1, count + 1) if rounds is None else rounds},
+    )
+
+
+def finals(*columns):
+    return curves_of(np.asarray(columns, float)[:, :, None])
+
+
+def test_averages_are_those_of_numpy_over_the_trials_that_count():
+    dataset = results(1, failed=FAILED)
+    found = over_trials(dataset, "regret", averaged=True)
+    for a, label in enumerate(LABELS):
+        left = [n for n in range(12) if (a, n) not in FAILED]
+        values = dataset.regret.values[a, left] / np.arange(1, 61)
+        one = found.sel(algorithm=label)
+        np.testing.assert_allclose(one["mean"], values.mean(axis=0))
+        np.testing.assert_allclose(one.sd, values.std(axis=0, ddof=1))
+        standard_error = scipy.stats.sem(values, axis=0)
+        np.testing.assert_allclose(one.high - one["mean"], 1.96 * standard_error)
+        np.testing.assert_allclose(one["mean"] - one.low, 1.96 * standard_error)
+        np.testing.assert_allclose(one.quantiles, np.quantile(values, one.level, axis=0))
+        assert one["count"] == len(left) and one.undefined == 0
+
+
+def test_few_trials_and_undefined_values_give_nan_and_counts():
+    dataset = results(2, trials=3, rounds=5, failed=[(0, 0), (0, 1), (0, 2), (1, 0), (1, 2)])
+    dataset.regret.values[2, 1] = np.nan  # no failure: the instance has no feasible point
+    found = over_trials(dataset, "regret")
+    assert found["count"].values.tolist() == [0, 1, 3] and found.undefined.values.tolist() == [0, 0, 1]
+    assert np.isnan(found["mean"].values[[0, 2]]).all() and np.isnan(found.sd.values).all() and np.isnan(found.low.values).all()
+    np.testing.assert_allclose(found["mean"].values[1], dataset.regret.values[1, 1])
+    assert over_trials(dataset, "regret", levels=()).sizes["level"] == 0
+
+
+def test_rounds_before_the_first_count_and_thinned_rounds_know_their_number():
+    dataset = results(3, before=4)
+    assert elapsed(dataset)[[0, -1]].tolist() == [1, 64]
+    thinned = dataset.isel(round=[9, 33, 63]).assign_attrs(counted_before=4)
+    assert thinned["round"].values.tolist() == [6, 30, 60] and elapsed(thinned).tolist() == [10, 34, 64]
+    xr.testing.assert_allclose(
+        over_trials(thinned, "regret", averaged=True), over_trials(dataset, "regret", averaged=True).isel(round=[9, 33, 63])
+    )
+    xr.testing.assert_allclose(box_statistics(thinned, "regret"), box_statistics(dataset, "regret", rounds=[6, 30, 60]))
+    averaged = {"seed": 0, "averaged": True}
+    xr.testing.assert_allclose(paired_differences(thinned, "regret", **averaged), paired_differences(dataset, "regret", **averaged))
+    xr.testing.assert_identical(win_matrix(thinned, "regret"), win_matrix(dataset, "regret"))
+    drop = "us per trial-round, compiling included"
+    for few, all_of_them in zip(tables.summary_rows(thinned), tables.summary_rows(dataset), strict=True):
+        assert few.pop(drop) is not None and all_of_them.pop(drop) is not None
+        np.testing.assert_equal(few, all_of_them)
+
+
+def test_boxes_are_those_of_matplotlib():
+    dataset = results(4, trials=40, failed=FAILED)
+    dataset.hard_violation.values[1, 7] *= 20  # an outlier
+    found = box_statistics(dataset, "hard_violation", rounds=[1, 17, 60])
+    for a, label in enumerate(LABELS):
+        left = [n for n in range(40) if (a, n) not in FAILED]
+        expected = boxplot_stats(dataset.hard_violation.values[a, left][:, [0, 16, 59]])
+        for place, box in enumerate(expected):
+            one = found.sel(algorithm=label).isel(round=place)
+            ours = [float(one[name]) for name in ("q1", "median", "q3", "low", "high", "mean")]
+            np.testing.assert_allclose(ours, [box[name] for name in ("q1", "med", "q3", "whislo", "whishi", "mean")])
+            assert one.outliers == len(box["fliers"])
+    assert found.outliers.values[1].sum() > 0
+    with pytest.raises(InvalidArgument, match=r"rounds: \[0, 99\] not among the 60 kept"):
+        box_statistics(dataset, "regret", rounds=[0, 99])
+
+
+def test_boxes_without_values_are_nan():
+    found = box_statistics(results(4, trials=2, failed=[(0, 0), (0, 1)]), "regret")
+    assert all(np.isnan(found[name].values[0]).all() for name in ("q1", "median", "q3", "low", "high", "mean"))
+    assert found["count"].values.tolist() == [0, 2, 2]
+
+
+def test_paired_differences_by_hand_and_by_scipy():
+    dataset = results(5, trials=30, failed=FAILED)
+    found = paired_differences(dataset, "regret", seed=0, resamples=20000)
+    left = [n for n in range(30) if n not in (3, 5)]
+    differences = (dataset.regret.values[0] - dataset.regret.values[1])[left, -1]
+    pair = found.sel(algorithm=LABELS[0], versus=LABELS[1])
+    assert pair["count"] == 28 and pair["mean"] == pytest.approx(differences.mean())
+    theirs = scipy.stats.bootstrap((differences,), np.mean, n_resamples=20000, method="percentile", rng=1).confidence_interval
+    error = 4 * differences.std() / np.sqrt(28) / np.sqrt(20000 * 0.05)  # a few standard errors of a bootstrap quantile
+    assert float(pair.low) == pytest.approx(theirs.low, abs=error) and float(pair.high) == pytest.approx(theirs.high, abs=error)
+    reverse = found.sel(algorithm=LABELS[1], versus=LABELS[0])
+    assert float(reverse["mean"]) == -float(pair["mean"]) and float(reverse.low) == pytest.approx(-float(pair.high))
+    assert found["mean"].values.diagonal().tolist() == [0.0, 0.0, 0.0]
+    xr.testing.assert_identical(found, paired_differences(dataset, "regret", seed=0, resamples=20000))
+    assert float(paired_differences(dataset, "regret", seed=1).low[0, 1]) != float(paired_differences(dataset, "regret", seed=2).low[0, 1])
+
+
+def test_the_intervals_of_differences_cover():
+    """Of 150 intervals at 95% at least 88% hold the true difference: below by four standard errors of that share."""
+    random = np.random.default_rng(6)
+    shared = random.normal(0, 3.0, (150, 40))
+    first, second = shared + random.gamma(2.0, 1.0, (150, 40)), shared + random.gamma(4.0, 1.0, (150, 40))
+    inside = 0
+    for a, b in zip(first, second, strict=True):
+        pair = paired_differences(finals(a, b), "regret", seed=0, resamples=200).isel(algorithm=0, versus=1)
+        inside += bool(pair.low <= -2.0 <= pair.high)
+        assert pair.high - pair.low < 2.5  # unpaired it would be some 4 wide: what trials share has cancelled
+    assert inside >= (0.95 - 4 * np.sqrt(0.95 * 0.05 / 150)) * 150
+
+
+def test_what_was_run_on_other_problems_is_not_compared():
+    dataset = results(7).assign_coords(problem=("algorithm", ["sine", "sine", "queue"]))
+    assert problem_groups(dataset) == [["RPOL-UCB", "CBO-UCB"], ["CONFIG"]]
+    found = paired_differences(dataset, "regret", seed=0)
+    assert not found.comparable[0, 2] and np.isnan(found["mean"][0, 2]) and found["count"][0, 2] == 0
+    assert np.isfinite(found["mean"][0, 1]) and np.isnan(win_matrix(dataset, "regret")[2, 0])
+    assert problem_groups(results(7)) == [["RPOL-UCB", "CBO-UCB", "CONFIG"]]
+
+
+def test_no_common_trial_and_undefined_values_leave_pairs_open():
+    dataset = results(8, trials=2, failed=[(0, 0), (1, 1)])
+    found = paired_differences(dataset, "regret", seed=0)
+    assert found["count"].values.tolist() == [[1, 0, 1], [0, 1, 1], [1, 1, 2]]
+    assert np.isnan(found["mean"][0, 1]) and np.isfinite(found["mean"][0, 2]) and np.isnan(found.low[0, 2])
+    assert np.isnan(win_matrix(dataset, "regret")[0, 1])
+    dataset = results(8)
+    dataset.regret.values[1, 4, -1] = np.nan
+    found = paired_differences(dataset, "regret", seed=0)
+    assert found.undefined[0, 1] == 1 and np.isnan(found["mean"][0, 1]) and np.isnan(win_matrix(dataset, "regret")[0, 1])
+
+
+def test_win_matrix_by_hand():
+    wins = win_matrix(finals([1, 2, 3, 4], [1, 3, 2, 5]), "regret")  # a tie, two wins, one loss
+    np.testing.assert_allclose(wins, [[0.5, 0.625], [0.375, 0.5]])
+    np.testing.assert_allclose(win_matrix(finals([1, 2], [0, 2]), "regret", larger_is_better=True), [[0.5, 0.75], [0.25, 0.5]])
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.integers(1, 4))
+def test_wins_and_losses_sum_to_one_and_trials_have_no_order(seed, trials, size):
+    random = np.random.default_rng(seed)
+    dataset = curves_of(random.integers(0, 4, (size, trials, 3)).astype(float))
+    dataset.status.values[:] = np.where(random.random((size, trials)) < 0.2, int(Status.NONFINITE_SCORE), 0)
+    shuffled = dataset.isel(trial=random.permutation(trials))
+    wins = win_matrix(dataset, "regret").values
+    known = np.isfinite(wins)
+    np.testing.assert_allclose((wins + wins.T)[known], 1.0)
+    assert (known == known.T).all()
+    np.testing.assert_array_equal(wins, win_matrix(shuffled, "regret").values)
+    xr.testing.assert_allclose(over_trials(dataset, "regret"), over_trials(shuffled, "regret"))
+    xr.testing.assert_allclose(box_statistics(dataset, "regret"), box_statistics(shuffled, "regret"))
+    one, other = (paired_differences(d, "regret", seed=0, resamples=20) for d in (dataset, shuffled))
+    for name in ("mean", "count", "undefined"):
+        np.testing.assert_allclose(one[name], other[name])
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.floats(0.1, 1.5), st.floats(0.01, 100.0), st.integers(0, 2**32 - 1))
+def test_growth_exponents_of_power_laws_are_exact(power, scale, seed):
+    factors = np.random.default_rng(seed).gamma(3.0, scale, (1, 5, 1))
+    values = factors * np.arange(1, 201.0) ** power
+    found = growth_exponent(curves_of(values), "regret", seed=0, resamples=50)
+    assert float(found.exponent[0]) == pytest.approx(power, rel=1e-9) and found.reason.item() == ""
+    assert float(found.low[0]) == pytest.approx(power, rel=1e-9) and float(found.high[0]) == pytest.approx(power, rel=1e-9)
+    kept = np.unique(np.geomspace(1, 200, 30).astype(int))
+    thinned = curves_of(values[:, :, kept - 1], rounds=kept)
+    assert float(growth_exponent(thinned, "regret", seed=0, resamples=50).exponent[0]) == pytest.approx(power, rel=1e-9)
+
+
+def test_growth_exponents_look_at_the_later_rounds_and_have_intervals():
+    random = np.random.default_rng(9)
+    t = np.arange(1, 1001.0)
+    early = np.minimum(t, 100.0)  # linear first, then sqrt(t)
+    walks = np.cumsum(random.gamma(1.0, 1.0, (1, 60, 1000)) * 0.5 / np.sqrt(t), axis=-1)
+    found = growth_exponent(curves_of(np.concatenate([10 * np.sqrt(t * early / 100) + 0 * walks, walks])), "regret", seed=0)
+    assert float(found.exponent[0]) == pytest.approx(0.5, abs=0.01)
+    assert found.attrs == {"measure": "regret", "first_round": 250, "last_round": 1000}
+    low, middle, high = (float(found[name][1]) for name in ("low", "exponent", "high"))
+    assert low < middle < high and low <= 0.5 + 0.02 and high >= 0.5 - 0.02 and high - low < 0.05
+
+
+def test_growth_exponents_say_why_there_is_none():
+    t = np.arange(1, 41.0)
+    rows = [np.tile(t, (4, 1)), np.tile(20 - t, (4, 1)), np.stack([t, 0 * t, 0 * t, 0 * t]), np.tile(t, (4, 1)), np.tile(t, (4, 1))]
+    dataset = curves_of(np.stack(rows))
+    dataset.regret.values[3, 2, 30] = np.nan
+    dataset.status.values[4] = int(Status.NONFINITE_SCORE)
+    found = growth_exponent(dataset, "regret", seed=0)
+    exact, negative, seldom, undefined, failed = (found.isel(algorithm=a) for a in range(5))
+    assert exact.reason == "" and exact.exponent == pytest.approx(1.0)
+    assert np.isnan(negative.exponent) and negative.reason.item() == "the mean is not positive (first seen at round 20)"
+    assert seldom.exponent == pytest.approx(1.0) and np.isnan(seldom.low)
+    share = np.mean(resampling(4, 1000, 0)[:, 0] == 0)  # of the resamples, those without the one trial that violates
+    assert seldom.reason.item() == f"no interval: the mean is not positive in {share:.1%} of the resamples"
+    assert undefined.reason.item() == "undefined in 1 of 4 trials" and failed.reason.item() == "no trial without failure"
+    assert growth_exponent(curves_of(np.ones((1, 2, 2))), "regret", seed=0).reason.item().startswith("only 2 rounds")
+    assert growth_exponent(curves_of(t[None, None]), "regret", seed=0).reason.item() == "no interval: a single trial"
+
+
+@pytest.mark.parametrize(
+    ("call", "word"),
+    [
+        (lambda d: over_trials(d, "regrets"), "measure: must be one of regret, positive_regret"),
+        (lambda d: over_trials(d, "regret", levels=(2.0,)), "levels"),
+        (lambda d: paired_differences(d, "regret", seed=0, level=1.0), "level"),
+        (lambda d: paired_differences(d, "regret", seed=0, resamples=0), "resamples"),
+        (lambda d: growth_exponent(d, "regret", seed=0, start=0.0), "start"),
+        (lambda d: win_matrix(d, "status"), "measure"),
+    ],
+)
+def test_bad_arguments_are_named(call, word):
+    with pytest.raises(InvalidArgument, match=word):
+        call(results())
+
+
+def test_rates_name_algorithms_and_measures_that_exist():
+    known = set(dataclasses.asdict(PAPER_RATES[0]))
+    assert {"name", "types", "measures", "bound", "exponent", "source", "censored"} == known
+    for rate in PAPER_RATES:
+        assert all(hasattr(algorithms, name) for name in rate.types) and 0 <= rate.exponent < 1
+        assert set(rate.measures) <= set(results().data_vars) | {"strong_regret"}
+
+
+def test_the_rate_of_an_algorithm_is_that_of_its_class_and_feedback():
+    dataset = results(labels=(*LABELS, "random"))
+    assert rate_of(dataset, "RPOL-UCB", "regret").source.endswith("Theorem 5")
+    assert rate_of(dataset, "CBO-UCB", "soft_violation").exponent == 0.5 and rate_of(dataset, "CBO-UCB", "hard_violation") is None
+    assert rate_of(dataset, "random", "regret") is None and rate_of(xr.Dataset(), "RPOL-UCB", "regret") is None
+    censored = dataset.assign_attrs(feedback='{"RPOL-UCB": {"type": "Censor", "window": 30}}')
+    assert rate_of(censored, "RPOL-UCB", "regret").source.endswith("Theorem 6")
+    wrapped = dataset.assign_attrs(algorithms='{"RPOL-UCB": {"type": "Anytime", "algorithm": {"type": "Config"}}}')
+    assert rate_of(wrapped, "RPOL-UCB", "regret").name == "CONFIG"

@@ -1,0 +1,47 @@
+"""Expanders of a safe set, by hand."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxbandit
+from jaxbandit import (
+    domains,
+    estimators,
+    kernels,
+    replace,
+    safety,
+)
+
+# Safe sets by hand.
+
+
+def test_expansion_without_anything_outside_or_to_examine() -> None:
+    domain = domains.grid([0.0], [1.0], 5)
+    model = jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=0.3), noise_variance=0.1, form="features")
+    posterior = model.init()
+    known = safety.intervals(model, posterior, estimators.Bounds(), jnp.int32(1), jax.random.key(0))
+    everything, nothing = jnp.ones(5, bool), jnp.zeros(5, bool)
+    for expansion in (safety.Expansion(), safety.Expansion(lipschitz=1.0), safety.Expansion(together=False)):
+        widest = jax.jit(lambda safe, expansion=expansion: expansion.widest(model, posterior, known, safe, safe))
+        assert int(widest(everything)) == int(widest(nothing)) == 5
+
+
+def test_the_widest_of_many_blocks() -> None:
+    """More candidates than a block holds; the first block has no expander."""
+    domain = domains.grid([0.0], [10.0], 201)
+    model = jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=0.5), noise_variance=0.1, form="features")
+    known = safety.intervals(model, model.init(), estimators.Bounds(), jnp.int32(1), jax.random.key(0))
+    lower = np.full(201, -1.0)
+    lower[150] = -9.0  # only this point, with L = 1, reaches a point outside, 7.5 away
+    mean = known.mean.at[1].set(lower + np.asarray(known.widths[1] * known.sd[1]))
+    safe = np.ones(201, bool)
+    safe[:3] = False
+    by_hand = replace(known, mean=mean, sd=known.sd.at[0].set(jnp.linspace(2, 1, 201)))
+    found = safety.Expansion(lipschitz=1.0).widest(model, model.init(), by_hand, jnp.asarray(safe), jnp.asarray(safe))
+    near = safe & (np.asarray(domain.points)[:, 0] - 0.1 <= 1.0)
+    assert int(found) == 3 and near[3], "wider, and near enough"
+    far = jnp.asarray(safe & ~near)
+    assert int(safety.Expansion(lipschitz=1.0).widest(model, model.init(), by_hand, jnp.asarray(safe), far)) == 150
