@@ -4,7 +4,7 @@
 studies both run these programs.
 """
 
-from jaxbandit.engine.simulate import simulate
+from jaxbandit.engine.simulation import simulate
 from jaxbandit.engine.trial import Informed, InitialDesign, Trajectory
 
 __all__ = ["Informed", "InitialDesign", "Trajectory", "simulate"]

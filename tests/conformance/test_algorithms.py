@@ -12,7 +12,6 @@ import pytest
 
 import jaxbandit
 from jaxbandit import estimators, kernels
-from jaxbandit.core.pytree import unstack
 from tests.support import conformance
 from tests.support.algorithms import DEFAULTS
 from tests.support.conformance import HORIZON, TRIALS, assert_same, baseline, scaled, simulate, study, traces
@@ -135,7 +134,7 @@ def test_a_sweep_equals_its_runs(name: str) -> None:
     with jax.enable_x64(True):
         variants = jaxbandit.sweep(algorithm, **{field: [0.5 * value, value]})
         together = simulate(variants, block=TRIALS)
-        alone = simulate(unstack(variants)[0], block=TRIALS)
+        alone = simulate(variants.unstack()[0], block=TRIALS)
     assert together.indices.shape == (2, TRIALS, HORIZON)
     assert_same(jax.tree.map(lambda x: x[0], together), alone, tolerance=1e-9)
     assert_same(jax.tree.map(lambda x: x[1], together), baseline(name), tolerance=1e-9)

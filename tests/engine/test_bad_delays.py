@@ -9,7 +9,7 @@ import pytest
 
 import jaxbandit
 from jaxbandit import InvalidArgument, delays, estimators, feedback, kernels, widths
-from jaxbandit.simulate import batch
+from jaxbandit.engine import simulation
 from tests.support.delayed_runs import (
     KEY,
     NOISE,
@@ -76,7 +76,7 @@ def test_bad_input_is_refused_before_anything_compiles(options: dict[str, Any], 
     def stop(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("nothing may compile")
 
-    monkeypatch.setattr(batch, "_run", stop)
+    monkeypatch.setattr(simulation, "play_all", stop)
     with pytest.raises(InvalidArgument) as error:
         bad(**options)
     assert str(error.value).startswith(message)

@@ -10,7 +10,7 @@ import pytest
 import jaxbandit
 from jaxbandit import Cbo, Config, InitialDesign, InvalidArgument, Rpol, domains, kernels, metrics, problems, replace, sweep, widths
 from jaxbandit.estimators import Bounds
-from jaxbandit.simulate import batch
+from jaxbandit.engine import simulation
 
 SE = kernels.SquaredExponential
 
@@ -26,7 +26,7 @@ def guard(monkeypatch):
     def stop(*args, **kwargs):
         raise CompiledError
 
-    monkeypatch.setattr(batch, "_run", stop)
+    monkeypatch.setattr(simulation, "play_all", stop)
 
 
 GRID = domains.grid([0.0, 0.0], [1.0, 1.0], 3)

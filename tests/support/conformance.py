@@ -14,8 +14,7 @@ import pytest
 import jaxbandit
 from jaxbandit import domains, kernels, problems
 from jaxbandit.algorithms import Arena, Observation
-from jaxbandit.algorithms.base import sees_samples
-from jaxbandit.simulate.batch import _run
+from jaxbandit.engine.programs import play_all
 from tests.support.algorithms import ALGORITHMS
 
 HORIZON, TRIALS, CONSTRAINTS = 9, 5, 2
@@ -72,9 +71,9 @@ def named(run: jaxbandit.Trajectory) -> dict[str, Any]:
 
 def traces(run: Callable[[], Any]) -> int:
     """How many new programs ``run`` compiled."""
-    before = _run._cache_size()
+    before = play_all._cache_size()
     run()
-    return _run._cache_size() - before
+    return play_all._cache_size() - before
 
 
 def scaled(algorithm: Any, factor: float) -> Any:
@@ -113,7 +112,7 @@ def check_the_carry_is_stable(name: str, precision: str) -> None:
         values, index = jnp.zeros(1 + CONSTRAINTS, precision), jnp.int32(0)
         start = jax.eval_shape(algorithm.init, arena)
         state = start
-        if sees_samples(algorithm):
+        if algorithm.sees_constraints:
             state = jax.eval_shape(algorithm.reveal, arena, state, jnp.zeros((CONSTRAINTS, size), precision), t)
             assert state == start
         decision, state = jax.eval_shape(algorithm.select, arena, state, t, key)

@@ -12,7 +12,7 @@ import numpy as np
 
 import jaxbandit
 from jaxbandit import delays, domains, estimators, feedback, kernels, problems
-from jaxbandit.simulate import batch
+from jaxbandit.engine.programs import play_all
 from tests.oracles import delayed_policies
 from tests.oracles import gaussian_process as gp
 
@@ -89,9 +89,9 @@ def immediate() -> Any:
 
 
 def traces(run: Callable[[], Any]) -> int:
-    before = batch._run._cache_size()
+    before = play_all._cache_size()
     run()
-    return batch._run._cache_size() - before
+    return play_all._cache_size() - before
 
 
 def assert_same(a: Any, b: Any, *, tolerance: float = 0.0) -> None:

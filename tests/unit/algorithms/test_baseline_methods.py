@@ -31,7 +31,7 @@ from jaxbandit import (
     replace,
     widths,
 )
-from jaxbandit.simulate import batch
+from jaxbandit.engine import simulation
 from tests.support import conformance
 from tests.support.algorithms import BASELINES
 from tests.support.conformance import CONSTRAINTS
@@ -151,7 +151,7 @@ def test_refused_before_anything_compiles(monkeypatch: pytest.MonkeyPatch) -> No
     def stop(*args: Any, **kwargs: Any) -> None:
         raise CompiledError
 
-    monkeypatch.setattr(batch, "_run", stop)
+    monkeypatch.setattr(simulation, "play_all", stop)
     with pytest.raises(InvalidArgument, match=r"SafeOpt\.threshold"):
         conformance.simulate(SafeOpt(threshold=-1.0))
     with pytest.raises(CompiledError):

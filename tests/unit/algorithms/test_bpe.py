@@ -17,7 +17,7 @@ import jaxbandit
 from jaxbandit import Anytime, Bpe, InvalidArgument, delays, domains, feedback, kernels, problems, widths
 from jaxbandit.algorithms import Arena, Elimination, Observation
 from jaxbandit.core.keys import Stream, stream_key, trial_key
-from jaxbandit.simulate.batch import _run
+from jaxbandit.engine.programs import play_all
 from jaxbandit.study import Comparison, Entry, audit
 from tests.oracles import gaussian_process as gp
 from tests.oracles import pure_exploration
@@ -324,9 +324,9 @@ def test_side_by_side_equals_one_by_one_under_delay() -> None:
 def test_new_values_do_not_compile_again_under_delay() -> None:
     shown()
     with jax.enable_x64(True):
-        before = _run._cache_size()
+        before = play_all._cache_size()
         run(Shown(width=0.4, delta=0.02), key=jax.random.key(9), record="audit")
-        assert _run._cache_size() == before
+        assert play_all._cache_size() == before
 
 
 def test_a_sweep_equals_its_members() -> None:
@@ -426,11 +426,11 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
 @pytest.mark.parametrize("name", REFUSALS)
 def test_bad_input(name: str) -> None:
     call, words = REFUSALS[name]
-    before = _run._cache_size()
+    before = play_all._cache_size()
     with pytest.raises(InvalidArgument) as refusal:
         call()
     assert str(refusal.value).startswith(words)
-    assert _run._cache_size() == before
+    assert play_all._cache_size() == before
 
 
 def test_what_is_refused_aware_runs_unaware() -> None:

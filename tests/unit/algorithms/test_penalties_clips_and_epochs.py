@@ -13,7 +13,7 @@ import pytest
 import jaxbandit
 from jaxbandit import Anytime, Cbo, Config, Epbo, InvalidArgument, Scgp, Se2, Se3, Status, domains, kernels, penalties, problems
 from jaxbandit.estimators import Bounds
-from jaxbandit.simulate import batch
+from jaxbandit.engine import simulation
 from tests.oracles import bandit, ucb_policies
 from tests.oracles import gaussian_process as gp
 
@@ -255,6 +255,6 @@ def test_the_ends_of_each_range_are_allowed(what: str, monkeypatch: pytest.Monke
     def stop(*args: Any, **kwargs: Any) -> None:
         raise ReachedError
 
-    monkeypatch.setattr(batch, "_run", stop)
+    monkeypatch.setattr(simulation, "play_all", stop)
     with pytest.raises(ReachedError):
         GOOD[what]()

@@ -160,7 +160,7 @@ def test_sweep_stacks_variants_leaf_by_leaf():
 
 def test_sweep_reaches_nested_fields_and_zips():
     swept = sweep(Outer(), inner__width=[4, 5], rate=np.array([0.5, 0.25]))
-    variants = unstack(swept)
+    variants = swept.unstack()
     assert [(float(v.inner.width), float(v.rate)) for v in variants] == [(4.0, 0.5), (5.0, 0.25)]
     assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(swept.stacked))
 
@@ -195,7 +195,7 @@ def test_unstack_undoes_sweep_and_stack():
 def test_vmap_over_a_sweep_is_a_loop_over_its_variants():
     swept = sweep(Outer(), inner__width=[1.0, 2.0, 5.0], rate=[3.0, 4.0, 6.0])
     rows = jax.vmap(lambda outer: outer.rate * outer.inner.width)(swept.stacked)
-    np.testing.assert_array_equal(rows, [float(v.rate) * float(v.inner.width) for v in unstack(swept)])
+    np.testing.assert_array_equal(rows, [float(v.rate) * float(v.inner.width) for v in swept.unstack()])
 
 
 def test_a_sweep_is_a_pytree_of_static_size():

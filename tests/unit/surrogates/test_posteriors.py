@@ -12,7 +12,7 @@ import pytest
 
 import jaxbandit
 from jaxbandit import domains, kernels, problems
-from jaxbandit.core.pytree import Sweep, unstack
+from jaxbandit import Sweep
 from jaxbandit.surrogates import Posterior, Prediction, Surrogate
 from jaxbandit.surrogates.features import square_root_update
 from tests.oracles import gaussian_process as gp
@@ -277,7 +277,7 @@ def test_a_sweep_over_the_noise_variance(form: str) -> None:
         assert isinstance(swept, Sweep)
         together = jaxbandit.simulate(problem, jaxbandit.Rpol(), swept, horizon=15, trials=2, key=jax.random.key(0))
         assert together.indices.shape == (3, 2, 15)
-        for i, (noise, model) in enumerate(zip(noises, unstack(swept), strict=True)):
+        for i, (noise, model) in enumerate(zip(noises, swept.unstack(), strict=True)):
             alone = jaxbandit.simulate(problem, jaxbandit.Rpol(), model, horizon=15, trials=2, key=jax.random.key(0))
             np.testing.assert_array_equal(together.indices[i], alone.indices)
             np.testing.assert_allclose(together.information_gain[i], alone.information_gain, rtol=1e-12)
