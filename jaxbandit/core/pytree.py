@@ -9,15 +9,36 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxbandit.core.checks import is_list_of_numbers
+
 T = TypeVar("T")
 
 
-def static(**kwargs: Any) -> Any:
+def static(*, check: Any = None, symbol: str | None = None, **kwargs: Any) -> Any:
     """Declare a dataclass field static: part of the tree's structure, so a new value means a new trace.
 
-    Takes the keyword arguments of ``dataclasses.field``.
+    Args:
+      check: what it may hold, a check of :mod:`jaxbandit.core.fields`.
+      symbol: the paper's letter for it, under which audit traces write it.
+      **kwargs: keyword arguments of ``dataclasses.field``, such as ``default``.
     """
-    return dataclasses.field(metadata={"static": True}, **kwargs)
+    return dataclasses.field(metadata={"static": True, "check": check, "symbol": symbol}, **kwargs)
+
+
+def param(default: Any = dataclasses.MISSING, *, check: Any, shape: Any = None, symbol: str | None = None) -> Any:
+    """Declare a hyper-parameter beside its field: a leaf of the tree, or an object that holds leaves.
+
+    ``penalty: PerConstraint = param(1.0, check=positive, shape=per_constraint, symbol="rho")`` says all that
+    :meth:`~jaxbandit.core.declare.Declared.validate`, :func:`~jaxbandit.core.declare.symbols` and study files need to know of it.
+
+    Args:
+      default: value where none is given; without it the field is required.
+      check: what it may hold, a check of :mod:`jaxbandit.core.fields`.
+      shape: for which functions it may hold numbers of their own, a shape of :mod:`jaxbandit.core.fields`; default one number, or an
+        object for all functions of its owner.
+      symbol: the paper's letter for it, under which audit traces write it.
+    """
+    return dataclasses.field(default=default, metadata={"check": check, "shape": shape, "symbol": symbol})
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(static, dataclasses.field))
@@ -78,12 +99,7 @@ def canonicalise(tree: T) -> T:
             return jnp.asarray(x, dtype if isinstance(x, int | np.integer) else np.int32)
         return jnp.asarray(x)
 
-    return jax.tree.map(leaf, tree, is_leaf=_is_list_of_numbers)
-
-
-def _is_list_of_numbers(x: Any) -> bool:
-    """Whether ``x`` is a list, possibly nested, of plain numbers; a list of pytrees is structure."""
-    return isinstance(x, list) and bool(x) and all(isinstance(v, int | float | np.number) or _is_list_of_numbers(v) for v in x)
+    return jax.tree.map(leaf, tree, is_leaf=is_list_of_numbers)
 
 
 def signature(tree: Any) -> Any:
