@@ -103,7 +103,7 @@ class Se2(Algorithm):
         return {**psi, "S": self.epoch, "restart": self.restart, "cap": np.asarray(self.penalty_cap).tolist()}
 
     def validate(self, constraints: int) -> None:
-        self.estimator.validate(constraints)
+        self.estimator.validate("estimator", 1 + constraints)
         self.psi.validate()
         checks.scalar("Se2.penalty_cap", self.penalty_cap)
         checks.integer("Se2.epoch", self.epoch, least=1)

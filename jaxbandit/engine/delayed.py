@@ -76,7 +76,7 @@ def plan_delays(
     for delay in delays:
         if not isinstance(delay, Delay):
             raise checks.InvalidArgument(f"delay: expected a model of jaxbandit.delays, such as Poisson(mean=15.0), got {delay!r}")
-        delay.validate(outputs)
+        delay.validate(outputs=outputs)
     policies = [policy_in_force(algorithm, feedback) for algorithm in algorithms]
     for policy in policies:
         if not isinstance(policy, Policy):
