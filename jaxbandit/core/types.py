@@ -7,6 +7,7 @@ Hyper-parameters are leaves of pytrees. A user gives numbers, lists or arrays; i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import jax
@@ -21,11 +22,11 @@ Key: TypeAlias = jax.Array
 Scalar: TypeAlias = float | jax.Array
 """One number: a Python or NumPy float, an int, or an array of shape ``[]``."""
 
-PerConstraint: TypeAlias = float | list[float] | np.ndarray | jax.Array
-"""One number for all constraints, or one for each: shape ``[]`` or ``[m]``. A tuple is not taken for an array."""
+PerConstraint: TypeAlias = float | Sequence[float] | np.ndarray | jax.Array
+"""One number for all constraints, or one for each: shape ``[]`` or ``[m]``."""
 
-PerOutput: TypeAlias = float | list[float] | np.ndarray | jax.Array
-"""One number for all outputs, or one for each, reward first: shape ``[]`` or ``[1 + m]``. A tuple is not taken for an array."""
+PerOutput: TypeAlias = float | Sequence[float] | np.ndarray | jax.Array
+"""One number for all outputs, or one for each, reward first: shape ``[]`` or ``[1 + m]``."""
 
 Table: TypeAlias = np.ndarray | jax.Array
 """An array of values given by the user or made on the host (NumPy) and used inside compiled programs (JAX)."""

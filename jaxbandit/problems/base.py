@@ -103,9 +103,9 @@ class AbstractProblem:
         check_class("domain", self.domain, Domain, "such as domains.grid([0.0], [1.0], 50)")
         check_class("noise", self.noise, Noise, "of jaxbandit.problems, such as Gaussian(variance=0.1) or Noiseless()")
         check_class("delay", self.delay, Delay, "of jaxbandit.delays, such as Poisson(mean=15.0) or NoDelay()")
-        self.noise.validate(self.outputs)
+        self.noise.validate(outputs=self.outputs)
         check_points(self.noise, self.domain.size)
-        self.delay.validate(self.outputs)
+        self.delay.validate(outputs=self.outputs)
 
 
 def check_class(name: str, value: Any, expected: type, examples: str) -> None:
