@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree, static
-from jaxbandit.core.types import Array, Key, Scalar, Table
+from jaxbandit.core.types import Array, Key, Numbers, Scalar, Table
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Domain
 from jaxbandit.problems.noise import Gaussian, Noise, check_points
@@ -103,9 +102,9 @@ class AbstractProblem:
         check_class("domain", self.domain, Domain, "such as domains.grid([0.0], [1.0], 50)")
         check_class("noise", self.noise, Noise, "of jaxbandit.problems, such as Gaussian(variance=0.1) or Noiseless()")
         check_class("delay", self.delay, Delay, "of jaxbandit.delays, such as Poisson(mean=15.0) or NoDelay()")
-        self.noise.validate(self.outputs)
+        self.noise.validate(outputs=self.outputs)
         check_points(self.noise, self.domain.size)
-        self.delay.validate(self.outputs)
+        self.delay.validate(outputs=self.outputs)
 
 
 def check_class(name: str, value: Any, expected: type, examples: str) -> None:
@@ -250,8 +249,8 @@ def best_mixed_policy(problem: AbstractProblem) -> tuple[float, np.ndarray]:
 
 def from_tables(
     domain: Domain,
-    reward: ArrayLike,
-    constraints: ArrayLike,
+    reward: Numbers,
+    constraints: Numbers,
     *,
     noise: Noise | None = None,
     delay: Delay | None = None,
@@ -280,8 +279,8 @@ def from_tables(
 
 def from_functions(
     domain: Domain,
-    reward: Callable[[Array], ArrayLike],
-    constraints: Sequence[Callable[[Array], ArrayLike]],
+    reward: Callable[[Array], Array | float],
+    constraints: Sequence[Callable[[Array], Array | float]],
     *,
     noise: Noise | None = None,
     delay: Delay | None = None,
