@@ -44,4 +44,4 @@ class Config(Algorithm):
         return Decision(index=index, widths=estimate.widths, flags=flags, draws=estimate.draws), state
 
     def validate(self, constraints: int) -> None:
-        self.estimator.validate("estimator", 1 + constraints)
+        self.estimator.validate("Config.estimator", 1 + constraints)

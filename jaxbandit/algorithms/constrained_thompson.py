@@ -40,4 +40,4 @@ class ConstrainedThompson(Algorithm):
         return Decision(index=index, widths=drawn.widths, draws=drawn.draws), state
 
     def validate(self, constraints: int) -> None:
-        self.estimator.validate("estimator", 1 + constraints)
+        self.estimator.validate("ConstrainedThompson.estimator", 1 + constraints)

@@ -92,7 +92,7 @@ class Scgp(Algorithm):
         }
 
     def validate(self, constraints: int) -> None:
-        self.estimator.validate("estimator", 1 + constraints)
+        self.estimator.validate("Scgp.estimator", 1 + constraints)
         checks.positive("Scgp.reward_clip", self.reward_clip)
         checks.scalar("Scgp.reward_clip", self.reward_clip)
         checks.within("Scgp.slater", self.slater, 0.0, 1.0)

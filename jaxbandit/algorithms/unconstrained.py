@@ -35,4 +35,4 @@ class Unconstrained(Algorithm):
         return Decision(index=pick(estimate.reward), widths=estimate.widths, draws=estimate.draws), state
 
     def validate(self, constraints: int) -> None:
-        self.estimator.validate("estimator", 1 + constraints)
+        self.estimator.validate("Unconstrained.estimator", 1 + constraints)

@@ -22,11 +22,11 @@ def set_field(item: Any, path: str, value: Any, where: str) -> Any:
     Raises:
       InvalidArgument: on a name that does not exist, with the nearest one that does, and on a static field.
     """
-    first, _, rest = path.partition(".")
+    first, dot, rest = path.partition(".")
     if isinstance(item, Mapping):
-        if first not in item and rest:
+        if first not in item and dot:
             raise InvalidArgument(f"{where}: there is no field {first!r}; the table has {', '.join(map(str, item))}")
-        return {**item, first: set_field(item[first], rest, value, where) if rest else value}
+        return {**item, first: set_field(item[first], rest, value, where) if dot else value}
     if not dataclasses.is_dataclass(item) or isinstance(item, type):
         raise InvalidArgument(f"{where}: a {type(item).__name__} has no fields")
     fields = {f.name: f for f in dataclasses.fields(item)}
@@ -34,7 +34,7 @@ def set_field(item: Any, path: str, value: Any, where: str) -> Any:
     known_field(first, fields, where, f"{type(item).__name__} can sweep {', '.join(free)}; its fields are")
     if first not in free:
         raise InvalidArgument(f"{where}: {first} of {type(item).__name__} is static, part of the program; it can sweep {', '.join(free)}")
-    return dataclasses.replace(item, **{first: set_field(getattr(item, first), rest, value, where) if rest else value})
+    return dataclasses.replace(item, **{first: set_field(getattr(item, first), rest, value, where) if dot else value})
 
 
 def known_field(name: str, known: Iterable[str], where: str, words: str) -> None:
