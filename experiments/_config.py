@@ -11,10 +11,10 @@ import numpy as np
 import jaxbandit as jb
 from experiments._experiment import Options, comparison
 from jaxbandit.core.pytree import replace
+from jaxbandit.engine import Informed
 from jaxbandit.estimators import Bounds
 from jaxbandit.informed import SafestSeeds
 from jaxbandit.kernels import Kernel, Scale, SquaredExponential
-from jaxbandit.simulate import Informed
 from jaxbandit.study import Comparison, Entry
 
 NOISE_VARIANCE = 0.05**2  # of the model, and of the observations where they are noisy

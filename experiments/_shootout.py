@@ -17,12 +17,12 @@ from experiments.scgp import bounds_of_instance
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.delays import Poisson
+from jaxbandit.engine import Informed
 from jaxbandit.estimators import Bounds, Randomised, Thompson
 from jaxbandit.feedback import Censor, Hallucinate
 from jaxbandit.informed import BestPoint
 from jaxbandit.kernels import Kernel, Matern52, Scale, SquaredExponential
 from jaxbandit.problems import Family
-from jaxbandit.simulate import Informed
 from jaxbandit.study import Entry
 from jaxbandit.widths import Censored
 

@@ -31,7 +31,7 @@ def build(name: str, load: Load, options: Options, width: float) -> Comparison:
     data = load(path, scale=bound)
     literal = options.parameters != "recommended"
     # R is the largest residual in the paper; a model of the noise wants the mean variance.
-    noise_variance = data.noise_bound**2 if literal else float(np.mean(np.square(data.problem.noise.table)))
+    noise_variance = data.noise_bound**2 if literal else float(np.mean(np.square(data.residuals)))
     surrogate = jb.surrogate(data.problem.domain, data.kernel, noise_variance=noise_variance, horizon=options.horizon)
     template = Entry(label="", alg="", algorithm=None, surrogate=surrogate, kernels=(data.kernel, data.kernel))
     cost_clip = float(np.max(np.abs(data.problem.means[1])))

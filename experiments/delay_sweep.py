@@ -38,7 +38,6 @@ import numpy as np
 import jaxbandit as jb
 from experiments._experiment import Experiment, Options, comparison, half_width
 from experiments.rpol import LENGTH_SCALE, NOISE_VARIANCE
-from jaxbandit.algorithms.base import sees_samples
 from jaxbandit.core import checks
 from jaxbandit.core.status import FAILED
 from jaxbandit.delays import Poisson
@@ -114,7 +113,7 @@ def build(options: Options) -> Comparison:
         lam = NOISE_SD**2
     else:
         problem = jb.problems.sine_delayed(options.points_per_axis, noise_variance=NOISE_VARIANCE)
-        problem = jb.problems.full_information(problem) if sees_samples(algorithm) else problem
+        problem = jb.problems.full_information(problem) if algorithm.sees_constraints else problem
         kernel, lam = jb.kernels.SquaredExponential(length_scale=LENGTH_SCALE), NOISE_VARIANCE
     surrogate = jb.surrogate(problem.domain, kernel, noise_variance=lam, outputs=problem.outputs, horizon=options.horizon)
     kernels = (kernel,) * problem.outputs

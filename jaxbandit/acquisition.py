@@ -1,4 +1,4 @@
-"""Choosing a point from scores on the grid."""
+"""Acquisition: scores of points and the choice of a point from scores ``[M]`` on the grid."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.scipy.special import log_ndtr, ndtr
 
 from jaxbandit.core.status import Status
+from jaxbandit.core.types import Array, Key
 
 __all__ = [
     "among",
@@ -22,17 +23,15 @@ __all__ = [
     "weighted_sum",
 ]
 
-Array = jax.Array
-
-EXACT_IN_FLOAT32 = 2**24  # integers up to here
+EXACT_IN_FLOAT32 = 2**24  # the integers up to here are exact in float32
 
 
 def pick(score: Array) -> Array:
-    """The index ``[]`` (int32) of the largest of ``score [M]``, the first of equals; ``M`` when a score is NaN.
+    """Return the index ``[]`` (int32) of the largest of ``score [M]``, the first of equals; ``M`` when a score is NaN.
 
-    A maximum and then the least matching index: XLA's CPU argmax takes over three times as long. The indices are floats on the way,
-    whose reductions XLA vectorises on CPUs and those of integers it does not. The out-of-range index for NaN lets ``simulate`` flag
-    the trial.
+    Computed as a maximum and then the least matching index, because XLA's argmax takes over three times as long on CPUs. The indices
+    are floats meanwhile, because XLA vectorises reductions of floats on CPUs but not those of integers. The out-of-range index for
+    NaN lets ``simulate`` flag the trial.
     """
     count = score.shape[0]
     # In the score's own precision: XLA's CPU compiler was seen to lose the comparison where float32 indices met a float64 score.
@@ -42,73 +41,73 @@ def pick(score: Array) -> Array:
 
 
 def weighted_sum(weights: Array, tables: Array) -> Array:
-    """``sum_j weights[j] tables[j]`` as ``[M]`` from ``[m]`` and ``[m, M]``, element-wise so that it fuses with what follows."""
+    """Return ``sum_j weights[j] tables[j]`` as ``[M]``, from ``[m]`` and ``[m, M]``; element-wise, so that XLA fuses it with its use."""
     return jnp.sum(weights[:, None] * tables, axis=0)
 
 
 def clipped(reward: Array, bound: Array) -> tuple[Array, Array]:
-    """``Proj_[-bound, bound]`` of ``reward [M]``, and the flag ``ALL_CLIPPED`` (else 0) when it cuts every point alike."""
+    """Return ``reward [M]`` clipped to ``[-bound, bound]``, and a flag: ``ALL_CLIPPED`` when the clip makes all points equal, else 0."""
     values = jnp.clip(reward, -bound, bound)
     everywhere = (jnp.min(reward) >= bound) | (jnp.max(reward) <= -bound)
     return values, jnp.where(everywhere, int(Status.ALL_CLIPPED), 0)
 
 
 def among(allowed: Array, score: Array) -> Array:
-    """``score [M]`` where ``allowed [M]``, minus infinity elsewhere; a NaN stays one, and all are NaN when nothing is allowed."""
+    """Return ``score [M]`` where ``allowed [M]``, minus infinity elsewhere; NaN scores stay, and all are NaN when nothing is allowed."""
     hidden = jnp.where(jnp.any(allowed), -jnp.inf, jnp.nan)
     return jnp.where(allowed | jnp.isnan(score), score, hidden)
 
 
-def uniform(key: Array, allowed: Array) -> Array:
-    """The index ``[]`` of a point drawn uniformly from ``allowed [M]``; ``M`` when nothing is allowed."""
+def uniform(key: Key, allowed: Array) -> Array:
+    """Return the index ``[]`` of a point drawn uniformly from ``allowed [M]``; ``M`` when nothing is allowed."""
     rank = jnp.cumsum(allowed, dtype=jnp.int32)
     wanted = jax.random.randint(key, (), 1, jnp.maximum(rank[-1], 1) + 1, jnp.int32)
     return jnp.sum(rank < wanted, dtype=jnp.int32)
 
 
 def unit_box(points: Array) -> Array:
-    """``points [M, d]`` moved and scaled so that their bounding box is ``[0, 1]^d``; an axis of one value becomes 0."""
+    """Return ``points [M, d]`` shifted and scaled so that their bounding box is ``[0, 1]^d``; an axis with a single value becomes 0."""
     points = jnp.asarray(points)
     low, high = jnp.min(points, axis=0), jnp.max(points, axis=0)
     return (points - low[None]) / jnp.where(high > low, high - low, 1)[None]
 
 
 def squared_distance(points: Array, centre: Array) -> Array:
-    """``|x - centre|^2`` for each of ``points [M, d]``, as ``[M]``."""
+    """Return ``|x - centre|^2 [M]`` for each of ``points [M, d]`` and ``centre [d]``."""
     return jnp.sum(jnp.square(points - centre[None]), axis=-1)
 
 
-FAR = 4.0  # deviations below the incumbent from which improvement is taken from a continued fraction
-LEVELS = 20  # of it: a relative error of 1.4e-11 at z = -4, less beyond
+TAIL = 4.0  # standard deviations below the incumbent from which improvement is computed by a continued fraction
+LEVELS = 20  # levels of the continued fraction: a relative error of 1.4e-11 at z = -4, less beyond
 
 
-def _convergent() -> tuple[list[float], list[float]]:
-    """Coefficients, highest power first, of ``t(y) = 1 + 2 y / (1 + 3 y / (1 + ... LEVELS y))`` as a ratio of polynomials."""
-    above, below = [1], [1]
+def _continued_fraction() -> tuple[list[float], list[float]]:
+    """Return ``t(y) = 1 + 2 y / (1 + 3 y / (1 + ... LEVELS y))`` as the coefficients of two polynomials, highest power first."""
+    numerator, denominator = [1], [1]
     for n in range(LEVELS, 1, -1):
-        shifted = [n * c for c in below] + [0]
-        size = max(len(above), len(shifted))
-        padded = [[0] * (size - len(p)) + p for p in (above, shifted)]
-        above, below = [a + b for a, b in zip(*padded, strict=True)], above
-    return [float(c) for c in above], [float(c) for c in below]
+        shifted = [n * c for c in denominator] + [0]
+        size = max(len(numerator), len(shifted))
+        padded = [[0] * (size - len(p)) + p for p in (numerator, shifted)]
+        numerator, denominator = [a + b for a, b in zip(*padded, strict=True)], numerator
+    return [float(c) for c in numerator], [float(c) for c in denominator]
 
 
-ABOVE, BELOW = _convergent()
+NUMERATOR, DENOMINATOR = _continued_fraction()
 
 
 def _mills(x: Array) -> Array:
-    """``u = x (x + 2 / (x + 3 / (x + ...)))`` for ``x >= FAR``, from the continued fraction of Mills' ratio.
+    """Return ``u = x (x + 2 / (x + 3 / (x + ...)))`` for ``x >= TAIL``, from the continued fraction of Mills' ratio.
 
     ``R(x) = (1 - Phi(x)) / phi(x) = 1 / (x + 1 / (x + 2 / (x + ...)))``, so that ``1 - x R(x) = 1 / (1 + u)`` without a difference.
     Every coefficient is positive, so nothing cancels; and two polynomials and a division are cheaper than a division per level.
     """
     y = 1 / jnp.square(x)
-    above, below = jnp.full_like(y, ABOVE[0]), jnp.full_like(y, BELOW[0])
-    for c in ABOVE[1:]:
-        above = above * y + c
-    for c in BELOW[1:]:
-        below = below * y + c
-    return jnp.square(x) * (above / below)
+    numerator, denominator = jnp.full_like(y, NUMERATOR[0]), jnp.full_like(y, DENOMINATOR[0])
+    for c in NUMERATOR[1:]:
+        numerator = numerator * y + c
+    for c in DENOMINATOR[1:]:
+        denominator = denominator * y + c
+    return jnp.square(x) * (numerator / denominator)
 
 
 def _log_density(z: Array) -> Array:
@@ -116,26 +115,26 @@ def _log_density(z: Array) -> Array:
 
 
 def _log_h(z: Array) -> Array:
-    """``log(z Phi(z) + phi(z))``, to rounding for every ``z``; where the sum cancels it is ``phi(x) (1 - x R(x))`` with ``x = -z``."""
-    near = jnp.maximum(z, -FAR)
+    """Return ``log(z Phi(z) + phi(z))`` to rounding for every ``z``; in the lower tail as ``log(phi(x) (1 - x R(x)))``, ``x = -z``."""
+    near = jnp.maximum(z, -TAIL)
     direct = jnp.log(near * ndtr(near) + jnp.exp(_log_density(near)))
-    return jnp.where(z > -FAR, direct, _log_density(z) - jnp.log1p(_mills(jnp.maximum(-z, FAR))))
+    return jnp.where(z > -TAIL, direct, _log_density(z) - jnp.log1p(_mills(jnp.maximum(-z, TAIL))))
 
 
 def _floored(sd: Array) -> Array:
-    """Standard deviations that may be divided by and squared."""
+    """Return standard deviations raised to the least value that can be squared and divided by."""
     return jnp.maximum(sd, math.sqrt(jnp.finfo(sd.dtype).tiny))
 
 
 def log_expected_improvement(mean: Array, sd: Array, best: Array) -> Array:
-    """``log E (f - best)^+`` for ``f ~ N(mean, sd^2)``: ``log(sd (z Phi(z) + phi(z)))`` with ``z = (mean - best) / sd``.
+    """Return ``log E (f - best)^+`` for ``f ~ N(mean, sd^2)``: ``log(sd (z Phi(z) + phi(z)))`` with ``z = (mean - best) / sd``.
 
-    Finite where the improvement itself underflows, so that hopeless points are still ranked.
+    It is finite where the improvement itself underflows, so that points far below the incumbent are still ranked.
     """
     sd = _floored(sd)
     return jnp.log(sd) + _log_h((mean - best) / sd)
 
 
 def log_feasibility(mean: Array, sd: Array) -> Array:
-    """``sum_j log P(g_j <= 0)`` as ``[M]``, for independent ``g_j ~ N(mean, sd^2)``, ``[m, M]``."""
+    """Return ``sum_j log P(g_j <= 0)`` as ``[M]``, for independent ``g_j ~ N(mean, sd^2)`` with ``mean`` and ``sd`` ``[m, M]``."""
     return jnp.sum(log_ndtr(-mean / _floored(sd)), axis=0)

@@ -10,14 +10,19 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.study.files import CannotWrite
-from jaxbandit.study.hosts import ProcessLost
+from jaxbandit.study.plan.processes import ProcessLost
+from jaxbandit.study.run.files import CannotWrite
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from jaxbandit.study import Plan
 
 FORMATS = {"nc": "results.nc", "zarr": "results.zarr"}
 EXAMPLE = """\
@@ -44,7 +49,7 @@ common_random_numbers, [delay.LABEL], and for an algorithm model, feedback and i
 
 
 def parser() -> argparse.ArgumentParser:
-    """All commands and their options."""
+    """Return the parser of all commands and their options."""
     top = argparse.ArgumentParser(prog="python -m jaxbandit", description="Studies of Gaussian-process bandits, from a file to a report.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser(
@@ -72,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
     again = commands.add_parser("rerun", help="play one trial of a study again, from its results")
     again.add_argument("results", type=Path, metavar="RESULTS")
     again.add_argument("--trial", type=int, required=True, metavar="I", help="number of the trial, from 0")
-    again.add_argument("--line", metavar="LABEL", help="which line of the results (default the first)")
+    again.add_argument("--run", metavar="LABEL", help="which run of the results, by its label (default the first)")
     again.add_argument("--out", type=Path, metavar="FILE", help="where to write the trial's rounds, as NetCDF")
     again.add_argument("--force", action="store_true", help="replace a file that is there")
     report = commands.add_parser("report", help="write a self-contained HTML report of the results in a directory")
@@ -118,15 +123,9 @@ def _leave(status: int) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """The command ``run``."""
-    from jaxbandit.study.engine import forget, run_study
-    from jaxbandit.study.files import prepare_directory
-    from jaxbandit.study.hosts import join, this_process
-    from jaxbandit.study.planning import make_plan
-    from jaxbandit.study.progress import Reporter
-    from jaxbandit.study.results import write_results
-    from jaxbandit.study.runtime import use_all_cores
-    from jaxbandit.study.spec import from_toml
+    """Run the study of a TOML file: the command ``run``."""
+    from jaxbandit.study import Reporter, forget, from_toml, make_plan, prepare_directory, run_study, use_all_cores, write_results
+    from jaxbandit.study.plan.processes import join, this_process
 
     jax.config.update("jax_enable_x64", args.precision == "float64")
     with contextlib.suppress(RuntimeError):  # devices have been started: a caller in Python has chosen them
@@ -167,11 +166,10 @@ def run(args: argparse.Namespace) -> None:
     print(f"wrote {path} and summary.csv in {time.perf_counter() - started:.1f} s")
 
 
-def summary(dataset: Any, directory: Path) -> str:
-    """The table of a study, also written as CSV, and what is flagged."""
+def summary(dataset: xr.Dataset, directory: Path) -> str:
+    """Return the table of a study, also written as CSV, and the flags of its trials."""
     from jaxbandit.report import tables
-    from jaxbandit.study.files import write_whole
-    from jaxbandit.study.results import flags_in_words
+    from jaxbandit.study import flags_in_words, write_whole
 
     rows = tables.summary_rows(dataset)
     write_whole(directory / "summary.csv", lambda path: tables.write_csv(rows, path))
@@ -179,40 +177,39 @@ def summary(dataset: Any, directory: Path) -> str:
     return "\n".join(["", tables.text_table(rows), *notes, ""])
 
 
-def dry_run(plan: Any) -> str:
-    """Cells, batches, memory and estimated time of a plan."""
-    from jaxbandit.study.probe import seconds_per_round
+def dry_run(plan: Plan) -> str:
+    """Return cells, batches, memory and estimated time of a plan, in words."""
+    from jaxbandit.study.run.probe import seconds_per_round
 
     study = plan.study
     lines = [
-        f"{study.name}: {len(plan.lines)} lines of {study.trials:,} trials x {study.horizon:,} rounds on {len(plan.devices)} devices,"
+        f"{study.name}: {len(plan.runs)} runs of {study.trials:,} trials x {study.horizon:,} rounds on {len(plan.devices)} devices,"
         f" {len(study.keep.rounds(study.horizon)):,} rounds kept",
     ]
     total = 0.0
-    for number, (cell, batch) in enumerate(zip(plan.cells, plan.batches, strict=True), start=1):
-        seconds = seconds_per_round(plan, number - 1) * study.horizon * batch.size * batch.batches
+    for cell, (size, count, rounds) in enumerate(plan.batches):
+        seconds = seconds_per_round(plan, cell) * study.horizon * size * count
         total += seconds
-        parts = "all rounds at once" if batch.rounds == study.horizon else f"parts of {batch.rounds:,} rounds"
+        parts = "all rounds at once" if rounds == study.horizon else f"parts of {rounds:,} rounds"
         lines += [
-            f"cell {number}: {plan.title(number - 1)}",
-            f"  {batch.batches} batches of {batch.size:,} trials, {batch.bytes / 2**20:,.0f} MiB"
-            f" ({batch.bytes_per_pair / 2**20:.2f} MiB a trial), {parts}, about {seconds:,.0f} s",
-            *("  " + line for line in plan.lines[cell.lines[0]].entry.surrogate.describe().splitlines()),
+            f"cell {cell + 1}: {plan.title(cell)}",
+            f"  {count} batches of {size:,} trials, {plan.batch_bytes(cell) / 2**20:,.0f} MiB"
+            f" ({plan.trial_bytes[cell] / 2**20:.2f} MiB a trial), {parts}, about {seconds:,.0f} s",
+            *("  " + line for line in plan.runs[plan.members[cell][0]].model.describe().splitlines()),
         ]
     return "\n".join([*lines, f"about {total:,.0f} s in all, by a few rounds played here"])
 
 
 def rerun(args: argparse.Namespace) -> None:
-    """The command ``rerun``."""
-    from jaxbandit.study.files import prepare_file
-    from jaxbandit.study.rerun import rerun as play
-    from jaxbandit.study.results import read_results, write_results
+    """Play one trial of a study again: the command ``rerun``."""
+    from jaxbandit.study import prepare_file, read_results, write_results
+    from jaxbandit.study import rerun as play
 
     dataset = read_results(args.results)
     if args.out is not None:
         prepare_file(args.out, force=args.force)
     jax.config.update("jax_enable_x64", dataset.attrs.get("precision") == "float64")
-    again = play(dataset, args.trial, label=args.line)
+    again = play(dataset, args.trial, label=args.run)
     label = str(again.algorithm.values[0])
     print(f"{label}, trial {args.trial}: {again.sizes['played']} rounds")
     for name in [name for name in dataset.data_vars if "round" in dataset[name].dims and name in again]:
@@ -227,16 +224,16 @@ def rerun(args: argparse.Namespace) -> None:
 
 
 def report(args: argparse.Namespace) -> None:
-    """The command ``report``."""
+    """Write the report of a study: the command ``report``."""
     from jaxbandit.report.html import write_report
 
     print(f"wrote {write_report(args.directory, args.out)}")
 
 
 def names(args: argparse.Namespace) -> None:
-    """The command ``names``."""
-    from jaxbandit.study.registry import fields_of
-    from jaxbandit.study.registry import names as known
+    """Print what a study file can name: the command ``names``."""
+    from jaxbandit.study.specify.registry import fields_of
+    from jaxbandit.study.specify.registry import names as known
 
     for name, maker in sorted(known(args.kind).items()):
         print(f"{name:24s} {', '.join(fields_of(maker))}")

@@ -1,55 +1,55 @@
-"""The action set: ``M`` points ``[M, d]``, and for product grids the axes they are made of, which surrogates exploit."""
+"""Finite action sets: ``M`` points ``[M, d]``, and for product grids the axes that they are made of, which surrogates exploit."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree
+from jaxbandit.core.types import Numbers, Table
 
 __all__ = ["Domain", "arms", "grid", "points", "product"]
 
 
 @pytree
 class Domain:
-    """A finite action set. Make one with :func:`grid`, :func:`product`, :func:`points` or :func:`arms`.
+    """A finite action set; make one with :func:`grid`, :func:`product`, :func:`points` or :func:`arms`.
 
     Attributes:
       points: ``[M, d]`` coordinates; on a product grid the last axis varies fastest.
       axes: one ``[n_a]`` array per axis on a product grid, ``()`` for a bare set of points.
     """
 
-    points: Any
-    axes: tuple[Any, ...] = ()
+    points: Table
+    axes: tuple[Table, ...] = ()
 
     @property
     def size(self) -> int:
-        """``M``, the number of points."""
+        """Number of points, ``M``."""
         return int(np.shape(self.points)[0])
 
     @property
     def dimension(self) -> int:
-        """``d``, the number of coordinates of a point."""
+        """Number of coordinates of a point, ``d``."""
         return int(np.shape(self.points)[1])
 
     @property
     def grid_shape(self) -> tuple[int, ...]:
-        """Points per axis on a product grid, ``()`` for a bare set of points."""
+        """Number of points on each axis of a product grid, ``()`` for a bare set of points."""
         return tuple(int(np.shape(axis)[0]) for axis in self.axes)
 
-    def nearest(self, point: Any) -> int:
-        """The index of the domain's point closest to ``point [d]`` (Euclidean; the first of equals)."""
+    def nearest(self, point: Numbers) -> int:
+        """Return the index of the domain's point closest to ``point [d]`` in Euclidean distance, the first of equals."""
         target = np.asarray(point, np.float64)
         checks.shape("point", target, (self.dimension,))
         checks.finite("point", target)
         return int(np.argmin(np.sum((np.asarray(self.points) - target) ** 2, axis=1)))
 
 
-def points(coordinates: Any) -> Domain:
-    """A bare set of points from ``coordinates [M, d]``; raises ``InvalidArgument`` if empty, not finite or with repeated points."""
+def points(coordinates: Numbers) -> Domain:
+    """Make a bare set of points from ``coordinates [M, d]``; raises ``InvalidArgument`` if empty, not finite or with repeated points."""
     table = np.asarray(coordinates, np.float64)
     checks.shape("coordinates", table, (None, None), remedy="give one row per point")
     if table.size == 0:
@@ -62,13 +62,13 @@ def points(coordinates: Any) -> Domain:
 
 
 def arms(count: int) -> Domain:
-    """``count`` unordered arms, ``[count, 1]`` arm numbers: the domain of an explicit Gram matrix."""
+    """Make a domain of ``count`` unordered arms, whose points are arm numbers ``[count, 1]``; for explicit Gram matrices."""
     checks.integer("count", count, least=1)
     return Domain(points=np.arange(count, dtype=np.float64)[:, None])
 
 
-def product(axes: Sequence[Any]) -> Domain:
-    """A product grid from one increasing ``[n_a]`` array per axis; raises ``InvalidArgument`` on empty or repeated axis points."""
+def product(axes: Sequence[Numbers]) -> Domain:
+    """Make a product grid from one increasing ``[n_a]`` array per axis; raises ``InvalidArgument`` on empty or repeated axis points."""
     arrays = [np.asarray(axis, np.float64) for axis in axes]
     if not arrays:
         raise checks.InvalidArgument("axes: the domain is empty; give at least one axis")
@@ -84,7 +84,7 @@ def product(axes: Sequence[Any]) -> Domain:
 
 
 def grid(low: Sequence[float], high: Sequence[float], points_per_axis: int | Sequence[int]) -> Domain:
-    """A product grid of evenly spaced points (ends included) on the box ``[low, high]`` in ``R^d``.
+    """Make a product grid of evenly spaced points (ends included) on the box ``[low, high]`` in ``R^d``.
 
     Args:
       low, high: ``[d]`` corners of the box, ``low < high`` on every axis.

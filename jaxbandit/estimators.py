@@ -37,7 +37,7 @@ class Estimate:
     draws: Array | None = None  # [1 + m] signed multiples of sigma (Randomised), or [1 + m, M] joint draws (Thompson)
 
 
-class Strategy(Declared):
+class Strategy(Declared, abc.ABC):
     """Abstract base of exploration strategies: pytree dataclasses that estimate every output at every point.
 
     Attributes:
@@ -124,7 +124,7 @@ class Thompson(Strategy):
         return Estimate(reward=score, costs=mean[1:], widths=beta, draws=score[None])
 
 
-class Distribution(Declared):
+class Distribution(Declared, abc.ABC):
     """Abstract base of the distributions of the factor ``Z`` of :class:`Randomised`, in units of ``beta``."""
 
     described: ClassVar[str] = "a distribution of jaxbandit.estimators, such as Gaussian()"

@@ -1,8 +1,8 @@
-"""Covariance functions as pytrees: hyper-parameters are leaves, operators ``+`` and ``*`` build sums, products and scaled kernels.
+"""Covariance functions as pytrees: hyper-parameters are leaves; ``+`` and ``*`` build sums, products and scaled kernels.
 
 Every kernel maps inputs ``x [n, d]`` and ``y [p, d]`` to ``k(x, y) [n, p]`` and has ``diag(x) [n]``. Length-scales are scalars or one
-per axis (``[d]``, ARD), in the units of the inputs. A kernel that is a product of one-dimensional kernels can say so
-(:meth:`Kernel.along_axes`), which is what makes product grids cheap.
+per axis (``[d]``, ARD), in the units of the inputs. A kernel that is a product of one-dimensional kernels returns them from
+:meth:`Kernel.along_axes`; surrogates on product grids then work axis by axis, which is cheap.
 
 Reference for the formulas: Rasmussen and Williams (2006), *Gaussian Processes for Machine Learning*, chapter 4.
 """
@@ -10,14 +10,15 @@ Reference for the formulas: Rasmussen and Williams (2006), *Gaussian Processes f
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree
+from jaxbandit.core.types import Array, Numbers, PerAxis, Scalar, Table
 
 __all__ = [
     "Constant",
@@ -37,27 +38,26 @@ __all__ = [
     "same",
 ]
 
-Array = jax.Array
 SQRT3, SQRT5 = math.sqrt(3.0), math.sqrt(5.0)
 
 
 class Kernel:
-    """What a kernel offers. Abstract: the classes below are final."""
+    """A covariance function. Abstract; subclasses are final pytree dataclasses that define ``__call__``."""
 
-    def __call__(self, x: Any, y: Any) -> Array:
-        """Covariances ``[n, p]`` between inputs ``x [n, d]`` and ``y [p, d]``."""
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
+        """Return the covariances ``[n, p]`` between inputs ``x [n, d]`` and ``y [p, d]``."""
         raise TypeError(f"{type(self).__name__} must define __call__(x, y)")
 
-    def diag(self, x: Any) -> Array:
-        """Prior variances ``[n]`` of inputs ``x [n, d]``."""
+    def diag(self, x: ArrayLike) -> Array:
+        """Return the prior variances ``[n]`` at inputs ``x [n, d]``."""
         return jax.vmap(lambda row: self(row[None, :], row[None, :])[0, 0])(jnp.asarray(x))
 
     def along_axes(self, dimension: int) -> tuple[Kernel, ...] | None:
-        """One-dimensional kernels, one per axis, whose product this kernel is; ``None`` when it is no such product."""
+        """Return one-dimensional kernels, one per axis, whose product is this kernel; ``None`` when it is no such product."""
         return (self,) if dimension == 1 else None
 
     def validate(self, dimension: int) -> None:
-        """Raise ``InvalidArgument`` on hyper-parameters outside their range for inputs of ``dimension`` axes."""
+        """Raise ``InvalidArgument`` on hyper-parameters of the wrong shape or outside their range, for inputs of ``dimension`` axes."""
 
     def __add__(self, other: Kernel) -> Sum:
         return Sum(left=self, right=other)
@@ -69,62 +69,63 @@ class Kernel:
 
 
 def same(a: Kernel, b: Kernel) -> bool:
-    """Whether two kernels are equal in structure and in every hyper-parameter, so that outputs can share one factor."""
+    """Return whether two kernels are equal in structure and in every hyper-parameter, so that outputs can share one factor."""
     left, structure = jax.tree.flatten(a)
     right, other = jax.tree.flatten(b)
     return hash(structure) == hash(other) and all(np.array_equal(x, y) for x, y in zip(left, right, strict=True))
 
 
-def _squared_distance(x: Any, y: Any, length_scale: Any) -> Array:
-    """``sum_a ((x_a - y_a) / l_a)^2`` as ``[n, p]``, from differences: the expanded square loses digits for near points."""
+def _squared_distance(x: ArrayLike, y: ArrayLike, length_scale: PerAxis) -> Array:
+    """Return ``sum_a ((x_a - y_a) / l_a)^2`` as ``[n, p]``, from differences: the expanded square loses digits for near points."""
     scale = jnp.broadcast_to(jnp.asarray(length_scale), (1, 1, jnp.shape(x)[-1]))
     difference = (jnp.asarray(x)[:, None, :] - jnp.asarray(y)[None, :, :]) / scale
     return jnp.sum(difference * difference, axis=-1)
 
 
-def _distance(x: Any, y: Any, length_scale: Any) -> Array:
-    """``sqrt`` of the scaled squared distance with a zero gradient, not NaN, at coinciding points."""
+def _distance(x: ArrayLike, y: ArrayLike, length_scale: PerAxis) -> Array:
+    """Return the scaled distance ``[n, p]``, whose gradient is zero, not NaN, at coinciding points."""
     squared = _squared_distance(x, y, length_scale)
     apart = squared > 0
     return jnp.where(apart, jnp.sqrt(jnp.where(apart, squared, 1)), 0)
 
 
-def _ones(x: Any) -> Array:
+def _ones(x: ArrayLike) -> Array:
     return jnp.ones(jnp.shape(x)[0], jnp.asarray(x).dtype)
 
 
-def _check_scale(name: str, value: Any, dimension: int) -> None:
+def _check_scale(name: str, value: PerAxis, dimension: int) -> None:
     checks.positive(name, value, remedy="length-scales are positive, in the units of the inputs")
     if np.shape(value) not in ((), (dimension,)):
         raise checks.InvalidArgument(f"{name}: expected one length-scale or one per axis ({dimension}), got shape {list(np.shape(value))}")
 
 
-def _axis_scales(length_scale: Any, dimension: int) -> list[Any]:
-    return [length_scale[a] if np.ndim(length_scale) else length_scale for a in range(dimension)]
+def _scale_per_axis(scale: PerAxis, dimension: int) -> list[PerAxis]:
+    """Return the hyper-parameter of each axis, from one number for all or one per axis."""
+    return [scale if isinstance(scale, float | int) or np.ndim(scale) == 0 else scale[a] for a in range(dimension)]
 
 
 @pytree
 class SquaredExponential(Kernel):
     """Squared exponential, ``k(x, y) = exp(-|x - y|^2 / (2 l^2))``; ``length_scale`` is ``l``, scalar or ``[d]``.
 
-    Papers that write ``exp(-|x - y|^2 / b^2)``, without the 2, get theirs by :meth:`from_bandwidth`.
+    For the convention without the 2, ``exp(-|x - y|^2 / b^2)``, use :meth:`from_bandwidth`.
     """
 
-    length_scale: Any = 1.0
+    length_scale: PerAxis = 1.0
 
     @classmethod
-    def from_bandwidth(cls, bandwidth: Any) -> SquaredExponential:
-        """``k(x, y) = exp(-|x - y|^2 / b^2)``, the convention of CONFIG (Xu et al. 2023, sec. 6.1): ``l = b / sqrt(2)``."""
+    def from_bandwidth(cls, bandwidth: PerAxis) -> SquaredExponential:
+        """Return ``k(x, y) = exp(-|x - y|^2 / b^2)``, the convention of CONFIG (Xu et al. 2023, sec. 6.1): ``l = b / sqrt(2)``."""
         return cls(length_scale=np.asarray(bandwidth) / math.sqrt(2.0))
 
-    def __call__(self, x: Any, y: Any) -> Array:
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         return jnp.exp(-0.5 * _squared_distance(x, y, self.length_scale))
 
-    def diag(self, x: Any) -> Array:
+    def diag(self, x: ArrayLike) -> Array:
         return _ones(x)
 
     def along_axes(self, dimension: int) -> tuple[Kernel, ...]:
-        return tuple(SquaredExponential(length_scale=s) for s in _axis_scales(self.length_scale, dimension))
+        return tuple(SquaredExponential(length_scale=s) for s in _scale_per_axis(self.length_scale, dimension))
 
     def validate(self, dimension: int) -> None:
         _check_scale("SquaredExponential.length_scale", self.length_scale, dimension)
@@ -134,12 +135,12 @@ class SquaredExponential(Kernel):
 class Matern12(Kernel):
     """Matern 1/2 (exponential), ``k = exp(-r)`` with ``r = |(x - y) / l|``."""
 
-    length_scale: Any = 1.0
+    length_scale: PerAxis = 1.0
 
-    def __call__(self, x: Any, y: Any) -> Array:
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         return jnp.exp(-_distance(x, y, self.length_scale))
 
-    def diag(self, x: Any) -> Array:
+    def diag(self, x: ArrayLike) -> Array:
         return _ones(x)
 
     def validate(self, dimension: int) -> None:
@@ -150,13 +151,13 @@ class Matern12(Kernel):
 class Matern32(Kernel):
     """Matern 3/2, ``k = (1 + sqrt(3) r) exp(-sqrt(3) r)`` with ``r = |(x - y) / l|``."""
 
-    length_scale: Any = 1.0
+    length_scale: PerAxis = 1.0
 
-    def __call__(self, x: Any, y: Any) -> Array:
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         r = SQRT3 * _distance(x, y, self.length_scale)
         return (1 + r) * jnp.exp(-r)
 
-    def diag(self, x: Any) -> Array:
+    def diag(self, x: ArrayLike) -> Array:
         return _ones(x)
 
     def validate(self, dimension: int) -> None:
@@ -167,13 +168,13 @@ class Matern32(Kernel):
 class Matern52(Kernel):
     """Matern 5/2, ``k = (1 + sqrt(5) r + 5 r^2 / 3) exp(-sqrt(5) r)`` with ``r = |(x - y) / l|``."""
 
-    length_scale: Any = 1.0
+    length_scale: PerAxis = 1.0
 
-    def __call__(self, x: Any, y: Any) -> Array:
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         r = SQRT5 * _distance(x, y, self.length_scale)
         return (1 + r + r * r / 3) * jnp.exp(-r)
 
-    def diag(self, x: Any) -> Array:
+    def diag(self, x: ArrayLike) -> Array:
         return _ones(x)
 
     def validate(self, dimension: int) -> None:
@@ -184,13 +185,13 @@ class Matern52(Kernel):
 class RationalQuadratic(Kernel):
     """Rational quadratic, ``k = (1 + r^2 / (2 alpha))^-alpha`` with ``r = |(x - y) / l|``; ``alpha > 0`` mixes length-scales."""
 
-    length_scale: Any = 1.0
-    alpha: Any = 1.0
+    length_scale: PerAxis = 1.0
+    alpha: Scalar = 1.0
 
-    def __call__(self, x: Any, y: Any) -> Array:
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         return (1 + _squared_distance(x, y, self.length_scale) / (2 * jnp.asarray(self.alpha))) ** -jnp.asarray(self.alpha)
 
-    def diag(self, x: Any) -> Array:
+    def diag(self, x: ArrayLike) -> Array:
         return _ones(x)
 
     def validate(self, dimension: int) -> None:
@@ -206,21 +207,21 @@ class Periodic(Kernel):
     kernels: the same formula on the Euclidean distance would not be positive semi-definite.
     """
 
-    length_scale: Any = 1.0
-    period: Any = 1.0
+    length_scale: PerAxis = 1.0
+    period: PerAxis = 1.0
 
-    def __call__(self, x: Any, y: Any) -> Array:
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         axes = (1, 1, jnp.shape(x)[-1])
         difference = jnp.asarray(x)[:, None, :] - jnp.asarray(y)[None, :, :]
         phase = jnp.sin(math.pi * difference / jnp.broadcast_to(jnp.asarray(self.period), axes))
         scaled = phase / jnp.broadcast_to(jnp.asarray(self.length_scale), axes)
         return jnp.exp(-2 * jnp.sum(scaled * scaled, axis=-1))
 
-    def diag(self, x: Any) -> Array:
+    def diag(self, x: ArrayLike) -> Array:
         return _ones(x)
 
     def along_axes(self, dimension: int) -> tuple[Kernel, ...]:
-        scales, periods = _axis_scales(self.length_scale, dimension), _axis_scales(self.period, dimension)
+        scales, periods = _scale_per_axis(self.length_scale, dimension), _scale_per_axis(self.period, dimension)
         return tuple(Periodic(length_scale=s, period=p) for s, p in zip(scales, periods, strict=True))
 
     def validate(self, dimension: int) -> None:
@@ -230,12 +231,12 @@ class Periodic(Kernel):
 
 @pytree
 class Linear(Kernel):
-    """Linear, ``k = b + sum_a x_a y_a / l_a^2`` with ``bias`` ``b >= 0``: not stationary, variance grows with the input."""
+    """Linear, ``k = b + sum_a x_a y_a / l_a^2`` with ``bias`` ``b >= 0``: not stationary, its variance grows with the input."""
 
-    length_scale: Any = 1.0
-    bias: Any = 0.0
+    length_scale: PerAxis = 1.0
+    bias: Scalar = 0.0
 
-    def __call__(self, x: Any, y: Any) -> Array:
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         scale = jnp.broadcast_to(jnp.asarray(self.length_scale), (1, jnp.shape(x)[-1]))
         product = jnp.matmul(jnp.asarray(x) / scale, (jnp.asarray(y) / scale).T, precision=jax.lax.Precision.HIGHEST)
         return jnp.asarray(self.bias) + product
@@ -249,9 +250,9 @@ class Linear(Kernel):
 class Constant(Kernel):
     """Constant, ``k = variance``: an unknown offset shared by all inputs."""
 
-    variance: Any = 1.0
+    variance: Scalar = 1.0
 
-    def __call__(self, x: Any, y: Any) -> Array:
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         return jnp.broadcast_to(jnp.asarray(self.variance, jnp.asarray(x).dtype), (jnp.shape(x)[0], jnp.shape(y)[0]))
 
     def along_axes(self, dimension: int) -> tuple[Kernel, ...]:
@@ -263,11 +264,11 @@ class Constant(Kernel):
 
 @pytree
 class White(Kernel):
-    """White noise in the function itself, ``k = variance`` where ``x == y`` and 0 elsewhere (observation noise is not this)."""
+    """White noise in the function itself, ``k = variance`` where ``x == y`` and 0 elsewhere (not observation noise)."""
 
-    variance: Any = 1.0
+    variance: Scalar = 1.0
 
-    def __call__(self, x: Any, y: Any) -> Array:
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         equal = jnp.all(jnp.asarray(x)[:, None, :] == jnp.asarray(y)[None, :, :], axis=-1)
         return jnp.where(equal, jnp.asarray(self.variance, jnp.asarray(x).dtype), 0)
 
@@ -277,21 +278,21 @@ class White(Kernel):
 
 @pytree
 class Gram(Kernel):
-    """An explicit Gram matrix for finite arms: inputs are arm numbers ``[n, 1]`` (see ``domains.arms``), ``matrix`` is ``[M, M]``.
+    """Explicit Gram matrix ``matrix [M, M]`` for finite arms; inputs are arm numbers ``[n, 1]`` (see ``domains.arms``).
 
     Use :meth:`checked` on a matrix of your own: it refuses one that is not square, symmetric and positive semi-definite.
     """
 
-    matrix: Any
+    matrix: Table
 
     @classmethod
-    def checked(cls, matrix: Any, *, tolerance: float = 1e-8) -> Gram:
-        """A Gram kernel from ``matrix [M, M]``; raises ``InvalidArgument`` unless it is finite, symmetric and PSD."""
+    def checked(cls, matrix: Numbers, *, tolerance: float = 1e-8) -> Gram:
+        """Make a Gram kernel from ``matrix [M, M]``; raises ``InvalidArgument`` unless it is finite, symmetric and PSD."""
         kernel = cls(matrix=np.asarray(matrix, np.float64))
         kernel._check(tolerance)
         return kernel
 
-    def __call__(self, x: Any, y: Any) -> Array:
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         rows, columns = jnp.asarray(x)[:, 0].astype(jnp.int32), jnp.asarray(y)[:, 0].astype(jnp.int32)
         return jnp.asarray(self.matrix)[rows[:, None], columns[None, :]]
 
@@ -322,15 +323,15 @@ class Gram(Kernel):
 
 @pytree
 class Scale(Kernel):
-    """``variance * kernel(x, y)``, with ``variance > 0`` in squared units of the output."""
+    """Scaled kernel, ``variance * kernel(x, y)``, with ``variance > 0`` in squared units of the output."""
 
-    kernel: Any
-    variance: Any = 1.0
+    kernel: Kernel
+    variance: Scalar = 1.0
 
-    def __call__(self, x: Any, y: Any) -> Array:
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         return jnp.asarray(self.variance) * self.kernel(x, y)
 
-    def diag(self, x: Any) -> Array:
+    def diag(self, x: ArrayLike) -> Array:
         return jnp.asarray(self.variance) * self.kernel.diag(x)
 
     def along_axes(self, dimension: int) -> tuple[Kernel, ...] | None:
@@ -344,15 +345,15 @@ class Scale(Kernel):
 
 @pytree
 class Sum(Kernel):
-    """``left(x, y) + right(x, y)``."""
+    """Sum of two kernels, ``left(x, y) + right(x, y)``."""
 
-    left: Any
-    right: Any
+    left: Kernel
+    right: Kernel
 
-    def __call__(self, x: Any, y: Any) -> Array:
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         return self.left(x, y) + self.right(x, y)
 
-    def diag(self, x: Any) -> Array:
+    def diag(self, x: ArrayLike) -> Array:
         return self.left.diag(x) + self.right.diag(x)
 
     def validate(self, dimension: int) -> None:
@@ -362,15 +363,15 @@ class Sum(Kernel):
 
 @pytree
 class Product(Kernel):
-    """``left(x, y) * right(x, y)``."""
+    """Product of two kernels, ``left(x, y) * right(x, y)``."""
 
-    left: Any
-    right: Any
+    left: Kernel
+    right: Kernel
 
-    def __call__(self, x: Any, y: Any) -> Array:
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         return self.left(x, y) * self.right(x, y)
 
-    def diag(self, x: Any) -> Array:
+    def diag(self, x: ArrayLike) -> Array:
         return self.left.diag(x) * self.right.diag(x)
 
     def along_axes(self, dimension: int) -> tuple[Kernel, ...] | None:

@@ -1,22 +1,22 @@
-"""Measures of a run, as curves over rounds, against the *mean* functions (never the noisy values).
+"""Measures of a run, as curves over rounds, computed from the *mean* functions (never from the noisy values).
 
-Pure functions; ``[..., T]`` stands for any leading axes of trials and variants. Definitions: RPOL eq. (5)-(6) (regret and hard
+All functions are pure; ``[..., T]`` stands for any leading axes of trials and variants. Definitions: RPOL eq. (5)-(6) (regret and hard
 violation), Zhou and Ji (2022) sec. 2 and App. F (strong regret, soft violation, violating rounds), Xu et al. (2023) sec. 3 (positive
-regret, best constrained regret). Curves count a round when its point is chosen; under delay the ``arrived`` ones count it when its
-feedback is in, which is all that an observer of the feedback can know.
+regret, best constrained regret). :func:`curves` count a round when its point is chosen; :func:`arrived_curves` count it when its
+feedback has arrived, which under delay is all that an observer of the feedback can know.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.core.status import FAILED
+from jaxbandit.core.types import Array, Scalar
 from jaxbandit.delays import NEVER
-from jaxbandit.problems import Problem, optimum
+from jaxbandit.problems import AbstractProblem, optimum
 
 __all__ = [
     "ArrivedCurves",
@@ -35,29 +35,27 @@ __all__ = [
     "violation_by_constraint",
 ]
 
-Array = jax.Array
-
 
 @pytree
 class Curves:
-    """Cumulative measures after each round, ``[..., T]``; regrets but the strong one are NaN when no point is feasible."""
+    """Cumulative measures after each round, ``[..., T]``; all regrets except the strong one are NaN when no point is feasible."""
 
     regret: Array  # sum f(x*) - f(x_s); negative where infeasible points pay
     positive_regret: Array  # sum (f(x*) - f(x_s))^+
     hard_violation: Array  # sum over rounds and constraints of g_j(x_s)^+
     soft_violation: Array  # norm over j of (sum over rounds of g_j(x_s))^+
-    violating_rounds: Array  # N, rounds with some g_j(x_s) > 0
+    violating_rounds: Array  # N, number of rounds with some g_j(x_s) > 0
     best_constrained_regret: Array  # min over s <= t of (f* - f(x_s))^+ + sum_j g_j(x_s)^+
-    reward: Array  # sum f(x_s), defined where no point is feasible, too
-    strong_regret: Any = None  # sum E_pi f - f(x_s), pi the best mixed policy; None when its value was not given
+    reward: Array  # sum f(x_s), defined even when no point is feasible
+    strong_regret: Array | None = None  # sum E_pi f - f(x_s), pi the best mixed policy; None when its value was not given
 
 
-def curves(problem: Problem, indices: Array, *, mixed_value: Any = None) -> Curves:
-    """Measures of the points ``indices [..., T]`` chosen on ``problem``.
+def curves(problem: AbstractProblem, indices: Array, *, mixed_value: Scalar | None = None) -> Curves:
+    """Compute the cumulative measures of the points ``indices [..., T]`` chosen on ``problem``.
 
     Args:
-      problem: the instance that was run (for random families: the sampled one, under ``vmap``).
-      indices: chosen points; see :attr:`Trajectory.scored_indices <jaxbandit.simulate.Trajectory.scored_indices>`.
+      problem: the instance that was run (of a random family: the sampled one, under ``vmap``).
+      indices: indices of the chosen points; see :attr:`Trajectory.scored_indices <jaxbandit.simulate.Trajectory.scored_indices>`.
       mixed_value: reward of the best mixed policy (:func:`~jaxbandit.problems.best_mixed_policy`), for strong regret.
     """
     found = extend(problem, tally(problem.constraints, jnp.shape(indices)[:-1]), indices)[1]
@@ -69,7 +67,7 @@ def curves(problem: Problem, indices: Array, *, mixed_value: Any = None) -> Curv
 
 @pytree
 class Tally:
-    """What curves have come to, so that they can go on from there."""
+    """Values of the cumulative measures after some rounds, from which :func:`extend` computes them over further rounds."""
 
     regret: Array  # [...]
     positive_regret: Array  # [...]
@@ -81,7 +79,7 @@ class Tally:
 
 
 def tally(constraints: int, shape: tuple[int, ...] = ()) -> Tally:
-    """Before the first round, for trials of the given leading axes."""
+    """Return the measures before the first round, for trials with the leading axes ``shape``."""
     zero = jnp.zeros(shape, float_dtype())
     return Tally(
         regret=zero,
@@ -94,15 +92,15 @@ def tally(constraints: int, shape: tuple[int, ...] = ()) -> Tally:
     )
 
 
-def extend(problem: Problem, so_far: Tally, indices: Array) -> tuple[Tally, Curves]:
-    """The curves over further rounds, in which the points ``indices [..., n]`` were chosen, and what they come to."""
+def extend(problem: AbstractProblem, so_far: Tally, indices: Array) -> tuple[Tally, Curves]:
+    """Return the measures after further rounds, in which the points ``indices [..., n]`` were chosen, and their curves over these."""
     means = jnp.asarray(problem.means)
     reward = means[0][indices]
     costs = jnp.moveaxis(means[1:][:, indices], 0, -2)  # [..., m, n]
     gap = optimum(problem).value - reward
     excess = jnp.sum(jnp.maximum(costs, 0), axis=-2)
     violating = jnp.any(costs > 0, axis=-2).astype(gap.dtype)
-    # Sums are long to compile: one of all. Numbers of rounds are exact in it up to 2^24.
+    # Cumulative sums take long to compile, so all measures share one. In float32 it counts rounds exactly up to 2^24.
     terms = jnp.concatenate([jnp.stack([gap, jnp.maximum(gap, 0), excess, reward, violating], axis=-2), costs], axis=-2)
     before = [so_far.regret, so_far.positive_regret, so_far.hard_violation, so_far.reward, jnp.zeros_like(so_far.regret)]
     sums = jnp.concatenate([jnp.stack(before, axis=-1), so_far.costs], axis=-1)[..., None] + jnp.cumsum(terms, axis=-1)
@@ -129,14 +127,14 @@ def extend(problem: Problem, so_far: Tally, indices: Array) -> tuple[Tally, Curv
     return after, found
 
 
-def violation_by_constraint(problem: Problem, indices: Array) -> Array:
-    """Hard violation of each constraint, ``sum over rounds of g_j(x_s)^+``, as ``[..., m, T]``."""
+def violation_by_constraint(problem: AbstractProblem, indices: Array) -> Array:
+    """Return the hard violation of each constraint, ``sum over rounds of g_j(x_s)^+``, as ``[..., m, T]``."""
     costs = jnp.moveaxis(jnp.asarray(problem.means)[1:][:, indices], 0, -2)
     return jnp.cumsum(jnp.maximum(costs, 0), axis=-1)
 
 
 def by_arrival(amounts: Array, arrivals: Array) -> Array:
-    """Sums of ``amounts [..., T]`` as they arrive: after round ``t`` those whose number in ``arrivals [..., T]`` is at most ``t``."""
+    """Return the sums ``[..., T]`` of the ``amounts [..., T]`` that have arrived: after round ``t``, those with ``arrivals <= t``."""
     amounts, arrivals = jnp.asarray(amounts), jnp.asarray(arrivals)
     horizon = amounts.shape[-1]
 
@@ -149,21 +147,21 @@ def by_arrival(amounts: Array, arrivals: Array) -> Array:
 
 @pytree
 class ArrivedCurves:
-    """As :class:`Curves`, over the rounds whose feedback has arrived: ``[..., T]``; at the end they lack what is pending."""
+    """Cumulative measures ``[..., T]`` over the rounds whose feedback has arrived; pending rounds are missing at the end."""
 
-    regret: Array  # by the arrival of rewards
-    positive_regret: Array  # by the arrival of rewards
-    hard_violation: Array  # each constraint's part by the arrival of its own costs
+    regret: Array  # a round counts when its reward arrives
+    positive_regret: Array  # a round counts when its reward arrives
+    hard_violation: Array  # a round counts for each constraint when that constraint's value arrives
 
 
-def arrived_curves(problem: Problem, indices: Array, arrivals: Array) -> ArrivedCurves:
-    """Measures of the points ``indices [..., T]`` whose values have arrived by the end of each round.
+def arrived_curves(problem: AbstractProblem, indices: Array, arrivals: Array) -> ArrivedCurves:
+    """Compute the measures of the points ``indices [..., T]`` whose values have arrived by the end of each round.
 
     Args:
-      problem: as for :func:`curves`.
-      indices: chosen points.
-      arrivals: ``[..., T, 1 + m]`` rounds, from 1, at whose ends values arrive, as
-        :attr:`Trajectory.arrivals <jaxbandit.simulate.Trajectory.arrivals>` has them.
+      problem: the instance that was run, see :func:`curves`.
+      indices: indices of the chosen points.
+      arrivals: ``[..., T, 1 + m]`` rounds, counted from 1, at whose ends values arrive; see
+        :attr:`Trajectory.arrivals <jaxbandit.simulate.Trajectory.arrivals>`.
     """
     means, arrivals = jnp.asarray(problem.means), jnp.moveaxis(jnp.asarray(arrivals), -1, 0)
     gap = optimum(problem).value - means[0][indices]
@@ -177,23 +175,23 @@ def arrived_curves(problem: Problem, indices: Array, arrivals: Array) -> Arrived
 
 @pytree
 class DelayCounts:
-    """What became of each output's values, ``[..., k]`` counts; ``arrived + pending + lost`` is the number of rounds."""
+    """Numbers ``[..., k]`` of each output's values that arrived or did not; ``arrived + pending + lost`` is the number of rounds."""
 
-    arrived: Array  # within the run, with a place in the buffer
-    pending: Array  # not arrived by the end of the last round
-    never: Array  # of the pending: those that never arrive
-    censored: Array  # of the arrived: those later than the window, which a learner that censors does not use
-    lost: Array  # due within the run, without a place in the buffer
+    arrived: Array  # values that arrived within the run and had a place in the buffer
+    pending: Array  # values that had not arrived by the end of the last round
+    never: Array  # pending values that never arrive
+    censored: Array  # arrived values that came later than the window, which a censoring learner does not use
+    lost: Array  # values due within the run for which the buffer had no place
 
 
-def delay_counts(arrivals: Array, *, window: Any = None, lost: Any = None) -> DelayCounts:
-    """How many values arrived, were pending at the end, censored or lost.
+def delay_counts(arrivals: ArrayLike, *, window: Scalar | None = None, lost: ArrayLike | None = None) -> DelayCounts:
+    """Count the values that arrived, were pending at the end, were censored or were lost.
 
     Args:
-      arrivals: ``[..., T, k]`` rounds, from 1, at whose ends values arrive; ``delays.NEVER`` and more for what never will.
-      window: ``m`` of a learner that censors; ``None``: nothing is censored.
-      lost: ``[..., k]`` values that the buffer had no place for, :attr:`Trajectory.lost <jaxbandit.simulate.Trajectory.lost>`; default
-        none. A buffer loses the values of the longest delays.
+      arrivals: ``[..., T, k]`` rounds, counted from 1, at whose ends values arrive; ``delays.NEVER`` and more for those that never do.
+      window: window ``m`` in rounds of a censoring learner; ``None``: nothing is censored.
+      lost: ``[..., k]`` numbers of values that the buffer had no place for, :attr:`Trajectory.lost
+        <jaxbandit.simulate.Trajectory.lost>`; default none. A buffer loses the values of the longest delays.
     """
     arrivals = jnp.asarray(arrivals)
     horizon = arrivals.shape[-2]
@@ -216,26 +214,27 @@ def delay_counts(arrivals: Array, *, window: Any = None, lost: Any = None) -> De
 
 
 def healthy(status: Array) -> Array:
-    """Which trials have no failure flag, ``[...]`` booleans; a declared or real infeasibility is not a failure."""
+    """Return booleans ``[...]``, true for trials without a failure flag; infeasibility, declared or real, is not a failure."""
     return (status & int(FAILED)) == 0
 
 
 @pytree
 class Summary:
-    """A measure over trials. ``count`` says how many healthy trials it rests on."""
+    """Statistics ``[...]`` of a measure over the ``count`` healthy trials."""
 
     mean: Array
-    half_width: Array  # of the 95% confidence interval of the mean, 1.96 sd / sqrt(count)
+    half_width: Array  # half-width of the 95% confidence interval of the mean, 1.96 sd / sqrt(count)
     sd: Array
     quantiles: Array  # [len(levels), ...]
-    count: Array
+    count: Array  # [] number of healthy trials
     levels: tuple[float, ...] = static()
 
 
-def summarise(values: Array, ok: Array, *, levels: tuple[float, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)) -> Summary:
-    """Mean, 95% confidence half-width, standard deviation and quantiles of ``values [trials, ...]`` over the trials that are ``ok``.
+def summarise(values: ArrayLike, ok: Array, *, levels: tuple[float, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)) -> Summary:
+    """Return mean, 95% confidence half-width, standard deviation and quantiles of ``values [trials, ...]`` over the healthy trials.
 
-    Failed trials are left out and the count says so; with fewer than two healthy trials spread and interval are NaN.
+    Trials whose ``ok [trials]`` is false are left out and not counted; with fewer than two healthy trials the standard deviation and
+    the half-width are NaN.
     """
     values = jnp.asarray(values, float_dtype())
     mask = ok.reshape(ok.shape + (1,) * (values.ndim - 1))

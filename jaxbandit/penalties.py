@@ -16,7 +16,7 @@ from jaxbandit.core.types import Array, Scalar
 __all__ = ["EpochSum", "Exponential", "Penalty", "Polynomial"]
 
 
-class Penalty(Declared):
+class Penalty(Declared, abc.ABC):
     """Abstract base of penalty functions ``psi``, increasing and 1 for ``x <= 0``."""
 
     described: ClassVar[str] = "a penalty function of jaxbandit.penalties, such as Exponential()"

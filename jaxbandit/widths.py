@@ -22,7 +22,7 @@ from jaxbandit.core.types import Array, PerOutput
 __all__ = ["WIDTH", "Censored", "Custom", "ImprovedGPUCB", "SqrtLog", "Width", "WidthLike", "evaluate", "finite_set", "with_noise"]
 
 
-class Width(Declared):
+class Width(Declared, abc.ABC):
     """Abstract base of confidence widths that depend on the round or on the information gain."""
 
     described: ClassVar[str] = "a schedule of jaxbandit.widths, such as Custom(function=...)"

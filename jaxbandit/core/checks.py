@@ -22,13 +22,22 @@ def is_traced(value: Any) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value))
 
 
-def is_list_of_numbers(value: Any) -> bool:
-    """Return whether ``value`` is a list, possibly nested, of plain numbers, which is taken for an array; a list of pytrees is structure."""
-    return isinstance(value, list) and bool(value) and all(isinstance(v, int | float | np.number) or is_list_of_numbers(v) for v in value)
+def is_sequence_of_numbers(value: Any) -> bool:
+    """Return whether ``value`` is a list or tuple, possibly nested, of plain numbers, which is taken for an array.
+
+    A list or tuple of anything else, such as of arrays or delay models, is structure of a pytree.
+    """
+    if not isinstance(value, list | tuple) or not value:
+        return False
+    return all(isinstance(v, int | float | np.number) or is_sequence_of_numbers(v) for v in value)
 
 
 def numbers(name: str, value: Any) -> np.ndarray:
-    """Return ``value`` as a float64 array; raise unless it holds real numbers: no text (``"3.0"``), booleans, complex numbers or ``None``."""
+    """Return ``value`` as a float64 array.
+
+    Raises:
+      InvalidArgument: unless it holds real numbers; text such as ``"3.0"``, booleans, complex numbers and ``None`` are none.
+    """
     try:
         array = np.asarray(value)
         real = jax.dtypes.issubdtype(array.dtype, np.floating) or jax.dtypes.issubdtype(array.dtype, np.integer)

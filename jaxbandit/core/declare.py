@@ -7,7 +7,6 @@ each field may hold. From that come ``validate``, the letters of audit traces (:
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import inspect
 from collections.abc import Iterator
@@ -21,8 +20,8 @@ from jaxbandit.core.checks import InvalidArgument, short
 __all__ = ["Declared", "Parameter", "constructible", "parameters", "symbols"]
 
 
-class Declared(abc.ABC):
-    """Abstract base of objects with hyper-parameters: pytree dataclasses whose fields are declared.
+class Declared:
+    """Base of objects with hyper-parameters: pytree dataclasses whose fields are declared.
 
     Nothing is checked on construction, because JAX rebuilds objects with tracers, and with ``None``, in place of numbers; whoever takes
     an object from a user calls :meth:`validate`. A field without a declaration is not checked, unless it holds a ``Declared`` object.
@@ -60,8 +59,10 @@ class Declared(abc.ABC):
 
 
 def _fields(item: Any) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
-    """Return the fields of a dataclass with their values."""
-    return ((field, getattr(item, field.name)) for field in (dataclasses.fields(item) if dataclasses.is_dataclass(item) else ()))
+    """Yield the fields of a dataclass with their values."""
+    if dataclasses.is_dataclass(item):
+        for field in dataclasses.fields(item):
+            yield field, getattr(item, field.name)
 
 
 def symbols(item: Declared) -> dict[str, Any]:
@@ -126,7 +127,7 @@ def _parameter(field: dataclasses.Field[Any]) -> Parameter:
 def constructible(*roles: type[Declared]) -> dict[str, type[Declared]]:
     """Return the classes that a study file can name where an object of one of ``roles`` is wanted, by name.
 
-    These are the final classes of a role that has opted in (``in_files = True``), as far as the package that defines the role defines
+    These are the classes of a role that has opted in (``in_files = True``), as far as the package that defines the role defines
     them, too: a user's own class cannot be found again from the results alone.
     """
     found: dict[str, type[Declared]] = {}
@@ -139,7 +140,7 @@ def constructible(*roles: type[Declared]) -> dict[str, type[Declared]]:
 
 
 def _final_classes(role: type[Declared]) -> Iterator[type[Declared]]:
-    if not inspect.isabstract(role) and not role.__subclasses__():
+    if dataclasses.is_dataclass(role) and not inspect.isabstract(role):
         yield role
     for kind in role.__subclasses__():
         yield from _final_classes(kind)

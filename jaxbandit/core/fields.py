@@ -128,12 +128,8 @@ class Check:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as an error message shows it; a class and a tuple of numbers are frequent slips."""
-    if isinstance(value, type):
-        return f"the class {value.__name__}; make an instance, {value.__name__}(...)"
-    if isinstance(value, tuple):
-        return f"the tuple {short(value)}; write a list, [...]"
-    return short(value)
+    """Return a value as an error message shows it; a class in place of an instance is a frequent slip."""
+    return f"the class {value.__name__}; make an instance, {value.__name__}(...)" if isinstance(value, type) else short(value)
 
 
 # -- numbers that are leaves ---------------------------------------------------------------------------------------------------------
@@ -145,9 +141,9 @@ class _Numbers(Check):
     test: Callable[[str, Any], None]  # of concrete numbers
 
     def takes(self, value: Any) -> bool:
-        # What `canonicalise` makes one array of: a tuple, and a list of arrays, would stay structure.
-        if isinstance(value, list):
-            return checks.is_list_of_numbers(value)
+        # What `canonicalise` makes one array of: a list of arrays would stay structure.
+        if isinstance(value, list | tuple):
+            return checks.is_sequence_of_numbers(value)
         return isinstance(value, int | float | np.number | np.ndarray | jax.Array) and not isinstance(value, bool)
 
     def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
@@ -313,7 +309,7 @@ class _Each(Check):
         return self.check.classes
 
     def takes(self, value: Any) -> bool:
-        return isinstance(value, self.types) and (self.length is None or len(value) == self.length)
+        return isinstance(value, self.types) and (self.length is None or len(value) == self.length)  # type: ignore[arg-type]
 
     def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
         for number, item in enumerate(value):

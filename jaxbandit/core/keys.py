@@ -1,7 +1,7 @@
-"""Named PRNG streams: what is drawn for one purpose never depends on what is drawn for another.
+"""Named PRNG streams: random numbers drawn for one purpose never depend on those drawn for another.
 
-A trial's key is folded with a stream's number and then with the round, so noise is the same whatever the policy does (common
-random numbers across algorithms) and a run can stop after any round and go on.
+A trial's key is folded with a stream's number and then with the round, so noise is the same whatever the algorithm does (common
+random numbers across algorithms), and a run can stop after any round and be resumed.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import enum
 
 import jax
 
-Key = jax.Array
+from jaxbandit.core.types import Array, Key
 
 
 class Stream(enum.IntEnum):
-    """What a random number is for. The numbers are part of the results' reproducibility: append, never renumber."""
+    """Purposes of random numbers. Their values are part of the results' reproducibility: append, never renumber."""
 
     POLICY = 0
     NOISE = 1
@@ -23,16 +23,16 @@ class Stream(enum.IntEnum):
     DESIGN = 4
 
 
-def trial_key(root: Key, trial: jax.Array | int) -> Key:
-    """The key of one trial of a study, independent of how many trials run beside it."""
+def trial_key(root: Key, trial: Array | int) -> Key:
+    """Return the key of one trial of a study, the same however many trials run beside it."""
     return jax.random.fold_in(root, trial)
 
 
 def stream_key(trial: Key, stream: Stream) -> Key:
-    """The key of one purpose within a trial."""
+    """Return the key of one purpose within a trial."""
     return jax.random.fold_in(trial, int(stream))
 
 
-def round_key(stream: Key, t: jax.Array | int) -> Key:
-    """The key of round ``t`` (counted from 1) within a stream."""
+def round_key(stream: Key, t: Array | int) -> Key:
+    """Return the key of round ``t`` (counted from 1) within a stream."""
     return jax.random.fold_in(stream, t)

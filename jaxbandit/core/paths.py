@@ -1,4 +1,4 @@
-"""Fields of nested objects by dotted paths, such as ``"estimator.reward_width"``: what sweeps vary, in Python and in study files."""
+"""Names and dotted paths of fields, such as ``"estimator.reward_width"``: how a sweep or a study file names a value to set."""
 
 from __future__ import annotations
 
@@ -11,41 +11,45 @@ from jaxbandit.core.checks import InvalidArgument
 
 
 def set_field(item: Any, path: str, value: Any, where: str) -> Any:
-    """Return ``item``, a pytree dataclass or a table, with the field at ``path`` set, which must be a leaf.
+    """Return a copy of ``item`` with the field at ``path`` set to ``value``.
 
     Args:
-      item: what is changed; it stays as it is.
-      path: names joined by dots.
-      value: of the field.
-      where: how messages call the place.
+      item: a dataclass, or a table (a mapping) as a study file has it; so are the items along the path.
+      path: names of fields separated by dots. A field on the path must be a leaf, not static, and not declared with
+        ``metadata={"fixed": REASON}``.
+      value: any value; it is not checked.
+      where: how messages call the place, for example ``"algorithm.rpol.sweep.estimator.reward_width"``.
 
     Raises:
-      InvalidArgument: on a name that does not exist, with the nearest one that does, and on a static field.
+      InvalidArgument: on an unknown field, with the nearest known one, and on a field that cannot be set.
     """
     first, dot, rest = path.partition(".")
     if isinstance(item, Mapping):
-        if first not in item and dot:
-            raise InvalidArgument(f"{where}: there is no field {first!r}; the table has {', '.join(map(str, item))}")
+        if dot and first not in item:
+            raise InvalidArgument(f"{where}: there is no such field")
         return {**item, first: set_field(item[first], rest, value, where) if dot else value}
     if not dataclasses.is_dataclass(item) or isinstance(item, type):
         raise InvalidArgument(f"{where}: a {type(item).__name__} has no fields")
+    kind = type(item).__name__
     fields = {f.name: f for f in dataclasses.fields(item)}
-    free = [name for name, f in fields.items() if not f.metadata.get("static")]
-    known_field(first, fields, where, f"{type(item).__name__} can sweep {', '.join(free)}; its fields are")
-    if first not in free:
-        raise InvalidArgument(f"{where}: {first} of {type(item).__name__} is static, part of the program; it can sweep {', '.join(free)}")
+    free = ", ".join(name for name, f in fields.items() if not f.metadata.get("static") and not f.metadata.get("fixed"))
+    check_known(first, fields, where, f"{kind} can sweep {free}; its fields are")
+    if fields[first].metadata.get("static"):
+        raise InvalidArgument(f"{where}: {first} of {kind} is static, part of the program; it can sweep {free}")
+    if fields[first].metadata.get("fixed"):
+        raise InvalidArgument(f"{where}: {first} of {kind} cannot be set: {fields[first].metadata['fixed']}; it can sweep {free}")
     return dataclasses.replace(item, **{first: set_field(getattr(item, first), rest, value, where) if dot else value})
 
 
-def known_field(name: str, known: Iterable[str], where: str, words: str) -> None:
-    """Raise ``InvalidArgument`` with the nearest name unless ``name`` is known."""
+def check_known(name: str, known: Iterable[str], where: str, words: str) -> None:
+    """Raise ``InvalidArgument`` with the nearest known name unless ``name`` is known; ``words`` introduce the list of known names."""
     known = list(known)
     if name not in known:
-        raise InvalidArgument(f"{where}: unknown field{nearest(name, known)}; {words} {', '.join(known) or 'none'}")
+        raise InvalidArgument(f"{where}: unknown field{did_you_mean(name, known)}; {words} {', '.join(known) or 'none'}")
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return ``", did you mean ...?"``, or nothing where no known name is near."""
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ``", did you mean ...?"`` with the known name nearest to ``name``, or nothing when none is near."""
     lowered = {other.lower(): other for other in known}
     found = difflib.get_close_matches(name.lower(), lowered, n=1)
     return f", did you mean {lowered[found[0]]!r}?" if found else ""

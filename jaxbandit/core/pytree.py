@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core.checks import is_list_of_numbers
+from jaxbandit.core.checks import is_sequence_of_numbers
 
 T = TypeVar("T")
 
@@ -82,13 +82,13 @@ def float_dtype() -> np.dtype:
 def canonicalise(tree: T) -> T:
     """Turn every number and array of a tree into an array of the engine's types, so equal structures share one trace.
 
-    Without it ``beta=1``, ``beta=1.0`` and ``beta=jnp.float32(1)`` would compile three times. A list is an array of numbers. PRNG keys
-    and booleans pass.
+    Without it ``beta=1``, ``beta=1.0`` and ``beta=jnp.float32(1)`` would compile three times. A list or tuple of numbers is an array.
+    PRNG keys and booleans pass.
     """
     dtype = float_dtype()
 
     def leaf(x: Any) -> Any:
-        x = np.asarray(x) if isinstance(x, list) else x
+        x = np.asarray(x) if isinstance(x, list | tuple) else x
         if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.extended):
             return x
         kind = x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype
@@ -99,7 +99,7 @@ def canonicalise(tree: T) -> T:
             return jnp.asarray(x, dtype if isinstance(x, int | np.integer) else np.int32)
         return jnp.asarray(x)
 
-    return jax.tree.map(leaf, tree, is_leaf=is_list_of_numbers)
+    return jax.tree.map(leaf, tree, is_leaf=is_sequence_of_numbers)
 
 
 def signature(tree: Any) -> Any:

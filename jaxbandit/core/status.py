@@ -1,4 +1,4 @@
-"""What can go wrong in a trial, as bits that travel with it: one bad trial never stops, or spoils, the others."""
+"""Status flags of a trial, as bits of one integer: a trial that goes wrong is flagged and neither stops nor changes the others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class Status(enum.IntFlag):
-    """Flags of a trial. ``OK`` is 0; a trial with any bit of ``FAILED`` holds numbers that mean nothing from then on."""
+    """Flags of a trial. ``OK`` is 0; the results of a trial with any bit of ``FAILED`` are meaningless from its failed round on."""
 
     OK = 0
     NONFINITE_FEEDBACK = 1
@@ -36,5 +36,5 @@ MESSAGES = {
 
 
 def explain(bits: int) -> str:
-    """The words for a trial's flags, ``"ok"`` when there are none."""
+    """Return the messages of a trial's flags, joined by semicolons; ``"ok"`` when no flag is set."""
     return "; ".join(text for flag, text in MESSAGES.items() if bits & flag) or "ok"

@@ -51,11 +51,15 @@ def sweep(base: Any, values: Mapping[str, Sequence[Any]], *, zipped: bool = Fals
       InvalidArgument: on no field, no value, text for a value, an unknown or static field, or zipped fields with different numbers of
         values.
     """
+    if not isinstance(values, Mapping) or not values:
+        raise InvalidArgument(
+            f'sweep: give a mapping from fields to values, as in {{"estimator.reward_width": [1.0, 2.0]}}, got {values!r}'
+        )
     variants = []
     for chosen in combinations(values, zipped=zipped, where="sweep"):
         variant = base
         for path, value in chosen.items():
-            variant = set_field(variant, path, value, f"sweep: {path!r}")
+            variant = set_field(variant, path, value, f"sweep.{path}")
         try:
             variants.append(canonicalise(variant))
         except TypeError as error:
@@ -64,27 +68,26 @@ def sweep(base: Any, values: Mapping[str, Sequence[Any]], *, zipped: bool = Fals
 
 
 def combinations(values: Mapping[str, Sequence[Any]], *, zipped: bool, where: str) -> list[dict[str, Any]]:
-    """Return the values of every variant: of all combinations, or ``zipped`` of the first values, the second ones and so on.
+    """Return the values of every variant by their paths: every combination, or if ``zipped`` the first values, the second ones and so on.
+
+    Without any field there is one variant, without values.
 
     Raises:
-      InvalidArgument: on no field, a field without values, or zipped fields with different numbers of values.
+      InvalidArgument: on a field without a list of values, or on zipped fields with different numbers of values; ``where`` names the place.
     """
-    if not isinstance(values, Mapping) or not values:
-        raise InvalidArgument(
-            f'{where}: give a mapping from fields to values, as in {{"estimator.reward_width": [1.0, 2.0]}}, got {values!r}'
-        )
+    lengths = {}
     for path, given in values.items():
-        if not _is_list(given):
-            raise InvalidArgument(f"{where}: {path!r}: expected a list of values, got {given!r}")
-    sizes = {path: len(given) for path, given in values.items()}
-    if 0 in sizes.values() or (zipped and len(set(sizes.values())) > 1):
-        raise InvalidArgument(f"{where}: give every field at least one value{', and all the same number' if zipped else ''}; got {sizes}")
-    rows = zip(*values.values(), strict=True) if zipped else itertools.product(*values.values())
+        if not _is_list(given) or not len(given):
+            raise InvalidArgument(f"{where}.{path}: expected a list of values, got {given!r}")
+        lengths[path] = len(given)
+    if zipped and len(set(lengths.values())) > 1:
+        raise InvalidArgument(f"{where}: zipped lists of values have one length, got {lengths}")
+    rows = zip(*values.values(), strict=True) if zipped and values else itertools.product(*values.values())
     return [dict(zip(values, row, strict=True)) for row in rows]
 
 
 def _is_list(given: Any) -> bool:
-    """Return whether ``given`` has items to try: text has none, and items may be objects, which NumPy cannot hold."""
+    """Return whether ``given`` has items to try; text has none."""
     if isinstance(given, np.ndarray | jax.Array):
         return given.ndim > 0
     return isinstance(given, Sequence) and not isinstance(given, str)

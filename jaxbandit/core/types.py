@@ -1,16 +1,18 @@
 """The package's names for types: what a field or an argument may hold, so that signatures say it in one word.
 
 Hyper-parameters are leaves of pytrees. A user gives numbers, lists or arrays; inside a compiled program each is a ``jax.Array``, because
-:func:`jaxbandit.core.pytree.canonicalise` has turned it into one. Code that calculates with a ``PerConstraint``, ``PerOutput`` or
-``Table`` starts with ``jnp.asarray(...)``, which costs nothing there; a ``Scalar`` needs no conversion.
+:func:`jaxbandit.core.pytree.canonicalise` has turned it into one. Code that calculates with a ``PerConstraint``, ``PerOutput``, ``PerAxis``
+or ``Table`` starts with ``jnp.asarray(...)``, which costs nothing there; a ``Scalar`` needs no conversion.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import jax
 import numpy as np
+import numpy.typing
 
 Array: TypeAlias = jax.Array
 """An array of JAX, concrete or traced. Comments and docstrings give its shape, such as ``[M, d]``."""
@@ -21,11 +23,17 @@ Key: TypeAlias = jax.Array
 Scalar: TypeAlias = float | jax.Array
 """One number: a Python or NumPy float, an int, or an array of shape ``[]``."""
 
-PerConstraint: TypeAlias = float | list[float] | np.ndarray | jax.Array
-"""One number for all constraints, or one for each: shape ``[]`` or ``[m]``. A tuple is not taken for an array."""
+PerConstraint: TypeAlias = float | Sequence[float] | np.ndarray | jax.Array
+"""One number for all constraints, or one for each: shape ``[]`` or ``[m]``."""
 
-PerOutput: TypeAlias = float | list[float] | np.ndarray | jax.Array
-"""One number for all outputs, or one for each, reward first: shape ``[]`` or ``[1 + m]``. A tuple is not taken for an array."""
+PerOutput: TypeAlias = float | Sequence[float] | np.ndarray | jax.Array
+"""One number for all outputs, or one for each, reward first: shape ``[]`` or ``[1 + m]``."""
+
+PerAxis: TypeAlias = float | Sequence[float] | np.ndarray | jax.Array
+"""One number for all axes of the inputs, or one for each: shape ``[]`` or ``[d]``."""
+
+Numbers: TypeAlias = numpy.typing.ArrayLike
+"""Whatever ``numpy.asarray`` turns into an array on the host: a number, an array, or a sequence of such. Not for traced values."""
 
 Table: TypeAlias = np.ndarray | jax.Array
 """An array of values given by the user or made on the host (NumPy) and used inside compiled programs (JAX)."""

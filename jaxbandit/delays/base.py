@@ -23,7 +23,7 @@ SubExponential: TypeAlias = tuple[Scalar, Scalar] | None
 """The pair ``(xi, b)`` of a sub-exponential delay, in rounds; ``None`` where there is none."""
 
 
-class Delay(Declared):
+class Delay(Declared, abc.ABC):
     """Abstract base of delay models: pytree dataclasses that draw the delays ``tau >= 0`` of every output, in rounds."""
 
     described: ClassVar[str] = "a delay model of jaxbandit.delays, such as Poisson(mean=15.0)"

@@ -100,6 +100,7 @@ def simulate(
         block = models[0].trials_per_block if used[0].platform == "cpu" else len(numbers) * len(algorithms)
         least = least_block(block)
     pairs, block = _padded(_pairs(len(algorithms), numbers), block, least, len(used))
+    models = [model.without_kernels() for model in models]
     variants = zip(algorithms, models, [None] * len(models) if delays is None else delays, strict=True)
     cell = Cell(
         problem=canonicalise(problem),

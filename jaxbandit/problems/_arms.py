@@ -1,16 +1,17 @@
-"""What the data sets share: arms with a covariance matrix, residuals to resample, a threshold, and finding and checking files."""
+"""Parts shared by the data sets: arms with a covariance matrix, residuals to resample, a threshold, and finding and checking files."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core.types import Table
 from jaxbandit.domains import arms
 from jaxbandit.kernels import Gram
 from jaxbandit.problems.base import Problem, from_tables
@@ -21,46 +22,51 @@ COST_NOISE = ("same", "independent")
 
 @pytree
 class ArmsData:
-    """A problem on ``M`` arms made from data, with what a learner is told about it.
+    """A problem on ``M`` arms made from data, with the facts about it that papers give to the learner.
 
     Attributes:
       problem: ``f`` = mean readings, ``g = -f + h``, noise resampled from the readings.
       gram: ``[M, M]`` covariance of the standardised readings, unit diagonal.
-      bound: ``B = max |f|``.
-      noise_bound: ``R``, the largest residual in absolute value.
-      threshold: ``h``.
-      labels: ``M`` names of arms.
-      source: where the numbers come from; says "synthetic" when they are made up.
+      bound: bound on the reward, ``B = max |f|``.
+      noise_bound: bound on the noise, ``R``, the largest residual in absolute value.
+      threshold: least reward of a feasible arm, ``h``.
+      labels: names of the ``M`` arms.
+      source: origin of the numbers; says "synthetic" when they are made up.
     """
 
     problem: Problem
-    gram: Any
-    bound: Any
-    noise_bound: Any
-    threshold: Any
+    gram: Table
+    bound: float
+    noise_bound: float
+    threshold: float
     labels: tuple[str, ...] = static(default=())
     source: str = static(default="")
 
     @property
     def kernel(self) -> Gram:
-        """The kernel of a surrogate on ``problem.domain``."""
+        """Kernel for a surrogate on ``problem.domain``."""
         return Gram(matrix=self.gram)
+
+    @property
+    def residuals(self) -> Table:
+        """Residuals ``[n, M]`` of the readings, from which the noise is resampled."""
+        return cast(Residuals, self.problem.noise).table
 
 
 def arms_data(
     readings: np.ndarray,
     reference: np.ndarray,
     *,
-    threshold: Any,
-    scale: Any,
+    threshold: float | None,
+    scale: float,
     cost_noise: str,
     labels: tuple[str, ...],
     name: str,
     source: str,
 ) -> ArmsData:
-    """Arms from ``readings [n, M]``, which give ``f`` and the noise, and ``reference [p, M]``, whose correlations are the kernel.
+    """Make arms from ``readings [n, M]``, which give ``f`` and the noise, and ``reference [p, M]``, whose correlations are the kernel.
 
-    ``threshold`` (``None`` for ``B / 2``) is in the readings' units; everything is divided by ``scale``.
+    ``threshold`` (``None`` for ``B / 2``) is in the units of the readings; everything is divided by ``scale``.
     """
     checks.positive("scale", scale)
     checks.shape("scale", scale, ())
@@ -95,13 +101,13 @@ def arms_data(
     )
 
 
-def given_path(path: Any, variable: str) -> Any:
-    """The user's path: the argument, else the environment variable, else ``None``."""
+def given_path(path: str | Path | None, variable: str) -> str | Path | None:
+    """Return the user's path: the argument, else the value of the environment variable, else ``None``."""
     return path if path is not None else os.environ.get(variable) or None
 
 
-def find_file(name: str, path: Any, variable: str, what: str) -> Path:
-    """The data file of ``name``; raises ``InvalidArgument`` when none is given or it is not there."""
+def find_file(name: str, path: str | Path | None, variable: str, what: str) -> Path:
+    """Return the path of a data set's file; raises ``InvalidArgument`` when none is given or there is no such file."""
     given = given_path(path, variable)
     if given is None:
         raise checks.InvalidArgument(
@@ -116,7 +122,7 @@ def find_file(name: str, path: Any, variable: str, what: str) -> Path:
 
 
 def is_papers(name: str, file: Path, expected: str, *, verify: bool, remedy: str) -> bool:
-    """Whether ``file`` has the SHA-256 of the file the paper used; raises ``InvalidArgument`` if not, unless told not to ``verify``."""
+    """Return whether ``file`` has the SHA-256 of the paper's file; raises ``InvalidArgument`` if not and ``verify`` is true."""
     actual = hashlib.sha256(file.read_bytes()).hexdigest()
     if actual != expected and verify:
         raise checks.InvalidArgument(

@@ -1,24 +1,25 @@
-"""What the random families share: kernel matrices and their roots in float64 on the host, and sampling by rejection under ``vmap``."""
+"""Parts shared by the random families: kernel matrices and their roots in float64 on the host, and rejection sampling under ``vmap``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core.pytree import float_dtype
+from jaxbandit.core.types import Array, Key, Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
 
-Array = jax.Array
-EXACT = jax.lax.Precision.HIGHEST  # tables are truth: no TF32 on accelerators
+T = TypeVar("T")
+EXACT = jax.lax.Precision.HIGHEST  # regret is measured against these tables, so no TF32 on accelerators
 
 
 def gram(kernel: Kernel, domain: Domain) -> np.ndarray:
-    """The kernel matrix ``[M, M]`` of the domain, in float64."""
+    """Return the kernel matrix ``[M, M]`` of the domain, in float64."""
     kernel.validate(domain.dimension)
     with jax.enable_x64(True):
         points = jnp.asarray(domain.points, np.float64)
@@ -27,28 +28,28 @@ def gram(kernel: Kernel, domain: Domain) -> np.ndarray:
 
 
 def square_root(matrix: np.ndarray) -> np.ndarray:
-    """``root [M, r]`` with ``root root^T = matrix`` to ``M 1e-14`` of its largest eigenvalue, from an eigendecomposition in float64."""
+    """Return ``root [M, r]`` with ``root root^T = matrix`` up to ``M 1e-14`` of its largest eigenvalue, from eigenvectors in float64."""
     values, vectors = np.linalg.eigh(matrix)
     kept = values > 1e-14 * len(matrix) * values[-1]
     return vectors[:, kept] * np.sqrt(values[kept])
 
 
-def times(matrix: Any, vector: Array) -> Array:
-    """``matrix [n, p] @ vector [p]`` in the engine's type and in full precision."""
+def times(matrix: Table, vector: Array) -> Array:
+    """Return ``matrix [n, p] @ vector [p]`` in the engine's floating type and in full precision."""
     return jnp.matmul(jnp.asarray(matrix, float_dtype()), vector, precision=EXACT)
 
 
-def reject(key: Array, draw: Callable[[Array], Any], accept: Callable[[Any], Array], attempts: int) -> tuple[Any, Array]:
-    """The first of at most ``attempts`` draws that ``accept`` likes, and whether there was one (otherwise the last draw).
+def reject(key: Key, draw: Callable[[Key], T], accept: Callable[[T], Array], attempts: int) -> tuple[T, Array]:
+    """Return the first of at most ``attempts`` draws that is accepted, else the last, and ``[]`` whether it was accepted.
 
-    Attempt ``a`` draws from ``fold_in(key, a)``: the outcome is a function of the key alone, whatever runs beside it.
+    Attempt ``a`` draws from ``fold_in(key, a)``, so that the result depends on the key alone.
     """
 
-    def attempt(carry: tuple[Array, Any, Array]) -> tuple[Array, Any, Array]:
+    def attempt(carry: tuple[Array, T, Array]) -> tuple[Array, T, Array]:
         candidate = draw(jax.random.fold_in(key, carry[0]))
         return carry[0] + 1, candidate, accept(candidate)
 
-    def go_on(carry: tuple[Array, Any, Array]) -> Array:
+    def go_on(carry: tuple[Array, T, Array]) -> Array:
         return ~carry[2] & (carry[0] < attempts)
 
     first = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(draw, key))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.types import PerOutput
 from jaxbandit.domains import grid
 from jaxbandit.problems.base import Problem, from_tables
 from jaxbandit.problems.noise import Gaussian
@@ -49,12 +49,13 @@ _DEFINITIONS = {
 ARTIFICIAL = tuple(_DEFINITIONS)
 
 
-def artificial(name: str, points_per_axis: int = 100, *, standardised: bool = True, noise_variance: Any = 0.0025) -> Problem:
-    """One of CONFIG's ``P1`` to ``P6`` on ``[-10, 10]^2``: minimise Branin, or modified Branin, under one constraint.
+def artificial(name: str, points_per_axis: int = 100, *, standardised: bool = True, noise_variance: PerOutput = 0.0025) -> Problem:
+    """Make one of CONFIG's ``P1`` to ``P6`` on ``[-10, 10]^2``: minimise Branin, or modified Branin, under one constraint.
 
     ``f`` is the objective with its sign turned, ``g = c - Qr(c)`` for ``c`` = SinQ (P1, P2), InvBowl (P3, P4) or Bowl (P5, P6), and
     ``Qr`` is taken over the square, not the grid, so that all grids have the same constraint. Share of feasible points and least
-    objective on 401x401: P1 28.7%, 0.560; P2 28.7%, -359.07; P3 1.64%, 12.164; P4 1.64%, -77.19; P5 57.3%, 0.3986; P6 57.3%, -211.30.
+    objective on 401x401 points: P1 28.7%, 0.560; P2 28.7%, -359.07; P3 1.64%, 12.164; P4 1.64%, -77.19; P5 57.3%, 0.3986; P6 57.3%,
+    -211.30.
 
     Args:
       name: ``"P1"`` ... ``"P6"``.
@@ -62,7 +63,7 @@ def artificial(name: str, points_per_axis: int = 100, *, standardised: bool = Tr
       standardised: subtract ``f``'s mean over the grid and divide by its standard deviation there (about 350 to 390); recommended,
         because the objectives reach 2,000. ``False`` keeps the paper's units, as its scripts do.
       noise_variance: Gaussian noise variance of reward and cost, one number or ``[2]``, ``>= 0``, in the tables' units. The paper
-        gives none; the default is its model's ``lambda = 0.05^2``. Its scripts are noiseless: 0.
+        gives none; the default is its model's ``lambda = 0.05^2``. Its scripts are noiseless (0).
 
     Raises:
       InvalidArgument: on an unknown name or a parameter out of range.

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree, static
-from jaxbandit.core.types import Array, Key, Scalar, Table
+from jaxbandit.core.types import Array, Key, Numbers, Scalar, Table
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Domain
 from jaxbandit.problems.noise import Gaussian, Noise, check_points
@@ -250,8 +249,8 @@ def best_mixed_policy(problem: AbstractProblem) -> tuple[float, np.ndarray]:
 
 def from_tables(
     domain: Domain,
-    reward: ArrayLike,
-    constraints: ArrayLike,
+    reward: Numbers,
+    constraints: Numbers,
     *,
     noise: Noise | None = None,
     delay: Delay | None = None,
@@ -280,8 +279,8 @@ def from_tables(
 
 def from_functions(
     domain: Domain,
-    reward: Callable[[Array], ArrayLike],
-    constraints: Sequence[Callable[[Array], ArrayLike]],
+    reward: Callable[[Array], Array | float],
+    constraints: Sequence[Callable[[Array], Array | float]],
     *,
     noise: Noise | None = None,
     delay: Delay | None = None,

@@ -1,28 +1,29 @@
-"""Tuning a building's heating controller (Xu et al. 2023, CONFIG, sec. 6.3) on a small thermal model that can be differentiated."""
+"""Tuning of a building's heating controller (Xu et al. 2023, CONFIG, sec. 6.3), on a small differentiable thermal model."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree
+from jaxbandit.core.types import Array, PerOutput, Scalar
 from jaxbandit.domains import grid
 from jaxbandit.problems.base import Problem, from_tables
 from jaxbandit.problems.noise import Gaussian
 
 __all__ = ["LIMITS", "NAIVE_CONTROLLER", "BuildingDay", "Zone", "building", "building_day"]
 
-Array = jax.Array
 DAY = 24.0  # h
-# Gain in kW/K, daytime set-point in deg C, time of switching from night to day in h: least and greatest.
+# Least and greatest gain in kW/K, daytime set-point in deg C, time of switching from night to day in h.
 LIMITS = ((0.5, 18.0, 0.0), (5.0, 25.0, 8.0))
-# What one would choose without a thought for energy: full gain, a set-point a little above the comfortable 21 deg C, early.
+# A choice that ignores energy: full gain, a set-point a little above the comfortable 21 deg C, an early switch.
 NAIVE_CONTROLLER = (5.0, 21.5, 2.0)
 
 
@@ -38,49 +39,49 @@ class Zone:
     "Identifying suitable models for the heat dynamics of buildings", Energy and Buildings 43(7), fitted there to an office of light
     construction of some 120 m^2. Capacities, resistances and window area below are round numbers of the order of magnitude of such
     fits, not theirs. They agree with ISO 13790, where a building of light construction has 110 kJ/K for each m^2 of floor: 3.7 kWh/K.
-    Weather, heating and hours are ours: a clear winter's day in central Europe.
+    We chose the weather, the heating and the hours: a clear winter's day in central Europe.
 
     The outdoor temperature is a sinusoid, warmest at 15 h; the irradiance of the windows is half a sine from ``sunrise`` to ``sunset``.
-    The set-point is ``night_set_point`` but for the hours from the switching time to ``leave``.
+    The set-point is ``night_set_point`` except from the switching time to ``leave``.
 
     Attributes:
-      air_capacity, wall_capacity: ``C_a``, ``C_w``, kWh/K; the air's includes furniture and inner surfaces.
+      air_capacity, wall_capacity: heat capacities ``C_a``, ``C_w``, kWh/K; the air's includes furniture and inner surfaces.
       air_to_wall, wall_to_outdoors: resistances ``R_aw``, ``R_wo``, K/kW.
-      window_area: ``A``, m^2 of windows that let everything in.
-      max_power: ``u_max``, kW.
+      window_area: ``A``, effective area of the windows in m^2; the irradiance on it heats the air in full.
+      max_power: largest heating power ``u_max``, kW.
       night_set_point: deg C, fixed, as in the paper.
-      comfort: deg C, the temperature that deviations are measured from.
-      arrive, leave: h, when the zone is occupied; from ``leave`` on the night's set-point holds again.
-      initial_air, initial_wall: deg C at midnight.
-      outdoor_mean, outdoor_swing: deg C; mean over the day, and amplitude.
+      comfort: temperature in deg C from which deviations are measured.
+      arrive, leave: hours between which the zone is occupied; from ``leave`` on the night's set-point holds again.
+      initial_air, initial_wall: temperatures in deg C at midnight.
+      outdoor_mean, outdoor_swing: mean outdoor temperature over the day, and its amplitude, deg C.
       irradiance: kW/m^2 at the middle of the day.
-      sunrise, sunset: h.
+      sunrise, sunset: hours.
     """
 
-    air_capacity: Any = 1.0
-    wall_capacity: Any = 3.0
-    air_to_wall: Any = 0.9
-    wall_to_outdoors: Any = 4.5
-    window_area: Any = 6.0
-    max_power: Any = 8.0
-    night_set_point: Any = 16.0
-    comfort: Any = 21.0
-    arrive: Any = 8.0
-    leave: Any = 18.0
-    initial_air: Any = 16.0
-    initial_wall: Any = 14.0
-    outdoor_mean: Any = 0.0
-    outdoor_swing: Any = 4.0
-    irradiance: Any = 0.4
-    sunrise: Any = 8.0
-    sunset: Any = 16.5
+    air_capacity: Scalar = 1.0
+    wall_capacity: Scalar = 3.0
+    air_to_wall: Scalar = 0.9
+    wall_to_outdoors: Scalar = 4.5
+    window_area: Scalar = 6.0
+    max_power: Scalar = 8.0
+    night_set_point: Scalar = 16.0
+    comfort: Scalar = 21.0
+    arrive: Scalar = 8.0
+    leave: Scalar = 18.0
+    initial_air: Scalar = 16.0
+    initial_wall: Scalar = 14.0
+    outdoor_mean: Scalar = 0.0
+    outdoor_swing: Scalar = 4.0
+    irradiance: Scalar = 0.4
+    sunrise: Scalar = 8.0
+    sunset: Scalar = 16.5
 
     def outdoor_temperature(self, hour: Array) -> Array:
-        """``T_o``, deg C."""
+        """Return the outdoor temperature ``T_o`` in deg C at ``hour [...]``."""
         return self.outdoor_mean + self.outdoor_swing * jnp.cos(2 * jnp.pi * (hour - 15.0) / DAY)
 
     def solar_gain(self, hour: Array) -> Array:
-        """``A I``, kW."""
+        """Return the solar gain ``A I`` in kW at ``hour [...]``."""
         up = (hour - self.sunrise) / (self.sunset - self.sunrise)
         return self.window_area * self.irradiance * jnp.where((up > 0) & (up < 1), jnp.sin(jnp.pi * up), 0.0)
 
@@ -102,40 +103,40 @@ _NONNEGATIVE = ("window_area", "irradiance")
 
 @pytree
 class BuildingDay:
-    """One simulated day, ``n`` steps."""
+    """Time series of one simulated day of ``n`` steps, with its energy and its deviation from comfort."""
 
     time: Array  # [n] h, the beginning of each step
-    air: Array  # [n] deg C at that time
-    wall: Array  # [n]
+    air: Array  # [n] deg C at the beginning of each step
+    wall: Array  # [n] deg C at the beginning of each step
     outdoor: Array  # [n] deg C in the middle of each step
-    set_point: Array  # [n] mean over the step
+    set_point: Array  # [n] deg C, mean over the step
     solar: Array  # [n] kW in the middle of each step
     power: Array  # [n] kW of heating, held over the step
     energy: Array  # [] kWh of heating
     deviation: Array  # [] K, mean of |air - comfort| over the occupied hours
 
 
-def building_day(controller: Any, zone: Zone = Zone(), *, minutes: int = 5) -> BuildingDay:
+def building_day(controller: ArrayLike | Sequence[float], zone: Zone = Zone(), *, minutes: int = 5) -> BuildingDay:
     """Simulate a day under a controller ``[3]``: gain ``K_p`` in kW/K, daytime set-point in deg C, time of switching to it in h.
 
-    Explicit Euler steps of ``minutes``. Pure: it can be compiled, batched, and differentiated in the controller and in the zone's
-    constants. So that the switching time has a gradient, the step within which it falls has the time-average of the powers that both
-    set-points ask for.
+    The model is integrated by explicit Euler steps of ``minutes``. The function is pure: it can be compiled, batched, and
+    differentiated with respect to the controller and the zone's constants. To give the switching time a gradient, the step in which
+    it falls has the time-average of the powers of both set-points.
     """
     gain, day_set_point, switch = jnp.asarray(controller, float)
     step = minutes / 60.0
     time = jnp.arange(round(DAY / step), dtype=float) * step
 
-    def share_after(hour: Any) -> Array:  # of each step
+    def share_after(hour: Scalar) -> Array:  # share of each step that lies after the hour, [n]
         return jnp.clip((time + step - hour) / step, 0.0, 1.0)
 
     daytime = share_after(switch) * (1.0 - share_after(zone.leave))
     outdoor, solar = zone.outdoor_temperature(time + step / 2), zone.solar_gain(time + step / 2)
 
-    def heating(set_point: Any, air: Array) -> Array:
+    def heating(set_point: Scalar, air: Array) -> Array:
         return jnp.clip(gain * (set_point - air), 0.0, zone.max_power)
 
-    def advance(state: tuple[Array, Array], inputs: tuple[Array, Array, Array]) -> Any:
+    def advance(state: tuple[Array, Array], inputs: tuple[Array, Array, Array]) -> tuple[tuple[Array, Array], tuple[Array, Array, Array]]:
         air, wall = state
         at_day, outside, sun = inputs
         power = at_day * heating(day_set_point, air) + (1.0 - at_day) * heating(zone.night_set_point, air)
@@ -166,13 +167,13 @@ def building(
     threshold: float = 0.75,
     minutes: int = 5,
     standardised: bool = True,
-    noise_variance: Any = 0.0025,
+    noise_variance: PerOutput = 0.0025,
 ) -> Problem:
     """Tune the heating controller ``u = K_p (set-point - temperature)`` of a building for one day: least energy at enough comfort.
 
-    Actions are ``K_p`` in [0.5, 5] kW/K, the daytime set-point in [18, 25] deg C and the hour in [0, 8] of switching to it from the
+    An action is ``K_p`` in [0.5, 5] kW/K, the daytime set-point in [18, 25] deg C and the hour in [0, 8] of switching to it from the
     night's fixed one. ``f = -energy`` of heating, ``g`` = mean ``|temperature - comfort|`` over the occupied hours ``- threshold``. The
-    paper's simulator (Energym, Modelica) is replaced by :class:`Zone`, and all numbers are ours, for the paper gives none.
+    paper's simulator (Energym, Modelica) is replaced by :class:`Zone`; all numbers are ours, because the paper gives none.
 
     A proportional controller holds a temperature below its set-point, the more so the lower the gain: a low gain saves at night, and
     needs a higher set-point by day. On 15^3 points 16.5% are feasible; the best, 63.1 kWh at (1.46, 22.5, 5.7), lies inside the box;
@@ -181,11 +182,11 @@ def building(
     Args:
       points_per_axis: grid resolution ``n >= 2``, ``M = n^3``.
       zone: the building, its occupants and the day.
-      threshold: ``g_thr > 0``, K.
+      threshold: largest mean deviation allowed, ``g_thr > 0``, K.
       minutes: length of a simulated step; a divisor of an hour.
-      standardised: recommended. The reward has mean 0 and standard deviation 1 over the grid, and the constraint is divided by its
-        standard deviation there, which leaves the feasible set as it is: both then fit a prior variance near 1, and their sum is the
-        paper's measure of quality, up to a constant. ``False``: in kWh and K.
+      standardised: give the reward mean 0 and standard deviation 1 over the grid, and divide the constraint by its standard deviation
+        there, which does not change the feasible set (recommended: both then fit a prior variance near 1, and their sum is the paper's
+        measure of quality, up to a constant). ``False`` keeps kWh and K.
       noise_variance: Gaussian noise variance of reward and constraint, one number or ``[2]``, ``>= 0``, in the tables' units. The paper
         gives none; the default is its model's ``lambda = 0.05^2``.
 
@@ -214,7 +215,7 @@ def building(
 
 @partial(jax.jit, static_argnames="minutes")
 def _simulated(controllers: Array, zone: Zone, minutes: int) -> tuple[Array, Array]:
-    """Energy and deviation ``[M]`` of controllers ``[M, 3]``."""
+    """Return the energy ``[M]`` and the deviation ``[M]`` of controllers ``[M, 3]``."""
 
     def outcome(controller: Array) -> tuple[Array, Array]:
         day = building_day(controller, zone, minutes=minutes)

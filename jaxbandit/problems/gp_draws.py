@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,16 +10,16 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
-from jaxbandit.delays import NoDelay
+from jaxbandit.core.types import Array, Key, Scalar, Table
+from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Domain, grid
 from jaxbandit.kernels import Kernel, Scale, SquaredExponential
 from jaxbandit.problems._draws import gram, reject, square_root, times
 from jaxbandit.problems.base import Family, Problem
-from jaxbandit.problems.noise import Gaussian, Noiseless
+from jaxbandit.problems.noise import Gaussian, Noise, Noiseless
 
 __all__ = ["GpDraws", "gp_draws", "gp_draws_infeasible"]
 
-Array = jax.Array
 VARIANTS = ("recommended", "code")
 
 
@@ -28,28 +27,28 @@ VARIANTS = ("recommended", "code")
 class GpDraws(Family):
     """A family whose ``f`` and ``g_j`` are independent GP draws on a domain; make one with :func:`gp_draws`.
 
-    ``f`` is drawn once; the constraints are drawn again until the instance is accepted, at most ``attempts`` times. Should none be,
-    every constraint of the instance is 1 everywhere, so that it has no feasible point and the trial says so.
+    ``f`` is drawn once; the constraints are drawn again until the instance is accepted, at most ``attempts`` times. If none is
+    accepted, every constraint of the instance is 1 everywhere: it has no feasible point, and the trial is flagged.
 
     Attributes:
       domain: the ``M`` points.
       root: ``[M, r]`` square root of the kernel matrix, computed in float64.
-      noise: a model of :mod:`jaxbandit.problems.noise`.
-      delay: a model of :mod:`jaxbandit.delays`.
+      noise: a noise model, see :mod:`jaxbandit.problems.noise`.
+      delay: a delay model, see :mod:`jaxbandit.delays`.
       start_level: an instance is accepted when all ``g_j(start) < start_level``; without ``start``, when some point is feasible.
       slack: ``eps > 0`` to shift each ``g_j`` by ``eps - min g_j`` and so make the instance infeasible; ``None`` for no shift.
       start: index of the point that must be well inside the constraints, or ``None``.
-      constraint_count: ``m``.
-      attempts: cap on draws of the constraints.
-      name: what tables and files call it.
+      constraint_count: number of constraints, ``m >= 1``.
+      attempts: most draws of the constraints.
+      name: label of the problem in tables, figures and files.
     """
 
     domain: Domain
-    root: Any
-    noise: Any = Gaussian()
-    delay: Any = NoDelay()
-    start_level: Any = 0.0
-    slack: Any = None
+    root: Table
+    noise: Noise = Gaussian()
+    delay: Delay = NoDelay()
+    start_level: Scalar = 0.0
+    slack: Scalar | None = None
     start: int | None = static(default=None)
     constraint_count: int = static(default=1)
     attempts: int = static(default=100)
@@ -57,11 +56,11 @@ class GpDraws(Family):
 
     @property
     def constraints(self) -> int:
-        """``m``."""
+        """Number of constraints, ``m``."""
         return self.constraint_count
 
-    def sample(self, key: Array) -> Problem:
-        """The instance that belongs to ``key``: pure, and distinct under ``vmap``."""
+    def sample(self, key: Key) -> Problem:
+        """Return the instance that belongs to ``key``; pure, and distinct under ``vmap`` over keys."""
         reward_key, costs_key = jax.random.split(key)
         reward = self._draw(reward_key)
         costs, accepted = reject(costs_key, self._draw_costs, self._accept, self.attempts)
@@ -71,10 +70,10 @@ class GpDraws(Family):
         means = jnp.concatenate([reward[None], costs])
         return Problem(domain=self.domain, means=means, noise=self.noise, delay=self.delay, name=self.name)
 
-    def _draw(self, key: Array) -> Array:
+    def _draw(self, key: Key) -> Array:
         return times(self.root, jax.random.normal(key, (np.shape(self.root)[1],), float_dtype()))
 
-    def _draw_costs(self, key: Array) -> Array:
+    def _draw_costs(self, key: Key) -> Array:
         return jnp.stack([self._draw(part) for part in jax.random.split(key, self.constraints)])
 
     def _accept(self, costs: Array) -> Array:
@@ -92,7 +91,7 @@ class GpDraws(Family):
             checks.positive("GpDraws.slack", self.slack, remedy="the least constraint value of an infeasible instance is > 0")
         if self.start is not None and not 0 <= self.start < self.domain.size:
             raise checks.InvalidArgument(f"GpDraws.start: must lie in [0, {self.domain.size - 1}], got {self.start}")
-        Family.validate(self)
+        super().validate()
 
 
 def gp_draws(
@@ -100,24 +99,24 @@ def gp_draws(
     *,
     domain: Domain | None = None,
     kernel: Kernel | None = None,
-    noise: Any = None,
+    noise: Noise | None = None,
     constraints: int = 1,
     attempts: int = 100,
 ) -> GpDraws:
-    """Feasible instances with ``f`` and ``g`` drawn from a GP (CONFIG, sec. 6.1); the paper ran 48 of them.
+    """Make a family of feasible instances with ``f`` and ``g`` drawn from a GP (CONFIG, sec. 6.1); the paper ran 48 of them.
 
     ``"recommended"``: 201 points of ``[-5, 5]`` (the paper gives no domain), ``k = 2 exp(-|x - y|^2 / l^2)`` with ``l = 1``, Gaussian
-    noise of sd 0.05; ``g`` is drawn again while no point is feasible. ``"code"``, what the authors' scripts run: 100 points of
+    noise of sd 0.05; ``g`` is drawn again while no point is feasible. ``"code"``, as in the authors' scripts: 100 points of
     ``[-10, 10]``, ``k = 2 exp(-|x - y|^2 / (2 l^2))``, no noise; ``g`` is drawn again until ``g(0) < -0.2``, at the grid's point
     nearest to 0 (-0.101, because 0 is not on an even grid); that point is the field ``start``.
 
     Args:
-      variant: ``"recommended"`` or ``"code"``; what follows replaces parts of it.
+      variant: ``"recommended"`` or ``"code"``; each of the following arguments replaces a part of it.
       domain: other points, ``[M, d]``.
       kernel: another kernel, its variance included.
       noise: another noise model.
-      constraints: ``m >= 1`` independent constraints (the paper has one).
-      attempts: cap on the draws of ``g`` for an instance, ``>= 1``.
+      constraints: number of independent constraints, ``m >= 1`` (the paper has one).
+      attempts: most draws of ``g`` for an instance, ``>= 1``.
 
     Raises:
       InvalidArgument: on an unknown variant or a parameter out of range.
@@ -147,16 +146,16 @@ def gp_draws(
 def gp_draws_infeasible(
     variant: str = "recommended",
     *,
-    slack: Any = 0.1,
+    slack: Scalar = 0.1,
     domain: Domain | None = None,
     kernel: Kernel | None = None,
-    noise: Any = None,
+    noise: Noise | None = None,
     constraints: int = 1,
     attempts: int = 100,
 ) -> GpDraws:
-    """Infeasible instances: those of :func:`gp_draws` with ``g`` shifted by ``eps - min g`` (CONFIG, sec. 6.1; 50 of them).
+    """Make a family of infeasible instances: those of :func:`gp_draws` with ``g`` shifted by ``eps - min g`` (CONFIG, sec. 6.1).
 
-    The same key gives the same ``f``, and the same ``g`` before the shift, as :func:`gp_draws`.
+    The same key gives the same ``f``, and the same ``g`` before the shift, as :func:`gp_draws`. The paper ran 50 of them.
 
     Args:
       variant: ``"recommended"`` or ``"code"``, see :func:`gp_draws`.

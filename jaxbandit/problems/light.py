@@ -1,4 +1,4 @@
-"""Which light sensor reads most (Zhou and Ji 2022, App. F.1): 41 sensors of the CMU Intelligent Workplace, or a made-up stand-in."""
+"""The search for the brightest light sensor (Zhou and Ji 2022, App. F.1): 41 sensors of an office at CMU, or made-up data."""
 
 from __future__ import annotations
 
@@ -14,34 +14,40 @@ __all__ = ["light", "light_or_synthetic", "light_synthetic"]
 
 VARIABLE = "JAXBANDIT_LIGHT"
 CHECKSUM = "3d87e03ae8bc9e3f0a4abeb57c64933c7d3dee7476ac5c4f6ca28b4efc357c15"
-WHAT = "iw_data_all.mat (http://www.cs.cmu.edu/~guestrin/Class/10708-F08/projects/)"
+EXPECTED = "iw_data_all.mat (http://www.cs.cmu.edu/~guestrin/Class/10708-F08/projects/)"
 
 
 def light(
-    path: Any = None, *, threshold: Any = None, scale: Any = 1.0, cost_noise: str = "same", field: str = "sensordata", verify: bool = True
+    path: str | Path | None = None,
+    *,
+    threshold: float | None = None,
+    scale: float = 1.0,
+    cost_noise: str = "same",
+    field: str = "sensordata",
+    verify: bool = True,
 ) -> ArmsData:
-    """The light sensor problem from the file of Guestrin and Krause: 601 training and 192 test readings of 41 sensors.
+    """Make the light sensor problem from the file of Guestrin and Krause: 601 training and 192 test readings of 41 sensors.
 
     ``f`` = mean test reading, kernel = covariance of the standardised training readings, ``g = -f + h``. An observation is a random
-    test row, read at the chosen sensor (residuals of sd 288 over all sensors: heavy noise). With the paper's file ``B = 945.5`` and
-    ``h = B / 2`` leaves 19 sensors. The matrix's eigenvalues run from 27 to 6e-5: with raw readings float32 is marginal; give a
-    ``scale``, or use float64.
+    test row, read at the chosen sensor (the residuals of all sensors have sd 288: heavy noise). With the paper's file ``B = 945.5``,
+    and 19 sensors are feasible for ``h = B / 2``. The kernel matrix has eigenvalues from 27 to 6e-5, for which float32 is hardly
+    enough with raw readings: give a ``scale``, or use float64.
 
     Args:
       path: the ``.mat`` file; default the environment variable ``JAXBANDIT_LIGHT``.
-      threshold: ``h > 0`` in the readings' units; default ``B / 2``.
-      scale: what all readings, and ``h``, are divided by, ``> 0``.
-      cost_noise: ``"same"``, one reading gives reward ``y`` and cost ``h - y``, or ``"independent"``, the cost reads a row of its own
+      threshold: ``h > 0`` in the units of the readings; default ``B / 2``.
+      scale: divisor ``> 0`` of all readings and of ``h``.
+      cost_noise: ``"same"``: one reading gives reward ``y`` and cost ``h - y``, or ``"independent"``: the cost reads a row of its own
         (the paper does not say).
-      field: ``"sensordata"``, raw counts, which the paper's numbers fit, or ``"sensordataLux"``.
+      field: ``"sensordata"``, raw counts, which agree with the paper's numbers, or ``"sensordataLux"``.
       verify: refuse any file but the paper's.
 
     Raises:
-      InvalidArgument: when no file is given, or it is missing, another one, or lacks a field, or holds NaN; or a parameter is out of
-        range.
+      InvalidArgument: when no file is given; when it is missing, is not the paper's, lacks a field or holds NaN; or when a parameter is
+        out of range.
     """
     checks.one_of("field", field, ("sensordata", "sensordataLux"))
-    file = find_file("light", path, VARIABLE, WHAT)
+    file = find_file("light", path, VARIABLE, EXPECTED)
     papers = is_papers("light", file, CHECKSUM, verify=verify, remedy="pass verify=False to use it all the same")
     train, test = _read(file, field)
     return arms_data(
@@ -56,14 +62,15 @@ def light(
     )
 
 
-def light_synthetic(*, seed: int = 0, threshold: Any = None, scale: Any = 1.0, cost_noise: str = "same") -> ArmsData:
-    """A **synthetic** stand-in for :func:`light`, of the same sizes and of like magnitudes; no result on it is a result on the data.
+def light_synthetic(*, seed: int = 0, threshold: float | None = None, scale: float = 1.0, cost_noise: str = "same") -> ArmsData:
+    """Make a **synthetic** replacement for :func:`light`, of the same size and similar values; its results are not results on the data.
 
-    41 sensors at random places of a floor with a window front: daylight that falls off with the distance from it and varies with hour
-    and cloud, lamps in working hours, a little sensor noise; clipped to ``[0, 1500]``.
+    The 41 sensors are at random places of a floor with windows on one side. Their readings are daylight, which falls off with the
+    distance from the windows and varies with hour and cloud, lamps in working hours, and a little sensor noise; clipped to
+    ``[0, 1500]``.
 
     Args:
-      seed: of NumPy's generator, ``>= 0``; the same seed gives the same data.
+      seed: seed of NumPy's generator, ``>= 0``; the same seed gives the same data.
       threshold, scale, cost_noise: as for :func:`light`.
 
     Raises:
@@ -94,21 +101,21 @@ def light_synthetic(*, seed: int = 0, threshold: Any = None, scale: Any = 1.0, c
     )
 
 
-def light_or_synthetic(path: Any = None, **options: Any) -> ArmsData:
-    """:func:`light` when a file is given by ``path`` or ``JAXBANDIT_LIGHT``, else :func:`light_synthetic`; ``source`` says which.
+def light_or_synthetic(path: str | Path | None = None, **options: Any) -> ArmsData:
+    """Return :func:`light` if ``path`` or ``JAXBANDIT_LIGHT`` gives a file, else :func:`light_synthetic`; ``source`` says which.
 
     Args:
       path: the ``.mat`` file, or ``None``.
       **options: ``threshold``, ``scale`` and ``cost_noise``.
 
     Raises:
-      InvalidArgument: when a file is given and cannot be used: made-up data never replace a file in silence.
+      InvalidArgument: when a file is given and cannot be used: made-up data never silently replace a file.
     """
     return light_synthetic(**options) if given_path(path, VARIABLE) is None else light(path, **options)
 
 
 def _read(file: Path, field: str) -> tuple[np.ndarray, np.ndarray]:
-    """Training ``[p, M]`` and test ``[n, M]`` readings."""
+    """Read the training readings ``[p, M]`` and the test readings ``[n, M]``."""
     from scipy.io import loadmat  # comes with JAX; imported here because start-up should not pay for it
 
     try:
@@ -122,7 +129,7 @@ def _read(file: Path, field: str) -> tuple[np.ndarray, np.ndarray]:
             path = f"{path}.{key}".lstrip(".")
             names = value if isinstance(value, dict) else (value.dtype.names or ())
             if key not in names:
-                raise checks.InvalidArgument(f"light: {str(file)!r} has no field {path!r}; give {WHAT}")
+                raise checks.InvalidArgument(f"light: {str(file)!r} has no field {path!r}; give {EXPECTED}")
             value = value[key]
             value = value[0, 0] if value.dtype.names is None and value.dtype == object and value.size else value
         tables.append(_numbers(file, path, value))

@@ -55,7 +55,7 @@ Drawn: TypeAlias = Any
 """The randomness of one round: a pytree of arrays, whose structure is the model's own affair."""
 
 
-class Noise(Declared):
+class Noise(Declared, abc.ABC):
     """Abstract base of noise models: pytree dataclasses that draw what is added to the mean values of every output."""
 
     described: ClassVar[str] = "a noise model of jaxbandit.problems, such as Gaussian(variance=0.05)"

@@ -1,13 +1,13 @@
-"""Sharing GPUs between two queues at least energy (Zhou and Ji 2022, App. A, after Yu, Neely and Wei 2017)."""
+"""Sharing of GPUs between two nodes that serve a queue at the least energy (Zhou and Ji 2022, App. A, after Yu, Neely and Wei 2017)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.types import Scalar
 from jaxbandit.domains import grid
 from jaxbandit.problems.base import from_tables
 from jaxbandit.problems.full_information import FullInformation, full_information
@@ -23,22 +23,22 @@ def queueing(
     capacities: Sequence[float] = (6.0, 4.0),
     curvature: float = 4.0,
     energy: Sequence[float] = (2.0, 1.0),
-    noise_variance: Any = 0.01,
+    noise_variance: Scalar = 0.01,
 ) -> FullInformation:
-    """Give two nodes GPU shares ``x in [0, 1]^2`` that serve random arrivals at the least energy, seeing arrivals before the choice.
+    """Make the problem of GPU shares ``x in [0, 1]^2`` that serve random arrivals, seen before the choice, at the least energy.
 
     ``f = -sum_i e_i x_i^2`` (energy, observed with noise), ``g_t = omega_t - sum_i h_i(x_i)`` with ``omega_t ~ Poisson(arrival_rate)``
     jobs in a round and known concave service rates ``h_i(x) = s_i log(1 + q x) / log(1 + q)``, so that ``g <= 0`` is stability of the
-    queue. The paper gives the form only; energy, rates and all constants are ours. With them the constraint binds (doing nothing is
-    free), the best point serves just enough, and the Slater slack is ``sum_i s_i - arrival_rate = 4`` jobs a round. ``g_t`` is not
-    bounded, as the paper's Assumption 6 asks: a Poisson number is not.
+    queue. The paper gives the form only; energy, rates and all constants are ours. With them the constraint binds (no service costs no
+    energy), the best point serves just enough, and the Slater slack is ``sum_i s_i - arrival_rate = 4`` jobs a round. ``g_t`` is not
+    bounded, although the paper's Assumption 6 asks for it, because a Poisson number is not.
 
     Args:
       points_per_axis: grid resolution ``n >= 2``, ``M = n^2``.
       arrival_rate: mean jobs a round, ``> 0``; more than ``sum_i s_i`` makes the problem infeasible.
-      capacities: ``[2]`` ``s_i > 0``, jobs a round that a node serves with its full share.
+      capacities: ``s_i > 0``, ``[2]``, jobs a round that a node serves with its full share.
       curvature: ``q > 0``; the larger, the sooner a node's service levels off.
-      energy: ``[2]`` ``e_i > 0``, energy a round at full share.
+      energy: ``e_i > 0``, ``[2]``, energy a round at full share.
       noise_variance: Gaussian noise variance of the energy reading, ``>= 0``.
 
     Returns:

@@ -1,8 +1,6 @@
-"""Random functions of a known RKHS on ``[0, 1]`` (Zhou and Ji 2022, App. F.1), under a threshold or a constraint that binds."""
+"""Random functions of a known RKHS on ``[0, 1]`` (Zhou and Ji 2022, App. F.1), under a threshold or a binding constraint."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,21 +8,21 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import float_dtype, pytree, static
-from jaxbandit.delays import NoDelay
+from jaxbandit.core.types import Array, Key, Scalar, Table
+from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Domain, grid
 from jaxbandit.kernels import Kernel, SquaredExponential
 from jaxbandit.problems._draws import gram, reject, times
 from jaxbandit.problems.base import Family, Problem
-from jaxbandit.problems.noise import Gaussian
+from jaxbandit.problems.noise import Gaussian, Noise
 
 __all__ = ["RkhsBinding", "RkhsThreshold", "rkhs_1d", "rkhs_1d_binding"]
 
-Array = jax.Array
 BOUNDS = ("norm", "max")
 
 
-def rkhs_function(key: Array, matrix: Any, centres: int) -> tuple[Array, Array]:
-    """``f = sum_i a_i k(., x_i)`` as ``[M]`` and its RKHS norm ``[]``: ``a_i ~ U[-1, 1]``, ``x_i`` uniform, with repeats."""
+def rkhs_function(key: Key, matrix: Table, centres: int) -> tuple[Array, Array]:
+    """Draw ``f = sum_i a_i k(., x_i)`` as ``[M]``, with its RKHS norm ``[]``: ``a_i ~ U[-1, 1]``, ``x_i`` uniform, with repeats."""
     where_key, weight_key = jax.random.split(key)
     size = np.shape(matrix)[0]
     where = jax.random.randint(where_key, (centres,), 0, size)
@@ -36,43 +34,43 @@ def rkhs_function(key: Array, matrix: Any, centres: int) -> tuple[Array, Array]:
 
 @pytree
 class RkhsThreshold(Family):
-    """``f = sum_i a_i k(., x_i)`` and ``g = -f + h``, ``h = threshold * B``; make one with :func:`rkhs_1d`.
+    """A family with ``f = sum_i a_i k(., x_i)`` and ``g = -f + h``, ``h = threshold * B``; make one with :func:`rkhs_1d`.
 
-    An instance is drawn again, at most ``attempts`` times, until ``max f >= least_peak * B``; should none be accepted, its constraint
-    is 1 everywhere, so that it has no feasible point and the trial says so.
+    An instance is drawn again, at most ``attempts`` times, until ``max f >= least_peak * B``. If none is accepted, its constraint is 1
+    everywhere: it has no feasible point, and the trial is flagged.
 
     Attributes:
       domain: the ``M`` points.
       matrix: ``[M, M]`` kernel matrix, computed in float64.
-      noise: a model of :mod:`jaxbandit.problems.noise`.
-      delay: a model of :mod:`jaxbandit.delays`.
-      threshold: ``h / B``, in ``(0, 1]``.
+      noise: a noise model, see :mod:`jaxbandit.problems.noise`.
+      delay: a delay model, see :mod:`jaxbandit.delays`.
+      threshold: threshold relative to the bound, ``h / B``, in ``(0, 1]``.
       least_peak: smallest ``max f / B`` accepted, in ``(0, 1]``.
-      bound: what ``B`` is, ``"norm"`` (the RKHS norm of ``f``) or ``"max"`` (``max |f|``).
-      centres: ``p``, the number of terms.
-      attempts: cap on draws.
-      name: what tables and files call it.
+      bound: definition of ``B``: ``"norm"`` (the RKHS norm of ``f``) or ``"max"`` (``max |f|``).
+      centres: number of terms, ``p``.
+      attempts: most draws of an instance.
+      name: label of the problem in tables, figures and files.
     """
 
     domain: Domain
-    matrix: Any
-    noise: Any = Gaussian()
-    delay: Any = NoDelay()
-    threshold: Any = 0.5
-    least_peak: Any = 0.52
+    matrix: Table
+    noise: Noise = Gaussian()
+    delay: Delay = NoDelay()
+    threshold: Scalar = 0.5
+    least_peak: Scalar = 0.52
     bound: str = static(default="norm")
     centres: int = static(default=100)
     attempts: int = static(default=100)
     name: str = static(default="rkhs_1d")
 
-    def sample(self, key: Array) -> Problem:
-        """The instance that belongs to ``key``: pure, and distinct under ``vmap``."""
+    def sample(self, key: Key) -> Problem:
+        """Return the instance that belongs to ``key``; pure, and distinct under ``vmap`` over keys."""
         (reward, norm), accepted = reject(key, self._draw, self._accept, self.attempts)
         cost = jnp.where(accepted, jnp.asarray(self.threshold, reward.dtype) * self._bound(reward, norm) - reward, 1)
         means = jnp.stack([reward, cost])
         return Problem(domain=self.domain, means=means, noise=self.noise, delay=self.delay, norm=norm, name=self.name)
 
-    def _draw(self, key: Array) -> tuple[Array, Array]:
+    def _draw(self, key: Key) -> tuple[Array, Array]:
         return rkhs_function(key, self.matrix, self.centres)
 
     def _bound(self, values: Array, norm: Array) -> Array:
@@ -91,38 +89,39 @@ class RkhsThreshold(Family):
 
 @pytree
 class RkhsBinding(Family):
-    """``f`` and ``g`` drawn apart, with a constraint that binds; make one with :func:`rkhs_1d_binding`.
+    """A family with independent ``f`` and ``g`` and a binding constraint; make one with :func:`rkhs_1d_binding`.
 
     An instance is drawn again, at most ``attempts`` times, until the unconstrained maximiser is infeasible and
-    ``min g <= -least_slack * max |g|``; should none be accepted, its constraint is 1 everywhere and it has no feasible point.
+    ``min g <= -least_slack * max |g|``. If none is accepted, its constraint is 1 everywhere: it has no feasible point, and the trial
+    is flagged.
 
     Attributes:
       domain: the ``M`` points.
       matrix: ``[M, M]`` kernel matrix, computed in float64.
-      noise: a model of :mod:`jaxbandit.problems.noise`.
-      delay: a model of :mod:`jaxbandit.delays`.
-      least_slack: smallest Slater slack accepted, in ``max |g|``, in ``[0, 1]``.
-      centres: ``p``, the number of terms.
-      attempts: cap on draws.
-      name: what tables and files call it.
+      noise: a noise model, see :mod:`jaxbandit.problems.noise`.
+      delay: a delay model, see :mod:`jaxbandit.delays`.
+      least_slack: smallest Slater slack accepted, as a share of ``max |g|``, in ``[0, 1]``.
+      centres: number of terms, ``p``.
+      attempts: most draws of an instance.
+      name: label of the problem in tables, figures and files.
     """
 
     domain: Domain
-    matrix: Any
-    noise: Any = Gaussian()
-    delay: Any = NoDelay()
-    least_slack: Any = 0.25
+    matrix: Table
+    noise: Noise = Gaussian()
+    delay: Delay = NoDelay()
+    least_slack: Scalar = 0.25
     centres: int = static(default=100)
     attempts: int = static(default=100)
     name: str = static(default="rkhs_1d_binding")
 
-    def sample(self, key: Array) -> Problem:
-        """The instance that belongs to ``key``: pure, and distinct under ``vmap``."""
+    def sample(self, key: Key) -> Problem:
+        """Return the instance that belongs to ``key``; pure, and distinct under ``vmap`` over keys."""
         (reward, cost, norm), accepted = reject(key, self._draw, self._accept, self.attempts)
         means = jnp.stack([reward, jnp.where(accepted, cost, 1)])
         return Problem(domain=self.domain, means=means, noise=self.noise, delay=self.delay, norm=norm, name=self.name)
 
-    def _draw(self, key: Array) -> tuple[Array, Array, Array]:
+    def _draw(self, key: Key) -> tuple[Array, Array, Array]:
         (reward, norm), (cost, _) = (rkhs_function(part, self.matrix, self.centres) for part in jax.random.split(key))
         return reward, cost, norm
 
@@ -139,18 +138,18 @@ class RkhsBinding(Family):
 def rkhs_1d(
     points_per_axis: int = 100,
     *,
-    threshold: Any = 0.5,
+    threshold: Scalar = 0.5,
     bound: str = "norm",
-    least_peak: Any = 0.52,
-    noise: Any = None,
+    least_peak: Scalar = 0.52,
+    noise: Noise | None = None,
     kernel: Kernel | None = None,
     centres: int = 100,
     attempts: int = 100,
 ) -> RkhsThreshold:
-    """Find the best point of ``{f >= h}`` for random ``f`` in an RKHS on ``[0, 1]`` (Zhou and Ji 2022, App. F.1).
+    """Make the family that asks for the best point of ``{f >= h}``, ``f`` random in an RKHS on ``[0, 1]`` (Zhou and Ji 2022, App. F.1).
 
     ``f = sum_{i=1}^{p} a_i k(., x_i)``, ``a_i ~ U[-1, 1]``, ``x_i`` uniform on the grid with repeats (the paper does not say), and
-    ``g = -f + h``. The paper does not say what ``B`` is either: the RKHS norm here, or ``max |f|``. Instances with
+    ``g = -f + h``. The paper does not define ``B`` either: here it is the RKHS norm, or ``max |f|``. Instances with
     ``max f < 0.52 B`` are drawn again (our addition: ``{f >= h}`` is often empty otherwise); 57% of draws pass with the norm, 64% with
     the maximum. The constraint does not bind: the best point is also the safest.
 
@@ -161,8 +160,8 @@ def rkhs_1d(
       least_peak: smallest ``max f / B`` accepted, in ``(0, 1]``.
       noise: noise model; default Gaussian of sd ``R = 0.1`` on reward and cost.
       kernel: default squared exponential, ``l = 0.2``.
-      centres: ``p >= 1`` (paper: 100).
-      attempts: cap on draws of an instance, ``>= 1``.
+      centres: number of terms, ``p >= 1`` (paper: 100).
+      attempts: most draws of an instance, ``>= 1``.
 
     Raises:
       InvalidArgument: on a parameter out of range.
@@ -185,13 +184,13 @@ def rkhs_1d(
 def rkhs_1d_binding(
     points_per_axis: int = 100,
     *,
-    least_slack: Any = 0.25,
-    noise: Any = None,
+    least_slack: Scalar = 0.25,
+    noise: Noise | None = None,
     kernel: Kernel | None = None,
     centres: int = 100,
     attempts: int = 100,
 ) -> RkhsBinding:
-    """The functions of :func:`rkhs_1d` with a constraint of its own that binds: ours, for algorithms that trade reward for cost.
+    """Make a family of functions as in :func:`rkhs_1d` with an independent, binding constraint; ours, to show the trade-off with cost.
 
     ``f`` and ``g`` are two independent draws; an instance counts when the best point of ``f`` alone violates ``g`` and the Slater slack
     is at least a quarter of ``max |g|``.
@@ -201,8 +200,8 @@ def rkhs_1d_binding(
       least_slack: smallest Slater slack accepted, as a share of ``max |g|``, in ``[0, 1]``.
       noise: noise model; default Gaussian of sd 0.1 on reward and cost.
       kernel: default squared exponential, ``l = 0.2``.
-      centres: ``p >= 1``.
-      attempts: cap on draws of an instance, ``>= 1``.
+      centres: number of terms, ``p >= 1``.
+      attempts: most draws of an instance, ``>= 1``.
 
     Raises:
       InvalidArgument: on a parameter out of range.
@@ -221,12 +220,14 @@ def rkhs_1d_binding(
 
 
 def _interval(points_per_axis: int, kernel: Kernel | None) -> tuple[Domain, np.ndarray]:
+    """Return the grid on ``[0, 1]`` and its kernel matrix ``[M, M]``."""
     checks.integer("points_per_axis", points_per_axis, least=2)
     domain = grid([0.0], [1.0], points_per_axis)
     return domain, gram(SquaredExponential(length_scale=0.2) if kernel is None else kernel, domain)
 
 
 def _check_draws(family: RkhsThreshold | RkhsBinding) -> None:
+    """Raise ``InvalidArgument`` on parameters out of range, of those that both families have."""
     checks.integer(f"{family.name}.centres", family.centres, least=1)
     checks.integer(f"{family.name}.attempts", family.attempts, least=1)
     checks.shape(f"{family.name}.matrix", family.matrix, (family.domain.size, family.domain.size))

@@ -1,4 +1,4 @@
-"""Interpolants of Gaussian draws in two dimensions, without constraints (BPE-Delay: Vakili et al. 2023, sec. 7)."""
+"""Random interpolants of Gaussian-process draws in two dimensions, without constraints (BPE-Delay: Vakili et al. 2023, sec. 7)."""
 
 from __future__ import annotations
 
@@ -10,65 +10,65 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
-from jaxbandit.delays import NoDelay, Poisson
+from jaxbandit.core.types import Array, Key, Table
+from jaxbandit.delays import Delay, NoDelay, Poisson
 from jaxbandit.domains import Domain, grid
 from jaxbandit.kernels import Kernel, SquaredExponential
 from jaxbandit.problems._draws import gram, square_root, times
 from jaxbandit.problems.base import Family, Problem
-from jaxbandit.problems.noise import Gaussian
+from jaxbandit.problems.noise import Gaussian, Noise
 
 __all__ = ["LENGTH_SCALES", "RkhsInterpolants", "rkhs_2d", "rkhs_2d_draws"]
 
-Array = jax.Array
 LENGTH_SCALES = {"f1": 0.8, "f2": 1.0}
 
 
 @pytree
 class RkhsInterpolants(Family):
-    """``f``, the least-norm interpolant of ``y ~ N(0, K)`` at random points of a domain; make one with :func:`rkhs_2d_draws`.
+    """A family with ``f`` the least-norm interpolant of ``y ~ N(0, K)`` at random points; make one with :func:`rkhs_2d_draws`.
 
     Its squared RKHS norm ``y^T K^{-1} y`` is chi-squared with one degree of freedom for each centre (or the rank of ``K``, if lower).
 
     Attributes:
       domain: the ``M`` points.
       root: ``[M, r]`` square root of the kernel matrix, computed in float64.
-      noise: a model of :mod:`jaxbandit.problems.noise`.
-      delay: a model of :mod:`jaxbandit.delays`.
+      noise: a noise model, see :mod:`jaxbandit.problems.noise`.
+      delay: a delay model, see :mod:`jaxbandit.delays`.
       centres: number of points that are interpolated, at most ``M``.
-      shift_to_zero: whether ``min f`` is taken off ``f``.
-      name: what tables and files call it.
+      shift_to_zero: subtract ``min f`` from ``f``.
+      name: label of the problem in tables, figures and files.
     """
 
     domain: Domain
-    root: Any
-    noise: Any = Gaussian()
-    delay: Any = NoDelay()
+    root: Table
+    noise: Noise = Gaussian()
+    delay: Delay = NoDelay()
     centres: int = static(default=100)
     shift_to_zero: bool = static(default=False)
     name: str = static(default="rkhs_2d_draws")
 
     @property
     def constraints(self) -> int:
-        """``m = 0``."""
+        """Number of constraints, ``m = 0``."""
         return 0
 
-    def sample(self, key: Array) -> Problem:
-        """The instance that belongs to ``key``: pure, and distinct under ``vmap``."""
+    def sample(self, key: Key) -> Problem:
+        """Return the instance that belongs to ``key``; pure, and distinct under ``vmap`` over keys."""
         where_key, weight_key = jax.random.split(key)
         where = jax.random.choice(where_key, self.domain.size, (self.centres,), replace=False)
         return self._instance(where, jax.random.normal(weight_key, (self.centres,), float_dtype()))
 
     def fixed(self, seed: int) -> Problem:
-        """The instance of a seed ``>= 0`` of NumPy's generator, in float64: the same function on every machine."""
+        """Return the instance of a seed ``>= 0`` of NumPy's generator, in float64: the same function on every machine."""
         rng = np.random.default_rng(checks.integer("seed", seed, least=0))
         where, weights = rng.choice(self.domain.size, self.centres, replace=False), rng.standard_normal(self.centres)
         with jax.enable_x64(True):
             instance = self._instance(jnp.asarray(where), jnp.asarray(weights))
-            return replace(instance, means=np.asarray(instance.means), norm=float(instance.norm))
+            return replace(instance, means=np.asarray(instance.means), norm=np.asarray(instance.norm).item())
 
     def _instance(self, where: Array, weights: Array) -> Problem:
-        """``f = k(., Z) L^{-T} w`` with ``L L^T = k(Z, Z)``, whose norm is ``|w|``, at the centres ``Z`` numbered ``where``."""
-        # L^T is the triangular factor of root[Z]^T = Q L^T, and so f = root Q w: no nearly singular matrix is solved with.
+        """Return the instance ``f = k(., Z) L^{-T} w``, of norm ``|w|``, with ``L L^T = k(Z, Z)`` and centres ``Z = points[where]``."""
+        # L^T is the triangular factor of root[Z]^T = Q L^T, and so f = root Q w, without solving with a nearly singular matrix.
         basis, triangle = _qr(jnp.asarray(self.root, float_dtype())[where].T)
         signs = jnp.where(jnp.diagonal(triangle) < 0, -1, 1).astype(weights.dtype)
         weights = signs * weights[: signs.shape[0]]  # fewer than centres where the kernel matrix has a lower rank
@@ -82,12 +82,12 @@ class RkhsInterpolants(Family):
             raise checks.InvalidArgument(f"{self.name}.centres: must be at most M = {self.domain.size}, got {self.centres}")
         checks.shape(f"{self.name}.root", self.root, (self.domain.size, None), remedy="one row per point of the domain")
         checks.finite(f"{self.name}.root", self.root)
-        Family.validate(self)
+        super().validate()
 
 
 @jax.custom_batching.sequential_vmap
 def _qr(matrix: Array) -> tuple[Array, Array]:
-    """Of one instance at a time: jaxlib 0.10 shares a batch between the threads that run the devices, and can wait for them for ever."""
+    """Return the reduced QR factors, one instance at a time under ``vmap``: a batched QR on several CPU devices can hang in jaxlib 0.10."""
     basis, triangle = jnp.linalg.qr(matrix)
     return basis, triangle
 
@@ -98,26 +98,26 @@ def rkhs_2d_draws(
     *,
     side: float = 10.0,
     kernel: Kernel | None = None,
-    noise: Any = None,
+    noise: Noise | None = None,
     delay: Any = None,
     centres: int = 100,
     shift_to_zero: bool = False,
 ) -> RkhsInterpolants:
-    """Random functions in the manner of BPE-Delay (Vakili et al. 2023, sec. 7), a new one for every trial; no constraints.
+    """Make the family of random functions of BPE-Delay (Vakili et al. 2023, sec. 7), a new one for every trial; no constraints.
 
     ``f`` interpolates 100 values of a Gaussian process at random points of the grid. Its RKHS norm, the ``norm`` of an instance, is
-    10 on average with a standard deviation of 0.7. The paper does not say the domain (its published code: a square of side 10), the
+    10 on average with a standard deviation of 0.7. The paper does not state the domain (its published code: a square of side 10), the
     number of points or their places.
 
     Args:
       variant: ``"f1"`` or ``"f2"``, squared exponential of length-scale 0.8 or 1.
       points_per_axis: grid resolution ``n >= 2``, ``M = n^2`` (paper: 50).
-      side: the domain is ``[0, side]^2``, ``side > 0``.
+      side: side ``> 0`` of the domain ``[0, side]^2``.
       kernel: another kernel.
       noise: noise model; default Gaussian of sd 0.02.
       delay: delay model; default Poisson of mean 50.
       centres: number of points that are interpolated, 1 to ``M``.
-      shift_to_zero: whether to take ``min f`` off ``f``, as learners that read 0 for missing feedback need; ``norm`` is from before.
+      shift_to_zero: subtract ``min f`` from ``f``, as learners that read 0 for missing feedback need; ``norm`` is that of ``f`` before.
 
     Raises:
       InvalidArgument: on an unknown variant or a parameter out of range.
@@ -142,13 +142,13 @@ def rkhs_2d_draws(
 
 
 def rkhs_2d(variant: str = "f1", points_per_axis: int = 50, *, seed: int = 0, **options: Any) -> Problem:
-    """One fixed function ``f1`` or ``f2`` of BPE-Delay's experiments: a member of :func:`rkhs_2d_draws`.
+    """Make one fixed function of the kind ``f1`` or ``f2`` of BPE-Delay's experiments, a sample of :func:`rkhs_2d_draws`.
 
     The paper's own functions are not published; a seed gives one like them, the same on every machine.
 
     Args:
       variant, points_per_axis: as for :func:`rkhs_2d_draws`.
-      seed: of NumPy's generator, ``>= 0``.
+      seed: seed of NumPy's generator, ``>= 0``.
       **options: ``side``, ``kernel``, ``noise``, ``delay``, ``centres`` and ``shift_to_zero``, as for :func:`rkhs_2d_draws`.
 
     Raises:

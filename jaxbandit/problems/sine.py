@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import replace
+from jaxbandit.core.types import PerOutput, Scalar
 from jaxbandit.delays import Poisson
 from jaxbandit.domains import grid
 from jaxbandit.problems.base import Problem, from_tables
 from jaxbandit.problems.noise import Gaussian
 
-# At the continuum optimum x1 = 3 pi / 2, where sin x1 = -1 and the constraint reads sin x2 >= 0.95.
+# At the optimum over the whole square, x1 = 3 pi / 2, where sin x1 = -1 and the constraint reads sin x2 >= 0.95.
 CONTINUUM_POINT = (1.5 * math.pi, math.asin(0.95))
 CONTINUUM_OPTIMUM = 1.0 - math.asin(0.95)
 
 
-def sine(points_per_axis: int = 50, *, noise_variance: Any = 0.05) -> Problem:
-    """``f = -sin x1 - x2``, ``g = sin x1 sin x2 + 0.95`` on ``[0, 6]^2``: 1.77% of the square is feasible, in two islands.
+def sine(points_per_axis: int = 50, *, noise_variance: PerOutput = 0.05) -> Problem:
+    """Make ``f = -sin x1 - x2``, ``g = sin x1 sin x2 + 0.95`` on ``[0, 6]^2``: 1.77% of the square is feasible, in two islands.
 
     The optimum on a grid is far below the continuum's ``f* = -0.25324``: -0.4493 on 30x30, -0.3487 on 50x50, -0.2728 on 100x100.
     The second island, around ``(pi / 2, 3 pi / 2)``, is a trap with ``f = -5.395``. Slater slack is only 0.05.
@@ -28,6 +28,9 @@ def sine(points_per_axis: int = 50, *, noise_variance: Any = 0.05) -> Problem:
     Args:
       points_per_axis: grid resolution ``n``, ``M = n^2``, at least 2.
       noise_variance: Gaussian noise variance of reward and cost, one number or ``[2]``, ``>= 0`` (RPOL: 0.05).
+
+    Raises:
+      InvalidArgument: on a parameter out of range.
     """
     checks.integer("points_per_axis", points_per_axis, least=2)
     checks.nonnegative("noise_variance", noise_variance)
@@ -37,12 +40,12 @@ def sine(points_per_axis: int = 50, *, noise_variance: Any = 0.05) -> Problem:
     return from_tables(domain, reward, constraint, noise=Gaussian(variance=noise_variance), name="sine")
 
 
-def sine_delayed(points_per_axis: int = 50, *, noise_variance: Any = 0.05, mean_delay: Any = 15.0) -> Problem:
-    """:func:`sine` with feedback that is late: delays of reward and cost are independent Poisson numbers (RPOL, sec. 6).
+def sine_delayed(points_per_axis: int = 50, *, noise_variance: PerOutput = 0.05, mean_delay: Scalar = 15.0) -> Problem:
+    """Make :func:`sine` with delayed feedback: delays of reward and cost are independent Poisson numbers (RPOL, sec. 6).
 
     Args:
       points_per_axis, noise_variance: as for :func:`sine`.
-      mean_delay: mean delay of either in rounds, ``>= 0`` (RPOL: 15).
+      mean_delay: mean delay of each in rounds, ``>= 0`` (RPOL: 15).
 
     Raises:
       InvalidArgument: on a parameter out of range.

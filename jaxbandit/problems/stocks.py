@@ -1,4 +1,4 @@
-"""Which stock is dearest (Zhou and Ji 2022, App. F.2): 29 adjusted closing prices, any price table, or a made-up stand-in."""
+"""The search for the most expensive stock (Zhou and Ji 2022, App. F.2): 29 closing prices, any price table, or made-up data."""
 
 from __future__ import annotations
 
@@ -16,38 +16,39 @@ __all__ = ["stocks", "stocks_or_synthetic", "stocks_synthetic"]
 
 VARIABLE = "JAXBANDIT_STOCKS"
 CHECKSUM = "e9f7d7c3a0ad4ada75e5b8fa3830c77ed0579232b45837438c671d83b1818199"
-WHAT = "a price table (CSV: dates in the first column, then one column per stock, with a header)"
+EXPECTED = "a price table (CSV: dates in the first column, then one column per stock, with a header)"
 PAPER_THRESHOLD = 100.0
 
 
 def stocks(
-    path: Any = None,
+    path: str | Path | None = None,
     *,
-    threshold: Any = None,
-    scale: Any = 1.0,
+    threshold: float | None = None,
+    scale: float = 1.0,
     cost_noise: str = "same",
     columns: Sequence[str] | None = None,
     verify: bool = True,
 ) -> ArmsData:
-    """The stock problem from a table of prices; the paper's holds 823 days, 2016-01-04 to 2019-04-10, of 29 stocks.
+    """Make the stock problem from a table of prices; the paper's has 823 days, 2016-01-04 to 2019-04-10, of 29 stocks.
 
-    ``f`` = mean price, kernel = covariance of the standardised prices, ``g = -f + h``. An observation is the price on a random day
-    (price less its mean is the heavy-tailed noise). With the paper's file ``B = 237.3`` and ``h = 100`` leaves 15 stocks.
+    ``f`` = mean adjusted closing price, kernel = covariance of the standardised prices, ``g = -f + h``. An observation is the price on a
+    random day, whose difference from the mean is heavy-tailed noise. With the paper's file ``B = 237.3``, and 15 stocks are feasible
+    for ``h = 100``.
 
     Args:
       path: the CSV file; default the environment variable ``JAXBANDIT_STOCKS``.
-      threshold: ``h > 0`` in the prices' units; default 100 for the paper's file, ``B / 2`` for any other.
-      scale: what all prices, and ``h``, are divided by, ``> 0``.
-      cost_noise: ``"same"``, one price gives reward ``y`` and cost ``h - y``, or ``"independent"``, the cost reads a day of its own
+      threshold: ``h > 0`` in the units of the prices; default 100 for the paper's file, ``B / 2`` for any other.
+      scale: divisor ``> 0`` of all prices and of ``h``.
+      cost_noise: ``"same"``: one price gives reward ``y`` and cost ``h - y``, or ``"independent"``: the cost reads a day of its own
         (the paper does not say).
-      columns: the stocks to use, by name; default all.
+      columns: names of the stocks to use; default all.
       verify: refuse any table but the paper's. ``False`` takes any table of prices.
 
     Raises:
-      InvalidArgument: when no file is given, or it is missing, another one, or has missing or repeated columns or cells that are not
-        finite numbers, or a constant column; or a parameter is out of range.
+      InvalidArgument: when no file is given; when it is missing, is not the paper's, has missing, repeated or constant columns, or cells
+        that are not finite numbers; or when a parameter is out of range.
     """
-    file = find_file("stocks", path, VARIABLE, WHAT)
+    file = find_file("stocks", path, VARIABLE, EXPECTED)
     papers = is_papers("stocks", file, CHECKSUM, verify=verify, remedy="pass verify=False to use any price table")
     names, prices = _read(file)
     if columns is not None:
@@ -69,15 +70,15 @@ def stocks(
     )
 
 
-def stocks_synthetic(*, seed: int = 0, threshold: Any = None, scale: Any = 1.0, cost_noise: str = "same") -> ArmsData:
-    """A **synthetic** stand-in for :func:`stocks`, heavy-tailed and of the same size; no result on it is a result on the data.
+def stocks_synthetic(*, seed: int = 0, threshold: float | None = None, scale: float = 1.0, cost_noise: str = "same") -> ArmsData:
+    """Make a **synthetic** replacement for :func:`stocks`, heavy-tailed and of the same size; its results are not results on the data.
 
-    29 price paths of 823 days: log-returns are a common factor plus an own part, both Student-t with 3 degrees of freedom, with a drift
-    per stock; first prices are log-normal around 80.
+    There are 29 price paths of 823 days. A log-return is a drift of the stock, a common factor and a part of the stock's own, the last
+    two Student-t with 3 degrees of freedom; first prices are log-normal around 80.
 
     Args:
-      seed: of NumPy's generator, ``>= 0``; the same seed gives the same data.
-      threshold: ``h > 0`` in the prices' units; default ``B / 2``.
+      seed: seed of NumPy's generator, ``>= 0``; the same seed gives the same data.
+      threshold: ``h > 0`` in the units of the prices; default ``B / 2``.
       scale, cost_noise: as for :func:`stocks`.
 
     Raises:
@@ -100,21 +101,21 @@ def stocks_synthetic(*, seed: int = 0, threshold: Any = None, scale: Any = 1.0, 
     )
 
 
-def stocks_or_synthetic(path: Any = None, **options: Any) -> ArmsData:
-    """:func:`stocks` when a file is given by ``path`` or ``JAXBANDIT_STOCKS``, else :func:`stocks_synthetic`; ``source`` says which.
+def stocks_or_synthetic(path: str | Path | None = None, **options: Any) -> ArmsData:
+    """Return :func:`stocks` if ``path`` or ``JAXBANDIT_STOCKS`` gives a file, else :func:`stocks_synthetic`; ``source`` says which.
 
     Args:
       path: the CSV file, or ``None``.
       **options: ``threshold``, ``scale`` and ``cost_noise``.
 
     Raises:
-      InvalidArgument: when a file is given and cannot be used: made-up data never replace a file in silence.
+      InvalidArgument: when a file is given and cannot be used: made-up data never silently replace a file.
     """
     return stocks_synthetic(**options) if given_path(path, VARIABLE) is None else stocks(path, **options)
 
 
 def _read(file: Path) -> tuple[list[str], np.ndarray]:
-    """Names of the stocks and their prices ``[days, M]``; the first column of the file is not read."""
+    """Read the names of the stocks and their prices ``[days, M]``; the first column of the file is ignored."""
     label = f"stocks: {str(file)!r}"
     try:
         with file.open(newline="", encoding="utf-8-sig") as handle:
@@ -122,7 +123,7 @@ def _read(file: Path) -> tuple[list[str], np.ndarray]:
     except (UnicodeDecodeError, csv.Error) as error:
         raise checks.InvalidArgument(f"{label} is not a CSV text file: {error}") from error
     if len(rows) < 3 or len(rows[0]) < 2:
-        raise checks.InvalidArgument(f"{label}: needs a header and at least two rows of a date and a price; give {WHAT}")
+        raise checks.InvalidArgument(f"{label}: needs a header and at least two rows of a date and a price; give {EXPECTED}")
     names = [name.strip() for name in rows[0][1:]]
     if "" in names or len(set(names)) < len(names):
         raise checks.InvalidArgument(f"{label}: columns without a name, or with the same one, in the header {names}; name each once")

@@ -15,8 +15,8 @@ from matplotlib.patheffects import withStroke
 
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import canonicalise, float_dtype
+from jaxbandit.engine import Trajectory
 from jaxbandit.report.plots import SHADES, STYLE, figure_at, plain
-from jaxbandit.simulate import Trajectory
 from jaxbandit.surrogates import Prediction, Surrogate
 
 Array = jax.Array

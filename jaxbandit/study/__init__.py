@@ -1,44 +1,50 @@
-"""Running studies and keeping what they gave: results as xarray datasets, audit traces, files written whole or not at all.
+"""Running studies and keeping their results: xarray datasets, audit traces, files written whole or not at all.
+
+A study passes four containers on its way into a compiled program, a folder for each step: a list of :class:`Run` makes a :class:`Study`
+(``specify``), which a :class:`Plan` cuts into cells and batches (``plan``), which are played (``run``); ``results`` reads what comes out.
 
 Needs the ``study`` extra (``pip install "jaxbandit[study]"``).
 """
 
-from jaxbandit.study.audit import audit
-from jaxbandit.study.checkpoints import CheckpointMismatch
-from jaxbandit.study.comparison import Comparison
-from jaxbandit.study.engine import forget, run_study
-from jaxbandit.study.files import CannotWrite, ExistingOutput, prepare_directory, prepare_file, write_whole
-from jaxbandit.study.lines import Entry, Line, Specification
-from jaxbandit.study.planning import Plan, make_plan
-from jaxbandit.study.progress import Progress, Reporter
-from jaxbandit.study.rerun import rerun
-from jaxbandit.study.results import TrialsFailed, flagged, raise_if_failed, read_results, write_results
-from jaxbandit.study.runtime import compile_quickly, use_all_cores
-from jaxbandit.study.spec import Contender, Model, Study, from_toml
-from jaxbandit.study.thinning import Keep
-from jaxbandit.study.tuning import tune
+from jaxbandit.study.plan.planning import Plan, make_plan
+from jaxbandit.study.plan.processes import ProcessLost
+from jaxbandit.study.results.audit import audit
+from jaxbandit.study.results.rerun import rerun
+from jaxbandit.study.results.storage import TrialsFailed, flagged, flags_in_words, raise_if_failed, read_results, write_results
+from jaxbandit.study.results.tuning import tune
+from jaxbandit.study.run.checkpoints import CheckpointMismatch
+from jaxbandit.study.run.execute import forget, run_study
+from jaxbandit.study.run.files import CannotWrite, ExistingOutput, prepare_directory, prepare_file, write_whole
+from jaxbandit.study.run.progress import Progress, Reporter
+from jaxbandit.study.run.runtime import compile_quickly, use_all_cores
+from jaxbandit.study.specify.grid import Grid, Model, grid
+from jaxbandit.study.specify.keep import Keep
+from jaxbandit.study.specify.run import Run
+from jaxbandit.study.specify.study import Study
+from jaxbandit.study.specify.tables import from_table, from_toml
 
 __all__ = [
     "CannotWrite",
     "CheckpointMismatch",
-    "Comparison",
-    "Contender",
-    "Entry",
     "ExistingOutput",
+    "Grid",
     "Keep",
-    "Line",
     "Model",
     "Plan",
+    "ProcessLost",
     "Progress",
     "Reporter",
-    "Specification",
+    "Run",
     "Study",
     "TrialsFailed",
     "audit",
     "compile_quickly",
     "flagged",
+    "flags_in_words",
     "forget",
+    "from_table",
     "from_toml",
+    "grid",
     "make_plan",
     "prepare_directory",
     "prepare_file",

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.pytree import canonicalise, float_dtype
+from jaxbandit.core.pytree import canonicalise, float_dtype, replace
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Gram, Kernel, same
 from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures, dense_features, product_features
@@ -101,7 +101,7 @@ def surrogate(
         prior_mean=np.asarray(means),
         groups=tuple(groups),
     )
-    return canonicalise(model)
+    return replace(canonicalise(model), kernels=tuple(kernels))  # on the host, as they were given: no trial needs them
 
 
 def estimated_cost(form: Any, size: int, horizon: int) -> float:

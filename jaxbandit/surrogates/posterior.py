@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.domains import Domain
+from jaxbandit.kernels import Kernel
 from jaxbandit.surrogates.base import AbstractSurrogate
 
 Array = jax.Array
@@ -57,6 +59,7 @@ class Surrogate(AbstractSurrogate):
       forms: one factorisation per group of outputs.
       noise_variance: ``[G]`` regulariser ``lambda`` in ``(K + lambda I)``, a variance, per group.
       prior_mean: ``[k]`` constant prior mean per output.
+      kernels: kernel of each output, as it was given; records are made from it, the forms were. Empty after :meth:`without_kernels`.
       groups: for each output the number of its group.
     """
 
@@ -64,6 +67,9 @@ class Surrogate(AbstractSurrogate):
     forms: tuple[Any, ...]
     noise_variance: Any
     prior_mean: Any
+    kernels: tuple[Kernel, ...] = dataclasses.field(
+        default=(), metadata={"fixed": "the features were made from it; build a surrogate for each kernel, or sweep a study's model"}
+    )
     groups: tuple[int, ...] = static()
 
     @property
@@ -146,6 +152,10 @@ class Surrogate(AbstractSurrogate):
             groups=tuple(range(self.outputs)),
         )
 
+    def without_kernels(self) -> Surrogate:
+        """Return the model as trials need it, without its kernels, so that kernels of any class share programs of equal shapes."""
+        return replace(self, kernels=())
+
     def predict(self, posterior: Posterior) -> Prediction:
         """Mean and standard deviation ``[k, M]`` at every point, and the information gain ``[k]``, under the data so far."""
         sd = jnp.sqrt(jnp.maximum(posterior.variance, 0))  # rounding can leave a variance of order -eps where data are dense
@@ -191,5 +201,7 @@ class Surrogate(AbstractSurrogate):
         checks.finite("surrogate.prior_mean", self.prior_mean)
         checks.shape("surrogate.prior_mean", self.prior_mean, (self.outputs,))
         checks.shape("surrogate.noise_variance", self.noise_variance, (len(self.forms),))
+        if len(self.kernels) not in (0, self.outputs):
+            raise checks.InvalidArgument(f"surrogate.kernels: expected one for each of {self.outputs} outputs, got {len(self.kernels)}")
         if np.any(np.asarray(self.groups) >= len(self.forms)):
             raise checks.InvalidArgument(f"surrogate.groups: {self.groups} names a group beyond the {len(self.forms)} forms")

@@ -22,7 +22,7 @@ class CannotWrite(RuntimeError):
 
 
 def reason_of(error: Exception) -> str:
-    """An error in a line, in the operating system's words if they are its."""
+    """Return an error in one line, in the operating system's words if it has some."""
     return getattr(error, "strerror", None) or str(error).splitlines()[0]
 
 

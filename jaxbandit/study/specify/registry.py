@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from jaxbandit import algorithms, delays, estimators, feedback, informed, kernels, penalties, problems, widths
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.paths import check_known, did_you_mean
 
 # Where the name in a table is looked up, by what the table is for; what an algorithm's fields hold has names of its own.
 KINDS: dict[str, tuple[ModuleType, ...]] = {
@@ -31,7 +31,7 @@ FIELDS = {
     "left": "kernel",
     "right": "kernel",
 }  # fields whose tables are of another kind
-# What users do not make.
+# Classes that users do not make.
 HIDDEN = {"Algorithm", "Arena", "Decision", "Delay", "Estimate", "Feedback", "Kernel", "Observation", "Pending"}
 # Of the functions on problems, those that take or give something that no table can be.
 NO_PROBLEMS = {
@@ -46,7 +46,7 @@ NO_PROBLEMS = {
 
 
 def names(kind: str) -> dict[str, Any]:
-    """What a table of one kind can name."""
+    """Return what a table of one kind can name, by name."""
     found: dict[str, Any] = {}
     for module in KINDS[kind]:
         public = getattr(module, "__all__", None) or [name for name in dir(module) if not name.startswith("_")]
@@ -57,16 +57,16 @@ def names(kind: str) -> dict[str, Any]:
 
 
 def _makes(kind: str, name: str, item: Any) -> bool:
-    """Whether calling ``item`` makes something of the kind."""
+    """Say whether calling ``item`` makes something of the kind."""
     if kind == "problem":
         return inspect.isfunction(item) and name not in NO_PROBLEMS
-    if not isinstance(item, type) or getattr(item, "_is_protocol", False) or name in HIDDEN:
+    if not isinstance(item, type) or inspect.isabstract(item) or getattr(item, "_is_protocol", False) or name in HIDDEN:
         return False
     return kind != "noise" or (hasattr(item, "draw") and hasattr(item, "apply"))
 
 
 def build(kind: str, table: Any, where: str) -> Any:
-    """What a table describes; what is no table passes, lists of numbers become arrays.
+    """Return what a table describes; what is no table is returned as it is, a list of numbers as an array.
 
     Raises:
       InvalidArgument: on an unknown name or field, with the nearest known one, and on values that the object refuses.
@@ -81,7 +81,7 @@ def build(kind: str, table: Any, where: str) -> Any:
     maker = look_up(kind, table.pop("type"), where)
     known = fields_of(maker)
     for name in table:
-        known_field(name, known, f"{where}.{name}", f"{maker.__name__} takes")
+        check_known(name, known, f"{where}.{name}", f"{maker.__name__} takes")
     values = {name: build(FIELDS.get(name, kind), value, f"{where}.{name}") for name, value in table.items()}
     try:
         return maker(**values)
@@ -92,34 +92,20 @@ def build(kind: str, table: Any, where: str) -> Any:
 
 
 def look_up(kind: str, name: Any, where: str) -> Any:
-    """The class or function of a name; raises ``InvalidArgument`` with the nearest one when there is none."""
+    """Return the class or function of a name; raises ``InvalidArgument`` with the nearest one when there is none."""
     known = names(kind)
     if name not in known:
-        raise InvalidArgument(f"{where}: there is no {kind} {name!r}{nearest(str(name), known)}; known are {', '.join(sorted(known))}")
+        raise InvalidArgument(f"{where}: there is no {kind} {name!r}{did_you_mean(str(name), known)}; known are {', '.join(sorted(known))}")
     return known[name]
 
 
-def known_field(name: str, known: Iterable[str], where: str, words: str) -> None:
-    """Raise ``InvalidArgument`` with the nearest name unless ``name`` is known."""
-    known = list(known)
-    if name not in known:
-        raise InvalidArgument(f"{where}: unknown field{nearest(name, known)}; {words} {', '.join(known) or 'none'}")
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """``", did you mean ...?"`` or nothing."""
-    lowered = {other.lower(): other for other in known}
-    found = difflib.get_close_matches(name.lower(), lowered, n=1)
-    return f", did you mean {lowered[found[0]]!r}?" if found else ""
-
-
 def fields_of(maker: Any) -> list[str]:
-    """The names that a class or function takes."""
+    """Return the names of the arguments that a class or function takes."""
     return [name for name, p in inspect.signature(maker).parameters.items() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
 def table_of(kind: str, item: Any, where: str) -> Any:
-    """The table that builds ``item``; raises ``InvalidArgument`` for what no table can describe, such as a user's own class."""
+    """Return the table that builds ``item``; raises ``InvalidArgument`` on what no table can describe, such as a user's own class."""
     if item is None or isinstance(item, bool | int | float | str):
         return item
     if isinstance(item, Mapping):

@@ -1,4 +1,4 @@
-"""How a process uses its machine. To be called before JAX starts its first device."""
+"""Settings of how a process uses its machine, to be made before JAX starts its first device."""
 
 from __future__ import annotations
 

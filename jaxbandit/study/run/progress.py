@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-EVERY = 2.0  # seconds between plain lines
-MOST_MEANS = 3  # in a line
+SECONDS_BETWEEN_LINES = 2.0  # where lines are plain
+MAX_MEANS_IN_LINE = 3
 
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """How far a run is, after a part."""
+    """Progress of a run after a part of a batch."""
 
     title: str  # of the cell
     cell: int
@@ -30,9 +30,9 @@ class Progress:
 
 
 class Reporter:
-    """A live line on a terminal; elsewhere plain lines now and then, the last of each cell always.
+    """Reporter of progress: a live line on a terminal; elsewhere plain lines now and then, the last of each cell always.
 
-    As a context manager it gives what :func:`~jaxbandit.study.run_study` takes as ``report`` and ``note``.
+    As a context manager it returns the functions that :func:`~jaxbandit.study.run_study` takes as ``report`` and ``note``.
     """
 
     def __enter__(self) -> tuple[Callable[[Progress], None], Callable[[str], None]]:
@@ -58,15 +58,15 @@ class Reporter:
             from rich.text import Text  # labels may hold what looks like markup
 
             self.status.update(Text(line_of(progress)))
-        if progress.last or (self.status is None and now - self.said >= EVERY):
+        if progress.last or (self.status is None and now - self.said >= SECONDS_BETWEEN_LINES):
             self._note(line_of(progress))
             self.said = now
 
 
 def line_of(progress: Progress) -> str:
-    """``[1/3] rpol: round 1,000, batch 2 of 4: 200,000 trial-rounds/s, 3 s left; mean regret 12.5``."""
+    """Return ``[1/3] rpol: round 1,000, batch 2 of 4: 200,000 trial-rounds/s, 3 s left; mean regret 12.5``."""
     batch = f", batch {progress.batch + 1:,} of {progress.batches:,}" if progress.batches > 1 else ""
-    means = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in list(progress.means.items())[:MOST_MEANS])
+    means = ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in list(progress.means.items())[:MAX_MEANS_IN_LINE])
     return (
         f"[{progress.cell + 1}/{progress.cells}] {progress.title}: round {progress.round:,}{batch}:"
         f" {progress.rate:,.0f} trial-rounds/s, {progress.left:,.0f} s left; mean {means}"

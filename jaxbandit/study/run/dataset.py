@@ -1,4 +1,4 @@
-"""What a run gives as one labelled dataset."""
+"""The results of a study as one labelled dataset."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import datetime
 import json
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,15 +14,12 @@ import numpy as np
 import xarray as xr
 
 import jaxbandit
-from jaxbandit.algorithms.base import unwrapped
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.delays import NEVER
-from jaxbandit.feedback import Wait
-from jaxbandit.study.cells import PlannedCell
-from jaxbandit.study.describe import describe
-from jaxbandit.study.lines import counted_before
-from jaxbandit.study.planning import Plan
+from jaxbandit.study.plan.planning import Plan
+from jaxbandit.study.specify.describe import describe
+from jaxbandit.study.specify.run import counted_before
 
 FACTS = ("optimum", "feasible_fraction", "slater_slack")
 ENDS = ("status", "failed_round", "declared_round")
@@ -31,34 +28,34 @@ TRIAL = ("algorithm", "trial")
 
 def gather_results(
     plan: Plan,
-    parts: list[list[dict[str, np.ndarray]]],
+    batches: Sequence[Sequence[Mapping[str, np.ndarray]]],
     *,
     mixed: np.ndarray | None = None,
     seconds: Sequence[tuple[float, float]] | None = None,
 ) -> xr.Dataset:
-    """The dataset of a run: dims ``algorithm`` (the lines), ``trial`` and ``round``, and ``played``, ``output`` with trajectories.
+    """Return the dataset of a study: dims ``algorithm`` (the runs), ``trial``, ``round``, and ``played``, ``output`` with trajectories.
 
-    Coordinates along ``algorithm`` say what a line is: ``base`` (the algorithm), ``problem``, ``delay``, and one for each swept field
-    (NaN where the algorithm has none). Beside the metrics and the flags of each trial there are facts of its instance (``optimum`` and
-    the like) and, where some line has use for it:
+    Coordinates along ``algorithm`` say what a run is: ``base`` (the algorithm), ``problem``, ``delay``, and one for each swept field
+    (NaN where the run has none). Beside the metrics and the flags of each trial there are facts of its instance (``optimum`` and
+    the like) and, where some run has use for it:
 
     - ``lost``: values that found no place in the buffer of pending feedback, where feedback is late.
-    - ``candidates``, ``optimum_kept``: points that were not struck out, and whether the best is one of them, where some line eliminates.
-    - ``run_seconds``, ``playing_seconds``: of the line, with and without compilation; NaN where others ran some of it.
+    - ``candidates``, ``optimum_kept``: points that were not struck out, and whether the best is one of them, where some run eliminates.
+    - ``run_seconds``, ``playing_seconds``: seconds of the run, with and without compilation; NaN where other processes ran some of it.
 
     Trajectories add ``observed``, the noisy values; ``index``, the points, over ``round`` with those of a counted initial design where
     every round is kept, otherwise over ``played``; ``arrival``, the round at whose end each value arrives (``delays.NEVER``: it never
-    will), where feedback is late; and ``evaluations``, the rounds before a trial stopped by itself, where some line can.
+    will), where feedback is late; and ``evaluations``, the rounds before a trial stopped by itself, where some run can.
 
     Args:
-      plan: what was run.
-      parts: the arrays of every batch of every cell.
-      mixed: rewards of the best mixed policies ``[lines, trials]``, for strong regret.
-      seconds: with and without compilation, of a line of every cell.
+      plan: plan that was run.
+      batches: arrays of every batch of every cell.
+      mixed: rewards of the best mixed policies ``[runs, trials]``, for strong regret.
+      seconds: seconds of a run of every cell, with and without compilation.
     """
-    study, lines = plan.study, plan.lines
-    whole = _Whole.of(plan, parts)
-    before = counted_before(lines)
+    study, runs = plan.study, plan.runs
+    whole = _Whole.of(plan, batches)
+    before = counted_before(runs)
     kept = study.keep.rounds(study.horizon)
     rounds = np.concatenate([np.arange(1 - before, 1), kept])
     variables = _curves(plan, whole, rounds + before, mixed)
@@ -67,20 +64,21 @@ def gather_results(
     variables |= {} if mixed is None else {"best_mixed_policy": (TRIAL, mixed.astype(float_dtype()))}
     variables |= {} if seconds is None else _seconds(plan, seconds)
     variables |= _elimination(plan, whole)
+    variables |= _evaluations(plan, whole)
     variables |= _lateness(plan, whole)
     variables |= _trajectories(plan, whole, every=len(kept) == study.horizon) if study.trajectories else {}
     coordinates: dict[str, Any] = {
-        "algorithm": [line.entry.label for line in lines],
+        "algorithm": [run.label for run in runs],
         "trial": np.arange(study.trials),
         "round": rounds,
-        "base": ("algorithm", [line.base for line in lines]),
-        "problem": ("algorithm", [line.problem for line in lines]),
-        "delay": ("algorithm", [line.delay for line in lines]),
+        "base": ("algorithm", [run.algorithm_label for run in runs]),
+        "problem": ("algorithm", [run.problem_label for run in runs]),
+        "delay": ("algorithm", [run.delay_label for run in runs]),
     }
     for path in study.swept:
-        coordinates[path] = ("algorithm", [_number(line.swept.get(path)) for line in lines])
+        coordinates[path] = ("algorithm", [_number(run.swept.get(path)) for run in runs])
     if study.trajectories or "lost" in variables:
-        most = max(planned.cell.problem.outputs for planned in plan.cells)
+        most = max(cell.problem.outputs for cell in plan.cells)
         coordinates["output"] = ["reward", *(f"constraint {j}" for j in range(1, most))]
     if study.trajectories:
         coordinates["played"] = np.arange(1, study.horizon + 1)
@@ -89,31 +87,31 @@ def gather_results(
 
 @dataclasses.dataclass(frozen=True)
 class _Whole:
-    """The arrays of all cells, ``[lines of the cell, trials, ...]``, and where the lines belong."""
+    """Arrays of all cells, ``[runs of the cell, trials, ...]``, and the order that puts their runs into the study's."""
 
     cells: list[dict[str, np.ndarray]]
     order: np.ndarray
 
     @staticmethod
-    def of(plan: Plan, parts: list[list[dict[str, np.ndarray]]]) -> _Whole:
-        """The batches of each cell put together."""
+    def of(plan: Plan, batches: Sequence[Sequence[Mapping[str, np.ndarray]]]) -> _Whole:
+        """Put the batches of each cell together."""
         cells = []
-        for planned, batches in zip(plan.cells, parts, strict=True):
-            joined = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
-            shape = (len(planned.lines), plan.study.trials)
+        for members, own in zip(plan.members, batches, strict=True):
+            joined = {name: np.concatenate([batch[name] for batch in own]) for name in own[0]}
+            shape = (len(members), plan.study.trials)
             cells.append({name: array.reshape(*shape, *array.shape[1:]) for name, array in joined.items()})
-        return _Whole(cells, np.argsort([number for planned in plan.cells for number in planned.lines], kind="stable"))
+        return _Whole(cells, np.argsort([number for members in plan.members for number in members], kind="stable"))
 
     def __contains__(self, name: str) -> bool:
         return any(name in cell for cell in self.cells)
 
     def __call__(self, name: str, *, instead: Callable[[int], Any] | None = None, fill: Any = None) -> np.ndarray:
-        """``[lines, trials, ...]``.
+        """Return the arrays of a name for all runs, ``[runs, trials, ...]``.
 
         Args:
-          name: of the arrays.
-          instead: makes, for the cell of a number, what it lacks, up to the axes of lines and trials.
-          fill: for outputs, along the last axis, that some problems lack.
+          name: name of the arrays.
+          instead: makes, for the cell of a number, what it lacks, without the axes of runs and trials.
+          fill: value for outputs, along the last axis, that some problems lack.
         """
 
         def own(number: int, cell: dict[str, np.ndarray]) -> np.ndarray:
@@ -130,7 +128,7 @@ class _Whole:
 
 
 def _curves(plan: Plan, whole: _Whole, elapsed: np.ndarray, mixed: np.ndarray | None) -> dict[str, Any]:
-    """The study's metrics over the kept rounds; ``elapsed`` is how many each sums over."""
+    """Return the study's metrics over the kept rounds; ``elapsed [rounds]`` is how many rounds each sums over."""
 
     def curve(name: str) -> np.ndarray:
         return np.concatenate([whole(f"before_{name}"), whole(name)], axis=-1) if f"before_{name}" in whole else whole(name)
@@ -146,30 +144,30 @@ def _curves(plan: Plan, whole: _Whole, elapsed: np.ndarray, mixed: np.ndarray | 
 
 
 def _seconds(plan: Plan, seconds: Sequence[tuple[float, float]]) -> dict[str, Any]:
-    """Of every line, from those of a line of every cell."""
-    by_line = {line: own for planned, own in zip(plan.cells, seconds, strict=True) for line in planned.lines}
-    columns = zip(*(by_line[line] for line in range(len(plan.lines))), strict=True)
+    """Return the seconds of every run from those of one run of every cell."""
+    by_run = {number: own for members, own in zip(plan.members, seconds, strict=True) for number in members}
+    columns = zip(*(by_run[number] for number in range(len(plan.runs))), strict=True)
     return {name: ("algorithm", np.asarray(column)) for name, column in zip(("run_seconds", "playing_seconds"), columns, strict=True)}
 
 
 def _elimination(plan: Plan, whole: _Whole) -> dict[str, Any]:
-    """How many points were not struck out, all by a line that never does, and whether the best is one of them."""
-    if "end_candidates" not in whole:
+    """Return how many points were not struck out, all of them by a run that never does, and whether the best is one of them."""
+    if "end_candidate_count" not in whole:
         return {}
-    every = whole("end_candidates", instead=lambda cell: plan.cells[cell].cell.problem.domain.size)
+    every = whole("end_candidate_count", instead=lambda cell: plan.cells[cell].problem.domain.size)
     return {"candidates": (TRIAL, every), "optimum_kept": (TRIAL, whole("end_optimum_kept", instead=lambda cell: True))}
 
 
 def _lateness(plan: Plan, whole: _Whole) -> dict[str, Any]:
-    """How many values were lost; of outputs that a problem lacks, none."""
+    """Return how many values were lost: none of outputs that a problem lacks."""
     if "end_lost" not in whole:
         return {}
-    lost = whole("end_lost", instead=lambda cell: np.zeros(plan.cells[cell].cell.problem.outputs, np.int32), fill=0)
+    lost = whole("end_lost", instead=lambda cell: np.zeros(plan.cells[cell].problem.outputs, np.int32), fill=0)
     return {"lost": ((*TRIAL, "output"), lost)}
 
 
 def _trajectories(plan: Plan, whole: _Whole, every: bool) -> dict[str, Any]:
-    """Points, values and arrivals; outputs that a problem lacks are NaN, and their feedback never arrives."""
+    """Return points, values and arrivals; outputs that a problem lacks are NaN, and their feedback never arrives."""
     horizon, index, over = plan.study.horizon, whole("seen_indices"), "played"
     if every:
         over = "round"
@@ -179,24 +177,17 @@ def _trajectories(plan: Plan, whole: _Whole, every: bool) -> dict[str, Any]:
     if "seen_arrivals" in whole:
 
         def at_once(cell: int) -> np.ndarray:
-            return np.repeat(np.arange(1, horizon + 1, dtype=np.int32)[:, None], plan.cells[cell].cell.problem.outputs, axis=1)
+            return np.repeat(np.arange(1, horizon + 1, dtype=np.int32)[:, None], plan.cells[cell].problem.outputs, axis=1)
 
         found["arrival"] = (dims, np.minimum(whole("seen_arrivals", instead=at_once, fill=NEVER), NEVER))
-    if "seen_widths" in whole:
-        found["evaluations"] = (TRIAL, _evaluations(plan, whole))
     return found
 
 
-def _evaluations(plan: Plan, whole: _Whole) -> np.ndarray:
-    """In how many rounds each trial evaluated something, before it stopped by itself."""
-
-    def of_cell(planned: PlannedCell, arrays: dict[str, np.ndarray]) -> np.ndarray:
-        if "seen_widths" not in arrays:
-            return np.full(arrays["end_status"].shape, plan.study.horizon, np.int32)
-        return np.asarray(unwrapped(plan.lines[planned.lines[0]].entry.algorithm).evaluations(arrays["seen_widths"]))
-
-    counts = [of_cell(planned, arrays) for planned, arrays in zip(plan.cells, whole.cells, strict=True)]
-    return np.concatenate(counts)[whole.order]
+def _evaluations(plan: Plan, whole: _Whole) -> dict[str, Any]:
+    """Return in how many rounds each trial evaluated something, before it stopped by itself; in all rounds of a run that never does."""
+    if "end_evaluations" not in whole:
+        return {}
+    return {"evaluations": (TRIAL, whole("end_evaluations", instead=lambda cell: np.int32(plan.study.horizon)))}
 
 
 def _number(value: Any) -> float:
@@ -204,8 +195,8 @@ def _number(value: Any) -> float:
 
 
 def attributes(plan: Plan, before: int) -> dict[str, Any]:
-    """Inputs, versions and devices; structured values as JSON text. ``table`` is the study, empty when it cannot be written."""
-    study, entries = plan.study, [line.entry for line in plan.lines]
+    """Return inputs, versions and devices; structured values as JSON text. ``table`` is the study, empty when it has no table."""
+    study, runs = plan.study, plan.runs
     try:
         table = json.dumps(study.table())
     except InvalidArgument:
@@ -219,16 +210,16 @@ def attributes(plan: Plan, before: int) -> dict[str, Any]:
         "seed": study.seed,
         "swept": json.dumps(list(study.swept)),
         "counted_before": before,
-        "parameters": json.dumps(study.parameters),
-        "batches": json.dumps([[batch.size, batch.batches, batch.rounds] for batch in plan.batches]),
-        "problems": json.dumps({line.problem: describe(line.entry.problem) for line in plan.lines}),
-        "initial_designs": json.dumps({e.label: describe(e.initial) for e in entries}),
-        "algorithms": json.dumps({e.label: {"alg": e.alg, **describe(e.algorithm)} for e in entries}),
-        "delays": json.dumps({e.label: describe(e.delay) for e in entries}),
-        "feedback": json.dumps({e.label: describe(e.feedback or getattr(unwrapped(e.algorithm), "feedback", Wait())) for e in entries}),
-        "kernels": json.dumps({e.label: [describe(k) for k in e.kernels] for e in entries}),
-        "surrogates": json.dumps({e.label: e.surrogate.describe() for e in entries}),
-        "noise_variance_of_model": json.dumps({e.label: describe(e.surrogate.noise_variance) for e in entries}),
+        "parameters": json.dumps(dict(study.recorded)),
+        "batches": json.dumps(plan.batches),
+        "problems": json.dumps({run.problem_label: describe(run.problem) for run in runs}),
+        "initial_designs": json.dumps({run.label: describe(run.initial) for run in runs}),
+        "algorithms": json.dumps({run.label: {"alg": run.name_in_traces, **describe(run.algorithm)} for run in runs}),
+        "delays": json.dumps({run.label: describe(run.delay_in_force) for run in runs}),
+        "feedback": json.dumps({run.label: describe(run.policy_in_force) for run in runs}),
+        "kernels": json.dumps({run.label: [describe(kernel) for kernel in run.model.kernels] for run in runs}),
+        "surrogates": json.dumps({run.label: run.model.describe() for run in runs}),
+        "noise_variance_of_model": json.dumps({run.label: describe(run.model.noise_variance) for run in runs}),
         "precision": str(float_dtype()),
         "devices": json.dumps([str(device) for device in plan.devices]),
         "versions": json.dumps(

@@ -1,18 +1,17 @@
-"""Results on disk, and what is asked of them."""
+"""Results on disk, and the flags of their trials."""
 
 from __future__ import annotations
 
 import importlib.util
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.status import FAILED, Status, explain
-from jaxbandit.study.files import CannotWrite, reason_of, write_whole
+from jaxbandit.study.run.files import CannotWrite, reason_of, write_whole
 
 
 class TrialsFailed(RuntimeError):
@@ -20,7 +19,7 @@ class TrialsFailed(RuntimeError):
 
 
 def flagged(dataset: xr.Dataset) -> dict[str, dict[str, int]]:
-    """For each line with flagged trials, how many trials have each flag."""
+    """Return, for each run with flagged trials, how many trials have each flag."""
     found: dict[str, dict[str, int]] = {}
     for label in dataset.algorithm.values:
         status = dataset.status.sel(algorithm=label).values
@@ -31,7 +30,7 @@ def flagged(dataset: xr.Dataset) -> dict[str, dict[str, int]]:
 
 
 def flags_in_words(dataset: xr.Dataset) -> list[str]:
-    """A line of text for each line with flagged trials: ``rpol: 1 trial: why; 3 trials: why else``."""
+    """Return a line of text for each run with flagged trials: ``rpol: 1 trial: why; 3 trials: why else``."""
 
     def words(count: int, why: str) -> str:
         return f"{count} trial{'s' if count > 1 else ''}: {why}"
@@ -40,7 +39,7 @@ def flags_in_words(dataset: xr.Dataset) -> list[str]:
 
 
 def raise_if_failed(dataset: xr.Dataset) -> xr.Dataset:
-    """The dataset, if no trial failed; raises :class:`TrialsFailed` otherwise."""
+    """Return the dataset, if no trial failed; raises :class:`TrialsFailed` otherwise."""
     failed = (dataset.status.values & int(FAILED)) != 0
     if not failed.any():
         return dataset
@@ -54,7 +53,7 @@ def raise_if_failed(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def read_results(path: str | Path) -> xr.Dataset:
-    """The dataset of a NetCDF file or a Zarr directory, or of the directory that a run wrote one to.
+    """Return the dataset of a NetCDF file or a Zarr directory, or of the directory that a run wrote one to.
 
     Raises:
       InvalidArgument: when there is none, or it cannot be read.
@@ -99,13 +98,13 @@ def _write_zarr(dataset: xr.Dataset, path: Path) -> None:
 
 
 def _with_zarr(path: Path) -> Path:
-    """``path``, if Zarr can be read and written here."""
+    """Return ``path``, if Zarr can be read and written here; raises ``InvalidArgument`` otherwise."""
     if importlib.util.find_spec("zarr") is None:
         raise InvalidArgument("format: zarr is not installed; pip install zarr, or use NetCDF")
     return path
 
 
-def save(dataset: xr.Dataset, path: Any) -> None:
+def save(dataset: xr.Dataset, path: str | Path) -> None:
     """Write a dataset as compressed NetCDF-4."""
     compressed = {name: {"zlib": True, "complevel": 4} for name in dataset.data_vars if dataset[name].dtype.kind in "fi"}
     dataset.to_netcdf(path, engine="h5netcdf", encoding=compressed)

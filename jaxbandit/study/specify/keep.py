@@ -1,4 +1,4 @@
-"""Which rounds of a run are kept."""
+"""Rounds of a run that are kept in the results."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument
 
-MOST_BY_DEFAULT = 1000  # rounds that are kept when nothing is said
+MAX_ROUNDS_BY_DEFAULT = 1000  # rounds that are kept when nothing is said
 
 
 @dataclasses.dataclass(frozen=True)
 class Keep:
     """Every ``every``-th round, or ``log_spaced`` rounds whose logarithms are evenly spaced; the last one always.
 
-    By default every round of up to 1,000, and as few of longer runs.
+    By default every round of up to 1,000, and of longer runs every n-th such that at most 1,001 are kept.
     """
 
     every: int | None = None
     log_spaced: int | None = None
 
     def rounds(self, horizon: int) -> np.ndarray:
-        """The rounds that are kept, in order, from 1."""
+        """Return the numbers of the rounds that are kept, in order, counted from 1."""
         if self.log_spaced is not None:
             spaced = np.unique(np.round(np.geomspace(1, horizon, min(self.log_spaced, horizon))).astype(np.int64))
             return np.unique(np.append(spaced, horizon))
-        every = self.every or -(-horizon // MOST_BY_DEFAULT)
+        every = self.every or -(-horizon // MAX_ROUNDS_BY_DEFAULT)
         return np.unique(np.append(np.arange(every, horizon + 1, every), horizon))
 
     def table(self) -> dict[str, int]:
-        """As a study file has it."""
+        """Return the table of a study file, without what is not given."""
         return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
 
     def validate(self) -> None:

@@ -1,7 +1,7 @@
-"""Several processes that run one study: who does what, and how they meet.
+"""Several processes that run one study: which batches each runs, and how they wait for each other.
 
-Each process runs whole batches on its own devices, so that results do not depend on how many there are. They share a directory, in
-which finished batches and checkpoints lie.
+Each process runs whole batches on its own devices, so that results do not depend on how many processes there are. They share a
+directory, in which finished batches and checkpoints lie.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ class ProcessLost(RuntimeError):
 
 
 @dataclasses.dataclass(frozen=True)
-class Hosts:
-    """This process among ``count``; the first one gathers the results."""
+class Processes:
+    """This process, numbered ``index`` from 0, among ``count``; the first one gathers the results."""
 
     index: int = 0
     count: int = 1
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that writes what there is one of."""
+        """Whether this process is the one that writes what is written once."""
         return self.index == 0
 
     def owns(self, batch: int) -> bool:
-        """Whether this process runs a batch, by its number in the study."""
+        """Say whether this process runs a batch, by the batch's number in the study."""
         return batch % self.count == self.index
 
-    def meet(self, name: str) -> None:
-        """Wait for all processes; raises :class:`ProcessLost` when one of them has gone."""
+    def barrier(self, name: str) -> None:
+        """Wait until all processes have come to the barrier of this name; raises :class:`ProcessLost` when one of them has gone."""
         if self.count == 1:
             return
         from jax.experimental.multihost_utils import sync_global_devices
@@ -48,9 +48,9 @@ class Hosts:
             ) from error
 
 
-def this_process() -> Hosts:
-    """Where this process stands among those that were joined."""
-    return Hosts(index=jax.process_index(), count=jax.process_count())
+def this_process() -> Processes:
+    """Return the place of this process among those that were joined."""
+    return Processes(index=jax.process_index(), count=jax.process_count())
 
 
 def join(coordinator: str | None, processes: int | None, process: int | None) -> None:
@@ -59,7 +59,7 @@ def join(coordinator: str | None, processes: int | None, process: int | None) ->
     Args:
       coordinator: ``HOST:PORT`` of the first process, or ``"auto"`` in a cluster where JAX finds the others by itself (Slurm,
         Kubernetes, Open MPI and others).
-      processes: how many there are; not with ``"auto"``.
+      processes: number of processes; not with ``"auto"``.
       process: number of this one, from 0; not with ``"auto"``.
 
     Raises:
@@ -70,8 +70,8 @@ def join(coordinator: str | None, processes: int | None, process: int | None) ->
         return
     if coordinator is None or processes is None or process is None:
         raise InvalidArgument(
-            f"hosts: --coordinator, --processes and --process-id go together, or --coordinator auto alone; got {coordinator}, {processes},"
-            f" {process}"
+            f"processes: --coordinator, --processes and --process-id go together, or --coordinator auto alone; got {coordinator},"
+            f" {processes}, {process}"
         )
     if ":" not in coordinator:
         raise InvalidArgument(f"coordinator: expected HOST:PORT or auto, got {coordinator!r}")

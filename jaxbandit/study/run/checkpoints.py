@@ -1,8 +1,8 @@
-"""What a running study leaves on disk, so that it can go on after any interruption: its identity, finished batches, the one at work.
+"""Files of a running study, from which it goes on after any interruption: its identity, finished batches, and the batch at work.
 
-    study.json          what is run, by which versions and how; written first, and compared when the run is resumed
+    study.json          the study, versions and batches; written first, and compared when the run is resumed
     parts/C-B.npz       batch B of cell C, finished
-    at-work-P.npz       the last checkpoint of the batch that process P is at, and where in the run it is
+    at-work-P.npz       the last checkpoint of the batch that process P plays, and its place in the run
 
 Every file appears under its name only once it is whole.
 """
@@ -22,16 +22,19 @@ import numpy as np
 import jaxbandit
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.pytree import float_dtype
-from jaxbandit.study.files import CannotWrite, write_whole
+from jaxbandit.study.run.files import CannotWrite, write_whole
+
+LAYOUT = 2  # of the files; to be raised whenever a checkpoint of the code before cannot go on
 
 WORDS = {
-    "study": "another study",
+    "layout": "another layout of checkpoints",
     "jaxbandit": "another version of jaxbandit",
     "jax": "another version of JAX",
     "precision": "another precision",
     "platform": "another kind of device",
     "devices": "another number of devices",
     "processes": "another number of processes",
+    "study": "another study",  # last: precision and versions change what a study is made of
 }
 
 
@@ -40,8 +43,9 @@ class CheckpointMismatch(InvalidArgument):
 
 
 def identity(fingerprint: str, devices: int) -> dict[str, Any]:
-    """What must be equal for a run to go on bit for bit."""
+    """Return what must be equal for a run to go on bit for bit."""
     return {
+        "layout": LAYOUT,
         "study": fingerprint,
         "jaxbandit": jaxbandit.__version__,
         "jax": jax.__version__,
@@ -54,7 +58,7 @@ def identity(fingerprint: str, devices: int) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where in a run a checkpoint is: the cell, the batch, and the next round."""
+    """Place of a checkpoint in a run: the cell, the batch, and the next round."""
 
     cell: int
     batch: int
@@ -62,7 +66,7 @@ class Place:
 
 
 class Store:
-    """The directory of a run; see the module's text."""
+    """Directory of a run with the files that the module's text names; ``process`` is the number of this process."""
 
     def __init__(self, directory: Path, process: int = 0) -> None:
         self.directory = directory
@@ -78,7 +82,7 @@ class Store:
         write_json(self.directory / "study.json", record)
 
     def resume(self, expected: Mapping[str, Any]) -> dict[str, Any]:
-        """What was written down at the start.
+        """Return what was written down at the start.
 
         Raises:
           CheckpointMismatch: when the directory holds no run, or one of something else than ``expected``.
@@ -99,11 +103,11 @@ class Store:
         return record
 
     def has(self, cell: int, batch: int) -> bool:
-        """Whether a batch is finished."""
+        """Say whether a batch is finished."""
         return (self.parts / f"{cell}-{batch}.npz").exists()
 
     def part(self, cell: int, batch: int) -> dict[str, np.ndarray] | None:
-        """A finished batch, ``None`` when there is none."""
+        """Return a finished batch, ``None`` when it is not finished."""
         if not self.has(cell, batch):
             return None
         with np.load(self.parts / f"{cell}-{batch}.npz") as arrays:
@@ -119,7 +123,7 @@ class Store:
         write_whole(self.at_work, lambda path: np.savez(path, allow_pickle=False, **where, **leaves))
 
     def load(self) -> tuple[Place, dict[str, np.ndarray]] | None:
-        """The last checkpoint, ``None`` when there is none."""
+        """Return the last checkpoint, ``None`` when there is none."""
         if not self.at_work.exists():
             return None
         with np.load(self.at_work) as arrays:
@@ -127,7 +131,7 @@ class Store:
         return Place(**{f.name: int(leaves.pop(f"place_{f.name}")) for f in dataclasses.fields(Place)}), leaves
 
     def clear(self) -> None:
-        """Drop all that the run has left, also of files that it was cut off from."""
+        """Drop all files that the run has left, half-written ones too."""
         shutil.rmtree(self.parts, ignore_errors=True)
         for name in ("study.json", "at-work-*.npz", ".at-work-*.npz", ".study-*.json", ".results-*.nc"):
             for file in self.directory.glob(name):

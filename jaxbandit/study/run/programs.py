@@ -1,4 +1,4 @@
-"""The compiled programs of a running study: made together where several are needed, dropped when no longer needed."""
+"""Compiled programs of a running study: compiled together where several are needed, dropped when no longer needed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import os
 import time
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TypeAlias
 
-Lower = Callable[[], Any]
+import jax
 
-MOST = 4  # compiled side by side: each takes memory
+Lower: TypeAlias = Callable[[], jax.stages.Lowered]
+
+MAX_COMPILED_TOGETHER = 4  # each takes memory
 
 
 class Programs:
@@ -24,14 +26,14 @@ class Programs:
     def __init__(self, note: Callable[[str], None], forget: Callable[[], object] = lambda: None) -> None:
         self.note, self.forget = note, forget  # called when programs are dropped, for other caches to let them go, too
         self.waited = self.charged = 0.0
-        self._known: dict[Hashable, Any] = {}
+        self._known: dict[Hashable, jax.stages.Compiled] = {}
         self._owed: dict[Hashable, float] = {}
 
-    def get(self, name: Hashable, later: Callable[[], Iterable[tuple[Hashable, Lower | None]]]) -> Any:
-        """A program, compiled unless it is known.
+    def get(self, name: Hashable, later: Callable[[], Iterable[tuple[Hashable, Lower | None]]]) -> jax.stages.Compiled:
+        """Return a program, compiled unless it is known.
 
         Args:
-          name: of the program.
+          name: name of the program.
           later: gives the names of all programs that will be asked for, this one first, with what lowers them, ``None`` for what cannot
             be lowered yet. The first that are missing are compiled together, and programs of other names are dropped: each holds memory
             maps, of which a process has few.
@@ -42,7 +44,7 @@ class Programs:
                 needed.setdefault(other, lower)
             self._drop([known for known in self._known if known not in needed])
             missing = [(other, lower) for other, lower in needed.items() if other not in self._known and lower is not None]
-            self._compile(missing[: min(MOST, cores())])
+            self._compile(missing[: min(MAX_COMPILED_TOGETHER, cores())])
         self.charged += self._owed.pop(name, 0.0)
         return self._known[name]
 
@@ -66,5 +68,5 @@ class Programs:
 
 
 def cores() -> int:
-    """Processors that this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

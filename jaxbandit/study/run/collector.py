@@ -1,29 +1,38 @@
-"""What a batch gives, on the host, as it comes."""
+"""The results of a batch on the host, collected part by part."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import numpy as np
 
-from jaxbandit.study.lines import Specification
+from jaxbandit.study.specify.study import Study
 
 
-class Gathered:
-    """The curves of a batch, thinned, its trajectories, and facts of its instances, part by part.
+class BatchCollector:
+    """Collects the kept rounds of a batch's curves, its trajectories, and facts of its instances, part by part.
 
     ``before`` is the number of points before round 1 that the metrics count.
     """
 
-    def __init__(self, study: Specification, before: int) -> None:
+    def __init__(self, study: Study, before: int) -> None:
         self.study, self.before = study, before
         self.kept = study.keep.rounds(study.horizon)
         self.pieces: dict[str, list[np.ndarray]] = {}
         self.last: dict[str, np.ndarray] = {}
 
-    def add(self, first: int, seen: Mapping[str, Any], curves: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
-        """What was seen in the rounds from ``first`` on, and measured, from round 1 on with the points before; waits for the devices."""
+    def begin(self, indices: jax.Array) -> None:
+        """Add the points before round 1, if they count."""
+        if self.before:
+            self._add("before_index", indices)
+
+    def add(self, first: int, seen: Mapping[str, jax.Array], curves: Mapping[str, jax.Array], facts: Mapping[str, jax.Array]) -> None:
+        """Add what was seen and measured in the rounds from ``first`` on; waits for the devices.
+
+        The curves of round 1 begin with the points before it.
+        """
         before = self.before if first == 1 else 0
         for name, values in curves.items():
             curve = np.asarray(values)
@@ -38,32 +47,28 @@ class Gathered:
         for name, values in facts.items() if first == 1 else ():
             self._add(f"fact_{name}", values)
 
-    def begin(self, indices: Any) -> None:
-        """The points before round 1 that count."""
-        if self.before:
-            self._add("before_index", indices)
-
     def _add(self, name: str, values: Any) -> None:
         self.pieces.setdefault(name, []).append(np.asarray(values))
 
     def means(self, count: int) -> dict[str, float]:
-        """Of the curves now, over the first ``count`` trials."""
+        """Return the means of the curves now, over the first ``count`` trials."""
         return {name: float(np.mean(self.last[name][:count])) for name in self.study.metrics if name in self.last}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What has come so far, for a checkpoint."""
+        """Return what has been collected so far, for a checkpoint."""
         return {f"g_{name}": _joined(pieces) for name, pieces in self.pieces.items()}
 
-    def restore(self, leaves: dict[str, np.ndarray]) -> None:
-        """Go on from a checkpoint."""
+    def restore(self, leaves: Mapping[str, np.ndarray]) -> None:
+        """Go on from the arrays of a checkpoint."""
         self.pieces = {name.removeprefix("g_"): [array] for name, array in leaves.items() if name.startswith("g_")}
 
-    def part(self, ended: Mapping[str, Any], count: int) -> dict[str, np.ndarray]:
-        """All that is known of the first ``count`` trials of the batch, which have ended."""
-        arrays = {name: _joined(pieces) for name, pieces in self.pieces.items()} | {f"end_{name}": values for name, values in ended.items()}
-        return {name: np.asarray(array)[:count] for name, array in arrays.items()}
+    def finished(self, ended: Mapping[str, jax.Array], count: int) -> dict[str, np.ndarray]:
+        """Return all that is known of the first ``count`` trials of the batch, given what was known of them when they ended."""
+        collected = {name: _joined(pieces) for name, pieces in self.pieces.items()}
+        arrays = collected | {f"end_{name}": np.asarray(values) for name, values in ended.items()}
+        return {name: array[:count] for name, array in arrays.items()}
 
 
 def _joined(pieces: list[np.ndarray]) -> np.ndarray:
-    """Along the rounds."""
+    """Return the pieces joined along the rounds."""
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=1)

@@ -1,4 +1,4 @@
-"""Any pytree dataclass of the library as plain JSON values, for attributes and audit files."""
+"""Any pytree dataclass of the library as plain JSON values: for attributes, audit files and fingerprints."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import numpy as np
 
 from jaxbandit import kernels
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.surrogates import Surrogate
 
-MOST_NUMBERS = 64  # larger arrays are named by their shape: a table belongs in the data, not in an attribute
+MAX_NUMBERS_DESCRIBED = 64  # larger arrays are named by their shape: a table belongs in the data, not in an attribute
 
 
 def describe(item: Any) -> Any:
-    """``item`` as nested dicts, lists, numbers and strings; a dataclass becomes ``{"type": ..., field: ...}``."""
+    """Return ``item`` as nested dicts, lists, numbers and strings; a dataclass becomes ``{"type": ..., field: ...}``."""
     if dataclasses.is_dataclass(item) and not isinstance(item, type):
         fields = {f.name: describe(getattr(item, f.name)) for f in dataclasses.fields(item)}
         return {"type": type(item).__name__, **fields}
@@ -29,14 +30,22 @@ def describe(item: Any) -> Any:
         return [describe(v) for v in item]
     if isinstance(item, jax.Array | np.ndarray | np.generic):
         array = np.asarray(item)
-        return array.tolist() if array.size <= MOST_NUMBERS else f"array {list(array.shape)} {array.dtype}"
+        return array.tolist() if array.size <= MAX_NUMBERS_DESCRIBED else f"array {list(array.shape)} {array.dtype}"
     if callable(item):
         return f"{getattr(item, '__module__', '?')}.{getattr(item, '__qualname__', repr(item))}"
     return repr(item)
 
 
 def describe_exactly(item: Any) -> Any:
-    """``item`` as JSON values, large arrays by their hash: equal for equal items, and different for different ones."""
+    """Return ``item`` as JSON values, arrays by their hash: equal for equal items, and different for different ones.
+
+    A surrogate is described by what it was made from, since the last bits of its features depend on the machine.
+    """
+    if isinstance(item, Surrogate) and item.kernels:
+        made_from = {
+            name: describe_exactly(getattr(item, name)) for name in ("kernels", "noise_variance", "prior_mean", "groups", "domain")
+        }
+        return {"class": "Surrogate", **made_from, "forms": [[form.name, form.rank] for form in item.forms]}
     if dataclasses.is_dataclass(item) and not isinstance(item, type):
         own = {f.name: describe_exactly(getattr(item, f.name)) for f in dataclasses.fields(item)}
         return {"class": f"{type(item).__module__}.{type(item).__qualname__}", **own}
@@ -56,7 +65,7 @@ def describe_exactly(item: Any) -> Any:
 
 
 def in_words(item: Any) -> str:
-    """A dataclass in a few words: its type, with its numbers, such as ``Poisson(mean 15)``."""
+    """Return a dataclass in a few words: its type, with its numbers, such as ``Poisson(mean 15)``."""
     described = {} if not dataclasses.is_dataclass(item) else {f.name: describe(getattr(item, f.name)) for f in dataclasses.fields(item)}
     numbers = [f"{name} {value:g}" for name, value in described.items() if isinstance(value, int | float) and not isinstance(value, bool)]
     return type(item).__name__ + (f"({', '.join(numbers)})" if numbers else "")
@@ -77,7 +86,7 @@ SHORT_NAMES: dict[type[Any], str] = {
 
 
 def kernel_record(kernel: kernels.Kernel) -> dict[str, Any]:
-    """A kernel as an audit trace writes it: ``{"name": "se", "u": length-scale, "var": variance, ...}``.
+    """Return a kernel as an audit trace writes it: ``{"name": "se", "u": length-scale, "var": variance, ...}``.
 
     ``u`` is the length-scale of ``exp(-|x - y|^2 / (2 u^2))``, or of the Matern distance; sums and products are nested.
     """

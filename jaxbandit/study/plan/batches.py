@@ -1,0 +1,112 @@
+"""Batches of a cell: how many trials run at a time, in parts of how many rounds, in how much memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.engine.blocks import equal_blocks, least_block
+from jaxbandit.engine.programs import Cell, begin_all
+from jaxbandit.study.plan.memory import Budget, tree_bytes
+from jaxbandit.study.specify.study import Study
+
+COPIES_OF_CARRY = 2.5  # of what trials carry: before and after a part, and what a block works on
+
+# A round reads and writes all that a trial carries, at this many bytes a second and device, and takes some time anyway. Measured on CPU
+# cores at 2,500 points: 8 us where this gives 14; on rows of 14,641 points, which fill up over the run: 600 to 950 us, this gives 2,000.
+BYTES_PER_SECOND = {"cpu": 1e10}
+BYTES_PER_SECOND_ELSEWHERE = 1e12
+MIN_SECONDS_PER_ROUND = 3e-6
+MAX_SECONDS_WITHOUT_REPORT = 10.0  # by that estimate
+
+
+def batch_numbers(
+    study: Study,
+    cell: Cell,
+    runs: int,
+    carried: int,
+    segment: int | None,
+    budget: Budget,
+    devices: Sequence[jax.Device],
+    processes: int = 1,
+) -> tuple[int, int, int, int, int]:
+    """Return the size and number of a cell's batches, the rounds of a part, and the bytes of a trial and of what trials share.
+
+    On CPUs a batch is as small as takes some seconds, blocks being run one after the other anyway, and only where one block on each
+    device takes longer it is cut into parts. Elsewhere a batch is as large as fits, all of it side by side.
+
+    Args:
+      study: study that is planned.
+      cell: one of its cells.
+      runs: number of runs in the cell.
+      carried: bytes that each trial carries from round to round.
+      segment: rounds in a part, if they are given.
+      budget: memory that may be used.
+      devices: devices that a batch is spread over.
+      processes: processes that share the batches.
+
+    Raises:
+      InvalidArgument: when not even the smallest batch fits.
+    """
+    trials, horizon = runs * study.trials, study.horizon
+    cpu = devices[0].platform == "cpu"
+    step = (cell.block if cpu else 1) * len(devices)
+    seconds = seconds_of_trial(carried, horizon, devices)
+    wanted = max(step, MAX_SECONDS_WITHOUT_REPORT // seconds) if cpu and segment is None else np.inf
+    parts = int(np.ceil(min(wanted, trials) * seconds / MAX_SECONDS_WITHOUT_REPORT))
+    rounds = min(segment, horizon) if segment else rounds_of_part(horizon, parts)
+
+    each, shared = _result_bytes(study, cell, rounds), tree_bytes(cell)
+    if cpu and rounds == horizon:
+        shared += int(COPIES_OF_CARRY * carried * min(step, trials))  # no more than a block carries anything at a time
+    else:
+        each += int(COPIES_OF_CARRY * carried)
+    room, wanted_room = ((allowed - shared) // each for allowed in (budget.limit, budget.wanted))
+    least = min(step, len(devices) * -(-trials // len(devices)))
+    if room < least:
+        raise InvalidArgument(
+            f"memory: {budget.limit / 2**20:,.0f} MiB hold {max(room, 0)} trials of {each / 2**20:.2f} MiB beside the"
+            f" {shared / 2**20:.1f} MiB that they share, but at least {least} run side by side; allow"
+            f" {(least * each + shared) / 2**20:,.0f} MiB or more"
+        )
+    most = max(int(min(wanted, wanted_room)) // step, 1) * step
+    count = max(-(-trials // most), min(processes, -(-trials // least)))  # something for every process
+    size = _size(-(-trials // count), cell.block if cpu else trials, len(devices))
+    return size, -(-trials // size), rounds, each, shared
+
+
+def _size(trials: int, block: int, devices: int) -> int:
+    """Return the size of a batch that holds so many trials in equal blocks."""
+    blocks, own = equal_blocks(trials, block, devices, least_block(block))
+    return devices * blocks * own
+
+
+def seconds_of_trial(carried: int, horizon: int, devices: Sequence[jax.Device]) -> float:
+    """Estimate the seconds that one trial adds to a run from the bytes that it carries."""
+    speed = BYTES_PER_SECOND.get(devices[0].platform, BYTES_PER_SECOND_ELSEWHERE)
+    return horizon * max(carried / speed, MIN_SECONDS_PER_ROUND) / len(devices)
+
+
+def rounds_of_part(horizon: int, parts: int) -> int:
+    """Return the rounds of each of ``parts`` parts, or of some more if then all are equal: a shorter last part needs its own program."""
+    most = max(1, horizon // max(parts, 1))
+    return next((rounds for rounds in range(most, most // 2, -1) if horizon % rounds == 0), most)
+
+
+def carried_bytes(cell: Cell) -> int:
+    """Return the bytes that one trial carries from round to round."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    pairs = jax.ShapeDtypeStruct((cell.block, 3), jnp.int32)
+    carry, _ = jax.eval_shape(lambda c, k, p: begin_all(c, k, p, mesh=None), cell, key, pairs)
+    return -(-tree_bytes(carry) // cell.block)
+
+
+def _result_bytes(study: Study, cell: Cell, rounds: int) -> int:
+    """Return the bytes of one trial's results: curves and trajectory of a part, twice, and what is kept of them."""
+    seen = 1 + 2 * cell.problem.outputs if study.trajectories else 0
+    kept = len(study.keep.rounds(study.horizon)) * len(study.metrics) + study.horizon * seen
+    return 4 * (2 * (len(study.metrics) + seen) * rounds + kept) + 1

@@ -1,0 +1,61 @@
+"""Memory that a study may use, and memory that its parts take."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit.core.checks import InvalidArgument
+
+DEFAULT_SHARE = 0.5  # of the devices' memory that may be used when nothing is said
+MAX_BATCH_BYTES_ON_CPU = 2**30  # when nothing is said: batches of equal size share their program, so that larger ones gain nothing
+UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """Bytes of a batch: ``wanted`` are used where they suffice, ``limit`` is never exceeded."""
+
+    wanted: int
+    limit: int
+
+
+def memory_budget(text: str | int | None, platform: str) -> Budget:
+    """Return the budget that ``"4GiB"``, ``"800M"`` or a number of bytes stands for; by the devices' memory when nothing is said.
+
+    Raises:
+      InvalidArgument: on what is no amount of memory.
+    """
+    if text is None:
+        limit = int(DEFAULT_SHARE * device_memory())
+        return Budget(wanted=min(limit, MAX_BATCH_BYTES_ON_CPU) if platform == "cpu" else limit, limit=limit)
+    if isinstance(text, int):
+        amount = float(text)
+    else:
+        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([kmgt]?)(i?b)?\s*", text.lower())
+        if not match:
+            raise InvalidArgument(f"memory: expected an amount such as 4GiB or 800M, got {text!r}")
+        amount = float(match[1]) * UNITS[match[2]]
+    if amount < 1:
+        raise InvalidArgument(f"memory: must be at least one byte, got {text!r}")
+    return Budget(wanted=int(amount), limit=int(amount))
+
+
+def device_memory() -> int:
+    """Return the bytes of all local devices' memory: the machine's for CPUs."""
+    stats = [device.memory_stats() or {} for device in jax.local_devices()]
+    limits = [stat.get("bytes_limit", 0) for stat in stats]
+    return sum(limits) if all(limits) else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def tree_bytes(tree: Any) -> int:
+    """Return the bytes of all arrays of a tree, which may be abstract."""
+    leaves = [leaf for leaf in jax.tree.leaves(tree) if hasattr(leaf, "dtype")]
+    sized = [leaf for leaf in leaves if not jnp.issubdtype(leaf.dtype, jax.dtypes.extended)]
+    return int(sum(int(np.prod(leaf.shape)) * np.dtype(leaf.dtype).itemsize for leaf in sized))

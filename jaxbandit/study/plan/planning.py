@@ -1,0 +1,147 @@
+"""The plan of a study: its cells, the batches that each cell runs in, and where they run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import jax
+
+from jaxbandit.core import checks
+from jaxbandit.core.pytree import signature
+from jaxbandit.engine.programs import Cell
+from jaxbandit.study.plan.batches import batch_numbers, carried_bytes
+from jaxbandit.study.plan.cells import group_runs
+from jaxbandit.study.plan.memory import memory_budget
+from jaxbandit.study.plan.processes import Processes, this_process
+from jaxbandit.study.specify.run import Run, counted_before
+from jaxbandit.study.specify.study import Study
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """All that is decided before a study runs.
+
+    A cell holds runs that share one program. It is played in batches of trials of its runs, the last one filled up with repetitions, and
+    a batch in parts of some rounds. All tuples of numbers have one entry for each cell.
+
+    Attributes:
+      study: study that is planned.
+      runs: its runs, with all labels filled in.
+      cells: cells in the order of their first runs.
+      members: numbers of each cell's runs in the study.
+      batch_sizes: trials in a batch.
+      batch_counts: number of batches.
+      part_rounds: rounds in a part; the last part of a batch may be shorter.
+      trial_bytes: memory of one trial.
+      shared_bytes: memory that the trials of a batch share.
+      devices: devices that batches are spread over.
+      processes: this process among those that share the batches.
+    """
+
+    study: Study
+    runs: tuple[Run, ...]
+    cells: tuple[Cell, ...]
+    members: tuple[tuple[int, ...], ...]
+    batch_sizes: tuple[int, ...]
+    batch_counts: tuple[int, ...]
+    part_rounds: tuple[int, ...]
+    trial_bytes: tuple[int, ...]
+    shared_bytes: tuple[int, ...]
+    devices: tuple[jax.Device, ...]
+    processes: Processes = Processes()
+
+    @property
+    def work(self) -> int:
+        """Trial-rounds in all."""
+        return len(self.runs) * self.study.trials * self.study.horizon
+
+    @property
+    def batches(self) -> list[list[int]]:
+        """Size, number and rounds of a part of each cell's batches: all that a run must keep to give the same bits again."""
+        return [list(numbers) for numbers in zip(self.batch_sizes, self.batch_counts, self.part_rounds, strict=True)]
+
+    def with_batches(self, batches: Sequence[Sequence[int]]) -> Plan:
+        """Return the plan with other batches, in the form of :attr:`batches`."""
+        sizes, counts, rounds = (tuple(numbers) for numbers in zip(*batches, strict=True))
+        return dataclasses.replace(self, batch_sizes=sizes, batch_counts=counts, part_rounds=rounds)
+
+    def batch_bytes(self, cell: int) -> int:
+        """Return the memory of one batch of a cell."""
+        return self.batch_sizes[cell] * self.trial_bytes[cell] + self.shared_bytes[cell]
+
+    def parts(self, cell: int) -> list[tuple[int, int]]:
+        """Return the first round and the number of rounds of every part of a cell's batches."""
+        horizon, rounds = self.study.horizon, self.part_rounds[cell]
+        return [(first, min(rounds, horizon - first + 1)) for first in range(1, horizon + 1, rounds)]
+
+    def own_batches(self) -> list[tuple[int, int]]:
+        """Return the batches that this process runs, as pairs of a cell and a batch of it."""
+        every = [(cell, batch) for cell, count in enumerate(self.batch_counts) for batch in range(count)]
+        return [place for number, place in enumerate(every) if self.processes.owns(number)]
+
+    def blocked_cell(self, cell: int) -> Cell:
+        """Return a cell in blocks as equal as can be within a batch; all of a batch side by side on an accelerator."""
+        planned = self.cells[cell]
+        local = self.batch_sizes[cell] // len(self.devices)
+        block = planned.block if self.devices[0].platform == "cpu" else local
+        block = next(size for size in range(min(block, local), 0, -1) if local % size == 0)
+        return dataclasses.replace(planned, block=block)
+
+    def title(self, cell: int) -> str:
+        """Return the name of a cell in messages: ``RPOL and 3 like it``."""
+        first, *others = self.members[cell]
+        return self.runs[first].label + (f" and {len(others)} like it" if others else "")
+
+    def only_cell(self, cell: int) -> Plan:
+        """Return the plan of one cell of the study alone."""
+        names = ("cells", "members", "batch_sizes", "batch_counts", "part_rounds", "trial_bytes", "shared_bytes")
+        return dataclasses.replace(self, **{name: (getattr(self, name)[cell],) for name in names})
+
+
+def make_plan(
+    study: Study,
+    *,
+    memory: str | int | None = None,
+    segment: int | None = None,
+    devices: Sequence[jax.Device] | None = None,
+) -> Plan:
+    """Plan the cells and batches of a study.
+
+    Args:
+      study: study to run.
+      memory: never exceeded, such as ``"4GiB"``; default half of the devices' memory, of which CPUs take no more than they need.
+      segment: rounds in a part; default all of a run of some seconds, otherwise as few as take some seconds.
+      devices: devices to spread trials over; default all local ones.
+
+    Raises:
+      InvalidArgument: on anything in the study that cannot run, before anything compiles.
+    """
+    if segment is not None:
+        checks.integer("segment", segment, least=1)
+    used = tuple(jax.local_devices() if devices is None else devices)
+    runs = study.named_runs()
+    counted_before(runs)
+    groups = group_runs(study, runs)
+    budget, processes = memory_budget(memory, used[0].platform), this_process()
+    kinds = {signature(cell): cell for cell, _ in groups}
+    carried = {kind: carried_bytes(cell) for kind, cell in kinds.items()}  # once of each kind: it takes a while
+    numbers = [
+        batch_numbers(study, cell, len(members), carried[signature(cell)], segment, budget, used, processes.count)
+        for cell, members in groups
+    ]
+    cells, members = zip(*groups, strict=True)
+    sizes, counts, rounds, trial_bytes, shared_bytes = zip(*numbers, strict=True)
+    return Plan(
+        study=study,
+        runs=runs,
+        cells=cells,
+        members=members,
+        batch_sizes=sizes,
+        batch_counts=counts,
+        part_rounds=rounds,
+        trial_bytes=trial_bytes,
+        shared_bytes=shared_bytes,
+        devices=used,
+        processes=processes,
+    )

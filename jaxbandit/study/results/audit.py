@@ -1,0 +1,125 @@
+"""The audit trace: one trial as plain arrays, enough for anybody to recompute every decision elsewhere."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxbandit.algorithms import Algorithm
+from jaxbandit.core import checks
+from jaxbandit.core.pytree import canonicalise
+from jaxbandit.delays import NEVER
+from jaxbandit.feedback import Censor
+from jaxbandit.engine import Trajectory
+from jaxbandit.engine.delayed import plan_delays
+from jaxbandit.study.specify.describe import describe, kernel_record
+from jaxbandit.study.specify.run import Run
+from jaxbandit.study.specify.study import Study
+from jaxbandit.surrogates import Surrogate
+
+
+def audit(study: Study, run: Run, trial: int) -> dict[str, np.ndarray]:
+    """Return one trial of a run, as the study plays it.
+
+    Returns arrays ``domain [M, d]``, ``means [1 + m, M]``, ``indices [T]``, ``rewards [T]``, ``costs [T, m]``,
+    ``multipliers [T + 1, m]`` (in force at rounds 1..T+1), ``arr_r [T]`` and ``arr_c [T]`` (``[T, m]`` unless ``m = 1``; the round,
+    counted from 1, at whose end a value arrives: beyond ``T`` it does not within the run, ``delays.NEVER = 2^30`` stands for never),
+    ``beta_f_t [T]``, ``beta_g_t [T]`` (``[T, m]`` unless ``m = 1``), ``initial_indices [n]``, ``initial_values [n, 1 + m]``,
+    ``declared_round``, ``status``, and ``meta``, a JSON string with the algorithm and its parameters: among them ``delay``, the model
+    of the delays, and ``feedback``, the policy: ``wait``, ``hallucinate``, or ``censor`` with its window ``m`` and the value ``min``
+    that stands for what has not arrived. A randomised rule adds what it drew: ``draw_f [T]`` and ``draw_g [T]`` (``[T, m]`` unless
+    ``m = 1``) as multiples of ``sigma`` (the estimate is ``mu + draw sigma``), or ``draw_f [T, M]`` and ``draw_g [T, M]``
+    (``[T, m, M]``) as whole functions for Thompson sampling.
+
+    Raises:
+      InvalidArgument: when there is no such trial.
+    """
+    checks.integer("trial", trial, least=0)
+    if trial >= study.trials:
+        raise checks.InvalidArgument(f"trial: must be < {study.trials}, the number of trials, got {trial}; raise --trials")
+    played = jax.tree.map(lambda x: np.asarray(x)[0], study.trajectory(run, trials=[trial], record="audit"))
+    arrivals = _arrivals(played)
+    arrays = {
+        "domain": np.asarray(run.problem.domain.points),
+        "means": np.asarray(study.instance(run.problem, trial).means),
+        "indices": played.indices,
+        "rewards": played.values[:, 0],
+        "costs": played.values[:, 1:],
+        "multipliers": played.multipliers,
+        "arr_r": arrivals[:, 0],
+        "arr_c": _single(arrivals[:, 1:]),
+        "beta_f_t": played.widths[:, 0],
+        "beta_g_t": _single(played.widths[:, 1:]),
+        "initial_indices": played.initial_indices,
+        "initial_values": played.initial_values,
+        "declared_round": played.declared_round,
+        "status": played.status,
+        "meta": np.asarray(json.dumps(_meta(study, run, trial))),
+    }
+    if played.draws is not None:
+        arrays["draw_f"] = played.draws[:, 0]
+        if played.draws.shape[1] > 1:  # a rule that draws one combined function has no draw of its own for the constraints
+            arrays["draw_g"] = _single(played.draws[:, 1:])
+    return arrays
+
+
+def _arrivals(played: Trajectory) -> np.ndarray:
+    """Return the round at whose end each value arrives, ``[T, k]``: its own without delay, ``NEVER`` for what never will."""
+    if played.arrivals is not None:
+        return np.minimum(played.arrivals, NEVER)
+    return np.broadcast_to(np.arange(1, len(played.values) + 1, dtype=np.int32)[:, None], played.values.shape)
+
+
+def _single(per_constraint: np.ndarray) -> np.ndarray:
+    """Return ``[T, m, ...]`` without its second axis when there is one constraint."""
+    return per_constraint[:, 0] if per_constraint.shape[1] == 1 else per_constraint
+
+
+def _meta(study: Study, run: Run, trial: int) -> dict[str, Any]:
+    """Return the algorithm, its parameters under the papers' letters, and where the trace comes from."""
+    records = [kernel_record(kernel) for kernel in run.model.kernels]
+    delay, policy = run.delay_in_force, run.policy_in_force
+    # What the run told it of its delays is part of its parameters.
+    algorithms, _ = plan_delays(run.model.outputs, [run.algorithm], [delay], policy, None, study.horizon)
+    algorithm, model = _informed(study, run, trial, algorithms[0])
+    noise = np.asarray(model.noise_variance)[list(model.groups)]
+    params = {
+        "kernel": records[0],
+        "kernel_g": _one_or_list(records[1:]),
+        "lam": float(noise[0]),
+        "lam_g": _one_or_list([float(v) for v in noise[1:]]),
+        "prior_mean": np.asarray(model.prior_mean).tolist(),
+        "T": study.horizon,
+        "delay": describe(delay),
+        **_policy_record(policy),
+        **algorithm.audit_parameters(study.horizon),
+    }
+    return {
+        "alg": run.name_in_traces,
+        "params": params,
+        "algorithm": describe(algorithm),
+        "study": study.name,
+        "seed": study.seed,
+        "trial": trial,
+    }
+
+
+def _informed(study: Study, run: Run, trial: int, algorithm: Algorithm) -> tuple[Algorithm, Surrogate]:
+    """Return the algorithm and the model with what the learner was told of the trial's instance."""
+    if run.informed is None:
+        return algorithm, run.model
+    return run.informed(study.instance(run.problem, trial), *canonicalise((algorithm, run.model)))
+
+
+def _policy_record(policy: Policy) -> dict[str, Any]:
+    """Return the name of a feedback policy, and the numbers of censoring under the papers' letters."""
+    record = {"feedback": policy.name}
+    return record | ({"m": policy.window, "min": np.asarray(policy.minimum).tolist()} if isinstance(policy, Censor) else {})
+
+
+def _one_or_list(values: list[Any]) -> Any:
+    """Return a single value when all constraints share it, else one per constraint; ``None`` without constraints."""
+    return (values[0] if all(v == values[0] for v in values) else values) if values else None

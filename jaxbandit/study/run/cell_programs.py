@@ -1,0 +1,115 @@
+"""Programs that play and measure the cells of a study, and the placing of batches on the devices."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax.stages import Compiled, Lowered
+from numpy.typing import ArrayLike
+
+from jaxbandit.core.pytree import signature
+from jaxbandit.engine.blocks import mesh_of, place
+from jaxbandit.engine.programs import advance_all, measure_all, play_all
+from jaxbandit.metrics import Tally, tally
+from jaxbandit.study.plan.planning import Plan
+from jaxbandit.study.run.programs import Lower, Programs
+from jaxbandit.study.specify.run import counted_before
+
+
+class CellPrograms:
+    """Programs of a plan's cells, compiled when they are asked for or beside others before; ``left`` returns the cells still to be run."""
+
+    def __init__(self, plan: Plan, left: Callable[[], Iterable[int]], note: Callable[[str], None]) -> None:
+        self.plan, self.left = plan, left
+        self.mesh = mesh_of(list(plan.devices))
+        self.key = jax.random.key(plan.study.seed)
+        self.programs = Programs(note, _forget)
+        self.before = counted_before(plan.runs)
+        self.cell = functools.cache(plan.blocked_cell)
+        self.structure = functools.cache(lambda cell: signature(plan.blocked_cell(cell)))
+
+    def place(self, array: ArrayLike) -> jax.Array:
+        """Place an array on the devices, sharded over trials, its first axis."""
+        return place(array, self.plan.devices)
+
+    def no_tally(self, cell: int) -> Tally:
+        """Return the tally of a batch before anything is measured."""
+        zero = tally(self.plan.cells[cell].problem.constraints, (self.plan.batch_sizes[cell],))
+        return jax.tree.map(lambda x: self.place(np.asarray(x)), zero)
+
+    def in_one_part(self, cell: int) -> bool:
+        """Say whether the batches of a cell run in one part."""
+        return self.plan.part_rounds[cell] == self.plan.study.horizon
+
+    def play(self, cell: int) -> Compiled:
+        """Return the program that plays all rounds."""
+        return self.programs.get(self._play_name(cell, self.plan.study.horizon), self._later)
+
+    def advance(self, cell: int, rounds: int, given: Sequence[Any]) -> Compiled:
+        """Return the program that plays so many rounds, of ``given`` arguments."""
+        name, lower = self._play_name(cell, rounds), partial(advance_all.lower, *given, rounds=rounds, **self._recording())
+        return self.programs.get(name, partial(self._later, [(name, lower)]))
+
+    def measure(self, cell: int, first: int, rounds: int) -> Compiled:
+        """Return the program that measures so many rounds from ``first`` on, from round 1 on with the points before."""
+        rounds += self.before if first == 1 else 0
+        name = self._measure_name(cell, rounds)
+        return self.programs.get(name, partial(self._later, [(name, partial(self._lowered_measure, cell, rounds))]))
+
+    def _recording(self) -> dict[str, Any]:
+        """Return the arguments that all programs that play share."""
+        return {"record": "values" if self.plan.study.trajectories else "indices", "mesh": self.mesh}
+
+    def _play_name(self, cell: int, rounds: int) -> Hashable:
+        """Return the name of the program that plays so many rounds, equal for cells that share it."""
+        return "play", self.structure(cell), self.plan.batch_sizes[cell], rounds
+
+    def _lowered_play(self, cell: int) -> Lowered:
+        """Lower the program that plays whole runs of a cell."""
+        return play_all.lower(self.cell(cell), self.key, self.place(self._no_pairs(cell)), **self._recording())
+
+    def _measure_name(self, cell: int, rounds: int) -> Hashable:
+        """Return the name of the program that measures so many rounds, equal for cells that share it."""
+        planned = self.cell(cell)
+        return "measure", signature(planned.problem), planned.block, self.plan.batch_sizes[cell], rounds
+
+    def _lowered_measure(self, cell: int, rounds: int) -> Lowered:
+        """Lower the program that measures so many rounds of a cell."""
+        planned, study, pairs = self.cell(cell), self.plan.study, self._no_pairs(cell)
+        indices = self.place(np.zeros((len(pairs), rounds), np.int32))
+        return measure_all.lower(
+            planned.problem,
+            self.key,
+            self.place(pairs),
+            self.no_tally(cell),
+            indices,
+            common=planned.common,
+            metrics=tuple(dict.fromkeys("reward" if metric == "strong_regret" else metric for metric in study.metrics)),
+            block=planned.block,
+            mesh=self.mesh,
+        )
+
+    def _no_pairs(self, cell: int) -> np.ndarray:
+        """Return the numbers of a batch's trials as zeros, of the shape that programs are made for."""
+        return np.zeros((self.plan.batch_sizes[cell], 3), np.int32)
+
+    def _later(self, now: Sequence[tuple[Hashable, Lower | None]] = ()) -> list[tuple[Hashable, Lower | None]]:
+        """Return the names of the programs that are needed ``now`` and later, with what lowers those of whole runs."""
+        found = list(now)
+        for cell in self.left():
+            for first, rounds in dict.fromkeys((first == 1, rounds) for first, rounds in self.plan.parts(cell)):
+                counted, whole = rounds + (self.before if first else 0), self.in_one_part(cell)
+                found.append((self._play_name(cell, rounds), partial(self._lowered_play, cell) if whole else None))
+                found.append((self._measure_name(cell, counted), partial(self._lowered_measure, cell, counted) if whole else None))
+        return found
+
+
+def _forget() -> None:
+    """Let JAX's own caches drop what is not held here."""
+    for function in (play_all, advance_all, measure_all):
+        function.clear_cache()  # type: ignore[attr-defined]  # the stub lacks it

@@ -1,0 +1,227 @@
+"""Runs of every combination of problems, algorithms, hyper-parameters and delays."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from jaxbandit.algorithms import Algorithm
+from jaxbandit.core import checks
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.paths import set_field
+from jaxbandit.core.sweep import combinations
+from jaxbandit.core.types import PerOutput
+from jaxbandit.delays import Delay, NoDelay
+from jaxbandit.engine import Informed, InitialDesign
+from jaxbandit.kernels import Kernel
+from jaxbandit.problems import AbstractProblem, full_information
+from jaxbandit.study.specify.describe import describe_exactly
+from jaxbandit.study.specify.registry import build, table_of
+from jaxbandit.study.specify.run import Policy, Run
+from jaxbandit.surrogates import Surrogate, surrogate
+
+Table: TypeAlias = Mapping[str, Any]
+"""What a study file says of an object: its type and fields, ``{"type": "sine", "points_per_axis": 50}``."""
+
+MODEL = "model."  # what the path of a swept field of the model begins with
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """The GP model of a grid's learners, built on each problem's points; fields as for :func:`~jaxbandit.surrogate`.
+
+    ``kernel`` is a kernel or its table, one for all outputs or a list of one for each.
+    """
+
+    kernel: Kernel | Table | Sequence[Kernel | Table] = dataclasses.field(default_factory=lambda: {"type": "SquaredExponential"})
+    noise_variance: PerOutput = 0.05
+    prior_mean: PerOutput = 0.0
+    form: str = "auto"
+    tolerance: float | None = None
+    rank: int | None = None
+
+    def on(self, problem: AbstractProblem, horizon: int, where: str) -> Surrogate:
+        """Return the surrogate of all outputs of a problem, with room for ``horizon`` observations."""
+        kernels = [build("kernel", kernel, f"{where}.kernel") for kernel in self._kernels(problem.outputs)]
+        rest = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "kernel"}
+        return surrogate(problem.domain, kernels, outputs=problem.outputs, horizon=horizon, **rest)
+
+    def table(self) -> dict[str, Any]:
+        """Return the table of a study file; raises ``InvalidArgument`` on a kernel that cannot be written as one."""
+        own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if getattr(self, f.name) is not None}
+        written = [table_of("kernel", kernel, "model.kernel") for kernel in self._kernels(1)]
+        numbers = {name: np.asarray(value).tolist() for name, value in own.items() if name != "kernel"}
+        return {**numbers, "kernel": written if isinstance(self.kernel, list | tuple) else written[0]}
+
+    def _kernels(self, outputs: int) -> Sequence[Any]:
+        return self.kernel if isinstance(self.kernel, list | tuple) else [self.kernel] * outputs
+
+
+class Grid(tuple[Run, ...]):
+    """The runs that :func:`grid` made, with the tables that make them again; any other sequence of them has no tables.
+
+    Attributes:
+      horizon: rounds that the models were made for.
+      problem_tables: by label, what the problems that were given as tables were made from.
+    """
+
+    horizon: int
+    problem_tables: Mapping[str, Table]
+    _write: Callable[[], dict[str, Any]]
+
+    @classmethod
+    def of(cls, runs: Iterable[Run], horizon: int, problem_tables: Mapping[str, Table], write: Callable[[], dict[str, Any]]) -> Grid:
+        """Return the runs of a grid; ``write`` gives its tables."""
+        made = cls(runs)
+        made.horizon, made.problem_tables, made._write = horizon, problem_tables, write
+        return made
+
+    def table(self) -> dict[str, Any]:
+        """Return what a study file says of the runs; raises ``InvalidArgument`` when some part cannot be written as a table."""
+        return self._write()
+
+
+def grid(
+    *,
+    problems: Mapping[str, AbstractProblem | Table],
+    algorithms: Mapping[str, Algorithm | Table],
+    horizon: int,
+    delays: Mapping[str, Delay | Table] | None = None,
+    model: Model = Model(),
+    sweeps: Mapping[str, Mapping[str, Sequence[Any]]] | None = None,
+    zipped: Collection[str] = (),
+    models: Mapping[str, Model] | None = None,
+    feedback: Mapping[str, Policy | Table] | None = None,
+    informed: Mapping[str, Informed | Table] | None = None,
+    initial: InitialDesign = InitialDesign(),
+) -> Grid:
+    """Return the runs of all problems x algorithms x delays x hyper-parameters, as a list that :class:`Study` takes.
+
+    Problems, algorithms, delays and the like are given as objects, or as tables ``{"type": "sine", "points_per_axis": 50}`` of what
+    makes them, as in a study file. A study of tables, or of objects that can be written as tables, can be played again from its results
+    alone; problems are written only as the tables that they were given as.
+
+    Args:
+      problems: problems or families by label. An algorithm that sees constraint functions is given the problem with
+        :func:`~jaxbandit.problems.full_information`.
+      algorithms: algorithms by label.
+      horizon: rounds of the study, ``T``, for which models are made.
+      delays: delay models by label; default no delay, whatever the problems' own.
+      model: GP model of all learners that have none of their own.
+      sweeps: by the label of an algorithm, the values to try of hyper-parameters named by dotted paths
+        (``{"rpol": {"estimator.reward_width": [1.0, 2.0], "model.noise_variance": [0.05, 0.1]}}``); every combination is a run.
+      zipped: labels of the algorithms whose swept values go together instead, first with first.
+      models: own models, by the label of an algorithm.
+      feedback: own feedback policies, by the label of an algorithm; default what each algorithm says.
+      informed: what learners are told of each instance, by the label of an algorithm.
+      initial: points observed before round 1.
+
+    Raises:
+      InvalidArgument: on unknown names and fields, static fields that are swept, and parts that do not fit each other.
+    """
+    checks.integer("horizon", horizon, least=1)
+    delays = {"none": NoDelay()} if delays is None else delays
+    own = {"sweeps": sweeps or {}, "zipped": zipped, "models": models or {}, "feedback": feedback or {}, "informed": informed or {}}
+    for name, given in (("problems", problems), ("algorithms", algorithms), ("delays", delays)):
+        if not given:
+            raise InvalidArgument(f"{name}: there is none; give at least one by a label")
+    for name, labels in own.items():
+        for label in labels:
+            checks.one_of(name, label, tuple(algorithms))
+    tables = {label: item for label, item in problems.items() if isinstance(item, Mapping)}
+    made_problems = {label: build("problem", item, f"problem.{label}") for label, item in problems.items()}
+    made_delays = {label: build("delay", item, f"delay.{label}") for label, item in delays.items()}
+    made_models: dict[Any, Surrogate] = {}
+    runs = []
+    for problem_label, algorithm_label in itertools.product(made_problems, algorithms):
+        where = f"algorithm.{algorithm_label}"
+        base = build("algorithm", algorithms[algorithm_label], where)
+        problem = made_problems[problem_label]
+        task = full_information(problem) if base.sees_constraints and not problem.reveals_constraints else problem
+        values = combinations(own["sweeps"].get(algorithm_label, {}), zipped=algorithm_label in zipped, where=f"{where}.sweep")
+        for delay_label, swept in itertools.product(made_delays, values):
+            algorithm, chosen = base, own["models"].get(algorithm_label, model)
+            for path, value in swept.items():
+                if path.startswith(MODEL):
+                    chosen = set_field(chosen, path.removeprefix(MODEL), value, f"{where}.sweep.{path}")
+                else:
+                    algorithm = set_field(algorithm, path, value, f"{where}.sweep.{path}")
+            key = (problem_label, task is problem, json.dumps(describe_exactly(chosen)))
+            if key not in made_models:
+                made_models[key] = chosen.on(task, horizon + initial.count, "model")
+            several = (problem_label if len(problems) > 1 else "", delay_label if len(delays) > 1 else "")
+            runs.append(
+                Run(
+                    label=_label(algorithm_label, swept, *several),
+                    problem=task,
+                    algorithm=algorithm,
+                    model=made_models[key],
+                    delay=made_delays[delay_label],
+                    feedback=build("feedback", own["feedback"].get(algorithm_label), f"{where}.feedback"),
+                    informed=build("informed", own["informed"].get(algorithm_label), f"{where}.informed"),
+                    initial=initial,
+                    swept=swept,
+                    algorithm_label=algorithm_label,
+                    problem_label=problem_label,
+                    delay_label=delay_label,
+                )
+            )
+
+    def write() -> dict[str, Any]:
+        return grid_table(problems, algorithms, delays, model, initial, own)
+
+    return Grid.of(_distinct(runs), horizon, tables, write)
+
+
+def grid_table(
+    problems: Mapping[str, Any],
+    algorithms: Mapping[str, Any],
+    delays: Mapping[str, Any],
+    model: Model,
+    initial: InitialDesign,
+    own: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the arguments of :func:`grid` as a study file has them; raises ``InvalidArgument`` on what cannot be written as a table."""
+    written = {}
+    for label, algorithm in algorithms.items():
+        table = dict(table_of("algorithm", algorithm, f"algorithm.{label}"))
+        if label in own["sweeps"]:
+            sweep = {path: np.asarray(values).tolist() for path, values in own["sweeps"][label].items()}
+            table |= {"sweep": sweep, "zipped": label in own["zipped"]}
+        if label in own["models"]:
+            table["model"] = own["models"][label].table()
+        for kind in ("feedback", "informed"):
+            if label in own[kind]:
+                table[kind] = table_of(kind, own[kind][label], f"algorithm.{label}.{kind}")
+        written[label] = table
+    given = {} if initial.indices is None else {"indices": np.asarray(initial.indices).tolist()}
+    return {
+        "initial": {"random": initial.random, "counted": initial.counted, **given},
+        "model": model.table(),
+        "problem": {label: table_of("problem", item, f"problem.{label}") for label, item in problems.items()},
+        "delay": {label: table_of("delay", item, f"delay.{label}") for label, item in delays.items()},
+        "algorithm": written,
+    }
+
+
+def _label(base: str, values: Mapping[str, Any], problem: str, delay: str) -> str:
+    """Return the label of a run: ``rpol, reward_width=2, on sine, delay poisson``."""
+    own = [
+        f"{path.rsplit('.', 1)[-1]}={value:g}" if isinstance(value, int | float) else f"{path}={value}" for path, value in values.items()
+    ]
+    return ", ".join([base, *own, *([f"on {problem}"] if problem else []), *([f"delay {delay}"] if delay else [])])
+
+
+def _distinct(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs with labels numbered where some are equal, as of values that differ in their last digits only."""
+    seen: dict[str, int] = {}
+    found = []
+    for run in runs:
+        seen[run.label] = number = seen.get(run.label, 0) + 1
+        found.append(run if number == 1 else dataclasses.replace(run, label=f"{run.label}, {number}"))
+    return found

@@ -1,0 +1,78 @@
+"""One run of a study: an algorithm with its model on one problem, under one delay, in all trials."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jaxbandit.algorithms import Algorithm
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.delays import Delay
+from jaxbandit.engine import Informed, InitialDesign
+from jaxbandit.engine.delayed import delay_in_force, policy_in_force
+from jaxbandit.feedback import Policy
+from jaxbandit.problems import AbstractProblem
+from jaxbandit.surrogates import Surrogate
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One algorithm on one problem: a row of the results, played in every trial of the study.
+
+    Attributes:
+      label: name of the run in tables and figures; distinct within a study.
+      problem: problem or random family that it is played on.
+      algorithm: algorithm that is played.
+      model: GP model of the learner, built on the problem's points.
+      delay: how late feedback comes, a model of :mod:`jaxbandit.delays`; ``None`` for the problem's own.
+      feedback: what the learner does meanwhile, a policy of :mod:`jaxbandit.feedback`; ``None`` for the algorithm's own.
+      informed: what the learner is told of each instance, as for :func:`~jaxbandit.simulate`.
+      initial: points observed before round 1; all runs of a study count equally many of them in their metrics.
+      swept: values of the hyper-parameters that a sweep varies, by their dotted paths.
+      algorithm_label: name of the algorithm in results, without its swept values; ``None`` for ``label``.
+      problem_label: name of the problem in results; ``None`` for the problem's own name, numbered where different problems share it.
+      delay_label: name of the delay in results; ``None`` for its model in words, empty without delay.
+      trace_name: name of the algorithm in audit traces, such as ``"cbo_ucb"``; ``None`` for the algorithm's own name.
+    """
+
+    label: str
+    problem: AbstractProblem
+    algorithm: Algorithm
+    model: Surrogate
+    delay: Delay | None = None
+    feedback: Policy | None = None
+    informed: Informed | None = None
+    initial: InitialDesign = InitialDesign()
+    swept: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    algorithm_label: str | None = None
+    problem_label: str | None = None
+    delay_label: str | None = None
+    trace_name: str | None = None
+
+    @property
+    def delay_in_force(self) -> Delay:
+        """Delay model that the run is played under: its own or the problem's."""
+        return delay_in_force(self.problem, self.delay)
+
+    @property
+    def policy_in_force(self) -> Policy:
+        """Feedback policy that the run is played under: its own or the algorithm's, which is to wait unless it says otherwise."""
+        return policy_in_force(self.algorithm, self.feedback)
+
+    @property
+    def name_in_traces(self) -> str:
+        """Name of the algorithm in audit traces."""
+        return self.algorithm.name if self.trace_name is None else self.trace_name
+
+
+def counted_before(runs: Sequence[Run]) -> int:
+    """Return how many points before round 1 the metrics of every run count.
+
+    Raises:
+      InvalidArgument: when some runs count more than others.
+    """
+    counts = sorted({run.initial.count if run.initial.counted else 0 for run in runs})
+    if len(counts) > 1:
+        raise InvalidArgument(f"initial: all runs of a study count equally many points before round 1, got {counts}")
+    return counts[0] if counts else 0

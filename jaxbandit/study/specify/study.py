@@ -1,0 +1,214 @@
+"""A study as a value: a list of runs, each played in the same trials, on the same random numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from jaxbandit.core import checks
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.keys import Stream, stream_key, trial_key
+from jaxbandit.core.paths import did_you_mean
+from jaxbandit.core.pytree import canonicalise
+from jaxbandit.core.sweep import Sweep
+from jaxbandit.delays import NoDelay
+from jaxbandit.engine import Trajectory, simulate
+from jaxbandit.metrics import Curves
+from jaxbandit.problems import AbstractProblem
+from jaxbandit.study.specify.describe import describe_exactly, in_words
+from jaxbandit.study.specify.grid import Grid
+from jaxbandit.study.specify.instances import sampled
+from jaxbandit.study.specify.keep import Keep
+from jaxbandit.study.specify.run import Run
+
+METRICS = tuple(field.name for field in dataclasses.fields(Curves))
+DEFAULT_METRICS = tuple(name for name in METRICS if name not in ("reward", "strong_regret"))
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """Runs that are compared: all are played in the same number of trials and rounds.
+
+    ``runs`` is a list written by hand, or what :func:`~jaxbandit.study.grid` makes of axes::
+
+        Study("widths", runs=[Run("narrow", problem, Rpol(), model), Run("CONFIG", problem, Config(), model)], trials=100)
+        Study("widths", runs=grid(problems={"sine": problem}, algorithms={"rpol": Rpol(), "config": Config()}, horizon=1000))
+
+    Attributes:
+      name: name of the study.
+      runs: what is played, in the order of the results.
+      trials: trials of every run.
+      horizon: rounds of every trial, ``T``.
+      seed: seed of all random numbers.
+      metrics: names of :class:`~jaxbandit.metrics.Curves`; ``"strong_regret"`` takes a linear programme for each instance.
+      keep: rounds of the metrics that the results keep, see :class:`Keep`.
+      trajectories: whether the results keep points, values and arrivals of every round, too.
+      common_random_numbers: whether all runs see the same noise, delays and instances in trials of one number.
+      parameters: what else the results record of the study, as JSON values; ``None`` for whether random numbers are common.
+    """
+
+    name: str
+    runs: Sequence[Run]
+    trials: int = 100
+    horizon: int = 1000
+    seed: int = 0
+    metrics: tuple[str, ...] = DEFAULT_METRICS
+    keep: Keep = Keep()
+    trajectories: bool = False
+    common_random_numbers: bool = True
+    parameters: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.runs, tuple):
+            object.__setattr__(self, "runs", tuple(self.runs))
+
+    def keeping_everything(self) -> Study:
+        """Return the study whose results keep every metric in every round, and trajectories."""
+        return dataclasses.replace(self, metrics=METRICS, keep=Keep(every=1), trajectories=True)
+
+    @property
+    def recorded(self) -> Mapping[str, Any]:
+        """What the results record of the study beside its runs, as JSON values."""
+        return {"common_random_numbers": self.common_random_numbers} if self.parameters is None else self.parameters
+
+    @property
+    def swept(self) -> list[str]:
+        """Paths of all hyper-parameters that some run sweeps."""
+        return list(dict.fromkeys(path for run in self.runs for path in run.swept))
+
+    def validate(self) -> None:
+        """Raise ``InvalidArgument`` on numbers out of range, unknown metrics, no runs, and labels that are not distinct."""
+        for name, least in (("trials", 1), ("horizon", 1), ("seed", 0)):
+            checks.integer(name, getattr(self, name), least=least)
+        for name in self.metrics:
+            if name not in METRICS:
+                raise InvalidArgument(f"metrics: there is no {name!r}{did_you_mean(name, METRICS)}; known are {', '.join(METRICS)}")
+        if not self.metrics:
+            raise InvalidArgument(f"metrics: there is none; known are {', '.join(METRICS)}")
+        self.keep.validate()
+        for run in self.runs:
+            if not isinstance(run, Run):
+                raise InvalidArgument(f"runs: expected a list of Run, got a {type(run).__name__}")
+        labels = [run.label for run in self.runs]
+        if not labels or len(set(labels)) < len(labels):
+            raise InvalidArgument(f"runs: give at least one, with distinct labels, got {labels}")
+
+    def named_runs(self) -> tuple[Run, ...]:
+        """Return the runs with all labels filled in, and with one object in place of equal problems.
+
+        Raises:
+          InvalidArgument: where :meth:`validate` does.
+        """
+        self.validate()
+        problems = _named([run.problem for run in self.runs], [run.problem_label for run in self.runs], lambda problem: str(problem.name))
+        delays = [run.delay_in_force for run in self.runs]
+        late = _named(delays, [run.delay_label for run in self.runs], lambda delay: "" if isinstance(delay, NoDelay) else in_words(delay))
+        return tuple(
+            dataclasses.replace(
+                run,
+                problem=problem,
+                algorithm_label=run.label if run.algorithm_label is None else run.algorithm_label,
+                problem_label=problem_label,
+                delay_label=delay_label,
+            )
+            for run, (problem_label, problem), (delay_label, _) in zip(self.runs, problems, late, strict=True)
+        )
+
+    def fingerprint(self) -> str:
+        """Return a hash of all that the results depend on: equal for equal studies, on every machine.
+
+        Problems that a grid has made from tables count as these tables, for the last bits of their values depend on the machine; models
+        count as what they were made from.
+        """
+        tables = self.runs.problem_tables if isinstance(self.runs, Grid) else {}
+        known: dict[int, tuple[Any, Any]] = {}  # with the item itself, so that no other one takes over its id
+
+        def described(item: Any) -> Any:
+            if id(item) not in known:
+                known[id(item)] = item, describe_exactly(item)
+            return known[id(item)][1]
+
+        def described_run(run: Run) -> dict[str, Any]:
+            own = {f.name: described(getattr(run, f.name)) for f in dataclasses.fields(Run) if f.name != "problem"}
+            made = run.problem_label in tables
+            problem = [type(run.problem).__name__, described(tables[run.problem_label])] if made else described(run.problem)
+            return own | {"problem": problem, "delay": described(run.delay_in_force), "feedback": described(run.policy_in_force)}
+
+        runs = [described_run(run) for run in self.named_runs()]
+        own = {f.name: describe_exactly(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name != "runs"}
+        return hashlib.sha256(json.dumps({**own, "runs": runs}, sort_keys=True).encode()).hexdigest()
+
+    def table(self) -> dict[str, Any]:
+        """Return the study as a TOML file would have it.
+
+        Raises:
+          InvalidArgument: when it has no table: its runs were written by hand, changed since a grid made them, or made of objects that
+            no table describes.
+        """
+        if not isinstance(self.runs, Grid):
+            raise InvalidArgument("runs: written by hand, they cannot be written as a table; make them by grid from tables")
+        if self.runs.horizon != self.horizon:
+            raise InvalidArgument(f"runs: the grid was made for {self.runs.horizon} rounds, not for {self.horizon}")
+        plain = {name: getattr(self, name) for name in ("name", "trials", "horizon", "seed", "trajectories", "common_random_numbers")}
+        recorded = {} if self.parameters is None else {"parameters": dict(self.parameters)}
+        return {**plain, "metrics": list(self.metrics), "keep": self.keep.table(), **recorded, **self.runs.table()}
+
+    def trajectory(
+        self, run: Run, *, trials: int | Sequence[int] | None = None, record: str = "all", algorithm: Sweep | None = None
+    ) -> Trajectory:
+        """Play one run, in all its trials or those numbered in ``trials``, and return everything that happened.
+
+        ``algorithm`` is a sweep that takes the place of the run's algorithm.
+        """
+        return simulate(
+            run.problem,
+            run.algorithm if algorithm is None else algorithm,
+            run.model,
+            horizon=self.horizon,
+            key=jax.random.key(self.seed),
+            trials=self.trials if trials is None else trials,
+            record=record,
+            initial=run.initial,
+            informed=run.informed,
+            delay=run.delay_in_force,
+            feedback=run.policy_in_force,
+        )
+
+    def instance(self, problem: AbstractProblem, trial: int) -> AbstractProblem:
+        """Return the instance of a problem, or of a random family, in one trial."""
+        return canonicalise(problem).sample(stream_key(trial_key(jax.random.key(self.seed), trial), Stream.PROBLEM))
+
+    def instances(self, problem: AbstractProblem) -> AbstractProblem:
+        """Return the instances of all trials, stacked ``[trials, ...]``; a problem that is not random is returned as it is."""
+        problem = canonicalise(problem)
+        return sampled(problem, jax.random.key(self.seed), jnp.arange(self.trials)) if problem.is_random else problem
+
+
+def _named(items: Sequence[T], labels: Sequence[str | None], words: Callable[[T], str]) -> list[tuple[str, T]]:
+    """Return a label and an item for each of ``items``.
+
+    An item without a label is called by its words, numbered where different items have the same words, and the first item that equals it
+    takes its place.
+    """
+    exact: dict[int, str] = {}
+    known: dict[str, dict[str, T]] = {}
+    found = []
+    for item, label in zip(items, labels, strict=True):
+        if label is not None:
+            found.append((label, item))
+            continue
+        if id(item) not in exact:
+            exact[id(item)] = json.dumps(describe_exactly(item), sort_keys=True)
+        alike = known.setdefault(words(item), {})
+        first = alike.setdefault(exact[id(item)], item)
+        number = list(alike).index(exact[id(item)]) + 1
+        found.append((words(item) + (f" {number}" if number > 1 else ""), first))
+    return found

@@ -1,0 +1,99 @@
+"""Studies from tables of plain values and from TOML files."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from jaxbandit.core import checks
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.paths import check_known
+from jaxbandit.engine import InitialDesign
+from jaxbandit.study.specify.grid import Model, grid
+from jaxbandit.study.specify.keep import Keep
+from jaxbandit.study.specify.registry import fields_of
+from jaxbandit.study.specify.study import Study
+
+T = TypeVar("T")
+
+NUMBERS = ("trials", "horizon", "seed")
+PLAIN = ("name", *NUMBERS, "trajectories", "common_random_numbers", "parameters")
+OF_ALGORITHM = ("sweep", "zipped", "model", "feedback", "informed")  # what an algorithm's table holds beside its type and fields
+
+
+def from_toml(path: str | Path) -> Study:
+    """Return the study of a TOML file.
+
+    Raises:
+      InvalidArgument: when the file cannot be read, is no TOML, or holds what no study has.
+    """
+    try:
+        text = Path(path).read_text()
+    except OSError as error:
+        raise InvalidArgument(f"study: cannot read {path}: {error.strerror}") from error
+    try:
+        return from_table({"name": Path(path).stem} | tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidArgument(f"study: {path} is no TOML: {error}") from error
+
+
+def from_table(table: Mapping[str, Any]) -> Study:
+    """Return the study that a table describes, as :meth:`Study.table` writes it; raises ``InvalidArgument`` on what no study has."""
+    for name in table:
+        check_known(name, [*PLAIN, "metrics", "keep", "initial", "model", "problem", "delay", "algorithm"], name, "a study has")
+    for name in ("problem", "algorithm"):
+        if not table.get(name):
+            raise InvalidArgument(f"{name}: there is none; add a table [{name}.LABEL] with its type")
+    for name in NUMBERS:
+        if name in table:
+            checks.integer(name, table[name], least=0 if name == "seed" else 1)
+    keep = _made(Keep, table.get("keep", {}), "keep")
+    keep.validate()
+    own = {label: _own(item, f"algorithm.{label}") for label, item in table["algorithm"].items()}
+    study = Study(
+        runs=grid(
+            problems=table["problem"],
+            algorithms={
+                label: {name: value for name, value in item.items() if name not in OF_ALGORITHM}
+                for label, item in table["algorithm"].items()
+            },
+            horizon=table.get("horizon", Study.horizon),
+            delays=table.get("delay"),
+            model=_made(Model, table.get("model", {}), "model"),
+            sweeps={label: item["sweep"] for label, item in own.items() if "sweep" in item},
+            zipped=[label for label, item in own.items() if item.get("zipped", False)],
+            models={label: item["model"] for label, item in own.items() if "model" in item},
+            feedback={label: item["feedback"] for label, item in own.items() if "feedback" in item},
+            informed={label: item["informed"] for label, item in own.items() if "informed" in item},
+            initial=_made(InitialDesign, table.get("initial", {}), "initial"),
+        ),
+        keep=keep,
+        metrics=tuple(table.get("metrics", Study.metrics)),
+        **{name: table[name] for name in PLAIN if name in table},
+    )
+    study.validate()
+    return study
+
+
+def _own(table: Any, where: str) -> dict[str, Any]:
+    """Return what an algorithm's table says of its runs: sweep, model, feedback and what it is told."""
+    if not isinstance(table, Mapping):
+        raise InvalidArgument(f"{where}: expected a table, got {table!r}")
+    own = {name: table[name] for name in OF_ALGORITHM if name in table}
+    for path, values in own.get("sweep", {}).items():
+        if not isinstance(values, list) or not values:
+            raise InvalidArgument(f"{where}.sweep.{path}: expected a list of values, got {values!r}")
+    if "model" in own:
+        own["model"] = _made(Model, own["model"], f"{where}.model")
+    return own
+
+
+def _made(kind: type[T], table: Mapping[str, Any], where: str) -> T:
+    """Return the ``kind`` that a table describes; raises ``InvalidArgument`` on unknown fields."""
+    for name in table:
+        check_known(name, fields_of(kind), f"{where}.{name}", f"{where} takes")
+    return kind(**{name: np.asarray(value) if name == "indices" else value for name, value in table.items()})
