@@ -288,7 +288,7 @@ RUNS = [
         lambda: on(rough(5).domain, surrogate=rough(5), horizon=3, initial=InitialDesign(random=3)),
         "horizon: 3 rounds and 3 initial points, but the surrogate's row cache holds 5",
     ),
-    ("no algorithm", lambda: run(algorithm=Bounds()), "algorithm: expected an algorithm of jaxbandit, got Bounds"),
+    ("no algorithm", lambda: run(algorithm=Bounds()), "algorithm: expected an algorithm of jaxbandit, or of a subclass of jaxbandit.Algorithm, got Bounds"),
     ("algorithm's class", lambda: run(algorithm=Rpol), "algorithm: expected an algorithm"),
     ("no devices", lambda: run(devices=[]), "devices"),
 ]
@@ -378,23 +378,23 @@ ALGORITHMS = [
 
 SWEEPS = [
     ("nothing", lambda: sweep(Rpol(), {}), "give a mapping from fields to values"),
-    ("empty", lambda: sweep(Rpol(), {"initial_penalty": []}), "give every field at least one value; got {'initial_penalty': 0}"),
+    ("empty", lambda: sweep(Rpol(), {"initial_penalty": []}), "sweep.initial_penalty: expected a list of values, got []"),
     (
         "different lengths",
         lambda: sweep(Rpol(), {"initial_penalty": [1.0, 2.0], "penalty_growth": [1.0]}, zipped=True),
-        "all the same number; got {'initial_penalty': 2, 'penalty_growth': 1}",
+        "sweep: zipped lists of values have one length, got {'initial_penalty': 2, 'penalty_growth': 1}",
     ),
-    ("unknown", lambda: sweep(Rpol(), {"beta": [1.0]}), "'beta': unknown field; Rpol can sweep estimator, initial_penalty"),
-    ("unknown inside", lambda: sweep(Rpol(), {"estimator.beta": [1.0]}), "'estimator.beta': unknown field; Bounds can sweep"),
+    ("unknown", lambda: sweep(Rpol(), {"beta": [1.0]}), "sweep.beta: unknown field; Rpol can sweep estimator, initial_penalty"),
+    ("unknown inside", lambda: sweep(Rpol(), {"estimator.beta": [1.0]}), "sweep.estimator.beta: unknown field; Bounds can sweep"),
     ("misspelt", lambda: sweep(Rpol(), {"estimator.reward_widht": [1.0]}), "unknown field, did you mean 'reward_width'?"),
-    ("inside a number", lambda: sweep(Rpol(), {"initial_penalty.x": [1.0]}), "'initial_penalty.x': a float has no fields"),
-    ("static", lambda: sweep(model(), {"groups": [(0, 0), (0, 0)]}), "'groups': groups of Surrogate is static"),
+    ("inside a number", lambda: sweep(Rpol(), {"initial_penalty.x": [1.0]}), "sweep.initial_penalty.x: a float has no fields"),
+    ("static", lambda: sweep(model(), {"groups": [(0, 0), (0, 0)]}), "sweep.groups: groups of Surrogate is static"),
     (
         "static inside",
         lambda: sweep(Rpol(estimator=widths.Custom(function=abs)), {"estimator.function": [abs]}),
-        "'estimator.function': function of Custom is static",
+        "sweep.estimator.function: function of Custom is static",
     ),
-    ("a class attribute", lambda: sweep(Rpol(), {"name": ["a", "b"]}), "'name': unknown field; Rpol can sweep"),
+    ("a class attribute", lambda: sweep(Rpol(), {"name": ["a", "b"]}), "sweep.name: unknown field; Rpol can sweep"),
     (
         "two sizes",
         lambda: run(algorithm=sweep(Rpol(), {"initial_penalty": [1.0]}), surrogate=sweep(model(), {"prior_mean": [[0.0, 0.0]] * 2})),
