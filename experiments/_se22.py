@@ -54,7 +54,7 @@ def with_baselines(study: Comparison, admmbo: jb.Admmbo = ADMMBO, *, suffix: str
     surrogate = study.entries[0].surrogate
     first = entry(f"ADMMBO{suffix}", admmbo, surrogate, problem)
     first = dataclasses.replace(first, initial=jb.InitialDesign(random=ADMMBO_START))
-    second, table = tune(study, entry(f"OCO{suffix}", jb.Oco(), surrogate, problem), step=OCO_STEPS)
+    second, table = tune(study, entry(f"OCO{suffix}", jb.Oco(), surrogate, problem), {"step": OCO_STEPS})
     tried = {f"{values['step']:g}": round(score, 4) for values, score in table}
     parameters = {**study.parameters, f"steps tried, {second.label}": tried}
     return dataclasses.replace(study, entries=(*study.entries, first, second), parameters=parameters)

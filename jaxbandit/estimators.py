@@ -8,7 +8,7 @@ of outputs that share a factor, which is how penalised rewards are treated.
 from __future__ import annotations
 
 import abc
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
