@@ -2,7 +2,7 @@
 
 from jaxbandit.algorithms.admmbo import Admmbo
 from jaxbandit.algorithms.anytime import Anytime
-from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation
 from jaxbandit.algorithms.bpe import Bpe, Elimination
 from jaxbandit.algorithms.cbo import Cbo
 from jaxbandit.algorithms.cei import Cei
@@ -33,6 +33,7 @@ __all__ = [
     "Config",
     "ConstrainedThompson",
     "Decision",
+    "Diagnostics",
     "Elimination",
     "Epbo",
     "Observation",

@@ -12,6 +12,7 @@ import numpy as np
 from jaxbandit.acquisition import pick
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation, shared_factor
 from jaxbandit.core import checks
+from jaxbandit.core.declare import symbols
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
 from jaxbandit.estimators import Bounds
@@ -97,9 +98,7 @@ class Se2(Algorithm):
 
     def audit_parameters(self, horizon: int) -> dict[str, Any]:
         """The parameters under the paper's letters, for audit traces."""
-        psi = {"psi": type(self.psi).__name__.lower(), "c": np.asarray(self.psi.c).tolist()}
-        if hasattr(self.psi, "n"):
-            psi["n"] = np.asarray(self.psi.n).tolist()
+        psi = {"psi": type(self.psi).__name__.lower(), **symbols(self.psi)}
         return {**psi, "S": self.epoch, "restart": self.restart, "cap": np.asarray(self.penalty_cap).tolist()}
 
     def validate(self, constraints: int) -> None:

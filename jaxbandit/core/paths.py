@@ -23,11 +23,11 @@ def set_field(item: Any, path: str, value: Any, where: str) -> Any:
     Raises:
       InvalidArgument: on an unknown field, with the nearest known one, and on a field that cannot be set.
     """
-    first, _, rest = path.partition(".")
+    first, dot, rest = path.partition(".")
     if isinstance(item, Mapping):
-        if rest and first not in item:
+        if dot and first not in item:
             raise InvalidArgument(f"{where}: there is no such field")
-        return {**item, first: set_field(item[first], rest, value, where) if rest else value}
+        return {**item, first: set_field(item[first], rest, value, where) if dot else value}
     if not dataclasses.is_dataclass(item) or isinstance(item, type):
         raise InvalidArgument(f"{where}: a {type(item).__name__} has no fields")
     kind = type(item).__name__
@@ -38,7 +38,7 @@ def set_field(item: Any, path: str, value: Any, where: str) -> Any:
         raise InvalidArgument(f"{where}: {first} of {kind} is static, part of the program; it can sweep {free}")
     if fields[first].metadata.get("fixed"):
         raise InvalidArgument(f"{where}: {first} of {kind} cannot be set: {fields[first].metadata['fixed']}; it can sweep {free}")
-    return dataclasses.replace(item, **{first: set_field(getattr(item, first), rest, value, where) if rest else value})
+    return dataclasses.replace(item, **{first: set_field(getattr(item, first), rest, value, where) if dot else value})
 
 
 def check_known(name: str, known: Iterable[str], where: str, words: str) -> None:

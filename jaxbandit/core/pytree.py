@@ -91,7 +91,7 @@ def canonicalise(tree: T) -> T:
         x = np.asarray(x) if isinstance(x, list | tuple) else x
         if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.extended):
             return x
-        kind = x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype
+        kind = x.dtype if isinstance(x, jax.Array | np.ndarray) else np.asarray(x).dtype
         if jnp.issubdtype(kind, np.floating):
             return jnp.asarray(x, dtype)
         if jnp.issubdtype(kind, np.integer):

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.checks import InvalidArgument, is_traced
 from jaxbandit.core.paths import set_field
 from jaxbandit.core.pytree import canonicalise, pytree, static
 
@@ -29,7 +29,8 @@ class Sweep:
 
     def pick(self, number: Any) -> Any:
         """Return object ``number``, an index ``[]`` that may be traced."""
-        pairs = zip(self.shared, self.differing, strict=True)
+        differing = jax.tree.map(jnp.asarray, self.differing) if is_traced(number) else self.differing  # NumPy takes no traced index
+        pairs = zip(self.shared, differing, strict=True)
         return jax.tree.unflatten(self.structure, [own if many is None else many[number] for own, many in pairs])
 
     def unstack(self) -> list[Any]:
@@ -47,7 +48,8 @@ def sweep(base: Any, values: Mapping[str, Sequence[Any]], *, zipped: bool = Fals
         last field varies fastest.
 
     Raises:
-      InvalidArgument: on no field, no value, an unknown or static field, or zipped fields with different numbers of values.
+      InvalidArgument: on no field, no value, text for a value, an unknown or static field, or zipped fields with different numbers of
+        values.
     """
     if not isinstance(values, Mapping) or not values:
         raise InvalidArgument(
@@ -58,7 +60,10 @@ def sweep(base: Any, values: Mapping[str, Sequence[Any]], *, zipped: bool = Fals
         variant = base
         for path, value in chosen.items():
             variant = set_field(variant, path, value, f"sweep.{path}")
-        variants.append(canonicalise(variant))
+        try:
+            variants.append(canonicalise(variant))
+        except TypeError as error:
+            raise InvalidArgument(f"sweep: expected numbers, or objects that hold numbers, got {chosen}") from error
     return gather_variants(variants)
 
 
@@ -72,13 +77,20 @@ def combinations(values: Mapping[str, Sequence[Any]], *, zipped: bool, where: st
     """
     lengths = {}
     for path, given in values.items():
-        if isinstance(given, str | Mapping) or not isinstance(given, Sequence | np.ndarray | jax.Array) or not len(given):
+        if not _is_list(given) or not len(given):
             raise InvalidArgument(f"{where}.{path}: expected a list of values, got {given!r}")
         lengths[path] = len(given)
     if zipped and len(set(lengths.values())) > 1:
         raise InvalidArgument(f"{where}: zipped lists of values have one length, got {lengths}")
     rows = zip(*values.values(), strict=True) if zipped and values else itertools.product(*values.values())
     return [dict(zip(values, row, strict=True)) for row in rows]
+
+
+def _is_list(given: Any) -> bool:
+    """Return whether ``given`` has items to try; text has none."""
+    if isinstance(given, np.ndarray | jax.Array):
+        return given.ndim > 0
+    return isinstance(given, Sequence) and not isinstance(given, str)
 
 
 def gather_variants(trees: Sequence[Any]) -> Sweep:
@@ -112,11 +124,20 @@ def _leaves(tree: Any, structure: Any) -> list[Any]:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    return a is b or (np.shape(a) == np.shape(b) and bool(np.array_equal(np.asarray(a), np.asarray(b))))
+    if a is b:
+        return True
+    if _is_key(a) or _is_key(b):
+        return _is_key(a) and _is_key(b) and a.dtype == b.dtype and _equal(jax.random.key_data(a), jax.random.key_data(b))
+    return np.shape(a) == np.shape(b) and bool(np.array_equal(np.asarray(a), np.asarray(b)))
 
 
 def _stacked(leaves: Sequence[Any]) -> Any:
     """Return leaves of one shape stacked along a new leading axis: on the host, where variants are picked one by one before a run."""
-    if any(isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.extended) for leaf in leaves):
+    if any(_is_key(leaf) for leaf in leaves):
         return jnp.stack(leaves)
     return np.stack([np.asarray(leaf) for leaf in leaves])
+
+
+def _is_key(leaf: Any) -> bool:
+    """Return whether a leaf is a PRNG key, which NumPy cannot hold."""
+    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.extended)

@@ -23,7 +23,7 @@ def first_field(algorithm: Any) -> tuple[str, float]:
     """The name of a scalar hyper-parameter, as ``sweep`` writes it, and its value."""
     for path, value in jax.tree_util.tree_leaves_with_path(algorithm):
         if all(isinstance(step, jax.tree_util.GetAttrKey) for step in path) and np.ndim(value) == 0:
-            return "__".join(step.name for step in path), float(value)
+            return ".".join(step.name for step in path), float(value)
     raise AssertionError("the algorithm has no scalar hyper-parameter")
 
 
@@ -105,7 +105,7 @@ def test_numpy_integers_are_numbers_too() -> None:
     """As elements of ``numpy.arange`` they turn up in sweeps."""
     expected = simulate(jaxbandit.Rpol(initial_penalty=2.0))
     assert_same(simulate(jaxbandit.Rpol(initial_penalty=np.int64(2))), expected, tolerance=0)
-    swept = jaxbandit.sweep(jaxbandit.Rpol(), initial_penalty=np.arange(1, 3))
+    swept = jaxbandit.sweep(jaxbandit.Rpol(), {"initial_penalty": np.arange(1, 3)})
     assert all(x.dtype == np.float32 for x in jax.tree.leaves(swept))
 
 
@@ -132,7 +132,7 @@ def test_a_sweep_equals_its_runs(name: str) -> None:
     algorithm = DEFAULTS[name]()
     field, value = first_field(algorithm)
     with jax.enable_x64(True):
-        variants = jaxbandit.sweep(algorithm, **{field: [0.5 * value, value]})
+        variants = jaxbandit.sweep(algorithm, {field: [0.5 * value, value]})
         together = simulate(variants, block=TRIALS)
         alone = simulate(variants.unstack()[0], block=TRIALS)
     assert together.indices.shape == (2, TRIALS, HORIZON)

@@ -28,7 +28,11 @@ with jax.enable_x64(True):
         run = simulate(factory())
         assert len(run.values.sharding.device_set) == 4
         report[name] = {path: np.asarray(x).tolist() for path, x in named(run).items()}
-    swept = simulate(jaxbandit.sweep(jaxbandit.Rpol(), initial_penalty=[0.5, 1.0]))
+    one = jax.devices()[2]
+    run = simulate(DEFAULTS["rpol"](), devices=[one])
+    assert {device for x in named(run).values() for device in x.devices()} == {one}
+    report["one device"] = {path: np.asarray(x).tolist() for path, x in named(run).items()}
+    swept = simulate(jaxbandit.sweep(jaxbandit.Rpol(), {"initial_penalty": [0.5, 1.0]}))
     report["swept"] = {path: np.asarray(x[1]).tolist() for path, x in named(swept).items()}
 print(json.dumps(report))
 """
@@ -36,7 +40,7 @@ print(json.dumps(report))
 
 @pytest.mark.slow
 def test_sharded_equals_unsharded() -> None:
-    """Five trials spread over four devices, with padding, against this process's run on one."""
+    """Five trials spread over four devices, with padding, or all on the third of them, against this process's run on its only one."""
     flags = " ".join([os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_count=4"]).strip()
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "JAX_NUMPY_DTYPE_PROMOTION": "strict"}
     done = subprocess.run(
@@ -44,9 +48,9 @@ def test_sharded_equals_unsharded() -> None:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     report = json.loads(done.stdout.splitlines()[-1])
-    assert report.keys() == {*DEFAULTS, "swept"}
+    assert report.keys() == {*DEFAULTS, "one device", "swept"}
     for name, fields in report.items():
-        expected = named(baseline("rpol" if name == "swept" else name))
+        expected = named(baseline("rpol" if name in ("one device", "swept") else name))
         assert fields.keys() == expected.keys()
         for path, array in expected.items():
             seen = np.asarray(fields[path], array.dtype).reshape(array.shape)

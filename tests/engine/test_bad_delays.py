@@ -39,10 +39,10 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("half a round", {"delay": delays.Constant(rounds=1.5)}, "Constant.rounds: must be whole numbers"),
     ("negative observed delay", {"delay": delays.Empirical(values=np.array([0, -2]))}, "Empirical.values: must lie in [0, "),
     ("half an observed delay", {"delay": delays.Empirical(values=np.array([0.5, 2.0]))}, "Empirical.values: must be whole"),
-    ("no observed delay", {"delay": delays.Empirical(values=np.zeros(0, int))}, "Empirical.values: no delays"),
+    ("no observed delay", {"delay": delays.Empirical(values=np.zeros(0, int))}, "Empirical.values: expected shape [n] with n >= 1"),
     ("negative mean", {"delay": delays.Poisson(mean=-1.0)}, "Poisson.mean: must lie in [0, "),
     ("NaN mean", {"delay": delays.Geometric(mean=float("nan"))}, "Geometric.mean: "),
-    ("a bad one in a sweep", {"delay": jaxbandit.sweep(delays.Poisson(), mean=[1.0, -1.0])}, "Poisson.mean: must lie in [0, "),
+    ("a bad one in a sweep", {"delay": jaxbandit.sweep(delays.Poisson(), {"mean": [1.0, -1.0]})}, "Poisson.mean: must lie in [0, "),
     ("reversed", {"delay": delays.Uniform(low=3, high=1)}, "Uniform.high: must be >= low"),
     ("a probability above 1", {"delay": delays.Lossy(never=1.5)}, "Lossy.never: must lie in [0, 1]"),
     ("models for other outputs", {"delay": delays.PerOutput(delays=(SOME, SOME, SOME))}, "PerOutput.delays: 3 models for 2 outputs"),
@@ -65,7 +65,10 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("no capacity without delay", {"capacity": 0}, "capacity: must be a whole number >= 1"),
     (
         "sweeps of different sizes",
-        {"delay": jaxbandit.sweep(delays.Poisson(), mean=[1.0, 2.0]), "algorithm": jaxbandit.sweep(RPOL, initial_penalty=[1.0, 2.0, 3.0])},
+        {
+            "delay": jaxbandit.sweep(delays.Poisson(), {"mean": [1.0, 2.0]}),
+            "algorithm": jaxbandit.sweep(RPOL, {"initial_penalty": [1.0, 2.0, 3.0]}),
+        },
         "algorithm, surrogate, delay: sweeps of different sizes",
     ),
 ]

@@ -274,7 +274,7 @@ RUNS = [
     ("NaN prior mean put in", lambda: run(surrogate=replace(model(), prior_mean=np.array([0.0, np.nan]))), "surrogate.prior_mean: 1 of 2"),
     (
         "negative lambda in a sweep",
-        lambda: run(surrogate=sweep(model(), noise_variance=[[1.0], [-1.0]])),
+        lambda: run(surrogate=sweep(model(), {"noise_variance": [[1.0], [-1.0]]})),
         "surrogate.noise_variance: must be > 0",
     ),
     (
@@ -288,7 +288,7 @@ RUNS = [
         lambda: on(rough(5).domain, surrogate=rough(5), horizon=3, initial=InitialDesign(random=3)),
         "horizon: 3 rounds and 3 initial points, but the surrogate's row cache holds 5",
     ),
-    ("no algorithm", lambda: run(algorithm=Bounds()), "algorithm: expected an algorithm of jaxbandit, got Bounds"),
+    ("no algorithm", lambda: run(algorithm=Bounds()), "algorithm: expected an algorithm of jaxbandit, or of a subclass of jaxbandit.Algorithm, got Bounds"),
     ("algorithm's class", lambda: run(algorithm=Rpol), "algorithm: expected an algorithm"),
     ("no devices", lambda: run(devices=[]), "devices"),
 ]
@@ -325,47 +325,80 @@ ALGORITHMS = [
         "Cbo.step_divisor: expected one number, or one for each",
     ),
     ("words", lambda: run(algorithm=Cbo(dual_cap="ten")), "Cbo.dual_cap: expected numbers, got 'ten'"),
-    ("zero width", lambda: with_width(0.0), "reward_width: must be > 0"),
-    ("negative width", lambda: with_width(-3.0), "reward_width: must be > 0"),
-    ("NaN width", lambda: with_width(np.nan), "reward_width: 1 of 1 values are NaN"),
-    ("a width per point", lambda: with_width(np.ones(9)), "reward_width: "),
-    ("bare function", lambda: with_width(lambda t, gain: t), "reward_width: got a bare function; wrap it as widths.Custom(function=...)"),
-    ("bare function for costs", lambda: with_cost_width(np.sqrt), "cost_width: got a bare function"),
-    ("bare function in CBO", lambda: run(algorithm=Cbo(estimator=Bounds(reward_width=np.sqrt))), "reward_width: got a bare function"),
-    ("bare function in CONFIG", lambda: run(algorithm=Config(estimator=Bounds(cost_width=np.sqrt))), "cost_width: got a bare function"),
-    ("zero cost width", lambda: with_cost_width(np.array([1.0, 0.0]), 2), "cost_width: must be > 0"),
-    ("cost widths for three", lambda: with_cost_width(np.ones(3), 2), "cost_width: "),
-    ("norm bound", lambda: with_width(widths.ImprovedGPUCB(norm_bound=0.0)), "reward_width.norm_bound: must be > 0"),
-    ("noise scale", lambda: with_cost_width(widths.ImprovedGPUCB(noise_scale=-1.0)), "cost_width.noise_scale: must be > 0"),
-    ("delta 0", lambda: with_width(widths.ImprovedGPUCB(delta=0.0)), "reward_width.delta: must lie in (0, 1)"),
-    ("delta 1", lambda: with_width(widths.ImprovedGPUCB(delta=1.0)), "reward_width.delta: must lie in (0, 1)"),
-    ("union", lambda: with_width(widths.ImprovedGPUCB(union=0.0)), "reward_width.union: must be > 0"),
-    ("norm bounds for three", lambda: with_cost_width(widths.ImprovedGPUCB(norm_bound=np.ones(3)), 2), "cost_width"),
-    ("factor of the log", lambda: with_width(widths.SqrtLog(a=0.0)), "reward_width.a: must be > 0"),
-    ("base of the log", lambda: with_width(widths.SqrtLog(b=1.0)), "reward_width.b: must lie in (1, inf)"),
-    ("custom scale", lambda: with_width(widths.Custom(function=lambda t, gain: gain, scale=0.0)), "reward_width.scale: must be > 0"),
-    ("custom number", lambda: with_width(widths.Custom(function=3.0)), "reward_width.function: expected a function of (t, gain)"),
-    ("one bad width in a sweep", lambda: run(algorithm=sweep(Rpol(), estimator__cost_width=[1.0, -1.0])), "cost_width: must be > 0"),
+    ("zero width", lambda: with_width(0.0), "Rpol.estimator.reward_width: must be > 0"),
+    ("negative width", lambda: with_width(-3.0), "Rpol.estimator.reward_width: must be > 0"),
+    ("NaN width", lambda: with_width(np.nan), "Rpol.estimator.reward_width: 1 of 1 values are NaN"),
+    ("a width per point", lambda: with_width(np.ones(9)), "Rpol.estimator.reward_width: "),
+    (
+        "bare function",
+        lambda: with_width(lambda t, gain: t),
+        "Rpol.estimator.reward_width: must be a number > 0 or a schedule of jaxbandit.widths, such as Custom(function=...), got <function",
+    ),
+    (
+        "bare function for costs",
+        lambda: with_cost_width(np.sqrt),
+        "Rpol.estimator.cost_width: must be a number > 0 or a schedule of jaxbandit.widths, such as Custom(function=...), got <ufunc",
+    ),
+    (
+        "bare function in CBO",
+        lambda: run(algorithm=Cbo(estimator=Bounds(reward_width=np.sqrt))),
+        "Cbo.estimator.reward_width: must be a number > 0 or a schedule of jaxbandit.widths, such as Custom(function=...), got <ufunc",
+    ),
+    (
+        "bare function in CONFIG",
+        lambda: run(algorithm=Config(estimator=Bounds(cost_width=np.sqrt))),
+        "Config.estimator.cost_width: must be a number > 0 or a schedule of jaxbandit.widths, such as Custom(function=...), got <ufunc",
+    ),
+    ("zero cost width", lambda: with_cost_width(np.array([1.0, 0.0]), 2), "Rpol.estimator.cost_width: must be > 0"),
+    ("cost widths for three", lambda: with_cost_width(np.ones(3), 2), "Rpol.estimator.cost_width: "),
+    ("norm bound", lambda: with_width(widths.ImprovedGPUCB(norm_bound=0.0)), "Rpol.estimator.reward_width.norm_bound: must be > 0"),
+    ("noise scale", lambda: with_cost_width(widths.ImprovedGPUCB(noise_scale=-1.0)), "Rpol.estimator.cost_width.noise_scale: must be > 0"),
+    ("delta 0", lambda: with_width(widths.ImprovedGPUCB(delta=0.0)), "Rpol.estimator.reward_width.delta: must lie in (0, 1)"),
+    ("delta 1", lambda: with_width(widths.ImprovedGPUCB(delta=1.0)), "Rpol.estimator.reward_width.delta: must lie in (0, 1)"),
+    ("union", lambda: with_width(widths.ImprovedGPUCB(union=0.0)), "Rpol.estimator.reward_width.union: must be > 0"),
+    ("norm bounds for three", lambda: with_cost_width(widths.ImprovedGPUCB(norm_bound=np.ones(3)), 2), "Rpol.estimator.cost_width"),
+    ("factor of the log", lambda: with_width(widths.SqrtLog(a=0.0)), "Rpol.estimator.reward_width.a: must be > 0"),
+    ("base of the log", lambda: with_width(widths.SqrtLog(b=1.0)), "Rpol.estimator.reward_width.b: must lie in (1, inf)"),
+    (
+        "custom scale",
+        lambda: with_width(widths.Custom(function=lambda t, gain: gain, scale=0.0)),
+        "Rpol.estimator.reward_width.scale: must be > 0",
+    ),
+    (
+        "custom number",
+        lambda: with_width(widths.Custom(function=3.0)),
+        "Rpol.estimator.reward_width.function: must be a function of (t, gain)",
+    ),
+    (
+        "one bad width in a sweep",
+        lambda: run(algorithm=sweep(Rpol(), {"estimator.cost_width": [1.0, -1.0]})),
+        "Rpol.estimator.cost_width: must be > 0",
+    ),
 ]
 
 SWEEPS = [
-    ("nothing", lambda: sweep(Rpol()), "give at least one field"),
-    ("empty", lambda: sweep(Rpol(), initial_penalty=[]), "give at least one field"),
-    ("different lengths", lambda: sweep(Rpol(), initial_penalty=[1.0, 2.0], penalty_growth=[1.0]), "'penalty_growth': 1"),
-    ("unknown", lambda: sweep(Rpol(), beta=[1.0]), "'beta': field 'beta' of Rpol does not exist"),
-    ("unknown inside", lambda: sweep(Rpol(), estimator__beta=[1.0]), "'estimator__beta': field 'beta' of Bounds does not exist"),
-    ("inside a number", lambda: sweep(Rpol(), initial_penalty__x=[1.0]), "'initial_penalty__x': field 'x' of float does not exist"),
-    ("static", lambda: sweep(model(), groups=[(0, 0), (0, 0)]), "'groups': field 'groups' of Surrogate is static"),
+    ("nothing", lambda: sweep(Rpol(), {}), "give a mapping from fields to values"),
+    ("empty", lambda: sweep(Rpol(), {"initial_penalty": []}), "sweep.initial_penalty: expected a list of values, got []"),
+    (
+        "different lengths",
+        lambda: sweep(Rpol(), {"initial_penalty": [1.0, 2.0], "penalty_growth": [1.0]}, zipped=True),
+        "sweep: zipped lists of values have one length, got {'initial_penalty': 2, 'penalty_growth': 1}",
+    ),
+    ("unknown", lambda: sweep(Rpol(), {"beta": [1.0]}), "sweep.beta: unknown field; Rpol can sweep estimator, initial_penalty"),
+    ("unknown inside", lambda: sweep(Rpol(), {"estimator.beta": [1.0]}), "sweep.estimator.beta: unknown field; Bounds can sweep"),
+    ("misspelt", lambda: sweep(Rpol(), {"estimator.reward_widht": [1.0]}), "unknown field, did you mean 'reward_width'?"),
+    ("inside a number", lambda: sweep(Rpol(), {"initial_penalty.x": [1.0]}), "sweep.initial_penalty.x: a float has no fields"),
+    ("static", lambda: sweep(model(), {"groups": [(0, 0), (0, 0)]}), "sweep.groups: groups of Surrogate is static"),
     (
         "static inside",
-        lambda: sweep(Rpol(estimator=widths.Custom(function=abs)), estimator__function=[abs]),
-        "'function' of Custom is static",
+        lambda: sweep(Rpol(estimator=widths.Custom(function=abs)), {"estimator.function": [abs]}),
+        "sweep.estimator.function: function of Custom is static",
     ),
-    ("a class attribute", lambda: sweep(Rpol(), name=["a", "b"]), "'name': field 'name' of Rpol does not exist"),
+    ("a class attribute", lambda: sweep(Rpol(), {"name": ["a", "b"]}), "sweep.name: unknown field; Rpol can sweep"),
     (
         "two sizes",
-        lambda: run(algorithm=sweep(Rpol(), initial_penalty=[1.0]), surrogate=sweep(model(), prior_mean=[[0.0, 0.0]] * 2)),
-        "algorithm, s",
+        lambda: run(algorithm=sweep(Rpol(), {"initial_penalty": [1.0]}), surrogate=sweep(model(), {"prior_mean": [[0.0, 0.0]] * 2})),
+        "algorithm, surrogate, delay: sweeps of different sizes [1, 2]",
     ),
 ]
 
@@ -384,7 +417,7 @@ def test_refused_by_name(call, message):
 
 @table(SWEEPS)
 def test_sweeps_refused_by_name(call, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
+    with pytest.raises(InvalidArgument, match=re.escape(message)):
         call()
 
 
@@ -399,7 +432,7 @@ GOOD = [
     ("random design of every point", lambda: run(initial=InitialDesign(random=9))),
     ("horizon at the cache's capacity", lambda: on(rough(5).domain, surrogate=rough(5), horizon=5)),
     ("trial numbers", lambda: run(trials=[7, 0])),
-    ("sweep", lambda: run(algorithm=sweep(Rpol(), initial_penalty=[1.0, 2.0]), surrogate=sweep(model(), prior_mean=[[0.0, 0.0]] * 2))),
+    ("sweep", lambda: run(algorithm=sweep(Rpol(), {"initial_penalty": [1.0, 2.0]}), surrogate=sweep(model(), {"prior_mean": [[0.0, 0.0]] * 2}))),
     ("noiseless", lambda: run(problem=replace(problem(), noise=problems.Gaussian(variance=0.0)))),
 ]
 

@@ -16,7 +16,7 @@ import pytest
 import jaxbandit
 from jaxbandit import Status, delays, feedback, metrics
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
-from jaxbandit.simulate.delayed import plan
+from jaxbandit.engine.delayed import plan_delays
 from tests.oracles import bandit, delayed_policies
 from tests.support.delayed_runs import (
     HORIZON,
@@ -116,9 +116,9 @@ def test_feedback_that_may_never_come_is_no_zero_delay() -> None:
 
 def test_one_round_has_its_delays_too() -> None:
     """In a run of one round nothing comes back before the end, which is no zero delay."""
-    planned, _ = plan(2, RPOL, delays.Constant(rounds=5), None, None, 1)
-    assert planned is not None and planned.capacity == 1
-    assert plan(2, RPOL, delays.NoDelay(), None, 7, HORIZON)[0] is None
+    _, planned = plan_delays(2, [RPOL], [delays.Constant(rounds=5)], None, None, 1)
+    assert planned is not None and planned[0].capacity == 1
+    assert plan_delays(2, [RPOL], [delays.NoDelay()], None, 7, HORIZON)[1] is None
 
 
 def lost_values(arrivals: np.ndarray, capacity: int) -> np.ndarray:
@@ -160,10 +160,21 @@ HEAVY = [
 @pytest.mark.parametrize("delay", HEAVY, ids=lambda delay: type(delay).__name__)
 def test_the_default_capacity_covers_the_delays(delay: Any) -> None:
     """One slot more than the longest delay, and never more than rounds."""
-    planned, _ = plan(2, RPOL, delay, None, None, HORIZON)
+    _, planned = plan_delays(2, [RPOL], [delay], None, None, HORIZON)
     assert planned is not None
     expected = {"Poisson": 2, "Empirical": 3, "PerOutput": 8, "Lossy": 5, "Pareto": HORIZON, "LogNormal": HORIZON}
-    assert planned.capacity == expected[type(delay).__name__]
+    assert planned[0].capacity == expected[type(delay).__name__]
+
+
+def test_variants_share_a_buffer_that_covers_the_longest_delay() -> None:
+    """One program runs them all; each keeps its own delays and its own policy."""
+    variants = [delays.NoDelay(), delays.Constant(rounds=3), delays.Poisson(mean=1e-9)]
+    algorithms = [RPOL, jaxbandit.Bpe(), RPOL]
+    told, planned = plan_delays(2, algorithms, variants, None, None, HORIZON)
+    assert planned is not None and [one.capacity for one in planned] == [4, 4, 4]
+    assert [one.model for one in planned] == variants
+    assert [type(one.policy) for one in planned] == [feedback.Wait, feedback.Hallucinate, feedback.Wait]
+    assert told[0] is RPOL and float(told[1].mean_delay) == 3, "an algorithm is told the delays of its own variant"
 
 
 # Invariances.
@@ -179,7 +190,7 @@ def test_side_by_side_equals_one_by_one(policy: str, block: int) -> None:
 def test_a_sweep_over_delays_equals_its_runs() -> None:
     means: list[float] = [1e-9, 2.0, 1000.0]
     result: list[Any] = []
-    swept = jaxbandit.sweep(delays.Geometric(), mean=means)
+    swept = jaxbandit.sweep(delays.Geometric(), {"mean": means})
     assert traces(lambda: result.append(simulate(delay=swept, capacity=HORIZON))) == 1
     assert result[0].indices.shape == (3, TRIALS, HORIZON)
     late("wait")

@@ -14,9 +14,10 @@ import pytest
 
 import jaxbandit
 from jaxbandit import delays, domains, estimators, feedback, kernels, problems, widths
-from jaxbandit.algorithms import Arena, Decision
+from jaxbandit.algorithms import Arena, Decision, Diagnostics
+from jaxbandit.algorithms.anytime import AnytimeState
+from jaxbandit.engine.trial import multipliers_of
 from jaxbandit.feedback import Pending
-from jaxbandit.simulate.trial import multipliers_of, with_posterior
 from tests.oracles import bandit, delayed_policies, ucb_policies
 from tests.oracles import gaussian_process as gp
 
@@ -51,7 +52,7 @@ def policy_of(name: str, window: int, minimum: Any) -> Any:
 ROUNDS, WINDOW = 16, 3
 
 
-@functools.partial(jax.jit, static_argnames=("policy_name", "window", "apart", "capacity"))
+@functools.partial(jax.jit, static_argnames=("policy_name", "window", "separate_outputs", "capacity"))
 def history(
     surrogate: jaxbandit.Surrogate,
     minimum: Any,
@@ -59,7 +60,7 @@ def history(
     *,
     policy_name: str,
     window: int,
-    apart: bool,
+    separate_outputs: bool,
     capacity: int,
 ) -> tuple[Any, Any]:
     """Predictions before rounds 1..T + 1, and posterior covariances in the end, for each of a batch of patterns of delay.
@@ -67,7 +68,7 @@ def history(
     ``given``: points ``[B, T]``, values ``[B, T, k]``, rounds of arrival ``[B, T, k]``, the round ``[B]`` at whose end the learner
     starts again.
     """
-    learner = policy_of(policy_name, window, minimum).bind(surrogate, apart=apart, capacity=capacity, axis="trials")
+    learner = policy_of(policy_name, window, minimum).bind(surrogate, separate_outputs=separate_outputs, capacity=capacity, axis="trials")
     outputs = surrogate.outputs
 
     def seen(posterior: Any) -> dict[str, Any]:
@@ -147,7 +148,7 @@ def check_history(
             (points, jnp.asarray(values), arrivals, again),
             policy_name=policy_name,
             window=window,
-            apart=not whole,
+            separate_outputs=not whole,
             capacity=ROUNDS,
         )
     grams = np.stack([gp.squared_exponential(domain().points, domain().points, scale) for scale in scales])
@@ -235,20 +236,27 @@ class OneOfState:
     multipliers: Any
 
 
+def with_posterior(state: Any, posterior: Any) -> Any:
+    """The state with its posterior replaced, inside a wrapper's too."""
+    if isinstance(state, AnytimeState):
+        return jaxbandit.replace(state, inner=with_posterior(state.inner, posterior))
+    return jaxbandit.replace(state, posterior=posterior)
+
+
 @jaxbandit.pytree
-class OneOf:
+class OneOf(jaxbandit.Algorithm):
     """``algorithms[which]``, at the price of one learner; all of them run on what it chooses, and nobody looks at the others."""
 
     name = "oneof"
-    whole_observations = True
+    joint_arrival = True
     algorithms: tuple[Any, ...]
     which: Any = 0.0
 
     def _state(self, arena: Arena, parts: list[Any]) -> OneOfState:
         return OneOfState(
             parts=tuple(with_posterior(part, None) for part in parts),
-            posterior=self._of([part.inner.posterior if hasattr(part, "inner") else part.posterior for part in parts]),
-            multipliers=self._of([jnp.broadcast_to(multipliers_of(part, arena), (arena.constraints,)) for part in parts]),
+            posterior=self._of([algorithm.belief(part) for algorithm, part in zip(self.algorithms, parts, strict=True)]),
+            multipliers=self._of([multipliers_of(algorithm, part, arena) for algorithm, part in zip(self.algorithms, parts, strict=True)]),
         )
 
     def _of(self, options: list[Any]) -> Any:
@@ -277,6 +285,9 @@ class OneOf:
         parts = [with_posterior(part, state.posterior) for part in state.parts]
         moved = [algorithm.update(known, part, observation, t) for algorithm, part in zip(self.algorithms, parts, strict=True)]
         return self._state(arena, moved)
+
+    def diagnose(self, state: OneOfState) -> Diagnostics:
+        return Diagnostics(multipliers=state.multipliers)
 
     def validate(self, constraints: int) -> None:
         for algorithm in self.algorithms:
@@ -346,7 +357,7 @@ def panel(policy: str) -> Any:
         chosen = OneOf(algorithms=tuple(members(policy)[name] for name in NAMES))
         run = jaxbandit.simulate(
             problem(),
-            jaxbandit.sweep(chosen, which=np.arange(len(NAMES), dtype=float)),
+            jaxbandit.sweep(chosen, {"which": np.arange(len(NAMES), dtype=float)}),
             surrogate,
             horizon=HORIZON,
             trials=TRIALS,

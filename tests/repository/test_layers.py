@@ -28,7 +28,7 @@ LAYERS = {
     "safety": 4.5,
     "algorithms": 5,
     "informed": 6,
-    "simulate": 6,
+    "engine": 6,
     "metrics": 3,
     "study": 8,
     "session": 8,
@@ -52,7 +52,7 @@ FORBIDDEN = {
     "algorithms": {"problems"},  # they see an Arena, never the truth
 }
 TOPS = {"report", "cli", "__main__"}  # imported by nothing in the package but one another
-GATHERED = LAYERS["simulate"]  # the package's own __init__ imports no higher layer, so higher layers may import the package
+GATHERED = LAYERS["engine"]  # the package's own __init__ imports no higher layer, so higher layers may import the package
 
 
 def module_name(path, root=ROOT.parent):

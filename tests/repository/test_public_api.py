@@ -51,7 +51,7 @@ def test_import_loads_nothing_it_does_not_need(module, loaded):
 
 
 def test_import_loads_the_engine_and_no_report(loaded):
-    assert {"jax", "numpy", "jaxbandit.simulate.batch", "jaxbandit.algorithms.rpol"} <= set(loaded["modules"])
+    assert {"jax", "numpy", "jaxbandit.engine.simulation", "jaxbandit.algorithms.rpol"} <= set(loaded["modules"])
     assert [name for name in loaded["modules"] if name.startswith(("jaxbandit.report", "jaxbandit.study", "jaxbandit.cli"))] == []
 
 
@@ -93,7 +93,7 @@ def test_what_counts_as_a_summary():
 
 def test_the_main_modules_declare_their_names():
     main = {"jaxbandit", "jaxbandit.kernels", "jaxbandit.domains", "jaxbandit.problems", "jaxbandit.surrogates", "jaxbandit.widths"}
-    main |= {"jaxbandit.estimators", "jaxbandit.acquisition", "jaxbandit.algorithms", "jaxbandit.simulate", "jaxbandit.metrics"}
+    main |= {"jaxbandit.estimators", "jaxbandit.acquisition", "jaxbandit.algorithms", "jaxbandit.engine", "jaxbandit.metrics"}
     assert main <= set(WITH_ALL)
 
 

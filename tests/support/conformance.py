@@ -38,8 +38,8 @@ def surrogate() -> jaxbandit.Surrogate:
 
 def simulate(algorithm: Any, *, seed: int = 0, trials: Any = TRIALS, **options: Any) -> jaxbandit.Trajectory:
     """A run in the engine's current precision."""
-    inner = algorithm.stacked if isinstance(algorithm, jaxbandit.Sweep) else algorithm
-    problem = study()[1 if hasattr(inner, "reveal") else 0]
+    first = algorithm.pick(0) if isinstance(algorithm, jaxbandit.Sweep) else algorithm
+    problem = study()[1 if first.sees_constraints else 0]
     options = {"horizon": HORIZON, **options}
     return jaxbandit.simulate(problem, algorithm, surrogate(), trials=trials, key=jax.random.key(seed), **options)
 

@@ -71,7 +71,7 @@ def _equal_but(one: Any, other: Any, *, largest: int) -> bool:
 
 
 def _shape(leaf: Any) -> tuple[Any, ...]:
-    return np.shape(leaf), getattr(leaf, "dtype", None)
+    return np.shape(leaf), leaf.dtype if isinstance(leaf, jax.Array | np.ndarray | np.generic) else None
 
 
 def _with_capacity(parts: Parts, capacity: int) -> Parts:

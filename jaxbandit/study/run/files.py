@@ -23,7 +23,7 @@ class CannotWrite(RuntimeError):
 
 def reason_of(error: Exception) -> str:
     """Return an error in one line, in the operating system's words if it has some."""
-    return getattr(error, "strerror", None) or str(error).splitlines()[0]
+    return (error.strerror if isinstance(error, OSError) else None) or str(error).splitlines()[0]
 
 
 def prepare_directory(path: str | Path, *, force: bool = False) -> Path:

@@ -55,7 +55,7 @@ def describe_exactly(item: Any) -> Any:
         return {str(name): describe_exactly(value) for name, value in item.items()}
     if isinstance(item, tuple | list):
         return [describe_exactly(value) for value in item]
-    if callable(item) and not hasattr(item, "dtype"):
+    if callable(item):
         return f"{getattr(item, '__module__', '?')}.{getattr(item, '__qualname__', repr(item))}"
     array = np.asarray(item)
     if array.dtype.kind not in "biuf":

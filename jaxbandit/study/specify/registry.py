@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxbandit import algorithms, delays, estimators, feedback, informed, kernels, penalties, problems, widths
@@ -60,9 +61,9 @@ def _makes(kind: str, name: str, item: Any) -> bool:
     """Say whether calling ``item`` makes something of the kind."""
     if kind == "problem":
         return inspect.isfunction(item) and name not in NO_PROBLEMS
-    if not isinstance(item, type) or inspect.isabstract(item) or getattr(item, "_is_protocol", False) or name in HIDDEN:
+    if not isinstance(item, type) or inspect.isabstract(item) or name in HIDDEN:
         return False
-    return kind != "noise" or (hasattr(item, "draw") and hasattr(item, "apply"))
+    return kind != "noise" or issubclass(item, problems.Noise)
 
 
 def build(kind: str, table: Any, where: str) -> Any:
@@ -110,7 +111,7 @@ def table_of(kind: str, item: Any, where: str) -> Any:
         return item
     if isinstance(item, Mapping):
         return {str(name): table_of(FIELDS.get(name, kind), value, f"{where}.{name}") for name, value in item.items()}
-    if isinstance(item, list | tuple) or hasattr(item, "dtype"):
+    if isinstance(item, list | tuple | np.ndarray | np.generic | jax.Array):
         return np.asarray(item).tolist()
     if dataclasses.is_dataclass(item) and names(kind).get(type(item).__name__) is type(item):
         own = {f.name: getattr(item, f.name) for f in dataclasses.fields(item)}

@@ -127,7 +127,7 @@ def test_every_evaluation_of_admmbo(name: str, constraints: int, precision: str,
         shown = (np.arange(1 + constraints)[None] == expected.evaluated[:, None]).astype(precision)
         np.testing.assert_array_equal(run.widths[trial], shown)
         stopped = np.flatnonzero(expected.evaluated < 0)
-        assert Admmbo.evaluations(run.widths)[trial] == (int(stopped[0]) if len(stopped) else horizon)
+        assert run.evaluations[trial] == (int(stopped[0]) if len(stopped) else horizon)
         if precision == "float64":  # the short run may stop after its last round
             assert bool(run.status[trial] & int(Status.STOPPED)) == (len(stopped) > 0)
         neighbour = np.where(run.indices[trial] % SIDE > 0, run.indices[trial] - 1, run.indices[trial] + 1)
@@ -137,7 +137,7 @@ def test_every_evaluation_of_admmbo(name: str, constraints: int, precision: str,
 
 def test_admmbo_stops_and_repeats_its_answer() -> None:
     run = recorded("admmbo", 1, "float64", 50, (3, 60))
-    ends = np.asarray(Admmbo.evaluations(run.widths))
+    ends = np.asarray(run.evaluations)
     assert np.all(ends < 50) and np.all(run.status & int(Status.STOPPED) != 0)
     for trial, end in enumerate(ends):
         assert len(set(run.indices[trial, end:])) == 1
@@ -259,7 +259,7 @@ def test_engine(name: str) -> None:
 
     with jax.enable_x64(True):
         together, alone = run(algorithm, block=3), run(algorithm, block=1)
-        swept = run(jaxbandit.sweep(algorithm, **{"penalty" if name == "admmbo" else "step": [0.5, 0.3]}))
+        swept = run(jaxbandit.sweep(algorithm, {"penalty" if name == "admmbo" else "step": [0.5, 0.3]}))
     for a, b in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
     assert swept.indices.shape == (2, 3, 16)

@@ -94,14 +94,14 @@ def test_lengths_of_other_horizons(horizon: int) -> None:
 
 
 def test_what_a_delay_model_tells() -> None:
-    told = Bpe().told(delays.Poisson(mean=50.0), feedback.Hallucinate())
+    told = Bpe().with_delays(delays.Poisson(mean=50.0), feedback.Hallucinate())
     assert (told.mean_delay, told.b) == (50.0, 1.0) and told.xi == pytest.approx(math.sqrt(2 * (math.e - 2) * 50))
-    told = Bpe(xi=9.0, b=2.0).told(delays.Poisson(mean=50.0), feedback.Hallucinate())
+    told = Bpe(xi=9.0, b=2.0).with_delays(delays.Poisson(mean=50.0), feedback.Hallucinate())
     assert (told.mean_delay, told.xi, told.b) == (50.0, 9.0, 2.0)
-    told = Bpe(mean_delay=7.0, xi=9.0, b=2.0).told(delays.LogNormal(), feedback.Hallucinate())
+    told = Bpe(mean_delay=7.0, xi=9.0, b=2.0).with_delays(delays.LogNormal(), feedback.Hallucinate())
     assert (told.mean_delay, told.xi, told.b) == (7.0, 9.0, 2.0)
     unaware = Bpe(aware=False)
-    assert unaware.told(delays.Pareto(shape=0.5), feedback.Hallucinate()) is unaware
+    assert unaware.with_delays(delays.Pareto(shape=0.5), feedback.Hallucinate()) is unaware
 
 
 # Whole runs against the reference.
@@ -332,7 +332,7 @@ def test_new_values_do_not_compile_again_under_delay() -> None:
 def test_a_sweep_equals_its_members() -> None:
     """Swept delays give stages of different lengths in one program."""
     with jax.enable_x64(True):
-        together = run(Shown(width=1.0), delay=jaxbandit.sweep(LATE, mean=[2.0, 4.0]), record="audit")
+        together = run(Shown(width=1.0), delay=jaxbandit.sweep(LATE, {"mean": [2.0, 4.0]}), record="audit")
     np.testing.assert_array_equal(together.indices[1], shown()[0].indices)
     for number, mean in enumerate((2.0, 4.0)):
         plan = plan_of(Bpe(), delays.Poisson(mean=mean, **PAIR))

@@ -1,4 +1,4 @@
-"""Pytree dataclasses, canonical leaves and sweeps."""
+"""Pytree dataclasses and canonical leaves."""
 
 import dataclasses
 from typing import Any
@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import Sweep, canonicalise, pytree, replace, static, sweep
-from jaxbandit.core.pytree import float_dtype, stack, unstack
+from jaxbandit import canonicalise, pytree, replace, static
+from jaxbandit.core.pytree import float_dtype
 
 
 @pytree
@@ -145,81 +145,6 @@ def test_equal_structures_share_one_trace():
     assert len(traces) == 1
     use(canonicalise(Outer(rate=3.0, count=3)))
     assert len(traces) == 2  # a static field is a new program, so the counter does count
-
-
-# -- sweeps --------------------------------------------------------------------------------------------------------------------------
-
-
-def test_sweep_stacks_variants_leaf_by_leaf():
-    swept = sweep(Outer(), rate=[1.0, 2.0, 3.0])
-    assert isinstance(swept, Sweep) and swept.size == 3
-    np.testing.assert_array_equal(swept.stacked.rate, [1.0, 2.0, 3.0])
-    np.testing.assert_array_equal(swept.stacked.inner.width, [3.0, 3.0, 3.0])  # every leaf has the axis
-    assert swept.stacked.count == 2
-
-
-def test_sweep_reaches_nested_fields_and_zips():
-    swept = sweep(Outer(), inner__width=[4, 5], rate=np.array([0.5, 0.25]))
-    variants = swept.unstack()
-    assert [(float(v.inner.width), float(v.rate)) for v in variants] == [(4.0, 0.5), (5.0, 0.25)]
-    assert all(leaf.dtype == np.float32 for leaf in jax.tree.leaves(swept.stacked))
-
-
-def test_sweep_takes_whole_objects_and_vectors():
-    swept = sweep(Outer(), inner=[Inner(width=1.0), Inner(width=2.0)], table=[np.zeros(3), np.ones(3)])
-    assert swept.stacked.inner.width.shape == (2,) and swept.stacked.table.shape == (2, 3)
-
-
-def test_sweep_of_integers_from_numpy_is_a_sweep_of_numbers():
-    """``sweep(width=range(1, 4))`` and ``np.arange(1, 4)`` ask for the same."""
-    for values in ([1, 2, 3], range(1, 4), np.arange(1, 4), np.arange(1.0, 4.0), jnp.arange(1.0, 4.0)):
-        assert sweep(Inner(), width=values).stacked.width.dtype == np.float32, values
-
-
-def test_sweep_leaves_its_base_alone():
-    base = Outer()
-    sweep(base, rate=[5.0])
-    assert base == Outer()
-
-
-def test_unstack_undoes_sweep_and_stack():
-    variants = [canonicalise(Outer(rate=r, inner=Inner(width=w))) for r, w in ((1.0, 2.0), (3.0, 4.0))]
-    back = unstack(Sweep(stacked=stack(variants), size=2))
-    for one, other in zip(variants, back, strict=True):
-        assert jax.tree.structure(one) == jax.tree.structure(other)
-        for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-            assert a.dtype == b.dtype and float(a) == float(b)
-    assert unstack(Sweep(stacked=stack(variants), size=2), lambda outer: float(outer.rate)) == [1.0, 3.0]
-
-
-def test_vmap_over_a_sweep_is_a_loop_over_its_variants():
-    swept = sweep(Outer(), inner__width=[1.0, 2.0, 5.0], rate=[3.0, 4.0, 6.0])
-    rows = jax.vmap(lambda outer: outer.rate * outer.inner.width)(swept.stacked)
-    np.testing.assert_array_equal(rows, [float(v.rate) * float(v.inner.width) for v in swept.unstack()])
-
-
-def test_a_sweep_is_a_pytree_of_static_size():
-    swept = sweep(Outer(), rate=[1.0, 2.0])
-    assert jax.tree.map(lambda x: x, swept).size == 2
-    assert len(jax.tree.leaves(swept)) == 2
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({}, "give at least one field"),
-        ({"rate": []}, "give at least one field"),
-        ({"rate": [1.0], "inner__width": [1.0, 2.0]}, "one length"),
-        ({"beta": [1.0]}, r"'beta' of Outer does not exist; its leaves are \['inner', 'rate', 'table'\]"),
-        ({"count": [1]}, "'count' of Outer is static"),
-        ({"inner__label": ["a"]}, "'label' of Inner is static"),
-        ({"inner__beta": [1.0]}, "'beta' of Inner does not exist"),
-        ({"rate__beta": [1.0]}, "'beta' of float does not exist"),
-    ],
-)
-def test_sweep_refuses(values, message):
-    with pytest.raises(ValueError, match=message):
-        sweep(Outer(), **values)
 
 
 @pytest.mark.parametrize("algorithm", [jaxbandit.Rpol(), jaxbandit.Cbo(), jaxbandit.Config()], ids=lambda a: a.name)

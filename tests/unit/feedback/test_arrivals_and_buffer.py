@@ -37,7 +37,7 @@ def some_feedback(rng: np.random.Generator, capacity: int, outputs: int) -> dict
 @functools.cache
 def learning(policy: str) -> tuple[Any, Any, Any]:
     """A learner with some history, and its compiled ``learn``."""
-    learner = POLICIES[policy].bind(surrogate(), apart=True, capacity=40, axis=None)
+    learner = POLICIES[policy].bind(surrogate(), separate_outputs=True, capacity=40, axis=None)
     step = jax.jit(learner.learn)
     posterior, rng = jax.jit(learner.init)(), np.random.default_rng(5)
     for _ in range(9):

@@ -273,7 +273,7 @@ def test_a_sweep_over_the_noise_variance(form: str) -> None:
     problem = problems.from_tables(domain, reward, cost, noise=problems.Gaussian(variance=0.1))
     with jax.enable_x64(True):
         base = jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=0.4), noise_variance=0.5, form=form)
-        swept = jaxbandit.sweep(base, noise_variance=[[v] for v in noises])
+        swept = jaxbandit.sweep(base, {"noise_variance": [[v] for v in noises]})
         assert isinstance(swept, Sweep)
         together = jaxbandit.simulate(problem, jaxbandit.Rpol(), swept, horizon=15, trials=2, key=jax.random.key(0))
         assert together.indices.shape == (3, 2, 15)
