@@ -16,6 +16,7 @@ from jaxbandit import (
     delays,
     domains,
     estimators,
+    feedback,
     informed,
     kernels,
     metrics,
@@ -48,6 +49,7 @@ from jaxbandit.algorithms import (
     StageOpt,
     Unconstrained,
 )
+from jaxbandit.core import checks, keys, status
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.pytree import Sweep, canonicalise, pytree, replace, static, sweep
 from jaxbandit.core.status import Status, explain
@@ -85,6 +87,7 @@ __all__ = [
     "acquisition",
     "algorithms",
     "canonicalise",
+    "checks",
     "consensus",
     "delays",
     "domains",
@@ -93,6 +96,7 @@ __all__ = [
     "feedback",
     "informed",
     "kernels",
+    "keys",
     "metrics",
     "penalties",
     "problems",
@@ -101,6 +105,7 @@ __all__ = [
     "safety",
     "simulate",
     "static",
+    "status",
     "surrogate",
     "surrogates",
     "sweep",

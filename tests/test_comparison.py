@@ -10,6 +10,9 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
+from jaxbandit.study.planning import LONGEST, carried_bytes, part_rounds, seconds_of_pair
+from jaxbandit.study.programs import Programs
+from jaxbandit.study.progress import Progress
 
 import jaxbandit
 from experiments import rpol
@@ -18,9 +21,6 @@ from jaxbandit import InitialDesign, InvalidArgument, domains, kernels, problems
 from jaxbandit.delays import NEVER, NoDelay, Poisson
 from jaxbandit.feedback import Hallucinate
 from jaxbandit.study import Comparison, Entry, Keep, Reporter, Study, make_plan, rerun, run_study
-from jaxbandit.study.planning import LONGEST, carried_bytes, part_rounds, seconds_of_pair
-from jaxbandit.study.programs import Programs
-from jaxbandit.study.progress import Progress
 
 KERNEL = kernels.SquaredExponential(length_scale=1.0)
 HORIZON = 15

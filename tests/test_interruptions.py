@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jaxbandit.study.checkpoints
 import numpy as np
 import pytest
 import xarray as xr
+from jaxbandit.study.checkpoints import Store
 from test_study import assert_same, free_port, in_python, whole, written
 
-import jaxbandit.study.checkpoints
 from jaxbandit import InvalidArgument
 from jaxbandit.cli import main
 from jaxbandit.study import CannotWrite, prepare_directory, run_study, write_whole
-from jaxbandit.study.checkpoints import Store
 
 
 class FullDisk:

@@ -17,6 +17,12 @@ import kill_study
 import numpy as np
 import pytest
 import xarray as xr
+from jaxbandit.study.checkpoints import CheckpointMismatch
+from jaxbandit.study.engine import forget, make_plan, run_study
+from jaxbandit.study.hosts import join
+from jaxbandit.study.rerun import rerun
+from jaxbandit.study.spec import Contender, Model, Study, from_table, from_toml
+from jaxbandit.study.thinning import Keep
 
 import jaxbandit
 from jaxbandit import InvalidArgument
@@ -25,13 +31,7 @@ from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.delays import Poisson
 from jaxbandit.estimators import Bounds
 from jaxbandit.kernels import SquaredExponential
-from jaxbandit.study.checkpoints import CheckpointMismatch
-from jaxbandit.study.engine import forget, make_plan, run_study
-from jaxbandit.study.hosts import join
-from jaxbandit.study.rerun import rerun
 from jaxbandit.study.results import TrialsFailed, flagged, raise_if_failed
-from jaxbandit.study.spec import Contender, Model, Study, from_table, from_toml
-from jaxbandit.study.thinning import Keep
 
 TOML = """
 name = "small"

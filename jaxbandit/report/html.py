@@ -17,8 +17,8 @@ from jaxbandit.report.markup import Markup, document, element, joined, picture, 
 from jaxbandit.report.rates import PAPER_RATES, Rate, rate_of
 from jaxbandit.report.statistics import elapsed, growth_exponent, healthy, paired_differences, problem_groups, win_matrix
 from jaxbandit.report.tables import COLUMNS, summary_rows
-from jaxbandit.study.run.files import prepare_file, write_whole
 from jaxbandit.study.results.storage import read_results
+from jaxbandit.study.run.files import prepare_file, write_whole
 
 SEED = 0  # of the bootstraps; the report says so
 RESAMPLES = 2000

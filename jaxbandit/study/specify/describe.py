@@ -42,7 +42,9 @@ def describe_exactly(item: Any) -> Any:
     A surrogate is described by what it was made from, since the last bits of its features depend on the machine.
     """
     if isinstance(item, Surrogate) and item.kernels:
-        made_from = {name: describe_exactly(getattr(item, name)) for name in ("kernels", "noise_variance", "prior_mean", "groups", "domain")}
+        made_from = {
+            name: describe_exactly(getattr(item, name)) for name in ("kernels", "noise_variance", "prior_mean", "groups", "domain")
+        }
         return {"class": "Surrogate", **made_from, "forms": [[form.name, form.rank] for form in item.forms]}
     if dataclasses.is_dataclass(item) and not isinstance(item, type):
         own = {f.name: describe_exactly(getattr(item, f.name)) for f in dataclasses.fields(item)}

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from jaxbandit.algorithms import Algorithm
 from jaxbandit.algorithms.base import unwrapped
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.delays import Delay
@@ -40,7 +39,7 @@ class Run:
 
     label: str
     problem: AbstractProblem
-    algorithm: Algorithm
+    algorithm: Any
     model: Surrogate
     delay: Delay | None = None
     feedback: Policy | None = None
