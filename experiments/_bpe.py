@@ -31,7 +31,7 @@ XI, B = 9.0, 1.0  # the delays' sub-exponential parameters, as the paper gives t
 
 
 def build(name: str, options: Options, lines: Iterable[tuple[str, float]]) -> Study:
-    """Return the study of ``lines``, pairs of an algorithm and a mean delay, on functions like ``f1`` and ``f2``, new ones in every trial."""
+    """Return the study of ``lines``, pairs of an algorithm and a mean delay, on functions like ``f1`` and ``f2``, new in every trial."""
     lines, runs = tuple(lines), []
     for function in LENGTH_SCALES:
         noise = jb.problems.Gaussian.from_sd(NOISE_SD)

@@ -34,7 +34,7 @@ from jaxbandit import (
     penalties,
     problems,
 )
-from jaxbandit.study import Comparison, Entry, audit
+from jaxbandit.study import Run, Study, audit
 from jaxbandit.widths import Censored, ImprovedGPUCB
 
 HORIZON, TRIALS, SIDE, NOISE = 23, 3, 7, 0.05
@@ -81,7 +81,7 @@ def tables() -> tuple[domains.Domain, np.ndarray]:
     return domain, np.stack([reward, *(cost - np.quantile(cost, 0.4) for cost in costs)])
 
 
-def comparison(name: str, outputs: int = 3, **options: Any) -> tuple[Comparison, Entry]:
+def comparison(name: str, outputs: int = 3, **options: Any) -> tuple[Study, Run]:
     """A study of one algorithm, on ``outputs - 1`` constraints; kernels and noise variances differ where they may."""
     domain, means = tables()
     algorithm = ALGORITHMS[name]
@@ -99,9 +99,8 @@ def comparison(name: str, outputs: int = 3, **options: Any) -> tuple[Comparison,
     problem: Any = problems.from_tables(domain, means[0], means[1:outputs], noise=noise)
     if name.startswith("scgp"):
         problem = problems.full_information(problem)
-    entry = Entry(name.upper(), name, algorithm, surrogate, tuple(covariances))
-    given = {"name": "audit", "horizon": HORIZON, "trials": TRIALS, "seed": 5} | options
-    return Comparison(problem=problem, entries=(entry,), **given), entry
+    run = Run(name.upper(), problem, algorithm, surrogate, trace_name=name, **options)
+    return Study(name="audit", runs=(run,), horizon=HORIZON, trials=TRIALS, seed=5), run
 
 
 @functools.cache
@@ -301,15 +300,15 @@ def test_the_arrays_are_as_documented(name: str) -> None:
 @pytest.mark.parametrize(("name", "outputs"), [("cbo_ts", 2), ("cbo_rand", 2), ("rpol", 2), ("igp_ucb", 2)])
 def test_one_constraint_and_an_initial_design(name: str, outputs: int, tmp_path: Path) -> None:
     """With one constraint its arrays lose the axis; points observed before round 1 are part of the trace."""
-    study, entry = comparison(name, outputs, initial=jaxbandit.InitialDesign(random=4))
-    arrays = through_a_file(audit(study, entry, trial=2), tmp_path)
+    study, run = comparison(name, outputs, initial=jaxbandit.InitialDesign(random=4))
+    arrays = through_a_file(audit(study, run, trial=2), tmp_path)
     assert arrays["beta_g_t"].shape == (HORIZON,) and arrays["initial_values"].shape == (4, outputs)
     if name.startswith("cbo"):
         assert arrays["draw_g"].shape == (HORIZON, *arrays["draw_f"].shape[1:])
     expected = replayed(arrays)
     assert reference.score_gaps(expected.scores, arrays["indices"]).max() <= TOLERANCE
     np.testing.assert_allclose(arrays["multipliers"], expected.multipliers, rtol=TOLERANCE, atol=TOLERANCE)
-    study_run = study.trajectory(entry)
+    study_run = study.trajectory(run)
     np.testing.assert_array_equal(arrays["indices"], study_run.indices[2])  # the trial of the study, not one of its own
 
 
@@ -354,13 +353,13 @@ LATE: dict[str, dict[str, Any]] = {  # in each, some values arrive in their own 
 
 
 def late_trace(policy: str) -> dict[str, np.ndarray]:
-    study, entry = comparison("rpol")
+    study, run = comparison("rpol")
     if policy == "censor":
         width = Censored(base=THEORY, feedback_bound=1.5, scale=0.3)
         algorithm = Rpol(estimator=estimators.Bounds(reward_width=width, cost_width=width), penalty_growth=0.5)
-        entry = dataclasses.replace(entry, algorithm=algorithm)
-    entry = dataclasses.replace(entry, alg="rpol_late", **LATE[policy])
-    return audit(dataclasses.replace(study, entries=(entry,)), entry, trial=2)
+        run = dataclasses.replace(run, algorithm=algorithm)
+    run = dataclasses.replace(run, trace_name="rpol_late", **LATE[policy])
+    return audit(dataclasses.replace(study, runs=(run,)), run, trial=2)
 
 
 def late_rpol(arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -445,7 +444,7 @@ def test_trace_of_the_delayed_study(tmp_path: Path) -> None:
 
 
 def test_there_is_no_such_trial() -> None:
-    study, entry = comparison("rpol")
+    study, run = comparison("rpol")
     for trial in (TRIALS, -1, 0.5):
         with pytest.raises(jaxbandit.InvalidArgument, match="trial"):
-            audit(study, entry, trial)
+            audit(study, run, trial)
