@@ -1,4 +1,4 @@
-"""What the experiments of Xu et al. (2023, CONFIG) share: the algorithms, the two settings of the Gaussian-process draws."""
+"""Shared by the experiments of Xu et al. (2023, CONFIG): the algorithms, and the two settings of the Gaussian-process draws."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxbandit as jb
-from experiments._experiment import Options, comparison
-from jaxbandit.core.pytree import replace
+from experiments._experiment import Options, study
 from jaxbandit.engine import Informed
 from jaxbandit.estimators import Bounds
 from jaxbandit.informed import SafestSeeds
 from jaxbandit.kernels import Kernel, Scale, SquaredExponential
-from jaxbandit.study import Comparison, Entry
+from jaxbandit.study import Run, Study
 
 NOISE_VARIANCE = 0.05**2  # of the model, and of the observations where they are noisy
 VARIANCE = 2.0  # of the kernel that the functions are drawn from
@@ -87,7 +86,7 @@ def start(family: Any) -> jb.InitialDesign:
 def prior_mean_at_start(instance: Any, algorithm: Any, surrogate: jb.Surrogate) -> tuple[Any, jb.Surrogate]:
     """The scripts' prior means: the values at the point nearest to 0."""
     nearest = jnp.argmin(jnp.sum(jnp.square(instance.domain.points), axis=1))
-    return algorithm, replace(surrogate, prior_mean=instance.means[:, nearest])
+    return algorithm, jb.replace(surrogate, prior_mean=instance.means[:, nearest])
 
 
 def told(options: Options, algorithm: Any) -> Informed | None:
@@ -97,17 +96,17 @@ def told(options: Options, algorithm: Any) -> Informed | None:
     return SafestSeeds() if isinstance(algorithm, jb.SafeOpt) else None
 
 
-def on_draws(name: str, family: Callable[..., Any], options: Options, *, only: str | None = None) -> Comparison:
-    """All algorithms, or that of one label, on functions drawn from a Gaussian process, another instance of ``family`` in every trial."""
+def on_draws(name: str, family: Callable[..., Any], options: Options, *, only: str | None = None) -> Study:
+    """Return the study of all algorithms, or that of one label, on functions drawn from a Gaussian process, new ones in every trial."""
     code, kernel = is_code(options), drawn_from(options)
     problem = family("code" if code else "recommended", domain=interval(options), kernel=kernel)
-    surrogate = jb.surrogate(problem.domain, kernel, noise_variance=noise_of_model(options), horizon=options.horizon + 1)
-    entries = (
-        Entry(label, algorithm.name, algorithm, surrogate, (kernel, kernel), told(options, algorithm))
+    model = jb.surrogate(problem.domain, kernel, noise_variance=noise_of_model(options), horizon=options.horizon + 1)
+    runs = (
+        Run(label, problem, algorithm, model, informed=told(options, algorithm), initial=start(problem))
         for label, algorithm in algorithms(options, seeds=[problem.start] if code else None)
         if only in (None, label)
     )
-    return comparison(name, problem, entries, options, {"points": problem.domain.size}, initial=start(problem))
+    return study(name, runs, options, {"points": problem.domain.size})
 
 
 def no_paper_set(dataset: Any, what: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Who takes part in the shoot-out: the problems with their models, the algorithms, and which fits which."""
+"""The shoot-out's problems with their models, its algorithms, and which algorithm fits which problem."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ import jaxbandit as jb
 from experiments import _zj22
 from experiments._experiment import Options
 from experiments.scgp import bounds_of_instance
-from jaxbandit.core.keys import Stream, stream_key, trial_key
-from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.delays import Poisson
 from jaxbandit.engine import Informed
 from jaxbandit.estimators import Bounds, Randomised, Thompson
@@ -23,7 +21,7 @@ from jaxbandit.feedback import Censor, Hallucinate
 from jaxbandit.informed import BestPoint
 from jaxbandit.kernels import Kernel, Matern52, Scale, SquaredExponential
 from jaxbandit.problems import Family
-from jaxbandit.study import Entry
+from jaxbandit.study import Run
 from jaxbandit.widths import Censored
 
 MEAN_DELAY = 15.0
@@ -65,7 +63,7 @@ class Arena:
         )
         (form,) = surrogate.forms
         missing = max(LEAST_RANK, 2 ** int(np.ceil(np.log2(form.rank)))) - form.rank
-        return replace(surrogate, forms=(replace(form, phi=jnp.pad(form.phi, ((0, 0), (0, missing)))),))
+        return jb.replace(surrogate, forms=(jb.replace(form, phi=jnp.pad(form.phi, ((0, 0), (0, missing)))),))
 
     def tabulated(self, options: Options) -> Arena:
         """The same with what distinguishes programs, but not problems, taken out: the name, and how a family draws its instances."""
@@ -74,7 +72,7 @@ class Arena:
             return Instances.of(problem, options) if problem.is_random else problem
 
         if self.kind == "box" and not self.problem.is_random:
-            return dataclasses.replace(self, problem=replace(self.problem, name="box"))
+            return dataclasses.replace(self, problem=jb.replace(self.problem, name="box"))
         return dataclasses.replace(self, problem=plain(self.problem), shifted=None if self.shifted is None else plain(self.shifted))
 
 
@@ -86,15 +84,15 @@ class Contestant:
     kinds: tuple[str, ...]
     informed: Informed | None = None
     feedback: Any = None
-    initial: jb.InitialDesign | None = None
+    initial: jb.InitialDesign = jb.InitialDesign()
 
 
 def safe_point_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
     """Tell an algorithm with a safe set one safe point, not the safest: on some problems that is the best."""
-    return replace(algorithm, seeds=_zj22.typical_safe_point(instance)[None]), surrogate
+    return jb.replace(algorithm, seeds=_zj22.typical_safe_point(instance)[None]), surrogate
 
 
-@pytree
+@jb.pytree
 class Instances(Family):
     """The instances that a family gives to the trials of a study, as tables: all families are then one compiled program.
 
@@ -109,7 +107,7 @@ class Instances(Family):
     means: Any
     noise: Any
     delay: Any
-    name: str = static(default="instances")
+    name: str = jb.static(default="instances")
 
     @property
     def constraints(self) -> int:
@@ -126,7 +124,7 @@ class Instances(Family):
     def of(family: Family, options: Options) -> Instances:
         """Those of a study with these options."""
         root = jax.random.key(options.seed)
-        keys = jax.vmap(lambda i: stream_key(trial_key(root, i), Stream.PROBLEM))(jnp.arange(options.trials))
+        keys = jax.vmap(lambda i: jb.keys.stream_key(jb.keys.trial_key(root, i), jb.keys.Stream.PROBLEM))(jnp.arange(options.trials))
         means = jax.jit(jax.vmap(lambda key: family.sample(key).means))(keys)
         tables: dict[str, Any] = {"keys": np.asarray(_bits(keys)), "means": np.asarray(means)}
         return Instances(domain=family.domain, noise=family.noise, delay=family.delay, **tables)
@@ -191,7 +189,7 @@ def artificial(name: str, points: int) -> Arena:
     """P1 to P6 with reward and constraint in standard deviations, the length-scale of their authors' scripts."""
     problem = jb.problems.artificial(name, points, standardised=True, noise_variance=NOISE_VARIANCE)
     reward, constraint = np.asarray(problem.means)
-    problem = replace(problem, means=np.stack([reward, constraint / constraint.std()]))
+    problem = jb.replace(problem, means=np.stack([reward, constraint / constraint.std()]))
     return Arena(name, problem, SquaredExponential(length_scale=3.0), NOISE_VARIANCE)
 
 
@@ -247,23 +245,21 @@ PROBLEMS: dict[str, Callable[[int], Arena]] = {
 }
 
 
-def entries(options: Options) -> Iterator[Entry]:
-    """Every chosen algorithm on every chosen problem that it fits."""
+def runs(options: Options) -> Iterator[Run]:
+    """Return the runs of every chosen algorithm on every chosen problem that it fits."""
     everybody = {name: who for name, who in contestants().items() if name in options.extra["algorithms"]}
     for name in options.extra["problems"]:
         arena = PROBLEMS[name](options.points_per_axis).tabulated(options)
-        surrogate = arena.model(options.horizon)
+        model = arena.model(options.horizon)
         for label, who in everybody.items():
             if arena.kind not in who.kinds:
                 continue
-            yield Entry(
+            yield Run(
                 label=f"{name}: {label}",
-                alg=who.algorithm.name,
-                algorithm=who.algorithm,
-                surrogate=surrogate,
-                kernels=(arena.kernel,) * arena.problem.outputs,
-                informed=who.informed,
                 problem=arena.shifted if isinstance(who.feedback, Censor) and arena.shifted is not None else arena.problem,
-                initial=who.initial,
+                algorithm=who.algorithm,
+                model=model,
                 feedback=who.feedback,
+                informed=who.informed,
+                initial=who.initial,
             )

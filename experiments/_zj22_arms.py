@@ -1,4 +1,4 @@
-"""What the two data sets of Zhou and Ji (2022) share: readings in units of ``B``, one figure, notes on where the numbers come from."""
+"""Shared by the two data sets of Zhou and Ji (2022): readings in units of ``B``, one figure, notes on where the numbers come from."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import numpy as np
 
 import jaxbandit as jb
 from experiments import _zj22
-from experiments._experiment import Experiment, Options, comparison, no_code_note
+from experiments._experiment import Experiment, Options, no_code_note, study
 from jaxbandit.problems import ArmsData
-from jaxbandit.study import Comparison, Entry
+from jaxbandit.study import Study
 
 Load = Callable[..., ArmsData]
 
 
-def build(name: str, load: Load, options: Options, width: float) -> Comparison:
-    """The three algorithms on the arms of a data set, ``width`` being the recommended one.
+def build(name: str, load: Load, options: Options, width: float) -> Study:
+    """Return the study of the three algorithms on the arms of a data set, ``width`` being the recommended one.
 
     Readings are divided by ``B``: the same problem, in numbers that single precision likes.
     """
@@ -32,12 +32,11 @@ def build(name: str, load: Load, options: Options, width: float) -> Comparison:
     literal = options.parameters != "recommended"
     # R is the largest residual in the paper; a model of the noise wants the mean variance.
     noise_variance = data.noise_bound**2 if literal else float(np.mean(np.square(data.residuals)))
-    surrogate = jb.surrogate(data.problem.domain, data.kernel, noise_variance=noise_variance, horizon=options.horizon)
-    template = Entry(label="", alg="", algorithm=None, surrogate=surrogate, kernels=(data.kernel, data.kernel))
+    model = jb.surrogate(data.problem.domain, data.kernel, noise_variance=noise_variance, horizon=options.horizon)
     cost_clip = float(np.max(np.abs(data.problem.means[1])))
     chosen = _zj22.theory_width(data.noise_bound) if literal else width
-    entries = _zj22.entries(template, chosen, reward_clip=1.0, cost_clip=cost_clip)
-    return comparison(name, data.problem, entries, options, {"noise_variance": noise_variance, **facts(data, bound)})
+    runs = _zj22.cbo_runs(data.problem, model, chosen, cost_clip=cost_clip)
+    return study(name, runs, options, {"noise_variance": noise_variance, **facts(data, bound)})
 
 
 def facts(data: ArmsData, bound: float) -> dict[str, Any]:

@@ -24,13 +24,13 @@ from typing import Any
 
 from experiments import _bpe
 from experiments._experiment import Experiment, Options
-from jaxbandit.study import Comparison
+from jaxbandit.study import Study
 
 MEAN = 50.0
 LINES = (("BPE-Delay", MEAN), ("GP-UCB-SDF", MEAN))
 
 
-def build(options: Options) -> Comparison:
+def build(options: Options) -> Study:
     """Both algorithms on both functions."""
     return _bpe.build("bpe", options, LINES)
 

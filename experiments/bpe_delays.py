@@ -18,13 +18,13 @@ from typing import Any
 
 from experiments import _bpe
 from experiments._experiment import Experiment, Options
-from jaxbandit.study import Comparison
+from jaxbandit.study import Study
 
 MEANS = (0.0, 25.0, 50.0)
 ALGORITHMS = ("BPE-Delay", "GP-UCB-SDF")
 
 
-def build(options: Options) -> Comparison:
+def build(options: Options) -> Study:
     """Both algorithms under every delay on both functions."""
     return _bpe.build("bpe-delays", options, [(algorithm, mean) for algorithm in ALGORITHMS for mean in MEANS])
 

@@ -20,13 +20,13 @@ from typing import Any
 
 from experiments import _bpe
 from experiments._experiment import Experiment, Options
-from jaxbandit.study import Comparison
+from jaxbandit.study import Study
 
 MEANS = (25.0, 50.0)
 ALGORITHMS = ("BPE-Delay", "BPE")
 
 
-def build(options: Options) -> Comparison:
+def build(options: Options) -> Study:
     """Both algorithms under both delays on both functions."""
     return _bpe.build("bpe-vs-bpe", options, [(algorithm, mean) for algorithm in ALGORITHMS for mean in MEANS])
 

@@ -52,9 +52,9 @@ import numpy as np
 
 import jaxbandit as jb
 from experiments import _config
-from experiments._experiment import Experiment, Options, comparison, final_values
+from experiments._experiment import Experiment, Options, final_values, study
 from jaxbandit.kernels import Kernel, Scale, SquaredExponential
-from jaxbandit.study import Comparison, Entry
+from jaxbandit.study import Run, Study
 from jaxbandit.surrogates.evidence import fit
 
 SAMPLE = 30  # points for the hyper-parameters
@@ -66,12 +66,12 @@ PAPERS = ("CONFIG", "CEI", "SafeOpt", "Primal-dual", "EPBO-20")  # what the pape
 OTHERS = ("CONFIG", "EPBO-1", "RPOL", "CBO-UCB", "Thompson", "Random")
 
 
-def build(options: Options) -> Comparison:
+def build(options: Options) -> Study:
     """CONFIG and the baselines on one building, from a random controller; SafeOpt from the naive one."""
     problem = jb.problems.building(options.points_per_axis, noise_variance=_config.NOISE_VARIANCE)
     naive = problem.domain.nearest(jb.problems.NAIVE_CONTROLLER)
     kernels = tuple(fitted_kernel(problem, output, options.seed) for output in range(2))
-    surrogate = jb.surrogate(problem.domain, kernels, noise_variance=_config.NOISE_VARIANCE, horizon=options.horizon + 1)
+    model = jb.surrogate(problem.domain, kernels, noise_variance=_config.NOISE_VARIANCE, horizon=options.horizon + 1)
     algorithms: dict[str, Any] = {
         "CONFIG": jb.Config(),
         "CEI": jb.Cei(),
@@ -84,13 +84,11 @@ def build(options: Options) -> Comparison:
         "Thompson": jb.ConstrainedThompson(),
         "Random": jb.RandomSearch(),
     }
-    known = jb.InitialDesign(indices=np.asarray([naive]), counted=True)
-    entries = [
-        Entry(label, algorithm.name, algorithm, surrogate, kernels, initial=known if label == "SafeOpt" else None)
-        for label, algorithm in algorithms.items()
+    known, random = jb.InitialDesign(indices=np.asarray([naive]), counted=True), jb.InitialDesign(random=1, counted=True)
+    runs = [
+        Run(label, problem, algorithm, model, initial=known if label == "SafeOpt" else random) for label, algorithm in algorithms.items()
     ]
-    recorded = {"points_per_axis": options.points_per_axis}
-    return comparison("building", problem, entries, options, recorded, initial=jb.InitialDesign(random=1, counted=True))
+    return study("building", runs, options, {"points_per_axis": options.points_per_axis})
 
 
 def fitted_kernel(problem: Any, output: int, seed: int) -> Kernel:

@@ -55,10 +55,10 @@ import numpy as np
 import jaxbandit as jb
 from experiments import _config
 from experiments._experiment import Experiment, Options, final_values
-from jaxbandit.study import Comparison
+from jaxbandit.study import Study
 
 
-def build(options: Options) -> Comparison:
+def build(options: Options) -> Study:
     """CONFIG and its baselines on functions drawn from a Gaussian process, another instance in every trial."""
     return _config.on_draws("config-gp", jb.problems.gp_draws, options)
 

@@ -21,10 +21,10 @@ import numpy as np
 import jaxbandit as jb
 from experiments import _config
 from experiments._experiment import Experiment, Options
-from jaxbandit.study import Comparison
+from jaxbandit.study import Study
 
 
-def build(options: Options) -> Comparison:
+def build(options: Options) -> Study:
     """CONFIG on instances whose constraint is nowhere below 0.1."""
     return _config.on_draws("config-infeasible", jb.problems.gp_draws_infeasible, options, only="CONFIG")
 

@@ -33,24 +33,24 @@ from typing import Any
 import numpy as np
 
 import jaxbandit as jb
-from experiments._experiment import Experiment, Options, comparison, excess, half_width, no_code_note
+from experiments._experiment import Experiment, Options, excess, half_width, no_code_note, study
 from experiments.rpol import LENGTH_SCALE, NOISE_VARIANCE
 from jaxbandit.estimators import Bounds
 from jaxbandit.feedback import Censor
-from jaxbandit.study import Comparison, Entry
+from jaxbandit.study import Run, Study
 from jaxbandit.widths import Censored, ImprovedGPUCB
 
 WINDOW = 30
 NORMS = (16.0, 4.9)  # RKHS norms of functions within 1.4e-4 of f and 4e-5 of g, root mean squares on 40x40 points
 
 
-def build(options: Options) -> Comparison:
+def build(options: Options) -> Study:
     """The four algorithms on ``sine_delayed``, sharing one surrogate."""
     problem = jb.problems.sine_delayed(options.points_per_axis, noise_variance=NOISE_VARIANCE)
     kernel = jb.kernels.SquaredExponential(length_scale=LENGTH_SCALE)
     literal = options.parameters != "recommended"
     lam = 1 + 2 / options.horizon if literal else NOISE_VARIANCE
-    surrogate = jb.surrogate(problem.domain, kernel, noise_variance=lam, horizon=options.horizon)
+    model = jb.surrogate(problem.domain, kernel, noise_variance=lam, horizon=options.horizon)
     scale = math.sqrt(NOISE_VARIANCE)
 
     def bounds(union: float) -> Bounds:
@@ -74,10 +74,8 @@ def build(options: Options) -> Comparison:
         ("CONFIG", "config", jb.Config(estimator=bounds(problem.constraints + 1.0)), None),
         ("CBO-UCB", "cbo_ucb", jb.Cbo(estimator=bounds(2.0), reward_clip=7.0, cost_clip=2.0, dual_cap=10.0), None),
     )
-    entries = (
-        Entry(label, alg, algorithm, surrogate, (kernel, kernel), feedback=feedback) for label, alg, algorithm, feedback in algorithms
-    )
-    return comparison("rpol-delayed", problem, entries, options, {"points_per_axis": options.points_per_axis})
+    runs = (Run(label, problem, algorithm, model, feedback=feedback, trace_name=name) for label, name, algorithm, feedback in algorithms)
+    return study("rpol-delayed", runs, options, {"points_per_axis": options.points_per_axis})
 
 
 def notes(dataset: Any) -> list[str]:

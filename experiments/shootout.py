@@ -43,9 +43,9 @@ from typing import Any
 import numpy as np
 
 from experiments import _shootout
-from experiments._experiment import Experiment, Options, comparison
-from jaxbandit.core import checks
-from jaxbandit.study import Comparison
+from experiments._experiment import Experiment, Options, study
+from jaxbandit import checks
+from jaxbandit.study import Study
 
 NAMES = {"algorithms": tuple(_shootout.contestants()), "problems": tuple(_shootout.PROBLEMS)}
 SPEED = "us per trial-round"  # in seconds they would all be 0.0000
@@ -61,16 +61,16 @@ MEASURES = {
 OF_VIOLATION = ("V/t", "soft V/t", "N")
 
 
-def build(options: Options) -> Comparison:
-    """All pairs that fit, among the algorithms and problems chosen."""
+def build(options: Options) -> Study:
+    """Return the study of all pairs that fit, among the algorithms and problems chosen."""
     for what, known in NAMES.items():
         for name in options.extra[what]:
             checks.one_of(f"--{what}", name, known)
-    chosen = tuple(_shootout.entries(options))
+    chosen = tuple(_shootout.runs(options))
     if not chosen:
         raise checks.InvalidArgument("--algorithms, --problems: none of these algorithms fits one of these problems")
     recorded = {"points_per_axis": options.points_per_axis, **options.extra}
-    return comparison("shootout", chosen[0].problem, chosen, options, recorded)
+    return study("shootout", chosen, options, recorded)
 
 
 def page_rows(dataset: Any, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from jaxbandit.algorithms import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.paths import set_field
@@ -89,7 +88,7 @@ class Grid(tuple[Run, ...]):
 def grid(
     *,
     problems: Mapping[str, AbstractProblem | Table],
-    algorithms: Mapping[str, Algorithm | Table],
+    algorithms: Mapping[str, Any],
     horizon: int,
     delays: Mapping[str, Delay | Table] | None = None,
     model: Model = Model(),
@@ -126,7 +125,8 @@ def grid(
     """
     checks.integer("horizon", horizon, least=1)
     delays = {"none": NoDelay()} if delays is None else delays
-    own = {"sweeps": sweeps or {}, "zipped": zipped, "models": models or {}, "feedback": feedback or {}, "informed": informed or {}}
+    own: dict[str, Any] = {"sweeps": sweeps or {}, "zipped": zipped, "models": models or {}}
+    own |= {"feedback": feedback or {}, "informed": informed or {}}
     for name, given in (("problems", problems), ("algorithms", algorithms), ("delays", delays)):
         if not given:
             raise InvalidArgument(f"{name}: there is none; give at least one by a label")
