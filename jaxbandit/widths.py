@@ -25,7 +25,7 @@ __all__ = ["WIDTH", "Censored", "Custom", "ImprovedGPUCB", "SqrtLog", "Width", "
 class Width(Declared, abc.ABC):
     """Abstract base of confidence widths that depend on the round or on the information gain."""
 
-    described: ClassVar[str] = "a schedule of jaxbandit.widths (a function is wrapped as widths.Custom(function=...))"
+    described: ClassVar[str] = "a schedule of jaxbandit.widths, such as Custom(function=...)"
     in_files: ClassVar[bool] = True
 
     @abc.abstractmethod
