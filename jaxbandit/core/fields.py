@@ -208,9 +208,12 @@ boolean = _Plain("true or false", (bool, np.bool_))
 text = _Plain("text", (str,))
 
 
-def whole(least: int, most: int | None = None) -> Check:
+INT32_MAX = 2**31 - 1  # the largest whole number that the engine counts with
+
+
+def whole(least: int, most: int = INT32_MAX) -> Check:
     """Return the check for a whole number of at least ``least`` and at most ``most``."""
-    words = f"a whole number >= {least}" if most is None else f"a whole number from {least} to {most}"
+    words = f"a whole number >= {least}" if most == INT32_MAX else f"a whole number from {least} to {most}"
     return _Plain(words, (int, np.integer), partial(checks.integer, least=least, most=most))
 
 
