@@ -107,7 +107,7 @@ class AbstractProblem:
         self.delay.validate(outputs=self.outputs)
 
 
-def check_class(name: str, value: Any, expected: type, examples: str) -> None:
+def check_class(name: str, value: object, expected: type, examples: str) -> None:
     """Raise ``InvalidArgument`` unless ``value`` is an instance of ``expected``."""
     if not isinstance(value, expected):
         raise checks.InvalidArgument(f"{name}: expected a {expected.__name__} {examples}; got {value!r}")

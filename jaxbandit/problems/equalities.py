@@ -108,10 +108,10 @@ def with_equalities(
     margin = margin[order] if margin.ndim else margin
     prompt = isinstance(problem.delay, NoDelay)  # kept as it is: the engine compiles no buffer for it
     delay = problem.delay if prompt else MirroredDelay(delay=problem.delay, doubled=doubled)
-    both: dict[str, Any] = {"noise": Mirrored(model=problem.noise, doubled=doubled), "delay": delay}
+    noise = Mirrored(model=problem.noise, doubled=doubled)
     if isinstance(problem, Problem):
-        return replace(problem, means=_pairs(problem.means, doubled, margin), **both)
-    return Equalities(family=problem, domain=problem.domain, tolerance=margin, doubled=doubled, name=problem.name, **both)
+        return replace(problem, means=_pairs(problem.means, doubled, margin), noise=noise, delay=delay)
+    return Equalities(family=problem, domain=problem.domain, noise=noise, delay=delay, tolerance=margin, doubled=doubled, name=problem.name)
 
 
 def _pairs(means: Table, doubled: tuple[int, ...], tolerance: PerConstraint) -> Table:
@@ -120,7 +120,7 @@ def _pairs(means: Table, doubled: tuple[int, ...], tolerance: PerConstraint) -> 
     library: Any = jnp if traced else np  # tables that are on the host stay there, in float64
     means = library.asarray(means)
     margins = iter(library.broadcast_to(library.asarray(tolerance, means.dtype), (len(doubled),)))
-    rows: list[Any] = []
+    rows: list[Table] = []
     for number, row in enumerate(means):
         if number in doubled:
             margin = next(margins)

@@ -171,7 +171,7 @@ def _differences(dataset: xr.Dataset) -> list[Markup]:
     return [element("p", what, class_="quiet"), *parts] if parts else []
 
 
-def _difference(pair: xr.Dataset) -> Any:
+def _difference(pair: xr.Dataset) -> str:
     mean, low, high = (float(pair[name]) for name in ("mean", "low", "high"))
     if not np.isfinite(mean):
         return "undefined" if int(pair["count"]) else "no common trial"

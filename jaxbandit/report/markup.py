@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import html
 from collections.abc import Sequence
-from typing import Any
 
 STYLE = """
 :root { color-scheme: light; }
@@ -44,27 +43,27 @@ class Markup(str):
     """Text that is HTML already."""
 
 
-def escaped(value: Any) -> Markup:
+def escaped(value: object) -> Markup:
     """Return a value as HTML: its text with special characters escaped, :class:`Markup` unchanged."""
     return value if isinstance(value, Markup) else Markup(html.escape(str(value), quote=True))
 
 
-def element(tag: str, *children: Any, **attributes: str) -> Markup:
+def element(tag: str, *children: object, **attributes: str) -> Markup:
     """Return ``<tag attributes>children</tag>``, all escaped; trailing underscores of names and empty attributes are dropped."""
     words = "".join(f' {name.rstrip("_")}="{escaped(value)}"' for name, value in attributes.items() if value)
     return Markup(f"<{tag}{words}>{''.join(escaped(child) for child in children)}</{tag}>")
 
 
-def joined(parts: Sequence[Any], between: str = "\n") -> Markup:
+def joined(parts: Sequence[object], between: str = "\n") -> Markup:
     """Join parts, escaped, with ``between`` between them."""
     return Markup(between.join(escaped(part) for part in parts))
 
 
-def table(heads: Sequence[Any], rows: Sequence[Sequence[Any]], words: Sequence[int] = ()) -> Markup:
+def table(heads: Sequence[object], rows: Sequence[Sequence[object]], words: Sequence[int] = ()) -> Markup:
     """Return a table whose first column names the rows; the columns numbered in ``words`` are text that may wrap."""
     head = element("tr", *(element("th", cell, scope="col", class_="words" if c in words else "") for c, cell in enumerate(heads)))
 
-    def cell(column: int, value: Any) -> Markup:
+    def cell(column: int, value: object) -> Markup:
         if column == 0:
             return element("th", value, scope="row")
         return element("td", value, class_="words" if column in words else "")
@@ -81,12 +80,12 @@ def picture(png: bytes, caption: str) -> Markup:
     return element("figure", image, element("figcaption", caption))
 
 
-def section(name: str, heading: str, *parts: Any) -> Markup:
+def section(name: str, heading: str, *parts: object) -> Markup:
     """Return a section of the document with a heading; links refer to its ``name``."""
     return element("section", element("h2", heading), joined(parts), id=name)
 
 
-def document(title: str, *parts: Any) -> str:
+def document(title: str, *parts: object) -> str:
     """Return a complete HTML document that needs no other file."""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

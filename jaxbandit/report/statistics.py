@@ -8,7 +8,6 @@ such as regret on an instance without a feasible point, the statistics are NaN t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -222,7 +221,7 @@ def growth_exponent(
 
 def problem_groups(dataset: xr.Dataset) -> list[list[str]]:
     """Group the labels of algorithms that were run on the same problem; results of different groups cannot be compared."""
-    groups: dict[Any, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for label, key in zip(dataset.algorithm.values, _problem_keys(dataset), strict=True):
         groups.setdefault(key, []).append(str(label))
     return list(groups.values())
@@ -278,7 +277,7 @@ def _final(dataset: xr.Dataset, measure: str, averaged: bool) -> tuple[np.ndarra
     return final, ok
 
 
-def _at(dataset: xr.Dataset, places: Any) -> xr.Dataset:
+def _at(dataset: xr.Dataset, places: Sequence[int] | np.ndarray) -> xr.Dataset:
     """Select some of the kept rounds, with the numbers of rounds that had elapsed."""
     before = int(elapsed(dataset)[0]) - int(dataset["round"][0])
     return dataset.isel(round=places).assign_attrs(counted_before=before)

@@ -234,7 +234,7 @@ def _partial(draw: Callable[..., None], dataset: xr.Dataset, *arguments: Any, **
     return lambda axis: draw(axis, dataset, *arguments, **words)
 
 
-def _tag(name: str, value: Any) -> str:
+def _tag(name: str, value: str | float) -> str:
     """Return one coordinate of a family as text; empty for a parameter that it does not have."""
     if isinstance(value, str):
         return value
