@@ -181,7 +181,7 @@ def posterior_animation(
             return []
 
         try:
-            writer = PillowWriter(fps=1 / seconds_per_frame)  # type: ignore[arg-type]  # annotated int, but only divided by
+            writer = PillowWriter(fps=1 / seconds_per_frame)  # type: ignore[arg-type]  # annotated as int, but used as a divisor only
             animation = FuncAnimation(figure, draw, frames=frames, init_func=lambda: [], cache_frame_data=False)
             animation.save(path, writer=writer, dpi=STYLE["figure.dpi"])
         finally:
@@ -247,7 +247,7 @@ def _panel(axis: Axes, surrogate: Surrogate, frame: _Frame, column: int, scale: 
     shape = surrogate.domain.grid_shape
 
     def on_grid(table: np.ndarray) -> np.ndarray:
-        return np.ma.masked_invalid(table.reshape(shape).T)  # the last axis varies fastest; it points up
+        return np.ma.masked_invalid(table.reshape(shape).T)  # the last axis varies fastest and is drawn upwards
 
     image = axis.pcolormesh(across, up, on_grid(frame.tables[column]), shading="nearest", cmap=SHADES, vmin=scale[0], vmax=scale[1])
     for worst, dash in ((truth, "solid"), (frame.believed, "dashed")):

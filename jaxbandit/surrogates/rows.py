@@ -44,7 +44,7 @@ class RowState:
     root: tuple[Array, ...]  # [seeds, N], then each [S, N]: rows of W, W W^T the posterior covariance of the basis weights
     residual: Array  # [M] prior variance that the basis does not explain yet, 0 at visited points
     pivots: Array  # [] int32 rows in use
-    rounds: Array  # [] int32 observations taken in, the same for every trial of a batch
+    rounds: Array  # [] int32 observations so far, the same for every trial of a batch
 
 
 class Pivot(NamedTuple):
@@ -256,7 +256,7 @@ def row_cache(kernel: Kernel, domain: Domain, tolerance: float, capacity: int) -
     if residual > tolerance:  # rough
         seeds = seeds[:, :SEEDS]
     rows = min(capacity, domain.size - seeds.shape[1]) if residual > tolerance else 0
-    block = min(MOST_ROWS_PER_BLOCK, 16 * -(-rows // MOST_ROWS_PER_BLOCK))  # about 8 blocks, unless they are large
+    block = min(MOST_ROWS_PER_BLOCK, 16 * -(-rows // MOST_ROWS_PER_BLOCK))  # about 8 blocks, until a block has its largest size
     with jax.enable_x64(True):
         variance = np.asarray(kernel.diag(np.asarray(domain.points)), np.float64)
     return RowCache(
