@@ -27,14 +27,8 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 MEASURES = {"regret": "regret R", "positive_regret": "positive regret R+", "hard_violation": "violation V"}
 CUMULATIVE = MEASURES | {"soft_violation": "soft violation", "strong_regret": "strong regret"}
-SHOWN_ELSEWHERE = (
-    "command",
-    "versions",
-    "devices",
-    "created",
-    "precision",
-    "study",
-)  # attributes that are not repeated among the parameters
+# Attributes that are not repeated among the parameters.
+SHOWN_ELSEWHERE = ("command", "versions", "devices", "created", "precision", "study")
 
 
 def write_report(directory: str | Path, out: str | Path | None = None) -> Path:
