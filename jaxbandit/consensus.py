@@ -1,4 +1,4 @@
-"""The alternating direction method of multipliers on ``x = z_j``: what the steps are pulled towards, and when they agree.
+"""The alternating direction method of multipliers (ADMM) for the consensus ``x = z_j``: quadratic terms, updates, stopping rule.
 
 For ``min F(x) + sum_j H_j(z_j)`` subject to ``x = z_j`` with multipliers ``y_j``, the x-step minimises
 ``F(x) + (m rho / 2) |x - mean_j(z_j - y_j / rho)|^2``, the z-steps ``H_j(z) + (rho / 2) |x - z + y_j / rho|^2``; then
@@ -7,43 +7,40 @@ For ``min F(x) + sum_j H_j(z_j)`` subject to ``x = z_j`` with multipliers ``y_j`
 
 from __future__ import annotations
 
-from typing import Any
+from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import squared_distance
-from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree, replace
+from jaxbandit.core.declare import Declared
+from jaxbandit.core.fields import positive
+from jaxbandit.core.pytree import param, pytree, replace
+from jaxbandit.core.types import Array, Scalar
 
 __all__ = ["Agreement", "Consensus"]
 
-Array = jax.Array
-
 
 @pytree
-class Agreement:
-    """When the variables count as agreed, and how ``rho`` follows the residuals (Boyd et al. 2011, sec. 3.3.1 and 3.4.1).
+class Agreement(Declared):
+    """Tolerances of the stopping rule of ADMM (Boyd et al. 2011, sec. 3.3.1 and 3.4.1).
 
     Attributes:
-      absolute, relative: ``eps_abs``, ``eps_rel`` > 0.
+      absolute: ``eps_abs > 0``, in the units of the variables.
+      relative: ``eps_rel > 0``, relative to the size of the variables.
       relaxation: factor > 0 on ``eps_rel``.
     """
 
-    absolute: Any = 0.05
-    relative: Any = 0.05
-    relaxation: Any = 1.5
+    described: ClassVar[str] = "tolerances, consensus.Agreement(...)"
+    in_files: ClassVar[bool] = True
 
-    def validate(self, name: str) -> None:
-        """Raise ``InvalidArgument`` on a tolerance that is not positive."""
-        for field in ("absolute", "relative", "relaxation"):
-            checks.positive(f"{name}.{field}", getattr(self, field))
-            checks.scalar(f"{name}.{field}", getattr(self, field))
+    absolute: Scalar = param(0.05, check=positive, symbol="eps_abs")
+    relative: Scalar = param(0.05, check=positive, symbol="eps_rel")
+    relaxation: Scalar = param(1.5, check=positive, symbol="relaxation")
 
 
 @pytree
 class Consensus:
-    """The variables; ``m`` copies of ``d`` coordinates."""
+    """The variables of ADMM: ``x``, its ``m`` copies ``z_j`` and their multipliers, all of ``d`` coordinates."""
 
     x: Array  # [d]
     z: Array  # [m, d]
@@ -53,31 +50,31 @@ class Consensus:
 
     @classmethod
     def start(cls, point: Array, copies: int, rho: Array) -> Consensus:
-        """All variables at one point, without multipliers."""
+        """Return all variables at ``point [d]``, with multipliers 0."""
         z = jnp.broadcast_to(point[None], (copies, point.shape[0]))
         return cls(x=point, z=z, z_before=z, y=jnp.zeros_like(z), rho=rho)
 
     def x_pull(self, points: Array) -> Array:
-        """``(m rho / 2) |x - mean_j(z_j - y_j / rho)|^2`` at ``points [M, d]``, ``[M]``."""
+        """Return ``(m rho / 2) |x - mean_j(z_j - y_j / rho)|^2`` for every ``x`` of ``points [M, d]``, as ``[M]``."""
         target = jnp.mean(self.z - self.y / self.rho, axis=0)
         return (0.5 * self.z.shape[0]) * self.rho * squared_distance(points, target)
 
     def z_pull(self, points: Array, j: Array) -> Array:
-        """``(rho / 2) |x - z + y_j / rho|^2`` at ``points [M, d]``, ``[M]``; ``j`` from 0."""
+        """Return ``(rho / 2) |x - z + y_j / rho|^2`` for every ``z`` of ``points [M, d]``, as ``[M]``; ``j []`` counts from 0."""
         return 0.5 * self.rho * squared_distance(points, self.x + self.y[j] / self.rho)
 
     def with_x(self, point: Array) -> Consensus:
-        """After an x-step."""
+        """Return the variables after an x-step that found ``point [d]``."""
         return replace(self, x=point)
 
     def with_z(self, point: Array, j: Array) -> Consensus:
-        """After the z-step of copy ``j`` (from 0), its multiplier moved."""
+        """Return the variables after the z-step of copy ``j []`` (from 0) that found ``point [d]``; its multiplier has moved."""
         mine = (jnp.arange(self.z.shape[0], dtype=jnp.int32) == j)[:, None]
         moved = self.y + self.rho * (self.x - point)[None]
         return replace(self, z=jnp.where(mine, point[None], self.z), y=jnp.where(mine, moved, self.y))
 
     def close(self, rules: Agreement) -> tuple[Consensus, Array]:
-        """The variables after an outer iteration, ``rho`` adapted, and whether they agreed.
+        """Return the variables after an outer iteration, with ``rho`` adapted, and whether they agree.
 
         They agree when for all ``j`` the residuals ``|x - z_j|`` and ``rho |z_j - z_j^before|`` are below ``sqrt(d) eps_abs +
         relaxation eps_rel max(|x|, |z_j|)`` and ``sqrt(d) eps_abs + relaxation eps_rel rho |y_j|``. ``rho`` doubles when the mean primal
@@ -93,4 +90,5 @@ class Consensus:
 
 
 def _norm(vectors: Array) -> Array:
+    """Return the Euclidean norm along the last axis."""
     return jnp.sqrt(jnp.sum(jnp.square(vectors), axis=-1))

@@ -1,4 +1,4 @@
-"""Exploration strategies: what an algorithm believes of reward and constraints this round, bounded or drawn.
+"""Exploration strategies: confidence bounds, or random draws, of the reward and of every constraint in one round.
 
 Every strategy gives an optimistic reward estimate and optimistic constraint estimates (low, since ``g <= 0`` is feasible); algorithms
 take the strategy as a parameter and never look at means and deviations themselves. A strategy also estimates one linear combination
@@ -7,52 +7,60 @@ of outputs that share a factor, which is how penalised rewards are treated.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import abc
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.typing import DTypeLike
 
 from jaxbandit import widths
 from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core.declare import Declared
+from jaxbandit.core.fields import finite, instance_of, one_function, per_constraint, positive, whole
+from jaxbandit.core.pytree import float_dtype, param, pytree, static
+from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.surrogates import Posterior, Prediction, Surrogate
+from jaxbandit.widths import WIDTH, WidthLike
 
-__all__ = ["Bounds", "DiscreteGaussian", "DiscreteUniform", "Estimate", "Gaussian", "Randomised", "Strategy", "Thompson"]
-
-Array = jax.Array
+__all__ = ["Bounds", "DiscreteGaussian", "DiscreteUniform", "Distribution", "Estimate", "Gaussian", "Randomised", "Strategy", "Thompson"]
 
 
 @pytree
 class Estimate:
-    """What a strategy believes this round; ``m`` constraints, ``M`` points."""
+    """Estimates of one round, of ``m`` constraints at ``M`` points."""
 
     reward: Array  # [M]
     costs: Array  # [m, M]
-    widths: Array  # [1 + m] the beta_t used
-    draws: Any = None  # [1 + m] signed multiples of sigma (Randomised), or [1 + m, M] joint draws (Thompson)
+    widths: Array  # [1 + m] the beta_t of every output
+    draws: Array | None = None  # [1 + m] signed multiples of sigma (Randomised), or [1 + m, M] joint draws (Thompson)
 
 
-class Strategy(Protocol):
-    """The protocol of exploration strategies."""
+class Strategy(Declared, abc.ABC):
+    """Abstract base of exploration strategies: pytree dataclasses that estimate every output at every point.
 
-    reward_width: Any
-    cost_width: Any
+    Attributes:
+      reward_width: ``beta`` of the reward: a number > 0 or a schedule of :mod:`jaxbandit.widths`.
+      cost_width: ``beta`` of the constraints: the same, or ``[m]`` numbers.
+    """
 
-    def estimate(self, surrogate: Surrogate, posterior: Posterior, t: Array, key: Array) -> Estimate:
-        """Estimates of every output at every point in round ``t``."""
-        ...
+    described: ClassVar[str] = "an exploration strategy of jaxbandit.estimators, such as Bounds()"
+    in_files: ClassVar[bool] = True
+    reward_width: WidthLike
+    cost_width: WidthLike
 
-    def combination(self, surrogate: Surrogate, posterior: Posterior, weights: Array, t: Array, key: Array) -> Estimate:
-        """Optimistic estimate of ``sum_k weights[k] output_k``, ``weights [1 + m]``, as one function with the reward's width."""
-        ...
+    @abc.abstractmethod
+    def estimate(self, surrogate: Surrogate, posterior: Posterior, t: Array, key: Key) -> Estimate:
+        """Return estimates of every output at every point in round ``t``."""
 
-    def validate(self, constraints: int) -> None:
-        """Raise ``InvalidArgument`` on parameters outside their range or not matching ``m = constraints``."""
-        ...
+    @abc.abstractmethod
+    def combination(self, surrogate: Surrogate, posterior: Posterior, weights: Array, t: Array, key: Key) -> Estimate:
+        """Return the optimistic estimate of ``sum_k weights[k] output_k``, ``weights [1 + m]``, as one function with the reward's width."""
 
 
-def _betas(strategy: Any, t: Array, belief: Prediction) -> Array:
-    """``[1 + m]`` widths from the reward's and the constraints' schedules."""
+def _betas(strategy: Strategy, t: Array, belief: Prediction) -> Array:
+    """Return the widths ``[1 + m]`` from the reward's and the constraints' schedules."""
     schedules = ((strategy.reward_width, slice(0, 1)), (strategy.cost_width, slice(1, None)))
     recent = [None if belief.recent is None else belief.recent[part] for _, part in schedules]
     betas = [widths.evaluate(width, t, belief.gain[part], r) for (width, part), r in zip(schedules, recent, strict=True)]
@@ -63,13 +71,8 @@ def _combined_mean(mean: Array, weights: Array) -> Array:
     return jnp.sum(weights[:, None] * mean, axis=0)
 
 
-def _validate_widths(strategy: Any, constraints: int) -> None:
-    widths.validate("reward_width", strategy.reward_width, 1)
-    widths.validate("cost_width", strategy.cost_width, constraints)
-
-
 @pytree
-class Bounds:
+class Bounds(Strategy):
     """Confidence bounds: the UCB of the reward, the LCB of every constraint.
 
     Attributes:
@@ -77,10 +80,10 @@ class Bounds:
       cost_width: the same for the constraints: one for all, or ``[m]`` numbers.
     """
 
-    reward_width: Any = 3.0
-    cost_width: Any = 3.0
+    reward_width: WidthLike = param(3.0, check=WIDTH, shape=one_function)
+    cost_width: WidthLike = param(3.0, check=WIDTH, shape=per_constraint)
 
-    def estimate(self, surrogate: Surrogate, posterior: Posterior, t: Array, key: Array) -> Estimate:
+    def estimate(self, surrogate: Surrogate, posterior: Posterior, t: Array, key: Key) -> Estimate:
         belief = surrogate.predict(posterior)
         beta = _betas(self, t, belief)
         return Estimate(
@@ -89,18 +92,15 @@ class Bounds:
             widths=beta,
         )
 
-    def combination(self, surrogate: Surrogate, posterior: Posterior, weights: Array, t: Array, key: Array) -> Estimate:
+    def combination(self, surrogate: Surrogate, posterior: Posterior, weights: Array, t: Array, key: Key) -> Estimate:
         belief = surrogate.predict(posterior)
         beta = _betas(self, t, belief)
         score = _combined_mean(belief.mean, weights) + beta[0] * belief.sd[0]
         return Estimate(reward=score, costs=belief.mean[1:], widths=beta)
 
-    def validate(self, constraints: int) -> None:
-        _validate_widths(self, constraints)
-
 
 @pytree
-class Thompson:
+class Thompson(Strategy):
     """Thompson sampling: independent joint draws from ``GP(mu, beta^2 k_t)`` for reward and constraints (Chowdhury and Gopalan 2017).
 
     A draw costs ``O(M r)`` in the feature forms; the row cache has none.
@@ -109,92 +109,99 @@ class Thompson:
       reward_width, cost_width: the factor ``beta`` on the posterior standard deviation, as in :class:`Bounds`.
     """
 
-    reward_width: Any = 1.0
-    cost_width: Any = 1.0
+    reward_width: WidthLike = param(1.0, check=WIDTH, shape=one_function)
+    cost_width: WidthLike = param(1.0, check=WIDTH, shape=per_constraint)
 
-    def estimate(self, surrogate: Surrogate, posterior: Posterior, t: Array, key: Array) -> Estimate:
+    def estimate(self, surrogate: Surrogate, posterior: Posterior, t: Array, key: Key) -> Estimate:
         beta = _betas(self, t, surrogate.predict(posterior))
         draws = surrogate.draw(posterior, key, beta)
         return Estimate(reward=draws[0], costs=draws[1:], widths=beta, draws=draws)
 
-    def combination(self, surrogate: Surrogate, posterior: Posterior, weights: Array, t: Array, key: Array) -> Estimate:
+    def combination(self, surrogate: Surrogate, posterior: Posterior, weights: Array, t: Array, key: Key) -> Estimate:
         beta = _betas(self, t, surrogate.predict(posterior))
         deviation = surrogate.draw(posterior, key, beta)[0] - posterior.mean[0]
         score = _combined_mean(posterior.mean, weights) + deviation
         return Estimate(reward=score, costs=posterior.mean[1:], widths=beta, draws=score[None])
 
-    def validate(self, constraints: int) -> None:
-        _validate_widths(self, constraints)
+
+class Distribution(Declared, abc.ABC):
+    """Abstract base of the distributions of the factor ``Z`` of :class:`Randomised`, in units of ``beta``."""
+
+    described: ClassVar[str] = "a distribution of jaxbandit.estimators, such as Gaussian()"
+    in_files: ClassVar[bool] = True
+
+    @abc.abstractmethod
+    def sample(self, key: Key, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        """Return independent draws of ``Z / beta`` in the given shape and floating type."""
 
 
 @pytree
-class Gaussian:
+class Gaussian(Distribution):
     """``Z ~ N(0, 1)``, in units of ``beta`` (Zhou and Ji 2022, Corollary 3)."""
 
-    def sample(self, key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+    def sample(self, key: Key, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         return jax.random.normal(key, shape, dtype)
 
-    def validate(self) -> None:
-        """Nothing to check."""
-
 
 @pytree
-class DiscreteUniform:
-    """``Z`` uniform on ``points`` evenly spaced values of ``[0, 2]``, in units of ``beta`` (Zhou and Ji 2022, App. D.4)."""
+class DiscreteUniform(Distribution):
+    """``Z`` uniform on evenly spaced values of ``[0, 2]``, in units of ``beta`` (Zhou and Ji 2022, App. D.4).
 
-    points: int = static(default=20)
-
-    def sample(self, key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
-        return jax.random.randint(key, shape, 0, self.points).astype(dtype) * (2.0 / (self.points - 1))
-
-    def validate(self) -> None:
-        checks.integer("DiscreteUniform.points", self.points, least=2)
-
-
-@pytree
-class DiscreteGaussian:
-    """A Gaussian discretised to ``points`` evenly spaced values of ``[low, high]``, in units of ``beta`` (App. D.4; Vaswani 2020).
-
-    Value ``z`` has probability proportional to ``exp(-z^2 / (2 sd^2))``.
+    Attributes:
+      points: number of values, at least 2.
     """
 
-    low: Any = 0.0
-    high: Any = 2.0
-    sd: Any = 1.0
-    points: int = static(default=20)
+    points: int = static(default=20, check=whole(2))
 
-    def sample(self, key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+    def sample(self, key: Key, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+        return jax.random.randint(key, shape, 0, self.points).astype(dtype) * (2.0 / (self.points - 1))
+
+
+@pytree
+class DiscreteGaussian(Distribution):
+    """A Gaussian discretised to evenly spaced values, in units of ``beta`` (Zhou and Ji 2022, App. D.4; Vaswani 2020).
+
+    Value ``z`` has probability proportional to ``exp(-z^2 / (2 sd^2))``.
+
+    Attributes:
+      low: the least value, less than ``high``.
+      high: the largest value, > 0.
+      sd: standard deviation > 0 before the cut.
+      points: number of values, at least 2.
+    """
+
+    low: Scalar = param(0.0, check=finite)
+    high: Scalar = param(2.0, check=positive)  # with no positive value the estimate would never be optimistic
+    sd: Scalar = param(1.0, check=positive)
+    points: int = static(default=20, check=whole(2))
+
+    def sample(self, key: Key, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         share = jnp.arange(self.points, dtype=dtype) * (1.0 / (self.points - 1))
         values = self.low + share * (self.high - self.low)
         return values[jax.random.categorical(key, -0.5 * jnp.square(values / self.sd), shape=shape)]
 
-    def validate(self) -> None:
-        checks.integer("DiscreteGaussian.points", self.points, least=2)
-        for name, value in (("low", self.low), ("high", self.high), ("sd", self.sd)):
-            checks.scalar(f"DiscreteGaussian.{name}", value)
-        checks.finite("DiscreteGaussian.low", self.low)
-        checks.finite("DiscreteGaussian.high", self.high)
-        checks.positive("DiscreteGaussian.high - low", self.high - self.low, remedy="give bounds with low < high")
-        checks.positive("DiscreteGaussian.high", self.high, remedy="with no positive value the estimate is never optimistic")
-        checks.positive("DiscreteGaussian.sd", self.sd)
+    def _check(self, name: str, outputs: int | None) -> None:
+        if not checks.is_traced((self.low, self.high)):
+            low, high = (np.asarray(value, float_dtype()) for value in (self.low, self.high))
+            checks.positive(f"{name}.high - low", high - low, remedy="give bounds with low < high")
 
 
 @pytree
-class Randomised:
+class Randomised(Strategy):
     """RandGP-UCB: ``mu + Z sigma`` with one scalar ``Z`` a round for the reward and one for each constraint (Zhou and Ji 2022, Def. 2).
 
-    Constraints take ``mu - Z sigma``: the same law for a symmetric ``Z``, and optimistic for a one-sided one.
+    Constraints take ``mu - Z sigma``: the same distribution for a symmetric ``Z``, and optimistic for a one-sided one.
 
     Attributes:
       reward_width, cost_width: the ``beta_t`` that scales ``Z``, as in :class:`Bounds`.
-      distribution: the law of ``Z / beta``: :class:`Gaussian`, :class:`DiscreteUniform` or :class:`DiscreteGaussian`.
+      distribution: the distribution of ``Z / beta``: :class:`Gaussian`, :class:`DiscreteUniform` or :class:`DiscreteGaussian`.
     """
 
-    reward_width: Any = 1.0
-    cost_width: Any = 1.0
-    distribution: Any = Gaussian()
+    reward_width: WidthLike = param(1.0, check=WIDTH, shape=one_function)
+    cost_width: WidthLike = param(1.0, check=WIDTH, shape=per_constraint)
+    distribution: Distribution = param(Gaussian(), check=instance_of(Distribution))
 
-    def estimate(self, surrogate: Surrogate, posterior: Posterior, t: Array, key: Array) -> Estimate:
+    def estimate(self, surrogate: Surrogate, posterior: Posterior, t: Array, key: Key) -> Estimate:
         belief = surrogate.predict(posterior)
         beta = _betas(self, t, belief)
         z = beta * self.distribution.sample(key, beta.shape, beta.dtype)
@@ -202,13 +209,9 @@ class Randomised:
         values = belief.mean + draws[:, None] * belief.sd
         return Estimate(reward=values[0], costs=values[1:], widths=beta, draws=draws)
 
-    def combination(self, surrogate: Surrogate, posterior: Posterior, weights: Array, t: Array, key: Array) -> Estimate:
+    def combination(self, surrogate: Surrogate, posterior: Posterior, weights: Array, t: Array, key: Key) -> Estimate:
         belief = surrogate.predict(posterior)
         beta = _betas(self, t, belief)
         z = beta[0] * self.distribution.sample(key, (), beta.dtype)
         score = _combined_mean(belief.mean, weights) + z * belief.sd[0]
         return Estimate(reward=score, costs=belief.mean[1:], widths=beta, draws=z[None])
-
-    def validate(self, constraints: int) -> None:
-        _validate_widths(self, constraints)
-        self.distribution.validate()

@@ -2,72 +2,79 @@
 
 from __future__ import annotations
 
-from typing import Any
+import abc
+from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
-from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree
+from jaxbandit.core.declare import Declared
+from jaxbandit.core.fields import between, positive
+from jaxbandit.core.pytree import param, pytree
+from jaxbandit.core.types import Array, Scalar
 
-__all__ = ["EpochSum", "Exponential", "Polynomial"]
+__all__ = ["EpochSum", "Exponential", "Penalty", "Polynomial"]
 
-Array = jax.Array
+
+class Penalty(Declared, abc.ABC):
+    """Abstract base of penalty functions ``psi``, increasing and 1 for ``x <= 0``."""
+
+    described: ClassVar[str] = "a penalty function of jaxbandit.penalties, such as Exponential()"
+    in_files: ClassVar[bool] = True
+
+    @abc.abstractmethod
+    def __call__(self, x: Array) -> Array:
+        """Return ``psi(x)`` for every entry of ``x [...]``."""
 
 
 @pytree
-class Exponential:
-    """``psi(x) = 1`` for ``x <= 0``, else ``exp(c x)``, with ``c > 0`` (eq. 10): the best rate, and the largest multipliers."""
+class Exponential(Penalty):
+    """``psi(x) = 1`` for ``x <= 0``, else ``exp(c x)`` (eq. 10): the best rate, and the largest multipliers.
 
-    c: Any = 1.0
+    Attributes:
+      c: rate > 0.
+    """
+
+    c: Scalar = param(1.0, check=positive, symbol="c")
 
     def __call__(self, x: Array) -> Array:
         return jnp.exp(self.c * jnp.maximum(x, 0))
 
-    def validate(self) -> None:
-        """Raise ``InvalidArgument`` unless ``c > 0``."""
-        checks.positive("Exponential.c", self.c)
-        checks.scalar("Exponential.c", self.c)
-
 
 @pytree
-class Polynomial:
-    """``psi(x) = 1`` for ``x <= 0``, else ``(c x + 1)^n``, with ``c > 0`` and ``n >= 1`` (eq. 9).
+class Polynomial(Penalty):
+    """``psi(x) = 1`` for ``x <= 0``, else ``(c x + 1)^n`` (eq. 9).
 
-    Violation is sublinear only for ``n > 1`` (sec. 5.1).
+    Attributes:
+      c: rate > 0.
+      n: power >= 1; violation is sublinear only for ``n > 1`` (sec. 5.1).
     """
 
-    c: Any = 1.0
-    n: Any = 2.0
+    c: Scalar = param(1.0, check=positive, symbol="c")
+    n: Scalar = param(2.0, check=between(1, float("inf"), open_low=False, open_high=True), symbol="n")
 
     def __call__(self, x: Array) -> Array:
         return (self.c * jnp.maximum(x, 0) + 1) ** self.n
 
-    def validate(self) -> None:
-        """Raise ``InvalidArgument`` unless ``c > 0`` and ``n >= 1``."""
-        checks.positive("Polynomial.c", self.c)
-        checks.scalar("Polynomial.c", self.c)
-        checks.scalar("Polynomial.n", self.n)
-        checks.within("Polynomial.n", self.n, 1.0, float("inf"), open_low=False, open_high=True)
-
 
 @pytree
 class EpochSum:
-    """What came in during an epoch so far, of each constraint."""
+    """Sum and number of the values of each constraint that came in during an epoch so far."""
 
     total: Array  # [m]
     count: Array  # [m]
 
     @classmethod
-    def empty(cls, constraints: int, dtype: Any) -> EpochSum:
-        """Nothing yet."""
+    def empty(cls, constraints: int, dtype: DTypeLike) -> EpochSum:
+        """Return the sums at the start of an epoch, all 0."""
         return cls(total=jnp.zeros((constraints,), dtype), count=jnp.zeros((constraints,), dtype))
 
     def add(self, total: Array, count: Array, t: Array, length: int) -> tuple[EpochSum, Array, Array]:
-        """Add ``total [m]`` of ``count [m]`` values.
+        """Add ``total [m]`` of ``count [m]`` values that come in during round ``t []`` to epochs of ``length`` rounds.
 
-        Returns the new sums (empty after an epoch's last round), the average over the epoch (0 where nothing came in), and whether
-        round ``t`` is its last, when the average is complete.
+        Returns:
+          The new sums (empty after an epoch's last round), the average over the epoch ``[m]`` (0 where nothing came in), and whether
+          round ``t`` is its last, when the average is complete.
         """
         total, count = self.total + total, self.count + count
         last = t % length == 0

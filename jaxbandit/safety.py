@@ -197,7 +197,7 @@ def validate_seeds(name: str, seeds: Any, count: int, estimator: Any, constraint
     checks.integer(f"{name}.count", count, least=1)
     if not isinstance(estimator, Bounds):
         raise checks.InvalidArgument(f"{name}.estimator: safe sets need confidence bounds, got {type(estimator).__name__}")
-    estimator.validate(constraints)
+    estimator.validate(f"{name}.estimator", 1 + constraints)
     if seeds is None or checks.is_traced(seeds):
         return
     given = np.asarray(seeds)

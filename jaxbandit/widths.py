@@ -1,97 +1,113 @@
-"""Confidence widths ``beta_t``: how many posterior standard deviations an algorithm allows for.
+"""Confidence widths ``beta_t``: the number of posterior standard deviations that an algorithm allows for.
 
-A width is a plain number (what most experiments use) or one of the schedules below: a pytree with ``__call__(t, gain)``, where ``t``
+A width is a plain number (what most experiments use) or a :class:`Width`: a schedule that is called as ``width(t, gain)``, where ``t``
 is the round (from 1) and ``gain`` the realised information gain of the rounds before it, ``1/2 sum log(1 + sigma^2 / lambda)``.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import abc
 from collections.abc import Callable
-from typing import Any
+from typing import ClassVar, TypeAlias
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.declare import Declared
+from jaxbandit.core.fields import between, function, instance_of, nonnegative, per_function, positive
+from jaxbandit.core.pytree import param, pytree, replace, static
+from jaxbandit.core.types import Array, PerOutput
 
-__all__ = ["Censored", "Custom", "ImprovedGPUCB", "SqrtLog", "evaluate", "finite_set", "validate", "with_noise"]
+__all__ = ["WIDTH", "Censored", "Custom", "ImprovedGPUCB", "SqrtLog", "Width", "WidthLike", "evaluate", "finite_set", "with_noise"]
 
-Array = jax.Array
+
+class Width(Declared, abc.ABC):
+    """Abstract base of confidence widths that depend on the round or on the information gain."""
+
+    described: ClassVar[str] = "a schedule of jaxbandit.widths, such as Custom(function=...)"
+    in_files: ClassVar[bool] = True
+
+    @abc.abstractmethod
+    def __call__(self, t: Array, gain: Array) -> Array:
+        """Return ``beta_t [...]`` in round ``t []`` (from 1) at the information gains ``gain [...]``, one for each function."""
+
+
+WidthLike: TypeAlias = Width | PerOutput
+"""A width: a number > 0, an array of one for each function, or a schedule."""
+WIDTH = positive | instance_of(Width)
+"""Check of a field that holds a width."""
 
 
 @pytree
-class ImprovedGPUCB:
+class ImprovedGPUCB(Width):
     """Improved GP-UCB, ``B + R sqrt(2 (gain + 1 + ln(union / delta)))`` (Chowdhury and Gopalan 2017, Thm 2).
 
     Attributes:
       norm_bound: ``B > 0``, bound on the function's RKHS norm.
       noise_scale: ``R > 0``, sub-Gaussian scale of the noise.
       delta: failure probability in (0, 1).
-      union: how many functions share it: 2 for RPOL (sec. 4) and CBO (Zhou and Ji 2022), ``m + 1`` for CONFIG (Xu et al. 2023,
-        Def. 2.5), 1 for Shi and Eryilmaz (2022).
+      union: number of functions that share the failure probability: 2 for RPOL (sec. 4) and CBO (Zhou and Ji 2022), ``m + 1`` for CONFIG
+        (Xu et al. 2023, Def. 2.5), 1 for Shi and Eryilmaz (2022).
     """
 
-    norm_bound: Any = 1.0
-    noise_scale: Any = 1.0
-    delta: Any = 0.1
-    union: Any = 2.0
+    norm_bound: PerOutput = param(1.0, check=positive, shape=per_function)
+    noise_scale: PerOutput = param(1.0, check=positive, shape=per_function)
+    delta: PerOutput = param(0.1, check=between(0, 1, open_high=True), shape=per_function)
+    union: PerOutput = param(2.0, check=positive, shape=per_function)
 
     def __call__(self, t: Array, gain: Array) -> Array:
-        return self.norm_bound + self.noise_scale * jnp.sqrt(2 * (gain + 1 + jnp.log(self.union / self.delta)))
-
-    def validate(self, name: str) -> None:
-        """Raise ``InvalidArgument`` on a parameter outside its range."""
-        checks.positive(f"{name}.norm_bound", self.norm_bound)
-        checks.positive(f"{name}.noise_scale", self.noise_scale)
-        checks.within(f"{name}.delta", self.delta, 0.0, 1.0, open_high=True)
-        checks.positive(f"{name}.union", self.union)
+        given = (self.norm_bound, self.noise_scale, self.delta, self.union)
+        norm_bound, noise_scale, delta, union = (jnp.asarray(value, gain.dtype) for value in given)
+        return norm_bound + noise_scale * jnp.sqrt(2 * (gain + 1 + jnp.log(union / delta)))
 
 
 @pytree
-class SqrtLog:
-    """``sqrt(a log(b t))``, the finite-set schedule of Srinivas et al. (2010) up to constants; needs ``a > 0`` and ``b > 1``."""
+class SqrtLog(Width):
+    """``sqrt(a log(b t))``, the finite-set schedule of Srinivas et al. (2010) up to constants.
 
-    a: Any = 2.0
-    b: Any = 2.0
+    Attributes:
+      a: factor of the logarithm, > 0.
+      b: factor of the round, > 1 (at 1 the first width would be 0).
+    """
+
+    a: PerOutput = param(2.0, check=positive, shape=per_function)
+    b: PerOutput = param(2.0, check=between(1, float("inf"), open_high=True), shape=per_function)
 
     def __call__(self, t: Array, gain: Array) -> Array:
-        return jnp.sqrt(self.a * jnp.log(self.b * jnp.asarray(t, gain.dtype)))
-
-    def validate(self, name: str) -> None:
-        """Raise ``InvalidArgument`` unless ``a > 0`` and ``b > 1`` (at ``b = 1`` the first width would be 0)."""
-        checks.positive(f"{name}.a", self.a)
-        checks.within(f"{name}.b", self.b, 1.0, float("inf"), open_high=True)
+        a, b, t = (jnp.asarray(value, gain.dtype) for value in (self.a, self.b, t))
+        return jnp.sqrt(a * jnp.log(b * t))
 
 
 def finite_set(size: int, delta: float) -> SqrtLog:
-    """``sqrt(2 ln(M t^2 pi^2 / (6 delta)))`` for ``M = size`` points (Srinivas et al. 2010, Thm 1; Amani et al. 2020)."""
+    """Return ``sqrt(2 ln(M t^2 pi^2 / (6 delta)))`` for ``M = size`` points (Srinivas et al. 2010, Thm 1; Amani et al. 2020).
+
+    Raises:
+      InvalidArgument: unless ``size`` is a whole number of at least 1 and ``delta`` lies in (0, 1).
+    """
     checks.integer("size", size, least=1)
     checks.within("delta", delta, 0.0, 1.0, open_high=True)
     return SqrtLog(a=4.0, b=float(np.sqrt(size * np.pi**2 / (6 * delta))))
 
 
 @pytree
-class Custom:
-    """A user's own schedule: a JAX-traceable ``function(t, gain) -> beta``, times ``scale > 0`` (a leaf, so it can be swept)."""
+class Custom(Width):
+    """A user's own schedule.
 
-    function: Callable[[Array, Array], Array] = static()
-    scale: Any = 1.0
+    Attributes:
+      function: JAX-traceable ``function(t, gain) -> beta``.
+      scale: factor > 0 of the function's values; a leaf, so it can be swept.
+    """
+
+    function: Callable[[Array, Array], Array] = static(check=function("(t, gain)"))
+    scale: PerOutput = param(1.0, check=positive, shape=per_function)
 
     def __call__(self, t: Array, gain: Array) -> Array:
-        return self.scale * self.function(t, gain)
-
-    def validate(self, name: str) -> None:
-        """Raise ``InvalidArgument`` unless ``function`` is callable and ``scale`` positive."""
-        if not callable(self.function):
-            raise checks.InvalidArgument(f"{name}.function: expected a function of (t, gain), got {self.function!r}")
-        checks.positive(f"{name}.scale", self.scale)
+        return jnp.asarray(self.scale, gain.dtype) * self.function(t, gain)
 
 
 @pytree
-class Censored:
+class Censored(Width):
     """``v_t = scale B_r sum_{s=t-m}^{t-1} sigma_t(x_s) + beta_t``, for a learner that censors (Verma et al. 2022; RPOL sec. 5).
 
     Attributes:
@@ -100,33 +116,31 @@ class Censored:
       scale: share >= 0 of the window term that is taken: 1 in the theory, which explores with little else for a very long time.
     """
 
-    base: Any = 3.0
-    feedback_bound: Any = 1.0
-    scale: Any = 0.01
+    base: WidthLike = param(3.0, check=WIDTH, shape=per_function)
+    feedback_bound: PerOutput = param(1.0, check=positive, shape=per_function)
+    scale: PerOutput = param(0.01, check=nonnegative, shape=per_function)
 
     def __call__(self, t: Array, gain: Array) -> Array:
         return evaluate(self.base, t, gain)
 
     def widen(self, beta: Array, recent: Array) -> Array:
-        """``v_t`` from ``beta_t`` and the deviations at the last ``m`` points, summed."""
-        return beta + self.scale * self.feedback_bound * recent
+        """Return ``v_t`` from ``beta_t`` and the sums of the deviations at the last ``m`` points, ``recent``."""
+        return beta + jnp.asarray(self.scale, beta.dtype) * jnp.asarray(self.feedback_bound, beta.dtype) * recent
 
-    def validate(self, name: str) -> None:
-        """Raise ``InvalidArgument`` on a parameter outside its range."""
-        validate(f"{name}.base", self.base, np.size(self.base) if not callable(self.base) else 1)
-        checks.positive(f"{name}.feedback_bound", self.feedback_bound)
-        checks.nonnegative(f"{name}.scale", self.scale)
+    def _check(self, name: str, outputs: int | None) -> None:
+        if isinstance(self.base, Censored):
+            raise checks.InvalidArgument(f"{name}.base: must be a number or another schedule, got a second widths.Censored")
 
 
-def evaluate(width: Any, t: Array, gain: Array, recent: Array | None = None) -> Array:
-    """``beta_t`` for each entry of ``gain [...]``, in its shape, from a number, one number per entry, or a schedule.
+def evaluate(width: WidthLike, t: Array, gain: Array, recent: Array | None = None) -> Array:
+    """Return ``beta_t`` for each entry of ``gain [...]``, in its shape, from a number, one number per entry, or a schedule.
 
     ``recent [...]`` is what a learner that censors adds to a :class:`Censored` width; no other learner has any.
 
     Raises:
       InvalidArgument: when a :class:`Censored` width meets a learner without.
     """
-    value = jnp.broadcast_to(width(t, gain) if callable(width) else jnp.asarray(width, gain.dtype), gain.shape)
+    value = jnp.broadcast_to(width(t, gain) if isinstance(width, Width) else jnp.asarray(width, gain.dtype), gain.shape)
     if not isinstance(width, Censored):
         return value
     if recent is None:
@@ -134,24 +148,8 @@ def evaluate(width: Any, t: Array, gain: Array, recent: Array | None = None) -> 
     return width.widen(value, recent)
 
 
-def with_noise(width: Any, factor: Array) -> Any:
-    """``width`` for noise ``factor`` times as large: a theory schedule scales its noise term, a tuned number stays as it is."""
+def with_noise(width: WidthLike, factor: Array) -> WidthLike:
+    """Return ``width`` for noise ``factor`` times as large: a theory schedule scales its noise term, a tuned number stays as it is."""
     if isinstance(width, ImprovedGPUCB):
-        return replace(width, noise_scale=width.noise_scale * factor)
+        return replace(width, noise_scale=jnp.asarray(width.noise_scale, factor.dtype) * factor)
     return width
-
-
-def validate(name: str, width: Any, functions: int) -> None:
-    """Raise ``InvalidArgument`` unless ``width`` is a positive number or a valid schedule, for one or for each of ``functions``."""
-    if hasattr(width, "validate"):
-        width.validate(name)
-        parts = [(f"{name}.{field.name}", getattr(width, field.name)) for field in dataclasses.fields(width)]
-    elif callable(width):
-        raise checks.InvalidArgument(f"{name}: got a bare function; wrap it as widths.Custom(function=...)")
-    else:
-        checks.positive(name, width, remedy="a width is a number > 0 or a schedule of jaxbandit.widths")
-        parts = [(name, width)]
-    for label, value in parts:
-        if not callable(value) and np.shape(value) != () and np.shape(value) != (functions,):
-            words = "one number" if functions == 1 else f"one number, or one for each of the {functions} constraints"
-            raise checks.InvalidArgument(f"{label}: expected {words}, got shape {list(np.shape(value))}")

@@ -133,7 +133,6 @@ def test_strategies_alone_are_valid() -> None:
         estimators.DiscreteUniform,
     ):
         item = build()
-        arguments = (conformance.CONSTRAINTS,) if hasattr(item, "estimate") else ()
-        item.validate(*arguments)
+        item.validate(outputs=1 + conformance.CONSTRAINTS)
         leaves, structure = jax.tree.flatten(item)
         assert jax.tree.unflatten(structure, leaves) == item

@@ -1,5 +1,6 @@
 """Delay models: distributions and moments within five standard errors, quantiles against scipy, wrappers, bad parameters."""
 
+import inspect
 from functools import partial
 
 import jax
@@ -48,7 +49,7 @@ def draw_many(model, keys, outputs):
 
 def samples(model, outputs=2):
     """``[DRAWS, outputs]`` delays."""
-    model.validate(outputs)
+    model.validate(outputs=outputs)
     drawn = draw_many(canonicalise(model), jax.random.split(jax.random.key(0), DRAWS), outputs)
     assert drawn.dtype == jnp.int32 and drawn.shape == (DRAWS, outputs)
     return np.asarray(drawn)
@@ -279,7 +280,7 @@ def test_structures_of_the_models_differ():
         (delays.Poisson(mean=np.nan), "Poisson.mean"),
         (delays.Poisson(mean=np.ones(2)), "Poisson.mean.*one number"),
         (delays.Poisson(mean=1e12), "Poisson.mean"),
-        (delays.Poisson(mean="fifteen"), "Poisson.mean.*numbers"),
+        (delays.Poisson(mean="fifteen"), "Poisson.mean.*number in.*fifteen"),
         (delays.Poisson(maximum=-1), "Poisson.maximum"),
         (delays.Poisson(maximum=2.5), "Poisson.maximum"),
         (delays.Poisson(maximum=delays.NEVER), "Poisson.maximum.*at most"),
@@ -296,19 +297,19 @@ def test_structures_of_the_models_differ():
         (delays.Pareto(scale=-1.0), "Pareto.scale"),
         (delays.Empirical(values=np.array([1, -2])), "Empirical.values"),
         (delays.Empirical(values=np.array([1.0, 2.5])), "Empirical.values.*whole"),
-        (delays.Empirical(values=np.array([])), "no delays"),
+        (delays.Empirical(values=np.array([])), r"Empirical.values.*n >= 1.*shape \[0\]"),
         (delays.Empirical(values=3), "Empirical.values.*shape"),
         (delays.Lossy(never=1.5), "Lossy.never"),
         (delays.Lossy(never=-0.1), "Lossy.never"),
-        (delays.Lossy(delay=delays.Poisson(mean=-1.0)), "Poisson.mean"),
+        (delays.Lossy(delay=delays.Poisson(mean=-1.0)), "Lossy.delay.mean"),
         (delays.PerOutput(delays=()), "no models"),
         (delays.PerOutput(delays=(delays.NoDelay(),)), "1 models for 2 outputs"),
-        (delays.PerOutput(delays=(delays.NoDelay(), delays.Geometric(mean=-1.0))), "Geometric.mean"),
+        (delays.PerOutput(delays=(delays.NoDelay(), delays.Geometric(mean=-1.0))), r"PerOutput.delays\[1\].mean"),
     ],
 )
 def test_bad_parameters_are_named(model, match):
     with pytest.raises(InvalidArgument, match=match):
-        model.validate(2)
+        model.validate(outputs=2)
 
 
 @pytest.mark.parametrize("q", [0.0, 1.0, -0.5, np.nan])
@@ -323,8 +324,37 @@ def test_drawing_for_another_number_of_outputs_is_refused():
         delays.PerOutput(delays=(delays.NoDelay(), delays.NoDelay())).draw(jax.random.key(0), 3)
 
 
-def test_every_model_is_in_the_protocol():
+def test_every_model_has_the_abstract_base():
     for name in delays.__all__:
         model = getattr(delays, name)
         if isinstance(model, type) and model is not delays.Delay:
-            assert all(hasattr(model, method) for method in ("draw", "quantile", "validate", "sub_exponential")), name
+            assert issubclass(model, delays.Delay) and not inspect.isabstract(model), name
+    with pytest.raises(TypeError, match="abstract"):
+        delays.Delay()
+
+
+@pytest.mark.parametrize(
+    ("model", "joint"),
+    [
+        (delays.NoDelay(), True),
+        (delays.Poisson(), False),
+        (delays.Poisson(shared=True), True),
+        (delays.Lossy(), False),
+        (delays.Lossy(shared=True), True),
+        (delays.Lossy(delay=delays.Poisson(shared=True)), False),
+        (delays.Lossy(delay=delays.Poisson(), shared=True), False),
+        (delays.Lossy(delay=delays.Poisson(shared=True), shared=True), True),
+        (delays.Mirrored(delay=delays.Poisson(), doubled=(1,)), False),
+        (delays.Mirrored(delay=delays.Poisson(shared=True), doubled=(1,)), True),
+        (delays.PerOutput(delays=(delays.NoDelay(), delays.NoDelay())), False),
+    ],
+    ids=repr,
+)
+def test_joint_says_that_values_arrive_together(model, joint):
+    assert bool(model.joint) is joint
+    outputs = 2 + isinstance(model, delays.Mirrored)
+    drawn = np.asarray(jax.vmap(lambda key: model.draw(key, outputs))(jax.random.split(jax.random.key(0), 200)))
+    if joint:
+        np.testing.assert_array_equal(drawn, np.broadcast_to(drawn[:, :1], drawn.shape))
+    elif not isinstance(model, delays.PerOutput):  # which cannot know, whatever its models
+        assert np.any(drawn != drawn[:, :1])

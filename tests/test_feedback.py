@@ -36,7 +36,7 @@ WIDTHS = (1.5, 1.0)
 
 
 @jaxbandit.pytree
-class Faulty:
+class Faulty(problems.Noise):
     """Gaussian noise that is NaN for the constraint in some rounds of some trials; ``rate`` is data, so one program serves all."""
 
     rate: Any = 0.0
@@ -50,9 +50,6 @@ class Faulty:
 
     def apply(self, drawn: jax.Array, index: jax.Array) -> jax.Array:
         return drawn
-
-    def validate(self, outputs: int) -> None:
-        """Takes any rate."""
 
 
 @functools.cache

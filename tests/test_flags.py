@@ -20,7 +20,7 @@ KEY = jax.random.key(0)
 
 
 @jaxbandit.pytree
-class Faulty:
+class Faulty(problems.Noise):
     """Gaussian noise that in some rounds of some trials is ``fault`` for one output."""
 
     rate: Any  # probability of a fault in a round
@@ -36,9 +36,6 @@ class Faulty:
 
     def apply(self, drawn: jax.Array, index: jax.Array) -> jax.Array:
         return drawn
-
-    def validate(self, outputs: int) -> None:
-        """Takes any rate and any fault: that is its purpose."""
 
 
 def problem(noise: Any, *, shift: float = -0.5) -> problems.Problem:

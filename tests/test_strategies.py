@@ -238,18 +238,18 @@ def test_draws_are_fresh_every_round_and_trial() -> None:
 
 
 BAD = {
-    "one point of the uniform": (DiscreteUniform(points=1), "DiscreteUniform.points: must be a whole number >= 2"),
-    "half points": (DiscreteUniform(points=2.5), "DiscreteUniform.points: must be a whole number >= 2"),
-    "one point": (DiscreteGaussian(points=1), "DiscreteGaussian.points: must be a whole number >= 2"),
-    "bounds the wrong way round": (DiscreteGaussian(low=2.0, high=1.0), "DiscreteGaussian.high - low: must be > 0"),
-    "equal bounds": (DiscreteGaussian(low=1.0, high=1.0), "DiscreteGaussian.high - low: must be > 0"),
-    "nothing optimistic left": (DiscreteGaussian(low=-2.0, high=0.0), "DiscreteGaussian.high: must be > 0"),
-    "infinite bound": (DiscreteGaussian(high=np.inf), "DiscreteGaussian.high: 1 of 1 values are NaN or infinite"),
-    "NaN bound": (DiscreteGaussian(low=np.nan), "DiscreteGaussian.low: 1 of 1 values are NaN or infinite"),
-    "no spread": (DiscreteGaussian(sd=0.0), "DiscreteGaussian.sd: must be > 0"),
-    "negative spread": (DiscreteGaussian(sd=-1.0), "DiscreteGaussian.sd: must be > 0"),
-    "bounds for three": (DiscreteGaussian(low=np.zeros(3)), "DiscreteGaussian.low: "),
-    "spreads for two": (DiscreteGaussian(sd=np.ones(2)), "DiscreteGaussian.sd: "),
+    "one point of the uniform": (DiscreteUniform(points=1), "Rpol.estimator.distribution.points: must be a whole number >= 2"),
+    "half points": (DiscreteUniform(points=2.5), "Rpol.estimator.distribution.points: must be a whole number >= 2"),
+    "one point": (DiscreteGaussian(points=1), "Rpol.estimator.distribution.points: must be a whole number >= 2"),
+    "bounds the wrong way round": (DiscreteGaussian(low=2.0, high=1.0), "Rpol.estimator.distribution.high - low: must be > 0"),
+    "equal bounds": (DiscreteGaussian(low=1.0, high=1.0), "Rpol.estimator.distribution.high - low: must be > 0"),
+    "nothing optimistic left": (DiscreteGaussian(low=-2.0, high=0.0), "Rpol.estimator.distribution.high: must be > 0"),
+    "infinite bound": (DiscreteGaussian(high=np.inf), "Rpol.estimator.distribution.high: 1 of 1 values are NaN or infinite"),
+    "NaN bound": (DiscreteGaussian(low=np.nan), "Rpol.estimator.distribution.low: 1 of 1 values are NaN or infinite"),
+    "no spread": (DiscreteGaussian(sd=0.0), "Rpol.estimator.distribution.sd: must be > 0"),
+    "negative spread": (DiscreteGaussian(sd=-1.0), "Rpol.estimator.distribution.sd: must be > 0"),
+    "bounds for three": (DiscreteGaussian(low=np.zeros(3)), "Rpol.estimator.distribution.low: "),
+    "spreads for two": (DiscreteGaussian(sd=np.ones(2)), "Rpol.estimator.distribution.sd: "),
 }
 
 

@@ -53,7 +53,7 @@ SCHEDULES = {
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_schedules_match_their_formulas(name, dtype):
     width, formula = SCHEDULES[name]
-    widths.validate("width", width, GAINS.size)
+    Bounds(cost_width=width).validate(outputs=1 + GAINS.size)
     tolerance = 16 * float(np.finfo(dtype).eps)  # a log, a root and three products
     for t in (1, 7, 2000):
         np.testing.assert_allclose(evaluated(width, t=np.int32(t), dtype=dtype), formula(t, GAINS), rtol=tolerance)
@@ -108,32 +108,38 @@ def test_widths_are_leaves_to_sweep():
 
 @pytest.mark.parametrize("width", [0.5, 3, np.array([1.0, 2.0]), [1.0, 2.0], widths.SqrtLog(b=1.0001), widths.Custom(function=max)])
 def test_good_widths_validate(width):
-    widths.validate("width", width, np.size(width) if isinstance(width, list | np.ndarray) else 1)  # raises nothing
+    Bounds(cost_width=width).validate(outputs=1 + np.size(width) if isinstance(width, list | np.ndarray) else 2)  # raises nothing
 
 
 @pytest.mark.parametrize(
     ("width", "message"),
     [
-        (0, "beta: must be > 0"),
-        (-1.0, "beta: must be > 0"),
-        ([1.0, 0.0], "beta: must be > 0"),
-        (np.inf, "beta: 1 of 1 values are NaN or infinite"),
-        ("wide", "beta: expected numbers, got 'wide'"),
-        (lambda t, gain: gain, "beta: got a bare function"),
-        (widths.SqrtLog(a=-1.0), "beta.a: must be > 0"),
-        (widths.SqrtLog(b=1.0), "beta.b: must lie in (1, inf)"),
-        (widths.SqrtLog(b=np.inf), "beta.b: 1 of 1 values are NaN or infinite"),
-        (widths.ImprovedGPUCB(delta=1.5), "beta.delta: must lie in (0, 1)"),
-        (widths.ImprovedGPUCB(norm_bound=-1.0), "beta.norm_bound: must be > 0"),
-        (widths.ImprovedGPUCB(noise_scale=0.0), "beta.noise_scale: must be > 0"),
-        (widths.ImprovedGPUCB(union=0.0), "beta.union: must be > 0"),
-        (widths.Custom(function=None), "beta.function: expected a function of (t, gain), got None"),
-        (widths.Custom(function=max, scale=-1.0), "beta.scale: must be > 0"),
+        (0, "beta.reward_width: must be > 0"),
+        (-1.0, "beta.reward_width: must be > 0"),
+        ([0.0], "beta.reward_width: must be > 0"),
+        (np.inf, "beta.reward_width: 1 of 1 values are NaN or infinite"),
+        (
+            "wide",
+            "beta.reward_width: must be a number > 0 or a schedule of jaxbandit.widths, such as Custom(function=...), got 'wide'",
+        ),
+        (
+            lambda t, gain: gain,
+            "beta.reward_width: must be a number > 0 or a schedule of jaxbandit.widths, such as Custom(function=...), got <function",
+        ),
+        (widths.SqrtLog(a=-1.0), "beta.reward_width.a: must be > 0"),
+        (widths.SqrtLog(b=1.0), "beta.reward_width.b: must lie in (1, inf)"),
+        (widths.SqrtLog(b=np.inf), "beta.reward_width.b: 1 of 1 values are NaN or infinite"),
+        (widths.ImprovedGPUCB(delta=1.5), "beta.reward_width.delta: must lie in (0, 1)"),
+        (widths.ImprovedGPUCB(norm_bound=-1.0), "beta.reward_width.norm_bound: must be > 0"),
+        (widths.ImprovedGPUCB(noise_scale=0.0), "beta.reward_width.noise_scale: must be > 0"),
+        (widths.ImprovedGPUCB(union=0.0), "beta.reward_width.union: must be > 0"),
+        (widths.Custom(function=None), "beta.reward_width.function: must be a function of (t, gain), got None"),
+        (widths.Custom(function=max, scale=-1.0), "beta.reward_width.scale: must be > 0"),
     ],
 )
 def test_bad_widths_are_refused(width, message):
     with pytest.raises(InvalidArgument) as caught:
-        widths.validate("beta", width, 1)
+        Bounds(reward_width=width).validate("beta", outputs=2)
     assert str(caught.value).startswith(message)
 
 

@@ -83,7 +83,7 @@ class Cbo:
         return {name: np.asarray(value).tolist() for name, value in values.items()}
 
     def validate(self, constraints: int) -> None:
-        self.estimator.validate(constraints)
+        self.estimator.validate("Cbo.estimator", 1 + constraints)
         checks.positive("Cbo.reward_clip", self.reward_clip)
         checks.scalar("Cbo.reward_clip", self.reward_clip)
         checks.positive("Cbo.cost_clip", self.cost_clip)

@@ -58,4 +58,4 @@ class Config:
         return replace(state, posterior=arena.learn(state.posterior, observation))
 
     def validate(self, constraints: int) -> None:
-        self.estimator.validate(constraints)
+        self.estimator.validate("Config.estimator", 1 + constraints)

@@ -54,4 +54,4 @@ class ConstrainedThompson:
         return replace(state, posterior=arena.learn(state.posterior, observation))
 
     def validate(self, constraints: int) -> None:
-        self.estimator.validate(constraints)
+        self.estimator.validate("ConstrainedThompson.estimator", 1 + constraints)

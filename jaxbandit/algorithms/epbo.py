@@ -58,6 +58,6 @@ class Epbo:
         return {"rho": np.asarray(self.penalty).tolist()}
 
     def validate(self, constraints: int) -> None:
-        self.estimator.validate(constraints)
+        self.estimator.validate("Epbo.estimator", 1 + constraints)
         checks.nonnegative("Epbo.penalty", self.penalty, remedy="rho is a penalty >= 0")
         checks.per_constraint("Epbo.penalty", self.penalty, constraints)

@@ -67,7 +67,7 @@ class PrimalDual:
         return {"phi1": np.asarray(self.initial_multiplier).tolist(), "eta": np.asarray(self.step).tolist()}
 
     def validate(self, constraints: int) -> None:
-        self.estimator.validate(constraints)
+        self.estimator.validate("PrimalDual.estimator", 1 + constraints)
         checks.nonnegative("PrimalDual.initial_multiplier", self.initial_multiplier)
         checks.per_constraint("PrimalDual.initial_multiplier", self.initial_multiplier, constraints)
         checks.positive("PrimalDual.step", self.step)

@@ -69,7 +69,7 @@ class Rpol:
         return {"Q1": np.asarray(self.initial_penalty).tolist(), "eta_over_sqrt_t": np.asarray(self.penalty_growth).tolist()}
 
     def validate(self, constraints: int) -> None:
-        self.estimator.validate(constraints)
+        self.estimator.validate("Rpol.estimator", 1 + constraints)
         checks.positive("Rpol.initial_penalty", self.initial_penalty)
         checks.per_constraint("Rpol.initial_penalty", self.initial_penalty, constraints)
         checks.positive("Rpol.penalty_growth", self.penalty_growth)

@@ -92,7 +92,7 @@ class Scgp:
         }
 
     def validate(self, constraints: int) -> None:
-        self.estimator.validate(constraints)
+        self.estimator.validate("Scgp.estimator", 1 + constraints)
         checks.positive("Scgp.reward_clip", self.reward_clip)
         checks.scalar("Scgp.reward_clip", self.reward_clip)
         checks.within("Scgp.slater", self.slater, 0.0, 1.0)

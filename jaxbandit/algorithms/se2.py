@@ -99,8 +99,8 @@ class Se2:
         return {**psi, "S": self.epoch, "restart": self.restart, "cap": np.asarray(self.penalty_cap).tolist()}
 
     def validate(self, constraints: int) -> None:
-        self.estimator.validate(constraints)
-        self.psi.validate()
+        self.estimator.validate("Se2.estimator", 1 + constraints)
+        self.psi.validate("Se2.psi", 1 + constraints)
         checks.scalar("Se2.penalty_cap", self.penalty_cap)
         checks.integer("Se2.epoch", self.epoch, least=1)
         checks.within("Se2.penalty_cap", self.penalty_cap, 1.0, float("inf"), open_high=True)

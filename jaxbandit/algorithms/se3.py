@@ -81,7 +81,7 @@ class Se3:
         return {"mu": np.asarray(self.step).tolist(), "S": self.epoch, "restart": self.restart}
 
     def validate(self, constraints: int) -> None:
-        self.estimator.validate(constraints)
+        self.estimator.validate("Se3.estimator", 1 + constraints)
         checks.positive("Se3.step", self.step)
         checks.scalar("Se3.step", self.step)
         checks.integer("Se3.epoch", self.epoch, least=1)

@@ -49,4 +49,4 @@ class Unconstrained:
         return replace(state, posterior=arena.learn(state.posterior, observation))
 
     def validate(self, constraints: int) -> None:
-        self.estimator.validate(constraints)
+        self.estimator.validate("Unconstrained.estimator", 1 + constraints)

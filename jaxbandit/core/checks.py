@@ -6,6 +6,7 @@ tracer, because the user wrapped a call in ``jit`` or ``vmap``, is passed over: 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -17,20 +18,45 @@ class InvalidArgument(ValueError):
 
 
 def is_traced(value: Any) -> bool:
-    """Whether any leaf of ``value`` is a JAX tracer, so that its numbers cannot be looked at."""
+    """Return whether any leaf of ``value`` is a JAX tracer, so that its numbers cannot be looked at."""
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value))
 
 
-def _numbers(name: str, value: Any) -> np.ndarray:
+def is_sequence_of_numbers(value: Any) -> bool:
+    """Return whether ``value`` is a list or tuple, possibly nested, of plain numbers, which is taken for an array.
+
+    A list or tuple of anything else, such as of arrays or delay models, is structure of a pytree.
+    """
+    if not isinstance(value, list | tuple) or not value:
+        return False
+    return all(isinstance(v, int | float | np.number) or is_sequence_of_numbers(v) for v in value)
+
+
+def numbers(name: str, value: Any) -> np.ndarray:
+    """Return ``value`` as a float64 array.
+
+    Raises:
+      InvalidArgument: unless it holds real numbers; text such as ``"3.0"``, booleans, complex numbers and ``None`` are none.
+    """
     try:
-        numbers = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"{name}: expected numbers, got {_short(value)}") from error
-    return numbers
+        array = np.asarray(value)
+        real = jax.dtypes.issubdtype(array.dtype, np.floating) or jax.dtypes.issubdtype(array.dtype, np.integer)
+        converted = array.astype(np.float64) if real else None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidArgument(f"{name}: expected numbers, got {short(value)}") from error
+    among = isinstance(value, list | tuple) and any(isinstance(leaf, bool) for leaf in jax.tree.leaves(value))
+    if converted is None or among:  # NumPy takes True beside numbers for 1.0
+        remedy = "; write it as a float" if isinstance(value, int) and not isinstance(value, bool) else ""  # more than 64 bits
+        raise InvalidArgument(f"{name}: expected numbers, got {short(value)}{remedy}")
+    return converted
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
+def short(value: Any) -> str:
+    """Return ``repr(value)``, cut to 120 characters."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more digits than Python prints
+        text = f"<{type(value).__name__} too long to print>"
     return text if len(text) <= 120 else text[:117] + "..."
 
 
@@ -38,24 +64,24 @@ def finite(name: str, value: Any, *, remedy: str = "give finite numbers") -> Non
     """Raise unless every number of ``value`` is finite."""
     if is_traced(value):
         return
-    numbers = _numbers(name, value)
-    bad = int(np.count_nonzero(~np.isfinite(numbers)))
+    given = numbers(name, value)
+    bad = int(np.count_nonzero(~np.isfinite(given)))
     if bad:
-        raise InvalidArgument(f"{name}: {bad} of {numbers.size} values are NaN or infinite; {remedy}")
+        raise InvalidArgument(f"{name}: {bad} of {given.size} values are NaN or infinite; {remedy}")
 
 
 def positive(name: str, value: Any, *, remedy: str = "give a number > 0") -> None:
     """Raise unless every number of ``value`` is finite and greater than zero."""
     finite(name, value, remedy=remedy)
-    if not is_traced(value) and not np.all(_numbers(name, value) > 0):
-        raise InvalidArgument(f"{name}: must be > 0, got {_short(value)}; {remedy}")
+    if not is_traced(value) and not np.all(numbers(name, value) > 0):
+        raise InvalidArgument(f"{name}: must be > 0, got {short(value)}; {remedy}")
 
 
 def nonnegative(name: str, value: Any, *, remedy: str = "give a number >= 0") -> None:
     """Raise unless every number of ``value`` is finite and not negative."""
     finite(name, value, remedy=remedy)
-    if not is_traced(value) and not np.all(_numbers(name, value) >= 0):
-        raise InvalidArgument(f"{name}: must be >= 0, got {_short(value)}; {remedy}")
+    if not is_traced(value) and not np.all(numbers(name, value) >= 0):
+        raise InvalidArgument(f"{name}: must be >= 0, got {short(value)}; {remedy}")
 
 
 def within(name: str, value: Any, low: float, high: float, *, open_low: bool = True, open_high: bool = False) -> None:
@@ -63,32 +89,56 @@ def within(name: str, value: Any, low: float, high: float, *, open_low: bool = T
     finite(name, value)
     if is_traced(value):
         return
-    numbers = _numbers(name, value)
-    above = numbers > low if open_low else numbers >= low
-    below = numbers < high if open_high else numbers <= high
+    given = numbers(name, value)
+    above = given > low if open_low else given >= low
+    below = given < high if open_high else given <= high
     if not np.all(above & below):
         interval = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
-        raise InvalidArgument(f"{name}: must lie in {interval}, got {_short(value)}")
+        raise InvalidArgument(f"{name}: must lie in {interval}, got {short(value)}")
 
 
-def integer(name: str, value: Any, *, least: int) -> int:
-    """``value`` as a Python int; raises unless it is a whole number of at least ``least``."""
+def whole(name: str, value: Any, low: float, high: float, *, unit: str = "") -> None:
+    """Raise unless every number of ``value`` is a whole number from ``low`` to ``high``; a float such as 3.0 is one."""
+    within(name, value, low, high, open_low=False)
+    if not is_traced(value) and np.any(numbers(name, value) % 1):
+        raise InvalidArgument(f"{name}: must be whole numbers{unit and f' of {unit}'}, got {short(value)}")
+
+
+def integer(name: str, value: Any, *, least: int, most: int | None = None) -> int:
+    """Return ``value`` as a Python int; raise unless it is a whole number of at least ``least`` and at most ``most``."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InvalidArgument(f"{name}: must be a whole number >= {least}, got {_short(value)}")
+        raise InvalidArgument(f"{name}: must be a whole number >= {least}, got {short(value)}")
+    if most is not None and value > most:
+        raise InvalidArgument(f"{name}: must be at most {most}, got {short(value)}")
     return int(value)
+
+
+def boolean(name: str, value: Any) -> bool:
+    """Return ``value`` as a Python bool; raise unless it is true or false, which neither text nor 0 and 1 are."""
+    if not isinstance(value, bool | np.bool_):
+        raise InvalidArgument(f"{name}: must be true or false, got {short(value)}")
+    return bool(value)
 
 
 def shape(name: str, value: Any, expected: tuple[int | None, ...], *, remedy: str = "") -> None:
     """Raise unless ``value`` has the expected shape; ``None`` stands for any size."""
-    actual = tuple(np.shape(value))
+    actual = shape_of(name, value)
     if len(actual) != len(expected) or any(e is not None and e != a for e, a in zip(expected, actual, strict=True)):
         words = "[" + ", ".join("*" if e is None else str(e) for e in expected) + "]"
         raise InvalidArgument(f"{name}: expected shape {words}, got {list(actual)}{'; ' + remedy if remedy else ''}")
 
 
+def shape_of(name: str, value: Any) -> tuple[int, ...]:
+    """Return the shape of ``value``; raise when it is a list whose rows differ in length."""
+    try:
+        return tuple(np.shape(value))
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"{name}: expected an array of numbers, got {short(value)}") from error
+
+
 def per_constraint(name: str, value: Any, constraints: int) -> None:
     """Raise unless ``value`` is a scalar or has one entry for each of ``constraints``."""
-    if np.shape(value) not in ((), (constraints,)):
+    if shape_of(name, value) not in ((), (constraints,)):
         raise InvalidArgument(
             f"{name}: expected one number, or one for each of the {constraints} constraints, got shape {list(np.shape(value))}"
         )
@@ -96,11 +146,12 @@ def per_constraint(name: str, value: Any, constraints: int) -> None:
 
 def scalar(name: str, value: Any) -> None:
     """Raise unless ``value`` is a single number."""
-    if np.shape(value) != ():
+    if shape_of(name, value) != ():
         raise InvalidArgument(f"{name}: expected one number, got shape {list(np.shape(value))}")
 
 
-def one_of(name: str, value: Any, allowed: Any) -> None:
-    """Raise unless ``value`` is among ``allowed``."""
-    if value not in allowed:
-        raise InvalidArgument(f"{name}: must be one of {', '.join(map(str, allowed))}; got {value!r}")
+def one_of(name: str, value: Any, allowed: Iterable[Any]) -> None:
+    """Raise unless ``value`` is among ``allowed`` and of the same type: ``True`` is not 1."""
+    given, *known = (item.item() if isinstance(item, np.generic) else item for item in (value, *allowed))
+    if not any(type(given) is type(choice) and given == choice for choice in known):
+        raise InvalidArgument(f"{name}: must be one of {', '.join(map(str, known))}; got {short(value)}")

@@ -10,15 +10,36 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxbandit.core.checks import is_sequence_of_numbers
+
 T = TypeVar("T")
 
 
-def static(**kwargs: Any) -> Any:
+def static(*, check: Any = None, symbol: str | None = None, **kwargs: Any) -> Any:
     """Declare a dataclass field static: part of the tree's structure, so a new value means a new trace.
 
-    Takes the keyword arguments of ``dataclasses.field``.
+    Args:
+      check: what it may hold, a check of :mod:`jaxbandit.core.fields`.
+      symbol: the paper's letter for it, under which audit traces write it.
+      **kwargs: keyword arguments of ``dataclasses.field``, such as ``default``.
     """
-    return dataclasses.field(metadata={"static": True}, **kwargs)
+    return dataclasses.field(metadata={"static": True, "check": check, "symbol": symbol}, **kwargs)
+
+
+def param(default: Any = dataclasses.MISSING, *, check: Any, shape: Any = None, symbol: str | None = None) -> Any:
+    """Declare a hyper-parameter beside its field: a leaf of the tree, or an object that holds leaves.
+
+    ``penalty: PerConstraint = param(1.0, check=positive, shape=per_constraint, symbol="rho")`` says all that
+    :meth:`~jaxbandit.core.declare.Declared.validate`, :func:`~jaxbandit.core.declare.symbols` and study files need to know of it.
+
+    Args:
+      default: value where none is given; without it the field is required.
+      check: what it may hold, a check of :mod:`jaxbandit.core.fields`.
+      shape: for which functions it may hold numbers of their own, a shape of :mod:`jaxbandit.core.fields`; default one number, or an
+        object for all functions of its owner.
+      symbol: the paper's letter for it, under which audit traces write it.
+    """
+    return dataclasses.field(default=default, metadata={"check": check, "shape": shape, "symbol": symbol})
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(static, dataclasses.field))
@@ -62,13 +83,13 @@ def float_dtype() -> np.dtype:
 def canonicalise(tree: T) -> T:
     """Turn every number and array of a tree into an array of the engine's types, so equal structures share one trace.
 
-    Without it ``beta=1``, ``beta=1.0`` and ``beta=jnp.float32(1)`` would compile three times. A list is an array of numbers. PRNG keys
-    and booleans pass.
+    Without it ``beta=1``, ``beta=1.0`` and ``beta=jnp.float32(1)`` would compile three times. A list or tuple of numbers is an array.
+    PRNG keys and booleans pass.
     """
     dtype = float_dtype()
 
     def leaf(x: Any) -> Any:
-        x = np.asarray(x) if isinstance(x, list) else x
+        x = np.asarray(x) if isinstance(x, list | tuple) else x
         if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.extended):
             return x
         kind = x.dtype if hasattr(x, "dtype") else np.asarray(x).dtype
@@ -79,12 +100,7 @@ def canonicalise(tree: T) -> T:
             return jnp.asarray(x, dtype if isinstance(x, int | np.integer) else np.int32)
         return jnp.asarray(x)
 
-    return jax.tree.map(leaf, tree, is_leaf=_is_list_of_numbers)
-
-
-def _is_list_of_numbers(x: Any) -> bool:
-    """Whether ``x`` is a list, possibly nested, of plain numbers; a list of pytrees is structure."""
-    return isinstance(x, list) and bool(x) and all(isinstance(v, int | float | np.number) or _is_list_of_numbers(v) for v in x)
+    return jax.tree.map(leaf, tree, is_leaf=is_sequence_of_numbers)
 
 
 def stack(trees: list[T]) -> T:

@@ -29,8 +29,8 @@ PerConstraint: TypeAlias = float | Sequence[float] | np.ndarray | jax.Array
 PerOutput: TypeAlias = float | Sequence[float] | np.ndarray | jax.Array
 """One number for all outputs, or one for each, reward first: shape ``[]`` or ``[1 + m]``."""
 
-PerAxis: TypeAlias = float | list[float] | np.ndarray | jax.Array
-"""One number for all axes of the inputs, or one for each: shape ``[]`` or ``[d]``. A tuple is not taken for an array."""
+PerAxis: TypeAlias = float | Sequence[float] | np.ndarray | jax.Array
+"""One number for all axes of the inputs, or one for each: shape ``[]`` or ``[d]``."""
 
 Numbers: TypeAlias = numpy.typing.ArrayLike
 """Whatever ``numpy.asarray`` turns into an array on the host: a number, an array, or a sequence of such. Not for traced values."""

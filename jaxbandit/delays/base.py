@@ -1,96 +1,108 @@
-"""The protocol of delay models, and what the models have in common."""
+"""The abstract base of delay models, and the fields and methods that most of them share."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import abc
+from typing import ClassVar, TypeAlias
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core.declare import Declared
+from jaxbandit.core.fields import boolean, nonnegative, optional, whole
+from jaxbandit.core.pytree import param, pytree, static
+from jaxbandit.core.types import Array, Key, Scalar
 
-__all__ = ["LONGEST", "NEVER", "Delay", "Model"]
+__all__ = ["LONGEST", "NEVER", "Delay", "Model", "SubExponential"]
 
-Array = jax.Array
 NEVER = 2**30  # stands for feedback that never arrives; added to a round below 2^30 it stays an int32
 LONGEST = NEVER // 2  # the longest delay that is drawn; a float32 holds it exactly
 
+SubExponential: TypeAlias = tuple[Scalar, Scalar] | None
+"""The pair ``(xi, b)`` of a sub-exponential delay, in rounds; ``None`` where there is none."""
 
-class Delay(Protocol):
-    """The protocol of delay models."""
+
+class Delay(Declared, abc.ABC):
+    """Abstract base of delay models: pytree dataclasses that draw the delays ``tau >= 0`` of every output, in rounds."""
+
+    described: ClassVar[str] = "a delay model of jaxbandit.delays, such as Poisson(mean=15.0)"
+    in_files: ClassVar[bool] = True
 
     @property
-    def mean(self) -> Any:
+    @abc.abstractmethod
+    def mean(self) -> Scalar:
         """``E[tau]`` in rounds, ``inf`` where it is infinite."""
-        ...
 
     @property
-    def sub_exponential(self) -> tuple[Any, Any] | None:
-        """``(xi, b)`` with ``E exp(h (tau - E[tau])) <= exp(h^2 xi^2 / 2)`` for ``|h| <= 1 / b``, or ``None``.
+    def sub_exponential(self) -> SubExponential:
+        """``(xi, b)`` with ``E exp(h (tau - E[tau])) <= exp(h^2 xi^2 / 2)`` for ``|h| <= 1 / b``, or ``None``, the default.
 
         It is what BPE-Delay assumes of delays (Vakili et al. 2023, Assumption 3.3); ``b = 0`` means for all ``h``.
         """
-        ...
+        return None
 
-    def draw(self, key: Array, outputs: int) -> Array:
-        """Delays ``[outputs]`` of one round, int32; ``NEVER`` where nothing will arrive."""
-        ...
+    @property
+    def joint(self) -> bool:
+        """Whether all values of one point surely arrive together; ``False`` unless a model says otherwise."""
+        return False
 
+    @abc.abstractmethod
+    def draw(self, key: Key, outputs: int) -> Array:
+        """Return delays ``[outputs]`` of one round, int32; ``NEVER`` where nothing will arrive."""
+
+    @abc.abstractmethod
     def quantile(self, q: float) -> int:
-        """The smallest ``n`` with ``P(tau <= n) >= q``, ``0 < q < 1``, given that feedback arrives.
+        """Return the smallest ``n`` with ``P(tau <= n) >= q``, ``0 < q < 1``, given that feedback arrives.
 
-        Of a model whose leaves are stacked, as those of a sweep are: the largest. On the host, in float64.
+        For a model whose leaves are stacked, as those of a sweep are, it is the largest. It is computed on the host, in float64.
+
+        Raises:
+          InvalidArgument: unless ``0 < q < 1``.
         """
-        ...
-
-    def validate(self, outputs: int | None = None) -> None:
-        """Raise ``InvalidArgument`` on parameters outside their range, or when made for another number of outputs."""
-        ...
 
 
 @pytree
-class Model:
-    """What models share; abstract. A model defines ``_sample``, ``_exceeds``, ``_check``, ``mean`` and, if it has one, ``_tail``.
+class Model(Delay):
+    """Abstract base of models with a distribution: a model defines ``mean``, ``_sample``, ``_exceeds`` and, if it has one, ``_tail``.
 
     Attributes:
       shared: whether all outputs of a round get the same draw.
-      maximum: longest delay, or ``None``.
+      maximum: longest delay in rounds, or ``None``.
       xi: for ``sub_exponential``, with ``b``; ``None`` for the model's own pair.
       b: see ``xi``.
     """
 
-    shared: bool = static(default=False)
-    maximum: int | None = static(default=None)
-    xi: Any = None
-    b: Any = None
+    shared: bool = static(default=False, check=boolean)
+    maximum: int | None = static(default=None, check=optional(whole(0, LONGEST)))
+    xi: Scalar | None = param(None, check=optional(nonnegative))
+    b: Scalar | None = param(None, check=optional(nonnegative))
 
-    def _sample(self, key: Array, size: int) -> Array:
-        """Numbers ``[size]`` whose integer parts are the delays."""
-        raise TypeError(f"{type(self).__name__} must define _sample")
+    @abc.abstractmethod
+    def _sample(self, key: Key, size: int) -> Array:
+        """Return numbers ``[size]`` whose integer parts are the delays."""
 
-    def _exceeds(self, n: int) -> Any:
-        """``P(tau > n)`` before the cut, in float64."""
-        raise TypeError(f"{type(self).__name__} must define _exceeds")
+    @abc.abstractmethod
+    def _exceeds(self, n: int) -> np.ndarray:
+        """Return ``P(tau > n)`` before the cut, in float64."""
 
-    def _tail(self) -> tuple[Any, Any] | None:
-        """The pair ``(xi, b)`` of the model, before the cut."""
+    def _tail(self) -> SubExponential:
+        """Return the pair ``(xi, b)`` of the distribution, before the cut."""
         return None
-
-    def _check(self, name: str) -> None:
-        """Raise ``InvalidArgument`` on the model's own parameters."""
-        raise TypeError(f"{type(self).__name__} must define _check")
 
     @property
     def _top(self) -> int:
         return LONGEST if self.maximum is None else self.maximum
 
     @property
-    def sub_exponential(self) -> tuple[Any, Any] | None:
-        return self._tail() if self.xi is None else (self.xi, self.b)
+    def joint(self) -> bool:
+        return self.shared
 
-    def draw(self, key: Array, outputs: int) -> Array:
+    @property
+    def sub_exponential(self) -> SubExponential:
+        return self._tail() if self.xi is None or self.b is None else (self.xi, self.b)
+
+    def draw(self, key: Key, outputs: int) -> Array:
         raw = jnp.clip(self._sample(key, 1 if self.shared else outputs), 0, LONGEST)
         return jnp.broadcast_to(jnp.minimum(raw.astype(jnp.int32), self._top), (outputs,))
 
@@ -106,13 +118,6 @@ class Model:
             low, high = (middle, high) if np.any(self._exceeds(middle) > rest) else (low, middle)
         return high
 
-    def validate(self, outputs: int | None = None) -> None:
-        name = type(self).__name__
-        if self.maximum is not None and checks.integer(f"{name}.maximum", self.maximum, least=0) > LONGEST:
-            raise checks.InvalidArgument(f"{name}.maximum: must be at most {LONGEST}, got {self.maximum}")
+    def _check(self, name: str, outputs: int | None) -> None:
         if (self.xi is None) != (self.b is None):
             raise checks.InvalidArgument(f"{name}.xi, {name}.b: give both or neither, got xi={self.xi!r}, b={self.b!r}")
-        if self.xi is not None:
-            checks.nonnegative(f"{name}.xi", self.xi)
-            checks.nonnegative(f"{name}.b", self.b)
-        self._check(name)

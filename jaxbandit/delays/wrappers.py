@@ -2,43 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.pytree import float_dtype, pytree, static
-from jaxbandit.delays.base import NEVER
+from jaxbandit.core.fields import between, boolean, each, instance_of, one_function, tuple_of, unknown, whole
+from jaxbandit.core.pytree import float_dtype, param, pytree, static
+from jaxbandit.core.types import Array, Key, Scalar
+from jaxbandit.delays.base import NEVER, Delay, SubExponential
 from jaxbandit.delays.distributions import NoDelay
 
 __all__ = ["Lossy", "Mirrored", "PerOutput"]
 
-Array = jax.Array
-
 
 @pytree
-class Lossy:
-    """``delay``, but with probability ``never`` in ``[0, 1]`` feedback does not arrive at all, for each output by itself.
+class Lossy(Delay):
+    """A delay model some of whose feedback does not arrive at all, for each output by itself.
 
-    The mean is infinite unless ``never = 0``, and there is no sub-exponential pair; ``quantile`` is that of what arrives. With
-    ``shared`` all outputs of a round are lost together.
+    The mean is infinite unless ``never = 0``, and there is no sub-exponential pair; ``quantile`` is that of what arrives.
+
+    Attributes:
+      delay: the model of what arrives.
+      never: probability in [0, 1] that a value does not arrive.
+      shared: whether all outputs of a round are lost together.
     """
 
-    delay: Any = NoDelay()
-    never: Any = 0.1
-    shared: bool = static(default=False)
+    delay: Delay = param(NoDelay(), check=instance_of(Delay))
+    never: Scalar = param(0.1, check=between(0, 1, open_low=False))
+    shared: bool = static(default=False, check=boolean)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Scalar:
         return jnp.where(jnp.asarray(self.never) > 0, jnp.inf, jnp.asarray(self.delay.mean, float_dtype()))
 
     @property
-    def sub_exponential(self) -> None:
-        return None
+    def joint(self) -> bool:
+        return self.shared and self.delay.joint
 
-    def draw(self, key: Array, outputs: int) -> Array:
+    def draw(self, key: Key, outputs: int) -> Array:
         delay_key, loss_key = jax.random.split(key)
         never = jnp.asarray(self.never, float_dtype())
         lost = jax.random.bernoulli(loss_key, never, (1 if self.shared else outputs,))
@@ -47,74 +51,74 @@ class Lossy:
     def quantile(self, q: float) -> int:
         return self.delay.quantile(q)
 
-    def validate(self, outputs: int | None = None) -> None:
-        checks.within("Lossy.never", self.never, 0, 1, open_low=False)
-        checks.scalar("Lossy.never", self.never)
-        self.delay.validate(outputs)
-
 
 @pytree
-class PerOutput:
-    """A model of its own for every output: ``PerOutput(delays=(Poisson(mean=15.0), NoDelay()))``, reward first.
+class PerOutput(Delay):
+    """A model of its own for every output: ``PerOutput(delays=(Poisson(mean=15.0), NoDelay()))``.
 
     ``mean``, ``quantile`` and the numbers of ``sub_exponential`` are the largest among the models', which hold for every output.
+
+    Attributes:
+      delays: the models, reward first, as many as outputs.
     """
 
-    delays: tuple[Any, ...]
+    delays: Sequence[Delay] = param(check=each(instance_of(Delay)), shape=one_function)
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Scalar:
         return _largest([delay.mean for delay in self.delays])
 
     @property
-    def sub_exponential(self) -> tuple[Any, Any] | None:
-        pairs = [delay.sub_exponential for delay in self.delays]
-        if any(pair is None for pair in pairs):
+    def sub_exponential(self) -> SubExponential:
+        pairs = [pair for delay in self.delays if (pair := delay.sub_exponential) is not None]
+        if len(pairs) < len(self.delays):
             return None
         return _largest([pair[0] for pair in pairs]), _largest([pair[1] for pair in pairs])
 
-    def draw(self, key: Array, outputs: int) -> Array:
-        self._check_count(outputs)
+    def draw(self, key: Key, outputs: int) -> Array:
+        self._check_count("PerOutput", outputs)
         keys = jax.random.split(key, outputs)
         return jnp.concatenate([delay.draw(keys[number], 1) for number, delay in enumerate(self.delays)])
 
     def quantile(self, q: float) -> int:
         return max(delay.quantile(q) for delay in self.delays)
 
-    def validate(self, outputs: int | None = None) -> None:
+    def _check(self, name: str, outputs: int | None) -> None:
         if not self.delays:
-            raise checks.InvalidArgument("PerOutput.delays: no models; give one per output")
+            raise checks.InvalidArgument(f"{name}.delays: no models; give one per output")
         if outputs is not None:
-            self._check_count(outputs)
-        for delay in self.delays:
-            delay.validate(1)
+            self._check_count(name, outputs)
 
-    def _check_count(self, outputs: int) -> None:
+    def _check_count(self, name: str, outputs: int) -> None:
         if len(self.delays) != outputs:
-            raise checks.InvalidArgument(f"PerOutput.delays: {len(self.delays)} models for {outputs} outputs; give one per output")
+            raise checks.InvalidArgument(f"{name}.delays: {len(self.delays)} models for {outputs} outputs; give one per output")
 
 
 @pytree
-class Mirrored:
-    """Some outputs twice with one delay, as two inequalities that share a reading see it.
+class Mirrored(Delay):
+    """A delay model some of whose outputs are doubled, both copies with one delay, as two inequalities that share a reading.
 
     Attributes:
       delay: the model of the ``k - e`` outputs before any is doubled.
       doubled: ``e`` of those outputs, by number from 0; each is followed by its copy.
     """
 
-    delay: Any = NoDelay()
-    doubled: tuple[int, ...] = static(default=())
+    delay: Delay = param(NoDelay(), check=instance_of(Delay), shape=unknown)
+    doubled: tuple[int, ...] = static(default=(), check=tuple_of(whole(0)))
 
     @property
-    def mean(self) -> Any:
+    def mean(self) -> Scalar:
         return self.delay.mean
 
     @property
-    def sub_exponential(self) -> tuple[Any, Any] | None:
+    def sub_exponential(self) -> SubExponential:
         return self.delay.sub_exponential
 
-    def draw(self, key: Array, outputs: int) -> Array:
+    @property
+    def joint(self) -> bool:
+        return self.delay.joint
+
+    def draw(self, key: Key, outputs: int) -> Array:
         single = outputs - len(self.doubled)
         copies = np.array([1 + (number in self.doubled) for number in range(single)])
         return self.delay.draw(key, single)[np.repeat(np.arange(single), copies)]
@@ -122,13 +126,13 @@ class Mirrored:
     def quantile(self, q: float) -> int:
         return self.delay.quantile(q)
 
-    def validate(self, outputs: int | None = None) -> None:
+    def _check(self, name: str, outputs: int | None) -> None:
         single = None if outputs is None else outputs - len(self.doubled)
         most = max(self.doubled, default=-1) + 1 if single is None else single
-        if len(set(self.doubled)) < len(self.doubled) or any(not 0 <= number < most for number in self.doubled):
-            raise checks.InvalidArgument(f"Mirrored.doubled: must be different outputs among 0..{most - 1}, got {list(self.doubled)}")
-        self.delay.validate(single)
+        if len(set(self.doubled)) < len(self.doubled) or any(number >= most for number in self.doubled):
+            raise checks.InvalidArgument(f"{name}.doubled: must be different outputs among 0..{most - 1}, got {list(self.doubled)}")
+        self.delay.validate(f"{name}.delay", single)
 
 
-def _largest(values: list[Any]) -> Any:
+def _largest(values: list[Scalar]) -> Array:
     return jnp.max(jnp.stack([jnp.asarray(value, float_dtype()) for value in values]))

@@ -1,21 +1,40 @@
-"""Noise models: what is added to the mean values of ``k = 1 + m`` outputs, reward first.
+"""Noise models: random terms added to the mean values of ``k = 1 + m`` outputs, reward first.
 
 A model works in two steps. ``draw`` makes a round's randomness without knowing which point will be chosen, so that it cannot depend
 on the policy and all rounds are drawn at once, outside the loop; ``apply`` turns it into the noise at the chosen point.
 
-All models have mean zero, or the mean of their table; scales are in the units of the outputs. ``validate`` raises ``InvalidArgument``.
+All models have mean zero, or the mean of their table; scales are in the units of the outputs.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import abc
+from collections.abc import Sequence
+from typing import Any, ClassVar, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
-from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core import checks, types
+from jaxbandit.core.declare import Declared
+from jaxbandit.core.fields import (
+    boolean,
+    each,
+    finite,
+    instance_of,
+    matrix,
+    nonnegative,
+    one_function,
+    per_output,
+    positive,
+    tuple_of,
+    unknown,
+    whole,
+)
+from jaxbandit.core.pytree import param, pytree, static
+from jaxbandit.core.types import Array, Key, Table
 
 __all__ = [
     "CentredPoisson",
@@ -31,145 +50,140 @@ __all__ = [
     "check_points",
 ]
 
-Array = jax.Array
+
+Drawn: TypeAlias = Any
+"""The randomness of one round: a pytree of arrays, whose structure is the model's own affair."""
 
 
-class Noise(Protocol):
-    """The protocol of noise models."""
+class Noise(Declared, abc.ABC):
+    """Abstract base of noise models: pytree dataclasses that draw what is added to the mean values of every output."""
 
-    def draw(self, key: Array, outputs: int, dtype: Any) -> Any:
-        """A round's randomness, a pytree of arrays."""
-        ...
+    described: ClassVar[str] = "a noise model of jaxbandit.problems, such as Gaussian(variance=0.05)"
+    in_files: ClassVar[bool] = True
 
-    def apply(self, drawn: Any, index: Array) -> Array:
-        """Noise ``[outputs]`` of an observation at grid ``index``."""
-        ...
+    @abc.abstractmethod
+    def draw(self, key: Key, outputs: int, dtype: DTypeLike) -> Drawn:
+        """Return the randomness of one round for ``outputs`` functions, before a point is chosen."""
 
-    def validate(self, outputs: int) -> None:
-        """Raise ``InvalidArgument`` on parameters outside their range."""
-        ...
+    @abc.abstractmethod
+    def apply(self, drawn: Drawn, index: Array) -> Array:
+        """Return the noise ``[outputs]``, in the units of the outputs, of an observation at grid ``index []``."""
 
 
 @pytree
-class Gaussian:
-    """Independent Gaussian noise of given ``variance >= 0``: one number, or ``[k]``, one per output.
+class Gaussian(Noise):
+    """Independent Gaussian noise.
 
-    Papers write ``N(0, 0.05)`` for either; say which you mean by ``Gaussian(variance=...)`` or :meth:`from_sd`.
+    Papers write ``N(0, 0.05)`` for either variance or standard deviation; say which you mean by ``Gaussian(variance=...)`` or
+    :meth:`from_sd`.
+
+    Attributes:
+      variance: variance >= 0: one number, or ``[k]``, one per output.
     """
 
-    variance: Any = 1.0
+    variance: types.PerOutput = param(1.0, check=nonnegative, shape=per_output)
 
     @classmethod
-    def from_sd(cls, sd: Any) -> Gaussian:
-        """Gaussian noise of standard deviation ``sd >= 0``, one number or ``[k]``."""
+    def from_sd(cls, sd: types.PerOutput) -> Gaussian:
+        """Return Gaussian noise of standard deviation ``sd >= 0``, one number or ``[k]``; raise ``InvalidArgument`` on any other."""
         checks.nonnegative("sd", sd)
         return cls(variance=np.square(np.asarray(sd, np.float64)))
 
-    def draw(self, key: Array, outputs: int, dtype: Any) -> Array:
+    def draw(self, key: Key, outputs: int, dtype: DTypeLike) -> Array:
         scale = jnp.broadcast_to(jnp.sqrt(jnp.asarray(self.variance, dtype)), (outputs,))
         return scale * jax.random.normal(key, (outputs,), dtype)
 
     def apply(self, drawn: Array, index: Array) -> Array:
         return drawn
 
-    def validate(self, outputs: int) -> None:
-        checks.nonnegative("Gaussian.variance", self.variance)
-        _check_per_output("Gaussian.variance", self.variance, outputs)
-
 
 @pytree
-class Noiseless:
+class Noiseless(Noise):
     """No noise: observations are the mean values."""
 
-    def draw(self, key: Array, outputs: int, dtype: Any) -> Array:
+    def draw(self, key: Key, outputs: int, dtype: DTypeLike) -> Array:
         return jnp.zeros((outputs,), dtype)
 
     def apply(self, drawn: Array, index: Array) -> Array:
         return drawn
 
-    def validate(self, outputs: int) -> None:
-        """Nothing to check."""
-
 
 @pytree
-class Uniform:
-    """Independent uniform noise on ``[-half_width, half_width]``, ``half_width >= 0``: one number, or ``[k]``, one per output."""
+class Uniform(Noise):
+    """Independent uniform noise on ``[-half_width, half_width]``.
 
-    half_width: Any = 1.0
+    Attributes:
+      half_width: one number >= 0, or ``[k]``, one per output.
+    """
 
-    def draw(self, key: Array, outputs: int, dtype: Any) -> Array:
+    half_width: types.PerOutput = param(1.0, check=nonnegative, shape=per_output)
+
+    def draw(self, key: Key, outputs: int, dtype: DTypeLike) -> Array:
         scale = jnp.broadcast_to(jnp.asarray(self.half_width, dtype), (outputs,))
         return scale * jax.random.uniform(key, (outputs,), dtype, -1, 1)
 
     def apply(self, drawn: Array, index: Array) -> Array:
         return drawn
 
-    def validate(self, outputs: int) -> None:
-        checks.nonnegative("Uniform.half_width", self.half_width)
-        _check_per_output("Uniform.half_width", self.half_width, outputs)
-
 
 @pytree
-class StudentT:
-    """Independent heavy-tailed noise ``scale * t_df``: each of ``df > 0`` and ``scale >= 0`` one number, or ``[k]``, one per output.
+class StudentT(Noise):
+    """Independent heavy-tailed noise ``scale * t_df``.
 
     The variance is ``scale^2 df / (df - 2)``, infinite for ``df <= 2``; ``df = 1`` is Cauchy and has no mean either.
+
+    Attributes:
+      df: degrees of freedom > 0: one number, or ``[k]``, one per output.
+      scale: factor >= 0: one number, or ``[k]``, one per output.
     """
 
-    df: Any = 3.0
-    scale: Any = 1.0
+    df: types.PerOutput = param(3.0, check=positive, shape=per_output)
+    scale: types.PerOutput = param(1.0, check=nonnegative, shape=per_output)
 
-    def draw(self, key: Array, outputs: int, dtype: Any) -> Array:
+    def draw(self, key: Key, outputs: int, dtype: DTypeLike) -> Array:
         df, scale = (jnp.broadcast_to(jnp.asarray(value, dtype), (outputs,)) for value in (self.df, self.scale))
         return scale * jax.random.t(key, df, (outputs,), dtype)
 
     def apply(self, drawn: Array, index: Array) -> Array:
         return drawn
 
-    def validate(self, outputs: int) -> None:
-        checks.positive("StudentT.df", self.df)
-        checks.nonnegative("StudentT.scale", self.scale)
-        _check_per_output("StudentT.df", self.df, outputs)
-        _check_per_output("StudentT.scale", self.scale, outputs)
-
 
 @pytree
-class CentredPoisson:
-    """Counts less their mean, ``Poisson(rate) - rate`` with ``rate >= 0``: one number, or ``[k]``, one per output.
+class CentredPoisson(Noise):
+    """Counts less their mean, ``Poisson(rate) - rate``.
 
-    Needs JAX's default PRNG (threefry), the only one that ``jax.random.poisson`` knows.
+    They need JAX's default PRNG (threefry), the only one that ``jax.random.poisson`` knows.
+
+    Attributes:
+      rate: mean count >= 0: one number, or ``[k]``, one per output.
     """
 
-    rate: Any = 1.0
+    rate: types.PerOutput = param(1.0, check=nonnegative, shape=per_output)
 
-    def draw(self, key: Array, outputs: int, dtype: Any) -> Array:
+    def draw(self, key: Key, outputs: int, dtype: DTypeLike) -> Array:
         rate = jnp.broadcast_to(jnp.asarray(self.rate, dtype), (outputs,))
         return jax.random.poisson(key, rate, (outputs,)).astype(dtype) - rate
 
     def apply(self, drawn: Array, index: Array) -> Array:
         return drawn
 
-    def validate(self, outputs: int) -> None:
-        checks.nonnegative("CentredPoisson.rate", self.rate)
-        _check_per_output("CentredPoisson.rate", self.rate, outputs)
-
 
 @pytree
-class Residuals:
+class Residuals(Noise):
     """Bootstrap from data: a random row of a table of residuals, read at the chosen point.
 
     Attributes:
       table: ``[n, M]`` residuals (data minus their mean), in the units of the outputs; every row is equally likely.
-      weights: what multiplies a residual, one number or ``[k]``; ``(1, -1)`` goes with a constraint ``g = -f + h``.
+      weights: factor of a residual, one number or ``[k]``; ``[1, -1]`` goes with a constraint ``g = -f + h``.
       shared: whether all outputs read one row, as one reading gives both reward and cost, or each draws its own.
     """
 
-    table: Any
-    weights: Any = 1.0
-    shared: bool = static(default=True)
+    table: Table = param(check=finite, shape=matrix("one row per sample, one column per point"))
+    weights: types.PerOutput = param(1.0, check=finite, shape=per_output)
+    shared: bool = static(default=True, check=boolean)
 
-    def draw(self, key: Array, outputs: int, dtype: Any) -> tuple[Array, Array]:
-        """Row numbers ``[k]`` and weights ``[k]``; which row does not depend on the point, what it says does."""
+    def draw(self, key: Key, outputs: int, dtype: DTypeLike) -> tuple[Array, Array]:
+        """Return row numbers ``[k]`` and weights ``[k]``; the row does not depend on the point, its entry does."""
         rows = jax.random.randint(key, (1,) if self.shared else (outputs,), 0, np.shape(self.table)[0])
         return jnp.broadcast_to(rows, (outputs,)), jnp.broadcast_to(jnp.asarray(self.weights, dtype), (outputs,))
 
@@ -177,90 +191,82 @@ class Residuals:
         rows, weights = drawn
         return weights * jnp.asarray(self.table)[rows, index].astype(weights.dtype)
 
-    def validate(self, outputs: int) -> None:
-        checks.shape("Residuals.table", self.table, (None, None), remedy="one row per sample, one column per point")
-        if 0 in np.shape(self.table):
-            raise checks.InvalidArgument(f"Residuals.table: no samples (shape {list(np.shape(self.table))}); give at least one row")
-        checks.finite("Residuals.table", self.table)
-        checks.finite("Residuals.weights", self.weights)
-        _check_per_output("Residuals.weights", self.weights, outputs)
-
 
 @pytree
-class PerOutput:
-    """A model of its own for every output: ``PerOutput(models=(Gaussian(variance=0.01), Noiseless()))``, reward first."""
+class PerOutput(Noise):
+    """A model of its own for every output: ``PerOutput(models=(Gaussian(variance=0.01), Noiseless()))``.
 
-    models: tuple[Any, ...]
+    Attributes:
+      models: the models, reward first, as many as outputs.
+    """
 
-    def draw(self, key: Array, outputs: int, dtype: Any) -> tuple[Any, ...]:
+    models: Sequence[Noise] = param(check=each(instance_of(Noise)), shape=one_function)
+
+    def draw(self, key: Key, outputs: int, dtype: DTypeLike) -> tuple[Drawn, ...]:
         keys = jax.random.split(key, len(self.models))
         return tuple(model.draw(keys[number], 1, dtype) for number, model in enumerate(self.models))
 
-    def apply(self, drawn: tuple[Any, ...], index: Array) -> Array:
+    def apply(self, drawn: tuple[Drawn, ...], index: Array) -> Array:
         return jnp.concatenate([model.apply(part, index) for model, part in zip(self.models, drawn, strict=True)])
 
-    def validate(self, outputs: int) -> None:
-        if len(self.models) != outputs:
-            raise checks.InvalidArgument(f"PerOutput.models: {len(self.models)} models for {outputs} outputs; give one per output")
-        for model in self.models:
-            model.validate(1)
+    def _check(self, name: str, outputs: int | None) -> None:
+        if not self.models:
+            raise checks.InvalidArgument(f"{name}.models: no models; give one per output")
+        if outputs is not None and len(self.models) != outputs:
+            raise checks.InvalidArgument(f"{name}.models: {len(self.models)} models for {outputs} outputs; give one per output")
 
 
 @pytree
-class PerPoint:
+class PerPoint(Noise):
     """Noise drawn afresh at every point of the domain, where other models share a round's draw between points.
 
     It matters only where more than one point of a round is seen (:class:`~jaxbandit.problems.FullInformation`). ``draw`` keeps a key
     and ``apply`` draws from it and the point's number, so nothing of size ``M`` is stored.
+
+    Attributes:
+      model: the noise at one point.
     """
 
-    model: Any = Gaussian()
+    model: Noise = param(Gaussian(), check=instance_of(Noise))
 
-    def draw(self, key: Array, outputs: int, dtype: Any) -> tuple[Array, Array]:
-        """The round's key, and zeros ``[k]`` that carry shape and type."""
+    def draw(self, key: Key, outputs: int, dtype: DTypeLike) -> tuple[Array, Array]:
+        """Return the round's key, and zeros ``[k]`` that carry shape and type."""
         return key, jnp.zeros((outputs,), dtype)
 
     def apply(self, drawn: tuple[Array, Array], index: Array) -> Array:
         key, zeros = drawn
         return self.model.apply(self.model.draw(jax.random.fold_in(key, index), zeros.shape[0], zeros.dtype), index)
 
-    def validate(self, outputs: int) -> None:
-        self.model.validate(outputs)
-
 
 @pytree
-class Mirrored:
-    """Some outputs twice, the second time with the sign turned, as two inequalities that share one reading see it.
+class Mirrored(Noise):
+    """Noise some of whose outputs are doubled, the copy with the opposite sign, as two inequalities that share one reading.
 
     Attributes:
       model: the noise of the ``k - e`` outputs before any is doubled.
       doubled: ``e`` of those outputs, by number from 0; each is followed by its negative.
     """
 
-    model: Any = Gaussian()
-    doubled: tuple[int, ...] = static(default=())
+    model: Noise = param(Gaussian(), check=instance_of(Noise), shape=unknown)
+    doubled: tuple[int, ...] = static(default=(), check=tuple_of(whole(0)))
 
-    def draw(self, key: Array, outputs: int, dtype: Any) -> Any:
+    def draw(self, key: Key, outputs: int, dtype: DTypeLike) -> Drawn:
         return self.model.draw(key, outputs - len(self.doubled), dtype)
 
-    def apply(self, drawn: Any, index: Array) -> Array:
+    def apply(self, drawn: Drawn, index: Array) -> Array:
         noise = self.model.apply(drawn, index)
         return jnp.stack([part for number, value in enumerate(noise) for part in ((value, -value) if number in self.doubled else (value,))])
 
-    def validate(self, outputs: int) -> None:
-        single = outputs - len(self.doubled)
-        if len(set(self.doubled)) < len(self.doubled) or any(not 0 <= number < single for number in self.doubled):
-            raise checks.InvalidArgument(f"Mirrored.doubled: must be different outputs among 0..{single - 1}, got {list(self.doubled)}")
-        self.model.validate(single)
+    def _check(self, name: str, outputs: int | None) -> None:
+        single = None if outputs is None else outputs - len(self.doubled)
+        most = max(self.doubled, default=-1) + 1 if single is None else single
+        if len(set(self.doubled)) < len(self.doubled) or any(number >= most for number in self.doubled):
+            raise checks.InvalidArgument(f"{name}.doubled: must be different outputs among 0..{most - 1}, got {list(self.doubled)}")
+        self.model.validate(f"{name}.model", single)
 
 
-def check_points(noise: Any, size: int) -> None:
+def check_points(noise: Noise, size: int) -> None:
     """Raise ``InvalidArgument`` when a table of residuals inside ``noise`` has another number of points than ``size``."""
     for part in jax.tree.leaves(noise, is_leaf=lambda node: isinstance(node, Residuals)):
         if isinstance(part, Residuals):
             checks.shape("Residuals.table", part.table, (None, size), remedy="one column per point of the domain")
-
-
-def _check_per_output(name: str, value: Any, outputs: int) -> None:
-    if np.shape(value) not in ((), (outputs,)):
-        raise checks.InvalidArgument(f"{name}: expected one number or [{outputs}], got shape {list(np.shape(value))}")

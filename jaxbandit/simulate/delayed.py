@@ -58,7 +58,7 @@ def plan(outputs: int, algorithm: Any, delay: Any, feedback: Any, capacity: int 
         raise checks.InvalidArgument(f"delay: expected a model of jaxbandit.delays, such as Poisson(mean=15.0), got {model!r}")
     models = unstack(delay) if isinstance(delay, Sweep) else [delay]
     for one in models:
-        one.validate(outputs)
+        one.validate(outputs=outputs)
     policy = getattr(unwrapped(chosen), "feedback", Wait()) if feedback is None else feedback
     if isinstance(policy, type) or not hasattr(policy, "bind"):
         raise checks.InvalidArgument(f"feedback: expected a policy of jaxbandit.feedback, such as Wait(), got {policy!r}")

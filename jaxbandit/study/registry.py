@@ -60,7 +60,7 @@ def _makes(kind: str, name: str, item: Any) -> bool:
     """Whether calling ``item`` makes something of the kind."""
     if kind == "problem":
         return inspect.isfunction(item) and name not in NO_PROBLEMS
-    if not isinstance(item, type) or getattr(item, "_is_protocol", False) or name in HIDDEN:
+    if not isinstance(item, type) or inspect.isabstract(item) or getattr(item, "_is_protocol", False) or name in HIDDEN:
         return False
     return kind != "noise" or (hasattr(item, "draw") and hasattr(item, "apply"))
 
