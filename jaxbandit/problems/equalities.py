@@ -87,7 +87,7 @@ def with_equalities(
     """
     if not isinstance(problem, Problem | Family | FullInformation):
         raise checks.InvalidArgument(
-            f"problem: expected a problem of jaxbandit.problems (a Problem, a Family, or one under full information), got {problem!r:.120}"
+            f"problem: must be a Problem or a Family of jaxbandit.problems, or either under full information, got {type(problem).__name__}"
         )
     if isinstance(problem, FullInformation):
         return replace(problem, problem=with_equalities(problem.problem, constraints, tolerance=tolerance))
