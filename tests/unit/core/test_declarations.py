@@ -352,7 +352,7 @@ def test_text_none_and_booleans_are_named_as_they_were_given(kind: type) -> None
         if isinstance(field, Number | Whole):
             for value in ("3.0", True, 1j, 10**5000, *([] if field.optional else [None])):
                 message = refusal(make(kind, **partners(kind, name), **{name: value}), outputs=OUTPUTS)
-                assert message.startswith(f"{kind.__name__}.{name}: must be ") and message.endswith(f"got {checks.short(value)}"), message
+                assert message.startswith(f"{kind.__name__}.{name}: must be ") and f"got {checks.short(value)}" in message, message
 
 
 @every_class
