@@ -356,6 +356,26 @@ def test_text_none_and_booleans_are_named_as_they_were_given(kind: type) -> None
 
 
 @every_class
+def test_the_ends_of_a_range_are_allowed_or_refused(kind: type) -> None:
+    for name, field in DECLARED[kind].items():
+        if isinstance(field, Whole):
+            ends = [(field.least, False, field.least - 1), (field.most, False, field.most + 1)]
+        elif isinstance(field, Number):
+            ends = [(field.low, field.open_low, field.low - 1e-3), (field.high, field.open_high, field.high * (1 + 1e-6))]
+        else:
+            continue
+        for end, is_open, beyond in ends:
+            if np.isfinite(end):
+                wrap = (lambda value: value) if isinstance(field, Whole) or field.alone else (lambda value: [value])
+                beside = partners(kind, name) | ({"high": delays.LONGEST} if kind is delays.Uniform and name == "low" else {})
+                refused = [beyond, end] if is_open else [beyond]
+                for value in refused:
+                    assert refusal(make(kind, **beside, **{name: wrap(value)}), outputs=OUTPUTS).startswith(f"{kind.__name__}.{name}: ")
+                if not is_open:
+                    make(kind, **beside, **{name: wrap(end)}).validate(outputs=OUTPUTS)
+
+
+@every_class
 def test_nothing_is_checked_on_construction_because_jax_rebuilds_with_anything(kind: type) -> None:
     item = make(kind)
     for filling in (None, "3.0", object()):
