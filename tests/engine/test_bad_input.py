@@ -371,7 +371,11 @@ ALGORITHMS = [
     ),
     (
         "one bad width in a sweep",
+<<<<<<< HEAD:tests/engine/test_bad_input.py
         lambda: run(algorithm=sweep(Rpol(), {"estimator.cost_width": [1.0, -1.0]})),
+=======
+        lambda: run(algorithm=sweep(Rpol(), estimator__cost_width=[1.0, -1.0])),
+>>>>>>> 6914eba2efa694fab2e95284c823dff31c159604:tests/test_bad_input.py
         "Rpol.estimator.cost_width: must be > 0",
     ),
 ]
