@@ -116,11 +116,7 @@ def test_good_widths_validate(width):
     [
         (0, "beta.reward_width: must be > 0"),
         (-1.0, "beta.reward_width: must be > 0"),
-<<<<<<< HEAD:tests/unit/rules/test_widths.py
         ([0.0], "beta.reward_width: must be > 0"),
-=======
-        ([0.0], "beta.reward_width: must be > 0"),
->>>>>>> 6914eba2efa694fab2e95284c823dff31c159604:tests/test_widths_estimators.py
         (np.inf, "beta.reward_width: 1 of 1 values are NaN or infinite"),
         (
             "wide",
