@@ -88,7 +88,7 @@ def plan_delays(
     if longest == 0 and all(np.isfinite(delay.mean) for delay in delays):
         return list(algorithms), None
     slots = min(horizon - 1, longest) + 1 if capacity is None else capacity
-    told = [algorithm.with_delays(*how) for algorithm, *how in zip(algorithms, delays, policies, strict=True)]
+    told = [algorithm.with_delays(delay, policy) for algorithm, delay, policy in zip(algorithms, delays, policies, strict=True)]
     return told, [Delays(model=delay, policy=policy, capacity=slots) for delay, policy in zip(delays, policies, strict=True)]
 
 

@@ -27,7 +27,10 @@ class AbstractSurrogate:
       domain: the ``M`` points.
     """
 
-    domain: Domain
+    if TYPE_CHECKING:  # declared as read-only; at run time a property here would keep subclasses from declaring a field
+
+        @property
+        def domain(self) -> Domain: ...
 
     @property
     def model(self) -> Surrogate:
@@ -56,6 +59,10 @@ class AbstractSurrogate:
     def condition(self, posterior: Any, index: Array, values: Array) -> Any:
         """Return the posterior that has taken in ``values [k]`` observed at grid ``index []``, all of them at once."""
         raise TypeError(f"{type(self).__name__} must define condition")
+
+    def learn(self, posterior: Any, feedback: Any) -> Any:
+        """Return the posterior at the end of a round in which feedback was late; only a surrogate under a feedback policy has it."""
+        raise TypeError(f"{type(self).__name__} takes in observations at once; feedback.Wait().bind(...) gives one for late feedback")
 
     def predict(self, posterior: Any) -> Prediction:
         """Return the mean and standard deviation ``[k, M]`` at every point, and the information gain ``[k]``."""

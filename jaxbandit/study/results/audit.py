@@ -11,7 +11,7 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.delays import NEVER
-from jaxbandit.feedback import Censor
+from jaxbandit.feedback import Censor, Policy
 from jaxbandit.engine import Trajectory
 from jaxbandit.engine.delayed import plan_delays
 from jaxbandit.study.specify.describe import describe, kernel_record
