@@ -121,7 +121,7 @@ class Surrogate(AbstractSurrogate):
         return replace(posterior, mean=posterior.mean + columns * innovation[:, None])
 
     def condition_variance(self, posterior: Posterior, index: Array) -> Posterior:
-        """Return the posterior once grid ``index []`` was chosen, whatever is seen there: variances, factors and gain move, not the mean."""
+        """Return the posterior once grid ``index []`` was chosen, whatever is seen there: all but the mean moves."""
         return self.absorb(posterior, index)[0]
 
     def absorb(self, posterior: Posterior, index: Array, present: Array | None = None) -> tuple[Posterior, list[Step]]:
