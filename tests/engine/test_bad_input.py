@@ -288,7 +288,11 @@ RUNS = [
         lambda: on(rough(5).domain, surrogate=rough(5), horizon=3, initial=InitialDesign(random=3)),
         "horizon: 3 rounds and 3 initial points, but the surrogate's row cache holds 5",
     ),
-    ("no algorithm", lambda: run(algorithm=Bounds()), "algorithm: expected an algorithm of jaxbandit, or of a subclass of jaxbandit.Algorithm, got Bounds"),
+    (
+        "no algorithm",
+        lambda: run(algorithm=Bounds()),
+        "algorithm: expected an algorithm of jaxbandit, or of a subclass of jaxbandit.Algorithm, got Bounds",
+    ),
     ("algorithm's class", lambda: run(algorithm=Rpol), "algorithm: expected an algorithm"),
     ("no devices", lambda: run(devices=[]), "devices"),
 ]
@@ -432,7 +436,10 @@ GOOD = [
     ("random design of every point", lambda: run(initial=InitialDesign(random=9))),
     ("horizon at the cache's capacity", lambda: on(rough(5).domain, surrogate=rough(5), horizon=5)),
     ("trial numbers", lambda: run(trials=[7, 0])),
-    ("sweep", lambda: run(algorithm=sweep(Rpol(), {"initial_penalty": [1.0, 2.0]}), surrogate=sweep(model(), {"prior_mean": [[0.0, 0.0]] * 2}))),
+    (
+        "sweep",
+        lambda: run(algorithm=sweep(Rpol(), {"initial_penalty": [1.0, 2.0]}), surrogate=sweep(model(), {"prior_mean": [[0.0, 0.0]] * 2})),
+    ),
     ("noiseless", lambda: run(problem=replace(problem(), noise=problems.Gaussian(variance=0.0)))),
 ]
 
