@@ -9,8 +9,8 @@ import pytest
 
 import jaxbandit
 from jaxbandit import Cbo, Config, InitialDesign, InvalidArgument, Rpol, domains, kernels, metrics, problems, replace, sweep, widths
-from jaxbandit.estimators import Bounds
 from jaxbandit.engine import simulation
+from jaxbandit.estimators import Bounds
 
 SE = kernels.SquaredExponential
 

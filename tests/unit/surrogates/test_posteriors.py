@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import domains, kernels, problems
-from jaxbandit import Sweep
+from jaxbandit import Sweep, domains, kernels, problems
 from jaxbandit.surrogates import Posterior, Prediction, Surrogate
 from jaxbandit.surrogates.features import square_root_update
 from tests.oracles import gaussian_process as gp
