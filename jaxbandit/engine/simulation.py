@@ -200,7 +200,7 @@ def check_run(
             )
         if algorithm.sees_constraints and not problem.reveals_constraints:
             raise checks.InvalidArgument(
-                f"problem: {algorithm.name} sees a noisy constraint function before it chooses, which problem {problem.name!r} does not"
+                f"problem: {type(algorithm).__name__} sees a noisy constraint function before it chooses, which problem {problem.name!r} does not"
                 " give; wrap it by problems.full_information"
             )
         algorithm.validate(problem.constraints)
