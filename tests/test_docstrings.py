@@ -17,7 +17,6 @@ FRAGMENTS = {"And", "As", "By", "For", "From", "In", "Of", "On", "What", "Where"
 NOT_YET = (
     "jaxbandit.__main__",
     "jaxbandit.algorithms",
-    "jaxbandit.cli",
     "jaxbandit.consensus",
     "jaxbandit.core.checks",
     "jaxbandit.core.pytree",
@@ -28,7 +27,6 @@ NOT_YET = (
     "jaxbandit.penalties",
     "jaxbandit.safety",
     "jaxbandit.simulate",
-    "jaxbandit.study",
     "jaxbandit.surrogates.choose",
     "jaxbandit.surrogates.posterior",
     "jaxbandit.widths",
