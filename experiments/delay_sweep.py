@@ -87,7 +87,7 @@ def names() -> list[str]:
 
 
 def _classes() -> dict[str, Any]:
-    """The algorithms of the library by their names, but for wrappers."""
+    """Return the algorithms of the library by their names, but for wrappers."""
     classes = [getattr(jb.algorithms, name) for name in jb.algorithms.__all__]
     return {
         cls.name: cls for cls in classes if hasattr(cls, "select") and isinstance(getattr(cls, "name", None), str) and cls is not jb.Anytime
@@ -95,7 +95,7 @@ def _classes() -> dict[str, Any]:
 
 
 def build(options: Options) -> Study:
-    """One algorithm under Poisson delays of several means."""
+    """Return the study of one algorithm under Poisson delays of several means."""
     name, means = options.extra["algorithm"], tuple(sorted(set(options.extra["means"])))
     checks.one_of("--algorithm", name, tuple(names()))
     for mean in means:
@@ -129,7 +129,7 @@ def label(mean: float) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of this experiment."""
+    """Add the options for algorithm, policy and mean delays."""
     extra = EXPERIMENT.defaults.extra
     parser.add_argument(
         "--algorithm", default=extra["algorithm"], metavar="NAME", help=f"one of {', '.join(names())} (default %(default)s)"
@@ -140,14 +140,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def excess(dataset: Any, name: str) -> np.ndarray:
-    """A measure at the end above that of the least mean delay, ``[trials, means - 1]``, in trials that failed for no mean."""
+    """Return a measure at the end above that of the least mean delay, ``[trials, means - 1]``, in trials that failed for no mean."""
     ok = healthy(dataset.status.values).all(axis=0)
     last = dataset[name].values[:, ok, -1].astype(np.float64)
     return (last[1:] - last[0]).T
 
 
 def slopes(means: np.ndarray, excess: np.ndarray) -> np.ndarray:
-    """Least squares through the reference, one slope per trial ``[trials]``, of ``excess [trials, n]`` at ``means [n + 1]``.
+    """Fit lines through the reference by least squares: a slope per trial ``[trials]``, of ``excess [trials, n]`` at ``means [n + 1]``.
 
     Trials are independent, the points of a trial are not: so the interval of the slope comes from its spread over trials.
     """
@@ -156,13 +156,13 @@ def slopes(means: np.ndarray, excess: np.ndarray) -> np.ndarray:
 
 
 def measures(dataset: Any) -> dict[str, str]:
-    """What is shown: regret, or where constraints make regret of either sign, positive regret and violation."""
+    """Return the measures shown: regret, or where constraints make regret of either sign, positive regret and violation."""
     constrained = dataset.sizes["output"] > 1
     return {name: words for name, words in MEASURES.items() if (name != "regret") == constrained}
 
 
 def notes(dataset: Any) -> list[str]:
-    """The fitted slopes, and what they are fitted to."""
+    """Return notes on the fitted slopes, and what they are fitted to."""
     known = json.loads(dataset.attrs["parameters"])
     means = np.array(known["means"])
     policy = next(iter(json.loads(dataset.attrs["feedback"]).values()))
@@ -188,7 +188,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """The measures above the reference against the mean delay, with the fitted line."""
+    """Draw the measures above the reference against the mean delay, with the fitted line."""
     from jaxbandit.report import plots
 
     known = json.loads(dataset.attrs["parameters"])
