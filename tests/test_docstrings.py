@@ -16,7 +16,6 @@ FRAGMENTS = {"And", "As", "By", "For", "From", "How", "In", "Of", "On", "What", 
 # Parts of the package that are not converted yet. The list only gets shorter; nothing may be added.
 NOT_YET = (
     "jaxbandit.algorithms",
-    "jaxbandit.delays",
     "jaxbandit.feedback",
     "jaxbandit.informed",
     "jaxbandit.safety",
