@@ -499,7 +499,11 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("half a round", {"delay": delays.Constant(rounds=1.5)}, "Constant.rounds: must be whole numbers"),
     ("negative observed delay", {"delay": delays.Empirical(values=np.array([0, -2]))}, "Empirical.values: must lie in [0, "),
     ("half an observed delay", {"delay": delays.Empirical(values=np.array([0.5, 2.0]))}, "Empirical.values: must be whole"),
-    ("no observed delay", {"delay": delays.Empirical(values=np.zeros(0, int))}, "Empirical.values: no delays"),
+    (
+        "no observed delay",
+        {"delay": delays.Empirical(values=np.zeros(0, int))},
+        "Empirical.values: expected shape [n] with n >= 1, one number per observed delay, got shape [0]",
+    ),
     ("negative mean", {"delay": delays.Poisson(mean=-1.0)}, "Poisson.mean: must lie in [0, "),
     ("NaN mean", {"delay": delays.Geometric(mean=float("nan"))}, "Geometric.mean: "),
     ("a bad one in a sweep", {"delay": jaxbandit.sweep(delays.Poisson(), mean=[1.0, -1.0])}, "Poisson.mean: must lie in [0, "),
