@@ -15,11 +15,12 @@ from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.core.paths import did_you_mean
-from jaxbandit.core.pytree import Sweep, canonicalise
+from jaxbandit.core.pytree import canonicalise
+from jaxbandit.core.sweep import Sweep
 from jaxbandit.delays import NoDelay
+from jaxbandit.engine import Trajectory, simulate
 from jaxbandit.metrics import Curves
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.simulate import Trajectory, simulate
 from jaxbandit.study.specify.describe import describe_exactly, in_words
 from jaxbandit.study.specify.grid import Grid
 from jaxbandit.study.specify.instances import sampled
