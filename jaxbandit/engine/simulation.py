@@ -200,8 +200,8 @@ def check_run(
             )
         if algorithm.sees_constraints and not problem.reveals_constraints:
             raise checks.InvalidArgument(
-                f"problem: {type(algorithm).__name__} sees a noisy constraint function before it chooses, which problem {problem.name!r} does not"
-                " give; wrap it by problems.full_information"
+                f"problem: {type(algorithm).__name__} sees a noisy constraint function before it chooses, which problem {problem.name!r}"
+                " does not give; wrap it by problems.full_information"
             )
         algorithm.validate(problem.constraints)
     initial.validate(problem.domain.size)
