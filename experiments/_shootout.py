@@ -12,7 +12,7 @@ import numpy as np
 
 import jaxbandit as jb
 from experiments import _zj22
-from experiments._experiment import Options
+from experiments._experiment import Options, with_defaults
 from experiments.scgp import bounds_of_instance
 from jaxbandit.delays import Poisson
 from jaxbandit.engine import Informed
@@ -144,7 +144,22 @@ def _bounds(width: Any) -> Bounds:
 
 
 def contestants() -> dict[str, Contestant]:
-    """Everybody, with width 3 where there is one, otherwise with the defaults."""
+    """Return everybody: those below, and every other algorithm of the library with its defaults, where its declared roles let it run."""
+    own = _own_entries()
+    known = {type(who.algorithm) for who in own.values()}
+    others = {kind.title: kind() for kind in with_defaults() if kind not in known}
+    return own | {title: Contestant(algorithm, kinds_for(algorithm)) for title, algorithm in others.items()}
+
+
+def kinds_for(algorithm: jb.Algorithm) -> tuple[str, ...]:
+    """Return the kinds of problems that fit an algorithm, by the roles that it declares."""
+    if algorithm.sees_constraints:
+        return ("revealed",)
+    return tuple(kind for kind in BANDIT if kind != "late" or not algorithm.needs_feedback_at_once)
+
+
+def _own_entries() -> dict[str, Contestant]:
+    """Return the contestants with settings or kinds of problems of their own, with width 3 where there is one."""
 
     def cautious(algorithm: Any) -> Contestant:
         return Contestant(algorithm, BANDIT, safe_point_of_instance)

@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 
 import jaxbandit as jb
-from experiments._experiment import Experiment, Options, half_width, study
+from experiments._experiment import Experiment, Options, half_width, study, with_defaults
 from experiments.rpol import LENGTH_SCALE, NOISE_VARIANCE
 from jaxbandit import checks
 from jaxbandit.delays import Poisson
@@ -74,24 +74,19 @@ UNCONSTRAINED: dict[str, tuple[Any, str | None]] = {
 }
 
 
-NOT_HERE = ("admmbo", "oco", "oracle")  # need the feedback of a round before the next, or none at all
-
-
 def names() -> list[str]:
     """Return the names that ``--algorithm`` takes: the names above, and those of other algorithms, run with their defaults."""
     return [
         *CONSTRAINED,
         *UNCONSTRAINED,
-        *(name for name in _classes() if name not in {*CONSTRAINED, *UNCONSTRAINED, "unconstrained", *NOT_HERE}),
+        *(name for name in _others() if name not in {*CONSTRAINED, *UNCONSTRAINED}),
     ]
 
 
-def _classes() -> dict[str, Any]:
-    """The algorithms of the library by their names, but for wrappers."""
-    classes = [getattr(jb.algorithms, name) for name in jb.algorithms.__all__]
-    return {
-        cls.name: cls for cls in classes if hasattr(cls, "select") and isinstance(getattr(cls, "name", None), str) and cls is not jb.Anytime
-    }
+def _others() -> dict[str, jb.Algorithm]:
+    """Return the library's algorithms that can run under delay, by their names; the oracle, which is told the answer, is left out."""
+    kinds = [kind for kind in with_defaults() if kind not in (jb.Oracle, jb.Unconstrained)]
+    return {algorithm.name: algorithm for algorithm in (kind() for kind in kinds) if not algorithm.needs_feedback_at_once}
 
 
 def build(options: Options) -> Study:
@@ -100,7 +95,7 @@ def build(options: Options) -> Study:
     checks.one_of("--algorithm", name, tuple(names()))
     for mean in means:
         checks.nonnegative("--means", mean)
-    algorithm, policy = (CONSTRAINED | UNCONSTRAINED).get(name) or (_classes()[name](), None)
+    algorithm, policy = (CONSTRAINED | UNCONSTRAINED).get(name) or (_others()[name], None)
     policy = options.extra["feedback"] or policy
     policies: dict[str, Policy] = {"wait": Wait(), "hallucinate": Hallucinate(), "censor": Censor(window=max(1, round(2 * max(means))))}
     feedback = None if policy is None else policies[policy]
@@ -116,7 +111,7 @@ def build(options: Options) -> Study:
         problem = jb.problems.full_information(problem) if algorithm.sees_constraints else problem
         kernel, lam = jb.kernels.SquaredExponential(length_scale=LENGTH_SCALE), NOISE_VARIANCE
     model = jb.surrogate(problem.domain, kernel, noise_variance=lam, outputs=problem.outputs, horizon=options.horizon)
-    informed = jb.informed.SafestSeeds(1) if hasattr(algorithm, "seeds") else None
+    informed = jb.informed.SafestSeeds() if isinstance(algorithm, jb.SafeOpt | jb.StageOpt | jb.SgpUcb) else None
     trace_name = name.replace("-", "_")
     runs = (Run(label(mean), problem, algorithm, model, Poisson(mean=mean), feedback, informed, trace_name=trace_name) for mean in means)
     recorded = {"points_per_axis": options.points_per_axis, "algorithm": name, "means": means, "problem": problem.name}
