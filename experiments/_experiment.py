@@ -13,11 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from jaxbandit import checks
+from jaxbandit import ALGORITHMS, Algorithm, checks
 from jaxbandit.metrics import healthy
 from jaxbandit.study import Reporter, Run, Study, flags_in_words, forget, prepare_directory, run_study, write_results, write_whole
 
 PARAMETER_SETS = ("recommended", "paper", "code")
+
+
+def with_defaults() -> list[type[Algorithm]]:
+    """Return the library's algorithms whose fields all have defaults: all but wrappers of others."""
+    return [kind for kind in ALGORITHMS.values() if all(f.default is not dataclasses.MISSING for f in dataclasses.fields(kind))]  # type: ignore[arg-type]
 
 
 @dataclasses.dataclass(frozen=True)

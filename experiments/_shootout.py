@@ -12,7 +12,7 @@ import numpy as np
 
 import jaxbandit as jb
 from experiments import _zj22
-from experiments._experiment import Options
+from experiments._experiment import Options, with_defaults
 from experiments.scgp import bounds_of_instance
 from jaxbandit.delays import Poisson
 from jaxbandit.engine import Informed
@@ -35,7 +35,7 @@ LEAST_RANK = 32  # of the features: one number for all problems on the interval
 
 @dataclasses.dataclass(frozen=True)
 class Arena:
-    """A problem, the model that all algorithms have of it, and the kind of problem that it is.
+    """A problem, the model that everybody has of it, and of what kind it is.
 
     ``kind``: ``"box"``; ``"arms"``, where points have no distance; ``"revealed"``, whose constraints are seen before the choice;
     ``"late"``; or ``"late, free"``, without constraints. ``shifted`` is the problem for those who take missing rewards for 0.
@@ -49,7 +49,7 @@ class Arena:
     shifted: Any = None
 
     def model(self, horizon: int) -> jb.Surrogate:
-        """Return a model with one factor for all outputs, which some algorithms need, and with joint draws, which others need.
+        """One factor for all outputs, which some algorithms need; with joint draws, which others need.
 
         Features of zeros, which change nothing, fill its rank up to a power of two: equal shapes are one compiled program.
         """
@@ -66,7 +66,7 @@ class Arena:
         return jb.replace(surrogate, forms=(jb.replace(form, phi=jnp.pad(form.phi, ((0, 0), (0, missing)))),))
 
     def tabulated(self, options: Options) -> Arena:
-        """Return the arena without what distinguishes programs, but not problems: the name, and how a family draws its instances."""
+        """The same with what distinguishes programs, but not problems, taken out: the name, and how a family draws its instances."""
 
         def plain(problem: Any) -> Any:
             return Instances.of(problem, options) if problem.is_random else problem
@@ -111,18 +111,18 @@ class Instances(Family):
 
     @property
     def constraints(self) -> int:
-        """Number of constraints, ``m``."""
+        """``m``."""
         return int(np.shape(self.means)[1]) - 1
 
     def sample(self, key: jax.Array) -> jb.problems.Problem:
-        """Return the instance that belongs to ``key``."""
+        """The instance that belongs to ``key``."""
         same = jnp.all(jnp.asarray(self.keys) == _bits(key)[None], axis=1)
         means = jnp.where(jnp.any(same), jnp.asarray(self.means)[jnp.argmax(same)], jnp.nan)
         return jb.problems.Problem(domain=self.domain, means=means, noise=self.noise, delay=self.delay, name=self.name)
 
     @staticmethod
     def of(family: Family, options: Options) -> Instances:
-        """Return the instances of a study with these options."""
+        """Those of a study with these options."""
         root = jax.random.key(options.seed)
         keys = jax.vmap(lambda i: jb.keys.stream_key(jb.keys.trial_key(root, i), jb.keys.Stream.PROBLEM))(jnp.arange(options.trials))
         means = jax.jit(jax.vmap(lambda key: family.sample(key).means))(keys)
@@ -131,7 +131,7 @@ class Instances(Family):
 
 
 def _bits(key: jax.Array) -> jax.Array:
-    """Return the data of a key as signed integers, which the whole library has."""
+    """The data of a key as signed integers, which the whole library has."""
     return jax.lax.bitcast_convert_type(jax.random.key_data(key), jnp.int32)
 
 
@@ -144,7 +144,22 @@ def _bounds(width: Any) -> Bounds:
 
 
 def contestants() -> dict[str, Contestant]:
-    """Return all algorithms, with width 3 where there is one, otherwise with the defaults."""
+    """Return those below, and every other algorithm of the library with its defaults, where its declared roles let it run."""
+    own = _own_entries()
+    known = {type(who.algorithm) for who in own.values()}
+    others = {kind.title: kind() for kind in with_defaults() if kind not in known}
+    return own | {title: Contestant(algorithm, kinds_for(algorithm)) for title, algorithm in others.items()}
+
+
+def kinds_for(algorithm: jb.Algorithm) -> tuple[str, ...]:
+    """Return the kinds of problems that fit an algorithm, by the roles that it declares."""
+    if algorithm.sees_constraints:
+        return ("revealed",)
+    return tuple(kind for kind in BANDIT if kind != "late" or not algorithm.needs_feedback_at_once)
+
+
+def _own_entries() -> dict[str, Contestant]:
+    """Return the contestants with settings or kinds of problems of their own, with width 3 where there is one."""
 
     def cautious(algorithm: Any) -> Contestant:
         return Contestant(algorithm, BANDIT, safe_point_of_instance)
@@ -186,7 +201,7 @@ def contestants() -> dict[str, Contestant]:
 
 
 def artificial(name: str, points: int) -> Arena:
-    """Return P1 to P6 with reward and constraint in standard deviations, the length-scale of their authors' scripts."""
+    """P1 to P6 with reward and constraint in standard deviations, the length-scale of their authors' scripts."""
     problem = jb.problems.artificial(name, points, standardised=True, noise_variance=NOISE_VARIANCE)
     reward, constraint = np.asarray(problem.means)
     problem = jb.replace(problem, means=np.stack([reward, constraint / constraint.std()]))
@@ -194,27 +209,27 @@ def artificial(name: str, points: int) -> Arena:
 
 
 def arms(name: str, data: Callable[..., Any]) -> Arena:
-    """Return a made-up data set in units of its bound ``B``."""
+    """A made-up data set in units of its bound ``B``."""
     scaled = data(scale=data().bound)
     return Arena(name, scaled.problem, scaled.kernel, float(np.mean(np.square(scaled.problem.noise.table))), "arms")
 
 
 def draws(points: int) -> Arena:
-    """Return late rewards of interpolants, and the same functions with minimum 0."""
+    """Late rewards of interpolants, and the same functions with minimum 0."""
     noise, delay = jb.problems.Gaussian.from_sd(0.02), Poisson(mean=MEAN_DELAY)
     either = [jb.problems.rkhs_2d_draws("f1", points, noise=noise, delay=delay, shift_to_zero=shift) for shift in (False, True)]
     return Arena("interpolants, late", either[0], SquaredExponential(length_scale=0.8), 0.02**2, "late, free", either[1])
 
 
 def gaussian_process() -> Arena:
-    """Return functions drawn as in ``config-gp``, on fewer points."""
+    """Functions drawn as in ``config-gp``, on fewer points."""
     kernel = Scale(kernel=SquaredExponential.from_bandwidth(1.0), variance=2.0)
     problem = jb.problems.gp_draws(domain=jb.domains.grid([-5.0], [5.0], INTERVAL_POINTS), kernel=kernel)
     return Arena("GP draws", problem, kernel, NOISE_VARIANCE)
 
 
 def artificial_named(name: str) -> Callable[[int], Arena]:
-    """Return what makes one of P1 to P6."""
+    """Makes one of P1 to P6."""
     return lambda points: artificial(name, points)
 
 

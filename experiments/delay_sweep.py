@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 
 import jaxbandit as jb
-from experiments._experiment import Experiment, Options, half_width, study
+from experiments._experiment import Experiment, Options, half_width, study, with_defaults
 from experiments.rpol import LENGTH_SCALE, NOISE_VARIANCE
 from jaxbandit import checks
 from jaxbandit.delays import Poisson
@@ -74,33 +74,28 @@ UNCONSTRAINED: dict[str, tuple[Any, str | None]] = {
 }
 
 
-NOT_HERE = ("admmbo", "oco", "oracle")  # need the feedback of a round before the next, or none at all
-
-
 def names() -> list[str]:
     """Return the names that ``--algorithm`` takes: the names above, and those of other algorithms, run with their defaults."""
     return [
         *CONSTRAINED,
         *UNCONSTRAINED,
-        *(name for name in _classes() if name not in {*CONSTRAINED, *UNCONSTRAINED, "unconstrained", *NOT_HERE}),
+        *(name for name in _others() if name not in {*CONSTRAINED, *UNCONSTRAINED}),
     ]
 
 
-def _classes() -> dict[str, Any]:
-    """Return the algorithms of the library by their names, but for wrappers."""
-    classes = [getattr(jb.algorithms, name) for name in jb.algorithms.__all__]
-    return {
-        cls.name: cls for cls in classes if hasattr(cls, "select") and isinstance(getattr(cls, "name", None), str) and cls is not jb.Anytime
-    }
+def _others() -> dict[str, jb.Algorithm]:
+    """Return the library's algorithms that can run under delay, by their names; the oracle, which is told the answer, is left out."""
+    kinds = [kind for kind in with_defaults() if kind not in (jb.Oracle, jb.Unconstrained)]
+    return {algorithm.name: algorithm for algorithm in (kind() for kind in kinds) if not algorithm.needs_feedback_at_once}
 
 
 def build(options: Options) -> Study:
-    """Return the study of one algorithm under Poisson delays of several means."""
+    """One algorithm under Poisson delays of several means."""
     name, means = options.extra["algorithm"], tuple(sorted(set(options.extra["means"])))
     checks.one_of("--algorithm", name, tuple(names()))
     for mean in means:
         checks.nonnegative("--means", mean)
-    algorithm, policy = (CONSTRAINED | UNCONSTRAINED).get(name) or (_classes()[name](), None)
+    algorithm, policy = (CONSTRAINED | UNCONSTRAINED).get(name) or (_others()[name], None)
     policy = options.extra["feedback"] or policy
     policies: dict[str, Policy] = {"wait": Wait(), "hallucinate": Hallucinate(), "censor": Censor(window=max(1, round(2 * max(means))))}
     feedback = None if policy is None else policies[policy]
@@ -116,7 +111,7 @@ def build(options: Options) -> Study:
         problem = jb.problems.full_information(problem) if algorithm.sees_constraints else problem
         kernel, lam = jb.kernels.SquaredExponential(length_scale=LENGTH_SCALE), NOISE_VARIANCE
     model = jb.surrogate(problem.domain, kernel, noise_variance=lam, outputs=problem.outputs, horizon=options.horizon)
-    informed = jb.informed.SafestSeeds(1) if hasattr(algorithm, "seeds") else None
+    informed = jb.informed.SafestSeeds() if isinstance(algorithm, jb.SafeOpt | jb.StageOpt | jb.SgpUcb) else None
     trace_name = name.replace("-", "_")
     runs = (Run(label(mean), problem, algorithm, model, Poisson(mean=mean), feedback, informed, trace_name=trace_name) for mean in means)
     recorded = {"points_per_axis": options.points_per_axis, "algorithm": name, "means": means, "problem": problem.name}
@@ -129,7 +124,7 @@ def label(mean: float) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for algorithm, policy and mean delays."""
+    """The options of this experiment."""
     extra = EXPERIMENT.defaults.extra
     parser.add_argument(
         "--algorithm", default=extra["algorithm"], metavar="NAME", help=f"one of {', '.join(names())} (default %(default)s)"
@@ -140,14 +135,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def excess(dataset: Any, name: str) -> np.ndarray:
-    """Return a measure at the end above that of the least mean delay, ``[trials, means - 1]``, in trials that failed for no mean."""
+    """A measure at the end above that of the least mean delay, ``[trials, means - 1]``, in trials that failed for no mean."""
     ok = healthy(dataset.status.values).all(axis=0)
     last = dataset[name].values[:, ok, -1].astype(np.float64)
     return (last[1:] - last[0]).T
 
 
 def slopes(means: np.ndarray, excess: np.ndarray) -> np.ndarray:
-    """Fit lines through the reference by least squares: a slope per trial ``[trials]``, of ``excess [trials, n]`` at ``means [n + 1]``.
+    """Least squares through the reference, one slope per trial ``[trials]``, of ``excess [trials, n]`` at ``means [n + 1]``.
 
     Trials are independent, the points of a trial are not: so the interval of the slope comes from its spread over trials.
     """
@@ -156,13 +151,13 @@ def slopes(means: np.ndarray, excess: np.ndarray) -> np.ndarray:
 
 
 def measures(dataset: Any) -> dict[str, str]:
-    """Return the measures shown: regret, or where constraints make regret of either sign, positive regret and violation."""
+    """What is shown: regret, or where constraints make regret of either sign, positive regret and violation."""
     constrained = dataset.sizes["output"] > 1
     return {name: words for name, words in MEASURES.items() if (name != "regret") == constrained}
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return notes on the fitted slopes, and what they are fitted to."""
+    """The fitted slopes, and what they are fitted to."""
     known = json.loads(dataset.attrs["parameters"])
     means = np.array(known["means"])
     policy = next(iter(json.loads(dataset.attrs["feedback"]).values()))
@@ -188,7 +183,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """Draw the measures above the reference against the mean delay, with the fitted line."""
+    """The measures above the reference against the mean delay, with the fitted line."""
     from jaxbandit.report import plots
 
     known = json.loads(dataset.attrs["parameters"])

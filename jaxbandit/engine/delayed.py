@@ -81,7 +81,7 @@ def plan_delays(
     for policy in policies:
         if not isinstance(policy, Policy):
             raise checks.InvalidArgument(f"feedback: expected a policy of jaxbandit.feedback, such as Wait(), got {policy!r}")
-        policy.validate(outputs)
+        policy.validate(outputs=outputs)
     if capacity is not None:
         checks.integer("capacity", capacity, least=1)
     longest = max(delay.quantile(ALMOST_SURELY) for delay in delays)  # of what arrives; a mean is infinite where some may not

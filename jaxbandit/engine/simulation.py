@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
+from jaxbandit.core.declare import Declared
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.core.sweep import Sweep, gather_variants, variants_of
 from jaxbandit.delays import Delay
@@ -87,7 +88,7 @@ def simulate(
     late = delay if isinstance(delay, Sweep) else delay_in_force(problem, delay)
     swept = _number_of_variants(algorithm=algorithm, surrogate=surrogate, delay=late)
     algorithms, models, delay_models = (_repeated(item, swept) for item in (algorithm, surrogate, late))
-    check_run(problem, algorithms, models, horizon, initial)
+    check_run(problem, algorithms, models, horizon, initial, informed)
     algorithms, delays = plan_delays(problem.outputs, algorithms, delay_models, feedback, capacity, horizon)
     if block is not None:
         checks.integer("block", block, least=1)
@@ -176,7 +177,12 @@ def _same_points(a: Domain, b: Domain) -> bool:
 
 
 def check_run(
-    problem: AbstractProblem, algorithms: Sequence[Algorithm], models: Sequence[Surrogate], horizon: int, initial: InitialDesign
+    problem: AbstractProblem,
+    algorithms: Sequence[Algorithm],
+    models: Sequence[Surrogate],
+    horizon: int,
+    initial: InitialDesign,
+    informed: Informed | None,
 ) -> None:
     """Check what is run, and every two parts that must fit each other; objects that stand several times are looked at once.
 
@@ -203,8 +209,11 @@ def check_run(
                 f"problem: {type(algorithm).__name__} sees a noisy constraint function before it chooses, which problem {problem.name!r}"
                 " does not give; wrap it by problems.full_information"
             )
-        algorithm.validate(problem.constraints)
-    initial.validate(problem.domain.size)
+        algorithm.validate(outputs=problem.outputs)
+    initial.validate("initial")
+    initial.check_size(problem.domain.size)
+    if isinstance(informed, Declared):
+        informed.validate()
 
 
 def _check_model(problem: AbstractProblem, model: Surrogate) -> None:

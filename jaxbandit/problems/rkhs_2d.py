@@ -15,6 +15,7 @@ from jaxbandit.delays import Delay, NoDelay, Poisson
 from jaxbandit.domains import Domain, grid
 from jaxbandit.kernels import Kernel, SquaredExponential
 from jaxbandit.problems._draws import gram, square_root, times
+from jaxbandit.problems._nameable import nameable
 from jaxbandit.problems.base import Family, Problem
 from jaxbandit.problems.noise import Gaussian, Noise
 
@@ -92,6 +93,7 @@ def _qr(matrix: Array) -> tuple[Array, Array]:
     return basis, triangle
 
 
+@nameable
 def rkhs_2d_draws(
     variant: str = "f1",
     points_per_axis: int = 50,
@@ -141,6 +143,7 @@ def rkhs_2d_draws(
     return family
 
 
+@nameable
 def rkhs_2d(variant: str = "f1", points_per_axis: int = 50, *, seed: int = 0, **options: Any) -> Problem:
     """Make one fixed function of the kind ``f1`` or ``f2`` of BPE-Delay's experiments, a sample of :func:`rkhs_2d_draws`.
 
