@@ -7,10 +7,10 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxbandit.simulate import Informed
 
 import jaxbandit as jb
 from experiments._experiment import final_values
+from jaxbandit.engine import Informed
 from jaxbandit.estimators import Bounds, Randomised, Thompson
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.study import Run
