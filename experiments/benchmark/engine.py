@@ -80,7 +80,7 @@ def measure_data_rate(spec: dict[str, Any]) -> dict[str, Any]:
     ``spec`` holds ``points_per_axis``, ``trials``, ``horizon`` and ``repeats``. Times are for the paper's two algorithms;
     memory is the process's peak once all is built, and at the end, and what the results of one trial hold.
     """
-    from experiments.data_rate import EXPERIMENT
+    from experiments.shi_eryilmaz_2022.data_rate import EXPERIMENT
 
     options = dataclasses.replace(EXPERIMENT.defaults, **{name: spec[name] for name in ("points_per_axis", "trials", "horizon")})
     start = time.perf_counter()

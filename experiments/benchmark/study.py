@@ -1,4 +1,4 @@
-"""What the benchmark measures of studies: sweeps beside single values, many trials beside few, and what progress and checkpoints cost."""
+"""Measurements of studies: sweeps beside single values, many trials beside few, and the cost of progress and checkpoints."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ import jax
 import numpy as np
 
 import jaxbandit
-from experiments._bench_engine import NOISE_VARIANCE, peak_memory_mb
+from experiments.benchmark.engine import NOISE_VARIANCE, peak_memory_mb
 from jaxbandit.study import Keep, Model, Reporter, Study, grid, make_plan, run_study, use_all_cores
 
-LEAST, MOST = 1.0, 4.0  # of the widths that are swept
+# Paths that are swept, by the sweep's name: a hyper-parameter of the algorithm and one of the model, with the least and the greatest value.
+SWEPT = {"sweep": ("estimator.reward_width", 1.0, 4.0), "model_sweep": ("model.noise_variance", NOISE_VARIANCE / 2, NOISE_VARIANCE * 2)}
+MODEL_SWEEP_LIMIT = 1.1  # how many times as long as a sweep of the algorithm one of the model may take per trial-round
 
 
 def measure_study(spec: dict[str, Any]) -> dict[str, Any]:
-    """Times and memory of studies on all cores, RPOL-UCB on ``sine``.
+    """Return times and memory of studies on all cores, RPOL-UCB on ``sine``.
 
-    ``spec`` holds ``points_per_axis``, ``values`` (of the width that is swept), ``trials``, ``many`` (trials of the largest run),
-    ``horizon``, ``few`` (trials of a run of ``long`` rounds), ``memory_gib`` and ``repeats``. Times are the best of the repeats, in
-    microseconds per trial-round and without compilation; what batches, parts, progress and checkpoints cost is a ratio of whole runs,
-    whose programs come from a cache.
+    ``spec`` holds ``points_per_axis``, ``values`` (of each sweep, of a width and of the model's noise variance), ``trials``, ``many``
+    (trials of the largest run), ``horizon``, ``few`` (trials of a run of ``long`` rounds), ``memory_gib`` and ``repeats``. Times are the
+    best of the repeats, in microseconds per trial-round and without compilation; what batches, parts, progress and checkpoints cost is a
+    ratio of whole runs, whose programs come from a cache.
     """
     use_all_cores()
     with tempfile.TemporaryDirectory() as folder:  # compilation is not measured here, so every program is made once
@@ -36,12 +38,18 @@ def measure_study(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _measured(spec: dict[str, Any], out: Path) -> dict[str, Any]:
-    single, swept, large = (_study(spec, values, trials) for values, trials in _sizes(spec))
-    plan, limit = make_plan(swept), f"{spec['memory_gib']}GiB"
-    us = {"single": np.inf, "sweep": np.inf, "many": np.inf}
-    for _ in range(spec["repeats"]):
-        for name, study in (("single", single), ("sweep", swept), ("many", large)):
+    studies = {
+        "single": _study(spec, spec["trials"]),
+        "sweep": _study(spec, spec["trials"], sweep="sweep"),
+        "model_sweep": _study(spec, spec["trials"], sweep="model_sweep"),
+        "many": _study(spec, spec["many"]),
+    }
+    plan, limit = make_plan(studies["sweep"]), f"{spec['memory_gib']}GiB"
+    us = dict.fromkeys(studies, np.inf)
+    for _ in range(spec["repeats"]):  # in turns, so that a change in the machine's speed meets all of them
+        for name, study in studies.items():
             us[name] = min(us[name], _us(study, limit))
+    many, long = studies["many"], dataclasses.replace(studies["single"], trials=spec["few"], horizon=spec["long"])
     return {
         "cells": len(plan.cells),
         "lines": len(plan.runs),
@@ -49,25 +57,25 @@ def _measured(spec: dict[str, Any], out: Path) -> dict[str, Any]:
         "devices": jax.local_device_count(),
         "us": us,
         "sweep_over_single": us["sweep"] / us["single"],
+        "model_sweep_over_sweep": us["model_sweep"] / us["sweep"],
+        "model_sweep_limit": MODEL_SWEEP_LIMIT,
         "many_over_few": us["many"] / us["single"],
         "peak_rss_mb": peak_memory_mb(),
-        "batches": _overhead(large, out, spec["repeats"]),
-        "parts": _overhead(dataclasses.replace(single, trials=spec["few"], horizon=spec["long"]), out, spec["repeats"]),
+        "batches": _overhead(many, out, spec["repeats"]),
+        "parts": _overhead(long, out, spec["repeats"]),
     }
 
 
-def _sizes(spec: dict[str, Any]) -> list[tuple[int, int]]:
-    return [(1, spec["trials"]), (spec["values"], spec["trials"]), (1, spec["many"])]
-
-
-def _study(spec: dict[str, Any], values: int, trials: int) -> Study:
-    widths = np.linspace(LEAST, MOST, values).tolist() if values > 1 else [(LEAST + MOST) / 2]
+def _study(spec: dict[str, Any], trials: int, sweep: str | None = None) -> Study:
+    """Return a study of ``spec["values"]`` values of what the sweep varies, or of one width without a sweep."""
+    path, least, most = SWEPT["sweep" if sweep is None else sweep]
+    values = [(least + most) / 2] if sweep is None else np.linspace(least, most, spec["values"]).tolist()
     return Study(
         name="bench",
         runs=grid(
             problems={"sine": jaxbandit.problems.sine(spec["points_per_axis"])},
             algorithms={"rpol": jaxbandit.Rpol()},
-            sweeps={"rpol": {"estimator.reward_width": widths}},
+            sweeps={"rpol": {path: values}},
             model=Model(kernel=jaxbandit.kernels.SquaredExponential(length_scale=1.0), noise_variance=NOISE_VARIANCE),
             horizon=spec["horizon"],
         ),
@@ -78,7 +86,7 @@ def _study(spec: dict[str, Any], values: int, trials: int) -> Study:
 
 
 def _us(study: Study, memory: str) -> float:
-    """Microseconds per trial-round of a run."""
+    """Return the microseconds per trial-round of a study, without compilation."""
     dataset = run_study(study, memory=memory)
     assert dataset is not None  # it runs in one process
     rounds = dataset.sizes["algorithm"] * study.trials * study.horizon
@@ -86,7 +94,10 @@ def _us(study: Study, memory: str) -> float:
 
 
 def _overhead(study: Study, out: Path, repeats: int) -> dict[str, Any]:
-    """A run as it is by default, with progress and checkpoints, beside the same in one piece without any; the first of each compiles."""
+    """Return the seconds of a study as it runs by default, with progress and checkpoints, beside the same in one piece without any.
+
+    The first run of each compiles.
+    """
     plan = make_plan(study)
     best = {"whole_s": np.inf, "kept_s": np.inf}
     for _, name in itertools.product(range(repeats), best):

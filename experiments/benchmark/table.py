@@ -1,4 +1,4 @@
-"""The benchmark's figures as a table for people."""
+"""The figures of the benchmark as a table for people."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LABELS = {
 
 
 def table(figures: dict[str, Any]) -> str:
-    """Every figure of a run, ratios last in each row."""
+    """Return every figure of a run as text, ratios last in each row."""
     return "\n".join(
         [
             *_header(figures),
@@ -80,8 +80,13 @@ def _study(figures: dict[str, Any]) -> list[str]:
         _row(f"studies on {figures['devices']} devices, M = {figures['points']:,}, T = {horizon}", ["us", "ratio"]),
         _row(f"one value, {trials}", [_number(us["single"])]),
         _row(f"{figures['values']} values, {trials} each", [_number(us["sweep"]), f"{figures['sweep_over_single']:.2f}"]),
+        _row(
+            f"{figures['values']} values of the model, {trials} each",
+            [_number(us["model_sweep"]), f"{figures['model_sweep_over_sweep']:.2f}"],
+        ),
         _row(f"one value, {figures['many']:,} trials", [_number(us["many"]), f"{figures['many_over_few']:.2f}"]),
     ]
+    lines += [f"the ratio of the model's values is to the algorithm's, at most {figures['model_sweep_limit']:.1f} on a quiet machine"]
     lines += [f"the {figures['lines']} lines are {figures['cells']} cell; peak memory {figures['peak_rss_mb']:.0f} MB"]
     for run in (figures["batches"], figures["parts"]):
         size = f"{_trials(run['trials'])} x {run['horizon']:,} rounds in {run['batches']} batches of {run['parts']} parts"
@@ -135,7 +140,7 @@ def _trials(count: str | int) -> str:
 
 
 def _number(value: float | None) -> str:
-    """Three digits or more, thousands apart; a dash for what was not measured."""
+    """Return a number with three digits or more, thousands apart; a dash for what was not measured."""
     if value is None:
         return "-"
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import jaxbandit as jb
-from experiments._experiment import Experiment, Options, no_code_note, study
+from experiments.common.experiment import Experiment, Options, no_code_note, study
 from jaxbandit.estimators import Bounds
 from jaxbandit.study import Run, Study
 from jaxbandit.widths import ImprovedGPUCB
@@ -79,6 +79,7 @@ def draw(dataset: Any, path: Path) -> None:
 EXPERIMENT = Experiment(
     name="rpol",
     title="RPOL-UCB, CBO-UCB and CONFIG on the small feasible region (RPOL paper, Figure 1)",
+    position=10,
     defaults=Options(trials=100, horizon=1000, points_per_axis=50, seed=0, parameters="recommended"),
     quick=Options(trials=10, horizon=200, points_per_axis=30, seed=0, parameters="recommended"),
     build=build,

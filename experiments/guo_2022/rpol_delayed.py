@@ -33,10 +33,11 @@ from typing import Any
 import numpy as np
 
 import jaxbandit as jb
-from experiments._experiment import Experiment, Options, excess, half_width, no_code_note, study
-from experiments.rpol import LENGTH_SCALE, NOISE_VARIANCE
+from experiments.common.experiment import Experiment, Options, no_code_note, study
+from experiments.guo_2022.rpol import LENGTH_SCALE, NOISE_VARIANCE
 from jaxbandit.estimators import Bounds
 from jaxbandit.feedback import Censor
+from jaxbandit.report.statistics import half_width, paired_final_values
 from jaxbandit.study import Run, Study
 from jaxbandit.widths import Censored, ImprovedGPUCB
 
@@ -94,7 +95,8 @@ def notes(dataset: Any) -> list[str]:
     for other in others:
         parts = []
         for name, symbol in (("positive_regret", "R+"), ("hard_violation", "V")):
-            gaps = excess(dataset, other, first, name) / rounds
+            above, reference = paired_final_values(dataset.sel(algorithm=[other, first]), name)
+            gaps = (above - reference) / rounds
             parts.append(f"{symbol}/t {gaps.mean():.3f} +- {half_width(gaps):.3f}")
         lines.append(f"{other} above {first}, paired by trial: {', '.join(parts)}")
     return lines + no_code_note(dataset)
@@ -110,6 +112,7 @@ def draw(dataset: Any, path: Path) -> None:
 EXPERIMENT = Experiment(
     name="rpol-delayed",
     title="RPOL-CensoredUCB, RPOL-UCB, CONFIG and CBO-UCB with late feedback (RPOL paper, Figure 2)",
+    position=11,
     defaults=Options(trials=100, horizon=1000, points_per_axis=50, seed=0, parameters="recommended"),
     quick=Options(trials=10, horizon=200, points_per_axis=30, seed=0, parameters="recommended"),
     build=build,

@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Any
 
 import jaxbandit as jb
-from experiments import _se22
-from experiments._experiment import Experiment, Options, study
+from experiments.common.experiment import Experiment, Options, study
+from experiments.shi_eryilmaz_2022 import shared
 from jaxbandit.study import Run, Study
 
 COST_HALF_WIDTH = 0.2
@@ -41,18 +41,18 @@ ADMMBO = jb.Admmbo(side=2.0, reward_budget=(20, 2), cost_budget=(20, 2))
 
 def build(options: Options) -> Study:
     """Algorithm 2 with costs seen exactly and Algorithm 3 with uniform noise on them, ADMMBO and OCO with either, on one surrogate."""
-    exact = jb.problems.data_rate(options.points_per_axis, noise_variance=_se22.NOISE_VARIANCE)
-    noisy = jb.problems.data_rate(options.points_per_axis, noise_variance=_se22.NOISE_VARIANCE, cost_half_width=COST_HALF_WIDTH)
+    exact = jb.problems.data_rate(options.points_per_axis, noise_variance=shared.NOISE_VARIANCE)
+    noisy = jb.problems.data_rate(options.points_per_axis, noise_variance=shared.NOISE_VARIANCE, cost_half_width=COST_HALF_WIDTH)
     # A rough kernel in four dimensions: on a grid fine enough to matter only the row cache is exact and affordable.
-    model = _se22.model(exact, options.horizon, form="rows")
-    restart = _se22.restarts(options)
+    model = shared.model(exact, options.horizon, form="rows")
+    restart = shared.restarts(options)
     runs = (
-        Run("Alg. 2 (g without noise)", exact, jb.Se2(epoch=_se22.EPOCH, restart=restart), model),
-        Run("Alg. 3 (g with noise)", noisy, jb.Se3(step=_se22.STEP, epoch=_se22.EPOCH, restart=restart), model),
+        Run("Alg. 2 (g without noise)", exact, jb.Se2(epoch=shared.EPOCH, restart=restart), model),
+        Run("Alg. 3 (g with noise)", noisy, jb.Se3(step=shared.STEP, epoch=shared.EPOCH, restart=restart), model),
     )
     recorded = {"points_per_axis": options.points_per_axis, "utility constants": "assumed"}
-    without_noise = _se22.with_baselines(study("data-rate", runs, options, recorded), ADMMBO, suffix=" (g without noise)")
-    return _se22.with_baselines(without_noise, ADMMBO, suffix=" (g with noise)", problem=noisy)
+    without_noise = shared.with_baselines(study("data-rate", runs, options, recorded), ADMMBO, suffix=" (g without noise)")
+    return shared.with_baselines(without_noise, ADMMBO, suffix=" (g with noise)", problem=noisy)
 
 
 def notes(dataset: Any) -> list[str]:
@@ -60,7 +60,7 @@ def notes(dataset: Any) -> list[str]:
     utility = dataset.reward.isel(round=-1).mean("trial").values / dataset.sizes["round"]
     reached = ", ".join(f"{label} {value:.3f}" for label, value in zip(dataset.algorithm.values, utility, strict=True))
     return [
-        *_se22.violation_notes(dataset),
+        *shared.violation_notes(dataset),
         f"average utility over all rounds: {reached}; the grid's best feasible point gives {float(dataset.optimum.values.flat[0]):.3f}",
         "the constants of the utilities are assumed (sigmoid a = 5, b = 1; logarithm a = 1, b = 1): the paper refers to another one",
     ]
@@ -69,14 +69,15 @@ def notes(dataset: Any) -> list[str]:
 def draw(dataset: Any, path: Path) -> None:
     """Box plots of average utility and violation, as in the paper's Figures 6 and 8."""
     title = "Data rates of four servers under an electricity budget"
-    _se22.boxes(dataset, path, title=title, panels=[_se22.UTILITY, _se22.VIOLATION])
+    shared.boxes(dataset, path, title=title, panels=[shared.UTILITY, shared.VIOLATION])
 
 
 EXPERIMENT = Experiment(
     name="data-rate",
     title="GP-UCB with noiseless and noisy constraints allocating data rates in four dimensions (SE22, Figures 6 to 9)",
-    defaults=dataclasses.replace(_se22.FULL, points_per_axis=11),
-    quick=dataclasses.replace(_se22.QUICK, trials=4, points_per_axis=6),
+    position=53,
+    defaults=dataclasses.replace(shared.FULL, points_per_axis=11),
+    quick=dataclasses.replace(shared.QUICK, trials=4, points_per_axis=6),
     build=build,
     notes=notes,
     draw=draw,

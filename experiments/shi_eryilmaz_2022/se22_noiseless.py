@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Any
 
 import jaxbandit as jb
-from experiments import _se22
-from experiments._experiment import Experiment, Options, study
+from experiments.common.experiment import Experiment, Options, study
+from experiments.shi_eryilmaz_2022 import shared
 from jaxbandit.penalties import Exponential, Polynomial
 from jaxbandit.study import Run, Study
 
@@ -40,25 +40,26 @@ PENALTIES = {"Alg. 2, exp(x)": Exponential(c=1.0), "Alg. 2, (x + 1)^2": Polynomi
 
 def build(options: Options) -> Study:
     """Algorithm 2 with both penalty functions, ADMMBO and OCO on ``sine``, whose constraint is seen without noise."""
-    problem = jb.problems.sine(options.points_per_axis, noise_variance=[_se22.NOISE_VARIANCE, 0.0])
-    model = _se22.model(problem, options.horizon)
-    restart = _se22.restarts(options)
-    runs = (Run(label, problem, jb.Se2(psi=psi, epoch=_se22.EPOCH, restart=restart), model) for label, psi in PENALTIES.items())
-    return _se22.with_baselines(study("se22-noiseless", runs, options, {"points_per_axis": options.points_per_axis}))
+    problem = jb.problems.sine(options.points_per_axis, noise_variance=[shared.NOISE_VARIANCE, 0.0])
+    model = shared.model(problem, options.horizon)
+    restart = shared.restarts(options)
+    runs = (Run(label, problem, jb.Se2(psi=psi, epoch=shared.EPOCH, restart=restart), model) for label, psi in PENALTIES.items())
+    return shared.with_baselines(study("se22-noiseless", runs, options, {"points_per_axis": options.points_per_axis}))
 
 
 def draw(dataset: Any, path: Path) -> None:
     """Box plots of average regret and violation, as in the paper's Figure 2."""
-    _se22.boxes(dataset, path, title="Small feasible region, constraint without noise", panels=[_se22.REGRET, _se22.VIOLATION])
+    shared.boxes(dataset, path, title="Small feasible region, constraint without noise", panels=[shared.REGRET, shared.VIOLATION])
 
 
 EXPERIMENT = Experiment(
     name="se22-noiseless",
     title="GP-UCB with noiseless constraints, ADMMBO and OCO on the small feasible region (SE22, Figures 2 and 3)",
-    defaults=_se22.FULL,
-    quick=_se22.QUICK,
+    position=50,
+    defaults=shared.FULL,
+    quick=shared.QUICK,
     build=build,
-    notes=_se22.violation_notes,
+    notes=shared.violation_notes,
     draw=draw,
     text=__doc__ or "",
 )

@@ -23,36 +23,37 @@ from pathlib import Path
 from typing import Any
 
 import jaxbandit as jb
-from experiments import _se22
-from experiments._experiment import Experiment, Options, study
+from experiments.common.experiment import Experiment, Options, study
+from experiments.shi_eryilmaz_2022 import shared
 from jaxbandit.study import Run, Study
 
 
 def build(options: Options) -> Study:
     """Algorithm 3, ADMMBO and OCO under noisy constraints, and beside them Algorithm 2 on the same problem without that noise."""
-    noisy = jb.problems.sine(options.points_per_axis, noise_variance=_se22.NOISE_VARIANCE)
-    noiseless = jb.problems.sine(options.points_per_axis, noise_variance=[_se22.NOISE_VARIANCE, 0.0])
-    model = _se22.model(noisy, options.horizon)
-    restart = _se22.restarts(options)
+    noisy = jb.problems.sine(options.points_per_axis, noise_variance=shared.NOISE_VARIANCE)
+    noiseless = jb.problems.sine(options.points_per_axis, noise_variance=[shared.NOISE_VARIANCE, 0.0])
+    model = shared.model(noisy, options.horizon)
+    restart = shared.restarts(options)
     runs = (
-        Run("Alg. 3", noisy, jb.Se3(step=_se22.STEP, epoch=_se22.EPOCH, restart=restart), model),
-        Run("Alg. 2 (g without noise)", noiseless, jb.Se2(epoch=_se22.EPOCH, restart=restart), model),
+        Run("Alg. 3", noisy, jb.Se3(step=shared.STEP, epoch=shared.EPOCH, restart=restart), model),
+        Run("Alg. 2 (g without noise)", noiseless, jb.Se2(epoch=shared.EPOCH, restart=restart), model),
     )
-    return _se22.with_baselines(study("se22-noisy", runs, options, {"points_per_axis": options.points_per_axis}))
+    return shared.with_baselines(study("se22-noisy", runs, options, {"points_per_axis": options.points_per_axis}))
 
 
 def draw(dataset: Any, path: Path) -> None:
     """Box plots of average regret and violation, as in the paper's Figure 4."""
-    _se22.boxes(dataset, path, title="Small feasible region, constraint with noise", panels=[_se22.REGRET, _se22.VIOLATION])
+    shared.boxes(dataset, path, title="Small feasible region, constraint with noise", panels=[shared.REGRET, shared.VIOLATION])
 
 
 EXPERIMENT = Experiment(
     name="se22-noisy",
     title="GP-UCB with noisy constraints, ADMMBO and OCO on the small feasible region (SE22, Figures 4 and 5)",
-    defaults=_se22.FULL,
-    quick=_se22.QUICK,
+    position=51,
+    defaults=shared.FULL,
+    quick=shared.QUICK,
     build=build,
-    notes=_se22.violation_notes,
+    notes=shared.violation_notes,
     draw=draw,
     text=__doc__ or "",
 )

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import jaxbandit as jb
-from experiments import _se22
-from experiments._experiment import Experiment, Options, study
+from experiments.common.experiment import Experiment, Options, study
+from experiments.shi_eryilmaz_2022 import shared
 from jaxbandit.study import Run, Study
 
 EPOCHS = (10, 20, 35, 70)
@@ -28,9 +28,9 @@ EPOCHS = (10, 20, 35, 70)
 
 def build(options: Options) -> Study:
     """Algorithm 2 with epochs of several lengths, the number of rounds fixed."""
-    problem = jb.problems.sine(options.points_per_axis, noise_variance=[_se22.NOISE_VARIANCE, 0.0])
-    model = _se22.model(problem, options.horizon)
-    restart = _se22.restarts(options)
+    problem = jb.problems.sine(options.points_per_axis, noise_variance=[shared.NOISE_VARIANCE, 0.0])
+    model = shared.model(problem, options.horizon)
+    restart = shared.restarts(options)
     labels = {f"S = {epoch}, L = {-(-options.horizon // epoch)}": epoch for epoch in EPOCHS}
     runs = (Run(label, problem, jb.Se2(epoch=epoch, restart=restart), model) for label, epoch in labels.items())
     return study("se22-tradeoff", runs, options, {"points_per_axis": options.points_per_axis})
@@ -49,10 +49,11 @@ def draw(dataset: Any, path: Path) -> None:
 EXPERIMENT = Experiment(
     name="se22-tradeoff",
     title="GP-UCB with noiseless constraints: number against length of epochs (SE22, Figure 1)",
-    defaults=_se22.FULL,
-    quick=dataclasses.replace(_se22.QUICK, horizon=140),  # whole epochs of every length
+    position=52,
+    defaults=shared.FULL,
+    quick=dataclasses.replace(shared.QUICK, horizon=140),  # whole epochs of every length
     build=build,
-    notes=_se22.violation_notes,
+    notes=shared.violation_notes,
     draw=draw,
     text=__doc__ or "",
 )

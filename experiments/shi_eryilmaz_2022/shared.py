@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 import jaxbandit as jb
-from experiments._experiment import Options, no_code_note
-from jaxbandit.metrics import healthy
+from experiments.common.experiment import Options, no_code_note
+from jaxbandit.report.statistics import final_values, healthy, healthy_values
 from jaxbandit.study import Run, Study, tune
 
 KERNEL = jb.kernels.Matern52(length_scale=1.0)
@@ -98,19 +98,19 @@ def violation_notes(dataset: Any) -> list[str]:
     held = until_stopped(dataset)
     for label in map(str, dataset.algorithm.values):
         part = held.sel(algorithm=label)
-        ok = healthy(part.status.values)
+        ok = healthy(part)
         if not ok.any():
             lines.append(f"{label}: every trial failed")
             continue
         ends = evaluations(dataset, label)[ok]
         if ends.min() < dataset.sizes["round"]:
-            violation, regret = (part[name].values[ok, -1].mean() / dataset.sizes["round"] for name in ("soft_violation", "regret"))
+            violation, regret = (final_values(part, name).mean() / dataset.sizes["round"] for name in ("soft_violation", "regret"))
             lines.append(
                 f"{label}: stopped by itself after {np.median(ends):.0f} evaluations (median; {ends.min()} to {ends.max()}) with"
                 f" V(t)/t {violation:.3f}, R(t)/t {regret:.3f}; the table's row goes on with its answer until T"
             )
         else:
-            values = part.soft_violation.values[ok]
+            values = healthy_values(part, "soft_violation")
             lines.append(f"{label}: V(t)/t " + ", ".join(f"{values[:, t - 1].mean() / t:.3f} at t = {t}" for t in rounds))
     return lines + tuning_notes(dataset) + no_code_note(dataset)
 
@@ -142,10 +142,10 @@ def means(axis: Any, dataset: Any, name: str, ylabel: str) -> None:
     elapsed = np.arange(1, rounds + 1)
     for number, label in enumerate(map(str, dataset.algorithm.values)):
         part = held.sel(algorithm=label)
-        ok = healthy(part.status.values)
+        ok = healthy(part)
         if not ok.any():
             continue
-        average = part[name].values[ok].mean(axis=0) / elapsed
+        average = healthy_values(part, name).mean(axis=0) / elapsed
         end = int(evaluations(dataset, label)[ok].max())
         colour = COLOURS[number % len(COLOURS)]
         axis.plot(elapsed[:end], average[:end], color=colour, linestyle=DASHES[number % len(DASHES)], label=label)

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxbandit as jb
-from experiments import _zj22
-from experiments._experiment import Options
-from experiments.scgp import bounds_of_instance
+from experiments.common.experiment import Options
+from experiments.zhou_ji_2022 import shared
+from experiments.zhou_ji_2022.scgp import bounds_of_instance
 from jaxbandit.delays import Poisson
 from jaxbandit.engine import Informed
 from jaxbandit.estimators import Bounds, Randomised, Thompson
@@ -89,7 +89,7 @@ class Contestant:
 
 def safe_point_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
     """Tell an algorithm with a safe set one safe point, not the safest: on some problems that is the best."""
-    return jb.replace(algorithm, seeds=_zj22.typical_safe_point(instance)[None]), surrogate
+    return jb.replace(algorithm, seeds=shared.typical_safe_point(instance)[None]), surrogate
 
 
 @jb.pytree
@@ -150,7 +150,7 @@ def contestants() -> dict[str, Contestant]:
         return Contestant(algorithm, BANDIT, safe_point_of_instance)
 
     def clipped(estimator: Any) -> Contestant:
-        return Contestant(jb.Cbo(estimator=estimator), BANDIT, _zj22.clip_to_instance)
+        return Contestant(jb.Cbo(estimator=estimator), BANDIT, shared.clip_to_instance)
 
     free = ("late, free",)
     ucb = jb.Unconstrained(estimator=_bounds(WIDTH_OF_DRAWS))

@@ -42,12 +42,13 @@ from typing import Any
 
 import numpy as np
 
-from experiments import _shootout
-from experiments._experiment import Experiment, Options, study
+from experiments.common.experiment import Experiment, Options, study
+from experiments.shootout import contestants
 from jaxbandit import checks
+from jaxbandit.report.statistics import healthy
 from jaxbandit.study import Study
 
-NAMES = {"algorithms": tuple(_shootout.contestants()), "problems": tuple(_shootout.PROBLEMS)}
+NAMES = {"algorithms": tuple(contestants.contestants()), "problems": tuple(contestants.PROBLEMS)}
 SPEED = "us per trial-round"  # in seconds they would all be 0.0000
 MEASURES = {
     "R/t": "regret per round, R/t",
@@ -66,7 +67,7 @@ def build(options: Options) -> Study:
     for what, known in NAMES.items():
         for name in options.extra[what]:
             checks.one_of(f"--{what}", name, known)
-    chosen = tuple(_shootout.runs(options))
+    chosen = tuple(contestants.runs(options))
     if not chosen:
         raise checks.InvalidArgument("--algorithms, --problems: none of these algorithms fits one of these problems")
     recorded = {"points_per_axis": options.points_per_axis, **options.extra}
@@ -126,7 +127,7 @@ def markdown(dataset: Any, page: Sequence[dict[str, Any]]) -> str:
 
 def notes(dataset: Any) -> list[str]:
     """What the numbers are of."""
-    failed = [str(label) for label in dataset.algorithm.values if bool((dataset.status.sel(algorithm=label) & 3).any())]
+    failed = [str(label) for label in dataset.algorithm.values if not healthy(dataset.sel(algorithm=label)).all()]
     lines = [
         "the same noise and instances for every algorithm of a problem; widths are 3 and not tuned, OCO's step is 1",
         "R rewards violation where infeasible points pay: read R+ beside V",
@@ -161,6 +162,7 @@ FEWER = {**NAMES, "problems": tuple(name for name in NAMES["problems"] if name !
 EXPERIMENT = Experiment(
     name="shootout",
     title="Every algorithm on every problem that it fits",
+    position=90,
     defaults=Options(trials=20, horizon=200, points_per_axis=30, seed=0, parameters="recommended", extra=NAMES),
     quick=Options(trials=4, horizon=60, points_per_axis=16, seed=0, parameters="recommended", extra=FEWER),
     build=build,

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 import jaxbandit as jb
-from experiments._experiment import Options, excess, half_width, study
+from experiments.common.experiment import Options, study
 from jaxbandit.algorithms import Elimination
 from jaxbandit.delays import NoDelay, Poisson
 from jaxbandit.estimators import Bounds
 from jaxbandit.feedback import Censor
-from jaxbandit.metrics import healthy
 from jaxbandit.problems.rkhs_2d import LENGTH_SCALES
+from jaxbandit.report.statistics import half_width, healthy, paired_final_values
 from jaxbandit.study import Run, Study
 from jaxbandit.widths import Censored, ImprovedGPUCB
 
@@ -93,7 +93,9 @@ def notes(dataset: Any, pairs: Iterable[tuple[tuple[str, float], tuple[str, floa
     for other, reference in pairs:
         parts = []
         for function in LENGTH_SCALES:
-            gap = excess(dataset, label(function, *other), label(function, *reference), "regret")
+            labels = [label(function, *line) for line in (other, reference)]
+            above, below = paired_final_values(dataset.sel(algorithm=labels), "regret")
+            gap = above - below
             parts.append(f"{gap.mean():.0f} +- {half_width(gap):.0f} on {function} (more in {np.mean(gap > 0):.0%} of trials)")
         names = [f"{algorithm} at E[tau] = {mean:g}" for algorithm, mean in (other, reference)]
         lines.append(f"regret of {names[0]} above {names[1]}, paired by trial: {', '.join(parts)}")
@@ -119,7 +121,7 @@ def elimination_notes(dataset: Any) -> list[str]:
     written = []
     for name in dataset.algorithm.values:
         part = dataset.sel(algorithm=name)
-        ok = healthy(part.status.values)
+        ok = healthy(part)
         kept, left = part.optimum_kept.values[ok], part.candidates.values[ok]
         if "BPE" in str(name) and ok.any():
             written.append(f"{name} {np.sum(~kept)} of {len(kept)} (median of points left: {np.median(left):.0f})")

@@ -51,9 +51,10 @@ from typing import Any
 import numpy as np
 
 import jaxbandit as jb
-from experiments import _config
-from experiments._experiment import Experiment, Options, final_values, study
+from experiments.common.experiment import Experiment, Options, study
+from experiments.xu_2023 import shared
 from jaxbandit.kernels import Kernel, Scale, SquaredExponential
+from jaxbandit.report.statistics import final_values
 from jaxbandit.study import Run, Study
 from jaxbandit.surrogates.evidence import fit
 
@@ -68,10 +69,10 @@ OTHERS = ("CONFIG", "EPBO-1", "RPOL", "CBO-UCB", "Thompson", "Random")
 
 def build(options: Options) -> Study:
     """CONFIG and the baselines on one building, from a random controller; SafeOpt from the naive one."""
-    problem = jb.problems.building(options.points_per_axis, noise_variance=_config.NOISE_VARIANCE)
+    problem = jb.problems.building(options.points_per_axis, noise_variance=shared.NOISE_VARIANCE)
     naive = problem.domain.nearest(jb.problems.NAIVE_CONTROLLER)
     kernels = tuple(fitted_kernel(problem, output, options.seed) for output in range(2))
-    model = jb.surrogate(problem.domain, kernels, noise_variance=_config.NOISE_VARIANCE, horizon=options.horizon + 1)
+    model = jb.surrogate(problem.domain, kernels, noise_variance=shared.NOISE_VARIANCE, horizon=options.horizon + 1)
     algorithms: dict[str, Any] = {
         "CONFIG": jb.Config(),
         "CEI": jb.Cei(),
@@ -95,10 +96,10 @@ def fitted_kernel(problem: Any, output: int, seed: int) -> Kernel:
     """A squared exponential with a length-scale per axis, by maximum likelihood on noisy values at random points."""
     random = np.random.default_rng(seed)
     chosen = random.choice(problem.domain.size, min(SAMPLE, problem.domain.size), replace=False)
-    noise = np.sqrt(_config.NOISE_VARIANCE) * random.standard_normal((2, len(chosen)))
+    noise = np.sqrt(shared.NOISE_VARIANCE) * random.standard_normal((2, len(chosen)))
     values = np.asarray(problem.means)[output, chosen] + noise[output]
     guess = Scale(kernel=SquaredExponential(length_scale=np.asarray(LENGTH_SCALES)), variance=float(np.mean(values**2)))
-    return fit(guess, np.asarray(problem.domain.points)[chosen], values, _config.NOISE_VARIANCE, span=SPAN)[0]
+    return fit(guess, np.asarray(problem.domain.points)[chosen], values, shared.NOISE_VARIANCE, span=SPAN)[0]
 
 
 class Truth:
@@ -146,7 +147,7 @@ def notes(dataset: Any) -> list[str]:
     measured = truth.with_quality(dataset)
     at = min(15, dataset.sizes["round"])
     for label in map(str, dataset.algorithm.values):
-        final = final_values(measured, label, "quality")
+        final = final_values(measured.sel(algorithm=label), "quality")
         if len(final):
             early = float(measured["quality"].sel(algorithm=label).isel(round=at - 1).mean())
             least = truth.least_energy(dataset, label)
@@ -223,6 +224,7 @@ def power_panel(axis: Any, days: dict[str, Any]) -> None:
 EXPERIMENT = Experiment(
     name="building",
     title="CONFIG and baselines tuning a building's heating controller (CONFIG paper, Figure 5)",
+    position=63,
     defaults=Options(trials=20, horizon=50, points_per_axis=15, seed=0, parameters="recommended"),
     quick=Options(trials=4, horizon=25, points_per_axis=10, seed=0, parameters="recommended"),
     build=build,

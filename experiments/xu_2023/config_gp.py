@@ -53,21 +53,22 @@ from typing import Any
 import numpy as np
 
 import jaxbandit as jb
-from experiments import _config
-from experiments._experiment import Experiment, Options, final_values
+from experiments.common.experiment import Experiment, Options
+from experiments.xu_2023 import shared
+from jaxbandit.report.statistics import final_values
 from jaxbandit.study import Study
 
 
 def build(options: Options) -> Study:
     """CONFIG and its baselines on functions drawn from a Gaussian process, another instance in every trial."""
-    return _config.on_draws("config-gp", jb.problems.gp_draws, options)
+    return shared.on_draws("config-gp", jb.problems.gp_draws, options)
 
 
 def notes(dataset: Any) -> list[str]:
     """Cumulative regret and violation with their spread, and false declarations."""
     lines = []
     for label in dataset.algorithm.values:
-        regret, violation = (final_values(dataset, label, name) for name in ("regret", "hard_violation"))
+        regret, violation = (final_values(dataset.sel(algorithm=label), name) for name in ("regret", "hard_violation"))
         if len(regret):
             lines.append(
                 f"{label}: R {regret.mean():.1f} (median {np.median(regret):.1f}, least {regret.min():.0f}),"
@@ -75,7 +76,7 @@ def notes(dataset: Any) -> list[str]:
             )
     empty = int(np.isnan(dataset.optimum.values[0]).sum())
     lines.append(f"{empty} of {dataset.sizes['trial']} instances have no feasible point; 'declared' therefore counts false declarations")
-    return lines + _config.no_paper_set(dataset, "the paper differs only in giving no domain")
+    return lines + shared.no_paper_set(dataset, "the paper differs only in giving no domain")
 
 
 def draw(dataset: Any, path: Path) -> None:
@@ -84,10 +85,10 @@ def draw(dataset: Any, path: Path) -> None:
 
     measures = {"regret": "cumulative regret $R(t)$", "hard_violation": "cumulative violation $V(t)$"}
     rows = []
-    for heading, lines in _config.panels([str(label) for label in dataset.algorithm.values]).items():
+    for heading, lines in shared.panels([str(label) for label in dataset.algorithm.values]).items():
         learners = {label: line for label, line in lines.items() if label != "Random"}  # beside it all others would be flat
         curve = partial(plots.cumulative, dataset=dataset, lines=learners, heading=heading)
-        best = partial(_config.best_so_far, dataset=dataset, lines=lines, heading=heading)
+        best = partial(shared.best_so_far, dataset=dataset, lines=lines, heading=heading)
         rows.append([*(partial(curve, name=name, ylabel=words) for name, words in measures.items()), best])
     plots.compose(path, "Functions drawn from a Gaussian process: means with 95% intervals (thin: medians)", rows)
 
@@ -95,7 +96,8 @@ def draw(dataset: Any, path: Path) -> None:
 EXPERIMENT = Experiment(
     name="config-gp",
     title="CONFIG and baselines on functions drawn from a Gaussian process (CONFIG paper, Figures 2 and 3)",
-    defaults=Options(trials=48, horizon=100, points_per_axis=_config.RECOMMENDED_POINTS, seed=0, parameters="recommended"),
+    position=60,
+    defaults=Options(trials=48, horizon=100, points_per_axis=shared.RECOMMENDED_POINTS, seed=0, parameters="recommended"),
     quick=Options(trials=10, horizon=40, points_per_axis=81, seed=0, parameters="recommended"),
     build=build,
     notes=notes,

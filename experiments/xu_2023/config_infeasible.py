@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 
 import jaxbandit as jb
-from experiments import _config
-from experiments._experiment import Experiment, Options
+from experiments.common.experiment import Experiment, Options
+from experiments.xu_2023 import shared
 from jaxbandit.study import Study
 
 
 def build(options: Options) -> Study:
     """CONFIG on instances whose constraint is nowhere below 0.1."""
-    return _config.on_draws("config-infeasible", jb.problems.gp_draws_infeasible, options, only="CONFIG")
+    return shared.on_draws("config-infeasible", jb.problems.gp_draws_infeasible, options, only="CONFIG")
 
 
 def evaluations_before(dataset: Any) -> np.ndarray:
@@ -46,7 +46,7 @@ def notes(dataset: Any) -> list[str]:
             " (paper: 16.3)"
         )
     lines.append("no point is feasible, so regret is undefined; V counts the rounds after the declaration, too")
-    return lines + _config.no_paper_set(dataset, "the paper differs only in giving no domain")
+    return lines + shared.no_paper_set(dataset, "the paper differs only in giving no domain")
 
 
 def draw(dataset: Any, path: Path) -> None:
@@ -62,7 +62,8 @@ def draw(dataset: Any, path: Path) -> None:
 EXPERIMENT = Experiment(
     name="config-infeasible",
     title="CONFIG declares infeasibility (CONFIG paper, section 6.1)",
-    defaults=Options(trials=50, horizon=100, points_per_axis=_config.RECOMMENDED_POINTS, seed=0, parameters="recommended"),
+    position=61,
+    defaults=Options(trials=50, horizon=100, points_per_axis=shared.RECOMMENDED_POINTS, seed=0, parameters="recommended"),
     quick=Options(trials=10, horizon=40, points_per_axis=81, seed=0, parameters="recommended"),
     build=build,
     notes=notes,

@@ -50,9 +50,10 @@ from typing import Any
 import numpy as np
 
 import jaxbandit as jb
-from experiments import _config
-from experiments._experiment import Experiment, Options, final_values, study
+from experiments.common.experiment import Experiment, Options, study
+from experiments.xu_2023 import shared
 from jaxbandit.kernels import Kernel, Matern52, Scale, SquaredExponential
+from jaxbandit.report.statistics import final_values
 from jaxbandit.study import Run, Study
 from jaxbandit.surrogates.evidence import fit
 
@@ -69,7 +70,7 @@ def build(options: Options) -> Study:
     chosen = options.extra.get("problem", "all")
     runs: list[Run] = []
     for name in jb.problems.ARTIFICIAL if chosen == "all" else (chosen,):
-        runs += code_runs(name, options) if _config.is_code(options) else fitted_runs(name, options)
+        runs += code_runs(name, options) if shared.is_code(options) else fitted_runs(name, options)
     recorded = {"points_per_axis": options.points_per_axis, **options.extra}
     return study("config-p", runs, options, recorded)
 
@@ -77,18 +78,18 @@ def build(options: Options) -> Study:
 def fitted_runs(name: str, options: Options) -> list[Run]:
     """Return the runs on one problem with kernels fitted to random points, in units of standard deviations but for the paper's own set."""
     scaled = options.parameters != "paper"
-    problem = jb.problems.artificial(name, options.points_per_axis, standardised=scaled, noise_variance=_config.NOISE_VARIANCE)
+    problem = jb.problems.artificial(name, options.points_per_axis, standardised=scaled, noise_variance=shared.NOISE_VARIANCE)
     if scaled:  # the constraint by its scale only, which leaves the feasible set as it is
         reward, constraint = np.asarray(problem.means)
         problem = jb.replace(problem, means=np.stack([reward, constraint / constraint.std()]))
     kernels = tuple(fitted_kernel(problem, output, options.seed) for output in range(2))
-    model = partial(jb.surrogate, problem.domain, kernels, noise_variance=_config.NOISE_VARIANCE, horizon=options.horizon + 1)
+    model = partial(jb.surrogate, problem.domain, kernels, noise_variance=shared.NOISE_VARIANCE, horizon=options.horizon + 1)
     cheapest, drawing = model(), model(form="product")  # the cheapest may be rows, which have no joint draws for Thompson sampling
     safest = [int(np.argmin(problem.means[1]))]
     known = jb.InitialDesign(indices=np.asarray(safest), counted=True)
     random = jb.InitialDesign(random=1, counted=True)
     runs = []
-    for label, algorithm in _config.algorithms(options, seeds=safest):
+    for label, algorithm in shared.algorithms(options, seeds=safest):
         chosen = drawing if isinstance(algorithm, jb.ConstrainedThompson) else cheapest
         initial = known if isinstance(algorithm, jb.SafeOpt) else random
         runs.append(Run(f"{name} {label}", problem, algorithm, chosen, initial=initial))
@@ -99,10 +100,10 @@ def fitted_kernel(problem: Any, output: int, seed: int) -> Kernel:
     """A squared exponential by maximum likelihood on noisy values at random points, the same points for all problems."""
     random = np.random.default_rng(seed)
     chosen = random.choice(problem.domain.size, min(SAMPLE, problem.domain.size), replace=False)
-    noise = np.sqrt(_config.NOISE_VARIANCE) * random.standard_normal(len(chosen))
+    noise = np.sqrt(shared.NOISE_VARIANCE) * random.standard_normal(len(chosen))
     values = np.asarray(problem.means)[output, chosen] + noise
     guess = Scale(kernel=SquaredExponential(length_scale=3.0), variance=float(np.mean(values**2)))
-    return fit(guess, np.asarray(problem.domain.points)[chosen], values, _config.NOISE_VARIANCE, span=SPAN)[0]
+    return fit(guess, np.asarray(problem.domain.points)[chosen], values, shared.NOISE_VARIANCE, span=SPAN)[0]
 
 
 def code_runs(name: str, options: Options) -> list[Run]:
@@ -118,7 +119,7 @@ def code_runs(name: str, options: Options) -> list[Run]:
     told = jb.surrogate(
         problem.domain,
         kernels,
-        noise_variance=list(_config.LEAST_NOISE * variances),
+        noise_variance=list(shared.LEAST_NOISE * variances),
         prior_mean=list(np.asarray(problem.means)[:, first]),
         horizon=options.horizon + 1,
         form="rows",  # which has no joint draws: no Thompson sampling here
@@ -127,7 +128,7 @@ def code_runs(name: str, options: Options) -> list[Run]:
     design = jb.InitialDesign(indices=np.asarray([first]), counted=True)
     return [
         Run(f"{name} {label}", problem, algorithm, ignorant if isinstance(algorithm, jb.PrimalDual) else told, initial=design)
-        for label, algorithm in _config.algorithms(options, seeds=[first], draws=False)
+        for label, algorithm in shared.algorithms(options, seeds=[first], draws=False)
     ]
 
 
@@ -135,7 +136,7 @@ def notes(dataset: Any) -> list[str]:
     """For each problem the best point found by each algorithm, in order."""
     lines = []
     for name, labels in by_problem(dataset).items():
-        found = {short: final_values(dataset, label, "best_constrained_regret") for short, label in labels.items()}
+        found = {short: final_values(dataset.sel(algorithm=label), "best_constrained_regret") for short, label in labels.items()}
         order = sorted(found, key=lambda short: float(found[short].mean()) if len(found[short]) else np.inf)
         lines.append(f"{name}: least suboptimality + violation " + ", ".join(f"{s} {found[s].mean():.4f}" for s in order if len(found[s])))
     if '"code"' in dataset.attrs["parameters"]:
@@ -158,9 +159,9 @@ def draw(dataset: Any, path: Path) -> None:
 
     panels: dict[str, list[Any]] = {}
     for name, labels in by_problem(dataset).items():
-        for words, lines in _config.panels(list(labels)).items():
+        for words, lines in shared.panels(list(labels)).items():
             chosen = {label: labels[label] for label in lines}
-            panel = partial(_config.best_so_far, dataset=dataset, lines=chosen, heading=f"{name}: {words}")
+            panel = partial(shared.best_so_far, dataset=dataset, lines=chosen, heading=f"{name}: {words}")
             panels.setdefault(words, []).append(panel)
     rows = [group[at : at + 3] for group in panels.values() for at in range(0, len(group), 3)]
     plots.compose(path, "Branin problems: mean, 95% intervals (thin: median)", rows)
@@ -174,6 +175,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 EXPERIMENT = Experiment(
     name="config-p",
     title="CONFIG and baselines on the artificial problems P1 to P6 (CONFIG paper, Figure 4)",
+    position=62,
     defaults=Options(trials=20, horizon=100, points_per_axis=100, seed=0, parameters="recommended", extra={"problem": "all"}),
     quick=Options(trials=4, horizon=40, points_per_axis=30, seed=0, parameters="recommended", extra={"problem": "P6"}),
     build=build,

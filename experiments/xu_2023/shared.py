@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxbandit as jb
-from experiments._experiment import Options, study
+from experiments.common.experiment import Options, study
 from jaxbandit.engine import Informed
 from jaxbandit.estimators import Bounds
 from jaxbandit.informed import SafestSeeds

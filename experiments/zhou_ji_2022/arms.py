@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 import jaxbandit as jb
-from experiments import _zj22
-from experiments._experiment import Experiment, Options, no_code_note, study
+from experiments.common.experiment import Experiment, Options, no_code_note, study
+from experiments.zhou_ji_2022 import shared
 from jaxbandit.problems import ArmsData
 from jaxbandit.study import Study
 
@@ -34,8 +34,8 @@ def build(name: str, load: Load, options: Options, width: float) -> Study:
     noise_variance = data.noise_bound**2 if literal else float(np.mean(np.square(data.residuals)))
     model = jb.surrogate(data.problem.domain, data.kernel, noise_variance=noise_variance, horizon=options.horizon)
     cost_clip = float(np.max(np.abs(data.problem.means[1])))
-    chosen = _zj22.theory_width(data.noise_bound) if literal else width
-    runs = _zj22.cbo_runs(data.problem, model, chosen, cost_clip=cost_clip)
+    chosen = shared.theory_width(data.noise_bound) if literal else width
+    runs = shared.cbo_runs(data.problem, model, chosen, cost_clip=cost_clip)
     return study(name, runs, options, {"noise_variance": noise_variance, **facts(data, bound)})
 
 
@@ -61,8 +61,8 @@ def notes(dataset: Any) -> list[str]:
         f" {100 * float(dataset.feasible_fraction[0, 0]):.0f}% of the arms feasible; the arms are fixed, --points-per-axis has no effect",
         f"condition number of K {known['condition_number']:.1e}; norm of f in its RKHS {known['norm_over_bound']:.1f} B;"
         f" lambda = {known['noise_variance']:.3g} B^2",
-        _zj22.soft_violation_note(dataset),
-        *_zj22.spread_of_counts(dataset),
+        shared.soft_violation_note(dataset),
+        *shared.spread_of_counts(dataset),
         *no_code_note(dataset),
     ]
 
@@ -95,6 +95,7 @@ def experiment(
     name: str,
     *,
     title: str,
+    position: int,
     load: Load,
     width: float,
     horizon: int,
@@ -109,6 +110,7 @@ def experiment(
     return Experiment(
         name=name,
         title=title,
+        position=position,
         defaults=full,
         quick=dataclasses.replace(full, trials=10, horizon=quick_horizon),
         build=lambda options: build(name, load, options, width),

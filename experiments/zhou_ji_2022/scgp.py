@@ -30,10 +30,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxbandit as jb
-from experiments import _zj22
-from experiments._experiment import Experiment, Options, final_values, no_code_note, study
+from experiments.common.experiment import Experiment, Options, no_code_note, study
+from experiments.zhou_ji_2022 import shared
 from jaxbandit.estimators import Bounds
-from jaxbandit.metrics import healthy
+from jaxbandit.report.statistics import final_values, healthy_values
 from jaxbandit.study import Run, Study
 
 NOISE_SD = 0.1
@@ -64,7 +64,7 @@ def build(options: Options) -> Study:
         "queueing": jb.problems.queueing(QUEUEING_AXIS),
     }
     literal = options.parameters != "recommended"
-    width = _zj22.theory_width(NOISE_SD) if literal else RECOMMENDED_WIDTH
+    width = shared.theory_width(NOISE_SD) if literal else RECOMMENDED_WIDTH
     informed = bounds_and_width_of_instance if literal else bounds_of_instance
     runs = []
     for name, problem in problems.items():
@@ -88,14 +88,14 @@ def notes(dataset: Any) -> list[str]:
     lines = []
     for label in dataset.algorithm.values:
         part = dataset.sel(algorithm=label)
-        soft = part.soft_violation.values[healthy(part.status.values)]
+        soft = healthy_values(part, "soft_violation")
         if not len(soft):
             continue
         last, rounds = last_violating_round(soft), part.sizes["round"]
         lines.append(
             f"{label}: sum of costs above 0 for the last time at round (median / 90% / max over trials) {np.median(last):.0f} /"
             f" {np.quantile(last, 0.9):.0f} / {last.max():.0f}; above 0 at T in {np.count_nonzero(last == rounds)} of {len(last)} trials;"
-            f" single rounds violate in {100 * final_values(dataset, label, 'violating_rounds').mean() / rounds:.0f}% of rounds"
+            f" single rounds violate in {100 * final_values(part, 'violating_rounds').mean() / rounds:.0f}% of rounds"
         )
     lines.append("only the sum of costs is zero: rounds above zero are paid back by rounds below, and hard violation grows linearly")
     lines.append(f"queueing runs on its own {QUEUEING_AXIS} x {QUEUEING_AXIS} grid, whatever --points-per-axis")
@@ -122,6 +122,7 @@ def draw(dataset: Any, path: Path) -> None:
 EXPERIMENT = Experiment(
     name="scgp",
     title="SCGP-UCB with full constraint information: soft and hard violation of both schedules (Zhou and Ji 2022, sec. 4)",
+    position=43,
     defaults=Options(trials=50, horizon=20_000, points_per_axis=100, seed=0, parameters="recommended"),
     quick=Options(trials=10, horizon=1000, points_per_axis=100, seed=0, parameters="recommended"),
     build=build,

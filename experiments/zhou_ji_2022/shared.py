@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxbandit as jb
-from experiments._experiment import final_values
 from jaxbandit.engine import Informed
 from jaxbandit.estimators import Bounds, Randomised, Thompson
 from jaxbandit.problems import AbstractProblem
+from jaxbandit.report.statistics import final_values
 from jaxbandit.study import Run
 from jaxbandit.widths import ImprovedGPUCB, finite_set
 
@@ -115,7 +115,7 @@ def spread_of_counts(dataset: Any) -> list[str]:
     """The distribution over trials of the number of violating rounds, one line per run."""
     lines = []
     for label in dataset.algorithm.values:
-        counts = final_values(dataset, label, "violating_rounds")
+        counts = final_values(dataset.sel(algorithm=label), "violating_rounds")
         if not len(counts):
             continue
         low, middle, high = np.quantile(counts, (0.25, 0.5, 0.75))
@@ -128,7 +128,7 @@ def spread_of_counts(dataset: Any) -> list[str]:
 
 def soft_violation_note(dataset: Any) -> str:
     """In how many trials the sum of costs is above zero at the end."""
-    finals = {label: final_values(dataset, label, "soft_violation") for label in dataset.algorithm.values}
+    finals = {label: final_values(dataset.sel(algorithm=label), "soft_violation") for label in dataset.algorithm.values}
     above = {label: int(np.count_nonzero(values > 0)) for label, values in finals.items() if np.any(values > 0)}
     if not above:
         return "soft violation is 0 at the end of every trial (the paper: 0)"

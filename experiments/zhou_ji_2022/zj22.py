@@ -40,8 +40,9 @@ from typing import Any
 import numpy as np
 
 import jaxbandit as jb
-from experiments import _zj22
-from experiments._experiment import Experiment, Options, final_values, no_code_note, study
+from experiments.common.experiment import Experiment, Options, no_code_note, study
+from experiments.zhou_ji_2022 import shared
+from jaxbandit.report.statistics import final_values
 from jaxbandit.study import Run, Study
 
 NOISE_SD = 0.1
@@ -59,22 +60,22 @@ def build(options: Options) -> Study:
     """Return the study of CBO and the algorithms with safe sets at each threshold; the functions ``f`` of a trial are the same at both."""
     kernel = jb.kernels.SquaredExponential(length_scale=LENGTH_SCALE)
     literal = options.parameters != "recommended"
-    width = _zj22.theory_width(NOISE_SD) if literal else RECOMMENDED_WIDTH
-    informed = _zj22.clip_and_width_of_instance if literal else _zj22.clip_to_instance
+    width = shared.theory_width(NOISE_SD) if literal else RECOMMENDED_WIDTH
+    informed = shared.clip_and_width_of_instance if literal else shared.clip_to_instance
     runs: list[Run] = []
     for share, label in chosen_thresholds(options):
         problem = jb.problems.rkhs_1d(options.points_per_axis, threshold=share, bound="norm")
         model = jb.surrogate(problem.domain, kernel, noise_variance=NOISE_SD**2, horizon=options.horizon)
-        runs += _zj22.cbo_runs(problem, model, width, informed=informed, suffix=f", {label}")
-        runs += _zj22.safe_runs(problem, model, suffix=f", {label}", noise_scale=NOISE_SD if literal else None)
+        runs += shared.cbo_runs(problem, model, width, informed=informed, suffix=f", {label}")
+        runs += shared.safe_runs(problem, model, suffix=f", {label}", noise_scale=NOISE_SD if literal else None)
     return study("zj22", runs, options, {"points_per_axis": options.points_per_axis, **options.extra})
 
 
 def notes(dataset: Any) -> list[str]:
     """The distribution of ``N``, and what drives the mean of regret."""
-    lines = [_zj22.soft_violation_note(dataset), *_zj22.spread_of_counts(dataset)]
+    lines = [shared.soft_violation_note(dataset), *shared.spread_of_counts(dataset)]
     for label in dataset.algorithm.values:
-        regret = final_values(dataset, label, "regret")
+        regret = final_values(dataset.sel(algorithm=label), "regret")
         if not len(regret):
             continue
         lines.append(f"R(T), {label}: mean {regret.mean():.0f}, median {np.median(regret):.0f}, max {regret.max():.0f}")
@@ -107,6 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 EXPERIMENT = Experiment(
     name="zj22",
     title="CBO-UCB, CBO-TS, CBO-Rand, StageOpt and SGP-UCB on random RKHS functions (Zhou and Ji 2022, Figure 1a and App. F.1)",
+    position=40,
     defaults=Options(trials=50, horizon=10_000, points_per_axis=100, seed=0, parameters="recommended", extra={"threshold": "both"}),
     quick=Options(trials=10, horizon=500, points_per_axis=100, seed=0, parameters="recommended", extra={"threshold": "both"}),
     build=build,

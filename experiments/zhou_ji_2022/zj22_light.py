@@ -26,12 +26,13 @@ effect. Without a data file (``--data`` or ``JAXBANDIT_LIGHT``) a synthetic stan
 
 from __future__ import annotations
 
-from experiments import _zj22_arms
+from experiments.zhou_ji_2022 import arms
 from jaxbandit.problems import light_or_synthetic
 
-EXPERIMENT = _zj22_arms.experiment(
+EXPERIMENT = arms.experiment(
     "zj22-light",
     title="CBO-UCB, CBO-TS and CBO-Rand on 41 light sensors (Zhou and Ji 2022, Figures 1b and 1c)",
+    position=41,
     load=light_or_synthetic,
     width=3.0,
     horizon=1000,

@@ -20,12 +20,13 @@ synthetic stand-in runs (with h = B/2), and table and figure say so.
 
 from __future__ import annotations
 
-from experiments import _zj22_arms
+from experiments.zhou_ji_2022 import arms
 from jaxbandit.problems import stocks_or_synthetic
 
-EXPERIMENT = _zj22_arms.experiment(
+EXPERIMENT = arms.experiment(
     "zj22-stocks",
     title="CBO-UCB, CBO-TS and CBO-Rand on 29 stocks, heavy-tailed noise (Zhou and Ji 2022, Figure 2)",
+    position=42,
     load=stocks_or_synthetic,
     width=5.0,
     horizon=10_000,
