@@ -87,11 +87,9 @@ def names() -> list[str]:
 
 
 def _classes() -> dict[str, Any]:
-    """The algorithms of the library by their names, but for wrappers."""
-    classes = [getattr(jb.algorithms, name) for name in jb.algorithms.__all__]
-    return {
-        cls.name: cls for cls in classes if hasattr(cls, "select") and isinstance(getattr(cls, "name", None), str) and cls is not jb.Anytime
-    }
+    """Return the algorithms of the library by their names, but for wrappers."""
+    classes = [item for item in vars(jb.algorithms).values() if isinstance(item, type) and issubclass(item, jb.Algorithm)]
+    return {cls.name: cls for cls in classes if cls not in (jb.Algorithm, jb.Anytime)}
 
 
 def build(options: Options) -> Study:
@@ -116,7 +114,7 @@ def build(options: Options) -> Study:
         problem = jb.problems.full_information(problem) if algorithm.sees_constraints else problem
         kernel, lam = jb.kernels.SquaredExponential(length_scale=LENGTH_SCALE), NOISE_VARIANCE
     model = jb.surrogate(problem.domain, kernel, noise_variance=lam, outputs=problem.outputs, horizon=options.horizon)
-    informed = jb.informed.SafestSeeds(1) if hasattr(algorithm, "seeds") else None
+    informed = jb.informed.SafestSeeds(1) if isinstance(algorithm, jb.SafeOpt | jb.StageOpt | jb.SgpUcb) else None
     trace_name = name.replace("-", "_")
     runs = (Run(label(mean), problem, algorithm, model, Poisson(mean=mean), feedback, informed, trace_name=trace_name) for mean in means)
     recorded = {"points_per_axis": options.points_per_axis, "algorithm": name, "means": means, "problem": problem.name}

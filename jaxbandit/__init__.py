@@ -55,7 +55,7 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.pytree import canonicalise, pytree, replace, static
 from jaxbandit.core.status import Status, explain
 from jaxbandit.core.sweep import Sweep, sweep
-from jaxbandit.engine import InitialDesign, Trajectory, simulate
+from jaxbandit.engine import Informed, InitialDesign, Trajectory, simulate
 from jaxbandit.surrogates import Surrogate, surrogate
 
 __all__ = [
@@ -68,6 +68,7 @@ __all__ = [
     "Config",
     "ConstrainedThompson",
     "Epbo",
+    "Informed",
     "InitialDesign",
     "InvalidArgument",
     "Oco",

@@ -15,7 +15,6 @@ from experiments.common.experiment import Options
 from experiments.zhou_ji_2022 import shared
 from experiments.zhou_ji_2022.scgp import bounds_of_instance
 from jaxbandit.delays import Poisson
-from jaxbandit.engine import Informed
 from jaxbandit.estimators import Bounds, Randomised, Thompson
 from jaxbandit.feedback import Censor, Hallucinate
 from jaxbandit.informed import BestPoint
@@ -82,7 +81,7 @@ class Contestant:
 
     algorithm: Any
     kinds: tuple[str, ...]
-    informed: Informed | None = None
+    informed: jb.Informed | None = None
     feedback: Any = None
     initial: jb.InitialDesign = jb.InitialDesign()
 

@@ -17,7 +17,7 @@ from jaxbandit.algorithms import Elimination
 from jaxbandit.delays import NoDelay, Poisson
 from jaxbandit.estimators import Bounds
 from jaxbandit.feedback import Censor
-from jaxbandit.problems.rkhs_2d import LENGTH_SCALES
+from jaxbandit.problems import RKHS_2D_LENGTH_SCALES
 from jaxbandit.report.statistics import half_width, healthy, paired_final_values
 from jaxbandit.study import Run, Study
 from jaxbandit.widths import Censored, ImprovedGPUCB
@@ -33,14 +33,14 @@ XI, B = 9.0, 1.0  # the delays' sub-exponential parameters, as the paper gives t
 def build(name: str, options: Options, lines: Iterable[tuple[str, float]]) -> Study:
     """Return the study of ``lines``, pairs of an algorithm and a mean delay, on functions like ``f1`` and ``f2``, new in every trial."""
     lines, runs = tuple(lines), []
-    for function in LENGTH_SCALES:
+    for function in RKHS_2D_LENGTH_SCALES:
         noise = jb.problems.Gaussian.from_sd(NOISE_SD)
         # What censors reads 0 for missing feedback, so 0 must be the least value: it runs on f - min f, whose regret is that of f.
         kinds = {
             shifted: jb.problems.rkhs_2d_draws(function, options.points_per_axis, noise=noise, delay=NoDelay(), shift_to_zero=shifted)
             for shifted in (False, True)
         }
-        kernel = jb.kernels.SquaredExponential(length_scale=1.0 if options.parameters == "code" else LENGTH_SCALES[function])
+        kernel = jb.kernels.SquaredExponential(length_scale=1.0 if options.parameters == "code" else RKHS_2D_LENGTH_SCALES[function])
         model = jb.surrogate(kinds[False].domain, kernel, noise_variance=NOISE_SD**2, outputs=1, horizon=options.horizon)
         for algorithm, mean in lines:
             censors = algorithm == "GP-UCB-SDF"
@@ -92,7 +92,7 @@ def notes(dataset: Any, pairs: Iterable[tuple[tuple[str, float], tuple[str, floa
     lines = stage_notes(dataset) + elimination_notes(dataset)
     for other, reference in pairs:
         parts = []
-        for function in LENGTH_SCALES:
+        for function in RKHS_2D_LENGTH_SCALES:
             labels = [label(function, *line) for line in (other, reference)]
             above, below = paired_final_values(dataset.sel(algorithm=labels), "regret")
             gap = above - below
@@ -142,7 +142,7 @@ def draw(dataset: Any, path: Path, *, title: str, rows: Sequence[Mapping[str, tu
                 heading=f"${function[0]}_{function[1]}$",
                 ylabel="cumulative regret $R(t)$",
             )
-            for function in LENGTH_SCALES
+            for function in RKHS_2D_LENGTH_SCALES
         ]
         for row in rows
     ]

@@ -56,7 +56,7 @@ from experiments.xu_2023 import shared
 from jaxbandit.kernels import Kernel, Scale, SquaredExponential
 from jaxbandit.report.statistics import final_values
 from jaxbandit.study import Run, Study
-from jaxbandit.surrogates.evidence import fit
+from jaxbandit.surrogates import fit
 
 SAMPLE = 30  # points for the hyper-parameters
 SPAN = 100.0  # how far their search may go

@@ -55,7 +55,7 @@ from experiments.xu_2023 import shared
 from jaxbandit.kernels import Kernel, Matern52, Scale, SquaredExponential
 from jaxbandit.report.statistics import final_values
 from jaxbandit.study import Run, Study
-from jaxbandit.surrogates.evidence import fit
+from jaxbandit.surrogates import fit
 
 SAMPLE = 30  # points per function for the hyper-parameters
 # How far the search may go from length-scale 3 and the sample's mean square. A bowl is a parabola, whose likelihood only grows with

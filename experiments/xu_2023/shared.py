@@ -10,7 +10,6 @@ import numpy as np
 
 import jaxbandit as jb
 from experiments.common.experiment import Options, study
-from jaxbandit.engine import Informed
 from jaxbandit.estimators import Bounds
 from jaxbandit.informed import SafestSeeds
 from jaxbandit.kernels import Kernel, Scale, SquaredExponential
@@ -89,7 +88,7 @@ def prior_mean_at_start(instance: Any, algorithm: Any, surrogate: jb.Surrogate) 
     return algorithm, jb.replace(surrogate, prior_mean=instance.means[:, nearest])
 
 
-def told(options: Options, algorithm: Any) -> Informed | None:
+def told(options: Options, algorithm: Any) -> jb.Informed | None:
     """What an algorithm learns of each instance: under ``code`` all but primal-dual the prior means, else SafeOpt a safe point."""
     if is_code(options):
         return None if isinstance(algorithm, jb.PrimalDual) else prior_mean_at_start

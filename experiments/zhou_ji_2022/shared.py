@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxbandit as jb
-from jaxbandit.engine import Informed
 from jaxbandit.estimators import Bounds, Randomised, Thompson
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.report.statistics import final_values
@@ -38,7 +37,7 @@ def cbo_runs(
     model: jb.Surrogate,
     width: Any,
     *,
-    informed: Informed | None = None,
+    informed: jb.Informed | None = None,
     suffix: str = "",
     reward_clip: float = 1.0,
     cost_clip: float = 1.0,
@@ -88,7 +87,7 @@ def steepest(instance: Any) -> Any:
 
 def safe_point_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
     """Tell an algorithm with a safe set a safe point, and the true Lipschitz constant if it uses one."""
-    told = {"lipschitz": steepest(instance)} if hasattr(algorithm, "lipschitz") else {}
+    told = {"lipschitz": steepest(instance)} if isinstance(algorithm, jb.StageOpt) else {}
     return jb.replace(algorithm, seeds=typical_safe_point(instance)[None], **told), surrogate
 
 

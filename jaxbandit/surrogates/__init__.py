@@ -2,6 +2,7 @@
 
 from jaxbandit.surrogates.base import AbstractSurrogate
 from jaxbandit.surrogates.choose import surrogate
+from jaxbandit.surrogates.evidence import fit, log_evidence
 from jaxbandit.surrogates.posterior import Posterior, Prediction, Step, Surrogate
 
-__all__ = ["AbstractSurrogate", "Posterior", "Prediction", "Step", "Surrogate", "surrogate"]
+__all__ = ["AbstractSurrogate", "Posterior", "Prediction", "Step", "Surrogate", "fit", "log_evidence", "surrogate"]
