@@ -36,13 +36,13 @@ from typing import Any
 import numpy as np
 
 import jaxbandit as jb
-from experiments._experiment import Experiment, Options, half_width, study, with_defaults
-from experiments.rpol import LENGTH_SCALE, NOISE_VARIANCE
+from experiments.common.experiment import Experiment, Options, study, with_defaults
+from experiments.guo_2022.rpol import LENGTH_SCALE, NOISE_VARIANCE
 from jaxbandit import checks
 from jaxbandit.delays import Poisson
 from jaxbandit.estimators import Bounds, Thompson
 from jaxbandit.feedback import Censor, Hallucinate, Wait
-from jaxbandit.metrics import healthy
+from jaxbandit.report.statistics import half_width, paired_final_values
 from jaxbandit.study import Policy, Run, Study
 from jaxbandit.widths import Censored
 
@@ -136,9 +136,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def excess(dataset: Any, name: str) -> np.ndarray:
     """A measure at the end above that of the least mean delay, ``[trials, means - 1]``, in trials that failed for no mean."""
-    ok = healthy(dataset.status.values).all(axis=0)
-    last = dataset[name].values[:, ok, -1].astype(np.float64)
-    return (last[1:] - last[0]).T
+    final = paired_final_values(dataset, name)
+    return (final[1:] - final[0]).T
 
 
 def slopes(means: np.ndarray, excess: np.ndarray) -> np.ndarray:
@@ -193,7 +192,7 @@ def draw(dataset: Any, path: Path) -> None:
         above = excess(dataset, name)
         each = slopes(means, above) if len(means) > 1 else np.full(1, np.nan)
         plots.line_through_reference(
-            axis, means, above, (each.mean(), half_width(each)), xlabel=r"mean delay $E[\tau]$ (rounds)", ylabel=words
+            axis, means, above, (each.mean(), float(half_width(each))), xlabel=r"mean delay $E[\tau]$ (rounds)", ylabel=words
         )
 
     drawers = [
@@ -205,6 +204,7 @@ def draw(dataset: Any, path: Path) -> None:
 EXPERIMENT = Experiment(
     name="delay-sweep",
     title="What delay costs: any algorithm's regret and violation against the mean delay",
+    position=30,
     defaults=Options(
         trials=100,
         horizon=1000,

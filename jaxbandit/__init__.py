@@ -34,12 +34,13 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.pytree import canonicalise, param, pytree, replace, static
 from jaxbandit.core.status import Status, explain
 from jaxbandit.core.sweep import Sweep, sweep
-from jaxbandit.engine import InitialDesign, Trajectory, simulate
+from jaxbandit.engine import Informed, InitialDesign, Trajectory, simulate
 from jaxbandit.surrogates import Surrogate, surrogate
 
 __all__ = [
     "ALGORITHMS",
     "Algorithm",
+    "Informed",
     "InitialDesign",
     "InvalidArgument",
     "Status",
