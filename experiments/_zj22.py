@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxbandit.simulate import Informed
+from jaxbandit.engine import Informed
 
 import jaxbandit as jb
 from experiments._experiment import final_values
