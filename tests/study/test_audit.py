@@ -124,15 +124,15 @@ def test_the_arrays_are_as_documented(name: str) -> None:
 @pytest.mark.parametrize(("name", "outputs"), [("cbo_ts", 2), ("cbo_rand", 2), ("rpol", 2), ("igp_ucb", 2)])
 def test_one_constraint_and_an_initial_design(name: str, outputs: int, tmp_path: Path) -> None:
     """With one constraint its arrays lose the axis; points observed before round 1 are part of the trace."""
-    study, entry = comparison(name, outputs, initial=jaxbandit.InitialDesign(random=4))
-    arrays = through_a_file(audit(study, entry, trial=2), tmp_path)
+    study, run = comparison(name, outputs, initial=jaxbandit.InitialDesign(random=4))
+    arrays = through_a_file(audit(study, run, trial=2), tmp_path)
     assert arrays["beta_g_t"].shape == (HORIZON,) and arrays["initial_values"].shape == (4, outputs)
     if name.startswith("cbo"):
         assert arrays["draw_g"].shape == (HORIZON, *arrays["draw_f"].shape[1:])
     expected = replayed(arrays)
     assert bandit.score_gaps(expected.scores, arrays["indices"]).max() <= TOLERANCE
     np.testing.assert_allclose(arrays["multipliers"], expected.multipliers, rtol=TOLERANCE, atol=TOLERANCE)
-    study_run = study.trajectory(entry)
+    study_run = study.trajectory(run)
     np.testing.assert_array_equal(arrays["indices"], study_run.indices[2])  # the trial of the study, not one of its own
 
 
@@ -177,13 +177,13 @@ LATE: dict[str, dict[str, Any]] = {  # in each, some values arrive in their own 
 
 
 def late_trace(policy: str) -> dict[str, np.ndarray]:
-    study, entry = comparison("rpol")
+    study, run = comparison("rpol")
     if policy == "censor":
         width = Censored(base=THEORY, feedback_bound=1.5, scale=0.3)
         algorithm = Rpol(estimator=estimators.Bounds(reward_width=width, cost_width=width), penalty_growth=0.5)
-        entry = dataclasses.replace(entry, algorithm=algorithm)
-    entry = dataclasses.replace(entry, alg="rpol_late", **LATE[policy])
-    return audit(dataclasses.replace(study, entries=(entry,)), entry, trial=2)
+        run = dataclasses.replace(run, algorithm=algorithm)
+    run = dataclasses.replace(run, trace_name="rpol_late", **LATE[policy])
+    return audit(dataclasses.replace(study, runs=(run,)), run, trial=2)
 
 
 def late_rpol(arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -268,7 +268,7 @@ def test_trace_of_the_delayed_study(tmp_path: Path) -> None:
 
 
 def test_there_is_no_such_trial() -> None:
-    study, entry = comparison("rpol")
+    study, run = comparison("rpol")
     for trial in (TRIALS, -1, 0.5):
         with pytest.raises(jaxbandit.InvalidArgument, match="trial"):
-            audit(study, entry, trial)
+            audit(study, run, trial)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from jaxbandit import (
     consensus,
     informed,
 )
-from jaxbandit.study import Comparison, Entry, audit
+from jaxbandit.study import audit
 from tests.oracles import alternating_directions, bandit, boxes, convex_optimisation, expected_improvement, policies, safe_sets
 from tests.support import audit_traces as traces
 
@@ -109,8 +110,8 @@ def fits(arrays: dict[str, np.ndarray]) -> bool:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_choice_follows_from_the_arrays(name: str, tmp_path: Path) -> None:
     options = {"initial": traces.jaxbandit.InitialDesign(random=3)} if name in ("stageopt", "cei_observed", "admmbo") else {}
-    study, entry = traces.comparison(name, **options)
-    arrays = traces.through_a_file(audit(study, entry, trial=1), tmp_path)
+    study, run = traces.comparison(name, **options)
+    arrays = traces.through_a_file(audit(study, run, trial=1), tmp_path)
     assert json.loads(str(arrays["meta"]))["alg"] == name
     assert fits(arrays)
     if name == "constrained_ts":
@@ -123,9 +124,9 @@ def test_every_choice_follows_from_the_arrays(name: str, tmp_path: Path) -> None
 
 def test_what_a_study_tells_of_an_instance_is_in_the_trace() -> None:
     """Seeds, points and bounds that only the trial knows, by the hook that told them."""
-    study, entry = traces.comparison("sgp_ucb")
-    told = Entry(**{**vars(entry), "algorithm": SgpUcb(estimator=traces.BOUNDS, warm_up=50.0), "informed": informed.SafestSeeds(3)})
-    arrays = audit(Comparison(**{**vars(study), "entries": (told,)}), told, trial=2)
+    study, run = traces.comparison("sgp_ucb")
+    told = dataclasses.replace(run, algorithm=SgpUcb(estimator=traces.BOUNDS, warm_up=50.0), informed=informed.SafestSeeds(3))
+    arrays = audit(dataclasses.replace(study, runs=(told,)), told, trial=2)
     params = json.loads(str(arrays["meta"]))["params"]
     assert sorted(params["seeds"]) == sorted(np.argsort(arrays["means"][1:].max(0))[:3].tolist())
     assert set(arrays["indices"]) == set(params["seeds"])
@@ -135,9 +136,9 @@ def test_what_a_study_tells_of_an_instance_is_in_the_trace() -> None:
     ("algorithm", "hook"), [(RandomSearch(), None), (RandomSearch(), informed.FeasiblePoints()), (Oracle(), informed.BestPoint())]
 )
 def test_the_floor_and_the_ceiling_can_be_traced(algorithm: Any, hook: Any) -> None:
-    study, entry = traces.comparison("cei")
-    told = Entry(**{**vars(entry), "algorithm": algorithm, "informed": hook})
-    arrays = audit(Comparison(**{**vars(study), "entries": (told,)}), told, trial=0)
+    study, run = traces.comparison("cei")
+    told = dataclasses.replace(run, algorithm=algorithm, informed=hook)
+    arrays = audit(dataclasses.replace(study, runs=(told,)), told, trial=0)
     feasible = np.all(arrays["means"][1:] <= 0, axis=0)
     if hook is not None:
         assert np.all(feasible[arrays["indices"]])

@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jaxbandit.study.checkpoints
 import numpy as np
 import pytest
 import xarray as xr
-from jaxbandit.study.checkpoints import Store
 
+import jaxbandit.study.run.checkpoints
 from jaxbandit import InvalidArgument
 from jaxbandit.cli import main
 from jaxbandit.study import CannotWrite, prepare_directory, run_study, write_whole
+from jaxbandit.study.run.checkpoints import Store
 from tests.support.small_study import assert_same, free_port, in_python, whole, written
 
 
@@ -61,14 +61,14 @@ def test_a_full_disk_ends_a_run_and_leaves_the_last_checkpoint(tmp_path: Path, d
 def test_results_that_cannot_be_written_can_be_had_later(tmp_path: Path, disk: FullDisk, monkeypatch: Any, capsys: Any) -> None:
     """The run is kept until its results are on disk."""
     study, out = str(written(tmp_path)), tmp_path / "out"
-    real = jaxbandit.study.checkpoints.Store.finish
+    real = jaxbandit.study.run.checkpoints.Store.finish
 
     def last_part_fits(store: Store, cell: int, batch: int, part: Any) -> None:
         real(store, cell, batch, part)
         if cell == 1:
             disk.fill()
 
-    monkeypatch.setattr(jaxbandit.study.checkpoints.Store, "finish", last_part_fits)
+    monkeypatch.setattr(jaxbandit.study.run.checkpoints.Store, "finish", last_part_fits)
     assert main(["run", study, "--out", str(out), "--no-cache", "--segment", "5"]) == 1
     disk.empty()
     assert "results.nc: " in capsys.readouterr().err and not (out / "results.nc").exists()
@@ -100,7 +100,7 @@ def test_a_user_who_stops_a_run_is_told_how_to_go_on(tmp_path: Path, monkeypatch
     def stop(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(jaxbandit.study.checkpoints.Store, "finish", stop)
+    monkeypatch.setattr(jaxbandit.study.run.checkpoints.Store, "finish", stop)
     assert main(["run", str(written(tmp_path)), "--out", str(tmp_path / "out"), "--no-cache"]) == 130
     assert "--resume" in capsys.readouterr().err
 

@@ -14,12 +14,6 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
-from jaxbandit.study.checkpoints import CheckpointMismatch
-from jaxbandit.study.engine import forget, make_plan, run_study
-from jaxbandit.study.hosts import join
-from jaxbandit.study.rerun import rerun
-from jaxbandit.study.spec import Contender, Model, from_table, from_toml
-from jaxbandit.study.thinning import Keep
 
 import jaxbandit
 from jaxbandit import InvalidArgument
@@ -27,7 +21,21 @@ from jaxbandit.cli import main
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.delays import Poisson
 from jaxbandit.kernels import SquaredExponential
-from jaxbandit.study.results import TrialsFailed, flagged, raise_if_failed
+from jaxbandit.study import (
+    CheckpointMismatch,
+    Keep,
+    Model,
+    TrialsFailed,
+    flagged,
+    forget,
+    from_table,
+    from_toml,
+    make_plan,
+    raise_if_failed,
+    rerun,
+    run_study,
+)
+from jaxbandit.study.plan.processes import join
 from tests.study import kill_study
 from tests.support.paths import ROOT
 from tests.support.small_study import TOML, assert_same, in_python, whole, written
@@ -38,7 +46,7 @@ from tests.support.small_study import TOML, assert_same, in_python, whole, writt
 def test_a_file_and_python_give_the_same_study(tmp_path: Path) -> None:
     study = from_toml(written(tmp_path))
     assert study.fingerprint() == in_python().fingerprint()
-    assert [line.entry.label for line in study.lines()] == [line.entry.label for line in in_python().lines()]
+    assert [run.label for run in study.runs] == [run.label for run in in_python().runs]
     for one in (study, in_python()):
         again = from_table(json.loads(json.dumps(one.table())))
         assert again.fingerprint() == study.fingerprint()
@@ -64,10 +72,10 @@ def test_the_fingerprint_tells_studies_apart(changes: dict[str, Any]) -> None:
 def test_lines_that_differ_in_numbers_share_a_cell() -> None:
     study = in_python(delays={"a": Poisson(mean=1.0), "b": Poisson(mean=4.0)})
     plan = make_plan(study)
-    labels = [[plan.lines[n].entry.label for n in cell.lines] for cell in plan.cells]
+    labels = [[plan.runs[n].label for n in members] for members in plan.members]
     assert [len(cell) for cell in labels] == [4, 2] and all("rpol" in label for label in labels[0])
-    many = in_python(algorithms={"rpol": Contender(algorithm=jaxbandit.Rpol(), sweep={"estimator.reward_width": list(range(1, 65))})})
-    assert [len(cell.lines) for cell in make_plan(many).cells] == [64]
+    many = in_python(algorithms={"rpol": jaxbandit.Rpol()}, sweeps={"rpol": {"estimator.reward_width": list(range(1, 65))}})
+    assert [len(members) for members in make_plan(many).members] == [64]
 
 
 def test_rounds_kept() -> None:
@@ -84,26 +92,25 @@ def test_rounds_kept() -> None:
 def test_it_is_what_simulate_gives() -> None:
     """Every line, with and without delay, to the rounding of sums."""
     study = in_python()
-    for line in study.lines():
-        entry = line.entry
-        run = jaxbandit.simulate(
-            entry.problem,
-            entry.algorithm,
-            entry.surrogate,
+    for run in study.runs:
+        played = jaxbandit.simulate(
+            run.problem,
+            run.algorithm,
+            run.model,
             horizon=study.horizon,
             trials=study.trials,
             key=jax.random.key(0),
-            initial=study.initial,
-            delay=entry.delay,
+            initial=run.initial,
+            delay=run.delay,
         )
-        curves = jaxbandit.metrics.curves(entry.problem, run.scored_indices)
+        curves = jaxbandit.metrics.curves(run.problem, played.scored_indices)
         for name in study.metrics:
             np.testing.assert_allclose(
-                whole()[name].sel(algorithm=entry.label).values,
+                whole()[name].sel(algorithm=run.label).values,
                 np.asarray(getattr(curves, name)),
                 rtol=2e-5,
                 atol=2e-5,
-                err_msg=entry.label,
+                err_msg=run.label,
             )
     assert whole().base.values.tolist() == ["rpol", "rpol", "cbo"]
     assert whole()["round"].values[:3].tolist() == [-1, 0, 1] and whole().attrs["counted_before"] == 2
@@ -120,12 +127,10 @@ def test_thinning_leaves_the_same_numbers() -> None:
 def test_batches_and_parts_change_nothing() -> None:
     """Small batches are filled up; the programs of one batch serve all others."""
     plan = make_plan(in_python(), segment=5)
-    each = max(batch.bytes_per_pair for batch in plan.batches)
-    shared = max(batch.shared_bytes for batch in plan.batches)
     notes: list[str] = []
-    memory = shared + 10 * each
-    assert [b.batches for b in plan.batches] == [1, 1]
-    assert [b.batches for b in make_plan(in_python(), memory=memory, segment=5).batches] == [3, 2]
+    memory = max(plan.shared_bytes) + 10 * max(plan.trial_bytes)
+    assert plan.batch_counts == (1, 1)
+    assert make_plan(in_python(), memory=memory, segment=5).batch_counts == (3, 2)
     small = run_study(in_python(), memory=memory, segment=5, note=notes.append)
     assert_same(small, whole(), tolerance=1e-5)
     # In each cell one that plays and two that measure: in the first part more points count.
@@ -216,10 +221,10 @@ class Holed(jaxbandit.problems.Family):
 
 def test_a_bad_trial_is_flagged_and_kills_no_other() -> None:
     """Where the user's function is NaN; the others are what they would have been."""
-    study = in_python(problems={"holed": Holed(inner=jaxbandit.problems.sine(9))}, delays={"none": {"type": "NoDelay"}})
-    study = dataclasses.replace(study, algorithms={"random": jaxbandit.RandomSearch()}, initial=jaxbandit.InitialDesign())
-    holed = run_study(study, segment=5)
-    sound = run_study(dataclasses.replace(study, problems={"sine": jaxbandit.problems.sine(9)}), segment=5)
+    plain = {"delays": {"none": {"type": "NoDelay"}}, "initial": jaxbandit.InitialDesign()}
+    random = {"algorithms": {"random": jaxbandit.RandomSearch()}, **plain}
+    holed = run_study(in_python(problems={"holed": Holed(inner=jaxbandit.problems.sine(9))}, **random), segment=5)
+    sound = run_study(in_python(problems={"sine": jaxbandit.problems.sine(9)}, **random), segment=5)
     bad = holed.status.values[0] != 0
     assert 0 < bad.sum() < 11 and np.all(holed.failed_round.values[0, bad] == 1)
     assert np.isfinite(holed.regret.values[0, ~bad]).all()
@@ -260,7 +265,7 @@ def test_strong_regret_of_random_instances(common: bool) -> None:
 def test_one_trial_again_of_several_blocks() -> None:
     """A run in one part, whose batch holds more trials than run side by side."""
     study = in_python(trials=25, horizon=6, algorithms={"rpol": jaxbandit.Rpol()})
-    assert make_plan(study).batches[0].size > make_plan(study).sized(0).block
+    assert make_plan(study).batch_sizes[0] > make_plan(study).blocked_cell(0).block
     data, again = run_study(study), rerun(run_study(study), 17)
     for name in study.metrics:
         np.testing.assert_array_equal(again[name].values[0, 0], data[name].values[0, 17])
@@ -282,8 +287,7 @@ DEVICES = """
 import jax, sys
 jax.config.update("jax_num_cpu_devices", 4)
 from tests.support.small_study import in_python
-from jaxbandit.study.engine import run_study
-from jaxbandit.study.results import write_results
+from jaxbandit.study import run_study, write_results
 from pathlib import Path
 write_results(run_study(in_python(), segment=5), Path(sys.argv[1]))
 """
@@ -319,7 +323,7 @@ def test_run_report_and_rerun(tmp_path: Path, capsys: Any) -> None:
     study, out = written(tmp_path), tmp_path / "out"
     assert main(["run", str(study), "--out", str(out), "--no-cache", "--dry-run"]) == 0
     told = capsys.readouterr().out
-    assert "3 lines of 11 trials x 20 rounds" in told and "rank" in told and "MiB" in told and not out.exists()
+    assert "3 runs of 11 trials x 20 rounds" in told and "rank" in told and "MiB" in told and not out.exists()
     assert main(["run", str(study), "--out", str(out), "--no-cache", "--segment", "5"]) == 0
     assert sorted(path.name for path in out.iterdir()) == ["results.nc", "summary.csv"]
     assert_same(xr.load_dataset(out / "results.nc", engine="h5netcdf"), whole(), tolerance=1e-5)

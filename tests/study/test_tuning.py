@@ -31,7 +31,7 @@ def slope(**changes: Any) -> problems.Problem:
 def test_it_picks_what_separate_runs_find_best() -> None:
     tuned, run = study(slope())
     steps, regularisers = [0.01, 0.3, 3.0], [0.0, 1.0]
-    chosen, table = tune(tuned, run, trials=4, step=steps, regulariser=regularisers)
+    chosen, table = tune(tuned, run, {"step": steps, "regulariser": regularisers}, trials=4)
     assert [row[0] for row in table] == [{"step": s, "regulariser": r} for s in steps for r in regularisers]
     separate = []
     for parameters, _ in table:
@@ -43,13 +43,13 @@ def test_it_picks_what_separate_runs_find_best() -> None:
     assert {name: pytest.approx(float(getattr(chosen.algorithm, name))) for name in best} == best
     assert len({round(score, 6) for score in separate}) >= len(steps) and min(separate) < separate[0]
     assert dataclasses.replace(chosen, algorithm=run.algorithm) == run
-    other, _ = tune(tuned, run, trials=4, step=steps, measure=lambda curves: -curves.regret[..., -1])
+    other, _ = tune(tuned, run, {"step": steps}, trials=4, measure=lambda curves: -curves.regret[..., -1])
     assert float(other.algorithm.step) != float(chosen.algorithm.step)
 
 
 def test_random_families_are_tuned_on_instances_of_their_own() -> None:
     tuned, run = study(problems.rkhs_1d_binding(20))
-    _, table = tune(tuned, run, trials=3, step=[0.1, 1.0])
+    _, table = tune(tuned, run, {"step": [0.1, 1.0]}, trials=3)
     played = jaxbandit.simulate(run.problem, Oco(step=1.0), run.model, horizon=60, trials=3, key=jax.random.key(5))
     instances = dataclasses.replace(tuned, seed=5).instances(run.problem)
     curves = jax.vmap(metrics.curves)(instances, played.indices)
@@ -59,10 +59,10 @@ def test_random_families_are_tuned_on_instances_of_their_own() -> None:
 def test_refusals() -> None:
     tuned, run = study(slope())
     with pytest.raises(InvalidArgument, match="values: give at least one field"):
-        tune(tuned, run)
+        tune(tuned, run, {})
     with pytest.raises(InvalidArgument, match="trials: must be a whole number >= 1"):
-        tune(tuned, run, trials=0, step=[1.0])
+        tune(tuned, run, {"step": [1.0]}, trials=0)
     with pytest.raises(ValueError, match="'stride' of Oco does not exist"):
-        tune(tuned, run, stride=[1.0])
+        tune(tuned, run, {"stride": [1.0]})
     with pytest.raises(InvalidArgument, match="none of the 1 combinations gave a finite measure"):
-        tune(tuned, run, step=[1.0], measure=lambda curves: np.nan * curves.regret[..., -1])
+        tune(tuned, run, {"step": [1.0]}, measure=lambda curves: np.nan * curves.regret[..., -1])

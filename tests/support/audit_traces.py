@@ -26,7 +26,7 @@ from jaxbandit import (
     penalties,
     problems,
 )
-from jaxbandit.study import Comparison, Entry, audit
+from jaxbandit.study import Run, Study, audit
 from jaxbandit.widths import ImprovedGPUCB
 from tests.oracles import bandit, policies, ucb_policies
 from tests.oracles import gaussian_process as gp
@@ -75,7 +75,7 @@ def tables() -> tuple[domains.Domain, np.ndarray]:
     return domain, np.stack([reward, *(cost - np.quantile(cost, 0.4) for cost in costs)])
 
 
-def comparison(name: str, outputs: int = 3, **options: Any) -> tuple[Comparison, Entry]:
+def comparison(name: str, outputs: int = 3, **options: Any) -> tuple[Study, Run]:
     """A study of one algorithm, on ``outputs - 1`` constraints; kernels and noise variances differ where they may."""
     domain, means = tables()
     algorithm = ALGORITHMS[name]
@@ -93,9 +93,8 @@ def comparison(name: str, outputs: int = 3, **options: Any) -> tuple[Comparison,
     problem: Any = problems.from_tables(domain, means[0], means[1:outputs], noise=noise)
     if name.startswith("scgp"):
         problem = problems.full_information(problem)
-    entry = Entry(name.upper(), name, algorithm, surrogate, tuple(covariances))
-    given = {"name": "audit", "horizon": HORIZON, "trials": TRIALS, "seed": 5} | options
-    return Comparison(problem=problem, entries=(entry,), **given), entry
+    run = Run(name.upper(), problem, algorithm, surrogate, trace_name=name, **options)
+    return Study(name="audit", runs=(run,), horizon=HORIZON, trials=TRIALS, seed=5), run
 
 
 @functools.cache

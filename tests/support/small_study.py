@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import socket
 from pathlib import Path
@@ -15,8 +14,7 @@ import jaxbandit
 from jaxbandit.delays import Poisson
 from jaxbandit.estimators import Bounds
 from jaxbandit.kernels import SquaredExponential
-from jaxbandit.study.engine import run_study
-from jaxbandit.study.spec import Contender, Model, Study
+from jaxbandit.study import Model, Study, grid, run_study
 
 TOML = """
 name = "small"
@@ -51,22 +49,23 @@ cost_clip = 2
 
 
 def in_python(**changes: Any) -> Study:
-    """The same study, of objects."""
-    study = Study(
-        name="small",
-        problems={"sine": {"type": "sine", "points_per_axis": 9}},
-        algorithms={
-            "rpol": Contender(algorithm=jaxbandit.Rpol(estimator=Bounds(reward_width=3.0)), sweep={"estimator.reward_width": [1.0, 2.5]}),
+    """The same study, of objects; ``changes`` are arguments of the grid or of the study."""
+    axes: dict[str, Any] = {
+        "problems": {"sine": {"type": "sine", "points_per_axis": 9}},
+        "algorithms": {
+            "rpol": jaxbandit.Rpol(estimator=Bounds(reward_width=3.0)),
             "cbo": jaxbandit.Cbo(estimator=jaxbandit.estimators.Thompson(), reward_clip=7.0, cost_clip=2.0),
         },
-        model=Model(kernel=SquaredExponential(length_scale=1.0), noise_variance=0.05),
-        delays={"late": Poisson(mean=2.0)},
-        trials=11,
-        horizon=20,
-        metrics=("regret", "soft_violation", "violating_rounds", "best_constrained_regret"),
-        initial=jaxbandit.InitialDesign(random=2, counted=True),
-    )
-    return dataclasses.replace(study, **changes)
+        "sweeps": {} if "algorithms" in changes else {"rpol": {"estimator.reward_width": [1.0, 2.5]}},
+        "model": Model(kernel=SquaredExponential(length_scale=1.0), noise_variance=0.05),
+        "delays": {"late": Poisson(mean=2.0)},
+        "initial": jaxbandit.InitialDesign(random=2, counted=True),
+        "horizon": changes.get("horizon", 20),
+    }
+    axes |= {name: changes.pop(name) for name in axes if name in changes}
+    metrics = ("regret", "soft_violation", "violating_rounds", "best_constrained_regret")
+    own: dict[str, Any] = {"name": "small", "trials": 11, "horizon": axes["horizon"], "metrics": metrics} | changes
+    return Study(runs=grid(**axes), **own)
 
 
 @functools.cache
