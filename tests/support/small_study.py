@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from jaxbandit.study.engine import run_study
+from jaxbandit.study.spec import Contender, Model, Study
 
 import jaxbandit
 from jaxbandit.delays import Poisson
 from jaxbandit.estimators import Bounds
 from jaxbandit.kernels import SquaredExponential
-from jaxbandit.study.engine import run_study
-from jaxbandit.study.spec import Contender, Model, Study
 
 TOML = """
 name = "small"
