@@ -78,7 +78,7 @@ def _bpe(options: Options, *, aware: bool) -> jb.Bpe:
 
 
 def _sdf(options: Options, mean: float) -> jb.Unconstrained:
-    """GP-UCB-SDF; the literal width of Verma et al. (2022) as ``paper``."""
+    """Return GP-UCB-SDF; with the literal width of Verma et al. (2022) for ``paper``."""
     width: Any = {"recommended": 6.0, "code": math.sqrt(6)}.get(options.parameters)
     if width is None:
         bound = NORM + NOISE_SD * math.sqrt(2 * math.log(options.horizon))
@@ -88,7 +88,7 @@ def _sdf(options: Options, mean: float) -> jb.Unconstrained:
 
 
 def notes(dataset: Any, pairs: Iterable[tuple[tuple[str, float], tuple[str, float]]]) -> list[str]:
-    """Lengths of stages, eliminated maximisers, and paired differences of regret between the lines of ``pairs``."""
+    """Return notes on lengths of stages, eliminated maximisers, and paired differences of regret between the lines of ``pairs``."""
     lines = stage_notes(dataset) + elimination_notes(dataset)
     for other, reference in pairs:
         parts = []
@@ -101,7 +101,7 @@ def notes(dataset: Any, pairs: Iterable[tuple[tuple[str, float], tuple[str, floa
 
 
 def stage_notes(dataset: Any) -> list[str]:
-    """Rounds of each stage of BPE, the last cut to the horizon."""
+    """Return a note on the rounds of each stage of BPE, the last cut to the horizon."""
     known = json.loads(dataset.attrs["parameters"])
     options = Options(trials=1, horizon=dataset.sizes["round"], points_per_axis=0, seed=0, parameters=known["set"])
     plans = {}
@@ -115,7 +115,7 @@ def stage_notes(dataset: Any) -> list[str]:
 
 
 def elimination_notes(dataset: Any) -> list[str]:
-    """The share of trials in which the true maximiser was struck out, and how many points were left."""
+    """Return a note on the share of trials in which the true maximiser was struck out, and how many points were left."""
     written = []
     for name in dataset.algorithm.values:
         part = dataset.sel(algorithm=name)
@@ -127,7 +127,7 @@ def elimination_notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any, path: Path, *, title: str, rows: Sequence[Mapping[str, tuple[str, float]]]) -> None:
-    """Cumulative regret on ``f1`` and ``f2`` side by side, one row of panels for each mapping of legends to lines."""
+    """Draw cumulative regret on ``f1`` and ``f2`` side by side, one row of panels for each mapping of legends to lines."""
     from jaxbandit.report import plots
 
     panels = [

@@ -144,7 +144,7 @@ def _bounds(width: Any) -> Bounds:
 
 
 def contestants() -> dict[str, Contestant]:
-    """Return everybody: those below, and every other algorithm of the library with its defaults, where its declared roles let it run."""
+    """Return those below, and every other algorithm of the library with its defaults, where its declared roles let it run."""
     own = _own_entries()
     known = {type(who.algorithm) for who in own.values()}
     others = {kind.title: kind() for kind in with_defaults() if kind not in known}

@@ -55,7 +55,7 @@ def curves(problem: AbstractProblem, indices: Array, *, mixed_value: Scalar | No
 
     Args:
       problem: the instance that was run (of a random family: the sampled one, under ``vmap``).
-      indices: indices of the chosen points; see :attr:`Trajectory.scored_indices <jaxbandit.simulate.Trajectory.scored_indices>`.
+      indices: indices of the chosen points; see :attr:`Trajectory.scored_indices <jaxbandit.Trajectory.scored_indices>`.
       mixed_value: reward of the best mixed policy (:func:`~jaxbandit.problems.best_mixed_policy`), for strong regret.
     """
     found = extend(problem, tally(problem.constraints, jnp.shape(indices)[:-1]), indices)[1]
@@ -161,7 +161,7 @@ def arrived_curves(problem: AbstractProblem, indices: Array, arrivals: Array) ->
       problem: the instance that was run, see :func:`curves`.
       indices: indices of the chosen points.
       arrivals: ``[..., T, 1 + m]`` rounds, counted from 1, at whose ends values arrive; see
-        :attr:`Trajectory.arrivals <jaxbandit.simulate.Trajectory.arrivals>`.
+        :attr:`Trajectory.arrivals <jaxbandit.Trajectory.arrivals>`.
     """
     means, arrivals = jnp.asarray(problem.means), jnp.moveaxis(jnp.asarray(arrivals), -1, 0)
     gap = optimum(problem).value - means[0][indices]
@@ -191,7 +191,7 @@ def delay_counts(arrivals: ArrayLike, *, window: Scalar | None = None, lost: Arr
       arrivals: ``[..., T, k]`` rounds, counted from 1, at whose ends values arrive; ``delays.NEVER`` and more for those that never do.
       window: window ``m`` in rounds of a censoring learner; ``None``: nothing is censored.
       lost: ``[..., k]`` numbers of values that the buffer had no place for, :attr:`Trajectory.lost
-        <jaxbandit.simulate.Trajectory.lost>`; default none. A buffer loses the values of the longest delays.
+        <jaxbandit.Trajectory.lost>`; default none. A buffer loses the values of the longest delays.
     """
     arrivals = jnp.asarray(arrivals)
     horizon = arrivals.shape[-2]

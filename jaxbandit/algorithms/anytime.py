@@ -17,9 +17,10 @@ from jaxbandit.feedback import Feedback, Policy
 
 @pytree
 class AnytimeState:
-    """State of the wrapper: the wrapped algorithm's state."""
+    """State of the wrapper: the wrapped algorithm's state, and what it showed in earlier stretches."""
 
     inner: Any
+    flags: Array  # [] int32, bits raised in earlier stretches
     evaluations: Array  # [] int32, of earlier stretches; of algorithms that stop by themselves
 
 
@@ -59,7 +60,7 @@ class Anytime(Algorithm):
 
     def init(self, arena: Arena) -> AnytimeState:
         inner = self.algorithm.init(replace(arena, horizon=jnp.int32(1)))
-        return AnytimeState(inner=inner, evaluations=jnp.int32(0))
+        return AnytimeState(inner=inner, flags=jnp.int32(0), evaluations=jnp.int32(0))
 
     def select(self, arena: Arena, state: AnytimeState, t: Array, key: Key) -> tuple[Decision, AnytimeState]:
         own, start = self._stretch(arena, t)
@@ -78,14 +79,15 @@ class Anytime(Algorithm):
 
     def reset(self, arena: Arena, state: AnytimeState) -> AnytimeState:
         inner = self.algorithm.reset(replace(arena, horizon=jnp.int32(1)), state.inner)
-        return AnytimeState(inner=inner, evaluations=jnp.int32(0))
+        return AnytimeState(inner=inner, flags=jnp.int32(0), evaluations=jnp.int32(0))
 
     def belief(self, state: AnytimeState) -> Any:
         return self.algorithm.belief(state.inner)
 
     def diagnose(self, state: AnytimeState) -> Diagnostics:
         shown = self.algorithm.diagnose(state.inner)
-        return shown if shown.evaluations is None else replace(shown, evaluations=state.evaluations + shown.evaluations)
+        evaluations = None if shown.evaluations is None else state.evaluations + shown.evaluations
+        return replace(shown, flags=state.flags | jnp.asarray(shown.flags, jnp.int32), evaluations=evaluations)
 
     def reveal(self, arena: Arena, state: AnytimeState, sample: Array, t: Array) -> AnytimeState:
         own, start = self._stretch(arena, t)
@@ -98,9 +100,10 @@ class Anytime(Algorithm):
 
     def _restarted(self, arena: Arena, state: AnytimeState) -> AnytimeState:
         """Return the state at the start of the stretch of ``arena``."""
-        evaluated = self.diagnose(state).evaluations
+        shown = self.diagnose(state)
         fresh = self.algorithm.reset(arena, state.inner) if self.keep_data else self.algorithm.init(arena)
-        return AnytimeState(inner=fresh, evaluations=state.evaluations if evaluated is None else evaluated)
+        evaluations = state.evaluations if shown.evaluations is None else shown.evaluations
+        return AnytimeState(inner=fresh, flags=jnp.asarray(shown.flags), evaluations=evaluations)
 
     def with_delays(self, delay: Delay, policy: Policy) -> Anytime:
         return replace(self, algorithm=self.algorithm.with_delays(delay, policy))

@@ -20,7 +20,7 @@ from jaxbandit.surrogates import Surrogate
 MIN_UNSHARED_LEAF = 4096  # numbers in a leaf from which runs that differ in it are cells of their own: a variant is copied for every trial
 
 Parts: TypeAlias = tuple[Any, Surrogate, Delays | None]
-"""What varies between the runs of a cell: the algorithm, its model, and delays with what the learner does meanwhile."""
+"""Parts that vary between the runs of a cell: the algorithm, its model, and delays with what the learner does meanwhile."""
 
 
 def group_runs(study: Study, runs: Sequence[Run]) -> list[tuple[Cell, tuple[int, ...]]]:

@@ -25,7 +25,7 @@ from jaxbandit.study.specify.run import Policy, Run
 from jaxbandit.surrogates import Surrogate, surrogate
 
 Table: TypeAlias = Mapping[str, Any]
-"""What a study file says of an object: its type and fields, ``{"type": "sine", "points_per_axis": 50}``."""
+"""An object as a study file has it: its type and fields, ``{"type": "sine", "points_per_axis": 50}``."""
 
 MODEL = "model."  # what the path of a swept field of the model begins with
 
