@@ -1,4 +1,4 @@
-"""What delay costs: regret and violation above those without delay, against the mean delay, for any algorithm.
+"""The cost of delay: regret and violation above those without delay, against the mean delay, for any algorithm.
 
 RPOL's Theorem 6 lets censored feedback add a term of order ``m gamma_T`` for a window of m rounds, and BPE-Delay's (Vakili et al. 2023,
 Theorem 6.1) a term of order ``E[tau]``: costs that grow in proportion to the delay, whatever the horizon. No paper draws this figure.
@@ -87,13 +87,15 @@ def names() -> list[str]:
 
 
 def _classes() -> dict[str, Any]:
-    """Return the algorithms of the library by their names, but for wrappers."""
-    classes = [item for item in vars(jb.algorithms).values() if isinstance(item, type) and issubclass(item, jb.Algorithm)]
-    return {cls.name: cls for cls in classes if cls not in (jb.Algorithm, jb.Anytime)}
+    """The algorithms of the library by their names, but for wrappers."""
+    classes = [getattr(jb.algorithms, name) for name in jb.algorithms.__all__]
+    return {
+        cls.name: cls for cls in classes if hasattr(cls, "select") and isinstance(getattr(cls, "name", None), str) and cls is not jb.Anytime
+    }
 
 
 def build(options: Options) -> Study:
-    """One algorithm under Poisson delays of several means."""
+    """Return the study of one algorithm under Poisson delays of several means."""
     name, means = options.extra["algorithm"], tuple(sorted(set(options.extra["means"])))
     checks.one_of("--algorithm", name, tuple(names()))
     for mean in means:
@@ -114,7 +116,7 @@ def build(options: Options) -> Study:
         problem = jb.problems.full_information(problem) if algorithm.sees_constraints else problem
         kernel, lam = jb.kernels.SquaredExponential(length_scale=LENGTH_SCALE), NOISE_VARIANCE
     model = jb.surrogate(problem.domain, kernel, noise_variance=lam, outputs=problem.outputs, horizon=options.horizon)
-    informed = jb.informed.SafestSeeds(1) if isinstance(algorithm, jb.SafeOpt | jb.StageOpt | jb.SgpUcb) else None
+    informed = jb.informed.SafestSeeds() if isinstance(algorithm, jb.SafeOpt | jb.StageOpt | jb.SgpUcb) else None
     trace_name = name.replace("-", "_")
     runs = (Run(label(mean), problem, algorithm, model, Poisson(mean=mean), feedback, informed, trace_name=trace_name) for mean in means)
     recorded = {"points_per_axis": options.points_per_axis, "algorithm": name, "means": means, "problem": problem.name}
@@ -127,7 +129,7 @@ def label(mean: float) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of this experiment."""
+    """Add the options of this experiment to a parser."""
     extra = EXPERIMENT.defaults.extra
     parser.add_argument(
         "--algorithm", default=extra["algorithm"], metavar="NAME", help=f"one of {', '.join(names())} (default %(default)s)"
@@ -138,13 +140,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def excess(dataset: Any, name: str) -> np.ndarray:
-    """A measure at the end above that of the least mean delay, ``[trials, means - 1]``, in trials that failed for no mean."""
+    """Return a measure at the end above that of the least mean delay, ``[trials, means - 1]``, in trials that failed for no mean."""
     final = paired_final_values(dataset, name)
     return (final[1:] - final[0]).T
 
 
 def slopes(means: np.ndarray, excess: np.ndarray) -> np.ndarray:
-    """Least squares through the reference, one slope per trial ``[trials]``, of ``excess [trials, n]`` at ``means [n + 1]``.
+    """Return the slopes ``[trials]`` of lines through the reference, fitted to ``excess [trials, n]`` at ``means [n + 1]``.
 
     Trials are independent, the points of a trial are not: so the interval of the slope comes from its spread over trials.
     """
@@ -153,13 +155,13 @@ def slopes(means: np.ndarray, excess: np.ndarray) -> np.ndarray:
 
 
 def measures(dataset: Any) -> dict[str, str]:
-    """What is shown: regret, or where constraints make regret of either sign, positive regret and violation."""
+    """Return the measures that are shown: regret, or where constraints make regret of either sign, positive regret and violation."""
     constrained = dataset.sizes["output"] > 1
     return {name: words for name, words in MEASURES.items() if (name != "regret") == constrained}
 
 
 def notes(dataset: Any) -> list[str]:
-    """The fitted slopes, and what they are fitted to."""
+    """Return the fitted slopes, and what they are fitted to."""
     known = json.loads(dataset.attrs["parameters"])
     means = np.array(known["means"])
     policy = next(iter(json.loads(dataset.attrs["feedback"]).values()))
@@ -185,7 +187,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """The measures above the reference against the mean delay, with the fitted line."""
+    """Draw the measures above the reference against the mean delay, with the fitted line."""
     from jaxbandit.report import plots
 
     known = json.loads(dataset.attrs["parameters"])

@@ -33,7 +33,7 @@ LENGTH_SCALE = 1.0
 
 
 def build(options: Options) -> Study:
-    """The three algorithms on ``sine``, sharing one surrogate."""
+    """Return the study of the three algorithms on ``sine``, which share one surrogate."""
     problem = jb.problems.sine(options.points_per_axis, noise_variance=NOISE_VARIANCE)
     kernel = jb.kernels.SquaredExponential(length_scale=LENGTH_SCALE)
     literal = options.parameters != "recommended"
@@ -56,7 +56,7 @@ def build(options: Options) -> Study:
 
 
 def notes(dataset: Any) -> list[str]:
-    """The benchmark behind the regret columns."""
+    """Return the optimum that regret is measured against, and how to read its sign."""
     optimum, feasible, slack = (float(dataset[name][0, 0]) for name in ("optimum", "feasible_fraction", "slater_slack"))
     if optimum != optimum:
         lines = ["no grid point is feasible, so regret is undefined; choose another grid resolution"]
@@ -70,7 +70,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """Average regret, positive regret and violation, as in the paper's Figure 1."""
+    """Draw average regret, positive regret and violation, as in the paper's Figure 1."""
     from jaxbandit.report.plots import average_curves
 
     average_curves(dataset, path, title="Small feasible region: 95% bands over trials")

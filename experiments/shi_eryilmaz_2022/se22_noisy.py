@@ -29,7 +29,7 @@ from jaxbandit.study import Run, Study
 
 
 def build(options: Options) -> Study:
-    """Algorithm 3, ADMMBO and OCO under noisy constraints, and beside them Algorithm 2 on the same problem without that noise."""
+    """Return the study of Algorithm 3, ADMMBO and OCO under noisy constraints, and of Algorithm 2 on the problem without that noise."""
     noisy = jb.problems.sine(options.points_per_axis, noise_variance=shared.NOISE_VARIANCE)
     noiseless = jb.problems.sine(options.points_per_axis, noise_variance=[shared.NOISE_VARIANCE, 0.0])
     model = shared.model(noisy, options.horizon)
@@ -42,7 +42,7 @@ def build(options: Options) -> Study:
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """Box plots of average regret and violation, as in the paper's Figure 4."""
+    """Draw box plots of average regret and violation, as in the paper's Figure 4."""
     shared.boxes(dataset, path, title="Small feasible region, constraint with noise", panels=[shared.REGRET, shared.VIOLATION])
 
 

@@ -27,7 +27,7 @@ EPOCHS = (10, 20, 35, 70)
 
 
 def build(options: Options) -> Study:
-    """Algorithm 2 with epochs of several lengths, the number of rounds fixed."""
+    """Return the study of Algorithm 2 with epochs of several lengths, the number of rounds fixed."""
     problem = jb.problems.sine(options.points_per_axis, noise_variance=[shared.NOISE_VARIANCE, 0.0])
     model = shared.model(problem, options.horizon)
     restart = shared.restarts(options)
@@ -37,7 +37,7 @@ def build(options: Options) -> Study:
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """Average regret against average violation at the end, as in the paper's Figure 1, and the same with positive regret."""
+    """Draw average regret against average violation at the end, as in the paper's Figure 1, and the same with positive regret."""
     from jaxbandit.report import plots
 
     panels = [("regret", "average regret $R(T)/T$"), ("positive_regret", "average positive regret $R^+(T)/T$")]

@@ -31,17 +31,17 @@ LINES = (("BPE-Delay", MEAN), ("GP-UCB-SDF", MEAN))
 
 
 def build(options: Options) -> Study:
-    """Both algorithms on both functions."""
+    """Return the study of both algorithms on both functions."""
     return shared.build("bpe", options, LINES)
 
 
 def notes(dataset: Any) -> list[str]:
-    """Stages, eliminations, and the difference of the two, paired by trial."""
+    """Return stages, eliminations, and the difference of the two, paired by trial."""
     return shared.notes(dataset, [(LINES[1], LINES[0])])
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """Cumulative regret, as in the paper's Figure 2."""
+    """Draw cumulative regret, as in the paper's Figure 2."""
     title = f"Feedback late by Poisson({MEAN:g}) rounds: means with 95% intervals, medians thin"
     shared.draw(dataset, path, title=title, rows=[{algorithm: (algorithm, mean) for algorithm, mean in LINES}])
 

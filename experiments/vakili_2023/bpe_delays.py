@@ -25,17 +25,17 @@ ALGORITHMS = ("BPE-Delay", "GP-UCB-SDF")
 
 
 def build(options: Options) -> Study:
-    """Both algorithms under every delay on both functions."""
+    """Return the study of both algorithms under every delay on both functions."""
     return shared.build("bpe-delays", options, [(algorithm, mean) for algorithm in ALGORITHMS for mean in MEANS])
 
 
 def notes(dataset: Any) -> list[str]:
-    """Stages, eliminations, and what each delay costs each algorithm, paired by trial."""
+    """Return stages, eliminations, and what each delay costs each algorithm, paired by trial."""
     return shared.notes(dataset, [((algorithm, mean), (algorithm, MEANS[0])) for algorithm in ALGORITHMS for mean in MEANS[1:]])
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """Cumulative regret, BPE-Delay above as in the paper's Figure 3, GP-UCB-SDF below as in its Figure 4."""
+    """Draw cumulative regret, BPE-Delay above as in the paper's Figure 3, GP-UCB-SDF below as in its Figure 4."""
     rows = [{f"{algorithm}, E[τ] = {mean:g}": (algorithm, mean) for mean in MEANS} for algorithm in ALGORITHMS]
     shared.draw(dataset, path, title="Poisson delays of three means: means with 95% intervals, medians thin", rows=rows)
 

@@ -27,17 +27,17 @@ ALGORITHMS = ("BPE-Delay", "BPE")
 
 
 def build(options: Options) -> Study:
-    """Both algorithms under both delays on both functions."""
+    """Return the study of both algorithms under both delays on both functions."""
     return shared.build("bpe-vs-bpe", options, [(algorithm, mean) for algorithm in ALGORITHMS for mean in MEANS])
 
 
 def notes(dataset: Any) -> list[str]:
-    """Stages, eliminations, and the difference of the two, paired by trial."""
+    """Return stages, eliminations, and the difference of the two, paired by trial."""
     return shared.notes(dataset, [(("BPE", mean), ("BPE-Delay", mean)) for mean in MEANS])
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """Cumulative regret, as in the paper's Figure 5, one row of panels per delay."""
+    """Draw cumulative regret, as in the paper's Figure 5, one row of panels per delay."""
     rows = [{f"{algorithm}, E[τ] = {mean:g}": (algorithm, mean) for algorithm in ALGORITHMS} for mean in MEANS]
     shared.draw(dataset, path, title="BPE that does and does not know of the delays: means with 95% intervals, medians thin", rows=rows)
 

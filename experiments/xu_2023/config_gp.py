@@ -60,12 +60,12 @@ from jaxbandit.study import Study
 
 
 def build(options: Options) -> Study:
-    """CONFIG and its baselines on functions drawn from a Gaussian process, another instance in every trial."""
+    """Return the study of CONFIG and its baselines on functions drawn from a Gaussian process, another instance in every trial."""
     return shared.on_draws("config-gp", jb.problems.gp_draws, options)
 
 
 def notes(dataset: Any) -> list[str]:
-    """Cumulative regret and violation with their spread, and false declarations."""
+    """Return cumulative regret and violation with their spread, and the number of instances without a feasible point."""
     lines = []
     for label in dataset.algorithm.values:
         regret, violation = (final_values(dataset.sel(algorithm=label), name) for name in ("regret", "hard_violation"))
@@ -80,7 +80,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """Cumulative regret and violation, and the best point so far, as in the paper's Figures 2 and 3."""
+    """Draw cumulative regret and violation, and the best point so far, as in the paper's Figures 2 and 3."""
     from jaxbandit.report import plots
 
     measures = {"regret": "cumulative regret $R(t)$", "hard_violation": "cumulative violation $V(t)$"}

@@ -66,7 +66,7 @@ CODE_GRID = 20  # points per axis of the scripts' grid for variances and the fir
 
 
 def build(options: Options) -> Study:
-    """CONFIG and its baselines on each of the problems."""
+    """Return the study of CONFIG and its baselines on each of the problems."""
     chosen = options.extra.get("problem", "all")
     runs: list[Run] = []
     for name in jb.problems.ARTIFICIAL if chosen == "all" else (chosen,):
@@ -97,7 +97,7 @@ def fitted_runs(name: str, options: Options) -> list[Run]:
 
 
 def fitted_kernel(problem: Any, output: int, seed: int) -> Kernel:
-    """A squared exponential by maximum likelihood on noisy values at random points, the same points for all problems."""
+    """Return a squared exponential by maximum likelihood on noisy values at random points, the same points for all problems."""
     random = np.random.default_rng(seed)
     chosen = random.choice(problem.domain.size, min(SAMPLE, problem.domain.size), replace=False)
     noise = np.sqrt(shared.NOISE_VARIANCE) * random.standard_normal(len(chosen))
@@ -133,7 +133,7 @@ def code_runs(name: str, options: Options) -> list[Run]:
 
 
 def notes(dataset: Any) -> list[str]:
-    """For each problem the best point found by each algorithm, in order."""
+    """Return for each problem the best point found by each algorithm, in order."""
     lines = []
     for name, labels in by_problem(dataset).items():
         found = {short: final_values(dataset.sel(algorithm=label), "best_constrained_regret") for short, label in labels.items()}
@@ -145,7 +145,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def by_problem(dataset: Any) -> dict[str, dict[str, str]]:
-    """The dataset's labels, by problem and algorithm."""
+    """Return the dataset's labels, by problem and algorithm."""
     groups: dict[str, dict[str, str]] = {}
     for label in map(str, dataset.algorithm.values):
         name, algorithm = label.split(" ", 1)
@@ -154,7 +154,7 @@ def by_problem(dataset: Any) -> dict[str, dict[str, str]]:
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """The best point so far on every problem, as in the paper's Figure 4."""
+    """Draw the best point so far on every problem, as in the paper's Figure 4."""
     from jaxbandit.report import plots
 
     panels: dict[str, list[Any]] = {}
@@ -168,7 +168,7 @@ def draw(dataset: Any, path: Path) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which problem."""
+    """Add the option that chooses the problem."""
     parser.add_argument("--problem", choices=[*jb.problems.ARTIFICIAL, "all"], default="all", help="one problem (default %(default)s)")
 
 

@@ -26,12 +26,12 @@ NOT_THE_PAPERS = ("CEI (observed)", "RPOL", "Thompson", "Random")
 
 
 def is_code(options: Options) -> bool:
-    """Whether to run what the authors' scripts run."""
+    """Say whether to run what the authors' scripts run."""
     return options.parameters == "code"
 
 
 def algorithms(options: Options, *, seeds: Any = None, draws: bool = True) -> list[tuple[str, Any]]:
-    """CONFIG, the paper's baselines and others, all of width 3; with the scripts' SafeOpt and penalties under ``code``.
+    """Return CONFIG, the paper's baselines and others by label, all of width 3; under ``code`` with the scripts' SafeOpt and penalties.
 
     ``seeds`` are SafeOpt's; ``draws`` says whether the surrogate has the joint draws that Thompson sampling needs.
     """
@@ -51,7 +51,7 @@ def algorithms(options: Options, *, seeds: Any = None, draws: bool = True) -> li
 
 
 def panels(labels: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Lines that stay readable side by side: the paper's algorithms, and the others with CONFIG for comparison."""
+    """Return the lines of two panels, few enough to be readable: the paper's algorithms, and the others with CONFIG for comparison."""
     return {
         "the paper's algorithms": {label: label for label in labels if label not in NOT_THE_PAPERS},
         "others beside CONFIG": {label: label for label in labels if label in ("CONFIG", *NOT_THE_PAPERS)},
@@ -59,13 +59,13 @@ def panels(labels: Sequence[str]) -> dict[str, dict[str, str]]:
 
 
 def drawn_from(options: Options) -> Kernel:
-    """``2 exp(-d^2)`` as the paper writes it, or ``2 exp(-d^2 / 2)`` as its scripts have it."""
+    """Return the kernel ``2 exp(-d^2)`` as the paper writes it, or ``2 exp(-d^2 / 2)`` as its scripts have it."""
     unit = SquaredExponential(length_scale=1.0) if is_code(options) else SquaredExponential.from_bandwidth(1.0)
     return Scale(kernel=unit, variance=VARIANCE)
 
 
 def interval(options: Options) -> Any:
-    """``[-5, 5]``, or ``[-10, 10]`` with the scripts' 100 points unless another number than the default was asked for."""
+    """Return the domain ``[-5, 5]``, or ``[-10, 10]`` with the scripts' 100 points unless another number than the default was asked for."""
     count = options.points_per_axis
     if is_code(options):
         return jb.domains.grid([-10.0], [10.0], CODE_POINTS if count == RECOMMENDED_POINTS else count)
@@ -73,23 +73,26 @@ def interval(options: Options) -> Any:
 
 
 def noise_of_model(options: Options) -> float:
-    """The regulariser ``lambda``."""
+    """Return the noise variance of the model, the regulariser ``lambda``."""
     return LEAST_NOISE * VARIANCE if is_code(options) else NOISE_VARIANCE
 
 
 def start(family: Any) -> jb.InitialDesign:
-    """The scripts' first point, the one nearest to 0; it counts as a round. No design for a family without."""
+    """Return the scripts' first point, the one nearest to 0, which counts as a round; no design for a family without one."""
     return jb.InitialDesign() if family.start is None else jb.InitialDesign(indices=np.asarray([family.start]), counted=True)
 
 
 def prior_mean_at_start(instance: Any, algorithm: Any, surrogate: jb.Surrogate) -> tuple[Any, jb.Surrogate]:
-    """The scripts' prior means: the values at the point nearest to 0."""
+    """Tell the surrogate the scripts' prior means: the values at the point nearest to 0."""
     nearest = jnp.argmin(jnp.sum(jnp.square(instance.domain.points), axis=1))
     return algorithm, jb.replace(surrogate, prior_mean=instance.means[:, nearest])
 
 
 def told(options: Options, algorithm: Any) -> jb.Informed | None:
-    """What an algorithm learns of each instance: under ``code`` all but primal-dual the prior means, else SafeOpt a safe point."""
+    """Return what tells an algorithm facts of each instance, if anything does.
+
+    Under ``code`` all but primal-dual are told the prior means; otherwise SafeOpt is told a safe point.
+    """
     if is_code(options):
         return None if isinstance(algorithm, jb.PrimalDual) else prior_mean_at_start
     return SafestSeeds() if isinstance(algorithm, jb.SafeOpt) else None
@@ -109,12 +112,12 @@ def on_draws(name: str, family: Callable[..., Any], options: Options, *, only: s
 
 
 def no_paper_set(dataset: Any, what: str) -> list[str]:
-    """A note for a run of the ``paper`` set where it is the recommended one."""
+    """Return a note for a run of the ``paper`` set where it is the recommended one."""
     return [f"--parameters paper runs the recommended set: {what}"] if '"paper"' in dataset.attrs["parameters"] else []
 
 
 def best_so_far(axis: Any, dataset: Any, lines: Mapping[str, str], heading: str) -> None:
-    """The paper's constrained regret on one axis, logarithmic down to a thousandth and linear below."""
+    """Draw the paper's constrained regret on one axis, logarithmic down to a thousandth and linear below."""
     from jaxbandit.report import plots
 
     words = "least suboptimality + violation"

@@ -55,7 +55,7 @@ def clip_to_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any
 
 
 def width_of_instance(instance: Any, algorithm: Any) -> Any:
-    """The algorithm with an instance's ``B`` and ``G`` in its theory widths."""
+    """Return the algorithm with an instance's ``B`` and ``G`` in its theory widths."""
     bounds, told = jnp.max(jnp.abs(instance.means), axis=1), algorithm.estimator
     widths = {
         "reward_width": jb.replace(told.reward_width, norm_bound=bounds[0]),
@@ -70,7 +70,7 @@ def clip_and_width_of_instance(instance: Any, algorithm: Any, surrogate: Any) ->
 
 
 def typical_safe_point(instance: Any) -> Any:
-    """A feasible point ``[]``, the one with the median constraint value of them; the safest where there is none.
+    """Return a feasible point ``[]``, the one with the median constraint value of them; the safest where there is none.
 
     An algorithm with a safe set must be told a safe point. With ``g = -f + h`` the safest is the best: told that, it is done.
     """
@@ -80,7 +80,7 @@ def typical_safe_point(instance: Any) -> Any:
 
 
 def steepest(instance: Any) -> Any:
-    """The Lipschitz constant ``[]`` of the constraint on a one-dimensional grid: its steepest slope between neighbours."""
+    """Return the Lipschitz constant ``[]`` of the constraint on a one-dimensional grid: its steepest slope between neighbours."""
     cost, points = jnp.asarray(instance.means)[1], jnp.asarray(instance.domain.points)[:, 0]
     return jnp.max(jnp.abs(jnp.diff(cost) / jnp.diff(points)))
 
@@ -92,7 +92,7 @@ def safe_point_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tup
 
 
 def safe_point_and_width_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
-    """The same, and ``B`` and ``G`` to the theory widths."""
+    """Tell an algorithm with a safe set a safe point, its Lipschitz constant, and ``B`` and ``G`` to the theory widths."""
     return width_of_instance(instance, safe_point_of_instance(instance, algorithm, surrogate)[0]), surrogate
 
 
@@ -111,7 +111,7 @@ def safe_runs(problem: AbstractProblem, model: jb.Surrogate, *, suffix: str = ""
 
 
 def spread_of_counts(dataset: Any) -> list[str]:
-    """The distribution over trials of the number of violating rounds, one line per run."""
+    """Return the distribution over trials of the number of violating rounds, one line per run."""
     lines = []
     for label in dataset.algorithm.values:
         counts = final_values(dataset.sel(algorithm=label), "violating_rounds")
@@ -126,7 +126,7 @@ def spread_of_counts(dataset: Any) -> list[str]:
 
 
 def soft_violation_note(dataset: Any) -> str:
-    """In how many trials the sum of costs is above zero at the end."""
+    """Return in how many trials the sum of costs is above zero at the end."""
     finals = {label: final_values(dataset.sel(algorithm=label), "soft_violation") for label in dataset.algorithm.values}
     above = {label: int(np.count_nonzero(values > 0)) for label, values in finals.items() if np.any(values > 0)}
     if not above:

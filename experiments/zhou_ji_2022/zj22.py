@@ -72,7 +72,7 @@ def build(options: Options) -> Study:
 
 
 def notes(dataset: Any) -> list[str]:
-    """The distribution of ``N``, and what drives the mean of regret."""
+    """Return the distribution of ``N``, and of regret, whose mean a few trials make."""
     lines = [shared.soft_violation_note(dataset), *shared.spread_of_counts(dataset)]
     for label in dataset.algorithm.values:
         regret = final_values(dataset.sel(algorithm=label), "regret")
@@ -84,7 +84,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """Cumulative regret as in the paper's Figure 1(a), and the distribution of ``N``, for each threshold."""
+    """Draw cumulative regret as in the paper's Figure 1(a), and the distribution of ``N``, for each threshold."""
     from jaxbandit.report import plots
 
     rows = []
@@ -101,7 +101,7 @@ def draw(dataset: Any, path: Path) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The threshold."""
+    """Add the option that chooses the threshold."""
     parser.add_argument("--threshold", choices=[*THRESHOLDS, "both"], default="both", help="h = B/4, h = B/2 or both (default %(default)s)")
 
 

@@ -192,7 +192,7 @@ def public_names(name):
     """The public names of a module."""
     module = importlib.import_module(name)
     if "__all__" in vars(module):
-        return frozenset(module.__all__)
+        return frozenset(module.__all__) | {"__all__"}
     found = {child.rpartition(".")[2] for child in MODULES if child.rpartition(".")[0] == name}
     for node in ast.parse(MODULES[name].read_text(encoding="utf-8")).body:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
