@@ -1,4 +1,4 @@
-"""What delay costs: regret and violation above those without delay, against the mean delay, for any algorithm.
+"""The cost of delay: regret and violation above those without delay, against the mean delay, for any algorithm.
 
 RPOL's Theorem 6 lets censored feedback add a term of order ``m gamma_T`` for a window of m rounds, and BPE-Delay's (Vakili et al. 2023,
 Theorem 6.1) a term of order ``E[tau]``: costs that grow in proportion to the delay, whatever the horizon. No paper draws this figure.
@@ -90,7 +90,7 @@ def _others() -> dict[str, jb.Algorithm]:
 
 
 def build(options: Options) -> Study:
-    """One algorithm under Poisson delays of several means."""
+    """Return the study of one algorithm under Poisson delays of several means."""
     name, means = options.extra["algorithm"], tuple(sorted(set(options.extra["means"])))
     checks.one_of("--algorithm", name, tuple(names()))
     for mean in means:
@@ -124,7 +124,7 @@ def label(mean: float) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of this experiment."""
+    """Add the options of this experiment to a parser."""
     extra = EXPERIMENT.defaults.extra
     parser.add_argument(
         "--algorithm", default=extra["algorithm"], metavar="NAME", help=f"one of {', '.join(names())} (default %(default)s)"
@@ -135,13 +135,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def excess(dataset: Any, name: str) -> np.ndarray:
-    """A measure at the end above that of the least mean delay, ``[trials, means - 1]``, in trials that failed for no mean."""
+    """Return a measure at the end above that of the least mean delay, ``[trials, means - 1]``, in trials that failed for no mean."""
     final = paired_final_values(dataset, name)
     return (final[1:] - final[0]).T
 
 
 def slopes(means: np.ndarray, excess: np.ndarray) -> np.ndarray:
-    """Least squares through the reference, one slope per trial ``[trials]``, of ``excess [trials, n]`` at ``means [n + 1]``.
+    """Return the slopes ``[trials]`` of lines through the reference, fitted to ``excess [trials, n]`` at ``means [n + 1]``.
 
     Trials are independent, the points of a trial are not: so the interval of the slope comes from its spread over trials.
     """
@@ -150,13 +150,13 @@ def slopes(means: np.ndarray, excess: np.ndarray) -> np.ndarray:
 
 
 def measures(dataset: Any) -> dict[str, str]:
-    """What is shown: regret, or where constraints make regret of either sign, positive regret and violation."""
+    """Return the measures that are shown: regret, or where constraints make regret of either sign, positive regret and violation."""
     constrained = dataset.sizes["output"] > 1
     return {name: words for name, words in MEASURES.items() if (name != "regret") == constrained}
 
 
 def notes(dataset: Any) -> list[str]:
-    """The fitted slopes, and what they are fitted to."""
+    """Return the fitted slopes, and what they are fitted to."""
     known = json.loads(dataset.attrs["parameters"])
     means = np.array(known["means"])
     policy = next(iter(json.loads(dataset.attrs["feedback"]).values()))
@@ -182,7 +182,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """The measures above the reference against the mean delay, with the fitted line."""
+    """Draw the measures above the reference against the mean delay, with the fitted line."""
     from jaxbandit.report import plots
 
     known = json.loads(dataset.attrs["parameters"])

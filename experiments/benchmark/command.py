@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print the table and write the file; returns the exit status, 1 when a measurement failed.
+    """Measure, print the table and write the file; return the exit status, 1 when a measurement failed.
 
     Raises:
       InvalidArgument: before anything runs, when the file is there already and may not be replaced.
@@ -99,6 +99,7 @@ def _output(args: argparse.Namespace) -> Path | None:
 
 
 def _positive(text: str) -> int:
+    """Return a positive whole number from the command line."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")

@@ -1,4 +1,4 @@
-"""What the benchmark measures of the engine: every surrogate form beside XLA's own matrix product of the same size, and ``data-rate``."""
+"""Measurements of the engine: every surrogate form beside XLA's own matrix product of the same size, and ``data-rate``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MATERN_TRIALS = 10  # `rows` runs trials one by one, so more would take longer a
 
 
 def measure_engine(spec: dict[str, Any]) -> dict[str, Any]:
-    """Times of every form and of the bare GEMM at each number of trials, compile times and peak memory.
+    """Return times of every form and of the bare GEMM at each number of trials, compile times and peak memory.
 
     ``spec`` holds ``points_per_axis``, ``counts`` (numbers of trials, the last the largest), ``horizon``, ``short_horizon`` and
     ``repeats``. Times are the best of the repeats, in microseconds per trial-round.
@@ -66,7 +66,7 @@ def measure_engine(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure_devices(spec: dict[str, Any]) -> dict[str, Any]:
-    """Microseconds per trial-round of the feature forms with trials shared between ``spec["devices"]`` CPU devices."""
+    """Return microseconds per trial-round of the feature forms, with trials shared between ``spec["devices"]`` CPU devices."""
     jax.config.update("jax_num_cpu_devices", spec["devices"])
     problem, horizon, count = jaxbandit.problems.sine(spec["points_per_axis"]), spec["horizon"], spec["counts"][-1]
     runs = {form: _run(problem, _model(problem, form, horizon), count, horizon, spec["devices"]) for form in FORMS[:2]}
@@ -75,7 +75,7 @@ def measure_devices(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure_data_rate(spec: dict[str, Any]) -> dict[str, Any]:
-    """What the ``data-rate`` experiment costs: a rough kernel on a grid of four dimensions.
+    """Return time and memory of the ``data-rate`` experiment: a rough kernel on a grid of four dimensions.
 
     ``spec`` holds ``points_per_axis``, ``trials``, ``horizon`` and ``repeats``. Times are for the paper's two algorithms;
     memory is the process's peak once all is built, and at the end, and what the results of one trial hold.
@@ -108,13 +108,13 @@ def measure_data_rate(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def describe_machine(spec: dict[str, Any]) -> dict[str, Any]:
-    """What JAX runs on here."""
+    """Return what JAX runs on here."""
     device = jax.devices()[0]
     return {"backend": jax.default_backend(), "device": device.device_kind, "jax": jax.__version__, "numpy": np.__version__}
 
 
 def peak_memory_mb() -> float:
-    """The most memory that this process has held, in MB."""
+    """Return the most memory that this process has held, in MB."""
     # ru_maxrss would be the usual source, but Linux carries it over from the parent process across fork and exec.
     status = Path("/proc/self/status")
     if status.exists():
@@ -126,12 +126,13 @@ def peak_memory_mb() -> float:
 
 
 def _model(problem: Any, form: str, horizon: int, kernel: kernels.Kernel | None = None) -> jaxbandit.Surrogate:
+    """Return the surrogate in one form, by default with the squared exponential."""
     kernel = kernel or kernels.SquaredExponential(length_scale=LENGTH_SCALE)
     return jaxbandit.surrogate(problem.domain, kernel, noise_variance=NOISE_VARIANCE, form=form, horizon=horizon)
 
 
 def _run(problem: Any, model: Any, trials: int, horizon: int, devices: int = 1) -> Callable[[], Any]:
-    """A whole call of ``simulate``, as a user makes it: its checks and transfers count."""
+    """Return a function that makes a whole call of ``simulate``, as a user does: its checks and transfers count."""
     key = jax.random.key(0)
     return lambda: jaxbandit.simulate(
         problem, jaxbandit.Rpol(), model, horizon=horizon, trials=trials, key=key, record="indices", devices=jax.devices()[:devices]
@@ -139,7 +140,7 @@ def _run(problem: Any, model: Any, trials: int, horizon: int, devices: int = 1) 
 
 
 def _gemm(model: Any, trials: int, horizon: int) -> Callable[[], Any]:
-    """``[trials, r] x [r, M]`` and nothing else, ``horizon`` times in one program; feeding back keeps every product alive."""
+    """Return a function that multiplies ``[trials, r] x [r, M]`` ``horizon`` times in one program; feedback keeps every product alive."""
     table = jnp.asarray(np.ascontiguousarray(np.asarray(model.forms[0].phi).T))  # [r, M]
     rank, start = table.shape[0], jnp.ones((trials, table.shape[0]), table.dtype)
 
@@ -151,7 +152,7 @@ def _gemm(model: Any, trials: int, horizon: int) -> Callable[[], Any]:
 
 
 def _interleaved(runs: dict[str, Callable[[], Any]], repeats: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Best time of each run after its first call, and the time of that first call; seconds.
+    """Return the best time of each run after its first call, and the time of that first call, in seconds.
 
     The runs take turns, so that a change in the machine's speed meets all of them.
     """
@@ -166,17 +167,19 @@ def _interleaved(runs: dict[str, Callable[[], Any]], repeats: int) -> tuple[dict
 
 
 def _seconds(run: Callable[[], Any]) -> float:
+    """Return how long a call takes, its results waited for."""
     start = time.perf_counter()
     jax.block_until_ready(run())
     return time.perf_counter() - start
 
 
 def _per_trial_round(seconds: float, trials: int, horizon: int) -> float:
+    """Return microseconds per trial and round."""
     return seconds / trials / horizon * 1e6
 
 
 def _violation(problem: Any, model: Any, trials: int, horizon: int) -> float:
-    """Mean positive part of the constraint at the chosen points: equal figures show that all play the same game."""
+    """Return the mean positive part of the constraint at the chosen points: equal figures show that all play the same game."""
     indices = np.asarray(_run(problem, model, trials, horizon)().indices)
     return float(np.maximum(np.asarray(problem.means)[1][indices], 0).mean())
 

@@ -22,7 +22,7 @@ Posterior = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.
 
 
 def measure_peer(spec: dict[str, Any]) -> dict[str, Any]:
-    """Run ``max(spec["marks"])`` rounds of one trial; the mean microseconds per round up to each mark, best of ``spec["plays"]``.
+    """Return the mean microseconds per round up to each of ``spec["marks"]`` in one trial, best of ``spec["plays"]``.
 
     The algorithm does not know its horizon, so the first 200 rounds of a run of 500 are a run of 200. A library that is not
     installed gives ``{"missing": its name}``.
@@ -43,7 +43,7 @@ def measure_peer(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def play(posterior: Posterior, grid: np.ndarray, marks: list[int]) -> tuple[dict[str, float], float]:
-    """One trial of RPOL-UCB on ``sine``: microseconds per round up to each of ``marks``, and the mean violation."""
+    """Play one trial of RPOL-UCB on ``sine``; return microseconds per round up to each of ``marks``, and the mean violation."""
     x1, x2 = grid.T
     means = np.stack([-np.sin(x1) - x2, np.sin(x1) * np.sin(x2) + 0.95])  # [2, M]
     horizon = max(marks)
@@ -63,7 +63,7 @@ def play(posterior: Posterior, grid: np.ndarray, marks: list[int]) -> tuple[dict
 
 
 def _dense(grid: np.ndarray, dtype: Any) -> Posterior:
-    """Cholesky of ``K + lambda I`` from scratch; the kernel matrix of the whole grid is a table made once."""
+    """Return a posterior by a Cholesky factor of ``K + lambda I`` from scratch; the kernel matrix of the whole grid is made once."""
     from scipy.linalg import solve_triangular
 
     squared = np.sum((grid[:, None, :] - grid[None, :, :]) ** 2, axis=-1)

@@ -22,7 +22,7 @@ def with_defaults() -> list[type[Algorithm]]:
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Options that a user can set of any experiment.
+    """Options that a user can set in any experiment.
 
     ``points_per_axis`` is 0 where the arms are fixed, and then has no effect. ``extra`` holds the options that an experiment adds.
     """

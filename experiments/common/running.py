@@ -17,7 +17,7 @@ def progress(line: str) -> None:
 
 
 def run_experiment(experiment: Experiment, options: Options, out: Path, *, force: bool, resume: bool = False) -> None:
-    """Run, write ``results.nc``, ``summary.csv``, ``figure.png`` and the experiment's further files to ``out``, print the table.
+    """Run an experiment, write ``results.nc``, ``summary.csv``, ``figure.png`` and its further files to ``out``, and print the table.
 
     Raises:
       InvalidArgument: when ``out`` holds files and neither ``force`` nor ``resume`` is on, or nothing that can be resumed.

@@ -33,7 +33,7 @@ LENGTH_SCALE = 1.0
 
 
 def build(options: Options) -> Study:
-    """Return the study of the three algorithms on ``sine``, sharing one surrogate."""
+    """Return the study of the three algorithms on ``sine``, which share one surrogate."""
     problem = jb.problems.sine(options.points_per_axis, noise_variance=NOISE_VARIANCE)
     kernel = jb.kernels.SquaredExponential(length_scale=LENGTH_SCALE)
     literal = options.parameters != "recommended"
@@ -56,7 +56,7 @@ def build(options: Options) -> Study:
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return notes on the benchmark behind the regret columns."""
+    """Return the optimum that regret is measured against, and how to read its sign."""
     optimum, feasible, slack = (float(dataset[name][0, 0]) for name in ("optimum", "feasible_fraction", "slater_slack"))
     if optimum != optimum:
         lines = ["no grid point is feasible, so regret is undefined; choose another grid resolution"]

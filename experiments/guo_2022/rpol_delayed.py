@@ -46,7 +46,7 @@ NORMS = (16.0, 4.9)  # RKHS norms of functions within 1.4e-4 of f and 4e-5 of g,
 
 
 def build(options: Options) -> Study:
-    """Return the study of the four algorithms on ``sine_delayed``, sharing one surrogate."""
+    """Return the study of the four algorithms on ``sine_delayed``, which share one surrogate."""
     problem = jb.problems.sine_delayed(options.points_per_axis, noise_variance=NOISE_VARIANCE)
     kernel = jb.kernels.SquaredExponential(length_scale=LENGTH_SCALE)
     literal = options.parameters != "recommended"
@@ -61,7 +61,7 @@ def build(options: Options) -> Study:
         return Bounds(reward_width=reward, cost_width=cost)
 
     def censored(norm: float) -> Censored:
-        """Return ``v_t`` of sec. 5, with ``B_r = B_f + R sqrt(2 ln T)``."""
+        """Return the width ``v_t`` of sec. 5, with ``B_r = B_f + R sqrt(2 ln T)``."""
         if not literal:
             return Censored(base=3.0, feedback_bound=1.0, scale=0.01)
         bound = norm + scale * math.sqrt(2 * math.log(options.horizon))
@@ -80,7 +80,7 @@ def build(options: Options) -> Study:
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return notes on what became of the feedback, and on the differences between algorithms, paired by trial."""
+    """Return what became of the feedback, and the differences between algorithms, paired by trial."""
     first, *others = (str(label) for label in dataset.algorithm.values)
     window = json.loads(dataset.attrs["feedback"])[first]["window"]
     counts = jb.metrics.delay_counts(

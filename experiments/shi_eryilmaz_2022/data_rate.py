@@ -40,7 +40,7 @@ ADMMBO = jb.Admmbo(side=2.0, reward_budget=(20, 2), cost_budget=(20, 2))
 
 
 def build(options: Options) -> Study:
-    """Return the study of Algorithm 2 with exact costs, Algorithm 3 with noisy ones, ADMMBO and OCO with either, on one surrogate."""
+    """Return the study of Algorithm 2 with exact costs, Algorithm 3 with noisy ones, and ADMMBO and OCO with either, on one surrogate."""
     exact = jb.problems.data_rate(options.points_per_axis, noise_variance=shared.NOISE_VARIANCE)
     noisy = jb.problems.data_rate(options.points_per_axis, noise_variance=shared.NOISE_VARIANCE, cost_half_width=COST_HALF_WIDTH)
     # A rough kernel in four dimensions: on a grid fine enough to matter only the row cache is exact and affordable.
@@ -56,7 +56,7 @@ def build(options: Options) -> Study:
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return notes on utility reached, the optimum, and that the utilities' constants are assumed."""
+    """Return the utility reached, the optimum, and that the utilities' constants are assumed."""
     utility = dataset.reward.isel(round=-1).mean("trial").values / dataset.sizes["round"]
     reached = ", ".join(f"{label} {value:.3f}" for label, value in zip(dataset.algorithm.values, utility, strict=True))
     return [

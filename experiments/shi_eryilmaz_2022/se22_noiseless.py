@@ -39,7 +39,7 @@ PENALTIES = {"Alg. 2, exp(x)": Exponential(c=1.0), "Alg. 2, (x + 1)^2": Polynomi
 
 
 def build(options: Options) -> Study:
-    """Return the study of Algorithm 2 with both penalty functions, ADMMBO and OCO on ``sine``, whose constraint is seen without noise."""
+    """Return the study of Algorithm 2 with both penalty functions, ADMMBO and OCO on ``sine``, its constraint seen without noise."""
     problem = jb.problems.sine(options.points_per_axis, noise_variance=[shared.NOISE_VARIANCE, 0.0])
     model = shared.model(problem, options.horizon)
     restart = shared.restarts(options)

@@ -29,7 +29,7 @@ from jaxbandit.study import Run, Study
 
 
 def build(options: Options) -> Study:
-    """Return the study of Algorithm 3, ADMMBO and OCO under noisy constraints, and Algorithm 2 on the same problem without that noise."""
+    """Return the study of Algorithm 3, ADMMBO and OCO under noisy constraints, and of Algorithm 2 on the problem without that noise."""
     noisy = jb.problems.sine(options.points_per_axis, noise_variance=shared.NOISE_VARIANCE)
     noiseless = jb.problems.sine(options.points_per_axis, noise_variance=[shared.NOISE_VARIANCE, 0.0])
     model = shared.model(noisy, options.horizon)

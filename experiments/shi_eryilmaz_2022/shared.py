@@ -59,7 +59,7 @@ def with_baselines(study: Study, admmbo: jb.Admmbo = ADMMBO, *, suffix: str = ""
 
 
 def tuning_notes(dataset: Any) -> list[str]:
-    """Return a note on the step of OCO and the steps that were tried."""
+    """Return the step of OCO, and the other steps that were tried."""
     known = json.loads(dataset.attrs["parameters"])
     lines = []
     for name, tried in known.items():
@@ -71,7 +71,7 @@ def tuning_notes(dataset: Any) -> list[str]:
 
 
 def evaluations(dataset: Any, label: str) -> np.ndarray:
-    """Return the rounds ``[trials]`` until an algorithm stopped by itself, all of them if it did not."""
+    """Return the numbers of rounds ``[trials]`` until an algorithm stopped by itself, all of them if it did not."""
     rounds = np.full(dataset.sizes["trial"], dataset.sizes["round"])
     return dataset.evaluations.sel(algorithm=label).values if "evaluations" in dataset else rounds
 
@@ -92,7 +92,7 @@ def until_stopped(dataset: Any) -> Any:
 
 
 def violation_notes(dataset: Any) -> list[str]:
-    """Return notes on ``V(t)/t`` at the rounds the module's docstring quotes, or where the algorithm stopped."""
+    """Return ``V(t)/t`` at the rounds that the experiments' docstrings quote, or where the algorithm stopped."""
     rounds = [t for t in (20, 100, 350) if t <= dataset.sizes["round"]] or [dataset.sizes["round"]]
     lines = ["the paper's V(t) is ||(sum over rounds of g)^+||, the column 'soft V/t'; 'V/t' sums the positive parts"]
     held = until_stopped(dataset)
@@ -135,7 +135,7 @@ def boxes(dataset: Any, path: Path, *, title: str, panels: Sequence[tuple[str, s
 
 
 def means(axis: Any, dataset: Any, name: str, ylabel: str) -> None:
-    """Draw mean averages over time of all algorithms on one axis, as in the paper's Figures 3, 5, 7 and 9; a cross where one stopped."""
+    """Draw means of averages over time of all algorithms, as in the paper's Figures 3, 5, 7 and 9; a cross where one has stopped."""
     from jaxbandit.report.plots import COLOURS, DASHES
 
     held, rounds = until_stopped(dataset), dataset.sizes["round"]

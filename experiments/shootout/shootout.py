@@ -43,12 +43,12 @@ from typing import Any
 import numpy as np
 
 from experiments.common.experiment import Experiment, Options, study
-from experiments.shootout import contestants
+from experiments.shootout import entries
 from jaxbandit import checks
 from jaxbandit.report.statistics import healthy
 from jaxbandit.study import Study
 
-NAMES = {"algorithms": tuple(contestants.contestants()), "problems": tuple(contestants.PROBLEMS)}
+NAMES = {"algorithms": tuple(entries.contestants()), "problems": tuple(entries.PROBLEMS)}
 SPEED = "us per trial-round"  # in seconds they would all be 0.0000
 MEASURES = {
     "R/t": "regret per round, R/t",
@@ -67,7 +67,7 @@ def build(options: Options) -> Study:
     for what, known in NAMES.items():
         for name in options.extra[what]:
             checks.one_of(f"--{what}", name, known)
-    chosen = tuple(contestants.runs(options))
+    chosen = tuple(entries.runs(options))
     if not chosen:
         raise checks.InvalidArgument("--algorithms, --problems: none of these algorithms fits one of these problems")
     recorded = {"points_per_axis": options.points_per_axis, **options.extra}
@@ -75,7 +75,7 @@ def build(options: Options) -> Study:
 
 
 def page_rows(dataset: Any, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the table's rows with problem and algorithm apart, time without compilation, no violation where nothing can be violated."""
+    """Return the table's rows with problem and algorithm apart, time without compilation, and no violation where there is no constraint."""
     result = []
     for row, seconds, slack in zip(rows, dataset.playing_seconds.values, dataset.slater_slack.values[:, 0], strict=True):
         problem, algorithm = row["algorithm"].split(": ")
@@ -88,7 +88,7 @@ def page_rows(dataset: Any, rows: Sequence[dict[str, Any]]) -> list[dict[str, An
 
 
 def crossed(rows: Sequence[dict[str, Any]], name: str) -> tuple[list[str], list[str], np.ndarray]:
-    """Return algorithms, problems, and one measure of each pair, NaN where it was not run."""
+    """Return algorithms, problems, and one measure of each pair ``[algorithms, problems]``, NaN where it was not run."""
     algorithms = [name for name in NAMES["algorithms"] if any(row["algorithm"] == name for row in rows)]
     problems = [name for name in NAMES["problems"] if any(row["problem"] == name for row in rows)]
     table = np.full((len(algorithms), len(problems)), np.nan)
@@ -98,7 +98,7 @@ def crossed(rows: Sequence[dict[str, Any]], name: str) -> tuple[list[str], list[
 
 
 def files(dataset: Any, rows: Sequence[dict[str, Any]]) -> Mapping[str, Callable[[Path], object]]:
-    """Return what writes the page as CSV and as Markdown."""
+    """Return the functions that write the page as CSV and as Markdown."""
     from jaxbandit.report import tables
 
     page = page_rows(dataset, rows)
@@ -109,7 +109,7 @@ def files(dataset: Any, rows: Sequence[dict[str, Any]]) -> Mapping[str, Callable
 
 
 def markdown(dataset: Any, page: Sequence[dict[str, Any]]) -> str:
-    """Return the page: one table for each measure, the least number of a column in bold, floor and ceiling aside."""
+    """Return the page: a table for each measure, the least number of a column in bold, floor and ceiling aside."""
     from jaxbandit.report.page import markdown_table, short
 
     lines = ["# Shoot-out", "", f"`{dataset.attrs.get('command', '')}`", ""]
@@ -126,7 +126,7 @@ def markdown(dataset: Any, page: Sequence[dict[str, Any]]) -> str:
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return notes on how the numbers were made."""
+    """Return how the numbers are to be read, and which trials failed."""
     failed = [str(label) for label in dataset.algorithm.values if not healthy(dataset.sel(algorithm=label)).all()]
     lines = [
         "the same noise and instances for every algorithm of a problem; widths are 3 and not tuned, OCO's step is 1",
@@ -150,7 +150,7 @@ def draw(dataset: Any, path: Path) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for algorithms and problems."""
+    """Add the options that choose algorithms and problems."""
     for what, known in NAMES.items():
         words = f"some of {', '.join(known)} (default: all)".replace("%", "%%")
         parser.add_argument(f"--{what}", nargs="+", default=known, metavar="NAME", help=words)

@@ -30,7 +30,7 @@ def build(options: Options) -> Study:
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return notes on stages, eliminations, and what each delay costs each algorithm, paired by trial."""
+    """Return stages, eliminations, and what each delay costs each algorithm, paired by trial."""
     return shared.notes(dataset, [((algorithm, mean), (algorithm, MEANS[0])) for algorithm in ALGORITHMS for mean in MEANS[1:]])
 
 

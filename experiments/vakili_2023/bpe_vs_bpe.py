@@ -32,7 +32,7 @@ def build(options: Options) -> Study:
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return notes on stages, eliminations, and the difference of the two, paired by trial."""
+    """Return stages, eliminations, and the difference of the two, paired by trial."""
     return shared.notes(dataset, [(("BPE", mean), ("BPE-Delay", mean)) for mean in MEANS])
 
 

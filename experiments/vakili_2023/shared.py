@@ -65,6 +65,7 @@ def label(function: str, algorithm: str, mean: float) -> str:
 
 
 def _bpe(options: Options, *, aware: bool) -> jb.Bpe:
+    """Return BPE-Delay if ``aware`` of the delays, else BPE."""
     code = options.parameters == "code"
     width: Any = 2.0
     delta = 0.1
@@ -78,7 +79,7 @@ def _bpe(options: Options, *, aware: bool) -> jb.Bpe:
 
 
 def _sdf(options: Options, mean: float) -> jb.Unconstrained:
-    """Return GP-UCB-SDF; with the literal width of Verma et al. (2022) for ``paper``."""
+    """Return GP-UCB-SDF, under ``paper`` with the literal width of Verma et al. (2022)."""
     width: Any = {"recommended": 6.0, "code": math.sqrt(6)}.get(options.parameters)
     if width is None:
         bound = NORM + NOISE_SD * math.sqrt(2 * math.log(options.horizon))
@@ -88,7 +89,7 @@ def _sdf(options: Options, mean: float) -> jb.Unconstrained:
 
 
 def notes(dataset: Any, pairs: Iterable[tuple[tuple[str, float], tuple[str, float]]]) -> list[str]:
-    """Return notes on lengths of stages, eliminated maximisers, and paired differences of regret between the lines of ``pairs``."""
+    """Return lengths of stages, eliminated maximisers, and paired differences of regret between the lines of ``pairs``."""
     lines = stage_notes(dataset) + elimination_notes(dataset)
     for other, reference in pairs:
         parts = []
@@ -103,7 +104,7 @@ def notes(dataset: Any, pairs: Iterable[tuple[tuple[str, float], tuple[str, floa
 
 
 def stage_notes(dataset: Any) -> list[str]:
-    """Return a note on the rounds of each stage of BPE, the last cut to the horizon."""
+    """Return the rounds of each stage of BPE, the last cut to the horizon."""
     known = json.loads(dataset.attrs["parameters"])
     options = Options(trials=1, horizon=dataset.sizes["round"], points_per_axis=0, seed=0, parameters=known["set"])
     plans = {}
@@ -117,7 +118,7 @@ def stage_notes(dataset: Any) -> list[str]:
 
 
 def elimination_notes(dataset: Any) -> list[str]:
-    """Return a note on the share of trials in which the true maximiser was struck out, and how many points were left."""
+    """Return the number of trials in which the true maximiser was struck out, and how many points were left."""
     written = []
     for name in dataset.algorithm.values:
         part = dataset.sel(algorithm=name)

@@ -126,19 +126,19 @@ class Truth:
         return int(tried[np.argmin(np.where(feasible, self.energy[tried], np.inf) if feasible.any() else self.excess[tried])])
 
     def least_energy(self, dataset: Any, label: str) -> np.ndarray:
-        """Return the least energy ``[trials]`` of a feasible controller that was evaluated, infinite where none was."""
+        """Return the least energy ``[trials]``, in kWh, of a feasible controller that was evaluated, infinite where none was."""
         tried = dataset["index"].sel(algorithm=label).values
         return np.where(self.excess[tried] <= 0, self.energy[tried], np.inf).min(axis=-1)
 
     def words(self, point: int) -> str:
-        """Return a controller and what it costs, in words."""
+        """Return a controller and its cost in words."""
         gain, set_point, switch = self.points[point]
         outcome = f"{self.energy[point]:.1f} kWh, {abs(self.excess[point]):.2f} K {'within' if self.excess[point] <= 0 else 'over'}"
         return f"{gain:.2f} kW/K, {set_point:.1f} °C from {switch:.1f} h ({outcome} the limit)"
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return notes on the controllers, and how soon and how often each algorithm is there."""
+    """Return the naive and the best controller, and how soon and how often each algorithm finds a good one."""
     truth = Truth(dataset)
     lines = ["naive controller: " + truth.words(truth.naive)]
     if truth.best is not None:

@@ -65,7 +65,7 @@ def build(options: Options) -> Study:
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return notes on cumulative regret and violation with their spread, and false declarations."""
+    """Return cumulative regret and violation with their spread, and the number of instances without a feasible point."""
     lines = []
     for label in dataset.algorithm.values:
         regret, violation = (final_values(dataset.sel(algorithm=label), name) for name in ("regret", "hard_violation"))

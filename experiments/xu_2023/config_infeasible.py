@@ -37,7 +37,7 @@ def evaluations_before(dataset: Any) -> np.ndarray:
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return notes on when infeasibility was declared, counted as the paper does: evaluations before the declaration."""
+    """Return when infeasibility was declared, counted as the paper does: evaluations before the declaration."""
     evaluations = evaluations_before(dataset)
     lines = [f"{len(evaluations)} of {dataset.sizes['trial']} instances declared infeasible"]
     if len(evaluations):

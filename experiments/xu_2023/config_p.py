@@ -133,7 +133,7 @@ def code_runs(name: str, options: Options) -> list[Run]:
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return notes on the best point found by each algorithm, in order, for each problem."""
+    """Return for each problem the best point found by each algorithm, in order."""
     lines = []
     for name, labels in by_problem(dataset).items():
         found = {short: final_values(dataset.sel(algorithm=label), "best_constrained_regret") for short, label in labels.items()}
@@ -168,7 +168,7 @@ def draw(dataset: Any, path: Path) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the option for the problem."""
+    """Add the option that chooses the problem."""
     parser.add_argument("--problem", choices=[*jb.problems.ARTIFICIAL, "all"], default="all", help="one problem (default %(default)s)")
 
 

@@ -51,7 +51,7 @@ def algorithms(options: Options, *, seeds: Any = None, draws: bool = True) -> li
 
 
 def panels(labels: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return lines that stay readable side by side: the paper's algorithms, and the others with CONFIG for comparison."""
+    """Return the lines of two panels, few enough to be readable: the paper's algorithms, and the others with CONFIG for comparison."""
     return {
         "the paper's algorithms": {label: label for label in labels if label not in NOT_THE_PAPERS},
         "others beside CONFIG": {label: label for label in labels if label in ("CONFIG", *NOT_THE_PAPERS)},
@@ -65,7 +65,7 @@ def drawn_from(options: Options) -> Kernel:
 
 
 def interval(options: Options) -> Any:
-    """Return ``[-5, 5]``, or ``[-10, 10]`` with the scripts' 100 points unless another number than the default was asked for."""
+    """Return the domain ``[-5, 5]``, or ``[-10, 10]`` with the scripts' 100 points unless another number than the default was asked for."""
     count = options.points_per_axis
     if is_code(options):
         return jb.domains.grid([-10.0], [10.0], CODE_POINTS if count == RECOMMENDED_POINTS else count)
@@ -73,23 +73,26 @@ def interval(options: Options) -> Any:
 
 
 def noise_of_model(options: Options) -> float:
-    """Return the regulariser ``lambda``."""
+    """Return the noise variance of the model, the regulariser ``lambda``."""
     return LEAST_NOISE * VARIANCE if is_code(options) else NOISE_VARIANCE
 
 
 def start(family: Any) -> jb.InitialDesign:
-    """Return the scripts' first point, the one nearest to 0, which counts as a round; no design for a family without."""
+    """Return the scripts' first point, the one nearest to 0, which counts as a round; no design for a family without one."""
     return jb.InitialDesign() if family.start is None else jb.InitialDesign(indices=np.asarray([family.start]), counted=True)
 
 
 def prior_mean_at_start(instance: Any, algorithm: Any, surrogate: jb.Surrogate) -> tuple[Any, jb.Surrogate]:
-    """Give the model the scripts' prior means: the values at the point nearest to 0."""
+    """Tell the surrogate the scripts' prior means: the values at the point nearest to 0."""
     nearest = jnp.argmin(jnp.sum(jnp.square(instance.domain.points), axis=1))
     return algorithm, jb.replace(surrogate, prior_mean=instance.means[:, nearest])
 
 
 def told(options: Options, algorithm: Any) -> jb.Informed | None:
-    """Return what an algorithm learns of each instance: under ``code`` all but primal-dual the prior means, else SafeOpt a safe point."""
+    """Return what tells an algorithm facts of each instance, if anything does.
+
+    Under ``code`` all but primal-dual are told the prior means; otherwise SafeOpt is told a safe point.
+    """
     if is_code(options):
         return None if isinstance(algorithm, jb.PrimalDual) else prior_mean_at_start
     return SafestSeeds() if isinstance(algorithm, jb.SafeOpt) else None

@@ -53,7 +53,7 @@ def facts(data: ArmsData, bound: float) -> dict[str, Any]:
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return notes on the data, the units, and the distribution of ``N``."""
+    """Return the data, the units, and the distribution of ``N``."""
     known = json.loads(dataset.attrs["parameters"])
     return [
         f"data: {known['source']}",
@@ -68,7 +68,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any, path: Path, *, name: str) -> None:
-    """Draw cumulative regret and violation as in the paper's figures, and the distribution of ``N``; ``name`` is what the arms are."""
+    """Draw cumulative regret and violation as in the paper's figures, and the distribution of ``N``; ``name`` says what the arms are."""
     from jaxbandit.report import plots
 
     lines = {str(label): str(label) for label in dataset.algorithm.values}
@@ -85,7 +85,7 @@ def draw(dataset: Any, path: Path, *, name: str) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, variable: str, what: str) -> None:
-    """Add the option for the data file."""
+    """Add the option that names the data file."""
     parser.add_argument(
         "--data", metavar="FILE", help=f"{what}; default the environment variable {variable}, and without it made-up data, which say so"
     )
@@ -105,7 +105,7 @@ def experiment(
     what: str,
     text: str | None,
 ) -> Experiment:
-    """Return the experiment on one data set: ``width`` is recommended, ``arms`` says what they are, ``what`` what the file is."""
+    """Return the experiment on one data set: ``width`` is the recommended one, ``arms`` says what they are, ``what`` what the file is."""
     full = Options(trials=50, horizon=horizon, points_per_axis=0, seed=0, parameters="recommended", extra={"data": None})
     return Experiment(
         name=name,

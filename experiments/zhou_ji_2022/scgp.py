@@ -50,7 +50,7 @@ def bounds_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[A
 
 
 def bounds_and_width_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
-    """Tell SCGP the same, and ``B`` to its theory width."""
+    """Tell SCGP an instance's ``B`` and Slater constant, and ``B`` to its theory width."""
     algorithm, surrogate = bounds_of_instance(instance, algorithm, surrogate)
     told = algorithm.estimator
     told = jb.replace(told, reward_width=jb.replace(told.reward_width, norm_bound=algorithm.reward_clip))
@@ -78,13 +78,13 @@ def build(options: Options) -> Study:
 
 
 def last_violating_round(soft_violation: np.ndarray) -> np.ndarray:
-    """Return the last round ``[trials]`` after which the sum of costs ``[trials, rounds]`` was above 0; 0 where it never was."""
+    """Return for each trial of ``[trials, rounds]`` the last round after which the sum of costs was above 0; 0 where it never was."""
     above = soft_violation > 0
     return np.where(above.any(axis=1), above.shape[1] - np.argmax(above[:, ::-1], axis=1), 0)
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return notes on when the sum of costs is back at zero for good, and that single rounds do violate."""
+    """Return when the sum of costs is back at zero for good, and that single rounds do violate."""
     lines = []
     for label in dataset.algorithm.values:
         part = dataset.sel(algorithm=label)

@@ -92,7 +92,7 @@ def safe_point_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tup
 
 
 def safe_point_and_width_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
-    """Tell an algorithm a safe point as above, and ``B`` and ``G`` to its theory widths."""
+    """Tell an algorithm with a safe set a safe point, its Lipschitz constant, and ``B`` and ``G`` to the theory widths."""
     return width_of_instance(instance, safe_point_of_instance(instance, algorithm, surrogate)[0]), surrogate
 
 
@@ -126,7 +126,7 @@ def spread_of_counts(dataset: Any) -> list[str]:
 
 
 def soft_violation_note(dataset: Any) -> str:
-    """Return a note on the trials in which the sum of costs is above zero at the end."""
+    """Return in how many trials the sum of costs is above zero at the end."""
     finals = {label: final_values(dataset.sel(algorithm=label), "soft_violation") for label in dataset.algorithm.values}
     above = {label: int(np.count_nonzero(values > 0)) for label, values in finals.items() if np.any(values > 0)}
     if not above:

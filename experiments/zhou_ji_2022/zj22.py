@@ -72,7 +72,7 @@ def build(options: Options) -> Study:
 
 
 def notes(dataset: Any) -> list[str]:
-    """Return notes on the distribution of ``N``, and what drives the mean of regret."""
+    """Return the distribution of ``N``, and of regret, whose mean a few trials make."""
     lines = [shared.soft_violation_note(dataset), *shared.spread_of_counts(dataset)]
     for label in dataset.algorithm.values:
         regret = final_values(dataset.sel(algorithm=label), "regret")
@@ -101,7 +101,7 @@ def draw(dataset: Any, path: Path) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the option for the threshold."""
+    """Add the option that chooses the threshold."""
     parser.add_argument("--threshold", choices=[*THRESHOLDS, "both"], default="both", help="h = B/4, h = B/2 or both (default %(default)s)")
 
 

@@ -47,6 +47,15 @@ def test_no_docstring_opens_with_a_fragment(module):
     assert not wrong, "start with a verb ('Return ...') or a noun phrase:\n" + "\n".join(wrong)
 
 
+EXPERIMENTS = sorted((ROOT.parent / "experiments").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.relative_to(ROOT.parent).as_posix())
+def test_no_docstring_of_the_experiments_opens_with_a_fragment(path):
+    wrong = [f"line {line}: {words!r}" for line, words in fragments(path.read_text(encoding="utf-8"))]
+    assert not wrong, "start with a verb ('Return ...') or a noun phrase:\n" + "\n".join(wrong)
+
+
 @pytest.mark.parametrize("part", NOT_YET)
 def test_parts_that_wait_are_parts_of_the_package_with_fragments(part):
     """An entry goes from the list as soon as its part is converted."""

@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 import jaxbandit as jb
 from experiments.common.experiment import Options, with_defaults
+from experiments.shootout.instances import Instances
 from experiments.zhou_ji_2022 import shared
 from experiments.zhou_ji_2022.scgp import bounds_of_instance
 from jaxbandit.delays import Poisson
@@ -19,7 +19,6 @@ from jaxbandit.estimators import Bounds, Randomised, Thompson
 from jaxbandit.feedback import Censor, Hallucinate
 from jaxbandit.informed import BestPoint
 from jaxbandit.kernels import Kernel, Matern52, Scale, SquaredExponential
-from jaxbandit.problems import Family
 from jaxbandit.study import Run
 from jaxbandit.widths import Censored
 
@@ -34,7 +33,7 @@ LEAST_RANK = 32  # of the features: one number for all problems on the interval
 
 @dataclasses.dataclass(frozen=True)
 class Arena:
-    """A problem, the model that everybody has of it, and of what kind it is.
+    """A problem, the model that all algorithms have of it, and its kind.
 
     ``kind``: ``"box"``; ``"arms"``, where points have no distance; ``"revealed"``, whose constraints are seen before the choice;
     ``"late"``; or ``"late, free"``, without constraints. ``shifted`` is the problem for those who take missing rewards for 0.
@@ -48,7 +47,7 @@ class Arena:
     shifted: Any = None
 
     def model(self, horizon: int) -> jb.Surrogate:
-        """One factor for all outputs, which some algorithms need; with joint draws, which others need.
+        """Return a model with one factor for all outputs, which some algorithms need, and with joint draws, which others need.
 
         Features of zeros, which change nothing, fill its rank up to a power of two: equal shapes are one compiled program.
         """
@@ -65,7 +64,7 @@ class Arena:
         return jb.replace(surrogate, forms=(jb.replace(form, phi=jnp.pad(form.phi, ((0, 0), (0, missing)))),))
 
     def tabulated(self, options: Options) -> Arena:
-        """The same with what distinguishes programs, but not problems, taken out: the name, and how a family draws its instances."""
+        """Return the same without what makes programs differ, but not problems: the name, and how a family draws its instances."""
 
         def plain(problem: Any) -> Any:
             return Instances.of(problem, options) if problem.is_random else problem
@@ -77,7 +76,7 @@ class Arena:
 
 @dataclasses.dataclass(frozen=True)
 class Contestant:
-    """An algorithm, what it is told of an instance, what it does while feedback is late, and the kinds of problems it fits."""
+    """An algorithm, the facts of an instance that it is told, its policy while feedback is late, and the kinds of problems that it fits."""
 
     algorithm: Any
     kinds: tuple[str, ...]
@@ -89,49 +88,6 @@ class Contestant:
 def safe_point_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
     """Tell an algorithm with a safe set one safe point, not the safest: on some problems that is the best."""
     return jb.replace(algorithm, seeds=shared.typical_safe_point(instance)[None]), surrogate
-
-
-@jb.pytree
-class Instances(Family):
-    """The instances that a family gives to the trials of a study, as tables: all families are then one compiled program.
-
-    Attributes:
-      domain, noise, delay: the family's.
-      keys: ``[n, ...]`` data of the keys that the trials ask by.
-      means: ``[n, 1 + m, M]``; NaN, which fails the trial, stands for a key that is not among them.
-    """
-
-    domain: Any
-    keys: Any
-    means: Any
-    noise: Any
-    delay: Any
-    name: str = jb.static(default="instances")
-
-    @property
-    def constraints(self) -> int:
-        """``m``."""
-        return int(np.shape(self.means)[1]) - 1
-
-    def sample(self, key: jax.Array) -> jb.problems.Problem:
-        """The instance that belongs to ``key``."""
-        same = jnp.all(jnp.asarray(self.keys) == _bits(key)[None], axis=1)
-        means = jnp.where(jnp.any(same), jnp.asarray(self.means)[jnp.argmax(same)], jnp.nan)
-        return jb.problems.Problem(domain=self.domain, means=means, noise=self.noise, delay=self.delay, name=self.name)
-
-    @staticmethod
-    def of(family: Family, options: Options) -> Instances:
-        """Those of a study with these options."""
-        root = jax.random.key(options.seed)
-        keys = jax.vmap(lambda i: jb.keys.stream_key(jb.keys.trial_key(root, i), jb.keys.Stream.PROBLEM))(jnp.arange(options.trials))
-        means = jax.jit(jax.vmap(lambda key: family.sample(key).means))(keys)
-        tables: dict[str, Any] = {"keys": np.asarray(_bits(keys)), "means": np.asarray(means)}
-        return Instances(domain=family.domain, noise=family.noise, delay=family.delay, **tables)
-
-
-def _bits(key: jax.Array) -> jax.Array:
-    """The data of a key as signed integers, which the whole library has."""
-    return jax.lax.bitcast_convert_type(jax.random.key_data(key), jnp.int32)
 
 
 BANDIT = ("box", "arms", "late")  # feedback on the point chosen, on all outputs
@@ -200,7 +156,7 @@ def _own_entries() -> dict[str, Contestant]:
 
 
 def artificial(name: str, points: int) -> Arena:
-    """P1 to P6 with reward and constraint in standard deviations, the length-scale of their authors' scripts."""
+    """Return one of P1 to P6, reward and constraint in standard deviations, with the length-scale of its authors' scripts."""
     problem = jb.problems.artificial(name, points, standardised=True, noise_variance=NOISE_VARIANCE)
     reward, constraint = np.asarray(problem.means)
     problem = jb.replace(problem, means=np.stack([reward, constraint / constraint.std()]))
@@ -208,27 +164,27 @@ def artificial(name: str, points: int) -> Arena:
 
 
 def arms(name: str, data: Callable[..., Any]) -> Arena:
-    """A made-up data set in units of its bound ``B``."""
+    """Return a made-up data set in units of its bound ``B``."""
     scaled = data(scale=data().bound)
     return Arena(name, scaled.problem, scaled.kernel, float(np.mean(np.square(scaled.problem.noise.table))), "arms")
 
 
 def draws(points: int) -> Arena:
-    """Late rewards of interpolants, and the same functions with minimum 0."""
+    """Return interpolants whose rewards come late, and the same functions with minimum 0."""
     noise, delay = jb.problems.Gaussian.from_sd(0.02), Poisson(mean=MEAN_DELAY)
     either = [jb.problems.rkhs_2d_draws("f1", points, noise=noise, delay=delay, shift_to_zero=shift) for shift in (False, True)]
     return Arena("interpolants, late", either[0], SquaredExponential(length_scale=0.8), 0.02**2, "late, free", either[1])
 
 
 def gaussian_process() -> Arena:
-    """Functions drawn as in ``config-gp``, on fewer points."""
+    """Return functions drawn as in ``config-gp``, on fewer points."""
     kernel = Scale(kernel=SquaredExponential.from_bandwidth(1.0), variance=2.0)
     problem = jb.problems.gp_draws(domain=jb.domains.grid([-5.0], [5.0], INTERVAL_POINTS), kernel=kernel)
     return Arena("GP draws", problem, kernel, NOISE_VARIANCE)
 
 
 def artificial_named(name: str) -> Callable[[int], Arena]:
-    """Makes one of P1 to P6."""
+    """Return a function that makes one of P1 to P6."""
     return lambda points: artificial(name, points)
 
 
