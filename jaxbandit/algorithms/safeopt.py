@@ -33,7 +33,7 @@ class SafeOpt(Algorithm):
     Attributes:
       estimator: confidence bounds of width 3 by default.
       seeds: ``S_0``, the indices of points known to be safe. Default: the ``count`` points of least ``max_j UCB_gj`` before round 1,
-        which an initial design makes a sensible choice; ``informed=jaxbandit.informed.SafestSeeds(n)`` gives the truly safest.
+        which an initial design makes a sensible choice; ``informed=jaxbandit.informed.SafestSeeds(count=n)`` gives the truly safest.
       lipschitz: ``L > 0``, one number or ``[m]``; expanders are then those of the 2015 paper. Default: none is needed.
       threshold: an expander must be less certain than this, ``sd > threshold`` for some output; 0 for all.
       count: how many seeds to choose when none are given.
