@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
 import jax
+
+from jaxbandit.study.run.runtime import cores
 
 Lower: TypeAlias = Callable[[], jax.stages.Lowered]
 
@@ -65,8 +66,3 @@ class Programs:
             self._known[name] = program
             self._owed[name] = seconds / len(missing)
         self.note(f"compiled {len(missing)} programs in {seconds:.1f} s" if len(missing) > 1 else f"compiled in {seconds:.1f} s")
-
-
-def cores() -> int:
-    """Return the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
