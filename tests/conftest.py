@@ -12,11 +12,31 @@ pytest.register_assert_rewrite("tests.support")  # before its modules are import
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
-# What takes the time is compilation, of the same programs in every worker, file and child process: each is done once.
+# Compilation takes most of the time, of the same programs in every worker and child process: each is compiled once.
 CACHE = {
     "jax_persistent_cache_min_compile_time_secs": 0,
     "jax_persistent_cache_min_entry_size_bytes": -1,
 }
+
+# XLA compiles for a CPU in a quarter of the time without the passes that emit fused loops and in one piece instead of 32. Read once,
+# when JAX starts its backend; XLA ends a process that gives it a flag which it does not know, so only versions that know them get them.
+USERS_FLAGS = os.environ.get("XLA_FLAGS", "")
+QUICK_FLAGS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+if jax.__version_info__[:2] == (0, 10) and QUICK_FLAGS not in USERS_FLAGS:
+    os.environ["XLA_FLAGS"] = f"{USERS_FLAGS} {QUICK_FLAGS}".strip()
+
+# Files whose programs are compiled with all of XLA's passes, and whose child processes compile as users' do. The others go without most
+# passes, which change the order of sums and nothing else: what they check holds up to rounding.
+OPTIMISED = {
+    "experiments/test_benchmark.py",
+    "experiments/test_command_line.py",
+    "repository/test_documents.py",
+    "statistical/test_exploration_strategies.py",
+    "statistical/test_safety.py",
+}
+
+MAPS = Path("/proc/self/maps")  # of Linux, which allows a process 65,530; every compiled program holds some
+MANY = 30_000
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -30,25 +50,23 @@ def pytest_configure(config: pytest.Config) -> None:
             jax.config.update(name, value)
 
 
-# Files whose programs are compiled as users' are. Compilation is most of the time of the others, and what they check holds up to
-# rounding: they go without most of XLA's passes, which change the order of sums and nothing else.
-OPTIMISED = {
-    "experiments/test_benchmark.py",
-    "experiments/test_command_line.py",
-    "repository/test_documents.py",
-    "statistical/test_exploration_strategies.py",
-    "statistical/test_safety.py",
-    "unit/surrogates/test_posteriors.py",
-}
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests of a file on one worker (``--dist loadgroup``), where they share programs, unless they name groups of their own."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(Path(__file__).parent).as_posix()))
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _programs_of_one_file_at_a_time(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Drop compiled programs after each file: every one holds memory maps, of which Linux allows a process 65,530."""
+def _compilation(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compile as a file needs it, and drop programs when the mode changes or when they hold too many memory maps."""
     quick = request.path.relative_to(Path(__file__).parent).as_posix() not in OPTIMISED
+    many = MAPS.exists() and MAPS.read_bytes().count(b"\n") > MANY
+    if many or quick != jax.config.read("jax_disable_most_optimizations"):
+        jax.clear_caches()
     jax.config.update("jax_disable_most_optimizations", quick)
-    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(quick))  # for child processes, whose results are compared with this one's
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-    os.environ.pop("JAX_DISABLE_MOST_OPTIMIZATIONS")
-    jax.clear_caches()
+    with pytest.MonkeyPatch.context() as patch:  # for child processes, whose results are compared with this one's
+        patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", str(int(quick)))
+        patch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", "") if quick else USERS_FLAGS)
+        yield

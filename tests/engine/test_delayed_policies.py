@@ -14,12 +14,10 @@ import pytest
 
 import jaxbandit
 from jaxbandit import delays, domains, estimators, feedback, kernels, problems, widths
-from jaxbandit.algorithms import Arena, Decision, Diagnostics
-from jaxbandit.algorithms.anytime import AnytimeState
-from jaxbandit.engine.trial import multipliers_of
 from jaxbandit.feedback import Pending
 from tests.oracles import bandit, delayed_policies, ucb_policies
 from tests.oracles import gaussian_process as gp
+from tests.support import panel
 
 TOLERANCE = {"float32": 1e-3, "float64": 1e-8}
 LENGTH_SCALE, NOISE = 0.35, 0.05
@@ -211,87 +209,12 @@ def test_the_patterns_exercise_the_policies() -> None:
     assert np.any(due[..., 0] != due[..., 1])
 
 
-# Whole runs. The learner's compilation dominates, so algorithms share it: in a sweep each variant has one of them act.
+# Whole runs. The learner's compilation dominates, so algorithms share it.
 
 HORIZON, TRIALS, CONSTRAINTS = 22, 2, 2
 REWARD, COST = 2.0, 1.5
 CLIPS: dict[str, Any] = {"reward_clip": 2.0, "cost_clip": 1.5, "dual_cap": 4.0}
 WINDOW_TERM = {"feedback_bound": 1.3, "scale": 0.2}
-
-
-@jaxbandit.pytree
-class Knowing(Arena):
-    """An arena in which the posterior is already there."""
-
-    known: Any
-
-    def learn(self, posterior: Any, observation: Any) -> Any:
-        return self.known
-
-
-@jaxbandit.pytree
-class OneOfState:
-    parts: tuple[Any, ...]
-    posterior: Any
-    multipliers: Any
-
-
-def with_posterior(state: Any, posterior: Any) -> Any:
-    """The state with its posterior replaced, inside a wrapper's too."""
-    if isinstance(state, AnytimeState):
-        return jaxbandit.replace(state, inner=with_posterior(state.inner, posterior))
-    return jaxbandit.replace(state, posterior=posterior)
-
-
-@jaxbandit.pytree
-class OneOf(jaxbandit.Algorithm):
-    """``algorithms[which]``, at the price of one learner; all of them run on what it chooses, and nobody looks at the others."""
-
-    name = "oneof"
-    joint_arrival = True
-    algorithms: tuple[Any, ...]
-    which: Any = 0.0
-
-    def _state(self, arena: Arena, parts: list[Any]) -> OneOfState:
-        return OneOfState(
-            parts=tuple(with_posterior(part, None) for part in parts),
-            posterior=self._of([algorithm.belief(part) for algorithm, part in zip(self.algorithms, parts, strict=True)]),
-            multipliers=self._of([multipliers_of(algorithm, part, arena) for algorithm, part in zip(self.algorithms, parts, strict=True)]),
-        )
-
-    def _of(self, options: list[Any]) -> Any:
-        return jax.tree.map(lambda *x: jnp.stack(x)[self.which.astype(jnp.int32)], *options)
-
-    def init(self, arena: Arena) -> OneOfState:
-        return self._state(arena, [algorithm.init(arena) for algorithm in self.algorithms])
-
-    def select(self, arena: Arena, state: OneOfState, t: jax.Array, key: jax.Array) -> tuple[Decision, OneOfState]:
-        parts = [with_posterior(part, state.posterior) for part in state.parts]
-        made = [algorithm.select(arena, part, t, key) for algorithm, part in zip(self.algorithms, parts, strict=True)]
-        draws = [decision.draws for decision, _ in made if decision.draws is not None]
-        chosen = Decision(
-            index=self._of([decision.index for decision, _ in made]),
-            widths=self._of([decision.widths for decision, _ in made]),
-            flags=self._of([jnp.asarray(decision.flags, jnp.int32) for decision, _ in made]),
-            draws=draws[0] if draws else None,
-        )
-        parts = [part for _, part in made]
-        return chosen, OneOfState(
-            parts=tuple(with_posterior(part, None) for part in parts), posterior=state.posterior, multipliers=state.multipliers
-        )
-
-    def update(self, arena: Arena, state: OneOfState, observation: Any, t: jax.Array) -> OneOfState:
-        known = Knowing(surrogate=arena.surrogate, horizon=arena.horizon, known=arena.learn(state.posterior, observation))
-        parts = [with_posterior(part, state.posterior) for part in state.parts]
-        moved = [algorithm.update(known, part, observation, t) for algorithm, part in zip(self.algorithms, parts, strict=True)]
-        return self._state(arena, moved)
-
-    def diagnose(self, state: OneOfState) -> Diagnostics:
-        return Diagnostics(multipliers=state.multipliers)
-
-    def _check(self, name: str, outputs: int | None) -> None:
-        for number, algorithm in enumerate(self.algorithms):
-            algorithm.validate(f"{name}.algorithms[{number}]", outputs)
 
 
 def width_pair(policy: str, epochs: bool = False) -> tuple[Any, Any, delayed_policies.Width]:
@@ -348,17 +271,15 @@ INITIAL = np.array([4, 30])
 
 
 @functools.cache
-def panel(policy: str) -> Any:
-    """Every algorithm's run, ``[algorithm, trial]``; outputs arrive together, as Shi and Eryilmaz's algorithms want."""
+def runs_under(policy: str) -> dict[str, Any]:
+    """Every algorithm's run; outputs arrive together, as Shi and Eryilmaz's algorithms want."""
     with jax.enable_x64(True):
         kernel = kernels.SquaredExponential(length_scale=LENGTH_SCALE)
         options = {"noise_variance": NOISE, "outputs": 1 + CONSTRAINTS, "prior_mean": list(PRIOR_MEAN)}
-        surrogate = jaxbandit.surrogate(domain(), kernel, **options, form="product" if policy == "hallucinate" else "features")
-        chosen = OneOf(algorithms=tuple(members(policy)[name] for name in NAMES))
-        run = jaxbandit.simulate(
+        return panel.play(
             problem(),
-            jaxbandit.sweep(chosen, {"which": np.arange(len(NAMES), dtype=float)}),
-            surrogate,
+            {name: members(policy)[name] for name in NAMES},
+            jaxbandit.surrogate(domain(), kernel, **options, form="product" if policy == "hallucinate" else "features"),
             horizon=HORIZON,
             trials=TRIALS,
             key=jax.random.key(5),
@@ -367,9 +288,7 @@ def panel(policy: str) -> Any:
             feedback=policy_of(policy, WINDOW, list(MINIMUM)),
             capacity=HORIZON,
             record="audit",
-            block=TRIALS * len(NAMES),
         )
-    return jax.tree.map(np.asarray, run)
 
 
 def model_of(policy: str, epochs: bool = False) -> delayed_policies.Model:
@@ -377,11 +296,10 @@ def model_of(policy: str, epochs: bool = False) -> delayed_policies.Model:
     return delayed_policies.Model(grams, np.full(1 + CONSTRAINTS, NOISE), PRIOR_MEAN, width_pair(policy, epochs)[2])
 
 
-def recorded(run: Any, variant: int, trial: int) -> delayed_policies.Late:
-    fields = (run.indices, run.values, run.initial_indices, run.initial_values)
-    indices, values, initial, before = (x[variant, trial] for x in fields)
+def recorded(run: Any, trial: int) -> delayed_policies.Late:
+    indices, values, initial, before = (x[trial] for x in (run.indices, run.values, run.initial_indices, run.initial_values))
     return delayed_policies.Late(
-        bandit.Record(indices, values.astype(float), initial, before.astype(float)), run.arrivals[variant, trial].astype(int)
+        bandit.Record(indices, values.astype(float), initial, before.astype(float)), run.arrivals[trial].astype(int)
     )
 
 
@@ -402,21 +320,21 @@ def replay(name: str, policy: str, late: delayed_policies.Late) -> Any:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_choice_is_the_best(policy: str, name: str) -> None:
     """Scores, multipliers and widths; under ``anytime`` and a restarted ``se3`` what is pending at a restart is not learnt."""
-    run, variant = panel(policy), NAMES.index(name)
+    run = runs_under(policy)[name]
     for trial in range(TRIALS):
-        late = recorded(run, variant, trial)
+        late = recorded(run, trial)
         expected = replay(name, policy, late)
-        assert np.all(np.isfinite(run.values[variant, trial])) and np.all(run.lost[variant, trial] == 0)
+        assert np.all(np.isfinite(run.values[trial])) and np.all(run.lost[trial] == 0)
         assert np.all(late.arrivals == late.arrivals[:, :1])
         if name == "config":
-            faults = ucb_policies.config_faults(expected, late.record.indices, int(run.declared_round[variant, trial]), 1e-8)
+            faults = ucb_policies.config_faults(expected, late.record.indices, int(run.declared_round[trial]), 1e-8)
             assert faults == []
         else:
             gaps = bandit.score_gaps(expected.scores, late.record.indices)
             assert gaps.max() <= 1e-8, f"trial {trial}, round {gaps.argmax() + 1}: short of the best by {gaps.max():.3g}"
-            np.testing.assert_allclose(run.multipliers[variant, trial], expected.multipliers, rtol=1e-8, atol=1e-8)
+            np.testing.assert_allclose(run.multipliers[trial], expected.multipliers, rtol=1e-8, atol=1e-8)
         columns = slice(0, 1) if name.startswith("se3") else slice(None)
-        np.testing.assert_allclose(run.widths[variant, trial][:, columns], expected.widths[:, columns], rtol=1e-8)
+        np.testing.assert_allclose(run.widths[trial][:, columns], expected.widths[:, columns], rtol=1e-8)
 
 
 def test_se2_starts_every_epoch_afresh() -> None:
@@ -437,7 +355,7 @@ def test_se2_starts_every_epoch_afresh() -> None:
             delay=DELAYS,
             feedback=feedback.Wait(),
         )
-    late = recorded(jax.tree.map(lambda x: np.asarray(x)[None], run), 0, 0)
+    late = recorded(jax.tree.map(np.asarray, run), 0)
     model = model_of("wait")
     model = delayed_policies.Model(model.grams, model.noise, PRIOR_MEAN, lambda t, gain, recent: np.full_like(gain, beta))
     expected = delayed_policies.se2(model, late, delayed_policies.Policy("wait"), c=c, epoch=epoch, restart=True)
@@ -450,16 +368,16 @@ def test_se2_starts_every_epoch_afresh() -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_thompson_draws_follow_the_posterior(policy: str) -> None:
     """Standard normal once whitened by the dense posterior of the policy, and of no other; the drawn function's best point is chosen."""
-    run, variant = panel(policy), NAMES.index("thompson")
+    run = runs_under(policy)["thompson"]
     numbers, likelihood = [], dict.fromkeys(POLICIES, 0.0)
     for trial in range(TRIALS):
-        late = recorded(run, variant, trial)
-        np.testing.assert_array_equal(run.draws[variant, trial][:, 0].argmax(1), late.record.indices)
+        late = recorded(run, trial)
+        np.testing.assert_array_equal(run.draws[trial][:, 0].argmax(1), late.record.indices)
         own = delayed_policies.Policy(policy, WINDOW, MINIMUM)
-        numbers.append(delayed_policies.whitened(model_of(policy), late, own, run.draws[variant, trial]))
+        numbers.append(delayed_policies.whitened(model_of(policy), late, own, run.draws[trial]))
         for name in POLICIES if trial == 0 else ():
             rule = delayed_policies.Policy(name, WINDOW, MINIMUM)
-            likelihood[name] += delayed_policies.log_likelihood(model_of(policy), late, rule, run.draws[variant, trial])
+            likelihood[name] += delayed_policies.log_likelihood(model_of(policy), late, rule, run.draws[trial])
     z = np.concatenate(numbers)
     assert z.size > 2000
     assert abs(z.mean()) < 5 / np.sqrt(z.size)
@@ -470,8 +388,8 @@ def test_thompson_draws_follow_the_posterior(policy: str) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_check_sees_another_policy(policy: str) -> None:
     """Another policy's scores, a window one round shorter and values known one round early are all caught."""
-    run, variant = panel(policy), NAMES.index("rpol")
-    late = recorded(run, variant, 0)
+    run = runs_under(policy)["rpol"]
+    late = recorded(run, 0)
     model = model_of(policy)
 
     def gap(rule: delayed_policies.Policy, seen: delayed_policies.Late = late) -> float:
@@ -491,7 +409,7 @@ def test_the_check_sees_another_policy(policy: str) -> None:
 
 
 def test_delays_vary_and_several_values_arrive_at_once() -> None:
-    run = panel("wait")
+    run = runs_under("wait")["rpol"]
     delay = run.arrivals - np.arange(1, HORIZON + 1)[:, None]
     assert {1, 4, 6, 9} <= set(np.unique(delay)) <= set(np.asarray(DELAYS.values)), "of three draws the longest counts"
-    assert max(np.bincount(run.arrivals[0, trial, :, 0]).max() for trial in range(TRIALS)) >= 3
+    assert max(np.bincount(run.arrivals[trial, :, 0]).max() for trial in range(TRIALS)) >= 3

@@ -1,0 +1,130 @@
+"""Several algorithms in one compiled program: the learner takes most of the time to compile, and they share it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxbandit
+from jaxbandit.algorithms import Arena, Decision, Diagnostics
+from jaxbandit.algorithms.anytime import AnytimeState
+from jaxbandit.engine.trial import multipliers_of
+
+
+@jaxbandit.pytree
+class Noting(Arena):
+    """An arena that notes what it is asked to learn, and learns nothing."""
+
+    asked: list[Any]
+
+    def learn(self, posterior: Any, observation: Any) -> Any:
+        self.asked.append(observation)
+        return posterior
+
+
+@jaxbandit.pytree
+class Knowing(Arena):
+    """An arena in which the posterior is already there."""
+
+    known: Any
+
+    def learn(self, posterior: Any, observation: Any) -> Any:
+        return self.known
+
+
+@jaxbandit.pytree
+class OneOfState:
+    parts: tuple[Any, ...]  # the algorithms' states without their posteriors
+    posterior: Any
+    multipliers: Any
+
+
+def with_posterior(state: Any, posterior: Any) -> Any:
+    """The state with its posterior replaced, inside a wrapper's too."""
+    if isinstance(state, AnytimeState):
+        return jaxbandit.replace(state, inner=with_posterior(state.inner, posterior))
+    return jaxbandit.replace(state, posterior=posterior)
+
+
+@jaxbandit.pytree
+class OneOf(jaxbandit.Algorithm):
+    """``algorithms[which]``, at the price of one learner; all of them run on what it chooses, and nobody looks at the others."""
+
+    name = "oneof"
+    algorithms: tuple[Any, ...]
+    which: Any = 0.0
+
+    @property
+    def joint_arrival(self) -> bool:
+        return any(algorithm.joint_arrival for algorithm in self.algorithms)
+
+    @property
+    def sees_constraints(self) -> bool:
+        return any(algorithm.sees_constraints for algorithm in self.algorithms)
+
+    def _of(self, options: list[Any]) -> Any:
+        return jax.tree.map(lambda *x: jnp.stack(x)[self.which.astype(jnp.int32)], *options)
+
+    def _split(self, state: OneOfState) -> list[tuple[Any, Any]]:
+        return [(own, with_posterior(part, state.posterior)) for own, part in zip(self.algorithms, state.parts, strict=True)]
+
+    def _joined(self, arena: Arena, parts: list[Any]) -> OneOfState:
+        pairs = list(zip(self.algorithms, parts, strict=True))
+        return OneOfState(
+            parts=tuple(with_posterior(part, None) for part in parts),
+            posterior=self._of([own.belief(part) for own, part in pairs]),
+            multipliers=self._of([multipliers_of(own, part, arena) for own, part in pairs]),
+        )
+
+    def _learnt(self, arena: Arena, state: OneOfState, moved: Callable[[Any, Arena, Any], Any]) -> OneOfState:
+        """The state after ``moved(algorithm, arena, part)``, in which each algorithm learns once, of values of its own making."""
+        asked: list[Any] = []
+        for own, part in self._split(state):
+            moved(own, Noting(surrogate=arena.surrogate, horizon=arena.horizon, asked=asked), part)
+        known = arena.learn(state.posterior, self._of(asked))
+        knowing = Knowing(surrogate=arena.surrogate, horizon=arena.horizon, known=known)
+        return self._joined(arena, [moved(own, knowing, part) for own, part in self._split(state)])
+
+    def init(self, arena: Arena) -> OneOfState:
+        return self._joined(arena, [algorithm.init(arena) for algorithm in self.algorithms])
+
+    def reveal(self, arena: Arena, state: OneOfState, sample: jax.Array, t: jax.Array) -> OneOfState:
+        return self._joined(arena, [own.reveal(arena, part, sample, t) for own, part in self._split(state)])
+
+    def select(self, arena: Arena, state: OneOfState, t: jax.Array, key: jax.Array) -> tuple[Decision, OneOfState]:
+        made = [own.select(arena, part, t, key) for own, part in self._split(state)]
+        chosen = Decision(
+            index=self._of([decision.index for decision, _ in made]),
+            widths=self._of([decision.widths for decision, _ in made]),
+            flags=self._of([jnp.asarray(decision.flags, jnp.int32) for decision, _ in made]),
+            draws=tuple(decision.draws for decision, _ in made),
+        )
+        parts = tuple(with_posterior(part, None) for _, part in made)
+        return chosen, jaxbandit.replace(state, parts=parts)
+
+    def update(self, arena: Arena, state: OneOfState, observation: Any, t: jax.Array) -> OneOfState:
+        return self._learnt(arena, state, lambda own, known, part: own.update(known, part, observation, t))
+
+    def learn(self, arena: Arena, state: OneOfState, observation: Any) -> OneOfState:
+        return self._learnt(arena, state, lambda own, known, part: own.learn(known, part, observation))
+
+    def diagnose(self, state: OneOfState) -> Diagnostics:
+        flags = self._of([jnp.asarray(own.diagnose(part).flags, jnp.int32) for own, part in self._split(state)])
+        return Diagnostics(multipliers=state.multipliers, flags=flags)
+
+
+def play(problem: Any, algorithms: Mapping[str, Any], surrogate: Any, *, trials: int, **options: Any) -> dict[str, Any]:
+    """Every algorithm's run of ``jaxbandit.simulate``, as NumPy arrays, from one program; what stopping algorithms add is not kept."""
+    chosen = jaxbandit.sweep(OneOf(algorithms=tuple(algorithms.values())), {"which": np.arange(len(algorithms), dtype=float)})
+    options = {"trials": trials, "block": trials * len(algorithms), **options}
+    run = jax.tree.map(np.asarray, jaxbandit.simulate(problem, chosen, surrogate, **options))
+    draws = run.draws if run.draws is not None else (None,) * len(algorithms)
+    together = jaxbandit.replace(run, draws=None)
+    return {
+        name: jaxbandit.replace(jax.tree.map(lambda x, i=i: x[i], together), draws=None if own is None else own[i])
+        for i, (name, own) in enumerate(zip(algorithms, draws, strict=True))
+    }
