@@ -13,17 +13,6 @@ MODULES = sorted(".".join(path.relative_to(ROOT.parent).with_suffix("").parts) f
 # Words that open a fragment: "What a rule gives", "Of the study", "As `observe`", "Whether it is safe".
 FRAGMENTS = {"And", "As", "By", "For", "From", "In", "Of", "On", "What", "Where", "Whether", "Which", "With"}
 
-# Parts of the package that are not converted yet. The list only gets shorter; nothing may be added.
-NOT_YET = (
-    "jaxbandit.algorithms",
-    "jaxbandit.informed",
-    "jaxbandit.safety",
-)
-
-
-def waits(module):
-    return any(module == part or module.startswith(part + ".") for part in NOT_YET)
-
 
 def fragments(source):
     """Return ``(line, first words)`` of every docstring of a module's source, public or private, that opens with a fragment's word."""
@@ -41,17 +30,10 @@ def read(module):
     return (ROOT.parent / Path(*module.split("."))).with_suffix(".py").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if not waits(module)])
+@pytest.mark.parametrize("module", MODULES)
 def test_no_docstring_opens_with_a_fragment(module):
     wrong = [f"{module}:{line}: {words!r}" for line, words in fragments(read(module))]
     assert not wrong, "start with a verb ('Return ...') or a noun phrase:\n" + "\n".join(wrong)
-
-
-@pytest.mark.parametrize("part", NOT_YET)
-def test_parts_that_wait_are_parts_of_the_package_with_fragments(part):
-    """An entry goes from the list as soon as its part is converted."""
-    modules = [module for module in MODULES if module == part or module.startswith(part + ".")]
-    assert any(fragments(read(module)) for module in modules), f"{part} has no fragments left: take it from NOT_YET"
 
 
 @pytest.mark.parametrize("opening", [*sorted(FRAGMENTS), "What,", "Whether:"])
