@@ -15,7 +15,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import jaxbandit
-from jaxbandit import InvalidArgument, consensus, delays, estimators, penalties, problems, widths
+from jaxbandit import InvalidArgument, consensus, delays, estimators, feedback, informed, penalties, problems, safety, widths
+from jaxbandit.algorithms import Elimination
 from jaxbandit.core import checks, fields
 from jaxbandit.core.declare import Declared, constructible, parameters, symbols
 from jaxbandit.core.pytree import param, replace, static
@@ -156,6 +157,81 @@ class Doubled:
         return st.sampled_from([(2,), (-1,), (0, 0), (1.0,), ("1",), (True,), (None,), [1], {1}, "1", 1, None, np.array([1])])
 
 
+@dataclasses.dataclass(frozen=True)
+class Points:
+    """Numbers of points, ``[n]``, or ``None``."""
+
+    empty: bool = False  # whether ``n`` may be 0
+
+    def good(self) -> st.SearchStrategy:
+        lists = st.lists(st.integers(0, 2**31 - 1), min_size=0 if self.empty else 1, max_size=4)
+        return (
+            st.none()
+            | lists
+            | lists.map(tuple)
+            | lists.map(lambda x: np.asarray(x, np.int32))
+            | lists.map(lambda x: jnp.asarray(x, jnp.int32))
+        )
+
+    def bad(self) -> st.SearchStrategy:
+        wrong = [3, -1, [-1], [0, -5], np.array([1, -1]), [0.5], [1.0], np.array([[0, 1]]), np.int64(3), np.array([True, False])]
+        return st.sampled_from([*wrong, *([] if self.empty else [[], (), np.zeros(0, np.int32)]), *NO_NUMBERS])
+
+
+@dataclasses.dataclass(frozen=True)
+class Mask:
+    """Booleans ``[M]``, or ``None``."""
+
+    def good(self) -> st.SearchStrategy:
+        lists = st.lists(st.booleans(), min_size=1, max_size=4)
+        return st.none() | lists | lists.map(np.asarray) | lists.map(jnp.asarray)
+
+    def bad(self) -> st.SearchStrategy:
+        return st.sampled_from(
+            [True, np.True_, 1, 0.5, [1, 0], [0.5], np.ones(3), np.ones((2, 2), bool), ["True"], "yes", b"1", [None], object(), {}]
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Point(Number):
+    """The number of a point."""
+
+    low: float = 0.0
+    open_low: bool = False
+
+    def _inside(self) -> st.SearchStrategy:
+        return st.integers(0, 2**24) | st.integers(0, 2**24).map(float)
+
+    def bad(self) -> st.SearchStrategy:
+        return super().bad() | st.integers(0, 1000).map(lambda n: n + 0.5)
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """One of a few names or numbers."""
+
+    values: tuple[Any, ...]
+
+    def good(self) -> st.SearchStrategy:
+        return st.sampled_from(self.values)
+
+    def bad(self) -> st.SearchStrategy:
+        return st.sampled_from([None, "", "papers", 0, 3, 1.0, 2.0, True, ["paper"], ("mean",), object(), {}, b"paper"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """Two whole numbers, a tuple."""
+
+    def good(self) -> st.SearchStrategy:
+        return st.tuples(st.integers(1, 10**6), st.integers(1, 10**6))
+
+    def bad(self) -> st.SearchStrategy:
+        return st.sampled_from(
+            [3, None, "ab", (), (1,), (1, 2, 3), [1, 2], (0, 1), (1, -1), (1.0, 2), ("1", 2), (True, 2), (1, None), np.ones(2)]
+        )
+
+
 OBJECTS = [
     delays.Poisson(),
     widths.SqrtLog(),
@@ -205,10 +281,17 @@ class Roles:
 
 def _no_numbers(*, optional: bool = False) -> st.SearchStrategy:
     """Values that are no numbers, most of which look like some."""
+    return st.sampled_from([*NO_NUMBERS, *([] if optional else [None])]) | st.text(max_size=5)
+
+
+def _collected() -> list[Any]:
     plain = ["3.0", "3", "", "nan", b"3", True, np.True_, 1j, np.complex64(1), object(), {}, {"a": 1.0}, {1.0}, float, max, 10**400]
     arrays = [["1.0"], [None], [True], (False, 1.0), np.array("3"), np.array([1j]), np.array([None]), np.array([True, False]), ["1", 2.0]]
     dates = [np.datetime64("2020-01-01"), np.array(["2020-01-01"], "datetime64[D]"), jnp.asarray([True])]
-    return st.sampled_from([*plain, *arrays, *dates, *([] if optional else [None])]) | st.text(max_size=5)
+    return [*plain, *arrays, *dates]
+
+
+NO_NUMBERS = _collected()
 
 
 POSITIVE, NONNEGATIVE = Number(low=0.0), Number(low=0.0, open_low=False)
@@ -232,7 +315,88 @@ MODEL = {
 }
 TOGETHER = {"xi": {"b": 1.0}, "b": {"xi": 1.0}}  # fields that are given with others only
 
+POSITIVE_COSTS = Number(low=0.0, lengths=(OUTPUTS - 1,))
+NONNEGATIVE_COSTS = Number(low=0.0, open_low=False, lengths=(OUTPUTS - 1,))
+STRATEGY = Role(
+    estimators.Strategy,
+    (estimators.Bounds(), estimators.Thompson(), estimators.Randomised()),
+    (estimators.Bounds(reward_width=-1.0), estimators.Bounds(cost_width=[1.0] * OUTPUTS)),
+)
+BOUNDS = Role(estimators.Bounds, (estimators.Bounds(),), (estimators.Bounds(reward_width=0.0), estimators.Thompson()))
+PENALTY = Role(penalties.Penalty, (penalties.Exponential(), penalties.Polynomial()), (penalties.Polynomial(n=0.5),))
+AGREEMENT = Role(consensus.Agreement, (consensus.Agreement(),), (consensus.Agreement(absolute=0.0),))
+ELIMINATION = Role(Elimination, (Elimination(),), (Elimination(delta=1.0),), number=POSITIVE)
+ALGORITHM = Role(
+    jaxbandit.Algorithm,
+    (jaxbandit.Rpol(), jaxbandit.Anytime(algorithm=jaxbandit.Config())),
+    (jaxbandit.Rpol(initial_penalty=0.0), jaxbandit.Anytime(algorithm=jaxbandit.Bpe(ties="last"))),
+)
+PROBABILITY = Number(0.0, 1.0)
+SEEDS = {"estimator": BOUNDS, "seeds": Points(), "count": Whole(1, 2**31 - 1)}
+EPOCHS = {"estimator": STRATEGY, "epoch": Whole(1, 2**31 - 1), "restart": Boolean()}
+LIPSCHITZ = {"lipschitz": replace(POSITIVE_COSTS, optional=True), "together": Boolean()}
+
 DECLARED: dict[type, dict[str, Any]] = {
+    jaxbandit.Admmbo: {
+        **{name: POSITIVE for name in ("penalty", "weight", "side")},
+        "agreement": AGREEMENT,
+        "feasibility_tolerance": NONNEGATIVE,
+        "reward_budget": Budget(),
+        "cost_budget": Budget(),
+        "outer_iterations": Whole(1, 2**31 - 1),
+    },
+    jaxbandit.Anytime: {"algorithm": ALGORITHM, "keep_data": Boolean()},
+    jaxbandit.Bpe: {
+        "width": ELIMINATION,
+        **{name: replace(NONNEGATIVE, optional=True) for name in ("mean_delay", "xi", "b")},
+        "delta": PROBABILITY,
+        "aware": Boolean(),
+        "lengths": Choice(("paper", "code")),
+        "ties": Choice(("first", "random")),
+    },
+    jaxbandit.Cbo: {
+        "estimator": STRATEGY,
+        "reward_clip": POSITIVE,
+        "cost_clip": POSITIVE_COSTS,
+        "dual_cap": POSITIVE_COSTS,
+        "step_divisor": replace(POSITIVE_COSTS, optional=True),
+    },
+    jaxbandit.Cei: {"improvement": NONNEGATIVE, "incumbent": Choice(("mean", "observed"))},
+    jaxbandit.Config: {"estimator": STRATEGY},
+    jaxbandit.ConstrainedThompson: {"estimator": STRATEGY},
+    jaxbandit.Epbo: {"estimator": STRATEGY, "penalty": NONNEGATIVE_COSTS},
+    jaxbandit.InitialDesign: {"indices": Points(empty=True), "random": Whole(0, 2**31 - 1), "counted": Boolean()},
+    jaxbandit.Oco: {
+        "step": POSITIVE,
+        "regulariser": NONNEGATIVE,
+        "perturbation": Number(0.0, 0.5, optional=True),
+        "shrink": Number(0.0, 1.0, open_low=False, optional=True),
+        "start": Number(0.0, 1.0, open_low=False, open_high=False, lengths=(1, 2, 3, 5), alone=False, optional=True),
+    },
+    jaxbandit.Oracle: {"index": Point(optional=True)},
+    jaxbandit.PrimalDual: {"estimator": STRATEGY, "initial_multiplier": NONNEGATIVE_COSTS, "step": POSITIVE_COSTS},
+    jaxbandit.RandomSearch: {"allowed": Mask()},
+    jaxbandit.Rpol: {"estimator": STRATEGY, "initial_penalty": POSITIVE_COSTS, "penalty_growth": POSITIVE},
+    jaxbandit.SafeOpt: SEEDS | LIPSCHITZ | {"threshold": NONNEGATIVE},
+    jaxbandit.Scgp: {
+        "estimator": STRATEGY,
+        "reward_clip": POSITIVE,
+        "slater": Number(0.0, 1.0, open_high=False),
+        "schedule": Choice((1, 2)),
+    },
+    jaxbandit.Se2: EPOCHS | {"psi": PENALTY, "penalty_cap": Number(low=1.0)},
+    jaxbandit.Se3: EPOCHS | {"step": POSITIVE},
+    jaxbandit.SgpUcb: SEEDS | {"warm_up": NONNEGATIVE},
+    jaxbandit.StageOpt: SEEDS | LIPSCHITZ | {"exploration": NONNEGATIVE},
+    jaxbandit.Unconstrained: {"estimator": STRATEGY},
+    Elimination: {"norm_bound": POSITIVE, "noise_scale": POSITIVE, "delta": PROBABILITY, "continuous": Boolean()},
+    feedback.Wait: {},
+    feedback.Hallucinate: {},
+    feedback.Censor: {"window": Whole(0, 2**31 - 1), "minimum": Number(**EACH)},
+    informed.BestPoint: {},
+    informed.FeasiblePoints: {},
+    informed.SafestSeeds: {"count": Whole(1, 2**31 - 1)},
+    safety.Expansion: LIPSCHITZ,
     consensus.Agreement: {"absolute": POSITIVE, "relative": POSITIVE, "relaxation": POSITIVE},
     delays.NoDelay: {},
     delays.Constant: MODEL | {"rounds": Rounds()},
@@ -273,6 +437,7 @@ DECLARED: dict[type, dict[str, Any]] = {
     widths.Censored: {"base": replace(WIDTH, number=POSITIVE_EACH), "feedback_bound": POSITIVE_EACH, "scale": NONNEGATIVE_EACH},
 }
 REQUIRED = {
+    jaxbandit.Anytime: {"algorithm": jaxbandit.Rpol()},
     delays.Empirical: {"values": [0, 2]},
     delays.PerOutput: {"delays": (delays.NoDelay(),) * OUTPUTS},
     problems.Residuals: {"table": np.ones((2, 3))},
@@ -297,6 +462,8 @@ def make(kind: type, **values: Any) -> Any:
 
 def partners(kind: type, name: str) -> dict[str, Any]:
     """Return values of the fields without which a field cannot be given."""
+    if kind is jaxbandit.Bpe:
+        return {"mean_delay": {"xi": 1.0, "b": 1.0}, **TOGETHER}.get(name, {})
     return TOGETHER.get(name, {}) if issubclass(kind, delays.base.Model) else {}
 
 
@@ -543,7 +710,18 @@ def test_a_class_that_is_no_pytree_is_told_so() -> None:
 
 
 @pytest.mark.parametrize(
-    "base", [delays.Delay, widths.Width, estimators.Strategy, estimators.Distribution, problems.Noise, penalties.Penalty]
+    "base",
+    [
+        delays.Delay,
+        widths.Width,
+        estimators.Strategy,
+        estimators.Distribution,
+        problems.Noise,
+        penalties.Penalty,
+        jaxbandit.Algorithm,
+        feedback.Policy,
+        informed.Rule,
+    ],
 )
 def test_bases_are_abstract(base: type) -> None:
     assert inspect.isabstract(base)
