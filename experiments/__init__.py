@@ -1,1 +1,1 @@
-"""The studies of the papers, each in a module that says what the paper claims, what we get, and why they differ."""
+"""The studies of the papers: a package for each paper, a module for each study, which says what is claimed, what we get, and why."""

@@ -1,82 +1,34 @@
-"""The command line: ``python -m experiments list | NAME | trace NAME | bench``."""
+"""The command line: ``python -m experiments list | NAME | all | trace NAME | bench``."""
 
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from pathlib import Path
 
-from jaxbandit.study import CannotWrite, Run, Study, compile_quickly, use_all_cores
-
-if __name__ == "__main__":  # before anything below can start a device
-    use_all_cores()
-    if "--quick" in sys.argv:
-        compile_quickly()
-
-from experiments import (
-    bench,
-    bpe,
-    bpe_delays,
-    bpe_vs_bpe,
-    building,
-    config_gp,
-    config_infeasible,
-    config_p,
-    data_rate,
-    delay_sweep,
-    rpol,
-    rpol_delayed,
-    scgp,
-    se22_noiseless,
-    se22_noisy,
-    se22_tradeoff,
-    shootout,
-    zj22,
-    zj22_light,
-    zj22_stocks,
-)
-from experiments._experiment import Experiment, Options, add_options, options_from, progress, run_experiment
+from experiments.benchmark import command as bench
+from experiments.common.discovery import find_experiments
+from experiments.common.options import add_options, options_from
+from experiments.common.running import run_experiment
+from experiments.common.traces import write_trace
 from jaxbandit import InvalidArgument
-
-MODULES = (
-    rpol,
-    rpol_delayed,
-    bpe,
-    bpe_delays,
-    bpe_vs_bpe,
-    delay_sweep,
-    zj22,
-    zj22_light,
-    zj22_stocks,
-    scgp,
-    se22_noiseless,
-    se22_noisy,
-    se22_tradeoff,
-    data_rate,
-    config_gp,
-    config_infeasible,
-    config_p,
-    building,
-    shootout,
-)
-EXPERIMENTS: dict[str, Experiment] = {module.EXPERIMENT.name: module.EXPERIMENT for module in MODULES}
+from jaxbandit.study import CannotWrite, compile_quickly, use_all_cores
 
 
 def parser(*, quick: bool = False) -> argparse.ArgumentParser:
     """Return the parser of all commands; with the experiments' reduced sizes as defaults if ``quick``."""
-    known = {name: experiment.reduced() if quick else experiment for name, experiment in EXPERIMENTS.items()}
+    experiments = find_experiments()
     top = argparse.ArgumentParser(prog="python -m experiments", description="The studies of the papers, from parameters to figure.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser("list", help="what there is to run")
-    for experiment in known.values():
+    for experiment in experiments.values():
         command = commands.add_parser(
             experiment.name,
             help=experiment.title,
             description=experiment.text,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        add_options(command, experiment)
+        add_options(command, experiment.reduced() if quick else experiment)
         command.add_argument("--quick", action="store_true", help="at reduced size, where no option says otherwise: does it work?")
         command.add_argument("--out", type=Path, metavar="DIR", help=f"where to write (default results/{experiment.name})")
         command.add_argument("--force", action="store_true", help="replace files that are there")
@@ -87,7 +39,7 @@ def parser(*, quick: bool = False) -> argparse.ArgumentParser:
     everything.add_argument("--force", action="store_true", help="replace files that are there")
     trace = commands.add_parser("trace", help="write one trial as arrays that anybody can recompute (.npz)")
     which = trace.add_subparsers(dest="experiment", required=True, metavar="EXPERIMENT")
-    for experiment in EXPERIMENTS.values():
+    for experiment in experiments.values():
         # An experiment of one algorithm has an option --algorithm of its own, which then names the trace's, too.
         command = which.add_parser(experiment.name, help=experiment.title, conflict_handler="resolve")
         add_options(command, experiment)
@@ -101,37 +53,10 @@ def parser(*, quick: bool = False) -> argparse.ArgumentParser:
 
 def run_all(args: argparse.Namespace) -> None:
     """Run every experiment, one after the other, each into its own directory."""
-    for name, experiment in EXPERIMENTS.items():
+    for name, experiment in find_experiments().items():
         options = (experiment.reduced() if args.quick else experiment).defaults
         run_experiment(experiment, options, args.out / name, force=args.force)
         print()
-
-
-def write_trace(experiment: Experiment, options: Options, args: argparse.Namespace) -> None:
-    """Write the audit arrays of one trial to a file."""
-    import numpy as np
-
-    from jaxbandit.study import audit, prepare_file, write_whole
-
-    if args.out.suffix != ".npz":
-        raise InvalidArgument(f"--out: must end in .npz, got {args.out}")
-    path = prepare_file(args.out, force=args.force)
-    study = experiment.build(options)
-    arrays = audit(study, pick_run(study, args.algorithm), args.trial)
-    write_whole(path, lambda temporary: np.savez_compressed(temporary, allow_pickle=False, **arrays))
-    progress(f"wrote {path}: {', '.join(f'{name} {list(array.shape)}' for name, array in arrays.items())}")
-
-
-def pick_run(study: Study, name: str) -> Run:
-    """Return the run of that algorithm's name, or of that label in lower case with hyphens; raises ``InvalidArgument`` unless it is one."""
-    labels = {re.sub("[^a-z0-9]+", "-", run.label.lower()).strip("-"): run for run in study.runs}
-    names = [run.name_in_traces.replace("_", "-") for run in study.runs]
-    if names.count(name) == 1:
-        return study.runs[names.index(name)]
-    if name in labels:
-        return labels[name]
-    known = [own if names.count(own) == 1 else label for own, label in zip(names, labels, strict=True)]
-    raise InvalidArgument(f"--algorithm: {study.name} runs {', '.join(known)}; got {name!r}")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -141,16 +66,17 @@ def main(argv: list[str] | None = None) -> int:
         args = parser(quick=True).parse_args(argv)
     try:
         if args.command == "list":
-            for name, experiment in EXPERIMENTS.items():
+            for name, experiment in find_experiments().items():
                 print(f"{name:20s} {experiment.title}")
         elif args.command == "bench":
             return bench.run(args)
         elif args.command == "all":
             run_all(args)
         elif args.command == "trace":
-            write_trace(EXPERIMENTS[args.experiment], options_from(args), args)
+            experiment = find_experiments()[args.experiment]
+            write_trace(experiment, options_from(args), args.algorithm, args.trial, args.out, force=args.force)
         else:
-            experiment = EXPERIMENTS[args.command]
+            experiment = find_experiments()[args.command]
             out = args.out or Path("results") / experiment.name
             run_experiment(experiment, options_from(args), out, force=args.force, resume=args.resume)
     except InvalidArgument as error:
@@ -163,4 +89,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    use_all_cores()  # before an experiment is imported, which may start a device
+    if "--quick" in sys.argv:
+        compile_quickly()
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""What delay costs: regret and violation above those without delay, against the mean delay, for any algorithm.
+"""The cost of delay: regret and violation above those without delay, against the mean delay, for any algorithm.
 
 RPOL's Theorem 6 lets censored feedback add a term of order ``m gamma_T`` for a window of m rounds, and BPE-Delay's (Vakili et al. 2023,
 Theorem 6.1) a term of order ``E[tau]``: costs that grow in proportion to the delay, whatever the horizon. No paper draws this figure.
@@ -36,13 +36,13 @@ from typing import Any
 import numpy as np
 
 import jaxbandit as jb
-from experiments._experiment import Experiment, Options, half_width, study
-from experiments.rpol import LENGTH_SCALE, NOISE_VARIANCE
+from experiments.common.experiment import Experiment, Options, study, with_defaults
+from experiments.guo_2022.rpol import LENGTH_SCALE, NOISE_VARIANCE
 from jaxbandit import checks
 from jaxbandit.delays import Poisson
 from jaxbandit.estimators import Bounds, Thompson
 from jaxbandit.feedback import Censor, Hallucinate, Wait
-from jaxbandit.metrics import healthy
+from jaxbandit.report.statistics import half_width, paired_final_values
 from jaxbandit.study import Policy, Run, Study
 from jaxbandit.widths import Censored
 
@@ -74,33 +74,28 @@ UNCONSTRAINED: dict[str, tuple[Any, str | None]] = {
 }
 
 
-NOT_HERE = ("admmbo", "oco", "oracle")  # need the feedback of a round before the next, or none at all
-
-
 def names() -> list[str]:
     """Return the names that ``--algorithm`` takes: the names above, and those of other algorithms, run with their defaults."""
     return [
         *CONSTRAINED,
         *UNCONSTRAINED,
-        *(name for name in _classes() if name not in {*CONSTRAINED, *UNCONSTRAINED, "unconstrained", *NOT_HERE}),
+        *(name for name in _others() if name not in {*CONSTRAINED, *UNCONSTRAINED}),
     ]
 
 
-def _classes() -> dict[str, Any]:
-    """The algorithms of the library by their names, but for wrappers."""
-    classes = [getattr(jb.algorithms, name) for name in jb.algorithms.__all__]
-    return {
-        cls.name: cls for cls in classes if hasattr(cls, "select") and isinstance(getattr(cls, "name", None), str) and cls is not jb.Anytime
-    }
+def _others() -> dict[str, jb.Algorithm]:
+    """Return the library's algorithms that can run under delay, by their names; the oracle, which is told the answer, is left out."""
+    kinds = [kind for kind in with_defaults() if kind not in (jb.Oracle, jb.Unconstrained)]
+    return {algorithm.name: algorithm for algorithm in (kind() for kind in kinds) if not algorithm.needs_feedback_at_once}
 
 
 def build(options: Options) -> Study:
-    """One algorithm under Poisson delays of several means."""
+    """Return the study of one algorithm under Poisson delays of several means."""
     name, means = options.extra["algorithm"], tuple(sorted(set(options.extra["means"])))
     checks.one_of("--algorithm", name, tuple(names()))
     for mean in means:
         checks.nonnegative("--means", mean)
-    algorithm, policy = (CONSTRAINED | UNCONSTRAINED).get(name) or (_classes()[name](), None)
+    algorithm, policy = (CONSTRAINED | UNCONSTRAINED).get(name) or (_others()[name], None)
     policy = options.extra["feedback"] or policy
     policies: dict[str, Policy] = {"wait": Wait(), "hallucinate": Hallucinate(), "censor": Censor(window=max(1, round(2 * max(means))))}
     feedback = None if policy is None else policies[policy]
@@ -116,7 +111,7 @@ def build(options: Options) -> Study:
         problem = jb.problems.full_information(problem) if algorithm.sees_constraints else problem
         kernel, lam = jb.kernels.SquaredExponential(length_scale=LENGTH_SCALE), NOISE_VARIANCE
     model = jb.surrogate(problem.domain, kernel, noise_variance=lam, outputs=problem.outputs, horizon=options.horizon)
-    informed = jb.informed.SafestSeeds(1) if hasattr(algorithm, "seeds") else None
+    informed = jb.informed.SafestSeeds() if isinstance(algorithm, jb.SafeOpt | jb.StageOpt | jb.SgpUcb) else None
     trace_name = name.replace("-", "_")
     runs = (Run(label(mean), problem, algorithm, model, Poisson(mean=mean), feedback, informed, trace_name=trace_name) for mean in means)
     recorded = {"points_per_axis": options.points_per_axis, "algorithm": name, "means": means, "problem": problem.name}
@@ -129,7 +124,7 @@ def label(mean: float) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of this experiment."""
+    """Add the options of this experiment to a parser."""
     extra = EXPERIMENT.defaults.extra
     parser.add_argument(
         "--algorithm", default=extra["algorithm"], metavar="NAME", help=f"one of {', '.join(names())} (default %(default)s)"
@@ -140,14 +135,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def excess(dataset: Any, name: str) -> np.ndarray:
-    """A measure at the end above that of the least mean delay, ``[trials, means - 1]``, in trials that failed for no mean."""
-    ok = healthy(dataset.status.values).all(axis=0)
-    last = dataset[name].values[:, ok, -1].astype(np.float64)
-    return (last[1:] - last[0]).T
+    """Return a measure at the end above that of the least mean delay, ``[trials, means - 1]``, in trials that failed for no mean."""
+    final = paired_final_values(dataset, name)
+    return (final[1:] - final[0]).T
 
 
 def slopes(means: np.ndarray, excess: np.ndarray) -> np.ndarray:
-    """Least squares through the reference, one slope per trial ``[trials]``, of ``excess [trials, n]`` at ``means [n + 1]``.
+    """Return the slopes ``[trials]`` of lines through the reference, fitted to ``excess [trials, n]`` at ``means [n + 1]``.
 
     Trials are independent, the points of a trial are not: so the interval of the slope comes from its spread over trials.
     """
@@ -156,13 +150,13 @@ def slopes(means: np.ndarray, excess: np.ndarray) -> np.ndarray:
 
 
 def measures(dataset: Any) -> dict[str, str]:
-    """What is shown: regret, or where constraints make regret of either sign, positive regret and violation."""
+    """Return the measures that are shown: regret, or where constraints make regret of either sign, positive regret and violation."""
     constrained = dataset.sizes["output"] > 1
     return {name: words for name, words in MEASURES.items() if (name != "regret") == constrained}
 
 
 def notes(dataset: Any) -> list[str]:
-    """The fitted slopes, and what they are fitted to."""
+    """Return the fitted slopes, and what they are fitted to."""
     known = json.loads(dataset.attrs["parameters"])
     means = np.array(known["means"])
     policy = next(iter(json.loads(dataset.attrs["feedback"]).values()))
@@ -188,7 +182,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """The measures above the reference against the mean delay, with the fitted line."""
+    """Draw the measures above the reference against the mean delay, with the fitted line."""
     from jaxbandit.report import plots
 
     known = json.loads(dataset.attrs["parameters"])
@@ -198,7 +192,7 @@ def draw(dataset: Any, path: Path) -> None:
         above = excess(dataset, name)
         each = slopes(means, above) if len(means) > 1 else np.full(1, np.nan)
         plots.line_through_reference(
-            axis, means, above, (each.mean(), half_width(each)), xlabel=r"mean delay $E[\tau]$ (rounds)", ylabel=words
+            axis, means, above, (each.mean(), float(half_width(each))), xlabel=r"mean delay $E[\tau]$ (rounds)", ylabel=words
         )
 
     drawers = [
@@ -210,6 +204,7 @@ def draw(dataset: Any, path: Path) -> None:
 EXPERIMENT = Experiment(
     name="delay-sweep",
     title="What delay costs: any algorithm's regret and violation against the mean delay",
+    position=30,
     defaults=Options(
         trials=100,
         horizon=1000,

@@ -27,65 +27,26 @@ from jaxbandit import (
     widths,
 )
 from jaxbandit._version import __version__
-from jaxbandit.algorithms import (
-    Admmbo,
-    Algorithm,
-    Anytime,
-    Bpe,
-    Cbo,
-    Cei,
-    Config,
-    ConstrainedThompson,
-    Epbo,
-    Oco,
-    Oracle,
-    PrimalDual,
-    RandomSearch,
-    Rpol,
-    SafeOpt,
-    Scgp,
-    Se2,
-    Se3,
-    SgpUcb,
-    StageOpt,
-    Unconstrained,
-)
-from jaxbandit.core import checks, keys, status
+from jaxbandit.algorithms.registry import *  # noqa: F403  # the algorithms, listed there
+from jaxbandit.algorithms.registry import ALGORITHMS, Algorithm
+from jaxbandit.core import checks, fields, keys, status
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.pytree import canonicalise, pytree, replace, static
+from jaxbandit.core.pytree import canonicalise, param, pytree, replace, static
 from jaxbandit.core.status import Status, explain
 from jaxbandit.core.sweep import Sweep, sweep
-from jaxbandit.engine import InitialDesign, Trajectory, simulate
+from jaxbandit.engine import Informed, InitialDesign, Trajectory, simulate
 from jaxbandit.surrogates import Surrogate, surrogate
 
 __all__ = [
-    "Admmbo",
+    "ALGORITHMS",
     "Algorithm",
-    "Anytime",
-    "Bpe",
-    "Cbo",
-    "Cei",
-    "Config",
-    "ConstrainedThompson",
-    "Epbo",
+    "Informed",
     "InitialDesign",
     "InvalidArgument",
-    "Oco",
-    "Oracle",
-    "PrimalDual",
-    "RandomSearch",
-    "Rpol",
-    "SafeOpt",
-    "Scgp",
-    "Se2",
-    "Se3",
-    "SgpUcb",
-    "StageOpt",
     "Status",
     "Surrogate",
     "Sweep",
     "Trajectory",
-    "Unconstrained",
     "__version__",
     "acquisition",
     "algorithms",
@@ -97,10 +58,12 @@ __all__ = [
     "estimators",
     "explain",
     "feedback",
+    "fields",
     "informed",
     "kernels",
     "keys",
     "metrics",
+    "param",
     "penalties",
     "problems",
     "pytree",
@@ -113,4 +76,5 @@ __all__ = [
     "surrogates",
     "sweep",
     "widths",
+    *ALGORITHMS,
 ]

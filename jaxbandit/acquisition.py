@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.scipy.special import log_ndtr, ndtr
 
 from jaxbandit.core.status import Status
-from jaxbandit.core.types import Array, Key, Table
+from jaxbandit.core.types import Array, Key, Scalar, Table
 
 __all__ = [
     "among",
@@ -45,7 +45,7 @@ def weighted_sum(weights: Array, tables: Array) -> Array:
     return jnp.sum(weights[:, None] * tables, axis=0)
 
 
-def clipped(reward: Array, bound: Array) -> tuple[Array, Array]:
+def clipped(reward: Array, bound: Scalar) -> tuple[Array, Array]:
     """Return ``reward [M]`` clipped to ``[-bound, bound]``, and a flag: ``ALL_CLIPPED`` when the clip makes all points equal, else 0."""
     values = jnp.clip(reward, -bound, bound)
     everywhere = (jnp.min(reward) >= bound) | (jnp.max(reward) <= -bound)

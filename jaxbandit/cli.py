@@ -18,6 +18,7 @@ import numpy as np
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.study.plan.processes import ProcessLost
 from jaxbandit.study.run.files import CannotWrite
+from jaxbandit.study.specify.registry import KINDS
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -84,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("directory", type=Path, metavar="DIR")
     report.add_argument("--out", type=Path, metavar="FILE", help="where to write (default DIR/report.html)")
     named = commands.add_parser("names", help="what a study file can name")
-    named.add_argument("kind", choices=("algorithm", "problem", "delay", "feedback", "kernel", "informed", "noise"))
+    named.add_argument("kind", choices=KINDS)
     return top
 
 

@@ -80,6 +80,7 @@ class Bounds(Strategy):
       cost_width: the same for the constraints: one for all, or ``[m]`` numbers.
     """
 
+    described: ClassVar[str] = "confidence bounds, estimators.Bounds(...)"
     reward_width: WidthLike = param(3.0, check=WIDTH, shape=one_function)
     cost_width: WidthLike = param(3.0, check=WIDTH, shape=per_constraint)
 

@@ -1,60 +1,77 @@
-"""What a study may tell a learner of each instance: ready callables for ``simulate(..., informed=...)``.
+"""Rules that tell a learner facts of each instance: ready callables for ``simulate(..., informed=...)``.
 
-Each is called inside every trial with ``(instance, algorithm, surrogate)``. Equal ones are one compiled program.
+Each is called inside every trial with ``(instance, algorithm, surrogate)``. Equal rules are one compiled program.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
+import abc
+from typing import ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
 
-from jaxbandit.core import checks
-from jaxbandit.problems import optimum
+from jaxbandit.algorithms.base import Algorithm
+from jaxbandit.core.declare import Declared
+from jaxbandit.core.fields import whole
+from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core.types import Array
+from jaxbandit.problems import AbstractProblem, optimum
+from jaxbandit.surrogates import Surrogate
 
-__all__ = ["BestPoint", "FeasiblePoints", "SafestSeeds", "safest"]
+__all__ = ["BestPoint", "FeasiblePoints", "Rule", "SafestSeeds", "safest"]
 
-Array = jax.Array
+A = TypeVar("A", bound=Algorithm)
 
 
-def worst_cost(instance: Any) -> Array:
-    """``max_j g_j(x)`` of the mean constraints as ``[M]``, minus infinity without constraints."""
+def worst_cost(instance: AbstractProblem) -> Array:
+    """Return ``max_j g_j(x)`` of the mean constraints as ``[M]``, minus infinity without constraints."""
     return jnp.max(jnp.asarray(instance.means)[1:], axis=0, initial=-jnp.inf)
 
 
-def safest(instance: Any, count: int) -> Array:
-    """The ``count`` points ``[count]`` (int32) whose largest mean constraint is least, safest first."""
+def safest(instance: AbstractProblem, count: int) -> Array:
+    """Return the ``count`` points ``[count]`` (int32) whose largest mean constraint is least, safest first."""
     return jax.lax.top_k(-worst_cost(instance), count)[1].astype(jnp.int32)
 
 
-@dataclasses.dataclass(frozen=True)
-class SafestSeeds:
-    """Seeds :class:`~jaxbandit.SafeOpt`, :class:`~jaxbandit.StageOpt` or :class:`~jaxbandit.SgpUcb` with the truly safest points."""
+class Rule(Declared, abc.ABC):
+    """Abstract base of rules that tell a learner facts of an instance; all their fields are static."""
 
-    count: int = 1
+    described: ClassVar[str] = "a rule of jaxbandit.informed, such as SafestSeeds(count=2)"
+    in_files: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        checks.integer("SafestSeeds.count", self.count, least=1)
+    @abc.abstractmethod
+    def __call__(self, instance: AbstractProblem, algorithm: A, surrogate: Surrogate) -> tuple[A, Surrogate]:
+        """Return the algorithm and the surrogate to run on ``instance``."""
 
-    def __call__(self, instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
+
+@pytree
+class SafestSeeds(Rule):
+    """Seed :class:`~jaxbandit.SafeOpt`, :class:`~jaxbandit.StageOpt` or :class:`~jaxbandit.SgpUcb` with the truly safest points.
+
+    Attributes:
+      count: number of seeds, >= 1.
+    """
+
+    count: int = static(default=1, check=whole(1))
+
+    def __call__(self, instance: AbstractProblem, algorithm: A, surrogate: Surrogate) -> tuple[A, Surrogate]:
         return algorithm.with_facts(seeds=safest(instance, self.count)), surrogate
 
 
-@dataclasses.dataclass(frozen=True)
-class FeasiblePoints:
-    """Lets :class:`~jaxbandit.RandomSearch` draw from the truly feasible points only."""
+@pytree
+class FeasiblePoints(Rule):
+    """Let :class:`~jaxbandit.RandomSearch` draw from the truly feasible points only."""
 
-    def __call__(self, instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
+    def __call__(self, instance: AbstractProblem, algorithm: A, surrogate: Surrogate) -> tuple[A, Surrogate]:
         return algorithm.with_facts(allowed=worst_cost(instance) <= 0), surrogate
 
 
-@dataclasses.dataclass(frozen=True)
-class BestPoint:
-    """Tells :class:`~jaxbandit.Oracle` the best feasible point, or the least violating one where none is feasible."""
+@pytree
+class BestPoint(Rule):
+    """Tell :class:`~jaxbandit.Oracle` the best feasible point, or the least violating one where none is feasible."""
 
-    def __call__(self, instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
+    def __call__(self, instance: AbstractProblem, algorithm: A, surrogate: Surrogate) -> tuple[A, Surrogate]:
         best = optimum(instance)
         index = jnp.where(jnp.isnan(best.value), safest(instance, 1)[0], best.index)
         return algorithm.with_facts(index=index), surrogate

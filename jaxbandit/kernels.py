@@ -10,6 +10,7 @@ Reference for the formulas: Rasmussen and Williams (2006), *Gaussian Processes f
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
+from jaxbandit.core.declare import Role
 from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Array, Numbers, PerAxis, Scalar, Table
 
@@ -41,8 +43,11 @@ __all__ = [
 SQRT3, SQRT5 = math.sqrt(3.0), math.sqrt(5.0)
 
 
-class Kernel:
+class Kernel(Role):
     """A covariance function. Abstract; subclasses are final pytree dataclasses that define ``__call__``."""
+
+    described: ClassVar[str] = "a kernel of jaxbandit.kernels, such as SquaredExponential(length_scale=0.5)"
+    in_files: ClassVar[bool] = True
 
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         """Return the covariances ``[n, p]`` between inputs ``x [n, d]`` and ``y [p, d]``."""

@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from jaxbandit.core.intervals import NORMAL_95
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
-from jaxbandit.core.status import FAILED
+from jaxbandit.core.status import healthy
 from jaxbandit.core.types import Array, Scalar
 from jaxbandit.delays import NEVER
 from jaxbandit.problems import AbstractProblem, optimum
@@ -55,7 +56,7 @@ def curves(problem: AbstractProblem, indices: Array, *, mixed_value: Scalar | No
 
     Args:
       problem: the instance that was run (of a random family: the sampled one, under ``vmap``).
-      indices: indices of the chosen points; see :attr:`Trajectory.scored_indices <jaxbandit.simulate.Trajectory.scored_indices>`.
+      indices: indices of the chosen points; see :attr:`Trajectory.scored_indices <jaxbandit.Trajectory.scored_indices>`.
       mixed_value: reward of the best mixed policy (:func:`~jaxbandit.problems.best_mixed_policy`), for strong regret.
     """
     found = extend(problem, tally(problem.constraints, jnp.shape(indices)[:-1]), indices)[1]
@@ -161,7 +162,7 @@ def arrived_curves(problem: AbstractProblem, indices: Array, arrivals: Array) ->
       problem: the instance that was run, see :func:`curves`.
       indices: indices of the chosen points.
       arrivals: ``[..., T, 1 + m]`` rounds, counted from 1, at whose ends values arrive; see
-        :attr:`Trajectory.arrivals <jaxbandit.simulate.Trajectory.arrivals>`.
+        :attr:`Trajectory.arrivals <jaxbandit.Trajectory.arrivals>`.
     """
     means, arrivals = jnp.asarray(problem.means), jnp.moveaxis(jnp.asarray(arrivals), -1, 0)
     gap = optimum(problem).value - means[0][indices]
@@ -191,7 +192,7 @@ def delay_counts(arrivals: ArrayLike, *, window: Scalar | None = None, lost: Arr
       arrivals: ``[..., T, k]`` rounds, counted from 1, at whose ends values arrive; ``delays.NEVER`` and more for those that never do.
       window: window ``m`` in rounds of a censoring learner; ``None``: nothing is censored.
       lost: ``[..., k]`` numbers of values that the buffer had no place for, :attr:`Trajectory.lost
-        <jaxbandit.simulate.Trajectory.lost>`; default none. A buffer loses the values of the longest delays.
+        <jaxbandit.Trajectory.lost>`; default none. A buffer loses the values of the longest delays.
     """
     arrivals = jnp.asarray(arrivals)
     horizon = arrivals.shape[-2]
@@ -213,17 +214,12 @@ def delay_counts(arrivals: ArrayLike, *, window: Scalar | None = None, lost: Arr
     )
 
 
-def healthy(status: Array) -> Array:
-    """Return booleans ``[...]``, true for trials without a failure flag; infeasibility, declared or real, is not a failure."""
-    return (status & int(FAILED)) == 0
-
-
 @pytree
 class Summary:
     """Statistics ``[...]`` of a measure over the ``count`` healthy trials."""
 
     mean: Array
-    half_width: Array  # half-width of the 95% confidence interval of the mean, 1.96 sd / sqrt(count)
+    half_width: Array  # half-width of the 95% confidence interval of the mean
     sd: Array
     quantiles: Array  # [len(levels), ...]
     count: Array  # [] number of healthy trials
@@ -244,4 +240,4 @@ def summarise(values: ArrayLike, ok: Array, *, levels: tuple[float, ...] = (0.05
     squares = jnp.sum(jnp.where(mask, jnp.square(values - mean[None]), 0), axis=0)
     sd = jnp.where(count > 1, jnp.sqrt(squares / jnp.maximum(number - 1, 1)), jnp.nan)
     quantiles = jnp.nanquantile(jnp.where(mask, values, jnp.nan), jnp.asarray(levels, values.dtype), axis=0)
-    return Summary(mean=mean, half_width=1.96 * sd / jnp.sqrt(number), sd=sd, quantiles=quantiles, count=count, levels=levels)
+    return Summary(mean=mean, half_width=NORMAL_95 * sd / jnp.sqrt(number), sd=sd, quantiles=quantiles, count=count, levels=levels)

@@ -6,28 +6,31 @@ safe beforehand.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxbandit.acquisition import among
-from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.declare import Declared
+from jaxbandit.core.fields import boolean, optional, per_constraint, positive, vector
+from jaxbandit.core.pytree import param, pytree, replace, static
 from jaxbandit.core.status import Status
+from jaxbandit.core.types import Array, Indices, Key, PerConstraint, Table
 from jaxbandit.estimators import Bounds
+from jaxbandit.surrogates import AbstractSurrogate
 
-__all__ = ["Expansion", "Intervals", "SafeState", "intervals", "maximisers", "observe_safety", "start", "validate_seeds"]
+__all__ = ["SEEDS", "Expansion", "Intervals", "SafeState", "intervals", "maximisers", "observe_safety", "start"]
 
-Array = jax.Array
+SEEDS = vector("the number of a point each")
+"""Shape of a seed set, which holds at least one point."""
 
 BLOCK = 32  # candidates examined at once: a matrix product [32, r] x [r, M], small enough to stop early
 
 
 @pytree
 class SafeState:
-    """What an algorithm with a safe set carries."""
+    """State of an algorithm with a safe set."""
 
     posterior: Any
     seeds: Array  # [M]
@@ -45,27 +48,27 @@ class Intervals:
 
     @property
     def lower(self) -> Array:
-        """``[k, M]``."""
+        """Lower bounds of every output, ``[k, M]``."""
         return self.mean - self.widths[:, None] * self.sd
 
     @property
     def upper(self) -> Array:
-        """``[k, M]``."""
+        """Upper bounds of every output, ``[k, M]``."""
         return self.mean + self.widths[:, None] * self.sd
 
     @property
     def worst(self) -> Array:
-        """``max_j UCB_gj`` as ``[M]``, minus infinity without constraints."""
+        """Largest upper bound of a constraint, ``max_j UCB_gj``, as ``[M]``; minus infinity without constraints."""
         return jnp.max(self.upper[1:], axis=0, initial=-jnp.inf)
 
     @property
     def size(self) -> Array:
-        """The widest interval at each point over all outputs, each in units of its prior standard deviation, ``[M]``."""
+        """Length of the widest interval of an output at each point, each in units of its prior standard deviation, ``[M]``."""
         return jnp.max(2 * (self.widths / self.prior_sd)[:, None] * self.sd, axis=0)
 
 
-def intervals(surrogate: Any, posterior: Any, estimator: Bounds, t: Array, key: Array) -> Intervals:
-    """The intervals of round ``t``."""
+def intervals(surrogate: AbstractSurrogate, posterior: Any, estimator: Bounds, t: Array, key: Key) -> Intervals:
+    """Return the intervals of round ``t``."""
     belief = surrogate.predict(posterior)
     model = surrogate.model
     prior = jnp.stack([jnp.max(jnp.asarray(model.forms[g].prior_variance)) for g in model.groups])
@@ -73,21 +76,21 @@ def intervals(surrogate: Any, posterior: Any, estimator: Bounds, t: Array, key: 
     return Intervals(mean=belief.mean, sd=belief.sd, widths=widths, prior_sd=jnp.sqrt(prior))
 
 
-def start(surrogate: Any, seeds: Any) -> SafeState:
-    """The state before round 1, from seed indices ``[n]``, or ``None`` when they are to be chosen in round 1."""
+def start(surrogate: AbstractSurrogate, seeds: Indices | None) -> SafeState:
+    """Return the state before round 1, from seed indices ``[n]``, or ``None`` when they are to be chosen in round 1."""
     nothing = jnp.zeros((surrogate.domain.size,), bool)
     mask = nothing if seeds is None else _mask(jnp.asarray(seeds), surrogate.domain.size)
     return SafeState(posterior=surrogate.init(), seeds=mask, certified=jnp.asarray(False))
 
 
 def _mask(seeds: Array, size: int) -> Array:
-    """``[M]`` true at the seeds; nothing when one of them lies outside the domain, which fails the trial instead of going unnoticed."""
+    """Return ``[M]``, true at the seeds; nowhere when one lies outside the domain, which fails the trial instead of going unnoticed."""
     inside = jnp.all((seeds >= 0) & (seeds < size))
     return jnp.zeros((size,), bool).at[seeds].set(True, mode="drop") & inside
 
 
 def observe_safety(state: SafeState, known: Intervals, t: Array, count: int | None) -> tuple[Array, Array, SafeState]:
-    """The safe set ``[M]``, status bits, and the state after it.
+    """Return the safe set ``[M]``, status bits, and the state after it.
 
     With ``count`` given, the seeds are chosen in round 1: the ``count`` points of least ``max_j UCB_gj`` under what is known then.
     The bit says that no point is certified any more, although some had been; the safe set is then the seeds.
@@ -103,13 +106,13 @@ def observe_safety(state: SafeState, known: Intervals, t: Array, count: int | No
 
 
 def maximisers(known: Intervals, safe: Array) -> Array:
-    """``{x in S : UCB_f(x) >= max_S LCB_f}`` as ``[M]``."""
+    """Return the possible maximisers, ``{x in S : UCB_f(x) >= max_S LCB_f}``, as ``[M]``."""
     return safe & (known.upper[0] >= jnp.max(among(safe, known.lower[0])))
 
 
 @pytree
-class Expansion:
-    """Which safe points could enlarge the safe set.
+class Expansion(Declared):
+    """Rule that finds expanders: safe points whose observation could enlarge the safe set.
 
     Without a Lipschitz constant: ``x`` such that after a fictitious observation of ``LCB_gj(x)`` at ``x`` some point outside would have
     ``UCB_gj <= 0``. With ``c = k_t(x, x')`` and ``s = sigma^2(x) + lambda`` that is the rank-one update ``mu' = mu(x') + c (LCB(x) -
@@ -123,11 +126,12 @@ class Expansion:
         without a Lipschitz constant only.
     """
 
-    lipschitz: Any = None
-    together: bool = static(default=True)
+    described: ClassVar[str] = "a rule of expansion, safety.Expansion(...)"
+    lipschitz: PerConstraint | None = param(None, check=optional(positive), shape=per_constraint)
+    together: bool = static(default=True, check=boolean)
 
-    def widest(self, surrogate: Any, posterior: Any, known: Intervals, safe: Array, candidates: Array) -> Array:
-        """The index ``[]`` of the expander of largest ``known.size`` among ``candidates [M]``; ``M`` when none of them is one.
+    def widest(self, surrogate: AbstractSurrogate, posterior: Any, known: Intervals, safe: Array, candidates: Array) -> Array:
+        """Return the index ``[]`` of the expander of largest ``known.size`` among ``candidates [M]``; ``M`` when none of them is one.
 
         Candidates are examined a block at a time, widest first, until one is an expander: blocks that cannot win cost nothing.
         """
@@ -149,12 +153,12 @@ class Expansion:
 
         return jax.lax.while_loop(more, examine, (left, jnp.int32(size)))[1]
 
-    def expands(self, surrogate: Any, posterior: Any, known: Intervals, safe: Array, points: Array) -> Array:
-        """Whether each of the safe points at ``points [n]`` is an expander, ``[n]``."""
+    def expands(self, surrogate: AbstractSurrogate, posterior: Any, known: Intervals, safe: Array, points: Array) -> Array:
+        """Return whether each of the safe points at ``points [n]`` is an expander, ``[n]``."""
         if known.mean.shape[0] == 1:
             return jnp.zeros(points.shape, bool)  # without constraints nothing is outside
         if self.lipschitz is not None:
-            slack = -known.lower[1:, points] / jnp.broadcast_to(self.lipschitz, (known.mean.shape[0] - 1,))[:, None]
+            slack = -known.lower[1:, points] / jnp.broadcast_to(jnp.asarray(self.lipschitz), (known.mean.shape[0] - 1,))[:, None]
             return _distance(surrogate.domain.points, points, safe) <= jnp.min(slack, axis=0)
         model = surrogate.model
         columns: dict[int, Array] = {}
@@ -173,30 +177,9 @@ class Expansion:
             return jnp.any(jnp.all(jnp.stack(reached), axis=0), axis=-1)
         return jnp.all(jnp.any(jnp.stack(reached), axis=-1), axis=0)
 
-    def validate(self, name: str, constraints: int) -> None:
-        """Raise ``InvalidArgument`` unless the constants are positive and as many as constraints, or one."""
-        if self.lipschitz is not None:
-            checks.positive(f"{name}.lipschitz", self.lipschitz)
-            checks.per_constraint(f"{name}.lipschitz", self.lipschitz, constraints)
 
-
-def _distance(table: Any, points: Array, safe: Array) -> Array:
-    """The distance ``[n]`` of each point to the nearest one outside the safe set, infinite when there is none."""
+def _distance(table: Table, points: Array, safe: Array) -> Array:
+    """Return the distance ``[n]`` of each point to the nearest one outside the safe set, infinite when there is none."""
     table = jnp.asarray(table)
     squares = sum(jnp.square(table[points, a][:, None] - table[:, a][None, :]) for a in range(table.shape[1]))
     return jnp.sqrt(jnp.min(jnp.where(safe[None, :], jnp.inf, squares), axis=-1))
-
-
-def validate_seeds(name: str, seeds: Any, count: int, estimator: Any, constraints: int) -> None:
-    """Raise ``InvalidArgument`` on seeds that are no indices, on a count below 1, or on a strategy without intervals."""
-    checks.integer(f"{name}.count", count, least=1)
-    if not isinstance(estimator, Bounds):
-        raise checks.InvalidArgument(f"{name}.estimator: safe sets need confidence bounds, got {type(estimator).__name__}")
-    estimator.validate(f"{name}.estimator", 1 + constraints)
-    if seeds is None or checks.is_traced(seeds):
-        return
-    given = np.asarray(seeds)
-    if given.ndim != 1 or given.size == 0 or not np.issubdtype(given.dtype, np.integer):
-        raise checks.InvalidArgument(f"{name}.seeds: expected a list of point numbers, got {seeds!r}")
-    if np.any(given < 0):
-        raise checks.InvalidArgument(f"{name}.seeds: must be >= 0, got {given.tolist()}")

@@ -6,18 +6,19 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxbandit.acquisition import among, log_expected_improvement, log_feasibility, pick, unit_box
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation
 from jaxbandit.consensus import Agreement, Consensus
-from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.fields import instance_of, nonnegative, positive, tuple_of, whole
+from jaxbandit.core.pytree import param, pytree, replace, static
 from jaxbandit.core.status import Status
+from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.feedback import Feedback
 from jaxbandit.surrogates import Posterior, Surrogate
 
-Array = jax.Array
+BUDGET = tuple_of(whole(1), 2)  # of evaluations: in the first outer iteration, and in later ones
 
 
 @pytree
@@ -58,9 +59,9 @@ class Admmbo(Algorithm):
     the domain's bounding box scaled to ``[0, side]^d``. Before any evaluation ``z_j`` is the upper corner, as in the authors' code.
     Where no point promises an improvement the one of largest ``q`` is taken.
 
-    Once it has stopped it learns nothing more: it repeats its answer, the best posterior mean of the reward among the points evaluated
-    whose constraints hold by posterior mean, and the trial is flagged ``STOPPED``. ``widths`` say what a round is: 1 for the function
-    evaluated and 0 for the others, all 0 after the stop. A run records the number of ``evaluations`` before the stop, where a curve
+    After the stop it learns nothing more and repeats its answer, the best posterior mean of the reward among the points evaluated
+    whose constraints hold by posterior mean, and the trial is flagged ``STOPPED``. ``widths`` are 1 for the function that a
+    round evaluates and 0 for the others, all 0 after the stop. A run records the number of ``evaluations`` before the stop, where a curve
     ends. It needs feedback at once.
 
     Attributes:
@@ -75,14 +76,18 @@ class Admmbo(Algorithm):
     """
 
     name: ClassVar[str] = "admmbo"
-    penalty: Any = 0.1
-    weight: Any = 50.0
-    side: Any = 1.0
-    agreement: Agreement = Agreement()
-    feasibility_tolerance: Any = 0.01
-    reward_budget: tuple[int, int] = static(default=(10, 5))
-    cost_budget: tuple[int, int] = static(default=(50, 5))
-    outer_iterations: int = static(default=15)
+    title: ClassVar[str] = "ADMMBO"
+    paper: ClassVar[str] = "Ariafar, Coll-Font, Brooks, Dy (2019), *ADMMBO: Bayesian Optimization with Unknown Constraints using ADMM*"
+    penalty: Scalar = param(0.1, check=positive, symbol="rho")
+    weight: Scalar = param(50.0, check=positive, symbol="M")
+    side: Scalar = param(1.0, check=positive, symbol="side")
+    agreement: Agreement = param(Agreement(), check=instance_of(Agreement))
+    feasibility_tolerance: Scalar = param(0.01, check=nonnegative, symbol="feasibility_tolerance")
+    reward_budget: tuple[int, int] = static(default=(10, 5), check=BUDGET, symbol="budget_f")
+    cost_budget: tuple[int, int] = static(default=(50, 5), check=BUDGET, symbol="budget_g")
+    outer_iterations: int = static(default=15, check=whole(1), symbol="outer")
+
+    needs_feedback_at_once = True  # every round evaluates what the one before has led to
 
     def init(self, arena: Arena) -> AdmmboState:
         domain, zero = arena.surrogate.domain, jnp.int32(0)
@@ -98,7 +103,7 @@ class Admmbo(Algorithm):
             evaluations=zero,
         )
 
-    def select(self, arena: Arena, state: AdmmboState, t: Array, key: Array) -> tuple[Decision, AdmmboState]:
+    def select(self, arena: Arena, state: AdmmboState, t: Array, key: Key) -> tuple[Decision, AdmmboState]:
         known, running = state.posterior, state.flags == 0
         belief = _separate(arena).predict(known.belief)
         mean, sd, visited = belief.mean[state.stage], belief.sd[state.stage], known.visited[state.stage]
@@ -151,23 +156,23 @@ class Admmbo(Algorithm):
         return SeparateBeliefs(belief=belief, visited=posterior.visited.at[:, observation.index].max(present))
 
     def _grid(self, arena: Arena) -> Array:
-        """The points in the scaled box, ``[M, d]``."""
+        """Return the points in the scaled box, ``[M, d]``."""
         return self.side * unit_box(arena.surrogate.domain.points)
 
     def _pull(self, arena: Arena, state: AdmmboState) -> Array:
-        """The quadratic term of the stage's subproblem, ``[M]``."""
+        """Return the quadratic term of the stage's subproblem, ``[M]``."""
         grid, variables = self._grid(arena), state.variables
         x_pull, z_pull = variables.x_pull(grid), variables.z_pull(grid, jnp.maximum(state.stage - 1, 0)) / self.weight
         return jnp.where(state.stage == 0, x_pull, z_pull)
 
     def _value(self, arena: Arena, state: AdmmboState) -> Array:
-        """What the stage's subproblem maximises, by posterior mean, ``[M]``."""
+        """Return the objective that the stage's subproblem maximises, by posterior mean, ``[M]``."""
         mean = state.posterior.belief.mean[state.stage]
         infeasible = jnp.where(jnp.isnan(mean), mean, (mean > 0).astype(mean.dtype))
         return jnp.where(state.stage == 0, mean, -infeasible) - self._pull(arena, state)
 
     def _next_stage(self, arena: Arena, state: AdmmboState) -> AdmmboState:
-        """The state after a stage's last evaluation."""
+        """Return the state after a stage's last evaluation."""
         grid, m = self._grid(arena), arena.constraints
         index = pick(among(state.posterior.visited[state.stage], self._value(arena, state)))
         best = grid[jnp.minimum(index, grid.shape[0] - 1)]
@@ -188,45 +193,16 @@ class Admmbo(Algorithm):
         )
 
     def _answer(self, mean: Array, visited: Array) -> Array:
-        """A score ``[M]`` whose best point is the answer: the best mean among feasible points evaluated, else the least violation."""
+        """Return a score ``[M]``, best at the answer: the best mean among feasible points evaluated, else the least violation."""
         anywhere, worst = jnp.any(visited, axis=0), jnp.max(mean[1:], axis=0)
         fine = anywhere & (worst <= self.feasibility_tolerance)
         return jnp.where(jnp.any(fine), among(fine, mean[0]), among(anywhere, -worst))
 
-    def audit_parameters(self, horizon: int) -> dict[str, Any]:
-        """The parameters, for audit traces; ``beta_f_t`` and ``beta_g_t`` are 1 where a round evaluates that function, else 0."""
-        leaves = {
-            "rho": self.penalty,
-            "M": self.weight,
-            "side": self.side,
-            "eps_abs": self.agreement.absolute,
-            "eps_rel": self.agreement.relative,
-            "relaxation": self.agreement.relaxation,
-            "feasibility_tolerance": self.feasibility_tolerance,
-        }
-        budgets = {"budget_f": list(self.reward_budget), "budget_g": list(self.cost_budget), "outer": self.outer_iterations}
-        return {name: np.asarray(value).tolist() for name, value in leaves.items()} | budgets
-
-    def validate(self, constraints: int) -> None:
-        if constraints < 1:
-            raise checks.InvalidArgument("Admmbo: needs at least one constraint; without any use Unconstrained")
-        for name in ("penalty", "weight", "side"):
-            checks.positive(f"Admmbo.{name}", getattr(self, name))
-            checks.scalar(f"Admmbo.{name}", getattr(self, name))
-        self.agreement.validate("Admmbo.agreement")
-        checks.nonnegative("Admmbo.feasibility_tolerance", self.feasibility_tolerance)
-        checks.scalar("Admmbo.feasibility_tolerance", self.feasibility_tolerance)
-        for name in ("reward_budget", "cost_budget"):
-            budget = getattr(self, name)
-            if not isinstance(budget, tuple) or len(budget) != 2:
-                raise checks.InvalidArgument(f"Admmbo.{name}: expected two numbers of evaluations, first and later, got {budget!r}")
-            for number in budget:
-                checks.integer(f"Admmbo.{name}", number, least=1)
-        checks.integer("Admmbo.outer_iterations", self.outer_iterations, least=1)
+    def _check(self, name: str, outputs: int | None) -> None:
+        if outputs == 1:
+            raise InvalidArgument(f"{name}: needs at least one constraint; without any use Unconstrained")
 
 
 def _separate(arena: Arena) -> Surrogate:
-    """The model with a factor for every function."""
-    if not isinstance(arena.surrogate, Surrogate):
-        raise checks.InvalidArgument("Admmbo: needs the feedback of a round before the next one; it cannot run under delay")
-    return arena.surrogate.separate()
+    """Return the model with a factor for every function."""
+    return arena.surrogate.model.separate()

@@ -8,17 +8,19 @@ import jax
 import jax.numpy as jnp
 
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation
-from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.fields import boolean, instance_of
+from jaxbandit.core.pytree import param, pytree, replace, static
+from jaxbandit.core.types import Array, Key
+from jaxbandit.delays import Delay
 from jaxbandit.feedback import Feedback, Policy
-
-Array = jax.Array
 
 
 @pytree
 class AnytimeState:
-    """State of the wrapper: the wrapped algorithm's state."""
+    """State of the wrapper: the wrapped algorithm's state, and what it showed in earlier stretches."""
 
     inner: Any
+    flags: Array  # [] int32, bits raised in earlier stretches
     evaluations: Array  # [] int32, of earlier stretches; of algorithms that stop by themselves
 
 
@@ -35,8 +37,10 @@ class Anytime(Algorithm):
     """
 
     name: ClassVar[str] = "anytime"
-    algorithm: Algorithm
-    keep_data: bool = static(default=False)
+    title: ClassVar[str] = "doubling trick"
+    paper: ClassVar[str] = "Zhou, Ji (2022), *On Kernelized Multi-Armed Bandits with Constraints*, Remark 1"
+    algorithm: Algorithm = param(check=instance_of(Algorithm))
+    keep_data: bool = static(default=False, check=boolean)
 
     @property
     def feedback(self) -> Policy:
@@ -47,14 +51,18 @@ class Anytime(Algorithm):
         return self.algorithm.joint_arrival
 
     @property
+    def needs_feedback_at_once(self) -> bool:
+        return self.algorithm.needs_feedback_at_once
+
+    @property
     def sees_constraints(self) -> bool:
         return self.algorithm.sees_constraints
 
     def init(self, arena: Arena) -> AnytimeState:
         inner = self.algorithm.init(replace(arena, horizon=jnp.int32(1)))
-        return AnytimeState(inner=inner, evaluations=jnp.int32(0))
+        return AnytimeState(inner=inner, flags=jnp.int32(0), evaluations=jnp.int32(0))
 
-    def select(self, arena: Arena, state: AnytimeState, t: Array, key: Array) -> tuple[Decision, AnytimeState]:
+    def select(self, arena: Arena, state: AnytimeState, t: Array, key: Key) -> tuple[Decision, AnytimeState]:
         own, start = self._stretch(arena, t)
         decision, inner = self.algorithm.select(own, state.inner, t - start + 1, key)
         return decision, replace(state, inner=inner)
@@ -71,14 +79,15 @@ class Anytime(Algorithm):
 
     def reset(self, arena: Arena, state: AnytimeState) -> AnytimeState:
         inner = self.algorithm.reset(replace(arena, horizon=jnp.int32(1)), state.inner)
-        return AnytimeState(inner=inner, evaluations=jnp.int32(0))
+        return AnytimeState(inner=inner, flags=jnp.int32(0), evaluations=jnp.int32(0))
 
     def belief(self, state: AnytimeState) -> Any:
         return self.algorithm.belief(state.inner)
 
     def diagnose(self, state: AnytimeState) -> Diagnostics:
         shown = self.algorithm.diagnose(state.inner)
-        return shown if shown.evaluations is None else replace(shown, evaluations=state.evaluations + shown.evaluations)
+        evaluations = None if shown.evaluations is None else state.evaluations + shown.evaluations
+        return replace(shown, flags=state.flags | jnp.asarray(shown.flags, jnp.int32), evaluations=evaluations)
 
     def reveal(self, arena: Arena, state: AnytimeState, sample: Array, t: Array) -> AnytimeState:
         own, start = self._stretch(arena, t)
@@ -91,23 +100,21 @@ class Anytime(Algorithm):
 
     def _restarted(self, arena: Arena, state: AnytimeState) -> AnytimeState:
         """Return the state at the start of the stretch of ``arena``."""
-        evaluated = self.diagnose(state).evaluations
+        shown = self.diagnose(state)
         fresh = self.algorithm.reset(arena, state.inner) if self.keep_data else self.algorithm.init(arena)
-        return AnytimeState(inner=fresh, evaluations=state.evaluations if evaluated is None else evaluated)
+        evaluations = state.evaluations if shown.evaluations is None else shown.evaluations
+        return AnytimeState(inner=fresh, flags=jnp.asarray(shown.flags), evaluations=evaluations)
 
-    def with_delays(self, delay: Any, policy: Policy) -> Anytime:
+    def with_delays(self, delay: Delay, policy: Policy) -> Anytime:
         return replace(self, algorithm=self.algorithm.with_delays(delay, policy))
 
     def with_facts(self, **facts: Any) -> Anytime:
         return replace(self, algorithm=self.algorithm.with_facts(**facts))
 
-    def audit_parameters(self, horizon: int) -> dict[str, Any]:
-        """Return the wrapped algorithm's parameters over the last full stretch, for audit traces."""
+    def symbols_in_force(self, horizon: int) -> dict[str, Any]:
+        """Return the letters of the wrapped algorithm over the last full stretch."""
         last = 1 << (horizon.bit_length() - 1)
-        return {"anytime": True, "keep_data": self.keep_data, **self.algorithm.audit_parameters(last)}
-
-    def validate(self, constraints: int) -> None:
-        self.algorithm.validate(constraints)
+        return {"anytime": True, "keep_data": self.keep_data, **self.algorithm.symbols_in_force(last)}
 
 
 def _kept(arena: Arena, state: AnytimeState) -> AnytimeState:

@@ -6,19 +6,20 @@ simulation and a real experiment.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.declare import Declared, symbols
 from jaxbandit.core.pytree import pytree, replace
+from jaxbandit.core.types import Array, Key
+from jaxbandit.delays import Delay
 from jaxbandit.feedback import Feedback, Policy, Wait
 from jaxbandit.surrogates import AbstractSurrogate
-
-Array = jax.Array
 
 
 @pytree
@@ -110,15 +111,26 @@ class BeliefState:
     posterior: Any
 
 
-class Algorithm:
+class Algorithm(Declared, abc.ABC):
     """Rule that chooses points and learns from what comes back; abstract, and every algorithm is a final pytree dataclass.
 
-    A subclass defines ``name`` and :meth:`select`, and overrides of the rest what it needs. A state is a pytree dataclass; the defaults
-    below work with one that holds the posterior of ``arena.surrogate`` as ``posterior``. ``update`` conditions by ``arena.learn`` and
-    takes sums over what came in by ``observation.total``; that is all it takes to run under delay.
+    A subclass defines ``name`` and :meth:`select`, and overrides of the rest what it needs. Hyper-parameters are declared beside their
+    fields, see :mod:`jaxbandit.core.declare`; from that come ``validate``, the letters of audit traces and what study files can set. A
+    state is a pytree dataclass; the defaults below work with one that holds the posterior of ``arena.surrogate`` as ``posterior``.
+    ``update`` conditions by ``arena.learn`` and takes sums over what came in by ``observation.total``; that is all it takes to run under
+    delay.
+
+    Attributes:
+      name: short name, such as "rpol"; it names traces and messages.
+      title: name in tables, such as "RPOL-UCB".
+      paper: citation as in the README's table; empty where there is no paper.
     """
 
+    described: ClassVar[str] = "an algorithm of jaxbandit, or of a subclass of jaxbandit.Algorithm"
+    in_files: ClassVar[bool] = True
     name: ClassVar[str]
+    title: ClassVar[str] = ""
+    paper: ClassVar[str] = ""
 
     @property
     def feedback(self) -> Policy:
@@ -127,21 +139,26 @@ class Algorithm:
 
     @property
     def joint_arrival(self) -> bool:
-        """Whether the algorithm needs the reward and the costs of a point together; under delay all then arrive with the last of them."""
+        """Say whether the algorithm needs all values of a point together; under delay they then arrive with the last of them."""
+        return False
+
+    @property
+    def needs_feedback_at_once(self) -> bool:
+        """Say whether the algorithm needs the feedback of a round before the next one, so that it cannot run under delay."""
         return False
 
     @property
     def sees_constraints(self) -> bool:
-        """Whether :meth:`reveal` is to be called before :meth:`select`, as under stochastic full information."""
+        """Say whether :meth:`reveal` is to be called before :meth:`select`, as under stochastic full information."""
         return False
 
     def init(self, arena: Arena) -> Any:
         """Return the state before the first observation."""
         return BeliefState(posterior=arena.surrogate.init())
 
-    def select(self, arena: Arena, state: Any, t: Array, key: Array) -> tuple[Decision, Any]:
+    @abc.abstractmethod
+    def select(self, arena: Arena, state: Any, t: Array, key: Key) -> tuple[Decision, Any]:
         """Return the choice of round ``t`` (counted from 1) and the state after it."""
-        raise TypeError(f"{type(self).__name__} must define select")
 
     def update(self, arena: Arena, state: Any, observation: Observation | Feedback, t: Array) -> Any:
         """Return the state after round ``t``, with the observation made in it, or under delay with what arrived at its end."""
@@ -170,24 +187,26 @@ class Algorithm:
         """Return what a run records of ``state``."""
         return Diagnostics()
 
-    def with_delays(self, delay: Any, policy: Policy) -> Self:
+    def with_delays(self, delay: Delay, policy: Policy) -> Self:
         """Return the algorithm that knows what it may of the delay model and of the feedback policy it runs under.
 
         Raises:
           InvalidArgument: when the algorithm cannot work with them.
         """
+        if self.needs_feedback_at_once:
+            raise InvalidArgument(f"{type(self).__name__}: needs the feedback of a round before the next one; it cannot run under delay")
         return self
 
     def with_facts(self, **facts: Any) -> Self:
         """Return the algorithm with fields set to facts of one instance, see :mod:`jaxbandit.informed`; a wrapper passes them on."""
         return replace(self, **facts)
 
-    def audit_parameters(self, horizon: int) -> dict[str, Any]:
-        """Return the hyper-parameters in force over ``horizon`` rounds as plain values, under the paper's letters, for audit traces."""
-        return {}
+    def symbols_in_force(self, horizon: int) -> dict[str, Any]:
+        """Return the hyper-parameters in force over ``horizon`` rounds as plain values, under the paper's letters, for audit traces.
 
-    def validate(self, constraints: int) -> None:
-        """Raise ``InvalidArgument`` on hyper-parameters outside their range, or not matching ``m = constraints``."""
+        These are the fields that declare a symbol; an algorithm that derives others from them, or from the horizon, adds those.
+        """
+        return symbols(self)
 
 
 def shared_factor(arena: Arena, name: str) -> AbstractSurrogate:

@@ -11,18 +11,20 @@ import numpy as np
 
 from jaxbandit.acquisition import pick
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation
-from jaxbandit.core import checks
-from jaxbandit.core.pytree import float_dtype, pytree, replace, static
+from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.declare import Declared
+from jaxbandit.core.fields import between, boolean, choice, instance_of, nonnegative, optional, positive
+from jaxbandit.core.pytree import float_dtype, param, pytree, replace, static
+from jaxbandit.core.types import Array, Key, Scalar
+from jaxbandit.delays import Delay
 from jaxbandit.feedback import Feedback, Hallucinate, Policy
 from jaxbandit.surrogates import Prediction
-
-Array = jax.Array
 
 CODE_FIRST_ROUND = 5  # the least t that the published code's round lengths are consistent with
 
 
 @pytree
-class Elimination:
+class Elimination(Declared):
     r"""Confidence bounds of Theorems 6.1 and 6.2, ``mu +- beta sigma`` on finite sets, else ``mu +- (2/q + beta (sigma + 2/sqrt(q)))``.
 
     .. math::
@@ -39,13 +41,15 @@ class Elimination:
       continuous: whether the grid stands for a continuous set.
     """
 
-    norm_bound: Any = 1.0
-    noise_scale: Any = 1.0
-    delta: Any = 0.1
-    continuous: bool = static(default=False)
+    described: ClassVar[str] = "the theory's bounds, algorithms.Elimination(...)"
+    in_files: ClassVar[bool] = True
+    norm_bound: Scalar = param(1.0, check=positive)
+    noise_scale: Scalar = param(1.0, check=positive)
+    delta: Scalar = param(0.1, check=between(0, 1, open_high=True))
+    continuous: bool = static(default=False, check=boolean)
 
     def __call__(self, arena: Arena, stages: Array, q: Array) -> tuple[Array, Array, Array]:
-        """``beta`` and what is added to the bound and to the deviation."""
+        """Return ``beta``, and the terms added to the bound and to the deviation."""
         noise_sd = jnp.sqrt(arena.surrogate.model.noise_variance[0])
         logarithm, slack = jnp.log(4 * stages / self.delta), 0.0
         if self.continuous:
@@ -56,16 +60,10 @@ class Elimination:
         return beta, slack * 2 / q, slack * 2 / jnp.sqrt(q)
 
     def _covering(self, arena: Arena, stages: Array, q: Array, noise_sd: Array) -> Array:
-        """``ln (C~ q)^d``: how many points stand for a continuous set, for means whose norms are at most ``C~``, Lemma 4.3."""
+        """Return ``ln (C~ q)^d``, of the number of points that stand for a continuous set; norms of means are at most ``C~``, Lemma 4.3."""
         largest = jnp.maximum(self.noise_scale, jnp.max(arena.surrogate.model.forms[0].prior_variance))
         norm = self.norm_bound + largest * jnp.sqrt(q) / noise_sd * jnp.sqrt(2 * jnp.log(16 * stages * q / self.delta))
         return arena.surrogate.domain.dimension * jnp.log(norm * q)
-
-    def validate(self, name: str) -> None:
-        """Raise ``InvalidArgument`` on a parameter outside its range."""
-        checks.positive(f"{name}.norm_bound", self.norm_bound)
-        checks.positive(f"{name}.noise_scale", self.noise_scale)
-        checks.within(f"{name}.delta", self.delta, 0.0, 1.0, open_high=True)
 
 
 @pytree
@@ -107,14 +105,16 @@ class Bpe(Algorithm):
     """
 
     name: ClassVar[str] = "bpe"
-    width: Any = 2.0
-    mean_delay: Any = None
-    xi: Any = None
-    b: Any = None
-    delta: Any = 0.1
-    aware: bool = static(default=True)
-    lengths: str = static(default="paper")
-    ties: str = static(default="first")
+    title: ClassVar[str] = "BPE-Delay"
+    paper: ClassVar[str] = "Vakili et al. (2023), *Delayed Feedback in Kernel Bandits*, Algorithm 1"
+    width: Scalar | Elimination = param(2.0, check=positive | instance_of(Elimination))
+    mean_delay: Scalar | None = param(None, check=optional(nonnegative), symbol="E_tau")
+    xi: Scalar | None = param(None, check=optional(nonnegative), symbol="xi")
+    b: Scalar | None = param(None, check=optional(nonnegative), symbol="b")
+    delta: Scalar = param(0.1, check=between(0, 1, open_high=True), symbol="delta")
+    aware: bool = static(default=True, check=boolean, symbol="aware")
+    lengths: str = static(default="paper", check=choice("paper", "code"), symbol="lengths")
+    ties: str = static(default="first", check=choice("first", "random"), symbol="ties")
 
     feedback = Hallucinate()  # deviations of all points chosen, means of what has arrived
 
@@ -129,7 +129,7 @@ class Bpe(Algorithm):
             stages=self._stages(arena, arena.dtype),
         )
 
-    def select(self, arena: Arena, state: BpeState, t: Array, key: Array) -> tuple[Decision, BpeState]:
+    def select(self, arena: Arena, state: BpeState, t: Array, key: Key) -> tuple[Decision, BpeState]:
         belief = arena.surrogate.predict(state.posterior)
         score = jnp.where(state.alive, belief.sd[0], -jnp.inf)
         if self.ties == "random":
@@ -143,7 +143,7 @@ class Bpe(Algorithm):
         return jax.lax.cond(t == state.end, lambda: self._eliminate(arena, state), lambda: state)
 
     def _eliminate(self, arena: Arena, state: BpeState) -> BpeState:
-        """The end of a stage: fewer points, no data, a longer stage."""
+        """Return the state after the end of a stage: fewer points, no data, a longer stage."""
         low, high = self._bounds(arena, state, arena.surrogate.arrived(state.posterior))
         best = jnp.max(jnp.where(state.alive, low, -jnp.inf))
         q, length = self._next(arena.horizon, state.q, state.end)
@@ -168,7 +168,7 @@ class Bpe(Algorithm):
         return jnp.asarray(self.width, state.q.dtype), zero, zero
 
     def stage_lengths(self, horizon: int) -> list[tuple[int, float]]:
-        """Rounds, the last cut to the horizon, and ``q_r`` of every stage; ``u_T = 0`` where ``mean_delay`` is not given."""
+        """Return the rounds (of the last stage those within the horizon) and ``q_r`` of every stage; ``u_T = 0`` without ``mean_delay``."""
         q, played, found = jnp.ones((), float_dtype()), 0, []
         while played < horizon:
             q, length = self._next(jnp.int32(horizon), q, jnp.int32(played))
@@ -177,7 +177,7 @@ class Bpe(Algorithm):
         return found
 
     def _next(self, horizon: Array, q: Array, played: Array) -> tuple[Array, Array]:
-        """``q_r`` and the length ``t_r`` of the stage after ``played`` rounds."""
+        """Return ``q_r`` and the length ``t_r`` of the stage after ``played`` rounds."""
         horizon = jnp.asarray(horizon, q.dtype)
         square = horizon * q
         q = jnp.sqrt(square)
@@ -191,14 +191,14 @@ class Bpe(Algorithm):
         return q, jnp.ceil(q + wait).astype(jnp.int32)
 
     def _wait(self, rounds: Array, delta: Array) -> Array:
-        """``u_T``: rounds after which feedback will have arrived, eq. (5)."""
-        if not self.aware or self.mean_delay is None:
+        """Return ``u_T``, the rounds after which feedback will have arrived, eq. (5)."""
+        if not self.aware or self.mean_delay is None or self.xi is None or self.b is None:
             return jnp.zeros_like(rounds)
         logarithm = jnp.log(3 * rounds / (2 * delta))
         return self.mean_delay + jnp.minimum(jnp.sqrt(2 * jnp.square(self.xi) * logarithm), 2 * self.b * logarithm)
 
     def _stages(self, arena: Arena, dtype: Any) -> Array:
-        """``R``, the number of stages that the horizon holds."""
+        """Return ``R``, the number of stages that the horizon holds."""
 
         def longer(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
             q, played, count = carry
@@ -211,54 +211,39 @@ class Bpe(Algorithm):
     def diagnose(self, state: BpeState) -> Diagnostics:
         return Diagnostics(candidates=state.alive)
 
-    def with_delays(self, delay: Any, policy: Policy) -> Bpe:
+    def with_delays(self, delay: Delay, policy: Policy) -> Bpe:
         """Return the algorithm that knows the delay model's mean and sub-exponential parameters, where it was given none.
 
         Raises:
           InvalidArgument: when the model has none, or under a policy other than ``Hallucinate``.
         """
         if not isinstance(policy, Hallucinate):
-            raise checks.InvalidArgument(
+            raise InvalidArgument(
                 f"feedback: Bpe chooses by the deviation of all points of a stage and needs feedback.Hallucinate(), got {policy!r}"
             )
         if not self.aware:
             return self
         mean = delay.mean if self.mean_delay is None else self.mean_delay
         if mean is None or not np.all(np.isfinite(np.asarray(mean))):
-            raise checks.InvalidArgument(
+            raise InvalidArgument(
                 f"Bpe.mean_delay: the mean of {type(delay).__name__} is unknown or infinite; give mean_delay, or aware=False for BPE"
             )
         xi, b = self.xi, self.b
         if xi is None:
             if delay.sub_exponential is None:
-                raise checks.InvalidArgument(
+                raise InvalidArgument(
                     f"Bpe.xi, Bpe.b: {type(delay).__name__} has no sub-exponential parameters; give both, or aware=False for BPE"
                 )
             xi, b = delay.sub_exponential
         return replace(self, mean_delay=mean, xi=xi, b=b)
 
-    def audit_parameters(self, horizon: int) -> dict[str, Any]:
-        """The parameters under the paper's letters, for audit traces."""
-        named = {"E_tau": self.mean_delay, "xi": self.xi, "b": self.b, "delta": self.delta}
-        numbers = {name: None if value is None else np.asarray(value).tolist() for name, value in named.items()}
-        stages = [length for length, _ in self.stage_lengths(horizon)]
-        return {**numbers, "aware": self.aware, "lengths": self.lengths, "ties": self.ties, "t_r": stages}
+    def symbols_in_force(self, horizon: int) -> dict[str, Any]:
+        """Return the hyper-parameters under the paper's letters, with the lengths ``t_r`` of the stages."""
+        return {**super().symbols_in_force(horizon), "t_r": [length for length, _ in self.stage_lengths(horizon)]}
 
-    def validate(self, constraints: int) -> None:
-        checks.one_of("Bpe.lengths", self.lengths, ("paper", "code"))
-        checks.one_of("Bpe.ties", self.ties, ("first", "random"))
-        checks.within("Bpe.delta", self.delta, 0.0, 1.0, open_high=True)
-        if isinstance(self.width, Elimination):
-            self.width.validate("Bpe.width")
-        else:
-            checks.positive("Bpe.width", self.width, remedy="give a number > 0, or algorithms.Elimination for the theory's")
-            checks.scalar("Bpe.width", self.width)
-        for name in ("mean_delay", "xi", "b"):
-            if getattr(self, name) is not None:
-                checks.nonnegative(f"Bpe.{name}", getattr(self, name))
-                checks.scalar(f"Bpe.{name}", getattr(self, name))
+    def _check(self, name: str, outputs: int | None) -> None:
         if (self.xi is None) != (self.b is None) or (self.mean_delay is not None and self.xi is None):
-            raise checks.InvalidArgument(
-                f"Bpe.mean_delay, Bpe.xi, Bpe.b: give xi and b together, and both with mean_delay; got {self.mean_delay!r}, {self.xi!r},"
-                f" {self.b!r}"
+            raise InvalidArgument(
+                f"{name}.mean_delay, {name}.xi, {name}.b: give xi and b together, and both with mean_delay; got"
+                f" {short(self.mean_delay)}, {short(self.xi)}, {short(self.b)}"
             )

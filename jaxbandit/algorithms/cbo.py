@@ -5,18 +5,16 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.acquisition import clipped, pick, weighted_sum
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics
-from jaxbandit.core import checks
-from jaxbandit.core.pytree import float_dtype, pytree, replace
-from jaxbandit.estimators import Bounds
+from jaxbandit.core.fields import instance_of, optional, per_constraint, positive
+from jaxbandit.core.pytree import float_dtype, param, pytree, replace
+from jaxbandit.core.types import Array, Key, PerConstraint, Scalar
+from jaxbandit.estimators import Bounds, Strategy
 from jaxbandit.surrogates import Posterior
-
-Array = jax.Array
 
 
 @pytree
@@ -43,52 +41,41 @@ class Cbo(Algorithm):
       reward_clip: ``B > 0``.
       cost_clip: ``G > 0``, one number or ``[m]``.
       dual_cap: ``rho > 0``, one number or ``[m]``; the theory asks for ``rho >= 4 B / delta`` with Slater slack ``delta``.
-      step_divisor: ``V > 0``; default ``G sqrt(T) / rho``, the theory's choice.
+      step_divisor: ``V > 0``, one number or ``[m]``; default ``G sqrt(T) / rho``, the theory's choice.
     """
 
     name: ClassVar[str] = "cbo"
-    estimator: Any = Bounds()
-    reward_clip: Any = 1.0
-    cost_clip: Any = 1.0
-    dual_cap: Any = 10.0
-    step_divisor: Any = None
+    title: ClassVar[str] = "CBO-UCB"
+    paper: ClassVar[str] = "Zhou, Ji (2022), *On Kernelized Multi-Armed Bandits with Constraints*, Algorithm 1"
+    estimator: Strategy = param(Bounds(), check=instance_of(Strategy))
+    reward_clip: Scalar = param(1.0, check=positive, symbol="B")
+    cost_clip: PerConstraint = param(1.0, check=positive, shape=per_constraint, symbol="G")
+    dual_cap: PerConstraint = param(10.0, check=positive, shape=per_constraint, symbol="rho")
+    step_divisor: PerConstraint | None = param(None, check=optional(positive), shape=per_constraint)
 
     def init(self, arena: Arena) -> CboState:
         return CboState(posterior=arena.surrogate.init(), multipliers=jnp.zeros((arena.constraints,), arena.dtype))
 
-    def select(self, arena: Arena, state: CboState, t: Array, key: Array) -> tuple[Decision, CboState]:
+    def select(self, arena: Arena, state: CboState, t: Array, key: Key) -> tuple[Decision, CboState]:
         estimate = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
         reward, flags = clipped(estimate.reward, self.reward_clip)
-        clip = jnp.broadcast_to(self.cost_clip, (arena.constraints,))
+        clip = jnp.broadcast_to(jnp.asarray(self.cost_clip), (arena.constraints,))
         costs = jnp.clip(estimate.costs, -clip[:, None], clip[:, None])
         index = pick(reward - weighted_sum(state.multipliers, costs))
         # Line 7 of Algorithm 1: the estimate at x_t moves the dual, not the observation.
-        dual = jnp.clip(state.multipliers + costs[:, index] / self.divisor(arena.horizon), 0, self.dual_cap)
+        dual = jnp.clip(state.multipliers + costs[:, index] / self.divisor(arena.horizon), 0, jnp.asarray(self.dual_cap))
         return Decision(index=index, widths=estimate.widths, flags=flags, draws=estimate.draws), replace(state, multipliers=dual)
 
-    def divisor(self, horizon: Any) -> Array:
-        """``V`` in force over ``horizon`` rounds, per constraint where ``G`` is."""
+    def divisor(self, horizon: Array | int) -> Array:
+        """Return ``V`` in force over ``horizon`` rounds, ``[]``, or ``[m]`` where a number that it depends on is."""
         if self.step_divisor is not None:
-            return self.step_divisor
+            return jnp.asarray(self.step_divisor)
         cap = jnp.asarray(self.dual_cap, float_dtype())
         return jnp.asarray(self.cost_clip, cap.dtype) * jnp.sqrt(jnp.asarray(horizon, cap.dtype)) / cap
 
     def diagnose(self, state: CboState) -> Diagnostics:
         return Diagnostics(multipliers=state.multipliers)
 
-    def audit_parameters(self, horizon: int) -> dict[str, Any]:
-        """The parameters under the paper's letters, for audit traces."""
-        values = {"B": self.reward_clip, "G": self.cost_clip, "V": self.divisor(horizon), "rho": self.dual_cap}
-        return {name: np.asarray(value).tolist() for name, value in values.items()}
-
-    def validate(self, constraints: int) -> None:
-        self.estimator.validate("Cbo.estimator", 1 + constraints)
-        checks.positive("Cbo.reward_clip", self.reward_clip)
-        checks.scalar("Cbo.reward_clip", self.reward_clip)
-        checks.positive("Cbo.cost_clip", self.cost_clip)
-        checks.per_constraint("Cbo.cost_clip", self.cost_clip, constraints)
-        checks.positive("Cbo.dual_cap", self.dual_cap)
-        checks.per_constraint("Cbo.dual_cap", self.dual_cap, constraints)
-        if self.step_divisor is not None:
-            checks.positive("Cbo.step_divisor", self.step_divisor)
-            checks.per_constraint("Cbo.step_divisor", self.step_divisor, constraints)
+    def symbols_in_force(self, horizon: int) -> dict[str, Any]:
+        """Return the hyper-parameters under the paper's letters, with the ``V`` in force."""
+        return {**super().symbols_in_force(horizon), "V": np.asarray(self.divisor(horizon)).tolist()}

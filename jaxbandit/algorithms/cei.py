@@ -5,23 +5,19 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxbandit.acquisition import log_expected_improvement, log_feasibility, pick
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation
-from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core.fields import choice, nonnegative
+from jaxbandit.core.pytree import param, pytree, static
+from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.feedback import Feedback
-
-Array = jax.Array
-INCUMBENTS = ("mean", "observed")
 
 
 @pytree
 class Experience:
-    """A posterior, and what expected improvement has to remember of the data themselves."""
+    """Posterior, and the data that expected improvement has to remember themselves."""
 
     belief: Any
     visited: Array  # [M] whether a point was chosen
@@ -46,15 +42,17 @@ class Cei(Algorithm):
     in logarithms, so that nothing underflows. As long as no point counts as feasible the probability alone decides.
 
     Attributes:
-      improvement: ``xi >= 0``, what a point has to add to the incumbent before it counts; 0 in the papers.
-      incumbent: what ``f+`` is. ``"mean"``: the best posterior mean of the reward over the points chosen so far whose posterior means
+      improvement: ``xi >= 0``, added to the incumbent before improvement counts; 0 in the papers.
+      incumbent: meaning of ``f+``. ``"mean"``: the best posterior mean of the reward over the points chosen so far whose posterior means
         satisfy every constraint, which noise does not fool. ``"observed"``: the best noisy reward among the rounds whose noisy costs
         all held.
     """
 
     name: ClassVar[str] = "cei"
-    improvement: Any = 0.0
-    incumbent: str = static(default="mean")
+    title: ClassVar[str] = "constrained EI"
+    paper: ClassVar[str] = "Gardner et al. (2014), *Bayesian Optimization with Inequality Constraints*"
+    improvement: Scalar = param(0.0, check=nonnegative, symbol="xi")
+    incumbent: str = static(default="mean", check=choice("mean", "observed"), symbol="incumbent")
 
     @property
     def joint_arrival(self) -> bool:
@@ -64,7 +62,7 @@ class Cei(Algorithm):
         nowhere, nothing = jnp.zeros((arena.size,), bool), jnp.asarray(-jnp.inf, arena.dtype)
         return CeiState(posterior=Experience(belief=arena.surrogate.init(), visited=nowhere, best=nothing))
 
-    def select(self, arena: Arena, state: CeiState, t: Array, key: Array) -> tuple[Decision, CeiState]:
+    def select(self, arena: Arena, state: CeiState, t: Array, key: Key) -> tuple[Decision, CeiState]:
         known = state.posterior
         belief = arena.surrogate.predict(known.belief)
         best = known.best
@@ -77,7 +75,7 @@ class Cei(Algorithm):
         return Decision(index=index, widths=jnp.zeros_like(belief.gain)), state
 
     def learn(self, arena: Arena, state: CeiState, observation: Observation | Feedback) -> CeiState:
-        """Condition the posterior, and remember where it was and whether it was good."""
+        """Condition the posterior; remember the point, and the reward if all costs held."""
 
         def feasible_reward(values: Array) -> Array:
             return jnp.full_like(values, jnp.where(jnp.all(values[1:] <= 0), values[0], -jnp.inf))
@@ -92,12 +90,3 @@ class Cei(Algorithm):
 
     def belief(self, state: CeiState) -> Any:
         return state.posterior.belief
-
-    def audit_parameters(self, horizon: int) -> dict[str, Any]:
-        """The parameters under the papers' letters, for audit traces."""
-        return {"incumbent": self.incumbent, "xi": np.asarray(self.improvement).tolist()}
-
-    def validate(self, constraints: int) -> None:
-        checks.one_of("Cei.incumbent", self.incumbent, INCUMBENTS)
-        checks.nonnegative("Cei.improvement", self.improvement)
-        checks.scalar("Cei.improvement", self.improvement)

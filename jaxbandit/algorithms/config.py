@@ -3,18 +3,17 @@ Optimization of Expensive Black-box Functions", Algorithm 1)."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import pick
 from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision
-from jaxbandit.core.pytree import pytree
+from jaxbandit.core.fields import instance_of
+from jaxbandit.core.pytree import param, pytree
 from jaxbandit.core.status import Status
-from jaxbandit.estimators import Bounds
-
-Array = jax.Array
+from jaxbandit.core.types import Array, Key
+from jaxbandit.estimators import Bounds, Strategy
 
 
 @pytree
@@ -32,9 +31,13 @@ class Config(Algorithm):
     """
 
     name: ClassVar[str] = "config"
-    estimator: Any = Bounds()
+    title: ClassVar[str] = "CONFIG"
+    paper: ClassVar[str] = (
+        "Xu, Jiang, Svetozarevic, Jones (2023), *Constrained Efficient Global Optimization of Expensive Black-box Functions*, Algorithm 1"
+    )
+    estimator: Strategy = param(Bounds(), check=instance_of(Strategy))
 
-    def select(self, arena: Arena, state: BeliefState, t: Array, key: Array) -> tuple[Decision, BeliefState]:
+    def select(self, arena: Arena, state: BeliefState, t: Array, key: Key) -> tuple[Decision, BeliefState]:
         estimate = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
         worst = jnp.max(estimate.costs, axis=0, initial=-jnp.inf)  # without constraints every point is feasible
         infeasible = jnp.all(worst > 0)  # not "none is <= 0": a NaN declares nothing
@@ -42,6 +45,3 @@ class Config(Algorithm):
         index = pick(jnp.where(infeasible, -worst, optimistic))
         flags = jnp.where(infeasible, int(Status.DECLARED_INFEASIBLE), 0)
         return Decision(index=index, widths=estimate.widths, flags=flags, draws=estimate.draws), state
-
-    def validate(self, constraints: int) -> None:
-        self.estimator.validate("Config.estimator", 1 + constraints)

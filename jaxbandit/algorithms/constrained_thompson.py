@@ -3,17 +3,16 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import among, pick
 from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision
-from jaxbandit.core.pytree import pytree
-from jaxbandit.estimators import Thompson
-
-Array = jax.Array
+from jaxbandit.core.fields import instance_of
+from jaxbandit.core.pytree import param, pytree
+from jaxbandit.core.types import Array, Key
+from jaxbandit.estimators import Strategy, Thompson
 
 
 @pytree
@@ -25,19 +24,18 @@ class ConstrainedThompson(Algorithm):
         \arg\min_x \sum_j g_{t,j}(x)^+ \;\text{ if there is no such point}
 
     Attributes:
-      estimator: what is drawn; default joint draws from the posterior.
+      estimator: the strategy that draws; default joint draws from the posterior.
     """
 
     name: ClassVar[str] = "constrainedthompson"
-    estimator: Any = Thompson()
+    title: ClassVar[str] = "constrained Thompson sampling"
+    paper: ClassVar[str] = "Eriksson, Poloczek (2021), *Scalable Constrained Bayesian Optimization*"
+    estimator: Strategy = param(Thompson(), check=instance_of(Strategy))
 
-    def select(self, arena: Arena, state: BeliefState, t: Array, key: Array) -> tuple[Decision, BeliefState]:
+    def select(self, arena: Arena, state: BeliefState, t: Array, key: Key) -> tuple[Decision, BeliefState]:
         drawn = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
         violation = jnp.sum(jnp.maximum(drawn.costs, 0), axis=0)
         feasible = violation <= 0
         score = jnp.where(jnp.any(feasible), among(feasible, drawn.reward), -violation)
         index = pick(jnp.where(jnp.isnan(violation), jnp.nan, score))
         return Decision(index=index, widths=drawn.widths, draws=drawn.draws), state
-
-    def validate(self, constraints: int) -> None:
-        self.estimator.validate("ConstrainedThompson.estimator", 1 + constraints)

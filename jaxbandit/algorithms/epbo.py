@@ -3,19 +3,16 @@ Inequality Constraints using Exact Penalty Functions")."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxbandit.acquisition import pick, weighted_sum
 from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision
-from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree
-from jaxbandit.estimators import Bounds
-
-Array = jax.Array
+from jaxbandit.core.fields import instance_of, nonnegative, per_constraint
+from jaxbandit.core.pytree import param, pytree
+from jaxbandit.core.types import Array, Key, PerConstraint
+from jaxbandit.estimators import Bounds, Strategy
 
 
 @pytree
@@ -30,20 +27,16 @@ class Epbo(Algorithm):
     """
 
     name: ClassVar[str] = "epbo"
-    estimator: Any = Bounds()
-    penalty: Any = 1.0
+    title: ClassVar[str] = "EPBO"
+    paper: ClassVar[str] = (
+        "Lu, Paulson (2022), *No-regret Bayesian Optimization with Unknown Equality and Inequality Constraints using Exact "
+        "Penalty Functions*"
+    )
+    estimator: Strategy = param(Bounds(), check=instance_of(Strategy))
+    penalty: PerConstraint = param(1.0, check=nonnegative, shape=per_constraint, symbol="rho")
 
-    def select(self, arena: Arena, state: BeliefState, t: Array, key: Array) -> tuple[Decision, BeliefState]:
+    def select(self, arena: Arena, state: BeliefState, t: Array, key: Key) -> tuple[Decision, BeliefState]:
         estimate = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
         penalty = jnp.broadcast_to(jnp.asarray(self.penalty, estimate.reward.dtype), (arena.constraints,))
         index = pick(estimate.reward - weighted_sum(penalty, jnp.maximum(estimate.costs, 0)))
         return Decision(index=index, widths=estimate.widths, draws=estimate.draws), state
-
-    def audit_parameters(self, horizon: int) -> dict[str, Any]:
-        """The parameters under the paper's letters, for audit traces."""
-        return {"rho": np.asarray(self.penalty).tolist()}
-
-    def validate(self, constraints: int) -> None:
-        self.estimator.validate("Epbo.estimator", 1 + constraints)
-        checks.nonnegative("Epbo.penalty", self.penalty, remedy="rho is a penalty >= 0")
-        checks.per_constraint("Epbo.penalty", self.penalty, constraints)

@@ -14,11 +14,11 @@ import numpy as np
 
 from jaxbandit.acquisition import pick, squared_distance, unit_box
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation
-from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree, replace
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.fields import between, nonnegative, optional, positive, vector
+from jaxbandit.core.pytree import param, pytree, replace
+from jaxbandit.core.types import Array, Key, PerAxis, Scalar
 from jaxbandit.feedback import Feedback
-
-Array = jax.Array
 
 
 @pytree
@@ -58,21 +58,27 @@ class Oco(Algorithm):
     """
 
     name: ClassVar[str] = "oco"
-    step: Any = 1.0
-    regulariser: Any = 1.0
-    perturbation: Any = None
-    shrink: Any = None
-    start: Any = None
+    title: ClassVar[str] = "bandit OCO"
+    paper: ClassVar[str] = "Cao, Liu (2018), *Online Convex Optimization with Time-Varying Constraints and Bandit Feedback*"
+    step: Scalar = param(1.0, check=positive)
+    regulariser: Scalar = param(1.0, check=nonnegative)
+    perturbation: Scalar | None = param(None, check=optional(between(0, 0.5, open_high=True)), symbol="delta")
+    shrink: Scalar | None = param(None, check=optional(between(0, 1, open_low=False, open_high=True)), symbol="zeta")
+    start: PerAxis | None = param(
+        None, check=optional(between(0, 1, open_low=False)), shape=vector("one number for each axis"), symbol="start"
+    )
+
+    needs_feedback_at_once = True  # the second point of a pair is for the same direction as the first
 
     def init(self, arena: Arena) -> OcoState:
         dimension = arena.surrogate.domain.dimension
         if self.start is not None and np.shape(self.start) != (dimension,):
-            raise checks.InvalidArgument(f"Oco.start: expected one number for each of the {dimension} axes, got {np.size(self.start)}")
+            raise InvalidArgument(f"Oco.start: expected one number for each of the {dimension} axes, got {np.size(self.start)}")
         nowhere = jnp.zeros((dimension,), arena.dtype)
         zeros = jnp.zeros((1 + arena.constraints,), arena.dtype)
         return OcoState(posterior=arena.surrogate.init(), multipliers=zeros[1:], centre=nowhere, direction=nowhere, first=zeros)
 
-    def select(self, arena: Arena, state: OcoState, t: Array, key: Array) -> tuple[Decision, OcoState]:
+    def select(self, arena: Arena, state: OcoState, t: Array, key: Key) -> tuple[Decision, OcoState]:
         start_key, direction_key = jax.random.split(key)
         shape, dtype = state.centre.shape, state.centre.dtype
         uniform = jax.random.uniform(start_key, shape, dtype) if self.start is None else jnp.asarray(self.start, dtype)
@@ -88,9 +94,7 @@ class Oco(Algorithm):
     def update(self, arena: Arena, state: OcoState, observation: Observation | Feedback, t: Array) -> OcoState:
         from optax import projections  # here because start-up should not pay for it
 
-        if not isinstance(observation, Observation):
-            raise checks.InvalidArgument("Oco: needs the feedback of a round before the next one; it cannot run under delay")
-        now, odd = observation.values, t % 2 == 1
+        now, odd = observation.total(), t % 2 == 1
         eta = self.step / jnp.sqrt(jnp.asarray(arena.horizon, now.dtype))
         slopes = (state.centre.shape[0] / (2 * self._delta(arena))) * (state.first - now)  # [1 + m]
         uphill = (slopes[0] - jnp.sum(state.multipliers * slopes[1:])) * state.direction
@@ -104,14 +108,14 @@ class Oco(Algorithm):
         )
 
     def _delta(self, arena: Arena) -> Array:
-        """``delta``, in force."""
+        """Return the ``delta`` in force."""
         domain = arena.surrogate.domain
         counts = [n for n in domain.grid_shape if n > 1] or [max(2.0, domain.size ** (1 / domain.dimension))]
         least = jnp.asarray(1 / (min(counts) - 1), jnp.asarray(domain.points).dtype)
         return least if self.perturbation is None else jnp.maximum(self.perturbation, least)
 
     def _inside(self, arena: Arena, point: Array) -> Array:
-        """The projection onto the shrunk box."""
+        """Return the projection of ``point [d]`` onto the shrunk box."""
         from optax import projections
 
         margin = jnp.minimum(self._delta(arena) if self.shrink is None else 0.5 * self.shrink, 0.5)
@@ -120,23 +124,7 @@ class Oco(Algorithm):
     def diagnose(self, state: OcoState) -> Diagnostics:
         return Diagnostics(multipliers=state.multipliers)
 
-    def audit_parameters(self, horizon: int) -> dict[str, Any]:
-        """The parameters, for audit traces; ``draw_f`` holds each round's direction there, ``draw_g`` its centre ``x``."""
+    def symbols_in_force(self, horizon: int) -> dict[str, Any]:
+        """Return the hyper-parameters; in a trace ``draw_f`` holds each round's direction, ``draw_g`` its centre ``x``."""
         eta = np.asarray(self.step) / np.sqrt(horizon)
-        given = {"delta": self.perturbation, "zeta": self.shrink, "start": self.start}
-        listed = {name: None if value is None else np.asarray(value).tolist() for name, value in given.items()}
-        return {"eta": eta.tolist(), "kappa": (np.asarray(self.regulariser) * eta).tolist(), **listed}
-
-    def validate(self, constraints: int) -> None:
-        for name in ("step", "regulariser", "perturbation", "shrink"):
-            if getattr(self, name) is not None:
-                checks.scalar(f"Oco.{name}", getattr(self, name))
-        checks.positive("Oco.step", self.step)
-        checks.nonnegative("Oco.regulariser", self.regulariser)
-        if self.perturbation is not None:
-            checks.within("Oco.perturbation", self.perturbation, 0.0, 0.5, open_high=True)
-        if self.shrink is not None:
-            checks.within("Oco.shrink", self.shrink, 0.0, 1.0, open_low=False, open_high=True)
-        if self.start is not None:
-            checks.shape("Oco.start", self.start, (None,), remedy="one number per axis")
-            checks.within("Oco.start", self.start, 0.0, 1.0, open_low=False)
+        return {**super().symbols_in_force(horizon), "eta": eta.tolist(), "kappa": (np.asarray(self.regulariser) * eta).tolist()}

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxbandit.acquisition import pick, weighted_sum
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation
-from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree, replace
-from jaxbandit.estimators import Bounds
+from jaxbandit.core.fields import instance_of, nonnegative, per_constraint, positive
+from jaxbandit.core.pytree import param, pytree, replace
+from jaxbandit.core.types import Array, Key, PerConstraint
+from jaxbandit.estimators import Bounds, Strategy
 from jaxbandit.feedback import Feedback
 from jaxbandit.surrogates import Posterior
-
-Array = jax.Array
 
 
 @pytree
@@ -45,33 +42,24 @@ class PrimalDual(Algorithm):
     """
 
     name: ClassVar[str] = "primaldual"
-    estimator: Any = Bounds()
-    initial_multiplier: Any = 1.0
-    step: Any = 1.0
+    title: ClassVar[str] = "primal-dual on observations"
+    paper: ClassVar[str] = "CBO with a dual that the observed cost moves, as in the experiments of Xu et al. (2023)"
+    estimator: Strategy = param(Bounds(), check=instance_of(Strategy))
+    initial_multiplier: PerConstraint = param(1.0, check=nonnegative, shape=per_constraint, symbol="phi1")
+    step: PerConstraint = param(1.0, check=positive, shape=per_constraint, symbol="eta")
 
     def init(self, arena: Arena) -> PrimalDualState:
         first = jnp.broadcast_to(jnp.asarray(self.initial_multiplier, arena.dtype), (arena.constraints,))
         return PrimalDualState(posterior=arena.surrogate.init(), multipliers=first)
 
-    def select(self, arena: Arena, state: PrimalDualState, t: Array, key: Array) -> tuple[Decision, PrimalDualState]:
+    def select(self, arena: Arena, state: PrimalDualState, t: Array, key: Key) -> tuple[Decision, PrimalDualState]:
         estimate = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
         index = pick(estimate.reward - weighted_sum(state.multipliers, estimate.costs))
         return Decision(index=index, widths=estimate.widths, draws=estimate.draws), state
 
     def update(self, arena: Arena, state: PrimalDualState, observation: Observation | Feedback, t: Array) -> PrimalDualState:
-        dual = jnp.maximum(state.multipliers + self.step * observation.total()[1:], 0)
+        dual = jnp.maximum(state.multipliers + jnp.asarray(self.step) * observation.total()[1:], 0)
         return replace(state, posterior=arena.learn(state.posterior, observation), multipliers=dual)
 
     def diagnose(self, state: PrimalDualState) -> Diagnostics:
         return Diagnostics(multipliers=state.multipliers)
-
-    def audit_parameters(self, horizon: int) -> dict[str, Any]:
-        """The parameters under the papers' letters, for audit traces."""
-        return {"phi1": np.asarray(self.initial_multiplier).tolist(), "eta": np.asarray(self.step).tolist()}
-
-    def validate(self, constraints: int) -> None:
-        self.estimator.validate("PrimalDual.estimator", 1 + constraints)
-        checks.nonnegative("PrimalDual.initial_multiplier", self.initial_multiplier)
-        checks.per_constraint("PrimalDual.initial_multiplier", self.initial_multiplier, constraints)
-        checks.positive("PrimalDual.step", self.step)
-        checks.per_constraint("PrimalDual.step", self.step, constraints)

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxbandit.acquisition import uniform
 from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Observation
-from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.pytree import pytree
+from jaxbandit.core.fields import mask, optional
+from jaxbandit.core.pytree import param, pytree
+from jaxbandit.core.types import Array, Key
 from jaxbandit.feedback import Feedback
-
-Array = jax.Array
 
 
 @pytree
 class RandomSearch(Algorithm):
-    """A point drawn uniformly from the grid, or from the points it is allowed; it learns nothing, and its information gain stays 0.
+    """Draw points uniformly from the grid, or from those allowed; nothing is learnt, and the information gain stays 0.
 
     Attributes:
-      allowed: ``[M]`` booleans, where it may draw; default everywhere. ``informed=jaxbandit.informed.FeasiblePoints()`` allows the
-        feasible points of each instance: what luck earns at no violation. (Where no point is feasible it draws from all.)
+      allowed: ``[M]`` booleans, the points that may be drawn; default all. ``informed=jaxbandit.informed.FeasiblePoints()`` allows the
+        feasible points of each instance: what luck earns at no violation. (Where no point is feasible, all are allowed.)
     """
 
     name: ClassVar[str] = "randomsearch"
-    allowed: Any = None
+    title: ClassVar[str] = "random search"
+    allowed: Array | None = param(None, check=optional(mask))
 
-    def select(self, arena: Arena, state: BeliefState, t: Array, key: Array) -> tuple[Decision, BeliefState]:
+    def select(self, arena: Arena, state: BeliefState, t: Array, key: Key) -> tuple[Decision, BeliefState]:
         everywhere = jnp.ones((arena.size,), bool)
         allowed = everywhere if self.allowed is None else jnp.where(jnp.any(self.allowed), self.allowed, everywhere)
         widths = jnp.zeros((1 + arena.constraints,), arena.dtype)
@@ -37,7 +35,3 @@ class RandomSearch(Algorithm):
 
     def update(self, arena: Arena, state: BeliefState, observation: Observation | Feedback, t: Array) -> BeliefState:
         return state
-
-    def validate(self, constraints: int) -> None:
-        if self.allowed is not None and (np.ndim(self.allowed) != 1 or jnp.asarray(self.allowed).dtype != bool):
-            raise InvalidArgument(f"RandomSearch.allowed: expected booleans [M], got {self.allowed!r}")

@@ -3,21 +3,18 @@ Continuum-armed Bandit with Constraints", sec. 3-4)."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxbandit.acquisition import pick, weighted_sum
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation
-from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree, replace
-from jaxbandit.estimators import Bounds
+from jaxbandit.core.fields import instance_of, per_constraint, positive
+from jaxbandit.core.pytree import param, pytree, replace
+from jaxbandit.core.types import Array, Key, PerConstraint, Scalar
+from jaxbandit.estimators import Bounds, Strategy
 from jaxbandit.feedback import Feedback
 from jaxbandit.surrogates import Posterior
-
-Array = jax.Array
 
 
 @pytree
@@ -39,20 +36,24 @@ class Rpol(Algorithm):
 
     Attributes:
       estimator: the learning strategy; default UCB of the reward and LCB of the constraints, width 3.
-      initial_penalty: ``Q_1 > 0``.
+      initial_penalty: ``Q_1 > 0``, one number or ``[m]``.
       penalty_growth: ``eta_t / sqrt(t)``, > 0; 1 in the paper.
     """
 
     name: ClassVar[str] = "rpol"
-    estimator: Any = Bounds()
-    initial_penalty: Any = 1.0
-    penalty_growth: Any = 1.0
+    title: ClassVar[str] = "RPOL-UCB"
+    paper: ClassVar[str] = (
+        "Guo, Zhu, Liu (2022), *Rectified Pessimistic-Optimistic Learning for Stochastic Continuum-armed Bandit with Constraints*, sec. 3-4"
+    )
+    estimator: Strategy = param(Bounds(), check=instance_of(Strategy))
+    initial_penalty: PerConstraint = param(1.0, check=positive, shape=per_constraint, symbol="Q1")
+    penalty_growth: Scalar = param(1.0, check=positive, symbol="eta_over_sqrt_t")
 
     def init(self, arena: Arena) -> RpolState:
-        penalty = jnp.full((arena.constraints,), self.initial_penalty, arena.dtype)
+        penalty = jnp.full((arena.constraints,), jnp.asarray(self.initial_penalty), arena.dtype)
         return RpolState(posterior=arena.surrogate.init(), multipliers=penalty)
 
-    def select(self, arena: Arena, state: RpolState, t: Array, key: Array) -> tuple[Decision, RpolState]:
+    def select(self, arena: Arena, state: RpolState, t: Array, key: Key) -> tuple[Decision, RpolState]:
         estimate = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
         index = pick(estimate.reward - weighted_sum(state.multipliers, jnp.maximum(estimate.costs, 0)))  # eq. (7)
         return Decision(index=index, widths=estimate.widths, draws=estimate.draws), state
@@ -66,14 +67,3 @@ class Rpol(Algorithm):
 
     def diagnose(self, state: RpolState) -> Diagnostics:
         return Diagnostics(multipliers=state.multipliers)
-
-    def audit_parameters(self, horizon: int) -> dict[str, Any]:
-        """The parameters under the paper's letters, for audit traces."""
-        return {"Q1": np.asarray(self.initial_penalty).tolist(), "eta_over_sqrt_t": np.asarray(self.penalty_growth).tolist()}
-
-    def validate(self, constraints: int) -> None:
-        self.estimator.validate("Rpol.estimator", 1 + constraints)
-        checks.positive("Rpol.initial_penalty", self.initial_penalty)
-        checks.per_constraint("Rpol.initial_penalty", self.initial_penalty, constraints)
-        checks.positive("Rpol.penalty_growth", self.penalty_growth)
-        checks.scalar("Rpol.penalty_growth", self.penalty_growth)

@@ -3,21 +3,18 @@ constant and with several constraints: Berkenkamp, Krause and Schoellig 2021, "B
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxbandit import safety
 from jaxbandit.acquisition import among, pick
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision
-from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core.fields import boolean, instance_of, nonnegative, optional, per_constraint, points, positive, whole
+from jaxbandit.core.pytree import param, pytree, static
+from jaxbandit.core.types import Array, Indices, Key, PerConstraint, Scalar
 from jaxbandit.estimators import Bounds
 from jaxbandit.safety import Expansion, SafeState
-
-Array = jax.Array
 
 
 @pytree
@@ -36,7 +33,7 @@ class SafeOpt(Algorithm):
     Attributes:
       estimator: confidence bounds of width 3 by default.
       seeds: ``S_0``, the indices of points known to be safe. Default: the ``count`` points of least ``max_j UCB_gj`` before round 1,
-        which an initial design makes a sensible choice; ``informed=jaxbandit.informed.SafestSeeds(n)`` gives the truly safest.
+        which an initial design makes a sensible choice; ``informed=jaxbandit.informed.SafestSeeds(count=n)`` gives the truly safest.
       lipschitz: ``L > 0``, one number or ``[m]``; expanders are then those of the 2015 paper. Default: none is needed.
       threshold: an expander must be less certain than this, ``sd > threshold`` for some output; 0 for all.
       count: how many seeds to choose when none are given.
@@ -44,17 +41,19 @@ class SafeOpt(Algorithm):
     """
 
     name: ClassVar[str] = "safeopt"
-    estimator: Any = Bounds()
-    seeds: Any = None
-    lipschitz: Any = None
-    threshold: Any = 0.0
-    count: int = static(default=1)
-    together: bool = static(default=True)
+    title: ClassVar[str] = "SafeOpt"
+    paper: ClassVar[str] = "Sui et al. (2015), *Safe Exploration for Optimization with Gaussian Processes*"
+    estimator: Bounds = param(Bounds(), check=instance_of(Bounds))
+    seeds: Indices | None = param(None, check=optional(points), shape=safety.SEEDS, symbol="seeds")
+    lipschitz: PerConstraint | None = param(None, check=optional(positive), shape=per_constraint, symbol="L")
+    threshold: Scalar = param(0.0, check=nonnegative, symbol="threshold")
+    count: int = static(default=1, check=whole(1), symbol="count")
+    together: bool = static(default=True, check=boolean, symbol="together")
 
     def init(self, arena: Arena) -> SafeState:
         return safety.start(arena.surrogate, self.seeds)
 
-    def select(self, arena: Arena, state: SafeState, t: Array, key: Array) -> tuple[Decision, SafeState]:
+    def select(self, arena: Arena, state: SafeState, t: Array, key: Key) -> tuple[Decision, SafeState]:
         known = safety.intervals(arena.surrogate, state.posterior, self.estimator, t, key)
         safe, flags, after = safety.observe_safety(state, known, t, self.count if self.seeds is None else None)
         promising = safety.maximisers(known, safe)
@@ -65,15 +64,3 @@ class SafeOpt(Algorithm):
         found = expansion.widest(arena.surrogate, state.posterior, known, safe, candidates)
         chosen = promising | (jnp.arange(safe.shape[0], dtype=jnp.int32) == found)
         return Decision(index=pick(among(chosen, known.size)), widths=known.widths, flags=flags), after
-
-    def audit_parameters(self, horizon: int) -> dict[str, Any]:
-        """The parameters under the papers' letters, for audit traces."""
-        listed = {"seeds": self.seeds, "L": self.lipschitz, "threshold": self.threshold}
-        values = {name: None if value is None else np.asarray(value).tolist() for name, value in listed.items()}
-        return {**values, "count": self.count, "together": self.together}
-
-    def validate(self, constraints: int) -> None:
-        safety.validate_seeds("SafeOpt", self.seeds, self.count, self.estimator, constraints)
-        Expansion(lipschitz=self.lipschitz).validate("SafeOpt", constraints)
-        checks.nonnegative("SafeOpt.threshold", self.threshold)
-        checks.scalar("SafeOpt.threshold", self.threshold)

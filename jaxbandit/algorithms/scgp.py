@@ -3,20 +3,17 @@ Constraints", Algorithm 2 and Theorems 3-4)."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxbandit.acquisition import clipped, pick, weighted_sum
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics
-from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree, replace, static
-from jaxbandit.estimators import Bounds
+from jaxbandit.core.fields import between, choice, instance_of, positive
+from jaxbandit.core.pytree import param, pytree, replace, static
+from jaxbandit.core.types import Array, Key, Scalar
+from jaxbandit.estimators import Bounds, Strategy
 from jaxbandit.surrogates import Posterior
-
-Array = jax.Array
 
 
 @pytree
@@ -47,10 +44,12 @@ class Scgp(Algorithm):
     """
 
     name: ClassVar[str] = "scgp"
-    estimator: Any = Bounds()
-    reward_clip: Any = 1.0
-    slater: Any = 0.5
-    schedule: int = static(default=1)
+    title: ClassVar[str] = "SCGP-UCB"
+    paper: ClassVar[str] = "Zhou, Ji (2022), *On Kernelized Multi-Armed Bandits with Constraints*, Algorithm 2"
+    estimator: Strategy = param(Bounds(), check=instance_of(Strategy))
+    reward_clip: Scalar = param(1.0, check=positive, symbol="B")
+    slater: Scalar = param(0.5, check=between(0, 1), symbol="delta")
+    schedule: int = static(default=1, check=choice(1, 2), symbol="schedule")
 
     sees_constraints = True
 
@@ -65,7 +64,7 @@ class Scgp(Algorithm):
         """Take in ``g_t(.)`` before the choice of round ``t`` (line 4)."""
         return replace(state, sample=sample)
 
-    def select(self, arena: Arena, state: ScgpState, t: Array, key: Array) -> tuple[Decision, ScgpState]:
+    def select(self, arena: Arena, state: ScgpState, t: Array, key: Key) -> tuple[Decision, ScgpState]:
         estimate = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
         reward, flags = clipped(estimate.reward, self.reward_clip)
         push, divisor = self._schedules(jnp.asarray(t, reward.dtype))
@@ -74,7 +73,7 @@ class Scgp(Algorithm):
         return Decision(index=index, widths=estimate.widths, flags=flags, draws=estimate.draws), replace(state, multipliers=queue)
 
     def _schedules(self, t: Array) -> tuple[Array, Array]:
-        """``eps_t`` and ``V_t``."""
+        """Return ``eps_t`` and ``V_t``."""
         root = jnp.sqrt(t)
         if self.schedule == 1:
             return 1 / root, self.slater * root / (8 * self.reward_clip)
@@ -82,19 +81,3 @@ class Scgp(Algorithm):
 
     def diagnose(self, state: ScgpState) -> Diagnostics:
         return Diagnostics(multipliers=state.multipliers)
-
-    def audit_parameters(self, horizon: int) -> dict[str, Any]:
-        """The parameters under the paper's letters, for audit traces."""
-        return {
-            "B": np.asarray(self.reward_clip).tolist(),
-            "delta": np.asarray(self.slater).tolist(),
-            "schedule": self.schedule,
-        }
-
-    def validate(self, constraints: int) -> None:
-        self.estimator.validate("Scgp.estimator", 1 + constraints)
-        checks.positive("Scgp.reward_clip", self.reward_clip)
-        checks.scalar("Scgp.reward_clip", self.reward_clip)
-        checks.within("Scgp.slater", self.slater, 0.0, 1.0)
-        checks.scalar("Scgp.slater", self.slater)
-        checks.one_of("Scgp.schedule", self.schedule, (1, 2))

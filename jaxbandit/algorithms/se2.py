@@ -3,24 +3,21 @@ Constraints", Algorithm 2)."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxbandit.acquisition import pick
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation, shared_factor
-from jaxbandit.core import checks
-from jaxbandit.core.declare import symbols
-from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.fields import between, boolean, instance_of, whole
+from jaxbandit.core.pytree import param, pytree, replace, static
 from jaxbandit.core.status import Status
-from jaxbandit.estimators import Bounds
+from jaxbandit.core.types import Array, Key, Scalar
+from jaxbandit.estimators import Bounds, Strategy
 from jaxbandit.feedback import Feedback
-from jaxbandit.penalties import EpochSum, Exponential
+from jaxbandit.penalties import EpochSum, Exponential, Penalty
 from jaxbandit.surrogates import Posterior
-
-Array = jax.Array
 
 
 @pytree
@@ -54,11 +51,15 @@ class Se2(Algorithm):
     """
 
     name: ClassVar[str] = "se2"
-    estimator: Any = Bounds(reward_width=1.0, cost_width=1.0)
-    psi: Any = Exponential()
-    penalty_cap: Any = 1e6
-    epoch: int = static(default=20)
-    restart: bool = static(default=False)
+    title: ClassVar[str] = "GP-UCB with noiseless constraints"
+    paper: ClassVar[str] = (
+        "Shi, Eryilmaz (2022), *A Bayesian Approach for Stochastic Continuum-armed Bandit with Long-term Constraints*, Algorithm 2"
+    )
+    estimator: Strategy = param(Bounds(reward_width=1.0, cost_width=1.0), check=instance_of(Strategy))
+    psi: Penalty = param(Exponential(), check=instance_of(Penalty), symbol="psi")
+    penalty_cap: Scalar = param(1e6, check=between(1, float("inf"), open_high=True), symbol="cap")
+    epoch: int = static(default=20, check=whole(1), symbol="S")
+    restart: bool = static(default=False, check=boolean, symbol="restart")
 
     joint_arrival = True  # outputs that share a factor must arrive together
 
@@ -70,7 +71,7 @@ class Se2(Algorithm):
             flags=jnp.int32(0),
         )
 
-    def select(self, arena: Arena, state: Se2State, t: Array, key: Array) -> tuple[Decision, Se2State]:
+    def select(self, arena: Arena, state: Se2State, t: Array, key: Key) -> tuple[Decision, Se2State]:
         weights = jnp.append(jnp.ones((1,), state.multipliers.dtype), -state.multipliers)
         estimate = self.estimator.combination(arena.surrogate, state.posterior, weights, t, key)
         return Decision(index=pick(estimate.reward), widths=estimate.widths, draws=estimate.draws), state
@@ -86,7 +87,7 @@ class Se2(Algorithm):
         return Se2State(posterior=posterior, multipliers=kappa, epoch=sums, flags=flags)
 
     def learn(self, arena: Arena, state: Se2State, observation: Observation | Feedback) -> Se2State:
-        """Condition on ``(r, psi(c_j) - 1)``, which is what the surrogate models here."""
+        """Condition on ``(r, psi(c_j) - 1)``, the values that the surrogate models here."""
         modelled = observation.map(lambda values: jnp.append(values[:1], self._psi(values[1:]) - 1))
         return replace(state, posterior=arena.learn(state.posterior, modelled))
 
@@ -95,15 +96,3 @@ class Se2(Algorithm):
 
     def _psi(self, costs: Array) -> Array:
         return jnp.minimum(self.psi(costs), self.penalty_cap)
-
-    def audit_parameters(self, horizon: int) -> dict[str, Any]:
-        """The parameters under the paper's letters, for audit traces."""
-        psi = {"psi": type(self.psi).__name__.lower(), **symbols(self.psi)}
-        return {**psi, "S": self.epoch, "restart": self.restart, "cap": np.asarray(self.penalty_cap).tolist()}
-
-    def validate(self, constraints: int) -> None:
-        self.estimator.validate("Se2.estimator", 1 + constraints)
-        self.psi.validate("Se2.psi", 1 + constraints)
-        checks.scalar("Se2.penalty_cap", self.penalty_cap)
-        checks.integer("Se2.epoch", self.epoch, least=1)
-        checks.within("Se2.penalty_cap", self.penalty_cap, 1.0, float("inf"), open_high=True)

@@ -3,23 +3,21 @@ Constraints", Algorithm 3)."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxbandit import widths
 from jaxbandit.acquisition import pick
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation, shared_factor
-from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree, replace, static
-from jaxbandit.estimators import Bounds
+from jaxbandit.core.fields import boolean, instance_of, positive, whole
+from jaxbandit.core.pytree import param, pytree, replace, static
+from jaxbandit.core.types import Array, Key, Scalar
+from jaxbandit.estimators import Bounds, Strategy
 from jaxbandit.feedback import Feedback
 from jaxbandit.penalties import EpochSum
 from jaxbandit.surrogates import Posterior
-
-Array = jax.Array
 
 
 @pytree
@@ -50,10 +48,14 @@ class Se3(Algorithm):
     """
 
     name: ClassVar[str] = "se3"
-    estimator: Any = Bounds()
-    step: Any = 0.5
-    epoch: int = static(default=20)
-    restart: bool = static(default=False)
+    title: ClassVar[str] = "GP-UCB with noisy constraints"
+    paper: ClassVar[str] = (
+        "Shi, Eryilmaz (2022), *A Bayesian Approach for Stochastic Continuum-armed Bandit with Long-term Constraints*, Algorithm 3"
+    )
+    estimator: Strategy = param(Bounds(), check=instance_of(Strategy))
+    step: Scalar = param(0.5, check=positive, symbol="mu")
+    epoch: int = static(default=20, check=whole(1), symbol="S")
+    restart: bool = static(default=False, check=boolean, symbol="restart")
 
     joint_arrival = True  # outputs that share a factor must arrive together
 
@@ -62,7 +64,7 @@ class Se3(Algorithm):
         sums = EpochSum.empty(arena.constraints, arena.dtype)
         return Se3State(posterior=posterior, multipliers=jnp.zeros((arena.constraints,), arena.dtype), epoch=sums)
 
-    def select(self, arena: Arena, state: Se3State, t: Array, key: Array) -> tuple[Decision, Se3State]:
+    def select(self, arena: Arena, state: Se3State, t: Array, key: Key) -> tuple[Decision, Se3State]:
         noise_factor = jnp.sqrt(1 + jnp.sum(jnp.square(state.multipliers)))
         scaled = replace(self.estimator, reward_width=widths.with_noise(self.estimator.reward_width, noise_factor))
         weights = jnp.append(jnp.ones((1,), state.multipliers.dtype), -state.multipliers)
@@ -79,13 +81,3 @@ class Se3(Algorithm):
 
     def diagnose(self, state: Se3State) -> Diagnostics:
         return Diagnostics(multipliers=state.multipliers)
-
-    def audit_parameters(self, horizon: int) -> dict[str, Any]:
-        """The parameters under the paper's letters, for audit traces."""
-        return {"mu": np.asarray(self.step).tolist(), "S": self.epoch, "restart": self.restart}
-
-    def validate(self, constraints: int) -> None:
-        self.estimator.validate("Se3.estimator", 1 + constraints)
-        checks.positive("Se3.step", self.step)
-        checks.scalar("Se3.step", self.step)
-        checks.integer("Se3.epoch", self.epoch, least=1)

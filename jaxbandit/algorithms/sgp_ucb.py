@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxbandit import safety
 from jaxbandit.acquisition import among, pick, uniform
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision
-from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core.fields import instance_of, nonnegative, optional, points, whole
+from jaxbandit.core.pytree import param, pytree, static
+from jaxbandit.core.types import Array, Indices, Key, Scalar
 from jaxbandit.estimators import Bounds
 from jaxbandit.safety import SafeState
-
-Array = jax.Array
 
 
 @pytree
@@ -33,27 +30,19 @@ class SgpUcb(Algorithm):
     """
 
     name: ClassVar[str] = "sgpucb"
-    estimator: Any = Bounds()
-    seeds: Any = None
-    warm_up: Any = 50.0
-    count: int = static(default=1)
+    title: ClassVar[str] = "SGP-UCB"
+    paper: ClassVar[str] = "Amani, Alizadeh, Thrampoulidis (2020), *Regret Bound for Safe Gaussian Process Bandit Optimization*"
+    estimator: Bounds = param(Bounds(), check=instance_of(Bounds))
+    seeds: Indices | None = param(None, check=optional(points), shape=safety.SEEDS, symbol="seeds")
+    warm_up: Scalar = param(50.0, check=nonnegative, symbol="T'")
+    count: int = static(default=1, check=whole(1), symbol="count")
 
     def init(self, arena: Arena) -> SafeState:
         return safety.start(arena.surrogate, self.seeds)
 
-    def select(self, arena: Arena, state: SafeState, t: Array, key: Array) -> tuple[Decision, SafeState]:
+    def select(self, arena: Arena, state: SafeState, t: Array, key: Key) -> tuple[Decision, SafeState]:
         known = safety.intervals(arena.surrogate, state.posterior, self.estimator, t, key)
         safe, flags, after = safety.observe_safety(state, known, t, self.count if self.seeds is None else None)
         warming = jnp.asarray(t, known.sd.dtype) <= self.warm_up
         index = jnp.where(warming, uniform(key, after.seeds), pick(among(safe, known.upper[0])))
         return Decision(index=index, widths=known.widths, flags=flags), after
-
-    def audit_parameters(self, horizon: int) -> dict[str, Any]:
-        """The parameters under the paper's letters, for audit traces."""
-        seeds = None if self.seeds is None else np.asarray(self.seeds).tolist()
-        return {"seeds": seeds, "T'": np.asarray(self.warm_up).tolist(), "count": self.count}
-
-    def validate(self, constraints: int) -> None:
-        safety.validate_seeds("SgpUcb", self.seeds, self.count, self.estimator, constraints)
-        checks.nonnegative("SgpUcb.warm_up", self.warm_up)
-        checks.scalar("SgpUcb.warm_up", self.warm_up)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxbandit import safety
 from jaxbandit.acquisition import among, pick
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision
-from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core.fields import boolean, instance_of, nonnegative, optional, per_constraint, points, positive, whole
+from jaxbandit.core.pytree import param, pytree, static
+from jaxbandit.core.types import Array, Indices, Key, PerConstraint, Scalar
 from jaxbandit.estimators import Bounds
 from jaxbandit.safety import Expansion, SafeState
-
-Array = jax.Array
 
 
 @pytree
@@ -37,17 +34,19 @@ class StageOpt(Algorithm):
     """
 
     name: ClassVar[str] = "stageopt"
-    estimator: Any = Bounds()
-    seeds: Any = None
-    lipschitz: Any = None
-    exploration: Any = 50.0
-    count: int = static(default=1)
-    together: bool = static(default=True)
+    title: ClassVar[str] = "StageOpt"
+    paper: ClassVar[str] = "Sui et al. (2018), *Stagewise Safe Bayesian Optimization with Gaussian Processes*"
+    estimator: Bounds = param(Bounds(), check=instance_of(Bounds))
+    seeds: Indices | None = param(None, check=optional(points), shape=safety.SEEDS, symbol="seeds")
+    lipschitz: PerConstraint | None = param(None, check=optional(positive), shape=per_constraint, symbol="L")
+    exploration: Scalar = param(50.0, check=nonnegative, symbol="T0")
+    count: int = static(default=1, check=whole(1), symbol="count")
+    together: bool = static(default=True, check=boolean, symbol="together")
 
     def init(self, arena: Arena) -> SafeState:
         return safety.start(arena.surrogate, self.seeds)
 
-    def select(self, arena: Arena, state: SafeState, t: Array, key: Array) -> tuple[Decision, SafeState]:
+    def select(self, arena: Arena, state: SafeState, t: Array, key: Key) -> tuple[Decision, SafeState]:
         known = safety.intervals(arena.surrogate, state.posterior, self.estimator, t, key)
         safe, flags, after = safety.observe_safety(state, known, t, self.count if self.seeds is None else None)
         exploring = jnp.asarray(t, known.sd.dtype) <= self.exploration
@@ -58,15 +57,3 @@ class StageOpt(Algorithm):
         allowed = jnp.where(jnp.any(expander), expander, safety.maximisers(known, safe))
         index = pick(jnp.where(exploring, among(allowed, known.size), among(safe, known.upper[0])))
         return Decision(index=index, widths=known.widths, flags=flags), after
-
-    def audit_parameters(self, horizon: int) -> dict[str, Any]:
-        """The parameters under the papers' letters, for audit traces."""
-        listed = {"seeds": self.seeds, "L": self.lipschitz, "T0": self.exploration}
-        values = {name: None if value is None else np.asarray(value).tolist() for name, value in listed.items()}
-        return {**values, "count": self.count, "together": self.together}
-
-    def validate(self, constraints: int) -> None:
-        safety.validate_seeds("StageOpt", self.seeds, self.count, self.estimator, constraints)
-        Expansion(lipschitz=self.lipschitz).validate("StageOpt", constraints)
-        checks.nonnegative("StageOpt.exploration", self.exploration)
-        checks.scalar("StageOpt.exploration", self.exploration)

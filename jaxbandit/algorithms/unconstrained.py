@@ -5,16 +5,14 @@ They are one rule under three strategies; on a constrained problem they ignore t
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
-import jax
+from typing import ClassVar
 
 from jaxbandit.acquisition import pick
 from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision
-from jaxbandit.core.pytree import pytree
-from jaxbandit.estimators import Bounds
-
-Array = jax.Array
+from jaxbandit.core.fields import instance_of
+from jaxbandit.core.pytree import param, pytree
+from jaxbandit.core.types import Array, Key
+from jaxbandit.estimators import Bounds, Strategy
 
 
 @pytree
@@ -28,11 +26,10 @@ class Unconstrained(Algorithm):
     """
 
     name: ClassVar[str] = "unconstrained"
-    estimator: Any = Bounds()
+    title: ClassVar[str] = "IGP-UCB"
+    paper: ClassVar[str] = "Chowdhury, Gopalan (2017), *On Kernelized Multi-armed Bandits*, Algorithms 1-2"
+    estimator: Strategy = param(Bounds(), check=instance_of(Strategy))
 
-    def select(self, arena: Arena, state: BeliefState, t: Array, key: Array) -> tuple[Decision, BeliefState]:
+    def select(self, arena: Arena, state: BeliefState, t: Array, key: Key) -> tuple[Decision, BeliefState]:
         estimate = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
         return Decision(index=pick(estimate.reward), widths=estimate.widths, draws=estimate.draws), state
-
-    def validate(self, constraints: int) -> None:
-        self.estimator.validate("Unconstrained.estimator", 1 + constraints)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Iterator
+import types
+import typing
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import jax
@@ -17,22 +19,29 @@ import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument, short
 
-__all__ = ["Declared", "Parameter", "constructible", "parameters", "symbols"]
+__all__ = ["Declared", "Parameter", "Role", "constructible", "parameters", "roles_of_arguments", "symbols"]
 
 
-class Declared:
-    """Base of objects with hyper-parameters: pytree dataclasses whose fields are declared.
-
-    Nothing is checked on construction, because JAX rebuilds objects with tracers, and with ``None``, in place of numbers; whoever takes
-    an object from a user calls :meth:`validate`. A field without a declaration is not checked, unless it holds a ``Declared`` object.
+class Role:
+    """Base of the classes of objects that play one role, such as kernels or delay models.
 
     Attributes:
       described: the role in words for error messages, such as "a delay model of jaxbandit.delays, such as Poisson(mean=15.0)".
       in_files: whether study files can name the subclasses that the package defines.
     """
 
-    described: ClassVar[str] = "an object with declared fields"
+    described: ClassVar[str] = "an object of a declared role"
     in_files: ClassVar[bool] = False
+
+
+class Declared(Role):
+    """Base of objects with hyper-parameters: pytree dataclasses whose fields are declared.
+
+    Nothing is checked on construction, because JAX rebuilds objects with tracers, and with ``None``, in place of numbers; whoever takes
+    an object from a user calls :meth:`validate`. A field without a declaration is not checked, unless it holds a ``Declared`` object.
+    """
+
+    described: ClassVar[str] = "an object with declared fields"
 
     def validate(self, name: str | None = None, outputs: int | None = None) -> None:
         """Raise ``InvalidArgument`` on a field whose value has a wrong type, shape or range; tracers are passed over.
@@ -127,13 +136,31 @@ def _parameter(field: dataclasses.Field[Any]) -> Parameter:
     )
 
 
-def constructible(*roles: type[Declared]) -> dict[str, type[Declared]]:
+def roles_of_arguments(maker: Callable[..., Any]) -> dict[str, tuple[type[Role], ...]]:
+    """Return which roles the objects have that each argument of a class or function may hold, none for numbers and plain values.
+
+    The declarations beside the fields say it where there are any; of kernels and functions the annotations do.
+    """
+    if isinstance(maker, type) and issubclass(maker, Declared):
+        return {parameter.name: parameter.classes for parameter in parameters(maker)}
+    return {name: tuple(_roles_in(hint)) for name, hint in typing.get_type_hints(maker).items() if name != "return"}
+
+
+def _roles_in(hint: Any) -> Iterator[type[Role]]:
+    """Return the roles that an annotation such as ``Sequence[Kernel] | None`` names."""
+    if isinstance(hint, type) and not isinstance(hint, types.GenericAlias) and issubclass(hint, Role):
+        yield hint
+    for part in typing.get_args(hint):
+        yield from _roles_in(part)
+
+
+def constructible(*roles: type[Role]) -> dict[str, type[Role]]:
     """Return the classes that a study file can name where an object of one of ``roles`` is wanted, by name.
 
     These are the classes of a role that has opted in (``in_files = True``), as far as the package that defines the role defines
     them, too: a user's own class cannot be found again from the results alone.
     """
-    found: dict[str, type[Declared]] = {}
+    found: dict[str, type[Role]] = {}
     for role in roles:
         package = role.__module__.partition(".")[0]
         for kind in _final_classes(role):
@@ -142,7 +169,7 @@ def constructible(*roles: type[Declared]) -> dict[str, type[Declared]]:
     return dict(sorted(found.items()))
 
 
-def _final_classes(role: type[Declared]) -> Iterator[type[Declared]]:
+def _final_classes(role: type[Role]) -> Iterator[type[Role]]:
     if dataclasses.is_dataclass(role) and not inspect.isabstract(role):
         yield role
     for kind in role.__subclasses__():

@@ -29,6 +29,7 @@ __all__ = [
     "finite",
     "function",
     "instance_of",
+    "mask",
     "matrix",
     "nonnegative",
     "one_function",
@@ -36,6 +37,8 @@ __all__ = [
     "per_constraint",
     "per_function",
     "per_output",
+    "point",
+    "points",
     "positive",
     "scalar",
     "text",
@@ -189,6 +192,48 @@ def between(low: float, high: float, *, open_low: bool = True, open_high: bool =
 def whole_numbers(least: int, most: int, unit: str) -> Check:
     """Return the check for leaves that hold whole numbers of some unit; a float such as 3.0 is one."""
     return _Numbers(f"a whole number of {unit} from {least} to {most}", partial(checks.whole, low=least, high=most, unit=unit))
+
+
+def _is_a_point(name: str, value: Any) -> None:
+    given = checks.numbers(name, value)
+    if not np.all((given >= 0) & (given % 1 == 0)):
+        raise InvalidArgument(f"{name}: must be the number of a point, got {short(value)}")
+
+
+point = _Numbers("the number of a point", _is_a_point)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Array(Check):
+    """One-dimensional arrays, lists or tuples, possibly empty, of one kind of entry."""
+
+    allowed: str
+    kind: str  # of NumPy's types: "i" and "u" for integers, "b" for booleans
+
+    def takes(self, value: Any) -> bool:
+        if isinstance(value, list | tuple):
+            return len(value) == 0 or checks.is_sequence_of_numbers(value)
+        return isinstance(value, np.ndarray | jax.Array)
+
+    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+        actual = checks.shape_of(name, value)
+        dtype = value.dtype if isinstance(value, np.ndarray | jax.Array) else np.asarray(value).dtype
+        if len(actual) != 1 or (0 not in actual and dtype.kind not in self.kind):
+            raise InvalidArgument(f"{name}: must be {self.allowed}, got {short(value)}")
+        if shape is not None:
+            shape.check(name, value, outputs)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Points(_Array):
+    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+        super().verify(name, value, shape, outputs)
+        if not checks.is_traced(value):
+            checks.nonnegative(name, np.asarray(value, np.int64), remedy="points are counted from 0")
+
+
+points = _Points("a list of numbers of points", "iu")
+mask = _Array("a list of true and false, one for each point", "b")
 
 
 # -- plain values that are static ----------------------------------------------------------------------------------------------------

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import enum
+from typing import overload
+
+import numpy as np
+
+from jaxbandit.core.types import Array
 
 
 class Status(enum.IntFlag):
@@ -33,6 +38,15 @@ MESSAGES = {
     Status.SAFE_SET_EMPTIED: "no point was certified safe any more, after some had been; the algorithm fell back to its seed set",
     Status.STOPPED: "the algorithm stopped by itself before the horizon; later rounds repeat its answer",
 }
+
+
+@overload
+def healthy(status: np.ndarray) -> np.ndarray: ...
+@overload
+def healthy(status: Array) -> Array: ...
+def healthy(status: np.ndarray | Array) -> np.ndarray | Array:
+    """Return booleans ``[...]``, true for trials without a failure flag; infeasibility, declared or real, is not a failure."""
+    return (status & int(FAILED)) == 0
 
 
 def explain(bits: int) -> str:

@@ -32,6 +32,9 @@ PerOutput: TypeAlias = float | Sequence[float] | np.ndarray | jax.Array
 PerAxis: TypeAlias = float | Sequence[float] | np.ndarray | jax.Array
 """One number for all axes of the inputs, or one for each: shape ``[]`` or ``[d]``."""
 
+Indices: TypeAlias = Sequence[int] | np.ndarray | jax.Array
+"""Numbers of points of a domain, counted from 0: shape ``[n]``."""
+
 Numbers: TypeAlias = numpy.typing.ArrayLike
 """Whatever ``numpy.asarray`` turns into an array on the host: a number, an array, or a sequence of such. Not for traced values."""
 

@@ -1,4 +1,4 @@
-"""How a simulation delays feedback: under which model and policy, with how large a buffer."""
+"""Delays of a simulation: the model and policy in force, and the size of the buffer of pending feedback."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALMOST_SURELY = 1 - 1e-12  # the quantile of a delay that a buffer is made for
 
 @pytree
 class Delays:
-    """How feedback comes: the delays of values, and what the learner does meanwhile.
+    """Delays of values, and the policy for the time until they arrive.
 
     Attributes:
       model: a delay model of :mod:`jaxbandit.delays`.
@@ -81,7 +81,7 @@ def plan_delays(
     for policy in policies:
         if not isinstance(policy, Policy):
             raise checks.InvalidArgument(f"feedback: expected a policy of jaxbandit.feedback, such as Wait(), got {policy!r}")
-        policy.validate(outputs)
+        policy.validate(outputs=outputs)
     if capacity is not None:
         checks.integer("capacity", capacity, least=1)
     longest = max(delay.quantile(ALMOST_SURELY) for delay in delays)  # of what arrives; a mean is infinite where some may not

@@ -11,12 +11,13 @@ import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
+from jaxbandit.core.declare import Declared
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.core.sweep import Sweep, gather_variants, variants_of
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
 from jaxbandit.engine.blocks import equal_blocks, least_block, mesh_of, place
-from jaxbandit.engine.delayed import delay_in_force, plan_delays, warn_of_loss
+from jaxbandit.engine.delayed import Delays, delay_in_force, plan_delays, warn_of_loss
 from jaxbandit.engine.programs import Cell, play_all
 from jaxbandit.engine.trial import Informed, InitialDesign, Trajectory
 from jaxbandit.feedback import Policy
@@ -87,7 +88,7 @@ def simulate(
     late = delay if isinstance(delay, Sweep) else delay_in_force(problem, delay)
     swept = _number_of_variants(algorithm=algorithm, surrogate=surrogate, delay=late)
     algorithms, models, delay_models = (_repeated(item, swept) for item in (algorithm, surrogate, late))
-    check_run(problem, algorithms, models, horizon, initial)
+    check_run(problem, algorithms, models, horizon, initial, informed)
     algorithms, delays = plan_delays(problem.outputs, algorithms, delay_models, feedback, capacity, horizon)
     if block is not None:
         checks.integer("block", block, least=1)
@@ -100,11 +101,9 @@ def simulate(
         block = models[0].trials_per_block if used[0].platform == "cpu" else len(numbers) * len(algorithms)
         least = least_block(block)
     pairs, block = _padded(_pairs(len(algorithms), numbers), block, least, len(used))
-    models = [model.without_kernels() for model in models]
-    variants = zip(algorithms, models, [None] * len(models) if delays is None else delays, strict=True)
     cell = Cell(
         problem=canonicalise(problem),
-        variants=gather_variants([canonicalise(variant) for variant in variants]),
+        variants=_gathered(algorithms, models, [None] * len(models) if delays is None else delays),
         initial=canonicalise(initial),
         horizon=horizon,
         block=block,
@@ -139,6 +138,14 @@ def _repeated(item: Any, swept: int) -> list[Any]:
     return variants_of(item) if isinstance(item, Sweep) else [item] * max(swept, 1)
 
 
+def _gathered(algorithms: Sequence[Algorithm], models: Sequence[Surrogate], delays: Sequence[Delays | None]) -> Sweep:
+    """Return the ``(algorithm, surrogate, delays)`` of every variant, in arrays of the engine's types; equal objects are turned once."""
+    kernels_apart = {id(model): canonicalise(model.without_kernels()) for model in models}
+    turned = {id(item): canonicalise(item) for item in (*algorithms, *delays)}
+    parts = zip(algorithms, models, delays, strict=True)
+    return gather_variants([(turned[id(algorithm)], kernels_apart[id(model)], turned[id(delay)]) for algorithm, model, delay in parts])
+
+
 def _pairs(variants: int, numbers: np.ndarray) -> np.ndarray:
     """Return ``[P, 3]``: the variant, the trial, and the variant counted from 1."""
     variant, trial = (axis.ravel() for axis in np.meshgrid(np.arange(variants), numbers, indexing="ij"))
@@ -170,7 +177,12 @@ def _same_points(a: Domain, b: Domain) -> bool:
 
 
 def check_run(
-    problem: AbstractProblem, algorithms: Sequence[Algorithm], models: Sequence[Surrogate], horizon: int, initial: InitialDesign
+    problem: AbstractProblem,
+    algorithms: Sequence[Algorithm],
+    models: Sequence[Surrogate],
+    horizon: int,
+    initial: InitialDesign,
+    informed: Informed | None,
 ) -> None:
     """Check what is run, and every two parts that must fit each other; objects that stand several times are looked at once.
 
@@ -194,11 +206,14 @@ def check_run(
             )
         if algorithm.sees_constraints and not problem.reveals_constraints:
             raise checks.InvalidArgument(
-                f"problem: {algorithm.name} sees a noisy constraint function before it chooses, which problem {problem.name!r} does not"
-                " give; wrap it by problems.full_information"
+                f"problem: {type(algorithm).__name__} sees a noisy constraint function before it chooses, which problem {problem.name!r}"
+                " does not give; wrap it by problems.full_information"
             )
-        algorithm.validate(problem.constraints)
-    initial.validate(problem.domain.size)
+        algorithm.validate(outputs=problem.outputs)
+    initial.validate("initial")
+    initial.check_size(problem.domain.size)
+    if isinstance(informed, Declared):
+        informed.validate()
 
 
 def _check_model(problem: AbstractProblem, model: Surrogate) -> None:

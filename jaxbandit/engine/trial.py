@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -10,15 +10,16 @@ import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm, Arena, Observation
 from jaxbandit.core import checks
+from jaxbandit.core.declare import Declared
+from jaxbandit.core.fields import boolean, optional, points, whole
 from jaxbandit.core.keys import Stream, round_key, stream_key
-from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core.pytree import param, pytree, static
 from jaxbandit.core.status import Status
+from jaxbandit.core.types import Array, Table
 from jaxbandit.engine.delayed import Delays
 from jaxbandit.feedback import Pending
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.surrogates import Surrogate
-
-Array = jax.Array
 
 
 class Informed(Protocol):
@@ -30,18 +31,19 @@ class Informed(Protocol):
 
 
 @pytree
-class InitialDesign:
+class InitialDesign(Declared):
     """Points observed before round 1. They condition the surrogate; penalties and dual variables start with round 1.
 
     Attributes:
       indices: ``[n]`` given points, or ``None`` for random ones.
       random: how many distinct points to draw uniformly in each trial, when ``indices`` is ``None``.
-      counted: whether metrics include these observations, as the first ``n`` of ``n + T``.
+      counted: whether metrics count these observations, as the first ``n`` of ``n + T``.
     """
 
-    indices: Any = None
-    random: int = static(default=0)
-    counted: bool = static(default=False)
+    described: ClassVar[str] = "an initial design, such as InitialDesign(random=3)"
+    indices: Table | None = param(None, check=optional(points))
+    random: int = static(default=0, check=whole(0))
+    counted: bool = static(default=False, check=boolean)
 
     @property
     def count(self) -> int:
@@ -54,18 +56,14 @@ class InitialDesign:
             return jnp.asarray(self.indices, jnp.int32)
         return jax.random.choice(key, size, (self.random,), replace=False).astype(jnp.int32)
 
-    def validate(self, size: int) -> None:
+    def check_size(self, size: int) -> None:
         """Raise ``InvalidArgument`` on points outside a domain of ``size`` points, or more random points than it has."""
-        if self.indices is None:
-            checks.integer("initial.random", self.random, least=0)
-            if self.random > size:
-                raise checks.InvalidArgument(f"initial.random: {self.random} distinct points asked of a domain of {size}")
-            return
-        given = np.asarray(self.indices)
-        if given.ndim != 1 or (given.size and not np.issubdtype(given.dtype, np.integer)):
-            raise checks.InvalidArgument(f"initial.indices: expected a list of point numbers, got {self.indices!r}")
-        if np.any((given < 0) | (given >= size)):
-            raise checks.InvalidArgument(f"initial.indices: must lie in [0, {size - 1}], got {given.tolist()}")
+        if self.indices is None and self.random > size:
+            raise checks.InvalidArgument(f"initial.random: {self.random} distinct points asked of a domain of {size}")
+        if self.indices is not None and np.any(np.asarray(self.indices) >= size):
+            raise checks.InvalidArgument(
+                f"initial.indices: must lie in [0, {size - 1}], got {checks.short(np.asarray(self.indices).tolist())}"
+            )
 
 
 @pytree

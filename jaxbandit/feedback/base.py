@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
 
+from jaxbandit.core.declare import Declared
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.domains import Domain
 from jaxbandit.feedback.buffer import Feedback
@@ -17,13 +19,15 @@ Array = jax.Array
 T = TypeVar("T")
 
 
-class Policy:
+class Policy(Declared, abc.ABC):
     """Rule for what a learner believes while feedback is on its way; abstract.
 
     A policy is a pytree of its parameters. It works on a :class:`DelayedSurrogate`, which holds the Gaussian-process model, and on a
     posterior of its own, a pytree that ``init`` makes. Algorithms see neither: they ask the surrogate, which asks the policy.
     """
 
+    described: ClassVar[str] = "a policy of jaxbandit.feedback, such as Wait()"
+    in_files: ClassVar[bool] = True
     name: ClassVar[str]
 
     def bind(self, surrogate: Surrogate, *, separate_outputs: bool, capacity: int, axis: str | None) -> DelayedSurrogate:
@@ -38,40 +42,37 @@ class Policy:
         arrivals = surrogate.separate() if separate_outputs else surrogate
         return DelayedSurrogate(chosen=surrogate, arrivals=arrivals, policy=self, capacity=capacity, axis=axis)
 
+    @abc.abstractmethod
     def init(self, learner: DelayedSurrogate) -> Any:
         """Return the posterior before any observation."""
-        raise TypeError(f"{type(self).__name__} must define init")
 
+    @abc.abstractmethod
     def condition(self, learner: DelayedSurrogate, posterior: Any, index: Array, values: Array) -> Any:
         """Return the posterior that has taken in values which are there at once, such as those of an initial design."""
-        raise TypeError(f"{type(self).__name__} must define condition")
 
+    @abc.abstractmethod
     def learn(self, learner: DelayedSurrogate, posterior: Any, feedback: Feedback) -> Any:
         """Return the posterior at the end of a round: a point was chosen, and some values have arrived."""
-        raise TypeError(f"{type(self).__name__} must define learn")
 
+    @abc.abstractmethod
     def predict(self, learner: DelayedSurrogate, posterior: Any) -> Prediction:
         """Return the mean and standard deviation that algorithms work with."""
-        raise TypeError(f"{type(self).__name__} must define predict")
 
     def arrived(self, learner: DelayedSurrogate, posterior: Any) -> Prediction:
         """Return the prediction from the values that have arrived alone."""
         return self.predict(learner, posterior)
 
+    @abc.abstractmethod
     def gain(self, posterior: Any) -> Array:
         """Return the information gain ``[G]`` of each group of outputs."""
-        raise TypeError(f"{type(self).__name__} must define gain")
 
+    @abc.abstractmethod
     def draw(self, learner: DelayedSurrogate, posterior: Any, key: Array, scale: Array) -> Array:
         """Return joint draws ``[k, M]`` of the functions, as :meth:`Surrogate.draw <jaxbandit.Surrogate.draw>` does."""
-        raise TypeError(f"{type(self).__name__} must define draw")
 
+    @abc.abstractmethod
     def covariance(self, learner: DelayedSurrogate, posterior: Any, output: int, indices: Array) -> Array:
         """Return posterior covariances ``[n, M]``, as :meth:`Surrogate.covariance <jaxbandit.Surrogate.covariance>` does."""
-        raise TypeError(f"{type(self).__name__} must define covariance")
-
-    def validate(self, outputs: int) -> None:
-        """Raise ``InvalidArgument`` on parameters outside their range, or that do not match the number of outputs."""
 
 
 @pytree

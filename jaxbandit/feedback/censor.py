@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 
-from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.fields import finite, per_output, whole
+from jaxbandit.core.pytree import param, pytree, replace, static
+from jaxbandit.core.types import Array, Key, PerOutput
 from jaxbandit.feedback.base import DelayedSurrogate, Policy
 from jaxbandit.feedback.buffer import Feedback
 from jaxbandit.surrogates import Posterior, Prediction, Step
-
-Array = jax.Array
 
 
 @pytree
@@ -46,8 +43,8 @@ class Censor(Policy):
     """
 
     name: ClassVar[str] = "censor"
-    window: int = static(default=30)
-    minimum: Any = 0.0
+    window: int = static(default=30, check=whole(0), symbol="m")
+    minimum: PerOutput = param(0.0, check=finite, shape=per_output, symbol="min")
 
     def init(self, learner: DelayedSurrogate) -> CensorPosterior:
         model = learner.chosen
@@ -83,19 +80,11 @@ class Censor(Policy):
         """Return the information ``[G]`` of all points chosen."""
         return posterior.belief.gain
 
-    def draw(self, learner: DelayedSurrogate, posterior: CensorPosterior, key: Array, scale: Array) -> Array:
+    def draw(self, learner: DelayedSurrogate, posterior: CensorPosterior, key: Key, scale: Array) -> Array:
         return learner.chosen.draw(posterior.belief, key, scale)
 
     def covariance(self, learner: DelayedSurrogate, posterior: CensorPosterior, output: int, indices: Array) -> Array:
         return learner.chosen.covariance(posterior.belief, output, indices)
-
-    def validate(self, outputs: int) -> None:
-        checks.integer("Censor.window", self.window, least=0)
-        checks.finite("Censor.minimum", self.minimum)
-        if np.shape(self.minimum) not in ((), (outputs,)):
-            raise checks.InvalidArgument(
-                f"Censor.minimum: expected one number, or one for each of the {outputs} outputs, got shape {list(np.shape(self.minimum))}"
-            )
 
     def _open(self, learner: DelayedSurrogate) -> int:
         """Return how many of the last points can still get a value."""

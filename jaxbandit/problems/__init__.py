@@ -23,7 +23,7 @@ from jaxbandit.problems.noise import (
 )
 from jaxbandit.problems.queueing import queueing
 from jaxbandit.problems.rkhs import RkhsBinding, RkhsThreshold, rkhs_1d, rkhs_1d_binding
-from jaxbandit.problems.rkhs_2d import RkhsInterpolants, rkhs_2d, rkhs_2d_draws
+from jaxbandit.problems.rkhs_2d import RKHS_2D_LENGTH_SCALES, RkhsInterpolants, rkhs_2d, rkhs_2d_draws
 from jaxbandit.problems.sine import CONTINUUM_OPTIMUM, CONTINUUM_POINT, sine, sine_delayed
 from jaxbandit.problems.stocks import stocks, stocks_or_synthetic, stocks_synthetic
 
@@ -32,6 +32,7 @@ __all__ = [
     "CONTINUUM_OPTIMUM",
     "CONTINUUM_POINT",
     "NAIVE_CONTROLLER",
+    "RKHS_2D_LENGTH_SCALES",
     "AbstractProblem",
     "ArmsData",
     "BuildingDay",

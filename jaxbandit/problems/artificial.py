@@ -9,6 +9,7 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.types import PerOutput
 from jaxbandit.domains import grid
+from jaxbandit.problems._nameable import nameable
 from jaxbandit.problems.base import Problem, from_tables
 from jaxbandit.problems.noise import Gaussian
 
@@ -49,6 +50,7 @@ _DEFINITIONS = {
 ARTIFICIAL = tuple(_DEFINITIONS)
 
 
+@nameable
 def artificial(name: str, points_per_axis: int = 100, *, standardised: bool = True, noise_variance: PerOutput = 0.0025) -> Problem:
     """Make one of CONFIG's ``P1`` to ``P6`` on ``[-10, 10]^2``: minimise Branin, or modified Branin, under one constraint.
 

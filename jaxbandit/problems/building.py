@@ -15,6 +15,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Array, PerOutput, Scalar
 from jaxbandit.domains import grid
+from jaxbandit.problems._nameable import nameable
 from jaxbandit.problems.base import Problem, from_tables
 from jaxbandit.problems.noise import Gaussian
 
@@ -160,6 +161,7 @@ def building_day(controller: ArrayLike | Sequence[float], zone: Zone = Zone(), *
     )
 
 
+@nameable
 def building(
     points_per_axis: int = 15,
     *,

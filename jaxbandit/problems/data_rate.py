@@ -9,6 +9,7 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.types import Scalar
 from jaxbandit.domains import grid
+from jaxbandit.problems._nameable import nameable
 from jaxbandit.problems.base import Problem, from_tables
 from jaxbandit.problems.noise import Gaussian, PerOutput, Uniform
 
@@ -18,6 +19,7 @@ PRICES = np.array([0.2, 0.4, 0.8, 1.2])  # electricity per unit of rate; the cos
 MAX_RATE = 2.0
 
 
+@nameable
 def data_rate(
     points_per_axis: int = 11,
     *,

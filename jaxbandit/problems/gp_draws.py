@@ -15,6 +15,7 @@ from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Domain, grid
 from jaxbandit.kernels import Kernel, Scale, SquaredExponential
 from jaxbandit.problems._draws import gram, reject, square_root, times
+from jaxbandit.problems._nameable import nameable
 from jaxbandit.problems.base import Family, Problem
 from jaxbandit.problems.noise import Gaussian, Noise, Noiseless
 
@@ -94,6 +95,7 @@ class GpDraws(Family):
         super().validate()
 
 
+@nameable
 def gp_draws(
     variant: str = "recommended",
     *,
@@ -143,6 +145,7 @@ def gp_draws(
     return family
 
 
+@nameable
 def gp_draws_infeasible(
     variant: str = "recommended",
     *,

@@ -9,6 +9,7 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.types import Scalar
 from jaxbandit.domains import grid
+from jaxbandit.problems._nameable import nameable
 from jaxbandit.problems.base import from_tables
 from jaxbandit.problems.full_information import FullInformation, full_information
 from jaxbandit.problems.noise import CentredPoisson, Gaussian, PerOutput
@@ -16,6 +17,7 @@ from jaxbandit.problems.noise import CentredPoisson, Gaussian, PerOutput
 __all__ = ["queueing"]
 
 
+@nameable
 def queueing(
     points_per_axis: int = 21,
     *,

@@ -13,6 +13,7 @@ from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Domain, grid
 from jaxbandit.kernels import Kernel, SquaredExponential
 from jaxbandit.problems._draws import gram, reject, times
+from jaxbandit.problems._nameable import nameable
 from jaxbandit.problems.base import Family, Problem
 from jaxbandit.problems.noise import Gaussian, Noise
 
@@ -135,6 +136,7 @@ class RkhsBinding(Family):
         _check_draws(self)
 
 
+@nameable
 def rkhs_1d(
     points_per_axis: int = 100,
     *,
@@ -181,6 +183,7 @@ def rkhs_1d(
     return family
 
 
+@nameable
 def rkhs_1d_binding(
     points_per_axis: int = 100,
     *,

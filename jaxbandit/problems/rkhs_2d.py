@@ -15,12 +15,13 @@ from jaxbandit.delays import Delay, NoDelay, Poisson
 from jaxbandit.domains import Domain, grid
 from jaxbandit.kernels import Kernel, SquaredExponential
 from jaxbandit.problems._draws import gram, square_root, times
+from jaxbandit.problems._nameable import nameable
 from jaxbandit.problems.base import Family, Problem
 from jaxbandit.problems.noise import Gaussian, Noise
 
-__all__ = ["LENGTH_SCALES", "RkhsInterpolants", "rkhs_2d", "rkhs_2d_draws"]
+__all__ = ["RKHS_2D_LENGTH_SCALES", "RkhsInterpolants", "rkhs_2d", "rkhs_2d_draws"]
 
-LENGTH_SCALES = {"f1": 0.8, "f2": 1.0}
+RKHS_2D_LENGTH_SCALES = {"f1": 0.8, "f2": 1.0}  # of the kernels that the two kinds of function are drawn with
 
 
 @pytree
@@ -92,6 +93,7 @@ def _qr(matrix: Array) -> tuple[Array, Array]:
     return basis, triangle
 
 
+@nameable
 def rkhs_2d_draws(
     variant: str = "f1",
     points_per_axis: int = 50,
@@ -122,12 +124,12 @@ def rkhs_2d_draws(
     Raises:
       InvalidArgument: on an unknown variant or a parameter out of range.
     """
-    checks.one_of("variant", variant, tuple(LENGTH_SCALES))
+    checks.one_of("variant", variant, tuple(RKHS_2D_LENGTH_SCALES))
     checks.integer("points_per_axis", points_per_axis, least=2)
     checks.positive("side", side)
     checks.scalar("side", side)
     domain = grid([0.0, 0.0], [side, side], points_per_axis)
-    kernel = SquaredExponential(length_scale=LENGTH_SCALES[variant]) if kernel is None else kernel
+    kernel = SquaredExponential(length_scale=RKHS_2D_LENGTH_SCALES[variant]) if kernel is None else kernel
     family = RkhsInterpolants(
         domain=domain,
         root=square_root(gram(kernel, domain)),
@@ -141,6 +143,7 @@ def rkhs_2d_draws(
     return family
 
 
+@nameable
 def rkhs_2d(variant: str = "f1", points_per_axis: int = 50, *, seed: int = 0, **options: Any) -> Problem:
     """Make one fixed function of the kind ``f1`` or ``f2`` of BPE-Delay's experiments, a sample of :func:`rkhs_2d_draws`.
 

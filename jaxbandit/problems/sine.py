@@ -11,6 +11,7 @@ from jaxbandit.core.pytree import replace
 from jaxbandit.core.types import PerOutput, Scalar
 from jaxbandit.delays import Poisson
 from jaxbandit.domains import grid
+from jaxbandit.problems._nameable import nameable
 from jaxbandit.problems.base import Problem, from_tables
 from jaxbandit.problems.noise import Gaussian
 
@@ -19,6 +20,7 @@ CONTINUUM_POINT = (1.5 * math.pi, math.asin(0.95))
 CONTINUUM_OPTIMUM = 1.0 - math.asin(0.95)
 
 
+@nameable
 def sine(points_per_axis: int = 50, *, noise_variance: PerOutput = 0.05) -> Problem:
     """Make ``f = -sin x1 - x2``, ``g = sin x1 sin x2 + 0.95`` on ``[0, 6]^2``: 1.77% of the square is feasible, in two islands.
 
@@ -40,6 +42,7 @@ def sine(points_per_axis: int = 50, *, noise_variance: PerOutput = 0.05) -> Prob
     return from_tables(domain, reward, constraint, noise=Gaussian(variance=noise_variance), name="sine")
 
 
+@nameable
 def sine_delayed(points_per_axis: int = 50, *, noise_variance: PerOutput = 0.05, mean_delay: Scalar = 15.0) -> Problem:
     """Make :func:`sine` with delayed feedback: delays of reward and cost are independent Poisson numbers (RPOL, sec. 6).
 

@@ -16,7 +16,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from jaxbandit.report.statistics import elapsed, healthy_values, over_trials
+from jaxbandit.report.statistics import elapsed, final_values, half_width, healthy_values, over_trials
 
 # Okabe and Ito's palette, without yellow, which is too light for lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -151,7 +151,7 @@ def cumulative(
         offset = (number + 1) / (len(lines) + 1) / marks
         places = np.linspace(0, 1, marks, endpoint=False) + offset
         at = np.unique(np.searchsorted(rounds, (last**places if "x" in log else places * last).astype(int).clip(1, last)))
-        mean, half = values.mean(axis=0), 1.96 * values[:, at].std(axis=0, ddof=min(1, len(values) - 1)) / np.sqrt(len(values))
+        mean, half = values.mean(axis=0), half_width(values[:, at])
         colour, dash = COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)]
         axis.plot(rounds, mean, color=colour, linestyle=dash, linewidth=1.8, label=label)
         axis.errorbar(rounds[at], mean[at], half, color=colour, linestyle="none", capsize=2.5, linewidth=1.1)
@@ -174,7 +174,7 @@ def distribution(axis: Axes, dataset: xr.Dataset, name: str, lines: Mapping[str,
     """
     top = 0.0
     for number, algorithm in enumerate(lines.values()):
-        final = healthy_values(dataset.sel(algorithm=algorithm), name)[:, -1]
+        final = final_values(dataset.sel(algorithm=algorithm), name)
         final = final[np.isfinite(final)]
         if not len(final):
             continue
@@ -221,12 +221,11 @@ def trade_off(axis: Axes, dataset: xr.Dataset, x: tuple[str, str], y: tuple[str,
 
     ``x`` and ``y`` are pairs of a dataset variable and its axis label; bars are 95% intervals over the trials that did not fail.
     """
-    rounds = elapsed(dataset)[-1]
     means = []
     for number, label in enumerate(dataset.algorithm.values):
-        pair = [healthy_values(dataset.sel(algorithm=label), name)[:, -1] / rounds for name, _ in (x, y)]
+        pair = [final_values(dataset.sel(algorithm=label), name, averaged=True) for name, _ in (x, y)]
         middle = [values.mean() for values in pair]
-        half = [1.96 * values.std(ddof=min(1, len(values) - 1)) / np.sqrt(len(values)) for values in pair]
+        half = [half_width(values) for values in pair]
         means.append(middle)
         axis.errorbar(
             middle[0], middle[1], xerr=half[0], yerr=half[1], fmt="o", capsize=3, color=COLOURS[number % len(COLOURS)], label=str(label)
@@ -241,8 +240,7 @@ def line_through_reference(axis: Axes, x: np.ndarray, excess: np.ndarray, slope:
 
     ``slope`` is the slope of the line with its 95% half-width; what is NaN is not drawn.
     """
-    count = max(len(excess), 1)
-    mean, sd = (excess.mean(axis=0), excess.std(axis=0, ddof=min(1, count - 1))) if len(excess) else (np.full(len(x) - 1, np.nan),) * 2
+    mean = excess.mean(axis=0) if len(excess) else np.full(len(x) - 1, np.nan)
     axis.axhline(0, color="0.4", linewidth=0.8)
     estimate, half = slope
     label = f"slope {estimate:.2f}" + (f" ± {half:.2f}" if np.isfinite(half) else "")
@@ -250,7 +248,7 @@ def line_through_reference(axis: Axes, x: np.ndarray, excess: np.ndarray, slope:
         axis.plot(x, estimate * (x - x[0]), color=COLOURS[0], linestyle="--", label=label)
     if np.isfinite(half):
         axis.fill_between(x, (estimate - half) * (x - x[0]), (estimate + half) * (x - x[0]), color=COLOURS[0], alpha=0.18, linewidth=0)
-    axis.errorbar(x[1:], mean, 1.96 * sd / np.sqrt(count), fmt="o", color=COLOURS[1], capsize=3, label="mean over trials")
+    axis.errorbar(x[1:], mean, half_width(excess), fmt="o", color=COLOURS[1], capsize=3, label="mean over trials")
     axis.plot(x[0], 0, "o", color=COLOURS[1], markerfacecolor="white")
     axis.set(xlabel=xlabel, ylabel=ylabel)
     axis.legend(loc="upper left")

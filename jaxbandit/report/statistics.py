@@ -13,10 +13,26 @@ import numpy as np
 import xarray as xr
 
 from jaxbandit.core import checks
-from jaxbandit.core.status import FAILED
+from jaxbandit.core.intervals import half_width, standard_deviation
+from jaxbandit.core.status import healthy as healthy_trials
+
+__all__ = [
+    "box_statistics",
+    "elapsed",
+    "final_values",
+    "growth_exponent",
+    "half_width",
+    "healthy",
+    "healthy_values",
+    "over_trials",
+    "paired_differences",
+    "paired_final_values",
+    "problem_groups",
+    "resampling",
+    "win_matrix",
+]
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
-NORMAL = 1.96  # half-width of a 95% interval of a mean, in standard errors
 MARKS = 64  # number of rounds, equally spaced in log t, to which a growth exponent is fitted
 LEAST_MARKS = 3
 
@@ -30,7 +46,7 @@ def elapsed(dataset: xr.Dataset) -> np.ndarray:
 
 def healthy(dataset: xr.Dataset) -> np.ndarray:
     """Return booleans ``[algorithm, trial]`` (``[trial]`` for a dataset of one algorithm), true for trials that did not fail."""
-    return (dataset.status.transpose(..., "trial").values & int(FAILED)) == 0
+    return healthy_trials(dataset.status.transpose(..., "trial").values)
 
 
 def healthy_values(part: xr.Dataset, measure: str, *, averaged: bool = False) -> np.ndarray:
@@ -45,6 +61,23 @@ def healthy_values(part: xr.Dataset, measure: str, *, averaged: bool = False) ->
     return values / elapsed(part) if averaged else values
 
 
+def final_values(part: xr.Dataset, measure: str, *, averaged: bool = False) -> np.ndarray:
+    """Return a measure ``[trials]`` after the last round in one algorithm's healthy trials; arguments as for :func:`healthy_values`."""
+    return healthy_values(_at(part, [-1]), measure, averaged=averaged)[:, 0]
+
+
+def paired_final_values(dataset: xr.Dataset, measure: str) -> np.ndarray:
+    """Return a measure ``[algorithm, trials]`` after the last round, in the trials that failed for no algorithm of the dataset.
+
+    Trials share random numbers across algorithms, so that differences between rows have less variance than the values themselves.
+
+    Raises:
+      InvalidArgument: when the dataset has no such measure.
+    """
+    final, ok = _final(dataset, measure, averaged=False)
+    return final[:, ok.all(axis=0)]
+
+
 def over_trials(dataset: xr.Dataset, measure: str, *, averaged: bool = False, levels: Sequence[float] = LEVELS) -> xr.Dataset:
     """Summarise a measure over trials, for every algorithm and round.
 
@@ -55,7 +88,7 @@ def over_trials(dataset: xr.Dataset, measure: str, *, averaged: bool = False, le
       levels: levels of the quantiles, in ``[0, 1]``.
 
     Returns:
-      ``mean``, ``sd``, ``low`` and ``high`` (95% confidence of the mean, ``1.96 sd / sqrt(count)``) with dimensions
+      ``mean``, ``sd``, ``low`` and ``high`` (95% confidence of the mean) with dimensions
       ``algorithm, round``, ``quantiles`` with a further dimension ``level``, ``count [algorithm]`` and ``undefined [algorithm]``.
       Without trials all are NaN; with one trial, ``sd`` and the confidence limits are.
 
@@ -66,9 +99,9 @@ def over_trials(dataset: xr.Dataset, measure: str, *, averaged: bool = False, le
         checks.within("levels", level, 0.0, 1.0, open_low=False)
     parts = [healthy_values(dataset.isel(algorithm=a), measure, averaged=averaged) for a in range(dataset.sizes["algorithm"])]
     mean = np.stack([_mean(part) for part in parts])
-    sd = np.stack([_sd(part) for part in parts])
+    sd = np.stack([standard_deviation(part) for part in parts])
     count = np.asarray([len(part) for part in parts])
-    half = NORMAL * sd / np.sqrt(np.maximum(count, 1))[:, None]
+    half = np.stack([half_width(part) for part in parts])
     per_round = {"mean": mean, "sd": sd, "low": mean - half, "high": mean + half}
     quantiles = np.stack([_quantiles(part, levels) for part in parts])
     return xr.Dataset(
@@ -239,11 +272,6 @@ def _mean(values: np.ndarray) -> np.ndarray:
     return values.mean(axis=0) if len(values) else np.full(values.shape[1:], np.nan)
 
 
-def _sd(values: np.ndarray) -> np.ndarray:
-    """Return the standard deviation over the first axis; NaN with fewer than two values."""
-    return values.std(axis=0, ddof=1) if len(values) > 1 else np.full(values.shape[1:], np.nan)
-
-
 def _quantiles(values: np.ndarray, levels: Sequence[float]) -> np.ndarray:
     """Return quantiles over the first axis, ``[levels, ...]``; NaN without values."""
     if not len(values) or not len(levels):
@@ -270,10 +298,10 @@ def _box(values: np.ndarray) -> dict[str, np.ndarray]:
 
 def _final(dataset: xr.Dataset, measure: str, averaged: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return a measure after the last round and booleans of the trials that did not fail, both ``[algorithm, trial]``."""
-    last, ok = _at(dataset, [-1]), healthy(dataset)
+    ok = healthy(dataset)
     final = np.full(ok.shape, np.nan)
     for a in range(len(ok)):
-        final[a, ok[a]] = healthy_values(last.isel(algorithm=a), measure, averaged=averaged)[:, 0]
+        final[a, ok[a]] = final_values(dataset.isel(algorithm=a), measure, averaged=averaged)
     return final, ok
 
 

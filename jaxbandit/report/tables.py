@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from jaxbandit.core.status import Status
-from jaxbandit.report.statistics import elapsed, healthy, healthy_values
+from jaxbandit.report.statistics import final_values, half_width, healthy
 
 # Columns of a table: heading, dataset variable, and true if it is divided by the number of rounds.
 COLUMNS = (
@@ -34,9 +34,9 @@ def summary_rows(dataset: xr.Dataset) -> list[dict[str, Any]]:
         declared = part.declared_round.values
         row: dict[str, Any] = {"algorithm": str(label), "trials": len(ok), "failed": int((~ok).sum())}
         for heading, name, averaged in COLUMNS:
-            final = healthy_values(part, name)[:, -1] / (elapsed(dataset)[-1] if averaged else 1) if name in part else np.zeros(0)
+            final = final_values(part, name, averaged=averaged) if name in part else np.zeros(0)
             row[heading] = float(final.mean()) if len(final) else float("nan")
-            row[f"{heading} +-"] = float(1.96 * final.std(ddof=1) / np.sqrt(len(final))) if len(final) > 1 else float("nan")
+            row[f"{heading} +-"] = float(half_width(final))
         row["declared infeasible"] = int(np.count_nonzero(part.status.values & int(Status.DECLARED_INFEASIBLE)))
         row["mean round declared"] = float(declared[declared > 0].mean()) if np.any(declared > 0) else float("nan")
         played = part.sizes["trial"] * int(part["round"][-1])

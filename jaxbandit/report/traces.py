@@ -9,7 +9,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from jaxbandit.core import checks
-from jaxbandit.core.status import FAILED
+from jaxbandit.core.status import healthy
 from jaxbandit.core.types import Numbers
 from jaxbandit.delays import NEVER
 from jaxbandit.report.plots import COLOURS, DASHES, plain
@@ -45,7 +45,7 @@ def multiplier_paths(
         paths = paths[None]
     checks.shape("multipliers", paths, (None, None, None), remedy="give those of a run with record='all'")
     if status is not None:
-        paths = paths[(np.asarray(status).reshape(-1) & int(FAILED)) == 0]
+        paths = paths[healthy(np.asarray(status).reshape(-1))]
     axis.set(title=heading, xlabel="round $t$", ylabel=ylabel)
     if not len(paths):
         axis.text(0.5, 0.5, "every trial failed", transform=axis.transAxes, ha="center")

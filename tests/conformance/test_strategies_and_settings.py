@@ -83,9 +83,9 @@ def test_recording_draws_changes_nothing(name: str) -> None:
 @pytest.mark.parametrize("build", [Unconstrained, Rpol, Cbo, Config, Epbo, Scgp, Se2, Se3, Bpe])
 def test_the_class_alone_is_valid(build: Callable[[], Any]) -> None:
     algorithm = build()
-    algorithm.validate(conformance.CONSTRAINTS)
+    algorithm.validate(outputs=1 + conformance.CONSTRAINTS)
     wrapped = Anytime(algorithm=algorithm)
-    wrapped.validate(conformance.CONSTRAINTS)
+    wrapped.validate(outputs=1 + conformance.CONSTRAINTS)
     run = conformance.simulate(algorithm, horizon=2, trials=1)
     assert run.indices.shape == (1, 2) and np.all(jaxbandit.metrics.healthy(run.status))
 

@@ -289,9 +289,9 @@ class OneOf(jaxbandit.Algorithm):
     def diagnose(self, state: OneOfState) -> Diagnostics:
         return Diagnostics(multipliers=state.multipliers)
 
-    def validate(self, constraints: int) -> None:
-        for algorithm in self.algorithms:
-            algorithm.validate(constraints)
+    def _check(self, name: str, outputs: int | None) -> None:
+        for number, algorithm in enumerate(self.algorithms):
+            algorithm.validate(f"{name}.algorithms[{number}]", outputs)
 
 
 def width_pair(policy: str, epochs: bool = False) -> tuple[Any, Any, delayed_policies.Width]:

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from experiments import bench
+from experiments import benchmark
+from experiments.benchmark.figures import data_rate_figures
 from tests.support.paths import ROOT
 
 MEASURED = {
@@ -25,7 +26,7 @@ SETTINGS = {"points_per_axis": 11, "trials": 4, "horizon": 350, "repeats": 1}
 
 
 def test_full_size_is_in_proportion_to_the_trials():
-    figures = bench._data_rate_figures(SETTINGS, MEASURED)
+    figures = data_rate_figures(SETTINGS, MEASURED)
     assert (figures["full_trials"], figures["full_horizon"]) == (100, 350)
     assert figures["full_seconds"] == pytest.approx(1 + 5 + 500e-6 * 35_000)
     assert figures["full_peak_mb"] == pytest.approx(500 + 96 * 0.5)
@@ -35,7 +36,7 @@ def test_full_size_is_in_proportion_to_the_trials():
 @pytest.mark.parametrize("changed", [{"points_per_axis": 10}, {"horizon": 349}, {"trials_per_block": 8}])
 def test_nothing_is_said_of_full_size_from_what_does_not_scale(changed):
     settings = SETTINGS | {k: v for k, v in changed.items() if k in SETTINGS}
-    figures = bench._data_rate_figures(settings, MEASURED | {k: v for k, v in changed.items() if k in MEASURED})
+    figures = data_rate_figures(settings, MEASURED | {k: v for k, v in changed.items() if k in MEASURED})
     assert figures["full_seconds"] is None and figures["full_peak_mb"] is None
 
 
@@ -60,9 +61,14 @@ def test_every_key_of_the_file_is_documented(tmp_path, monkeypatch):
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
     assert result.returncode == 0, result.stderr
     figures = json.loads(file.read_text())
-    documented = set(re.findall("``([a-z0-9_]+)``", bench.__doc__))
+    documented = set(re.findall("``([a-z0-9_]+)``", benchmark.__doc__))
     keys = {key for key in figures if not re.search(r"_T\d+$", key)}  # a peer's have its name and the number of rounds in them
     assert keys <= documented
+    studies = figures["study"]
+    assert set(studies) | set(studies["us"]) <= documented
+    assert (
+        studies["model_sweep_over_sweep"] == studies["us"]["model_sweep"] / studies["us"]["sweep"] and studies["model_sweep_limit"] == 1.1
+    )
     rough = figures["data_rate"]
     assert set(rough) <= documented
     assert rough["points"] == 5**4 and rough["peak_rss_mb"] >= rough["built_mb"] > 0

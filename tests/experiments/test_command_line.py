@@ -11,8 +11,9 @@ import xarray as xr
 
 import jaxbandit
 from experiments import delay_sweep
-from experiments.__main__ import main, parser, pick_run
-from experiments._experiment import options_from
+from experiments.__main__ import main, parser
+from experiments.common.options import options_from
+from experiments.common.traces import pick_run
 from jaxbandit.study import make_plan, run_study
 from tests.support.paths import ROOT
 

@@ -9,9 +9,14 @@ import pytest
 import xarray as xr
 
 import jaxbandit
-from experiments import _config, _se22, _zj22, config_gp, config_p, shootout, zj22
 from experiments.__main__ import main, parser
-from experiments._experiment import options_from
+from experiments.common.options import options_from
+from experiments.shi_eryilmaz_2022 import shared as se22
+from experiments.shootout import entries, shootout
+from experiments.xu_2023 import config_gp, config_p
+from experiments.xu_2023 import shared as xu
+from experiments.zhou_ji_2022 import shared as zhou_ji
+from experiments.zhou_ji_2022 import zj22
 from jaxbandit import domains, kernels, problems
 from jaxbandit.report import page, tables
 from jaxbandit.study import Run, Study, run_study
@@ -29,12 +34,12 @@ def test_baselines_of_config_are_told_what_the_scripts_tell():
     ours, code = (by_label(config_gp.build(small(config_gp, points_per_axis=21, parameters=p))) for p in ("recommended", "code"))
     assert set(code) - set(ours) == {"EPBO-0.2", "EPBO-3"} and set(ours) - set(code) == {"EPBO-20"}
     assert ours["SafeOpt"].informed == jaxbandit.informed.SafestSeeds() and ours["CEI"].informed is None
-    assert code["Primal-dual"].informed is None and code["CEI"].informed is _config.prior_mean_at_start
+    assert code["Primal-dual"].informed is None and code["CEI"].informed is xu.prior_mean_at_start
     family = problems.gp_draws("code", domain=domains.grid([-10.0], [10.0], 21))
     assert list(code["SafeOpt"].algorithm.seeds) == [family.start]
     assert float(code["SafeOpt"].algorithm.threshold) == 0.1 and float(code["SafeOpt"].algorithm.estimator.cost_width) == 2.0
-    drawn = [label for lines in _config.panels(list(ours)).values() for label in lines]
-    assert sorted(drawn) == sorted([*ours, "CONFIG"]) and max(map(len, _config.panels(list(code)).values())) <= 7
+    drawn = [label for lines in xu.panels(list(ours)).values() for label in lines]
+    assert sorted(drawn) == sorted([*ours, "CONFIG"]) and max(map(len, xu.panels(list(code)).values())) <= 7
 
 
 def test_config_p_starts_safeopt_at_the_safest_point_and_primal_dual_without_prior_mean():
@@ -64,7 +69,7 @@ def test_safe_algorithms_of_zj22_are_told_a_safe_point_that_is_not_the_best():
     told, _ = literal.informed(instance, literal.algorithm, literal.model)
     np.testing.assert_allclose(told.estimator.reward_width.norm_bound, np.abs(reward).max())
     unsafe = problems.from_tables(domains.arms(3), np.ones(3), np.array([2.0, 1.0, 3.0]))
-    assert int(_zj22.typical_safe_point(unsafe)) == 1  # where nothing is feasible, the safest
+    assert int(zhou_ji.typical_safe_point(unsafe)) == 1  # where nothing is feasible, the safest
 
 
 @pytest.fixture(scope="module")
@@ -89,15 +94,15 @@ def test_results_say_when_an_algorithm_stopped(stopped):
 
 
 def test_averages_are_held_from_where_an_algorithm_stopped(stopped, tmp_path):
-    held, elapsed = _se22.until_stopped(stopped), np.arange(1, 13)
+    held, elapsed = se22.until_stopped(stopped), np.arange(1, 13)
     for trial, end in enumerate(stopped.evaluations.values[0]):
         want = stopped.regret.values[0, trial] / elapsed
         want[end:] = want[end - 1]
         np.testing.assert_allclose(held.regret.values[0, trial] / elapsed, want, rtol=1e-5)
     np.testing.assert_allclose(held.regret.values[1], stopped.regret.values[1], rtol=1e-5)
-    lines = _se22.violation_notes(stopped)
+    lines = se22.violation_notes(stopped)
     assert "admmbo: stopped by itself after" in lines[1] and "randomsearch: V(t)/t" in lines[2]
-    _se22.boxes(stopped, tmp_path / "figure.png", title="t", panels=[_se22.REGRET])
+    se22.boxes(stopped, tmp_path / "figure.png", title="t", panels=[se22.REGRET])
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -131,7 +136,7 @@ def test_shootout_writes_one_page(tiny_shootout):
         data.load()
     # Common random numbers: the same noise whatever is chosen.
     pair = data.sel(algorithm=["P6: CONFIG", "P6: Random"])
-    means = np.asarray(shootout._shootout.PROBLEMS["P6"](11).problem.means)
+    means = np.asarray(entries.PROBLEMS["P6"](11).problem.means)
     noise = pair.observed.transpose("algorithm", "trial", "played", "output").values
     noise = noise - np.moveaxis(means[:, pair["index"].transpose("algorithm", "trial", "round").values], 0, -1)
     np.testing.assert_allclose(noise[0], noise[1], atol=1e-5)
@@ -144,7 +149,7 @@ def test_shootout_writes_one_page(tiny_shootout):
 
 def test_tabulated_instances_are_those_of_the_family():
     options = dataclasses.replace(shootout.EXPERIMENT.quick, trials=3, seed=5)
-    arena = shootout._shootout.PROBLEMS["RKHS"](10)
+    arena = entries.PROBLEMS["RKHS"](10)
     tables = arena.tabulated(options).problem
     study = Study(name="s", runs=(), horizon=1, trials=3, seed=5)
     for trial in range(3):
@@ -153,7 +158,7 @@ def test_tabulated_instances_are_those_of_the_family():
 
 
 def test_features_of_zeros_change_nothing():
-    arena = shootout._shootout.PROBLEMS["GP draws"](10)
+    arena = entries.PROBLEMS["GP draws"](10)
     padded = arena.model(20)
     bare = jaxbandit.surrogate(arena.problem.domain, arena.kernel, noise_variance=arena.noise_variance, form="features")
     assert padded.forms[0].rank == 32 > bare.forms[0].rank
@@ -185,7 +190,7 @@ def test_every_algorithm_has_a_place_in_the_shootout():
     """All that the library has, but wrappers; a new one must be entered, or said here to be left out."""
     classes = [getattr(jaxbandit.algorithms, name) for name in jaxbandit.algorithms.__all__]
     known = {cls for cls in classes if hasattr(cls, "select") and isinstance(getattr(cls, "name", None), str)} - {jaxbandit.Anytime}
-    assert {type(who.algorithm) for who in shootout._shootout.contestants().values()} == known
+    assert {type(who.algorithm) for who in entries.contestants().values()} == known
 
 
 def test_ranks_share_and_skip():

@@ -20,7 +20,6 @@ ALLOWED = {
     ("study/run/programs.py", "hasattr(os, 'sched_getaffinity')"): "the operating system: macOS and Windows have no such call",
     ("study/specify/describe.py", "getattr(item, '__module__', '?')"): "any callable of a user's, whose name goes into a record",
     ("study/specify/describe.py", "getattr(item, '__qualname__', repr(item))"): "any callable of a user's, whose name goes into a record",
-    ("study/specify/registry.py", "getattr(module, '__all__', None)"): "a module: which of its names are public",
 }
 
 
@@ -76,7 +75,7 @@ def test_exceptions_are_few_have_reasons_and_are_needed():
         "hasattr(state, 'inner')",
         "if not hasattr(algorithm, 'reveal'):\n    pass",
         "getattr(algorithm, 'feedback', Wait())",
-        "getattr(algorithm, 'audit_parameters', lambda horizon: {})(3)",
+        "getattr(algorithm, 'symbols_in_force', lambda horizon: {})(3)",
         "getattr(algorithm, 'feedback')",
         "getattr(algorithm, f'{name}s')",
         "getattr(algorithm, name, None)",

@@ -49,15 +49,6 @@ print(run.indices.shape, int(run.status.max()))
     assert run_python(f"import jax\nimport jaxbandit as jb\n{block}\n{use}").split() == ["(3,", "20)", "0"]
 
 
-def test_readme_names_every_algorithm():
-    import jaxbandit.algorithms
-
-    text = (ROOT / "README.md").read_text()
-    classes = [name for name in jaxbandit.algorithms.__all__ if hasattr(getattr(jaxbandit.algorithms, name), "select")]
-    missing = [name for name in classes if name != "Algorithm" and not re.search(rf"`{name}[(`]", text)]
-    assert not missing
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_executes(path):

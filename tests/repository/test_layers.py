@@ -1,6 +1,9 @@
 """Imports point one way. Read from the source with ``ast``, so an import inside a function counts too."""
 
 import ast
+import functools
+import importlib
+import inspect
 from pathlib import Path
 
 import pytest
@@ -51,6 +54,7 @@ FORBIDDEN = {
     "safety": {"problems", "delays"},
     "algorithms": {"problems"},  # they see an Arena, never the truth
 }
+LISTS = {"jaxbandit.algorithms", "jaxbandit.algorithms.registry"}  # import all algorithms
 TOPS = {"report", "cli", "__main__"}  # imported by nothing in the package but one another
 GATHERED = LAYERS["engine"]  # the package's own __init__ imports no higher layer, so higher layers may import the package
 
@@ -110,7 +114,7 @@ def complaints(name, imported):
             wrong.append(f"{name} (layer {LAYERS[mine]}) imports {target} (layer {LAYERS[other]})")
         elif other in FORBIDDEN.get(mine, ()) or (other in TOPS and mine not in TOPS):
             wrong.append(f"{name} must not import {target}")
-        elif mine == other == "algorithms" and name != "jaxbandit.algorithms" and target != "jaxbandit.algorithms.base":
+        elif mine == other == "algorithms" and name not in LISTS and target != "jaxbandit.algorithms.base":
             wrong.append(f"{name} imports {target}: algorithms share only algorithms.base")
     return wrong
 
@@ -173,15 +177,132 @@ def test_no_import_cycles():
     assert done == set(MODULES)
 
 
-@pytest.mark.parametrize("path", sorted((REPOSITORY / "experiments").rglob("*.py")), ids=lambda path: path.name)
+# What experiments may use, as a user would: the package, the modules among its public names, ``jaxbandit.study`` and the modules of
+# ``jaxbandit.report``, which ``import jaxbandit`` does not load; and of these the names in ``__all__``, or, where there is none, the names
+# without an underscore that the module itself defines.
+PUBLIC_MODULES = {
+    "jaxbandit",
+    "jaxbandit.study",
+    *(name for name in MODULES if name in {f"jaxbandit.{public}" for public in jaxbandit.__all__}),
+    *(name for name in MODULES if name == "jaxbandit.report" or name.startswith("jaxbandit.report.")),
+}
+
+
+@functools.cache
+def public_names(name):
+    """The public names of a module."""
+    module = importlib.import_module(name)
+    if "__all__" in vars(module):
+        return frozenset(module.__all__) | {"__all__"}
+    found = {child.rpartition(".")[2] for child in MODULES if child.rpartition(".")[0] == name}
+    for node in ast.parse(MODULES[name].read_text(encoding="utf-8")).body:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        found |= {target.id for target in targets if isinstance(target, ast.Name)}
+        found |= {node.name} if isinstance(node, ast.FunctionDef | ast.ClassDef) else set()
+    return frozenset(word for word in found if not word.startswith("_"))
+
+
+def as_module(name, attribute):
+    """The full name of the module that ``attribute`` of module ``name`` is, or ``None`` if it is something else."""
+    if f"{name}.{attribute}" in MODULES:
+        return f"{name}.{attribute}"
+    value = vars(importlib.import_module(name)).get(attribute)
+    return value.__name__ if inspect.ismodule(value) else None
+
+
+def uses_beyond_public(source):
+    """What ``source`` uses of the package that is not public, in words."""
+    tree, wrong, modules = ast.parse(source), [], {}
+
+    def name_of(module, attribute):
+        """Complain of a name that is not public; its module, if it is one."""
+        if attribute in public_names(module):
+            return as_module(module, attribute)
+        wrong.append(f"{module}.{attribute} is not public")
+        return None
+
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == "jaxbandit":
+                    wrong += [] if alias.name in PUBLIC_MODULES else [f"{alias.name} is not public"]
+                    modules[alias.asname or "jaxbandit"] = alias.name if alias.asname else "jaxbandit"
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "jaxbandit":
+            if node.module not in PUBLIC_MODULES:
+                wrong.append(f"{node.module} is not public")
+                continue
+            for alias in node.names:
+                module = name_of(node.module, alias.name)
+                if module is not None:
+                    modules[alias.asname or alias.name] = module
+
+    def follow(node):
+        """The module that an expression such as ``jb.problems`` is, if it is one; complains of names that are not public."""
+        if isinstance(node, ast.Name):
+            return modules.get(node.id)
+        if not isinstance(node, ast.Attribute):
+            return None
+        base = follow(node.value)
+        return None if base is None else name_of(base, node.attr)
+
+    inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and id(node) not in inner:
+            follow(node)
+    return wrong
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC_MODULES))
+def test_public_modules_have_public_names(name):
+    assert public_names(name)
+
+
+EXPERIMENTS = sorted((REPOSITORY / "experiments").rglob("*.py"))
+
+
+def test_the_experiments_were_found():
+    assert {"rpol.py", "entries.py", "measure.py"} <= {path.name for path in EXPERIMENTS}
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.relative_to(REPOSITORY / "experiments").as_posix())
 def test_experiments_use_what_a_user_would(path):
-    """No private module, and nothing private by name."""
-    name = module_name(path, REPOSITORY)
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "jaxbandit":
-            words = [*node.module.split("."), *(alias.name for alias in node.names)]
-        elif isinstance(node, ast.Import):
-            words = [word for alias in node.names if alias.name.split(".")[0] == "jaxbandit" for word in alias.name.split(".")]
-        else:
-            continue
-        assert not [word for word in words if word.startswith("_") and word != "__version__"], f"{name}, line {node.lineno}"
+    assert uses_beyond_public(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "word"),
+    [
+        ("from jaxbandit.core import checks", "jaxbandit.core"),
+        ("from jaxbandit.core.status import healthy", "jaxbandit.core.status"),
+        ("import jaxbandit.core.sweep", "jaxbandit.core.sweep"),
+        ("import jaxbandit.core as core", "jaxbandit.core"),
+        ("def f():\n    from jaxbandit import core", "jaxbandit.core"),
+        ("import jaxbandit as jb\njb.core.checks.integer('n', 1)", "jaxbandit.core"),
+        ("from jaxbandit.engine import simulate", "jaxbandit.engine"),
+        ("from jaxbandit.engine.trial import Informed", "jaxbandit.engine.trial"),
+        ("from jaxbandit.problems.rkhs_2d import rkhs_2d", "jaxbandit.problems.rkhs_2d"),
+        ("from jaxbandit.problems import _draws", "jaxbandit.problems._draws"),
+        ("from jaxbandit.study.specify.grid import grid", "jaxbandit.study.specify.grid"),
+        ("from jaxbandit import problems\nproblems.rkhs_2d._family()", "_family"),
+        ("import jaxbandit\nprint(jaxbandit.cli.main)", "jaxbandit.cli"),
+        ("from jaxbandit.report.statistics import np", "np"),
+        ("from jaxbandit.report import plots\nplots._band()", "_band"),
+    ],
+)
+def test_the_rule_for_experiments_catches_offenders(source, word):
+    found = uses_beyond_public(source)
+    assert len(found) == 1 and word in found[0]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import jaxbandit as jb\njb.checks.integer('n', 1)\njb.problems.Gaussian.from_sd(1.0)\njb.simulate",
+        "from jaxbandit import checks, InvalidArgument",
+        "from jaxbandit.study import Run, Study, run_study",
+        "from jaxbandit.report import plots\nplots.compose\nplots.COLOURS",
+        "import numpy as np\nnp._private",
+    ],
+)
+def test_the_rule_for_experiments_lets_public_names_be_used(source):
+    assert uses_beyond_public(source) == []

@@ -125,7 +125,7 @@ def test_every_choice_follows_from_the_arrays(name: str, tmp_path: Path) -> None
 def test_what_a_study_tells_of_an_instance_is_in_the_trace() -> None:
     """Seeds, points and bounds that only the trial knows, by the hook that told them."""
     study, run = traces.comparison("sgp_ucb")
-    told = dataclasses.replace(run, algorithm=SgpUcb(estimator=traces.BOUNDS, warm_up=50.0), informed=informed.SafestSeeds(3))
+    told = dataclasses.replace(run, algorithm=SgpUcb(estimator=traces.BOUNDS, warm_up=50.0), informed=informed.SafestSeeds(count=3))
     arrays = audit(dataclasses.replace(study, runs=(told,)), told, trial=2)
     params = json.loads(str(arrays["meta"]))["params"]
     assert sorted(params["seeds"]) == sorted(np.argsort(arrays["means"][1:].max(0))[:3].tolist())

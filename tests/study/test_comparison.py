@@ -12,8 +12,8 @@ import pytest
 import xarray as xr
 
 import jaxbandit
-from experiments import rpol
 from experiments.__main__ import main
+from experiments.guo_2022 import rpol
 from jaxbandit import InitialDesign, InvalidArgument, domains, kernels, problems
 from jaxbandit.delays import NEVER, NoDelay, Poisson
 from jaxbandit.feedback import Hallucinate

@@ -84,5 +84,9 @@ BASELINES: dict[str, Callable[[], Any]] = {
     "oracle": lambda: Oracle(index=7),
 }
 
+# An algorithm of the registry that no line above makes takes part with its defaults.
+_MADE = {type(make()) for make in (DEFAULTS | VARIANTS | BASELINES).values()}
+BASELINES |= {kind.name: kind for kind in jaxbandit.ALGORITHMS.values() if kind not in _MADE}
+
 ALGORITHMS = DEFAULTS | VARIANTS | BASELINES
 assert len(ALGORITHMS) == len(DEFAULTS) + len(VARIANTS) + len(BASELINES), "every name is used once"

@@ -82,7 +82,7 @@ def scaled(algorithm: Any, factor: float) -> Any:
 
 def check_default_construction_is_valid_and_named(name: str) -> None:
     algorithm = ALGORITHMS[name]()
-    algorithm.validate(CONSTRAINTS)
+    algorithm.validate(outputs=1 + CONSTRAINTS)
     assert isinstance(algorithm.name, str) and algorithm.name == type(algorithm).__name__.lower()
 
 

@@ -20,7 +20,7 @@ from jaxbandit.surrogates import Surrogate
 MIN_UNSHARED_LEAF = 4096  # numbers in a leaf from which runs that differ in it are cells of their own: a variant is copied for every trial
 
 Parts: TypeAlias = tuple[Any, Surrogate, Delays | None]
-"""What varies between the runs of a cell: the algorithm, its model, and delays with what the learner does meanwhile."""
+"""Parts that vary between the runs of a cell: the algorithm, its model, and delays with what the learner does meanwhile."""
 
 
 def group_runs(study: Study, runs: Sequence[Run]) -> list[tuple[Cell, tuple[int, ...]]]:
@@ -43,7 +43,7 @@ def group_runs(study: Study, runs: Sequence[Run]) -> list[tuple[Cell, tuple[int,
 
 def _parts(study: Study, run: Run) -> Parts:
     """Return what varies between runs, checked as :func:`~jaxbandit.simulate` checks it, in arrays of the engine's types."""
-    check_run(run.problem, [run.algorithm], [run.model], study.horizon, run.initial)
+    check_run(run.problem, [run.algorithm], [run.model], study.horizon, run.initial, run.informed)
     algorithms, delays = plan_delays(run.problem.outputs, [run.algorithm], [run.delay_in_force], run.policy_in_force, None, study.horizon)
     return canonicalise((algorithms[0], run.model.without_kernels(), None if delays is None else delays[0]))
 

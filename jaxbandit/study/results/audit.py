@@ -9,9 +9,9 @@ import jax
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.declare import symbols
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.delays import NEVER
-from jaxbandit.feedback import Censor, Policy
 from jaxbandit.engine import Trajectory
 from jaxbandit.engine.delayed import plan_delays
 from jaxbandit.study.specify.describe import describe, kernel_record
@@ -93,8 +93,9 @@ def _meta(study: Study, run: Run, trial: int) -> dict[str, Any]:
         "prior_mean": np.asarray(model.prior_mean).tolist(),
         "T": study.horizon,
         "delay": describe(delay),
-        **_policy_record(policy),
-        **algorithm.audit_parameters(study.horizon),
+        "feedback": policy.name,
+        **symbols(policy),
+        **algorithm.symbols_in_force(study.horizon),
     }
     return {
         "alg": run.name_in_traces,
@@ -111,12 +112,6 @@ def _informed(study: Study, run: Run, trial: int, algorithm: Any) -> tuple[Any, 
     if run.informed is None:
         return algorithm, run.model
     return run.informed(study.instance(run.problem, trial), *canonicalise((algorithm, run.model)))
-
-
-def _policy_record(policy: Policy) -> dict[str, Any]:
-    """Return the name of a feedback policy, and the numbers of censoring under the papers' letters."""
-    record = {"feedback": policy.name}
-    return record | ({"m": policy.window, "min": np.asarray(policy.minimum).tolist()} if isinstance(policy, Censor) else {})
 
 
 def _one_or_list(values: list[Any]) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.status import FAILED, Status, explain
+from jaxbandit.core.status import Status, explain, healthy
 from jaxbandit.study.run.files import CannotWrite, reason_of, write_whole
 
 
@@ -40,12 +40,12 @@ def flags_in_words(dataset: xr.Dataset) -> list[str]:
 
 def raise_if_failed(dataset: xr.Dataset) -> xr.Dataset:
     """Return the dataset, if no trial failed; raises :class:`TrialsFailed` otherwise."""
-    failed = (dataset.status.values & int(FAILED)) != 0
+    failed = ~healthy(dataset.status.values)
     if not failed.any():
         return dataset
     lines = []
     for label, status in zip(dataset.algorithm.values, dataset.status.values, strict=True):
-        bad = np.flatnonzero(status & int(FAILED))
+        bad = np.flatnonzero(~healthy(status))
         if len(bad):
             rounds = dataset.failed_round.sel(algorithm=label).values[bad]
             lines.append(f"{label}: trial {bad[0]} in round {rounds[0]} ({explain(int(status[bad[0]]))}), {len(bad)} in all")

@@ -25,7 +25,7 @@ from jaxbandit.study.specify.run import Policy, Run
 from jaxbandit.surrogates import Surrogate, surrogate
 
 Table: TypeAlias = Mapping[str, Any]
-"""What a study file says of an object: its type and fields, ``{"type": "sine", "points_per_axis": 50}``."""
+"""An object as a study file has it: its type and fields, ``{"type": "sine", "points_per_axis": 50}``."""
 
 MODEL = "model."  # what the path of a swept field of the model begins with
 
@@ -53,7 +53,7 @@ class Model:
     def table(self) -> dict[str, Any]:
         """Return the table of a study file; raises ``InvalidArgument`` on a kernel that cannot be written as one."""
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if getattr(self, f.name) is not None}
-        written = [table_of("kernel", kernel, "model.kernel") for kernel in self._kernels(1)]
+        written = [table_of(kernel, "model.kernel") for kernel in self._kernels(1)]
         numbers = {name: np.asarray(value).tolist() for name, value in own.items() if name != "kernel"}
         return {**numbers, "kernel": written if isinstance(self.kernel, list | tuple) else written[0]}
 
@@ -189,7 +189,7 @@ def grid_table(
     """Return the arguments of :func:`grid` as a study file has them; raises ``InvalidArgument`` on what cannot be written as a table."""
     written = {}
     for label, algorithm in algorithms.items():
-        table = dict(table_of("algorithm", algorithm, f"algorithm.{label}"))
+        table = dict(table_of(algorithm, f"algorithm.{label}"))
         if label in own["sweeps"]:
             sweep = {path: np.asarray(values).tolist() for path, values in own["sweeps"][label].items()}
             table |= {"sweep": sweep, "zipped": label in own["zipped"]}
@@ -197,14 +197,14 @@ def grid_table(
             table["model"] = own["models"][label].table()
         for kind in ("feedback", "informed"):
             if label in own[kind]:
-                table[kind] = table_of(kind, own[kind][label], f"algorithm.{label}.{kind}")
+                table[kind] = table_of(own[kind][label], f"algorithm.{label}.{kind}")
         written[label] = table
     given = {} if initial.indices is None else {"indices": np.asarray(initial.indices).tolist()}
     return {
         "initial": {"random": initial.random, "counted": initial.counted, **given},
         "model": model.table(),
-        "problem": {label: table_of("problem", item, f"problem.{label}") for label, item in problems.items()},
-        "delay": {label: table_of("delay", item, f"delay.{label}") for label, item in delays.items()},
+        "problem": {label: table_of(item, f"problem.{label}") for label, item in problems.items()},
+        "delay": {label: table_of(item, f"delay.{label}") for label, item in delays.items()},
         "algorithm": written,
     }
 

@@ -1,89 +1,79 @@
-"""Objects from tables of plain values, ``{"type": "Rpol", ...}``, and tables from objects: what study files and results hold."""
+"""Objects from tables of plain values, ``{"type": "Rpol", ...}``, and tables from objects: the contents of study files and results.
+
+A class can be named where its role has opted in (``in_files = True``), a function that makes a problem where it is marked as
+:func:`~jaxbandit.problems._nameable.nameable`. The fields of a table may hold tables in turn, of the roles that the field declares.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
-from collections.abc import Mapping
-from types import ModuleType
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
-from jaxbandit import algorithms, delays, estimators, feedback, informed, kernels, penalties, problems, widths
+from jaxbandit.algorithms import Algorithm
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.declare import Declared, Role, constructible, parameters, roles_of_arguments
 from jaxbandit.core.paths import check_known, did_you_mean
+from jaxbandit.delays import Delay
+from jaxbandit.feedback import Policy
+from jaxbandit.informed import Rule
+from jaxbandit.kernels import Kernel
+from jaxbandit.problems import Noise
+from jaxbandit.problems._nameable import MAKERS
 
-# Where the name in a table is looked up, by what the table is for; what an algorithm's fields hold has names of its own.
-KINDS: dict[str, tuple[ModuleType, ...]] = {
-    "algorithm": (algorithms, estimators, widths, penalties),
-    "problem": (problems,),
-    "delay": (delays,),
-    "feedback": (feedback,),
-    "kernel": (kernels,),
-    "informed": (informed,),
-    "noise": (problems,),
+# The roles of what a table of each kind stands for; a problem is made by a function.
+ROLES: dict[str, type[Role]] = {
+    "algorithm": Algorithm,
+    "delay": Delay,
+    "feedback": Policy,
+    "informed": Rule,
+    "kernel": Kernel,
+    "noise": Noise,
 }
-FIELDS = {
-    "kernel": "kernel",
-    "delay": "delay",
-    "noise": "noise",
-    "left": "kernel",
-    "right": "kernel",
-}  # fields whose tables are of another kind
-# Classes that users do not make.
-HIDDEN = {"Algorithm", "Arena", "Decision", "Delay", "Estimate", "Feedback", "Kernel", "Observation", "Pending"}
-# Of the functions on problems, those that take or give something that no table can be.
-NO_PROBLEMS = {
-    "best_mixed_policy",
-    "building_day",
-    "from_functions",
-    "from_tables",
-    "full_information",
-    "optimum",
-    "with_equalities",
-}
+KINDS = (*ROLES, "problem")
 
 
-def names(kind: str) -> dict[str, Any]:
-    """Return what a table of one kind can name, by name."""
-    found: dict[str, Any] = {}
-    for module in KINDS[kind]:
-        public = getattr(module, "__all__", None) or [name for name in dir(module) if not name.startswith("_")]
-        for name in public:
-            if _makes(kind, name, getattr(module, name)):
-                found.setdefault(name, getattr(module, name))
+def names(kind: str) -> dict[str, Callable[..., Any]]:
+    """Return the makers that a table of one kind can name, by name: first of the kind itself, then of what its fields may hold."""
+    if kind == "problem":
+        return dict(sorted(MAKERS.items()))
+    found: dict[str, Callable[..., Any]] = {}
+    wanted: list[type[Role]] = [ROLES[kind]]
+    for role in wanted:  # which grows meanwhile
+        for name, maker in constructible(role).items():
+            found.setdefault(name, maker)
+            held = {other for roles in roles_of_arguments(maker).values() for other in roles}
+            wanted += sorted(held - set(wanted), key=lambda other: other.__name__)
     return found
 
 
-def _makes(kind: str, name: str, item: Any) -> bool:
-    """Say whether calling ``item`` makes something of the kind."""
-    if kind == "problem":
-        return inspect.isfunction(item) and name not in NO_PROBLEMS
-    if not isinstance(item, type) or inspect.isabstract(item) or name in HIDDEN:
-        return False
-    return kind != "noise" or issubclass(item, problems.Noise)
-
-
 def build(kind: str, table: Any, where: str) -> Any:
-    """Return what a table describes; what is no table is returned as it is, a list of numbers as an array.
+    """Return what a table describes; what is no table is returned as it is.
 
     Raises:
       InvalidArgument: on an unknown name or field, with the nearest known one, and on values that the object refuses.
     """
-    if isinstance(table, list) and table and not isinstance(table[0], Mapping):
-        return np.asarray(table)
     if not isinstance(table, Mapping):
         return table
-    table = dict(table)
-    if "type" not in table:
-        raise InvalidArgument(f'{where}: the table has no type; say which {kind}, as in type = "{next(iter(names(kind)))}"')
-    maker = look_up(kind, table.pop("type"), where)
-    known = fields_of(maker)
-    for name in table:
-        check_known(name, known, f"{where}.{name}", f"{maker.__name__} takes")
-    values = {name: build(FIELDS.get(name, kind), value, f"{where}.{name}") for name, value in table.items()}
+    return _made(kind, names(kind) if kind == "problem" else constructible(ROLES[kind]), table, where)
+
+
+def _made(what: str, known: Mapping[str, Callable[..., Any]], table: Mapping[str, Any], where: str) -> Any:
+    """Return the object that a table describes; ``what`` says in a word what it stands for."""
+    values = dict(table)
+    if "type" not in values:
+        raise InvalidArgument(f'{where}: the table has no type; say which {what}, as in type = "{next(iter(known))}"')
+    maker = _look_up(what, known, values.pop("type"), where)
+    own = fields_of(maker)
+    for name in values:
+        check_known(name, own, f"{where}.{name}", f"{maker.__name__} takes")
+    roles, fixed = roles_of_arguments(maker), _static_fields(maker)
+    values = {name: _value(name, roles.get(name, ()), name in fixed, value, f"{where}.{name}") for name, value in values.items()}
     try:
         return maker(**values)
     except InvalidArgument as error:
@@ -92,30 +82,56 @@ def build(kind: str, table: Any, where: str) -> Any:
         raise InvalidArgument(f"{where}: {maker.__name__} refuses {table}: {error}") from error
 
 
-def look_up(kind: str, name: Any, where: str) -> Any:
-    """Return the class or function of a name; raises ``InvalidArgument`` with the nearest one when there is none."""
-    known = names(kind)
+def _value(field: str, roles: tuple[type[Role], ...], is_static: bool, value: Any, where: str) -> Any:
+    """Return the value of one field: tables become objects, lists of numbers arrays, or tuples where the field is static."""
+    if isinstance(value, Mapping):
+        if not roles:
+            raise InvalidArgument(f"{where}: takes no table, got {dict(value)}")
+        return _made(field, constructible(*roles), value, where)
+    if isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
+        return tuple(_value(field, roles, is_static, item, f"{where}[{number}]") for number, item in enumerate(value))
+    if isinstance(value, list):
+        return tuple(value) if is_static else np.asarray(value)
+    return value
+
+
+def _look_up(what: str, known: Mapping[str, Callable[..., Any]], name: Any, where: str) -> Callable[..., Any]:
+    """Return the maker of a name; raises ``InvalidArgument`` with the nearest one when there is none."""
     if name not in known:
-        raise InvalidArgument(f"{where}: there is no {kind} {name!r}{did_you_mean(str(name), known)}; known are {', '.join(sorted(known))}")
+        raise InvalidArgument(f"{where}: there is no {what} {name!r}{did_you_mean(str(name), known)}; known are {', '.join(sorted(known))}")
     return known[name]
 
 
-def fields_of(maker: Any) -> list[str]:
+def _static_fields(maker: Callable[..., Any]) -> set[str]:
+    """Return the names of the fields that are part of the program, whose lists must be tuples; none of a function."""
+    if not (isinstance(maker, type) and issubclass(maker, Declared)):
+        return set()
+    return {parameter.name for parameter in parameters(maker) if parameter.static}
+
+
+@functools.cache
+def _classes() -> frozenset[Any]:
+    """Return the classes that some table can name."""
+    return frozenset(maker for kind in ROLES for maker in names(kind).values())
+
+
+def fields_of(maker: Callable[..., Any]) -> list[str]:
     """Return the names of the arguments that a class or function takes."""
     return [name for name, p in inspect.signature(maker).parameters.items() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
-def table_of(kind: str, item: Any, where: str) -> Any:
+def table_of(item: Any, where: str) -> Any:
     """Return the table that builds ``item``; raises ``InvalidArgument`` on what no table can describe, such as a user's own class."""
     if item is None or isinstance(item, bool | int | float | str):
         return item
     if isinstance(item, Mapping):
-        return {str(name): table_of(FIELDS.get(name, kind), value, f"{where}.{name}") for name, value in item.items()}
+        return {str(name): table_of(value, f"{where}.{name}") for name, value in item.items()}
+    if isinstance(item, list | tuple) and any(isinstance(part, Role | Mapping) for part in item):
+        return [table_of(part, f"{where}[{number}]") for number, part in enumerate(item)]
     if isinstance(item, list | tuple | np.ndarray | np.generic | jax.Array):
         return np.asarray(item).tolist()
-    if dataclasses.is_dataclass(item) and names(kind).get(type(item).__name__) is type(item):
-        own = {f.name: getattr(item, f.name) for f in dataclasses.fields(item)}
-        return {"type": type(item).__name__} | {
-            name: table_of(FIELDS.get(name, kind), value, f"{where}.{name}") for name, value in own.items() if value is not None
-        }
+    if dataclasses.is_dataclass(item) and type(item) in _classes():
+        held = {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
+        tables = {name: table_of(value, f"{where}.{name}") for name, value in held.items() if value is not None}
+        return {"type": type(item).__name__} | tables
     raise InvalidArgument(f"{where}: a {type(item).__name__} cannot be written as a table")

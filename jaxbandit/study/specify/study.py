@@ -76,7 +76,7 @@ class Study:
 
     @property
     def recorded(self) -> Mapping[str, Any]:
-        """What the results record of the study beside its runs, as JSON values."""
+        """Parameters that the results record beside the runs, as JSON values."""
         return {"common_random_numbers": self.common_random_numbers} if self.parameters is None else self.parameters
 
     @property

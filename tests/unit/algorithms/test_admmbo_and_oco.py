@@ -251,7 +251,7 @@ def test_oco_climbs_a_slope() -> None:
 @pytest.mark.parametrize("name", ["admmbo", "oco"])
 def test_engine(name: str) -> None:
     algorithm, problem = ALGORITHMS[name], problem_of(2)
-    assert algorithm.name == name and type(algorithm)().validate(2) is None
+    assert algorithm.name == name and type(algorithm)().validate(outputs=3) is None
 
     def run(algorithm: Any, **options: Any) -> jaxbandit.Trajectory:
         given = {"horizon": 16, "trials": 3, "key": jax.random.key(0)} | options
@@ -270,23 +270,39 @@ def test_engine(name: str) -> None:
 
 
 BAD: list[tuple[str, Callable[[], Any], str]] = [
-    ("no constraint", lambda: Admmbo().validate(0), "Admmbo: needs at least one constraint"),
-    ("penalty", lambda: Admmbo(penalty=0.0).validate(1), "Admmbo.penalty: must be > 0"),
-    ("weights", lambda: Admmbo(weight=np.ones(2)).validate(1), "Admmbo.weight: expected one number"),
-    ("side", lambda: Admmbo(side=-1.0).validate(1), "Admmbo.side: must be > 0"),
-    ("tolerance", lambda: Admmbo(agreement=consensus.Agreement(absolute=0.0)).validate(1), "Admmbo.agreement.absolute: must be > 0"),
-    ("relaxation", lambda: Admmbo(agreement=consensus.Agreement(relaxation=np.nan)).validate(1), "Admmbo.agreement.relaxation: 1 of 1"),
-    ("feasibility", lambda: Admmbo(feasibility_tolerance=-0.1).validate(1), "Admmbo.feasibility_tolerance: must be >= 0"),
-    ("one budget", lambda: Admmbo(reward_budget=10).validate(1), "Admmbo.reward_budget: expected two numbers of evaluations"),
-    ("empty step", lambda: Admmbo(cost_budget=(50, 0)).validate(1), "Admmbo.cost_budget: must be a whole number >= 1, got 0"),
-    ("no iteration", lambda: Admmbo(outer_iterations=0).validate(1), "Admmbo.outer_iterations: must be a whole number >= 1"),
-    ("step", lambda: Oco(step=0.0).validate(1), "Oco.step: must be > 0"),
-    ("steps", lambda: Oco(step=np.ones(2)).validate(1), "Oco.step: expected one number"),
-    ("regulariser", lambda: Oco(regulariser=-1.0).validate(1), "Oco.regulariser: must be >= 0"),
-    ("perturbation", lambda: Oco(perturbation=0.5).validate(1), "Oco.perturbation: must lie in (0, 0.5)"),
-    ("shrink", lambda: Oco(shrink=1.0).validate(1), "Oco.shrink: must lie in [0, 1)"),
-    ("start outside", lambda: Oco(start=[0.5, 1.5]).validate(1), "Oco.start: must lie in [0, 1]"),
-    ("start of no shape", lambda: Oco(start=0.5).validate(1), "Oco.start: expected shape [*]"),
+    ("no constraint", lambda: Admmbo().validate(outputs=1), "Admmbo: needs at least one constraint"),
+    ("penalty", lambda: Admmbo(penalty=0.0).validate(outputs=2), "Admmbo.penalty: must be > 0"),
+    ("weights", lambda: Admmbo(weight=np.ones(2)).validate(outputs=2), "Admmbo.weight: expected one number"),
+    ("side", lambda: Admmbo(side=-1.0).validate(outputs=2), "Admmbo.side: must be > 0"),
+    (
+        "tolerance",
+        lambda: Admmbo(agreement=consensus.Agreement(absolute=0.0)).validate(outputs=2),
+        "Admmbo.agreement.absolute: must be > 0",
+    ),
+    (
+        "relaxation",
+        lambda: Admmbo(agreement=consensus.Agreement(relaxation=np.nan)).validate(outputs=2),
+        "Admmbo.agreement.relaxation: 1 of 1",
+    ),
+    ("feasibility", lambda: Admmbo(feasibility_tolerance=-0.1).validate(outputs=2), "Admmbo.feasibility_tolerance: must be >= 0"),
+    (
+        "one budget",
+        lambda: Admmbo(reward_budget=10).validate(outputs=2),
+        "Admmbo.reward_budget: must be a tuple of 2 items, each item a whole number >= 1, got 10",
+    ),
+    ("empty step", lambda: Admmbo(cost_budget=(50, 0)).validate(outputs=2), "Admmbo.cost_budget[1]: must be a whole number >= 1, got 0"),
+    ("no iteration", lambda: Admmbo(outer_iterations=0).validate(outputs=2), "Admmbo.outer_iterations: must be a whole number >= 1"),
+    ("step", lambda: Oco(step=0.0).validate(outputs=2), "Oco.step: must be > 0"),
+    ("steps", lambda: Oco(step=np.ones(2)).validate(outputs=2), "Oco.step: expected one number"),
+    ("regulariser", lambda: Oco(regulariser=-1.0).validate(outputs=2), "Oco.regulariser: must be >= 0"),
+    ("perturbation", lambda: Oco(perturbation=0.5).validate(outputs=2), "Oco.perturbation: must lie in (0, 0.5)"),
+    ("shrink", lambda: Oco(shrink=1.0).validate(outputs=2), "Oco.shrink: must lie in [0, 1)"),
+    ("start outside", lambda: Oco(start=[0.5, 1.5]).validate(outputs=2), "Oco.start: must lie in [0, 1]"),
+    (
+        "start of no shape",
+        lambda: Oco(start=0.5).validate(outputs=2),
+        "Oco.start: expected shape [n] with n >= 1, one number for each axis, got shape []",
+    ),
     ("start of another space", lambda: start_in_three(), "Oco.start: expected one number for each of the 2 axes, got 3"),
 ]
 

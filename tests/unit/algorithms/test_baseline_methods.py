@@ -95,7 +95,7 @@ def test_nan_feedback_is_flagged_and_chooses_nothing(name: str) -> None:
 
 
 def check(algorithm: Any, constraints: int = 2) -> None:
-    algorithm.validate(constraints)
+    algorithm.validate(outputs=1 + constraints)
 
 
 BAD = [
@@ -103,35 +103,43 @@ BAD = [
     ("multipliers", lambda: check(PrimalDual(initial_multiplier=np.ones(3))), "PrimalDual.initial_multiplier: expected one number"),
     ("dual step", lambda: check(PrimalDual(step=0.0)), "PrimalDual.step: must be > 0"),
     ("dual steps", lambda: check(PrimalDual(step=np.ones(3))), "PrimalDual.step: expected one number"),
-    ("width", lambda: check(PrimalDual(estimator=estimators.Bounds(reward_width=0.0))), "reward_width: must be > 0"),
+    ("width", lambda: check(PrimalDual(estimator=estimators.Bounds(reward_width=0.0))), "PrimalDual.estimator.reward_width: must be > 0"),
     ("incumbent", lambda: check(Cei(incumbent="median")), "Cei.incumbent: must be one of mean, observed; got 'median'"),
     ("improvement", lambda: check(Cei(improvement=-0.1)), "Cei.improvement: must be >= 0"),
     ("improvements", lambda: check(Cei(improvement=np.zeros(2))), "Cei.improvement: expected one number"),
-    ("width of a draw", lambda: check(ConstrainedThompson(estimator=estimators.Thompson(cost_width=-1.0))), "cost_width: must be > 0"),
+    (
+        "width of a draw",
+        lambda: check(ConstrainedThompson(estimator=estimators.Thompson(cost_width=-1.0))),
+        "ConstrainedThompson.estimator.cost_width: must be > 0",
+    ),
     ("point of an oracle", lambda: check(Oracle(index=-1)), "Oracle.index: must be the number of a point, got -1"),
     ("half a point", lambda: check(Oracle(index=0.5)), "Oracle.index: must be the number of a point, got 0.5"),
-    ("points of an oracle", lambda: check(Oracle(index=[1, 2])), "Oracle.index: must be the number of a point"),
-    ("allowed", lambda: check(RandomSearch(allowed=[0.5, 1.0])), "RandomSearch.allowed: expected booleans [M]"),
+    ("points of an oracle", lambda: check(Oracle(index=[1, 2])), "Oracle.index: expected one number, got shape [2]"),
+    (
+        "allowed",
+        lambda: check(RandomSearch(allowed=[0.5, 1.0])),
+        "RandomSearch.allowed: must be a list of true and false, one for each point, got [0.5, 1.0]",
+    ),
     ("Lipschitz constant", lambda: check(SafeOpt(lipschitz=0.0)), "SafeOpt.lipschitz: must be > 0"),
     ("Lipschitz constants", lambda: check(SafeOpt(lipschitz=np.ones(3))), "SafeOpt.lipschitz: expected one number"),
     ("Lipschitz constant of StageOpt", lambda: check(StageOpt(lipschitz=-1.0)), "StageOpt.lipschitz: must be > 0"),
     ("threshold", lambda: check(SafeOpt(threshold=-0.1)), "SafeOpt.threshold: must be >= 0"),
     ("stage", lambda: check(StageOpt(exploration=-1.0)), "StageOpt.exploration: must be >= 0"),
     ("warm-up", lambda: check(SgpUcb(warm_up=-1.0)), "SgpUcb.warm_up: must be >= 0"),
-    ("count of seeds to tell", lambda: informed.SafestSeeds(0), "SafestSeeds.count: must be a whole number >= 1"),
+    ("count of seeds to tell", lambda: informed.SafestSeeds(count=0).validate(), "SafestSeeds.count: must be a whole number >= 1"),
     ("size of a finite set", lambda: widths.finite_set(0, 0.1), "size: must be a whole number >= 1"),
     ("delta of a finite set", lambda: widths.finite_set(9, 1.0), "delta: must lie in (0, 1)"),
     *(
         (f"{build.__name__}: {what}", functools.partial(check, build(**given)), f"{build.__name__}.{message}")
         for build in (SafeOpt, StageOpt, SgpUcb)
         for what, given, message in (
-            ("no seeds", {"seeds": []}, "seeds: expected a list of point numbers"),
-            ("one seed", {"seeds": 3}, "seeds: expected a list of point numbers, got 3"),
-            ("seeds by coordinate", {"seeds": [0.5]}, "seeds: expected a list of point numbers"),
-            ("a mask", {"seeds": np.array([True, False])}, "seeds: expected a list of point numbers"),
+            ("no seeds", {"seeds": []}, "seeds: expected shape [n] with n >= 1, the number of a point each, got shape [0]"),
+            ("one seed", {"seeds": 3}, "seeds: must be a list of numbers of points or None, got 3"),
+            ("seeds by coordinate", {"seeds": [0.5]}, "seeds: must be a list of numbers of points, got [0.5]"),
+            ("a mask", {"seeds": np.array([True, False])}, "seeds: must be a list of numbers of points"),
             ("negative seed", {"seeds": [4, -1]}, "seeds: must be >= 0, got [4, -1]"),
             ("no count", {"count": 0}, "count: must be a whole number >= 1"),
-            ("draws", {"estimator": estimators.Thompson()}, "estimator: safe sets need confidence bounds, got Thompson"),
+            ("draws", {"estimator": estimators.Thompson()}, "estimator: must be confidence bounds, estimators.Bounds(...), got Thompson("),
         )
     ),
 ]

@@ -32,10 +32,10 @@ def test_the_safest_points() -> None:
     problem = conformance.study()[0]
     worst = np.asarray(problem.means)[1:].max(0)
     np.testing.assert_array_equal(informed.safest(problem, 4), np.argsort(worst)[:4])
-    plain, model = informed.SafestSeeds(4)(problem, SafeOpt(), "model")
+    plain, model = informed.SafestSeeds(count=4)(problem, SafeOpt(), "model")
     np.testing.assert_array_equal(plain.seeds, np.argsort(worst)[:4])
     assert model == "model"
-    wrapped = told(Anytime(algorithm=SgpUcb(warm_up=12.0)), informed.SafestSeeds(4))
+    wrapped = told(Anytime(algorithm=SgpUcb(warm_up=12.0)), informed.SafestSeeds(count=4))
     assert set(np.unique(wrapped.indices)) == set(np.argsort(worst)[:4])
 
 
@@ -65,9 +65,9 @@ def test_nothing_feasible() -> None:
 
 
 def test_equal_hooks_are_one_program() -> None:
-    told(SgpUcb(), informed.SafestSeeds(2))
-    assert conformance.traces(lambda: told(SgpUcb(), informed.SafestSeeds(2))) == 0
-    assert informed.SafestSeeds(2) != informed.SafestSeeds(3)
+    told(SgpUcb(), informed.SafestSeeds(count=2))
+    assert conformance.traces(lambda: told(SgpUcb(), informed.SafestSeeds(count=2))) == 0
+    assert informed.SafestSeeds(count=2) != informed.SafestSeeds(count=3)
 
 
 def test_an_oracle_that_nobody_tells() -> None:

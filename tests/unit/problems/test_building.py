@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 from scipy.integrate import solve_ivp
 
-from experiments import building as experiment
+from experiments.xu_2023 import building as experiment
 from jaxbandit import InvalidArgument, problems
 from jaxbandit.problems import Zone, building_day
 

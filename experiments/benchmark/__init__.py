@@ -1,0 +1,33 @@
+"""Speed and memory of the engine, beside XLA's own matrix product and beside what people use now: ``python -m experiments bench``.
+
+Everything is measured in one run, because only ratios taken side by side mean much. Every measurement has a process of its own, on
+one CPU core and one thread (on an accelerator: not pinned), so that no library profits from what another has loaded. A peer's
+figure at ``T`` rounds comes from playing all ``T`` rounds of one trial; what it needs for more trials is that many times as much.
+
+The file of ``--json`` is one object. Its keys:
+
+- ``points_per_axis``, ``points``, ``counts`` and ``trials`` (numbers of trials, and the largest), ``horizon``, ``short_horizon``,
+  ``repeats``, ``turns``, ``plays``: what was run, on ``sine``; ``rank`` of every form and ``dtype``.
+- ``us``: microseconds per trial-round of ``gemm`` and of every form, by number of trials; ``gemm_us``, ``feature_us``, ``product_us``,
+  ``rows_us`` are those of the largest number; ``feature_over_gemm``, ``product_over_gemm``, ``rows_over_gemm``; ``rows_matern_us``
+  with ``rows_matern_trials``; ``own_us``: of the feature forms at both horizons, which peers are compared with.
+- ``compile_s`` (features), ``compile_seconds`` (every form), ``peak_rss_mb`` of the process that ran them, ``violation`` of the points
+  they chose.
+- ``devices``: microseconds on ``"1"`` and ``"2"`` devices; ``two_device_speedup``, ``two_device_speedup_product``.
+- ``peers``: of every peer ``us`` by number of rounds, ``violation`` and ``version``, or a ``note``; and, with the number of rounds at
+  the end, ``PEER_us_T*`` and ``PEER_over_{feature,dense,product}_T*``.
+- ``data_rate``: the experiment ``data-rate`` in a process of its own on one core: ``points_per_axis``, ``points``, ``rank``,
+  ``trials``, ``horizon``, ``repeats``; ``us`` per trial-round and ``compile_s`` of each algorithm, ``build_s`` of problem and surrogate;
+  ``built_mb`` and ``peak_rss_mb``: the peak of memory once built and at the end; ``trial_mb``: what the results of a trial hold;
+  ``trials_per_block``: how many run side by side. And what that comes to at full size, ``full_trials`` x ``full_horizon``:
+  ``full_seconds`` (both algorithms, building and compiling included) and ``full_peak_mb``, null unless grid and horizon are those of
+  full size.
+- ``study``: studies of RPOL-UCB on all cores: ``points``, ``values`` of a sweep, ``trials``, ``many``, ``horizon``, ``repeats``,
+  ``memory_gib`` (the budget given), ``devices``, ``cells`` and ``lines`` of the sweep; ``us`` per trial-round of a ``single`` value, of
+  the ``sweep``, of a sweep of as many values of the model's noise variance (``model_sweep``) and of ``many`` trials, with
+  ``sweep_over_single``, ``model_sweep_over_sweep`` (at most ``model_sweep_limit``, 1.1) and ``many_over_few``; ``batches`` and
+  ``parts``: what progress and checkpoints cost the run of ``many`` trials, and one of ``few`` trials and ``long`` rounds: seconds in
+  one piece without (``whole_s``) and as it is by default (``kept_s``), their ``ratio``, and in how many ``batches`` and ``parts``;
+  ``peak_rss_mb``.
+- ``backend``, ``device``, ``cpu_model``, ``cores``, ``pinned``, ``versions``, ``date``, ``seconds`` of the whole run.
+"""

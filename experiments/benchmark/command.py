@@ -1,0 +1,106 @@
+"""The command ``bench``: its options, the sizes that it measures, and what it prints and writes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from experiments.benchmark.measure import ChildFailed, measure
+from experiments.benchmark.table import table
+from experiments.common.running import progress
+from jaxbandit.study import prepare_file, write_whole
+
+FULL = {"points_per_axis": 50, "trials": 100, "horizon": 500, "repeats": 12, "turns": 2, "plays": 2}
+QUICK = {"points_per_axis": 16, "trials": 8, "horizon": 40, "repeats": 2, "turns": 1, "plays": 1}
+# All rounds and all points of the experiment, but few of its trials: they are run one after the other, so time grows in proportion.
+DATA_RATE_FULL = {"points_per_axis": 11, "trials": 8, "horizon": 350, "repeats": 3}
+DATA_RATE_QUICK = {"points_per_axis": 5, "trials": 2, "horizon": 20, "repeats": 1}
+STUDY_FULL = {
+    "points_per_axis": 50,
+    "values": 64,
+    "trials": 100,
+    "many": 10_000,
+    "horizon": 1000,
+    "few": 8,
+    "long": 400_000,
+    "repeats": 2,
+    "memory_gib": 4,
+}
+STUDY_QUICK = {
+    "points_per_axis": 10,
+    "values": 3,
+    "trials": 8,
+    "many": 20,
+    "horizon": 20,
+    "few": 2,
+    "long": 50,
+    "repeats": 1,
+    "memory_gib": 4,
+}
+SHORT_HORIZON = 200
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the benchmark to a parser."""
+    parser.add_argument("--trials", type=_positive, metavar="N", help="most trials side by side (default 100, quick 8)")
+    parser.add_argument("--horizon", type=_positive, metavar="T", help="rounds per trial (default 500, quick 40)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
+    parser.add_argument("--force", action="store_true", help="replace a file that is there")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works; the figures mean little")
+    parser.add_argument("--skip-peers", action="store_true", help="measure the engine only")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print the table and write the file; return the exit status, 1 when a measurement failed.
+
+    Raises:
+      InvalidArgument: before anything runs, when the file is there already and may not be replaced.
+    """
+    started = time.perf_counter()
+    path = _output(args)
+    try:
+        sizes = (DATA_RATE_QUICK, STUDY_QUICK) if args.quick else (DATA_RATE_FULL, STUDY_FULL)
+        figures = measure(_settings(args), *sizes, peers=not args.skip_peers)
+    except ChildFailed as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    figures["seconds"] = time.perf_counter() - started
+    print(table(figures))
+    if path is not None:
+        text = json.dumps(figures, indent=2, allow_nan=False) + "\n"
+        write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+        progress(f"  wrote {path}")
+    progress(f"  took {figures['seconds']:.0f} s")
+    return 1 if any(peer.get("note") == "failed" for peer in figures["peers"].values()) else 0
+
+
+def _settings(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the sizes of the engine's measurements."""
+    defaults = QUICK if args.quick else FULL
+    trials, horizon = args.trials or defaults["trials"], args.horizon or defaults["horizon"]
+    return {
+        "points_per_axis": defaults["points_per_axis"],
+        "counts": [trials] if args.quick else sorted({min(count, trials) for count in (1, 10, trials)}),
+        "horizon": horizon,
+        "short_horizon": SHORT_HORIZON if horizon > SHORT_HORIZON else max(1, horizon * 2 // 5),
+        **{name: defaults[name] for name in ("repeats", "turns", "plays")},
+    }
+
+
+def _output(args: argparse.Namespace) -> Path | None:
+    """Return the file to write, if any; raises ``InvalidArgument`` when it is there already and may not be replaced."""
+    if args.json is None:
+        return None
+    return prepare_file(args.json, force=args.force)
+
+
+def _positive(text: str) -> int:
+    """Return a positive whole number from the command line."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number

@@ -1,0 +1,188 @@
+"""Measurements of the engine: every surrogate form beside XLA's own matrix product of the same size, and ``data-rate``."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxbandit
+from jaxbandit import kernels
+
+NOISE_VARIANCE = 0.05
+LENGTH_SCALE = 1.0
+FORMS = ("features", "product", "rows")
+SELDOM = 4  # `rows` takes many times as long as the others: it is run in every fourth turn only
+MATERN_TRIALS = 10  # `rows` runs trials one by one, so more would take longer and say the same
+
+
+def measure_engine(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return times of every form and of the bare GEMM at each number of trials, compile times and peak memory.
+
+    ``spec`` holds ``points_per_axis``, ``counts`` (numbers of trials, the last the largest), ``horizon``, ``short_horizon`` and
+    ``repeats``. Times are the best of the repeats, in microseconds per trial-round.
+    """
+    problem, horizon, most = jaxbandit.problems.sine(spec["points_per_axis"]), spec["horizon"], spec["counts"][-1]
+    models = {form: _model(problem, form, horizon) for form in FORMS}
+    times: dict[str, dict[str, float]] = {name: {} for name in ("gemm", *FORMS)}
+    for count in spec["counts"]:
+        _progress(f"{count} x {horizon} rounds: GEMM, {', '.join(FORMS)}")
+        runs = {"gemm": _gemm(models["features"], count, horizon)}
+        runs |= {form: _run(problem, models[form], count, horizon) for form in FORMS}
+        if count == most:
+            runs |= {f"short {form}": _run(problem, models[form], most, spec["short_horizon"]) for form in FORMS[:2]}
+        best, first = _interleaved(runs, spec["repeats"])
+        for name, by_count in times.items():
+            by_count[str(count)] = _per_trial_round(best[name], count, horizon)
+    # From here on `best` and `first` are those of the largest count: it is the last.
+    compile_seconds = {form: first[form] - best[form] for form in FORMS}
+    short_times = {form: _per_trial_round(best[f"short {form}"], most, spec["short_horizon"]) for form in FORMS[:2]}
+    peak = peak_memory_mb()
+
+    trials = min(most, MATERN_TRIALS)
+    _progress(f"{trials} x {horizon} rounds: rows, Matern-5/2")
+    rough = _model(problem, "rows", horizon, kernels.Matern52(length_scale=LENGTH_SCALE))
+    best, _ = _interleaved({"rows": _run(problem, rough, trials, horizon)}, spec["repeats"])
+    return {
+        "us": times,
+        "short_us": short_times,
+        "matern_us": _per_trial_round(best["rows"], trials, horizon),
+        "matern_trials": trials,
+        "violation": {form: _violation(problem, models[form], most, horizon) for form in FORMS},
+        "compile_s": compile_seconds,
+        "peak_rss_mb": peak,
+        "points": problem.domain.size,
+        "rank": {form: model.forms[0].rank for form, model in models.items()},
+        "dtype": str(models["features"].noise_variance.dtype),
+    }
+
+
+def measure_devices(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return microseconds per trial-round of the feature forms, with trials shared between ``spec["devices"]`` CPU devices."""
+    jax.config.update("jax_num_cpu_devices", spec["devices"])
+    problem, horizon, count = jaxbandit.problems.sine(spec["points_per_axis"]), spec["horizon"], spec["counts"][-1]
+    runs = {form: _run(problem, _model(problem, form, horizon), count, horizon, spec["devices"]) for form in FORMS[:2]}
+    best, _ = _interleaved(runs, spec["repeats"])
+    return {"us": {form: _per_trial_round(seconds, count, horizon) for form, seconds in best.items()}}
+
+
+def measure_data_rate(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return time and memory of the ``data-rate`` experiment: a rough kernel on a grid of four dimensions.
+
+    ``spec`` holds ``points_per_axis``, ``trials``, ``horizon`` and ``repeats``. Times are for the paper's two algorithms;
+    memory is the process's peak once all is built, and at the end, and what the results of one trial hold.
+    """
+    from experiments.shi_eryilmaz_2022.data_rate import EXPERIMENT
+
+    options = dataclasses.replace(EXPERIMENT.defaults, **{name: spec[name] for name in ("points_per_axis", "trials", "horizon")})
+    start = time.perf_counter()
+    study = EXPERIMENT.build(options)
+    chosen = [run for run in study.runs if run.algorithm.name in ("se2", "se3")]
+    # The surrogate is built on the host or on the device: wait for what may still be under way.
+    jax.block_until_ready([jax.tree.leaves(run.model) for run in chosen])
+    build_seconds, built = time.perf_counter() - start, peak_memory_mb()
+    _progress(f"data-rate, {options.points_per_axis}^4 points: {options.trials} x {options.horizon} rounds of {len(chosen)}")
+    runs: dict[str, Callable[[], Any]] = {run.label: partial(study.trajectory, run) for run in chosen}
+    best, first = _interleaved(runs, spec["repeats"])
+    kept = sum(leaf.nbytes for leaf in jax.tree.leaves(runs[chosen[0].label]()))
+    surrogate = chosen[0].model
+    return {
+        "us": {label: _per_trial_round(seconds, options.trials, options.horizon) for label, seconds in best.items()},
+        "build_s": build_seconds,
+        "compile_s": {label: first[label] - best[label] for label in best},
+        "built_mb": built,
+        "peak_rss_mb": peak_memory_mb(),
+        "trial_mb": kept / options.trials / 1e6,
+        "trials_per_block": surrogate.trials_per_block,
+        "points": surrogate.domain.size,
+        "rank": surrogate.forms[0].rank,
+    }
+
+
+def describe_machine(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return what JAX runs on here."""
+    device = jax.devices()[0]
+    return {"backend": jax.default_backend(), "device": device.device_kind, "jax": jax.__version__, "numpy": np.__version__}
+
+
+def peak_memory_mb() -> float:
+    """Return the most memory that this process has held, in MB."""
+    # ru_maxrss would be the usual source, but Linux carries it over from the parent process across fork and exec.
+    status = Path("/proc/self/status")
+    if status.exists():
+        return next(float(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")) * 1024 / 1e6
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
+def _model(problem: Any, form: str, horizon: int, kernel: kernels.Kernel | None = None) -> jaxbandit.Surrogate:
+    """Return the surrogate in one form, by default with the squared exponential."""
+    kernel = kernel or kernels.SquaredExponential(length_scale=LENGTH_SCALE)
+    return jaxbandit.surrogate(problem.domain, kernel, noise_variance=NOISE_VARIANCE, form=form, horizon=horizon)
+
+
+def _run(problem: Any, model: Any, trials: int, horizon: int, devices: int = 1) -> Callable[[], Any]:
+    """Return a function that makes a whole call of ``simulate``, as a user does: its checks and transfers count."""
+    key = jax.random.key(0)
+    return lambda: jaxbandit.simulate(
+        problem, jaxbandit.Rpol(), model, horizon=horizon, trials=trials, key=key, record="indices", devices=jax.devices()[:devices]
+    )
+
+
+def _gemm(model: Any, trials: int, horizon: int) -> Callable[[], Any]:
+    """Return a function that multiplies ``[trials, r] x [r, M]`` ``horizon`` times in one program; feedback keeps every product alive."""
+    table = jnp.asarray(np.ascontiguousarray(np.asarray(model.forms[0].phi).T))  # [r, M]
+    rank, start = table.shape[0], jnp.ones((trials, table.shape[0]), table.dtype)
+
+    @jax.jit
+    def loop(weights: jax.Array, table: jax.Array) -> jax.Array:
+        return jax.lax.fori_loop(0, horizon, lambda _, x: 0.999 * x + 1e-6 * (x @ table)[:, :rank], weights)
+
+    return lambda: loop(start, table)
+
+
+def _interleaved(runs: dict[str, Callable[[], Any]], repeats: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the best time of each run after its first call, and the time of that first call, in seconds.
+
+    The runs take turns, so that a change in the machine's speed meets all of them.
+    """
+    first = {name: _seconds(run) for name, run in runs.items()}
+    best = dict.fromkeys(runs, float("inf"))
+    for turn in range(repeats):
+        for name, run in runs.items():
+            if name == "rows" and turn % SELDOM:
+                continue
+            best[name] = min(best[name], _seconds(run))
+    return best, first
+
+
+def _seconds(run: Callable[[], Any]) -> float:
+    """Return how long a call takes, its results waited for."""
+    start = time.perf_counter()
+    jax.block_until_ready(run())
+    return time.perf_counter() - start
+
+
+def _per_trial_round(seconds: float, trials: int, horizon: int) -> float:
+    """Return microseconds per trial and round."""
+    return seconds / trials / horizon * 1e6
+
+
+def _violation(problem: Any, model: Any, trials: int, horizon: int) -> float:
+    """Return the mean positive part of the constraint at the chosen points: equal figures show that all play the same game."""
+    indices = np.asarray(_run(problem, model, trials, horizon)().indices)
+    return float(np.maximum(np.asarray(problem.means)[1][indices], 0).mean())
+
+
+def _progress(text: str) -> None:
+    print(f"    {text}", file=sys.stderr, flush=True)

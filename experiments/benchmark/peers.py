@@ -1,0 +1,148 @@
+"""The loops that the benchmark compares with: one trial of RPOL-UCB in Python, the posterior refitted every round by a library.
+
+Hyper-parameters are fixed, so that no time goes into fitting them. ``sklearn`` is the loop that people write, one regressor for each
+function; ``sklearn-joint`` is the fastest way to say it in that library, one fit for both outputs, which share kernel and noise here.
+The others take the joint fit too.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+NOISE_VARIANCE = 0.05
+WIDTH = 3.0  # beta
+
+# From the points [t, 2], their indices [t] and values [t, 2] to the mean [2, M] and standard deviation [M] on the grid.
+Posterior = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+def measure_peer(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return the mean microseconds per round up to each of ``spec["marks"]`` in one trial, best of ``spec["plays"]``.
+
+    The algorithm does not know its horizon, so the first 200 rounds of a run of 500 are a run of 200. A library that is not
+    installed gives ``{"missing": its name}``.
+    """
+    build, package = PEERS[spec["peer"]]
+    axis = np.linspace(0.0, 6.0, spec["points_per_axis"])
+    grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
+    try:
+        version = importlib.metadata.version(package)
+        posterior = build(grid)
+        # What a library loads or compiles on first use is not a round's work.
+        posterior(grid[:2], np.arange(2), np.zeros((2, 2)))
+    except ImportError:  # importlib's PackageNotFoundError is one too
+        return {"missing": package}
+    plays = [play(posterior, grid, spec["marks"]) for _ in range(spec["plays"])]
+    us = {str(mark): min(times[str(mark)] for times, _ in plays) for mark in spec["marks"]}
+    return {"us": us, "violation": plays[0][1], "version": version}
+
+
+def play(posterior: Posterior, grid: np.ndarray, marks: list[int]) -> tuple[dict[str, float], float]:
+    """Play one trial of RPOL-UCB on ``sine``; return microseconds per round up to each of ``marks``, and the mean violation."""
+    x1, x2 = grid.T
+    means = np.stack([-np.sin(x1) - x2, np.sin(x1) * np.sin(x2) + 0.95])  # [2, M]
+    horizon = max(marks)
+    noise = np.sqrt(NOISE_VARIANCE) * np.random.default_rng(0).normal(size=(horizon, 2))
+    indices, values = np.zeros(horizon, np.int64), np.zeros((horizon, 2))
+    mean, sd, penalty = np.zeros_like(means), np.ones(len(grid)), 1.0
+    us, start = {}, time.perf_counter()
+    for t in range(1, horizon + 1):
+        score = mean[0] + WIDTH * sd - penalty * np.maximum(mean[1] - WIDTH * sd, 0)
+        chosen = int(np.argmax(score))
+        indices[t - 1], values[t - 1] = chosen, means[:, chosen] + noise[t - 1]
+        penalty = max(penalty + max(values[t - 1, 1], 0.0), np.sqrt(t))
+        mean, sd = posterior(grid[indices[:t]], indices[:t], values[:t])
+        if t in marks:
+            us[str(t)] = (time.perf_counter() - start) / t * 1e6
+    return us, float(np.maximum(means[1, indices], 0).mean())
+
+
+def _dense(grid: np.ndarray, dtype: Any) -> Posterior:
+    """Return a posterior by a Cholesky factor of ``K + lambda I`` from scratch; the kernel matrix of the whole grid is made once."""
+    from scipy.linalg import solve_triangular
+
+    squared = np.sum((grid[:, None, :] - grid[None, :, :]) ** 2, axis=-1)
+    kernel = np.exp(-squared / 2).astype(dtype)
+
+    def posterior(points: np.ndarray, indices: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        regulariser = np.asarray(NOISE_VARIANCE, dtype) * np.eye(len(indices), dtype=dtype)
+        factor = np.linalg.cholesky(kernel[np.ix_(indices, indices)] + regulariser)
+        rows = solve_triangular(factor, kernel[indices], lower=True, check_finite=False)  # [t, M]
+        weights = solve_triangular(factor, values.astype(dtype), lower=True, check_finite=False)
+        return weights.T @ rows, np.sqrt(np.maximum(1 - np.einsum("tm,tm->m", rows, rows), 0))
+
+    return posterior
+
+
+def _sklearn_joint(grid: np.ndarray) -> Posterior:
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import RBF
+
+    def posterior(points: np.ndarray, indices: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        model = GaussianProcessRegressor(RBF(1.0, "fixed"), alpha=NOISE_VARIANCE, optimizer=None).fit(points, values)
+        mean, sd = model.predict(grid, return_std=True)
+        return mean.T, sd[:, 0]
+
+    return posterior
+
+
+def _sklearn(grid: np.ndarray) -> Posterior:
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import RBF
+
+    def posterior(points: np.ndarray, indices: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        means = []
+        for output in values.T:
+            model = GaussianProcessRegressor(RBF(1.0, "fixed"), alpha=NOISE_VARIANCE, optimizer=None).fit(points, output)
+            mean, sd = model.predict(grid, return_std=True)
+            means.append(mean)
+        return np.stack(means), sd
+
+    return posterior
+
+
+def _gpy(grid: np.ndarray) -> Posterior:
+    import GPy
+
+    def posterior(points: np.ndarray, indices: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        kernel = GPy.kern.RBF(2, lengthscale=1.0)
+        mean, variance = GPy.models.GPRegression(points, values, kernel, noise_var=NOISE_VARIANCE).predict_noiseless(grid)
+        return mean.T, np.sqrt(np.maximum(variance[:, 0], 0))
+
+    return posterior
+
+
+def _botorch(grid: np.ndarray) -> Posterior:
+    import torch
+    from botorch.models import SingleTaskGP
+    from gpytorch.kernels import RBFKernel
+
+    queries = torch.as_tensor(grid)
+
+    def posterior(points: np.ndarray, indices: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        x, y = torch.as_tensor(points), torch.as_tensor(values)
+        kernel = RBFKernel().to(x)
+        kernel.lengthscale = 1.0
+        noise = torch.full_like(y, NOISE_VARIANCE)
+        model = SingleTaskGP(x, y, train_Yvar=noise, covar_module=kernel, outcome_transform=None)
+        with torch.no_grad():
+            belief = model.posterior(queries)
+            return belief.mean.numpy().T, np.sqrt(np.maximum(belief.variance[:, 0].numpy(), 0))
+
+    return posterior
+
+
+# Name: how to build it, and the distribution whose version is reported.
+PEERS: dict[str, tuple[Callable[[np.ndarray], Posterior], str]] = {
+    "numpy": (lambda grid: _dense(grid, np.float64), "numpy"),
+    "numpy32": (lambda grid: _dense(grid, np.float32), "numpy"),
+    "sklearn": (_sklearn, "scikit-learn"),
+    "sklearn-joint": (_sklearn_joint, "scikit-learn"),
+    "gpy": (_gpy, "GPy"),
+    "botorch": (_botorch, "botorch"),
+}

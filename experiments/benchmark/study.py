@@ -1,0 +1,117 @@
+"""Measurements of studies: sweeps beside single values, many trials beside few, and the cost of progress and checkpoints."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+import jaxbandit
+from experiments.benchmark.engine import NOISE_VARIANCE, peak_memory_mb
+from jaxbandit.study import Keep, Model, Reporter, Study, grid, make_plan, run_study, use_all_cores
+
+# Paths that are swept, by the sweep's name: a hyper-parameter of the algorithm and one of the model, with the least and the greatest value.
+SWEPT = {"sweep": ("estimator.reward_width", 1.0, 4.0), "model_sweep": ("model.noise_variance", NOISE_VARIANCE / 2, NOISE_VARIANCE * 2)}
+MODEL_SWEEP_LIMIT = 1.1  # how many times as long as a sweep of the algorithm one of the model may take per trial-round
+
+
+def measure_study(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return times and memory of studies on all cores, RPOL-UCB on ``sine``.
+
+    ``spec`` holds ``points_per_axis``, ``values`` (of each sweep, of a width and of the model's noise variance), ``trials``, ``many``
+    (trials of the largest run), ``horizon``, ``few`` (trials of a run of ``long`` rounds), ``memory_gib`` and ``repeats``. Times are the
+    best of the repeats, in microseconds per trial-round and without compilation; what batches, parts, progress and checkpoints cost is a
+    ratio of whole runs, whose programs come from a cache.
+    """
+    use_all_cores()
+    with tempfile.TemporaryDirectory() as folder:  # compilation is not measured here, so every program is made once
+        jax.config.update("jax_enable_compilation_cache", True)
+        jax.config.update("jax_compilation_cache_dir", str(Path(folder) / "programs"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        return _measured(spec, Path(folder) / "run")
+
+
+def _measured(spec: dict[str, Any], out: Path) -> dict[str, Any]:
+    studies = {
+        "single": _study(spec, spec["trials"]),
+        "sweep": _study(spec, spec["trials"], sweep="sweep"),
+        "model_sweep": _study(spec, spec["trials"], sweep="model_sweep"),
+        "many": _study(spec, spec["many"]),
+    }
+    plan, limit = make_plan(studies["sweep"]), f"{spec['memory_gib']}GiB"
+    us = dict.fromkeys(studies, np.inf)
+    for _ in range(spec["repeats"]):  # in turns, so that a change in the machine's speed meets all of them
+        for name, study in studies.items():
+            us[name] = min(us[name], _us(study, limit))
+    many, long = studies["many"], dataclasses.replace(studies["single"], trials=spec["few"], horizon=spec["long"])
+    return {
+        "cells": len(plan.cells),
+        "lines": len(plan.runs),
+        "points": spec["points_per_axis"] ** 2,
+        "devices": jax.local_device_count(),
+        "us": us,
+        "sweep_over_single": us["sweep"] / us["single"],
+        "model_sweep_over_sweep": us["model_sweep"] / us["sweep"],
+        "model_sweep_limit": MODEL_SWEEP_LIMIT,
+        "many_over_few": us["many"] / us["single"],
+        "peak_rss_mb": peak_memory_mb(),
+        "batches": _overhead(many, out, spec["repeats"]),
+        "parts": _overhead(long, out, spec["repeats"]),
+    }
+
+
+def _study(spec: dict[str, Any], trials: int, sweep: str | None = None) -> Study:
+    """Return a study of ``spec["values"]`` values of what the sweep varies, or of one width without a sweep."""
+    path, least, most = SWEPT["sweep" if sweep is None else sweep]
+    values = [(least + most) / 2] if sweep is None else np.linspace(least, most, spec["values"]).tolist()
+    return Study(
+        name="bench",
+        runs=grid(
+            problems={"sine": jaxbandit.problems.sine(spec["points_per_axis"])},
+            algorithms={"rpol": jaxbandit.Rpol()},
+            sweeps={"rpol": {path: values}},
+            model=Model(kernel=jaxbandit.kernels.SquaredExponential(length_scale=1.0), noise_variance=NOISE_VARIANCE),
+            horizon=spec["horizon"],
+        ),
+        trials=trials,
+        horizon=spec["horizon"],
+        keep=Keep(log_spaced=100),
+    )
+
+
+def _us(study: Study, memory: str) -> float:
+    """Return the microseconds per trial-round of a study, without compilation."""
+    dataset = run_study(study, memory=memory)
+    assert dataset is not None  # it runs in one process
+    rounds = dataset.sizes["algorithm"] * study.trials * study.horizon
+    return float(dataset.playing_seconds.sum()) / rounds * 1e6
+
+
+def _overhead(study: Study, out: Path, repeats: int) -> dict[str, Any]:
+    """Return the seconds of a study as it runs by default, with progress and checkpoints, beside the same in one piece without any.
+
+    The first run of each compiles.
+    """
+    plan = make_plan(study)
+    best = {"whole_s": np.inf, "kept_s": np.inf}
+    for _, name in itertools.product(range(repeats), best):
+        start = time.perf_counter()
+        if name == "whole_s":
+            run_study(study, segment=study.horizon)
+        else:
+            with Reporter() as (report, note):
+                run_study(study, out, report=report, note=note)
+        best[name] = min(best[name], time.perf_counter() - start)
+    return best | {
+        "trials": study.trials,
+        "horizon": study.horizon,
+        "batches": plan.batch_counts[0],
+        "parts": len(plan.parts(0)),
+        "ratio": best["kept_s"] / best["whole_s"],
+    }

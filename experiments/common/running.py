@@ -1,0 +1,54 @@
+"""Running an experiment: its dataset, tables, figure and further files, written to one directory."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from experiments.common.experiment import Experiment, Options
+from jaxbandit.study import Reporter, flags_in_words, forget, prepare_directory, run_study, write_results, write_whole
+
+
+def progress(line: str) -> None:
+    """Print one line of progress, on standard error so that tables can be piped."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def run_experiment(experiment: Experiment, options: Options, out: Path, *, force: bool, resume: bool = False) -> None:
+    """Run an experiment, write ``results.nc``, ``summary.csv``, ``figure.png`` and its further files to ``out``, and print the table.
+
+    Raises:
+      InvalidArgument: when ``out`` holds files and neither ``force`` nor ``resume`` is on, or nothing that can be resumed.
+    """
+    from jaxbandit.report import plots, tables  # noqa: F401  (matplotlib is slow to import: not for --help)
+
+    started = time.perf_counter()
+    directory = out if resume else prepare_directory(out, force=force)
+    study = experiment.build(options)
+    progress(f"{experiment.name}: {experiment.title}")
+    for line in dict.fromkeys(run.model.describe() for run in study.runs):
+        progress("surrogate: " + line.replace("\n", "; "))
+    with Reporter() as (report, note):
+        dataset = run_study(study, directory, resume=resume, report=report, note=note)
+    if dataset is None:
+        return  # the first of several processes gathers the results
+    for line in flags_in_words(dataset):
+        progress(line)
+    dataset.attrs["command"] = " ".join(["python -m experiments", experiment.name, *sys.argv[2:]])
+    rows = tables.summary_rows(dataset)
+    write_results(dataset, directory / "results.nc")
+    files: dict[str, Callable[[Path], object]] = {
+        "summary.csv": lambda path: tables.write_csv(rows, path),
+        "figure.png": lambda path: experiment.draw(dataset, path),
+        **({} if experiment.files is None else experiment.files(dataset, rows)),
+    }
+    for name, write in files.items():
+        write_whole(directory / name, write)
+    forget(directory)  # only now: until here a run that is cut off can be resumed
+    print(f"\n{experiment.title}\n{options.trials} trials, T = {options.horizon}, {options.parameters} parameters, seed {options.seed}\n")
+    print(tables.text_table(rows))
+    for line in experiment.notes(dataset):
+        print(f"- {line}")
+    print(f"\nwrote {directory}/results.nc, {', '.join(files)} in {time.perf_counter() - started:.1f} s")

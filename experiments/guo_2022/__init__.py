@@ -1,0 +1,1 @@
+"""Guo, Zhu and Liu (2022), *Rectified Pessimistic-Optimistic Learning for Stochastic Continuum-armed Bandit with Constraints*: RPOL."""

@@ -1,0 +1,59 @@
+"""The number against the length of epochs of GP-UCB with noiseless constraints (Shi and Eryilmaz 2022, App. E.1.1, Figure 1).
+
+The paper: mean regret and violation (CV) for five pairs of L and S; for three of them more frequent updates of the multiplier trade
+regret for violation.
+
+What we get (recommended parameters, 100 trials, T = 350): S = 10, 20, 35, 70 give CV/T 0.042, 0.066, 0.101, 0.162 and average regret
+-0.12, -0.21, -0.29, -0.41: the trade-off reproduces, for all four. Regret is negative because points outside the region pay more;
+positive regret, 0.085 at S = 10 and 0.064 at all others, is spent before the first updates and shows the trade-off only at S = 10.
+
+Parameters: as in ``se22-noiseless`` with psi = exp; the paper does not list its pairs. ``paper``: restarted in every epoch, which
+diverges. ``code``: no code was published with the paper; it runs ``paper``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jaxbandit as jb
+from experiments.common.experiment import Experiment, Options, study
+from experiments.shi_eryilmaz_2022 import shared
+from jaxbandit.study import Run, Study
+
+EPOCHS = (10, 20, 35, 70)
+
+
+def build(options: Options) -> Study:
+    """Return the study of Algorithm 2 with epochs of several lengths, the number of rounds fixed."""
+    problem = jb.problems.sine(options.points_per_axis, noise_variance=[shared.NOISE_VARIANCE, 0.0])
+    model = shared.model(problem, options.horizon)
+    restart = shared.restarts(options)
+    labels = {f"S = {epoch}, L = {-(-options.horizon // epoch)}": epoch for epoch in EPOCHS}
+    runs = (Run(label, problem, jb.Se2(epoch=epoch, restart=restart), model) for label, epoch in labels.items())
+    return study("se22-tradeoff", runs, options, {"points_per_axis": options.points_per_axis})
+
+
+def draw(dataset: Any, path: Path) -> None:
+    """Draw average regret against average violation at the end, as in the paper's Figure 1, and the same with positive regret."""
+    from jaxbandit.report import plots
+
+    panels = [("regret", "average regret $R(T)/T$"), ("positive_regret", "average positive regret $R^+(T)/T$")]
+    violation = ("soft_violation", "average violation $V(T)/T$")
+    drawers = [partial(plots.trade_off, dataset=dataset, x=violation, y=panel, heading="") for panel in panels]
+    plots.compose(path, "Epochs of S rounds: regret against violation (means, 95% intervals)", [drawers])
+
+
+EXPERIMENT = Experiment(
+    name="se22-tradeoff",
+    title="GP-UCB with noiseless constraints: number against length of epochs (SE22, Figure 1)",
+    position=52,
+    defaults=shared.FULL,
+    quick=dataclasses.replace(shared.QUICK, horizon=140),  # whole epochs of every length
+    build=build,
+    notes=shared.violation_notes,
+    draw=draw,
+    text=__doc__ or "",
+)

@@ -1,0 +1,155 @@
+"""Shared by the experiments of Shi and Eryilmaz (2022): kernel, surrogate, baselines, the measure of violation, box plots over time."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import jaxbandit as jb
+from experiments.common.experiment import Options, no_code_note
+from jaxbandit.report.statistics import final_values, healthy, healthy_values
+from jaxbandit.study import Run, Study, tune
+
+KERNEL = jb.kernels.Matern52(length_scale=1.0)
+NOISE_VARIANCE = 0.01
+EPOCH = 20
+STEP = 0.5  # mu of Algorithm 3
+FULL = Options(trials=100, horizon=350, points_per_axis=30, seed=0, parameters="recommended")
+QUICK = Options(trials=10, horizon=100, points_per_axis=20, seed=0, parameters="recommended")
+BOXES_EVERY = 20  # rounds between two box plots of the paper
+BOXES_EVERY_IF_STOPPED = 5  # and for the algorithm that stops by itself
+OCO_STEPS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # "set to achieve the best performance"
+# Distances in units of the domain [0, 6]^2, as in the authors' code: x and z agree sooner than in the unit box.
+ADMMBO = jb.Admmbo(side=6.0)
+ADMMBO_START = 2  # points before its first round, in its authors' code
+
+VIOLATION = ("soft_violation", "average violation $V(t)/t$")
+REGRET = ("regret", "average regret $R(t)/t$")
+UTILITY = ("reward", "average utility")
+
+
+def model(problem: Any, horizon: int, form: str = "auto") -> jb.Surrogate:
+    """Return the surrogate of all their experiments: Matern-5/2, lambda equal to the noise variance, room for ADMMBO's first points."""
+    return jb.surrogate(problem.domain, KERNEL, noise_variance=NOISE_VARIANCE, horizon=horizon + ADMMBO_START, form=form)
+
+
+def restarts(options: Options) -> bool:
+    """Say whether every epoch forgets the data of earlier ones, as the paper's text has it."""
+    return options.parameters != "recommended"
+
+
+def with_baselines(study: Study, admmbo: jb.Admmbo = ADMMBO, *, suffix: str = "", problem: Any = None) -> Study:
+    """Return the study with ADMMBO and bandit OCO added, on the first run's problem unless another one is given.
+
+    OCO has the best step of a grid, by regret and violation on trials of their own.
+    """
+    like = study.runs[0]
+    problem = like.problem if problem is None else problem
+    first = Run(f"ADMMBO{suffix}", problem, admmbo, like.model, initial=jb.InitialDesign(random=ADMMBO_START))
+    second, table = tune(study, Run(f"OCO{suffix}", problem, jb.Oco(), like.model), {"step": OCO_STEPS})
+    tried = {f"{values['step']:g}": round(score, 4) for values, score in table}
+    parameters = {**study.recorded, f"steps tried, {second.label}": tried}
+    return dataclasses.replace(study, runs=(*study.runs, first, second), parameters=parameters)
+
+
+def tuning_notes(dataset: Any) -> list[str]:
+    """Return the step of OCO, and the other steps that were tried."""
+    known = json.loads(dataset.attrs["parameters"])
+    lines = []
+    for name, tried in known.items():
+        if name.startswith("steps tried, "):
+            best = min(tried, key=tried.__getitem__)
+            scores = ", ".join(f"{step} {score:.1f}" for step, score in tried.items())
+            lines.append(f"{name.removeprefix('steps tried, ')}: step {best}; positive regret + violation in trials of their own: {scores}")
+    return lines
+
+
+def evaluations(dataset: Any, label: str) -> np.ndarray:
+    """Return the numbers of rounds ``[trials]`` until an algorithm stopped by itself, all of them if it did not."""
+    rounds = np.full(dataset.sizes["trial"], dataset.sizes["round"])
+    return dataset.evaluations.sel(algorithm=label).values if "evaluations" in dataset else rounds
+
+
+def until_stopped(dataset: Any) -> Any:
+    """Return the dataset with every trial's averages over time held from where its algorithm stopped by itself."""
+    if "evaluations" not in dataset:
+        return dataset
+    elapsed = np.arange(1, dataset.sizes["round"] + 1)
+    at = np.minimum(elapsed, dataset.evaluations.transpose("algorithm", "trial").values[..., None])  # [algorithm, trial, round]
+    names = [name for name, _ in (VIOLATION, REGRET, UTILITY) if name in dataset]
+    held = {
+        name: (("algorithm", "trial", "round"), np.take_along_axis(values, at - 1, axis=-1) / at * elapsed)
+        for name in names
+        for values in [dataset[name].transpose("algorithm", "trial", "round").values]
+    }
+    return dataset.assign(held)
+
+
+def violation_notes(dataset: Any) -> list[str]:
+    """Return ``V(t)/t`` at the rounds that the experiments' docstrings quote, or where the algorithm stopped."""
+    rounds = [t for t in (20, 100, 350) if t <= dataset.sizes["round"]] or [dataset.sizes["round"]]
+    lines = ["the paper's V(t) is ||(sum over rounds of g)^+||, the column 'soft V/t'; 'V/t' sums the positive parts"]
+    held = until_stopped(dataset)
+    for label in map(str, dataset.algorithm.values):
+        part = held.sel(algorithm=label)
+        ok = healthy(part)
+        if not ok.any():
+            lines.append(f"{label}: every trial failed")
+            continue
+        ends = evaluations(dataset, label)[ok]
+        if ends.min() < dataset.sizes["round"]:
+            violation, regret = (final_values(part, name).mean() / dataset.sizes["round"] for name in ("soft_violation", "regret"))
+            lines.append(
+                f"{label}: stopped by itself after {np.median(ends):.0f} evaluations (median; {ends.min()} to {ends.max()}) with"
+                f" V(t)/t {violation:.3f}, R(t)/t {regret:.3f}; the table's row goes on with its answer until T"
+            )
+        else:
+            values = healthy_values(part, "soft_violation")
+            lines.append(f"{label}: V(t)/t " + ", ".join(f"{values[:, t - 1].mean() / t:.3f} at t = {t}" for t in rounds))
+    return lines + tuning_notes(dataset) + no_code_note(dataset)
+
+
+def boxes(dataset: Any, path: Path, *, title: str, panels: Sequence[tuple[str, str]]) -> None:
+    """Draw a row per algorithm, a panel per measure: box plots over trials every 20 rounds, as in the paper's appendix; then all means.
+
+    The boxes of an algorithm that stops by itself end where its last trial has, with one every 5 rounds.
+    """
+    from jaxbandit.report import plots
+
+    held, rows = until_stopped(dataset), []
+    for label in map(str, dataset.algorithm.values):
+        ends, every, heading = evaluations(dataset, label), BOXES_EVERY, label
+        if ends.min() < dataset.sizes["round"]:
+            every, heading = BOXES_EVERY_IF_STOPPED, f"{label},\nstopped after {ends.min()} to {ends.max()} evaluations"
+        part = held.sel(algorithm=label).isel(round=slice(0, int(ends.max())))
+        box = partial(plots.boxes_over_time, part=part, heading=heading, every=min(every, max(1, part.sizes["round"] // 5)))
+        rows.append([partial(box, name=name, ylabel=words) for name, words in panels])
+    rows.append([partial(means, dataset=dataset, name=name, ylabel=words) for name, words in panels])
+    plots.compose(path, f"{title}\n(boxes: trials, orange: medians, blue line: means)", rows)
+
+
+def means(axis: Any, dataset: Any, name: str, ylabel: str) -> None:
+    """Draw means of averages over time of all algorithms, as in the paper's Figures 3, 5, 7 and 9; a cross where one has stopped."""
+    from jaxbandit.report.plots import COLOURS, DASHES
+
+    held, rounds = until_stopped(dataset), dataset.sizes["round"]
+    elapsed = np.arange(1, rounds + 1)
+    for number, label in enumerate(map(str, dataset.algorithm.values)):
+        part = held.sel(algorithm=label)
+        ok = healthy(part)
+        if not ok.any():
+            continue
+        average = healthy_values(part, name).mean(axis=0) / elapsed
+        end = int(evaluations(dataset, label)[ok].max())
+        colour = COLOURS[number % len(COLOURS)]
+        axis.plot(elapsed[:end], average[:end], color=colour, linestyle=DASHES[number % len(DASHES)], label=label)
+        if end < rounds:
+            axis.plot(end, average[end - 1], "X", color=colour, markersize=8)
+    axis.set(title="means over trials (cross: all have stopped)", xlabel="round $t$", ylabel=ylabel, xlim=(1, rounds))
+    axis.legend(loc="best")

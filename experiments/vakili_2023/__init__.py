@@ -1,0 +1,1 @@
+"""Vakili et al. (2023), *Delayed Feedback in Kernel Bandits*: BPE-Delay."""

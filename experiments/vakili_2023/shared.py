@@ -1,0 +1,150 @@
+"""Shared by the three experiments on BPE-Delay: functions, algorithms, parameter sets, notes and figure."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import jaxbandit as jb
+from experiments.common.experiment import Options, study
+from jaxbandit.algorithms import Elimination
+from jaxbandit.delays import NoDelay, Poisson
+from jaxbandit.estimators import Bounds
+from jaxbandit.feedback import Censor
+from jaxbandit.problems import RKHS_2D_LENGTH_SCALES
+from jaxbandit.report.statistics import half_width, healthy, paired_final_values
+from jaxbandit.study import Run, Study
+from jaxbandit.widths import Censored, ImprovedGPUCB
+
+FULL = Options(trials=40, horizon=1000, points_per_axis=50, seed=0, parameters="recommended")
+QUICK = Options(trials=4, horizon=300, points_per_axis=25, seed=0, parameters="recommended")
+ALGORITHMS = {"BPE-Delay": "bpe_delay", "BPE": "bpe", "GP-UCB-SDF": "gp_ucb_sdf"}  # and their names in audit traces
+NOISE_SD = 0.02
+NORM = 11.0  # of the functions in their RKHS: 10 on average
+XI, B = 9.0, 1.0  # the delays' sub-exponential parameters, as the paper gives them
+
+
+def build(name: str, options: Options, lines: Iterable[tuple[str, float]]) -> Study:
+    """Return the study of ``lines``, pairs of an algorithm and a mean delay, on functions like ``f1`` and ``f2``, new in every trial."""
+    lines, runs = tuple(lines), []
+    for function in RKHS_2D_LENGTH_SCALES:
+        noise = jb.problems.Gaussian.from_sd(NOISE_SD)
+        # What censors reads 0 for missing feedback, so 0 must be the least value: it runs on f - min f, whose regret is that of f.
+        kinds = {
+            shifted: jb.problems.rkhs_2d_draws(function, options.points_per_axis, noise=noise, delay=NoDelay(), shift_to_zero=shifted)
+            for shifted in (False, True)
+        }
+        kernel = jb.kernels.SquaredExponential(length_scale=1.0 if options.parameters == "code" else RKHS_2D_LENGTH_SCALES[function])
+        model = jb.surrogate(kinds[False].domain, kernel, noise_variance=NOISE_SD**2, outputs=1, horizon=options.horizon)
+        for algorithm, mean in lines:
+            censors = algorithm == "GP-UCB-SDF"
+            runs.append(
+                Run(
+                    label=label(function, algorithm, mean),
+                    problem=kinds[censors],
+                    algorithm=_sdf(options, mean) if censors else _bpe(options, aware=algorithm == "BPE-Delay" and mean > 0),
+                    model=model,
+                    trace_name=ALGORITHMS[algorithm],
+                    delay=Poisson(mean=mean) if mean else NoDelay(),
+                    feedback=Censor(window=math.ceil(2 * mean)) if censors else None,
+                )
+            )
+    recorded = {"points_per_axis": options.points_per_axis, "means": sorted({mean for _, mean in lines})}
+    return study(name, runs, options, recorded)
+
+
+def label(function: str, algorithm: str, mean: float) -> str:
+    """Return the label of a line in tables."""
+    return f"{function} {algorithm} {mean:g}"
+
+
+def _bpe(options: Options, *, aware: bool) -> jb.Bpe:
+    """Return BPE-Delay if ``aware`` of the delays, else BPE."""
+    code = options.parameters == "code"
+    width: Any = 2.0
+    delta = 0.1
+    if options.parameters == "paper":
+        width = Elimination(norm_bound=NORM, noise_scale=NOISE_SD, delta=delta)
+    elif code:
+        width, delta = math.sqrt(6), 0.01
+    variant: dict[str, Any] = {"lengths": "code", "ties": "random"} if code else {}
+    known: dict[str, Any] = {"xi": XI, "b": B} if aware else {}
+    return jb.Bpe(width=width, delta=delta, aware=aware, **known, **variant)
+
+
+def _sdf(options: Options, mean: float) -> jb.Unconstrained:
+    """Return GP-UCB-SDF, under ``paper`` with the literal width of Verma et al. (2022)."""
+    width: Any = {"recommended": 6.0, "code": math.sqrt(6)}.get(options.parameters)
+    if width is None:
+        bound = NORM + NOISE_SD * math.sqrt(2 * math.log(options.horizon))
+        base = ImprovedGPUCB(norm_bound=NORM, noise_scale=NOISE_SD + bound, delta=0.1, union=4.0)
+        width = Censored(base=base, feedback_bound=bound, scale=1.0) if mean else base
+    return jb.Unconstrained(estimator=Bounds(reward_width=width))
+
+
+def notes(dataset: Any, pairs: Iterable[tuple[tuple[str, float], tuple[str, float]]]) -> list[str]:
+    """Return lengths of stages, eliminated maximisers, and paired differences of regret between the lines of ``pairs``."""
+    lines = stage_notes(dataset) + elimination_notes(dataset)
+    for other, reference in pairs:
+        parts = []
+        for function in RKHS_2D_LENGTH_SCALES:
+            labels = [label(function, *line) for line in (other, reference)]
+            above, below = paired_final_values(dataset.sel(algorithm=labels), "regret")
+            gap = above - below
+            parts.append(f"{gap.mean():.0f} +- {half_width(gap):.0f} on {function} (more in {np.mean(gap > 0):.0%} of trials)")
+        names = [f"{algorithm} at E[tau] = {mean:g}" for algorithm, mean in (other, reference)]
+        lines.append(f"regret of {names[0]} above {names[1]}, paired by trial: {', '.join(parts)}")
+    return lines
+
+
+def stage_notes(dataset: Any) -> list[str]:
+    """Return the rounds of each stage of BPE, the last cut to the horizon."""
+    known = json.loads(dataset.attrs["parameters"])
+    options = Options(trials=1, horizon=dataset.sizes["round"], points_per_axis=0, seed=0, parameters=known["set"])
+    plans = {}
+    if any("BPE-Delay" in str(name) for name in dataset.algorithm.values):
+        for mean in known["means"]:
+            told = jb.replace(_bpe(options, aware=mean > 0), **({"mean_delay": mean} if mean else {}))
+            plans[f"E[tau] = {mean:g}"] = told.stage_lengths(options.horizon)
+    plans["BPE"] = _bpe(options, aware=False).stage_lengths(options.horizon)
+    written = [f"{name}: {', '.join(str(rounds) for rounds, _ in stages)}" for name, stages in plans.items()]
+    return [f"stages in rounds, the last cut to the horizon: {'; '.join(written)}"]
+
+
+def elimination_notes(dataset: Any) -> list[str]:
+    """Return the number of trials in which the true maximiser was struck out, and how many points were left."""
+    written = []
+    for name in dataset.algorithm.values:
+        part = dataset.sel(algorithm=name)
+        ok = healthy(part)
+        kept, left = part.optimum_kept.values[ok], part.candidates.values[ok]
+        if "BPE" in str(name) and ok.any():
+            written.append(f"{name} {np.sum(~kept)} of {len(kept)} (median of points left: {np.median(left):.0f})")
+    return [f"trials that struck out the maximiser: {', '.join(written)}"]
+
+
+def draw(dataset: Any, path: Path, *, title: str, rows: Sequence[Mapping[str, tuple[str, float]]]) -> None:
+    """Draw cumulative regret on ``f1`` and ``f2`` side by side, one row of panels for each mapping of legends to lines."""
+    from jaxbandit.report import plots
+
+    panels = [
+        [
+            partial(
+                plots.cumulative,
+                dataset=dataset,
+                name="regret",
+                lines={words: label(function, *line) for words, line in row.items()},
+                heading=f"${function[0]}_{function[1]}$",
+                ylabel="cumulative regret $R(t)$",
+            )
+            for function in RKHS_2D_LENGTH_SCALES
+        ]
+        for row in rows
+    ]
+    plots.compose(path, title, panels)

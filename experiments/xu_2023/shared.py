@@ -1,0 +1,127 @@
+"""Shared by the experiments of Xu et al. (2023, CONFIG): the algorithms, and the two settings of the Gaussian-process draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+import jaxbandit as jb
+from experiments.common.experiment import Options, study
+from jaxbandit.estimators import Bounds
+from jaxbandit.informed import SafestSeeds
+from jaxbandit.kernels import Kernel, Scale, SquaredExponential
+from jaxbandit.study import Run, Study
+
+NOISE_VARIANCE = 0.05**2  # of the model, and of the observations where they are noisy
+VARIANCE = 2.0  # of the kernel that the functions are drawn from
+RECOMMENDED_POINTS, CODE_POINTS = 201, 100
+# The authors' scripts have no noise: the least regulariser, relative to the prior variance, that single precision resolves.
+LEAST_NOISE = 1e-6
+PENALTIES = (1.0, 20.0)  # rho of EPBO: too small, and large enough
+CODE_PENALTIES = (0.2, 1.0, 3.0)
+NOT_THE_PAPERS = ("CEI (observed)", "RPOL", "Thompson", "Random")
+
+
+def is_code(options: Options) -> bool:
+    """Say whether to run what the authors' scripts run."""
+    return options.parameters == "code"
+
+
+def algorithms(options: Options, *, seeds: Any = None, draws: bool = True) -> list[tuple[str, Any]]:
+    """Return CONFIG, the paper's baselines and others, all of width 3; with the scripts' SafeOpt and penalties under ``code``.
+
+    ``seeds`` are SafeOpt's; ``draws`` says whether the surrogate has the joint draws that Thompson sampling needs.
+    """
+    code = is_code(options)
+    cautious: dict[str, Any] = {"estimator": Bounds(reward_width=2.0, cost_width=2.0), "threshold": 0.1} if code else {}
+    return [
+        ("CONFIG", jb.Config()),
+        ("CEI", jb.Cei()),
+        ("CEI (observed)", jb.Cei(incumbent="observed")),
+        ("SafeOpt", jb.SafeOpt(seeds=seeds, **cautious)),
+        ("Primal-dual", jb.PrimalDual()),
+        *((f"EPBO-{rho:g}", jb.Epbo(penalty=rho)) for rho in (CODE_PENALTIES if code else PENALTIES)),
+        ("RPOL", jb.Rpol()),
+        *([("Thompson", jb.ConstrainedThompson())] if draws else []),
+        ("Random", jb.RandomSearch()),
+    ]
+
+
+def panels(labels: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return the lines of two panels, few enough to be readable: the paper's algorithms, and the others with CONFIG for comparison."""
+    return {
+        "the paper's algorithms": {label: label for label in labels if label not in NOT_THE_PAPERS},
+        "others beside CONFIG": {label: label for label in labels if label in ("CONFIG", *NOT_THE_PAPERS)},
+    }
+
+
+def drawn_from(options: Options) -> Kernel:
+    """Return the kernel ``2 exp(-d^2)`` as the paper writes it, or ``2 exp(-d^2 / 2)`` as its scripts have it."""
+    unit = SquaredExponential(length_scale=1.0) if is_code(options) else SquaredExponential.from_bandwidth(1.0)
+    return Scale(kernel=unit, variance=VARIANCE)
+
+
+def interval(options: Options) -> Any:
+    """Return the domain ``[-5, 5]``, or ``[-10, 10]`` with the scripts' 100 points unless another number than the default was asked for."""
+    count = options.points_per_axis
+    if is_code(options):
+        return jb.domains.grid([-10.0], [10.0], CODE_POINTS if count == RECOMMENDED_POINTS else count)
+    return jb.domains.grid([-5.0], [5.0], count)
+
+
+def noise_of_model(options: Options) -> float:
+    """Return the noise variance of the model, the regulariser ``lambda``."""
+    return LEAST_NOISE * VARIANCE if is_code(options) else NOISE_VARIANCE
+
+
+def start(family: Any) -> jb.InitialDesign:
+    """Return the scripts' first point, the one nearest to 0, which counts as a round; no design for a family without one."""
+    return jb.InitialDesign() if family.start is None else jb.InitialDesign(indices=np.asarray([family.start]), counted=True)
+
+
+def prior_mean_at_start(instance: Any, algorithm: Any, surrogate: jb.Surrogate) -> tuple[Any, jb.Surrogate]:
+    """Tell the surrogate the scripts' prior means: the values at the point nearest to 0."""
+    nearest = jnp.argmin(jnp.sum(jnp.square(instance.domain.points), axis=1))
+    return algorithm, jb.replace(surrogate, prior_mean=instance.means[:, nearest])
+
+
+def told(options: Options, algorithm: Any) -> jb.Informed | None:
+    """Return what tells an algorithm facts of each instance, if anything does.
+
+    Under ``code`` all but primal-dual are told the prior means; otherwise SafeOpt is told a safe point.
+    """
+    if is_code(options):
+        return None if isinstance(algorithm, jb.PrimalDual) else prior_mean_at_start
+    return SafestSeeds() if isinstance(algorithm, jb.SafeOpt) else None
+
+
+def on_draws(name: str, family: Callable[..., Any], options: Options, *, only: str | None = None) -> Study:
+    """Return the study of all algorithms, or that of one label, on functions drawn from a Gaussian process, new ones in every trial."""
+    code, kernel = is_code(options), drawn_from(options)
+    problem = family("code" if code else "recommended", domain=interval(options), kernel=kernel)
+    model = jb.surrogate(problem.domain, kernel, noise_variance=noise_of_model(options), horizon=options.horizon + 1)
+    runs = (
+        Run(label, problem, algorithm, model, informed=told(options, algorithm), initial=start(problem))
+        for label, algorithm in algorithms(options, seeds=[problem.start] if code else None)
+        if only in (None, label)
+    )
+    return study(name, runs, options, {"points": problem.domain.size})
+
+
+def no_paper_set(dataset: Any, what: str) -> list[str]:
+    """Return a note for a run of the ``paper`` set where it is the recommended one."""
+    return [f"--parameters paper runs the recommended set: {what}"] if '"paper"' in dataset.attrs["parameters"] else []
+
+
+def best_so_far(axis: Any, dataset: Any, lines: Mapping[str, str], heading: str) -> None:
+    """Draw the paper's constrained regret on one axis, logarithmic down to a thousandth and linear below."""
+    from jaxbandit.report import plots
+
+    words = "least suboptimality + violation"
+    plots.cumulative(axis, dataset, "best_constrained_regret", lines, heading=heading, ylabel=words)
+    axis.set_yscale("symlog", linthresh=1e-3)
+    axis.set_ylim(0, 20 * axis.get_ylim()[1])  # room for the legend
+    axis.legend(loc="upper right", ncols=2, fontsize=8)

@@ -1,0 +1,1 @@
+"""Zhou and Ji (2022), *On Kernelized Multi-Armed Bandits with Constraints*: CBO-UCB, CBO-TS, CBO-Rand and SCGP-UCB."""

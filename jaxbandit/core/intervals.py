@@ -1,0 +1,20 @@
+"""Confidence intervals of means over independent trials, in NumPy. ``metrics.summarise`` has the same intervals in JAX."""
+
+from __future__ import annotations
+
+import numpy as np
+
+NORMAL_95 = 1.96  # half-width of a 95% interval of a mean, in standard errors
+
+
+def standard_deviation(values: np.ndarray) -> np.ndarray:
+    """Return the sample standard deviation ``[...]`` of ``values [trials, ...]``; NaN with fewer than two trials."""
+    return values.std(axis=0, ddof=1) if len(values) > 1 else np.full(values.shape[1:], np.nan)[()]
+
+
+def half_width(values: np.ndarray) -> np.ndarray:
+    """Return the half-width ``[...]`` of the 95% confidence interval of the mean of ``values [trials, ...]``.
+
+    It is 1.96 standard errors, ``1.96 sd / sqrt(trials)``, and NaN with fewer than two trials.
+    """
+    return NORMAL_95 * standard_deviation(values) / np.sqrt(max(len(values), 1))

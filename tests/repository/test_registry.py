@@ -1,0 +1,84 @@
+"""One registry of algorithms: all that lists algorithms agrees with it, and every algorithm in it says what tables and papers call it."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+import jaxbandit
+from jaxbandit.algorithms import ALGORITHMS
+from jaxbandit.study.specify import registry as study_files
+from tests.support.algorithms import ALGORITHMS as CONFORMING
+from tests.support.paths import ROOT
+
+FOLDER = Path(jaxbandit.algorithms.__file__).parent
+NOT_ALGORITHMS = {"__init__", "base", "registry"}
+WITHOUT_A_PAPER = {"Oracle", "RandomSearch"}  # ceiling and floor
+every_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
+
+
+def default(name: str) -> jaxbandit.Algorithm:
+    """The algorithm with its defaults; a wrapper wraps RPOL."""
+    kind = ALGORITHMS[name]
+    return kind(algorithm=jaxbandit.Rpol()) if kind is jaxbandit.Anytime else kind()
+
+
+def readme_rows() -> list[list[str]]:
+    """The cells of every row of the README's table of algorithms."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8").split("## Algorithms")[1].split("\n## ")[0]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| ")][2:]
+
+
+def test_every_module_of_the_folder_is_registered() -> None:
+    files = {path.stem for path in FOLDER.glob("*.py")} - NOT_ALGORITHMS
+    assert files == {kind.__module__.rpartition(".")[2] for kind in ALGORITHMS.values()}
+    assert len(files) > 15
+
+
+def test_the_registry_is_one_line_for_each_algorithm() -> None:
+    lines = ast.parse((FOLDER / "registry.py").read_text(encoding="utf-8")).body
+    imports = [node for node in lines if isinstance(node, ast.ImportFrom)]
+    assert [node.names[0].name for node in imports if node.module != "jaxbandit.algorithms.base"] == list(ALGORITHMS)
+    assert len(lines) - len(imports) == 3, "beside them its docstring, the table, and what the table is"
+
+
+@every_algorithm
+def test_it_is_public(name: str) -> None:
+    for module in (jaxbandit, jaxbandit.algorithms):
+        assert vars(module)[name] is ALGORITHMS[name] and name in module.__all__
+
+
+@every_algorithm
+def test_the_readme_has_a_row_with_its_title_maker_and_paper(name: str) -> None:
+    kind = ALGORITHMS[name]
+    rows = [row for row in readme_rows() if kind.title in row[0] and f"`{name}(" in row[1] and kind.paper in row[2]]
+    assert kind.title and rows, f"| {kind.title} | `{name}()` | {kind.paper} |"
+    assert bool(kind.paper) == (name not in WITHOUT_A_PAPER)
+
+
+def test_names_and_titles_are_used_once() -> None:
+    for words in ([kind.name for kind in ALGORITHMS.values()], [kind.title for kind in ALGORITHMS.values()]):
+        assert len(words) == len(set(words))
+
+
+@every_algorithm
+def test_a_study_file_can_name_it_and_write_it_down(name: str) -> None:
+    assert study_files.names("algorithm")[name] is ALGORITHMS[name]
+    algorithm = default(name)
+    table = json.loads(json.dumps(study_files.table_of(algorithm, "it")))
+    assert table["type"] == name
+    assert study_files.build("algorithm", table, "it") == algorithm
+
+
+@every_algorithm
+def test_audit_traces_can_hold_its_hyperparameters(name: str) -> None:
+    found = default(name).symbols_in_force(50)
+    assert json.loads(json.dumps(found)) == found
+
+
+@every_algorithm
+def test_it_conforms(name: str) -> None:
+    assert ALGORITHMS[name] in {type(make()) for make in CONFORMING.values()}

@@ -1,0 +1,133 @@
+"""Tables of study files: every name builds its object, fields hold tables of their own roles, and all of it can be written again."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jaxbandit
+from jaxbandit import InvalidArgument, delays, estimators, informed, kernels, penalties, problems, widths
+from jaxbandit.problems.base import AbstractProblem
+from jaxbandit.study.specify.registry import KINDS, build, names, table_of
+
+# What a maker cannot do without, by its name.
+REQUIRED: dict[str, dict[str, Any]] = {
+    "Anytime": {"algorithm": {"type": "Rpol"}},
+    "Empirical": {"values": [1, 2]},
+    "Gram": {"matrix": [[1.0, 0.0], [0.0, 1.0]]},
+    "Product": {"left": {"type": "Matern12"}, "right": {"type": "White"}},
+    "Scale": {"kernel": {"type": "Linear"}, "variance": 2.0},
+    "Sum": {"left": {"type": "Matern12"}, "right": {"type": "White"}},
+    "Residuals": {"table": [[0.1, -0.1]]},
+    "artificial": {"name": "P1", "points_per_axis": 4},
+}
+OBJECTS = [kind for kind in KINDS if kind != "problem"]
+
+
+def required(name: str, kind: str) -> dict[str, Any]:
+    if name == "PerOutput":
+        return {"delays" if kind == "delay" else "models": [{"type": "NoDelay" if kind == "delay" else "Noiseless"}]}
+    return REQUIRED.get(name, {})
+
+
+@pytest.mark.parametrize("kind", OBJECTS)
+def test_every_name_builds_an_object_that_can_be_written_again(kind: str) -> None:
+    base = {
+        "algorithm": jaxbandit.Algorithm,
+        "delay": delays.Delay,
+        "feedback": jaxbandit.feedback.Policy,
+        "informed": informed.Rule,
+        "kernel": kernels.Kernel,
+        "noise": problems.Noise,
+    }[kind]
+    own = {name: maker for name, maker in names(kind).items() if issubclass(maker, base)}
+    assert len(own) >= 3
+    for name, maker in own.items():
+        item = build(kind, {"type": name} | required(name, kind), "it")
+        assert type(item) is maker
+        again = build(kind, table_of(item, "it"), "it")
+        assert type(again) is maker and table_of(again, "it") == table_of(item, "it")
+
+
+def test_every_problem_that_can_be_named_is_one() -> None:
+    for name, maker in names("problem").items():
+        small = {"points_per_axis": 11} if name.startswith("rkhs_2d") else {"points_per_axis": 4}
+        given = small if "points_per_axis" in inspect.signature(maker).parameters else {}
+        assert isinstance(build("problem", {"type": name} | given | REQUIRED.get(name, {}), "problem.p"), AbstractProblem), name
+    assert {"sine", "gp_draws", "building"} <= set(names("problem"))
+    assert not {"from_tables", "optimum", "with_equalities", "best_mixed_policy"} & set(names("problem"))
+
+
+def test_tables_within_tables() -> None:
+    table = {
+        "type": "Anytime",
+        "algorithm": {
+            "type": "Se2",
+            "estimator": {"type": "Randomised", "distribution": {"type": "DiscreteUniform", "points": 5}},
+            "psi": {"type": "Polynomial", "n": 3.0},
+        },
+    }
+    found = build("algorithm", table, "a")
+    assert found.algorithm.psi == penalties.Polynomial(n=3.0)
+    assert found.algorithm.estimator.distribution == estimators.DiscreteUniform(points=5)
+    bounds = build("algorithm", {"type": "Rpol", "estimator": {"type": "Bounds", "reward_width": {"type": "SqrtLog", "a": 3.0}}}, "a")
+    assert bounds.estimator.reward_width == widths.SqrtLog(a=3.0)
+    assert build("algorithm", {"type": "Bpe", "width": {"type": "Elimination"}}, "a").width == jaxbandit.algorithms.Elimination()
+
+
+def test_lists_become_arrays_tuples_or_objects_as_the_field_declares() -> None:
+    admmbo = build("algorithm", {"type": "Admmbo", "reward_budget": [3, 2], "agreement": {"type": "Agreement", "absolute": 0.1}}, "a")
+    assert admmbo.reward_budget == (3, 2) and admmbo.agreement.absolute == 0.1
+    admmbo.validate(outputs=2)
+    np.testing.assert_array_equal(build("algorithm", {"type": "Cbo", "cost_clip": [1.0, 2.0]}, "a").cost_clip, [1.0, 2.0])
+    each = build("delay", {"type": "PerOutput", "delays": [{"type": "Poisson", "mean": 2.0}, {"type": "NoDelay"}]}, "d")
+    assert each == delays.PerOutput(delays=(delays.Poisson(mean=2.0), delays.NoDelay()))
+    assert build("delay", table_of(each, "d"), "d") == each
+    noisy = build("problem", {"type": "gp_draws", "noise": {"type": "StudentT"}, "kernel": {"type": "Matern32"}}, "p")
+    assert noisy.noise == problems.StudentT()
+
+
+@pytest.mark.parametrize(
+    ("kind", "table", "words"),
+    [
+        ("algorithm", {"type": "Rpoll"}, "a: there is no algorithm 'Rpoll', did you mean 'Rpol'"),
+        ("algorithm", {"type": "Bounds"}, "a: there is no algorithm 'Bounds'"),
+        ("algorithm", {"type": "Algorithm"}, "a: there is no algorithm 'Algorithm'"),
+        ("algorithm", {"estimator": 3}, "a: the table has no type; say which algorithm"),
+        ("algorithm", {"type": "Rpol", "estimator": {"type": "SqrtLog"}}, "a.estimator: there is no estimator 'SqrtLog'; known are Bounds"),
+        ("algorithm", {"type": "Rpol", "estimator": {"reward_width": 1.0}}, "a.estimator: the table has no type; say which estimator"),
+        ("algorithm", {"type": "Rpol", "penalty": 1.0}, "a.penalty: unknown field"),
+        ("algorithm", {"type": "Rpol", "initial_penalty": {"type": "SqrtLog"}}, "a.initial_penalty: takes no table"),
+        (
+            "delay",
+            {"type": "PerOutput", "delays": [{"type": "Poison"}]},
+            "a.delays[0]: there is no delays 'Poison', did you mean",
+        ),
+        ("problem", {"type": "optimum"}, "a: there is no problem 'optimum'"),
+        ("problem", {"type": "sine", "points_per_axis": 1}, "a: points_per_axis: must be a whole number >= 2"),
+    ],
+)
+def test_refused_by_name(kind: str, table: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        build(kind, table, "a")
+    assert str(caught.value).startswith(words)
+
+
+@jaxbandit.pytree
+class Own(jaxbandit.Algorithm):
+    """A user's own."""
+
+    name = "own"
+
+    def select(self, arena: Any, state: Any, t: Any, key: Any) -> Any:
+        raise NotImplementedError
+
+
+def test_a_users_own_class_is_no_table() -> None:
+    for item in (Own(), jaxbandit.Anytime(algorithm=Own()), widths.Custom(function=max), object()):
+        with pytest.raises(InvalidArgument, match="cannot be written as a table"):
+            table_of(item, "it")
+    assert "Own" not in names("algorithm")

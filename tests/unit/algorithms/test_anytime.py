@@ -1,0 +1,306 @@
+"""Wrapped algorithms: what a run records of them is what they show by themselves, however deep; and what a user's names may be."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxbandit
+from jaxbandit import Admmbo, Algorithm, Anytime, Bpe, Cei, PrimalDual, Se2, Status, domains, kernels, penalties, problems, replace
+from jaxbandit.algorithms import Arena, Decision, Diagnostics, Observation
+from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
+from tests.oracles import gaussian_process as gp
+
+KEY, SIZE, NOISE, LENGTH_SCALE = jax.random.key(4), 24, 0.05, 0.3
+CAP = 7.5  # of a penalty, which costs of 2 to 4 reach at the end of a second epoch
+
+
+@functools.cache
+def problem(shift: float = 0.0) -> problems.Problem:
+    """A wave on a line; both constraints lie between ``shift - 1`` and ``shift + 1``."""
+    x = np.sort(np.random.default_rng(6).random(SIZE))
+    costs = np.stack([np.cos(5 * x + j) for j in range(2)]) + shift
+    noise = problems.Gaussian(variance=np.array([NOISE, 0.0, 0.0]))
+    return problems.from_tables(domains.product([x]), np.sin(7 * x), costs, noise=noise)
+
+
+def surrogate() -> jaxbandit.Surrogate:
+    kernel = kernels.SquaredExponential(length_scale=LENGTH_SCALE)
+    return jaxbandit.surrogate(problem().domain, kernel, noise_variance=NOISE, outputs=3, form="features")
+
+
+def simulate(algorithm: Any, of: Any = None, **options: Any) -> Any:
+    """A run of one trial in float64."""
+    with jax.enable_x64(True):
+        run = jaxbandit.simulate(problem() if of is None else of, algorithm, surrogate(), key=KEY, **options)
+        return jax.tree.map(lambda x: np.asarray(x)[0], run)
+
+
+def anytime(algorithm: Algorithm, depth: int, **options: Any) -> Algorithm:
+    return algorithm if depth == 0 else anytime(Anytime(algorithm=algorithm, **options), depth - 1, **options)
+
+
+# What a run records of a wrapped algorithm.
+
+HORIZON = 14
+SE2 = Se2(psi=penalties.Exponential(c=0.5), epoch=2, penalty_cap=CAP)
+SHOWN: dict[str, tuple[Algorithm, float, set[str]]] = {
+    "primal-dual": (PrimalDual(initial_multiplier=0.7, step=0.5), 0.0, {"multipliers"}),
+    "bpe": (Bpe(width=0.4), 0.0, {"alive"}),
+    "admmbo": (Admmbo(reward_budget=(1, 1), cost_budget=(1, 1), outer_iterations=1), 0.0, {"flags", "evaluations"}),
+    "se2": (SE2, 3.0, {"multipliers", "flags"}),
+}
+
+
+def place(t: int, depth: int) -> tuple[int, int]:
+    """The length of the innermost stretch that round ``t`` lies in, and the round's number there from 1."""
+    for _ in range(depth):
+        length = 1 << (t.bit_length() - 1)
+        t = t - length + 1
+    return length, t
+
+
+def test_where_stretches_begin() -> None:
+    assert [place(t, 1) for t in range(1, 9)] == [(1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (4, 3), (4, 4), (8, 1)]
+    assert [place(t, 2) for t in range(4, 9)] == [(1, 1), (2, 1), (2, 2), (4, 1), (1, 1)]
+
+
+@functools.partial(jax.jit, static_argnames="keep_data")
+def fresh(algorithm: Any, model: Any, horizon: Any, before: Any, *, keep_data: bool) -> Any:
+    state = algorithm.init(Arena(surrogate=model, horizon=horizon))
+    return replace(state, posterior=before.posterior) if keep_data else state
+
+
+@jax.jit
+def play(algorithm: Any, model: Any, horizon: Any, state: Any, t: Any, index: Any, values: Any) -> tuple[Any, Any]:
+    arena = Arena(surrogate=model, horizon=horizon)
+    decision, state = algorithm.select(arena, state, t, jax.random.key(0))
+    return decision.index, algorithm.update(arena, state, Observation(index=index, values=values), t)
+
+
+def replay(algorithm: Any, run: Any, depth: int, shown: set[str], *, keep_data: bool) -> dict[str, Any]:
+    """The wrapped algorithm by itself over each innermost stretch, on what the run saw; its state's own fields are read."""
+    found: dict[str, Any] = {"multipliers": [], "flags": 0, "evaluations": 0}
+    with jax.enable_x64(True):
+        algorithm, model = jaxbandit.canonicalise((algorithm, surrogate().without_kernels()))
+        state: Any = None
+        for t in range(1, len(run.indices) + 2):
+            length, local = place(t, depth)
+            if local == 1:
+                if "evaluations" in shown and state is not None:
+                    found["evaluations"] += int(state.evaluations)
+                state = fresh(algorithm, model, jnp.int32(length), state, keep_data=keep_data and state is not None)
+            if "multipliers" in shown:
+                found["multipliers"].append(np.asarray(state.multipliers))
+            if t > len(run.indices):
+                break
+            index, values = jnp.int32(run.indices[t - 1]), jnp.asarray(run.values[t - 1])
+            chosen, state = play(algorithm, model, jnp.int32(length), state, jnp.int32(local), index, values)
+            assert int(chosen) == int(index), f"round {t}"
+            found["flags"] |= int(state.flags) if "flags" in shown else 0
+        found["candidates"] = np.asarray(state.alive) if "alive" in shown else None
+        found["evaluations"] = found["evaluations"] + int(state.evaluations) if "evaluations" in shown else None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "depth", "keep_data"), [(name, depth, False) for name in SHOWN for depth in (1, 2)] + [("admmbo", 1, True)]
+)
+def test_what_is_recorded_is_what_the_wrapped_algorithm_shows(name: str, depth: int, keep_data: bool) -> None:
+    algorithm, shift, shown = SHOWN[name]
+    run = simulate(anytime(algorithm, depth, keep_data=keep_data), problem(shift), horizon=HORIZON)
+    expected = replay(algorithm, run, depth, shown, keep_data=keep_data)
+    if "multipliers" in shown:
+        np.testing.assert_allclose(run.multipliers, expected["multipliers"], rtol=1e-9)
+        assert len(np.unique(run.multipliers)) > 2, "they move"
+    else:
+        np.testing.assert_array_equal(run.multipliers, np.zeros((HORIZON + 1, 2)))
+    if "alive" in shown:
+        np.testing.assert_array_equal(run.candidates, expected["candidates"])
+        assert run.candidate_count == expected["candidates"].sum()
+        assert 0 < run.candidate_count < SIZE or depth == 2, "some are struck out, unless stretches are short"
+    else:
+        assert run.candidates is None and run.candidate_count is None and run.optimum_kept is None
+    assert run.evaluations == expected["evaluations"]
+    own = int(Status.PENALTY_CAPPED | Status.STOPPED)
+    assert run.status & own == expected["flags"]
+    assert expected["flags"] == {"se2": int(Status.PENALTY_CAPPED), "admmbo": int(Status.STOPPED)}.get(name, 0)
+    if name == "admmbo":
+        assert 3 < run.evaluations < HORIZON, "of all stretches, without the rounds after a stop"
+
+
+def test_a_flag_of_the_last_round_of_a_stretch_is_recorded() -> None:
+    """The second epoch of a stretch of four rounds ends with it; the penalty reaches its cap there, and the stretch is forgotten."""
+    assert place(7, 1) == (4, 4) and place(8, 1) == (8, 1)
+    before = simulate(anytime(SE2, 1), problem(3.0), horizon=6)
+    assert before.status & int(Status.PENALTY_CAPPED) == 0
+    run = simulate(anytime(SE2, 1), problem(3.0), horizon=7)
+    assert run.status & int(Status.PENALTY_CAPPED) != 0
+    np.testing.assert_array_equal(run.multipliers[-1], np.ones(2))
+
+
+# Data that are kept.
+
+
+DESIGN = np.array([3, 20])
+
+
+def gains_of(points: np.ndarray) -> np.ndarray:
+    gram = gp.squared_exponential(problem().domain.points, problem().domain.points, LENGTH_SCALE)
+    return np.array([gp.information_gain(gram, points, NOISE)])
+
+
+@pytest.mark.parametrize(("depth", "incumbent"), [(1, "mean"), (2, "observed")])
+def test_kept_data_are_all_that_expected_improvement_goes_by(depth: int, incumbent: str) -> None:
+    """It looks at neither the round nor the horizon, so that with its posterior, the points visited and the best value kept it never starts
+    again."""
+    options = {"horizon": 13, "initial": jaxbandit.InitialDesign(indices=DESIGN)}
+    alone = simulate(Cei(incumbent=incumbent), **options)
+    kept = simulate(anytime(Cei(incumbent=incumbent), depth, keep_data=True), **options)
+    np.testing.assert_array_equal(kept.indices, alone.indices)
+    np.testing.assert_allclose(kept.information_gain, gains_of(np.concatenate([DESIGN, kept.indices])), rtol=1e-9)
+    afresh = simulate(anytime(Cei(incumbent=incumbent), depth), **options)
+    assert not np.array_equal(afresh.indices, alone.indices), "the data matter"
+    begun = 15 - place(14, depth)[1]  # the first round of the innermost stretch that round 14 continues
+    assert begun == {1: 8, 2: 11}[depth]
+    np.testing.assert_allclose(afresh.information_gain, gains_of(afresh.indices[begun - 1 :]), rtol=1e-9)
+
+
+def test_a_wrapper_keeps_the_data_that_the_wrapper_inside_has_left() -> None:
+    """At the end of round 7 the inner one has data of that round alone, for it started again after round 6."""
+    assert [place(t, 2) for t in (6, 7, 8)] == [(2, 2), (4, 1), (1, 1)]
+    inner = Anytime(algorithm=Cei())
+    kept = simulate(Anytime(algorithm=inner, keep_data=True), horizon=7)
+    np.testing.assert_allclose(kept.information_gain, gains_of(kept.indices[6:]), rtol=1e-9)
+    lost = simulate(Anytime(algorithm=inner), horizon=7)
+    np.testing.assert_array_equal(lost.information_gain, [0.0])
+
+
+# Names that a user's own classes may have.
+
+
+@jaxbandit.pytree
+class Revealed:
+    """A state whose posterior has another name."""
+
+    seen: Any  # [m, M] the constraints of the round
+    inner: Any  # the posterior
+
+
+@jaxbandit.pytree
+class Cheapest(Algorithm):
+    """Choose the point whose constraint is least in the round's sample; ``algorithm`` says in words what it is."""
+
+    name = "cheapest"
+    sees_constraints = True
+    algorithm: str = jaxbandit.static(default="the cheapest")
+    flags: str = jaxbandit.static(default="none")
+
+    def init(self, arena: Arena) -> Revealed:
+        return Revealed(seen=jnp.zeros((arena.constraints, arena.size), arena.dtype), inner=arena.surrogate.init())
+
+    def reveal(self, arena: Arena, state: Revealed, sample: jax.Array, t: jax.Array) -> Revealed:
+        return replace(state, seen=sample)
+
+    def select(self, arena: Arena, state: Revealed, t: jax.Array, key: jax.Array) -> tuple[Decision, Revealed]:
+        index = jnp.argmin(state.seen[0]).astype(jnp.int32)
+        return Decision(index=index, widths=jnp.zeros((1 + arena.constraints,), arena.dtype)), state
+
+    def learn(self, arena: Arena, state: Revealed, observation: Any) -> Revealed:
+        return replace(state, inner=arena.learn(state.inner, observation))
+
+    def reset(self, arena: Arena, state: Revealed) -> Revealed:
+        return replace(self.init(arena), inner=state.inner)
+
+    def belief(self, state: Revealed) -> Any:
+        return state.inner
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_a_field_called_algorithm_hides_no_sample_and_a_state_may_have_a_field_called_inner(depth: int) -> None:
+    noisy = replace(problem(), noise=problems.Gaussian(variance=np.array([NOISE, 1.0, 1.0])))
+    shown = problems.full_information(noisy, noise="independent")
+    horizon, design = 6, jaxbandit.InitialDesign(indices=DESIGN)
+    run = simulate(anytime(Cheapest(), depth, keep_data=True), shown, horizon=horizon, initial=design)
+    with jax.enable_x64(True):
+        stream, instance = stream_key(trial_key(KEY, 0), Stream.NOISE), jaxbandit.canonicalise(shown)
+        samples = [np.asarray(instance.constraint_sample(instance.draw(round_key(stream, t)))) for t in range(1, horizon + 1)]
+    np.testing.assert_array_equal(run.indices, [sample[0].argmin() for sample in samples])
+    np.testing.assert_allclose(run.values[:, 1], [sample[0].min() for sample in samples], rtol=1e-12)
+    np.testing.assert_allclose(run.information_gain, gains_of(np.concatenate([DESIGN, run.indices])), rtol=1e-9)
+    assert run.evaluations is None and run.candidates is None
+
+
+@jaxbandit.pytree
+class Misleading:
+    """A state whose fields are called as those of other algorithms are, and mean other things."""
+
+    posterior: Any
+    inner: Any
+    multipliers: Any
+    alive: Any
+    evaluations: Any
+    flags: Any
+
+
+@jaxbandit.pytree
+class Alternating(Algorithm):
+    """Choose two points in turn; show as multipliers what the state calls ``inner``, and nothing else of it."""
+
+    name = "alternating"
+    start: Any = 0.25
+
+    def init(self, arena: Arena) -> Misleading:
+        inner = jnp.full((arena.constraints,), self.start, arena.dtype)
+        return Misleading(
+            posterior=arena.surrogate.init(),
+            inner=inner,
+            multipliers=jnp.asarray(9.0, arena.dtype),
+            alive=jnp.asarray(True),
+            evaluations=jnp.asarray(0.5, arena.dtype),
+            flags=jnp.int32(1),
+        )
+
+    def select(self, arena: Arena, state: Misleading, t: jax.Array, key: jax.Array) -> tuple[Decision, Misleading]:
+        return Decision(index=t % 2, widths=jnp.ones((1 + arena.constraints,), arena.dtype)), state
+
+    def update(self, arena: Arena, state: Misleading, observation: Any, t: jax.Array) -> Misleading:
+        return replace(self.learn(arena, state, observation), inner=state.inner + observation.total()[1:])
+
+    def diagnose(self, state: Misleading) -> Diagnostics:
+        return Diagnostics(multipliers=state.inner)
+
+
+def test_only_what_is_shown_is_recorded() -> None:
+    run = simulate(anytime(Alternating(), 2), horizon=9)
+    sums = [np.full(2, 0.25)]
+    for t, values in enumerate(run.values, start=1):
+        restarted = place(t + 1, 2)[1] == 1
+        sums.append(np.full(2, 0.25) if restarted else sums[-1] + values[1:])
+    np.testing.assert_allclose(run.multipliers, sums, rtol=1e-12)
+    assert run.status & ~int(Status.NO_FEASIBLE_POINT) == 0
+    assert run.evaluations is None and run.candidates is None
+
+
+def test_facts_of_an_instance_and_what_is_known_of_delays_reach_the_wrapped_algorithm() -> None:
+    model = jaxbandit.delays.Poisson(mean=5.0)
+    for depth in (0, 1, 2):
+        told = anytime(Bpe(), depth).with_delays(model, jaxbandit.feedback.Hallucinate()).with_facts(delta=0.2)
+        for _ in range(depth):
+            assert isinstance(told, Anytime)
+            told = told.algorithm
+        assert isinstance(told, Bpe) and (told.mean_delay, told.delta) == (5.0, 0.2)
+        wrapped = anytime(Bpe(), depth)
+        assert isinstance(wrapped.feedback, jaxbandit.feedback.Hallucinate)
+        assert anytime(Se2(), depth).joint_arrival and not wrapped.joint_arrival
+        assert anytime(jaxbandit.Scgp(), depth).sees_constraints and not wrapped.sees_constraints
+
+
+def test_strategies_of_a_wrapped_algorithm_are_swept_by_a_path() -> None:
+    swept = jaxbandit.sweep(anytime(jaxbandit.Rpol(), 2), {"algorithm.algorithm.estimator.reward_width": [0.5, 4.0]})
+    assert [float(one.algorithm.algorithm.estimator.reward_width) for one in swept.unstack()] == [0.5, 4.0]
