@@ -25,7 +25,8 @@ KERNEL = kernels.SquaredExponential(length_scale=1.0)
 HORIZON = 15
 
 
-DESIGN = InitialDesign(random=2, counted=True)
+DESIGN, GIVEN = InitialDesign(random=2, counted=True), InitialDesign(indices=np.asarray([3, 1]), counted=True)
+CURVES = jax.jit(jaxbandit.metrics.curves)
 
 
 def run_of(label: str, algorithm: Any, problem: Any, **more: Any) -> Run:
@@ -35,14 +36,13 @@ def run_of(label: str, algorithm: Any, problem: Any, **more: Any) -> Run:
 
 @functools.cache
 def mixed() -> Study:
-    """Runs with other problems, numbers of outputs, designs and delays."""
+    """Runs that differ in problem, number of outputs, design and delay."""
     sine, free = problems.sine(7), problems.from_tables(domains.grid([0.0], [6.0], 20), np.sin(np.arange(20)), np.zeros((0, 20)))
     same = dataclasses.replace(sine)
     other = dataclasses.replace(sine, noise=problems.Gaussian(variance=0.01))
     runs = (
         run_of("a", jaxbandit.Rpol(), sine),
-        run_of("b", jaxbandit.Rpol(), same, initial=InitialDesign(indices=np.asarray([3, 1]), counted=True)),
-        run_of("late", jaxbandit.Rpol(), sine, delay=Poisson(mean=2.0), feedback=Hallucinate()),
+        run_of("late", jaxbandit.Rpol(), same, delay=Poisson(mean=2.0), feedback=Hallucinate(), initial=GIVEN),
         run_of("bpe", jaxbandit.Bpe(aware=False), free),
         run_of("quiet", jaxbandit.RandomSearch(), other),
     )
@@ -54,17 +54,29 @@ def results() -> xr.Dataset:
     return run_study(mixed())
 
 
+@functools.cache
+def alone(label: str) -> jaxbandit.Trajectory:
+    """What ``simulate`` gives; of one run with all that can be recorded."""
+    run = next(run for run in mixed().runs if run.label == label)
+    return mixed().trajectory(run, record="all" if label == "late" else "values")
+
+
+@functools.cache
+def thinned() -> xr.Dataset:
+    return run_study(dataclasses.replace(mixed(), runs=mixed().runs[:1], keep=Keep(every=4)))
+
+
 def test_it_is_what_simulate_gives() -> None:
     """The same points and values, bit for bit, and the curves of them to the rounding of sums."""
     data, study = results(), mixed()
-    for run in study.runs[1:4]:
-        own, alone = data.sel(algorithm=run.label), study.trajectory(run)
+    for run in study.runs[:3]:
+        own, played = data.sel(algorithm=run.label), alone(run.label)
         outputs = run.problem.outputs
-        np.testing.assert_array_equal(own["index"].values, alone.scored_indices)
-        np.testing.assert_array_equal(own.observed.values[..., :outputs], alone.values)
+        np.testing.assert_array_equal(own["index"].values, played.scored_indices)
+        np.testing.assert_array_equal(own.observed.values[..., :outputs], played.values)
         assert np.isnan(own.observed.values[..., outputs:]).all()
         value, _ = problems.best_mixed_policy(run.problem)
-        curves = jaxbandit.metrics.curves(jaxbandit.canonicalise(run.problem), alone.scored_indices, mixed_value=value)
+        curves = CURVES(jaxbandit.canonicalise(run.problem), played.scored_indices, mixed_value=value)
         for name in study.metrics:
             np.testing.assert_allclose(own[name].values, getattr(curves, name), rtol=2e-5, atol=2e-5, err_msg=f"{run.label} {name}")
         np.testing.assert_allclose(own.best_mixed_policy.values, value, rtol=1e-6)
@@ -72,26 +84,27 @@ def test_it_is_what_simulate_gives() -> None:
 
 
 def test_what_some_lines_have_all_can_be_asked_for() -> None:
-    data, study = results(), mixed()
-    late = study.trajectory(study.runs[2])
-    np.testing.assert_array_equal(data.arrival.sel(algorithm="late").values, np.minimum(late.arrivals, NEVER))
+    data = results()
+    np.testing.assert_array_equal(data.arrival.sel(algorithm="late").values, np.minimum(alone("late").arrivals, NEVER))
     own = np.arange(1, HORIZON + 1)[None, :, None]
     assert (data.arrival.sel(algorithm="a").values == own).all() and (data.arrival.sel(algorithm="bpe").values[..., 1] == NEVER).all()
     assert not data.lost.values.any() and data.lost.dims == ("algorithm", "trial", "output")
-    alive = np.asarray(study.trajectory(study.runs[3]).candidates)
+    alive = np.asarray(alone("bpe").candidates)
     np.testing.assert_array_equal(data.candidates.sel(algorithm="bpe").values, alive.sum(axis=1))
     assert (data.candidates.sel(algorithm="a").values == 49).all() and data.optimum_kept.sel(algorithm="a").values.all()
-    assert "evaluations" not in data and "lost" not in run_study(dataclasses.replace(study, runs=study.runs[:1]))
+    assert "evaluations" not in data and "lost" not in thinned()
     for name in ("optimum", "feasible_fraction", "slater_slack", "best_mixed_policy", "status", "declared_round", "failed_round"):
         assert data[name].dims == ("algorithm", "trial")
 
 
 def test_equal_problems_have_one_name() -> None:
-    runs = mixed().named_runs()
+    first, *others = mixed().runs
+    study = dataclasses.replace(mixed(), runs=(first, run_of("b", jaxbandit.Rpol(), first.problem, initial=GIVEN), *others))
+    runs = study.named_runs()
     assert [run.problem_label for run in runs] == ["sine", "sine", "sine", "user", "sine 2"]
-    assert runs[0].problem is runs[1].problem
+    assert others[0].problem is not first.problem and runs[0].problem is runs[1].problem is runs[2].problem
     assert [run.delay_label for run in runs] == ["", "", "Poisson(mean 2)", "", ""]
-    assert [len(members) for members in make_plan(mixed()).members] == [1] * 5  # another design, another problem, another structure
+    assert [len(members) for members in make_plan(study).members] == [1] * 5  # another design, another problem, another structure
 
 
 def test_lines_that_differ_in_numbers_share_a_cell() -> None:
@@ -136,19 +149,18 @@ def test_parts_give_what_one_program_does() -> None:
     """To the rounding of sums, thinned or not."""
     study = mixed()
     assert all(rounds == HORIZON and count == 1 for _, count, rounds in make_plan(study).batches)
-    some = dataclasses.replace(study, runs=study.runs[1:4])  # a given design, delays, and one that eliminates
+    some = dataclasses.replace(study, runs=study.runs[1:3])  # delays after a given design, and one that eliminates
     parts, same = run_study(some, segment=5), results().sel(algorithm=[run.label for run in some.runs])
     assert set(parts.data_vars) == set(same.data_vars)
     for name in set(parts.data_vars) - {"run_seconds", "playing_seconds"}:
         np.testing.assert_allclose(parts[name].values, same[name].values, rtol=1e-5, atol=1e-5, err_msg=name)
-    some = dataclasses.replace(study, runs=study.runs[1:2], keep=Keep(every=4))
-    thin, same = run_study(some), results().sel(algorithm=["b"])
+    thin, same = thinned(), results().sel(algorithm=["a"])
     assert thin["index"].dims == ("algorithm", "trial", "played") and thin["round"].values.tolist() == [-1, 0, 4, 8, 12, 15]
     np.testing.assert_array_equal(thin["index"].values, same["index"].values[..., 2:])
     np.testing.assert_array_equal(thin.strong_regret.values, same.strong_regret.sel(round=thin["round"]).values)
 
 
-@pytest.mark.parametrize("label", ["b", "late", "bpe"])
+@pytest.mark.parametrize("label", ["a", "late", "bpe"])
 def test_one_trial_again(label: str) -> None:
     """The same bits, strong regret too."""
     again, stored = rerun(results(), 1, label=label, study=mixed()), results().sel(algorithm=label, trial=1)

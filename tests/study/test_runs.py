@@ -107,7 +107,7 @@ def test_every_combination_or_first_with_first() -> None:
     ("changes", "words"),
     [
         ({"sweeps": {"rpl": {"estimator.reward_width": [1.0]}}}, "sweeps: must be one of rpol; got 'rpl'"),
-        ({"sweeps": {"rpol": {"estimator.reward_width": []}}}, "got an empty one"),
+        ({"sweeps": {"rpol": {"estimator.reward_width": []}}}, "expected a list of values, got \\[\\]"),
         ({"sweeps": {"rpol": {"penalty_growth": [1.0, 2.0], "initial_penalty": [1.0]}}, "zipped": ["rpol"]}, "have one length"),
         ({"algorithms": {}}, "algorithms: there is none"),
         ({"horizon": 0}, "horizon: must be a whole number >= 1"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import json
 import os
 import subprocess
@@ -39,6 +39,8 @@ from jaxbandit.study.plan.processes import join
 from tests.study import kill_study
 from tests.support.paths import ROOT
 from tests.support.small_study import TOML, assert_same, in_python, whole, written
+
+CURVES = jax.jit(jaxbandit.metrics.curves)
 
 # What a study is.
 
@@ -103,7 +105,7 @@ def test_it_is_what_simulate_gives() -> None:
             initial=run.initial,
             delay=run.delay,
         )
-        curves = jaxbandit.metrics.curves(run.problem, played.scored_indices)
+        curves = CURVES(run.problem, played.scored_indices)
         for name in study.metrics:
             np.testing.assert_allclose(
                 whole()[name].sel(algorithm=run.label).values,
@@ -118,10 +120,11 @@ def test_it_is_what_simulate_gives() -> None:
 
 
 def test_thinning_leaves_the_same_numbers() -> None:
-    thin = run_study(in_python(keep=Keep(every=3)), segment=5)
+    thin = run_study(in_python(keep=Keep(every=3), trajectories=False), segment=5)
     rounds = thin["round"].values
+    assert not {"index", "observed"} & set(thin.data_vars)
     assert rounds.tolist() == [-1, 0, 3, 6, 9, 12, 15, 18, 20]
-    assert_same(thin, whole().sel(round=rounds))
+    assert_same(thin, whole()[list(thin.data_vars)].sel(round=rounds))
 
 
 def test_batches_and_parts_change_nothing() -> None:
@@ -135,16 +138,6 @@ def test_batches_and_parts_change_nothing() -> None:
     assert_same(small, whole(), tolerance=1e-5)
     # In each cell one that plays and two that measure: in the first part more points count.
     assert len([note for note in notes if note.startswith("compiled")]) == 3 * len(plan.cells)
-
-
-def test_other_random_numbers_for_every_line() -> None:
-    study = in_python(
-        common_random_numbers=False, algorithms={"a": jaxbandit.RandomSearch(), "b": jaxbandit.RandomSearch()}, trajectories=True
-    )
-    own = run_study(study, segment=5)
-    shared = run_study(dataclasses.replace(study, common_random_numbers=True), segment=5)
-    np.testing.assert_array_equal(shared.observed.values[0], shared.observed.values[1])
-    assert not np.any(own.observed.values[0, :, 0] == own.observed.values[1, :, 0])
 
 
 class Stop(Exception):
@@ -179,7 +172,7 @@ def test_the_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointMismatch, match="holds no run"):
         run_study(in_python(), tmp_path, resume=True)
     with pytest.raises(Stop):
-        run_study(in_python(), tmp_path, report=report)
+        run_study(in_python(), tmp_path, segment=5, report=report)
     with pytest.raises(CheckpointMismatch, match="another study"):
         run_study(in_python(seed=3), tmp_path, resume=True)
     with jax.enable_x64(True), pytest.raises(CheckpointMismatch, match="another precision"):
@@ -223,8 +216,8 @@ def test_a_bad_trial_is_flagged_and_kills_no_other() -> None:
     """Where the user's function is NaN; the others are what they would have been."""
     plain = {"delays": {"none": {"type": "NoDelay"}}, "initial": jaxbandit.InitialDesign()}
     random = {"algorithms": {"random": jaxbandit.RandomSearch()}, **plain}
-    holed = run_study(in_python(problems={"holed": Holed(inner=jaxbandit.problems.sine(9))}, **random), segment=5)
-    sound = run_study(in_python(problems={"sine": jaxbandit.problems.sine(9)}, **random), segment=5)
+    holed = run_study(in_python(problems={"holed": Holed(inner=jaxbandit.problems.sine(9))}, **random))
+    sound = run_study(in_python(problems={"sine": jaxbandit.problems.sine(9)}, **random))
     bad = holed.status.values[0] != 0
     assert 0 < bad.sum() < 11 and np.all(holed.failed_round.values[0, bad] == 1)
     assert np.isfinite(holed.regret.values[0, ~bad]).all()
@@ -237,9 +230,9 @@ def test_a_bad_trial_is_flagged_and_kills_no_other() -> None:
         rerun(holed, 0)
 
 
-@pytest.mark.parametrize("common", [True, False])
-def test_strong_regret_of_random_instances(common: bool) -> None:
-    """Each line has the best mixed policies of its own instances."""
+@functools.cache
+def random_lines(common: bool) -> xr.Dataset:
+    """Two equal lines on random instances, with common random numbers in one piece and with their own in parts."""
     study = in_python(
         problems={"draws": {"type": "gp_draws"}},
         algorithms={"a": jaxbandit.RandomSearch(), "b": jaxbandit.RandomSearch()},
@@ -251,7 +244,19 @@ def test_strong_regret_of_random_instances(common: bool) -> None:
         initial=jaxbandit.InitialDesign(),
         common_random_numbers=common,
     )
-    found = run_study(study, segment=5)
+    return run_study(study, segment=None if common else 5)
+
+
+def test_other_random_numbers_for_every_line() -> None:
+    own, shared = (random_lines(common).observed.values for common in (False, True))
+    np.testing.assert_array_equal(shared[0], shared[1])
+    assert not np.any(own[0, :, 0] == own[1, :, 0])
+
+
+@pytest.mark.parametrize("common", [True, False])
+def test_strong_regret_of_random_instances(common: bool) -> None:
+    """Each line has the best mixed policies of its own instances."""
+    found = random_lines(common)
     family = jaxbandit.canonicalise(jaxbandit.problems.gp_draws())
     for line in range(2):
         root = jax.random.key(0) if common else jax.random.fold_in(jax.random.key(0), line + 1)
@@ -264,9 +269,10 @@ def test_strong_regret_of_random_instances(common: bool) -> None:
 
 def test_one_trial_again_of_several_blocks() -> None:
     """A run in one part, whose batch holds more trials than run side by side."""
-    study = in_python(trials=25, horizon=6, algorithms={"rpol": jaxbandit.Rpol()})
+    study = in_python(trials=25, horizon=6, algorithms={"rpol": jaxbandit.Rpol()}, delays={"none": {"type": "NoDelay"}})
     assert make_plan(study).batch_sizes[0] > make_plan(study).blocked_cell(0).block
-    data, again = run_study(study), rerun(run_study(study), 17)
+    data = run_study(study)
+    again = rerun(data, 17)
     for name in study.metrics:
         np.testing.assert_array_equal(again[name].values[0, 0], data[name].values[0, 17])
 
@@ -319,8 +325,9 @@ def test_processes_that_cannot_meet(given: tuple[Any, Any, Any], words: str) -> 
 # The command line.
 
 
-def test_run_report_and_rerun(tmp_path: Path, capsys: Any) -> None:
+def test_run_report_and_rerun(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
     study, out = written(tmp_path), tmp_path / "out"
+    monkeypatch.setattr("jaxbandit.study.run.probe.PROBED_ROUNDS", 5)  # those of a part: the dry run needs no program of its own
     assert main(["run", str(study), "--out", str(out), "--no-cache", "--dry-run"]) == 0
     told = capsys.readouterr().out
     assert "3 runs of 11 trials x 20 rounds" in told and "rank" in told and "MiB" in told and not out.exists()
@@ -330,7 +337,7 @@ def test_run_report_and_rerun(tmp_path: Path, capsys: Any) -> None:
     assert "rpol, reward_width=2.5" in capsys.readouterr().out
     assert main(["run", str(study), "--out", str(out), "--no-cache"]) == 2 and "not empty" in capsys.readouterr().err
     assert main(["rerun", str(out), "--trial", "3", "--out", str(tmp_path / "trial.nc")]) == 0
-    assert capsys.readouterr().out.count("the same bits") == 4
+    assert capsys.readouterr().out.count("the same bits") == 5  # of four measures and the points
     assert main(["report", str(out)]) == 0 and (out / "report.html").stat().st_size > 10_000
     assert main(["names", "delay"]) == 0 and "Poisson" in capsys.readouterr().out
 

@@ -20,6 +20,7 @@ TOML = """
 name = "small"
 trials = 11
 horizon = 20
+trajectories = true
 metrics = ["regret", "soft_violation", "violating_rounds", "best_constrained_regret"]
 initial = {random = 2, counted = true}
 
@@ -64,7 +65,7 @@ def in_python(**changes: Any) -> Study:
     }
     axes |= {name: changes.pop(name) for name in axes if name in changes}
     metrics = ("regret", "soft_violation", "violating_rounds", "best_constrained_regret")
-    own: dict[str, Any] = {"name": "small", "trials": 11, "horizon": axes["horizon"], "metrics": metrics} | changes
+    own: dict[str, Any] = {"name": "small", "trials": 11, "horizon": axes["horizon"], "metrics": metrics, "trajectories": True} | changes
     return Study(runs=grid(**axes), **own)
 
 

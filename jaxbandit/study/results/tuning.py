@@ -48,11 +48,13 @@ def tune(
     Raises:
       InvalidArgument: on no field, an unknown one, or when every combination failed.
     """
+    if not values:
+        raise checks.InvalidArgument("values: give at least one field with the values to try")
     variants = sweep(run.algorithm, values)
     own = dataclasses.replace(study, seed=study.seed + 1, trials=checks.integer("trials", trials, least=1))
     played = own.trajectory(run, algorithm=variants)
     over_trials = 0 if run.problem.is_random else None
-    by_trial = jax.vmap(curves, (over_trials, 1), 1)  # curves of [variants, T] points in each trial
+    by_trial = jax.jit(jax.vmap(curves, (over_trials, 1), 1))  # curves of [variants, T] points in each trial
     # On the host first: one after the other, small operations on what several CPU devices share can wait for each other for ever.
     points = jnp.asarray(np.asarray(played.scored_indices))
     scores = np.mean(np.asarray(measure(by_trial(own.instances(run.problem), points)), np.float64), axis=1)
