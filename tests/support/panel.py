@@ -66,6 +66,10 @@ class OneOf(jaxbandit.Algorithm):
     def sees_constraints(self) -> bool:
         return any(algorithm.sees_constraints for algorithm in self.algorithms)
 
+    def _check(self, name: str, outputs: int | None) -> None:
+        for number, algorithm in enumerate(self.algorithms):
+            algorithm.validate(f"{name}.algorithms[{number}]", outputs)
+
     def _of(self, options: list[Any]) -> Any:
         return jax.tree.map(lambda *x: jnp.stack(x)[self.which.astype(jnp.int32)], *options)
 
