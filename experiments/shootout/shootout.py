@@ -43,12 +43,12 @@ from typing import Any
 import numpy as np
 
 from experiments.common.experiment import Experiment, Options, study
-from experiments.shootout import entries
+from experiments.shootout import arenas, contestants
 from jaxbandit import checks
 from jaxbandit.report.statistics import healthy
 from jaxbandit.study import Study
 
-NAMES = {"algorithms": tuple(entries.contestants()), "problems": tuple(entries.PROBLEMS)}
+NAMES = {"algorithms": tuple(contestants.contestants()), "problems": tuple(arenas.PROBLEMS)}
 SPEED = "us per trial-round"  # in seconds they would all be 0.0000
 MEASURES = {
     "R/t": "regret per round, R/t",
@@ -67,7 +67,7 @@ def build(options: Options) -> Study:
     for what, known in NAMES.items():
         for name in options.extra[what]:
             checks.one_of(f"--{what}", name, known)
-    chosen = tuple(entries.runs(options))
+    chosen = tuple(contestants.runs(options))
     if not chosen:
         raise checks.InvalidArgument("--algorithms, --problems: none of these algorithms fits one of these problems")
     recorded = {"points_per_axis": options.points_per_axis, **options.extra}

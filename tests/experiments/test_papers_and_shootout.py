@@ -12,7 +12,7 @@ import jaxbandit
 from experiments.__main__ import main, parser
 from experiments.common.options import options_from
 from experiments.shi_eryilmaz_2022 import shared as se22
-from experiments.shootout import entries, shootout
+from experiments.shootout import arenas, contestants, shootout
 from experiments.xu_2023 import config_gp, config_p
 from experiments.xu_2023 import shared as xu
 from experiments.zhou_ji_2022 import shared as zhou_ji
@@ -136,7 +136,7 @@ def test_shootout_writes_one_page(tiny_shootout):
         data.load()
     # Common random numbers: the same noise whatever is chosen.
     pair = data.sel(algorithm=["P6: CONFIG", "P6: Random"])
-    means = np.asarray(entries.PROBLEMS["P6"](11).problem.means)
+    means = np.asarray(arenas.PROBLEMS["P6"](11).problem.means)
     noise = pair.observed.transpose("algorithm", "trial", "played", "output").values
     noise = noise - np.moveaxis(means[:, pair["index"].transpose("algorithm", "trial", "round").values], 0, -1)
     np.testing.assert_allclose(noise[0], noise[1], atol=1e-5)
@@ -149,7 +149,7 @@ def test_shootout_writes_one_page(tiny_shootout):
 
 def test_tabulated_instances_are_those_of_the_family():
     options = dataclasses.replace(shootout.EXPERIMENT.quick, trials=3, seed=5)
-    arena = entries.PROBLEMS["RKHS"](10)
+    arena = arenas.PROBLEMS["RKHS"](10)
     tables = arena.tabulated(options).problem
     study = Study(name="s", runs=(), horizon=1, trials=3, seed=5)
     for trial in range(3):
@@ -158,7 +158,7 @@ def test_tabulated_instances_are_those_of_the_family():
 
 
 def test_features_of_zeros_change_nothing():
-    arena = entries.PROBLEMS["GP draws"](10)
+    arena = arenas.PROBLEMS["GP draws"](10)
     padded = arena.model(20)
     bare = jaxbandit.surrogate(arena.problem.domain, arena.kernel, noise_variance=arena.noise_variance, form="features")
     assert padded.forms[0].rank == 32 > bare.forms[0].rank
@@ -190,7 +190,7 @@ def test_every_algorithm_has_a_place_in_the_shootout():
     """All that the library has, but wrappers; a new one must be entered, or said here to be left out."""
     classes = [getattr(jaxbandit.algorithms, name) for name in jaxbandit.algorithms.__all__]
     known = {cls for cls in classes if hasattr(cls, "select") and isinstance(getattr(cls, "name", None), str)} - {jaxbandit.Anytime}
-    assert {type(who.algorithm) for who in entries.contestants().values()} == known
+    assert {type(who.algorithm) for who in contestants.contestants().values()} == known
 
 
 def test_ranks_share_and_skip():

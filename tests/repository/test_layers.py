@@ -261,7 +261,7 @@ EXPERIMENTS = sorted((REPOSITORY / "experiments").rglob("*.py"))
 
 
 def test_the_experiments_were_found():
-    assert {"rpol.py", "entries.py", "measure.py"} <= {path.name for path in EXPERIMENTS}
+    assert {"rpol.py", "contestants.py", "measure.py"} <= {path.name for path in EXPERIMENTS}
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.relative_to(REPOSITORY / "experiments").as_posix())

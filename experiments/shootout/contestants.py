@@ -1,0 +1,122 @@
+"""The algorithms of the shoot-out, the kinds of problems that each fits, and the runs of all pairs that fit."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import jaxbandit as jb
+from experiments.common.experiment import Options, with_defaults
+from experiments.shootout.arenas import PROBLEMS, START
+from experiments.zhou_ji_2022 import shared
+from experiments.zhou_ji_2022.scgp import bounds_of_instance
+from jaxbandit.estimators import Bounds, Randomised, Thompson
+from jaxbandit.feedback import Censor, Hallucinate
+from jaxbandit.informed import BestPoint
+from jaxbandit.study import Run
+from jaxbandit.widths import Censored
+
+WINDOW = 30  # of what censors
+WIDTH_OF_DRAWS = 6.0  # of unconstrained learners on interpolants of norm 10, as in ``delay-sweep``
+
+
+@dataclasses.dataclass(frozen=True)
+class Contestant:
+    """An algorithm, the facts of an instance that it is told, its policy while feedback is late, and the kinds of problems that it fits."""
+
+    algorithm: Any
+    kinds: tuple[str, ...]
+    informed: jb.Informed | None = None
+    feedback: Any = None
+    initial: jb.InitialDesign = jb.InitialDesign()
+
+
+def safe_point_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
+    """Tell an algorithm with a safe set one safe point, not the safest: on some problems that is the best."""
+    return jb.replace(algorithm, seeds=shared.typical_safe_point(instance)[None]), surrogate
+
+
+BANDIT = ("box", "arms", "late")  # feedback on the point chosen, on all outputs
+EVERYWHERE = (*BANDIT, "revealed", "late, free")
+
+
+def _bounds(width: Any) -> Bounds:
+    return Bounds(reward_width=width, cost_width=width)
+
+
+def contestants() -> dict[str, Contestant]:
+    """Return those below, and every other algorithm of the library with its defaults, where its declared roles let it run."""
+    own = _own_entries()
+    known = {type(who.algorithm) for who in own.values()}
+    others = {kind.title: kind() for kind in with_defaults() if kind not in known}
+    return own | {title: Contestant(algorithm, kinds_for(algorithm)) for title, algorithm in others.items()}
+
+
+def kinds_for(algorithm: jb.Algorithm) -> tuple[str, ...]:
+    """Return the kinds of problems that fit an algorithm, by the roles that it declares."""
+    if algorithm.sees_constraints:
+        return ("revealed",)
+    return tuple(kind for kind in BANDIT if kind != "late" or not algorithm.needs_feedback_at_once)
+
+
+def _own_entries() -> dict[str, Contestant]:
+    """Return the contestants with settings or kinds of problems of their own, with width 3 where there is one."""
+
+    def cautious(algorithm: Any) -> Contestant:
+        return Contestant(algorithm, BANDIT, safe_point_of_instance)
+
+    def clipped(estimator: Any) -> Contestant:
+        return Contestant(jb.Cbo(estimator=estimator), BANDIT, shared.clip_to_instance)
+
+    free = ("late, free",)
+    ucb = jb.Unconstrained(estimator=_bounds(WIDTH_OF_DRAWS))
+    return {
+        "RPOL": Contestant(jb.Rpol(), BANDIT),
+        "RPOL censored": Contestant(jb.Rpol(estimator=_bounds(Censored())), ("late",), feedback=Censor(window=WINDOW)),
+        "RPOL hallucinating": Contestant(jb.Rpol(), ("late",), feedback=Hallucinate()),
+        "CONFIG": Contestant(jb.Config(), BANDIT),
+        "EPBO": Contestant(jb.Epbo(), BANDIT),
+        "CBO-UCB": clipped(Bounds()),
+        "CBO-TS": clipped(Thompson()),
+        "CBO-Rand": clipped(Randomised()),
+        "Primal-dual": Contestant(jb.PrimalDual(), BANDIT),
+        "SE22 Alg. 2": Contestant(jb.Se2(), BANDIT),
+        "SE22 Alg. 3": Contestant(jb.Se3(), BANDIT),
+        "SCGP-UCB": Contestant(jb.Scgp(), ("revealed",), bounds_of_instance),
+        "CEI": Contestant(jb.Cei(), BANDIT),
+        "Thompson": Contestant(jb.ConstrainedThompson(), BANDIT),
+        "SafeOpt": cautious(jb.SafeOpt()),
+        "StageOpt": cautious(jb.StageOpt()),
+        "SGP-UCB": cautious(jb.SgpUcb()),
+        "ADMMBO": Contestant(jb.Admmbo(), ("box",), initial=jb.InitialDesign(random=START)),
+        "OCO": Contestant(jb.Oco(), ("box",)),
+        "GP-UCB": Contestant(ucb, ("box", "arms", *free)),
+        "GP-TS": Contestant(jb.Unconstrained(estimator=Thompson()), free),
+        "GP-BUCB": Contestant(ucb, free, feedback=Hallucinate()),
+        "GP-UCB-SDF": Contestant(jb.Unconstrained(estimator=_bounds(Censored(base=WIDTH_OF_DRAWS))), free, feedback=Censor(window=WINDOW)),
+        "BPE": Contestant(jb.Bpe(aware=False), free),
+        "BPE-Delay": Contestant(jb.Bpe(), free),
+        "Random": Contestant(jb.RandomSearch(), EVERYWHERE),
+        "Oracle": Contestant(jb.Oracle(), ("box", "arms", "revealed"), BestPoint()),
+    }
+
+
+def runs(options: Options) -> Iterator[Run]:
+    """Return the runs of every chosen algorithm on every chosen problem that it fits."""
+    everybody = {name: who for name, who in contestants().items() if name in options.extra["algorithms"]}
+    for name in options.extra["problems"]:
+        arena = PROBLEMS[name](options.points_per_axis).tabulated(options)
+        model = arena.model(options.horizon)
+        for label, who in everybody.items():
+            if arena.kind not in who.kinds:
+                continue
+            yield Run(
+                label=f"{name}: {label}",
+                problem=arena.shifted if isinstance(who.feedback, Censor) and arena.shifted is not None else arena.problem,
+                algorithm=who.algorithm,
+                model=model,
+                feedback=who.feedback,
+                informed=who.informed,
+                initial=who.initial,
+            )
