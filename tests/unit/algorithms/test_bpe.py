@@ -18,7 +18,7 @@ from jaxbandit import Anytime, Bpe, InvalidArgument, delays, domains, feedback, 
 from jaxbandit.algorithms import Arena, Elimination, Observation
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.engine.programs import play_all
-from jaxbandit.study import Comparison, Entry, audit
+from jaxbandit.study import Run, Study, audit
 from tests.oracles import gaussian_process as gp
 from tests.oracles import pure_exploration
 
@@ -359,9 +359,8 @@ def test_under_the_doubling_trick() -> None:
 
 def test_every_choice_follows_from_the_trace() -> None:
     alg, algorithm = "bpe_delay", Bpe(width=1.0, mean_delay=4.0, **PAIR)
-    entry = Entry(label=alg, alg=alg, algorithm=algorithm, surrogate=surrogate_of("features"), kernels=(KERNEL,))
-    comparison = Comparison(name="trace", problem=problem(LATE), entries=(entry,), horizon=HORIZON, trials=TRIALS, seed=4)
-    arrays = audit(comparison, entry, 2)
+    traced = Run(label=alg, problem=problem(LATE), algorithm=algorithm, model=surrogate_of("features"), trace_name=alg)
+    arrays = audit(Study(name="trace", runs=(traced,), horizon=HORIZON, trials=TRIALS, seed=4), traced, 2)
     params = json.loads(str(arrays["meta"]))["params"]
     assert json.loads(str(arrays["meta"]))["alg"] == alg
     assert (params["feedback"], params["delay"]["type"], params["aware"], params["lengths"]) == ("hallucinate", "Poisson", True, "paper")
