@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-from jaxbandit.study import CannotWrite, Comparison, Entry, compile_quickly, use_all_cores
+from jaxbandit.study import CannotWrite, Run, Study, compile_quickly, use_all_cores
 
 if __name__ == "__main__":  # before anything below can start a device
     use_all_cores()
@@ -64,7 +64,7 @@ EXPERIMENTS: dict[str, Experiment] = {module.EXPERIMENT.name: module.EXPERIMENT 
 
 
 def parser(*, quick: bool = False) -> argparse.ArgumentParser:
-    """All commands and their options; ``quick``: with the experiments' reduced sizes as defaults."""
+    """Return the parser of all commands; with the experiments' reduced sizes as defaults if ``quick``."""
     known = {name: experiment.reduced() if quick else experiment for name, experiment in EXPERIMENTS.items()}
     top = argparse.ArgumentParser(prog="python -m experiments", description="The studies of the papers, from parameters to figure.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -100,7 +100,7 @@ def parser(*, quick: bool = False) -> argparse.ArgumentParser:
 
 
 def run_all(args: argparse.Namespace) -> None:
-    """Every experiment, one after the other, each into its own directory."""
+    """Run every experiment, one after the other, each into its own directory."""
     for name, experiment in EXPERIMENTS.items():
         options = (experiment.reduced() if args.quick else experiment).defaults
         run_experiment(experiment, options, args.out / name, force=args.force)
@@ -108,7 +108,7 @@ def run_all(args: argparse.Namespace) -> None:
 
 
 def write_trace(experiment: Experiment, options: Options, args: argparse.Namespace) -> None:
-    """One trial's audit arrays, to a file."""
+    """Write the audit arrays of one trial to a file."""
     import numpy as np
 
     from jaxbandit.study import audit, prepare_file, write_whole
@@ -116,22 +116,22 @@ def write_trace(experiment: Experiment, options: Options, args: argparse.Namespa
     if args.out.suffix != ".npz":
         raise InvalidArgument(f"--out: must end in .npz, got {args.out}")
     path = prepare_file(args.out, force=args.force)
-    comparison = experiment.build(options)
-    entry = pick_entry(comparison, args.algorithm)
-    arrays = audit(comparison, entry, args.trial)
+    study = experiment.build(options)
+    arrays = audit(study, pick_run(study, args.algorithm), args.trial)
     write_whole(path, lambda temporary: np.savez_compressed(temporary, allow_pickle=False, **arrays))
     progress(f"wrote {path}: {', '.join(f'{name} {list(array.shape)}' for name, array in arrays.items())}")
 
 
-def pick_entry(comparison: Comparison, name: str) -> Entry:
-    """The entry of that algorithm's name, or of that label in lower case with hyphens; raises ``InvalidArgument`` unless it is one."""
-    labels = {re.sub("[^a-z0-9]+", "-", entry.label.lower()).strip("-"): entry for entry in comparison.entries}
-    matches = [entry for entry in comparison.entries if entry.alg.replace("_", "-") == name]
-    if len(matches) == 1 or name in labels:
-        return matches[0] if len(matches) == 1 else labels[name]
-    names = [entry.alg.replace("_", "-") for entry in comparison.entries]
-    known = [alg if names.count(alg) == 1 else label for alg, label in zip(names, labels, strict=True)]
-    raise InvalidArgument(f"--algorithm: {comparison.name} runs {', '.join(known)}; got {name!r}")
+def pick_run(study: Study, name: str) -> Run:
+    """Return the run of that algorithm's name, or of that label in lower case with hyphens; raises ``InvalidArgument`` unless it is one."""
+    labels = {re.sub("[^a-z0-9]+", "-", run.label.lower()).strip("-"): run for run in study.runs}
+    names = [run.name_in_traces.replace("_", "-") for run in study.runs]
+    if names.count(name) == 1:
+        return study.runs[names.index(name)]
+    if name in labels:
+        return labels[name]
+    known = [own if names.count(own) == 1 else label for own, label in zip(names, labels, strict=True)]
+    raise InvalidArgument(f"--algorithm: {study.name} runs {', '.join(known)}; got {name!r}")
 
 
 def main(argv: list[str] | None = None) -> int:

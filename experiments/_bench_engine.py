@@ -84,16 +84,16 @@ def measure_data_rate(spec: dict[str, Any]) -> dict[str, Any]:
 
     options = dataclasses.replace(EXPERIMENT.defaults, **{name: spec[name] for name in ("points_per_axis", "trials", "horizon")})
     start = time.perf_counter()
-    comparison = EXPERIMENT.build(options)
-    entries = [entry for entry in comparison.entries if entry.alg in ("se2", "se3")]
+    study = EXPERIMENT.build(options)
+    chosen = [run for run in study.runs if run.algorithm.name in ("se2", "se3")]
     # The surrogate is built on the host or on the device: wait for what may still be under way.
-    jax.block_until_ready([jax.tree.leaves(entry.surrogate) for entry in entries])
+    jax.block_until_ready([jax.tree.leaves(run.model) for run in chosen])
     build_seconds, built = time.perf_counter() - start, peak_memory_mb()
-    _progress(f"data-rate, {options.points_per_axis}^4 points: {options.trials} x {options.horizon} rounds of {len(entries)}")
-    runs: dict[str, Callable[[], Any]] = {entry.label: partial(comparison.trajectory, entry) for entry in entries}
+    _progress(f"data-rate, {options.points_per_axis}^4 points: {options.trials} x {options.horizon} rounds of {len(chosen)}")
+    runs: dict[str, Callable[[], Any]] = {run.label: partial(study.trajectory, run) for run in chosen}
     best, first = _interleaved(runs, spec["repeats"])
-    kept = sum(leaf.nbytes for leaf in jax.tree.leaves(runs[entries[0].label]()))
-    surrogate = entries[0].surrogate
+    kept = sum(leaf.nbytes for leaf in jax.tree.leaves(runs[chosen[0].label]()))
+    surrogate = chosen[0].model
     return {
         "us": {label: _per_trial_round(seconds, options.trials, options.horizon) for label, seconds in best.items()},
         "build_s": build_seconds,

@@ -14,7 +14,7 @@ import numpy as np
 
 import jaxbandit
 from experiments._bench_engine import NOISE_VARIANCE, peak_memory_mb
-from jaxbandit.study import Contender, Keep, Model, Reporter, Study, make_plan, run_study, use_all_cores
+from jaxbandit.study import Keep, Model, Reporter, Study, grid, make_plan, run_study, use_all_cores
 
 LEAST, MOST = 1.0, 4.0  # of the widths that are swept
 
@@ -44,7 +44,7 @@ def _measured(spec: dict[str, Any], out: Path) -> dict[str, Any]:
             us[name] = min(us[name], _us(study, limit))
     return {
         "cells": len(plan.cells),
-        "lines": len(plan.lines),
+        "lines": len(plan.runs),
         "points": spec["points_per_axis"] ** 2,
         "devices": jax.local_device_count(),
         "us": us,
@@ -64,9 +64,13 @@ def _study(spec: dict[str, Any], values: int, trials: int) -> Study:
     widths = np.linspace(LEAST, MOST, values).tolist() if values > 1 else [(LEAST + MOST) / 2]
     return Study(
         name="bench",
-        problems={"sine": jaxbandit.problems.sine(spec["points_per_axis"])},
-        algorithms={"rpol": Contender(algorithm=jaxbandit.Rpol(), sweep={"estimator.reward_width": widths})},
-        model=Model(kernel=jaxbandit.kernels.SquaredExponential(length_scale=1.0), noise_variance=NOISE_VARIANCE),
+        runs=grid(
+            problems={"sine": jaxbandit.problems.sine(spec["points_per_axis"])},
+            algorithms={"rpol": jaxbandit.Rpol()},
+            sweeps={"rpol": {"estimator.reward_width": widths}},
+            model=Model(kernel=jaxbandit.kernels.SquaredExponential(length_scale=1.0), noise_variance=NOISE_VARIANCE),
+            horizon=spec["horizon"],
+        ),
         trials=trials,
         horizon=spec["horizon"],
         keep=Keep(log_spaced=100),
@@ -76,13 +80,14 @@ def _study(spec: dict[str, Any], values: int, trials: int) -> Study:
 def _us(study: Study, memory: str) -> float:
     """Microseconds per trial-round of a run."""
     dataset = run_study(study, memory=memory)
+    assert dataset is not None  # it runs in one process
     rounds = dataset.sizes["algorithm"] * study.trials * study.horizon
     return float(dataset.playing_seconds.sum()) / rounds * 1e6
 
 
 def _overhead(study: Study, out: Path, repeats: int) -> dict[str, Any]:
     """A run as it is by default, with progress and checkpoints, beside the same in one piece without any; the first of each compiles."""
-    plan = make_plan(study).batches[0]
+    plan = make_plan(study)
     best = {"whole_s": np.inf, "kept_s": np.inf}
     for _, name in itertools.product(range(repeats), best):
         start = time.perf_counter()
@@ -95,7 +100,7 @@ def _overhead(study: Study, out: Path, repeats: int) -> dict[str, Any]:
     return best | {
         "trials": study.trials,
         "horizon": study.horizon,
-        "batches": plan.batches,
-        "parts": len(plan.parts(study.horizon)),
+        "batches": plan.batch_counts[0],
+        "parts": len(plan.parts(0)),
         "ratio": best["kept_s"] / best["whole_s"],
     }

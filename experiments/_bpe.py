@@ -1,4 +1,4 @@
-"""What the three experiments on BPE-Delay share: functions, algorithms, parameter sets, notes and figure."""
+"""Shared by the three experiments on BPE-Delay: functions, algorithms, parameter sets, notes and figure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 import jaxbandit as jb
-from experiments._experiment import Options, comparison, excess, half_width
+from experiments._experiment import Options, excess, half_width, study
 from jaxbandit.algorithms import Elimination
-from jaxbandit.core.status import FAILED
 from jaxbandit.delays import NoDelay, Poisson
 from jaxbandit.estimators import Bounds
 from jaxbandit.feedback import Censor
+from jaxbandit.metrics import healthy
 from jaxbandit.problems.rkhs_2d import LENGTH_SCALES
-from jaxbandit.study import Comparison, Entry
+from jaxbandit.study import Run, Study
 from jaxbandit.widths import Censored, ImprovedGPUCB
 
 FULL = Options(trials=40, horizon=1000, points_per_axis=50, seed=0, parameters="recommended")
@@ -30,9 +30,9 @@ NORM = 11.0  # of the functions in their RKHS: 10 on average
 XI, B = 9.0, 1.0  # the delays' sub-exponential parameters, as the paper gives them
 
 
-def build(name: str, options: Options, lines: Iterable[tuple[str, float]]) -> Comparison:
-    """``lines``, pairs of an algorithm and a mean delay, on functions ``f1`` and ``f2``: a new one of the kind for every trial."""
-    lines, entries = tuple(lines), []
+def build(name: str, options: Options, lines: Iterable[tuple[str, float]]) -> Study:
+    """Return the study of ``lines``, pairs of an algorithm and a mean delay, on functions like ``f1`` and ``f2``, new in every trial."""
+    lines, runs = tuple(lines), []
     for function in LENGTH_SCALES:
         noise = jb.problems.Gaussian.from_sd(NOISE_SD)
         # What censors reads 0 for missing feedback, so 0 must be the least value: it runs on f - min f, whose regret is that of f.
@@ -41,27 +41,26 @@ def build(name: str, options: Options, lines: Iterable[tuple[str, float]]) -> Co
             for shifted in (False, True)
         }
         kernel = jb.kernels.SquaredExponential(length_scale=1.0 if options.parameters == "code" else LENGTH_SCALES[function])
-        surrogate = jb.surrogate(kinds[False].domain, kernel, noise_variance=NOISE_SD**2, outputs=1, horizon=options.horizon)
+        model = jb.surrogate(kinds[False].domain, kernel, noise_variance=NOISE_SD**2, outputs=1, horizon=options.horizon)
         for algorithm, mean in lines:
             censors = algorithm == "GP-UCB-SDF"
-            entries.append(
-                Entry(
+            runs.append(
+                Run(
                     label=label(function, algorithm, mean),
-                    alg=ALGORITHMS[algorithm],
-                    algorithm=_sdf(options, mean) if censors else _bpe(options, aware=algorithm == "BPE-Delay" and mean > 0),
-                    surrogate=surrogate,
-                    kernels=(kernel,),
                     problem=kinds[censors],
+                    algorithm=_sdf(options, mean) if censors else _bpe(options, aware=algorithm == "BPE-Delay" and mean > 0),
+                    model=model,
+                    trace_name=ALGORITHMS[algorithm],
                     delay=Poisson(mean=mean) if mean else NoDelay(),
                     feedback=Censor(window=math.ceil(2 * mean)) if censors else None,
                 )
             )
     recorded = {"points_per_axis": options.points_per_axis, "means": sorted({mean for _, mean in lines})}
-    return comparison(name, entries[0].problem, entries, options, recorded)
+    return study(name, runs, options, recorded)
 
 
 def label(function: str, algorithm: str, mean: float) -> str:
-    """What tables call a line."""
+    """Return the label of a line in tables."""
     return f"{function} {algorithm} {mean:g}"
 
 
@@ -79,7 +78,7 @@ def _bpe(options: Options, *, aware: bool) -> jb.Bpe:
 
 
 def _sdf(options: Options, mean: float) -> jb.Unconstrained:
-    """GP-UCB-SDF; the literal width of Verma et al. (2022) as ``paper``."""
+    """Return GP-UCB-SDF; with the literal width of Verma et al. (2022) for ``paper``."""
     width: Any = {"recommended": 6.0, "code": math.sqrt(6)}.get(options.parameters)
     if width is None:
         bound = NORM + NOISE_SD * math.sqrt(2 * math.log(options.horizon))
@@ -89,7 +88,7 @@ def _sdf(options: Options, mean: float) -> jb.Unconstrained:
 
 
 def notes(dataset: Any, pairs: Iterable[tuple[tuple[str, float], tuple[str, float]]]) -> list[str]:
-    """Lengths of stages, eliminated maximisers, and paired differences of regret between the lines of ``pairs``."""
+    """Return notes on lengths of stages, eliminated maximisers, and paired differences of regret between the lines of ``pairs``."""
     lines = stage_notes(dataset) + elimination_notes(dataset)
     for other, reference in pairs:
         parts = []
@@ -102,7 +101,7 @@ def notes(dataset: Any, pairs: Iterable[tuple[tuple[str, float], tuple[str, floa
 
 
 def stage_notes(dataset: Any) -> list[str]:
-    """Rounds of each stage of BPE, the last cut to the horizon."""
+    """Return a note on the rounds of each stage of BPE, the last cut to the horizon."""
     known = json.loads(dataset.attrs["parameters"])
     options = Options(trials=1, horizon=dataset.sizes["round"], points_per_axis=0, seed=0, parameters=known["set"])
     plans = {}
@@ -116,11 +115,11 @@ def stage_notes(dataset: Any) -> list[str]:
 
 
 def elimination_notes(dataset: Any) -> list[str]:
-    """The share of trials in which the true maximiser was struck out, and how many points were left."""
+    """Return a note on the share of trials in which the true maximiser was struck out, and how many points were left."""
     written = []
     for name in dataset.algorithm.values:
         part = dataset.sel(algorithm=name)
-        ok = (part.status.values & int(FAILED)) == 0
+        ok = healthy(part.status.values)
         kept, left = part.optimum_kept.values[ok], part.candidates.values[ok]
         if "BPE" in str(name) and ok.any():
             written.append(f"{name} {np.sum(~kept)} of {len(kept)} (median of points left: {np.median(left):.0f})")
@@ -128,7 +127,7 @@ def elimination_notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any, path: Path, *, title: str, rows: Sequence[Mapping[str, tuple[str, float]]]) -> None:
-    """Cumulative regret on ``f1`` and ``f2`` side by side, one row of panels for each mapping of legends to lines."""
+    """Draw cumulative regret on ``f1`` and ``f2`` side by side, one row of panels for each mapping of legends to lines."""
     from jaxbandit.report import plots
 
     panels = [

@@ -1,4 +1,4 @@
-"""What the experiments of Xu et al. (2023, CONFIG) share: the algorithms, the two settings of the Gaussian-process draws."""
+"""Shared by the experiments of Xu et al. (2023, CONFIG): the algorithms, and the two settings of the Gaussian-process draws."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxbandit as jb
-from experiments._experiment import Options, comparison
-from jaxbandit.core.pytree import replace
+from experiments._experiment import Options, study
 from jaxbandit.engine import Informed
 from jaxbandit.estimators import Bounds
 from jaxbandit.informed import SafestSeeds
 from jaxbandit.kernels import Kernel, Scale, SquaredExponential
-from jaxbandit.study import Comparison, Entry
+from jaxbandit.study import Run, Study
 
 NOISE_VARIANCE = 0.05**2  # of the model, and of the observations where they are noisy
 VARIANCE = 2.0  # of the kernel that the functions are drawn from
@@ -28,12 +27,12 @@ NOT_THE_PAPERS = ("CEI (observed)", "RPOL", "Thompson", "Random")
 
 
 def is_code(options: Options) -> bool:
-    """Whether to run what the authors' scripts run."""
+    """Say whether to run what the authors' scripts run."""
     return options.parameters == "code"
 
 
 def algorithms(options: Options, *, seeds: Any = None, draws: bool = True) -> list[tuple[str, Any]]:
-    """CONFIG, the paper's baselines and others, all of width 3; with the scripts' SafeOpt and penalties under ``code``.
+    """Return CONFIG, the paper's baselines and others, all of width 3; with the scripts' SafeOpt and penalties under ``code``.
 
     ``seeds`` are SafeOpt's; ``draws`` says whether the surrogate has the joint draws that Thompson sampling needs.
     """
@@ -53,7 +52,7 @@ def algorithms(options: Options, *, seeds: Any = None, draws: bool = True) -> li
 
 
 def panels(labels: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Lines that stay readable side by side: the paper's algorithms, and the others with CONFIG for comparison."""
+    """Return lines that stay readable side by side: the paper's algorithms, and the others with CONFIG for comparison."""
     return {
         "the paper's algorithms": {label: label for label in labels if label not in NOT_THE_PAPERS},
         "others beside CONFIG": {label: label for label in labels if label in ("CONFIG", *NOT_THE_PAPERS)},
@@ -61,13 +60,13 @@ def panels(labels: Sequence[str]) -> dict[str, dict[str, str]]:
 
 
 def drawn_from(options: Options) -> Kernel:
-    """``2 exp(-d^2)`` as the paper writes it, or ``2 exp(-d^2 / 2)`` as its scripts have it."""
+    """Return the kernel ``2 exp(-d^2)`` as the paper writes it, or ``2 exp(-d^2 / 2)`` as its scripts have it."""
     unit = SquaredExponential(length_scale=1.0) if is_code(options) else SquaredExponential.from_bandwidth(1.0)
     return Scale(kernel=unit, variance=VARIANCE)
 
 
 def interval(options: Options) -> Any:
-    """``[-5, 5]``, or ``[-10, 10]`` with the scripts' 100 points unless another number than the default was asked for."""
+    """Return ``[-5, 5]``, or ``[-10, 10]`` with the scripts' 100 points unless another number than the default was asked for."""
     count = options.points_per_axis
     if is_code(options):
         return jb.domains.grid([-10.0], [10.0], CODE_POINTS if count == RECOMMENDED_POINTS else count)
@@ -75,48 +74,48 @@ def interval(options: Options) -> Any:
 
 
 def noise_of_model(options: Options) -> float:
-    """The regulariser ``lambda``."""
+    """Return the regulariser ``lambda``."""
     return LEAST_NOISE * VARIANCE if is_code(options) else NOISE_VARIANCE
 
 
 def start(family: Any) -> jb.InitialDesign:
-    """The scripts' first point, the one nearest to 0; it counts as a round. No design for a family without."""
+    """Return the scripts' first point, the one nearest to 0, which counts as a round; no design for a family without."""
     return jb.InitialDesign() if family.start is None else jb.InitialDesign(indices=np.asarray([family.start]), counted=True)
 
 
 def prior_mean_at_start(instance: Any, algorithm: Any, surrogate: jb.Surrogate) -> tuple[Any, jb.Surrogate]:
-    """The scripts' prior means: the values at the point nearest to 0."""
+    """Give the model the scripts' prior means: the values at the point nearest to 0."""
     nearest = jnp.argmin(jnp.sum(jnp.square(instance.domain.points), axis=1))
-    return algorithm, replace(surrogate, prior_mean=instance.means[:, nearest])
+    return algorithm, jb.replace(surrogate, prior_mean=instance.means[:, nearest])
 
 
 def told(options: Options, algorithm: Any) -> Informed | None:
-    """What an algorithm learns of each instance: under ``code`` all but primal-dual the prior means, else SafeOpt a safe point."""
+    """Return what an algorithm learns of each instance: under ``code`` all but primal-dual the prior means, else SafeOpt a safe point."""
     if is_code(options):
         return None if isinstance(algorithm, jb.PrimalDual) else prior_mean_at_start
     return SafestSeeds() if isinstance(algorithm, jb.SafeOpt) else None
 
 
-def on_draws(name: str, family: Callable[..., Any], options: Options, *, only: str | None = None) -> Comparison:
-    """All algorithms, or that of one label, on functions drawn from a Gaussian process, another instance of ``family`` in every trial."""
+def on_draws(name: str, family: Callable[..., Any], options: Options, *, only: str | None = None) -> Study:
+    """Return the study of all algorithms, or that of one label, on functions drawn from a Gaussian process, new ones in every trial."""
     code, kernel = is_code(options), drawn_from(options)
     problem = family("code" if code else "recommended", domain=interval(options), kernel=kernel)
-    surrogate = jb.surrogate(problem.domain, kernel, noise_variance=noise_of_model(options), horizon=options.horizon + 1)
-    entries = (
-        Entry(label, algorithm.name, algorithm, surrogate, (kernel, kernel), told(options, algorithm))
+    model = jb.surrogate(problem.domain, kernel, noise_variance=noise_of_model(options), horizon=options.horizon + 1)
+    runs = (
+        Run(label, problem, algorithm, model, informed=told(options, algorithm), initial=start(problem))
         for label, algorithm in algorithms(options, seeds=[problem.start] if code else None)
         if only in (None, label)
     )
-    return comparison(name, problem, entries, options, {"points": problem.domain.size}, initial=start(problem))
+    return study(name, runs, options, {"points": problem.domain.size})
 
 
 def no_paper_set(dataset: Any, what: str) -> list[str]:
-    """A note for a run of the ``paper`` set where it is the recommended one."""
+    """Return a note for a run of the ``paper`` set where it is the recommended one."""
     return [f"--parameters paper runs the recommended set: {what}"] if '"paper"' in dataset.attrs["parameters"] else []
 
 
 def best_so_far(axis: Any, dataset: Any, lines: Mapping[str, str], heading: str) -> None:
-    """The paper's constrained regret on one axis, logarithmic down to a thousandth and linear below."""
+    """Draw the paper's constrained regret on one axis, logarithmic down to a thousandth and linear below."""
     from jaxbandit.report import plots
 
     words = "least suboptimality + violation"

@@ -1,4 +1,4 @@
-"""What the experiments of Shi and Eryilmaz (2022) share: kernel, surrogate, baselines, the measure of violation, box plots over time."""
+"""Shared by the experiments of Shi and Eryilmaz (2022): kernel, surrogate, baselines, the measure of violation, box plots over time."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 
 import jaxbandit as jb
 from experiments._experiment import Options, no_code_note
-from jaxbandit.core.status import FAILED
-from jaxbandit.study import Comparison, Entry, tune
+from jaxbandit.metrics import healthy
+from jaxbandit.study import Run, Study, tune
 
 KERNEL = jb.kernels.Matern52(length_scale=1.0)
 NOISE_VARIANCE = 0.01
@@ -35,33 +35,31 @@ UTILITY = ("reward", "average utility")
 
 
 def model(problem: Any, horizon: int, form: str = "auto") -> jb.Surrogate:
-    """The surrogate of all their experiments: Matern-5/2, lambda equal to the noise variance, room for ADMMBO's first points."""
+    """Return the surrogate of all their experiments: Matern-5/2, lambda equal to the noise variance, room for ADMMBO's first points."""
     return jb.surrogate(problem.domain, KERNEL, noise_variance=NOISE_VARIANCE, horizon=horizon + ADMMBO_START, form=form)
 
 
 def restarts(options: Options) -> bool:
-    """Whether every epoch forgets the data of earlier ones, as the paper's text has it."""
+    """Say whether every epoch forgets the data of earlier ones, as the paper's text has it."""
     return options.parameters != "recommended"
 
 
-def entry(label: str, algorithm: Any, surrogate: Any, problem: Any = None) -> Entry:
-    """A line of one of these studies."""
-    return Entry(label=label, alg=algorithm.name, algorithm=algorithm, surrogate=surrogate, kernels=(KERNEL, KERNEL), problem=problem)
+def with_baselines(study: Study, admmbo: jb.Admmbo = ADMMBO, *, suffix: str = "", problem: Any = None) -> Study:
+    """Return the study with ADMMBO and bandit OCO added, on the first run's problem unless another one is given.
 
-
-def with_baselines(study: Comparison, admmbo: jb.Admmbo = ADMMBO, *, suffix: str = "", problem: Any = None) -> Comparison:
-    """The study with ADMMBO and bandit OCO added; OCO has the best step of a grid, by regret and violation on trials of their own."""
-    surrogate = study.entries[0].surrogate
-    first = entry(f"ADMMBO{suffix}", admmbo, surrogate, problem)
-    first = dataclasses.replace(first, initial=jb.InitialDesign(random=ADMMBO_START))
-    second, table = tune(study, entry(f"OCO{suffix}", jb.Oco(), surrogate, problem), {"step": OCO_STEPS})
+    OCO has the best step of a grid, by regret and violation on trials of their own.
+    """
+    like = study.runs[0]
+    problem = like.problem if problem is None else problem
+    first = Run(f"ADMMBO{suffix}", problem, admmbo, like.model, initial=jb.InitialDesign(random=ADMMBO_START))
+    second, table = tune(study, Run(f"OCO{suffix}", problem, jb.Oco(), like.model), {"step": OCO_STEPS})
     tried = {f"{values['step']:g}": round(score, 4) for values, score in table}
-    parameters = {**study.parameters, f"steps tried, {second.label}": tried}
-    return dataclasses.replace(study, entries=(*study.entries, first, second), parameters=parameters)
+    parameters = {**study.recorded, f"steps tried, {second.label}": tried}
+    return dataclasses.replace(study, runs=(*study.runs, first, second), parameters=parameters)
 
 
 def tuning_notes(dataset: Any) -> list[str]:
-    """The step of OCO and what else was tried."""
+    """Return a note on the step of OCO and the steps that were tried."""
     known = json.loads(dataset.attrs["parameters"])
     lines = []
     for name, tried in known.items():
@@ -73,13 +71,13 @@ def tuning_notes(dataset: Any) -> list[str]:
 
 
 def evaluations(dataset: Any, label: str) -> np.ndarray:
-    """``[trials]`` rounds until an algorithm stopped by itself, all of them if it did not."""
+    """Return the rounds ``[trials]`` until an algorithm stopped by itself, all of them if it did not."""
     rounds = np.full(dataset.sizes["trial"], dataset.sizes["round"])
     return dataset.evaluations.sel(algorithm=label).values if "evaluations" in dataset else rounds
 
 
 def until_stopped(dataset: Any) -> Any:
-    """The dataset with every trial's averages over time held from where its algorithm stopped by itself."""
+    """Return the dataset with every trial's averages over time held from where its algorithm stopped by itself."""
     if "evaluations" not in dataset:
         return dataset
     elapsed = np.arange(1, dataset.sizes["round"] + 1)
@@ -94,13 +92,13 @@ def until_stopped(dataset: Any) -> Any:
 
 
 def violation_notes(dataset: Any) -> list[str]:
-    """``V(t)/t`` at the rounds the module's docstring quotes, or where the algorithm stopped."""
+    """Return notes on ``V(t)/t`` at the rounds the module's docstring quotes, or where the algorithm stopped."""
     rounds = [t for t in (20, 100, 350) if t <= dataset.sizes["round"]] or [dataset.sizes["round"]]
     lines = ["the paper's V(t) is ||(sum over rounds of g)^+||, the column 'soft V/t'; 'V/t' sums the positive parts"]
     held = until_stopped(dataset)
     for label in map(str, dataset.algorithm.values):
         part = held.sel(algorithm=label)
-        ok = (part.status.values & int(FAILED)) == 0
+        ok = healthy(part.status.values)
         if not ok.any():
             lines.append(f"{label}: every trial failed")
             continue
@@ -118,7 +116,7 @@ def violation_notes(dataset: Any) -> list[str]:
 
 
 def boxes(dataset: Any, path: Path, *, title: str, panels: Sequence[tuple[str, str]]) -> None:
-    """One row per algorithm, one panel per measure: box plots over trials every 20 rounds, as in the paper's appendix; then all means.
+    """Draw a row per algorithm, a panel per measure: box plots over trials every 20 rounds, as in the paper's appendix; then all means.
 
     The boxes of an algorithm that stops by itself end where its last trial has, with one every 5 rounds.
     """
@@ -137,14 +135,14 @@ def boxes(dataset: Any, path: Path, *, title: str, panels: Sequence[tuple[str, s
 
 
 def means(axis: Any, dataset: Any, name: str, ylabel: str) -> None:
-    """Mean averages over time of all algorithms on one axis, as in the paper's Figures 3, 5, 7 and 9; a cross where one has stopped."""
+    """Draw mean averages over time of all algorithms on one axis, as in the paper's Figures 3, 5, 7 and 9; a cross where one stopped."""
     from jaxbandit.report.plots import COLOURS, DASHES
 
     held, rounds = until_stopped(dataset), dataset.sizes["round"]
     elapsed = np.arange(1, rounds + 1)
     for number, label in enumerate(map(str, dataset.algorithm.values)):
         part = held.sel(algorithm=label)
-        ok = (part.status.values & int(FAILED)) == 0
+        ok = healthy(part.status.values)
         if not ok.any():
             continue
         average = part[name].values[ok].mean(axis=0) / elapsed

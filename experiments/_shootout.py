@@ -1,4 +1,4 @@
-"""Who takes part in the shoot-out: the problems with their models, the algorithms, and which fits which."""
+"""The shoot-out's problems with their models, its algorithms, and which algorithm fits which problem."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ import jaxbandit as jb
 from experiments import _zj22
 from experiments._experiment import Options
 from experiments.scgp import bounds_of_instance
-from jaxbandit.core.keys import Stream, stream_key, trial_key
-from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.delays import Poisson
 from jaxbandit.engine import Informed
 from jaxbandit.estimators import Bounds, Randomised, Thompson
@@ -23,7 +21,7 @@ from jaxbandit.feedback import Censor, Hallucinate
 from jaxbandit.informed import BestPoint
 from jaxbandit.kernels import Kernel, Matern52, Scale, SquaredExponential
 from jaxbandit.problems import Family
-from jaxbandit.study import Entry
+from jaxbandit.study import Run
 from jaxbandit.widths import Censored
 
 MEAN_DELAY = 15.0
@@ -37,7 +35,7 @@ LEAST_RANK = 32  # of the features: one number for all problems on the interval
 
 @dataclasses.dataclass(frozen=True)
 class Arena:
-    """A problem, the model that everybody has of it, and of what kind it is.
+    """A problem, the model that all algorithms have of it, and the kind of problem that it is.
 
     ``kind``: ``"box"``; ``"arms"``, where points have no distance; ``"revealed"``, whose constraints are seen before the choice;
     ``"late"``; or ``"late, free"``, without constraints. ``shifted`` is the problem for those who take missing rewards for 0.
@@ -51,7 +49,7 @@ class Arena:
     shifted: Any = None
 
     def model(self, horizon: int) -> jb.Surrogate:
-        """One factor for all outputs, which some algorithms need; with joint draws, which others need.
+        """Return a model with one factor for all outputs, which some algorithms need, and with joint draws, which others need.
 
         Features of zeros, which change nothing, fill its rank up to a power of two: equal shapes are one compiled program.
         """
@@ -65,16 +63,16 @@ class Arena:
         )
         (form,) = surrogate.forms
         missing = max(LEAST_RANK, 2 ** int(np.ceil(np.log2(form.rank)))) - form.rank
-        return replace(surrogate, forms=(replace(form, phi=jnp.pad(form.phi, ((0, 0), (0, missing)))),))
+        return jb.replace(surrogate, forms=(jb.replace(form, phi=jnp.pad(form.phi, ((0, 0), (0, missing)))),))
 
     def tabulated(self, options: Options) -> Arena:
-        """The same with what distinguishes programs, but not problems, taken out: the name, and how a family draws its instances."""
+        """Return the arena without what distinguishes programs, but not problems: the name, and how a family draws its instances."""
 
         def plain(problem: Any) -> Any:
             return Instances.of(problem, options) if problem.is_random else problem
 
         if self.kind == "box" and not self.problem.is_random:
-            return dataclasses.replace(self, problem=replace(self.problem, name="box"))
+            return dataclasses.replace(self, problem=jb.replace(self.problem, name="box"))
         return dataclasses.replace(self, problem=plain(self.problem), shifted=None if self.shifted is None else plain(self.shifted))
 
 
@@ -86,15 +84,15 @@ class Contestant:
     kinds: tuple[str, ...]
     informed: Informed | None = None
     feedback: Any = None
-    initial: jb.InitialDesign | None = None
+    initial: jb.InitialDesign = jb.InitialDesign()
 
 
 def safe_point_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
     """Tell an algorithm with a safe set one safe point, not the safest: on some problems that is the best."""
-    return replace(algorithm, seeds=_zj22.typical_safe_point(instance)[None]), surrogate
+    return jb.replace(algorithm, seeds=_zj22.typical_safe_point(instance)[None]), surrogate
 
 
-@pytree
+@jb.pytree
 class Instances(Family):
     """The instances that a family gives to the trials of a study, as tables: all families are then one compiled program.
 
@@ -109,31 +107,31 @@ class Instances(Family):
     means: Any
     noise: Any
     delay: Any
-    name: str = static(default="instances")
+    name: str = jb.static(default="instances")
 
     @property
     def constraints(self) -> int:
-        """``m``."""
+        """Number of constraints, ``m``."""
         return int(np.shape(self.means)[1]) - 1
 
     def sample(self, key: jax.Array) -> jb.problems.Problem:
-        """The instance that belongs to ``key``."""
+        """Return the instance that belongs to ``key``."""
         same = jnp.all(jnp.asarray(self.keys) == _bits(key)[None], axis=1)
         means = jnp.where(jnp.any(same), jnp.asarray(self.means)[jnp.argmax(same)], jnp.nan)
         return jb.problems.Problem(domain=self.domain, means=means, noise=self.noise, delay=self.delay, name=self.name)
 
     @staticmethod
     def of(family: Family, options: Options) -> Instances:
-        """Those of a study with these options."""
+        """Return the instances of a study with these options."""
         root = jax.random.key(options.seed)
-        keys = jax.vmap(lambda i: stream_key(trial_key(root, i), Stream.PROBLEM))(jnp.arange(options.trials))
+        keys = jax.vmap(lambda i: jb.keys.stream_key(jb.keys.trial_key(root, i), jb.keys.Stream.PROBLEM))(jnp.arange(options.trials))
         means = jax.jit(jax.vmap(lambda key: family.sample(key).means))(keys)
         tables: dict[str, Any] = {"keys": np.asarray(_bits(keys)), "means": np.asarray(means)}
         return Instances(domain=family.domain, noise=family.noise, delay=family.delay, **tables)
 
 
 def _bits(key: jax.Array) -> jax.Array:
-    """The data of a key as signed integers, which the whole library has."""
+    """Return the data of a key as signed integers, which the whole library has."""
     return jax.lax.bitcast_convert_type(jax.random.key_data(key), jnp.int32)
 
 
@@ -146,7 +144,7 @@ def _bounds(width: Any) -> Bounds:
 
 
 def contestants() -> dict[str, Contestant]:
-    """Everybody, with width 3 where there is one, otherwise with the defaults."""
+    """Return all algorithms, with width 3 where there is one, otherwise with the defaults."""
 
     def cautious(algorithm: Any) -> Contestant:
         return Contestant(algorithm, BANDIT, safe_point_of_instance)
@@ -188,35 +186,35 @@ def contestants() -> dict[str, Contestant]:
 
 
 def artificial(name: str, points: int) -> Arena:
-    """P1 to P6 with reward and constraint in standard deviations, the length-scale of their authors' scripts."""
+    """Return P1 to P6 with reward and constraint in standard deviations, the length-scale of their authors' scripts."""
     problem = jb.problems.artificial(name, points, standardised=True, noise_variance=NOISE_VARIANCE)
     reward, constraint = np.asarray(problem.means)
-    problem = replace(problem, means=np.stack([reward, constraint / constraint.std()]))
+    problem = jb.replace(problem, means=np.stack([reward, constraint / constraint.std()]))
     return Arena(name, problem, SquaredExponential(length_scale=3.0), NOISE_VARIANCE)
 
 
 def arms(name: str, data: Callable[..., Any]) -> Arena:
-    """A made-up data set in units of its bound ``B``."""
+    """Return a made-up data set in units of its bound ``B``."""
     scaled = data(scale=data().bound)
     return Arena(name, scaled.problem, scaled.kernel, float(np.mean(np.square(scaled.problem.noise.table))), "arms")
 
 
 def draws(points: int) -> Arena:
-    """Late rewards of interpolants, and the same functions with minimum 0."""
+    """Return late rewards of interpolants, and the same functions with minimum 0."""
     noise, delay = jb.problems.Gaussian.from_sd(0.02), Poisson(mean=MEAN_DELAY)
     either = [jb.problems.rkhs_2d_draws("f1", points, noise=noise, delay=delay, shift_to_zero=shift) for shift in (False, True)]
     return Arena("interpolants, late", either[0], SquaredExponential(length_scale=0.8), 0.02**2, "late, free", either[1])
 
 
 def gaussian_process() -> Arena:
-    """Functions drawn as in ``config-gp``, on fewer points."""
+    """Return functions drawn as in ``config-gp``, on fewer points."""
     kernel = Scale(kernel=SquaredExponential.from_bandwidth(1.0), variance=2.0)
     problem = jb.problems.gp_draws(domain=jb.domains.grid([-5.0], [5.0], INTERVAL_POINTS), kernel=kernel)
     return Arena("GP draws", problem, kernel, NOISE_VARIANCE)
 
 
 def artificial_named(name: str) -> Callable[[int], Arena]:
-    """Makes one of P1 to P6."""
+    """Return what makes one of P1 to P6."""
     return lambda points: artificial(name, points)
 
 
@@ -247,23 +245,21 @@ PROBLEMS: dict[str, Callable[[int], Arena]] = {
 }
 
 
-def entries(options: Options) -> Iterator[Entry]:
-    """Every chosen algorithm on every chosen problem that it fits."""
+def runs(options: Options) -> Iterator[Run]:
+    """Return the runs of every chosen algorithm on every chosen problem that it fits."""
     everybody = {name: who for name, who in contestants().items() if name in options.extra["algorithms"]}
     for name in options.extra["problems"]:
         arena = PROBLEMS[name](options.points_per_axis).tabulated(options)
-        surrogate = arena.model(options.horizon)
+        model = arena.model(options.horizon)
         for label, who in everybody.items():
             if arena.kind not in who.kinds:
                 continue
-            yield Entry(
+            yield Run(
                 label=f"{name}: {label}",
-                alg=who.algorithm.name,
-                algorithm=who.algorithm,
-                surrogate=surrogate,
-                kernels=(arena.kernel,) * arena.problem.outputs,
-                informed=who.informed,
                 problem=arena.shifted if isinstance(who.feedback, Censor) and arena.shifted is not None else arena.problem,
-                initial=who.initial,
+                algorithm=who.algorithm,
+                model=model,
                 feedback=who.feedback,
+                informed=who.informed,
+                initial=who.initial,
             )

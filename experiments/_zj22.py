@@ -1,19 +1,19 @@
-"""What the experiments of Zhou and Ji (2022) share: CBO and the baselines, what is told per instance, notes on violating rounds."""
+"""Shared by the experiments of Zhou and Ji (2022): CBO and the baselines, what is told per instance, notes on violating rounds."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxbandit.simulate import Informed
 
 import jaxbandit as jb
 from experiments._experiment import final_values
-from jaxbandit.core.pytree import replace
 from jaxbandit.estimators import Bounds, Randomised, Thompson
-from jaxbandit.study import Entry
+from jaxbandit.problems import AbstractProblem
+from jaxbandit.study import Run
 from jaxbandit.widths import ImprovedGPUCB, finite_set
 
 FAILURE_PROBABILITY = 0.1  # alpha; the paper gives none
@@ -23,37 +23,46 @@ STRATEGIES = {"CBO-UCB": Bounds, "CBO-TS": Thompson, "CBO-Rand": Randomised}
 
 
 def theory_width(noise_scale: float, norm_bound: float = 1.0) -> ImprovedGPUCB:
-    """The ``beta_t`` of the paper's Theorem 1."""
+    """Return the ``beta_t`` of the paper's Theorem 1."""
     return ImprovedGPUCB(norm_bound=norm_bound, noise_scale=noise_scale, delta=FAILURE_PROBABILITY, union=2.0)
 
 
 def cbo(label: str, width: Any, *, reward_clip: float = 1.0, cost_clip: float = 1.0) -> jb.Cbo:
-    """CBO of one kind with one width for reward and cost; ``rho = 10`` and ``V = G sqrt(T) / rho``."""
+    """Return CBO of one kind with one width for reward and cost; ``rho = 10`` and ``V = G sqrt(T) / rho``."""
     estimator = STRATEGIES[label](reward_width=width, cost_width=width)
     return jb.Cbo(estimator=estimator, reward_clip=reward_clip, cost_clip=cost_clip, dual_cap=10.0)
 
 
-def entries(template: Entry, width: Any, *, suffix: str = "", **clips: float) -> Iterator[Entry]:
-    """CBO-UCB, CBO-TS and CBO-Rand, each an entry like ``template``."""
+def cbo_runs(
+    problem: AbstractProblem,
+    model: jb.Surrogate,
+    width: Any,
+    *,
+    informed: Informed | None = None,
+    suffix: str = "",
+    reward_clip: float = 1.0,
+    cost_clip: float = 1.0,
+) -> Iterator[Run]:
+    """Return the runs of CBO-UCB, CBO-TS and CBO-Rand; ``suffix`` ends their labels."""
     for label in STRATEGIES:
-        name = label.lower().replace("-", "_")
-        yield dataclasses.replace(template, label=label + suffix, alg=name, algorithm=cbo(label, width, **clips))
+        algorithm = cbo(label, width, reward_clip=reward_clip, cost_clip=cost_clip)
+        yield Run(label + suffix, problem, algorithm, model, informed=informed, trace_name=label.lower().replace("-", "_"))
 
 
 def clip_to_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
     """Tell CBO an instance's ``B = max |f|`` and ``G = max |g|``."""
     bounds = jnp.max(jnp.abs(instance.means), axis=1)
-    return replace(algorithm, reward_clip=bounds[0], cost_clip=bounds[1:]), surrogate
+    return jb.replace(algorithm, reward_clip=bounds[0], cost_clip=bounds[1:]), surrogate
 
 
 def width_of_instance(instance: Any, algorithm: Any) -> Any:
-    """The algorithm with an instance's ``B`` and ``G`` in its theory widths."""
+    """Return the algorithm with an instance's ``B`` and ``G`` in its theory widths."""
     bounds, told = jnp.max(jnp.abs(instance.means), axis=1), algorithm.estimator
     widths = {
-        "reward_width": replace(told.reward_width, norm_bound=bounds[0]),
-        "cost_width": replace(told.cost_width, norm_bound=bounds[1:]),
+        "reward_width": jb.replace(told.reward_width, norm_bound=bounds[0]),
+        "cost_width": jb.replace(told.cost_width, norm_bound=bounds[1:]),
     }
-    return replace(algorithm, estimator=replace(told, **widths))
+    return jb.replace(algorithm, estimator=jb.replace(told, **widths))
 
 
 def clip_and_width_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
@@ -62,7 +71,7 @@ def clip_and_width_of_instance(instance: Any, algorithm: Any, surrogate: Any) ->
 
 
 def typical_safe_point(instance: Any) -> Any:
-    """A feasible point ``[]``, the one with the median constraint value of them; the safest where there is none.
+    """Return a feasible point ``[]``, the one with the median constraint value of them; the safest where there is none.
 
     An algorithm with a safe set must be told a safe point. With ``g = -f + h`` the safest is the best: told that, it is done.
     """
@@ -72,7 +81,7 @@ def typical_safe_point(instance: Any) -> Any:
 
 
 def steepest(instance: Any) -> Any:
-    """The Lipschitz constant ``[]`` of the constraint on a one-dimensional grid: its steepest slope between neighbours."""
+    """Return the Lipschitz constant ``[]`` of the constraint on a one-dimensional grid: its steepest slope between neighbours."""
     cost, points = jnp.asarray(instance.means)[1], jnp.asarray(instance.domain.points)[:, 0]
     return jnp.max(jnp.abs(jnp.diff(cost) / jnp.diff(points)))
 
@@ -80,30 +89,30 @@ def steepest(instance: Any) -> Any:
 def safe_point_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
     """Tell an algorithm with a safe set a safe point, and the true Lipschitz constant if it uses one."""
     told = {"lipschitz": steepest(instance)} if hasattr(algorithm, "lipschitz") else {}
-    return replace(algorithm, seeds=typical_safe_point(instance)[None], **told), surrogate
+    return jb.replace(algorithm, seeds=typical_safe_point(instance)[None], **told), surrogate
 
 
 def safe_point_and_width_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
-    """The same, and ``B`` and ``G`` to the theory widths."""
+    """Tell an algorithm a safe point as above, and ``B`` and ``G`` to its theory widths."""
     return width_of_instance(instance, safe_point_of_instance(instance, algorithm, surrogate)[0]), surrogate
 
 
-def safe_entries(template: Entry, *, suffix: str = "", noise_scale: float | None = None) -> Iterator[Entry]:
-    """StageOpt and SGP-UCB, each an entry like ``template``; given the noise's scale, with the widths of their theorems."""
+def safe_runs(problem: AbstractProblem, model: jb.Surrogate, *, suffix: str = "", noise_scale: float | None = None) -> Iterator[Run]:
+    """Return the runs of StageOpt and SGP-UCB; given the noise's scale, with the widths of their theorems."""
     literal = noise_scale is not None
     stage = SAFE_WIDTH if noise_scale is None else theory_width(noise_scale)
-    sgp = finite_set(template.surrogate.domain.size, FAILURE_PROBABILITY) if literal else SAFE_WIDTH
+    sgp = finite_set(problem.domain.size, FAILURE_PROBABILITY) if literal else SAFE_WIDTH
     algorithms: dict[str, Any] = {
         "StageOpt": jb.StageOpt(estimator=Bounds(reward_width=stage, cost_width=stage), exploration=EXPLORATION),
         "SGP-UCB": jb.SgpUcb(estimator=Bounds(reward_width=sgp, cost_width=sgp), warm_up=EXPLORATION),
     }
     for label, algorithm in algorithms.items():
         informed = safe_point_and_width_of_instance if literal and label == "StageOpt" else safe_point_of_instance
-        yield dataclasses.replace(template, label=label + suffix, alg=algorithm.name, algorithm=algorithm, informed=informed)
+        yield Run(label + suffix, problem, algorithm, model, informed=informed)
 
 
 def spread_of_counts(dataset: Any) -> list[str]:
-    """The distribution over trials of the number of violating rounds, one line per entry."""
+    """Return the distribution over trials of the number of violating rounds, one line per run."""
     lines = []
     for label in dataset.algorithm.values:
         counts = final_values(dataset, label, "violating_rounds")
@@ -118,7 +127,7 @@ def spread_of_counts(dataset: Any) -> list[str]:
 
 
 def soft_violation_note(dataset: Any) -> str:
-    """In how many trials the sum of costs is above zero at the end."""
+    """Return a note on the trials in which the sum of costs is above zero at the end."""
     finals = {label: final_values(dataset, label, "soft_violation") for label in dataset.algorithm.values}
     above = {label: int(np.count_nonzero(values > 0)) for label, values in finals.items() if np.any(values > 0)}
     if not above:

@@ -1,4 +1,4 @@
-"""What the two data sets of Zhou and Ji (2022) share: readings in units of ``B``, one figure, notes on where the numbers come from."""
+"""Shared by the two data sets of Zhou and Ji (2022): readings in units of ``B``, one figure, notes on where the numbers come from."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import numpy as np
 
 import jaxbandit as jb
 from experiments import _zj22
-from experiments._experiment import Experiment, Options, comparison, no_code_note
+from experiments._experiment import Experiment, Options, no_code_note, study
 from jaxbandit.problems import ArmsData
-from jaxbandit.study import Comparison, Entry
+from jaxbandit.study import Study
 
 Load = Callable[..., ArmsData]
 
 
-def build(name: str, load: Load, options: Options, width: float) -> Comparison:
-    """The three algorithms on the arms of a data set, ``width`` being the recommended one.
+def build(name: str, load: Load, options: Options, width: float) -> Study:
+    """Return the study of the three algorithms on the arms of a data set, ``width`` being the recommended one.
 
     Readings are divided by ``B``: the same problem, in numbers that single precision likes.
     """
@@ -32,16 +32,15 @@ def build(name: str, load: Load, options: Options, width: float) -> Comparison:
     literal = options.parameters != "recommended"
     # R is the largest residual in the paper; a model of the noise wants the mean variance.
     noise_variance = data.noise_bound**2 if literal else float(np.mean(np.square(data.residuals)))
-    surrogate = jb.surrogate(data.problem.domain, data.kernel, noise_variance=noise_variance, horizon=options.horizon)
-    template = Entry(label="", alg="", algorithm=None, surrogate=surrogate, kernels=(data.kernel, data.kernel))
+    model = jb.surrogate(data.problem.domain, data.kernel, noise_variance=noise_variance, horizon=options.horizon)
     cost_clip = float(np.max(np.abs(data.problem.means[1])))
     chosen = _zj22.theory_width(data.noise_bound) if literal else width
-    entries = _zj22.entries(template, chosen, reward_clip=1.0, cost_clip=cost_clip)
-    return comparison(name, data.problem, entries, options, {"noise_variance": noise_variance, **facts(data, bound)})
+    runs = _zj22.cbo_runs(data.problem, model, chosen, cost_clip=cost_clip)
+    return study(name, runs, options, {"noise_variance": noise_variance, **facts(data, bound)})
 
 
 def facts(data: ArmsData, bound: float) -> dict[str, Any]:
-    """Where the numbers come from, their own units, and how well the kernel fits them."""
+    """Return the source of the numbers, their own units, and how well the kernel fits them."""
     gram, mean = np.asarray(data.gram), np.asarray(data.problem.means)[0]
     return {
         "source": data.source,
@@ -54,7 +53,7 @@ def facts(data: ArmsData, bound: float) -> dict[str, Any]:
 
 
 def notes(dataset: Any) -> list[str]:
-    """The data, the units, and the distribution of ``N``."""
+    """Return notes on the data, the units, and the distribution of ``N``."""
     known = json.loads(dataset.attrs["parameters"])
     return [
         f"data: {known['source']}",
@@ -69,7 +68,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any, path: Path, *, name: str) -> None:
-    """Cumulative regret and violation as in the paper's figures, and the distribution of ``N``; ``name`` is what the arms are."""
+    """Draw cumulative regret and violation as in the paper's figures, and the distribution of ``N``; ``name`` is what the arms are."""
     from jaxbandit.report import plots
 
     lines = {str(label): str(label) for label in dataset.algorithm.values}
@@ -86,7 +85,7 @@ def draw(dataset: Any, path: Path, *, name: str) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, variable: str, what: str) -> None:
-    """The data file."""
+    """Add the option for the data file."""
     parser.add_argument(
         "--data", metavar="FILE", help=f"{what}; default the environment variable {variable}, and without it made-up data, which say so"
     )
@@ -105,7 +104,7 @@ def experiment(
     what: str,
     text: str | None,
 ) -> Experiment:
-    """The experiment on one data set: ``width`` is the recommended one, ``arms`` says what they are, ``what`` what the file is."""
+    """Return the experiment on one data set: ``width`` is recommended, ``arms`` says what they are, ``what`` what the file is."""
     full = Options(trials=50, horizon=horizon, points_per_axis=0, seed=0, parameters="recommended", extra={"data": None})
     return Experiment(
         name=name,

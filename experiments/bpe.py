@@ -24,24 +24,24 @@ from typing import Any
 
 from experiments import _bpe
 from experiments._experiment import Experiment, Options
-from jaxbandit.study import Comparison
+from jaxbandit.study import Study
 
 MEAN = 50.0
 LINES = (("BPE-Delay", MEAN), ("GP-UCB-SDF", MEAN))
 
 
-def build(options: Options) -> Comparison:
-    """Both algorithms on both functions."""
+def build(options: Options) -> Study:
+    """Return the study of both algorithms on both functions."""
     return _bpe.build("bpe", options, LINES)
 
 
 def notes(dataset: Any) -> list[str]:
-    """Stages, eliminations, and the difference of the two, paired by trial."""
+    """Return notes on stages, eliminations, and the difference of the two, paired by trial."""
     return _bpe.notes(dataset, [(LINES[1], LINES[0])])
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """Cumulative regret, as in the paper's Figure 2."""
+    """Draw cumulative regret, as in the paper's Figure 2."""
     title = f"Feedback late by Poisson({MEAN:g}) rounds: means with 95% intervals, medians thin"
     _bpe.draw(dataset, path, title=title, rows=[{algorithm: (algorithm, mean) for algorithm, mean in LINES}])
 

@@ -18,24 +18,24 @@ from typing import Any
 
 from experiments import _bpe
 from experiments._experiment import Experiment, Options
-from jaxbandit.study import Comparison
+from jaxbandit.study import Study
 
 MEANS = (0.0, 25.0, 50.0)
 ALGORITHMS = ("BPE-Delay", "GP-UCB-SDF")
 
 
-def build(options: Options) -> Comparison:
-    """Both algorithms under every delay on both functions."""
+def build(options: Options) -> Study:
+    """Return the study of both algorithms under every delay on both functions."""
     return _bpe.build("bpe-delays", options, [(algorithm, mean) for algorithm in ALGORITHMS for mean in MEANS])
 
 
 def notes(dataset: Any) -> list[str]:
-    """Stages, eliminations, and what each delay costs each algorithm, paired by trial."""
+    """Return notes on stages, eliminations, and what each delay costs each algorithm, paired by trial."""
     return _bpe.notes(dataset, [((algorithm, mean), (algorithm, MEANS[0])) for algorithm in ALGORITHMS for mean in MEANS[1:]])
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """Cumulative regret, BPE-Delay above as in the paper's Figure 3, GP-UCB-SDF below as in its Figure 4."""
+    """Draw cumulative regret, BPE-Delay above as in the paper's Figure 3, GP-UCB-SDF below as in its Figure 4."""
     rows = [{f"{algorithm}, E[τ] = {mean:g}": (algorithm, mean) for mean in MEANS} for algorithm in ALGORITHMS]
     _bpe.draw(dataset, path, title="Poisson delays of three means: means with 95% intervals, medians thin", rows=rows)
 

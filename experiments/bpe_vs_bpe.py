@@ -20,24 +20,24 @@ from typing import Any
 
 from experiments import _bpe
 from experiments._experiment import Experiment, Options
-from jaxbandit.study import Comparison
+from jaxbandit.study import Study
 
 MEANS = (25.0, 50.0)
 ALGORITHMS = ("BPE-Delay", "BPE")
 
 
-def build(options: Options) -> Comparison:
-    """Both algorithms under both delays on both functions."""
+def build(options: Options) -> Study:
+    """Return the study of both algorithms under both delays on both functions."""
     return _bpe.build("bpe-vs-bpe", options, [(algorithm, mean) for algorithm in ALGORITHMS for mean in MEANS])
 
 
 def notes(dataset: Any) -> list[str]:
-    """Stages, eliminations, and the difference of the two, paired by trial."""
+    """Return notes on stages, eliminations, and the difference of the two, paired by trial."""
     return _bpe.notes(dataset, [(("BPE", mean), ("BPE-Delay", mean)) for mean in MEANS])
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """Cumulative regret, as in the paper's Figure 5, one row of panels per delay."""
+    """Draw cumulative regret, as in the paper's Figure 5, one row of panels per delay."""
     rows = [{f"{algorithm}, E[τ] = {mean:g}": (algorithm, mean) for algorithm in ALGORITHMS} for mean in MEANS]
     _bpe.draw(dataset, path, title="BPE that does and does not know of the delays: means with 95% intervals, medians thin", rows=rows)
 

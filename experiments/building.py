@@ -52,9 +52,9 @@ import numpy as np
 
 import jaxbandit as jb
 from experiments import _config
-from experiments._experiment import Experiment, Options, comparison, final_values
+from experiments._experiment import Experiment, Options, final_values, study
 from jaxbandit.kernels import Kernel, Scale, SquaredExponential
-from jaxbandit.study import Comparison, Entry
+from jaxbandit.study import Run, Study
 from jaxbandit.surrogates.evidence import fit
 
 SAMPLE = 30  # points for the hyper-parameters
@@ -66,12 +66,12 @@ PAPERS = ("CONFIG", "CEI", "SafeOpt", "Primal-dual", "EPBO-20")  # what the pape
 OTHERS = ("CONFIG", "EPBO-1", "RPOL", "CBO-UCB", "Thompson", "Random")
 
 
-def build(options: Options) -> Comparison:
-    """CONFIG and the baselines on one building, from a random controller; SafeOpt from the naive one."""
+def build(options: Options) -> Study:
+    """Return the study of CONFIG and the baselines on one building, from a random controller; SafeOpt from the naive one."""
     problem = jb.problems.building(options.points_per_axis, noise_variance=_config.NOISE_VARIANCE)
     naive = problem.domain.nearest(jb.problems.NAIVE_CONTROLLER)
     kernels = tuple(fitted_kernel(problem, output, options.seed) for output in range(2))
-    surrogate = jb.surrogate(problem.domain, kernels, noise_variance=_config.NOISE_VARIANCE, horizon=options.horizon + 1)
+    model = jb.surrogate(problem.domain, kernels, noise_variance=_config.NOISE_VARIANCE, horizon=options.horizon + 1)
     algorithms: dict[str, Any] = {
         "CONFIG": jb.Config(),
         "CEI": jb.Cei(),
@@ -84,17 +84,15 @@ def build(options: Options) -> Comparison:
         "Thompson": jb.ConstrainedThompson(),
         "Random": jb.RandomSearch(),
     }
-    known = jb.InitialDesign(indices=np.asarray([naive]), counted=True)
-    entries = [
-        Entry(label, algorithm.name, algorithm, surrogate, kernels, initial=known if label == "SafeOpt" else None)
-        for label, algorithm in algorithms.items()
+    known, random = jb.InitialDesign(indices=np.asarray([naive]), counted=True), jb.InitialDesign(random=1, counted=True)
+    runs = [
+        Run(label, problem, algorithm, model, initial=known if label == "SafeOpt" else random) for label, algorithm in algorithms.items()
     ]
-    recorded = {"points_per_axis": options.points_per_axis}
-    return comparison("building", problem, entries, options, recorded, initial=jb.InitialDesign(random=1, counted=True))
+    return study("building", runs, options, {"points_per_axis": options.points_per_axis})
 
 
 def fitted_kernel(problem: Any, output: int, seed: int) -> Kernel:
-    """A squared exponential with a length-scale per axis, by maximum likelihood on noisy values at random points."""
+    """Return a squared exponential with a length-scale per axis, by maximum likelihood on noisy values at random points."""
     random = np.random.default_rng(seed)
     chosen = random.choice(problem.domain.size, min(SAMPLE, problem.domain.size), replace=False)
     noise = np.sqrt(_config.NOISE_VARIANCE) * random.standard_normal((2, len(chosen)))
@@ -116,30 +114,30 @@ class Truth:
         self.best = int(np.argmin(np.where(self.excess <= 0, self.energy, np.inf))) if np.any(self.excess <= 0) else None
 
     def with_quality(self, dataset: Any) -> Any:
-        """The dataset with the best quality so far."""
+        """Return the dataset with the best quality so far."""
         so_far = np.minimum.accumulate(self.quality[dataset["index"].values], axis=-1)
         return dataset.assign(quality=(dataset["index"].dims, so_far))
 
     def found(self, dataset: Any, label: str, trial: int = 0) -> int:
-        """The point of least energy among the feasible ones that a trial evaluated, or else the one of least deviation."""
+        """Return the point of least energy among the feasible ones that a trial evaluated, or else the one of least deviation."""
         tried = dataset["index"].sel(algorithm=label).values[trial]
         feasible = self.excess[tried] <= 0
         return int(tried[np.argmin(np.where(feasible, self.energy[tried], np.inf) if feasible.any() else self.excess[tried])])
 
     def least_energy(self, dataset: Any, label: str) -> np.ndarray:
-        """``[trials]`` least energy of a feasible controller that was evaluated, infinite where none was."""
+        """Return the least energy ``[trials]`` of a feasible controller that was evaluated, infinite where none was."""
         tried = dataset["index"].sel(algorithm=label).values
         return np.where(self.excess[tried] <= 0, self.energy[tried], np.inf).min(axis=-1)
 
     def words(self, point: int) -> str:
-        """A controller and what it costs."""
+        """Return a controller and what it costs, in words."""
         gain, set_point, switch = self.points[point]
         outcome = f"{self.energy[point]:.1f} kWh, {abs(self.excess[point]):.2f} K {'within' if self.excess[point] <= 0 else 'over'}"
         return f"{gain:.2f} kW/K, {set_point:.1f} °C from {switch:.1f} h ({outcome} the limit)"
 
 
 def notes(dataset: Any) -> list[str]:
-    """The controllers, and how soon and how often each algorithm is there."""
+    """Return notes on the controllers, and how soon and how often each algorithm is there."""
     truth = Truth(dataset)
     lines = ["naive controller: " + truth.words(truth.naive)]
     if truth.best is not None:
@@ -166,7 +164,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """The best energy plus violation so far, as in the paper's Figure 5, and a day under the controller found."""
+    """Draw the best energy plus violation so far, as in the paper's Figure 5, and a day under the controller found."""
     from jaxbandit.report import plots
 
     truth = Truth(dataset)
@@ -183,7 +181,7 @@ def draw(dataset: Any, path: Path) -> None:
 
 
 def quality_panel(axis: Any, dataset: Any, labels: tuple[str, ...], truth: Truth, heading: str) -> None:
-    """The paper's measure on one axis, with the best feasible controller's."""
+    """Draw the paper's measure on one axis, with the best feasible controller's."""
     from jaxbandit.report import plots
 
     lines = {label: label for label in labels}
@@ -195,7 +193,7 @@ def quality_panel(axis: Any, dataset: Any, labels: tuple[str, ...], truth: Truth
 
 
 def temperature_panel(axis: Any, days: dict[str, Any], heading: str) -> None:
-    """Temperature of the air and set-point over the day."""
+    """Draw the temperature of the air and the set-point over the day."""
     from jaxbandit.report.plots import COLOURS, DASHES
 
     zone = jb.problems.Zone()
@@ -210,7 +208,7 @@ def temperature_panel(axis: Any, days: dict[str, Any], heading: str) -> None:
 
 
 def power_panel(axis: Any, days: dict[str, Any]) -> None:
-    """Power of the heating and of the sun over the day."""
+    """Draw the power of the heating and of the sun over the day."""
     from jaxbandit.report.plots import COLOURS, DASHES
 
     for number, (label, day) in enumerate(days.items()):

@@ -55,16 +55,16 @@ import numpy as np
 import jaxbandit as jb
 from experiments import _config
 from experiments._experiment import Experiment, Options, final_values
-from jaxbandit.study import Comparison
+from jaxbandit.study import Study
 
 
-def build(options: Options) -> Comparison:
-    """CONFIG and its baselines on functions drawn from a Gaussian process, another instance in every trial."""
+def build(options: Options) -> Study:
+    """Return the study of CONFIG and its baselines on functions drawn from a Gaussian process, another instance in every trial."""
     return _config.on_draws("config-gp", jb.problems.gp_draws, options)
 
 
 def notes(dataset: Any) -> list[str]:
-    """Cumulative regret and violation with their spread, and false declarations."""
+    """Return notes on cumulative regret and violation with their spread, and false declarations."""
     lines = []
     for label in dataset.algorithm.values:
         regret, violation = (final_values(dataset, label, name) for name in ("regret", "hard_violation"))
@@ -79,7 +79,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """Cumulative regret and violation, and the best point so far, as in the paper's Figures 2 and 3."""
+    """Draw cumulative regret and violation, and the best point so far, as in the paper's Figures 2 and 3."""
     from jaxbandit.report import plots
 
     measures = {"regret": "cumulative regret $R(t)$", "hard_violation": "cumulative violation $V(t)$"}

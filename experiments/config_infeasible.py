@@ -21,23 +21,23 @@ import numpy as np
 import jaxbandit as jb
 from experiments import _config
 from experiments._experiment import Experiment, Options
-from jaxbandit.study import Comparison
+from jaxbandit.study import Study
 
 
-def build(options: Options) -> Comparison:
-    """CONFIG on instances whose constraint is nowhere below 0.1."""
+def build(options: Options) -> Study:
+    """Return the study of CONFIG on instances whose constraint is nowhere below 0.1."""
     return _config.on_draws("config-infeasible", jb.problems.gp_draws_infeasible, options, only="CONFIG")
 
 
 def evaluations_before(dataset: Any) -> np.ndarray:
-    """How many points had been evaluated when an instance was declared infeasible, for those that were."""
+    """Return how many points had been evaluated when an instance was declared infeasible, for those that were."""
     declared = dataset.declared_round.values[0]
     # The declaration of round t comes before that round's evaluation, and after those of an initial design that counts.
     return declared[declared > 0] - 1 + (dataset.sizes["round"] - dataset.sizes["played"])
 
 
 def notes(dataset: Any) -> list[str]:
-    """When infeasibility was declared, counted as the paper does: evaluations before the declaration."""
+    """Return notes on when infeasibility was declared, counted as the paper does: evaluations before the declaration."""
     evaluations = evaluations_before(dataset)
     lines = [f"{len(evaluations)} of {dataset.sizes['trial']} instances declared infeasible"]
     if len(evaluations):
@@ -50,7 +50,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """How many instances were declared infeasible in each round; the paper gives their mean."""
+    """Draw how many instances were declared infeasible in each round; the paper gives their mean."""
     from jaxbandit.report import plots
 
     panel = partial(plots.rounds_of_declaration, dataset=dataset, heading="")

@@ -51,10 +51,9 @@ import numpy as np
 
 import jaxbandit as jb
 from experiments import _config
-from experiments._experiment import Experiment, Options, comparison, final_values
-from jaxbandit.core.pytree import replace
+from experiments._experiment import Experiment, Options, final_values, study
 from jaxbandit.kernels import Kernel, Matern52, Scale, SquaredExponential
-from jaxbandit.study import Comparison, Entry
+from jaxbandit.study import Run, Study
 from jaxbandit.surrogates.evidence import fit
 
 SAMPLE = 30  # points per function for the hyper-parameters
@@ -65,39 +64,39 @@ CODE_LENGTH_SCALE = 3.0
 CODE_GRID = 20  # points per axis of the scripts' grid for variances and the first point
 
 
-def build(options: Options) -> Comparison:
-    """CONFIG and its baselines on each of the problems."""
+def build(options: Options) -> Study:
+    """Return the study of CONFIG and its baselines on each of the problems."""
     chosen = options.extra.get("problem", "all")
-    entries: list[Entry] = []
+    runs: list[Run] = []
     for name in jb.problems.ARTIFICIAL if chosen == "all" else (chosen,):
-        entries += code_entries(name, options) if _config.is_code(options) else fitted_entries(name, options)
-    initial = entries[0].initial or jb.InitialDesign(random=1, counted=True)
+        runs += code_runs(name, options) if _config.is_code(options) else fitted_runs(name, options)
     recorded = {"points_per_axis": options.points_per_axis, **options.extra}
-    return comparison("config-p", entries[0].problem, entries, options, recorded, initial=initial)
+    return study("config-p", runs, options, recorded)
 
 
-def fitted_entries(name: str, options: Options) -> list[Entry]:
-    """One problem with kernels fitted to random points, in units of standard deviations but for the paper's own set."""
+def fitted_runs(name: str, options: Options) -> list[Run]:
+    """Return the runs on one problem with kernels fitted to random points, in units of standard deviations but for the paper's own set."""
     scaled = options.parameters != "paper"
     problem = jb.problems.artificial(name, options.points_per_axis, standardised=scaled, noise_variance=_config.NOISE_VARIANCE)
     if scaled:  # the constraint by its scale only, which leaves the feasible set as it is
         reward, constraint = np.asarray(problem.means)
-        problem = replace(problem, means=np.stack([reward, constraint / constraint.std()]))
+        problem = jb.replace(problem, means=np.stack([reward, constraint / constraint.std()]))
     kernels = tuple(fitted_kernel(problem, output, options.seed) for output in range(2))
     model = partial(jb.surrogate, problem.domain, kernels, noise_variance=_config.NOISE_VARIANCE, horizon=options.horizon + 1)
     cheapest, drawing = model(), model(form="product")  # the cheapest may be rows, which have no joint draws for Thompson sampling
     safest = [int(np.argmin(problem.means[1]))]
     known = jb.InitialDesign(indices=np.asarray(safest), counted=True)
-    entries = []
+    random = jb.InitialDesign(random=1, counted=True)
+    runs = []
     for label, algorithm in _config.algorithms(options, seeds=safest):
-        surrogate = drawing if isinstance(algorithm, jb.ConstrainedThompson) else cheapest
-        initial = known if isinstance(algorithm, jb.SafeOpt) else None
-        entries.append(Entry(f"{name} {label}", algorithm.name, algorithm, surrogate, kernels, problem=problem, initial=initial))
-    return entries
+        chosen = drawing if isinstance(algorithm, jb.ConstrainedThompson) else cheapest
+        initial = known if isinstance(algorithm, jb.SafeOpt) else random
+        runs.append(Run(f"{name} {label}", problem, algorithm, chosen, initial=initial))
+    return runs
 
 
 def fitted_kernel(problem: Any, output: int, seed: int) -> Kernel:
-    """A squared exponential by maximum likelihood on noisy values at random points, the same points for all problems."""
+    """Return a squared exponential by maximum likelihood on noisy values at random points, the same points for all problems."""
     random = np.random.default_rng(seed)
     chosen = random.choice(problem.domain.size, min(SAMPLE, problem.domain.size), replace=False)
     noise = np.sqrt(_config.NOISE_VARIANCE) * random.standard_normal(len(chosen))
@@ -106,8 +105,11 @@ def fitted_kernel(problem: Any, output: int, seed: int) -> Kernel:
     return fit(guess, np.asarray(problem.domain.points)[chosen], values, _config.NOISE_VARIANCE, span=SPAN)[0]
 
 
-def code_entries(name: str, options: Options) -> list[Entry]:
-    """One problem as the authors' scripts have it: no noise, fixed length-scales, prior means and first point from a coarse grid."""
+def code_runs(name: str, options: Options) -> list[Run]:
+    """Return the runs on one problem as the authors' scripts have it.
+
+    There is no noise; length-scales are fixed, prior means and first point are from a coarse grid.
+    """
     problem = jb.problems.artificial(name, options.points_per_axis, standardised=False, noise_variance=0.0)
     coarse = jb.problems.artificial(name, CODE_GRID, standardised=False)
     first = problem.domain.nearest(coarse.domain.points[int(np.argmin(coarse.means[1]))])
@@ -121,17 +123,16 @@ def code_entries(name: str, options: Options) -> list[Entry]:
         horizon=options.horizon + 1,
         form="rows",  # which has no joint draws: no Thompson sampling here
     )
-    ignorant = replace(told, prior_mean=np.zeros_like(told.prior_mean))
+    ignorant = jb.replace(told, prior_mean=np.zeros_like(told.prior_mean))
     design = jb.InitialDesign(indices=np.asarray([first]), counted=True)
     return [
-        Entry(f"{name} {label}", algorithm.name, algorithm, surrogate, kernels, problem=problem, initial=design)
+        Run(f"{name} {label}", problem, algorithm, ignorant if isinstance(algorithm, jb.PrimalDual) else told, initial=design)
         for label, algorithm in _config.algorithms(options, seeds=[first], draws=False)
-        for surrogate in [ignorant if isinstance(algorithm, jb.PrimalDual) else told]
     ]
 
 
 def notes(dataset: Any) -> list[str]:
-    """For each problem the best point found by each algorithm, in order."""
+    """Return notes on the best point found by each algorithm, in order, for each problem."""
     lines = []
     for name, labels in by_problem(dataset).items():
         found = {short: final_values(dataset, label, "best_constrained_regret") for short, label in labels.items()}
@@ -143,7 +144,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def by_problem(dataset: Any) -> dict[str, dict[str, str]]:
-    """The dataset's labels, by problem and algorithm."""
+    """Return the dataset's labels, by problem and algorithm."""
     groups: dict[str, dict[str, str]] = {}
     for label in map(str, dataset.algorithm.values):
         name, algorithm = label.split(" ", 1)
@@ -152,7 +153,7 @@ def by_problem(dataset: Any) -> dict[str, dict[str, str]]:
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """The best point so far on every problem, as in the paper's Figure 4."""
+    """Draw the best point so far on every problem, as in the paper's Figure 4."""
     from jaxbandit.report import plots
 
     panels: dict[str, list[Any]] = {}
@@ -166,7 +167,7 @@ def draw(dataset: Any, path: Path) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which problem."""
+    """Add the option for the problem."""
     parser.add_argument("--problem", choices=[*jb.problems.ARTIFICIAL, "all"], default="all", help="one problem (default %(default)s)")
 
 

@@ -31,33 +31,32 @@ from typing import Any
 
 import jaxbandit as jb
 from experiments import _se22
-from experiments._experiment import Experiment, Options, comparison
-from jaxbandit.study import Comparison
+from experiments._experiment import Experiment, Options, study
+from jaxbandit.study import Run, Study
 
 COST_HALF_WIDTH = 0.2
 # In four dimensions the authors' code of ADMMBO has other budgets; distances in units of the domain [0, 2]^4.
 ADMMBO = jb.Admmbo(side=2.0, reward_budget=(20, 2), cost_budget=(20, 2))
 
 
-def build(options: Options) -> Comparison:
-    """Algorithm 2 with costs seen exactly and Algorithm 3 with uniform noise on them, ADMMBO and OCO with either, on one surrogate."""
+def build(options: Options) -> Study:
+    """Return the study of Algorithm 2 with exact costs, Algorithm 3 with noisy ones, ADMMBO and OCO with either, on one surrogate."""
     exact = jb.problems.data_rate(options.points_per_axis, noise_variance=_se22.NOISE_VARIANCE)
     noisy = jb.problems.data_rate(options.points_per_axis, noise_variance=_se22.NOISE_VARIANCE, cost_half_width=COST_HALF_WIDTH)
     # A rough kernel in four dimensions: on a grid fine enough to matter only the row cache is exact and affordable.
-    surrogate = _se22.model(exact, options.horizon, form="rows")
+    model = _se22.model(exact, options.horizon, form="rows")
     restart = _se22.restarts(options)
-    entries = (
-        _se22.entry("Alg. 2 (g without noise)", jb.Se2(epoch=_se22.EPOCH, restart=restart), surrogate),
-        _se22.entry("Alg. 3 (g with noise)", jb.Se3(step=_se22.STEP, epoch=_se22.EPOCH, restart=restart), surrogate, noisy),
+    runs = (
+        Run("Alg. 2 (g without noise)", exact, jb.Se2(epoch=_se22.EPOCH, restart=restart), model),
+        Run("Alg. 3 (g with noise)", noisy, jb.Se3(step=_se22.STEP, epoch=_se22.EPOCH, restart=restart), model),
     )
     recorded = {"points_per_axis": options.points_per_axis, "utility constants": "assumed"}
-    study = comparison("data-rate", exact, entries, options, recorded)
-    study = _se22.with_baselines(study, ADMMBO, suffix=" (g without noise)")
-    return _se22.with_baselines(study, ADMMBO, suffix=" (g with noise)", problem=noisy)
+    without_noise = _se22.with_baselines(study("data-rate", runs, options, recorded), ADMMBO, suffix=" (g without noise)")
+    return _se22.with_baselines(without_noise, ADMMBO, suffix=" (g with noise)", problem=noisy)
 
 
 def notes(dataset: Any) -> list[str]:
-    """Utility reached, the optimum, and that the utilities' constants are assumed."""
+    """Return notes on utility reached, the optimum, and that the utilities' constants are assumed."""
     utility = dataset.reward.isel(round=-1).mean("trial").values / dataset.sizes["round"]
     reached = ", ".join(f"{label} {value:.3f}" for label, value in zip(dataset.algorithm.values, utility, strict=True))
     return [
@@ -68,7 +67,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """Box plots of average utility and violation, as in the paper's Figures 6 and 8."""
+    """Draw box plots of average utility and violation, as in the paper's Figures 6 and 8."""
     title = "Data rates of four servers under an electricity budget"
     _se22.boxes(dataset, path, title=title, panels=[_se22.UTILITY, _se22.VIOLATION])
 

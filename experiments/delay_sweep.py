@@ -36,14 +36,14 @@ from typing import Any
 import numpy as np
 
 import jaxbandit as jb
-from experiments._experiment import Experiment, Options, comparison, half_width
+from experiments._experiment import Experiment, Options, half_width, study
 from experiments.rpol import LENGTH_SCALE, NOISE_VARIANCE
-from jaxbandit.core import checks
-from jaxbandit.core.status import FAILED
+from jaxbandit import checks
 from jaxbandit.delays import Poisson
 from jaxbandit.estimators import Bounds, Thompson
 from jaxbandit.feedback import Censor, Hallucinate, Wait
-from jaxbandit.study import Comparison, Entry
+from jaxbandit.metrics import healthy
+from jaxbandit.study import Policy, Run, Study
 from jaxbandit.widths import Censored
 
 MEANS = (0.0, 5.0, 10.0, 20.0, 30.0, 50.0)
@@ -78,7 +78,7 @@ NOT_HERE = ("admmbo", "oco", "oracle")  # need the feedback of a round before th
 
 
 def names() -> list[str]:
-    """What ``--algorithm`` takes: the names above, and those of other algorithms, run with their defaults."""
+    """Return the names that ``--algorithm`` takes: the names above, and those of other algorithms, run with their defaults."""
     return [
         *CONSTRAINED,
         *UNCONSTRAINED,
@@ -87,22 +87,22 @@ def names() -> list[str]:
 
 
 def _classes() -> dict[str, Any]:
-    """The algorithms of the library by their names, but for wrappers."""
+    """Return the algorithms of the library by their names, but for wrappers."""
     classes = [getattr(jb.algorithms, name) for name in jb.algorithms.__all__]
     return {
         cls.name: cls for cls in classes if hasattr(cls, "select") and isinstance(getattr(cls, "name", None), str) and cls is not jb.Anytime
     }
 
 
-def build(options: Options) -> Comparison:
-    """One algorithm under Poisson delays of several means."""
+def build(options: Options) -> Study:
+    """Return the study of one algorithm under Poisson delays of several means."""
     name, means = options.extra["algorithm"], tuple(sorted(set(options.extra["means"])))
     checks.one_of("--algorithm", name, tuple(names()))
     for mean in means:
         checks.nonnegative("--means", mean)
     algorithm, policy = (CONSTRAINED | UNCONSTRAINED).get(name) or (_classes()[name](), None)
     policy = options.extra["feedback"] or policy
-    policies = {"wait": Wait(), "hallucinate": Hallucinate(), "censor": Censor(window=max(1, round(2 * max(means))))}
+    policies: dict[str, Policy] = {"wait": Wait(), "hallucinate": Hallucinate(), "censor": Censor(window=max(1, round(2 * max(means))))}
     feedback = None if policy is None else policies[policy]
 
     problem: Any
@@ -115,24 +115,21 @@ def build(options: Options) -> Comparison:
         problem = jb.problems.sine_delayed(options.points_per_axis, noise_variance=NOISE_VARIANCE)
         problem = jb.problems.full_information(problem) if algorithm.sees_constraints else problem
         kernel, lam = jb.kernels.SquaredExponential(length_scale=LENGTH_SCALE), NOISE_VARIANCE
-    surrogate = jb.surrogate(problem.domain, kernel, noise_variance=lam, outputs=problem.outputs, horizon=options.horizon)
-    kernels = (kernel,) * problem.outputs
+    model = jb.surrogate(problem.domain, kernel, noise_variance=lam, outputs=problem.outputs, horizon=options.horizon)
     informed = jb.informed.SafestSeeds(1) if hasattr(algorithm, "seeds") else None
-    entries = (
-        Entry(label(mean), name.replace("-", "_"), algorithm, surrogate, kernels, informed, delay=Poisson(mean=mean), feedback=feedback)
-        for mean in means
-    )
+    trace_name = name.replace("-", "_")
+    runs = (Run(label(mean), problem, algorithm, model, Poisson(mean=mean), feedback, informed, trace_name=trace_name) for mean in means)
     recorded = {"points_per_axis": options.points_per_axis, "algorithm": name, "means": means, "problem": problem.name}
-    return comparison("delay-sweep", problem, entries, options, recorded)
+    return study("delay-sweep", runs, options, recorded)
 
 
 def label(mean: float) -> str:
-    """What tables call a mean delay."""
+    """Return the label of a mean delay in tables."""
     return f"E[tau] = {mean:g}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of this experiment."""
+    """Add the options for algorithm, policy and mean delays."""
     extra = EXPERIMENT.defaults.extra
     parser.add_argument(
         "--algorithm", default=extra["algorithm"], metavar="NAME", help=f"one of {', '.join(names())} (default %(default)s)"
@@ -143,14 +140,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def excess(dataset: Any, name: str) -> np.ndarray:
-    """A measure at the end above that of the least mean delay, ``[trials, means - 1]``, in trials that failed for no mean."""
-    ok = ((dataset.status.values & int(FAILED)) == 0).all(axis=0)
+    """Return a measure at the end above that of the least mean delay, ``[trials, means - 1]``, in trials that failed for no mean."""
+    ok = healthy(dataset.status.values).all(axis=0)
     last = dataset[name].values[:, ok, -1].astype(np.float64)
     return (last[1:] - last[0]).T
 
 
 def slopes(means: np.ndarray, excess: np.ndarray) -> np.ndarray:
-    """Least squares through the reference, one slope per trial ``[trials]``, of ``excess [trials, n]`` at ``means [n + 1]``.
+    """Fit lines through the reference by least squares: a slope per trial ``[trials]``, of ``excess [trials, n]`` at ``means [n + 1]``.
 
     Trials are independent, the points of a trial are not: so the interval of the slope comes from its spread over trials.
     """
@@ -159,13 +156,13 @@ def slopes(means: np.ndarray, excess: np.ndarray) -> np.ndarray:
 
 
 def measures(dataset: Any) -> dict[str, str]:
-    """What is shown: regret, or where constraints make regret of either sign, positive regret and violation."""
+    """Return the measures shown: regret, or where constraints make regret of either sign, positive regret and violation."""
     constrained = dataset.sizes["output"] > 1
     return {name: words for name, words in MEASURES.items() if (name != "regret") == constrained}
 
 
 def notes(dataset: Any) -> list[str]:
-    """The fitted slopes, and what they are fitted to."""
+    """Return notes on the fitted slopes, and what they are fitted to."""
     known = json.loads(dataset.attrs["parameters"])
     means = np.array(known["means"])
     policy = next(iter(json.loads(dataset.attrs["feedback"]).values()))
@@ -191,7 +188,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """The measures above the reference against the mean delay, with the fitted line."""
+    """Draw the measures above the reference against the mean delay, with the fitted line."""
     from jaxbandit.report import plots
 
     known = json.loads(dataset.attrs["parameters"])

@@ -23,22 +23,22 @@ from pathlib import Path
 from typing import Any
 
 import jaxbandit as jb
-from experiments._experiment import Experiment, Options, comparison, no_code_note
+from experiments._experiment import Experiment, Options, no_code_note, study
 from jaxbandit.estimators import Bounds
-from jaxbandit.study import Comparison, Entry
+from jaxbandit.study import Run, Study
 from jaxbandit.widths import ImprovedGPUCB
 
 NOISE_VARIANCE = 0.05
 LENGTH_SCALE = 1.0
 
 
-def build(options: Options) -> Comparison:
-    """The three algorithms on ``sine``, sharing one surrogate."""
+def build(options: Options) -> Study:
+    """Return the study of the three algorithms on ``sine``, sharing one surrogate."""
     problem = jb.problems.sine(options.points_per_axis, noise_variance=NOISE_VARIANCE)
     kernel = jb.kernels.SquaredExponential(length_scale=LENGTH_SCALE)
     literal = options.parameters != "recommended"
     lam = 1 + 2 / options.horizon if literal else NOISE_VARIANCE
-    surrogate = jb.surrogate(problem.domain, kernel, noise_variance=lam, horizon=options.horizon)
+    model = jb.surrogate(problem.domain, kernel, noise_variance=lam, horizon=options.horizon)
 
     def bounds(union: float) -> Bounds:
         if not literal:
@@ -51,12 +51,12 @@ def build(options: Options) -> Comparison:
         ("CBO-UCB", "cbo_ucb", jb.Cbo(estimator=bounds(2.0), reward_clip=7.0, cost_clip=2.0, dual_cap=10.0)),
         ("CONFIG", "config", jb.Config(estimator=bounds(problem.constraints + 1.0))),
     )
-    entries = (Entry(label, alg, algorithm, surrogate, (kernel, kernel)) for label, alg, algorithm in algorithms)
-    return comparison("rpol", problem, entries, options, {"points_per_axis": options.points_per_axis})
+    runs = (Run(label, problem, algorithm, model, trace_name=name) for label, name, algorithm in algorithms)
+    return study("rpol", runs, options, {"points_per_axis": options.points_per_axis})
 
 
 def notes(dataset: Any) -> list[str]:
-    """The benchmark behind the regret columns."""
+    """Return notes on the benchmark behind the regret columns."""
     optimum, feasible, slack = (float(dataset[name][0, 0]) for name in ("optimum", "feasible_fraction", "slater_slack"))
     if optimum != optimum:
         lines = ["no grid point is feasible, so regret is undefined; choose another grid resolution"]
@@ -70,7 +70,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """Average regret, positive regret and violation, as in the paper's Figure 1."""
+    """Draw average regret, positive regret and violation, as in the paper's Figure 1."""
     from jaxbandit.report.plots import average_curves
 
     average_curves(dataset, path, title="Small feasible region: 95% bands over trials")

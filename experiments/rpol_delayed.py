@@ -33,24 +33,24 @@ from typing import Any
 import numpy as np
 
 import jaxbandit as jb
-from experiments._experiment import Experiment, Options, comparison, excess, half_width, no_code_note
+from experiments._experiment import Experiment, Options, excess, half_width, no_code_note, study
 from experiments.rpol import LENGTH_SCALE, NOISE_VARIANCE
 from jaxbandit.estimators import Bounds
 from jaxbandit.feedback import Censor
-from jaxbandit.study import Comparison, Entry
+from jaxbandit.study import Run, Study
 from jaxbandit.widths import Censored, ImprovedGPUCB
 
 WINDOW = 30
 NORMS = (16.0, 4.9)  # RKHS norms of functions within 1.4e-4 of f and 4e-5 of g, root mean squares on 40x40 points
 
 
-def build(options: Options) -> Comparison:
-    """The four algorithms on ``sine_delayed``, sharing one surrogate."""
+def build(options: Options) -> Study:
+    """Return the study of the four algorithms on ``sine_delayed``, sharing one surrogate."""
     problem = jb.problems.sine_delayed(options.points_per_axis, noise_variance=NOISE_VARIANCE)
     kernel = jb.kernels.SquaredExponential(length_scale=LENGTH_SCALE)
     literal = options.parameters != "recommended"
     lam = 1 + 2 / options.horizon if literal else NOISE_VARIANCE
-    surrogate = jb.surrogate(problem.domain, kernel, noise_variance=lam, horizon=options.horizon)
+    model = jb.surrogate(problem.domain, kernel, noise_variance=lam, horizon=options.horizon)
     scale = math.sqrt(NOISE_VARIANCE)
 
     def bounds(union: float) -> Bounds:
@@ -60,7 +60,7 @@ def build(options: Options) -> Comparison:
         return Bounds(reward_width=reward, cost_width=cost)
 
     def censored(norm: float) -> Censored:
-        """``v_t`` of sec. 5, with ``B_r = B_f + R sqrt(2 ln T)``."""
+        """Return ``v_t`` of sec. 5, with ``B_r = B_f + R sqrt(2 ln T)``."""
         if not literal:
             return Censored(base=3.0, feedback_bound=1.0, scale=0.01)
         bound = norm + scale * math.sqrt(2 * math.log(options.horizon))
@@ -74,14 +74,12 @@ def build(options: Options) -> Comparison:
         ("CONFIG", "config", jb.Config(estimator=bounds(problem.constraints + 1.0)), None),
         ("CBO-UCB", "cbo_ucb", jb.Cbo(estimator=bounds(2.0), reward_clip=7.0, cost_clip=2.0, dual_cap=10.0), None),
     )
-    entries = (
-        Entry(label, alg, algorithm, surrogate, (kernel, kernel), feedback=feedback) for label, alg, algorithm, feedback in algorithms
-    )
-    return comparison("rpol-delayed", problem, entries, options, {"points_per_axis": options.points_per_axis})
+    runs = (Run(label, problem, algorithm, model, feedback=feedback, trace_name=name) for label, name, algorithm, feedback in algorithms)
+    return study("rpol-delayed", runs, options, {"points_per_axis": options.points_per_axis})
 
 
 def notes(dataset: Any) -> list[str]:
-    """What became of the feedback, and the differences between algorithms, paired by trial."""
+    """Return notes on what became of the feedback, and on the differences between algorithms, paired by trial."""
     first, *others = (str(label) for label in dataset.algorithm.values)
     window = json.loads(dataset.attrs["feedback"])[first]["window"]
     counts = jb.metrics.delay_counts(
@@ -103,7 +101,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """Average regret, positive regret and violation, as in the paper's Figure 2."""
+    """Draw average regret, positive regret and violation, as in the paper's Figure 2."""
     from jaxbandit.report.plots import average_curves
 
     average_curves(dataset, path, title="Small feasible region, feedback late by Poisson(15) rounds: 95% bands over trials")

@@ -31,11 +31,10 @@ import numpy as np
 
 import jaxbandit as jb
 from experiments import _zj22
-from experiments._experiment import Experiment, Options, comparison, final_values, no_code_note
-from jaxbandit.core.pytree import replace
-from jaxbandit.core.status import FAILED
+from experiments._experiment import Experiment, Options, final_values, no_code_note, study
 from jaxbandit.estimators import Bounds
-from jaxbandit.study import Comparison, Entry
+from jaxbandit.metrics import healthy
+from jaxbandit.study import Run, Study
 
 NOISE_SD = 0.1
 LENGTH_SCALES = {"rkhs": 0.2, "queueing": 0.5}
@@ -47,19 +46,19 @@ def bounds_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[A
     """Tell SCGP an instance's ``B = max |f|`` and its Slater constant, at most 1 as in the paper."""
     slack = jnp.max(jnp.min(-jnp.asarray(instance.means)[1:], axis=0))
     bound = jnp.max(jnp.abs(instance.means[0]))
-    return replace(algorithm, reward_clip=bound, slater=jnp.minimum(slack, 1)), surrogate
+    return jb.replace(algorithm, reward_clip=bound, slater=jnp.minimum(slack, 1)), surrogate
 
 
 def bounds_and_width_of_instance(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
-    """The same, and ``B`` to the theory width."""
+    """Tell SCGP the same, and ``B`` to its theory width."""
     algorithm, surrogate = bounds_of_instance(instance, algorithm, surrogate)
     told = algorithm.estimator
-    told = replace(told, reward_width=replace(told.reward_width, norm_bound=algorithm.reward_clip))
-    return replace(algorithm, estimator=told), surrogate
+    told = jb.replace(told, reward_width=jb.replace(told.reward_width, norm_bound=algorithm.reward_clip))
+    return jb.replace(algorithm, estimator=told), surrogate
 
 
-def build(options: Options) -> Comparison:
-    """Both schedules on random functions with a binding constraint and on the queues."""
+def build(options: Options) -> Study:
+    """Return the study of both schedules on random functions with a binding constraint and on the queues."""
     problems = {
         "rkhs": jb.problems.full_information(jb.problems.rkhs_1d_binding(options.points_per_axis)),
         "queueing": jb.problems.queueing(QUEUEING_AXIS),
@@ -67,38 +66,29 @@ def build(options: Options) -> Comparison:
     literal = options.parameters != "recommended"
     width = _zj22.theory_width(NOISE_SD) if literal else RECOMMENDED_WIDTH
     informed = bounds_and_width_of_instance if literal else bounds_of_instance
-    entries = []
+    runs = []
     for name, problem in problems.items():
         kernel = jb.kernels.SquaredExponential(length_scale=LENGTH_SCALES[name])
-        surrogate = jb.surrogate(problem.domain, kernel, noise_variance=NOISE_SD**2, horizon=options.horizon)
+        model = jb.surrogate(problem.domain, kernel, noise_variance=NOISE_SD**2, horizon=options.horizon)
         for schedule in (1, 2):
             algorithm = jb.Scgp(estimator=Bounds(reward_width=width, cost_width=width), schedule=schedule)
-            entries.append(
-                Entry(
-                    label=f"case {schedule}, {name}",
-                    alg=f"scgp_{schedule}_{name}",
-                    algorithm=algorithm,
-                    surrogate=surrogate,
-                    kernels=(kernel, kernel),
-                    informed=informed,
-                    problem=problem,
-                )
-            )
-    return comparison("scgp", problems["rkhs"], entries, options, {"points_per_axis": options.points_per_axis})
+            label, trace_name = f"case {schedule}, {name}", f"scgp_{schedule}_{name}"
+            runs.append(Run(label, problem, algorithm, model, informed=informed, trace_name=trace_name))
+    return study("scgp", runs, options, {"points_per_axis": options.points_per_axis})
 
 
 def last_violating_round(soft_violation: np.ndarray) -> np.ndarray:
-    """For each trial of ``[trials, rounds]`` the last round after which the sum of costs was above 0; 0 where it never was."""
+    """Return the last round ``[trials]`` after which the sum of costs ``[trials, rounds]`` was above 0; 0 where it never was."""
     above = soft_violation > 0
     return np.where(above.any(axis=1), above.shape[1] - np.argmax(above[:, ::-1], axis=1), 0)
 
 
 def notes(dataset: Any) -> list[str]:
-    """When the sum of costs is back at zero for good, and that single rounds do violate."""
+    """Return notes on when the sum of costs is back at zero for good, and that single rounds do violate."""
     lines = []
     for label in dataset.algorithm.values:
         part = dataset.sel(algorithm=label)
-        soft = part.soft_violation.values[(part.status.values & int(FAILED)) == 0]
+        soft = part.soft_violation.values[healthy(part.status.values)]
         if not len(soft):
             continue
         last, rounds = last_violating_round(soft), part.sizes["round"]
@@ -113,7 +103,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """Soft and hard violation over time, side by side, for both schedules on both problems."""
+    """Draw soft and hard violation over time, side by side, for both schedules on both problems."""
     from jaxbandit.report import plots
 
     rows = []

@@ -31,25 +31,24 @@ from typing import Any
 
 import jaxbandit as jb
 from experiments import _se22
-from experiments._experiment import Experiment, Options, comparison
+from experiments._experiment import Experiment, Options, study
 from jaxbandit.penalties import Exponential, Polynomial
-from jaxbandit.study import Comparison
+from jaxbandit.study import Run, Study
 
 PENALTIES = {"Alg. 2, exp(x)": Exponential(c=1.0), "Alg. 2, (x + 1)^2": Polynomial(c=1.0, n=2.0)}
 
 
-def build(options: Options) -> Comparison:
-    """Algorithm 2 with both penalty functions, ADMMBO and OCO on ``sine``, whose constraint is seen without noise."""
+def build(options: Options) -> Study:
+    """Return the study of Algorithm 2 with both penalty functions, ADMMBO and OCO on ``sine``, whose constraint is seen without noise."""
     problem = jb.problems.sine(options.points_per_axis, noise_variance=[_se22.NOISE_VARIANCE, 0.0])
-    surrogate = _se22.model(problem, options.horizon)
+    model = _se22.model(problem, options.horizon)
     restart = _se22.restarts(options)
-    entries = (_se22.entry(label, jb.Se2(psi=psi, epoch=_se22.EPOCH, restart=restart), surrogate) for label, psi in PENALTIES.items())
-    study = comparison("se22-noiseless", problem, entries, options, {"points_per_axis": options.points_per_axis})
-    return _se22.with_baselines(study)
+    runs = (Run(label, problem, jb.Se2(psi=psi, epoch=_se22.EPOCH, restart=restart), model) for label, psi in PENALTIES.items())
+    return _se22.with_baselines(study("se22-noiseless", runs, options, {"points_per_axis": options.points_per_axis}))
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """Box plots of average regret and violation, as in the paper's Figure 2."""
+    """Draw box plots of average regret and violation, as in the paper's Figure 2."""
     _se22.boxes(dataset, path, title="Small feasible region, constraint without noise", panels=[_se22.REGRET, _se22.VIOLATION])
 
 

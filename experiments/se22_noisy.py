@@ -24,26 +24,25 @@ from typing import Any
 
 import jaxbandit as jb
 from experiments import _se22
-from experiments._experiment import Experiment, Options, comparison
-from jaxbandit.study import Comparison
+from experiments._experiment import Experiment, Options, study
+from jaxbandit.study import Run, Study
 
 
-def build(options: Options) -> Comparison:
-    """Algorithm 3, ADMMBO and OCO under noisy constraints, and beside them Algorithm 2 on the same problem without that noise."""
+def build(options: Options) -> Study:
+    """Return the study of Algorithm 3, ADMMBO and OCO under noisy constraints, and Algorithm 2 on the same problem without that noise."""
     noisy = jb.problems.sine(options.points_per_axis, noise_variance=_se22.NOISE_VARIANCE)
     noiseless = jb.problems.sine(options.points_per_axis, noise_variance=[_se22.NOISE_VARIANCE, 0.0])
-    surrogate = _se22.model(noisy, options.horizon)
+    model = _se22.model(noisy, options.horizon)
     restart = _se22.restarts(options)
-    entries = (
-        _se22.entry("Alg. 3", jb.Se3(step=_se22.STEP, epoch=_se22.EPOCH, restart=restart), surrogate),
-        _se22.entry("Alg. 2 (g without noise)", jb.Se2(epoch=_se22.EPOCH, restart=restart), surrogate, noiseless),
+    runs = (
+        Run("Alg. 3", noisy, jb.Se3(step=_se22.STEP, epoch=_se22.EPOCH, restart=restart), model),
+        Run("Alg. 2 (g without noise)", noiseless, jb.Se2(epoch=_se22.EPOCH, restart=restart), model),
     )
-    study = comparison("se22-noisy", noisy, entries, options, {"points_per_axis": options.points_per_axis})
-    return _se22.with_baselines(study)
+    return _se22.with_baselines(study("se22-noisy", runs, options, {"points_per_axis": options.points_per_axis}))
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """Box plots of average regret and violation, as in the paper's Figure 4."""
+    """Draw box plots of average regret and violation, as in the paper's Figure 4."""
     _se22.boxes(dataset, path, title="Small feasible region, constraint with noise", panels=[_se22.REGRET, _se22.VIOLATION])
 
 

@@ -20,24 +20,24 @@ from typing import Any
 
 import jaxbandit as jb
 from experiments import _se22
-from experiments._experiment import Experiment, Options, comparison
-from jaxbandit.study import Comparison
+from experiments._experiment import Experiment, Options, study
+from jaxbandit.study import Run, Study
 
 EPOCHS = (10, 20, 35, 70)
 
 
-def build(options: Options) -> Comparison:
-    """Algorithm 2 with epochs of several lengths, the number of rounds fixed."""
+def build(options: Options) -> Study:
+    """Return the study of Algorithm 2 with epochs of several lengths, the number of rounds fixed."""
     problem = jb.problems.sine(options.points_per_axis, noise_variance=[_se22.NOISE_VARIANCE, 0.0])
-    surrogate = _se22.model(problem, options.horizon)
+    model = _se22.model(problem, options.horizon)
     restart = _se22.restarts(options)
     labels = {f"S = {epoch}, L = {-(-options.horizon // epoch)}": epoch for epoch in EPOCHS}
-    entries = (_se22.entry(label, jb.Se2(epoch=epoch, restart=restart), surrogate) for label, epoch in labels.items())
-    return comparison("se22-tradeoff", problem, entries, options, {"points_per_axis": options.points_per_axis})
+    runs = (Run(label, problem, jb.Se2(epoch=epoch, restart=restart), model) for label, epoch in labels.items())
+    return study("se22-tradeoff", runs, options, {"points_per_axis": options.points_per_axis})
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """Average regret against average violation at the end, as in the paper's Figure 1, and the same with positive regret."""
+    """Draw average regret against average violation at the end, as in the paper's Figure 1, and the same with positive regret."""
     from jaxbandit.report import plots
 
     panels = [("regret", "average regret $R(T)/T$"), ("positive_regret", "average positive regret $R^+(T)/T$")]

@@ -43,9 +43,9 @@ from typing import Any
 import numpy as np
 
 from experiments import _shootout
-from experiments._experiment import Experiment, Options, comparison
-from jaxbandit.core import checks
-from jaxbandit.study import Comparison
+from experiments._experiment import Experiment, Options, study
+from jaxbandit import checks
+from jaxbandit.study import Study
 
 NAMES = {"algorithms": tuple(_shootout.contestants()), "problems": tuple(_shootout.PROBLEMS)}
 SPEED = "us per trial-round"  # in seconds they would all be 0.0000
@@ -61,20 +61,20 @@ MEASURES = {
 OF_VIOLATION = ("V/t", "soft V/t", "N")
 
 
-def build(options: Options) -> Comparison:
-    """All pairs that fit, among the algorithms and problems chosen."""
+def build(options: Options) -> Study:
+    """Return the study of all pairs that fit, among the algorithms and problems chosen."""
     for what, known in NAMES.items():
         for name in options.extra[what]:
             checks.one_of(f"--{what}", name, known)
-    chosen = tuple(_shootout.entries(options))
+    chosen = tuple(_shootout.runs(options))
     if not chosen:
         raise checks.InvalidArgument("--algorithms, --problems: none of these algorithms fits one of these problems")
     recorded = {"points_per_axis": options.points_per_axis, **options.extra}
-    return comparison("shootout", chosen[0].problem, chosen, options, recorded)
+    return study("shootout", chosen, options, recorded)
 
 
 def page_rows(dataset: Any, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The table's rows with problem and algorithm apart, the time without compilation, and no violation where nothing can be violated."""
+    """Return the table's rows with problem and algorithm apart, time without compilation, no violation where nothing can be violated."""
     result = []
     for row, seconds, slack in zip(rows, dataset.playing_seconds.values, dataset.slater_slack.values[:, 0], strict=True):
         problem, algorithm = row["algorithm"].split(": ")
@@ -87,7 +87,7 @@ def page_rows(dataset: Any, rows: Sequence[dict[str, Any]]) -> list[dict[str, An
 
 
 def crossed(rows: Sequence[dict[str, Any]], name: str) -> tuple[list[str], list[str], np.ndarray]:
-    """Algorithms, problems, and one measure of each pair, NaN where it was not run."""
+    """Return algorithms, problems, and one measure of each pair, NaN where it was not run."""
     algorithms = [name for name in NAMES["algorithms"] if any(row["algorithm"] == name for row in rows)]
     problems = [name for name in NAMES["problems"] if any(row["problem"] == name for row in rows)]
     table = np.full((len(algorithms), len(problems)), np.nan)
@@ -97,7 +97,7 @@ def crossed(rows: Sequence[dict[str, Any]], name: str) -> tuple[list[str], list[
 
 
 def files(dataset: Any, rows: Sequence[dict[str, Any]]) -> Mapping[str, Callable[[Path], object]]:
-    """The page as CSV and as Markdown."""
+    """Return what writes the page as CSV and as Markdown."""
     from jaxbandit.report import tables
 
     page = page_rows(dataset, rows)
@@ -108,7 +108,7 @@ def files(dataset: Any, rows: Sequence[dict[str, Any]]) -> Mapping[str, Callable
 
 
 def markdown(dataset: Any, page: Sequence[dict[str, Any]]) -> str:
-    """The page: one table for each measure, the least number of a column in bold, floor and ceiling aside."""
+    """Return the page: one table for each measure, the least number of a column in bold, floor and ceiling aside."""
     from jaxbandit.report.page import markdown_table, short
 
     lines = ["# Shoot-out", "", f"`{dataset.attrs.get('command', '')}`", ""]
@@ -125,7 +125,7 @@ def markdown(dataset: Any, page: Sequence[dict[str, Any]]) -> str:
 
 
 def notes(dataset: Any) -> list[str]:
-    """What the numbers are of."""
+    """Return notes on how the numbers were made."""
     failed = [str(label) for label in dataset.algorithm.values if bool((dataset.status.sel(algorithm=label) & 3).any())]
     lines = [
         "the same noise and instances for every algorithm of a problem; widths are 3 and not tuned, OCO's step is 1",
@@ -137,7 +137,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """All measures as heat maps."""
+    """Draw all measures as heat maps."""
     from jaxbandit.report import page as pages
     from jaxbandit.report import tables
 
@@ -149,7 +149,7 @@ def draw(dataset: Any, path: Path) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which algorithms and problems."""
+    """Add the options for algorithms and problems."""
     for what, known in NAMES.items():
         words = f"some of {', '.join(known)} (default: all)".replace("%", "%%")
         parser.add_argument(f"--{what}", nargs="+", default=known, metavar="NAME", help=words)

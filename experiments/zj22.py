@@ -41,8 +41,8 @@ import numpy as np
 
 import jaxbandit as jb
 from experiments import _zj22
-from experiments._experiment import Experiment, Options, comparison, final_values, no_code_note
-from jaxbandit.study import Comparison, Entry
+from experiments._experiment import Experiment, Options, final_values, no_code_note, study
+from jaxbandit.study import Run, Study
 
 NOISE_SD = 0.1
 LENGTH_SCALE = 0.2
@@ -51,30 +51,27 @@ RECOMMENDED_WIDTH = 1.0
 
 
 def chosen_thresholds(options: Options) -> list[tuple[float, str]]:
-    """Shares of ``B`` and their labels."""
+    """Return the chosen thresholds as shares of ``B``, with their labels."""
     return [pair for name, pair in THRESHOLDS.items() if options.extra.get("threshold", "both") in (name, "both")]
 
 
-def build(options: Options) -> Comparison:
-    """CBO and the algorithms with safe sets at each threshold; the functions ``f`` of a trial are the same at both."""
+def build(options: Options) -> Study:
+    """Return the study of CBO and the algorithms with safe sets at each threshold; the functions ``f`` of a trial are the same at both."""
     kernel = jb.kernels.SquaredExponential(length_scale=LENGTH_SCALE)
     literal = options.parameters != "recommended"
     width = _zj22.theory_width(NOISE_SD) if literal else RECOMMENDED_WIDTH
     informed = _zj22.clip_and_width_of_instance if literal else _zj22.clip_to_instance
-    entries: list[Entry] = []
+    runs: list[Run] = []
     for share, label in chosen_thresholds(options):
         problem = jb.problems.rkhs_1d(options.points_per_axis, threshold=share, bound="norm")
-        surrogate = jb.surrogate(problem.domain, kernel, noise_variance=NOISE_SD**2, horizon=options.horizon)
-        template = Entry(
-            label="", alg="", algorithm=None, surrogate=surrogate, kernels=(kernel, kernel), informed=informed, problem=problem
-        )
-        entries += _zj22.entries(template, width, suffix=f", {label}")
-        entries += _zj22.safe_entries(template, suffix=f", {label}", noise_scale=NOISE_SD if literal else None)
-    return comparison("zj22", entries[0].problem, entries, options, {"points_per_axis": options.points_per_axis, **options.extra})
+        model = jb.surrogate(problem.domain, kernel, noise_variance=NOISE_SD**2, horizon=options.horizon)
+        runs += _zj22.cbo_runs(problem, model, width, informed=informed, suffix=f", {label}")
+        runs += _zj22.safe_runs(problem, model, suffix=f", {label}", noise_scale=NOISE_SD if literal else None)
+    return study("zj22", runs, options, {"points_per_axis": options.points_per_axis, **options.extra})
 
 
 def notes(dataset: Any) -> list[str]:
-    """The distribution of ``N``, and what drives the mean of regret."""
+    """Return notes on the distribution of ``N``, and what drives the mean of regret."""
     lines = [_zj22.soft_violation_note(dataset), *_zj22.spread_of_counts(dataset)]
     for label in dataset.algorithm.values:
         regret = final_values(dataset, label, "regret")
@@ -86,7 +83,7 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any, path: Path) -> None:
-    """Cumulative regret as in the paper's Figure 1(a), and the distribution of ``N``, for each threshold."""
+    """Draw cumulative regret as in the paper's Figure 1(a), and the distribution of ``N``, for each threshold."""
     from jaxbandit.report import plots
 
     rows = []
@@ -103,7 +100,7 @@ def draw(dataset: Any, path: Path) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The threshold."""
+    """Add the option for the threshold."""
     parser.add_argument("--threshold", choices=[*THRESHOLDS, "both"], default="both", help="h = B/4, h = B/2 or both (default %(default)s)")
 
 

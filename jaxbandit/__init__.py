@@ -50,6 +50,7 @@ from jaxbandit.algorithms import (
     StageOpt,
     Unconstrained,
 )
+from jaxbandit.core import checks, keys, status
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.pytree import canonicalise, pytree, replace, static
 from jaxbandit.core.status import Status, explain
@@ -89,6 +90,7 @@ __all__ = [
     "acquisition",
     "algorithms",
     "canonicalise",
+    "checks",
     "consensus",
     "delays",
     "domains",
@@ -97,6 +99,7 @@ __all__ = [
     "feedback",
     "informed",
     "kernels",
+    "keys",
     "metrics",
     "penalties",
     "problems",
@@ -105,6 +108,7 @@ __all__ = [
     "safety",
     "simulate",
     "static",
+    "status",
     "surrogate",
     "surrogates",
     "sweep",

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.scipy.special import log_ndtr, ndtr
 
 from jaxbandit.core.status import Status
-from jaxbandit.core.types import Array, Key
+from jaxbandit.core.types import Array, Key, Table
 
 __all__ = [
     "among",
@@ -65,7 +65,7 @@ def uniform(key: Key, allowed: Array) -> Array:
     return jnp.sum(rank < wanted, dtype=jnp.int32)
 
 
-def unit_box(points: Array) -> Array:
+def unit_box(points: Table) -> Array:
     """Return ``points [M, d]`` shifted and scaled so that their bounding box is ``[0, 1]^d``; an axis with a single value becomes 0."""
     points = jnp.asarray(points)
     low, high = jnp.min(points, axis=0), jnp.max(points, axis=0)

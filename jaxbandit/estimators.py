@@ -124,6 +124,9 @@ class Thompson(Strategy):
         return Estimate(reward=score, costs=mean[1:], widths=beta, draws=score[None])
 
 
+MOST_POINTS = 10**6  # of a discrete distribution, whose values are tabulated in every round
+
+
 class Distribution(Declared, abc.ABC):
     """Abstract base of the distributions of the factor ``Z`` of :class:`Randomised`, in units of ``beta``."""
 
@@ -148,10 +151,10 @@ class DiscreteUniform(Distribution):
     """``Z`` uniform on evenly spaced values of ``[0, 2]``, in units of ``beta`` (Zhou and Ji 2022, App. D.4).
 
     Attributes:
-      points: number of values, at least 2.
+      points: number of values, from 2 to ``MOST_POINTS``.
     """
 
-    points: int = static(default=20, check=whole(2))
+    points: int = static(default=20, check=whole(2, MOST_POINTS))
 
     def sample(self, key: Key, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         return jax.random.randint(key, shape, 0, self.points).astype(dtype) * (2.0 / (self.points - 1))
@@ -167,13 +170,13 @@ class DiscreteGaussian(Distribution):
       low: the least value, less than ``high``.
       high: the largest value, > 0.
       sd: standard deviation > 0 before the cut.
-      points: number of values, at least 2.
+      points: number of values, from 2 to ``MOST_POINTS``.
     """
 
     low: Scalar = param(0.0, check=finite)
     high: Scalar = param(2.0, check=positive)  # with no positive value the estimate would never be optimistic
     sd: Scalar = param(1.0, check=positive)
-    points: int = static(default=20, check=whole(2))
+    points: int = static(default=20, check=whole(2, MOST_POINTS))
 
     def sample(self, key: Key, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         share = jnp.arange(self.points, dtype=dtype) * (1.0 / (self.points - 1))

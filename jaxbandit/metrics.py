@@ -40,7 +40,7 @@ __all__ = [
 class Curves:
     """Cumulative measures after each round, ``[..., T]``; all regrets except the strong one are NaN when no point is feasible."""
 
-    regret: Array  # sum f(x*) - f(x_s); negative where infeasible points pay
+    regret: Array  # sum f(x*) - f(x_s); negative where infeasible points have a larger reward
     positive_regret: Array  # sum (f(x*) - f(x_s))^+
     hard_violation: Array  # sum over rounds and constraints of g_j(x_s)^+
     soft_violation: Array  # norm over j of (sum over rounds of g_j(x_s))^+
@@ -139,7 +139,7 @@ def by_arrival(amounts: Array, arrivals: Array) -> Array:
     horizon = amounts.shape[-1]
 
     def one(amounts: Array, arrivals: Array) -> Array:
-        places = jnp.minimum(arrivals - 1, horizon)  # the last place is for what does not arrive within the run
+        places = jnp.minimum(arrivals - 1, horizon)  # the last place is for values that do not arrive within the run
         return jnp.cumsum(jnp.zeros((horizon + 1,), amounts.dtype).at[places].add(amounts)[:horizon])
 
     return jnp.vectorize(one, signature="(t),(t)->(t)")(amounts, arrivals)

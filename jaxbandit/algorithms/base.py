@@ -127,12 +127,12 @@ class Algorithm:
 
     @property
     def joint_arrival(self) -> bool:
-        """Whether the algorithm needs the reward and the costs of a point together; under delay all then arrive with the last of them."""
+        """Say whether the algorithm needs all values of a point together; under delay they then arrive with the last of them."""
         return False
 
     @property
     def sees_constraints(self) -> bool:
-        """Whether :meth:`reveal` is to be called before :meth:`select`, as under stochastic full information."""
+        """Say whether :meth:`reveal` is to be called before :meth:`select`, as under stochastic full information."""
         return False
 
     def init(self, arena: Arena) -> Any:

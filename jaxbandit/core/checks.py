@@ -56,7 +56,7 @@ def short(value: Any) -> str:
     try:
         text = repr(value)
     except ValueError:  # an integer of more digits than Python prints
-        text = f"a {type(value).__name__} too long to print"
+        text = f"<{type(value).__name__} too long to print>"
     return text if len(text) <= 120 else text[:117] + "..."
 
 

@@ -59,10 +59,13 @@ class Declared:
 
 
 def _fields(item: Any) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
-    """Yield the fields of a dataclass with their values."""
-    if dataclasses.is_dataclass(item):
-        for field in dataclasses.fields(item):
-            yield field, getattr(item, field.name)
+    """Return the fields of a dataclass with their values."""
+    return ((field, getattr(item, field.name)) for field in _declared(type(item)))
+
+
+def _declared(kind: type) -> tuple[dataclasses.Field[Any], ...]:
+    """Return the fields of a dataclass, none for any other class."""
+    return dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
 
 
 def symbols(item: Declared) -> dict[str, Any]:
@@ -108,7 +111,7 @@ class Parameter:
 
 def parameters(kind: type[Declared]) -> tuple[Parameter, ...]:
     """Return what a user can set when making an object of a class, in the order of its fields."""
-    return tuple(_parameter(field) for field in (dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()))
+    return tuple(_parameter(field) for field in _declared(kind))
 
 
 def _parameter(field: dataclasses.Field[Any]) -> Parameter:

@@ -147,12 +147,16 @@ class _Numbers(Check):
         return isinstance(value, int | float | np.number | np.ndarray | jax.Array) and not isinstance(value, bool)
 
     def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
-        traced = checks.is_traced(value)
-        given = value if traced else checks.numbers(name, value)
+        if checks.is_traced(value):
+            (shape or scalar).check(name, value, outputs)
+            return
+        try:
+            given = checks.numbers(name, value)
+        except InvalidArgument as error:  # an array of something else
+            raise InvalidArgument(f"{name}: must be {self.allowed}; {str(error).removeprefix(name + ': ')}") from error
         (shape or scalar).check(name, value, outputs)
-        if not traced:
-            self.test(name, value)
-            self._in_the_engine(name, value, given)
+        self.test(name, value)
+        self._in_the_engine(name, value, given)
 
     def _in_the_engine(self, name: str, value: Any, given: np.ndarray) -> None:
         """Raise when a number is allowed, but not what it becomes in the engine's floating type."""
@@ -208,9 +212,12 @@ boolean = _Plain("true or false", (bool, np.bool_))
 text = _Plain("text", (str,))
 
 
-def whole(least: int, most: int | None = None) -> Check:
+INT32_MAX = 2**31 - 1  # the largest whole number that the engine counts with
+
+
+def whole(least: int, most: int = INT32_MAX) -> Check:
     """Return the check for a whole number of at least ``least`` and at most ``most``."""
-    words = f"a whole number >= {least}" if most is None else f"a whole number from {least} to {most}"
+    words = f"a whole number >= {least}" if most == INT32_MAX else f"a whole number from {least} to {most}"
     return _Plain(words, (int, np.integer), partial(checks.integer, least=least, most=most))
 
 

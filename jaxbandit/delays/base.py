@@ -44,7 +44,7 @@ class Delay(Declared, abc.ABC):
 
     @property
     def joint(self) -> bool:
-        """Whether all values of one point surely arrive together; ``False`` unless a model says otherwise."""
+        """Say whether all values of one point surely arrive together; default: no."""
         return False
 
     @abc.abstractmethod

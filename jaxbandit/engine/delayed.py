@@ -1,4 +1,4 @@
-"""How a simulation delays feedback: under which model and policy, with how large a buffer."""
+"""Delays of a simulation: the model and policy in force, and the size of the buffer of pending feedback."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALMOST_SURELY = 1 - 1e-12  # the quantile of a delay that a buffer is made for
 
 @pytree
 class Delays:
-    """How feedback comes: the delays of values, and what the learner does meanwhile.
+    """Delays of values, and the policy for the time until they arrive.
 
     Attributes:
       model: a delay model of :mod:`jaxbandit.delays`.
@@ -88,7 +88,7 @@ def plan_delays(
     if longest == 0 and all(np.isfinite(delay.mean) for delay in delays):
         return list(algorithms), None
     slots = min(horizon - 1, longest) + 1 if capacity is None else capacity
-    told = [algorithm.with_delays(*how) for algorithm, *how in zip(algorithms, delays, policies, strict=True)]
+    told = [algorithm.with_delays(delay, policy) for algorithm, delay, policy in zip(algorithms, delays, policies, strict=True)]
     return told, [Delays(model=delay, policy=policy, capacity=slots) for delay, policy in zip(delays, policies, strict=True)]
 
 

@@ -16,7 +16,7 @@ from jaxbandit.core.sweep import Sweep, gather_variants, variants_of
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
 from jaxbandit.engine.blocks import equal_blocks, least_block, mesh_of, place
-from jaxbandit.engine.delayed import delay_in_force, plan_delays, warn_of_loss
+from jaxbandit.engine.delayed import Delays, delay_in_force, plan_delays, warn_of_loss
 from jaxbandit.engine.programs import Cell, play_all
 from jaxbandit.engine.trial import Informed, InitialDesign, Trajectory
 from jaxbandit.feedback import Policy
@@ -100,11 +100,9 @@ def simulate(
         block = models[0].trials_per_block if used[0].platform == "cpu" else len(numbers) * len(algorithms)
         least = least_block(block)
     pairs, block = _padded(_pairs(len(algorithms), numbers), block, least, len(used))
-    models = [model.without_kernels() for model in models]
-    variants = zip(algorithms, models, [None] * len(models) if delays is None else delays, strict=True)
     cell = Cell(
         problem=canonicalise(problem),
-        variants=gather_variants([canonicalise(variant) for variant in variants]),
+        variants=_gathered(algorithms, models, [None] * len(models) if delays is None else delays),
         initial=canonicalise(initial),
         horizon=horizon,
         block=block,
@@ -137,6 +135,14 @@ def _number_of_variants(**items: Any) -> int:
 def _repeated(item: Any, swept: int) -> list[Any]:
     """Return the item of every variant; one that is not swept is the same object for all."""
     return variants_of(item) if isinstance(item, Sweep) else [item] * max(swept, 1)
+
+
+def _gathered(algorithms: Sequence[Algorithm], models: Sequence[Surrogate], delays: Sequence[Delays | None]) -> Sweep:
+    """Return the ``(algorithm, surrogate, delays)`` of every variant, in arrays of the engine's types; equal objects are turned once."""
+    kernels_apart = {id(model): canonicalise(model.without_kernels()) for model in models}
+    turned = {id(item): canonicalise(item) for item in (*algorithms, *delays)}
+    parts = zip(algorithms, models, delays, strict=True)
+    return gather_variants([(turned[id(algorithm)], kernels_apart[id(model)], turned[id(delay)]) for algorithm, model, delay in parts])
 
 
 def _pairs(variants: int, numbers: np.ndarray) -> np.ndarray:

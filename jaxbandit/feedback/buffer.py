@@ -1,4 +1,4 @@
-"""The buffer of pending feedback, and what of it arrives in a round."""
+"""The buffer of pending feedback, and the values of it that arrive in a round."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = jax.Array
 
 @pytree
 class Feedback:
-    """What a round brings under delay: the point chosen, and the values that arrive at the round's end.
+    """Feedback of one round under delay: the point chosen, and the values that arrive at the round's end.
 
     ``C`` is the buffer's capacity, ``k = 1 + m`` outputs. A slot's entries mean nothing where ``present`` is false.
     """
@@ -29,20 +29,20 @@ class Feedback:
     present: Array  # [C, k] whether a value arrives now
 
     def total(self, function: Callable[[Array], Array] | None = None) -> Array:
-        """``sum of function(values)`` over the values of each output that arrive in this round, ``[k]``; default: of themselves."""
+        """Return ``sum of function(values)`` over the values of each output that arrive in this round, ``[k]``."""
         return jnp.sum(jnp.where(self.present, self._each(function), 0), axis=0)
 
     def largest(self, function: Callable[[Array], Array] | None = None) -> Array:
-        """The largest ``function(values)`` of each output that arrives in this round, ``[k]``, ``-inf`` where none does."""
+        """Return the largest ``function(values)`` of each output that arrives in this round, ``[k]``, ``-inf`` where none does."""
         return jnp.max(jnp.where(self.present, self._each(function), -jnp.inf), axis=0)
 
     @property
     def count(self) -> Array:
-        """How many values of each output arrive in this round, ``[k]``."""
+        """Number of values of each output that arrive in this round, ``[k]``."""
         return jnp.sum(self.present, axis=0).astype(self.values.dtype)
 
     def map(self, function: Callable[[Array], Array]) -> Feedback:
-        """The same with ``function`` of every point's values ``[k]``."""
+        """Return the same feedback with ``function`` of every point's values ``[k]``."""
         return replace(self, values=self._each(function), own_values=function(self.own_values))
 
     def _each(self, function: Callable[[Array], Array] | None) -> Array:
@@ -51,7 +51,7 @@ class Feedback:
 
 @pytree
 class Pending:
-    """Feedback on its way: ``C`` slots that are used in turn, so that nothing is lost while delays stay below ``C`` rounds."""
+    """Feedback that has not arrived: ``C`` slots that are used in turn, so that nothing is lost while delays stay below ``C`` rounds."""
 
     indices: Array  # [C] int32
     values: Array  # [C, k]
@@ -61,7 +61,7 @@ class Pending:
 
     @classmethod
     def empty(cls, capacity: int, outputs: int, dtype: Any) -> Pending:
-        """``capacity`` free slots."""
+        """Return a buffer of ``capacity`` free slots."""
         return cls(
             indices=jnp.zeros((capacity,), jnp.int32),
             values=jnp.zeros((capacity, outputs), dtype),
@@ -71,7 +71,7 @@ class Pending:
         )
 
     def push(self, t: Array, index: Array, values: Array, due: Array, horizon: Array) -> Pending:
-        """Round ``t``'s point goes into the slot of the oldest; what is still to come there is counted as lost."""
+        """Put round ``t``'s point into the slot of the oldest one; values still to come there are counted as lost."""
         slot = (t - 1) % self.indices.shape[0]
         overwritten = (self.due[slot] >= t) & (self.due[slot] <= horizon)
         return Pending(
@@ -83,7 +83,7 @@ class Pending:
         )
 
     def arriving(self, t: Array, index: Array, values: Array, due: Array) -> Feedback:
-        """What arrives at the end of round ``t``, whose own point has just been pushed."""
+        """Return the feedback at the end of round ``t``, whose own point has just been pushed."""
         return Feedback(
             index=index,
             own_values=values,

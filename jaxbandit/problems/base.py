@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Array, Key, Numbers, Scalar, Table
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Domain
-from jaxbandit.problems.noise import Gaussian, Noise, check_points
+from jaxbandit.problems.noise import Drawn, Gaussian, Noise, check_points
 
 
 class AbstractProblem:
@@ -75,15 +75,15 @@ class AbstractProblem:
         """Return the instance that a trial runs on; default: the problem itself, whatever the key."""
         return self
 
-    def draw(self, key: Key) -> Any:
+    def draw(self, key: Key) -> Drawn:
         """Return the randomness of one round, any pytree of arrays; it cannot depend on the point, which is not chosen yet."""
         raise TypeError(f"{type(self).__name__} must define draw(key)")
 
-    def observe(self, index: Array, drawn: Any) -> Array:
+    def observe(self, index: Array, drawn: Drawn) -> Array:
         """Return the noisy values ``[1 + m]`` at the grid point ``index []``, given the round's randomness from :meth:`draw`."""
         raise TypeError(f"{type(self).__name__} must define observe(index, drawn)")
 
-    def constraint_sample(self, drawn: Any) -> Array:
+    def constraint_sample(self, drawn: Drawn) -> Array:
         """Return the round's noisy constraints at every point, ``[m, M]``; costs at the chosen point agree with :meth:`observe`.
 
         Raises:
@@ -99,18 +99,18 @@ class AbstractProblem:
         Raises:
           InvalidArgument: on a parameter of the wrong class or shape, or outside its range.
         """
-        check_class("domain", self.domain, Domain, "such as domains.grid([0.0], [1.0], 50)")
-        check_class("noise", self.noise, Noise, "of jaxbandit.problems, such as Gaussian(variance=0.1) or Noiseless()")
-        check_class("delay", self.delay, Delay, "of jaxbandit.delays, such as Poisson(mean=15.0) or NoDelay()")
+        check_class("domain", self.domain, Domain, "a domain of jaxbandit.domains, such as grid([0.0], [1.0], 50)")
+        check_class("noise", self.noise, Noise, Noise.described)
+        check_class("delay", self.delay, Delay, Delay.described)
         self.noise.validate(outputs=self.outputs)
         check_points(self.noise, self.domain.size)
         self.delay.validate(outputs=self.outputs)
 
 
-def check_class(name: str, value: Any, expected: type, examples: str) -> None:
-    """Raise ``InvalidArgument`` unless ``value`` is an instance of ``expected``."""
-    if not isinstance(value, expected):
-        raise checks.InvalidArgument(f"{name}: expected a {expected.__name__} {examples}; got {value!r}")
+def check_class(name: str, value: object, role: type, described: str) -> None:
+    """Raise ``InvalidArgument`` unless ``value`` is an instance of ``role``, which ``described`` says in words."""
+    if not isinstance(value, role):
+        raise checks.InvalidArgument(f"{name}: must be {described}, got {checks.short(value)}")
 
 
 class Family(AbstractProblem):
@@ -134,11 +134,11 @@ class Family(AbstractProblem):
         """Return the instance that belongs to ``key``; every family defines it."""
         raise TypeError(f"{type(self).__name__} must define sample(key)")
 
-    def draw(self, key: Key) -> Any:
+    def draw(self, key: Key) -> Drawn:
         """Raise ``InvalidArgument``: only the instances of a family can be observed."""
         raise checks.InvalidArgument(f"{self.name}: a random family cannot be observed; observe an instance, family.sample(key)")
 
-    def observe(self, index: Array, drawn: Any) -> Array:
+    def observe(self, index: Array, drawn: Drawn) -> Array:
         """Raise ``InvalidArgument``: only the instances of a family can be observed."""
         return self.draw(drawn)
 
@@ -177,11 +177,11 @@ class Problem(AbstractProblem):
         """Return the problem itself, the instance of every trial."""
         return self
 
-    def draw(self, key: Key) -> Any:
+    def draw(self, key: Key) -> Drawn:
         """Return the randomness of one round, before a point is chosen."""
         return self.noise.draw(key, self.outputs, jnp.asarray(self.means).dtype)
 
-    def observe(self, index: Array, drawn: Any) -> Array:
+    def observe(self, index: Array, drawn: Drawn) -> Array:
         """Return the noisy values ``[1 + m]`` at the grid point ``index []``, given the round's randomness."""
         return jnp.asarray(self.means)[:, index] + self.noise.apply(drawn, index)
 

@@ -87,7 +87,7 @@ def with_equalities(
     """
     if not isinstance(problem, Problem | Family | FullInformation):
         raise checks.InvalidArgument(
-            f"problem: expected a problem of jaxbandit.problems (a Problem, a Family, or one under full information), got {problem!r:.120}"
+            f"problem: must be a Problem or a Family of jaxbandit.problems, or either under full information, got {type(problem).__name__}"
         )
     if isinstance(problem, FullInformation):
         return replace(problem, problem=with_equalities(problem.problem, constraints, tolerance=tolerance))
@@ -108,10 +108,10 @@ def with_equalities(
     margin = margin[order] if margin.ndim else margin
     prompt = isinstance(problem.delay, NoDelay)  # kept as it is: the engine compiles no buffer for it
     delay = problem.delay if prompt else MirroredDelay(delay=problem.delay, doubled=doubled)
-    both: dict[str, Any] = {"noise": Mirrored(model=problem.noise, doubled=doubled), "delay": delay}
+    noise = Mirrored(model=problem.noise, doubled=doubled)
     if isinstance(problem, Problem):
-        return replace(problem, means=_pairs(problem.means, doubled, margin), **both)
-    return Equalities(family=problem, domain=problem.domain, tolerance=margin, doubled=doubled, name=problem.name, **both)
+        return replace(problem, means=_pairs(problem.means, doubled, margin), noise=noise, delay=delay)
+    return Equalities(family=problem, domain=problem.domain, noise=noise, delay=delay, tolerance=margin, doubled=doubled, name=problem.name)
 
 
 def _pairs(means: Table, doubled: tuple[int, ...], tolerance: PerConstraint) -> Table:
@@ -120,7 +120,7 @@ def _pairs(means: Table, doubled: tuple[int, ...], tolerance: PerConstraint) -> 
     library: Any = jnp if traced else np  # tables that are on the host stay there, in float64
     means = library.asarray(means)
     margins = iter(library.broadcast_to(library.asarray(tolerance, means.dtype), (len(doubled),)))
-    rows: list[Any] = []
+    rows: list[Table] = []
     for number, row in enumerate(means):
         if number in doubled:
             margin = next(margins)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
@@ -13,7 +11,7 @@ from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
 from jaxbandit.problems.base import AbstractProblem, check_class
-from jaxbandit.problems.noise import Noise, PerPoint
+from jaxbandit.problems.noise import Drawn, Noise, PerPoint
 
 __all__ = ["FullInformation", "full_information"]
 
@@ -80,17 +78,17 @@ class FullInformation(AbstractProblem):
         """Return the instance that a trial runs on, with full information too."""
         return replace(self, problem=self.problem.sample(key))
 
-    def draw(self, key: Key) -> Any:
+    def draw(self, key: Key) -> Drawn:
         """Return the randomness of one round, before a point is chosen."""
         return self.problem.draw(key)
 
-    def constraint_sample(self, drawn: Any) -> Array:
+    def constraint_sample(self, drawn: Drawn) -> Array:
         """Return the round's noisy constraints ``g_t(.)`` at every point, ``[m, M]``."""
         means = jnp.asarray(self.means)
         everywhere = jnp.arange(means.shape[1], dtype=jnp.int32)
         return means[1:] + jax.vmap(self.noise.apply, (None, 0), 1)(drawn, everywhere)[1:]
 
-    def observe(self, index: Array, drawn: Any) -> Array:
+    def observe(self, index: Array, drawn: Drawn) -> Array:
         """Return the noisy values ``[1 + m]`` at the grid point ``index []``; the costs are those of :meth:`constraint_sample`."""
         return self.problem.observe(index, drawn)
 
@@ -114,7 +112,7 @@ def full_information(problem: AbstractProblem, *, noise: str = "shared") -> Full
     Raises:
       InvalidArgument: on another ``noise``, what is no problem, or a problem without constraints.
     """
-    check_class("problem", problem, AbstractProblem, "of jaxbandit.problems, such as sine()")
+    check_class("problem", problem, AbstractProblem, "a problem of jaxbandit.problems, such as sine()")
     checks.one_of("noise", noise, ("shared", "independent"))
     if problem.constraints < 1:
         raise checks.InvalidArgument(f"problem: {problem.name!r} has no constraint to show; give one with m >= 1")

@@ -120,7 +120,7 @@ def _read(file: Path, field: str) -> tuple[np.ndarray, np.ndarray]:
 
     try:
         content = loadmat(file)
-    except Exception as error:  # scipy raises whatever the bytes lead it to
+    except Exception as error:  # scipy may raise any exception on malformed bytes
         raise checks.InvalidArgument(f"light: {str(file)!r} is not a MATLAB file that scipy can read: {error}") from error
     tables = []
     for part in ("train", "test"):

@@ -178,7 +178,7 @@ class Residuals(Noise):
       shared: whether all outputs read one row, as one reading gives both reward and cost, or each draws its own.
     """
 
-    table: Table | list[list[float]] = param(check=finite, shape=matrix("one row per sample, one column per point"))
+    table: Table = param(check=finite, shape=matrix("one row per sample, one column per point"))
     weights: types.PerOutput = param(1.0, check=finite, shape=per_output)
     shared: bool = static(default=True, check=boolean)
 

@@ -99,7 +99,7 @@ def rkhs_2d_draws(
     side: float = 10.0,
     kernel: Kernel | None = None,
     noise: Noise | None = None,
-    delay: Any = None,
+    delay: Delay | None = None,
     centres: int = 100,
     shift_to_zero: bool = False,
 ) -> RkhsInterpolants:

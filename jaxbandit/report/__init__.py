@@ -1,1 +1,1 @@
-"""Statistics, tables, figures and HTML reports of results. Nothing below imports it; needs the ``study`` extra."""
+"""Statistics, tables, figures and HTML reports of results. Needs the ``study`` extra; no lower layer imports it."""

@@ -1,4 +1,4 @@
-"""The figures of a study's report, chosen by what its dataset holds, as PNG bytes."""
+"""Figures of a study's report as PNG bytes; which ones depends on the variables of its dataset."""
 
 from __future__ import annotations
 
@@ -6,40 +6,42 @@ import dataclasses
 import io
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import BinaryIO, TypeAlias, TypeVar
 
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
 
 from jaxbandit.report.plots import COLOURS, PANELS, average_curves, boxes_over_time, compose, plain
 from jaxbandit.report.statistics import elapsed, problem_groups, win_matrix
 from jaxbandit.report.sweeps import sweep_figure, sweeps_of, win_map
 from jaxbandit.report.traces import delay_histogram
 
-MOST_LINES = len(COLOURS)  # of one panel
-MOST_BOXES = 3  # panels of box plots beside each other
-MOST_FIGURES = 4  # of one kind: a sweep of a hundred variants is told by its sweep figure, not by a hundred curves
+MOST_LINES = len(COLOURS)  # most lines in one panel
+MOST_BOXES = 3  # most panels of box plots side by side
+MOST_FIGURES = 4  # most figures of one kind: a hundred swept variants are shown by the sweep figure, not by a hundred curves
 BOXES = 10  # box plots over time in one panel
-MOST_RIVALS = 24  # algorithms in a heat map of wins
+MOST_RIVALS = 24  # most algorithms in a heat map of wins
 
 T = TypeVar("T")
+Panels: TypeAlias = list[list[Callable[[Axes], None]]]  # rows of functions, each of which draws one panel
 
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
-    """A figure of a report: what it is, and its PNG."""
+    """A figure of a report: its caption and its PNG."""
 
     caption: str
     png: bytes
 
 
 def panels_of(dataset: xr.Dataset) -> list[tuple[str, str]]:
-    """The measures of :data:`~jaxbandit.report.plots.PANELS` that a dataset holds, with their axis labels."""
+    """Return the measures of :data:`~jaxbandit.report.plots.PANELS` that a dataset holds, with their axis labels."""
     return [(name, label) for name, label in PANELS if name in dataset and np.isfinite(dataset[name].values).any()]
 
 
 def curve_pictures(dataset: xr.Dataset) -> list[Picture]:
-    """Averages over the rounds with 95% bands: a figure for each problem, and for each few algorithms on it."""
+    """Draw averages over rounds with 95% bands: a figure for each group of up to ``MOST_LINES`` algorithms on one problem."""
     pictures, panels = [], panels_of(dataset)
     for labels, note in _parts(dataset, MOST_LINES) if panels else ():
         draw = partial(average_curves, dataset.sel(algorithm=labels), title="", panels=panels)
@@ -48,11 +50,11 @@ def curve_pictures(dataset: xr.Dataset) -> list[Picture]:
 
 
 def box_pictures(dataset: xr.Dataset) -> list[Picture]:
-    """Box plots over the rounds: a column for each algorithm, a row for each measure."""
+    """Draw box plots over the rounds: a column for each algorithm, a row for each measure."""
     pictures, panels = [], panels_of(dataset)
     every = max(1, int(elapsed(dataset)[-1]) // BOXES)
     for labels, note in _parts(dataset, MOST_BOXES) if panels else ():
-        rows: list[list[Callable[[Any], None]]] = [
+        rows: Panels = [
             [
                 partial(boxes_over_time, part=dataset.sel(algorithm=label), name=name, heading=plain(label), ylabel=words, every=every)
                 for label in labels
@@ -65,7 +67,7 @@ def box_pictures(dataset: xr.Dataset) -> list[Picture]:
 
 
 def sweep_pictures(dataset: xr.Dataset) -> list[Picture]:
-    """Measures over the swept hyper-parameters, if there are any: a figure for each set of algorithms that vary in the same ones."""
+    """Draw measures against swept hyper-parameters, if any: a figure for each set of algorithms that vary in the same ones."""
     pictures = []
     for parameters, part in sweeps_of(dataset):
         panels = panels_of(part)
@@ -76,52 +78,52 @@ def sweep_pictures(dataset: xr.Dataset) -> list[Picture]:
 
 
 def delay_pictures(dataset: xr.Dataset) -> list[Picture]:
-    """How late feedback came, if it did."""
+    """Draw the histogram of delays, if feedback was delayed."""
     if "arrival" not in dataset:
         return []
-    rows: list[list[Callable[[Any], None]]] = [[partial(delay_histogram, dataset=dataset, heading="")]]
+    rows: Panels = [[partial(delay_histogram, dataset=dataset, heading="")]]
     return [Picture("Delays of the values that arrived within the run.", _png(partial(_compose, rows=rows, size=(7.0, 3.6))))]
 
 
 def win_pictures(dataset: xr.Dataset) -> list[Picture]:
-    """Who beats whom after the last round, trial by trial, for each measure: of algorithms on one problem, unless they are too many."""
+    """Draw the shares of trials won after the last round, for each measure; none for one algorithm or more than ``MOST_RIVALS``."""
     panels, side = panels_of(dataset), 2.9 + 0.32 * dataset.sizes["algorithm"]
     if not 2 <= dataset.sizes["algorithm"] <= MOST_RIVALS or not panels:
         return []
-    rows: list[list[Callable[[Any], None]]] = [[partial(win_map, wins=win_matrix(dataset, name), heading=words)] for name, words in panels]
+    rows: Panels = [[partial(win_map, wins=win_matrix(dataset, name), heading=words)] for name, words in panels]
     return [Picture("Share of trials that the row wins.", _png(partial(_compose, rows=rows, size=(side + 0.8, side))))]
 
 
 def left_out(dataset: xr.Dataset, most: int) -> int:
-    """How many algorithms figures of ``most`` algorithms each do not show, because there would be too many figures."""
+    """Return the number of algorithms not shown, because figures of ``most`` algorithms each would be too many."""
     return dataset.sizes["algorithm"] - sum(len(labels) for labels, _ in _parts(dataset, most))
 
 
 def _parts(dataset: xr.Dataset, most: int) -> Iterator[tuple[list[str], str]]:
-    """Labels for one figure each, up to ``most`` of one problem, with a note on the problem; no more than ``MOST_FIGURES``."""
+    """Yield the labels of each figure, up to ``most`` of one problem, with a note on the problem; at most ``MOST_FIGURES`` times."""
     parts = [(chunk, group_note(dataset, labels)) for labels in problem_groups(dataset) for chunk in _chunks(labels, most)]
     yield from parts[:MOST_FIGURES]
 
 
 def group_note(dataset: xr.Dataset, labels: list[str]) -> str:
-    """Which problem the algorithms of a group were run on, as ``", problem ..."``; empty when all algorithms were run on one."""
+    """Return the problem of a group of algorithms as ``", problem ..."``; empty when all algorithms were run on the same one."""
     if len(problem_groups(dataset)) == 1:
         return ""
     return f", problem {dataset['problem'].sel(algorithm=labels[0]).item()}"
 
 
 def _chunks(items: Sequence[T], most: int) -> list[list[T]]:
-    """Runs of nearly equal length, at most ``most``."""
+    """Split items into consecutive parts of nearly equal length, at most ``most`` each."""
     count = -(-len(items) // most)
     return [list(chunk) for chunk in np.array_split(np.asarray(items, object), count)]
 
 
-def _compose(path: Any, rows: Any, size: tuple[float, float], one_scale: bool = False) -> None:
+def _compose(path: BinaryIO, rows: Panels, size: tuple[float, float], one_scale: bool = False) -> None:
     compose(path, "", rows, size=size, one_scale=one_scale)
 
 
-def _png(draw: Callable[[Any], None]) -> bytes:
-    """What ``draw`` writes to the file that it is given."""
+def _png(draw: Callable[[BinaryIO], None]) -> bytes:
+    """Return the bytes that ``draw`` writes to the file that it is given."""
     buffer = io.BytesIO()
     draw(buffer)
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""A study's results as one HTML file that needs nothing else: tables, figures, tests of differences, and what it was made with."""
+"""Report of a study's results as one self-contained HTML file: tables, figures, differences with intervals, parameters, versions."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ from jaxbandit.report.tables import COLUMNS, summary_rows
 from jaxbandit.study.results.storage import read_results
 from jaxbandit.study.run.files import prepare_file, write_whole
 
-SEED = 0  # of the bootstraps; the report says so
+SEED = 0  # seed of the bootstraps, printed in the report
 RESAMPLES = 2000
-MOST_COLUMNS = 7  # algorithms that are compared each with each; beyond, all are compared with the first
+MOST_COLUMNS = 7  # up to so many algorithms are compared each with each; more are all compared with the first
 PNG = b"\x89PNG\r\n\x1a\n"
 
 MEASURES = {"regret": "regret R", "positive_regret": "positive regret R+", "hard_violation": "violation V"}
 CUMULATIVE = MEASURES | {"soft_violation": "soft violation", "strong_regret": "strong regret"}
-APART = ("command", "versions", "devices", "created", "precision", "study")  # attributes that have their own place in a report
+# Attributes that are not repeated among the parameters.
+SHOWN_ELSEWHERE = ("command", "versions", "devices", "created", "precision", "study")
 
 
 def write_report(directory: str | Path, out: str | Path | None = None) -> Path:
     """Write the report of a study's results as one HTML file.
 
     Args:
-      directory: holds ``results.nc`` or ``results.zarr``, as studies write it; PNG files beside it are shown too.
-      out: where to write, replacing what is there; default ``report.html`` in ``directory``.
+      directory: directory with ``results.nc`` or ``results.zarr``, as studies write it; its PNG files are shown too.
+      out: path of the report, which is overwritten; default ``report.html`` in ``directory``.
 
     Returns:
-      The path of the report. Nothing in it refers to another file or address.
+      The path of the report, which refers to no other file or address.
 
     Raises:
-      InvalidArgument: when the directory or its results are missing, cannot be read, or are no study's.
+      InvalidArgument: when the directory or its results are missing or cannot be read, or the results are not those of a study.
     """
     folder = Path(directory)
     if not folder.is_dir():
@@ -54,8 +55,8 @@ def write_report(directory: str | Path, out: str | Path | None = None) -> Path:
     return path
 
 
-def checked(dataset: xr.Dataset, name: Any) -> xr.Dataset:
-    """The dataset, if it holds the results of a study; raises ``InvalidArgument`` otherwise."""
+def checked(dataset: xr.Dataset, name: str | Path) -> xr.Dataset:
+    """Return the dataset if it holds the results of a study; raise ``InvalidArgument`` otherwise."""
     missing = [dim for dim in ("algorithm", "trial", "round") if not dataset.sizes.get(dim)]
     missing += [variable for variable in ("status", "declared_round") if variable not in dataset]
     if missing:
@@ -64,9 +65,9 @@ def checked(dataset: xr.Dataset, name: Any) -> xr.Dataset:
 
 
 def render(dataset: xr.Dataset, *, name: str, extra: dict[str, bytes] | None = None) -> str:
-    """The report of a dataset as HTML; ``name`` is its title where the dataset has none, ``extra`` are PNG files by name."""
+    """Return the report of a dataset as HTML; ``name`` is its title if the dataset has none, ``extra`` holds PNG files by name."""
     title = str(_plain(dataset.attrs.get("study", name)))
-    sections: list[tuple[str, str, list[Any]]] = [
+    sections: list[tuple[str, str, list[Markup]]] = [
         ("summary", "Summary", _summary(dataset)),
         ("flags", "Flagged trials", _flags(dataset)),
         ("curves", "Curves", _pictures(dataset, figures.curve_pictures, figures.MOST_LINES)),
@@ -86,7 +87,7 @@ def render(dataset: xr.Dataset, *, name: str, extra: dict[str, bytes] | None = N
     return document(f"{title}: report", *_head(dataset, title), element("nav", links), *body)
 
 
-def _head(dataset: xr.Dataset, title: str) -> list[Any]:
+def _head(dataset: xr.Dataset, title: str) -> list[Markup]:
     sizes = dataset.sizes
     facts = f"{sizes['algorithm']} algorithms, {sizes['trial']} trials, {int(dataset['round'][-1]):,} rounds"
     seed, created = dataset.attrs.get("seed"), dataset.attrs.get("created")
@@ -97,7 +98,7 @@ def _head(dataset: xr.Dataset, title: str) -> list[Any]:
     return [element("h1", title), element("p", facts, class_="quiet"), made]
 
 
-def _summary(dataset: xr.Dataset) -> list[Any]:
+def _summary(dataset: xr.Dataset) -> list[Markup]:
     shown = [heading for heading, name, _ in COLUMNS if name in dataset]
     rows = [
         [
@@ -115,7 +116,7 @@ def _summary(dataset: xr.Dataset) -> list[Any]:
     return [table(["algorithm", "trials", *shown], rows), element("p", note, class_="quiet")]
 
 
-def _flags(dataset: xr.Dataset) -> list[Any]:
+def _flags(dataset: xr.Dataset) -> list[Markup]:
     status = dataset.status.transpose("algorithm", "trial").values
     seen = [flag for flag in Status if flag and np.any(status & int(flag))]
     if not seen:
@@ -132,8 +133,8 @@ def _flags(dataset: xr.Dataset) -> list[Any]:
     return [table(heads, rows), *others, element("ul", joined(meanings), class_="quiet")]
 
 
-def _pictures(dataset: xr.Dataset, draw: Callable[[xr.Dataset], list[figures.Picture]], most: int = 0) -> list[Any]:
-    parts: list[Any] = [picture(item.png, item.caption) for item in draw(dataset)]
+def _pictures(dataset: xr.Dataset, draw: Callable[[xr.Dataset], list[figures.Picture]], most: int = 0) -> list[Markup]:
+    parts: list[Markup] = [picture(item.png, item.caption) for item in draw(dataset)]
     hidden = figures.left_out(dataset, most) if most and parts else 0
     return [*parts, element("p", f"{hidden} more algorithms are in the tables only.", class_="quiet")] if hidden else parts
 
@@ -142,8 +143,8 @@ def _measures(dataset: xr.Dataset, names: dict[str, str]) -> list[tuple[str, str
     return [(name, words) for name, words in names.items() if name in dataset and np.isfinite(dataset[name].values).any()]
 
 
-def _differences(dataset: xr.Dataset) -> list[Any]:
-    parts: list[Any] = []
+def _differences(dataset: xr.Dataset) -> list[Markup]:
+    parts: list[Markup] = []
     for labels in problem_groups(dataset):
         part, note = dataset.sel(algorithm=labels), figures.group_note(dataset, labels)
         measures = _measures(part, MEASURES) if len(labels) > 1 else []
@@ -164,7 +165,7 @@ def _differences(dataset: xr.Dataset) -> list[Any]:
     return [element("p", what, class_="quiet"), *parts] if parts else []
 
 
-def _difference(pair: xr.Dataset) -> Any:
+def _difference(pair: xr.Dataset) -> str:
     mean, low, high = (float(pair[name]) for name in ("mean", "low", "high"))
     if not np.isfinite(mean):
         return "undefined" if int(pair["count"]) else "no common trial"
@@ -175,8 +176,8 @@ def _difference(pair: xr.Dataset) -> Any:
     return element("b", text) if low > 0 or high < 0 else text
 
 
-def _wins(dataset: xr.Dataset) -> list[Any]:
-    parts: list[Any] = []
+def _wins(dataset: xr.Dataset) -> list[Markup]:
+    parts: list[Markup] = []
     for labels in problem_groups(dataset):
         part, note = dataset.sel(algorithm=labels), figures.group_note(dataset, labels)
         if len(labels) > MOST_COLUMNS:
@@ -190,7 +191,7 @@ def _wins(dataset: xr.Dataset) -> list[Any]:
     return [element("p", what, class_="quiet"), *parts] if parts else []
 
 
-def _growth(dataset: xr.Dataset) -> list[Any]:
+def _growth(dataset: xr.Dataset) -> list[Markup]:
     measures = _measures(dataset, CUMULATIVE)
     found = {name: growth_exponent(dataset, name, seed=SEED, resamples=RESAMPLES) for name, _ in measures}
     if not found:
@@ -226,17 +227,17 @@ def _bounds(rates: Sequence[Rate]) -> Markup:
     return table(["algorithm", "measures", "exponent", "bound", "source"], rows, words=(1, 3, 4))
 
 
-def _extra(files: dict[str, bytes]) -> list[Any]:
+def _extra(files: dict[str, bytes]) -> list[Markup]:
     return [
         picture(data, name) if data.startswith(PNG) else element("p", f"{name} is no PNG and is not shown.", class_="quiet")
         for name, data in files.items()
     ]
 
 
-def _parameters(dataset: xr.Dataset) -> list[Any]:
+def _parameters(dataset: xr.Dataset) -> list[Markup]:
     single, nested = [], []
     for name, value in dataset.attrs.items():
-        if name in APART:
+        if name in SHOWN_ELSEWHERE:
             continue
         plain = _parsed(value)
         if isinstance(plain, dict | list):
@@ -247,7 +248,7 @@ def _parameters(dataset: xr.Dataset) -> list[Any]:
     return [*([table(["name", "value"], single, words=(1,))] if single else []), *nested]
 
 
-def _versions(dataset: xr.Dataset) -> list[Any]:
+def _versions(dataset: xr.Dataset) -> list[Markup]:
     versions = _parsed(dataset.attrs.get("versions", "{}"))
     rows = [[name, version] for name, version in versions.items()] if isinstance(versions, dict) else [["versions", versions]]
     devices = _parsed(dataset.attrs.get("devices", "[]"))
@@ -257,14 +258,14 @@ def _versions(dataset: xr.Dataset) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """An attribute as Python values."""
+    """Return an attribute as Python values."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
 def _parsed(value: Any) -> Any:
-    """An attribute as Python values, read as JSON where it is."""
+    """Return an attribute as Python values, parsed if it is JSON."""
     value = _plain(value)
     try:
         return json.loads(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
@@ -277,12 +278,12 @@ def _spaced(name: str) -> str:
 
 
 def _decimals(half: float) -> int:
-    """How many decimals show two digits of an uncertainty."""
+    """Return the number of decimals that show two digits of an uncertainty."""
     return int(np.clip(1 - np.floor(np.log10(half)), 0, 9)) if np.isfinite(half) and half > 0 else 3
 
 
 def _fixed(value: float, digits: int) -> str:
-    """A number with so many decimals, and no sign on a zero."""
+    """Format a number with the given number of decimals, without a sign on a zero."""
     return f"{round(value, digits) + 0.0:,.{digits}f}"
 
 

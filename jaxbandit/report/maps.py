@@ -1,4 +1,4 @@
-"""What a learner believed on a two-dimensional domain: maps of its posterior after chosen rounds, as a figure or an animation."""
+"""Maps of a learner's posterior on a two-dimensional domain after chosen rounds, as a figure or an animation."""
 
 from __future__ import annotations
 
@@ -11,36 +11,39 @@ import jax
 import jax.numpy as jnp
 import matplotlib
 import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
 from matplotlib.patheffects import withStroke
 
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import canonicalise, float_dtype
+from jaxbandit.core.types import Array
 from jaxbandit.engine import Trajectory
+from jaxbandit.problems import AbstractProblem
 from jaxbandit.report.plots import SHADES, STYLE, figure_at, plain
-from jaxbandit.surrogates import Prediction, Surrogate
+from jaxbandit.surrogates import Posterior, Prediction, Surrogate
 
-Array = jax.Array
-
-# An acquisition to map: from the posterior of one round, the multipliers [m] in force and the round, the score [M] that was maximised.
-Score = Callable[[Prediction, np.ndarray, int], Any]
+# An acquisition to map: takes the posterior of one round, the multipliers [m] in force and the round; returns the score [M].
+Score = Callable[[Prediction, np.ndarray, int], Array]
 
 PANEL = (3.1, 2.7)  # inches
 SECONDS_PER_FRAME = 0.5
 
 
 def posterior_after(surrogate: Surrogate, trajectory: Trajectory, rounds: Sequence[int]) -> Prediction:
-    """The posterior of one trial after some of its rounds, found again from the points chosen and the values seen.
+    """Compute the posterior of one trial after some of its rounds, from its chosen points and observed values.
 
-    It holds every value that had arrived by the end of the round, those of the initial design included: what a learner under
-    :class:`~jaxbandit.feedback.Wait` knows when it chooses its next point.
+    It is conditioned on every value that had arrived by the end of the round, those of the initial design included: the information of
+    a learner under :class:`~jaxbandit.feedback.Wait` when it chooses its next point.
 
     Args:
       surrogate: the model that was run.
-      trajectory: of one trial, without leading axes (``jax.tree.map(lambda x: x[3], run)``), recorded with values.
-      rounds: ``n`` rounds in ``[0, T]``; 0 is before the first.
+      trajectory: trajectory of one trial, without leading axes (``jax.tree.map(lambda x: x[3], run)``), recorded with values.
+      rounds: ``n`` rounds in ``[0, T]``; 0 means before the first.
 
     Returns:
-      Means and deviations ``[n, k, M]``, gains ``[n, k]``.
+      Means and standard deviations ``[n, k, M]``, information gains ``[n, k]``.
 
     Raises:
       InvalidArgument: on a trajectory of many trials or without values, or a round out of range.
@@ -61,7 +64,7 @@ def posterior_after(surrogate: Surrogate, trajectory: Trajectory, rounds: Sequen
     at_once = np.broadcast_to(np.arange(1, horizon + 1, dtype=np.int32)[:, None], (horizon, outputs))
     arrivals = at_once if trajectory.arrivals is None else np.asarray(trajectory.arrivals)
     due = np.concatenate([np.zeros((before, outputs), np.int32), arrivals])
-    # Values of one point that come apart need a factor for each output.
+    # Values of one point that arrive at different times need a factor for each output.
     model = surrogate if (due == due[:, :1]).all() else surrogate.separate()
     indices = np.concatenate([np.asarray(trajectory.initial_indices), np.asarray(trajectory.indices)]).astype(np.int32)
     values = np.concatenate([np.asarray(trajectory.initial_values), np.asarray(trajectory.values)]).astype(float_dtype())
@@ -70,10 +73,10 @@ def posterior_after(surrogate: Surrogate, trajectory: Trajectory, rounds: Sequen
 
 @jax.jit
 def _replayed(surrogate: Surrogate, indices: Array, values: Array, due: Array, rounds: Array) -> Prediction:
-    """Predictions after each of ``rounds [n]``, from ``indices [N]``, ``values [N, k]`` and the rounds ``due [N, k]`` of arrival."""
+    """Return the predictions after each of ``rounds [n]``, from ``indices [N]``, ``values [N, k]`` and rounds of arrival ``due [N, k]``."""
 
     def after(last: Array) -> Prediction:
-        def observe(posterior: Any, seen: tuple[Array, Array, Array]) -> tuple[Any, None]:
+        def observe(posterior: Posterior, seen: tuple[Array, Array, Array]) -> tuple[Posterior, None]:
             index, value, when = seen
             return surrogate.condition(posterior, index, value, when <= last), None
 
@@ -83,7 +86,7 @@ def _replayed(surrogate: Surrogate, indices: Array, values: Array, due: Array, r
 
 
 def penalised_bounds(reward_width: float, cost_width: float, *, rectified: bool = True) -> Score:
-    """The score ``UCB_f - sum_j Q_j LCB_{g_j}^+`` of RPOL-UCB, to map; ``rectified=False`` is CBO-UCB's, without its clipping."""
+    """Return RPOL-UCB's score ``UCB_f - sum_j Q_j LCB_{g_j}^+`` as a function; ``rectified=False``: CBO-UCB's, without its clipping."""
 
     def score(belief: Prediction, multipliers: np.ndarray, t: int) -> Array:
         costs = belief.mean[1:] - cost_width * belief.sd[1:]
@@ -96,7 +99,7 @@ def penalised_bounds(reward_width: float, cost_width: float, *, rectified: bool 
 
 @dataclasses.dataclass(frozen=True)
 class _Frame:
-    """What is drawn of one round: tables ``[M]`` for each panel, the points tried so far, where all means are feasible."""
+    """Contents of the maps of one round: a table ``[M]`` for each panel, the points tried so far, the largest mean constraint."""
 
     round: int
     tables: list[np.ndarray]
@@ -111,24 +114,24 @@ def posterior_maps(
     rounds: Sequence[int],
     *,
     title: str,
-    problem: Any = None,
+    problem: AbstractProblem | None = None,
     score: Score | None = None,
 ) -> None:
-    """Maps of one trial's posterior after chosen rounds, as a PNG at ``path``: a row for each round.
+    """Draw maps of one trial's posterior after chosen rounds, as a PNG at ``path``: a row for each round.
 
-    Columns are mean and deviation of every output, and where ``score`` is given the acquisition for the round to come, as the share of
-    points that it puts lower. Circles are the points tried so far, the star the latest; dashed lines surround where the means of all
-    constraints are feasible, solid ones where the truth is. Shades mean the same in all rows.
+    Columns are the mean and the standard deviation of every output and, if ``score`` is given, the acquisition of the next round, as
+    the share of points with a lower score. Circles are the points tried so far, the star is the latest. Dashed lines enclose the region
+    where the means of all constraints are feasible, solid lines the truly feasible region. All rows have the same colour scales.
 
     Args:
-      path: where to write.
+      path: path of the PNG.
       surrogate, trajectory, rounds: as for :func:`posterior_after`; the domain is a two-dimensional product grid.
-      title: above the figure.
-      problem: the instance that was run, for the outline of the true feasible region.
+      title: title above the figure.
+      problem: the instance that was run, for the outline of the truly feasible region.
       score: the acquisition, such as :func:`penalised_bounds`.
 
     Raises:
-      InvalidArgument: on another domain, or as :func:`posterior_after` does.
+      InvalidArgument: on another kind of domain, or where :func:`posterior_after` raises it.
     """
     frames, heads = _frames(surrogate, trajectory, rounds, score), _headings(surrogate, score)
     scales = _scales(frames)
@@ -150,11 +153,11 @@ def posterior_animation(
     rounds: Sequence[int],
     *,
     title: str,
-    problem: Any = None,
+    problem: AbstractProblem | None = None,
     score: Score | None = None,
     seconds_per_frame: float = SECONDS_PER_FRAME,
 ) -> None:
-    """The maps of :func:`posterior_maps` one round after another, as an animated GIF at ``path``; same arguments, same errors."""
+    """Draw the maps of :func:`posterior_maps` one round after another, as an animated GIF at ``path``; same arguments, same errors."""
     checks.positive("seconds_per_frame", seconds_per_frame)
     from matplotlib import pyplot as plt
     from matplotlib.animation import FuncAnimation, PillowWriter
@@ -169,7 +172,7 @@ def posterior_animation(
             shades = matplotlib.cm.ScalarMappable(matplotlib.colors.Normalize(*scale), SHADES)
             figure.colorbar(shades, ax=axis, location="bottom", shrink=0.85)
 
-        def draw(frame: _Frame) -> list[Any]:
+        def draw(frame: _Frame) -> list[Artist]:
             for column, (axis, head) in enumerate(zip(axes, heads, strict=True)):
                 axis.clear()
                 _panel(axis, surrogate, frame, column, scales[column], truth)
@@ -178,7 +181,7 @@ def posterior_animation(
             return []
 
         try:
-            writer = PillowWriter(fps=1 / seconds_per_frame)  # type: ignore[arg-type]  # annotated int, but only divided by
+            writer = PillowWriter(fps=1 / seconds_per_frame)  # type: ignore[arg-type]  # annotated as int, but used as a divisor only
             animation = FuncAnimation(figure, draw, frames=frames, init_func=lambda: [], cache_frame_data=False)
             animation.save(path, writer=writer, dpi=STYLE["figure.dpi"])
         finally:
@@ -186,7 +189,7 @@ def posterior_animation(
 
 
 def _frames(surrogate: Surrogate, trajectory: Trajectory, rounds: Sequence[int], score: Score | None) -> list[_Frame]:
-    """What is to be drawn, one frame for each round."""
+    """Return the contents of the maps, one frame for each round."""
     if len(surrogate.domain.grid_shape) != 2:
         raise checks.InvalidArgument(
             f"surrogate: maps need a two-dimensional product grid (domains.grid), not {surrogate.domain.size} points of dimension"
@@ -208,7 +211,7 @@ def _frames(surrogate: Surrogate, trajectory: Trajectory, rounds: Sequence[int],
 
 
 def _ranks(scores: np.ndarray) -> np.ndarray:
-    """The share of the other points with a lower score, equals sharing: shown in place of scores, whose scale penalties blow up."""
+    """Return the share of other points with a lower score, ties as half: scores themselves span too wide a range under penalties."""
     finite = scores[np.isfinite(scores)]
     rounding = 1e-6 * max(1.0, float(np.abs(finite).max(initial=0)))  # scores that differ by that in float32 are equal
     _, place, counts = np.unique(np.round(scores / rounding), return_inverse=True, return_counts=True)
@@ -223,7 +226,7 @@ def _headings(surrogate: Surrogate, score: Score | None) -> list[str]:
 
 
 def _scales(frames: list[_Frame]) -> list[tuple[float, float]]:
-    """Least and greatest finite value of each column, over all frames."""
+    """Return the least and the greatest finite value of each column, over all frames."""
     scales = []
     for column in range(len(frames[0].tables)):
         values = np.concatenate([frame.tables[column] for frame in frames])
@@ -232,30 +235,30 @@ def _scales(frames: list[_Frame]) -> list[tuple[float, float]]:
     return scales
 
 
-def _worst_cost(problem: Any) -> np.ndarray | None:
-    """The largest true constraint value ``[M]``, ``None`` without a problem or without constraints."""
+def _worst_cost(problem: AbstractProblem | None) -> np.ndarray | None:
+    """Return the largest true constraint value ``[M]``; ``None`` without a problem or without constraints."""
     means = None if problem is None else np.asarray(problem.means)
     return None if means is None or len(means) < 2 else means[1:].max(axis=0)
 
 
-def _panel(axis: Any, surrogate: Surrogate, frame: _Frame, column: int, scale: tuple[float, float], truth: np.ndarray | None) -> Any:
-    """One table as a map with outlines and points on it; returns the shaded image."""
+def _panel(axis: Axes, surrogate: Surrogate, frame: _Frame, column: int, scale: tuple[float, float], truth: np.ndarray | None) -> QuadMesh:
+    """Draw one table as a map with outlines and points; return the shaded image."""
     across, up = (np.asarray(values) for values in surrogate.domain.axes)
     shape = surrogate.domain.grid_shape
 
     def on_grid(table: np.ndarray) -> np.ndarray:
-        return np.ma.masked_invalid(table.reshape(shape).T)  # the last axis varies fastest; it points up
+        return np.ma.masked_invalid(table.reshape(shape).T)  # the last axis varies fastest and is drawn upwards
 
     image = axis.pcolormesh(across, up, on_grid(frame.tables[column]), shading="nearest", cmap=SHADES, vmin=scale[0], vmax=scale[1])
     for worst, dash in ((truth, "solid"), (frame.believed, "dashed")):
         if worst is not None and np.nanmin(worst, initial=np.inf) < 0 < np.nanmax(worst, initial=-np.inf):
             line = axis.contour(across, up, on_grid(worst), levels=[0.0], colors="white", linewidths=1.2, linestyles=dash)
-            line.set(path_effects=[withStroke(linewidth=2.6, foreground="black")])  # seen on dark and on light
+            line.set(path_effects=[withStroke(linewidth=2.6, foreground="black")])  # visible on dark and on light shades
     points = np.asarray(surrogate.domain.points)[frame.tried]
     look: Any = {"linestyle": "none", "markerfacecolor": "white", "markeredgecolor": "black", "markeredgewidth": 0.7, "clip_on": False}
     marks = axis.plot(*points[:-1].T, "o", markersize=3.2, **look) + axis.plot(*points[-1:].T, "*", markersize=10, **look)
     for mark in marks:
-        mark.set_in_layout(False)  # what is not clipped would make room for itself
+        mark.set_in_layout(False)  # marks that are not clipped would enlarge the panel
     axis.grid(False)
     axis.set(xlim=(across[0], across[-1]), ylim=(up[0], up[-1]))
     return image

@@ -1,11 +1,10 @@
-"""The little HTML that reports are made of. Whatever comes in is text and is escaped; only :class:`Markup` is taken as it is."""
+"""HTML elements of reports. All text is escaped; only :class:`Markup` is inserted unchanged."""
 
 from __future__ import annotations
 
 import base64
 import html
 from collections.abc import Sequence
-from typing import Any
 
 STYLE = """
 :root { color-scheme: light; }
@@ -36,7 +35,7 @@ nav { margin: 1rem 0; font-size: .92em; }
 nav a { color: #005a8c; margin-right: 1rem; white-space: nowrap; }
 @media print { body { max-width: none; padding: 0; } nav { display: none; } figure, table { break-inside: avoid; } }
 """
-# A browser that honours it loads nothing from elsewhere, whatever a report holds.
+# With this policy a browser loads nothing from elsewhere, whatever a report holds.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
@@ -44,27 +43,27 @@ class Markup(str):
     """Text that is HTML already."""
 
 
-def escaped(value: Any) -> Markup:
-    """A value as HTML: text with its special characters escaped, :class:`Markup` unchanged."""
+def escaped(value: object) -> Markup:
+    """Return a value as HTML: its text with special characters escaped, :class:`Markup` unchanged."""
     return value if isinstance(value, Markup) else Markup(html.escape(str(value), quote=True))
 
 
-def element(tag: str, *children: Any, **attributes: str) -> Markup:
-    """``<tag attributes>children</tag>``, all escaped; names lose a trailing underscore (``class_``), empty attributes go."""
+def element(tag: str, *children: object, **attributes: str) -> Markup:
+    """Return ``<tag attributes>children</tag>``, all escaped; trailing underscores of names and empty attributes are dropped."""
     words = "".join(f' {name.rstrip("_")}="{escaped(value)}"' for name, value in attributes.items() if value)
     return Markup(f"<{tag}{words}>{''.join(escaped(child) for child in children)}</{tag}>")
 
 
-def joined(parts: Sequence[Any], between: str = "\n") -> Markup:
-    """Parts one after another."""
+def joined(parts: Sequence[object], between: str = "\n") -> Markup:
+    """Join parts, escaped, with ``between`` between them."""
     return Markup(between.join(escaped(part) for part in parts))
 
 
-def table(heads: Sequence[Any], rows: Sequence[Sequence[Any]], words: Sequence[int] = ()) -> Markup:
-    """A table whose first column names the rows; the columns numbered in ``words`` are text that may wrap."""
+def table(heads: Sequence[object], rows: Sequence[Sequence[object]], words: Sequence[int] = ()) -> Markup:
+    """Return a table whose first column names the rows; the columns numbered in ``words`` are text that may wrap."""
     head = element("tr", *(element("th", cell, scope="col", class_="words" if c in words else "") for c, cell in enumerate(heads)))
 
-    def cell(column: int, value: Any) -> Markup:
+    def cell(column: int, value: object) -> Markup:
         if column == 0:
             return element("th", value, scope="row")
         return element("td", value, class_="words" if column in words else "")
@@ -74,20 +73,20 @@ def table(heads: Sequence[Any], rows: Sequence[Sequence[Any]], words: Sequence[i
 
 
 def picture(png: bytes, caption: str) -> Markup:
-    """A PNG inside the document at 60% of its size (sharp on any screen), with its caption below and as its description."""
+    """Embed a PNG at 60% of its size (sharp on any screen), with its caption below it and as its description."""
     data = base64.b64encode(png).decode("ascii")
-    width = round(0.6 * int.from_bytes(png[16:20], "big"))  # from the header chunk, which every PNG begins with
+    width = round(0.6 * int.from_bytes(png[16:20], "big"))  # the width in the header chunk, with which every PNG begins
     image = Markup(f'<img alt="{escaped(caption)}" width="{width}" src="data:image/png;base64,{data}">')
     return element("figure", image, element("figcaption", caption))
 
 
-def section(name: str, heading: str, *parts: Any) -> Markup:
-    """A part of the document that links can name."""
+def section(name: str, heading: str, *parts: object) -> Markup:
+    """Return a section of the document with a heading; links refer to its ``name``."""
     return element("section", element("h2", heading), joined(parts), id=name)
 
 
-def document(title: str, *parts: Any) -> str:
-    """A whole HTML document that needs no other file."""
+def document(title: str, *parts: object) -> str:
+    """Return a complete HTML document that needs no other file."""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'

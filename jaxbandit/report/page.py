@@ -1,34 +1,34 @@
-"""Tables of algorithms against problems on one page: as heat maps, and as Markdown."""
+"""Tables of algorithms against problems on one page, as heat maps and as Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
 
 from jaxbandit.report.plots import STYLE
 
-# From what is best to what is worst; light, so that black numbers can be read on it.
+# Runs from best to worst; light, so that black numbers can be read on it.
 COLOUR_MAP = "RdYlBu_r"
 ALPHA = 0.6
 
 
 def ranks(table: np.ndarray) -> np.ndarray:
-    """The rank of every number within its column, 0 for the least and 1 for the greatest, equals sharing one; NaN where there is none."""
+    """Return the rank of each number within its column, from 0 (least) to 1 (greatest), ties sharing a rank; NaN where there is none."""
     result = np.full(table.shape, np.nan)
     for column, values in enumerate(table.T):
         known = np.flatnonzero(np.isfinite(values))
-        shown = np.array([float(f"{value:.3g}") for value in values[known]])  # what prints alike is alike
+        shown = np.array([float(f"{value:.3g}") for value in values[known]])  # numbers that print alike are ties
         below = np.array([np.sum(shown < value) + 0.5 * (np.sum(shown == value) - 1) for value in shown])
         result[known, column] = below / max(len(known) - 1, 1)
     return result
 
 
 def short(value: float) -> str:
-    """A number in at most six characters."""
+    """Format a number in at most six characters."""
     if not np.isfinite(value):
         return ""
     size = abs(value)
@@ -46,7 +46,7 @@ def short(value: float) -> str:
 
 
 def markdown_table(lines: Sequence[Sequence[str]]) -> str:
-    """Lines of cells as a Markdown table, the first as its head; all columns but the first to the right."""
+    """Format lines of cells as a Markdown table; the first line is its head, all columns but the first are right-aligned."""
     head, *body = lines
     rule = ["---", *["---:"] * (len(head) - 1)]
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *body))
@@ -55,9 +55,9 @@ def markdown_table(lines: Sequence[Sequence[str]]) -> str:
 def heat_maps(
     path: Path, title: str, panels: Sequence[tuple[str, np.ndarray]], rows: Sequence[str], columns: Sequence[str], *, across: int = 2
 ) -> None:
-    """One panel for each pair of a heading and a table ``[rows, columns]``, coloured by rank within the column: blue is least.
+    """Draw one panel for each pair of a heading and a table ``[rows, columns]``, coloured by rank within the column: blue is least.
 
-    Writes a PNG to ``path``. NaN stays empty: that pair was not run.
+    The figure is written as a PNG to ``path``. Cells that are NaN, pairs that were not run, stay empty.
     """
     down = -(-len(panels) // across)
     size = (across * (1.2 + 0.46 * len(columns)), 0.6 + down * (1.35 + 0.21 * len(rows)))
@@ -72,8 +72,8 @@ def heat_maps(
         plt.close(figure)
 
 
-def _panel(axis: Any, heading: str, table: np.ndarray, rows: Sequence[str], columns: Sequence[str]) -> None:
-    """One table on one axis."""
+def _panel(axis: Axes, heading: str, table: np.ndarray, rows: Sequence[str], columns: Sequence[str]) -> None:
+    """Draw one table on one axis."""
     axis.imshow(ranks(table), cmap=COLOUR_MAP, alpha=ALPHA, vmin=0, vmax=1, aspect="auto")
     for row, column in zip(*np.nonzero(np.isfinite(table)), strict=True):
         axis.text(column, row, short(table[row, column]), ha="center", va="center", fontsize=6)

@@ -1,4 +1,4 @@
-"""Figures of a comparison, one style everywhere: colours that survive colour-blindness, lines that survive grey printing."""
+"""Figures of a comparison in one style, readable by colour-blind people and in grey print."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any, BinaryIO
 
 import matplotlib
 
-matplotlib.use("Agg")  # files only: a notebook that wants another backend draws from the dataset itself
+matplotlib.use("Agg")  # figures go to files only; a notebook that needs another backend draws from the dataset itself
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from jaxbandit.report.statistics import elapsed, healthy_values, over_trials
@@ -30,7 +31,7 @@ STYLE: Any = {
     "figure.dpi": 100,
     "savefig.dpi": 160,
 }
-SHADES = "cividis"  # of maps: the same order of lightness in colour, to the colour-blind and in grey print
+SHADES = "cividis"  # colour map of heat maps; its lightness increases for colour-blind people and in grey print too
 
 PANELS = (
     ("regret", "average regret $R(t)/t$"),
@@ -39,8 +40,8 @@ PANELS = (
 )
 
 
-def plain(label: Any) -> str:
-    """A label as text for a figure, in which a dollar sign is one and starts no formula."""
+def plain(label: object) -> str:
+    """Return a label as text for a figure, with dollar signs escaped so that they start no formula."""
     return str(label).replace("$", r"\$")
 
 
@@ -48,9 +49,9 @@ def plain(label: Any) -> str:
 def figure_at(
     path: Path | BinaryIO, title: str, rows: int, columns: int, size: tuple[float, float], *, one_scale: bool = False
 ) -> Iterator[np.ndarray]:
-    """Axes ``[rows, columns]`` of one figure in the library's style, ``size`` inches each; written as a PNG to ``path`` at the end.
+    """Provide the axes ``[rows, columns]`` of one figure, ``size`` inches each, and write the figure as a PNG to ``path`` at the end.
 
-    ``one_scale`` gives the panels of a row one vertical scale.
+    With ``one_scale`` the panels of a row share their vertical scale.
     """
     with matplotlib.rc_context(STYLE):
         shape = (size[0] * columns, size[1] * rows)
@@ -66,7 +67,7 @@ def figure_at(
 
 
 def average_curves(dataset: xr.Dataset, path: Path | BinaryIO, *, title: str, panels: Sequence[tuple[str, str]] = PANELS) -> None:
-    """Averages over time, ``measure(t) / t``, as mean lines with 95% confidence bands; writes a PNG to ``path``.
+    """Draw averages over time, ``measure(t) / t``, as mean lines with 95% confidence bands; write a PNG to ``path``.
 
     Failed trials are left out. ``panels`` are pairs of a dataset variable and its axis label.
     """
@@ -84,13 +85,13 @@ def average_curves(dataset: xr.Dataset, path: Path | BinaryIO, *, title: str, pa
         axes[0][-1].legend(loc="upper right")
 
 
-def _band(axis: Any, rounds: np.ndarray, summary: xr.Dataset, label: str, number: int) -> None:
-    """One algorithm's mean line and confidence band."""
+def _band(axis: Axes, rounds: np.ndarray, summary: xr.Dataset, label: str, number: int) -> None:
+    """Draw one algorithm's mean line and confidence band."""
     if not np.isfinite(summary["mean"].values).any():
         axis.plot([], [], label=f"{label} (undefined)")
         return
     colour, dash = COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)]
-    # Later lines are thinner, so that one that coincides with an earlier line leaves it visible on both sides.
+    # Later lines are thinner, so that an earlier line stays visible on both sides of a later one that coincides with it.
     axis.plot(rounds, summary["mean"], color=colour, linestyle=dash, linewidth=max(3.4 - 0.9 * number, 1.5), label=label)
     axis.fill_between(rounds, summary.low, summary.high, color=colour, alpha=0.18, linewidth=0)
 
@@ -98,14 +99,14 @@ def _band(axis: Any, rounds: np.ndarray, summary: xr.Dataset, label: str, number
 def compose(
     path: Path | BinaryIO,
     title: str,
-    rows: Sequence[Sequence[Callable[[Any], None]]],
+    rows: Sequence[Sequence[Callable[[Axes], None]]],
     *,
     size: tuple[float, float] = (4.6, 3.5),
     one_scale: bool = False,
 ) -> None:
-    """A figure of several panels, as a PNG at ``path``: each entry of ``rows`` draws one panel on the axis it is given.
+    """Draw a figure of several panels, as a PNG at ``path``; each function in ``rows`` draws one panel on the axis that it is given.
 
-    Panels are ``size`` inches each; ``one_scale`` gives those of a row one vertical scale.
+    Panels are ``size`` inches each; with ``one_scale`` those of a row share their vertical scale.
     """
     with figure_at(path, title, len(rows), max(len(row) for row in rows), size, one_scale=one_scale) as axes:
         for row, drawers in zip(axes, rows, strict=True):
@@ -118,7 +119,7 @@ def compose(
 
 
 def cumulative(
-    axis: Any,
+    axis: Axes,
     dataset: xr.Dataset,
     name: str,
     lines: Mapping[str, str],
@@ -128,16 +129,16 @@ def cumulative(
     log: str = "",
     marks: int = 8,
 ) -> None:
-    """A cumulative measure on one axis: mean lines with error bars (95% intervals) at ``marks`` rounds, medians as thin lines.
+    """Draw a cumulative measure on one axis: mean lines with error bars (95% intervals) at ``marks`` rounds, medians as thin lines.
 
     Args:
-      axis: of matplotlib.
-      dataset: of a comparison; failed trials are left out.
-      name: the measure.
+      axis: the axis to draw on.
+      dataset: results; failed trials are left out.
+      name: variable of the measure.
       lines: for each legend label, the algorithm's label in the dataset.
-      heading, ylabel: words above and beside the axis.
-      log: the axes on a logarithmic scale: ``""``, ``"x"``, ``"y"`` or ``"xy"``.
-      marks: how many error bars a line has.
+      heading, ylabel: text above and beside the axis.
+      log: the axes with a logarithmic scale: ``""``, ``"x"``, ``"y"`` or ``"xy"``.
+      marks: number of error bars on a line.
     """
     rounds = elapsed(dataset)
     last = int(rounds[-1])
@@ -146,7 +147,7 @@ def cumulative(
         if not len(values) or not np.isfinite(values).any():
             axis.plot([], [], label=f"{label} (undefined)")
             continue
-        # Error bars of different lines stand beside each other, not on top of each other.
+        # Shift the error bars of different lines against each other, so that they do not overlap.
         offset = (number + 1) / (len(lines) + 1) / marks
         places = np.linspace(0, 1, marks, endpoint=False) + offset
         at = np.unique(np.searchsorted(rounds, (last**places if "x" in log else places * last).astype(int).clip(1, last)))
@@ -159,16 +160,17 @@ def cumulative(
     if "x" in log:
         axis.set_xscale("log")
     else:
-        axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))  # numbers of five digits stand apart
+        # Few enough ticks that numbers of five digits do not overlap.
+        axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
     if "y" in log:
         axis.set_yscale("log", nonpositive="clip")
     axis.legend(loc="best")
 
 
-def distribution(axis: Any, dataset: xr.Dataset, name: str, lines: Mapping[str, str], *, heading: str, ylabel: str) -> None:
-    """A measure after the last round on one axis: box plots with every trial as a point and the mean as a diamond.
+def distribution(axis: Axes, dataset: xr.Dataset, name: str, lines: Mapping[str, str], *, heading: str, ylabel: str) -> None:
+    """Draw a measure after the last round on one axis: box plots with every trial as a point and the mean as a diamond.
 
-    The scale is linear up to 10 and logarithmic beyond; failed trials are left out. Arguments as for :func:`cumulative`.
+    The scale is linear up to 10 and logarithmic beyond; failed trials are left out. The arguments are as for :func:`cumulative`.
     """
     top = 0.0
     for number, algorithm in enumerate(lines.values()):
@@ -191,8 +193,8 @@ def distribution(axis: Any, dataset: xr.Dataset, name: str, lines: Mapping[str, 
     axis.set_xticks(range(len(lines)), list(lines))
 
 
-def boxes_over_time(axis: Any, part: xr.Dataset, name: str, *, heading: str, ylabel: str, every: int, averaged: bool = True) -> None:
-    """Box plots over the trials of one algorithm at every ``every``-th round, with the mean as a line, on one axis without legend.
+def boxes_over_time(axis: Axes, part: xr.Dataset, name: str, *, heading: str, ylabel: str, every: int, averaged: bool = True) -> None:
+    """Draw box plots over the trials of one algorithm at every ``every``-th round, with the mean as a line, on one axis without legend.
 
     ``part`` is a dataset of one algorithm; ``averaged`` divides the measure by the number of rounds. Failed trials are left out.
     """
@@ -210,14 +212,14 @@ def boxes_over_time(axis: Any, part: xr.Dataset, name: str, *, heading: str, yla
     )
     axis.plot(rounds[at], values.mean(axis=0)[at], color=COLOURS[0], linewidth=1.2)
     axis.set_xlim(0, rounds[at][-1] + every)
-    if "violation" in name:  # how far above zero is what matters
+    if "violation" in name:  # a line at zero shows how large the violation is
         axis.axhline(0, color="0.4", linewidth=0.8, zorder=0)
 
 
-def trade_off(axis: Any, dataset: xr.Dataset, x: tuple[str, str], y: tuple[str, str], *, heading: str) -> None:
-    """Two measures at the last round against each other, averaged over rounds: one point per algorithm, joined in their order.
+def trade_off(axis: Axes, dataset: xr.Dataset, x: tuple[str, str], y: tuple[str, str], *, heading: str) -> None:
+    """Draw two measures at the last round, averaged over rounds, against each other: a point per algorithm, joined in their order.
 
-    ``x`` and ``y`` are pairs of a dataset variable and its axis label; bars are 95% intervals over the trials without failure.
+    ``x`` and ``y`` are pairs of a dataset variable and its axis label; bars are 95% intervals over the trials that did not fail.
     """
     rounds = elapsed(dataset)[-1]
     means = []
@@ -226,16 +228,18 @@ def trade_off(axis: Any, dataset: xr.Dataset, x: tuple[str, str], y: tuple[str, 
         middle = [values.mean() for values in pair]
         half = [1.96 * values.std(ddof=min(1, len(values) - 1)) / np.sqrt(len(values)) for values in pair]
         means.append(middle)
-        axis.errorbar(*middle, xerr=half[0], yerr=half[1], fmt="o", capsize=3, color=COLOURS[number % len(COLOURS)], label=str(label))
+        axis.errorbar(
+            middle[0], middle[1], xerr=half[0], yerr=half[1], fmt="o", capsize=3, color=COLOURS[number % len(COLOURS)], label=str(label)
+        )
     axis.plot(*zip(*means, strict=True), color="0.6", linewidth=0.9, zorder=0)
     axis.set(title=heading, xlabel=x[1], ylabel=y[1])
     axis.legend(loc="best")
 
 
-def line_through_reference(axis: Any, x: np.ndarray, excess: np.ndarray, slope: tuple[float, float], *, xlabel: str, ylabel: str) -> None:
-    """What trials have above a reference at ``x[0]``, ``excess [trials, n]`` at ``x [n + 1]``, and a line from there, on one axis.
+def line_through_reference(axis: Axes, x: np.ndarray, excess: np.ndarray, slope: tuple[float, float], *, xlabel: str, ylabel: str) -> None:
+    """Draw the ``excess [trials, n]`` of trials at ``x[1:] [n]`` over a reference at ``x[0]``, and a line through the reference.
 
-    ``slope`` is the line's and its 95% half-width; what is NaN is not drawn.
+    ``slope`` is the slope of the line with its 95% half-width; what is NaN is not drawn.
     """
     count = max(len(excess), 1)
     mean, sd = (excess.mean(axis=0), excess.std(axis=0, ddof=min(1, count - 1))) if len(excess) else (np.full(len(x) - 1, np.nan),) * 2
@@ -252,8 +256,8 @@ def line_through_reference(axis: Any, x: np.ndarray, excess: np.ndarray, slope: 
     axis.legend(loc="upper left")
 
 
-def rounds_of_declaration(axis: Any, dataset: xr.Dataset, *, heading: str) -> None:
-    """How many trials declared infeasibility in each round, for one or more algorithms, on one axis."""
+def rounds_of_declaration(axis: Axes, dataset: xr.Dataset, *, heading: str) -> None:
+    """Draw a histogram of the rounds in which trials declared infeasibility, for one or more algorithms, on one axis."""
     declared = dataset.declared_round.values
     rounds_seen = declared[declared > 0] if np.any(declared > 0) else np.ones(1)
     bins = np.arange(rounds_seen.min() - 0.5, rounds_seen.max() + 1.5)
@@ -262,7 +266,7 @@ def rounds_of_declaration(axis: Any, dataset: xr.Dataset, *, heading: str) -> No
         rounds = rounds[rounds > 0]
         colour = COLOURS[number % len(COLOURS)]
         said = f"{label}: {len(rounds)} of {dataset.sizes['trial']} declared" + (f", mean {rounds.mean():.1f}" if len(rounds) else "")
-        axis.hist(rounds, bins=bins, color=colour, alpha=0.6, label=said)
+        axis.hist(rounds, bins=bins.tolist(), color=colour, alpha=0.6, label=said)
         if len(rounds):
             axis.axvline(rounds.mean(), ymax=0.83, color=colour, linestyle="--")
     axis.set(title=heading, xlabel="round of the first declaration (dashed: mean)", ylabel="trials")

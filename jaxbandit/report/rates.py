@@ -1,4 +1,4 @@
-"""How fast regret and violation may grow according to the papers: what growth exponents are held against."""
+"""Growth rates of regret and violation that the papers prove, for comparison with measured growth exponents."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class Rate:
     """A paper's upper bound on one measure.
 
     Attributes:
-      name: of the algorithm, as the paper calls it.
-      types: the classes of :mod:`jaxbandit.algorithms` that it is for.
-      measures: variables of a dataset.
-      bound: in words, with ``gamma`` the maximum information gain, ``polylog(T)`` for smooth kernels such as the squared exponential.
-      exponent: of ``T`` in the bound for such kernels, up to logarithms.
+      name: name of the algorithm in the paper.
+      types: names of the classes of :mod:`jaxbandit.algorithms` to which it applies.
+      measures: variables of a dataset that it bounds.
+      bound: formula, with ``gamma`` the maximum information gain, ``polylog(T)`` for smooth kernels such as the squared exponential.
+      exponent: exponent of ``T`` in the bound for such kernels, up to logarithms.
       source: paper and theorem.
-      censored: whether it is for feedback censored by a window.
+      censored: true if it is for feedback censored by a window.
     """
 
     name: str
@@ -99,9 +99,9 @@ PAPER_RATES = (
 
 
 def rate_of(dataset: xr.Dataset, label: str, measure: str) -> Rate | None:
-    """The bound that a paper gives for one algorithm of a dataset, by what its attributes say of it; ``None`` where there is none."""
+    """Return the bound of a paper for one algorithm of a dataset, found by the dataset's attributes; ``None`` if there is none."""
     described = json.loads(dataset.attrs.get("algorithms", "{}")).get(label, {})
-    while isinstance(described.get("algorithm"), dict):  # a wrapper's rate is that of what it wraps
+    while isinstance(described.get("algorithm"), dict):  # a wrapper has the rate of the algorithm inside
         described = described["algorithm"]
     policy = json.loads(dataset.attrs.get("feedback", "{}")).get(label, {})
     censored = isinstance(policy, dict) and policy.get("type") == "Censor"

@@ -1,14 +1,13 @@
 """Statistics of a study's trials: averages with confidence bands, box plots, paired differences, growth rates. NumPy only.
 
 All functions read a results dataset with dimensions ``algorithm, trial, round`` (:func:`jaxbandit.study.run_study`), whose rounds may be
-thinned. Trials that failed are left out, and ``count`` says how many were not. Where a measure is NaN in a trial that counts, such as
-regret on an instance without a feasible point, what rests on it is NaN too, and ``undefined`` says in how many trials it is.
+thinned. Trials that failed are left out; ``count`` is the number of the others. Where a measure is NaN in a trial that did not fail,
+such as regret on an instance without a feasible point, the statistics are NaN too, and ``undefined`` is the number of such trials.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -17,25 +16,25 @@ from jaxbandit.core import checks
 from jaxbandit.core.status import FAILED
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
-NORMAL = 1.96  # standard errors on either side of a mean in a 95% interval
-MARKS = 64  # rounds, equally spaced in log t, that a growth exponent is fitted to
+NORMAL = 1.96  # half-width of a 95% interval of a mean, in standard errors
+MARKS = 64  # number of rounds, equally spaced in log t, to which a growth exponent is fitted
 LEAST_MARKS = 3
 
 
 def elapsed(dataset: xr.Dataset) -> np.ndarray:
-    """How many rounds each kept ``round`` sums over, ``[rounds]``: the round itself, and the initial design's points where counted."""
+    """Return the number of rounds that measures at each kept ``round`` sum over, ``[rounds]``, with the initial design where it counts."""
     rounds = dataset["round"].values
-    # A study that says nothing keeps every round: what is counted before round 1 is then numbered 0, -1, ...
+    # Without attributes every round is kept, and the points that count before round 1 are numbered 0, -1, ...
     return rounds + int(dataset.attrs.get("counted_before", max(0, 1 - int(rounds[0]))))
 
 
 def healthy(dataset: xr.Dataset) -> np.ndarray:
-    """Which trials did not fail, ``[algorithm, trial]`` (``[trial]`` for a dataset of one algorithm)."""
+    """Return booleans ``[algorithm, trial]`` (``[trial]`` for a dataset of one algorithm), true for trials that did not fail."""
     return (dataset.status.transpose(..., "trial").values & int(FAILED)) == 0
 
 
 def healthy_values(part: xr.Dataset, measure: str, *, averaged: bool = False) -> np.ndarray:
-    """A measure ``[trials, rounds]`` of one algorithm's trials without failure, in float64; ``averaged`` divides by the elapsed rounds.
+    """Return a measure ``[trials, rounds]`` of one algorithm's healthy trials, in float64; ``averaged`` divides by the elapsed rounds.
 
     Raises:
       InvalidArgument: when the dataset has no such measure per trial and round.
@@ -47,18 +46,18 @@ def healthy_values(part: xr.Dataset, measure: str, *, averaged: bool = False) ->
 
 
 def over_trials(dataset: xr.Dataset, measure: str, *, averaged: bool = False, levels: Sequence[float] = LEVELS) -> xr.Dataset:
-    """A measure over trials, for every algorithm and round.
+    """Summarise a measure over trials, for every algorithm and round.
 
     Args:
-      dataset: of a study.
-      measure: a variable of it, such as ``regret``.
-      averaged: whether to divide by the number of elapsed rounds.
-      levels: of the quantiles, in ``[0, 1]``.
+      dataset: results of a study.
+      measure: variable of the dataset, such as ``regret``.
+      averaged: divide by the number of elapsed rounds.
+      levels: levels of the quantiles, in ``[0, 1]``.
 
     Returns:
       ``mean``, ``sd``, ``low`` and ``high`` (95% confidence of the mean, ``1.96 sd / sqrt(count)``) with dimensions
-      ``algorithm, round``, ``quantiles`` with ``level`` besides, ``count [algorithm]`` and ``undefined [algorithm]``. Without trials
-      all is NaN; with one, spread and band are.
+      ``algorithm, round``, ``quantiles`` with a further dimension ``level``, ``count [algorithm]`` and ``undefined [algorithm]``.
+      Without trials all are NaN; with one trial, ``sd`` and the confidence limits are.
 
     Raises:
       InvalidArgument: when the dataset has no such measure, or a level is out of range.
@@ -81,15 +80,15 @@ def over_trials(dataset: xr.Dataset, measure: str, *, averaged: bool = False, le
 
 
 def box_statistics(dataset: xr.Dataset, measure: str, *, rounds: Sequence[int] | None = None, averaged: bool = False) -> xr.Dataset:
-    """What a box plot over trials shows, for every algorithm and round.
+    """Compute the statistics of box plots over trials, for every algorithm and round.
 
     Args:
       dataset, measure, averaged: as for :func:`over_trials`.
-      rounds: which of the kept rounds; default all.
+      rounds: the kept rounds to use; default all.
 
     Returns:
       ``q1``, ``median``, ``q3``, ``low`` and ``high`` (the outermost values within 1.5 times ``q3 - q1`` of the box, Tukey's whiskers),
-      ``mean`` and ``outliers`` (how many values lie beyond the whiskers) with dimensions ``algorithm, round``, and ``count [algorithm]``.
+      ``mean`` and ``outliers`` (the number of values beyond the whiskers) with dimensions ``algorithm, round``, and ``count [algorithm]``.
 
     Raises:
       InvalidArgument: when the dataset has no such measure, or did not keep one of ``rounds``.
@@ -112,18 +111,18 @@ def box_statistics(dataset: xr.Dataset, measure: str, *, rounds: Sequence[int] |
 def paired_differences(
     dataset: xr.Dataset, measure: str, *, seed: int, averaged: bool = False, level: float = 0.95, resamples: int = 2000
 ) -> xr.Dataset:
-    """Differences between algorithms after the last round, trial by trial: common random numbers cancel much of the spread.
+    """Compare algorithms after the last round, trial by trial: common random numbers reduce the variance of the differences.
 
     Args:
       dataset, measure, averaged: as for :func:`over_trials`.
-      seed: of the bootstrap over trials.
-      level: of the bootstrap's percentile intervals, in ``(0, 1)``.
-      resamples: of the bootstrap.
+      seed: seed of the bootstrap over trials.
+      level: level of the bootstrap's percentile intervals, in ``(0, 1)``.
+      resamples: number of the bootstrap's resamples.
 
     Returns:
       ``mean``, ``low`` and ``high`` of the row's value minus the column's, ``count`` (trials that failed in neither) and ``undefined``,
-      with dimensions ``algorithm, versus``. Intervals rest on resampled trials, the same ones for all pairs of equal count; they are NaN
-      with fewer than two trials. ``comparable`` is false, and all else NaN, where the two were run on different problems.
+      with dimensions ``algorithm, versus``. Intervals come from resampled trials, the same ones for all pairs of equal count; they are
+      NaN with fewer than two trials. ``comparable`` is false, and all else NaN, where the two were run on different problems.
 
     Raises:
       InvalidArgument: when the dataset has no such measure, or ``level`` or ``resamples`` is out of range.
@@ -161,7 +160,7 @@ def paired_differences(
 
 
 def win_matrix(dataset: xr.Dataset, measure: str, *, larger_is_better: bool = False) -> xr.DataArray:
-    """Share of trials in which the row's value after the last round beats the column's, ties as half; ``[algorithm, versus]``.
+    """Return the share of trials in which the row's value after the last round beats the column's, ``[algorithm, versus]``, ties as half.
 
     By default the smaller value wins, as for regret and violation. With its transpose the matrix sums to one; it is NaN for algorithms
     run on different problems, for pairs without a common trial, and where a value is NaN.
@@ -185,16 +184,16 @@ def win_matrix(dataset: xr.Dataset, measure: str, *, larger_is_better: bool = Fa
 def growth_exponent(
     dataset: xr.Dataset, measure: str, *, seed: int, start: float = 0.25, level: float = 0.95, resamples: int = 1000
 ) -> xr.Dataset:
-    """How fast the mean of a cumulative measure grows late in the run: the least-squares slope of ``log mean`` over ``log t``.
+    """Fit the growth of the mean of a cumulative measure late in the run: the least-squares slope of ``log mean`` over ``log t``.
 
     One half is the papers' rate for smooth kernels, up to logarithms; one is linear growth (see :mod:`jaxbandit.report.rates`).
 
     Args:
       dataset, measure: as for :func:`over_trials`; the measure is a sum over rounds, such as ``regret`` or ``hard_violation``.
-      seed: of the bootstrap over trials.
+      seed: seed of the bootstrap over trials.
       start: the fit uses elapsed rounds from this share of the last one on, in ``(0, 1)``.
-      level: of the bootstrap's percentile interval, in ``(0, 1)``.
-      resamples: of the bootstrap.
+      level: level of the bootstrap's percentile interval, in ``(0, 1)``.
+      resamples: number of the bootstrap's resamples.
 
     Returns:
       ``exponent``, ``low``, ``high``, ``count`` and ``reason``, with dimension ``algorithm``. ``reason`` is empty, or says why numbers are
@@ -221,44 +220,44 @@ def growth_exponent(
 
 
 def problem_groups(dataset: xr.Dataset) -> list[list[str]]:
-    """Labels of the algorithms that were run on the same problem, group by group; results of different groups do not compare."""
-    groups: dict[Any, list[str]] = {}
+    """Group the labels of algorithms that were run on the same problem; results of different groups cannot be compared."""
+    groups: dict[str, list[str]] = {}
     for label, key in zip(dataset.algorithm.values, _problem_keys(dataset), strict=True):
         groups.setdefault(key, []).append(str(label))
     return list(groups.values())
 
 
 def resampling(count: int, resamples: int, seed: int) -> np.ndarray:
-    """Weights ``[resamples, count]`` of bootstrap means: how often each of ``count`` trials was drawn, divided by ``count``."""
+    """Return weights ``[resamples, count]`` of bootstrap means: the number of times each trial was drawn, divided by ``count``."""
     if count == 0:
         return np.zeros((resamples, 0))
     return np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples) / count
 
 
 def _mean(values: np.ndarray) -> np.ndarray:
-    """Over the first axis; NaN without values."""
+    """Return the mean over the first axis; NaN without values."""
     return values.mean(axis=0) if len(values) else np.full(values.shape[1:], np.nan)
 
 
 def _sd(values: np.ndarray) -> np.ndarray:
-    """Over the first axis; NaN with fewer than two values."""
+    """Return the standard deviation over the first axis; NaN with fewer than two values."""
     return values.std(axis=0, ddof=1) if len(values) > 1 else np.full(values.shape[1:], np.nan)
 
 
 def _quantiles(values: np.ndarray, levels: Sequence[float]) -> np.ndarray:
-    """Over the first axis, ``[levels, ...]``; NaN without values."""
+    """Return quantiles over the first axis, ``[levels, ...]``; NaN without values."""
     if not len(values) or not len(levels):
         return np.full((len(levels), *values.shape[1:]), np.nan)
     return np.quantile(values, levels, axis=0)
 
 
 def _undefined(values: np.ndarray) -> int:
-    """In how many trials some round is NaN."""
+    """Return the number of trials in which some round is NaN."""
     return int(np.isnan(values).any(axis=1).sum())
 
 
 def _box(values: np.ndarray) -> dict[str, np.ndarray]:
-    """Box-plot statistics ``[rounds]`` of ``[trials, rounds]``."""
+    """Return box-plot statistics ``[rounds]`` of values ``[trials, rounds]``."""
     q1, median, q3 = _quantiles(values, (0.25, 0.5, 0.75))
     reach = 1.5 * (q3 - q1)
     inside = (values >= q1 - reach) & (values <= q3 + reach)
@@ -270,7 +269,7 @@ def _box(values: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _final(dataset: xr.Dataset, measure: str, averaged: bool) -> tuple[np.ndarray, np.ndarray]:
-    """A measure after the last round, ``[algorithm, trial]``, and which trials did not fail."""
+    """Return a measure after the last round and booleans of the trials that did not fail, both ``[algorithm, trial]``."""
     last, ok = _at(dataset, [-1]), healthy(dataset)
     final = np.full(ok.shape, np.nan)
     for a in range(len(ok)):
@@ -278,27 +277,27 @@ def _final(dataset: xr.Dataset, measure: str, averaged: bool) -> tuple[np.ndarra
     return final, ok
 
 
-def _at(dataset: xr.Dataset, places: Any) -> xr.Dataset:
-    """Some of the kept rounds, which still know how many rounds had elapsed."""
+def _at(dataset: xr.Dataset, places: Sequence[int] | np.ndarray) -> xr.Dataset:
+    """Select some of the kept rounds, with the numbers of rounds that had elapsed."""
     before = int(elapsed(dataset)[0]) - int(dataset["round"][0])
     return dataset.isel(round=places).assign_attrs(counted_before=before)
 
 
 def _problem_keys(dataset: xr.Dataset) -> list[str]:
-    """What tells the problems of the algorithms apart: their names; one where the dataset has none."""
+    """Return the problem name of each algorithm; the same for all where the dataset has none."""
     if "problem" in dataset.coords:
         return [str(name) for name in np.broadcast_to(dataset["problem"].values, dataset.sizes["algorithm"])]
     return [""] * dataset.sizes["algorithm"]
 
 
 def _comparable(dataset: xr.Dataset) -> np.ndarray:
-    """Which pairs of algorithms were run on the same problem, ``[algorithm, algorithm]``."""
+    """Return booleans ``[algorithm, algorithm]``, true for pairs that were run on the same problem."""
     keys = _problem_keys(dataset)
     return np.asarray([[one == other for other in keys] for one in keys])
 
 
 def _marks(t: np.ndarray, start: float) -> np.ndarray:
-    """Places in ``t [rounds]`` from ``start`` of its last entry on, about equally far apart in ``log t``."""
+    """Return indices into ``t [rounds]``, from ``start`` of its last entry on, about equally far apart in ``log t``."""
     first = int(np.searchsorted(t, max(start * t[-1], 1)))
     wanted = np.geomspace(max(t[first], 1), t[-1], MARKS)
     above = np.searchsorted(t, wanted).clip(first, len(t) - 1)
@@ -307,7 +306,7 @@ def _marks(t: np.ndarray, start: float) -> np.ndarray:
 
 
 def _growth(log_t: np.ndarray, trials: np.ndarray, weights: np.ndarray, level: float) -> tuple[float, float, float, str]:
-    """Exponent, interval and reason from ``trials [count, marks]`` and the bootstrap's ``weights [resamples, count]``."""
+    """Return exponent, interval and reason from ``trials [count, marks]`` and the bootstrap's ``weights [resamples, count]``."""
     nan = float("nan")
     mean = _mean(trials)
     if len(trials) == 0:

@@ -1,31 +1,33 @@
-"""Figures of many variants: a measure against one or two swept hyper-parameters, and who beats whom, as lines and heat maps."""
+"""Figures of sweeps: a measure against one or two swept hyper-parameters, and shares of trials won, as lines and heat maps."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
 
 from jaxbandit.core import checks
 from jaxbandit.report.plots import COLOURS, DASHES, PANELS, SHADES, compose, plain
 from jaxbandit.report.statistics import over_trials
 
-WIDE = 20.0  # a range of positive values whose ends differ by this factor or more is drawn on a logarithmic scale
-FEW = 12  # most cells along an axis of a heat map that are labelled one by one, with their numbers inside
+WIDE = 20.0  # positive values that span this factor or more are drawn on a logarithmic scale
+FEW = 12  # up to so many cells along an axis of a heat map are labelled one by one and have their numbers inside
 
 
 def swept_parameters(dataset: xr.Dataset) -> list[str]:
-    """Paths of the hyper-parameters that a study swept (``estimator.reward_width``), none for a study without sweeps."""
+    """Return the paths of the hyper-parameters that a study swept, such as ``estimator.reward_width``; none without sweeps."""
     named = [str(name) for name in json.loads(dataset.attrs.get("swept", "[]"))]
     return [name for name in named if name in dataset.coords and np.isfinite(dataset[name].values).any()]
 
 
 def swept_together(dataset: xr.Dataset, parameter: str) -> list[str]:
-    """The other swept parameters whose values go with those of ``parameter``, in every base: a line sweeps them along."""
+    """Return the other swept parameters whose values are determined by those of ``parameter`` for every base algorithm."""
     bases = dataset["base"].values if "base" in dataset.coords else np.full(dataset.sizes["algorithm"], "")
     keys = [(str(base), value) for base, value in zip(bases, dataset[parameter].values, strict=True)]
     found = []
@@ -37,9 +39,10 @@ def swept_together(dataset: xr.Dataset, parameter: str) -> list[str]:
 
 
 def families(dataset: xr.Dataset, *varied: str) -> list[tuple[str, xr.Dataset]]:
-    """The algorithms in groups that differ in the ``varied`` parameters only, each with a label of what sets it apart.
+    """Return groups of algorithms that differ in the ``varied`` parameters only, each with a label of what distinguishes it.
 
-    Parameters that go with the first of the varied set nothing apart. Algorithms without a value of the varied are in no group.
+    Parameters that are swept together with the first of the varied do not distinguish groups. Algorithms without a value of the varied
+    parameters are in no group.
     """
     has_all = np.all([np.isfinite(dataset[name].values) for name in varied], axis=0)
     dataset = dataset.isel(algorithm=np.flatnonzero(has_all))
@@ -54,7 +57,7 @@ def families(dataset: xr.Dataset, *varied: str) -> list[tuple[str, xr.Dataset]]:
 
 
 def sweeps_of(dataset: xr.Dataset) -> list[tuple[list[str], xr.Dataset]]:
-    """The sweeps of a study: the parameters that some algorithms vary in, two at most, with the dataset of those algorithms."""
+    """Return the sweeps of a study: at most two parameters in which some algorithms vary, with the dataset of those algorithms."""
     names = swept_parameters(dataset)
     places: dict[tuple[str, ...], list[int]] = {}
     for place in range(dataset.sizes["algorithm"]):
@@ -70,16 +73,16 @@ def sweeps_of(dataset: xr.Dataset) -> list[tuple[list[str], xr.Dataset]]:
     return found
 
 
-def swept_curve(axis: Any, dataset: xr.Dataset, measure: str, parameter: str, *, heading: str, ylabel: str, averaged: bool = True) -> None:
-    """A measure after the last round against one swept parameter, on one axis: means with 95% intervals, a line for each family.
+def swept_curve(axis: Axes, dataset: xr.Dataset, measure: str, parameter: str, *, heading: str, ylabel: str, averaged: bool = True) -> None:
+    """Draw a measure after the last round against one swept parameter: means with 95% intervals, a line for each family.
 
     Args:
-      axis: of matplotlib.
-      dataset: of a study that swept ``parameter``; failed trials are left out.
-      measure: a variable of it.
+      axis: the axis to draw on.
+      dataset: results of a study that swept ``parameter``; failed trials are left out.
+      measure: variable of the dataset.
       parameter: one of :func:`swept_parameters`.
-      heading, ylabel: words above and beside the axis.
-      averaged: whether the measure is divided by the number of rounds.
+      heading, ylabel: text above and beside the axis.
+      averaged: divide the measure by the number of rounds.
 
     Raises:
       InvalidArgument: when the dataset has no such measure or sweep.
@@ -102,7 +105,7 @@ def swept_curve(axis: Any, dataset: xr.Dataset, measure: str, parameter: str, *,
 
 
 def swept_map(
-    axis: Any,
+    axis: Axes,
     dataset: xr.Dataset,
     measure: str,
     x: str,
@@ -113,15 +116,15 @@ def swept_map(
     averaged: bool = True,
     limits: tuple[float, float] | None = None,
 ) -> None:
-    """The mean of a measure after the last round over two swept parameters, as a heat map on one axis.
+    """Draw the mean of a measure after the last round over two swept parameters, as a heat map on one axis.
 
     Args:
-      axis: of matplotlib.
-      dataset: of one family of :func:`families`; failed trials are left out. Pairs of values that were not run stay hatched.
-      measure: a variable of it.
+      axis: the axis to draw on.
+      dataset: results of one family of :func:`families`; failed trials are left out. Pairs of values that were not run are hatched.
+      measure: variable of the dataset.
       x, y: two of :func:`swept_parameters`.
-      heading, label: words above the axis and beside the scale.
-      averaged: whether the measure is divided by the number of rounds.
+      heading, label: text above the axis and beside the scale.
+      averaged: divide the measure by the number of rounds.
       limits: values of the darkest and the lightest shade; default the least and the largest mean.
 
     Raises:
@@ -139,8 +142,8 @@ def swept_map(
     axis.set(title=heading, xlabel=plain(x), ylabel=plain(y))
 
 
-def win_map(axis: Any, wins: xr.DataArray, *, heading: str) -> None:
-    """A matrix of :func:`~jaxbandit.report.statistics.win_matrix` as a heat map on one axis; hatched where nothing can be compared."""
+def win_map(axis: Axes, wins: xr.DataArray, *, heading: str) -> None:
+    """Draw a matrix of :func:`~jaxbandit.report.statistics.win_matrix` as a heat map; hatched where algorithms cannot be compared."""
     labels = [plain(label) for label in wins.algorithm.values]
     shaded_cells(axis, wins.values[::-1], labels, labels[::-1], label="share of trials that the row wins", limits=(0.0, 1.0))
     axis.set_xticks(axis.get_xticks(), [tick.get_text() for tick in axis.get_xticklabels()], rotation=35, ha="right")
@@ -155,14 +158,14 @@ def sweep_figure(
     panels: Sequence[tuple[str, str]] = PANELS[1:],
     parameters: Sequence[str] = (),
 ) -> None:
-    """One panel for each measure, as a PNG at ``path``: lines over one swept parameter, or heat maps over two, a row for each family.
+    """Draw a panel for each measure, as a PNG at ``path``: lines over one swept parameter, or heat maps over two, a row for each family.
 
     Args:
-      dataset: of a study with a sweep.
-      path: where to write.
-      title: above the figure.
+      dataset: results of a study with a sweep.
+      path: path of the PNG.
+      title: title above the figure.
       panels: pairs of a dataset variable and its axis label.
-      parameters: one or two of :func:`swept_parameters`; default its first two. What else was swept sets families apart.
+      parameters: one or two of :func:`swept_parameters`; default its first two. Other swept parameters distinguish families.
 
     Raises:
       InvalidArgument: when the dataset has no such measure or sweep.
@@ -187,7 +190,7 @@ def sweep_figure(
 
 
 def shaded_cells(
-    axis: Any,
+    axis: Axes,
     table: np.ndarray,
     columns: Sequence[str],
     rows: Sequence[str],
@@ -195,7 +198,7 @@ def shaded_cells(
     label: str,
     limits: tuple[float, float] | None = None,
 ) -> None:
-    """A table ``[rows, columns]`` as shaded cells, from the bottom up, with their numbers where there are few; NaN is hatched."""
+    """Draw a table ``[rows, columns]`` as shaded cells, from the bottom up, with numbers in them if they are few; NaN is hatched."""
     finite = table[np.isfinite(table)]
     low, high = limits or ((finite.min(), finite.max()) if len(finite) else (0.0, 1.0))
     axis.set_facecolor("0.92")
@@ -215,26 +218,24 @@ def shaded_cells(
 
 
 def _extent(summaries: Sequence[xr.Dataset]) -> tuple[float, float] | None:
-    """Least and largest mean after the last round, so that a shade means the same in all maps of a measure."""
+    """Return the least and the largest mean after the last round, the common colour scale of all maps of a measure."""
     last = np.concatenate([summary["mean"].values[:, -1] for summary in summaries])
     last = last[np.isfinite(last)]
     return (float(last.min()), float(last.max())) if len(last) else None
 
 
-def _hatched(column: int, row: int) -> Any:
-    """A cell without a value."""
-    from matplotlib.patches import Rectangle
-
+def _hatched(column: int, row: int) -> Rectangle:
+    """Return a hatched rectangle, for a cell without a value."""
     return Rectangle((column, row), 1, 1, facecolor="0.92", edgecolor="0.7", hatch="///", linewidth=0)
 
 
-def _partial(draw: Any, dataset: xr.Dataset, *arguments: Any, **words: Any) -> Any:
-    """``draw`` with all but its axis."""
+def _partial(draw: Callable[..., None], dataset: xr.Dataset, *arguments: Any, **words: Any) -> Callable[[Axes], None]:
+    """Return ``draw`` with all its arguments except the axis."""
     return lambda axis: draw(axis, dataset, *arguments, **words)
 
 
-def _tag(name: str, value: Any) -> str:
-    """One coordinate of a family in words; empty for a parameter that it does not have."""
+def _tag(name: str, value: str | float) -> str:
+    """Return one coordinate of a family as text; empty for a parameter that it does not have."""
     if isinstance(value, str):
         return value
     return f"{name} = {value:.3g}" if np.isfinite(value) else ""

@@ -1,4 +1,4 @@
-"""Results as rows: averages over trials at the last round, as text or CSV."""
+"""Tables of results: averages over trials at the last round, as text or CSV."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import xarray as xr
 from jaxbandit.core.status import Status
 from jaxbandit.report.statistics import elapsed, healthy, healthy_values
 
-# What a table shows: heading, dataset variable, whether it is divided by the number of rounds.
+# Columns of a table: heading, dataset variable, and true if it is divided by the number of rounds.
 COLUMNS = (
     ("R/t", "regret", True),
     ("R+/t", "positive_regret", True),
@@ -26,7 +26,7 @@ COLUMNS = (
 
 
 def summary_rows(dataset: xr.Dataset) -> list[dict[str, Any]]:
-    """One row per algorithm: mean and 95% half-width of every measure after the last round, over trials without failure."""
+    """Return a row per algorithm: mean and 95% half-width of every measure after the last round, over trials that did not fail."""
     rows = []
     for label in dataset.algorithm.values:
         part = dataset.sel(algorithm=label)
@@ -47,7 +47,7 @@ def summary_rows(dataset: xr.Dataset) -> list[dict[str, Any]]:
 
 
 def write_csv(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Rows as CSV, with the keys of the first as header."""
+    """Write rows as CSV, with the keys of the first row as header."""
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]))
         writer.writeheader()
@@ -55,7 +55,7 @@ def write_csv(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def text_table(rows: Sequence[dict[str, Any]]) -> str:
-    """The rows as an aligned text table: every measure that some row has as ``mean +- half-width``."""
+    """Format rows as an aligned text table, with ``mean +- half-width`` of every measure that some row has."""
     shown = [heading for heading, _, _ in COLUMNS if any(np.isfinite(row[heading]) for row in rows)]
     heads = ["algorithm", *shown, "declared"]
     cells = [
@@ -70,7 +70,7 @@ def text_table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> str:
-    """Lines of cells as text in columns: the first column to the left, the others to the right, a rule under the first line."""
+    """Format lines of cells as text in columns: the first left-aligned, the others right-aligned, a rule under the first line."""
     widths = [max(len(line[c]) for line in lines) for c in range(len(lines[0]))]
 
     def joined(line: Sequence[str]) -> str:

@@ -1,15 +1,16 @@
-"""Figures of what goes on inside trials: penalties or dual variables over the rounds, and how late feedback came."""
+"""Figures of the course of trials: penalty factors or dual variables over the rounds, and delays of feedback."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
 
 from jaxbandit.core import checks
 from jaxbandit.core.status import FAILED
+from jaxbandit.core.types import Numbers
 from jaxbandit.delays import NEVER
 from jaxbandit.report.plots import COLOURS, DASHES, plain
 
@@ -17,20 +18,27 @@ MOST_BINS = 40
 
 
 def multiplier_paths(
-    axis: Any, multipliers: Any, *, heading: str, ylabel: str, status: Any = None, names: Sequence[str] = (), log: str = ""
+    axis: Axes,
+    multipliers: Numbers | None,
+    *,
+    heading: str,
+    ylabel: str,
+    status: Numbers | None = None,
+    names: Sequence[str] = (),
+    log: str = "",
 ) -> None:
-    """Penalty factors or dual variables in force at each round, on one axis: means over trials, and 5% to 95% of the trials as bands.
+    """Draw the penalty factors or dual variables in force at each round: means over trials, and bands of 5% to 95% of the trials.
 
     Args:
-      axis: of matplotlib.
-      multipliers: ``[trials, T + 1, m]`` or of one trial ``[T + 1, m]``, as ``Trajectory.multipliers`` has them.
-      heading, ylabel: words above and beside the axis.
+      axis: the axis to draw on.
+      multipliers: ``Trajectory.multipliers``, ``[trials, T + 1, m]``, or those of one trial, ``[T + 1, m]``.
+      heading, ylabel: text above and beside the axis.
       status: ``[trials]`` flags (``Trajectory.status``); failed trials are left out.
-      names: of the constraints; default their numbers.
-      log: the axes on a logarithmic scale: ``""``, ``"x"``, ``"y"`` or ``"xy"``.
+      names: names of the constraints; default their numbers.
+      log: the axes with a logarithmic scale: ``""``, ``"x"``, ``"y"`` or ``"xy"``.
 
     Raises:
-      InvalidArgument: on another shape, as of a run that recorded indices only.
+      InvalidArgument: on another shape, such as that of a run that recorded indices only.
     """
     paths = np.asarray(np.nan if multipliers is None else multipliers, np.float64)
     if paths.ndim == 2:
@@ -59,23 +67,23 @@ def multiplier_paths(
 
 
 def delay_groups(dataset: xr.Dataset) -> list[tuple[str, list[str]]]:
-    """The delay models of a study with late feedback, each with the labels of the algorithms that met it."""
+    """Return the delay models of a study with delayed feedback, each with the labels of the algorithms that ran under it."""
     groups: dict[str, list[str]] = {}
     for label, words in zip(dataset.algorithm.values, dataset["delay"].values, strict=True):
         groups.setdefault(str(words) or "none", []).append(str(label))
     return list(groups.items())
 
 
-def delay_histogram(axis: Any, dataset: xr.Dataset, *, heading: str) -> None:
-    """How many rounds late values came, on one axis: a line for each delay model and output that differ.
+def delay_histogram(axis: Axes, dataset: xr.Dataset, *, heading: str) -> None:
+    """Draw a histogram of the delays of values, in rounds: a line for each delay model and each output whose delays differ.
 
-    Trials of all algorithms under one model share their delays, so the first one stands for all. What had not arrived when the run
-    ended has no bar: the legend says how much that is, and how much of it never will.
+    Trials of all algorithms under one model share their delays, so those of the first are drawn. Values that had not arrived when the
+    run ended are not in the histogram; the legend states their share, and the share of those that never arrive.
 
     Args:
-      axis: of matplotlib.
-      dataset: of a study with late feedback.
-      heading: words above the axis.
+      axis: the axis to draw on.
+      dataset: results of a study with delayed feedback.
+      heading: text above the axis.
 
     Raises:
       InvalidArgument: when the dataset has no ``arrival``.
@@ -98,7 +106,7 @@ def delay_histogram(axis: Any, dataset: xr.Dataset, *, heading: str) -> None:
 
 
 def _late(part: xr.Dataset) -> list[tuple[str, str, np.ndarray]]:
-    """For each output: its name, a note on what did not arrive, and the delays of what did; one for all where they are equal."""
+    """Return for each output its name, a note on values that did not arrive, and the delays of those that did; one entry if all agree."""
     arrival = part.arrival.transpose("trial", "played", "output").values
     delays = arrival - part.played.values[None, :, None]
     names = [str(name) for name in part.output.values]

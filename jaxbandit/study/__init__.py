@@ -19,7 +19,7 @@ from jaxbandit.study.run.progress import Progress, Reporter
 from jaxbandit.study.run.runtime import compile_quickly, use_all_cores
 from jaxbandit.study.specify.grid import Grid, Model, grid
 from jaxbandit.study.specify.keep import Keep
-from jaxbandit.study.specify.run import Run
+from jaxbandit.study.specify.run import Policy, Run
 from jaxbandit.study.specify.study import Study
 from jaxbandit.study.specify.tables import from_table, from_toml
 
@@ -31,6 +31,7 @@ __all__ = [
     "Keep",
     "Model",
     "Plan",
+    "Policy",
     "ProcessLost",
     "Progress",
     "Reporter",

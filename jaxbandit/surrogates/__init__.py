@@ -1,7 +1,6 @@
 """Gaussian-process posteriors on finite domains, in three interchangeable forms behind one interface."""
 
-from jaxbandit.surrogates.base import AbstractSurrogate
 from jaxbandit.surrogates.choose import surrogate
-from jaxbandit.surrogates.posterior import Posterior, Prediction, Step, Surrogate
+from jaxbandit.surrogates.posterior import AbstractSurrogate, Posterior, Prediction, Step, Surrogate
 
 __all__ = ["AbstractSurrogate", "Posterior", "Prediction", "Step", "Surrogate", "surrogate"]

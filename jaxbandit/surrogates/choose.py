@@ -44,7 +44,7 @@ def surrogate(
     rank: int | None = None,
     horizon: int | None = None,
 ) -> Surrogate:
-    """A GP model of ``outputs = 1 + m`` functions (reward, then constraints) on ``domain``.
+    """Return a GP model of ``outputs = 1 + m`` functions (reward, then constraints) on ``domain``.
 
     Outputs with equal kernel and noise variance share one factor; others get their own.
 
@@ -105,7 +105,7 @@ def surrogate(
 
 
 def estimated_cost(form: Any, size: int, horizon: int) -> float:
-    """Estimated microseconds per trial-round of a built form on ``size`` points; a guide for the choice, not a measurement."""
+    """Return the estimated microseconds per trial-round of a built form on ``size`` points; a guide for the choice, not a measurement."""
     if isinstance(form, DenseFeatures):
         return PER_MULTIPLY * size * form.rank + PER_FACTOR_ENTRY * form.rank**2
     if isinstance(form, ProductFeatures):
@@ -118,7 +118,7 @@ def estimated_cost(form: Any, size: int, horizon: int) -> float:
 
 
 def _build(kernel: Kernel, domain: Domain, form: str, tolerance: float, rank: int | None, horizon: int | None) -> Any:
-    """The form asked for, or for ``"auto"`` the cheapest of those that reach the tolerance."""
+    """Return the form asked for, or for ``"auto"`` the cheapest of those that reach the tolerance."""
     size = domain.size
     most = size if rank is None else rank
     if form == "rows":

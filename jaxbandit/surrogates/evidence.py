@@ -1,27 +1,31 @@
-"""Kernel hyper-parameters by maximum marginal likelihood (Rasmussen and Williams 2006, sec. 5.4.1), on the host in float64."""
+"""Fitting of kernel hyper-parameters by maximum marginal likelihood (Rasmussen and Williams 2006, sec. 5.4.1), in float64 on the host."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
+from jaxbandit.core.types import Array, Numbers
 from jaxbandit.kernels import Kernel
 
 __all__ = ["fit", "log_evidence"]
 
-Array = jax.Array
 K = TypeVar("K", bound=Kernel)
-UNUSABLE = 1e25  # stands for the evidence of a matrix that cannot be factorised
+UNUSABLE = 1e25  # the loss assigned to a matrix that cannot be factorised
 
 
-def log_evidence(kernel: Kernel, points: Any, values: Any, noise_variance: Any) -> Array:
-    """Log density of ``values [n]`` at ``points [n, d]`` under ``N(0, K + noise_variance I)`` (eq. 2.30); differentiable."""
+def log_evidence(kernel: Kernel, points: ArrayLike, values: ArrayLike, noise_variance: ArrayLike) -> Array:
+    """Return the log density ``[]`` of ``values [n]`` at ``points [n, d]`` under ``N(0, K + noise_variance I)``; differentiable.
+
+    Rasmussen and Williams (2006), eq. 2.30.
+    """
     values = jnp.asarray(values)
     noisy = kernel(points, points) + jnp.asarray(noise_variance, values.dtype) * jnp.eye(len(values), dtype=values.dtype)
     root = jnp.linalg.cholesky(noisy)
@@ -30,20 +34,20 @@ def log_evidence(kernel: Kernel, points: Any, values: Any, noise_variance: Any) 
 
 
 def fit(
-    kernel: K, points: Any, values: Any, noise_variance: float, *, span: float = 1e3, starts: int = 5, seed: int = 0
+    kernel: K, points: Numbers, values: Numbers, noise_variance: float, *, span: float = 1e3, starts: int = 5, seed: int = 0
 ) -> tuple[K, float]:
-    """The hyper-parameters under which the values are most likely, for a GP with prior mean 0 (subtract another one first).
+    """Find the hyper-parameters under which the values are most likely, for a GP with prior mean 0 (subtract any other mean first).
 
     Every leaf of the kernel is a hyper-parameter, searched on a logarithmic scale by L-BFGS-B with exact gradients.
 
     Args:
-      kernel: where the search starts, and its form; every hyper-parameter must be positive.
+      kernel: the kernel to fit, with the hyper-parameters at which the search starts; all must be positive.
       points: ``[n, d]`` inputs.
-      values: ``[n]`` noisy values there.
-      noise_variance: their noise variance, > 0; it is not fitted.
-      span: a hyper-parameter may grow or shrink by this factor, > 1.
-      starts: number of searches; all but the first start up to a factor 10 away. The best result counts.
-      seed: of those starting points.
+      values: ``[n]`` noisy values at the inputs.
+      noise_variance: noise variance of the values, > 0; it is not fitted.
+      span: largest factor, > 1, by which a hyper-parameter may grow or shrink.
+      starts: number of searches, of which the best is returned; all but the first start up to a factor 10 away.
+      seed: seed of those starting points.
 
     Returns:
       The fitted kernel and its log evidence.
@@ -75,15 +79,15 @@ def fit(
 
 
 def _starting_points(centre: np.ndarray, starts: int, seed: int) -> list[np.ndarray]:
-    """``centre`` and ``starts - 1`` points around it, a factor of at most 10 away."""
+    """Return ``centre`` and ``starts - 1`` points around it, a factor of at most 10 away; all in logarithms."""
     away = np.random.default_rng(seed).uniform(-np.log(10.0), np.log(10.0), (starts - 1, len(centre)))
     return [centre, *(centre + away)]
 
 
 def _descend(
-    loss_and_gradient: Callable[[Any], tuple[Any, Any]], starts: list[np.ndarray], centre: np.ndarray, reach: float
+    loss_and_gradient: Callable[[Array], tuple[Array, Array]], starts: list[np.ndarray], centre: np.ndarray, reach: float
 ) -> tuple[np.ndarray, float]:
-    """The best of several bounded descents: where, and the loss there."""
+    """Minimise within ``centre +- reach`` from each of the ``starts``; return the best point and its loss."""
     from scipy.optimize import minimize  # comes with JAX; imported here because start-up should not pay for it
 
     def evaluate(theta: np.ndarray) -> tuple[float, np.ndarray]:

@@ -7,16 +7,16 @@ the small ``Phi^T Phi`` then drops what the tolerance allows.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
 
+from jaxbandit.core.types import Table
 from jaxbandit.kernels import Kernel
 
 
-def kernel_columns(kernel: Kernel, points: Any) -> tuple[np.ndarray, Callable[[int], np.ndarray]]:
-    """The diagonal ``[M]`` of the kernel matrix and a function that gives its column ``i`` as ``[M]``, both float64."""
+def kernel_columns(kernel: Kernel, points: Table) -> tuple[np.ndarray, Callable[[int], np.ndarray]]:
+    """Return the diagonal ``[M]`` of the kernel matrix and a function that computes its column ``i [M]``, both in float64."""
     table = np.asarray(points, np.float64)
     with jax.enable_x64(True):
         diagonal = np.asarray(kernel.diag(table), np.float64)
@@ -29,11 +29,13 @@ def kernel_columns(kernel: Kernel, points: Any) -> tuple[np.ndarray, Callable[[i
     return diagonal, column
 
 
-def pivoted_cholesky(kernel: Kernel, points: Any, tolerance: float, most: int) -> tuple[np.ndarray, float]:
-    """``Phi [M, r]`` with ``max_i (K - Phi Phi^T)_ii <= tolerance * max_i K_ii``, or the first ``most`` columns.
+def pivoted_cholesky(kernel: Kernel, points: Table, tolerance: float, most: int) -> tuple[np.ndarray, float]:
+    """Compute ``Phi [M, r]`` with ``max_i (K - Phi Phi^T)_ii <= tolerance * max_i K_ii``, or its first ``most`` columns.
 
-    Returns ``Phi`` and the relative residual reached. The pivot is always the point of largest residual variance (Harbrecht,
-    Peters and Schneider 2012).
+    The pivot is always the point of largest residual variance (Harbrecht, Peters and Schneider 2012).
+
+    Returns:
+      ``Phi`` and the relative residual reached.
     """
     diagonal, column = kernel_columns(kernel, points)
     scale = float(diagonal.max())
@@ -50,9 +52,10 @@ def pivoted_cholesky(kernel: Kernel, points: Any, tolerance: float, most: int) -
 
 
 def compressed(phi: np.ndarray, kernel_diagonal: np.ndarray, tolerance: float) -> tuple[np.ndarray, float]:
-    """Rotate ``phi [M, q]`` to its principal directions and keep the fewest that stay within the tolerance.
+    """Rotate ``phi [M, q]`` to its principal directions and keep the fewest whose residual is within the tolerance.
 
-    Returns ``Phi [M, r]``, columns of decreasing norm, and the relative residual of the diagonal.
+    Returns:
+      ``Phi [M, r]``, columns of decreasing norm, and the relative residual of the diagonal.
     """
     values, vectors = np.linalg.eigh(phi.T @ phi)
     rotated = phi @ vectors[:, np.argsort(values)[::-1]]
@@ -63,9 +66,9 @@ def compressed(phi: np.ndarray, kernel_diagonal: np.ndarray, tolerance: float) -
     return rotated[:, :rank], float(relative[rank - 1])
 
 
-def features(kernel: Kernel, points: Any, tolerance: float, most: int) -> tuple[np.ndarray, float]:
-    """Features ``Phi [M, r]`` of the kernel on the points, with at most ``most`` columns, and the relative residual reached."""
-    # The basis is taken a hundred times finer than asked, so that the rotation, not the pivot order, decides the rank.
+def features(kernel: Kernel, points: Table, tolerance: float, most: int) -> tuple[np.ndarray, float]:
+    """Return features ``Phi [M, r]`` of the kernel on the points, with at most ``most`` columns, and the relative residual reached."""
+    # The basis is computed a hundred times more accurately than asked, so that the rotation, not the pivot order, decides the rank.
     basis, _ = pivoted_cholesky(kernel, points, tolerance / 100, most)
     diagonal, _ = kernel_columns(kernel, points)
     return compressed(basis, diagonal, tolerance)

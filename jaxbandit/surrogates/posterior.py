@@ -1,9 +1,9 @@
-"""The Gaussian-process posterior of ``1 + m`` outputs on a finite domain: what algorithms condition, read and draw from."""
+"""The Gaussian-process posterior of ``1 + m`` outputs on a finite domain, which algorithms condition, read and draw from."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +13,13 @@ from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
-from jaxbandit.surrogates.base import AbstractSurrogate
 
 Array = jax.Array
 
 
 @pytree
 class Posterior:
-    """The belief after some observations. ``k = 1 + m`` outputs (reward first), ``G`` groups of outputs that share a factor."""
+    """Belief after some observations: ``k = 1 + m`` outputs (reward first), ``G`` groups of outputs that share a factor."""
 
     factors: tuple[Any, ...]  # one per group, of the form's own type
     mean: Array  # [k, M]
@@ -30,7 +29,7 @@ class Posterior:
 
 @pytree
 class Step:
-    """How one observation moves the belief of a group: by ``column (y - mean) / s``, weights of the form by ``weights (y - mean) / s``."""
+    """Effect of one observation on a group: the mean moves by ``column (y - mean) / s``, a form's weights by ``weights (y - mean) / s``."""
 
     weights: Array  # [r]
     column: Array  # [M] covariance of every point with the observed one before the observation
@@ -45,6 +44,79 @@ class Prediction:
     sd: Array  # [k, M]
     gain: Array  # [k]
     recent: Any = None  # [k] deviations at the points chosen lately, summed; of a learner that censors
+
+
+class AbstractSurrogate:
+    """Model of the reward and the constraints that takes in observations; abstract.
+
+    :class:`~jaxbandit.Surrogate` takes in every observation in its own round; :class:`~jaxbandit.feedback.DelayedSurrogate` takes in what a
+    feedback policy makes of values that arrive late. ``k = 1 + m`` outputs on ``M`` points. Posteriors are pytrees that only the surrogate
+    looks into.
+
+    Attributes:
+      domain: the ``M`` points.
+    """
+
+    if TYPE_CHECKING:  # declared as read-only; at run time a property here would keep subclasses from declaring a field
+
+        @property
+        def domain(self) -> Domain: ...
+
+    @property
+    def model(self) -> Surrogate:
+        """The Gaussian-process model itself: domain, factorised kernels, noise variances and prior means."""
+        raise TypeError(f"{type(self).__name__} must define model")
+
+    @property
+    def outputs(self) -> int:
+        """Number of modelled functions, ``k = 1 + m``."""
+        return len(self.model.groups)
+
+    @property
+    def constraints(self) -> int:
+        """Number of constraints ``m``."""
+        return len(self.model.groups) - 1
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Floating type of beliefs."""
+        return np.dtype(jnp.asarray(self.model.noise_variance).dtype)
+
+    def init(self) -> Any:
+        """Return the posterior before any observation, which is the prior."""
+        raise TypeError(f"{type(self).__name__} must define init")
+
+    def condition(self, posterior: Any, index: Array, values: Array) -> Any:
+        """Return the posterior that has taken in ``values [k]`` observed at grid ``index []``, all of them at once."""
+        raise TypeError(f"{type(self).__name__} must define condition")
+
+    def learn(self, posterior: Any, feedback: Any) -> Any:
+        """Return the posterior at the end of a round in which feedback was late; only a surrogate under a feedback policy has it."""
+        raise TypeError(f"{type(self).__name__} takes in observations at once; feedback.Wait().bind(...) gives one for late feedback")
+
+    def predict(self, posterior: Any) -> Prediction:
+        """Return the mean and standard deviation ``[k, M]`` at every point, and the information gain ``[k]``."""
+        raise TypeError(f"{type(self).__name__} must define predict")
+
+    def arrived(self, posterior: Any) -> Prediction:
+        """Return the prediction from the values that have arrived alone; the same as :meth:`predict` unless a policy says otherwise."""
+        return self.predict(posterior)
+
+    def gain(self, posterior: Any) -> Array:
+        """Return the realised information gain ``[G]`` of each group of outputs, ``1/2 sum log(1 + sigma^2 / lambda)``."""
+        raise TypeError(f"{type(self).__name__} must define gain")
+
+    def draw(self, posterior: Any, key: Array, scale: Array) -> Array:
+        """Return independent joint draws ``[k, M]`` from ``GP(mean, scale^2 covariance)``, with ``scale [k]``.
+
+        Raises:
+          InvalidArgument: when the form of the posterior has no joint draws (``rows``).
+        """
+        raise TypeError(f"{type(self).__name__} must define draw")
+
+    def covariance(self, posterior: Any, output: int, indices: Array) -> Array:
+        """Return the posterior covariance ``[n, M]`` of one output between the points at ``indices [n]`` and every point."""
+        raise TypeError(f"{type(self).__name__} must define covariance")
 
 
 @pytree
@@ -78,18 +150,18 @@ class Surrogate(AbstractSurrogate):
 
     @property
     def capacity(self) -> int | None:
-        """Most observations that a trial can take in, ``None`` when there is no limit."""
+        """Largest number of observations that a trial can take in, ``None`` when there is no limit."""
         size = self.domain.size
         rows = [form.capacity for form in self.forms if form.name == "rows" and form.capacity < size]
         return min(rows) if rows else None
 
     @property
     def trials_per_block(self) -> int:
-        """How many trials to run side by side on a CPU core."""
+        """Number of trials that run side by side on a CPU core."""
         return min(form.trials_per_block for form in self.forms)
 
     def init(self) -> Posterior:
-        """The prior."""
+        """Return the posterior before any observation, which is the prior."""
         dtype = self.dtype
         mean = jnp.broadcast_to(jnp.asarray(self.prior_mean, dtype)[:, None], (self.outputs, self.domain.size))
         return Posterior(
@@ -100,7 +172,7 @@ class Surrogate(AbstractSurrogate):
         )
 
     def condition(self, posterior: Posterior, index: Array, values: Array, present: Array | None = None) -> Posterior:
-        """Take in ``values [k]`` observed at grid ``index``, one point ``[]`` for all outputs or one for each ``[k]``.
+        """Return the posterior with ``values [k]`` observed at grid ``index``, one point ``[]`` for all outputs or one for each ``[k]``.
 
         With ``c`` the posterior covariance of every point with the observed one and ``s = lam + c[index]``:
         ``mean += c (y - mean[index]) / s`` and ``variance -= c^2 / s``; one ``c`` serves every output of a group.
@@ -114,18 +186,18 @@ class Surrogate(AbstractSurrogate):
         return self.moved(posterior, steps, index, values)
 
     def moved(self, posterior: Posterior, steps: list[Step], index: Array, values: Array) -> Posterior:
-        """The posterior whose mean has taken in ``values [k]``, after :meth:`absorb`; arguments as for :meth:`condition`."""
+        """Return the posterior whose mean has taken in ``values [k]``, after :meth:`absorb`; arguments as for :meth:`condition`."""
         seen = posterior.mean[:, index] if jnp.ndim(index) == 0 else posterior.mean[jnp.arange(self.outputs), index]
         innovation = (values - seen) * self._by_output([step.precision for step in steps])
         columns = self._by_output([step.column for step in steps])
         return replace(posterior, mean=posterior.mean + columns * innovation[:, None])
 
     def condition_variance(self, posterior: Posterior, index: Array) -> Posterior:
-        """Take in that grid ``index []`` was chosen, whatever is seen there: variances, factors and gain, not the mean."""
+        """Return the posterior once grid ``index []`` was chosen, whatever is seen there: all but the mean moves."""
         return self.absorb(posterior, index)[0]
 
     def absorb(self, posterior: Posterior, index: Array, present: Array | None = None) -> tuple[Posterior, list[Step]]:
-        """As :meth:`condition`, but leaves the mean alone and tells how each group's belief has moved."""
+        """Do as :meth:`condition` does but for the mean; returns the posterior, and the step by which each group's belief moves."""
         factors, variances, gains, steps = [], [], [], []
         for g, form in enumerate(self.forms):
             noise, first = self.noise_variance[g], self.groups.index(g)
@@ -143,7 +215,7 @@ class Surrogate(AbstractSurrogate):
         return Posterior(factors=tuple(factors), mean=posterior.mean, variance=variance, gain=jnp.stack(gains)), steps
 
     def separate(self) -> Surrogate:
-        """The same model with a factor for every output, which outputs observed at different points need."""
+        """Return the same model with a factor for every output, which outputs observed at different points need."""
         groups = np.asarray(self.groups)
         return replace(
             self,
@@ -157,7 +229,7 @@ class Surrogate(AbstractSurrogate):
         return replace(self, kernels=())
 
     def predict(self, posterior: Posterior) -> Prediction:
-        """Mean and standard deviation ``[k, M]`` at every point, and the information gain ``[k]``, under the data so far."""
+        """Return mean and standard deviation ``[k, M]`` at every point, and the information gain ``[k]``, under the data so far."""
         sd = jnp.sqrt(jnp.maximum(posterior.variance, 0))  # rounding can leave a variance of order -eps where data are dense
         gain = posterior.gain[jnp.asarray(self.groups)]
         return Prediction(mean=posterior.mean, sd=self._by_output(list(sd)), gain=gain)
@@ -166,7 +238,7 @@ class Surrogate(AbstractSurrogate):
         return posterior.gain
 
     def draw(self, posterior: Posterior, key: Array, scale: Array) -> Array:
-        """Independent joint draws ``[k, M]`` from ``GP(mean, scale^2 cov)``, with ``scale [k]``; ``O(M r)`` each.
+        """Return independent joint draws ``[k, M]`` from ``GP(mean, scale^2 cov)``, with ``scale [k]``; ``O(M r)`` each.
 
         Raises:
           InvalidArgument: when a form has no joint draws (``rows``).
@@ -176,18 +248,18 @@ class Surrogate(AbstractSurrogate):
         return posterior.mean + scale[:, None] * jnp.stack(deviations)
 
     def covariance(self, posterior: Posterior, output: int, indices: Array) -> Array:
-        """Posterior covariance ``[n, M]`` of one output between the points at ``indices [n]`` and every point."""
+        """Return the posterior covariance ``[n, M]`` of one output between the points at ``indices [n]`` and every point."""
         group = self.groups[output]
         return self.forms[group].covariance(posterior.factors[group], indices)
 
     def _by_output(self, per_group: list[Array]) -> Array:
-        """``[k, M]`` from one array ``[M]`` per group; a broadcast, which costs nothing, when all outputs share."""
+        """Return ``[k, M]`` from one array ``[M]`` per group; a broadcast, which costs nothing, when all outputs share."""
         if len(per_group) == 1:
             return jnp.broadcast_to(per_group[0][None], (self.outputs, *per_group[0].shape))
         return jnp.stack([per_group[g] for g in self.groups])
 
     def describe(self) -> str:
-        """What was chosen for each group of outputs: form, rank, and the prior variance that it leaves out."""
+        """Return one line for each group of outputs: its form, its rank, and the share of prior variance that it leaves out."""
         lines = []
         for g, form in enumerate(self.forms):
             outputs = [("reward" if j == 0 else f"constraint {j}") for j, group in enumerate(self.groups) if group == g]

@@ -11,7 +11,7 @@ import xarray as xr
 
 import jaxbandit
 from experiments import delay_sweep
-from experiments.__main__ import main, parser, pick_entry
+from experiments.__main__ import main, parser, pick_run
 from experiments._experiment import options_from
 from jaxbandit.study import make_plan, run_study
 from tests.support.paths import ROOT
@@ -114,14 +114,14 @@ def test_list_names_the_experiments():
 def test_delay_sweep_runs_delays_together_as_each_by_itself():
     options = dataclasses.replace(delay_sweep.EXPERIMENT.quick, trials=4, horizon=30, points_per_axis=10)
     study = delay_sweep.build(dataclasses.replace(options, extra={**options.extra, "means": (8.0, 0.0, 3.0)}))
-    assert [len(cell.lines) for cell in make_plan(study).cells] == [1, 2]  # without delay there is no buffer
+    assert [len(members) for members in make_plan(study).members] == [1, 2]  # without delay there is no buffer
     data = run_study(study)
     own = np.arange(1, 31)[:, None]
     late = data.arrival.values - own
     assert not late[0].any() and 2 < late[1].mean() < 4 and 6 < late[2].mean() < 10  # 240 Poisson numbers each: 6 standard errors or more
     assert json.loads(data.attrs["delays"])["E[tau] = 3"]["mean"] == 3.0
     assert json.loads(data.attrs["feedback"])["E[tau] = 3"]["type"] == "Wait"
-    alone = study.trajectory(study.entries[1])
+    alone = study.trajectory(study.runs[1])
     np.testing.assert_array_equal(alone.indices, data["index"].values[1])
     np.testing.assert_array_equal(alone.arrivals, data.arrival.values[1])
     # The slopes, against least squares in each trial, and what is reported of them.
@@ -135,8 +135,8 @@ def test_delay_sweep_runs_delays_together_as_each_by_itself():
 def test_trace_of_a_delay_sweep_names_its_algorithm():
     args = parser().parse_args(["trace", "delay-sweep", "--algorithm", "config", "--means", "4", "--out", "trace.npz"])
     study = delay_sweep.build(options_from(args))
-    entry = pick_entry(study, args.algorithm)
-    assert isinstance(entry.algorithm, jaxbandit.Config) and entry.delay.mean == 4.0
+    run = pick_run(study, args.algorithm)
+    assert isinstance(run.algorithm, jaxbandit.Config) and run.delay.mean == 4.0
 
 
 @pytest.mark.parametrize("arguments", [["--algorithm", "nope"], ["--means", "-1"]])

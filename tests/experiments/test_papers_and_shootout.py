@@ -14,7 +14,7 @@ from experiments.__main__ import main, parser
 from experiments._experiment import options_from
 from jaxbandit import domains, kernels, problems
 from jaxbandit.report import page, tables
-from jaxbandit.study import Comparison, Entry, run_study
+from jaxbandit.study import Run, Study, run_study
 
 
 def small(experiment, **changes):
@@ -22,7 +22,7 @@ def small(experiment, **changes):
 
 
 def by_label(study):
-    return {entry.label: entry for entry in study.entries}
+    return {run.label: run for run in study.runs}
 
 
 def test_baselines_of_config_are_told_what_the_scripts_tell():
@@ -44,24 +44,24 @@ def test_config_p_starts_safeopt_at_the_safest_point_and_primal_dual_without_pri
     safest = int(np.argmin(safeopt.problem.means[1]))
     assert list(safeopt.algorithm.seeds) == [safest] and list(safeopt.initial.indices) == [safest] and safeopt.initial.counted
     assert "P6 Thompson" in ours and "P6 Thompson" not in code  # rows have no joint draws
-    assert not np.any(code["P6 Primal-dual"].surrogate.prior_mean) and np.all(code["P6 CEI"].surrogate.prior_mean)
+    assert not np.any(code["P6 Primal-dual"].model.prior_mean) and np.all(code["P6 CEI"].model.prior_mean)
     assert list(code["P6 SafeOpt"].algorithm.seeds) == list(code["P6 SafeOpt"].initial.indices)
 
 
 def test_safe_algorithms_of_zj22_are_told_a_safe_point_that_is_not_the_best():
     options = small(zj22, points_per_axis=40)
-    entries = by_label(zj22.build(options))
-    assert {label.split(",")[0] for label in entries} == {"CBO-UCB", "CBO-TS", "CBO-Rand", "StageOpt", "SGP-UCB"}
-    stage = entries["StageOpt, h = B/2"]
+    runs = by_label(zj22.build(options))
+    assert {label.split(",")[0] for label in runs} == {"CBO-UCB", "CBO-TS", "CBO-Rand", "StageOpt", "SGP-UCB"}
+    stage = runs["StageOpt, h = B/2"]
     instance = stage.problem.sample(jax.random.key(3))
     reward, cost = np.asarray(instance.means)
-    told, _ = stage.informed(instance, stage.algorithm, stage.surrogate)
+    told, _ = stage.informed(instance, stage.algorithm, stage.model)
     feasible = np.sort(cost[cost <= 0])
     assert cost[int(told.seeds[0])] == feasible[(len(feasible) - 1) // 2] and int(told.seeds[0]) != int(np.argmax(reward))
     steps = np.abs(np.diff(cost)) / np.diff(np.asarray(instance.domain.points)[:, 0])
     np.testing.assert_allclose(told.lipschitz, steps.max(), rtol=1e-5)
     literal = by_label(zj22.build(dataclasses.replace(options, parameters="paper")))["StageOpt, h = B/2"]
-    told, _ = literal.informed(instance, literal.algorithm, literal.surrogate)
+    told, _ = literal.informed(instance, literal.algorithm, literal.model)
     np.testing.assert_allclose(told.estimator.reward_width.norm_bound, np.abs(reward).max())
     unsafe = problems.from_tables(domains.arms(3), np.ones(3), np.array([2.0, 1.0, 3.0]))
     assert int(_zj22.typical_safe_point(unsafe)) == 1  # where nothing is feasible, the safest
@@ -76,10 +76,8 @@ def stopped():
     kernel = kernels.SquaredExponential(length_scale=0.5)
     surrogate = jaxbandit.surrogate(domain, kernel, noise_variance=0.01, form="features")
     short = jaxbandit.Admmbo(reward_budget=(2, 1), cost_budget=(3, 1), outer_iterations=2)
-    entries = [Entry(a.name, a.name, a, surrogate, (kernel, kernel)) for a in (short, jaxbandit.RandomSearch())]
-    return run_study(
-        Comparison(name="s", problem=problem, entries=tuple(entries), horizon=12, trials=3, seed=0, parameters={"set": "recommended"})
-    )
+    runs = [Run(a.name, problem, a, surrogate) for a in (short, jaxbandit.RandomSearch())]
+    return run_study(Study(name="s", runs=runs, horizon=12, trials=3, parameters={"set": "recommended"}).keeping_everything())
 
 
 def test_results_say_when_an_algorithm_stopped(stopped):
@@ -148,11 +146,9 @@ def test_tabulated_instances_are_those_of_the_family():
     options = dataclasses.replace(shootout.EXPERIMENT.quick, trials=3, seed=5)
     arena = shootout._shootout.PROBLEMS["RKHS"](10)
     tables = arena.tabulated(options).problem
-    study = Comparison(name="s", problem=arena.problem, entries=(), horizon=1, trials=3, seed=5)
+    study = Study(name="s", runs=(), horizon=1, trials=3, seed=5)
     for trial in range(3):
-        np.testing.assert_allclose(
-            dataclasses.replace(study, problem=tables).instance(trial).means, study.instance(trial).means, rtol=1e-4, atol=1e-5
-        )
+        np.testing.assert_allclose(study.instance(tables, trial).means, study.instance(arena.problem, trial).means, rtol=1e-4, atol=1e-5)
     assert np.isnan(tables.sample(jax.random.key(99)).means).all()
 
 

@@ -32,8 +32,14 @@ def test_readme_example_runs_and_prints_small_violations():
     assert all(0 < value < 1 for value in printed)
 
 
+def test_readme_study_of_runs_runs():
+    block = python_blocks()[1].replace("sine(50)", "sine(5)").replace("1000", "6").replace("every=10", "every=2")
+    model = "model = jb.surrogate(jb.problems.sine(5).domain, jb.kernels.SquaredExponential(length_scale=1.0), noise_variance=0.05)"
+    assert run_python(f"import jaxbandit as jb\n{model}\n{block}\nprint(dataset.regret.shape)").split() == ["(7,", "6,", "3)"]
+
+
 def test_readme_algorithm_of_ones_own_runs():
-    block = python_blocks()[1]
+    block = python_blocks()[2]
     use = """
 problem = jb.problems.sine(20)
 model = jb.surrogate(problem.domain, jb.kernels.SquaredExponential(length_scale=1.0), noise_variance=0.05)

@@ -239,7 +239,7 @@ def test_draws_are_fresh_every_round_and_trial() -> None:
 
 BAD = {
     "one point of the uniform": (DiscreteUniform(points=1), "Rpol.estimator.distribution.points: must be a whole number >= 2"),
-    "half points": (DiscreteUniform(points=2.5), "Rpol.estimator.distribution.points: must be a whole number >= 2"),
+    "half points": (DiscreteUniform(points=2.5), "Rpol.estimator.distribution.points: must be a whole number from 2 to 1000000, got 2.5"),
     "one point": (DiscreteGaussian(points=1), "Rpol.estimator.distribution.points: must be a whole number >= 2"),
     "bounds the wrong way round": (DiscreteGaussian(low=2.0, high=1.0), "Rpol.estimator.distribution.high - low: must be > 0"),
     "equal bounds": (DiscreteGaussian(low=1.0, high=1.0), "Rpol.estimator.distribution.high - low: must be > 0"),

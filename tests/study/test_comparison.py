@@ -1,4 +1,4 @@
-"""Comparisons by the engine of studies: what simulate gives, own problems and designs, facts, seconds, interruption, progress."""
+"""Studies of runs written by hand: what simulate gives, own problems and designs, facts, seconds, interruption, progress."""
 
 from __future__ import annotations
 
@@ -17,43 +17,36 @@ from experiments.__main__ import main
 from jaxbandit import InitialDesign, InvalidArgument, domains, kernels, problems
 from jaxbandit.delays import NEVER, NoDelay, Poisson
 from jaxbandit.feedback import Hallucinate
-from jaxbandit.study import Comparison, Entry, Keep, Reporter, Study, make_plan, rerun, run_study
-from jaxbandit.study.planning import LONGEST, carried_bytes, part_rounds, seconds_of_pair
-from jaxbandit.study.programs import Programs
-from jaxbandit.study.progress import Progress
+from jaxbandit.study import Keep, Progress, Reporter, Run, Study, grid, make_plan, rerun, run_study
+from jaxbandit.study.plan.batches import MAX_SECONDS_WITHOUT_REPORT, carried_bytes, rounds_of_part, seconds_of_trial
+from jaxbandit.study.run.programs import Programs
 
 KERNEL = kernels.SquaredExponential(length_scale=1.0)
 HORIZON = 15
 
 
-def entry(label: str, algorithm: Any, problem: Any, **more: Any) -> Entry:
-    surrogate = jaxbandit.surrogate(problem.domain, KERNEL, noise_variance=0.05, outputs=problem.outputs, form="features", horizon=20)
-    return Entry(label, algorithm.name, algorithm, surrogate, (KERNEL,) * problem.outputs, problem=problem, **more)
+DESIGN = InitialDesign(random=2, counted=True)
+
+
+def run_of(label: str, algorithm: Any, problem: Any, **more: Any) -> Run:
+    model = jaxbandit.surrogate(problem.domain, KERNEL, noise_variance=0.05, outputs=problem.outputs, form="features", horizon=20)
+    return Run(label, problem, algorithm, model, **{"initial": DESIGN, **more})
 
 
 @functools.cache
-def mixed() -> Comparison:
-    """Lines with other problems, numbers of outputs, designs and delays."""
+def mixed() -> Study:
+    """Runs with other problems, numbers of outputs, designs and delays."""
     sine, free = problems.sine(7), problems.from_tables(domains.grid([0.0], [6.0], 20), np.sin(np.arange(20)), np.zeros((0, 20)))
     same = dataclasses.replace(sine)
     other = dataclasses.replace(sine, noise=problems.Gaussian(variance=0.01))
-    entries = (
-        entry("a", jaxbandit.Rpol(), sine),
-        entry("b", jaxbandit.Rpol(), same, initial=InitialDesign(indices=np.asarray([3, 1]), counted=True)),
-        entry("late", jaxbandit.Rpol(), sine, delay=Poisson(mean=2.0), feedback=Hallucinate()),
-        entry("bpe", jaxbandit.Bpe(aware=False), free),
-        entry("quiet", jaxbandit.RandomSearch(), other),
+    runs = (
+        run_of("a", jaxbandit.Rpol(), sine),
+        run_of("b", jaxbandit.Rpol(), same, initial=InitialDesign(indices=np.asarray([3, 1]), counted=True)),
+        run_of("late", jaxbandit.Rpol(), sine, delay=Poisson(mean=2.0), feedback=Hallucinate()),
+        run_of("bpe", jaxbandit.Bpe(aware=False), free),
+        run_of("quiet", jaxbandit.RandomSearch(), other),
     )
-    return Comparison(
-        name="mixed",
-        problem=sine,
-        entries=entries,
-        horizon=HORIZON,
-        trials=3,
-        seed=2,
-        initial=InitialDesign(random=2, counted=True),
-        parameters={"set": "any"},
-    )
+    return Study(name="mixed", runs=runs, horizon=HORIZON, trials=3, seed=2, parameters={"set": "any"}).keeping_everything()
 
 
 @functools.cache
@@ -64,49 +57,48 @@ def results() -> xr.Dataset:
 def test_it_is_what_simulate_gives() -> None:
     """The same points and values, bit for bit, and the curves of them to the rounding of sums."""
     data, study = results(), mixed()
-    for line in study.entries[1:4]:
-        own, alone = data.sel(algorithm=line.label), study.trajectory(line)
-        outputs = study.problem_of(line).outputs
+    for run in study.runs[1:4]:
+        own, alone = data.sel(algorithm=run.label), study.trajectory(run)
+        outputs = run.problem.outputs
         np.testing.assert_array_equal(own["index"].values, alone.scored_indices)
         np.testing.assert_array_equal(own.observed.values[..., :outputs], alone.values)
         assert np.isnan(own.observed.values[..., outputs:]).all()
-        problem = study.problem_of(line)
-        value, _ = problems.best_mixed_policy(problem)
-        curves = jaxbandit.metrics.curves(jaxbandit.canonicalise(problem), alone.scored_indices, mixed_value=value)
+        value, _ = problems.best_mixed_policy(run.problem)
+        curves = jaxbandit.metrics.curves(jaxbandit.canonicalise(run.problem), alone.scored_indices, mixed_value=value)
         for name in study.metrics:
-            np.testing.assert_allclose(own[name].values, getattr(curves, name), rtol=2e-5, atol=2e-5, err_msg=f"{line.label} {name}")
+            np.testing.assert_allclose(own[name].values, getattr(curves, name), rtol=2e-5, atol=2e-5, err_msg=f"{run.label} {name}")
         np.testing.assert_allclose(own.best_mixed_policy.values, value, rtol=1e-6)
     assert data["round"].values.tolist() == list(range(-1, HORIZON + 1)) and data.attrs["counted_before"] == 2
 
 
 def test_what_some_lines_have_all_can_be_asked_for() -> None:
     data, study = results(), mixed()
-    late = study.trajectory(study.entries[2])
+    late = study.trajectory(study.runs[2])
     np.testing.assert_array_equal(data.arrival.sel(algorithm="late").values, np.minimum(late.arrivals, NEVER))
     own = np.arange(1, HORIZON + 1)[None, :, None]
     assert (data.arrival.sel(algorithm="a").values == own).all() and (data.arrival.sel(algorithm="bpe").values[..., 1] == NEVER).all()
     assert not data.lost.values.any() and data.lost.dims == ("algorithm", "trial", "output")
-    alive = np.asarray(study.trajectory(study.entries[3]).candidates)
+    alive = np.asarray(study.trajectory(study.runs[3]).candidates)
     np.testing.assert_array_equal(data.candidates.sel(algorithm="bpe").values, alive.sum(axis=1))
     assert (data.candidates.sel(algorithm="a").values == 49).all() and data.optimum_kept.sel(algorithm="a").values.all()
-    assert "evaluations" not in data and "lost" not in run_study(dataclasses.replace(study, entries=study.entries[:1]))
+    assert "evaluations" not in data and "lost" not in run_study(dataclasses.replace(study, runs=study.runs[:1]))
     for name in ("optimum", "feasible_fraction", "slater_slack", "best_mixed_policy", "status", "declared_round", "failed_round"):
         assert data[name].dims == ("algorithm", "trial")
 
 
 def test_equal_problems_have_one_name() -> None:
-    lines = mixed().lines()
-    assert [line.problem for line in lines] == ["sine", "sine", "sine", "user", "sine 2"]
-    assert lines[0].entry.problem is lines[1].entry.problem
-    assert [line.delay for line in lines] == ["", "", "Poisson(mean 2)", "", ""]
-    assert [len(cell.lines) for cell in make_plan(mixed()).cells] == [1] * 5  # another design, another problem, another structure
+    runs = mixed().named_runs()
+    assert [run.problem_label for run in runs] == ["sine", "sine", "sine", "user", "sine 2"]
+    assert runs[0].problem is runs[1].problem
+    assert [run.delay_label for run in runs] == ["", "", "Poisson(mean 2)", "", ""]
+    assert [len(members) for members in make_plan(mixed()).members] == [1] * 5  # another design, another problem, another structure
 
 
 def test_lines_that_differ_in_numbers_share_a_cell() -> None:
     sine = problems.sine(7)
-    entries = tuple(entry(f"penalty {p:g}", jaxbandit.Epbo(penalty=p), sine) for p in (1.0, 5.0))
-    study = dataclasses.replace(mixed(), entries=tuple(dataclasses.replace(e, surrogate=entries[0].surrogate) for e in entries))
-    assert [len(cell.lines) for cell in make_plan(study).cells] == [2]
+    runs = tuple(run_of(f"penalty {p:g}", jaxbandit.Epbo(penalty=p), sine) for p in (1.0, 5.0))
+    study = dataclasses.replace(mixed(), runs=tuple(dataclasses.replace(run, model=runs[0].model) for run in runs))
+    assert [len(members) for members in make_plan(study).members] == [2]
 
 
 def test_seconds_of_every_line() -> None:
@@ -117,9 +109,9 @@ def test_seconds_of_every_line() -> None:
 def test_what_cannot_be_compared_is_refused() -> None:
     study, designs = mixed(), {"initial": InitialDesign(random=1, counted=True)}
     with pytest.raises(InvalidArgument, match=r"equally many points before round 1, got \[1, 2\]"):
-        run_study(dataclasses.replace(study, entries=(*study.entries, entry("c", jaxbandit.Rpol(), study.problem, **designs))))
+        run_study(dataclasses.replace(study, runs=(*study.runs, run_of("c", jaxbandit.Rpol(), study.runs[0].problem, **designs))))
     with pytest.raises(InvalidArgument, match="distinct labels"):
-        run_study(dataclasses.replace(study, entries=study.entries[:1] * 2))
+        run_study(dataclasses.replace(study, runs=study.runs[:1] * 2))
     with pytest.raises(InvalidArgument, match="cannot be written as a table"):
         study.table()
     assert results().attrs["table"] == "" and results().attrs["parameters"] == '{"set": "any"}'
@@ -131,9 +123,8 @@ def test_strong_regret_where_nothing_is_feasible() -> None:
     reward = np.linspace(-1.0, 1.0, 9)
     costs = np.stack([np.where(np.arange(9) % 2, -1.0, 1.0), np.where(np.arange(9) % 2, 1.0, -1.0)])  # each point violates one
     problem = problems.from_tables(domain, reward, costs)
-    entries = (entry("r", jaxbandit.RandomSearch(), problem),)
-    study = Comparison(name="none", problem=problem, entries=entries, horizon=8, trials=2, seed=0)
-    data = run_study(study)
+    runs = (run_of("r", jaxbandit.RandomSearch(), problem, initial=InitialDesign()),)
+    data = run_study(Study(name="none", runs=runs, horizon=8, trials=2).keeping_everything())
     assert np.isnan(data.regret.values).all() and (data.feasible_fraction.values == 0).all()
     value, policy = problems.best_mixed_policy(problem)
     np.testing.assert_allclose(costs @ policy, 0, atol=1e-9)
@@ -144,13 +135,13 @@ def test_strong_regret_where_nothing_is_feasible() -> None:
 def test_parts_give_what_one_program_does() -> None:
     """To the rounding of sums, thinned or not."""
     study = mixed()
-    assert all(batch.rounds == HORIZON and batch.batches == 1 for batch in make_plan(study).batches)
-    some = dataclasses.replace(study, entries=study.entries[1:4])  # a given design, delays, and one that eliminates
-    parts, same = run_study(some, segment=5), results().sel(algorithm=[entry.label for entry in some.entries])
+    assert all(rounds == HORIZON and count == 1 for _, count, rounds in make_plan(study).batches)
+    some = dataclasses.replace(study, runs=study.runs[1:4])  # a given design, delays, and one that eliminates
+    parts, same = run_study(some, segment=5), results().sel(algorithm=[run.label for run in some.runs])
     assert set(parts.data_vars) == set(same.data_vars)
     for name in set(parts.data_vars) - {"run_seconds", "playing_seconds"}:
         np.testing.assert_allclose(parts[name].values, same[name].values, rtol=1e-5, atol=1e-5, err_msg=name)
-    some = dataclasses.replace(study, entries=study.entries[1:2], keep=Keep(every=4))
+    some = dataclasses.replace(study, runs=study.runs[1:2], keep=Keep(every=4))
     thin, same = run_study(some), results().sel(algorithm=["b"])
     assert thin["index"].dims == ("algorithm", "trial", "played") and thin["round"].values.tolist() == [-1, 0, 4, 8, 12, 15]
     np.testing.assert_array_equal(thin["index"].values, same["index"].values[..., 2:])
@@ -172,19 +163,20 @@ def test_one_trial_again(label: str) -> None:
 
 @pytest.mark.parametrize(("horizon", "parts", "rounds"), [(1000, 1, 1000), (1000, 10, 100), (1000, 7, 125), (997, 10, 99), (3, 10, 1)])
 def test_parts_are_equal_where_they_can_be(horizon: int, parts: int, rounds: int) -> None:
-    assert part_rounds(horizon, parts) == rounds
+    assert rounds_of_part(horizon, parts) == rounds
 
 
 def test_long_runs_are_heard_of() -> None:
     """Many trials make many batches; one block of a very long run is cut into parts."""
-    study = Study(name="long", problems={"sine": problems.sine(50)}, algorithms={"rpol": jaxbandit.Rpol()}, trials=50_000)
-    (many,) = make_plan(study).batches
-    assert many.rounds == 1000 and many.batches > 1
+    runs = grid(problems={"sine": problems.sine(50)}, algorithms={"rpol": jaxbandit.Rpol()}, horizon=1000)
+    study = Study(name="long", runs=runs, trials=50_000)
+    ((many_size, many_count, many_rounds),) = make_plan(study).batches
+    assert many_rounds == 1000 and many_count > 1
     plan = make_plan(dataclasses.replace(study, trials=8, horizon=3_000_000))
-    (cell,), (long,) = plan.cells, plan.batches
-    assert long.rounds < 3_000_000 and 3_000_000 % long.rounds == 0
-    for batch in (many, long):
-        assert batch.size * seconds_of_pair(carried_bytes(cell.cell), batch.rounds, plan.devices) <= 1.01 * LONGEST
+    (cell,), ((long_size, _, long_rounds),) = plan.cells, plan.batches
+    assert long_rounds < 3_000_000 and 3_000_000 % long_rounds == 0
+    for size, rounds in ((many_size, many_rounds), (long_size, long_rounds)):
+        assert size * seconds_of_trial(carried_bytes(cell), rounds, plan.devices) <= 1.01 * MAX_SECONDS_WITHOUT_REPORT
 
 
 class Lowered:
@@ -196,7 +188,7 @@ class Lowered:
 
 
 def test_programs_are_made_together_and_dropped(monkeypatch: Any) -> None:
-    monkeypatch.setattr("jaxbandit.study.programs.cores", lambda: 2)
+    monkeypatch.setattr("jaxbandit.study.run.programs.cores", lambda: 2)
     notes: list[str] = []
     programs = Programs(notes.append)
 
@@ -266,8 +258,8 @@ def test_progress_in_plain_lines(capsys: Any) -> None:
 
 def test_a_delay_of_the_problem_is_its_lines() -> None:
     late = problems.sine_delayed(7, mean_delay=3.0)
-    study = dataclasses.replace(mixed(), problem=late, entries=(dataclasses.replace(mixed().entries[0], problem=None),))
-    (line,) = study.lines()
-    assert line.delay == "Poisson(mean 3)" and line.entry.delay is late.delay
-    assert isinstance(study.delay_of(dataclasses.replace(study.entries[0], delay=NoDelay())), NoDelay)
-    np.testing.assert_array_equal(study.instances().means, jax.numpy.asarray(late.means))
+    study = dataclasses.replace(mixed(), runs=(dataclasses.replace(mixed().runs[0], problem=late),))
+    (run,) = study.named_runs()
+    assert run.delay_label == "Poisson(mean 3)" and run.delay_in_force is late.delay
+    assert isinstance(dataclasses.replace(run, delay=NoDelay()).delay_in_force, NoDelay)
+    np.testing.assert_array_equal(study.instances(late).means, jax.numpy.asarray(late.means))

@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jaxbandit.study.checkpoints
 import numpy as np
 import pytest
 import xarray as xr
+from jaxbandit.study.checkpoints import Store
 
-import jaxbandit.study.checkpoints
 from jaxbandit import InvalidArgument
 from jaxbandit.cli import main
 from jaxbandit.study import CannotWrite, prepare_directory, run_study, write_whole
-from jaxbandit.study.checkpoints import Store
 from tests.support.small_study import assert_same, free_port, in_python, whole, written
 
 

@@ -14,6 +14,12 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
+from jaxbandit.study.checkpoints import CheckpointMismatch
+from jaxbandit.study.engine import forget, make_plan, run_study
+from jaxbandit.study.hosts import join
+from jaxbandit.study.rerun import rerun
+from jaxbandit.study.spec import Contender, Model, from_table, from_toml
+from jaxbandit.study.thinning import Keep
 
 import jaxbandit
 from jaxbandit import InvalidArgument
@@ -21,13 +27,7 @@ from jaxbandit.cli import main
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.delays import Poisson
 from jaxbandit.kernels import SquaredExponential
-from jaxbandit.study.checkpoints import CheckpointMismatch
-from jaxbandit.study.engine import forget, make_plan, run_study
-from jaxbandit.study.hosts import join
-from jaxbandit.study.rerun import rerun
 from jaxbandit.study.results import TrialsFailed, flagged, raise_if_failed
-from jaxbandit.study.spec import Contender, Model, from_table, from_toml
-from jaxbandit.study.thinning import Keep
 from tests.study import kill_study
 from tests.support.paths import ROOT
 from tests.support.small_study import TOML, assert_same, in_python, whole, written

@@ -11,15 +11,15 @@ import pytest
 
 import jaxbandit
 from jaxbandit import InvalidArgument, Oco, domains, kernels, metrics, problems
-from jaxbandit.study import Comparison, Entry, tune
+from jaxbandit.study import Run, Study, tune
 
 KERNEL = kernels.SquaredExponential(length_scale=0.3)
 
 
-def study(problem: Any) -> tuple[Comparison, Entry]:
+def study(problem: Any) -> tuple[Study, Run]:
     surrogate = jaxbandit.surrogate(problem.domain, KERNEL, noise_variance=0.01, form="features")
-    entry = Entry("OCO", "oco", Oco(), surrogate, (KERNEL, KERNEL))
-    return Comparison(name="tuning", problem=problem, entries=(entry,), horizon=60, trials=3, seed=4), entry
+    run = Run("OCO", problem, Oco(), surrogate)
+    return Study(name="tuning", runs=(run,), horizon=60, trials=3, seed=4), run
 
 
 def slope(**changes: Any) -> problems.Problem:
@@ -29,40 +29,40 @@ def slope(**changes: Any) -> problems.Problem:
 
 
 def test_it_picks_what_separate_runs_find_best() -> None:
-    comparison, entry = study(slope())
+    tuned, run = study(slope())
     steps, regularisers = [0.01, 0.3, 3.0], [0.0, 1.0]
-    chosen, table = tune(comparison, entry, trials=4, step=steps, regulariser=regularisers)
+    chosen, table = tune(tuned, run, trials=4, step=steps, regulariser=regularisers)
     assert [row[0] for row in table] == [{"step": s, "regulariser": r} for s in steps for r in regularisers]
     separate = []
     for parameters, _ in table:
-        run = jaxbandit.simulate(comparison.problem, Oco(**parameters), entry.surrogate, horizon=60, trials=4, key=jax.random.key(5))
-        curves = metrics.curves(comparison.problem, run.indices)
+        played = jaxbandit.simulate(run.problem, Oco(**parameters), run.model, horizon=60, trials=4, key=jax.random.key(5))
+        curves = metrics.curves(run.problem, played.indices)
         separate.append(float(np.mean(curves.positive_regret[:, -1] + curves.hard_violation[:, -1])))
     np.testing.assert_allclose([row[1] for row in table], separate, rtol=1e-4)
     best = table[int(np.argmin(separate))][0]
     assert {name: pytest.approx(float(getattr(chosen.algorithm, name))) for name in best} == best
     assert len({round(score, 6) for score in separate}) >= len(steps) and min(separate) < separate[0]
-    assert dataclasses.replace(chosen, algorithm=entry.algorithm) == entry
-    other, _ = tune(comparison, entry, trials=4, step=steps, measure=lambda curves: -curves.regret[..., -1])
+    assert dataclasses.replace(chosen, algorithm=run.algorithm) == run
+    other, _ = tune(tuned, run, trials=4, step=steps, measure=lambda curves: -curves.regret[..., -1])
     assert float(other.algorithm.step) != float(chosen.algorithm.step)
 
 
 def test_random_families_are_tuned_on_instances_of_their_own() -> None:
-    comparison, entry = study(problems.rkhs_1d_binding(20))
-    _, table = tune(comparison, entry, trials=3, step=[0.1, 1.0])
-    run = jaxbandit.simulate(comparison.problem, Oco(step=1.0), entry.surrogate, horizon=60, trials=3, key=jax.random.key(5))
-    instances = dataclasses.replace(comparison, seed=5).instances()
-    curves = jax.vmap(metrics.curves)(instances, run.indices)
+    tuned, run = study(problems.rkhs_1d_binding(20))
+    _, table = tune(tuned, run, trials=3, step=[0.1, 1.0])
+    played = jaxbandit.simulate(run.problem, Oco(step=1.0), run.model, horizon=60, trials=3, key=jax.random.key(5))
+    instances = dataclasses.replace(tuned, seed=5).instances(run.problem)
+    curves = jax.vmap(metrics.curves)(instances, played.indices)
     np.testing.assert_allclose(table[1][1], np.mean(curves.positive_regret[:, -1] + curves.hard_violation[:, -1]), rtol=1e-4)
 
 
 def test_refusals() -> None:
-    comparison, entry = study(slope())
+    tuned, run = study(slope())
     with pytest.raises(InvalidArgument, match="values: give at least one field"):
-        tune(comparison, entry)
+        tune(tuned, run)
     with pytest.raises(InvalidArgument, match="trials: must be a whole number >= 1"):
-        tune(comparison, entry, trials=0, step=[1.0])
+        tune(tuned, run, trials=0, step=[1.0])
     with pytest.raises(ValueError, match="'stride' of Oco does not exist"):
-        tune(comparison, entry, stride=[1.0])
+        tune(tuned, run, stride=[1.0])
     with pytest.raises(InvalidArgument, match="none of the 1 combinations gave a finite measure"):
-        tune(comparison, entry, step=[1.0], measure=lambda curves: np.nan * curves.regret[..., -1])
+        tune(tuned, run, step=[1.0], measure=lambda curves: np.nan * curves.regret[..., -1])

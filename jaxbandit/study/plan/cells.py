@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 
-from jaxbandit.algorithms import Algorithm
 from jaxbandit.core.pytree import canonicalise, replace
 from jaxbandit.core.sweep import gather_variants
 from jaxbandit.engine.delayed import Delays, plan_delays
@@ -20,8 +19,8 @@ from jaxbandit.surrogates import Surrogate
 
 MIN_UNSHARED_LEAF = 4096  # numbers in a leaf from which runs that differ in it are cells of their own: a variant is copied for every trial
 
-Parts: TypeAlias = tuple[Algorithm, Surrogate, Delays | None]
-"""What varies between the runs of a cell."""
+Parts: TypeAlias = tuple[Any, Surrogate, Delays | None]
+"""Parts that vary between the runs of a cell: the algorithm, its model, and delays with what the learner does meanwhile."""
 
 
 def group_runs(study: Study, runs: Sequence[Run]) -> list[tuple[Cell, tuple[int, ...]]]:

@@ -95,8 +95,13 @@ class Plan:
 
     def only_cell(self, cell: int) -> Plan:
         """Return the plan of one cell of the study alone."""
-        names = ("cells", "members", "batch_sizes", "batch_counts", "part_rounds", "trial_bytes", "shared_bytes")
-        return dataclasses.replace(self, **{name: (getattr(self, name)[cell],) for name in names})
+        return dataclasses.replace(
+            self.with_batches([self.batches[cell]]),
+            cells=(self.cells[cell],),
+            members=(self.members[cell],),
+            trial_bytes=(self.trial_bytes[cell],),
+            shared_bytes=(self.shared_bytes[cell],),
+        )
 
 
 def make_plan(

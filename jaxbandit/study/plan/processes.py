@@ -27,7 +27,7 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """Whether this process is the one that writes what is written once."""
+        """True for the process that writes what is written once."""
         return self.index == 0
 
     def owns(self, batch: int) -> bool:

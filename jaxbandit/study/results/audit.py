@@ -8,11 +8,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxbandit.algorithms import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.delays import NEVER
-from jaxbandit.feedback import Censor
+from jaxbandit.feedback import Censor, Policy
 from jaxbandit.engine import Trajectory
 from jaxbandit.engine.delayed import plan_delays
 from jaxbandit.study.specify.describe import describe, kernel_record
@@ -107,7 +106,7 @@ def _meta(study: Study, run: Run, trial: int) -> dict[str, Any]:
     }
 
 
-def _informed(study: Study, run: Run, trial: int, algorithm: Algorithm) -> tuple[Algorithm, Surrogate]:
+def _informed(study: Study, run: Run, trial: int, algorithm: Any) -> tuple[Any, Surrogate]:
     """Return the algorithm and the model with what the learner was told of the trial's instance."""
     if run.informed is None:
         return algorithm, run.model

@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from jaxbandit.algorithms import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.paths import set_field
@@ -26,7 +25,7 @@ from jaxbandit.study.specify.run import Policy, Run
 from jaxbandit.surrogates import Surrogate, surrogate
 
 Table: TypeAlias = Mapping[str, Any]
-"""What a study file says of an object: its type and fields, ``{"type": "sine", "points_per_axis": 50}``."""
+"""An object as a study file has it: its type and fields, ``{"type": "sine", "points_per_axis": 50}``."""
 
 MODEL = "model."  # what the path of a swept field of the model begins with
 
@@ -89,7 +88,7 @@ class Grid(tuple[Run, ...]):
 def grid(
     *,
     problems: Mapping[str, AbstractProblem | Table],
-    algorithms: Mapping[str, Algorithm | Table],
+    algorithms: Mapping[str, Any],
     horizon: int,
     delays: Mapping[str, Delay | Table] | None = None,
     model: Model = Model(),
@@ -126,7 +125,8 @@ def grid(
     """
     checks.integer("horizon", horizon, least=1)
     delays = {"none": NoDelay()} if delays is None else delays
-    own = {"sweeps": sweeps or {}, "zipped": zipped, "models": models or {}, "feedback": feedback or {}, "informed": informed or {}}
+    own: dict[str, Any] = {"sweeps": sweeps or {}, "zipped": zipped, "models": models or {}}
+    own |= {"feedback": feedback or {}, "informed": informed or {}}
     for name, given in (("problems", problems), ("algorithms", algorithms), ("delays", delays)):
         if not given:
             raise InvalidArgument(f"{name}: there is none; give at least one by a label")

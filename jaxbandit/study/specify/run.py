@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jaxbandit.algorithms import Algorithm
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.delays import Delay
 from jaxbandit.engine import Informed, InitialDesign
@@ -38,7 +37,7 @@ class Run:
 
     label: str
     problem: AbstractProblem
-    algorithm: Algorithm
+    algorithm: Any
     model: Surrogate
     delay: Delay | None = None
     feedback: Policy | None = None

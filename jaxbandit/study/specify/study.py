@@ -76,7 +76,7 @@ class Study:
 
     @property
     def recorded(self) -> Mapping[str, Any]:
-        """What the results record of the study beside its runs, as JSON values."""
+        """Parameters that the results record beside the runs, as JSON values."""
         return {"common_random_numbers": self.common_random_numbers} if self.parameters is None else self.parameters
 
     @property
@@ -138,8 +138,8 @@ class Study:
 
         def described_run(run: Run) -> dict[str, Any]:
             own = {f.name: described(getattr(run, f.name)) for f in dataclasses.fields(Run) if f.name != "problem"}
-            made = run.problem_label in tables
-            problem = [type(run.problem).__name__, described(tables[run.problem_label])] if made else described(run.problem)
+            table = tables.get(run.problem_label or "")
+            problem = described(run.problem) if table is None else [type(run.problem).__name__, described(table)]
             return own | {"problem": problem, "delay": described(run.delay_in_force), "feedback": described(run.policy_in_force)}
 
         runs = [described_run(run) for run in self.named_runs()]

@@ -145,8 +145,8 @@ def test_a_tolerance_may_be_traced():
             lambda: with_equalities(problems.from_tables(domains.arms(6), ROW, np.zeros((0, 6)), name="free"), tolerance=0.1),
             "'free' has m = 0",
         ),
-        (lambda: problems.Mirrored(doubled=(3,)).validate(4), "Mirrored.doubled.*0..2"),
-        (lambda: problems.Mirrored(model=problems.Gaussian(variance=-1.0), doubled=(1,)).validate(3), "Gaussian.variance"),
+        (lambda: problems.Mirrored(doubled=(3,)).validate(outputs=4), "Mirrored.doubled.*0..2"),
+        (lambda: problems.Mirrored(model=problems.Gaussian(variance=-1.0), doubled=(1,)).validate(outputs=3), "Mirrored.model.variance"),
         (lambda: jaxbandit.replace(with_equalities(problems.gp_draws(), tolerance=0.1), tolerance=-1.0).validate(), "Equalities.tolerance"),
     ],
 )

@@ -13,7 +13,7 @@ DRAWS = 20_000
 def samples(noise, outputs=2, index=0, draws=DRAWS, seed=0):
     """``[draws, outputs]`` values at one point."""
     noise = canonicalise(noise)
-    noise.validate(outputs)
+    noise.validate(outputs=outputs)
     dtype = jnp.zeros(()).dtype
     keys = jax.random.split(jax.random.key(seed), draws)
     values = jax.vmap(lambda key: noise.apply(noise.draw(key, outputs, dtype), jnp.int32(index)))(keys)
@@ -110,24 +110,24 @@ def test_per_point_noise_differs_between_points_and_repeats_at_one():
     ("noise", "match"),
     [
         (problems.Gaussian(variance=-1.0), "Gaussian.variance"),
-        (problems.Gaussian(variance=np.ones(3)), r"Gaussian.variance.*\[2\]"),
+        (problems.Gaussian(variance=np.ones(3)), "Gaussian.variance.*each of the 2 outputs"),
         (problems.Uniform(half_width=-0.1), "Uniform.half_width"),
         (problems.Uniform(half_width=np.ones(3)), "Uniform.half_width"),
         (problems.StudentT(df=0.0), "StudentT.df"),
         (problems.StudentT(scale=np.nan), "StudentT.scale"),
         (problems.CentredPoisson(rate=-2.0), "CentredPoisson.rate"),
         (problems.Residuals(table=np.ones(3)), "Residuals.table"),
-        (problems.Residuals(table=np.ones((0, 4))), "no samples"),
+        (problems.Residuals(table=np.ones((0, 4))), r"Residuals.table.*n, p >= 1.*\[0, 4\]"),
         (problems.Residuals(table=np.array([[np.nan, 1.0]])), "Residuals.table"),
         (problems.Residuals(table=np.ones((2, 4)), weights=np.ones(3)), "Residuals.weights"),
         (problems.PerOutput(models=(problems.Noiseless(),)), "1 models for 2 outputs"),
-        (problems.PerOutput(models=(problems.Noiseless(), problems.Gaussian(variance=-1.0))), "Gaussian.variance"),
-        (problems.PerPoint(model=problems.Uniform(half_width=-1.0)), "Uniform.half_width"),
+        (problems.PerOutput(models=(problems.Noiseless(), problems.Gaussian(variance=-1.0))), r"PerOutput.models\[1\].variance"),
+        (problems.PerPoint(model=problems.Uniform(half_width=-1.0)), "PerPoint.model.half_width"),
     ],
 )
 def test_bad_parameters_are_named(noise, match):
     with pytest.raises(InvalidArgument, match=match):
-        noise.validate(2)
+        noise.validate(outputs=2)
 
 
 def test_a_table_for_other_points_is_refused():

@@ -116,7 +116,7 @@ def test_good_widths_validate(width):
     [
         (0, "beta.reward_width: must be > 0"),
         (-1.0, "beta.reward_width: must be > 0"),
-        ([1.0, 0.0], "beta.reward_width: must be > 0"),
+        ([0.0], "beta.reward_width: must be > 0"),
         (np.inf, "beta.reward_width: 1 of 1 values are NaN or infinite"),
         (
             "wide",

@@ -1,0 +1,177 @@
+"""Runs and grids: dotted paths, labels, tables, fingerprints, and models that remember their kernels."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxbandit
+from jaxbandit import InvalidArgument, kernels, problems
+from jaxbandit.core.paths import set_field
+from jaxbandit.core.pytree import signature
+from jaxbandit.estimators import Bounds
+from jaxbandit.feedback import Hallucinate, Wait
+from jaxbandit.study import Grid, Keep, Model, Run, Study, from_table, grid, make_plan
+
+SINE = {"type": "sine", "points_per_axis": 5}
+RPOL = jaxbandit.Rpol(estimator=Bounds(reward_width=3.0))
+
+
+def small(**changes: Any) -> Grid:
+    return grid(**{"problems": {"sine": SINE}, "algorithms": {"rpol": RPOL}, "horizon": 9} | changes)
+
+
+def model(kernel: Any, **changes: Any) -> jaxbandit.Surrogate:
+    return jaxbandit.surrogate(problems.sine(5).domain, kernel, noise_variance=0.05, form="features", **changes)
+
+
+# Paths.
+
+
+def test_a_field_is_set_at_its_path() -> None:
+    changed = set_field(jaxbandit.Anytime(algorithm=RPOL), "algorithm.estimator.reward_width", 2.0, "here")
+    assert changed.algorithm.estimator.reward_width == 2.0 and RPOL.estimator.reward_width == 3.0
+    assert set_field({"kernel": {"type": "Linear"}}, "kernel.variance", 1, "here") == {"kernel": {"type": "Linear", "variance": 1}}
+
+
+@pytest.mark.parametrize(
+    ("item", "path", "words"),
+    [
+        (RPOL, "estimator.reward_widht", r"here: unknown field, did you mean 'reward_width'\?; Bounds can sweep reward_width, cost_width"),
+        (jaxbandit.Bpe(), "aware", "here: aware of Bpe is static, part of the program"),
+        (RPOL, "estimator.reward_width.base", "here: a float has no fields"),
+        ({"kernel": {}}, "kernl.variance", "here: there is no such field"),
+        (model(kernels.Matern52(length_scale=1.0)), "kernels", "here: kernels of Surrogate cannot be set: the features were made from it"),
+    ],
+)
+def test_paths_that_cannot_be_set(item: Any, path: str, words: str) -> None:
+    with pytest.raises(InvalidArgument, match=words):
+        set_field(item, path, 1.0, "here")
+
+
+# Kernels of a model.
+
+
+def test_a_model_remembers_its_kernels_as_they_were_given() -> None:
+    one, other = kernels.SquaredExponential(length_scale=0.7), 1.5 * kernels.Matern52(length_scale=np.float64(0.35))
+    shared, apart = model(one), model([one, other])
+    assert shared.kernels == (one, one) and apart.kernels[1] is other and type(apart.kernels[0].length_scale) is float
+    assert shared.separate().kernels == shared.kernels and shared.without_kernels().kernels == ()
+    with pytest.raises(InvalidArgument, match=r"surrogate\.kernels: expected one for each of 2 outputs, got 1"):
+        jaxbandit.replace(shared, kernels=(one,)).validate()
+
+
+def test_kernels_make_no_programs_of_their_own() -> None:
+    """Neither another length-scale nor another class, where the features have equal shapes."""
+    problem = problems.sine(5)
+    models = [model(kernel) for kernel in (kernels.Matern32(length_scale=1.0), kernels.Matern32(length_scale=0.9), kernels.Matern12())]
+    assert len({m.forms[0].phi.shape for m in models}) == 1
+    runs = [Run(str(number), problem, RPOL, own) for number, own in enumerate(models)]
+    cells = [make_plan(Study("kernels", runs=[run], trials=2, horizon=9)).cells[0] for run in runs]
+    assert signature(cells[0]) == signature(cells[1]) == signature(cells[2])
+
+
+# Runs in force.
+
+
+def test_what_is_in_force() -> None:
+    """A run's own delay and policy; otherwise its problem's and its algorithm's."""
+    late = problems.sine_delayed(5, mean_delay=3.0)
+    run = Run("bpe", late, jaxbandit.Bpe(), model(kernels.Matern52(length_scale=1.0)))
+    assert run.delay_in_force is late.delay and isinstance(run.policy_in_force, Hallucinate) and run.name_in_traces == "bpe"
+    own = dataclasses.replace(run, delay=problems.sine(5).delay, feedback=Wait(), trace_name="mine")
+    assert own.delay_in_force is own.delay and own.policy_in_force is own.feedback and own.name_in_traces == "mine"
+
+
+# Grids and their tables.
+
+
+def test_every_combination_or_first_with_first() -> None:
+    sweep = {"estimator.reward_width": [1.0, 2.0], "model.noise_variance": [0.1, 0.2]}
+    runs = small(sweeps={"rpol": sweep})
+    values = [(run.algorithm.estimator.reward_width, float(run.model.noise_variance[0])) for run in runs]
+    assert values == [(w, pytest.approx(n)) for w in (1.0, 2.0) for n in (0.1, 0.2)]
+    assert [dict(run.swept) for run in small(sweeps={"rpol": sweep}, zipped=["rpol"])] == [
+        {"estimator.reward_width": 1.0, "model.noise_variance": 0.1},
+        {"estimator.reward_width": 2.0, "model.noise_variance": 0.2},
+    ]
+    near = small(sweeps={"rpol": {"estimator.reward_width": [1.0, 1.0 + 1e-9]}})
+    assert [run.label for run in near] == ["rpol, reward_width=1", "rpol, reward_width=1, 2"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"sweeps": {"rpl": {"estimator.reward_width": [1.0]}}}, "sweeps: must be one of rpol; got 'rpl'"),
+        ({"sweeps": {"rpol": {"estimator.reward_width": []}}}, "got an empty one"),
+        ({"sweeps": {"rpol": {"penalty_growth": [1.0, 2.0], "initial_penalty": [1.0]}}, "zipped": ["rpol"]}, "have one length"),
+        ({"algorithms": {}}, "algorithms: there is none"),
+        ({"horizon": 0}, "horizon: must be a whole number >= 1"),
+    ],
+)
+def test_grids_that_cannot_be_made(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidArgument, match=words):
+        small(**changes)
+
+
+def test_a_grid_of_tables_is_made_again_from_its_table() -> None:
+    runs = small(
+        algorithms={"rpol": {"type": "Rpol"}, "scgp": jaxbandit.Scgp(), "safe": jaxbandit.SafeOpt()},
+        sweeps={"rpol": {"estimator.reward_width": [1, 2.5], "model.kernel.length_scale": [1.0, 1.5]}},
+        zipped=["rpol"],
+        models={"scgp": Model(kernel=kernels.Matern52(length_scale=1.0), noise_variance=0.1)},
+        feedback={"rpol": {"type": "Hallucinate"}},
+        informed={"safe": jaxbandit.informed.SafestSeeds(count=2)},
+        delays={"none": {"type": "NoDelay"}, "late": {"type": "Poisson", "mean": 2}},
+        initial=jaxbandit.InitialDesign(indices=np.asarray([3, 1]), counted=True),
+    )
+    study = Study("tables", runs=runs, horizon=9, keep=Keep(every=2), parameters={"set": "any"})
+    again = from_table(study.table())
+    assert again.fingerprint() == study.fingerprint() and again.table() == study.table()
+    assert [run.label for run in again.runs] == [run.label for run in runs] and len(runs) == 8
+    assert isinstance(again.runs[4].problem, problems.FullInformation) and again.recorded == {"set": "any"}
+
+
+def test_what_is_no_grid_has_no_table() -> None:
+    runs = small()
+    Study("grid", runs=runs, horizon=9).table()
+    for other in (runs[:1], [*runs], [dataclasses.replace(runs[0], label="other")]):
+        with pytest.raises(InvalidArgument, match="cannot be written as a table"):
+            Study("grid", runs=other, horizon=9).table()
+    with pytest.raises(InvalidArgument, match="made for 9 rounds, not for 10"):
+        Study("grid", runs=runs, horizon=10).table()
+    with pytest.raises(InvalidArgument, match=r"problem\.sine: a Problem cannot be written as a table"):
+        Study("grid", runs=small(problems={"sine": problems.sine(5)}), horizon=9).table()
+
+
+# Fingerprints.
+
+
+def test_a_fingerprint_does_not_depend_on_the_bits_of_features_and_tables() -> None:
+    """Which depend on the machine: signs of eigenvectors, last digits of sines."""
+    problem = problems.sine(5)
+    run = Run("rpol", problem, RPOL, model(kernels.Matern52(length_scale=1.0)))
+    study = Study("bits", runs=[run])
+    (form,) = run.model.forms
+    turned = jaxbandit.replace(run.model, forms=(jaxbandit.replace(form, phi=-jnp.asarray(form.phi)),))
+    assert Study("bits", runs=[dataclasses.replace(run, model=turned)]).fingerprint() == study.fingerprint()
+    other = dataclasses.replace(run, model=model(kernels.Matern52(length_scale=1.1)))
+    assert Study("bits", runs=[other]).fingerprint() != study.fingerprint()
+    runs = small()
+    near = jaxbandit.replace(runs[0].problem, means=np.asarray(runs[0].problem.means) * (1 + 1e-15))
+    elsewhere = Grid.of([dataclasses.replace(runs[0], problem=near)], runs.horizon, runs.problem_tables, runs.table)
+    assert Study("bits", runs=elsewhere).fingerprint() == Study("bits", runs=runs).fingerprint()
+    assert (
+        Study("bits", runs=small(problems={"sine": SINE | {"points_per_axis": 6}})).fingerprint() != Study("bits", runs=runs).fingerprint()
+    )
+
+
+def test_runs_are_runs() -> None:
+    with pytest.raises(InvalidArgument, match="runs: expected a list of Run, got a Rpol"):
+        Study("wrong", runs=[RPOL]).validate()  # type: ignore[list-item]
+    with pytest.raises(InvalidArgument, match="metrics: there is no 'regrets', did you mean 'regret'"):
+        Study("wrong", runs=small(), metrics=("regrets",)).validate()

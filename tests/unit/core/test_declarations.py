@@ -1,0 +1,655 @@
+"""Declared fields: every check, every field of every declared class, paths, tracers, letters and what a study file can set."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import jaxbandit
+from jaxbandit import InvalidArgument, consensus, delays, estimators, penalties, problems, widths
+from jaxbandit.core import checks, fields
+from jaxbandit.core.declare import Declared, constructible, parameters, symbols
+from jaxbandit.core.pytree import param, replace, static
+
+OUTPUTS = 3  # reward and two constraints
+SETTINGS = settings(max_examples=25, deadline=None, derandomize=True, database=None)
+INFINITY = float("inf")
+
+
+# -- what each field may hold, said a second time and generated ----------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Number:
+    """Numbers of an interval, alone or (``lengths``) one for each of some functions."""
+
+    low: float = -INFINITY
+    high: float = INFINITY
+    open_low: bool = True
+    open_high: bool = True
+    lengths: tuple[int, ...] = ()
+    alone: bool = True
+    optional: bool = False
+
+    def good(self) -> st.SearchStrategy:
+        one = self._inside()
+        options = [one, one.map(np.float32), one.map(np.asarray)] if self.alone else []
+        for length in self.lengths:
+            lists = st.lists(one, min_size=length, max_size=length)
+            options += [lists, lists.map(tuple), lists.map(np.asarray)]
+        return st.one_of(*options, *([st.none()] if self.optional else []))
+
+    def bad(self) -> st.SearchStrategy:
+        inside = self._inside()
+        outside = [st.sampled_from([np.nan, INFINITY, -INFINITY, np.float32("nan")])]
+        if self.low > -INFINITY:
+            outside.append(st.floats(max_value=self.low, exclude_max=not self.open_low, allow_nan=False))
+        if self.high < INFINITY:
+            outside.append(st.floats(min_value=self.high, exclude_min=not self.open_high, allow_nan=False))
+        if not self.alone:
+            outside = [values.map(lambda value: [value]) for values in outside]
+        sizes = [size for size in (1, 2, 3, 5) if size not in self.lengths]
+        shapes = [st.lists(inside, min_size=size, max_size=size) for size in sizes] if self.alone else [inside]
+        lists = st.lists(inside, min_size=2, max_size=3)
+        shapes += [st.just([]), st.just(np.zeros((0,))), inside.map(lambda x: [[x]]), lists.map(lambda x: [x, x[:1]])]
+        return st.one_of(*outside, *shapes, _no_numbers(optional=self.optional))
+
+    def _inside(self) -> st.SearchStrategy:
+        ends = {"min_value": self.low, "max_value": self.high}
+        ends = {name: value for name, value in ends.items() if np.isfinite(value)}
+        return st.floats(
+            **ends,
+            exclude_min="min_value" in ends and self.open_low,
+            exclude_max="max_value" in ends and self.open_high,
+            allow_nan=False,
+            allow_infinity=False,
+            allow_subnormal=False,
+            width=32,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Rounds(Number):
+    """Whole numbers of rounds."""
+
+    low: float = 0
+    high: float = delays.LONGEST
+    open_low: bool = False
+    open_high: bool = False
+
+    def _inside(self) -> st.SearchStrategy:
+        return st.integers(0, 2**24) | st.integers(0, 2**24).map(float)
+
+    def bad(self) -> st.SearchStrategy:
+        halves = st.integers(0, 1000).map(lambda n: n + 0.5)
+        return super().bad() | (halves if self.alone else halves.map(lambda value: [value]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Matrix:
+    """Finite numbers ``[n, p]``."""
+
+    def good(self) -> st.SearchStrategy:
+        return st.tuples(st.integers(1, 3), st.integers(1, 3)).map(np.ones)
+
+    def bad(self) -> st.SearchStrategy:
+        shapes = st.sampled_from([(), (2,), (0, 3), (3, 0), (1, 2, 3)]).map(np.ones)
+        return shapes | st.sampled_from([np.full((2, 2), np.nan), [[1.0, INFINITY]], [["a", "b"]], [[1.0], [1.0, 2.0]]]) | _no_numbers()
+
+
+@dataclasses.dataclass(frozen=True)
+class Whole:
+    """A static whole number."""
+
+    least: int
+    most: int
+    optional: bool = False
+
+    def good(self) -> st.SearchStrategy:
+        numbers = st.integers(self.least, self.most)
+        return st.one_of(numbers, numbers.map(np.int64), *([st.none()] if self.optional else []))
+
+    def bad(self) -> st.SearchStrategy:
+        outside = st.integers(max_value=self.least - 1) | st.integers(min_value=self.most + 1)
+        return st.one_of(outside, st.floats(), _no_numbers(optional=self.optional))
+
+
+@dataclasses.dataclass(frozen=True)
+class Boolean:
+    """True or false."""
+
+    def good(self) -> st.SearchStrategy:
+        return st.booleans() | st.booleans().map(np.bool_)
+
+    def bad(self) -> st.SearchStrategy:
+        return st.sampled_from(["no", "yes", "", "true", 0, 1, 1.0, None, [], [True], np.array([True]), object()])
+
+
+@dataclasses.dataclass(frozen=True)
+class Function:
+    """A function."""
+
+    def good(self) -> st.SearchStrategy:
+        return st.sampled_from([max, np.sqrt, lambda t, gain: gain])
+
+    def bad(self) -> st.SearchStrategy:
+        return st.sampled_from([None, 3.0, "sqrt", [max], {"type": "SqrtLog"}])
+
+
+@dataclasses.dataclass(frozen=True)
+class Doubled:
+    """Different numbers of outputs, a tuple; one of the three outputs is the copy."""
+
+    def good(self) -> st.SearchStrategy:
+        return st.sampled_from([(), (0,), (1,)])
+
+    def bad(self) -> st.SearchStrategy:
+        return st.sampled_from([(2,), (-1,), (0, 0), (1.0,), ("1",), (True,), (None,), [1], {1}, "1", 1, None, np.array([1])])
+
+
+OBJECTS = [
+    delays.Poisson(),
+    widths.SqrtLog(),
+    estimators.Bounds(),
+    estimators.Gaussian(),
+    problems.Gaussian(),
+    penalties.Exponential(),
+    consensus.Agreement(),
+    jaxbandit.kernels.Matern12(),
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Role:
+    """An object of a role; ``valid`` and ``invalid`` ones of it."""
+
+    base: type
+    valid: tuple[Any, ...]
+    invalid: tuple[Any, ...]
+    number: Number | None = None  # a number may stand in its place
+
+    def good(self) -> st.SearchStrategy:
+        return st.sampled_from(self.valid) | (st.nothing() if self.number is None else self.number.good())
+
+    def bad(self) -> st.SearchStrategy:
+        others = [item for item in OBJECTS if not isinstance(item, self.base)] + [type(item) for item in self.valid]
+        wrong = st.sampled_from([*others, *self.invalid, len, {"type": "Poisson"}])
+        numbers = st.sampled_from([3.0, [1.0], np.ones(2)]) | _no_numbers() if self.number is None else self.number.bad()
+        return wrong | numbers
+
+
+@dataclasses.dataclass(frozen=True)
+class Roles:
+    """A tuple or list of objects, one for each output."""
+
+    role: Role
+
+    def good(self) -> st.SearchStrategy:
+        several = st.lists(st.sampled_from(self.role.valid), min_size=OUTPUTS, max_size=OUTPUTS)
+        return several | several.map(tuple)
+
+    def bad(self) -> st.SearchStrategy:
+        one = self.role.valid[0]
+        spoiled = self.role.bad().map(lambda item: (one, item, one))
+        return st.sampled_from([(), (one,), (one,) * 4, one, None, 3, "ab", {0: one}]) | spoiled
+
+
+def _no_numbers(*, optional: bool = False) -> st.SearchStrategy:
+    """Values that are no numbers, most of which look like some."""
+    plain = ["3.0", "3", "", "nan", b"3", True, np.True_, 1j, np.complex64(1), object(), {}, {"a": 1.0}, {1.0}, float, max, 10**400]
+    arrays = [["1.0"], [None], [True], (False, 1.0), np.array("3"), np.array([1j]), np.array([None]), np.array([True, False]), ["1", 2.0]]
+    dates = [np.datetime64("2020-01-01"), np.array(["2020-01-01"], "datetime64[D]"), jnp.asarray([True])]
+    return st.sampled_from([*plain, *arrays, *dates, *([] if optional else [None])]) | st.text(max_size=5)
+
+
+POSITIVE, NONNEGATIVE = Number(low=0.0), Number(low=0.0, open_low=False)
+EACH = {"lengths": (OUTPUTS,)}
+POSITIVE_EACH, NONNEGATIVE_EACH = Number(low=0.0, **EACH), Number(low=0.0, open_low=False, **EACH)
+WIDTH = Role(widths.Width, (widths.SqrtLog(), widths.Custom(function=max)), (widths.SqrtLog(b=1.0), widths.ImprovedGPUCB(delta=2.0)))
+REWARD_WIDTH = replace(WIDTH, number=Number(low=0.0, lengths=(1,)))
+COST_WIDTH = replace(WIDTH, number=Number(low=0.0, lengths=(OUTPUTS - 1,)))
+DELAY = Role(delays.Delay, (delays.NoDelay(), delays.Poisson(mean=3.0)), (delays.Poisson(mean=-1.0), delays.PerOutput(delays=())))
+NOISE = Role(problems.Noise, (problems.Noiseless(), problems.Gaussian()), (problems.Gaussian(variance=-1.0), problems.PerOutput(models=())))
+DISTRIBUTION = Role(
+    estimators.Distribution,
+    (estimators.Gaussian(), estimators.DiscreteUniform()),
+    (estimators.DiscreteUniform(points=1), estimators.DiscreteGaussian(low=3.0)),
+)
+MODEL = {
+    "shared": Boolean(),
+    "maximum": Whole(0, delays.LONGEST, optional=True),
+    "xi": replace(NONNEGATIVE, optional=True),
+    "b": replace(NONNEGATIVE, optional=True),
+}
+TOGETHER = {"xi": {"b": 1.0}, "b": {"xi": 1.0}}  # fields that are given with others only
+
+DECLARED: dict[type, dict[str, Any]] = {
+    consensus.Agreement: {"absolute": POSITIVE, "relative": POSITIVE, "relaxation": POSITIVE},
+    delays.NoDelay: {},
+    delays.Constant: MODEL | {"rounds": Rounds()},
+    delays.Poisson: MODEL | {"mean": Number(0.0, delays.LONGEST / 2, open_low=False, open_high=False)},
+    delays.Geometric: MODEL | {"mean": Number(0.0, delays.LONGEST, open_low=False, open_high=False)},
+    delays.Uniform: MODEL | {"low": Rounds(), "high": Rounds()},
+    delays.LogNormal: MODEL | {"median": POSITIVE, "sigma": POSITIVE},
+    delays.Pareto: MODEL | {"shape": POSITIVE, "scale": POSITIVE},
+    delays.Empirical: MODEL | {"values": Rounds(lengths=(1, 2, 3, 5), alone=False)},
+    delays.Lossy: {"delay": DELAY, "never": Number(0.0, 1.0, open_low=False, open_high=False), "shared": Boolean()},
+    delays.Mirrored: {"delay": DELAY, "doubled": Doubled()},
+    delays.PerOutput: {"delays": Roles(DELAY)},
+    estimators.Bounds: {"reward_width": REWARD_WIDTH, "cost_width": COST_WIDTH},
+    estimators.Thompson: {"reward_width": REWARD_WIDTH, "cost_width": COST_WIDTH},
+    estimators.Randomised: {"reward_width": REWARD_WIDTH, "cost_width": COST_WIDTH, "distribution": DISTRIBUTION},
+    estimators.Gaussian: {},
+    estimators.DiscreteUniform: {"points": Whole(2, 10**6)},
+    estimators.DiscreteGaussian: {"low": Number(), "high": POSITIVE, "sd": POSITIVE, "points": Whole(2, 10**6)},
+    penalties.Exponential: {"c": POSITIVE},
+    penalties.Polynomial: {"c": POSITIVE, "n": Number(low=1.0, open_low=False)},
+    problems.Gaussian: {"variance": NONNEGATIVE_EACH},
+    problems.Noiseless: {},
+    problems.noise.Uniform: {"half_width": NONNEGATIVE_EACH},
+    problems.StudentT: {"df": POSITIVE_EACH, "scale": NONNEGATIVE_EACH},
+    problems.CentredPoisson: {"rate": NONNEGATIVE_EACH},
+    problems.Residuals: {"table": Matrix(), "weights": Number(**EACH), "shared": Boolean()},
+    problems.PerOutput: {"models": Roles(NOISE)},
+    problems.PerPoint: {"model": NOISE},
+    problems.Mirrored: {"model": NOISE, "doubled": Doubled()},
+    widths.ImprovedGPUCB: {
+        "norm_bound": POSITIVE_EACH,
+        "noise_scale": POSITIVE_EACH,
+        "delta": Number(0.0, 1.0, **EACH),
+        "union": POSITIVE_EACH,
+    },
+    widths.SqrtLog: {"a": POSITIVE_EACH, "b": Number(low=1.0, **EACH)},
+    widths.Custom: {"function": Function(), "scale": POSITIVE_EACH},
+    widths.Censored: {"base": replace(WIDTH, number=POSITIVE_EACH), "feedback_bound": POSITIVE_EACH, "scale": NONNEGATIVE_EACH},
+}
+REQUIRED = {
+    delays.Empirical: {"values": [0, 2]},
+    delays.PerOutput: {"delays": (delays.NoDelay(),) * OUTPUTS},
+    problems.Residuals: {"table": np.ones((2, 3))},
+    problems.PerOutput: {"models": (problems.Noiseless(),) * OUTPUTS},
+    widths.Custom: {"function": max},
+}
+FIELDS = [(kind, name) for kind, own in DECLARED.items() for name in own]
+every_field = pytest.mark.parametrize(("kind", "name"), FIELDS, ids=[f"{k.__module__}.{k.__name__}.{name}" for k, name in FIELDS])
+every_class = pytest.mark.parametrize("kind", DECLARED, ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
+
+
+def declared_classes(kind: type = Declared) -> Iterator[type]:
+    for own in kind.__subclasses__():
+        if own.__module__.startswith("jaxbandit.") and not inspect.isabstract(own):
+            yield own
+        yield from declared_classes(own)
+
+
+def make(kind: type, **values: Any) -> Any:
+    return kind(**REQUIRED.get(kind, {}) | values)
+
+
+def partners(kind: type, name: str) -> dict[str, Any]:
+    """Return values of the fields without which a field cannot be given."""
+    return TOGETHER.get(name, {}) if issubclass(kind, delays.base.Model) else {}
+
+
+def refusal(item: Declared, **where: Any) -> str:
+    with pytest.raises(InvalidArgument) as caught:
+        item.validate(**where)
+    return str(caught.value)
+
+
+def test_every_declared_class_and_field_is_tested_here() -> None:
+    assert set(DECLARED) == set(declared_classes())
+    for kind, own in DECLARED.items():
+        found = {parameter.name: parameter.allowed for parameter in parameters(kind)}
+        assert set(own) == set(found), kind
+        assert "anything" not in found.values(), kind  # every field has a check
+
+
+@every_class
+def test_the_class_alone_is_valid(kind: type) -> None:
+    for outputs in (None, OUTPUTS):
+        make(kind).validate(outputs=outputs)
+
+
+@every_field
+@SETTINGS
+@given(data=st.data())
+def test_what_a_field_may_hold_passes(kind: type, name: str, data: st.DataObject) -> None:
+    value = data.draw(DECLARED[kind][name].good())
+    beside = partners(kind, name) if value is not None else {}
+    if kind is delays.Uniform and name == "low":
+        beside = beside | {"high": delays.LONGEST}
+    if kind is estimators.DiscreteGaussian and name == "low":
+        assume(value < 3e38)
+        beside = {"high": float(np.finfo(np.float32).max)}
+    if kind is estimators.DiscreteGaussian and name == "high":
+        beside = {"low": -1.0}
+    make(kind, **beside, **{name: value}).validate(outputs=OUTPUTS)
+
+
+@every_field
+@SETTINGS
+@given(data=st.data())
+def test_anything_else_is_refused_by_the_fields_path(kind: type, name: str, data: st.DataObject) -> None:
+    value = data.draw(DECLARED[kind][name].bad())
+    message = refusal(make(kind, **partners(kind, name), **{name: value}), name="study.item", outputs=OUTPUTS)
+    assert message.startswith(f"study.item.{name}"), message
+    assert len(message) < 500
+
+
+@every_class
+def test_text_none_and_booleans_are_named_as_they_were_given(kind: type) -> None:
+    for name, field in DECLARED[kind].items():
+        if isinstance(field, Number | Whole):
+            for value in ("3.0", True, 1j, 10**5000, *([] if field.optional else [None])):
+                message = refusal(make(kind, **partners(kind, name), **{name: value}), outputs=OUTPUTS)
+                assert message.startswith(f"{kind.__name__}.{name}: must be ") and f"got {checks.short(value)}" in message, message
+
+
+@every_class
+def test_the_ends_of_a_range_are_allowed_or_refused(kind: type) -> None:
+    for name, field in DECLARED[kind].items():
+        if isinstance(field, Whole):
+            ends = [(field.least, False, field.least - 1), (field.most, False, field.most + 1)]
+        elif isinstance(field, Number):
+            ends = [(field.low, field.open_low, field.low - 1e-3), (field.high, field.open_high, field.high * (1 + 1e-6))]
+        else:
+            continue
+        for end, is_open, beyond in ends:
+            if np.isfinite(end):
+                wrap = (lambda value: value) if isinstance(field, Whole) or field.alone else (lambda value: [value])
+                beside = partners(kind, name) | ({"high": delays.LONGEST} if kind is delays.Uniform and name == "low" else {})
+                refused = [beyond, end] if is_open else [beyond]
+                for value in refused:
+                    assert refusal(make(kind, **beside, **{name: wrap(value)}), outputs=OUTPUTS).startswith(f"{kind.__name__}.{name}: ")
+                if not is_open:
+                    make(kind, **beside, **{name: wrap(end)}).validate(outputs=OUTPUTS)
+
+
+@every_class
+def test_nothing_is_checked_on_construction_because_jax_rebuilds_with_anything(kind: type) -> None:
+    item = make(kind)
+    for filling in (None, "3.0", object()):
+        jax.tree.map(lambda _, filling=filling: filling, item)
+
+
+# -- shapes, paths and tracers -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("item", "path"),
+    [
+        (estimators.Bounds(reward_width=widths.SqrtLog(a=-1.0)), "Rpol.estimator.reward_width.a: must be > 0"),
+        (
+            estimators.Bounds(cost_width=widths.Censored(base=widths.SqrtLog(b=0.5))),
+            "Rpol.estimator.cost_width.base.b: must lie in (1, inf)",
+        ),
+        (estimators.Randomised(distribution=estimators.DiscreteUniform(points=1)), "Rpol.estimator.distribution.points: must be a whole"),
+        (delays.Lossy(delay=delays.Mirrored(delay=delays.Poisson(mean="a"))), "Rpol.estimator.delay.delay.mean: must be a number in"),
+        (
+            delays.PerOutput(delays=[delays.NoDelay(), delays.Poisson(xi=1.0)]),
+            "Rpol.estimator.delays[1].xi, Rpol.estimator.delays[1].b: give",
+        ),
+        (
+            problems.PerPoint(model=problems.PerOutput(models=(problems.Noiseless(),))),
+            "Rpol.estimator.model.models: 1 models for 2 outputs",
+        ),
+    ],
+)
+def test_messages_name_the_whole_path(item: Declared, path: str) -> None:
+    assert refusal(item, name="Rpol.estimator", outputs=2).startswith(path)
+
+
+def test_a_width_has_a_number_for_each_function_it_serves() -> None:
+    two = widths.ImprovedGPUCB(norm_bound=[1.0, 2.0])
+    estimators.Bounds(cost_width=two).validate(outputs=3)
+    assert refusal(estimators.Bounds(cost_width=two), outputs=2).startswith(
+        "Bounds.cost_width.norm_bound: expected one number, or one for each of the 1 functions, got shape [2]"
+    )
+    assert refusal(estimators.Bounds(reward_width=two), outputs=3).startswith("Bounds.reward_width.norm_bound: expected one number")
+    assert refusal(problems.Gaussian(variance=[1.0, 2.0]), outputs=3).endswith("one for each of the 3 outputs, got shape [2]")
+    problems.Gaussian(variance=[1.0, 2.0]).validate()  # for how many outputs is not known
+    assert "one for each of the outputs" in refusal(problems.Gaussian(variance=[[1.0, 2.0]]))
+
+
+@pytest.mark.parametrize("value", [-1.0, 0.0, np.nan, np.inf])
+def test_tracers_are_passed_over(value: float) -> None:
+    @jax.jit
+    def traced(x: jax.Array) -> jax.Array:
+        penalties.Exponential(c=x).validate()
+        estimators.Bounds(reward_width=x, cost_width=widths.ImprovedGPUCB(delta=x)).validate(outputs=OUTPUTS)
+        delays.Uniform(low=x, high=0).validate()
+        estimators.DiscreteGaussian(low=x).validate()
+        problems.PerPoint(model=problems.Gaussian(variance=x)).validate(outputs=OUTPUTS)
+        return x
+
+    traced(value)
+    jax.vmap(traced)(jnp.full((2,), value))
+
+
+def test_the_shape_and_the_neighbours_of_a_tracer_are_checked() -> None:
+    def bad_shape(x: jax.Array) -> jax.Array:
+        penalties.Exponential(c=x).validate()
+        return x
+
+    with pytest.raises(InvalidArgument, match=r"Exponential.c: expected one number, got shape \[2\]"):
+        jax.jit(bad_shape)(jnp.ones(2))
+
+    def bad_neighbour(x: jax.Array) -> jax.Array:
+        penalties.Polynomial(c=x, n=0.5).validate()
+        return x
+
+    with pytest.raises(InvalidArgument, match=r"Polynomial\.n: must lie in"):
+        jax.jit(bad_neighbour)(1.0)
+
+
+@pytest.mark.parametrize(
+    ("item", "words"),
+    [
+        (penalties.Exponential(c=1e300), "in float32, got 1e+300, which becomes inf there"),
+        (penalties.Exponential(c=1e-300), "in float32, got 1e-300, which becomes 0.0 there"),
+        (penalties.Exponential(c=1e-44), "in float32, got 1e-44, which becomes 0.0 there"),
+        (widths.ImprovedGPUCB(delta=1 - 1e-12), "a number in (0, 1) in float32, got 0.999999999999, which becomes 1.0 there"),
+        (widths.SqrtLog(b=1 + 1e-12), "a number in (1, inf) in float32"),
+        (estimators.DiscreteGaussian(low=2.0, high=2 + 1e-12), "high - low: must be > 0"),
+    ],
+)
+def test_numbers_that_the_engines_type_cannot_hold_are_refused(item: Declared, words: str) -> None:
+    assert words in refusal(item)
+    with jax.enable_x64(True):
+        item.validate()
+
+
+def test_a_variance_that_rounds_to_zero_is_zero() -> None:
+    problems.Gaussian(variance=1e-60).validate(outputs=2)
+
+
+def test_a_class_in_place_of_an_instance_is_recognised() -> None:
+    message = refusal(estimators.Randomised(distribution=estimators.Gaussian))
+    assert message.endswith("got the class Gaussian; make an instance, Gaussian(...)")
+
+
+def test_a_width_that_censors_holds_no_other() -> None:
+    assert refusal(widths.Censored(base=widths.Censored())).startswith("Censored.base: must be a number or another schedule")
+
+
+def test_lists_and_tuples_of_numbers_serve_as_arrays_in_the_engine() -> None:
+    for variance in ([1.0, 2.0], (1.0, 2.0), np.array([1.0, 2.0])):
+        noise = problems.Gaussian(variance=variance)
+        noise.validate(outputs=2)
+        engine = jaxbandit.canonicalise(noise)
+        assert engine.variance.shape == (2,) and jax.tree.structure(engine) == jax.tree.structure(problems.Gaussian())
+
+
+def test_the_number_of_outputs_is_not_taken_for_a_name() -> None:
+    with pytest.raises(TypeError, match="outputs="):
+        problems.Gaussian().validate(2)  # type: ignore[arg-type]
+
+
+# -- a user's own classes ------------------------------------------------------------------------------------------------------------
+
+
+@jaxbandit.pytree
+class Late(delays.Delay):
+    """A user's own model, declared."""
+
+    wait: Any = param(2.0, check=fields.nonnegative, symbol="w")
+    kind: str = static(default="slow", check=fields.choice("slow", "fast"), symbol="kind")
+    inner: Any = delays.NoDelay()  # not declared
+    free: Any = None  # not declared either
+
+    @property
+    def mean(self) -> Any:
+        return self.wait
+
+    def draw(self, key: jax.Array, outputs: int) -> jax.Array:
+        return jnp.zeros((outputs,), jnp.int32)
+
+    def quantile(self, q: float) -> int:
+        return 0
+
+    def _check(self, name: str, outputs: int | None) -> None:
+        if outputs == 7:
+            raise InvalidArgument(f"{name}: no seven outputs")
+
+
+def test_a_users_class_is_checked_like_the_packages_own() -> None:
+    Late().validate()
+    Late(free="anything").validate()
+    assert refusal(Late(wait=-1.0)).startswith("Late.wait: must be >= 0")
+    assert refusal(Late(kind="slwo")) == "Late.kind: must be one of slow, fast; got 'slwo'"
+    assert refusal(Late(kind=3)) == "Late.kind: must be one of 'slow', 'fast', got 3"
+    assert refusal(Late(inner=delays.Poisson(mean=-1.0))).startswith("Late.inner.mean: must lie in")  # found although not declared
+    assert refusal(delays.Lossy(delay=Late()), outputs=7) == "Lossy.delay: no seven outputs"
+
+
+def test_a_class_that_is_no_pytree_is_told_so() -> None:
+    class Bare(widths.Width):
+        def __call__(self, t: jax.Array, gain: jax.Array) -> jax.Array:
+            return gain
+
+    assert refusal(estimators.Bounds(reward_width=Bare())) == (
+        "Bounds.reward_width: the class Bare is not a pytree; decorate it with jaxbandit.pytree"
+    )
+
+
+@pytest.mark.parametrize(
+    "base", [delays.Delay, widths.Width, estimators.Strategy, estimators.Distribution, problems.Noise, penalties.Penalty]
+)
+def test_bases_are_abstract(base: type) -> None:
+    assert inspect.isabstract(base)
+    with pytest.raises(TypeError, match="abstract"):
+        base()
+
+
+# -- letters, and what a study file can set ------------------------------------------------------------------------------------------
+
+
+def test_symbols_are_the_declared_letters_with_plain_values() -> None:
+    assert symbols(penalties.Polynomial(c=np.float32(0.5), n=jnp.asarray(3))) == {"c": 0.5, "n": 3}
+    assert symbols(consensus.Agreement()) == {"eps_abs": 0.05, "eps_rel": 0.05, "relaxation": 1.5}
+    assert symbols(estimators.Bounds()) == {}
+    assert symbols(Late(wait=np.array([1.0, 2.0]))) == {"w": [1.0, 2.0], "kind": "slow"}
+
+
+@jaxbandit.pytree
+class Learner(Declared):
+    """Objects within an object."""
+
+    psi: penalties.Penalty = param(penalties.Polynomial(n=3.0), check=fields.instance_of(penalties.Penalty), symbol="psi")
+    agreement: consensus.Agreement = param(consensus.Agreement(), check=fields.instance_of(consensus.Agreement))
+    epoch: int = static(default=20, check=fields.whole(1), symbol="S")
+    cap: Any = param(None, check=fields.optional(fields.positive), symbol="cap")
+
+
+def test_symbols_of_an_objects_parts_stand_beside_its_own() -> None:
+    expected = {"psi": "polynomial", "c": 1.0, "n": 3.0, "eps_abs": 0.05, "eps_rel": 0.05, "relaxation": 1.5, "S": 20, "cap": None}
+    assert symbols(Learner()) == expected
+
+
+def test_parameters_say_what_can_be_set() -> None:
+    poisson = {parameter.name: parameter for parameter in parameters(delays.Poisson)}
+    assert list(poisson) == ["shared", "maximum", "xi", "b", "mean"]
+    assert (poisson["mean"].default, poisson["mean"].static, poisson["mean"].classes) == (1.0, False, ())
+    assert poisson["shared"].static and poisson["shared"].allowed == "true or false"
+    assert poisson["xi"].allowed == "a number >= 0 or None"
+    cost = parameters(estimators.Bounds)[1]
+    assert cost.classes == (widths.Width,) and cost.allowed.endswith("; one number, or one for each of the constraints")
+    assert parameters(delays.PerOutput)[0].classes == (delays.Delay,)
+    assert parameters(delays.Empirical)[-1].default is dataclasses.MISSING
+    assert [parameter.symbol for parameter in parameters(Learner)] == ["psi", None, "S", "cap"]
+    assert parameters(delays.NoDelay) == ()
+
+
+def test_study_files_can_name_the_packages_classes_of_a_role_that_opted_in() -> None:
+    assert list(constructible(penalties.Penalty)) == ["Exponential", "Polynomial"]
+    assert constructible(delays.Delay) == {
+        name: getattr(delays, name) for name in delays.__all__ if name not in ("LONGEST", "NEVER", "Delay")
+    }  # neither the abstract bases nor a user's class
+    assert set(constructible(widths.Width, estimators.Distribution)) == {
+        *("Censored", "Custom", "ImprovedGPUCB", "SqrtLog"),
+        *("DiscreteGaussian", "DiscreteUniform", "Gaussian"),
+    }
+    assert constructible(Declared, Learner).keys() & {"Late", "Learner"} == set()  # a role of its own has not opted in
+
+
+# -- the checks by themselves --------------------------------------------------------------------------------------------------------
+
+CHECKS: list[tuple[fields.Check, list[Any], list[Any]]] = [
+    (fields.text, ["", "a"], [3, None, b"a", ["a"]]),
+    (fields.choice("a", "b"), ["a", np.str_("b")], ["c", "A", 1, None, ["a"], np.array(["a", "b"])]),
+    (fields.choice(1, 2), [1, np.int64(2)], [3, True, 1.0, "1", None, np.array([1, 2])]),
+    (fields.whole(1), [1, np.int32(5), 2**31 - 1], [0, 2**31, 10**400, 1.0, True, "1", None, [1]]),
+    (fields.whole(0, 3), [0, 3], [4, -1]),
+    (fields.boolean, [True, np.False_], [0, 1, "no", None]),
+    (fields.finite, [0, -1e30, np.float16(2)], [np.nan, -np.inf, "0", None, 1j, [1.0]]),
+    (fields.between(0, 1), [1, 0.5], [0, 1.1, "1"]),
+    (fields.between(0, 1, open_low=False, open_high=True), [0, 0.5], [1, -0.1]),
+    (fields.whole_numbers(0, 9, "rounds"), [0, 9, 3.0], [0.5, 10, -1, "3"]),
+    (fields.optional(fields.positive), [None, 1.0], [0.0, "1", False]),
+    (fields.positive | fields.choice("auto"), [1.0, "auto"], [0.0, "automatic", "1.0", None]),
+    (fields.tuple_of(fields.whole(1), 2), [(1, 2)], [(1,), (1, 2, 3), [1, 2], (0, 1), (1, "2"), (1, True), 1]),
+    (fields.each(fields.text), [("a",), ["a", "b"], ()], ["a", (1,), None]),
+    (fields.function("x"), [max, lambda x: x], [None, 3]),
+    (fields.instance_of(delays.Delay), [delays.NoDelay()], [None, delays.NoDelay, problems.Noiseless(), "NoDelay"]),
+]
+
+
+@pytest.mark.parametrize(("check", "good", "bad"), CHECKS, ids=[case[0].allowed for case in CHECKS])
+def test_a_check_passes_the_good_and_refuses_the_bad_by_name(check: fields.Check, good: list[Any], bad: list[Any]) -> None:
+    for value in good:
+        check("field", value)
+    for value in bad:
+        with pytest.raises(InvalidArgument, match=r"^field"):
+            check("field", value)
+
+
+@pytest.mark.parametrize(
+    "check", [checks.finite, checks.positive, checks.nonnegative, lambda name, value: checks.within(name, value, 0, 9)]
+)
+@pytest.mark.parametrize(
+    "value", ["3.0", ["1.0"], np.array(["2.0"]), True, [True, 2.0], None, 1j, b"3", object(), [[1.0], [1.0, 2.0]], 10**400]
+)
+def test_primitive_checks_take_nothing_else_for_numbers(check: Callable[[str, Any], None], value: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"^lambda: expected numbers, got "):
+        check("lambda", value)
+
+
+@pytest.mark.parametrize("shape", [checks.scalar, lambda n, v: checks.shape(n, v, (None,)), lambda n, v: checks.per_constraint(n, v, 2)])
+def test_shapes_of_ragged_lists_are_refused_by_name(shape: Callable[[str, Any], None]) -> None:
+    with pytest.raises(InvalidArgument, match=r"^table: expected an array"):
+        shape("table", [[1.0], [1.0, 2.0]])
+
+
+def test_long_values_are_cut() -> None:
+    assert len(checks.short(np.arange(10**5).tolist())) == 120
+    assert checks.short(10**5000) == "<int too long to print>"

@@ -1,0 +1,128 @@
+"""The base class of problems: a problem of the user's own, the roles that wrappers forward, and what is refused for noise and delay."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxbandit
+from jaxbandit import InvalidArgument, delays, domains, kernels, problems
+
+DOMAIN = domains.grid([0.0], [1.0], 8)
+X = np.asarray(DOMAIN.points)[:, 0]
+
+
+@jaxbandit.pytree
+class Alternating(problems.AbstractProblem):
+    """A problem of the user's own: noise that takes one of two values, the same for all outputs, with its own way to draw it."""
+
+    domain: domains.Domain
+    means: Any
+    step: Any = 0.1
+    noise: problems.Noise = problems.Noiseless()
+    name: str = jaxbandit.static(default="alternating")
+
+    @property
+    def constraints(self) -> int:
+        return 1
+
+    def draw(self, key: jax.Array) -> jax.Array:
+        return self.step * jax.random.rademacher(key, (), jnp.float32)
+
+    def observe(self, index: jax.Array, drawn: jax.Array) -> jax.Array:
+        return jnp.asarray(self.means)[:, index] + drawn
+
+
+def alternating() -> Alternating:
+    return Alternating(domain=DOMAIN, means=np.stack([X, X - 0.5]))
+
+
+def test_a_problem_of_the_users_own_runs() -> None:
+    problem = alternating()
+    model = jaxbandit.surrogate(DOMAIN, kernels.SquaredExponential(length_scale=0.3), noise_variance=0.01)
+    run = jaxbandit.simulate(problem, jaxbandit.RandomSearch(), model, horizon=6, trials=3, key=jax.random.key(0))
+    off = np.asarray(run.values) - np.moveaxis(np.asarray(problem.means)[:, np.asarray(run.indices)], 0, -1)
+    np.testing.assert_allclose(np.abs(off), 0.1, rtol=1e-5)
+    np.testing.assert_allclose(off[..., 0], off[..., 1], rtol=1e-5)
+    assert not np.any(np.asarray(run.status)) and {1.0, -1.0} == set(np.sign(off).ravel())
+
+
+def test_the_base_class_has_defaults() -> None:
+    problem = alternating()
+    assert (problem.outputs, problem.is_random, problem.reveals_constraints, problem.norm) == (2, False, False, None)
+    assert isinstance(problem.delay, delays.NoDelay) and problem.sample(jax.random.key(0)) is problem
+    problem.validate()
+    with pytest.raises(InvalidArgument, match=r"'alternating' does not show its constraint functions.*full_information"):
+        problem.constraint_sample(problem.draw(jax.random.key(0)))
+    for method in (lambda p: p.constraints, lambda p: p.draw(None), lambda p: p.observe(0, None)):
+        with pytest.raises(TypeError, match="AbstractProblem must define"):
+            method(problems.AbstractProblem())
+
+
+FAMILY = problems.rkhs_1d_binding(8)
+FIXED = problems.sine(4)
+
+
+@pytest.mark.parametrize(
+    ("problem", "is_random", "reveals"),
+    [
+        (FIXED, False, False),
+        (FAMILY, True, False),
+        (problems.with_equalities(FIXED, tolerance=0.1), False, False),
+        (problems.with_equalities(FAMILY, tolerance=0.1), True, False),
+        (problems.full_information(FIXED), False, True),
+        (problems.full_information(FAMILY), True, True),
+        (problems.with_equalities(problems.full_information(FAMILY), tolerance=0.1), True, True),
+    ],
+    ids=["problem", "family", "equalities", "equalities-family", "full", "full-family", "equalities-full-family"],
+)
+def test_wrappers_forward_the_roles_of_the_problem_inside(problem: Any, is_random: bool, reveals: bool) -> None:
+    assert isinstance(problem, problems.AbstractProblem)
+    assert (problem.is_random, problem.reveals_constraints) == (is_random, reveals)
+    instance = problem.sample(jax.random.key(1))
+    assert (instance.is_random, instance.reveals_constraints) == (False, reveals)
+    assert np.shape(instance.means) == (problem.outputs, problem.domain.size)
+    if reveals:
+        assert instance.constraint_sample(instance.draw(jax.random.key(2))).shape == (problem.constraints, problem.domain.size)
+
+
+def from_tables(**options: Any) -> problems.Problem:
+    return problems.from_tables(DOMAIN, X, X - 0.5, **options)
+
+
+def from_functions(**options: Any) -> problems.Problem:
+    return problems.from_functions(DOMAIN, lambda x: x[0], [lambda x: x[0] - 0.5], **options)
+
+
+@pytest.mark.parametrize("make", [from_tables, from_functions])
+@pytest.mark.parametrize("given", [0, 0.0, 0.05, "", (), False, problems.Gaussian, delays.NoDelay()], ids=repr)
+def test_noise_that_is_no_noise_model_is_refused(make: Any, given: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"noise: must be a noise model.*Gaussian\(variance="):
+        make(noise=given)
+
+
+@pytest.mark.parametrize("make", [from_tables, from_functions])
+@pytest.mark.parametrize("given", [0, 15.0, "", (), delays.Poisson, problems.Noiseless()], ids=repr)
+def test_a_delay_that_is_no_delay_model_is_refused(make: Any, given: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"delay: must be a delay model.*Poisson\(mean="):
+        make(delay=given)
+
+
+def test_none_stands_for_the_defaults() -> None:
+    problem = from_tables(noise=None, delay=None)
+    assert (problem.noise, problem.delay) == (problems.Gaussian(), delays.NoDelay())
+
+
+@pytest.mark.parametrize("family", [problems.rkhs_1d, problems.rkhs_1d_binding, problems.rkhs_2d_draws, problems.gp_draws])
+def test_families_refuse_what_is_no_noise_model(family: Any) -> None:
+    with pytest.raises(InvalidArgument, match="noise: must be"):
+        family(noise=0)
+
+
+@pytest.mark.parametrize("wrap", [problems.full_information, lambda p: problems.with_equalities(p, tolerance=0.1)])
+@pytest.mark.parametrize("given", [None, DOMAIN, "sine", problems.Problem, np.zeros((2, 8))], ids=lambda x: type(x).__name__)
+def test_what_is_no_problem_is_refused(wrap: Any, given: Any) -> None:
+    with pytest.raises(InvalidArgument, match="problem: must be"):
+        wrap(given)
