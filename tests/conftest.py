@@ -4,8 +4,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import jax
-import pytest
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # matrices are small, and threads that wait for each other take the workers' time
+
+import jax  # noqa: E402
+import pytest  # noqa: E402
 
 pytest.register_assert_rewrite("tests.support")  # before its modules are imported, so that their failures show values too
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -22,15 +20,6 @@ from tests.support import panel
 TOLERANCE = {"float32": 1e-3, "float64": 1e-8}
 LENGTH_SCALE, NOISE = 0.35, 0.05
 POLICIES = ("wait", "hallucinate", "censor")
-
-
-@contextlib.contextmanager
-def quick_compilation() -> Iterator[None]:
-    """Compilation is most of this file's time. Not for whole runs, whose choices rest on equal sums being equal bits."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
 
 
 @functools.cache
@@ -133,7 +122,7 @@ def check_history(
     noise, scales = np.full(outputs, NOISE), np.full(outputs, LENGTH_SCALE)
     if mixed:
         noise[-1], scales[-1] = 2 * NOISE, 0.6
-    with jax.enable_x64(precision == "float64"), quick_compilation():
+    with jax.enable_x64(precision == "float64"):
         covariance = [kernels.SquaredExponential(length_scale=scale) for scale in scales]
         options = {"noise_variance": list(noise), "outputs": outputs, "prior_mean": list(prior_mean), "form": form}
         surrogate = jaxbandit.surrogate(domain(), covariance, **options, horizon=ROUNDS)

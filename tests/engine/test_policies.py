@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +20,7 @@ from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
 from jaxbandit.widths import ImprovedGPUCB
 from tests.oracles import bandit, policies, ucb_policies
 from tests.oracles import gaussian_process as gp
+from tests.support import panel
 
 HORIZON, TRIALS, SIDE = 38, 2, 9  # 38 rounds: five epochs of 7 and a part of one, five stretches and a part of one
 LENGTH_SCALE, NOISE = 0.3, 0.05
@@ -202,28 +204,31 @@ CASES: dict[str, Case] = {
 }
 EPOCHS = [name for name in CASES if name.startswith("se")]
 # An algorithm sees means, deviations and gains, whatever form gives them: every case runs in both precisions, with the forms in turn,
-# and one of each kind (a single function, a combination) in every form.
+# and one of each kind (a single function, a combination) in every form. Cases on one problem share a program.
 EVERYWHERE = ["igp-ucb", "se2-poly"]
+FORMS = {  # of each problem in float64 and float32
+    (1, "noisy"): ("product", "features"),
+    (2, "noisy"): ("features", "product"),
+    (3, "noisy"): ("features", "rows"),
+    (1, "shared"): ("product", "rows"),
+    (2, "shared"): ("product", "features"),
+    (2, "independent"): ("features", "rows"),
+    (1, "noiseless"): ("product", "rows"),
+    (2, "noiseless"): ("features", "product"),
+}
 
 
 def own_form(name: str, precision: str) -> str:
-    """The form a case is run in, by its place in the table."""
-    possible = ["features", "product"] if CASES[name].strategy == "thompson" or precision == "float64" else ["rows", "features", "product"]
-    return possible[list(CASES).index(name) % len(possible)]
+    """The form that a case shares with the others on its problem."""
+    return FORMS[CASES[name].constraints, CASES[name].problem][precision == "float32"]
 
 
 def forms_of(name: str, precision: str) -> list[str]:
     return list(KERNEL) if name in EVERYWHERE else [own_form(name, precision)]
 
 
-def marks(name: str, precision: str) -> list[pytest.MarkDecorator]:
-    """What float32 adds is rounding: a third of the cases show it, the others are left to full runs."""
-    always = precision == "float64" or name in EVERYWHERE or list(CASES).index(name) % 3 == 0
-    return [] if always else [pytest.mark.slow]
-
-
 RUNS = [
-    pytest.param(name, form, precision, id=f"{name}-{form}-{precision}", marks=marks(name, precision))
+    pytest.param(name, form, precision, id=f"{name}-{form}-{precision}")
     for name in CASES
     for precision in TOLERANCE
     for form in forms_of(name, precision)
@@ -267,34 +272,49 @@ class Run:
 
 
 @functools.cache
-def recorded(name: str, form: str, precision: str, initial: tuple[int, ...] = ()) -> Run:
-    """The case's trials, with draws and constraint samples, in float64 NumPy."""
-    case = CASES[name]
-    problem = problem_of(case.constraints, case.problem)
+def played(names: tuple[str, ...], form: str, precision: str, initial: tuple[int, ...]) -> dict[str, jaxbandit.Trajectory]:
+    """The trajectories of some cases on one problem: those of several come from one program."""
+    case = CASES[names[0]]
+    problem, outputs = problem_of(case.constraints, case.problem), 1 + case.constraints
     with jax.enable_x64(precision == "float64"):
         surrogate = jaxbandit.surrogate(
             problem.domain,
             KERNEL[form][0](length_scale=LENGTH_SCALE),
             noise_variance=NOISE,
-            prior_mean=PRIOR_MEAN[: 1 + case.constraints],
-            outputs=1 + case.constraints,
+            prior_mean=PRIOR_MEAN[:outputs],
+            outputs=outputs,
             form=form,
             horizon=HORIZON + len(initial),
         )
+        algorithms = {name: CASES[name].build(strategy_of(CASES[name])) for name in names}
         design = jaxbandit.InitialDesign(indices=np.array(initial)) if initial else None
-        run = jaxbandit.simulate(
-            problem,
-            case.build(strategy_of(case)),
-            surrogate,
-            horizon=HORIZON,
-            trials=TRIALS,
-            key=KEY,
-            record="audit",
-            initial=design,
-        )
-        assert run.values.dtype == precision
+        options = {"horizon": HORIZON, "trials": TRIALS, "key": KEY, "record": "audit", "initial": design}
+        if len(names) > 1:
+            return panel.play(problem, algorithms, surrogate, **options)
+        return {names[0]: jax.tree.map(np.asarray, jaxbandit.simulate(problem, algorithms[names[0]], surrogate, **options))}
+
+
+DESIGN = (3, 40, 77, 22, 22, 65)
+KNOWING = ["igp-ucb", "cbo-ts", "scgp-1", "se2-poly", "se3", "anytime-cbo-keep"]  # the design, in every round
+STARTING_AFRESH = ["se2-poly-restart", "se3-restart", "anytime-cbo"]
+
+
+def trajectory(name: str, form: str, precision: str, initial: tuple[int, ...] = ()) -> jaxbandit.Trajectory:
+    """The case's, from the program of all cases on its problem if they run in this form."""
+    case, names = CASES[name], (name,)
+    if form == own_form(name, precision):
+        possible = KNOWING + STARTING_AFRESH if initial else list(CASES)
+        names = tuple(other for other in possible if (CASES[other].constraints, CASES[other].problem) == (case.constraints, case.problem))
+    return played(names, form, precision, initial)[name]
+
+
+@functools.cache
+def recorded(name: str, form: str, precision: str, initial: tuple[int, ...] = ()) -> Run:
+    """The case's trials, with draws and constraint samples, in float64 NumPy."""
+    problem, whole = problem_of(CASES[name].constraints, CASES[name].problem), trajectory(name, form, precision, initial)
+    assert whole.values.dtype == precision
+    with jax.enable_x64(precision == "float64"):
         samples = [shown(problem, b) if problem.reveals_constraints else None for b in range(TRIALS)]
-    whole = jax.tree.map(np.asarray, run)
     records = [
         bandit.Record(
             indices=whole.indices[b],
@@ -313,7 +333,8 @@ def shown(problem: problems.FullInformation, trial: int) -> np.ndarray:
     problem = jaxbandit.canonicalise(problem)
     stream = stream_key(trial_key(KEY, trial), Stream.NOISE)
     rounds = jnp.arange(1, HORIZON + 1, dtype=jnp.int32)
-    return np.asarray(jax.vmap(lambda t: problem.constraint_sample(problem.draw(round_key(stream, t))))(rounds), np.float64)
+    sample = jax.jit(jax.vmap(lambda t: problem.constraint_sample(problem.draw(round_key(stream, t)))))
+    return np.asarray(sample(rounds), np.float64)
 
 
 def replay(name: str, form: str, run: Run, trial: int) -> bandit.Replay:
@@ -345,6 +366,13 @@ def test_every_round_is_the_papers(name: str, form: str, precision: str) -> None
         # The scores are not so flat that any point would pass, a neighbour, say.
         neighbour = np.where(record.indices % SIDE > 0, record.indices - 1, record.indices + 1)
         assert np.mean(bandit.score_gaps(expected.scores, neighbour) > tolerance) > 0.5
+
+
+@pytest.mark.parametrize("name", ["se3-restart", "anytime-cbo-keep"])
+def test_a_run_of_its_own_is_that_of_the_panel(name: str) -> None:
+    """A case in a program of its own does what it does beside others; ``EVERYWHERE`` and SCGP are compared with the reference so."""
+    form = own_form(name, "float64")
+    chex.assert_trees_all_close(played((name,), form, "float64", ())[name], trajectory(name, form, "float64"), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if CASES[name].problem in ("shared", "independent")])
@@ -524,10 +552,7 @@ def test_anytime_records_the_multipliers_in_force(name: str) -> None:
         np.testing.assert_allclose(run.trajectory.multipliers[b], expected, rtol=1e-8, atol=1e-8)
 
 
-DESIGN = (3, 40, 77, 22, 22, 65)
-
-
-@pytest.mark.parametrize("name", ["igp-ucb", "cbo-ts", "scgp-1", "se2-poly", "se3", "anytime-cbo-keep"])
+@pytest.mark.parametrize("name", KNOWING)
 def test_an_initial_design_is_known_before_round_1(name: str) -> None:
     form = own_form(name, "float64")
     run = recorded(name, form, "float64", DESIGN)
@@ -536,7 +561,7 @@ def test_an_initial_design_is_known_before_round_1(name: str) -> None:
         assert gaps.max() <= TOLERANCE["float64"], f"trial {b}, round {gaps.argmax() + 1}: short of the best by {gaps.max():.3g}"
 
 
-@pytest.mark.parametrize("name", ["se2-poly-restart", "se3-restart", "anytime-cbo"])
+@pytest.mark.parametrize("name", STARTING_AFRESH)
 def test_a_fresh_start_at_round_1_does_not_forget_the_initial_design(name: str) -> None:
     """Earlier epochs and stretches are forgotten, but before the first there is none: its rounds know the design."""
     form = own_form(name, "float64")

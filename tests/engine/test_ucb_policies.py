@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import zlib
 from collections.abc import Callable
 from typing import Any
 
+import chex
 import jax
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ import jaxbandit
 from jaxbandit import domains, kernels, problems, widths
 from tests.oracles import bandit, ucb_policies
 from tests.oracles import gaussian_process as gp
+from tests.support import panel
 
 HORIZON, TRIALS, SIDE = 45, 2, 12
 LENGTH_SCALE, NOISE = 0.3, 0.05
@@ -39,6 +42,7 @@ def precision_of(name: str) -> contextlib.AbstractContextManager[Any]:
     return jax.enable_x64(name == "float64")
 
 
+@functools.cache
 def random_problem(constraints: int, seed: str, *, shift: float = 0.0) -> tuple[problems.Problem, np.ndarray]:
     """Smooth random functions on a grid of the unit square, and the grid.
 
@@ -93,101 +97,138 @@ def check(run: jaxbandit.Trajectory, algorithm: str, model: bandit.Model, tolera
 ALGORITHMS: dict[str, Callable[..., Any]] = {"rpol": jaxbandit.Rpol, "cbo": jaxbandit.Cbo, "config": jaxbandit.Config}
 # CBO's clips lie inside the range of the bounds, so that they act, and its step is small enough for the dual not to sit at a cap.
 PARAMETERS: dict[str, dict[str, Any]] = {"rpol": {}, "cbo": {"reward_clip": 2.0, "cost_clip": 1.5, "dual_cap": 4.0}, "config": {}}
+BETA = np.array([2.0, 1.5, 1.0, 0.5])
 CASES = [
-    pytest.param(algorithm, kernel, form, 1 + (number + shift) % 3, precision, id=f"{algorithm}-{kernel}-{form}-{precision}")
-    for shift, algorithm in enumerate(ALGORITHMS)
-    for number, (kernel, form) in enumerate(PAIRS)
+    pytest.param(algorithm, kernel, form, precision, id=f"{algorithm}-{kernel}-{form}-{precision}")
+    for kernel, form in PAIRS
     for precision in TOLERANCE
+    for algorithm in ALGORITHMS
 ]
 
 
-@pytest.mark.parametrize(("algorithm", "kernel", "form", "constraints", "precision"), CASES)
-def test_every_round_is_the_papers(algorithm: str, kernel: str, form: str, constraints: int, precision: str) -> None:
-    ours, theirs = KERNELS[kernel]
-    problem, points = random_problem(constraints, f"{algorithm}-{kernel}-{form}")
-    beta = np.array([2.0, 1.5, 1.0, 0.5])[: 1 + constraints]
+def learners(reward_width: Any, cost_width: Any) -> dict[str, Any]:
+    bounds = Estimator(reward_width=reward_width, cost_width=cost_width)
+    return {name: build(estimator=bounds, **PARAMETERS[name]) for name, build in ALGORITHMS.items()}
+
+
+def model_of(points: np.ndarray, kernel: str, outputs: int, noise: float, width: bandit.Width) -> bandit.Model:
+    """The reference's model."""
+    gram = KERNELS[kernel][1](points, points, LENGTH_SCALE)
+    return bandit.Model(grams=np.stack([gram] * outputs), noise=np.full(outputs, noise), prior_mean=np.zeros(outputs), width=width)
+
+
+def constraints_of(kernel: str, form: str) -> int:
+    """One to three, in turn."""
+    return 1 + PAIRS.index((kernel, form)) % 3
+
+
+@functools.cache
+def recorded(kernel: str, form: str, precision: str) -> dict[str, jaxbandit.Trajectory]:
+    """The runs of all algorithms, from one program."""
+    constraints = constraints_of(kernel, form)
+    problem, _ = random_problem(constraints, f"{kernel}-{form}")
     with precision_of(precision):
-        learner = ALGORITHMS[algorithm](estimator=Estimator(reward_width=beta[0], cost_width=beta[1:]), **PARAMETERS[algorithm])
         surrogate = jaxbandit.surrogate(
-            problem.domain, ours(length_scale=LENGTH_SCALE), noise_variance=NOISE, outputs=1 + constraints, form=form, horizon=HORIZON
+            problem.domain,
+            KERNELS[kernel][0](length_scale=LENGTH_SCALE),
+            noise_variance=NOISE,
+            outputs=1 + constraints,
+            form=form,
+            horizon=HORIZON,
         )
-        run = jaxbandit.simulate(problem, learner, surrogate, horizon=HORIZON, trials=TRIALS, key=jax.random.key(1))
-        assert run.values.dtype == precision
-    model = bandit.Model(
-        grams=np.stack([theirs(points, points, LENGTH_SCALE)] * (1 + constraints)),
-        noise=np.full(1 + constraints, NOISE),
-        prior_mean=np.zeros(1 + constraints),
-        width=bandit.constant(beta),
-    )
+        all_learners = learners(BETA[0], BETA[1 : 1 + constraints])
+        return panel.play(problem, all_learners, surrogate, horizon=HORIZON, trials=TRIALS, key=jax.random.key(1))
+
+
+@pytest.mark.parametrize(("algorithm", "kernel", "form", "precision"), CASES)
+def test_every_round_is_the_papers(algorithm: str, kernel: str, form: str, precision: str) -> None:
+    run, constraints = recorded(kernel, form, precision)[algorithm], constraints_of(kernel, form)
+    assert run.values.dtype == precision
+    points = random_problem(constraints, f"{kernel}-{form}")[1]
+    model = model_of(points, kernel, 1 + constraints, NOISE, bandit.constant(BETA[: 1 + constraints]))
     check(run, algorithm, model, TOLERANCE[precision], **PARAMETERS[algorithm])
 
 
-def schedules(constraints: int) -> dict[str, tuple[Any, bandit.Width]]:
-    union = 1.0 + constraints
-    return {
-        "improved": (
-            widths.ImprovedGPUCB(norm_bound=0.8, noise_scale=0.25, delta=0.2, union=union),
-            bandit.improved_gp_ucb(0.8, 0.25, 0.2, union),
-        ),
-        "sqrt_log": (widths.SqrtLog(a=0.5, b=3.0), bandit.sqrt_log(0.5, 3.0)),
-        "constant": (1.75, bandit.constant(1.75)),
-    }
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_run_of_its_own_is_that_of_the_panel(algorithm: str) -> None:
+    """An algorithm in a program of its own does what it does beside others."""
+    kernel, form = "se", "product"
+    constraints = constraints_of(kernel, form)
+    problem, _ = random_problem(constraints, f"{kernel}-{form}")
+    with precision_of("float64"):
+        model = KERNELS[kernel][0](length_scale=LENGTH_SCALE)
+        surrogate = jaxbandit.surrogate(problem.domain, model, noise_variance=NOISE, outputs=1 + constraints, form=form, horizon=HORIZON)
+        learner = learners(BETA[0], BETA[1 : 1 + constraints])[algorithm]
+        alone = jaxbandit.simulate(problem, learner, surrogate, horizon=HORIZON, trials=TRIALS, key=jax.random.key(1))
+    chex.assert_trees_all_close(jax.tree.map(np.asarray, alone), recorded(kernel, form, "float64")[algorithm], rtol=1e-9, atol=1e-9)
 
 
-SCHEDULES = [(algorithm, schedule) for algorithm in ALGORITHMS for schedule in ("improved", "sqrt_log")] + [("rpol", "constant")]
+SCHEDULES: dict[str, tuple[Any, bandit.Width]] = {
+    "improved": (widths.ImprovedGPUCB(norm_bound=0.8, noise_scale=0.25, delta=0.2, union=3.0), bandit.improved_gp_ucb(0.8, 0.25, 0.2, 3.0)),
+    "sqrt_log": (widths.SqrtLog(a=0.5, b=3.0), bandit.sqrt_log(0.5, 3.0)),
+    "constant": (1.75, bandit.constant(1.75)),
+}
+SCHEDULED = [(algorithm, schedule) for algorithm in ALGORITHMS for schedule in ("improved", "sqrt_log")] + [("rpol", "constant")]
+
+
+@functools.cache
+def scheduled(precision: str) -> dict[str, jaxbandit.Trajectory]:
+    """The runs of algorithms under schedules, by "algorithm-schedule", from one program."""
+    problem, _ = random_problem(2, "schedules")
+    with precision_of(precision):
+        kernel = kernels.SquaredExponential(length_scale=LENGTH_SCALE)
+        surrogate = jaxbandit.surrogate(problem.domain, kernel, noise_variance=1 + 2 / HORIZON, outputs=3, form="product")
+        members = {f"{name}-{schedule}": learners(*[SCHEDULES[schedule][0]] * 2)[name] for name, schedule in SCHEDULED}
+        return panel.play(problem, members, surrogate, horizon=HORIZON, trials=TRIALS, key=jax.random.key(2))
 
 
 @pytest.mark.parametrize("precision", TOLERANCE)
-@pytest.mark.parametrize(("algorithm", "schedule"), SCHEDULES)
+@pytest.mark.parametrize(("algorithm", "schedule"), SCHEDULED)
 def test_width_schedules(algorithm: str, schedule: str, precision: str) -> None:
-    problem, points = random_problem(2, f"{algorithm}-{schedule}")
-    ours, theirs = schedules(2)[schedule]
+    model = model_of(random_problem(2, "schedules")[1], "se", 3, 1 + 2 / HORIZON, SCHEDULES[schedule][1])
+    check(scheduled(precision)[f"{algorithm}-{schedule}"], algorithm, model, TOLERANCE[precision], **PARAMETERS[algorithm])
+
+
+# Another kernel, regulariser and prior mean for every output; points seen before round 1; per-constraint parameters.
+SEPARATE_KERNELS, SCALES = ["matern52", "se", "matern12", "matern32"], [0.3, 0.25, 0.6, 0.4]
+SEPARATE_NOISE, PRIOR_MEAN = [0.05, 0.08, 0.05, 0.2], [0.5, -0.25, 0.0, 0.1]
+PER_CONSTRAINT: dict[str, dict[str, Any]] = {
+    "rpol": {"initial_penalty": np.array([0.5, 1.0, 3.0]), "penalty_growth": 0.4},
+    "cbo": {"reward_clip": 1.5, "cost_clip": np.array([0.1, 0.3, 2.0]), "dual_cap": 0.1, "step_divisor": np.array([2.0, 3.0, 9.0])},
+    "config": {},
+}
+INITIAL = {"given": jaxbandit.InitialDesign(indices=np.array([3, 77, 3, 140])), "random": jaxbandit.InitialDesign(random=5)}
+
+
+@functools.cache
+def separate(design: str, precision: str) -> dict[str, jaxbandit.Trajectory]:
+    problem, _ = random_problem(3, "separate")
+    theory = widths.ImprovedGPUCB(norm_bound=1.0, noise_scale=0.2)
+    bounds = Estimator(reward_width=theory, cost_width=theory)
     with precision_of(precision):
-        learner = ALGORITHMS[algorithm](estimator=Estimator(reward_width=ours, cost_width=ours), **PARAMETERS[algorithm])
-        kernel = kernels.SquaredExponential(length_scale=LENGTH_SCALE)
-        surrogate = jaxbandit.surrogate(problem.domain, kernel, noise_variance=1 + 2 / HORIZON, outputs=3, form="product")
-        run = jaxbandit.simulate(problem, learner, surrogate, horizon=HORIZON, trials=TRIALS, key=jax.random.key(2))
-    model = bandit.Model(
-        grams=np.stack([gp.squared_exponential(points, points, LENGTH_SCALE)] * 3),
-        noise=np.full(3, 1 + 2 / HORIZON),
-        prior_mean=np.zeros(3),
-        width=theirs,
-    )
-    check(run, algorithm, model, TOLERANCE[precision], **PARAMETERS[algorithm])
+        covariances = [KERNELS[name][0](length_scale=scale) for name, scale in zip(SEPARATE_KERNELS, SCALES, strict=True)]
+        options = {"noise_variance": SEPARATE_NOISE, "outputs": 4, "prior_mean": PRIOR_MEAN}
+        surrogate = jaxbandit.surrogate(problem.domain, covariances, **options, form="features")
+        assert len(surrogate.forms) == 4
+        members = {name: build(estimator=bounds, **PER_CONSTRAINT[name]) for name, build in ALGORITHMS.items()}
+        options = {"horizon": HORIZON, "trials": TRIALS, "key": jax.random.key(3), "initial": INITIAL[design]}
+        return panel.play(problem, members, surrogate, **options)
 
 
 @pytest.mark.parametrize(("design", "precision"), [("given", "float64"), ("random", "float32")])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_separate_models_and_an_initial_design(algorithm: str, design: str, precision: str) -> None:
-    """Another kernel, regulariser and prior mean for every output; points seen before round 1; per-constraint parameters."""
-    problem, points = random_problem(3, f"{algorithm}-separate")
-    names, scales = ["matern52", "se", "matern12", "matern32"], [0.3, 0.25, 0.6, 0.4]
-    noise, prior_mean = [0.05, 0.08, 0.05, 0.2], [0.5, -0.25, 0.0, 0.1]
-    parameters: dict[str, Any] = {
-        "rpol": {"initial_penalty": np.array([0.5, 1.0, 3.0]), "penalty_growth": 0.4},
-        "cbo": {"reward_clip": 1.5, "cost_clip": np.array([0.1, 0.3, 2.0]), "dual_cap": 0.1, "step_divisor": np.array([2.0, 3.0, 9.0])},
-        "config": {},
-    }[algorithm]
-    initial = jaxbandit.InitialDesign(indices=np.array([3, 77, 3, 140])) if design == "given" else jaxbandit.InitialDesign(random=5)
-    ours, theirs = widths.ImprovedGPUCB(norm_bound=1.0, noise_scale=0.2), bandit.improved_gp_ucb(1.0, 0.2, 0.1, 2.0)
-    with precision_of(precision):
-        learner = ALGORITHMS[algorithm](estimator=Estimator(reward_width=ours, cost_width=ours), **parameters)
-        covariances = [KERNELS[name][0](length_scale=scale) for name, scale in zip(names, scales, strict=True)]
-        surrogate = jaxbandit.surrogate(
-            problem.domain, covariances, noise_variance=noise, outputs=4, prior_mean=prior_mean, form="features"
-        )
-        assert len(surrogate.forms) == 4
-        run = jaxbandit.simulate(problem, learner, surrogate, horizon=HORIZON, trials=TRIALS, key=jax.random.key(3), initial=initial)
-    assert run.initial_indices.shape == (TRIALS, initial.count)
+    run, (_, points) = separate(design, precision)[algorithm], random_problem(3, "separate")
+    assert run.initial_indices.shape == (TRIALS, INITIAL[design].count)
     if algorithm == "cbo":
-        assert np.isclose(np.asarray(run.multipliers), 0.1).any(), "the dual must reach its cap"
+        assert np.isclose(run.multipliers, 0.1).any(), "the dual must reach its cap"
     model = bandit.Model(
-        grams=np.stack([KERNELS[name][1](points, points, scale) for name, scale in zip(names, scales, strict=True)]),
-        noise=np.array(noise),
-        prior_mean=np.array(prior_mean),
-        width=theirs,
+        grams=np.stack([KERNELS[name][1](points, points, scale) for name, scale in zip(SEPARATE_KERNELS, SCALES, strict=True)]),
+        noise=np.array(SEPARATE_NOISE),
+        prior_mean=np.array(PRIOR_MEAN),
+        width=bandit.improved_gp_ucb(1.0, 0.2, 0.1, 2.0),
     )
-    check(run, algorithm, model, TOLERANCE[precision], **parameters)
+    check(run, algorithm, model, TOLERANCE[precision], **PER_CONSTRAINT[algorithm])
 
 
 @pytest.mark.parametrize("precision", TOLERANCE)
@@ -199,31 +240,24 @@ def test_config_on_an_infeasible_problem(precision: str) -> None:
         kernel = kernels.SquaredExponential(length_scale=LENGTH_SCALE)
         surrogate = jaxbandit.surrogate(problem.domain, kernel, noise_variance=NOISE, outputs=3, form="product")
         run = jaxbandit.simulate(problem, learner, surrogate, horizon=HORIZON, trials=TRIALS, key=jax.random.key(4))
-    model = bandit.Model(
-        grams=np.stack([gp.squared_exponential(points, points, LENGTH_SCALE)] * 3),
-        noise=np.full(3, NOISE),
-        prior_mean=np.zeros(3),
-        width=bandit.constant(1.0),
-    )
+    model = model_of(points, "se", 3, NOISE, bandit.constant(1.0))
     declared = np.asarray(run.declared_round)
     assert np.all((declared > 1) & (declared < HORIZON)), "the case must visit both branches"
     check(run, "config", model, TOLERANCE[precision])
 
 
-def one_run(algorithm: str) -> tuple[list[bandit.Record], bandit.Model]:
-    problem, points = random_problem(2, "control")
-    with jax.enable_x64(True):
-        learner = ALGORITHMS[algorithm](estimator=Estimator(reward_width=2.0, cost_width=1.5), **PARAMETERS[algorithm])
+@functools.cache
+def control() -> dict[str, jaxbandit.Trajectory]:
+    problem, _ = random_problem(2, "control")
+    with precision_of("float64"):
         kernel = kernels.SquaredExponential(length_scale=LENGTH_SCALE)
         surrogate = jaxbandit.surrogate(problem.domain, kernel, noise_variance=NOISE, outputs=3, form="product")
-        run = jaxbandit.simulate(problem, learner, surrogate, horizon=HORIZON, trials=TRIALS, key=jax.random.key(5))
-    model = bandit.Model(
-        grams=np.stack([gp.squared_exponential(points, points, LENGTH_SCALE)] * 3),
-        noise=np.full(3, NOISE),
-        prior_mean=np.zeros(3),
-        width=bandit.constant([2.0, 1.5, 1.5]),
-    )
-    return records(run), model
+        return panel.play(problem, learners(2.0, 1.5), surrogate, horizon=HORIZON, trials=TRIALS, key=jax.random.key(5))
+
+
+def one_run(algorithm: str) -> tuple[list[bandit.Record], bandit.Model]:
+    points = random_problem(2, "control")[1]
+    return records(control()[algorithm]), model_of(points, "se", 3, NOISE, bandit.constant([2.0, 1.5, 1.5]))
 
 
 @pytest.mark.parametrize("algorithm", ["rpol", "cbo"])
