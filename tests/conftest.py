@@ -33,7 +33,6 @@ def pytest_configure(config: pytest.Config) -> None:
 # Files whose programs are compiled as users' are. Compilation is most of the time of the others, and what they check holds up to
 # rounding: they go without most of XLA's passes, which change the order of sums and nothing else.
 OPTIMISED = {
-    "experiments/test_benchmark.py",
     "experiments/test_command_line.py",
     "repository/test_documents.py",
     "statistical/test_exploration_strategies.py",

@@ -64,7 +64,7 @@ def test_refusals() -> None:
         tune(tuned, run, {})
     with pytest.raises(InvalidArgument, match="trials: must be a whole number >= 1"):
         tune(tuned, run, {"step": [1.0]}, trials=0)
-    with pytest.raises(InvalidArgument, match="stride: unknown field.*Oco can sweep"):
+    with pytest.raises(InvalidArgument, match=r"stride: unknown field.*Oco can sweep"):
         tune(tuned, run, {"stride": [1.0]})
     with pytest.raises(InvalidArgument, match="none of the 6 combinations gave a finite measure"):
         tune(tuned, run, VALUES, trials=4, measure=lambda curves: np.nan * curves.regret[..., -1])
