@@ -2,14 +2,14 @@
 
 import json
 import re
-import subprocess
-import sys
+from functools import partial
 
 import pytest
 
 from experiments import benchmark
+from experiments.__main__ import main
+from experiments.benchmark import child, command, measure
 from experiments.benchmark.figures import data_rate_figures
-from tests.support.paths import ROOT
 
 MEASURED = {
     "us": {"one": 200.0, "other": 300.0},
@@ -40,27 +40,26 @@ def test_nothing_is_said_of_full_size_from_what_does_not_scale(changed):
     assert figures["full_seconds"] is None and figures["full_peak_mb"] is None
 
 
+TINY_ENGINE = {"points_per_axis": 5, "repeats": 1}
+TINY_STUDY = {"points_per_axis": 5, "values": 2, "trials": 2, "many": 2, "horizon": 2, "few": 2, "long": 2}
+
+
+def most_here(own_process, spec, *, pinned, cores=1):
+    """Measure in a process of its own what needs devices of its own, and all else in this one, which has started already."""
+    return own_process(spec, pinned=pinned, cores=cores) if spec["task"] in ("devices", "study") else child.measure(spec)
+
+
 @pytest.mark.slow
-def test_every_key_of_the_file_is_documented(tmp_path, monkeypatch):
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # the figures mean nothing at this size
+def test_every_key_of_the_file_is_documented(tmp_path, monkeypatch, capsys):
+    """At sizes at which the figures mean nothing: most measurements share their programs, and processes compile quickly."""
+    for sizes, tiny in ((command.QUICK, TINY_ENGINE), (command.STUDY_QUICK, TINY_STUDY)):
+        for name, size in tiny.items():
+            monkeypatch.setitem(sizes, name, size)
+    monkeypatch.setattr(measure, "DROPPED", ("JAX_NUM_CPU_DEVICES",))
+    monkeypatch.setattr(measure, "_child", partial(most_here, measure._child))
     file = tmp_path / "figures.json"
-    command = [
-        sys.executable,
-        "-m",
-        "experiments",
-        "bench",
-        "--quick",
-        "--skip-peers",
-        "--trials",
-        "2",
-        "--horizon",
-        "10",
-        "--json",
-        str(file),
-    ]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
-    assert result.returncode == 0, result.stderr
-    figures = json.loads(file.read_text())
+    assert main(["bench", "--quick", "--skip-peers", "--trials", "2", "--horizon", "1", "--json", str(file)]) == 0
+    printed, figures = capsys.readouterr().out, json.loads(file.read_text())
     documented = set(re.findall("``([a-z0-9_]+)``", benchmark.__doc__))
     keys = {key for key in figures if not re.search(r"_T\d+$", key)}  # a peer's have its name and the number of rounds in them
     assert keys <= documented
@@ -73,4 +72,4 @@ def test_every_key_of_the_file_is_documented(tmp_path, monkeypatch):
     assert set(rough) <= documented
     assert rough["points"] == 5**4 and rough["peak_rss_mb"] >= rough["built_mb"] > 0
     assert all(us > 0 for us in rough["us"].values()) and len(rough["us"]) == 2
-    assert "data-rate, 5^4 = 625 points" in result.stdout and "not estimated" in result.stdout
+    assert "data-rate, 5^4 = 625 points" in printed and "not estimated" in printed

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-STUDY = """
+ONE_CELL = """
 trials = 12
 horizon = {horizon}
 keep = {{every = 3}}
@@ -37,13 +37,18 @@ mean = 4.0
 [algorithm.rpol]
 type = "Rpol"
 sweep = {{"estimator.reward_width" = [1.0, 3.0]}}
+"""
 
+TWO_CELLS = (
+    ONE_CELL
+    + """
 [algorithm.thompson]
 type = "Cbo"
 estimator = {{type = "Thompson"}}
 reward_clip = 7.0
 cost_clip = 2.0
 """
+)
 
 
 def command(base: Path, out: str, *options: str) -> list[str]:
@@ -84,12 +89,12 @@ def resume(base: Path, out: str) -> str:
     return next((line for line in done.stderr.splitlines() if line.startswith("resumed")), "between two batches")
 
 
-def kill_and_compare(kills: int, horizon: int, seed: int, report: object = print) -> int:
+def kill_and_compare(kills: int, horizon: int, seed: int, report: object = print, study: str = TWO_CELLS) -> int:
     """How many of the resumed runs differ from the uninterrupted one; 0 if all is well."""
     rng, wrong = random.Random(seed), 0
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
-        (base / "study.toml").write_text(STUDY.format(horizon=horizon))
+        (base / "study.toml").write_text(study.format(horizon=horizon))
         subprocess.run(command(base, "warm"), check=True, capture_output=True)  # so that compilation is not most of what is killed
         start = time.perf_counter()
         subprocess.run(command(base, "whole"), check=True, capture_output=True)

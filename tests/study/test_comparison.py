@@ -1,4 +1,4 @@
-"""Studies of runs written by hand: what simulate gives, own problems and designs, facts, seconds, interruption, progress."""
+"""Studies of runs written by hand: what simulate gives, own problems and designs, facts, seconds, progress."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ import pytest
 import xarray as xr
 
 import jaxbandit
-from experiments.__main__ import main
-from experiments.guo_2022 import rpol
 from jaxbandit import InitialDesign, InvalidArgument, domains, kernels, problems
 from jaxbandit.delays import NEVER, NoDelay, Poisson
 from jaxbandit.feedback import Hallucinate
@@ -214,34 +212,7 @@ def test_programs_are_made_together_and_dropped(monkeypatch: Any) -> None:
     assert programs.get("a", later("a")) == "program a" and len(notes) == 3  # it was dropped when nobody seemed to need it
 
 
-# Interruption and progress.
-
-
-class Stop(Exception):
-    """An interruption."""
-
-
-def test_an_experiment_goes_on(tmp_path: Any, capsys: Any) -> None:
-    """After a stop between two lines, to what it would have been; a directory without a run is refused."""
-    small = ["--trials", "3", "--horizon", "12", "--points-per-axis", "6"]
-    options = dataclasses.replace(rpol.EXPERIMENT.defaults, trials=3, horizon=12, points_per_axis=6)
-    seen = []
-
-    def report(progress: Progress) -> None:
-        seen.append(progress)
-        if len(seen) == 2:
-            raise Stop
-
-    with pytest.raises(Stop):
-        run_study(rpol.build(options), tmp_path, report=report)
-    assert main(["rpol", *small, "--out", str(tmp_path), "--resume"]) == 0
-    assert {path.name for path in tmp_path.iterdir()} == {"figure.png", "results.nc", "summary.csv"}
-    data, straight = xr.load_dataset(tmp_path / "results.nc", engine="h5netcdf"), run_study(rpol.build(options))
-    for name in set(straight.data_vars) - {"run_seconds", "playing_seconds"}:
-        np.testing.assert_array_equal(data[name].values, straight[name].values, err_msg=name)
-    assert np.isnan(data.playing_seconds.values).tolist() == [True, False, False]  # the first line was read
-    assert main(["rpol", *small, "--out", str(tmp_path), "--resume"]) == 2
-    assert "holds no run" in capsys.readouterr().err
+# Progress.
 
 
 def test_progress_in_plain_lines(capsys: Any) -> None:

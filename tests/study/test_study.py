@@ -344,9 +344,9 @@ def test_run_report_and_rerun(tmp_path: Path, capsys: Any, monkeypatch: Any) -> 
 
 @pytest.mark.slow
 def test_kills() -> None:
-    """At reduced size; ``python tests/study/kill_study.py`` does it at full size."""
+    """At reduced size, of one cell; ``python tests/study/kill_study.py`` does it at full size."""
     said: list[str] = []
-    assert kill_study.kill_and_compare(1, 60, seed=1, report=said.append) == 0
+    assert kill_study.kill_and_compare(1, 60, seed=1, report=said.append, study=kill_study.ONE_CELL) == 0
     assert len(said) == 1
 
 

@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import xarray as xr
 
@@ -85,6 +86,7 @@ def assert_same(a: xr.Dataset, b: xr.Dataset, *, tolerance: float = 0.0) -> None
 
 
 def written(tmp_path: Path, text: str = TOML) -> Path:
+    jax.devices()  # started before a command would start one for each core: all tests share programs of one
     (tmp_path / "small.toml").write_text(text)
     return tmp_path / "small.toml"
 

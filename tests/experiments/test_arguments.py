@@ -1,0 +1,37 @@
+"""What commands refuse, and what they say of grids on which nothing is feasible."""
+
+import pytest
+
+from experiments.__main__ import main
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["rpol", "--horizon", "0"], "--horizon"),
+        (["rpol", "--trials", "0"], "--trials"),
+        (["rpol", "--points-per-axis", "1"], "--points-per-axis"),
+        (["trace", "rpol", "--algorithm", "nope", "--out", "t.npz"], "cbo-ucb"),
+        (["trace", "rpol", "--algorithm", "rpol", "--trial", "100", "--out", "t.npz"], "trial"),
+        (["trace", "rpol", "--algorithm", "rpol", "--out", "t.csv"], ".npz"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, words, tmp_path, capsys):
+    if arguments[0] == "rpol":
+        arguments = [*arguments, "--out", str(tmp_path / "out")]
+    else:
+        arguments = [a if not a.startswith("t.") else str(tmp_path / a) for a in arguments]
+    assert main(arguments) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("error:") and words in printed
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_grid_without_feasible_points_runs_and_says_so(tmp_path, capsys):
+    assert main(["rpol", "--trials", "2", "--horizon", "20", "--points-per-axis", "3", "--out", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    assert "no grid point is feasible" in printed and "undefined" in printed
+
+
+def test_list_names_the_experiments(capsys):
+    assert main(["list"]) == 0 and capsys.readouterr().out.split()[0] == "rpol"
