@@ -52,9 +52,9 @@ def numbers(name: str, value: Any) -> np.ndarray:
 
 
 def short(value: Any) -> str:
-    """Return ``repr(value)``, cut to 120 characters."""
+    """Return ``repr(value)``, arrays as lists, cut to 120 characters."""
     try:
-        text = repr(value)
+        text = repr(value.tolist() if isinstance(value, np.ndarray) else value)
     except ValueError:  # an integer of more digits than Python prints
         text = f"<{type(value).__name__} too long to print>"
     return text if len(text) <= 120 else text[:117] + "..."

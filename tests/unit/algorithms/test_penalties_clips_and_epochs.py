@@ -189,7 +189,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "infinite rho": (lambda: on_plain(Epbo(penalty=np.inf)), "Epbo.penalty: 1 of 1 values are NaN or infinite"),
     "V of 0": (lambda: on_plain(Cbo(step_divisor=0.0)), "Cbo.step_divisor: must be > 0"),
     "negative V": (lambda: on_plain(Cbo(step_divisor=-2.0)), "Cbo.step_divisor: must be > 0"),
-    "V inside Anytime": (lambda: on_plain(Anytime(algorithm=Cbo(step_divisor=-2.0))), "Cbo.step_divisor: must be > 0"),
+    "V inside Anytime": (lambda: on_plain(Anytime(algorithm=Cbo(step_divisor=-2.0))), "Anytime.algorithm.step_divisor: must be > 0"),
     **{
         f"{algorithm.__name__} of epoch {value!r}": (
             functools.partial(on_plain, algorithm(epoch=value)),
