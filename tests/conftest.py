@@ -6,8 +6,8 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # matrices are small, and threads that wait for each other take the workers' time
 
-import jax  # noqa: E402
-import pytest  # noqa: E402
+import jax
+import pytest
 
 pytest.register_assert_rewrite("tests.support")  # before its modules are imported, so that their failures show values too
 

@@ -84,5 +84,6 @@ BASELINES: dict[str, Callable[[], Any]] = {
     "oracle": lambda: Oracle(index=7),
 }
 
+TABLES = {"defaults": DEFAULTS, "variants": VARIANTS, "baselines": BASELINES}
 ALGORITHMS = DEFAULTS | VARIANTS | BASELINES
 assert len(ALGORITHMS) == len(DEFAULTS) + len(VARIANTS) + len(BASELINES), "every name is used once"
