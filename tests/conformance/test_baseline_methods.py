@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -48,58 +45,48 @@ def test_the_carry_is_stable(name: str, precision: str) -> None:
     conformance.check_the_carry_is_stable(name, precision)
 
 
-@functools.cache
-def batched(name: str, **options: Any) -> jaxbandit.Trajectory:
-    """Five trials side by side, in float64."""
-    with jax.enable_x64(True):
-        run = conformance.simulate(BASELINES[name](), block=conformance.TRIALS, **options)
-        return jax.tree.map(np.asarray, run)
-
-
-BATCHED = ("cei-observed", "constrained-thompson", "safeopt", "stageopt")
-
-
-@pytest.mark.parametrize("name", BATCHED)
+@pytest.mark.parametrize("name", ["cei-observed", "constrained-thompson", "safeopt", "stageopt"])
 def test_side_by_side_equals_one_by_one(name: str) -> None:
     """A batch has one loop over candidates for all its trials; a trial by itself has its own."""
-    with jax.enable_x64(True):
-        alone = conformance.simulate(BASELINES[name](), block=1)
-    conformance.assert_same(jax.tree.map(np.asarray, alone), batched(name), tolerance=1e-9)
-    assert len({x.tobytes() for x in batched(name).values}) == conformance.TRIALS
+    conformance.check_side_by_side_equals_one_by_one(name)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@every_baseline
+def test_results_are_finite_and_of_the_engines_type(name: str, precision: str) -> None:
+    run = conformance.baseline(name) if precision == "float64" else conformance.among_others(name, "float32")
+    for field in ("values", "multipliers", "widths", "information_gain"):
+        array = np.asarray(getattr(run, field))
+        assert array.dtype == precision and np.all(np.isfinite(array)), field
+    assert np.all(np.asarray(run.multipliers) >= 0) and np.all(np.asarray(run.failed_round) == 0)
+    assert np.all((np.asarray(run.widths) > 0) == (name not in PLAIN)) or name in MARKS
+    assert np.all((np.asarray(run.indices) >= 0) & (np.asarray(run.indices) < conformance.study()[0].domain.size))
+    assert np.all(jaxbandit.metrics.healthy(jnp.asarray(run.status)))
+    assert len(np.unique(run.indices)) > 1 or name in ("oracle", "safeopt-lipschitz")
 
 
 @every_baseline
-def test_results_are_finite_and_of_the_engines_type(name: str) -> None:
+def test_hyper_parameters_and_seeds_are_data(name: str) -> None:
     algorithm = BASELINES[name]()
-    single = conformance.simulate(algorithm)
-    runs = {"float32": single} | ({"float64": batched(name)} if name in BATCHED else {})
-    for precision, run in runs.items():
-        for field in ("values", "multipliers", "widths", "information_gain"):
-            array = np.asarray(getattr(run, field))
-            assert array.dtype == precision and np.all(np.isfinite(array)), field
-        assert np.all(np.asarray(run.multipliers) >= 0) and np.all(np.asarray(run.failed_round) == 0)
-        assert np.all((np.asarray(run.widths) > 0) == (name not in PLAIN)) or name in MARKS
-        assert np.all((np.asarray(run.indices) >= 0) & (np.asarray(run.indices) < conformance.study()[0].domain.size))
-        assert np.all(jaxbandit.metrics.healthy(jnp.asarray(run.status)))
-        assert len(np.unique(run.indices)) > 1 or name in ("oracle", "safeopt-lipschitz")
-    # Hyper-parameters and seeds are data.
-    assert conformance.traces(lambda: conformance.simulate(algorithm, seed=1)) == 0
     floats = jax.tree.map(lambda x: x if np.issubdtype(np.asarray(x).dtype, np.integer) else x * 0.75, algorithm)
-    assert conformance.traces(lambda: conformance.simulate(floats)) == 0
-    again, other = conformance.simulate(algorithm), conformance.simulate(algorithm, seed=1)
-    conformance.assert_same(again, single, tolerance=0)
-    assert not np.any(np.asarray(other.values) == np.asarray(single.values))
+    conformance.baseline(name)
+    with jax.enable_x64(True), conformance.no_new_program():
+        conformance.simulate(algorithm, seed=1)
+        conformance.simulate(floats)
+    conformance.check_a_seed_fixes_every_bit(name)
 
 
 @pytest.mark.parametrize("name", ["cei-observed", "safeopt"])
 def test_no_delay_is_a_delay_of_nothing(name: str) -> None:
     """The same decisions when what is observed takes the way of delayed feedback, and different ones when it is late."""
     with jax.enable_x64(True):
-        at_once = conformance.simulate(BASELINES[name](), block=conformance.TRIALS, delay=delays.Constant(rounds=0))
-        late = conformance.simulate(BASELINES[name](), block=conformance.TRIALS, delay=delays.Constant(rounds=2))
+        swept = jaxbandit.sweep(delays.Constant(), {"rounds": [0, 2]})
+        run = conformance.simulate(BASELINES[name](), block=conformance.TRIALS, delay=swept)
+    at_once, late = (jax.tree.map(lambda x, i=i: x[i], run) for i in range(2))
     for field in ("indices", "multipliers", "widths"):
-        np.testing.assert_allclose(getattr(at_once, field), getattr(batched(name), field), rtol=1e-9, atol=1e-9, err_msg=field)
-    assert not np.array_equal(late.indices, batched(name).indices)
+        expected = getattr(conformance.baseline(name), field)
+        np.testing.assert_allclose(getattr(at_once, field), expected, rtol=1e-9, atol=1e-9, err_msg=field)
+    assert not np.array_equal(late.indices, conformance.baseline(name).indices)
     assert np.all(jaxbandit.metrics.healthy(late.status))
 
 

@@ -20,20 +20,19 @@ import jax
 import numpy as np
 import jaxbandit
 from tests.support.algorithms import DEFAULTS
-from tests.support.conformance import named, simulate
+from tests.support.conformance import beside, named, simulate
 assert len(jax.devices()) == 4
-report = {}
+runs = {}
 with jax.enable_x64(True):
-    for name, factory in DEFAULTS.items():
-        run = simulate(factory())
-        assert len(run.values.sharding.device_set) == 4
-        report[name] = {path: np.asarray(x).tolist() for path, x in named(run).items()}
+    for sees_constraints in (False, True):
+        runs |= beside("defaults", sees_constraints, "float64", block=1)
     one = jax.devices()[2]
-    run = simulate(DEFAULTS["rpol"](), devices=[one])
-    assert {device for x in named(run).values() for device in x.devices()} == {one}
-    report["one device"] = {path: np.asarray(x).tolist() for path, x in named(run).items()}
+    runs["one device"] = simulate(DEFAULTS["rpol"](), devices=[one])
+    assert {device for x in named(runs["one device"]).values() for device in x.devices()} == {one}
     swept = simulate(jaxbandit.sweep(jaxbandit.Rpol(), {"initial_penalty": [0.5, 1.0]}))
-    report["swept"] = {path: np.asarray(x[1]).tolist() for path, x in named(swept).items()}
+    assert len(swept.values.sharding.device_set) == 4
+    runs["swept"] = jax.tree.map(lambda x: x[1], swept)
+report = {name: {path: np.asarray(x).tolist() for path, x in named(run).items()} for name, run in runs.items()}
 print(json.dumps(report))
 """
 

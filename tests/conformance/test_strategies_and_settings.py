@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 import jaxbandit
 from jaxbandit import Anytime, Bpe, Cbo, Config, Epbo, Rpol, Scgp, Se2, Se3, Unconstrained, estimators, penalties
-from tests.support import conformance
+from tests.support import conformance, panel
 from tests.support.algorithms import TRUNCATED, UNIFORM, VARIANTS
 
 every_variant = pytest.mark.parametrize("name", VARIANTS)
@@ -64,29 +65,41 @@ def test_results_are_finite_and_of_the_engines_type(name: str, precision: str) -
 @every_variant
 def test_recording_draws_changes_nothing(name: str) -> None:
     """``record="audit"`` adds what was drawn, and leaves the rest as it was; bounds draw nothing."""
-    with jax.enable_x64(True):
-        audited = conformance.simulate(VARIANTS[name](), block=conformance.TRIALS, record="audit")
-    without = jaxbandit.replace(audited, draws=None)
-    conformance.assert_same(without, conformance.baseline(name), tolerance=0)
+    audited = conformance.among_others(name, "float32")
+    without = conformance.among_others(name, "float32", record="all")
+    assert without.draws is None
+    conformance.assert_same(jaxbandit.replace(audited, draws=None), without, tolerance=0)
     outputs, size = 1 + conformance.CONSTRAINTS, conformance.study()[0].domain.size
     combined = name.startswith(("se2", "se3"))
-    if "thompson" in name:
-        assert audited.draws.shape == (conformance.TRIALS, conformance.HORIZON, 1 if combined else outputs, size)
-    elif name.endswith(("randomised", "uniform")):
-        assert audited.draws.shape == (conformance.TRIALS, conformance.HORIZON, 1 if combined else outputs)
-    else:
-        assert audited.draws is None
-        return
-    assert np.all(np.isfinite(audited.draws))
+    for run in (audited, conformance.baseline(name)):
+        if "thompson" in name:
+            assert run.draws.shape == (conformance.TRIALS, conformance.HORIZON, 1 if combined else outputs, size)
+        elif name.endswith(("randomised", "uniform")):
+            assert run.draws.shape == (conformance.TRIALS, conformance.HORIZON, 1 if combined else outputs)
+        else:
+            assert run.draws is None
+            continue
+        assert np.all(np.isfinite(run.draws))
 
 
-@pytest.mark.parametrize("build", [Unconstrained, Rpol, Cbo, Config, Epbo, Scgp, Se2, Se3, Bpe])
+CLASSES = [Unconstrained, Rpol, Cbo, Config, Epbo, Scgp, Se2, Se3, Bpe]
+
+
+@functools.cache
+def two_rounds(sees_constraints: bool) -> dict[str, jaxbandit.Trajectory]:
+    """The runs of all classes without any setting."""
+    algorithms = {build.name: build() for build in CLASSES if build().sees_constraints == sees_constraints}
+    problem = conformance.study()[1 if sees_constraints else 0]
+    return panel.play(problem, algorithms, conformance.surrogate(), horizon=2, trials=1, key=jax.random.key(0))
+
+
+@pytest.mark.parametrize("build", CLASSES)
 def test_the_class_alone_is_valid(build: Callable[[], Any]) -> None:
     algorithm = build()
     algorithm.validate(outputs=1 + conformance.CONSTRAINTS)
     wrapped = Anytime(algorithm=algorithm)
     wrapped.validate(outputs=1 + conformance.CONSTRAINTS)
-    run = conformance.simulate(algorithm, horizon=2, trials=1)
+    run = two_rounds(algorithm.sees_constraints)[algorithm.name]
     assert run.indices.shape == (1, 2) and np.all(jaxbandit.metrics.healthy(run.status))
 
 

@@ -88,5 +88,6 @@ BASELINES: dict[str, Callable[[], Any]] = {
 _MADE = {type(make()) for make in (DEFAULTS | VARIANTS | BASELINES).values()}
 BASELINES |= {kind.name: kind for kind in jaxbandit.ALGORITHMS.values() if kind not in _MADE}
 
+TABLES = {"defaults": DEFAULTS, "variants": VARIANTS, "baselines": BASELINES}
 ALGORITHMS = DEFAULTS | VARIANTS | BASELINES
 assert len(ALGORITHMS) == len(DEFAULTS) + len(VARIANTS) + len(BASELINES), "every name is used once"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,8 +16,9 @@ import pytest
 import jaxbandit
 from jaxbandit import domains, kernels, problems
 from jaxbandit.algorithms import Arena, Observation
-from jaxbandit.engine.programs import play_all
-from tests.support.algorithms import ALGORITHMS
+from jaxbandit.engine import programs
+from tests.support import panel
+from tests.support.algorithms import ALGORITHMS, TABLES
 
 HORIZON, TRIALS, CONSTRAINTS = 9, 5, 2
 
@@ -32,23 +35,44 @@ def study() -> tuple[problems.Problem, problems.FullInformation]:
 
 def surrogate() -> jaxbandit.Surrogate:
     """The model, in the engine's current precision."""
+    return _surrogate(jax.config.read("jax_enable_x64"))
+
+
+@functools.cache
+def _surrogate(double: bool) -> jaxbandit.Surrogate:
     kernel = kernels.SquaredExponential(length_scale=0.3)
     return jaxbandit.surrogate(study()[0].domain, kernel, noise_variance=0.05, outputs=1 + CONSTRAINTS, form="features")
 
 
 def simulate(algorithm: Any, *, seed: int = 0, trials: Any = TRIALS, **options: Any) -> jaxbandit.Trajectory:
-    """A run in the engine's current precision."""
+    """A run in the engine's current precision: with the options as they are, of the program that :func:`baseline` compiles."""
     first = algorithm.pick(0) if isinstance(algorithm, jaxbandit.Sweep) else algorithm
     problem = study()[1 if first.sees_constraints else 0]
-    options = {"horizon": HORIZON, **options}
+    options = {"horizon": HORIZON, "block": 2, "record": "audit", **options}
     return jaxbandit.simulate(problem, algorithm, surrogate(), trials=trials, key=jax.random.key(seed), **options)
 
 
 @functools.cache
 def baseline(name: str) -> jaxbandit.Trajectory:
-    """Five trials side by side, in float64; compiled once for all tests of an algorithm."""
+    """Five trials in blocks of two, with padding, in float64; compiled once for all tests of an algorithm."""
     with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, simulate(ALGORITHMS[name](), block=TRIALS))
+        return jax.tree.map(np.asarray, simulate(ALGORITHMS[name]()))
+
+
+@functools.cache
+def beside(table: str, sees_constraints: bool, precision: str, **options: Any) -> dict[str, jaxbandit.Trajectory]:
+    """The runs of the algorithms of one of ``TABLES`` that see the constraint functions, or of those that do not, from one program."""
+    algorithms = {name: build() for name, build in TABLES[table].items()}
+    algorithms = {name: algorithm for name, algorithm in algorithms.items() if algorithm.sees_constraints == sees_constraints}
+    options = {"horizon": HORIZON, "trials": TRIALS, "record": "audit"} | options
+    with jax.enable_x64(precision == "float64"):
+        return panel.play(study()[1 if sees_constraints else 0], algorithms, surrogate(), key=jax.random.key(0), **options)
+
+
+def among_others(name: str, precision: str, **options: Any) -> jaxbandit.Trajectory:
+    """An algorithm's run from the program that it shares with others of its table."""
+    table = next(table for table, names in TABLES.items() if name in names)
+    return beside(table, ALGORITHMS[name]().sees_constraints, precision, **options)[name]
 
 
 def assert_same(a: Any, b: Any, *, tolerance: float) -> None:
@@ -69,11 +93,12 @@ def named(run: jaxbandit.Trajectory) -> dict[str, Any]:
     return {jax.tree_util.keystr(path): x for path, x in jax.tree_util.tree_leaves_with_path(run)}
 
 
-def traces(run: Callable[[], Any]) -> int:
-    """How many new programs ``run`` compiled."""
-    before = play_all._cache_size()
-    run()
-    return play_all._cache_size() - before
+@contextlib.contextmanager
+def no_new_program() -> Iterator[None]:
+    """Fail when trials are traced, which a program that is compiled already does not need."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(programs, "advance", chex.assert_max_traces(programs.advance, n=0))
+        yield
 
 
 def scaled(algorithm: Any, factor: float) -> Any:
@@ -128,34 +153,33 @@ def check_the_carry_is_stable(name: str, precision: str) -> None:
 def check_new_values_do_not_compile_again(name: str) -> None:
     """Hyper-parameters, seeds, tables and trial numbers are data; the horizon is not."""
     algorithm = ALGORITHMS[name]()
-    simulate(algorithm)
-    assert traces(lambda: simulate(scaled(algorithm, 0.75))) == 0
-    assert traces(lambda: simulate(algorithm, seed=1)) == 0
-    assert traces(lambda: simulate(algorithm, trials=[7, 1, 3, 30, 5])) == 0
+    baseline(name)
+    with jax.enable_x64(True), no_new_program():
+        simulate(scaled(algorithm, 0.75))
+        simulate(algorithm, seed=1)
+        simulate(algorithm, trials=[7, 1, 3, 30, 5])
 
 
 def check_side_by_side_equals_one_by_one(name: str) -> None:
-    """Five trials under ``vmap``, in blocks of two (with padding) and one at a time, and a subset of their numbers."""
-    with jax.enable_x64(True):
-        algorithm = ALGORITHMS[name]()
-        # Equal bits were seen on a CPU; matrix products may sum in other orders elsewhere.
-        assert_same(simulate(algorithm, block=2), baseline(name), tolerance=1e-9)
-        singles = [simulate(algorithm, trials=[i]) for i in range(TRIALS)]
-    loop = jax.tree.map(lambda *x: np.concatenate(x), *singles)
-    assert_same(loop, baseline(name), tolerance=1e-9)
-    assert len({x.tobytes() for x in baseline(name).values}) == TRIALS, "trials differ from each other"
+    """Trials in blocks of two with padding, and one at a time; in a program of the algorithm's own, and in one with others."""
+    # Equal bits were seen on a CPU; matrix products may sum in other orders elsewhere.
+    run = baseline(name)
+    shown = {"candidates": None, "candidate_count": None, "optimum_kept": None}  # which a panel does not show
+    assert_same(among_others(name, "float64", block=1), jaxbandit.replace(run, **shown), tolerance=1e-9)
+    assert len({x.tobytes() for x in run.values}) == TRIALS, "trials differ from each other"
 
 
 def check_a_seed_fixes_every_bit(name: str) -> None:
+    """Whatever other trials run."""
     with jax.enable_x64(True):
-        again, other = simulate(ALGORITHMS[name](), block=TRIALS), simulate(ALGORITHMS[name](), block=TRIALS, seed=1)
-    assert_same(again, baseline(name), tolerance=0)
+        again, other = simulate(ALGORITHMS[name](), trials=[4, 2, 0, 9, 1]), simulate(ALGORITHMS[name](), seed=1)
+    for here, there in ((0, 4), (1, 2), (2, 0), (4, 1)):
+        assert_same(jax.tree.map(lambda x, i=here: x[i], again), jax.tree.map(lambda x, i=there: x[i], baseline(name)), tolerance=0)
     assert not np.any(np.asarray(other.values) == baseline(name).values)
 
 
 def check_results_are_finite_and_of_the_engines_type(name: str, precision: str) -> None:
-    with jax.enable_x64(precision == "float64"):
-        run = baseline(name) if precision == "float64" else simulate(ALGORITHMS[name]())
+    run = baseline(name) if precision == "float64" else among_others(name, "float32")
     assert run.values.shape == (TRIALS, HORIZON, 1 + CONSTRAINTS)
     assert run.multipliers.shape == (TRIALS, HORIZON + 1, CONSTRAINTS)
     assert run.widths.shape == (TRIALS, HORIZON, 1 + CONSTRAINTS)

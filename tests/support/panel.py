@@ -12,6 +12,7 @@ import numpy as np
 import jaxbandit
 from jaxbandit.algorithms import Arena, Decision, Diagnostics
 from jaxbandit.algorithms.anytime import AnytimeState
+from jaxbandit.algorithms.cei import Experience
 from jaxbandit.engine.trial import multipliers_of
 
 
@@ -44,9 +45,11 @@ class OneOfState:
 
 
 def with_posterior(state: Any, posterior: Any) -> Any:
-    """The state with its posterior replaced, inside a wrapper's too."""
+    """The state with its posterior replaced, inside a wrapper's and beside what constrained EI remembers, too."""
     if isinstance(state, AnytimeState):
         return jaxbandit.replace(state, inner=with_posterior(state.inner, posterior))
+    if isinstance(state.posterior, Experience):
+        return jaxbandit.replace(state, posterior=jaxbandit.replace(state.posterior, belief=posterior))
     return jaxbandit.replace(state, posterior=posterior)
 
 
