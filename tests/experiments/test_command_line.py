@@ -38,7 +38,9 @@ def test_run_writes_dataset_table_and_figure(reduced_run):
         assert json.loads(data.attrs["algorithms"])["CBO-UCB"]["dual_cap"] == pytest.approx(10.0)
         assert data.attrs["seed"] == 3
         assert np.isfinite(data.regret.values).all()
-        assert (np.diff(data.hard_violation.values, axis=-1) >= 0).all()
+        violation = data.hard_violation.values
+        rounding = 10 * np.finfo(np.float32).eps * violation[..., 1:]  # of float32 sums by halves of a thousand rounds
+        assert (np.diff(violation, axis=-1) >= -rounding).all()
         # Common random numbers: the noise of a trial is one stream, so observations minus means agree between algorithms.
         assert data.observed.shape == (3, TRIALS, HORIZON, 2)
     header, *lines = (out / "summary.csv").read_text().splitlines()

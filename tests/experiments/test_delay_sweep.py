@@ -33,6 +33,7 @@ def straight():
 def test_delay_sweep_runs_delays_together_as_each_by_itself():
     assert [len(members) for members in make_plan(study()).members] == [1, 2]  # without delay there is no buffer
     data = straight()
+    assert (np.diff(data.hard_violation.values, axis=-1) >= 0).all()
     own = np.arange(1, 31)[:, None]
     late = data.arrival.values - own
     assert not late[0].any() and 2 < late[1].mean() < 4 and 6 < late[2].mean() < 10  # 240 Poisson numbers each: 6 standard errors or more

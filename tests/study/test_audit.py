@@ -133,7 +133,7 @@ def test_one_constraint_and_an_initial_design(name: str, outputs: int, tmp_path:
     assert bandit.score_gaps(expected.scores, arrays["indices"]).max() <= TOLERANCE
     np.testing.assert_allclose(arrays["multipliers"], expected.multipliers, rtol=TOLERANCE, atol=TOLERANCE)
     # The trial of the study, not one of its own: beside all others, or beside one of them in the program that the trace came from.
-    numbers, record = ([0, 1, 2], "values") if name == "cbo_ts" else ([0, 2], "audit")
+    numbers, record = ([0, 1, 2], "all") if name == "cbo_ts" else ([0, 2], "audit")
     of_the_study = study.trajectory(run, trials=numbers, record=record)
     np.testing.assert_array_equal(arrays["indices"], of_the_study.indices[-1])
 

@@ -54,9 +54,8 @@ def results() -> xr.Dataset:
 
 @functools.cache
 def alone(label: str) -> jaxbandit.Trajectory:
-    """What ``simulate`` gives; of one run with all that can be recorded."""
-    run = next(run for run in mixed().runs if run.label == label)
-    return mixed().trajectory(run, record="all" if label == "late" else "values")
+    """What ``simulate`` gives."""
+    return mixed().trajectory(next(run for run in mixed().runs if run.label == label))
 
 
 @functools.cache

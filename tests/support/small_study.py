@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import socket
 from pathlib import Path
@@ -68,6 +69,12 @@ def in_python(**changes: Any) -> Study:
     metrics = ("regret", "soft_violation", "violating_rounds", "best_constrained_regret")
     own: dict[str, Any] = {"name": "small", "trials": 11, "horizon": axes["horizon"], "metrics": metrics, "trajectories": True} | changes
     return Study(runs=grid(**axes), **own)
+
+
+def rpol_lines(**changes: Any) -> Study:
+    """The lines of the first cell alone."""
+    study = in_python(**changes)
+    return dataclasses.replace(study, runs=study.runs[:2])
 
 
 @functools.cache
