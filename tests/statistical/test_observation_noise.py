@@ -42,7 +42,7 @@ def check_moments(values, variance):
     ids=["default", "variance", "sd", "variance per output", "sd per output", "two constraints"],
 )
 def test_gaussian_noise_has_the_variance_asked_for(noise, variances):
-    noise.validate(len(variances))
+    noise.validate(outputs=len(variances))
     values = samples(noise, len(variances))
     for column, variance in zip(values.T, variances, strict=True):
         check_moments(column, variance)
