@@ -86,8 +86,9 @@ BASELINES: dict[str, Callable[[], Any]] = {
 
 # An algorithm of the registry that no line above makes takes part with its defaults.
 _MADE = {type(make()) for make in (DEFAULTS | VARIANTS | BASELINES).values()}
-BASELINES |= {kind.name: kind for kind in jaxbandit.ALGORITHMS.values() if kind not in _MADE}
+REGISTERED = {kind.name: kind for kind in jaxbandit.ALGORITHMS.values() if kind not in _MADE}
 
-TABLES = {"defaults": DEFAULTS, "variants": VARIANTS, "baselines": BASELINES}
+TABLES = {"defaults": DEFAULTS, "variants": VARIANTS, "baselines": BASELINES}  # whose algorithms learn by `arena.learn`, in one program
+BASELINES = BASELINES | REGISTERED
 ALGORITHMS = DEFAULTS | VARIANTS | BASELINES
 assert len(ALGORITHMS) == len(DEFAULTS) + len(VARIANTS) + len(BASELINES), "every name is used once"
