@@ -167,7 +167,7 @@ class Admmbo(Algorithm):
 
     def _value(self, arena: Arena, state: AdmmboState) -> Array:
         """Return the objective that the stage's subproblem maximises, by posterior mean, ``[M]``."""
-        mean = state.posterior.belief.mean[state.stage]
+        mean = _separate(arena).predict(state.posterior.belief).mean[state.stage]
         infeasible = jnp.where(jnp.isnan(mean), mean, (mean > 0).astype(mean.dtype))
         return jnp.where(state.stage == 0, mean, -infeasible) - self._pull(arena, state)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.declare import Declared
-from jaxbandit.core.pytree import canonicalise
+from jaxbandit.core.pytree import canonicalise, float_dtype, replace
 from jaxbandit.core.sweep import Sweep, gather_variants, variants_of
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
@@ -22,7 +23,7 @@ from jaxbandit.engine.programs import Cell, play_all
 from jaxbandit.engine.trial import Informed, InitialDesign, Trajectory
 from jaxbandit.feedback import Policy
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.surrogates import Surrogate
+from jaxbandit.surrogates import Surrogate, arithmetic
 
 Array = jax.Array
 RECORDS = ("all", "audit", "indices")
@@ -89,31 +90,33 @@ def simulate(
     swept = _number_of_variants(algorithm=algorithm, surrogate=surrogate, delay=late)
     algorithms, models, delay_models = (_repeated(item, swept) for item in (algorithm, surrogate, late))
     check_run(problem, algorithms, models, horizon, initial, informed)
-    algorithms, delays = plan_delays(problem.outputs, algorithms, delay_models, feedback, capacity, horizon)
     if block is not None:
         checks.integer("block", block, least=1)
     used = list(jax.devices() if devices is None else devices)
     if not used:
         raise checks.InvalidArgument("devices: the list is empty; give at least one, or None for all")
 
-    least = 1
-    if block is None:
-        block = models[0].trials_per_block if used[0].platform == "cpu" else len(numbers) * len(algorithms)
-        least = least_block(block)
-    pairs, block = _padded(_pairs(len(algorithms), numbers), block, least, len(used))
-    cell = Cell(
-        problem=canonicalise(problem),
-        variants=_gathered(algorithms, models, [None] * len(models) if delays is None else delays),
-        initial=canonicalise(initial),
-        horizon=horizon,
-        block=block,
-        informed=informed,
-    )
-    before, seen, ended = play_all(cell, key, place(pairs, used), record=record, mesh=mesh_of(used))
-    if delays is not None:
-        warn_of_loss(ended["lost"], delays[0].capacity, horizon)
-    count, shape = len(algorithms) * len(numbers), (swept, len(numbers)) if swept else (len(numbers),)
-    return Trajectory(**_shaped(before | seen | ended, count=count, shape=shape), initial_counted=initial.counted)
+    with arithmetic(model.precision for model in models) as switched:
+        algorithms, delays = plan_delays(problem.outputs, algorithms, delay_models, feedback, capacity, horizon)
+        least = 1
+        if block is None:
+            block = models[0].trials_per_block if used[0].platform == "cpu" else len(numbers) * len(algorithms)
+            least = least_block(block)
+        pairs, block = _padded(_pairs(len(algorithms), numbers), block, least, len(used))
+        cell = Cell(
+            problem=canonicalise(problem),
+            variants=_gathered(algorithms, refreshed_in_time(models, horizon), [None] * len(models) if delays is None else delays),
+            initial=canonicalise(initial),
+            horizon=horizon,
+            block=block,
+            informed=informed,
+        )
+        before, seen, ended = play_all(cell, key, place(pairs, used), record=record, mesh=mesh_of(used))
+        if delays is not None:
+            warn_of_loss(ended["lost"], delays[0].capacity, horizon)
+        count, shape = len(algorithms) * len(numbers), (swept, len(numbers)) if swept else (len(numbers),)
+        played = Trajectory(**_shaped(before | seen | ended, count=count, shape=shape), initial_counted=initial.counted)
+    return jax.tree.map(np.asarray, played) if switched else played  # outside, JAX would round its own arrays
 
 
 @partial(jax.jit, static_argnames=("count", "shape"))
@@ -168,6 +171,16 @@ def _trial_numbers(trials: int | Sequence[int]) -> np.ndarray:
     return np.asarray(numbers)
 
 
+def _warn_of_precision(model: Surrogate, horizon: int) -> None:
+    """Warn where float32 resolves too little for this many rounds."""
+    need = model.needs(horizon)
+    if need.precision == "float64" != model.precision and float_dtype() == np.float32:
+        warnings.warn(
+            f"precision: float32 resolves too little here: {need.reason}; build the surrogate with horizon={horizon} and precision='auto'",
+            stacklevel=4,
+        )
+
+
 def _same_points(a: Domain, b: Domain) -> bool:
     """Return whether two domains have the same points, to float32's rounding of their extent."""
     if a is b:
@@ -192,6 +205,7 @@ def check_run(
     problem.validate()
     for model in {id(model): model for model in models}.values():
         _check_model(problem, model)
+        _warn_of_precision(model, horizon)
         if model.capacity is not None and horizon + initial.count > model.capacity:
             raise checks.InvalidArgument(
                 f"horizon: {horizon} rounds and {initial.count} initial points, but the surrogate's row cache holds"
@@ -214,6 +228,15 @@ def check_run(
     initial.check_size(problem.domain.size)
     if isinstance(informed, Declared):
         informed.validate()
+
+
+def refreshed_in_time(models: Sequence[Surrogate], horizon: int) -> list[Surrogate]:
+    """Return the models with the rounds between refreshes of the variance that ``horizon`` rounds need, the same for all of them."""
+    distinct = {id(model): model for model in models}
+    periods = [model.needs(horizon).refresh for model in distinct.values() if float_dtype() == np.float32]
+    refresh = min((period for period in periods if period), default=0)
+    known = {number: replace(model, refresh=refresh) for number, model in distinct.items()}
+    return [known[id(model)] for model in models]
 
 
 def _check_model(problem: AbstractProblem, model: Surrogate) -> None:

@@ -50,7 +50,7 @@ class Censor(Policy):
         model = learner.chosen
         belief = model.init()
         recent = jnp.full((self.window,), model.domain.size, jnp.int32)
-        effects = tuple(jnp.zeros((self._open(learner), form.rank), belief.mean.dtype) for form in model.forms)
+        effects = tuple(jnp.zeros((self._open(learner), form.rank), belief.shift.dtype) for form in model.forms)
         return CensorPosterior(belief=belief, recent=recent, effects=effects, chosen=jnp.int32(0))
 
     def condition(self, learner: DelayedSurrogate, posterior: CensorPosterior, index: Array, values: Array) -> CensorPosterior:
@@ -64,10 +64,10 @@ class Censor(Policy):
         if self._open(learner):
             effects = tuple(self._effects(learner, g, step, posterior) for g, step in enumerate(steps))
             excess = self._excess(learner, feedback, chosen)
-            belief = replace(belief, mean=belief.mean + _corrections(model, belief, effects, excess))
+            belief = replace(belief, shift=belief.shift + _corrections(model, belief, effects, excess))
         recent = jnp.append(posterior.recent[1:], feedback.index) if self.window else posterior.recent
         shifted = tuple(_shifted(old, step) for old, step in zip(effects, steps, strict=True))
-        return CensorPosterior(belief=belief, recent=recent, effects=shifted, chosen=chosen)
+        return CensorPosterior(belief=model.refreshed(belief), recent=recent, effects=shifted, chosen=chosen)
 
     def predict(self, learner: DelayedSurrogate, posterior: CensorPosterior) -> Prediction:
         """Return mean and deviation under censored targets, with ``recent``: the deviations at the last ``w`` points, summed."""

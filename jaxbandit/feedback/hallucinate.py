@@ -40,7 +40,7 @@ class Hallucinate(Policy):
         return HallucinatePosterior(
             everything=everything,
             factors=tuple(form.init() for form in forms),
-            weights=tuple(jnp.zeros((forms[g].rank,), everything.mean.dtype) for g in groups),
+            weights=tuple(jnp.zeros((forms[g].rank,), everything.shift.dtype) for g in groups),
             chosen=jnp.int32(0),
         )
 
@@ -98,6 +98,5 @@ def _arrive(learner: DelayedSurrogate, belief: Any, points: Array, values: Array
 def _with_mean(learner: DelayedSurrogate, everything: Posterior, factors: Any, weights: Any, chosen: Array) -> HallucinatePosterior:
     """Return the posterior whose mean on the grid is that of the weights."""
     model = learner.arrivals
-    means = [model.forms[g].expand(factors[g], weights[j]) for j, g in enumerate(model.groups)]
-    mean = jnp.asarray(model.prior_mean, means[0].dtype)[:, None] + jnp.stack(means)
-    return HallucinatePosterior(everything=replace(everything, mean=mean), factors=factors, weights=weights, chosen=chosen)
+    shifts = [model.forms[g].expand(factors[g], weights[j]) for j, g in enumerate(model.groups)]
+    return HallucinatePosterior(everything=replace(everything, shift=jnp.stack(shifts)), factors=factors, weights=weights, chosen=chosen)

@@ -47,10 +47,11 @@ class Wait(Policy):
 
         def step(belief: Posterior, slots: Array, here: Array) -> Posterior:
             points, values = points_and_values(feedback, slots)
-            return learner.arrivals.condition(belief, points, values, here)
+            return learner.arrivals.observe(belief, points, values, here)
 
         mask = feedback.present & since_restart(feedback, chosen)[:, None]
-        return WaitPosterior(belief=fold_arrivals(step, posterior.belief, mask, learner.axis), chosen=chosen)
+        belief = fold_arrivals(step, posterior.belief, mask, learner.axis)
+        return WaitPosterior(belief=learner.arrivals.refreshed(belief), chosen=chosen)
 
     def predict(self, learner: DelayedSurrogate, posterior: WaitPosterior) -> Prediction:
         return learner.arrivals.predict(posterior.belief)

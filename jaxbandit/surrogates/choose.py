@@ -14,22 +14,18 @@ from jaxbandit.core.pytree import canonicalise, float_dtype, replace
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Gram, Kernel, same
 from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures, dense_features, product_features
+from jaxbandit.surrogates.lowrank import prior_variance
 from jaxbandit.surrogates.posterior import Surrogate
+from jaxbandit.surrogates.precision import HORIZON_IF_UNKNOWN, PRECISIONS, SHARE_LEFT_OUT, arithmetic, in_force, needed
 from jaxbandit.surrogates.rows import RowCache, row_cache
 
 FORMS = ("auto", "features", "product", "rows")
-
-# Share of prior variance that features may leave out: below what the arithmetic of a long run loses anyway.
-TOLERANCE = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-13}
 
 # Estimated microseconds per trial-round on one CPU core, fitted to the benchmark's figures; only their ratios matter.
 PER_MULTIPLY = 1.0e-5  # one multiply-add inside a matrix product that many trials share
 PER_FACTOR_ENTRY = 3.0e-4  # one entry of W: read three times, written once
 PER_CACHED_ENTRY = 6.0e-5  # one entry of the row cache, read once from memory
 PER_ROW_ROUND = 20.0  # a round of the row cache, whose trials run one by one, whatever its size
-HORIZON_IF_UNKNOWN = 1000
-
-PRECISE_RATIO = 3e6  # prior variance over noise variance from which float32 runs were seen to depart from float64 ones
 
 
 def surrogate(
@@ -43,6 +39,7 @@ def surrogate(
     tolerance: float | None = None,
     rank: int | None = None,
     horizon: int | None = None,
+    precision: str = "auto",
 ) -> Surrogate:
     """Return a GP model of ``outputs = 1 + m`` functions (reward, then constraints) on ``domain``.
 
@@ -56,9 +53,14 @@ def surrogate(
       prior_mean: constant prior mean, one number or one per output.
       form: ``"features"`` (square-root features), ``"product"`` (the same per axis, for product kernels on product grids),
         ``"rows"`` (Cholesky row cache, exact for rough kernels) or ``"auto"``: the cheapest by estimated cost.
-      tolerance: largest share of prior variance that features may leave out; default 1e-6 in float32, 1e-13 in float64.
+      tolerance: largest share of prior variance that features may leave out; default 1e-13 in float64, and in float32 1e-6, or less at low
+        noise: a hundredth of ``noise_variance / (horizon prior_variance)``.
       rank: most features allowed; a residual above ``tolerance`` is then an error.
-      horizon: number of rounds to come, for the choice and for the capacity of ``rows`` (default: every point of the domain).
+      horizon: number of rounds to come, for the choice of form and precision (default 1000), and for the capacity of ``rows`` (default:
+        every point of the domain).
+      precision: ``"float32"``, ``"float64"`` or ``"auto"``: float64 where float32 would put a mean off by more than a tenth of a
+        posterior deviation, or a deviation off by a tenth of itself, as at low noise and over long horizons. Runs of a model in float64
+        are in float64 whatever ``jax_enable_x64`` says; where it is on, all models are in float64.
 
     Raises:
       InvalidArgument: on hyper-parameters out of range, lists that do not match ``outputs``, an unknown form, a form that the
@@ -75,8 +77,11 @@ def surrogate(
         checks.integer("horizon", horizon, least=1)
     if rank is not None:
         checks.integer("rank", rank, least=1)
-    tolerance = TOLERANCE[float_dtype()] if tolerance is None else tolerance
-    checks.within("tolerance", tolerance, 0.0, 1.0, open_high=True)
+    checks.one_of("precision", precision, PRECISIONS)
+    if precision == "float32" and float_dtype() == np.float64:
+        raise checks.InvalidArgument("precision: 'float32', but jax_enable_x64 is on, which makes everything float64; turn it off")
+    if tolerance is not None:
+        checks.within("tolerance", tolerance, 0.0, 1.0, open_high=True)
 
     groups: list[int] = []
     members: list[tuple[Kernel, float]] = []
@@ -89,19 +94,36 @@ def surrogate(
             _check_arms(k, domain)
             members.append((k, noise))
         groups.append(match[0] if match else len(members) - 1)
-    built: list[Any] = []
-    for k, _ in members:  # groups that differ only in noise share the factorisation of their kernel
-        twin = [b for b, (other, _) in zip(built, members, strict=False) if same(k, other)]
-        built.append(twin[0] if twin else _build(k, domain, form, tolerance, rank, horizon))
-    _warn_of_precision(built, members)
+    def factorised(tolerance: float) -> list[Any]:
+        built: list[Any] = []
+        for k, _ in members:  # groups that differ only in noise share the factorisation of their kernel
+            twin = [b for b, (other, _) in zip(built, members, strict=False) if same(k, other)]
+            built.append(twin[0] if twin else _build(k, domain, form, tolerance, rank, horizon))
+        return built
+
+    lambdas = [noise for _, noise in members]
+    variances = [float(np.max(prior_variance(k, domain.points))) for k, _ in members]
+    for refreshable in (form != "rows", False):  # which form is cheapest is known once it is built, and rows need float64 sooner
+        need = needed(variances, lambdas, means, horizon or HORIZON_IF_UNKNOWN, refreshable=refreshable)
+        chosen = in_force(precision, need)
+        with arithmetic([chosen]):
+            usual = need.tolerance if chosen == "float32" else SHARE_LEFT_OUT[np.dtype(np.float64)]
+            forms = factorised(usual if tolerance is None else tolerance)
+        if chosen == "float64" or need.refresh == 0 or all(built.name != "rows" for built in forms):
+            break
+    if chosen != need.precision == "float64":
+        warnings.warn(f"precision: float32 resolves too little here: {need.reason}; use precision='auto' or 'float64'", stacklevel=2)
     model = Surrogate(
         domain=domain,
-        forms=tuple(built),
-        noise_variance=np.asarray([noise for _, noise in members]),
+        forms=tuple(forms),
+        noise_variance=np.asarray(lambdas),
         prior_mean=np.asarray(means),
         groups=tuple(groups),
+        precision=chosen,
+        refresh=need.refresh if chosen == "float32" else 0,
     )
-    return replace(canonicalise(model), kernels=tuple(kernels))  # on the host, as they were given: no trial needs them
+    with arithmetic([chosen]):
+        return replace(canonicalise(model), kernels=tuple(kernels))  # on the host, as they were given: no trial needs them
 
 
 def estimated_cost(form: Any, size: int, horizon: int) -> float:
@@ -158,17 +180,6 @@ def _within_tolerance(built: DenseFeatures | ProductFeatures, tolerance: float, 
     )
 
 
-def _warn_of_precision(built: list[Any], members: list[tuple[Kernel, float]]) -> None:
-    """Warn when float32 cannot tell the noise from rounding in the prior variance."""
-    ratio = max(float(np.max(form.prior_variance)) / noise for form, (_, noise) in zip(built, members, strict=True))
-    if float_dtype() == np.float32 and ratio > PRECISE_RATIO:
-        warnings.warn(
-            f"surrogate: prior variance is {ratio:.1e} times noise_variance, more than float32 resolves over a run; scale the functions,"
-            " raise noise_variance, or turn on jax_enable_x64",
-            stacklevel=3,
-        )
-
-
 def _check_arms(kernel: Kernel, domain: Domain) -> None:
     """Raise unless every Gram matrix inside ``kernel`` is of the domain's arms, which are numbered ``0 .. M - 1``."""
     for part in jax.tree.leaves(kernel, is_leaf=lambda k: isinstance(k, Gram)):
@@ -189,4 +200,4 @@ def _per_output(name: str, value: Any, outputs: int) -> list[Any]:
     return values
 
 
-__all__ = ["FORMS", "TOLERANCE", "RowCache", "estimated_cost", "surrogate"]
+__all__ = ["FORMS", "RowCache", "estimated_cost", "surrogate"]

@@ -15,18 +15,23 @@ from jaxbandit.core.types import Table
 from jaxbandit.kernels import Kernel
 
 
+def prior_variance(kernel: Kernel, points: Table) -> np.ndarray:
+    """Return the diagonal ``[M]`` of the kernel matrix, in float64."""
+    with jax.enable_x64(True):
+        return np.asarray(kernel.diag(np.asarray(points, np.float64)), np.float64)
+
+
 def kernel_columns(kernel: Kernel, points: Table) -> tuple[np.ndarray, Callable[[int], np.ndarray]]:
     """Return the diagonal ``[M]`` of the kernel matrix and a function that computes its column ``i [M]``, both in float64."""
     table = np.asarray(points, np.float64)
     with jax.enable_x64(True):
-        diagonal = np.asarray(kernel.diag(table), np.float64)
         compiled = jax.jit(lambda k, x, row: k(x, row[None, :])[:, 0])
 
     def column(i: int) -> np.ndarray:
         with jax.enable_x64(True):
             return np.asarray(compiled(kernel, table, table[i]), np.float64)
 
-    return diagonal, column
+    return prior_variance(kernel, table), column
 
 
 def pivoted_cholesky(kernel: Kernel, points: Table, tolerance: float, most: int) -> tuple[np.ndarray, float]:
@@ -70,5 +75,4 @@ def features(kernel: Kernel, points: Table, tolerance: float, most: int) -> tupl
     """Return features ``Phi [M, r]`` of the kernel on the points, with at most ``most`` columns, and the relative residual reached."""
     # The basis is computed a hundred times more accurately than asked, so that the rotation, not the pivot order, decides the rank.
     basis, _ = pivoted_cholesky(kernel, points, tolerance / 100, most)
-    diagonal, _ = kernel_columns(kernel, points)
-    return compressed(basis, diagonal, tolerance)
+    return compressed(basis, prior_variance(kernel, points), tolerance)

@@ -13,6 +13,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
+from jaxbandit.surrogates.precision import Need, in_step, needed, require
 
 Array = jax.Array
 
@@ -22,9 +23,10 @@ class Posterior:
     """Belief after some observations: ``k = 1 + m`` outputs (reward first), ``G`` groups of outputs that share a factor."""
 
     factors: tuple[Any, ...]  # one per group, of the form's own type
-    mean: Array  # [k, M]
+    shift: Array  # [k, M] the mean less the prior mean, whose rounding it would carry
     variance: Array  # [G, M]
     gain: Array  # [G] realised information gain, 1/2 sum log(1 + sigma^2 / lam)
+    rounds: Any = None  # [] int32 rounds since the prior, the same in all trials; None where the variance is never refreshed
 
 
 @pytree
@@ -133,6 +135,8 @@ class Surrogate(AbstractSurrogate):
       prior_mean: ``[k]`` constant prior mean per output.
       kernels: kernel of each output, as it was given; records are made from it, the forms were. Empty after :meth:`without_kernels`.
       groups: for each output the number of its group.
+      precision: floating type of beliefs, ``"float32"`` or ``"float64"``, see :mod:`jaxbandit.surrogates.precision`.
+      refresh: number of rounds after which the variance is computed anew from the factors, 0 for never.
     """
 
     domain: Domain
@@ -143,6 +147,8 @@ class Surrogate(AbstractSurrogate):
         default=(), metadata={"fixed": "the features were made from it; build a surrogate for each kernel, or sweep a study's model"}
     )
     groups: tuple[int, ...] = static()
+    precision: str = static(default="float32")
+    refresh: int = static(default=0)
 
     @property
     def model(self) -> Surrogate:
@@ -162,13 +168,14 @@ class Surrogate(AbstractSurrogate):
 
     def init(self) -> Posterior:
         """Return the posterior before any observation, which is the prior."""
+        require(self.precision)
         dtype = self.dtype
-        mean = jnp.broadcast_to(jnp.asarray(self.prior_mean, dtype)[:, None], (self.outputs, self.domain.size))
         return Posterior(
             factors=tuple(form.init() for form in self.forms),
-            mean=mean,
+            shift=jnp.zeros((self.outputs, self.domain.size), dtype),
             variance=jnp.stack([jnp.asarray(form.prior_variance, dtype) for form in self.forms]),
             gain=jnp.zeros((len(self.forms),), dtype),
+            rounds=jnp.int32(0) if self.refresh else None,
         )
 
     def condition(self, posterior: Posterior, index: Array, values: Array, present: Array | None = None) -> Posterior:
@@ -180,21 +187,41 @@ class Surrogate(AbstractSurrogate):
         ``present [k]`` (booleans) says which outputs were observed, all by default; the others, and whatever ``values`` holds for
         them, are left alone. Outputs of a group go together: its first one speaks for all, see :meth:`separate`.
         """
+        return self.refreshed(self.observe(posterior, index, values, present))
+
+    def observe(self, posterior: Posterior, index: Array, values: Array, present: Array | None = None) -> Posterior:
+        """Do as :meth:`condition` does within a round that ends with :meth:`refreshed`, such as one in which several values arrive."""
         posterior, steps = self.absorb(posterior, index, present)
         if present is not None:
             values = jnp.where(present, values, 0)
         return self.moved(posterior, steps, index, values)
 
+    def refreshed(self, posterior: Posterior) -> Posterior:
+        """Return the posterior at the end of a round: after every ``refresh`` rounds its variance is computed anew from the factors.
+
+        Factors stay as exact as they can be, while a variance from which one step after the other was subtracted carries the rounding of
+        the prior variance.
+        """
+        if not self.refresh:
+            return posterior
+        rounds = posterior.rounds + 1
+
+        def anew() -> Array:
+            return jnp.stack([form.spread(factor) for form, factor in zip(self.forms, posterior.factors, strict=True)])
+
+        variance = jax.lax.cond(in_step(rounds) % self.refresh == 0, anew, lambda: posterior.variance)
+        return replace(posterior, variance=variance, rounds=rounds)
+
     def moved(self, posterior: Posterior, steps: list[Step], index: Array, values: Array) -> Posterior:
         """Return the posterior whose mean has taken in ``values [k]``, after :meth:`absorb`; arguments as for :meth:`condition`."""
-        seen = posterior.mean[:, index] if jnp.ndim(index) == 0 else posterior.mean[jnp.arange(self.outputs), index]
-        innovation = (values - seen) * self._by_output([step.precision for step in steps])
+        seen = posterior.shift[:, index] if jnp.ndim(index) == 0 else posterior.shift[jnp.arange(self.outputs), index]
+        innovation = (values - jnp.asarray(self.prior_mean, values.dtype) - seen) * self._by_output([step.precision for step in steps])
         columns = self._by_output([step.column for step in steps])
-        return replace(posterior, mean=posterior.mean + columns * innovation[:, None])
+        return replace(posterior, shift=posterior.shift + columns * innovation[:, None])
 
     def condition_variance(self, posterior: Posterior, index: Array) -> Posterior:
         """Return the posterior once grid ``index []`` was chosen, whatever is seen there: all but the mean moves."""
-        return self.absorb(posterior, index)[0]
+        return self.refreshed(self.absorb(posterior, index)[0])
 
     def absorb(self, posterior: Posterior, index: Array, present: Array | None = None) -> tuple[Posterior, list[Step]]:
         """Do as :meth:`condition` does but for the mean; returns the posterior, and the step by which each group's belief moves."""
@@ -212,7 +239,7 @@ class Surrogate(AbstractSurrogate):
             gains.append(posterior.gain[g] + (more if here is None else jnp.where(here, more, 0)))
         # A stack of one is a copy that XLA keeps.
         variance = variances[0][None] if len(variances) == 1 else jnp.stack(variances)
-        return Posterior(factors=tuple(factors), mean=posterior.mean, variance=variance, gain=jnp.stack(gains)), steps
+        return replace(posterior, factors=tuple(factors), variance=variance, gain=jnp.stack(gains)), steps
 
     def separate(self) -> Surrogate:
         """Return the same model with a factor for every output, which outputs observed at different points need."""
@@ -224,6 +251,12 @@ class Surrogate(AbstractSurrogate):
             groups=tuple(range(self.outputs)),
         )
 
+    def needs(self, horizon: int) -> Need:
+        """Return the arithmetic that ``horizon`` rounds need."""
+        variances = [np.max(np.asarray(form.prior_variance, np.float64)) for form in self.forms]
+        refreshable = all(form.name != "rows" for form in self.forms)
+        return needed(variances, self.noise_variance, self.prior_mean, horizon, refreshable=refreshable)
+
     def without_kernels(self) -> Surrogate:
         """Return the model as trials need it, without its kernels, so that kernels of any class share programs of equal shapes."""
         return replace(self, kernels=())
@@ -232,7 +265,7 @@ class Surrogate(AbstractSurrogate):
         """Return mean and standard deviation ``[k, M]`` at every point, and the information gain ``[k]``, under the data so far."""
         sd = jnp.sqrt(jnp.maximum(posterior.variance, 0))  # rounding can leave a variance of order -eps where data are dense
         gain = posterior.gain[jnp.asarray(self.groups)]
-        return Prediction(mean=posterior.mean, sd=self._by_output(list(sd)), gain=gain)
+        return Prediction(mean=self._mean(posterior), sd=self._by_output(list(sd)), gain=gain)
 
     def gain(self, posterior: Posterior) -> Array:
         return posterior.gain
@@ -245,12 +278,16 @@ class Surrogate(AbstractSurrogate):
         """
         keys = jax.random.split(key, self.outputs)
         deviations = [self.forms[g].draw(posterior.factors[g], keys[j]) for j, g in enumerate(self.groups)]
-        return posterior.mean + scale[:, None] * jnp.stack(deviations)
+        return self._mean(posterior) + scale[:, None] * jnp.stack(deviations)
 
     def covariance(self, posterior: Posterior, output: int, indices: Array) -> Array:
         """Return the posterior covariance ``[n, M]`` of one output between the points at ``indices [n]`` and every point."""
         group = self.groups[output]
         return self.forms[group].covariance(posterior.factors[group], indices)
+
+    def _mean(self, posterior: Posterior) -> Array:
+        """Return the posterior mean ``[k, M]``."""
+        return jnp.asarray(self.prior_mean, posterior.shift.dtype)[:, None] + posterior.shift
 
     def _by_output(self, per_group: list[Array]) -> Array:
         """Return ``[k, M]`` from one array ``[M]`` per group; a broadcast, which costs nothing, when all outputs share."""
@@ -259,13 +296,14 @@ class Surrogate(AbstractSurrogate):
         return jnp.stack([per_group[g] for g in self.groups])
 
     def describe(self) -> str:
-        """Return one line for each group of outputs: its form, its rank, and the share of prior variance that it leaves out."""
+        """Return a line for each group of outputs (form, rank, share of prior variance left out), and one on the precision."""
         lines = []
         for g, form in enumerate(self.forms):
             outputs = [("reward" if j == 0 else f"constraint {j}") for j, group in enumerate(self.groups) if group == g]
             left = f"residual {float(form.residual):.1e}" if form.name != "rows" else "exact at visited points"
             lines.append(f"{', '.join(outputs)}: form {form.name!r}, rank {form.rank} of {self.domain.size} points, {left}")
-        return "\n".join(lines)
+        exact = f", variance refreshed every {self.refresh} rounds" if self.refresh else ""
+        return "\n".join([*lines, f"precision {self.precision}{exact}"])
 
     def validate(self) -> None:
         """Raise ``InvalidArgument`` on a noise variance that is not positive or a prior mean that is not finite."""
