@@ -117,7 +117,7 @@ def _command(argv: list[str] | None) -> int:
     except BrokenPipeError:  # whoever reads the output has had enough of it
         _drop_output()
     except tuple(STATUS) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print("error:", " ".join(str(error).split("\n")), file=sys.stderr)
         return next(status for kind, status in STATUS.items() if isinstance(error, kind))
     except OSError as error:
         _drop_output()

@@ -139,7 +139,7 @@ def _holder(path: Path) -> str:
     """Return who holds a lock, in words."""
     try:
         own = json.loads(path.read_text(encoding="utf-8"))
-        command = str(own["command"])
+        command = " ".join(str(own["command"]).split())
         command = command if len(command) <= LONGEST_COMMAND else command[: LONGEST_COMMAND - 3] + "..."
         return f"process {own['pid']} on {own['host']} since {own['since']} ({command})"
     except (OSError, ValueError, KeyError, TypeError):  # it has only just taken it
