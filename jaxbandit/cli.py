@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
 import sys
 import time
@@ -17,7 +18,7 @@ import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.study.plan.processes import ProcessLost
-from jaxbandit.study.run.files import CannotWrite
+from jaxbandit.study.run.files import CannotWrite, drop, reason_of
 from jaxbandit.study.specify.registry import KINDS
 
 if TYPE_CHECKING:
@@ -90,30 +91,63 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; returns the exit status: 1 for what cannot be written, 2 for arguments that cannot be used, 3 for lost processes."""
-    status = _command(parser().parse_args(argv))
+    """Run one command and return the exit status.
+
+    It is 1 for what cannot be written, or memory that does not suffice, 2 for arguments that cannot be used, and 3 for lost processes.
+    """
+    for stream in (sys.stdout, sys.stderr):  # labels may hold letters that the terminal lacks
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    status = _command(argv)
     if status and jax.distributed.is_initialized():
         _leave(status)
     return status
 
 
-def _command(args: argparse.Namespace) -> int:
+def _command(argv: list[str] | None) -> int:
     try:
-        COMMANDS[args.command](args)
+        try:
+            args = parser().parse_args(argv)
+            COMMANDS[args.command](args)
+        finally:
+            sys.stdout.flush()  # here, where it can be said that the output cannot be written
     except KeyboardInterrupt:
         print("interrupted; the same command with --resume goes on", file=sys.stderr)
         return 130
     except BrokenPipeError:  # whoever reads the output has had enough of it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
     except tuple(STATUS) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print("error:", " ".join(str(error).split("\n")), file=sys.stderr)
         return next(status for kind, status in STATUS.items() if isinstance(error, kind))
-    except Exception:  # not swallowed: other processes wait for this one unless it leaves at once, and the traceback is printed before
-        if not jax.distributed.is_initialized():
-            raise
-        traceback.print_exc()
+    except OSError as error:
+        _drop_output()
+        print(f"error: cannot read or write {error.filename or 'the output'}: {reason_of(error)}", file=sys.stderr)
         return 1
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+            return _unforeseen()
+        words = reason_of(error) if str(error) else "there is none left"
+        print(f"error: memory does not suffice ({words}); allow less by --memory, or free some", file=sys.stderr)
+        return 1
+    except Exception:
+        return _unforeseen()
     return 0
+
+
+def _unforeseen() -> int:
+    """Print the traceback of what was not foreseen, if other processes wait for this one unless it leaves at once; raise it otherwise."""
+    if not jax.distributed.is_initialized():
+        raise
+    traceback.print_exc()
+    return 1
+
+
+def _drop_output() -> None:
+    """Let what is still to be written to standard output go nowhere, so that Python does not try again when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _leave(status: int) -> None:
@@ -125,7 +159,8 @@ def _leave(status: int) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Run the study of a TOML file: the command ``run``."""
-    from jaxbandit.study import Reporter, forget, from_toml, make_plan, prepare_directory, run_study, use_all_cores, write_results
+    from jaxbandit.study import Reporter, forget, from_toml, hold_directory, make_plan, run_study, use_all_cores
+    from jaxbandit.study.plan.memory import check_disk
     from jaxbandit.study.plan.processes import join, this_process
 
     jax.config.update("jax_enable_x64", args.precision == "float64")
@@ -136,35 +171,49 @@ def run(args: argparse.Namespace) -> None:
     if not args.no_cache:
         keep_programs(args.cache)
     study = from_toml(args.study)
-    out = args.out or Path("results") / study.name
+    out = directory_of(study.name) if args.out is None else args.out
     if args.dry_run:
-        print(dry_run(make_plan(study, memory=args.memory, segment=args.segment)))
+        plan = make_plan(study, memory=args.memory, segment=args.segment, streamed=True)
+        check_disk(out, plan.disk_bytes(streamed=True))
+        print(dry_run(plan))
         return
     if args.resume and not out.is_dir():
         raise InvalidArgument(f"resume: {out} is no directory; nothing to go on with")
-    others = not this_process().first  # who find the directory as the first process makes it
-    directory = out if args.resume or others else prepare_directory(out, force=args.force)
     started = time.perf_counter()
-    with Reporter() as (report, note):
-        dataset = run_study(
-            study,
-            directory,
-            resume=args.resume,
-            memory=args.memory,
-            segment=args.segment,
-            checkpoint_share=args.checkpoint_share,
-            report=report,
-            note=note,
-        )
-    if dataset is None:
-        print(f"process {this_process().index} has done its part; the first one writes the results")
-        return
-    dataset.attrs["command"] = " ".join(["python -m jaxbandit", *sys.argv[1:]])
-    path = directory / FORMATS[args.format]
-    write_results(dataset, path)
-    forget(directory)  # only now: until here a run that is cut off can be resumed
-    print(summary(dataset, directory))
-    print(f"wrote {path} and summary.csv in {time.perf_counter() - started:.1f} s")
+    path = out / FORMATS[args.format]
+    first = this_process().first  # the others find the directory as the first process makes it
+    with contextlib.ExitStack() as stack:
+        held = stack.enter_context(hold_directory(out, force=args.force or args.resume)) if first else None
+        with Reporter() as (report, note):
+            dataset = run_study(
+                study,
+                held or out,
+                resume=args.resume,
+                results=path,
+                attributes={"command": " ".join(["python -m jaxbandit", *sys.argv[1:]])},
+                memory=args.memory,
+                segment=args.segment,
+                checkpoint_share=args.checkpoint_share,
+                report=report,
+                note=note,
+            )
+        if dataset is None:
+            print(f"process {this_process().index} has done its part; the first one writes the results")
+            return
+        stack.enter_context(dataset)
+        forget(held or out)  # only now: until here a run that is cut off can be resumed
+        for other in set(FORMATS.values()) - {path.name}:  # results of a run that this one has replaced
+            drop(out / other)
+        print(summary(dataset, out))
+        print(f"wrote {path} and summary.csv in {time.perf_counter() - started:.1f} s")
+
+
+def directory_of(name: str) -> Path:
+    """Return ``results/NAME``, where a study goes unless told otherwise; raises ``InvalidArgument`` when that lies elsewhere."""
+    parts = Path(name).parts
+    if not parts or Path(name).is_absolute() or ".." in parts:
+        raise InvalidArgument(f"name: results/NAME must lie in results, got {name!r}; choose another name, or a directory with --out")
+    return Path("results") / name
 
 
 def summary(dataset: xr.Dataset, directory: Path) -> str:
@@ -180,12 +229,14 @@ def summary(dataset: xr.Dataset, directory: Path) -> str:
 
 def dry_run(plan: Plan) -> str:
     """Return cells, batches, memory and estimated time of a plan, in words."""
+    from jaxbandit.study.plan.memory import in_units
     from jaxbandit.study.run.probe import seconds_per_round
 
     study = plan.study
     lines = [
         f"{study.name}: {len(plan.runs)} runs of {study.trials:,} trials x {study.horizon:,} rounds on {len(plan.devices)} devices,"
         f" {len(study.keep.rounds(study.horizon)):,} rounds kept",
+        f"results: {in_units(plan.result_bytes)}, and while they are gathered up to {in_units(plan.disk_bytes(streamed=True))} on disk",
     ]
     total = 0.0
     for cell, (size, count, rounds) in enumerate(plan.batches):
@@ -248,6 +299,10 @@ def keep_programs(directory: Path | None) -> None:
     """Let JAX keep compiled programs for the next run, unless the user's environment already says where."""
     if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         return
-    base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    jax.config.update("jax_compilation_cache_dir", str(directory or base / "jaxbandit"))
+    if directory is None:
+        try:
+            directory = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxbandit"
+        except RuntimeError:  # no home
+            return
+    jax.config.update("jax_compilation_cache_dir", str(directory))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

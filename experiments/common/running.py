@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from experiments.common.experiment import Experiment, Options
-from jaxbandit.study import Reporter, flags_in_words, forget, prepare_directory, run_study, write_results, write_whole
+from jaxbandit.study import HeldDirectory, Reporter, flags_in_words, forget, hold_directory, run_study, write_results, write_whole
 
 
 def progress(line: str) -> None:
@@ -20,18 +20,24 @@ def run_experiment(experiment: Experiment, options: Options, out: Path, *, force
     """Run an experiment, write ``results.nc``, ``summary.csv``, ``figure.png`` and its further files to ``out``, and print the table.
 
     Raises:
-      InvalidArgument: when ``out`` holds files and neither ``force`` nor ``resume`` is on, or nothing that can be resumed.
+      InvalidArgument: when ``out`` holds files and neither ``force`` nor ``resume`` is on, or nothing that can be resumed, or when a run
+        that is going on holds it.
     """
+    with hold_directory(out, force=force or resume) as held:
+        _run(experiment, options, held, resume)
+
+
+def _run(experiment: Experiment, options: Options, held: HeldDirectory, resume: bool) -> None:
+    """Run an experiment in a directory that is held."""
     from jaxbandit.report import plots, tables  # noqa: F401  (matplotlib is slow to import: not for --help)
 
-    started = time.perf_counter()
-    directory = out if resume else prepare_directory(out, force=force)
+    started, directory = time.perf_counter(), held.path
     study = experiment.build(options)
     progress(f"{experiment.name}: {experiment.title}")
     for line in dict.fromkeys(run.model.describe() for run in study.runs):
         progress("surrogate: " + line.replace("\n", "; "))
     with Reporter() as (report, note):
-        dataset = run_study(study, directory, resume=resume, report=report, note=note)
+        dataset = run_study(study, held, resume=resume, report=report, note=note)
     if dataset is None:
         return  # the first of several processes gathers the results
     for line in flags_in_words(dataset):
@@ -46,7 +52,7 @@ def run_experiment(experiment: Experiment, options: Options, out: Path, *, force
     }
     for name, write in files.items():
         write_whole(directory / name, write)
-    forget(directory)  # only now: until here a run that is cut off can be resumed
+    forget(held)  # only now: until here a run that is cut off can be resumed
     print(f"\n{experiment.title}\n{options.trials} trials, T = {options.horizon}, {options.parameters} parameters, seed {options.seed}\n")
     print(tables.text_table(rows))
     for line in experiment.notes(dataset):

@@ -15,6 +15,7 @@ from jaxbandit.study.results.tuning import tune
 from jaxbandit.study.run.checkpoints import CheckpointMismatch
 from jaxbandit.study.run.execute import forget, run_study
 from jaxbandit.study.run.files import CannotWrite, ExistingOutput, prepare_directory, prepare_file, write_whole
+from jaxbandit.study.run.hold import DirectoryInUse, HeldDirectory, hold_directory
 from jaxbandit.study.run.progress import Progress, Reporter
 from jaxbandit.study.run.runtime import compile_quickly, use_all_cores
 from jaxbandit.study.specify.grid import Grid, Model, grid
@@ -26,8 +27,10 @@ from jaxbandit.study.specify.tables import from_table, from_toml
 __all__ = [
     "CannotWrite",
     "CheckpointMismatch",
+    "DirectoryInUse",
     "ExistingOutput",
     "Grid",
+    "HeldDirectory",
     "Keep",
     "Model",
     "Plan",
@@ -46,6 +49,7 @@ __all__ = [
     "from_table",
     "from_toml",
     "grid",
+    "hold_directory",
     "make_plan",
     "prepare_directory",
     "prepare_file",

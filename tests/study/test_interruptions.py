@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import signal
 import subprocess
@@ -51,7 +52,9 @@ def test_a_full_disk_ends_a_run_and_leaves_the_last_checkpoint(tmp_path: Path, d
         run_study(in_python(), tmp_path, segment=5, checkpoint_share=1.0, report=fill_after_ten_rounds)
     assert "\n" not in str(caught.value)
     disk.empty()
-    place, _ = Store(tmp_path).load() or pytest.fail("no checkpoint")
+    store = Store(tmp_path)
+    store.resume(json.loads((tmp_path / "study.json").read_text())["identity"])
+    place, _ = store.load() or pytest.fail("no checkpoint")
     assert (place.cell, place.batch, place.next_round) == (0, 0, 6)
     said: list[str] = []
     assert_same(run_study(in_python(), tmp_path, resume=True, checkpoint_share=1.0, note=said.append), whole())

@@ -134,7 +134,7 @@ def test_batches_and_parts_change_nothing() -> None:
     """Small batches are filled up; the programs of one batch serve all others."""
     plan = make_plan(in_python(), segment=5)
     notes: list[str] = []
-    memory = max(plan.shared_bytes) + 10 * max(plan.trial_bytes)
+    memory = plan.result_bytes + max(plan.shared_bytes) + 10 * max(plan.trial_bytes)
     assert plan.batch_counts == (1, 1)
     assert make_plan(in_python(), memory=memory, segment=5).batch_counts == (3, 2)
     small = run_study(in_python(), memory=memory, segment=5, note=notes.append)

@@ -9,12 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.pytree import float_dtype
 from jaxbandit.engine.blocks import equal_blocks, least_block
 from jaxbandit.engine.programs import Cell, begin_all
 from jaxbandit.study.plan.memory import Budget, tree_bytes
 from jaxbandit.study.specify.study import Study
 
 COPIES_OF_CARRY = 2.5  # of what trials carry: before and after a part, and what a block works on
+
+FLAGS_AND_FACTS = 64  # bytes of a trial, whatever its rounds
 
 # A round reads and writes all that a trial carries, at this many bytes a second and device, and takes some time anyway. Measured on CPU
 # cores at 2,500 points: 8 us where this gives 14; on rows of 14,641 points, which fill up over the run: 600 to 950 us, this gives 2,000.
@@ -105,8 +108,19 @@ def carried_bytes(cell: Cell) -> int:
     return -(-tree_bytes(carry) // cell.block)
 
 
+def kept_bytes(study: Study, cell: Cell) -> int:
+    """Return the bytes of one trial's results as they are kept."""
+    number = float_dtype().itemsize
+    rounds = study.keep.count(study.horizon) + (cell.initial.count if cell.initial.counted else 0)
+    return number * rounds * len(study.metrics) + _seen_bytes(study, cell) * study.horizon + FLAGS_AND_FACTS
+
+
 def _result_bytes(study: Study, cell: Cell, rounds: int) -> int:
-    """Return the bytes of one trial's results: curves and trajectory of a part, twice, and what is kept of them."""
-    seen = 1 + 2 * cell.problem.outputs if study.trajectories else 0
-    kept = len(study.keep.rounds(study.horizon)) * len(study.metrics) + study.horizon * seen
-    return 4 * (2 * (len(study.metrics) + seen) * rounds + kept) + 1
+    """Return the bytes of one trial's results while it runs: curves and trajectory of a part, twice, and what is kept of them."""
+    part = float_dtype().itemsize * len(study.metrics) + _seen_bytes(study, cell)
+    return 2 * part * rounds + kept_bytes(study, cell)
+
+
+def _seen_bytes(study: Study, cell: Cell) -> int:
+    """Return the bytes of a round of a trajectory: the point, and for each output a value and when it arrives."""
+    return 4 + (4 + float_dtype().itemsize) * cell.problem.outputs if study.trajectories else 0

@@ -5,16 +5,19 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import shutil
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.checks import InvalidArgument, short
 
 DEFAULT_SHARE = 0.5  # of the devices' memory that may be used when nothing is said
 MAX_BATCH_BYTES_ON_CPU = 2**30  # when nothing is said: batches of equal size share their program, so that larger ones gain nothing
+MAX_BYTES = 2**62
 UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
 
@@ -24,6 +27,20 @@ class Budget:
 
     wanted: int
     limit: int
+
+    def beside(self, results: int, platform: str) -> Budget:
+        """Return what is left for a batch beside results of so many bytes, which lie in the host's memory: on CPUs that of the batches.
+
+        Raises:
+          InvalidArgument: when the results leave nothing.
+        """
+        most = self.limit if platform == "cpu" else host_memory()
+        if results >= most:
+            raise InvalidArgument(
+                f"memory: the results alone take {in_units(results)} of the {in_units(most)} allowed; have them written to a file batch by"
+                " batch (results=PATH), keep fewer rounds (keep) or metrics, or allow more"
+            )
+        return Budget(min(self.wanted, self.limit - results), self.limit - results) if platform == "cpu" else self
 
 
 def memory_budget(text: str | int | None, platform: str) -> Budget:
@@ -35,15 +52,15 @@ def memory_budget(text: str | int | None, platform: str) -> Budget:
     if text is None:
         limit = int(DEFAULT_SHARE * device_memory())
         return Budget(wanted=min(limit, MAX_BATCH_BYTES_ON_CPU) if platform == "cpu" else limit, limit=limit)
-    if isinstance(text, int):
-        amount = float(text)
+    if isinstance(text, int) and not isinstance(text, bool):
+        amount: float = text
     else:
-        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([kmgt]?)(i?b)?\s*", text.lower())
+        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([kmgt]?)(i?b)?\s*", text.lower()) if isinstance(text, str) else None
         if not match:
-            raise InvalidArgument(f"memory: expected an amount such as 4GiB or 800M, got {text!r}")
+            raise InvalidArgument(f"memory: expected an amount such as 4GiB or 800M, got {short(text)}")
         amount = float(match[1]) * UNITS[match[2]]
-    if amount < 1:
-        raise InvalidArgument(f"memory: must be at least one byte, got {text!r}")
+    if not 1 <= amount <= MAX_BYTES:
+        raise InvalidArgument(f"memory: must be from one byte to {in_units(MAX_BYTES)}, got {short(text)}")
     return Budget(wanted=int(amount), limit=int(amount))
 
 
@@ -51,7 +68,31 @@ def device_memory() -> int:
     """Return the bytes of all local devices' memory: the machine's for CPUs."""
     stats = [device.memory_stats() or {} for device in jax.local_devices()]
     limits = [stat.get("bytes_limit", 0) for stat in stats]
-    return sum(limits) if all(limits) else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return sum(limits) if all(limits) else host_memory()
+
+
+def host_memory() -> int:
+    """Return the bytes of the machine's own memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def in_units(size: int) -> str:
+    """Return a number of bytes in words: ``1.5 GiB``."""
+    for power, unit in ((5, "PiB"), (4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if size >= 1024**power:
+            return f"{size / 1024**power:,.1f} {unit}"
+    return f"{size} bytes"
+
+
+def check_disk(directory: Path, needed: int) -> None:
+    """Raise ``InvalidArgument`` unless the disk of a directory, which need not be there yet, has so many bytes free."""
+    there = next(place for place in (directory, *directory.absolute().parents) if place.exists())
+    free = shutil.disk_usage(there).free
+    if needed > free:
+        raise InvalidArgument(
+            f"out: the results may take {in_units(needed)} while they are gathered, and {directory} has {in_units(free)} free; keep fewer"
+            " rounds (keep), metrics or trials, no trajectories, or choose another disk"
+        )
 
 
 def tree_bytes(tree: Any) -> int:

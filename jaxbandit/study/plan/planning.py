@@ -6,11 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 
 import jax
+import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import signature
 from jaxbandit.engine.programs import Cell
-from jaxbandit.study.plan.batches import batch_numbers, carried_bytes
+from jaxbandit.study.plan.batches import batch_numbers, carried_bytes, kept_bytes
 from jaxbandit.study.plan.cells import group_runs
 from jaxbandit.study.plan.memory import memory_budget
 from jaxbandit.study.plan.processes import Processes, this_process
@@ -35,6 +36,7 @@ class Plan:
       part_rounds: rounds in a part; the last part of a batch may be shorter.
       trial_bytes: memory of one trial.
       shared_bytes: memory that the trials of a batch share.
+      result_bytes: size of all results, uncompressed.
       devices: devices that batches are spread over.
       processes: this process among those that share the batches.
     """
@@ -48,6 +50,7 @@ class Plan:
     part_rounds: tuple[int, ...]
     trial_bytes: tuple[int, ...]
     shared_bytes: tuple[int, ...]
+    result_bytes: int
     devices: tuple[jax.Device, ...]
     processes: Processes = Processes()
 
@@ -70,6 +73,15 @@ class Plan:
         """Return the memory of one batch of a cell."""
         return self.batch_sizes[cell] * self.trial_bytes[cell] + self.shared_bytes[cell]
 
+    def disk_bytes(self, streamed: bool) -> int:
+        """Return what a run may take on the disk of its directory: finished batches, checkpoints, and the results if they are streamed."""
+        in_parts = [self.batch_bytes(cell) for cell, rounds in enumerate(self.part_rounds) if rounds < self.study.horizon]
+        return (1 + streamed) * self.result_bytes + 2 * self.processes.count * max(in_parts, default=0)  # an old checkpoint and a new one
+
+    def of_one_trial(self) -> Plan:
+        """Return the plan of the same runs with one trial, whose results have the same names, labels and attributes."""
+        return dataclasses.replace(self, study=dataclasses.replace(self.study, trials=1))
+
     def parts(self, cell: int) -> list[tuple[int, int]]:
         """Return the first round and the number of rounds of every part of a cell's batches."""
         horizon, rounds = self.study.horizon, self.part_rounds[cell]
@@ -79,6 +91,12 @@ class Plan:
         """Return the batches that this process runs, as pairs of a cell and a batch of it."""
         every = [(cell, batch) for cell, count in enumerate(self.batch_counts) for batch in range(count)]
         return [place for number, place in enumerate(every) if self.processes.owns(number)]
+
+    def trials_of(self, cell: int, batch: int) -> np.ndarray:
+        """Return the runs and trials that a batch plays, ``[n, 2]``: each run's number in the study, and the trial's."""
+        members, trials, size = self.members[cell], self.study.trials, self.batch_sizes[cell]
+        variant, trial = np.divmod(np.arange(batch * size, min((batch + 1) * size, len(members) * trials)), trials)
+        return np.stack([np.asarray(members)[variant], trial], axis=1)
 
     def blocked_cell(self, cell: int) -> Cell:
         """Return a cell in blocks as equal as can be within a batch; all of a batch side by side on an accelerator."""
@@ -110,14 +128,17 @@ def make_plan(
     memory: str | int | None = None,
     segment: int | None = None,
     devices: Sequence[jax.Device] | None = None,
+    streamed: bool = False,
 ) -> Plan:
     """Plan the cells and batches of a study.
 
     Args:
       study: study to run.
-      memory: never exceeded, such as ``"4GiB"``; default half of the devices' memory, of which CPUs take no more than they need.
+      memory: never exceeded, such as ``"4GiB"``; default half of the devices' memory, of which CPUs take no more than they need. On
+        CPUs it holds the results, too, unless they are streamed. What the compiler takes is not known before.
       segment: rounds in a part; default all of a run of some seconds, otherwise as few as take some seconds.
       devices: devices to spread trials over; default all local ones.
+      streamed: whether results go to a file batch by batch, so that they need not fit memory all at once.
 
     Raises:
       InvalidArgument: on anything in the study that cannot run, before anything compiles.
@@ -128,7 +149,10 @@ def make_plan(
     runs = study.named_runs()
     counted_before(runs)
     groups = group_runs(study, runs)
+    results = sum(len(members) * study.trials * kept_bytes(study, cell) for cell, members in groups)
     budget, processes = memory_budget(memory, used[0].platform), this_process()
+    if not streamed:
+        budget = budget.beside(results, used[0].platform)
     kinds = {signature(cell): cell for cell, _ in groups}
     carried = {kind: carried_bytes(cell) for kind, cell in kinds.items()}  # once of each kind: it takes a while
     numbers = [
@@ -147,6 +171,7 @@ def make_plan(
         part_rounds=rounds,
         trial_bytes=trial_bytes,
         shared_bytes=shared_bytes,
+        result_bytes=results,
         devices=used,
         processes=processes,
     )

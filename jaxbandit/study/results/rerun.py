@@ -12,6 +12,7 @@ import xarray as xr
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.study.plan.memory import MAX_BYTES
 from jaxbandit.study.plan.planning import Plan, make_plan
 from jaxbandit.study.run.dataset import gather_results
 from jaxbandit.study.run.mixed_policies import mixed_values
@@ -53,7 +54,7 @@ def rerun(dataset: xr.Dataset, trial: int, *, label: str | None = None, study: S
     label = labels[0] if label is None else label
     checks.one_of("run", label, labels)
     whole = dataclasses.replace(study, keep=Keep(every=1), trajectories=True)
-    plan = make_plan(whole, memory=2**62, devices=jax.local_devices()[:1])
+    plan = make_plan(whole, memory=MAX_BYTES, devices=jax.local_devices()[:1])
     return _play(plan, labels.index(label), trial, json.loads(dataset.attrs["batches"]), len(json.loads(dataset.attrs["devices"])))
 
 
@@ -70,4 +71,4 @@ def _play(plan: Plan, number: int, trial: int, batches: Sequence[Sequence[int]],
     single = dataclasses.replace(own, study=dataclasses.replace(plan.study, trials=1), runs=(plan.runs[number],), members=((0,),))
     strong = "strong_regret" in plan.study.metrics
     mixed = mixed_values(plan.study, [(number, plan.runs[number])], [trial]) if strong else None
-    return gather_results(single, [[played]], mixed=mixed).assign_coords(trial=[trial])
+    return gather_results(single, lambda cell, batch: played, mixed=mixed).assign_coords(trial=[trial])

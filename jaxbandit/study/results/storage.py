@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import math
 import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+import h5netcdf
 import numpy as np
 import xarray as xr
 
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.status import Status, explain, healthy
+from jaxbandit.study.run.dataset import Variable
 from jaxbandit.study.run.files import CannotWrite, reason_of, write_whole
+
+LEVEL = 4  # of compression
+CHUNK_BYTES = 2**20  # of what is compressed and read at a time
 
 
 class TrialsFailed(RuntimeError):
@@ -52,23 +62,31 @@ def raise_if_failed(dataset: xr.Dataset) -> xr.Dataset:
     raise TrialsFailed(f"{int(failed.sum())} of {failed.size} trials failed; " + "; ".join(lines))
 
 
-def read_results(path: str | Path) -> xr.Dataset:
+def read_results(path: str | Path, *, load: bool = True) -> xr.Dataset:
     """Return the dataset of a NetCDF file or a Zarr directory, or of the directory that a run wrote one to.
+
+    Args:
+      path: path of the file or directory.
+      load: read everything now; otherwise what is used is read as it is used, and the file stays open until the dataset is closed.
 
     Raises:
       InvalidArgument: when there is none, or it cannot be read.
     """
     path = Path(path)
-    inside = [path / name for name in ("results.nc", "results.zarr")]
-    found = next((file for file in inside if file.exists()), path)
-    if not found.exists() or (found.is_dir() and found.suffix != ".zarr"):
-        raise InvalidArgument(f"results: {path} holds no results.nc or results.zarr" if path.is_dir() else f"results: there is no {path}")
     try:
-        return xr.open_zarr(_with_zarr(found)).load() if found.suffix == ".zarr" else xr.load_dataset(found, engine="h5netcdf")
+        inside = [path / name for name in ("results.nc", "results.zarr")]
+        found = next((file for file in inside if file.exists()), path)
+        if not found.exists() or (found.is_dir() and found.suffix != ".zarr"):
+            raise InvalidArgument(f"results: {path} holds no results.nc or results.zarr" if path.is_dir() else f"results: there is no {path}")
+        lazy = xr.open_zarr(_with_zarr(found), chunks=None) if found.suffix == ".zarr" else xr.open_dataset(found, engine="h5netcdf")
+        if not load:
+            return lazy
+        with lazy:
+            return lazy.load()
     except InvalidArgument:
         raise
     except Exception as error:  # what the readers raise on a damaged file is not documented
-        raise InvalidArgument(f"results: cannot read {found}: {reason_of(error)}") from error
+        raise InvalidArgument(f"results: cannot read {str(path)!r}: {reason_of(error)}") from error
 
 
 def write_results(dataset: xr.Dataset, path: Path) -> None:
@@ -78,16 +96,68 @@ def write_results(dataset: xr.Dataset, path: Path) -> None:
       InvalidArgument: when Zarr is asked for and not installed.
       CannotWrite: on any error of the operating system.
     """
+    _write(path, lambda temporary: save(dataset, temporary))
+
+
+def stream_results(
+    head: xr.Dataset, variables: Mapping[str, Variable], pieces: Iterable[tuple[str, int, slice, np.ndarray]], path: Path
+) -> None:
+    """Write results piece by piece, as :func:`write_results` does whole ones.
+
+    Args:
+      head: coordinates, attributes, and what has no entry for each trial.
+      variables: the other variables.
+      pieces: name of a variable, number of the run, trials and values of every piece.
+      path: NetCDF file, or Zarr directory if it ends in ``.zarr``.
+
+    Raises:
+      InvalidArgument: when Zarr is asked for and not installed.
+      CannotWrite: on any error of the operating system.
+    """
+
+    # As xarray writes down which coordinates a variable has.
+    along_runs = " ".join(sorted(str(name) for name, coordinate in head.coords.items() if "algorithm" in coordinate.dims and name not in head.dims))
+
+    def write(temporary: Path) -> None:
+        save(head, temporary)
+        with _opened(temporary) as file:
+            arrays = {name: file.add(name, variable, along_runs) for name, variable in variables.items()}
+            for name, run, trials, values in pieces:
+                arrays[name][run, trials] = values
+
+    _write(path, write)
+
+
+def check_results(head: xr.Dataset, path: Path) -> None:
+    """Raise ``InvalidArgument`` on labels, names or attributes that no file of results can hold, and when Zarr is not installed."""
     if path.suffix == ".zarr":
-        _write_zarr(dataset, _with_zarr(path))
-    else:
-        write_whole(path, lambda temporary: save(dataset, temporary))
-
-
-def _write_zarr(dataset: xr.Dataset, path: Path) -> None:
-    temporary = path.with_name(f".{path.name}")
+        _with_zarr(path)
     try:
-        dataset.to_zarr(temporary, mode="w", zarr_format=2)  # 3 has no stable form of labels
+        with tempfile.TemporaryDirectory() as folder:
+            save(head, Path(folder) / path.name)
+    except OSError:  # for want of room there, which says nothing of the results' own place
+        return
+    except Exception as error:  # what the writers raise is not documented
+        raise InvalidArgument(f"results: cannot be written to {path.name}: {reason_of(error)}; change labels and names") from error
+
+
+def save(dataset: xr.Dataset, path: str | Path) -> None:
+    """Write a dataset as compressed NetCDF-4, or as Zarr."""
+    if Path(path).suffix == ".zarr":
+        dataset.to_zarr(path, mode="w", zarr_format=2)  # 3 has no stable form of labels
+        return
+    compressed = {name: {"zlib": True, "complevel": LEVEL} for name in dataset.data_vars if dataset[name].dtype.kind in "fi"}
+    dataset.to_netcdf(path, engine="h5netcdf", encoding=compressed)
+
+
+def _write(path: Path, write: Callable[[Path], object]) -> None:
+    """Call ``write`` with a temporary name and rename what it has written, a file or a Zarr directory."""
+    if path.suffix != ".zarr":
+        write_whole(path, write)
+        return
+    temporary = _with_zarr(path).with_name(f".{path.name}")
+    try:
+        write(temporary)
         if path.exists():
             shutil.rmtree(path)
         temporary.rename(path)
@@ -104,7 +174,61 @@ def _with_zarr(path: Path) -> Path:
     return path
 
 
-def save(dataset: xr.Dataset, path: str | Path) -> None:
-    """Write a dataset as compressed NetCDF-4."""
-    compressed = {name: {"zlib": True, "complevel": 4} for name in dataset.data_vars if dataset[name].dtype.kind in "fi"}
-    dataset.to_netcdf(path, engine="h5netcdf", encoding=compressed)
+class _NetCdf:
+    """NetCDF file that variables are added to."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = h5netcdf.File(path, "a")
+
+    def add(self, name: str, variable: Variable, coordinates: str) -> Any:
+        """Add a variable, whose pieces are then set; missing numbers and coordinates are marked as xarray marks them."""
+        numeric = variable.dtype.kind in "fi"
+        options: dict[str, Any] = {"compression": "gzip", "compression_opts": LEVEL, "shuffle": True} if numeric else {}
+        kind = np.dtype(np.int8) if variable.dtype == bool else variable.dtype
+        fill = kind.type(np.nan) if kind.kind == "f" else None
+        made = self.file.create_variable(name, variable.dims, kind, chunks=_chunks(variable), fillvalue=fill, **options)
+        made.attrs["coordinates"] = coordinates
+        if variable.dtype == bool:
+            made.attrs["dtype"] = "bool"
+        return made
+
+    def close(self) -> None:
+        """Finish the file."""
+        self.file.close()
+
+
+class _Zarr:
+    """Zarr directory that variables are added to."""
+
+    def __init__(self, path: Path) -> None:
+        import zarr
+
+        self.path, self.group = path, zarr.open_group(path, mode="a", zarr_format=2)
+
+    def add(self, name: str, variable: Variable, coordinates: str) -> Any:
+        """Add a variable, whose pieces are then set; dimensions and coordinates are named as xarray names them."""
+        fill = np.nan if variable.dtype.kind == "f" else None
+        named: dict[str, Any] = {"_ARRAY_DIMENSIONS": list(variable.dims), "coordinates": coordinates}
+        shape, chunks = variable.shape, _chunks(variable)
+        return self.group.create_array(name, shape=shape, chunks=chunks, dtype=variable.dtype, fill_value=fill, attributes=named)
+
+    def close(self) -> None:
+        """Finish the directory."""
+        import zarr
+
+        zarr.consolidate_metadata(self.path, zarr_format=2)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[_NetCdf | _Zarr]:
+    file = _Zarr(path) if path.suffix == ".zarr" else _NetCdf(path)
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+def _chunks(variable: Variable) -> tuple[int, ...]:
+    """Return the shape of a variable's chunks: of one run, whole trials, as many as make a chunk of some size."""
+    trial = math.prod(variable.shape[2:]) * variable.dtype.itemsize
+    return (1, min(max(CHUNK_BYTES // max(trial, 1), 1), variable.shape[1]), *variable.shape[2:])

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import jax
+import numpy as np
 import xarray as xr
 
 from jaxbandit.core import checks
+from jaxbandit.study.plan.memory import check_disk
 from jaxbandit.study.plan.planning import Plan, make_plan
+from jaxbandit.study.results.storage import check_results, read_results, stream_results
 from jaxbandit.study.run.checkpoints import Store, identity
-from jaxbandit.study.run.dataset import gather_results
+from jaxbandit.study.run.dataset import gather_results, header, pieces, variables_of
+from jaxbandit.study.run.hold import HeldDirectory, hold_directory
 from jaxbandit.study.run.mixed_policies import mixed_values
 from jaxbandit.study.run.progress import Progress
 from jaxbandit.study.run.runner import CHECKPOINT_SHARE, Runner
@@ -20,9 +25,11 @@ from jaxbandit.study.specify.study import Study
 
 def run_study(
     study: Study,
-    directory: str | Path | None = None,
+    directory: str | Path | HeldDirectory | None = None,
     *,
     resume: bool = False,
+    results: str | Path | None = None,
+    attributes: Mapping[str, str] | None = None,
     memory: str | int | None = None,
     segment: int | None = None,
     devices: Sequence[jax.Device] | None = None,
@@ -34,49 +41,105 @@ def run_study(
 
     Args:
       study: study to run.
-      directory: where checkpoints and finished batches go, and stay until :func:`forget`; default nowhere.
+      directory: where checkpoints and finished batches go, and stay until :func:`forget`; default nowhere. It belongs to this run while
+        it lasts, or for longer if :func:`hold_directory` has made it; of several processes the first one holds it.
       resume: go on with the run that the directory holds, to the results it would have had without interruption, bit for bit.
+      results: NetCDF file, or Zarr directory if it ends in ``.zarr``, that results are written to batch by batch, so that they need not
+        fit memory; the dataset that is returned is then read from it as it is used. Needs a ``directory``.
+      attributes: what else the results say of the run, such as the command.
       memory, segment, devices: as for :func:`make_plan`; a run that is resumed keeps its own.
       checkpoint_share: share of the time that checkpoints may take, in (0, 1]; they are left out where they would take more.
       report: called after each part.
-      note: called with a line of text when something is compiled, resumed or done.
+      note: called with a line of text when something is compiled, resumed, dropped or done.
 
     Raises:
-      InvalidArgument: on a study that cannot run, or a directory that holds the run of another.
+      InvalidArgument: on a study that cannot run, results that fit neither memory nor disk or cannot be written, or a directory that
+        holds the run of another.
+      DirectoryInUse: when a run that is going on holds the directory.
+      CannotWrite: on any error of the operating system when a file is written.
       ProcessLost: when another process of the study has gone.
     """
     checks.within("checkpoint_share", checkpoint_share, 0.0, 1.0)
-    plan = make_plan(study, memory=memory, segment=segment, devices=devices)
-    processes = plan.processes
-    if directory is None and processes.count > 1:
-        raise checks.InvalidArgument(f"directory: {processes.count} processes meet in a directory that all of them see; give one")
-    store = None if directory is None else Store(Path(directory), processes.index)
-    if store is not None:
-        plan = _prepared(plan, store, resume)
+    plan = make_plan(study, memory=memory, segment=segment, devices=devices, streamed=results is not None)
+    if directory is None:
+        if plan.processes.count > 1:
+            raise checks.InvalidArgument(f"directory: {plan.processes.count} processes meet in a directory that all see; give one")
+        if results is not None:
+            raise checks.InvalidArgument("directory: results that are written batch by batch need one for the batches; give one")
+        return _played(plan, None, None, attributes, checkpoint_share, report, note)
+    if results is not None:
+        check_results(header(plan.of_one_trial(), ()), Path(results))
+    with _held(directory, plan.processes.first) as path:
+        store = Store(path, plan.processes.index, note)
+        plan = _prepared(plan, store, resume, streamed=results is not None)
+        return _played(plan, store, None if results is None else Path(results), attributes, checkpoint_share, report, note)
+
+
+def _played(
+    plan: Plan,
+    store: Store | None,
+    results: Path | None,
+    attributes: Mapping[str, str] | None,
+    checkpoint_share: float,
+    report: Callable[[Progress], None],
+    note: Callable[[str], None],
+) -> xr.Dataset | None:
+    """Play what is left of a plan and gather the results."""
     runner = Runner(plan, store, report, note, checkpoint_share)
-    finished = {place: runner.batch(*place) for place in plan.own_batches()}
-    processes.barrier("every batch is finished")
-    if not processes.first:
+    finished: dict[tuple[int, int], Mapping[str, np.ndarray]] = {}
+    for place in plan.own_batches():
+        batch = runner.batch(*place)
+        if results is None:  # otherwise it is read again, so that memory holds one at a time
+            finished[place] = batch
+    plan.processes.barrier("every batch is finished")
+    if not plan.processes.first:
         return None
-    batches = [
-        [finished[cell, batch] if (cell, batch) in finished else runner.read(cell, batch) for batch in range(count)]
-        for cell, count in enumerate(plan.batch_counts)
-    ]
+
+    def batch_at(cell: int, number: int) -> Mapping[str, np.ndarray]:
+        return finished[cell, number] if (cell, number) in finished else runner.read(cell, number)
+
+    study = plan.study
     mixed = mixed_values(study, list(enumerate(plan.runs)), range(study.trials)) if "strong_regret" in study.metrics else None
-    return gather_results(plan, batches, mixed=mixed, seconds=[runner.seconds(cell) for cell in range(len(plan.cells))])
+    seconds = [runner.seconds(cell) for cell in range(len(plan.cells))]
+    if results is None:
+        return gather_results(plan, batch_at, mixed=mixed, seconds=seconds).assign_attrs(attributes or {})
+    variables = variables_of(plan, batch_at, mixed)
+    head = header(plan, variables, mixed=mixed, seconds=seconds).assign_attrs(attributes or {})
+    stream_results(head, variables, pieces(plan, variables, batch_at), results)
+    return read_results(results, load=False)
 
 
-def forget(directory: str | Path) -> None:
-    """Drop the checkpoints and batches of a run, once its results are kept elsewhere."""
-    Store(Path(directory)).clear()
+def forget(directory: str | Path | HeldDirectory) -> None:
+    """Drop the checkpoints and batches of a run, once its results are kept elsewhere; raises ``DirectoryInUse`` while a run goes on."""
+    with _held(directory, True) as path:
+        Store(path).clear()
 
 
-def _prepared(plan: Plan, store: Store, resume: bool) -> Plan:
+@contextlib.contextmanager
+def _held(directory: str | Path | HeldDirectory, first: bool) -> Iterator[Path]:
+    """Hold a directory in the first of several processes, unless the caller does already."""
+    if isinstance(directory, HeldDirectory):
+        yield directory.path
+    elif not first:
+        yield Path(directory)
+    else:
+        with hold_directory(directory, force=True) as held:
+            yield held.path
+
+
+def _prepared(plan: Plan, store: Store, resume: bool, streamed: bool) -> Plan:
     """Write down the run in its directory, or return the plan with the batches that the run was begun with if it is resumed."""
     own = identity(plan.study.fingerprint(), len(plan.devices))
-    if not resume and plan.processes.first:
+    if plan.processes.first and not resume:
+        store.clear()
+        check_disk(store.directory, plan.disk_bytes(streamed))
         store.start({"identity": own, "batches": plan.batches})
     plan.processes.barrier("the run is written down")
-    if not resume and plan.processes.first:
+    if plan.processes.first and not resume:
         return plan
-    return plan.with_batches(store.resume(own)["batches"])
+    begun = plan.with_batches(store.resume(own)["batches"])
+    if resume:
+        kept = sum(store.verified(*place) for place in begun.own_batches())
+        if plan.processes.first:
+            check_disk(store.directory, begun.disk_bytes(streamed) - kept)
+    return begun

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -23,20 +24,33 @@ class CannotWrite(RuntimeError):
 
 def reason_of(error: Exception) -> str:
     """Return an error in one line, in the operating system's words if it has some."""
-    return (error.strerror if isinstance(error, OSError) else None) or str(error).splitlines()[0]
+    words = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return next((line.strip() for line in words.splitlines() if line.strip()), type(error).__name__)
 
 
-def prepare_directory(path: str | Path, *, force: bool = False) -> Path:
-    """Make ``path`` ready to write results in; raises :class:`ExistingOutput` if it holds files and ``force`` is off."""
+def prepare_directory(path: str | Path, *, force: bool = False, besides: str = "") -> Path:
+    """Make ``path`` ready to write results in.
+
+    Args:
+      path: path of the directory, which is made unless it is there.
+      force: whether it may hold files.
+      besides: name of a file that it may hold anyway.
+
+    Raises:
+      ExistingOutput: when it holds files and ``force`` is off, or is no directory.
+      InvalidArgument: when it cannot be made or written to.
+    """
     directory = Path(path)
-    if directory.exists() and not directory.is_dir():
-        raise ExistingOutput(f"out: {directory} is a file, not a directory; choose another place")
-    if directory.is_dir() and any(directory.iterdir()) and not force:
-        raise ExistingOutput(f"out: {directory} exists and is not empty; choose another place or add --force to replace its files")
     try:
+        if directory.exists() and not directory.is_dir():
+            raise ExistingOutput(f"out: {directory} is a file, not a directory; choose another place")
+        if directory.is_dir() and not force and any(file.name != besides for file in directory.iterdir()):
+            raise ExistingOutput(f"out: {directory} exists and is not empty; choose another place or add --force to replace its files")
         directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidArgument(f"out: cannot make the directory {directory}: {reason_of(error)}") from error
+    except (OSError, ValueError) as error:  # a ValueError where a path holds NUL
+        if isinstance(error, InvalidArgument):
+            raise
+        raise InvalidArgument(f"out: cannot make the directory {str(directory)!r}: {reason_of(error)}") from error
     if not os.access(directory, os.W_OK):
         raise InvalidArgument(f"out: {directory} is not writable")
     return directory
@@ -45,12 +59,28 @@ def prepare_directory(path: str | Path, *, force: bool = False) -> Path:
 def prepare_file(path: str | Path, *, force: bool = False) -> Path:
     """Check that a file can be written at ``path``; raises :class:`ExistingOutput` if one is there and ``force`` is off."""
     file = Path(path)
-    if file.is_dir():
-        raise ExistingOutput(f"out: {file} is a directory; name a file")
-    if file.exists() and not force:
-        raise ExistingOutput(f"out: {file} exists; choose another name or add --force to replace it")
-    file.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        if file.is_dir():
+            raise ExistingOutput(f"out: {file} is a directory; name a file")
+        if file.exists() and not force:
+            raise ExistingOutput(f"out: {file} exists; choose another name or add --force to replace it")
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:  # a ValueError where a path holds NUL
+        if isinstance(error, InvalidArgument):
+            raise
+        raise InvalidArgument(f"out: cannot make a place for {str(file)!r}: {reason_of(error)}") from error
     return file
+
+
+def drop(path: Path) -> None:
+    """Remove a file or a directory, if it is there; raises :class:`CannotWrite`."""
+    try:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise CannotWrite(path, error) from error
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:

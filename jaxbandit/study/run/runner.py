@@ -76,10 +76,9 @@ class Runner:
 
     def _numbers(self, cell: int, batch: int) -> np.ndarray:
         """Return ``[n, 3]``: the run's number within the cell, the trial, and the run's number within the study counted from 1."""
-        members, trials, size = self.plan.members[cell], self.plan.study.trials, self.plan.batch_sizes[cell]
-        every = np.arange(batch * size, min((batch + 1) * size, len(members) * trials))
-        variant, trial = np.divmod(every, trials)
-        return np.stack([variant, trial, np.asarray(members)[variant] + 1], axis=1).astype(np.int32)
+        run, trial = self.plan.trials_of(cell, batch).T
+        members = np.asarray(self.plan.members[cell])
+        return np.stack([np.searchsorted(members, run), trial, run + 1], axis=1).astype(np.int32)
 
     def _padded(self, cell: int, numbers: np.ndarray) -> jax.Array:
         """Place the numbers of a batch's trials on the devices, the last one repeated until the batch is full."""

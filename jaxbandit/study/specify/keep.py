@@ -27,8 +27,18 @@ class Keep:
         if self.log_spaced is not None:
             spaced = np.unique(np.round(np.geomspace(1, horizon, min(self.log_spaced, horizon))).astype(np.int64))
             return np.unique(np.append(spaced, horizon))
-        every = self.every or -(-horizon // MAX_ROUNDS_BY_DEFAULT)
+        every = self._every(horizon)
         return np.unique(np.append(np.arange(every, horizon + 1, every), horizon))
+
+    def count(self, horizon: int) -> int:
+        """Return how many rounds are kept at most: of evenly spaced logarithms fewer where some fall on one round."""
+        if self.log_spaced is not None:
+            return min(self.log_spaced, horizon)
+        every = self._every(horizon)
+        return horizon // every + (horizon % every > 0)
+
+    def _every(self, horizon: int) -> int:
+        return -(-horizon // MAX_ROUNDS_BY_DEFAULT) if self.every is None else self.every
 
     def table(self) -> dict[str, int]:
         """Return the table of a study file, without what is not given."""

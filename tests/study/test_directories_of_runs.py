@@ -1,0 +1,195 @@
+"""A directory belongs to one run, and what lies in it is taken for what it is: files of other runs, altered and broken ones are not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxbandit.cli import main
+from jaxbandit.study import CheckpointMismatch, DirectoryInUse, ExistingOutput, forget, hold_directory, run_study
+from jaxbandit.study.run.checkpoints import Place, Store, identity
+from tests.support.paths import ROOT
+from tests.support.small_study import assert_same, in_python, whole, written
+
+# Who holds it.
+
+
+def test_one_holder_at_a_time(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with hold_directory(out):
+        with pytest.raises(DirectoryInUse, match=rf"in use by process {os.getpid()} on .* since 20..-..-.. .*pytest") as caught:
+            hold_directory(out)
+        assert "\n" not in str(caught.value)
+        for take in (lambda: hold_directory(out, force=True), lambda: run_study(in_python(), out), lambda: forget(out)):
+            with pytest.raises(DirectoryInUse):
+                take()
+    assert list(out.iterdir()) == []
+    (out / "file").write_text("")
+    with pytest.raises(ExistingOutput, match="not empty"):
+        hold_directory(out)
+    assert [file.name for file in out.iterdir()] == ["file"]
+    with hold_directory(out, force=True) as held:
+        held.release()
+        hold_directory(out, force=True).release()
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from jaxbandit.study.run.hold import hold_directory
+held = hold_directory(sys.argv[1])
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_dead_holder_holds_nothing_and_a_living_one_keeps_all_out(tmp_path: Path, capsys: Any) -> None:
+    study, out = str(written(tmp_path)), tmp_path / "out"
+    other = subprocess.Popen([sys.executable, "-c", HOLD, str(out)], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    try:
+        assert other.stdout is not None and other.stdout.readline() == "held\n"
+        before = sorted(file.name for file in out.iterdir())
+        for options in ([], ["--force"], ["--resume"]):
+            assert main(["run", study, "--out", str(out), "--no-cache", *options]) == 2
+            said = capsys.readouterr().err
+            assert f"in use by process {other.pid} on " in said and said.count("\n") == 1
+        assert sorted(file.name for file in out.iterdir()) == before == ["run.lock"]
+    finally:
+        other.kill()
+        other.communicate()
+    assert (out / "run.lock").exists()
+    hold_directory(out).release()
+
+
+# What lies in it.
+
+RECORD: dict[str, Any] = {"identity": identity("study", 1), "batches": [[4, 2, 10]]}
+PART = {"regret": np.arange(12, dtype=np.float32).reshape(3, 4), "end_status": np.zeros(3, np.int32), "empty": np.zeros((3, 0), np.float32)}
+
+
+def truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-30])
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def no_archive(path: Path) -> None:
+    path.write_text("nothing of the kind")
+
+
+def with_one_number_changed(path: Path) -> None:
+    with np.load(path) as held:
+        arrays = dict(held)
+    arrays["regret"] = arrays["regret"] + np.float32(1e-3)
+    np.savez(path, **arrays)
+
+
+def with_an_array_less(path: Path) -> None:
+    with np.load(path) as held:
+        arrays = dict(held)
+    del arrays["end_status"]
+    np.savez(path, **arrays)
+
+
+def without_seal(path: Path) -> None:
+    np.savez(path, **PART)
+
+
+def of_another_place(path: Path) -> None:
+    path.write_bytes(path.with_name("0-1.npz").read_bytes())
+
+
+def of_another_run(path: Path) -> None:
+    other = Store(path.parent.parent.parent / "other")
+    other.start(RECORD | {"identity": identity("another study", 1)})
+    other.finish(0, 0, PART)
+    path.write_bytes((other.parts / "0-0.npz").read_bytes())
+
+
+DAMAGE = [truncated, emptied, no_archive, with_one_number_changed, with_an_array_less, without_seal, of_another_place, of_another_run]
+
+
+@pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
+def test_a_part_that_does_not_fit_is_dropped_and_said_so_in_a_line(damage: Callable[[Path], None], tmp_path: Path) -> None:
+    said: list[str] = []
+    store = Store(tmp_path / "run", note=said.append)
+    store.directory.mkdir()
+    store.start(RECORD)
+    for batch in range(2):
+        store.finish(0, batch, PART)
+    for name, array in (store.part(0, 0) or {}).items():
+        np.testing.assert_array_equal(array, PART[name])
+        assert array.dtype == PART[name].dtype
+    damage(store.parts / "0-0.npz")
+    again = Store(tmp_path / "run", note=said.append)
+    again.resume(RECORD["identity"])
+    assert again.part(0, 0) is None and not again.has(0, 0) and again.part(0, 1) is not None
+    assert len(said) == 1 and "\n" not in said[0] and "0-0.npz does not fit" in said[0] and "is run again" in said[0]
+
+
+def test_every_byte_of_a_part_counts(tmp_path: Path) -> None:
+    """A bit turned anywhere is noticed or, in what the archive says beside the arrays, changes nothing."""
+    store = Store(tmp_path)
+    store.start(RECORD)
+    store.finish(0, 0, PART)
+    path = store.parts / "0-0.npz"
+    good = path.read_bytes()
+    dropped = 0
+    for place in range(0, len(good), 7):
+        path.write_bytes(good[:place] + bytes([good[place] ^ 4]) + good[place + 1 :])
+        found = store.part(0, 0)
+        dropped += found is None
+        for name, array in (found or {}).items():
+            np.testing.assert_array_equal(array, PART[name])
+    assert dropped > len(good) / 7 / 2
+
+
+def test_a_checkpoint_that_does_not_fit_is_dropped(tmp_path: Path) -> None:
+    said: list[str] = []
+    store = Store(tmp_path, note=said.append)
+    store.start(RECORD)
+    place = Place(cell=0, batch=1, next_round=7)
+    store.save(place, PART)
+    found, leaves = store.load() or pytest.fail("no checkpoint")
+    assert found == place and set(leaves) == set(PART)
+    Store(tmp_path, process=1).at_work.write_bytes(store.at_work.read_bytes())
+    other = Store(tmp_path, process=1, note=said.append)
+    other.resume(RECORD["identity"])
+    assert other.load() is None and "from its first round on" in said[-1]
+    truncated(store.at_work)
+    assert store.load() is None and len(said) == 2 and store.load() is None and len(said) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "3", '{"identity": 3}', '{"identity": {}}', '{"identity": []}', "\xff", "[" * 100_000, '{"batches": [[4, 2, 9]]}'],
+    ids=["empty", "cut off", "list", "number", "identity a number", "no identity", "identity a list", "bytes", "deep", "other batches"],
+)
+def test_a_broken_record_of_a_run_is_refused(text: str, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.start(RECORD)
+    path = tmp_path / "study.json"
+    known = json.loads(path.read_text())
+    path.write_text(json.dumps(known | json.loads(text)) if "batches" in text else text, encoding="latin-1")
+    with pytest.raises(CheckpointMismatch, match="^resume: ") as caught:
+        store.resume(RECORD["identity"])
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000
+
+
+def test_a_run_with_damaged_files_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    run_study(in_python(), tmp_path, segment=5, checkpoint_share=1.0)
+    truncated(tmp_path / "parts" / "0-0.npz")
+    (tmp_path / "at-work-0.npz").write_bytes(b"PK")
+    said: list[str] = []
+    assert_same(run_study(in_python(), tmp_path, resume=True, note=said.append), whole())
+    assert [line for line in said if "0-0.npz does not fit" in line] and [line for line in said if "at-work-0.npz does not fit" in line]
