@@ -20,6 +20,7 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.study.plan.processes import ProcessLost
 from jaxbandit.study.run.files import CannotWrite, drop, reason_of
 from jaxbandit.study.specify.registry import KINDS
+from jaxbandit.surrogates import PRECISIONS
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -70,7 +71,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--segment", type=int, metavar="N", help="rounds between two checkpoints (default some seconds' worth)")
     run.add_argument("--checkpoint-share", type=float, default=0.04, metavar="X", help="of the time, for checkpoints (default %(default)s)")
     run.add_argument("--format", choices=sorted(FORMATS), default="nc", help="NetCDF or Zarr (default %(default)s)")
-    run.add_argument("--precision", choices=("float32", "float64"), default="float32", help="default %(default)s")
+    run.add_argument("--precision", choices=PRECISIONS, default="auto", help="auto: float64 where float32 would not do (the default)")
     run.add_argument("--cache", type=Path, metavar="DIR", help="where compiled programs are kept (default ~/.cache/jaxbandit)")
     run.add_argument("--no-cache", action="store_true", help="keep no compiled programs")
     run.add_argument("--coordinator", metavar="HOST:PORT", help="of the first of several processes; auto in a cluster such as Slurm's")
@@ -170,7 +171,7 @@ def run(args: argparse.Namespace) -> None:
         join(args.coordinator, args.processes, args.process_id)
     if not args.no_cache:
         keep_programs(args.cache)
-    study = from_toml(args.study)
+    study = from_toml(args.study, precision="float32" if args.precision == "float32" else None)
     out = directory_of(study.name) if args.out is None else args.out
     if args.dry_run:
         plan = make_plan(study, memory=args.memory, segment=args.segment, streamed=True)
@@ -235,7 +236,7 @@ def dry_run(plan: Plan) -> str:
     study = plan.study
     lines = [
         f"{study.name}: {len(plan.runs)} runs of {study.trials:,} trials x {study.horizon:,} rounds on {len(plan.devices)} devices,"
-        f" {len(study.keep.rounds(study.horizon)):,} rounds kept",
+        f" {len(study.keep.rounds(study.horizon)):,} rounds kept, in {study.precision}",
         f"results: {in_units(plan.result_bytes)}, and while they are gathered up to {in_units(plan.disk_bytes(streamed=True))} on disk",
     ]
     total = 0.0
@@ -260,7 +261,8 @@ def rerun(args: argparse.Namespace) -> None:
     dataset = read_results(args.results)
     if args.out is not None:
         prepare_file(args.out, force=args.force)
-    jax.config.update("jax_enable_x64", dataset.attrs.get("precision") == "float64")
+    asked = dataset.attrs.get("jax_enable_x64", str(dataset.attrs.get("precision") == "float64"))
+    jax.config.update("jax_enable_x64", asked == "True")
     again = play(dataset, args.trial, label=args.run)
     label = str(again.algorithm.values[0])
     print(f"{label}, trial {args.trial}: {again.sizes['played']} rounds")

@@ -22,7 +22,7 @@ from jaxbandit.core.types import Array
 from jaxbandit.engine import Trajectory
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.report.plots import SHADES, STYLE, figure_at, plain
-from jaxbandit.surrogates import Posterior, Prediction, Surrogate
+from jaxbandit.surrogates import Posterior, Prediction, Surrogate, arithmetic
 
 # An acquisition to map: takes the posterior of one round, the multipliers [m] in force and the round; returns the score [M].
 Score = Callable[[Prediction, np.ndarray, int], Array]
@@ -67,8 +67,10 @@ def posterior_after(surrogate: Surrogate, trajectory: Trajectory, rounds: Sequen
     # Values of one point that arrive at different times need a factor for each output.
     model = surrogate if (due == due[:, :1]).all() else surrogate.separate()
     indices = np.concatenate([np.asarray(trajectory.initial_indices), np.asarray(trajectory.indices)]).astype(np.int32)
-    values = np.concatenate([np.asarray(trajectory.initial_values), np.asarray(trajectory.values)]).astype(float_dtype())
-    return _replayed(canonicalise(model), indices, values, due, np.asarray(rounds, np.int32))
+    values = np.concatenate([np.asarray(trajectory.initial_values), np.asarray(trajectory.values)])
+    with arithmetic([model.precision]) as switched:
+        belief = _replayed(canonicalise(model), indices, values.astype(float_dtype()), due, np.asarray(rounds, np.int32))
+    return jax.tree.map(np.asarray, belief) if switched else belief  # outside, JAX would round its own arrays
 
 
 @jax.jit

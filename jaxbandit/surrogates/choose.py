@@ -83,17 +83,8 @@ def surrogate(
     if tolerance is not None:
         checks.within("tolerance", tolerance, 0.0, 1.0, open_high=True)
 
-    groups: list[int] = []
-    members: list[tuple[Kernel, float]] = []
-    for k, noise in zip(kernels, noises, strict=True):
-        if not isinstance(k, Kernel):
-            raise checks.InvalidArgument(f"kernel: expected a jaxbandit.kernels kernel, got {type(k).__name__}")
-        match = [g for g, (other, lam) in enumerate(members) if lam == noise and same(k, other)]
-        if not match:
-            k.validate(domain.dimension)
-            _check_arms(k, domain)
-            members.append((k, noise))
-        groups.append(match[0] if match else len(members) - 1)
+    groups, members = _grouped(kernels, noises, domain)
+
     def factorised(tolerance: float) -> list[Any]:
         built: list[Any] = []
         for k, _ in members:  # groups that differ only in noise share the factorisation of their kernel
@@ -124,6 +115,22 @@ def surrogate(
     )
     with arithmetic([chosen]):
         return replace(canonicalise(model), kernels=tuple(kernels))  # on the host, as they were given: no trial needs them
+
+
+def _grouped(kernels: Sequence[Kernel], noises: Sequence[float], domain: Domain) -> tuple[list[int], list[tuple[Kernel, float]]]:
+    """Return the number of each output's group, and the kernel and noise variance of each group."""
+    groups: list[int] = []
+    members: list[tuple[Kernel, float]] = []
+    for k, noise in zip(kernels, noises, strict=True):
+        if not isinstance(k, Kernel):
+            raise checks.InvalidArgument(f"kernel: expected a jaxbandit.kernels kernel, got {type(k).__name__}")
+        match = [g for g, (other, lam) in enumerate(members) if lam == noise and same(k, other)]
+        if not match:
+            k.validate(domain.dimension)
+            _check_arms(k, domain)
+            members.append((k, noise))
+        groups.append(match[0] if match else len(members) - 1)
+    return groups, members
 
 
 def estimated_cost(form: Any, size: int, horizon: int) -> float:

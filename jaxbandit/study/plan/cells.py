@@ -12,7 +12,7 @@ from jaxbandit.core.pytree import canonicalise, replace
 from jaxbandit.core.sweep import gather_variants
 from jaxbandit.engine.delayed import Delays, plan_delays
 from jaxbandit.engine.programs import Cell
-from jaxbandit.engine.simulation import check_run
+from jaxbandit.engine.simulation import check_run, refreshed_in_time
 from jaxbandit.study.specify.run import Run
 from jaxbandit.study.specify.study import Study
 from jaxbandit.surrogates import Surrogate
@@ -29,7 +29,8 @@ def group_runs(study: Study, runs: Sequence[Run]) -> list[tuple[Cell, tuple[int,
     Raises:
       InvalidArgument: on a run whose parts do not fit each other.
     """
-    parts = [_parts(study, run) for run in runs]
+    models = refreshed_in_time([run.model for run in runs], study.horizon)
+    parts = [_parts(study, run, model) for run, model in zip(runs, models, strict=True)]
     groups: list[list[int]] = []
     for number, run in enumerate(runs):
         for group in groups:
@@ -41,11 +42,11 @@ def group_runs(study: Study, runs: Sequence[Run]) -> list[tuple[Cell, tuple[int,
     return [(_cell(study, runs[group[0]], [parts[number] for number in group]), tuple(group)) for group in groups]
 
 
-def _parts(study: Study, run: Run) -> Parts:
+def _parts(study: Study, run: Run, model: Surrogate) -> Parts:
     """Return what varies between runs, checked as :func:`~jaxbandit.simulate` checks it, in arrays of the engine's types."""
     check_run(run.problem, [run.algorithm], [run.model], study.horizon, run.initial, run.informed)
     algorithms, delays = plan_delays(run.problem.outputs, [run.algorithm], [run.delay_in_force], run.policy_in_force, None, study.horizon)
-    return canonicalise((algorithms[0], run.model.without_kernels(), None if delays is None else delays[0]))
+    return canonicalise((algorithms[0], model.without_kernels(), None if delays is None else delays[0]))
 
 
 def _share_a_program(one: Run, parts: Parts, other: Run, other_parts: Parts) -> bool:

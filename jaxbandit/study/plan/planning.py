@@ -16,7 +16,7 @@ from jaxbandit.study.plan.cells import group_runs
 from jaxbandit.study.plan.memory import memory_budget
 from jaxbandit.study.plan.processes import Processes, this_process
 from jaxbandit.study.specify.run import Run, counted_before
-from jaxbandit.study.specify.study import Study
+from jaxbandit.study.specify.study import Study, in_its_arithmetic
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,6 +122,7 @@ class Plan:
         )
 
 
+@in_its_arithmetic
 def make_plan(
     study: Study,
     *,

@@ -16,10 +16,11 @@ from jaxbandit.engine import Trajectory
 from jaxbandit.engine.delayed import plan_delays
 from jaxbandit.study.specify.describe import describe, kernel_record
 from jaxbandit.study.specify.run import Run
-from jaxbandit.study.specify.study import Study
+from jaxbandit.study.specify.study import Study, in_its_arithmetic
 from jaxbandit.surrogates import Surrogate
 
 
+@in_its_arithmetic
 def audit(study: Study, run: Run, trial: int) -> dict[str, np.ndarray]:
     """Return one trial of a run, as the study plays it.
 

@@ -18,7 +18,7 @@ from jaxbandit.study.run.dataset import gather_results
 from jaxbandit.study.run.mixed_policies import mixed_values
 from jaxbandit.study.run.runner import Runner
 from jaxbandit.study.specify.keep import Keep
-from jaxbandit.study.specify.study import Study
+from jaxbandit.study.specify.study import Study, in_its_arithmetic
 from jaxbandit.study.specify.tables import from_table
 
 
@@ -45,7 +45,12 @@ def rerun(dataset: xr.Dataset, trial: int, *, label: str | None = None, study: S
     Raises:
       InvalidArgument: when there is no such run or trial, or the results do not hold the study and none is given, or another.
     """
-    study = study_of(dataset) if study is None else study
+    return _again(study_of(dataset) if study is None else study, dataset, trial, label)
+
+
+@in_its_arithmetic
+def _again(study: Study, dataset: xr.Dataset, trial: int, label: str | None) -> xr.Dataset:
+    """Return what :func:`rerun` returns."""
     if study.fingerprint() != dataset.attrs["fingerprint"]:
         raise InvalidArgument("study: it is not the one that these results are of")
     if checks.integer("trial", trial, least=0) >= study.trials:

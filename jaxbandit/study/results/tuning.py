@@ -14,7 +14,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.sweep import combinations, sweep
 from jaxbandit.metrics import Curves, curves, healthy
 from jaxbandit.study.specify.run import Run
-from jaxbandit.study.specify.study import Study
+from jaxbandit.study.specify.study import Study, in_its_arithmetic
 
 
 def regret_and_violation(measures: Curves) -> jax.Array:
@@ -22,6 +22,7 @@ def regret_and_violation(measures: Curves) -> jax.Array:
     return measures.positive_regret[..., -1] + measures.hard_violation[..., -1]
 
 
+@in_its_arithmetic
 def tune(
     study: Study,
     run: Run,

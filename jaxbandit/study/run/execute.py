@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 
 from jaxbandit.core import checks
+from jaxbandit.core.pytree import float_dtype
 from jaxbandit.study.plan.memory import check_disk
 from jaxbandit.study.plan.planning import Plan, make_plan
 from jaxbandit.study.results.storage import check_results, read_results, stream_results
@@ -20,7 +21,7 @@ from jaxbandit.study.run.hold import HeldDirectory, hold_directory
 from jaxbandit.study.run.mixed_policies import mixed_values
 from jaxbandit.study.run.progress import Progress
 from jaxbandit.study.run.runner import CHECKPOINT_SHARE, Runner
-from jaxbandit.study.specify.study import Study
+from jaxbandit.study.specify.study import Study, in_its_arithmetic
 
 
 def run_study(
@@ -60,6 +61,26 @@ def run_study(
       ProcessLost: when another process of the study has gone.
     """
     checks.within("checkpoint_share", checkpoint_share, 0.0, 1.0)
+    # Problems are made in the arithmetic of the caller, which a trial that is played again needs, too.
+    said = {"jax_enable_x64": str(float_dtype() == np.float64), **(attributes or {})}
+    return _run(study, directory, resume, results, said, memory, segment, devices, checkpoint_share, report, note)
+
+
+@in_its_arithmetic
+def _run(
+    study: Study,
+    directory: str | Path | HeldDirectory | None,
+    resume: bool,
+    results: str | Path | None,
+    attributes: Mapping[str, str],
+    memory: str | int | None,
+    segment: int | None,
+    devices: Sequence[jax.Device] | None,
+    checkpoint_share: float,
+    report: Callable[[Progress], None],
+    note: Callable[[str], None],
+) -> xr.Dataset | None:
+    """Do as :func:`run_study` says, in the arithmetic of the study."""
     plan = make_plan(study, memory=memory, segment=segment, devices=devices, streamed=results is not None)
     if directory is None:
         if plan.processes.count > 1:
@@ -79,7 +100,7 @@ def _played(
     plan: Plan,
     store: Store | None,
     results: Path | None,
-    attributes: Mapping[str, str] | None,
+    attributes: Mapping[str, str],
     checkpoint_share: float,
     report: Callable[[Progress], None],
     note: Callable[[str], None],
@@ -102,9 +123,9 @@ def _played(
     mixed = mixed_values(study, list(enumerate(plan.runs)), range(study.trials)) if "strong_regret" in study.metrics else None
     seconds = [runner.seconds(cell) for cell in range(len(plan.cells))]
     if results is None:
-        return gather_results(plan, batch_at, mixed=mixed, seconds=seconds).assign_attrs(attributes or {})
+        return gather_results(plan, batch_at, mixed=mixed, seconds=seconds).assign_attrs(attributes)
     variables = variables_of(plan, batch_at, mixed)
-    head = header(plan, variables, mixed=mixed, seconds=seconds).assign_attrs(attributes or {})
+    head = header(plan, variables, mixed=mixed, seconds=seconds).assign_attrs(attributes)
     stream_results(head, variables, pieces(plan, variables, batch_at), results)
     return read_results(results, load=False)
 

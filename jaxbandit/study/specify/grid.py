@@ -43,6 +43,7 @@ class Model:
     form: str = "auto"
     tolerance: float | None = None
     rank: int | None = None
+    precision: str = "auto"
 
     def on(self, problem: AbstractProblem, horizon: int, where: str) -> Surrogate:
         """Return the surrogate of all outputs of a problem, with room for ``horizon`` observations."""

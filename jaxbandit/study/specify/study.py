@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.core.paths import did_you_mean
-from jaxbandit.core.pytree import canonicalise
+from jaxbandit.core.pytree import canonicalise, float_dtype
 from jaxbandit.core.sweep import Sweep
 from jaxbandit.delays import NoDelay
 from jaxbandit.engine import Trajectory, simulate
@@ -26,11 +27,29 @@ from jaxbandit.study.specify.grid import Grid
 from jaxbandit.study.specify.instances import sampled
 from jaxbandit.study.specify.keep import Keep
 from jaxbandit.study.specify.run import Run
+from jaxbandit.surrogates import Surrogate, arithmetic
 
 METRICS = tuple(field.name for field in dataclasses.fields(Curves))
 DEFAULT_METRICS = tuple(name for name in METRICS if name not in ("reward", "strong_regret"))
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def in_its_arithmetic(function: Callable[Concatenate[Study, P], T]) -> Callable[Concatenate[Study, P], T]:
+    """Let a function of a study work in float64 where a model of the study needs that.
+
+    All runs of a study are in one precision: draws of random numbers differ between float32 and float64, and runs share them.
+    """
+
+    @functools.wraps(function)
+    def with_study(study: Study, *args: P.args, **kwargs: P.kwargs) -> T:
+        if not isinstance(study, Study):
+            raise InvalidArgument(f"study: expected a Study, got {type(study).__name__}")
+        with arithmetic(run.model.precision for run in study.runs if isinstance(run, Run) and isinstance(run.model, Surrogate)):
+            return function(study, *args, **kwargs)
+
+    return with_study
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +102,15 @@ class Study:
     def swept(self) -> list[str]:
         """Paths of all hyper-parameters that some run sweeps."""
         return list(dict.fromkeys(path for run in self.runs for path in run.swept))
+
+    @property
+    def precision(self) -> str:
+        """Floating type of all runs, ``"float64"`` where a model of one of them needs it."""
+        return self._precision()
+
+    @in_its_arithmetic
+    def _precision(self) -> str:
+        return str(float_dtype())
 
     def validate(self) -> None:
         """Raise ``InvalidArgument`` on numbers out of range, unknown metrics, no runs, and labels that are not distinct."""
@@ -161,6 +189,7 @@ class Study:
         recorded = {} if self.parameters is None else {"parameters": dict(self.parameters)}
         return {**plain, "metrics": list(self.metrics), "keep": self.keep.table(), **recorded, **self.runs.table()}
 
+    @in_its_arithmetic
     def trajectory(
         self, run: Run, *, trials: int | Sequence[int] | None = None, record: str = "all", algorithm: Sweep | None = None
     ) -> Trajectory:
@@ -182,10 +211,12 @@ class Study:
             feedback=run.policy_in_force,
         )
 
+    @in_its_arithmetic
     def instance(self, problem: AbstractProblem, trial: int) -> AbstractProblem:
         """Return the instance of a problem, or of a random family, in one trial."""
         return canonicalise(problem).sample(stream_key(trial_key(jax.random.key(self.seed), trial), Stream.PROBLEM))
 
+    @in_its_arithmetic
     def instances(self, problem: AbstractProblem) -> AbstractProblem:
         """Return the instances of all trials, stacked ``[trials, ...]``; a problem that is not random is returned as it is."""
         problem = canonicalise(problem)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,8 +26,8 @@ PLAIN = ("name", *NUMBERS, "trajectories", "common_random_numbers", "parameters"
 OF_ALGORITHM = ("sweep", "zipped", "model", "feedback", "informed")  # what an algorithm's table holds beside its type and fields
 
 
-def from_toml(path: str | Path) -> Study:
-    """Return the study of a TOML file.
+def from_toml(path: str | Path, *, precision: str | None = None) -> Study:
+    """Return the study of a TOML file, with ``precision`` in place of what it says of its models.
 
     Raises:
       InvalidArgument: when the file cannot be read, is no TOML, or holds what no study has.
@@ -36,13 +37,17 @@ def from_toml(path: str | Path) -> Study:
     except OSError as error:
         raise InvalidArgument(f"study: cannot read {path}: {error.strerror}") from error
     try:
-        return from_table({"name": Path(path).stem} | tomllib.loads(text))
+        return from_table({"name": Path(path).stem} | tomllib.loads(text), precision=precision)
     except tomllib.TOMLDecodeError as error:
         raise InvalidArgument(f"study: {path} is no TOML: {error}") from error
 
 
-def from_table(table: Mapping[str, Any]) -> Study:
+def from_table(table: Mapping[str, Any], *, precision: str | None = None) -> Study:
     """Return the study that a table describes, as :meth:`Study.table` writes it; raises ``InvalidArgument`` on what no study has."""
+
+    def arithmetic_in_force(model: Model) -> Model:
+        return model if precision is None else dataclasses.replace(model, precision=precision)
+
     for name in table:
         check_known(name, [*PLAIN, "metrics", "keep", "initial", "model", "problem", "delay", "algorithm"], name, "a study has")
     for name in ("problem", "algorithm"):
@@ -63,10 +68,10 @@ def from_table(table: Mapping[str, Any]) -> Study:
             },
             horizon=table.get("horizon", Study.horizon),
             delays=table.get("delay"),
-            model=_made(Model, table.get("model", {}), "model"),
+            model=arithmetic_in_force(_made(Model, table.get("model", {}), "model")),
             sweeps={label: item["sweep"] for label, item in own.items() if "sweep" in item},
             zipped=[label for label, item in own.items() if item.get("zipped", False)],
-            models={label: item["model"] for label, item in own.items() if "model" in item},
+            models={label: arithmetic_in_force(item["model"]) for label, item in own.items() if "model" in item},
             feedback={label: item["feedback"] for label, item in own.items() if "feedback" in item},
             informed={label: item["informed"] for label, item in own.items() if "informed" in item},
             initial=_made(InitialDesign, table.get("initial", {}), "initial"),

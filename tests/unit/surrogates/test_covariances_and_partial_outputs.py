@@ -101,8 +101,8 @@ def test_outputs_that_share_a_factor_go_together() -> None:
         both = model.condition(prior, index, values, jnp.asarray([True, True, False]))
         neither = model.condition(prior, index, values, jnp.asarray([False, False, False]))
         everything = model.condition(prior, index, values)
-    np.testing.assert_allclose(both.mean[:2], everything.mean[:2], rtol=1e-12)
-    np.testing.assert_array_equal(both.mean[2], prior.mean[2])
-    np.testing.assert_array_equal(neither.mean, prior.mean)
+    np.testing.assert_allclose(both.shift[:2], everything.shift[:2], rtol=1e-12)
+    np.testing.assert_array_equal(both.shift[2], prior.shift[2])
+    np.testing.assert_array_equal(neither.shift, prior.shift)
     gains = np.asarray(both.gain)
     assert np.all(np.asarray(neither.gain) == 0) and gains[0] > 0 and gains[1] == 0

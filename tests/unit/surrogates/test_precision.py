@@ -1,0 +1,194 @@
+"""Beliefs at low noise, over long horizons and far from zero, against dense float64 solves; float64 where float32 is not enough."""
+
+import re
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxbandit
+from jaxbandit import Rpol, kernels, simulate, sweep
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.pytree import replace
+from jaxbandit.surrogates import Surrogate, arithmetic
+from jaxbandit.surrogates.precision import needed
+
+LENGTH_SCALE = 1.0
+Choice = str
+
+
+def points_of(side: int) -> np.ndarray:
+    axis = np.linspace(0.0, 6.0, side)
+    return np.stack(np.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2)
+
+
+def kernel_matrix(points: np.ndarray, rough: bool) -> np.ndarray:
+    squared = np.sum((points[:, None] - points[None]) ** 2, axis=-1) / LENGTH_SCALE**2
+    return np.exp(-np.sqrt(squared)) if rough else np.exp(-0.5 * squared)
+
+
+def chosen(rule: Choice, rounds: int, function: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    size = len(function)
+    if rule == "random":
+        return rng.integers(0, size, rounds)
+    if rule == "one point":
+        return np.full(rounds, size // 2)
+    if rule == "bursts":
+        return np.repeat(rng.integers(0, size, rounds // 50 + 1), 50)[:rounds]
+    share = np.exp(-np.arange(size) / 15.0)  # concentrated on the best points, as after a while of any algorithm
+    indices = np.argsort(-function)[rng.choice(size, rounds, p=share / share.sum())]
+    indices[:100] = rng.integers(0, size, 100)
+    return indices
+
+
+def reference(matrix: np.ndarray, indices: np.ndarray, values: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and deviation [M] by a Cholesky factor of the distinct points, whose repeats are averaged."""
+    count = np.bincount(indices, minlength=len(matrix))
+    seen = np.flatnonzero(count)
+    average = np.bincount(indices, values, len(matrix))[seen] / count[seen]
+    triangle = np.linalg.cholesky(matrix[np.ix_(seen, seen)] + np.diag(noise / count[seen]))
+    half = np.linalg.solve(triangle, matrix[seen])
+    return half.T @ np.linalg.solve(triangle, average), np.sqrt(np.diag(matrix) - np.sum(half**2, axis=0))
+
+
+def believed(model: Surrogate, indices: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    with arithmetic([model.precision]):
+
+        def play(model: Surrogate, indices: jax.Array, values: jax.Array) -> tuple[jax.Array, jax.Array]:
+            def observe(posterior: jaxbandit.surrogates.Posterior, seen: tuple[jax.Array, jax.Array]) -> tuple[object, None]:
+                return model.condition(posterior, seen[0], seen[1][None]), None
+
+            belief = model.predict(jax.lax.scan(observe, model.init(), (indices, values))[0])
+            return belief.mean[0], belief.sd[0]
+
+        arguments = jnp.asarray(indices, jnp.int32), jnp.asarray(values, model.dtype)
+        mean, sd = jax.jit(play)(replace(model, kernels=()), *arguments)
+        return np.asarray(mean, np.float64), np.asarray(sd, np.float64)
+
+
+CASES = [
+    # noise variance, choices, rounds, prior mean, kernel; then what is expected to be used
+    pytest.param(2.5e-3, "random", 3000, 0.0, False, "float32", id="2.5e-3-random"),
+    pytest.param(2.5e-3, "best", 3000, 0.0, False, "float32", id="2.5e-3-best"),
+    pytest.param(1e-4, "random", 3000, 0.0, False, "float32", id="1e-4-random"),
+    pytest.param(1e-4, "best", 3000, 0.0, False, "float32", id="1e-4-best"),
+    pytest.param(1e-4, "bursts", 2000 + 11, 0.0, False, "float32", id="1e-4-bursts-between-refreshes"),
+    pytest.param(1e-6, "random", 3000, 0.0, False, "float64", id="1e-6-random"),
+    pytest.param(1e-6, "best", 3000, 0.0, False, "float64", id="1e-6-best"),
+    pytest.param(1e-4, "best", 600, 0.0, True, "float64", id="1e-4-rough"),
+    pytest.param(0.05, "one point", 100_000, 0.0, False, "float64", id="one-point"),
+    pytest.param(0.05, "best", 1000, 1e4, False, "float32", id="prior-mean-1e4"),
+    pytest.param(0.05, "best", 1000, 1e6, False, "float64", id="prior-mean-1e6"),
+]
+
+
+@pytest.mark.parametrize(("noise", "rule", "rounds", "prior_mean", "rough", "precision"), CASES)
+def test_beliefs_are_right(noise: float, rule: Choice, rounds: int, prior_mean: float, rough: bool, precision: str) -> None:
+    side, rng = (6 if rounds > 10_000 else 14 if rough else 20), np.random.default_rng(3)
+    matrix = kernel_matrix(points_of(side), rough)
+    function = np.linalg.cholesky(matrix + 1e-10 * np.eye(len(matrix))) @ rng.standard_normal(len(matrix))
+    indices = chosen(rule, rounds, function, rng)
+    values = function[indices] + np.sqrt(noise) * rng.standard_normal(rounds)
+    mean, sd = reference(matrix, indices, values, noise)
+
+    domain = jaxbandit.domains.product([np.linspace(0.0, 6.0, side)] * 2)
+    kernel = (kernels.Matern12 if rough else kernels.SquaredExponential)(length_scale=LENGTH_SCALE)
+    form = "rows" if rough else "auto"
+    model = jaxbandit.surrogate(domain, kernel, noise_variance=noise, outputs=1, prior_mean=prior_mean, form=form, horizon=rounds)
+    assert model.precision == precision
+    ours, deviation = believed(model, indices, values + prior_mean)
+    assert np.max(np.abs(ours - prior_mean - mean) / sd) <= 0.1
+    assert np.max(np.abs(deviation / sd - 1)) <= 0.1
+
+
+def test_the_rule_is_needed() -> None:
+    """Float32 without refreshing is wrong where the rule says so: the tests above could fail."""
+    rng, matrix = np.random.default_rng(3), kernel_matrix(points_of(20), False)
+    function = np.linalg.cholesky(matrix + 1e-10 * np.eye(len(matrix))) @ rng.standard_normal(len(matrix))
+    indices = chosen("best", 3000, function, rng)
+    values = function[indices] + 1e-2 * rng.standard_normal(3000)
+    _, sd = reference(matrix, indices, values, 1e-4)
+    domain = jaxbandit.domains.product([np.linspace(0.0, 6.0, 20)] * 2)
+    model = jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=LENGTH_SCALE), noise_variance=1e-4, outputs=1, horizon=3000)
+    assert model.refresh > 0
+    _, deviation = believed(replace(model, refresh=0), indices, values)
+    assert np.max(np.abs(deviation / sd - 1)) > 0.3
+
+
+def problem_of(noise: float) -> jaxbandit.problems.Problem:
+    return jaxbandit.problems.sine(7, noise_variance=noise)
+
+
+def model_of(noise: float, **options: object) -> Surrogate:
+    return jaxbandit.surrogate(problem_of(noise).domain, kernels.SquaredExponential(length_scale=1.0), noise_variance=noise, **options)
+
+
+def test_a_run_is_in_the_precision_of_its_model() -> None:
+    problem, options = problem_of(1e-6), {"horizon": 12, "trials": 1, "key": jax.random.key(0)}
+    model = model_of(1e-6, horizon=12)
+    assert (model.precision, model_of(0.05).precision) == ("float64", "float32")
+    run = simulate(problem, Rpol(), model, **options)
+    assert run.values.dtype == run.information_gain.dtype == np.float64
+    assert simulate(problem, Rpol(), model_of(0.05), **options).values.dtype == np.float32
+    with jax.enable_x64(True):
+        whole = simulate(problem, Rpol(), model_of(1e-6), **options)
+    np.testing.assert_array_equal(run.indices, whole.indices)
+    assert "precision float64" in model.describe()
+    assert "refreshed every 16 rounds" in model_of(1e-4, horizon=1000).describe()
+
+
+def test_float32_where_it_is_not_enough_warns() -> None:
+    with pytest.warns(UserWarning, match=r"^precision: float32 resolves too little here: the prior variance is 1e\+06 times"):
+        model = model_of(1e-6, precision="float32")
+    with pytest.warns(UserWarning, match=r"horizon=3 and precision='auto'"):
+        simulate(problem_of(1e-6), Rpol(), model, horizon=3, key=jax.random.key(0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        simulate(problem_of(1e-4), Rpol(), model_of(1e-4), horizon=3, key=jax.random.key(0))
+
+
+def test_misuse_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match=r"^precision: .*auto"):
+        model_of(0.05, precision="double")
+    with jax.enable_x64(True), pytest.raises(InvalidArgument, match=r"^precision: 'float32', but jax_enable_x64 is on"):
+        model_of(0.05, precision="float32")
+    with pytest.raises(InvalidArgument, match=r"^surrogate.precision: 'float64', but"):
+        model_of(1e-6).init()
+
+
+def test_a_refreshed_variance_is_one_branch_in_a_batch() -> None:
+    model = replace(model_of(1e-4, horizon=3000), kernels=())
+    many = jax.vmap(lambda posterior: model.condition(posterior, jnp.int32(3), jnp.ones(2)))
+    start = jax.tree.map(lambda x: jnp.broadcast_to(x, (4, *x.shape)), model.init())
+    assert re.search(r"\bcond\[", str(jax.make_jaxpr(many)(start)))
+    step, many = jax.jit(lambda posterior: model.condition(posterior, jnp.int32(3), jnp.ones(2))), jax.jit(many)
+    after, alone = start, model.init()
+    for _ in range(model.refresh):
+        after, alone = many(after), step(alone)
+    np.testing.assert_allclose(after.variance[2], alone.variance, rtol=1e-3)
+    np.testing.assert_allclose(alone.variance[0], model.forms[0].spread(alone.factors[0]), rtol=1e-5)
+
+
+def test_a_sweep_refreshes_as_its_least_noise_needs() -> None:
+    problem, model = problem_of(1e-2), model_of(1e-2)
+    options = {"horizon": 40, "trials": 2, "key": jax.random.key(0)}
+    swept = simulate(problem, Rpol(), sweep(model, {"noise_variance": [[1e-2], [1e-4]]}), **options)
+    alone = simulate(problem, Rpol(), replace(model, noise_variance=jnp.asarray([1e-4])), **options)
+    np.testing.assert_array_equal(swept.indices[1], alone.indices)
+
+
+def test_the_rule_is_monotone() -> None:
+    """Less noise, more rounds and a larger prior mean never need less."""
+    order = {"float32": 0, "float64": 1}
+
+    def need(ratio: float = 20.0, mean: float = 0.0, horizon: int = 1000) -> tuple[int, float]:
+        found = needed([ratio], [1.0], [mean], horizon, refreshable=True)
+        return order[found.precision], 1 / found.refresh if found.refresh else 0.0
+
+    by_ratio = [need(ratio=ratio) for ratio in 10.0 ** np.arange(0, 10, 0.5)]
+    by_horizon = [need(horizon=int(horizon)) for horizon in 10.0 ** np.arange(1, 8, 0.5)]
+    by_mean = [need(mean=mean) for mean in 10.0 ** np.arange(0, 8, 0.5)]
+    for needs in (by_ratio, by_horizon, by_mean):
+        assert needs == sorted(needs) and needs[0] == (0, 0.0) and needs[-1][0] == 1
