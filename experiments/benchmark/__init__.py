@@ -29,5 +29,9 @@ The file of ``--json`` is one object. Its keys:
   ``parts``: what progress and checkpoints cost the run of ``many`` trials, and one of ``few`` trials and ``long`` rounds: seconds in
   one piece without (``whole_s``) and as it is by default (``kept_s``), their ``ratio``, and in how many ``batches`` and ``parts``;
   ``peak_rss_mb``.
+- ``accuracy``: beliefs after ``horizon`` rounds on ``points`` points beside a dense float64 solve; ``levels``: by noise variance the
+  ``precision`` in force, rounds between two refreshes of the variance (``refresh``, 0 for none), ``rank``, the largest error of a mean in
+  posterior deviations (``mean_error``) and of a deviation relative to itself (``sd_error``), and microseconds per update of one trial
+  (``update_us``).
 - ``backend``, ``device``, ``cpu_model``, ``cores``, ``pinned``, ``versions``, ``date``, ``seconds`` of the whole run.
 """

@@ -21,13 +21,14 @@ def measure(spec: dict[str, Any]) -> dict[str, Any]:
         from experiments.benchmark.peers import measure_peer
 
         return measure_peer(spec)
-    from experiments.benchmark import engine, study
+    from experiments.benchmark import accuracy, engine, study
 
     tasks = {
         "engine": engine.measure_engine,
         "devices": engine.measure_devices,
         "data-rate": engine.measure_data_rate,
         "study": study.measure_study,
+        "accuracy": accuracy.measure_accuracy,
         "machine": engine.describe_machine,
     }
     return tasks[spec["task"]](spec)

@@ -41,6 +41,8 @@ STUDY_QUICK = {
     "repeats": 1,
     "memory_gib": 4,
 }
+ACCURACY_FULL = {"points_per_axis": 30, "horizon": 3000}
+ACCURACY_QUICK = {"points_per_axis": 8, "horizon": 60}
 SHORT_HORIZON = 200
 
 
@@ -63,7 +65,8 @@ def run(args: argparse.Namespace) -> int:
     started = time.perf_counter()
     path = _output(args)
     try:
-        sizes = (DATA_RATE_QUICK, STUDY_QUICK) if args.quick else (DATA_RATE_FULL, STUDY_FULL)
+        quick = (DATA_RATE_QUICK, STUDY_QUICK, ACCURACY_QUICK)
+        sizes = quick if args.quick else (DATA_RATE_FULL, STUDY_FULL, ACCURACY_FULL)
         figures = measure(_settings(args), *sizes, peers=not args.skip_peers)
     except ChildFailed as error:
         print(f"error: {error}", file=sys.stderr)

@@ -25,7 +25,9 @@ class ChildFailed(RuntimeError):
     """The process of a measurement ended with an error."""
 
 
-def measure(settings: dict[str, Any], data_rate: dict[str, Any], study: dict[str, Any], *, peers: bool = True) -> dict[str, Any]:
+def measure(
+    settings: dict[str, Any], data_rate: dict[str, Any], study: dict[str, Any], accuracy: dict[str, Any], *, peers: bool = True
+) -> dict[str, Any]:
     """Measure everything and return all figures, as they are written to the file.
 
     Args:
@@ -34,6 +36,7 @@ def measure(settings: dict[str, Any], data_rate: dict[str, Any], study: dict[str
       data_rate: ``points_per_axis``, ``trials``, ``horizon`` and ``repeats`` of the run of ``data-rate``.
       study: ``points_per_axis``, ``values``, ``trials``, ``many``, ``horizon``, ``few``, ``long``, ``repeats`` and ``memory_gib`` of the
         studies.
+      accuracy: ``points_per_axis`` and ``horizon`` of the comparison with a dense solve.
       peers: whether to time other libraries' loops.
 
     Raises:
@@ -46,6 +49,8 @@ def measure(settings: dict[str, Any], data_rate: dict[str, Any], study: dict[str
     engine = _child({"task": "engine", **settings}, pinned=pinned)
     devices = _two_devices(settings) if pinned and cores() > 1 else None
     rough = _child({"task": "data-rate", **data_rate}, pinned=pinned)
+    progress("  accuracy")
+    exact = _child({"task": "accuracy", **accuracy}, pinned=pinned)
     progress("  studies")
     studies = _child({"task": "study", **study}, pinned=False)
     figures: dict[str, Any] = dict.fromkeys(RATIOS)
@@ -53,6 +58,7 @@ def measure(settings: dict[str, Any], data_rate: dict[str, Any], study: dict[str
     figures |= device_figures(devices) | machine_figures(machine, pinned)
     figures["data_rate"] = data_rate_figures(data_rate, rough)
     figures["study"] = study | studies
+    figures["accuracy"] = accuracy | exact
     figures["peers"] = {name: _peer(name, settings, pinned) for name in PEERS} if peers else {}
     for name, peer in figures["peers"].items():
         figures |= peer_figures(name.replace("-", "_"), peer, figures["own_us"])

@@ -24,6 +24,8 @@ def table(figures: dict[str, Any]) -> str:
             "",
             *_data_rate(figures["data_rate"]),
             "",
+            *_accuracy(figures["accuracy"]),
+            "",
             *_study(figures["study"]),
             "",
             *_peers(figures),
@@ -72,6 +74,18 @@ def _data_rate(figures: dict[str, Any]) -> list[str]:
         return [*lines, "its full size: not estimated from other grids or horizons"]
     full = f"{_trials(figures['full_trials'])} x {figures['full_horizon']} rounds of each on this one device"
     return [*lines, f"at full size, {full}: {figures['full_seconds']:.0f} s, {figures['full_peak_mb']:.0f} MB"]
+
+
+def _accuracy(figures: dict[str, Any]) -> list[str]:
+    lines = [
+        f"largest errors over {figures['points']:,} points after {figures['horizon']:,} rounds, beside a dense float64 solve",
+        _row("noise variance", ["precision", "refresh", "rank", "mean, in sd", "sd, share", "us a round"]),
+    ]
+    for noise, level in figures["levels"].items():
+        refresh = str(level["refresh"] or "-")
+        errors = [f"{level['mean_error']:.1e}", f"{level['sd_error']:.1e}", _number(level["update_us"])]
+        lines.append(_row(noise, [level["precision"], refresh, str(level["rank"]), *errors]))
+    return lines
 
 
 def _study(figures: dict[str, Any]) -> list[str]:
