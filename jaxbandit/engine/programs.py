@@ -6,6 +6,7 @@ block carry anything at a time. ``jaxbandit.simulate`` and studies both run thes
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,13 +14,16 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
+from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.sweep import Sweep
-from jaxbandit.engine.blocks import axis_of, map_blocks
+from jaxbandit.engine.blocks import axis_of, equal_blocks, least_block, map_blocks
+from jaxbandit.engine.delayed import Delays
 from jaxbandit.engine.trial import Informed, InitialDesign, Setting, TrialState, advance, begin, conclude, multipliers_of, prepare
-from jaxbandit.metrics import Tally, extend
+from jaxbandit.metrics import Curves, Tally, curves, extend, healthy
 from jaxbandit.problems import AbstractProblem, optimum
+from jaxbandit.surrogates import Surrogate
 
 Array = jax.Array
 WHOLE_RECORDS = ("all", "audit")  # records that keep the multipliers after the last round, and every candidate
@@ -149,6 +153,48 @@ def measure_all(
         return after, {name: getattr(found, name) for name in metrics}, facts
 
     return map_blocks(one, (problem, key), (pairs, so_far, indices), block=block, mesh=mesh)
+
+
+@partial(jax.jit, static_argnames=("build", "measure", "horizon", "block", "informed"))
+def measure_each(
+    problem: AbstractProblem,
+    initial: InitialDesign,
+    delays: Delays | None,
+    own: Any,
+    trials: Array,
+    key: Array,
+    *,
+    build: Callable[[Any], tuple[Algorithm, Surrogate]],
+    measure: Callable[[Curves], Array],
+    horizon: int,
+    block: int,
+    informed: Informed | None,
+) -> tuple[Array, Array, Array]:
+    """Play ``trials [P]`` with hyper-parameters of their own and return ``measure`` of each, and whether it went well.
+
+    ``own`` is a pytree with leading axes ``[P]``; ``build`` makes the algorithm and the model of one trial from it. The second result is a
+    fingerprint of the points that a trial chose: equal where all of them are.
+    """
+    count = trials.shape[0]
+    blocks, block = equal_blocks(count, block, 1, least_block(block))
+    padded = jax.tree.map(lambda x: jnp.concatenate([x, jnp.repeat(x[-1:], blocks * block - count, axis=0)]), (own, trials))
+
+    def one(shared: tuple[Any, Any, Any, Array], mine: tuple[Any, Array]) -> tuple[Array, Array, Array]:
+        problem, initial, delays, key = shared
+        algorithm, surrogate = build(mine[0])
+        if delays is not None:
+            algorithm = algorithm.with_delays(delays.model, delays.policy)
+        own_key = trial_key(key, mine[1])
+        setting = prepare(problem, algorithm, surrogate, own_key, horizon=horizon, informed=informed, delays=delays, axis=axis_of(block))
+        trial, before = begin(setting, initial)
+        trial, seen = advance(setting, trial, 1, horizon, record="indices")
+        indices = jnp.concatenate([before.index, seen["indices"]]) if initial.counted else seen["indices"]
+        weights = 2 * jax.random.bits(jax.random.key(0), indices.shape, jnp.uint32) + 1
+        status = conclude(setting, trial)["status"]
+        return measure(curves(setting.instance, indices)), jnp.sum(weights * indices.astype(jnp.uint32)), healthy(status)
+
+    played = map_blocks(one, (problem, initial, delays, key), padded, block=block, mesh=None)
+    return jax.tree.map(lambda x: x[:count], played)
 
 
 def _trial_key(key: Array, pair: Array, common: bool) -> Array:

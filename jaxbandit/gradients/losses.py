@@ -1,0 +1,72 @@
+"""Losses of one trial, per round, as pure functions of its measures; every one is finite where the measure is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from jaxbandit.core.declare import Declared
+from jaxbandit.core.fields import finite, nonnegative
+from jaxbandit.core.pytree import param, pytree, static
+from jaxbandit.core.types import Array, Scalar
+from jaxbandit.metrics import Curves
+
+Loss: TypeAlias = Callable[[Curves], Array]
+"""Function of the measures ``[T]`` of one trial that returns a number ``[]``."""
+
+
+def regret(measures: Curves) -> Array:
+    """Return the mean regret of a round; negative where infeasible points with a larger reward were chosen."""
+    return _per_round(measures.regret)
+
+
+def positive_regret(measures: Curves) -> Array:
+    """Return the mean over rounds of ``(f* - f(x_t))^+``."""
+    return _per_round(measures.positive_regret)
+
+
+def hard_violation(measures: Curves) -> Array:
+    """Return the mean over rounds of ``sum_j g_j(x_t)^+``."""
+    return _per_round(measures.hard_violation)
+
+
+def soft_violation(measures: Curves) -> Array:
+    """Return the norm of the cumulative violations divided by the number of rounds; rounds with slack make up for others."""
+    return _per_round(measures.soft_violation)
+
+
+def regret_and_violation(measures: Curves) -> Array:
+    """Return the mean over rounds of ``(f* - f(x_t))^+ + sum_j g_j(x_t)^+``."""
+    return positive_regret(measures) + hard_violation(measures)
+
+
+def best_feasible(measures: Curves) -> Array:
+    """Return the least ``(f* - f(x_t))^+ + sum_j g_j(x_t)^+`` of all rounds, the loss of one who keeps the best point."""
+    return measures.best_constrained_regret[..., -1]
+
+
+@pytree
+class SubjectTo(Declared):
+    """Lagrangian ``objective + multiplier (violation - budget)`` of "least objective subject to violation <= budget".
+
+    With a multiplier of its own each budget has a loss to descend on; raise the multiplier while the violation exceeds the budget.
+
+    Attributes:
+      multiplier: dual variable, at least 0.
+      budget: largest mean violation of a round that is allowed.
+      objective: loss that is made small.
+      violation: loss that stays within the budget.
+    """
+
+    multiplier: Scalar = param(1.0, check=nonnegative)
+    budget: Scalar = param(0.0, check=finite)
+    objective: Loss = static(default=positive_regret)
+    violation: Loss = static(default=hard_violation)
+
+    def __call__(self, measures: Curves) -> Array:
+        """Return the Lagrangian of one trial."""
+        return self.objective(measures) + self.multiplier * (self.violation(measures) - self.budget)
+
+
+def _per_round(cumulative: Array) -> Array:
+    return cumulative[..., -1] / cumulative.shape[-1]

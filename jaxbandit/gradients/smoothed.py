@@ -1,0 +1,230 @@
+"""Loss over a simulated study whose gradient is that of the loss smoothed over small steps of the parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from jaxbandit.algorithms.base import Algorithm
+from jaxbandit.core import checks
+from jaxbandit.core.checks import InvalidArgument, is_traced
+from jaxbandit.core.pytree import canonicalise, float_dtype, pytree
+from jaxbandit.core.types import Array, Key
+from jaxbandit.delays import Delay
+from jaxbandit.engine import Informed, InitialDesign
+from jaxbandit.engine.delayed import delay_in_force, plan_delays
+from jaxbandit.engine.programs import measure_each
+from jaxbandit.engine.simulation import check_run
+from jaxbandit.feedback import Policy
+from jaxbandit.gradients.design import design_size, directions
+from jaxbandit.gradients.losses import Loss, regret_and_violation
+from jaxbandit.gradients.parameters import Build
+from jaxbandit.problems import AbstractProblem
+from jaxbandit.surrogates import Surrogate
+
+LEAST_STEP = 0.05  # below it the gradient is that of rounding: what breaks ties between points that are equal to the last bit
+BORROWED = 8  # degrees of freedom that the variance of one parameter borrows from those of all
+MOST_FAILED = 0.05  # share of pairs of trials beyond which a gradient of the others means nothing
+
+
+@pytree
+class Estimate:
+    """Value and gradient of a smoothed loss, with what they rest on."""
+
+    value: Array  # [] mean loss of the trials
+    gradient: Any  # like the parameters
+    standard_error: Any  # like the parameters, of the gradient
+    unchanged: Array  # [] share of pairs whose trials chose the same points, which say nothing of the gradient
+    failed: Array  # [] int32, pairs left out because a trial failed; beyond 5% value and gradient are NaN
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class _Fields:
+    """Fields of a :class:`SmoothedLoss`, compared and hashed by identity, as the programs that they become part of need it."""
+
+    problem: AbstractProblem
+    build: Build
+    horizon: int
+    pairs: int = 32
+    step: float = 0.3
+    measure: Loss = regret_and_violation
+    initial: InitialDesign = InitialDesign()
+    informed: Informed | None = None
+    delay: Delay | None = None
+    feedback: Policy | None = None
+    capacity: int | None = None
+    block: int | None = None
+
+
+class SmoothedLoss(_Fields):
+    r"""Mean loss of the trials of a study, with the gradient of its smoothed form.
+
+    Trials come in pairs on common random numbers, which stand on opposite sides of the parameters along the rows :math:`\xi_i` of
+    two-level factorial designs (see :mod:`jaxbandit.gradients.design`):
+
+    .. math::
+        J_h(\theta) = E_\xi\, J(\theta + h \xi), \qquad
+        \hat g = \frac{1}{n} \sum_i \xi_i \frac{L_i(\theta + h \xi_i) - L_i(\theta - h \xi_i)}{2 h}
+
+    ``loss(params, key)`` is the mean over all ``2 pairs`` trials, and ``jax.grad(loss)`` is :math:`\hat g`, from the same execution of one
+    program. For a loss that is linear in the parameters the gradient is exact; otherwise it is that of the loss averaged over the corners
+    of a cube of half-width ``step``. Reverse mode alone, and first derivatives only.
+
+    Args:
+      problem: a problem or a random family, as for :func:`~jaxbandit.simulate`.
+      build: pure function from the parameters, a pytree of floating-point arrays, to an algorithm and a model; :func:`logarithms` makes
+        one. It is traced: parameters set numbers, not structure or shapes.
+      horizon: rounds of a trial.
+      pairs: pairs of trials, a multiple of the least power of two above the number of parameters.
+      step: half-width :math:`h` of the smoothing, at least 0.05, in units of the parameters. The standard error falls as ``1 / step``.
+      measure: loss of one trial, a pure function of its :class:`~jaxbandit.metrics.Curves`; default :func:`regret_and_violation`.
+      initial, informed, delay, feedback, capacity, block: as for :func:`~jaxbandit.simulate`.
+
+    Raises:
+      InvalidArgument: on numbers out of range, and when called on parameters that ``build`` makes no algorithm and model of, that are no
+        floating-point numbers, or of which there are too many for ``pairs``.
+    """
+
+    def __init__(self, problem: AbstractProblem, build: Build, **options: Any) -> None:
+        super().__init__(problem=problem, build=build, **options)
+        checks.integer("horizon", self.horizon, least=1)
+        checks.integer("pairs", self.pairs, least=1)
+        checks.within("step", self.step, LEAST_STEP, float("inf"), open_high=True)
+        if not isinstance(problem, AbstractProblem):
+            raise InvalidArgument(f"problem: expected a problem of jaxbandit.problems, got {type(problem).__name__}")
+        for name in ("build", "measure"):
+            if not callable(getattr(self, name)):
+                raise InvalidArgument(f"{name}: expected a function, got {getattr(self, name)!r}")
+        if self.block is not None:
+            checks.integer("block", self.block, least=1)
+
+    def __call__(self, params: Any, key: Key) -> Array:
+        """Return the mean loss ``[]`` of a round, whose gradient is the smoothed one.
+
+        Raises:
+          InvalidArgument: as the class says.
+        """
+        self._check(params)
+        return _value(self, params, key)
+
+    def estimate(self, params: Any, key: Key) -> Estimate:
+        """Return value, gradient, its standard error, and the shares of unchanged and failed pairs.
+
+        Raises:
+          InvalidArgument: as the class says, and unless it is traced when more than 5% of the pairs failed.
+        """
+        self._check(params)
+        found = _estimate(self, params, key)
+        if not is_traced(found.failed) and int(found.failed) > int(MOST_FAILED * self.pairs):
+            raise InvalidArgument(
+                f"params: a trial failed in {int(found.failed)} of {self.pairs} pairs around them, at most"
+                f" {MOST_FAILED:.0%} may; the loss, the problem or the score gives NaN or infinity there, or no point is feasible"
+            )
+        return found
+
+    def _check(self, params: Any) -> None:
+        """Raise ``InvalidArgument`` on parameters that make no study, and on numbers out of range where they are not traced."""
+        leaves = jax.tree.leaves(params)
+        if not leaves or not all(jnp.issubdtype(jnp.result_type(leaf), jnp.floating) for leaf in leaves):
+            raise InvalidArgument(f"params: expected a pytree of floating-point numbers, got {checks.short(params)}")
+        count = sum(int(np.size(leaf)) for leaf in leaves)
+        if self.pairs % design_size(count):
+            size = design_size(count)
+            raise InvalidArgument(
+                f"pairs: {count} parameters need a multiple of {size}, got {self.pairs}; the next is {-(-self.pairs // size) * size}"
+            )
+        algorithm, model = self._built(params)
+        if not any(is_traced(leaf) for leaf in jax.tree.leaves((params, algorithm, model.noise_variance, model.prior_mean))):
+            check_run(self.problem, [algorithm], [model], self.horizon, self.initial, self.informed)
+
+    def _built(self, params: Any) -> tuple[Algorithm, Surrogate]:
+        """Return the algorithm and the model that ``build`` makes of the parameters."""
+        made = self.build(params)
+        if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Algorithm) and isinstance(made[1], Surrogate)):
+            raise InvalidArgument(f"build: must return an algorithm and a surrogate, got {checks.short(made)}")
+        return made
+
+
+def _losses(loss: SmoothedLoss, points: Any, trials: Array, key: Key) -> tuple[Array, Array, Array]:
+    """Return the loss ``[P]``, a fingerprint of the chosen points ``[P]`` and the status ``[P]`` of trials at ``points``, each its own."""
+    algorithm, model = loss._built(jax.tree.map(lambda leaf: leaf[0], points))
+    delay = delay_in_force(loss.problem, loss.delay)
+    _, delays = plan_delays(loss.problem.outputs, [algorithm], [delay], loss.feedback, loss.capacity, loss.horizon)
+    return measure_each(
+        canonicalise(loss.problem),
+        canonicalise(loss.initial),
+        None if delays is None else canonicalise(delays[0]),
+        points,
+        trials,
+        key,
+        build=loss.build,
+        measure=loss.measure,
+        horizon=loss.horizon,
+        block=loss.block or model.trials_per_block,
+        informed=loss.informed,
+    )
+
+
+def _estimate(loss: SmoothedLoss, params: Any, key: Key) -> Estimate:
+    """Return the estimate at ``params`` from one execution of the program of trials."""
+    flat, rebuild = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params))
+    design_key, trials_key = jax.random.split(key)
+    steps = directions(design_key, loss.pairs, flat.shape[0]).astype(flat.dtype)
+    points = jax.vmap(rebuild)(jnp.concatenate([flat[None] + loss.step * steps, flat[None] - loss.step * steps]))
+    trials = jnp.tile(jnp.arange(loss.pairs, dtype=jnp.int32), 2)
+    losses, chosen, healthy = (jnp.reshape(x, (2, loss.pairs)) for x in _losses(loss, points, trials, trials_key))
+    whole = jnp.all(healthy & jnp.isfinite(losses), axis=0)
+    count = jnp.maximum(jnp.sum(whole), 1).astype(flat.dtype)
+    slopes = jnp.where(whole, (losses[0] - losses[1]) / (2 * loss.step), 0)
+    gradient = jnp.sum(steps * slopes[:, None], axis=0) / count
+    error = _standard_error(steps, slopes, gradient)
+    failed = jnp.sum(~whole, dtype=jnp.int32)
+    usable = jnp.where(failed > int(MOST_FAILED * loss.pairs), jnp.nan, 1.0).astype(flat.dtype)  # never a number of too few trials
+    value = jnp.sum(jnp.where(whole, losses, 0)) / (2 * count)
+    return Estimate(
+        value=value * usable,
+        gradient=rebuild(gradient * usable),
+        standard_error=rebuild(error * usable),
+        unchanged=jnp.mean((chosen[0] == chosen[1]).astype(flat.dtype)),
+        failed=failed,
+    )
+
+
+def _standard_error(steps: Array, slopes: Array, gradient: Array) -> Array:
+    """Return the standard error ``[d]`` of a gradient from ``steps [n, d]`` and ``slopes [n]``.
+
+    Within a copy of the design an interaction of parameters hides in the effect of another, so what tells the error is how far the copies'
+    own gradients lie apart. Few copies say little of one parameter: its variance is shrunk towards that of all.
+    """
+    parameters = steps.shape[1]
+    size = design_size(parameters)
+    copies = steps.shape[0] // size
+    if copies == 1:  # what is left of the slopes; nothing of interactions
+        left = slopes - jnp.sum(steps * gradient[None], axis=1)
+        return jnp.broadcast_to(jnp.sqrt(jnp.sum(left * left) / max(size - parameters, 1) / size), gradient.shape)
+    own = jnp.mean((steps * slopes[:, None]).reshape(copies, size, parameters), axis=1)
+    variance = jnp.sum(jnp.square(own - jnp.mean(own, axis=0, keepdims=True)), axis=0) / (copies - 1)
+    weight = (copies - 1) / (copies - 1 + BORROWED)
+    return jnp.sqrt((weight * variance + (1 - weight) * jnp.mean(variance)) / copies)
+
+
+def _plain(loss: SmoothedLoss, params: Any, key: Key) -> Array:
+    return _estimate(loss, params, key).value
+
+
+def _forward(loss: SmoothedLoss, params: Any, key: Key) -> tuple[Array, Any]:
+    found = _estimate(loss, params, key)
+    return found.value, found.gradient
+
+
+def _backward(loss: SmoothedLoss, gradient: Any, bar: Array) -> tuple[Any, None]:
+    return jax.tree.map(lambda leaf: bar * leaf, gradient), None
+
+
+_value = jax.custom_vjp(_plain, nondiff_argnums=(0,))
+_value.defvjp(_forward, _backward)

@@ -1,0 +1,234 @@
+"""Smoothed gradients: exact where theory says so, honest about their error, the same from run to run, and refused on bad input."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import jaxbandit as jb
+from jaxbandit import delays
+from jaxbandit.algorithms.base import Decision
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.gradients import SmoothedLoss, SubjectTo, hard_violation, logarithms, positive_regret, regret
+from jaxbandit.gradients.design import design_size, directions, hadamard
+
+POINTS = 2001  # rewards 1, 0.999, ..., -1: a regret of 0 to 2 in steps of 0.001
+SPACING = 2.0 / (POINTS - 1)
+
+
+@jb.pytree
+class Follow(jb.Algorithm):
+    """Chooses the point whose regret is ``1 + place``, up to the grid; a share of it random, from the round's own key."""
+
+    name = "follow"
+    place: Any
+    spread: Any
+
+    def select(self, arena: Any, state: Any, t: Any, key: Any) -> Any:
+        wanted = 1 + self.place + self.spread * jax.random.normal(key)
+        index = jnp.clip(jnp.round(wanted / SPACING), 0, POINTS - 1).astype(jnp.int32)
+        return Decision(index=index, widths=jnp.ones(arena.constraints + 1)), state
+
+
+@functools.cache
+def toy() -> tuple[jb.problems.Problem, jb.Surrogate]:
+    domain = jb.domains.product([np.linspace(0.0, 1.0, POINTS)])
+    problem = jb.problems.from_tables(
+        domain, np.linspace(1.0, -1.0, POINTS), np.zeros((0, POINTS)), noise=jb.problems.Gaussian(variance=0.01)
+    )
+    kernel = jb.kernels.SquaredExponential(length_scale=1.0)
+    return problem, jb.surrogate(domain, kernel, noise_variance=0.01, outputs=1)
+
+
+def toy_loss(function: Any, *, spread: float = 0.0, **options: Any) -> SmoothedLoss:
+    """Return the loss whose trials choose the point with a regret of ``1 + function(params)`` in both rounds."""
+    problem, model = toy()
+
+    def build(params: Any) -> tuple[Follow, jb.Surrogate]:
+        return Follow(place=function(params), spread=spread), model
+
+    return SmoothedLoss(problem, build, measure=regret, **({"horizon": 2, "pairs": 8, "step": 0.1} | options))
+
+
+WEIGHTS = np.asarray([0.5, -1.0, 0.25])
+
+
+def linear(params: Any) -> Any:
+    return jnp.sum(jnp.asarray(WEIGHTS, jnp.float32) * params["x"])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_linear_loss_has_its_gradient_at_any_seed(seed: int) -> None:
+    params = {"x": jnp.asarray([0.1, 0.2, -0.1])}
+    found = toy_loss(linear).estimate(params, jax.random.key(seed))
+    np.testing.assert_allclose(found.gradient["x"], WEIGHTS, atol=2e-5 / 0.1)  # float32's rounding of regrets, over the step
+    np.testing.assert_allclose(found.value, 1 + np.sum(WEIGHTS * np.asarray(params["x"])), atol=1e-5)
+    assert float(jnp.max(found.standard_error["x"])) < 1e-3 and int(found.failed) == 0
+
+
+def test_a_cubic_loss_has_the_gradient_of_its_smoothed_form() -> None:
+    step, x = 0.4, 0.3
+    found = toy_loss(lambda params: params**3, step=step, pairs=2).estimate(jnp.asarray(x), jax.random.key(0))
+    smoothed = ((x + step) ** 3 - (x - step) ** 3) / (2 * step)  # 3 x^2 + step^2
+    assert smoothed > 1.5 * 3 * x**2
+    np.testing.assert_allclose(found.gradient, smoothed, atol=SPACING / step)
+    np.testing.assert_allclose(found.value, 1 + x**3 + 3 * x * step**2, atol=SPACING)
+
+
+def test_grad_and_jit_and_optax_give_the_estimate() -> None:
+    loss, params, key = toy_loss(linear, spread=0.05), {"x": jnp.zeros(3)}, jax.random.key(4)
+    found = loss.estimate(params, key)
+    value, gradient = jax.value_and_grad(loss)(params, key)
+    np.testing.assert_array_equal(value, found.value)
+    np.testing.assert_array_equal(gradient["x"], found.gradient["x"])
+    np.testing.assert_allclose(jax.jit(jax.grad(loss))(params, key)["x"], gradient["x"], rtol=1e-5)
+    np.testing.assert_allclose(jax.grad(lambda p: 3 * loss(p, key))(params)["x"], 3 * gradient["x"], rtol=1e-6)
+    optimizer = optax.sgd(0.05)
+    updates, _ = optimizer.update(gradient, optimizer.init(params), params)
+    assert float(loss(optax.apply_updates(params, updates), key)) < float(value)
+
+
+def test_equal_keys_give_equal_bits_and_blocks_change_nothing() -> None:
+    params, key = {"x": jnp.asarray([0.1, 0.0, 0.1])}, jax.random.key(1)
+    several = [toy_loss(linear, spread=0.3, block=block).estimate(params, key) for block in (16, 16, 4)]
+    for other in several[1:]:
+        np.testing.assert_array_equal(several[0].gradient["x"], other.gradient["x"])
+    another = toy_loss(linear, spread=0.3).estimate(params, jax.random.key(2))
+    assert np.any(np.asarray(another.gradient["x"]) != np.asarray(several[0].gradient["x"]))
+
+
+def test_the_standard_error_covers() -> None:
+    """The true gradient is within 1.96 standard errors for 95% of keys, up to the error of 200 of them."""
+
+    def interacting(params: Any) -> Any:  # its smoothed gradient at 0 is the linear part: products average out over the designs
+        x = params["x"]
+        return linear(params) + 0.8 * x[0] * x[1] - 0.6 * x[1] * x[2]
+
+    problem, model = toy()
+
+    def build(params: Any) -> tuple[Follow, jb.Surrogate]:
+        return Follow(place=interacting(params), spread=0.2 * (1 + params["x"][2])), model
+
+    loss, params = SmoothedLoss(problem, build, horizon=1, pairs=64, step=0.3, measure=regret), {"x": jnp.zeros(3)}
+    found = jax.lax.map(lambda key: loss.estimate(params, key), jax.random.split(jax.random.key(9), 200))
+    inside = np.abs(np.asarray(found.gradient["x"]) - WEIGHTS) <= 1.96 * np.asarray(found.standard_error["x"])
+    assert abs(np.mean(inside) - 0.95) <= 4 * np.sqrt(0.95 * 0.05 / inside.size)
+
+
+def test_a_parameter_without_effect_has_gradient_0_and_pairs_are_unchanged() -> None:
+    found = toy_loss(lambda params: 0.2 + 0 * params["x"][0], spread=0.1).estimate({"x": jnp.zeros(3)}, jax.random.key(0))
+    np.testing.assert_array_equal(found.gradient["x"], 0)
+    assert float(found.unchanged) == 1
+
+
+def test_failed_pairs_are_left_out_and_too_many_are_refused() -> None:
+    problem, model = toy()
+
+    def build(params: Any) -> tuple[Follow, jb.Surrogate]:
+        return Follow(place=params, spread=0.1), model
+
+    def loss_below(bound: float) -> SmoothedLoss:
+        def measure(curves: Any) -> Any:
+            mean = regret(curves)
+            return jnp.where(mean > bound, jnp.nan, mean)
+
+        return SmoothedLoss(problem, build, horizon=2, pairs=256, step=0.2, measure=measure)
+
+    found = loss_below(1.43).estimate(jnp.asarray(0.05), jax.random.key(3))
+    assert 0 < int(found.failed) <= 0.05 * 256
+    np.testing.assert_allclose(found.gradient, 1.0, atol=0.1)
+    loss = loss_below(1.2)
+    with pytest.raises(InvalidArgument, match=r"^params: a trial failed in \d+ of 256 pairs"):
+        loss.estimate(jnp.asarray(0.05), jax.random.key(3))
+    assert np.isnan(jax.jit(jax.grad(loss))(jnp.asarray(0.05), jax.random.key(3)))
+
+
+@functools.cache
+def sine() -> tuple[jb.problems.Problem, jb.Surrogate]:
+    problem = jb.problems.sine(10)
+    return problem, jb.surrogate(problem.domain, jb.kernels.SquaredExponential(length_scale=1.0), noise_variance=0.05)
+
+
+def simulated(problem: Any, algorithm: Any, model: Any, trials: int, key: Any, **options: Any) -> np.ndarray:
+    """Return the mean regret and violation of a round in each trial, by ``simulate``."""
+    run = jb.simulate(problem, algorithm, model, horizon=20, trials=trials, key=key, record="indices", **options)
+    curves = jax.vmap(functools.partial(jb.metrics.curves, problem))(run.indices)
+    return np.asarray(curves.positive_regret[:, -1] + curves.hard_violation[:, -1]) / 20
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["at-once", "delayed"])
+def test_it_is_the_difference_of_simulated_trials(late: bool) -> None:
+    """One parameter: the gradient is the central difference of ``simulate``'s results at both ends of the step."""
+    (problem, model), options = sine(), {"initial": jb.InitialDesign(random=3)}
+    if late:
+        options |= {"delay": delays.Poisson(mean=3.0), "feedback": jb.feedback.Hallucinate()}
+    params, build = logarithms(jb.Rpol(), model, "estimator.reward_width")
+    found = SmoothedLoss(problem, build, horizon=20, pairs=6, step=0.3, **options).estimate(params, jax.random.key(5))
+    key, ends = jax.random.split(jax.random.key(5))[1], []
+    for sign in (1, -1):
+        width = jnp.exp(params["estimator.reward_width"] + sign * 0.3)
+        algorithm = jb.Rpol(estimator=jb.estimators.Bounds(reward_width=width, cost_width=3.0))
+        ends.append(simulated(problem, algorithm, model, 6, key, **options))
+    np.testing.assert_allclose(found.value, np.mean(ends), rtol=1e-4)
+    np.testing.assert_allclose(found.gradient["estimator.reward_width"], np.mean(ends[0] - ends[1]) / 0.6, rtol=1e-3, atol=1e-4)
+
+
+def test_the_lagrangian_weighs_the_violation() -> None:
+    problem, model = sine()
+    params, build = logarithms(jb.Rpol(), model, "estimator.cost_width", "model.noise_variance")
+    parts = [
+        SmoothedLoss(problem, build, horizon=20, pairs=4, measure=measure).estimate(params, jax.random.key(0))
+        for measure in (positive_regret, hard_violation, SubjectTo(multiplier=2.5, budget=0.1))
+    ]
+    for name in params:
+        expected = parts[0].gradient[name] + 2.5 * parts[1].gradient[name]
+        np.testing.assert_allclose(parts[2].gradient[name], expected, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(parts[2].value, parts[0].value + 2.5 * (parts[1].value - 0.1), rtol=1e-4)
+
+
+def test_designs_are_orthogonal() -> None:
+    assert [design_size(d) for d in (1, 2, 3, 4, 7, 8, 16)] == [2, 4, 4, 8, 8, 16, 32]
+    np.testing.assert_array_equal(hadamard(8) @ hadamard(8).T, 8 * np.eye(8))
+    rows = np.asarray(directions(jax.random.key(0), 32, 5), np.int64)
+    for copy in rows.reshape(4, 8, 5):
+        np.testing.assert_array_equal(copy.T @ copy, 8 * np.eye(5))
+        np.testing.assert_array_equal(copy.sum(0), 0)
+    assert len({copy.tobytes() for copy in rows.reshape(4, 8, 5)}) > 1
+
+
+def bad(**options: Any) -> SmoothedLoss:
+    return toy_loss(linear, **options)
+
+
+PARAMS = {"x": jnp.zeros(3)}
+REFUSED = [
+    (
+        "pairs no multiple",
+        lambda: bad(pairs=6).estimate(PARAMS, jax.random.key(0)),
+        r"^pairs: 3 parameters need a multiple of 4.* next is 8",
+    ),
+    ("no pairs", lambda: bad(pairs=0), r"^pairs: "),
+    ("step of rounding", lambda: bad(step=0.01), r"^step: .*0\.01"),
+    ("NaN step", lambda: bad(step=float("nan")), r"^step: "),
+    ("no rounds", lambda: bad(horizon=0), r"^horizon: "),
+    ("integer parameters", lambda: bad().estimate({"x": jnp.arange(3)}, jax.random.key(0)), r"^params: .*floating"),
+    ("no parameters", lambda: bad().estimate({}, jax.random.key(0)), r"^params: "),
+    ("no build", lambda: SmoothedLoss(toy()[0], None, horizon=2), r"^build: "),
+    ("no problem", lambda: SmoothedLoss(None, linear, horizon=2), r"^problem: "),
+    ("build of no model", lambda: SmoothedLoss(toy()[0], lambda p: jb.Rpol(), horizon=2)(jnp.ones(()), jax.random.key(0)), r"^build: "),
+    ("static path", lambda: logarithms(jb.Rpol(), sine()[1], "model.groups"), r"^paths\.model\.groups: .*static"),
+    ("unknown path", lambda: logarithms(jb.Rpol(), sine()[1], "penalty_grwth"), r"^paths\.penalty_grwth: .*penalty_growth"),
+    ("not positive", lambda: logarithms(jb.Rpol(), sine()[1], "model.prior_mean"), r"^paths\.model\.prior_mean: .*positive"),
+    ("an object", lambda: logarithms(jb.Rpol(), sine()[1], "estimator"), r"^paths\.estimator: .*positive"),
+    ("no path", lambda: logarithms(jb.Rpol(), sine()[1]), r"^paths: "),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
+def test_bad_input_is_refused(call: Any, message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        call()
