@@ -37,6 +37,33 @@ OPTIMISED = {
     "statistical/test_safety.py",
 }
 
+# The order of files by CPU time; all others follow. Those of one way of compiling stand together, for a change drops programs.
+LONGEST_FIRST = (
+    "experiments/test_benchmark.py",
+    "experiments/test_command_line.py",
+    "statistical/test_exploration_strategies.py",
+    "statistical/test_safety.py",
+    "repository/test_documents.py",
+    "engine/test_policies.py",
+    "study/test_interruptions.py",
+    "study/test_study.py",
+    "study/test_comparison.py",
+    "engine/test_delayed_policies.py",
+    "conformance/test_algorithms.py",
+    "conformance/test_strategies_and_settings.py",
+    "conformance/test_baseline_methods.py",
+    "unit/surrogates/test_posteriors.py",
+    "unit/algorithms/test_bpe.py",
+    "unit/algorithms/test_anytime.py",
+    "unit/algorithms/test_admmbo_and_oco.py",
+    "study/test_audit_of_baseline_methods.py",
+    "study/test_audit.py",
+    "experiments/test_papers_and_shootout.py",
+    "unit/report/test_report.py",
+    "engine/test_safe_sets_and_expected_improvement.py",
+    "engine/test_ucb_policies.py",
+)
+
 MAPS = Path("/proc/self/maps")  # of Linux, which allows a process 65,530; every compiled program holds some
 MANY = 30_000
 
@@ -54,10 +81,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file on one worker (``--dist loadgroup``), where they share programs, unless they name groups of their own."""
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(Path(__file__).parent).as_posix()))
+    """Put the files that take longest first, so that workers, which take a file at a time, end together."""
+    place = {name: number for number, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: place.get(item.path.relative_to(Path(__file__).parent).as_posix(), len(place)))
 
 
 @pytest.fixture(scope="module", autouse=True)
