@@ -70,9 +70,10 @@ def test_the_carry_is_stable(name: str, precision: str) -> None:
     conformance.check_the_carry_is_stable(name, precision)
 
 
+@pytest.mark.parametrize("precision", ["float32", "float64"])
 @every_algorithm
-def test_new_values_do_not_compile_again(name: str) -> None:
-    conformance.check_new_values_do_not_compile_again(name)
+def test_new_values_do_not_compile_again(name: str, precision: str) -> None:
+    conformance.check_new_values_do_not_compile_again(name, precision)
 
 
 def test_a_new_horizon_does_compile_again() -> None:

@@ -125,7 +125,7 @@ class OneOf(jaxbandit.Algorithm):
         return Diagnostics(multipliers=state.multipliers, flags=flags)
 
 
-def play(problem: Any, algorithms: Mapping[str, Any], surrogate: Any, *, trials: int, **options: Any) -> dict[str, Any]:
+def play(problem: Any, algorithms: Mapping[str, Any], surrogate: Any, *, trials: Any, **options: Any) -> dict[str, Any]:
     """Every algorithm's run of ``jaxbandit.simulate``, as NumPy arrays, from one program; what stopping algorithms add is not kept.
 
     In place of an algorithm may stand a sweep of one, whose run has its variants along the first axis.
@@ -138,7 +138,8 @@ def play(problem: Any, algorithms: Mapping[str, Any], surrogate: Any, *, trials:
         for own in variants
     ]
     chosen = gather_variants([jaxbandit.canonicalise(row) for row in rows])
-    options = {"trials": trials, "block": trials * len(rows), **options}
+    count = trials if isinstance(trials, int) else len(trials)
+    options = {"trials": trials, "block": count * len(rows), **options}
     run = jax.tree.map(np.asarray, jaxbandit.simulate(problem, chosen, surrogate, **options))
     draws = run.draws if run.draws is not None else (None,) * len(algorithms)
     together, found, start = jaxbandit.replace(run, draws=None), {}, 0

@@ -128,6 +128,7 @@ def wide_model(form: str) -> Surrogate:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("form", ["product", "features", "rows"])
 @pytest.mark.parametrize(("noise", "mean_limit", "sd_limit"), [(0.0025, 3e-3, 2e-4), (1.0, 1e-4, 1e-4)])
 def test_float32_holds_over_5000_rounds(noise: float, mean_limit: float, sd_limit: float, form: str) -> None:
