@@ -1,5 +1,6 @@
 """Strict numerics for every test: no implicit broadcasting between ranks, no implicit dtype promotion. Compiled programs are kept."""
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,19 +30,41 @@ if jax.__version_info__[:2] == (0, 10) and QUICK_FLAGS not in USERS_FLAGS:
 
 # Files whose programs are compiled with all of XLA's passes, and whose child processes compile as users' do. The others go without most
 # passes, which change the order of sums and nothing else: what they check holds up to rounding.
-OPTIMISED = {
-    "experiments/test_benchmark.py",
+OPTIMISED = {"experiments/test_command_line.py"}  # 1,000 rounds on 2,500 points
+
+# The order of files by CPU time; all others follow. Those of one way of compiling stand together, for a change drops programs.
+LONGEST_FIRST = (
     "experiments/test_command_line.py",
+    "engine/test_policies.py",
     "repository/test_documents.py",
+    "experiments/test_benchmark.py",
+    "study/test_interruptions.py",
+    "study/test_study.py",
+    "study/test_comparison.py",
+    "engine/test_delayed_policies.py",
+    "conformance/test_algorithms.py",
+    "conformance/test_strategies_and_settings.py",
+    "conformance/test_baseline_methods.py",
+    "unit/algorithms/test_bpe.py",
+    "unit/surrogates/test_posteriors.py",
+    "unit/algorithms/test_anytime.py",
     "statistical/test_exploration_strategies.py",
     "statistical/test_safety.py",
-}
+    "unit/algorithms/test_admmbo_and_oco.py",
+    "study/test_audit_of_baseline_methods.py",
+    "study/test_audit.py",
+    "experiments/test_papers_and_shootout.py",
+    "unit/report/test_report.py",
+    "engine/test_safe_sets_and_expected_improvement.py",
+    "engine/test_ucb_policies.py",
+)
 
 MAPS = Path("/proc/self/maps")  # of Linux, which allows a process 65,530; every compiled program holds some
 MANY = 30_000
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.set_threshold(50_000, 20, 50)  # tracing makes many objects and few cycles
     if not hasattr(config, "workerinput"):  # workers and child processes inherit what the first process sets
         directory = config.cache.mkdir("compiled") if getattr(config, "cache", None) else None
         if directory is not None:
@@ -54,10 +77,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file on one worker (``--dist loadgroup``), where they share programs, unless they name groups of their own."""
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(Path(__file__).parent).as_posix()))
+    """Put the files that take longest first, so that workers, which take a file at a time, end together."""
+    place = {name: number for number, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: place.get(item.path.relative_to(Path(__file__).parent).as_posix(), len(place)))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -72,3 +94,13 @@ def _compilation(request: pytest.FixtureRequest) -> Iterator[None]:
         patch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", str(int(quick)))
         patch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", "") if quick else USERS_FLAGS)
         yield
+    gc.freeze()  # programs and their traces stay: nobody need look through them again and again
+
+
+@pytest.fixture
+def optimised() -> Iterator[None]:
+    """Compile what a test jits for itself with all of XLA's passes, in a file that goes without."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)

@@ -19,14 +19,6 @@ from tests.support.conformance import HORIZON, TRIALS, assert_same, baseline, no
 every_algorithm = pytest.mark.parametrize("name", DEFAULTS)
 
 
-def first_field(algorithm: Any) -> tuple[str, float]:
-    """The name of a scalar hyper-parameter, as ``sweep`` writes it, and its value."""
-    for path, value in jax.tree_util.tree_leaves_with_path(algorithm):
-        if all(isinstance(step, jax.tree_util.GetAttrKey) for step in path) and np.ndim(value) == 0:
-            return ".".join(step.name for step in path), float(value)
-    raise AssertionError("the algorithm has no scalar hyper-parameter")
-
-
 @every_algorithm
 def test_default_construction_is_valid_and_named(name: str) -> None:
     conformance.check_default_construction_is_valid_and_named(name)
@@ -59,12 +51,17 @@ def test_classes_with_equal_fields_are_different_structures(kind: str) -> None:
 
 
 def test_jit_never_takes_one_class_for_another() -> None:
-    """420 classes of one field each: with equal structures some 60 of them were answered for by another."""
-    for attempt in range(21):
-        names = [f"Kind{attempt}x{i}" for i in range(20)]
-        classes = [jaxbandit.pytree(type(name, (), {"__annotations__": {"value": float}, "value": 1.0})) for name in names]
-        which = jax.jit(lambda x, classes=classes: classes.index(type(x)) + 0 * x.value)
-        assert [int(which(cls())) for cls in classes] == list(range(20))
+    """420 classes of one field each: with equal structures some 60 of them were answered for by another, by the chance of their hashes.
+
+    No two structures are equal, whatever their hashes; and a program of twenty of them knows each.
+    """
+    names = [f"Kind{i}" for i in range(420)]
+    classes = [jaxbandit.pytree(type(name, (), {"__annotations__": {"value": float}, "value": 1.0})) for name in names]
+    structures = [jax.tree.structure(cls()) for cls in classes]
+    equal = [(i, j) for i, a in enumerate(structures) for j, b in enumerate(structures) if (a == b) != (i == j)]
+    assert equal == []
+    which = jax.jit(lambda x: classes.index(type(x)) + 0 * x.value)
+    assert [int(which(cls())) for cls in classes[:20]] == list(range(20))
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
@@ -73,9 +70,10 @@ def test_the_carry_is_stable(name: str, precision: str) -> None:
     conformance.check_the_carry_is_stable(name, precision)
 
 
+@pytest.mark.parametrize("precision", ["float32", "float64"])
 @every_algorithm
-def test_new_values_do_not_compile_again(name: str) -> None:
-    conformance.check_new_values_do_not_compile_again(name)
+def test_new_values_do_not_compile_again(name: str, precision: str) -> None:
+    conformance.check_new_values_do_not_compile_again(name, precision)
 
 
 def test_a_new_horizon_does_compile_again() -> None:
@@ -131,16 +129,20 @@ def test_a_seed_fixes_every_bit(name: str) -> None:
 
 @every_algorithm
 def test_a_sweep_equals_its_runs(name: str) -> None:
-    algorithm = DEFAULTS[name]()
-    field, value = first_field(algorithm)
     with jax.enable_x64(True):
-        variants = jaxbandit.sweep(algorithm, {field: [0.5 * value, value]})
-        together = simulate(variants, block=TRIALS)  # side by side without padding
-        alone = simulate(variants.unstack()[0])
+        alone = simulate(conformance.variants(name).unstack()[0])
+    together = conformance.swept(name)
     assert together.indices.shape == (2, TRIALS, HORIZON)
     assert_same(jax.tree.map(lambda x: x[0], together), alone, tolerance=1e-9)
     assert_same(jax.tree.map(lambda x: x[1], together), baseline(name), tolerance=1e-9)
     assert not np.array_equal(together.widths[0], together.widths[1]), "the swept field acts"
+
+
+@pytest.mark.parametrize("name", ["rpol-thompson", "anytime-cbo"])
+def test_a_sweep_in_a_program_of_its_own(name: str) -> None:
+    with jax.enable_x64(True):
+        together = simulate(conformance.variants(name), block=TRIALS)  # side by side without padding
+    assert_same(together, conformance.swept(name), tolerance=1e-9)
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])

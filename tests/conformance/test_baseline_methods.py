@@ -14,7 +14,7 @@ from jaxbandit import (
     problems,
 )
 from tests.support import conformance
-from tests.support.algorithms import BASELINES
+from tests.support.algorithms import BASELINES, TABLES
 from tests.support.conformance import CONSTRAINTS
 
 PLAIN = ("cei", "cei-observed", "oco", "random-search", "oracle")  # without confidence widths
@@ -45,7 +45,7 @@ def test_the_carry_is_stable(name: str, precision: str) -> None:
     conformance.check_the_carry_is_stable(name, precision)
 
 
-@pytest.mark.parametrize("name", ["cei-observed", "constrained-thompson", "safeopt", "stageopt"])
+@pytest.mark.parametrize("name", TABLES["baselines"])
 def test_side_by_side_equals_one_by_one(name: str) -> None:
     """A batch has one loop over candidates for all its trials; a trial by itself has its own."""
     conformance.check_side_by_side_equals_one_by_one(name)
@@ -67,12 +67,8 @@ def test_results_are_finite_and_of_the_engines_type(name: str, precision: str) -
 
 @every_baseline
 def test_hyper_parameters_and_seeds_are_data(name: str) -> None:
-    algorithm = BASELINES[name]()
-    floats = jax.tree.map(lambda x: x if np.issubdtype(np.asarray(x).dtype, np.integer) else x * 0.75, algorithm)
-    conformance.baseline(name)
-    with jax.enable_x64(True), conformance.no_new_program():
-        conformance.simulate(algorithm, seed=1)
-        conformance.simulate(floats)
+    for precision in ("float32", "float64"):
+        conformance.check_new_values_do_not_compile_again(name, precision)
     conformance.check_a_seed_fixes_every_bit(name)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support.algorithms import DEFAULTS
-from tests.support.conformance import baseline, named
+from tests.support.conformance import named, one_by_one
 from tests.support.paths import ROOT
 
 SHARDED = """
@@ -29,6 +29,8 @@ with jax.enable_x64(True):
     one = jax.devices()[2]
     runs["one device"] = simulate(DEFAULTS["rpol"](), devices=[one])
     assert {device for x in named(runs["one device"]).values() for device in x.devices()} == {one}
+    runs["spread"] = simulate(DEFAULTS["rpol"]())
+    assert {len(x.sharding.device_set) for x in named(runs["spread"]).values()} == {4}
     swept = simulate(jaxbandit.sweep(jaxbandit.Rpol(), {"initial_penalty": [0.5, 1.0]}))
     assert len(swept.values.sharding.device_set) == 4
     runs["swept"] = jax.tree.map(lambda x: x[1], swept)
@@ -47,9 +49,9 @@ def test_sharded_equals_unsharded() -> None:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     report = json.loads(done.stdout.splitlines()[-1])
-    assert report.keys() == {*DEFAULTS, "one device", "swept"}
+    assert report.keys() == {*DEFAULTS, "one device", "spread", "swept"}
     for name, fields in report.items():
-        expected = named(baseline("rpol" if name in ("one device", "swept") else name))
+        expected = named(one_by_one(name if name in DEFAULTS else "rpol"))
         assert fields.keys() == expected.keys()
         for path, array in expected.items():
             seen = np.asarray(fields[path], array.dtype).reshape(array.shape)

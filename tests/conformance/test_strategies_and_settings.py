@@ -16,16 +16,6 @@ from tests.support import conformance, panel
 from tests.support.algorithms import TRUNCATED, UNIFORM, VARIANTS
 
 every_variant = pytest.mark.parametrize("name", VARIANTS)
-# One of every kind of draw, restart and wrapper: what stands side by side does not depend on the rest.
-KINDS = (
-    "unconstrained-thompson",
-    "cbo-uniform",
-    "scgp-2-thompson",
-    "se2-polynomial-restart",
-    "se3-randomised",
-    "bpe-code",
-    "anytime-se3-keep",
-)
 
 
 @every_variant
@@ -40,13 +30,13 @@ def test_the_carry_is_stable(name: str, precision: str) -> None:
     conformance.check_the_carry_is_stable(name, precision)
 
 
+@pytest.mark.parametrize("precision", ["float32", "float64"])
 @every_variant
-def test_new_values_do_not_compile_again(name: str) -> None:
-    conformance.check_new_values_do_not_compile_again(name)
+def test_new_values_do_not_compile_again(name: str, precision: str) -> None:
+    conformance.check_new_values_do_not_compile_again(name, precision)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", KINDS)
+@every_variant
 def test_side_by_side_equals_one_by_one(name: str) -> None:
     conformance.check_side_by_side_equals_one_by_one(name)
 

@@ -53,15 +53,21 @@ def simulate(of: problems.Problem, algorithm: Any, **options: Any) -> jaxbandit.
     return jaxbandit.simulate(of, algorithm, surrogate(of), horizon=HORIZON, trials=TRIALS, key=KEY, **options)
 
 
+@jax.jit
+def struck(noise: Faulty) -> jax.Array:
+    """Whether a fault strikes, for each trial and round, worked out from the keys alone."""
+
+    def strikes(trial: jax.Array, t: jax.Array) -> jax.Array:
+        return noise.strikes(round_key(stream_key(trial_key(KEY, trial), Stream.NOISE), t))
+
+    rounds = jnp.arange(1, HORIZON + 1, dtype=jnp.int32)
+    return jax.vmap(lambda trial: jax.vmap(lambda t: strikes(trial, t))(rounds))(jnp.arange(TRIALS, dtype=jnp.int32))
+
+
 def first_strikes(noise: Faulty) -> np.ndarray:
-    """The first round with a fault in each trial, 0 for none, worked out from the keys alone."""
-
-    def strikes(trial: int) -> np.ndarray:
-        stream = stream_key(trial_key(KEY, trial), Stream.NOISE)
-        return np.array([bool(noise.strikes(round_key(stream, t))) for t in range(1, HORIZON + 1)])
-
-    struck = np.stack([strikes(trial) for trial in range(TRIALS)])
-    return np.where(struck.any(1), struck.argmax(1) + 1, 0)
+    """The first round with a fault in each trial, 0 for none."""
+    found = np.asarray(struck(noise))
+    return np.where(found.any(1), found.argmax(1) + 1, 0)
 
 
 ALGORITHMS = {

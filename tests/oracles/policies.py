@@ -312,7 +312,8 @@ def whitened(model: Model, record: Record, draws: Matrix, share: float = 1e-6) -
         beta = model.width(t, gain)
         for j, gram in enumerate(model.grams):
             mean, covariance = posterior(gram, seen, observed[:, j], model.noise[j], model.prior_mean[j])
-            variances, directions = np.linalg.eigh(covariance)
+            if j == 0 or not (np.array_equal(gram, model.grams[j - 1]) and model.noise[j] == model.noise[j - 1]):
+                variances, directions = np.linalg.eigh(covariance)  # which does not depend on the values
             kept = variances >= share * variances[-1]
             deviation = (draws[t - 1, j] - mean) / beta[j]
             numbers.append((directions[:, kept].T @ deviation) / np.sqrt(variances[kept]))

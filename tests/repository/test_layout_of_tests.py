@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from tests.conftest import LONGEST_FIRST, OPTIMISED
 from tests.support.paths import TESTS
 
 FILES = sorted(path for path in TESTS.rglob("*.py") if "__pycache__" not in path.parts)
@@ -41,6 +42,10 @@ def of_test_modules(names):
 def test_the_tests_were_found():
     assert {"conftest.py", "study/test_study.py", "oracles/gaussian_process.py"} <= {relative(path) for path in FILES}
     assert "tests.support.small_study.in_python" in imports((TESTS / "study/test_study.py").read_text(encoding="utf-8"))
+
+
+def test_files_that_are_named_are_there():
+    assert {*LONGEST_FIRST, *OPTIMISED} <= {relative(path) for path in FILES} and len(set(LONGEST_FIRST)) == len(LONGEST_FIRST)
 
 
 def test_no_test_module_imports_another():

@@ -293,6 +293,7 @@ def product(size: int, rank: int) -> Any:
     return jaxbandit.canonicalise(form)
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("build", [dense, product])
 def test_a_draw_costs_points_times_rank(build: Any) -> None:
     """At fixed rank the operations are ``a + b M``: no term in ``M^2``, and no temporary that large."""
@@ -307,6 +308,7 @@ def test_a_draw_costs_points_times_rank(build: Any) -> None:
     assert np.all(temporaries < 64 * (sizes + 30**2))
 
 
+@pytest.mark.usefixtures("optimised")
 def test_a_draw_of_features_costs_the_rank_too() -> None:
     """Twice the rank is twice the operations: what is counted is ``M r``."""
     low, high = cost_of(dense(16000, 30))[0], cost_of(dense(16000, 60))[0]

@@ -110,8 +110,8 @@ def fits(arrays: dict[str, np.ndarray]) -> bool:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_choice_follows_from_the_arrays(name: str, tmp_path: Path) -> None:
     options = {"initial": traces.jaxbandit.InitialDesign(random=3)} if name in ("stageopt", "cei_observed", "admmbo") else {}
-    study, run = traces.comparison(name, **options)
-    arrays = traces.through_a_file(audit(study, run, trial=1), tmp_path)
+    trace = audit(*traces.comparison(name, **options), trial=1) if options else traces.traced(name)
+    arrays = traces.through_a_file(trace, tmp_path)
     assert json.loads(str(arrays["meta"]))["alg"] == name
     assert fits(arrays)
     if name == "constrained_ts":

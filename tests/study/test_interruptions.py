@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import resource
 import signal
@@ -21,7 +22,15 @@ from jaxbandit import InvalidArgument
 from jaxbandit.cli import main
 from jaxbandit.study import CannotWrite, prepare_directory, run_study, write_whole
 from jaxbandit.study.run.checkpoints import Store
-from tests.support.small_study import TOML, assert_same, free_port, in_python, whole, written
+from tests.support.small_study import TOML, assert_same, free_port, rpol_lines, written
+
+ONE_CELL = TOML.split("[algorithm.cbo]")[0]  # with two processes in two batches, one for each
+
+
+@functools.cache
+def of_one_cell() -> xr.Dataset:
+    """The results of :data:`ONE_CELL` and of :func:`rpol_lines`."""
+    return run_study(rpol_lines(), segment=5)
 
 
 class FullDisk:
@@ -49,7 +58,7 @@ def test_a_full_disk_ends_a_run_and_leaves_the_last_checkpoint(tmp_path: Path, d
             disk.fill()
 
     with pytest.raises(CannotWrite, match="File too large; what was there before is as it was") as caught:
-        run_study(in_python(), tmp_path, segment=5, checkpoint_share=1.0, report=fill_after_ten_rounds)
+        run_study(rpol_lines(), tmp_path, segment=5, checkpoint_share=1.0, report=fill_after_ten_rounds)
     assert "\n" not in str(caught.value)
     disk.empty()
     store = Store(tmp_path)
@@ -57,26 +66,25 @@ def test_a_full_disk_ends_a_run_and_leaves_the_last_checkpoint(tmp_path: Path, d
     place, _ = store.load() or pytest.fail("no checkpoint")
     assert (place.cell, place.batch, place.next_round) == (0, 0, 6)
     said: list[str] = []
-    assert_same(run_study(in_python(), tmp_path, resume=True, checkpoint_share=1.0, note=said.append), whole())
+    assert_same(run_study(rpol_lines(), tmp_path, resume=True, checkpoint_share=1.0, note=said.append), of_one_cell())
     assert any("resumed at round 6" in line for line in said)
 
 
 def test_results_that_cannot_be_written_can_be_had_later(tmp_path: Path, disk: FullDisk, monkeypatch: Any, capsys: Any) -> None:
     """The run is kept until its results are on disk."""
-    study, out = str(written(tmp_path)), tmp_path / "out"
+    study, out = str(written(tmp_path, ONE_CELL)), tmp_path / "out"
     real = jaxbandit.study.run.checkpoints.Store.finish
 
     def last_part_fits(store: Store, cell: int, batch: int, part: Any) -> None:
         real(store, cell, batch, part)
-        if cell == 1:
-            disk.fill()
+        disk.fill()
 
     monkeypatch.setattr(jaxbandit.study.run.checkpoints.Store, "finish", last_part_fits)
     assert main(["run", study, "--out", str(out), "--no-cache", "--segment", "5"]) == 1
     disk.empty()
     assert "results.nc: " in capsys.readouterr().err and not (out / "results.nc").exists()
     assert main(["run", study, "--out", str(out), "--no-cache", "--resume"]) == 0
-    assert_same(xr.load_dataset(out / "results.nc", engine="h5netcdf"), whole(), tolerance=1e-5)
+    assert_same(xr.load_dataset(out / "results.nc", engine="h5netcdf"), of_one_cell(), tolerance=1e-5)
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, disk: FullDisk) -> None:
@@ -104,11 +112,8 @@ def test_a_user_who_stops_a_run_is_told_how_to_go_on(tmp_path: Path, monkeypatch
         raise KeyboardInterrupt
 
     monkeypatch.setattr(jaxbandit.study.run.checkpoints.Store, "finish", stop)
-    assert main(["run", str(written(tmp_path)), "--out", str(tmp_path / "out"), "--no-cache", "--segment", "5"]) == 130
+    assert main(["run", str(written(tmp_path, ONE_CELL)), "--out", str(tmp_path / "out"), "--no-cache", "--segment", "5"]) == 130
     assert "--resume" in capsys.readouterr().err
-
-
-ONE_CELL = TOML.split("[algorithm.cbo]")[0]  # in two batches, one for each process
 
 
 @pytest.mark.slow
@@ -136,5 +141,5 @@ def test_two_processes_give_what_one_does_even_if_one_is_lost_on_the_way(tmp_pat
     assert [process.returncode for process in again] == [0, 0], ends
     assert "process 1 has done its part" in ends[1][0] and sorted(p.name for p in out.iterdir()) == ["results.nc", "summary.csv"]
     found = xr.load_dataset(out / "results.nc", engine="h5netcdf")
-    assert_same(found, whole().isel(algorithm=slice(0, 2)), tolerance=1e-6)
+    assert_same(found, of_one_cell(), tolerance=1e-6)
     assert np.all(found.status.values == 0)

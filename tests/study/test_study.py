@@ -296,12 +296,23 @@ def test_one_trial_again(label: str) -> None:
 
 
 DEVICES = """
-import jax, sys
-jax.config.update("jax_num_cpu_devices", 4)
-from tests.support.small_study import rpol_lines
-from jaxbandit.study import run_study, write_results
+import sys
 from pathlib import Path
+import jax
+jax.config.update("jax_num_cpu_devices", 4)
+from jaxbandit.study import run_study, write_results
+from jaxbandit.study.run.collector import BatchCollector
+from tests.support.small_study import rpol_lines
+
+real, counts = BatchCollector.add, []
+
+def add(self, first, *arrays):
+    counts.append({len(x.sharding.device_set) for x in jax.tree.leaves(arrays)})
+    real(self, first, *arrays)
+
+BatchCollector.add = add
 write_results(run_study(rpol_lines(), segment=5), Path(sys.argv[1]))
+assert counts and all(count == {4} for count in counts), counts
 """
 
 

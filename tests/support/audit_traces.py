@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 import jaxbandit
@@ -30,6 +32,7 @@ from jaxbandit.study import Run, Study, audit
 from jaxbandit.widths import ImprovedGPUCB
 from tests.oracles import bandit, policies, ucb_policies
 from tests.oracles import gaussian_process as gp
+from tests.support import panel
 
 HORIZON, TRIALS, SIDE, NOISE = 23, 3, 7, 0.05
 # Relative to max(1, |best|), as in `tests/engine/test_ucb_policies.py`: float32 features and 23 rounds of float32 sums.
@@ -97,9 +100,45 @@ def comparison(name: str, outputs: int = 3, **options: Any) -> tuple[Study, Run]
     return Study(name="audit", runs=(run,), horizon=HORIZON, trials=TRIALS, seed=5), run
 
 
+OWN = frozenset(ALGORITHMS)  # tests of other algorithms add theirs, which share programs among themselves
+ALONE = ("admmbo", "oco")  # which learn otherwise than a panel can
+
+
+def companions(name: str) -> tuple[str, ...]:
+    """The algorithms on the same problem with the same model, which one program plays."""
+    if name in ALONE:
+        return (name,)
+
+    def kind(name: str) -> tuple[str, bool]:
+        return next((start for start in ("se2", "se3", "scgp") if name.startswith(start)), ""), name in OWN
+
+    return tuple(other for other in ALGORITHMS if other not in ALONE and kind(other) == kind(name))
+
+
+@functools.cache
+def played(names: tuple[str, ...]) -> dict[str, jaxbandit.Trajectory]:
+    """All trials of some algorithms on one problem, from one program."""
+    study, run = comparison(names[0])
+    algorithms = {name: ALGORITHMS[name] for name in names}
+    options = {"horizon": study.horizon, "trials": study.trials, "key": jax.random.key(study.seed), "record": "audit"}
+    return panel.play(run.problem, algorithms, run.model, **options)
+
+
+class Shared(Study):
+    """A study that takes its trajectories from the program of all algorithms on its problem."""
+
+    def trajectory(self, run: Run, *, trials: Any = None, record: str = "all", algorithm: Any = None) -> jaxbandit.Trajectory:
+        assert record == "audit" and algorithm is None
+        return jax.tree.map(lambda x: x[trials], played(companions(run.trace_name))[run.trace_name])
+
+
 @functools.cache
 def traced(name: str) -> dict[str, np.ndarray]:
-    return audit(*comparison(name), trial=1)
+    """The trace of one trial; tests of an initial design and of delays look at those of programs of their own."""
+    study, run = comparison(name)
+    if len(companions(name)) > 1:
+        study = Shared(**{field.name: getattr(study, field.name) for field in dataclasses.fields(study)})
+    return audit(study, run, trial=1)
 
 
 def through_a_file(arrays: dict[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]:

@@ -18,7 +18,7 @@ from jaxbandit import domains, kernels, problems
 from jaxbandit.algorithms import Arena, Observation
 from jaxbandit.engine import programs
 from tests.support import panel
-from tests.support.algorithms import ALGORITHMS, TABLES
+from tests.support.algorithms import ALGORITHMS, DEFAULTS, IN_PANELS, TABLES
 
 HORIZON, TRIALS, CONSTRAINTS = 9, 5, 2
 
@@ -54,28 +54,76 @@ def simulate(algorithm: Any, *, seed: int = 0, trials: Any = TRIALS, **options: 
 
 @functools.cache
 def baseline(name: str) -> jaxbandit.Trajectory:
-    """Five trials in blocks of two, with padding, in float64; compiled once for all tests of an algorithm."""
+    """Five trials in float64; compiled once for all tests of an algorithm.
+
+    In blocks of two, with padding, or for those ``IN_PANELS`` side by side with others.
+    """
+    return again(name)
+
+
+def again(name: str, *, factor: float = 1.0, seed: int = 0, trials: Any = TRIALS) -> jaxbandit.Trajectory:
+    """A run of the program of :func:`baseline` on other data."""
+    if name in IN_PANELS:
+        return among_others(name, "float64", factor=factor, seed=seed, trials=trials)
     with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, simulate(ALGORITHMS[name]()))
+        return jax.tree.map(np.asarray, simulate(scaled(ALGORITHMS[name](), factor), seed=seed, trials=trials))
 
 
 @functools.cache
-def beside(table: str, sees_constraints: bool, precision: str, **options: Any) -> dict[str, jaxbandit.Trajectory]:
+def beside(
+    table: str, sees_constraints: bool, precision: str, *, factor: float = 1.0, seed: int = 0, **options: Any
+) -> dict[str, jaxbandit.Trajectory]:
     """The runs of the algorithms of one of ``TABLES`` that see the constraint functions, or of those that do not, from one program."""
-    algorithms = {name: build() for name, build in TABLES[table].items()}
-    algorithms = {name: algorithm for name, algorithm in algorithms.items() if algorithm.sees_constraints == sees_constraints}
-    options = {"horizon": HORIZON, "trials": TRIALS, "record": "audit"} | options
+    options = {"horizon": HORIZON, "trials": TRIALS, "record": "audit", "key": jax.random.key(seed)} | options
     with jax.enable_x64(precision == "float64"):
-        return panel.play(study()[1 if sees_constraints else 0], algorithms, surrogate(), key=jax.random.key(0), **options)
+        algorithms = {name: scaled(build(), factor) for name, build in TABLES[table].items()}
+        algorithms = {name: algorithm for name, algorithm in algorithms.items() if algorithm.sees_constraints == sees_constraints}
+        return panel.play(study()[1 if sees_constraints else 0], algorithms, surrogate(), **options)
 
 
-def among_others(name: str, precision: str, **options: Any) -> jaxbandit.Trajectory:
+def among_others(name: str, precision: str, *, factor: float = 1.0, **options: Any) -> jaxbandit.Trajectory:
     """An algorithm's run from the program that it shares with others of its table, or from its own if it is in none."""
     table = next((table for table, names in TABLES.items() if name in names), None)
     if table is None:
         with jax.enable_x64(precision == "float64"):
-            return jax.tree.map(np.asarray, simulate(ALGORITHMS[name](), **options))
-    return beside(table, ALGORITHMS[name]().sees_constraints, precision, **options)[name]
+            return jax.tree.map(np.asarray, simulate(scaled(ALGORITHMS[name](), factor), **options))
+    return beside(table, ALGORITHMS[name]().sees_constraints, precision, factor=factor, **options)[name]
+
+
+def first_field(algorithm: Any) -> tuple[str, float]:
+    """The name of a scalar hyper-parameter, as ``sweep`` writes it, and its value."""
+    for path, value in jax.tree_util.tree_leaves_with_path(algorithm):
+        if all(isinstance(step, jax.tree_util.GetAttrKey) for step in path) and np.ndim(value) == 0:
+            return ".".join(step.name for step in path), float(value)
+    raise AssertionError("the algorithm has no scalar hyper-parameter")
+
+
+def variants(name: str) -> jaxbandit.Sweep:
+    """An algorithm with half of a hyper-parameter's value, and with its own."""
+    algorithm = ALGORITHMS[name]()
+    field, value = first_field(algorithm)
+    return jaxbandit.sweep(algorithm, {field: [0.5 * value, value]})
+
+
+@functools.cache
+def _swept_beside(sees_constraints: bool) -> dict[str, jaxbandit.Trajectory]:
+    names = [name for name, build in DEFAULTS.items() if build().sees_constraints == sees_constraints]
+    options = {"horizon": HORIZON, "trials": TRIALS, "record": "audit", "key": jax.random.key(0), "block": 1}
+    with jax.enable_x64(True):
+        sweeps = {name: variants(name) for name in names}
+        return panel.play(study()[1 if sees_constraints else 0], sweeps, surrogate(), **options)
+
+
+def swept(name: str) -> jaxbandit.Trajectory:
+    """The runs of the :func:`variants` of one of ``DEFAULTS`` in float64, from one program of all, one trial at a time."""
+    return _swept_beside(DEFAULTS[name]().sees_constraints)[name]
+
+
+def one_by_one(name: str) -> jaxbandit.Trajectory:
+    """One trial at a time, in float64, from a program with other algorithms if a panel can play it."""
+    if name in DEFAULTS:
+        return jax.tree.map(lambda x: x[1], swept(name))
+    return among_others(name, "float64", block=1)
 
 
 def assert_same(a: Any, b: Any, *, tolerance: float) -> None:
@@ -105,7 +153,10 @@ def no_new_program() -> Iterator[None]:
 
 
 def scaled(algorithm: Any, factor: float) -> Any:
-    return jax.tree.map(lambda x: x * factor, algorithm)
+    """The algorithm with ``factor`` times its hyper-parameters, but for the numbers of points."""
+    if factor == 1.0:
+        return algorithm
+    return jax.tree_util.tree_map_with_path(lambda path, x: x if path[-1].name in ("seeds", "index") else x * factor, algorithm)
 
 
 def check_default_construction_is_valid_and_named(name: str) -> None:
@@ -153,22 +204,25 @@ def check_the_carry_is_stable(name: str, precision: str) -> None:
         assert floats and all(x.dtype == precision for x in floats)
 
 
-def check_new_values_do_not_compile_again(name: str) -> None:
+def check_new_values_do_not_compile_again(name: str, precision: str) -> None:
     """Hyper-parameters, seeds, tables and trial numbers are data; the horizon is not."""
-    algorithm = ALGORITHMS[name]()
-    baseline(name)
-    with jax.enable_x64(True), no_new_program():
-        simulate(scaled(algorithm, 0.75))
-        simulate(algorithm, seed=1)
-        simulate(algorithm, trials=[7, 1, 3, 30, 5])
+
+    def run(**changes: Any) -> jaxbandit.Trajectory:
+        return again(name, **changes) if precision == "float64" else among_others(name, "float32", **changes)
+
+    run()
+    with no_new_program():
+        run(factor=0.75)
+        run(seed=1)
+        run(trials=(7, 1, 3, 30, 5))
 
 
 def check_side_by_side_equals_one_by_one(name: str) -> None:
-    """Trials in blocks of two with padding, and one at a time; in a program of the algorithm's own, and in one with others."""
+    """Trials in blocks, and one at a time; for those not ``IN_PANELS`` in a program of the algorithm's own, and in one with others."""
     # Equal bits were seen on a CPU; matrix products may sum in other orders elsewhere.
     run = baseline(name)
     shown = {"candidates": None, "candidate_count": None, "optimum_kept": None}  # which a panel does not show
-    assert_same(among_others(name, "float64", block=1), jaxbandit.replace(run, **shown), tolerance=1e-9)
+    assert_same(one_by_one(name), jaxbandit.replace(run, **shown), tolerance=1e-9)
     if run.candidates is not None:
         with jax.enable_x64(True):
             assert_same(simulate(ALGORITHMS[name](), block=1), run, tolerance=1e-9)
@@ -177,10 +231,9 @@ def check_side_by_side_equals_one_by_one(name: str) -> None:
 
 def check_a_seed_fixes_every_bit(name: str) -> None:
     """Whatever other trials run."""
-    with jax.enable_x64(True):
-        again, other = simulate(ALGORITHMS[name](), trials=[4, 2, 0, 9, 1]), simulate(ALGORITHMS[name](), seed=1)
+    others, other = again(name, trials=(4, 2, 0, 9, 1)), again(name, seed=1)
     for here, there in ((0, 4), (1, 2), (2, 0), (4, 1)):
-        assert_same(jax.tree.map(lambda x, i=here: x[i], again), jax.tree.map(lambda x, i=there: x[i], baseline(name)), tolerance=0)
+        assert_same(jax.tree.map(lambda x, i=here: x[i], others), jax.tree.map(lambda x, i=there: x[i], baseline(name)), tolerance=0)
     assert not np.any(np.asarray(other.values) == baseline(name).values)
 
 

@@ -13,6 +13,7 @@ import jaxbandit
 from jaxbandit.algorithms import Arena, Decision, Diagnostics
 from jaxbandit.algorithms.anytime import AnytimeState
 from jaxbandit.algorithms.cei import Experience
+from jaxbandit.core.sweep import gather_variants, variants_of
 from jaxbandit.engine.trial import multipliers_of
 
 
@@ -124,14 +125,28 @@ class OneOf(jaxbandit.Algorithm):
         return Diagnostics(multipliers=state.multipliers, flags=flags)
 
 
-def play(problem: Any, algorithms: Mapping[str, Any], surrogate: Any, *, trials: int, **options: Any) -> dict[str, Any]:
-    """Every algorithm's run of ``jaxbandit.simulate``, as NumPy arrays, from one program; what stopping algorithms add is not kept."""
-    chosen = jaxbandit.sweep(OneOf(algorithms=tuple(algorithms.values())), {"which": np.arange(len(algorithms), dtype=float)})
-    options = {"trials": trials, "block": trials * len(algorithms), **options}
+def play(problem: Any, algorithms: Mapping[str, Any], surrogate: Any, *, trials: Any, **options: Any) -> dict[str, Any]:
+    """Every algorithm's run of ``jaxbandit.simulate``, as NumPy arrays, from one program; what stopping algorithms add is not kept.
+
+    In place of an algorithm may stand a sweep of one, whose run has its variants along the first axis.
+    """
+    members = {name: variants_of(item) for name, item in algorithms.items()}
+    first = [variants[0] for variants in members.values()]
+    rows = [
+        OneOf(algorithms=(*first[:number], own, *first[number + 1 :]), which=float(number))
+        for number, variants in enumerate(members.values())
+        for own in variants
+    ]
+    chosen = gather_variants([jaxbandit.canonicalise(row) for row in rows])
+    count = trials if isinstance(trials, int) else len(trials)
+    options = {"trials": trials, "block": count * len(rows), **options}
     run = jax.tree.map(np.asarray, jaxbandit.simulate(problem, chosen, surrogate, **options))
     draws = run.draws if run.draws is not None else (None,) * len(algorithms)
-    together = jaxbandit.replace(run, draws=None)
-    return {
-        name: jaxbandit.replace(jax.tree.map(lambda x, i=i: x[i], together), draws=None if own is None else own[i])
-        for i, (name, own) in enumerate(zip(algorithms, draws, strict=True))
-    }
+    together, found, start = jaxbandit.replace(run, draws=None), {}, 0
+    for (name, item), own in zip(algorithms.items(), draws, strict=True):
+        end = start + len(members[name])
+        place = slice(start, end) if isinstance(item, jaxbandit.Sweep) else start
+        here = jax.tree.map(lambda x, place=place: x[place], together)
+        found[name] = jaxbandit.replace(here, draws=None if own is None else own[place])
+        start = end
+    return found
