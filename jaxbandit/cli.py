@@ -229,7 +229,7 @@ def summary(dataset: xr.Dataset, directory: Path) -> str:
 
 def dry_run(plan: Plan) -> str:
     """Return cells, batches, memory and estimated time of a plan, in words."""
-    from jaxbandit.study.plan.memory import in_units
+    from jaxbandit.core.memory import in_units
     from jaxbandit.study.run.probe import seconds_per_round
 
     study = plan.study

@@ -88,9 +88,10 @@ def _played(
     runner = Runner(plan, store, report, note, checkpoint_share)
     finished: dict[tuple[int, int], Mapping[str, np.ndarray]] = {}
     for place in plan.own_batches():
-        batch = runner.batch(*place)
-        if results is None:  # otherwise it is read again, so that memory holds one at a time
-            finished[place] = batch
+        if results is None:
+            finished[place] = runner.batch(*place)
+        else:
+            runner.batch(*place)  # not kept: it is read again, so that memory holds one at a time
     plan.processes.barrier("every batch is finished")
     if not plan.processes.first:
         return None
