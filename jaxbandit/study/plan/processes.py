@@ -14,7 +14,6 @@ from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.study.run.files import reason_of
 
-
 MAX_PORT = 65_535
 MAX_PROCESSES = 100_000
 

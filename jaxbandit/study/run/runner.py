@@ -51,7 +51,7 @@ class Runner:
         found = None if self.store is None else self.store.part(cell, batch)
         if found is None:
             raise ProcessLost(
-                f"batch {batch + 1} of cell {cell + 1} is missing in {self.store and self.store.parts}; run all processes again with --resume"
+                f"batch {batch + 1} of cell {cell + 1} is missing in {self.store and self.store.parts}; run all again with --resume"
             )
         return found
 
