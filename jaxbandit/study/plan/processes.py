@@ -38,14 +38,15 @@ class Processes:
         """Say whether this process runs a batch, by the batch's number in the study."""
         return batch % self.count == self.index
 
-    def barrier(self, name: str) -> None:
-        """Wait until all processes have come to the barrier of this name; raises :class:`ProcessLost` when one of them has gone."""
+    def meet(self, name: str) -> None:
+        """Wait until all processes have come, and leave the service that they met by; raises :class:`ProcessLost` when one has gone."""
         if self.count == 1:
             return
         from jax.experimental.multihost_utils import sync_global_devices
 
         try:
             sync_global_devices(name)
+            jax.distributed.shutdown()
         except Exception as error:  # of the coordination service or of the collective, whichever notices first
             raise ProcessLost(
                 f"process {self.index} of {self.count}: another process has gone ({reason_of(error)}); run all of them again with --resume"
@@ -69,8 +70,6 @@ def join(coordinator: str | None, processes: int | None, process: int | None) ->
     Raises:
       InvalidArgument: when only some of the three are given, or they are out of range.
     """
-    # Otherwise JAX ends a process at once, with a C++ stack, when it hears that another has gone.
-    jax.config.update("jax_enable_recoverability", True)
     if coordinator == "auto" and processes is None and process is None:
         _initialize("auto", "run in a cluster such as Slurm's, or give HOST:PORT with --processes and --process-id")
         return

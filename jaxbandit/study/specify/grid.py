@@ -54,6 +54,7 @@ class Model:
                 raise InvalidArgument(
                     f"{where}.kernel: expected a kernel or its table, or a list of one for each output, got {short(kernel)}"
                 )
+            build("kernel", kernel, f"{where}.kernel")
         for name, check in (("noise_variance", checks.positive), ("prior_mean", checks.finite)):
             given = checks.numbers(f"{where}.{name}", getattr(self, name))
             if given.ndim > 1:

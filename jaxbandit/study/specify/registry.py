@@ -89,8 +89,9 @@ def _value(field: str, roles: tuple[type[Role], ...], is_static: bool, value: An
     Raises:
       InvalidArgument: on dates and times, on lists whose rows differ in length, and on tables that stand for no object.
     """
-    if isinstance(value, datetime.date | datetime.time):
-        raise InvalidArgument(f"{where}: takes no date or time, got {value}")
+    leaves = jax.tree.leaves(value) if isinstance(value, list) else [value]
+    if any(isinstance(leaf, datetime.date | datetime.time) for leaf in leaves):
+        raise InvalidArgument(f"{where}: takes no date or time, got {short(value)}")
     if isinstance(value, Mapping):
         if not roles:
             raise InvalidArgument(f"{where}: takes no table, got {short(dict(value))}")
