@@ -230,7 +230,7 @@ def summary(dataset: xr.Dataset, directory: Path) -> str:
 
 def dry_run(plan: Plan) -> str:
     """Return cells, batches, memory and estimated time of a plan, in words."""
-    from jaxbandit.study.plan.memory import in_units
+    from jaxbandit.core.memory import in_units
     from jaxbandit.study.run.probe import seconds_per_round
 
     study = plan.study
@@ -258,23 +258,34 @@ def rerun(args: argparse.Namespace) -> None:
     from jaxbandit.study import prepare_file, read_results, write_results
     from jaxbandit.study import rerun as play
 
-    dataset = read_results(args.results)
-    if args.out is not None:
-        prepare_file(args.out, force=args.force)
-    asked = dataset.attrs.get("jax_enable_x64", str(dataset.attrs.get("precision") == "float64"))
-    jax.config.update("jax_enable_x64", asked == "True")
-    again = play(dataset, args.trial, label=args.run)
-    label = str(again.algorithm.values[0])
-    print(f"{label}, trial {args.trial}: {again.sizes['played']} rounds")
-    for name in [name for name in dataset.data_vars if "round" in dataset[name].dims and name in again]:
-        stored = dataset[name].sel(algorithm=label, trial=args.trial)
-        own = again[name].sel(algorithm=label, trial=args.trial, round=stored["round"]).values
-        equal = np.array_equal(own, stored.values, equal_nan=stored.dtype.kind == "f")
-        same = "the same bits" if equal else f"differs by up to {np.max(np.abs(own - stored.values)):.3g}"
-        print(f"  {name}: {stored.values[-1]:.6g} after the last round; {same}")
+    with read_results(args.results, load=False) as dataset:
+        if args.out is not None:
+            prepare_file(args.out, force=args.force)
+        asked = dataset.attrs.get("jax_enable_x64", str(dataset.attrs.get("precision") == "float64"))
+        jax.config.update("jax_enable_x64", asked == "True")
+        again = play(dataset, args.trial, label=args.run)
+        label = str(again.algorithm.values[0])
+        print(f"{label}, trial {args.trial}: {again.sizes['played']} rounds")
+        for name in [name for name in dataset.data_vars if {"algorithm", "trial", "round"} == set(dataset[name].dims) and name in again]:
+            compare(dataset, again, str(name), label, args.trial)
     if args.out is not None:
         write_results(again, args.out)
         print(f"wrote {args.out}")
+
+
+def compare(dataset: xr.Dataset, again: xr.Dataset, name: str, label: str, trial: int) -> None:
+    """Print whether a variable of a trial that was played again has the bits that the results hold."""
+    try:
+        stored = dataset[name].sel(algorithm=label, trial=trial)
+        own = again[name].sel(algorithm=label, trial=trial, round=stored["round"]).values
+        values = stored.values
+    except (KeyError, ValueError, TypeError, OSError, RuntimeError) as error:  # a damaged file
+        raise InvalidArgument(f"results: they hold no {name} of trial {trial} of {label!r} that can be read: {reason_of(error)}") from error
+    if values.dtype.kind not in "iuf":
+        raise InvalidArgument(f"results: their {name} holds no numbers")
+    equal = np.array_equal(own, values, equal_nan=values.dtype.kind == "f")
+    same = "the same bits" if equal else f"differs by up to {np.max(np.abs(own - values)):.3g}"
+    print(f"  {name}: {values[-1]:.6g} after the last round; {same}")
 
 
 def report(args: argparse.Namespace) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.memory import check_fits
 from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Numbers, Table
 
@@ -64,6 +66,7 @@ def points(coordinates: Numbers) -> Domain:
 def arms(count: int) -> Domain:
     """Make a domain of ``count`` unordered arms, whose points are arm numbers ``[count, 1]``; for explicit Gram matrices."""
     checks.integer("count", count, least=1)
+    check_fits("count", 2 * 8 * int(count), f"a domain of {checks.short(count)} arms", "take fewer")
     return Domain(points=np.arange(count, dtype=np.float64)[:, None])
 
 
@@ -103,4 +106,6 @@ def grid(low: Sequence[float], high: Sequence[float], points_per_axis: int | Seq
         raise checks.InvalidArgument(f"points_per_axis: expected one number or {len(lower)}, got {len(counts)}")
     for count in counts:
         checks.integer("points_per_axis", count, least=2)
+    size = math.prod(int(count) for count in counts)
+    check_fits("points_per_axis", 2 * 8 * len(counts) * size, f"a grid of {checks.short(size)} points", "take fewer")
     return product([np.linspace(a, b, n) for a, b, n in zip(lower, upper, counts, strict=True)])

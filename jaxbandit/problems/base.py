@@ -299,7 +299,7 @@ def from_functions(
             label = "reward" if number == 0 else f"constraint {number}"
             table = np.asarray(jax.vmap(function)(jnp.asarray(domain.points)))
             checks.shape(f"{label}(x)", table, (domain.size,), remedy="return one number for one point x [d]")
-            tables.append(table)
+            tables.append(table.astype(np.float64) if table.dtype.kind in "iu" else table)
     return _checked(domain, np.stack(tables), noise, delay, name)
 
 

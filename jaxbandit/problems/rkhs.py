@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.memory import check_fits
 from jaxbandit.core.pytree import float_dtype, pytree, static
 from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.delays import Delay, NoDelay
@@ -225,6 +226,8 @@ def rkhs_1d_binding(
 def _interval(points_per_axis: int, kernel: Kernel | None) -> tuple[Domain, np.ndarray]:
     """Return the grid on ``[0, 1]`` and its kernel matrix ``[M, M]``."""
     checks.integer("points_per_axis", points_per_axis, least=2)
+    size = checks.short(points_per_axis)
+    check_fits("points_per_axis", 3 * 8 * int(points_per_axis) ** 2, f"the kernel matrix of {size} points and its factors", "take fewer")
     domain = grid([0.0], [1.0], points_per_axis)
     return domain, gram(SquaredExponential(length_scale=0.2) if kernel is None else kernel, domain)
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from jaxbandit.core.checks import InvalidArgument
+import jaxbandit
+from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.status import MESSAGES, Status
 from jaxbandit.report import figures
 from jaxbandit.report.markup import Markup, document, element, joined, picture, section, table
@@ -18,7 +19,7 @@ from jaxbandit.report.rates import PAPER_RATES, Rate, rate_of
 from jaxbandit.report.statistics import elapsed, growth_exponent, healthy, paired_differences, problem_groups, win_matrix
 from jaxbandit.report.tables import COLUMNS, summary_rows
 from jaxbandit.study.results.storage import read_results
-from jaxbandit.study.run.files import prepare_file, write_whole
+from jaxbandit.study.run.files import prepare_file, reason_of, write_whole
 
 SEED = 0  # seed of the bootstraps, printed in the report
 RESAMPLES = 2000
@@ -50,18 +51,56 @@ def write_report(directory: str | Path, out: str | Path | None = None) -> Path:
     dataset = checked(read_results(folder), folder)
     path = prepare_file(folder / "report.html" if out is None else out, force=True)
     extra = {file.name: file.read_bytes() for file in sorted(folder.glob("*.png"))}
-    text = render(dataset, name=folder.resolve().name, extra=extra)
+    try:
+        text = render(dataset, name=folder.resolve().name, extra=extra)
+    except (KeyError, ValueError, TypeError, IndexError) as error:  # of what a study does not write
+        made = _parsed(dataset.attrs.get("versions", ""))
+        version = made.get("jaxbandit", "unknown") if isinstance(made, dict) else "unknown"
+        raise InvalidArgument(
+            f"directory: the results in {folder}, of jaxbandit {version}, cannot be shown by {jaxbandit.__version__} ({reason_of(error)}):"
+            " they are damaged or of another version"
+        ) from error
     write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
     return path
 
 
 def checked(dataset: xr.Dataset, name: str | Path) -> xr.Dataset:
     """Return the dataset if it holds the results of a study; raise ``InvalidArgument`` otherwise."""
-    missing = [dim for dim in ("algorithm", "trial", "round") if not dataset.sizes.get(dim)]
+    missing = [dim for dim in ("algorithm", "trial", "round") if not dataset.sizes.get(dim) or dim not in dataset.coords]
     missing += [variable for variable in ("status", "declared_round") if variable not in dataset]
     if missing:
         raise InvalidArgument(f"directory: {name} holds no results of a study: {', '.join(missing)} missing")
+    for variable in ("status", "declared_round"):
+        if set(dataset[variable].dims) != {"algorithm", "trial"} or dataset[variable].dtype.kind not in "iu":
+            raise InvalidArgument(f"directory: {name} holds no results of a study: {variable} is no whole number for each run and trial")
+    rounds = dataset["round"].values
+    if rounds.dtype.kind not in "iu" or np.any(np.diff(rounds) <= 0):
+        raise InvalidArgument(f"directory: {name} holds no results of a study: its rounds are no whole numbers in order")
+    if len(set(map(str, dataset.algorithm.values))) < dataset.sizes["algorithm"]:
+        raise InvalidArgument(f"directory: {name} holds no results of a study: some labels of its runs are equal")
+    for variable, values in dataset.data_vars.items():
+        if {"trial", "round"} <= set(values.dims) and (
+            values.dtype.kind not in "iuf" or set(values.dims) != {"algorithm", "trial", "round"}
+        ):
+            raise InvalidArgument(f"directory: {name} holds no results of a study: {variable} is no number for each run, trial and round")
+    for coordinate in ("problem", "delay", "base"):
+        if coordinate in dataset and dataset[coordinate].dims not in ((), ("algorithm",)):
+            raise InvalidArgument(f"directory: {name} holds no results of a study: its {coordinate} is no label of each run")
+    _check_attributes(dataset, name)
     return dataset
+
+
+def _check_attributes(dataset: xr.Dataset, name: str | Path) -> None:
+    """Raise ``InvalidArgument`` on attributes that the report reads and that hold something else than studies write."""
+    before = dataset.attrs.get("counted_before", 0)
+    if not isinstance(before, int | np.integer) or before < 0:
+        raise InvalidArgument(f"directory: the results in {name} are damaged: counted_before is no number of points, but {short(before)}")
+    for attribute, kind in (("algorithms", dict), ("feedback", dict), ("swept", list)):
+        value = dataset.attrs.get(attribute)
+        found = kind() if value is None else _parsed(value)
+        entries = found.values() if isinstance(found, dict) else found if isinstance(found, list) else ()
+        if not isinstance(found, kind) or not all(isinstance(entry, str if kind is list else dict) for entry in entries):
+            raise InvalidArgument(f"directory: the results in {name} are damaged: their attribute {attribute} is {short(value)}")
 
 
 def render(dataset: xr.Dataset, *, name: str, extra: dict[str, bytes] | None = None) -> str:
@@ -269,7 +308,7 @@ def _parsed(value: Any) -> Any:
     value = _plain(value)
     try:
         return json.loads(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return value
 
 

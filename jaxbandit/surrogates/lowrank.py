@@ -11,6 +11,7 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
+from jaxbandit.core.memory import host_memory
 from jaxbandit.core.types import Table
 from jaxbandit.kernels import Kernel
 
@@ -64,7 +65,9 @@ def compressed(phi: np.ndarray, kernel_diagonal: np.ndarray, tolerance: float) -
     """
     values, vectors = np.linalg.eigh(phi.T @ phi)
     rotated = phi @ vectors[:, np.argsort(values)[::-1]]
-    residual = kernel_diagonal[:, None] - np.cumsum(rotated**2, axis=1)
+    residual = rotated**2
+    np.cumsum(residual, axis=1, out=residual)
+    np.subtract(kernel_diagonal[:, None], residual, out=residual)  # in place: of many points it is the largest array of all
     relative = np.maximum(residual.max(axis=0), 0.0) / float(kernel_diagonal.max())
     enough = np.flatnonzero(relative <= tolerance)
     rank = int(enough[0]) + 1 if enough.size else rotated.shape[1]
@@ -74,5 +77,8 @@ def compressed(phi: np.ndarray, kernel_diagonal: np.ndarray, tolerance: float) -
 def features(kernel: Kernel, points: Table, tolerance: float, most: int) -> tuple[np.ndarray, float]:
     """Return features ``Phi [M, r]`` of the kernel on the points, with at most ``most`` columns, and the relative residual reached."""
     # The basis is computed a hundred times more accurately than asked, so that the rotation, not the pivot order, decides the rank.
-    basis, _ = pivoted_cholesky(kernel, points, tolerance / 100, most)
+    most = min(most, max(host_memory() // (3 * 8 * len(points)), 1))  # as many as fit beside their rotation and its squares
+    basis, residual = pivoted_cholesky(kernel, points, tolerance / 100, most)
+    if residual > tolerance:  # no rotation leaves out less than all of the basis does
+        return basis, residual
     return compressed(basis, prior_variance(kernel, points), tolerance)

@@ -181,7 +181,7 @@ def test_a_broken_record_of_a_run_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "study.json"
     known = json.loads(path.read_text())
     path.write_text(json.dumps(known | json.loads(text)) if "batches" in text else text, encoding="latin-1")
-    with pytest.raises(CheckpointMismatch, match="^resume: ") as caught:
+    with pytest.raises(CheckpointMismatch, match=r"^resume: ") as caught:
         store.resume(RECORD["identity"])
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000
 

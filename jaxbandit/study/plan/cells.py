@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 
+from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.pytree import canonicalise, replace
 from jaxbandit.core.sweep import gather_variants
 from jaxbandit.engine.delayed import Delays, plan_delays
@@ -44,8 +45,12 @@ def group_runs(study: Study, runs: Sequence[Run]) -> list[tuple[Cell, tuple[int,
 
 def _parts(study: Study, run: Run, model: Surrogate) -> Parts:
     """Return what varies between runs, checked as :func:`~jaxbandit.simulate` checks it, in arrays of the engine's types."""
-    check_run(run.problem, [run.algorithm], [run.model], study.horizon, run.initial, run.informed)
-    algorithms, delays = plan_delays(run.problem.outputs, [run.algorithm], [run.delay_in_force], run.policy_in_force, None, study.horizon)
+    try:
+        check_run(run.problem, [run.algorithm], [run.model], study.horizon, run.initial, run.informed)
+        delay, policy = run.delay_in_force, run.policy_in_force
+        algorithms, delays = plan_delays(run.problem.outputs, [run.algorithm], [delay], policy, None, study.horizon)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"run {run.label!r}: {error}") from error
     return canonicalise((algorithms[0], model.without_kernels(), None if delays is None else delays[0]))
 
 

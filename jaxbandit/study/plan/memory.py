@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 import shutil
 from pathlib import Path
@@ -14,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.memory import host_memory, in_units
 
 DEFAULT_SHARE = 0.5  # of the devices' memory that may be used when nothing is said
 MAX_BATCH_BYTES_ON_CPU = 2**30  # when nothing is said: batches of equal size share their program, so that larger ones gain nothing
@@ -69,19 +69,6 @@ def device_memory() -> int:
     stats = [device.memory_stats() or {} for device in jax.local_devices()]
     limits = [stat.get("bytes_limit", 0) for stat in stats]
     return sum(limits) if all(limits) else host_memory()
-
-
-def host_memory() -> int:
-    """Return the bytes of the machine's own memory."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def in_units(size: int) -> str:
-    """Return a number of bytes in words: ``1.5 GiB``."""
-    for power, unit in ((5, "PiB"), (4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
-        if size >= 1024**power:
-            return f"{size / 1024**power:,.1f} {unit}"
-    return f"{size} bytes"
 
 
 def check_disk(directory: Path, needed: int) -> None:

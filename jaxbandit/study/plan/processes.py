@@ -11,7 +11,11 @@ import dataclasses
 import jax
 
 from jaxbandit.core import checks
-from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.study.run.files import reason_of
+
+MAX_PORT = 65_535
+MAX_PROCESSES = 100_000
 
 
 class ProcessLost(RuntimeError):
@@ -34,17 +38,18 @@ class Processes:
         """Say whether this process runs a batch, by the batch's number in the study."""
         return batch % self.count == self.index
 
-    def barrier(self, name: str) -> None:
-        """Wait until all processes have come to the barrier of this name; raises :class:`ProcessLost` when one of them has gone."""
+    def meet(self, name: str) -> None:
+        """Wait until all processes have come, and leave the service that they met by; raises :class:`ProcessLost` when one has gone."""
         if self.count == 1:
             return
         from jax.experimental.multihost_utils import sync_global_devices
 
         try:
             sync_global_devices(name)
+            jax.distributed.shutdown()
         except Exception as error:  # of the coordination service or of the collective, whichever notices first
             raise ProcessLost(
-                f"process {self.index} of {self.count}: another process has gone ({error}); run all of them again with --resume"
+                f"process {self.index} of {self.count}: another process has gone ({reason_of(error)}); run all of them again with --resume"
             ) from error
 
 
@@ -66,16 +71,28 @@ def join(coordinator: str | None, processes: int | None, process: int | None) ->
       InvalidArgument: when only some of the three are given, or they are out of range.
     """
     if coordinator == "auto" and processes is None and process is None:
-        jax.distributed.initialize()
+        _initialize("auto", "run in a cluster such as Slurm's, or give HOST:PORT with --processes and --process-id")
         return
     if coordinator is None or processes is None or process is None:
         raise InvalidArgument(
             f"processes: --coordinator, --processes and --process-id go together, or --coordinator auto alone; got {coordinator},"
             f" {processes}, {process}"
         )
-    if ":" not in coordinator:
-        raise InvalidArgument(f"coordinator: expected HOST:PORT or auto, got {coordinator!r}")
-    checks.integer("processes", processes, least=1)
+    host, _, port = coordinator.rpartition(":")
+    if not host or not port.isdecimal() or not port.isascii() or not 1 <= int(port[:6]) <= MAX_PORT:
+        raise InvalidArgument(f"coordinator: expected HOST:PORT with a port from 1 to {MAX_PORT}, or auto; got {short(coordinator)}")
+    checks.integer("processes", processes, least=1, most=MAX_PROCESSES)
     if checks.integer("process-id", process, least=0) >= processes:
         raise InvalidArgument(f"process-id: must be below --processes {processes}, got {process}")
-    jax.distributed.initialize(coordinator, processes, process)
+    _initialize(coordinator, "start the first process there, and give all of them the same address", processes, process)
+
+
+def _initialize(coordinator: str, remedy: str, processes: int | None = None, process: int | None = None) -> None:
+    """Let JAX meet the other processes; raises ``InvalidArgument`` when it cannot."""
+    try:
+        if processes is None:
+            jax.distributed.initialize()
+        else:
+            jax.distributed.initialize(coordinator, processes, process)
+    except (RuntimeError, ValueError, OSError, KeyError) as error:  # of what JAX detects or is told by its service
+        raise InvalidArgument(f"coordinator: the processes cannot meet by {coordinator} ({reason_of(error)}); {remedy}") from error

@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 import xarray as xr
 
+import jaxbandit
 from jaxbandit.core import checks
-from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.study.plan.memory import MAX_BYTES
 from jaxbandit.study.plan.planning import Plan, make_plan
 from jaxbandit.study.run.dataset import gather_results
@@ -22,15 +24,41 @@ from jaxbandit.study.specify.study import Study, in_its_arithmetic
 from jaxbandit.study.specify.tables import from_table
 
 
+T = TypeVar("T")
+
+
 def study_of(dataset: xr.Dataset) -> Study:
-    """Return the study that gave a dataset; raises ``InvalidArgument`` when its results do not hold it."""
+    """Return the study that gave a dataset; raises ``InvalidArgument`` when its results do not hold it, or not one of this version."""
     table = dataset.attrs.get("table", "")
-    if not table:
+    if not isinstance(table, str) or not table:
         raise InvalidArgument(
             "results: they do not hold the study, whose runs cannot be written as tables; build the Study in Python as it was and"
             " call rerun(dataset, trial, study=...)"
         )
-    return from_table(json.loads(table))
+    try:
+        return from_table(_parsed(dataset, "table", dict))
+    except InvalidArgument as error:
+        raise InvalidArgument(f"results: the study that they hold cannot be made here: {error}{_of_another_version(dataset)}") from error
+
+
+def _of_another_version(dataset: xr.Dataset) -> str:
+    """Return a remark on the version that wrote results, empty when it is this one."""
+    try:
+        version = json.loads(dataset.attrs["versions"])["jaxbandit"]
+    except (KeyError, TypeError, ValueError, RecursionError):
+        version = "an unknown one"
+    return "" if version == jaxbandit.__version__ else f"; they were written by another version of jaxbandit ({version}, this is {jaxbandit.__version__})"
+
+
+def _parsed(dataset: xr.Dataset, name: str, kind: type[T]) -> T:
+    """Return an attribute of results that is JSON of a type; raises ``InvalidArgument`` when it is missing or something else."""
+    try:
+        value = json.loads(dataset.attrs[name])
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgument(f"results: their attribute {name!r} is missing or broken{_of_another_version(dataset)}") from error
+    if not isinstance(value, kind):
+        raise InvalidArgument(f"results: their attribute {name!r} is broken, {short(value)}{_of_another_version(dataset)}")
+    return value
 
 
 def rerun(dataset: xr.Dataset, trial: int, *, label: str | None = None, study: Study | None = None) -> xr.Dataset:
@@ -51,16 +79,31 @@ def rerun(dataset: xr.Dataset, trial: int, *, label: str | None = None, study: S
 @in_its_arithmetic
 def _again(study: Study, dataset: xr.Dataset, trial: int, label: str | None) -> xr.Dataset:
     """Return what :func:`rerun` returns."""
-    if study.fingerprint() != dataset.attrs["fingerprint"]:
-        raise InvalidArgument("study: it is not the one that these results are of")
+    if study.fingerprint() != str(dataset.attrs.get("fingerprint")):
+        raise InvalidArgument(f"study: it is not the one that these results are of{_of_another_version(dataset)}")
     if checks.integer("trial", trial, least=0) >= study.trials:
         raise InvalidArgument(f"trial: the study has trials 0 to {study.trials - 1}, got {trial}")
-    labels = [str(name) for name in dataset.algorithm.values]
+    labels = [run.label for run in study.runs]
+    if "algorithm" not in dataset.coords or [str(name) for name in np.atleast_1d(dataset.algorithm.values)] != labels:
+        raise InvalidArgument(f"results: their runs are not those of the study, {short(labels)}{_of_another_version(dataset)}")
     label = labels[0] if label is None else label
     checks.one_of("run", label, labels)
     whole = dataclasses.replace(study, keep=Keep(every=1), trajectories=True)
     plan = make_plan(whole, memory=MAX_BYTES, devices=jax.local_devices()[:1])
-    return _play(plan, labels.index(label), trial, json.loads(dataset.attrs["batches"]), len(json.loads(dataset.attrs["devices"])))
+    batches, named = _parsed(dataset, "batches", list), _parsed(dataset, "devices", list)
+    devices = len(named) if all(isinstance(device, str) for device in named) else 0
+    _check_batches(plan, batches, devices)
+    return _play(plan, labels.index(label), trial, batches, devices)
+
+
+def _check_batches(plan: Plan, batches: Sequence[Any], devices: int) -> None:
+    """Raise ``InvalidArgument`` unless the batches in results are a size, a number and rounds for every cell of the study."""
+    numbers = [row for row in batches if isinstance(row, list) and len(row) == 3 and all(type(number) is int for number in row)]
+    if devices < 1 or len(numbers) < len(batches) or len(batches) != len(plan.cells) or any(min(row) < 1 for row in numbers):
+        raise InvalidArgument(f"results: their batches, {short(batches)} on {devices} devices, are none of this study")
+    for (size, count, rounds), members in zip(numbers, plan.members, strict=True):
+        if size % devices or size * count < len(members) * plan.study.trials or rounds > plan.study.horizon:
+            raise InvalidArgument(f"results: their batches, {short(batches)} on {devices} devices, are none of this study")
 
 
 def _play(plan: Plan, number: int, trial: int, batches: Sequence[Sequence[int]], devices: int) -> xr.Dataset:

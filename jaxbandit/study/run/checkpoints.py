@@ -181,7 +181,7 @@ class Store:
     def clear(self) -> None:
         """Drop all files that the run has left, half-written ones too; raises ``CannotWrite``."""
         shutil.rmtree(self.parts, ignore_errors=True)
-        for name in ("study.json", "at-work-*.npz", ".at-work-*.npz", ".study-*.json", ".results-*.nc"):
+        for name in ("study.json", "at-work-*.npz", ".at-work-*.npz", ".study-*.json", ".results-*.nc", "process-*.done"):
             for file in self.directory.glob(name):
                 try:
                     file.unlink(missing_ok=True)

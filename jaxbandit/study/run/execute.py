@@ -18,6 +18,7 @@ from jaxbandit.study.results.storage import check_results, read_results, stream_
 from jaxbandit.study.run.checkpoints import Store, identity
 from jaxbandit.study.run.dataset import gather_results, header, pieces, variables_of
 from jaxbandit.study.run.hold import HeldDirectory, hold_directory
+from jaxbandit.study.run.meeting import Meeting
 from jaxbandit.study.run.mixed_policies import mixed_values
 from jaxbandit.study.run.progress import Progress
 from jaxbandit.study.run.runner import CHECKPOINT_SHARE, Runner
@@ -92,8 +93,10 @@ def _run(
         check_results(header(plan.of_one_trial(), ()), Path(results))
     with _held(directory, plan.processes.first) as path:
         store = Store(path, plan.processes.index, note)
-        plan = _prepared(plan, store, resume, streamed=results is not None)
-        return _played(plan, store, None if results is None else Path(results), attributes, checkpoint_share, report, note)
+        with Meeting(path, plan.processes) as meeting:
+            plan = _prepared(plan, store, resume, streamed=results is not None)
+            file = None if results is None else Path(results)
+            return _played(plan, store, file, attributes, checkpoint_share, report, note, meeting)
 
 
 def _played(
@@ -104,17 +107,21 @@ def _played(
     checkpoint_share: float,
     report: Callable[[Progress], None],
     note: Callable[[str], None],
+    meeting: Meeting | None = None,
 ) -> xr.Dataset | None:
     """Play what is left of a plan and gather the results."""
     runner = Runner(plan, store, report, note, checkpoint_share)
     finished: dict[tuple[int, int], Mapping[str, np.ndarray]] = {}
     for place in plan.own_batches():
-        batch = runner.batch(*place)
-        if results is None:  # otherwise it is read again, so that memory holds one at a time
-            finished[place] = batch
-    plan.processes.barrier("every batch is finished")
-    if not plan.processes.first:
-        return None
+        if results is None:
+            finished[place] = runner.batch(*place)
+        else:
+            runner.batch(*place)  # not kept: it is read again, so that memory holds one at a time
+    if meeting is not None and plan.processes.count > 1:
+        meeting.finished()
+        if not plan.processes.first:
+            meeting.gathered()
+            return None
 
     def batch_at(cell: int, number: int) -> Mapping[str, np.ndarray]:
         return finished[cell, number] if (cell, number) in finished else runner.read(cell, number)
@@ -155,7 +162,7 @@ def _prepared(plan: Plan, store: Store, resume: bool, streamed: bool) -> Plan:
         store.clear()
         check_disk(store.directory, plan.disk_bytes(streamed))
         store.start({"identity": own, "batches": plan.batches})
-    plan.processes.barrier("the run is written down")
+    plan.processes.meet("the run is written down")
     if plan.processes.first and not resume:
         return plan
     begun = plan.with_batches(store.resume(own)["batches"])

@@ -28,14 +28,16 @@ if sys.platform == "win32":
 
     FREE_BYTE = 2**30  # far behind what the file says, which others can read
 
-    def _lock(handle: int) -> None:
+    def lock_now(handle: int) -> None:
+        """Lock an open file, or raise ``OSError`` at once when another process has locked it."""
         os.lseek(handle, FREE_BYTE, os.SEEK_SET)
         msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
 
 else:
     import fcntl
 
-    def _lock(handle: int) -> None:
+    def lock_now(handle: int) -> None:
+        """Lock an open file, or raise ``OSError`` at once when another process has locked it."""
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
@@ -100,7 +102,7 @@ def _locked(path: Path) -> int:
         except OSError as error:
             raise InvalidArgument(f"out: {path.parent} is not writable: {reason_of(error)}") from error
         try:
-            _lock(handle)
+            lock_now(handle)
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EAGAIN, errno.EDEADLK):
                 warnings.warn(

@@ -20,6 +20,8 @@ from jaxbandit.study.run.progress import Progress
 
 CHECKPOINT_SHARE = 0.04  # of the time that checkpoints may take
 
+LEAST_SECONDS = 1e-9  # a clock may stand still
+
 T = TypeVar("T")
 
 
@@ -48,7 +50,9 @@ class Runner:
         """Return the results of a batch that another process has run."""
         found = None if self.store is None else self.store.part(cell, batch)
         if found is None:
-            raise ProcessLost(f"batch {batch + 1} of cell {cell + 1} is missing in {self.store and self.store.parts}")
+            raise ProcessLost(
+                f"batch {batch + 1} of cell {cell + 1} is missing in {self.store and self.store.parts}; run all again with --resume"
+            )
         return found
 
     def batch(self, cell: int, batch: int) -> dict[str, np.ndarray]:
@@ -178,7 +182,7 @@ class Runner:
         now, plan, batches = time.perf_counter(), self.plan, self.plan.batch_counts[cell]
         self.done += work
         self.playing += now - begun
-        rate = (self.done - self.skipped) / self.playing
+        rate = (self.done - self.skipped) / max(self.playing, LEAST_SECONDS)
         self.report(
             Progress(
                 title=plan.title(cell),

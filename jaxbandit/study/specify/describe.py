@@ -58,6 +58,8 @@ def describe_exactly(item: Any) -> Any:
     if callable(item):
         return f"{getattr(item, '__module__', '?')}.{getattr(item, '__qualname__', repr(item))}"
     array = np.asarray(item)
+    if isinstance(item, int) and array.dtype.kind not in "iu":  # more than 64 bits
+        return hex(item)
     if array.dtype.kind not in "biuf":
         raise InvalidArgument(f"study: a {type(item).__name__} has no fingerprint; use numbers, arrays and dataclasses")
     array = array.astype(np.float64) if array.dtype.kind == "f" or array.ndim == 0 else array.astype(np.int64)

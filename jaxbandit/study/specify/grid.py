@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.paths import set_field
 from jaxbandit.core.sweep import combinations
 from jaxbandit.core.types import PerOutput
@@ -23,10 +23,12 @@ from jaxbandit.study.specify.describe import describe_exactly
 from jaxbandit.study.specify.registry import build, table_of
 from jaxbandit.study.specify.run import Policy, Run
 from jaxbandit.surrogates import Surrogate, surrogate
+from jaxbandit.surrogates.choose import FORMS
 
 Table: TypeAlias = Mapping[str, Any]
 """An object as a study file has it: its type and fields, ``{"type": "sine", "points_per_axis": 50}``."""
 
+LARGE = 2.0**1023  # beyond it an integer has no float
 MODEL = "model."  # what the path of a swept field of the model begins with
 
 
@@ -45,11 +47,35 @@ class Model:
     rank: int | None = None
     precision: str = "auto"
 
+    def validate(self, where: str) -> None:
+        """Raise ``InvalidArgument`` on fields of wrong types and out of range; what depends on the problem is checked with it."""
+        kernels = self.kernel if isinstance(self.kernel, list | tuple) else [self.kernel]
+        for kernel in kernels:
+            if not isinstance(kernel, Kernel | Mapping):
+                raise InvalidArgument(
+                    f"{where}.kernel: expected a kernel or its table, or a list of one for each output, got {short(kernel)}"
+                )
+            build("kernel", kernel, f"{where}.kernel")
+        for name, check in (("noise_variance", checks.positive), ("prior_mean", checks.finite)):
+            given = checks.numbers(f"{where}.{name}", getattr(self, name))
+            if given.ndim > 1:
+                raise InvalidArgument(f"{where}.{name}: expected one number, or one for each output, got shape {list(given.shape)}")
+            check(f"{where}.{name}", given)
+        checks.one_of(f"{where}.form", self.form, FORMS)
+        if self.tolerance is not None:
+            checks.scalar(f"{where}.tolerance", self.tolerance)
+            checks.within(f"{where}.tolerance", self.tolerance, 0.0, 1.0, open_high=True)
+        if self.rank is not None:
+            checks.integer(f"{where}.rank", self.rank, least=1)
+
     def on(self, problem: AbstractProblem, horizon: int, where: str) -> Surrogate:
         """Return the surrogate of all outputs of a problem, with room for ``horizon`` observations."""
         kernels = [build("kernel", kernel, f"{where}.kernel") for kernel in self._kernels(problem.outputs)]
         rest = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "kernel"}
-        return surrogate(problem.domain, kernels, outputs=problem.outputs, horizon=horizon, **rest)
+        try:
+            return surrogate(problem.domain, kernels, outputs=problem.outputs, horizon=horizon, **rest)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{where}: {error}") from error
 
     def table(self) -> dict[str, Any]:
         """Return the table of a study file; raises ``InvalidArgument`` on a kernel that cannot be written as one."""
@@ -128,8 +154,8 @@ def grid(
     delays = {"none": NoDelay()} if delays is None else delays
     own: dict[str, Any] = {"sweeps": sweeps or {}, "zipped": zipped, "models": models or {}}
     own |= {"feedback": feedback or {}, "informed": informed or {}}
-    for name, given in (("problems", problems), ("algorithms", algorithms), ("delays", delays)):
-        if not given:
+    for name, items in (("problems", problems), ("algorithms", algorithms), ("delays", delays)):
+        if not items:
             raise InvalidArgument(f"{name}: there is none; give at least one by a label")
     for name, labels in own.items():
         for label in labels:
@@ -137,6 +163,9 @@ def grid(
     tables = {label: item for label, item in problems.items() if isinstance(item, Mapping)}
     made_problems = {label: build("problem", item, f"problem.{label}") for label, item in problems.items()}
     made_delays = {label: build("delay", item, f"delay.{label}") for label, item in delays.items()}
+    model.validate("model")
+    for label, given in own["models"].items():
+        given.validate(f"algorithm.{label}.model")
     made_models: dict[Any, Surrogate] = {}
     runs = []
     for problem_label, algorithm_label in itertools.product(made_problems, algorithms):
@@ -152,9 +181,12 @@ def grid(
                     chosen = set_field(chosen, path.removeprefix(MODEL), value, f"{where}.sweep.{path}")
                 else:
                     algorithm = set_field(algorithm, path, value, f"{where}.sweep.{path}")
+            own_model = algorithm_label in own["models"] or chosen is not model
+            where_model = f"{where}.model" if own_model else "model"
+            chosen.validate(where_model)
             key = (problem_label, task is problem, json.dumps(describe_exactly(chosen)))
             if key not in made_models:
-                made_models[key] = chosen.on(task, horizon + initial.count, "model")
+                made_models[key] = chosen.on(task, horizon + initial.count, where_model)
             several = (problem_label if len(problems) > 1 else "", delay_label if len(delays) > 1 else "")
             runs.append(
                 Run(
@@ -213,7 +245,8 @@ def grid_table(
 def _label(base: str, values: Mapping[str, Any], problem: str, delay: str) -> str:
     """Return the label of a run: ``rpol, reward_width=2, on sine, delay poisson``."""
     own = [
-        f"{path.rsplit('.', 1)[-1]}={value:g}" if isinstance(value, int | float) else f"{path}={value}" for path, value in values.items()
+        f"{path.rsplit('.', 1)[-1]}={value:g}" if isinstance(value, int | float) and abs(value) < LARGE else f"{path}={short(value)}"
+        for path, value in values.items()
     ]
     return ", ".join([base, *own, *([f"on {problem}"] if problem else []), *([f"delay {delay}"] if delay else [])])
 

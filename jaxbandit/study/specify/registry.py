@@ -7,6 +7,7 @@ A class can be named where its role has opted in (``in_files = True``), a functi
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import functools
 import inspect
 from collections.abc import Callable, Mapping
@@ -16,7 +17,7 @@ import jax
 import numpy as np
 
 from jaxbandit.algorithms import Algorithm
-from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import Declared, Role, constructible, parameters, roles_of_arguments
 from jaxbandit.core.paths import check_known, did_you_mean
 from jaxbandit.delays import Delay
@@ -78,27 +79,46 @@ def _made(what: str, known: Mapping[str, Callable[..., Any]], table: Mapping[str
         return maker(**values)
     except InvalidArgument as error:
         raise InvalidArgument(f"{where}: {error}") from error
-    except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"{where}: {maker.__name__} refuses {table}: {error}") from error
+    except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        raise InvalidArgument(f"{where}: {maker.__name__} refuses {short(dict(table))}: {error}") from error
 
 
 def _value(field: str, roles: tuple[type[Role], ...], is_static: bool, value: Any, where: str) -> Any:
-    """Return the value of one field: tables become objects, lists of numbers arrays, or tuples where the field is static."""
+    """Return the value of one field: tables become objects, lists of numbers arrays, or tuples where the field is static.
+
+    Raises:
+      InvalidArgument: on dates and times, on lists whose rows differ in length, and on tables that stand for no object.
+    """
+    leaves = jax.tree.leaves(value) if isinstance(value, list) else [value]
+    if any(isinstance(leaf, datetime.date | datetime.time) for leaf in leaves):
+        raise InvalidArgument(f"{where}: takes no date or time, got {short(value)}")
     if isinstance(value, Mapping):
         if not roles:
-            raise InvalidArgument(f"{where}: takes no table, got {dict(value)}")
+            raise InvalidArgument(f"{where}: takes no table, got {short(dict(value))}")
         return _made(field, constructible(*roles), value, where)
     if isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
         return tuple(_value(field, roles, is_static, item, f"{where}[{number}]") for number, item in enumerate(value))
     if isinstance(value, list):
-        return tuple(value) if is_static else np.asarray(value)
+        return tuple(_value(field, roles, True, item, where) for item in value) if is_static else _array(value, where)
     return value
+
+
+def _array(value: list[Any], where: str) -> Any:
+    """Return a list of numbers as an array; one of anything else as it is, for the field's own check to refuse or to take."""
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InvalidArgument(f"{where}: the rows of a list have one length, got {short(value)}") from error
+    mixed = array.dtype.kind != "b" and any(isinstance(leaf, bool) for leaf in jax.tree.leaves(value))  # NumPy takes True for 1.0
+    return array if array.dtype.kind in "biuf" and not mixed else value
 
 
 def _look_up(what: str, known: Mapping[str, Callable[..., Any]], name: Any, where: str) -> Callable[..., Any]:
     """Return the maker of a name; raises ``InvalidArgument`` with the nearest one when there is none."""
+    if not isinstance(name, str):
+        raise InvalidArgument(f"{where}.type: expected the name of a {what} as text, got {short(name)}")
     if name not in known:
-        raise InvalidArgument(f"{where}: there is no {what} {name!r}{did_you_mean(str(name), known)}; known are {', '.join(sorted(known))}")
+        raise InvalidArgument(f"{where}: there is no {what} {short(name)}{did_you_mean(name, known)}; known are {', '.join(sorted(known))}")
     return known[name]
 
 

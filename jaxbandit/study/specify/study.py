@@ -7,18 +7,20 @@ import functools
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from jaxbandit.core import checks
-from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.fields import INT32_MAX
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.core.paths import did_you_mean
 from jaxbandit.core.pytree import canonicalise, float_dtype
 from jaxbandit.core.sweep import Sweep
-from jaxbandit.delays import NoDelay
+from jaxbandit.delays import NEVER, NoDelay
 from jaxbandit.engine import Trajectory, simulate
 from jaxbandit.metrics import Curves
 from jaxbandit.problems import AbstractProblem
@@ -26,11 +28,22 @@ from jaxbandit.study.specify.describe import describe_exactly, in_words
 from jaxbandit.study.specify.grid import Grid
 from jaxbandit.study.specify.instances import sampled
 from jaxbandit.study.specify.keep import Keep
+from jaxbandit.study.specify.labels import check_label
 from jaxbandit.study.specify.run import Run
 from jaxbandit.surrogates import Surrogate, arithmetic
 
 METRICS = tuple(field.name for field in dataclasses.fields(Curves))
 DEFAULT_METRICS = tuple(name for name in METRICS if name not in ("reward", "strong_regret"))
+
+# Plain values of a study with their checks.
+CHECKED: dict[str, Callable[[str, Any], object]] = {
+    "name": check_label,
+    "trials": partial(checks.integer, least=1, most=INT32_MAX),
+    "horizon": partial(checks.integer, least=1, most=NEVER - 1),
+    "seed": lambda name, value: check_seed(name, value),
+    "trajectories": checks.boolean,
+    "common_random_numbers": checks.boolean,
+}
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -113,21 +126,24 @@ class Study:
         return str(float_dtype())
 
     def validate(self) -> None:
-        """Raise ``InvalidArgument`` on numbers out of range, unknown metrics, no runs, and labels that are not distinct."""
-        for name, least in (("trials", 1), ("horizon", 1), ("seed", 0)):
-            checks.integer(name, getattr(self, name), least=least)
-        for name in self.metrics:
-            if name not in METRICS:
-                raise InvalidArgument(f"metrics: there is no {name!r}{did_you_mean(name, METRICS)}; known are {', '.join(METRICS)}")
-        if not self.metrics:
-            raise InvalidArgument(f"metrics: there is none; known are {', '.join(METRICS)}")
+        """Raise ``InvalidArgument`` on values of wrong types or out of range, unknown metrics, no runs, and labels that are equal."""
+        check_plain(**{name: getattr(self, name) for name in CHECKED})
+        check_metrics(self.metrics)
+        if not isinstance(self.keep, Keep):
+            raise InvalidArgument(f"keep: expected a Keep, such as Keep(every=10), got {short(self.keep)}")
         self.keep.validate()
+        if self.parameters is not None:
+            _check_parameters(self.parameters)
         for run in self.runs:
             if not isinstance(run, Run):
                 raise InvalidArgument(f"runs: expected a list of Run, got a {type(run).__name__}")
+            check_label("label", run.label)
+            for name in ("algorithm_label", "problem_label", "delay_label", "trace_name"):
+                if getattr(run, name) is not None:
+                    check_label(name, getattr(run, name), empty=True)
         labels = [run.label for run in self.runs]
         if not labels or len(set(labels)) < len(labels):
-            raise InvalidArgument(f"runs: give at least one, with distinct labels, got {labels}")
+            raise InvalidArgument(f"runs: give at least one, with distinct labels, got {short(labels)}")
 
     def named_runs(self) -> tuple[Run, ...]:
         """Return the runs with all labels filled in, and with one object in place of equal problems.
@@ -243,3 +259,36 @@ def _named(items: Sequence[T], labels: Sequence[str | None], words: Callable[[T]
         number = list(alike).index(exact[id(item)]) + 1
         found.append((words(item) + (f" {number}" if number > 1 else ""), first))
     return found
+
+
+def check_plain(**values: Any) -> None:
+    """Raise ``InvalidArgument`` on plain values of a study, given by the names of its fields, that are of wrong types or out of range."""
+    for name, value in values.items():
+        CHECKED[name](name, value)
+
+
+def check_seed(name: str, value: Any) -> None:
+    """Raise ``InvalidArgument`` unless a seed is one that JAX tells from all others: without 64-bit numbers it drops further bits."""
+    checks.integer(name, value, least=0, most=2**63 - 1 if jax.config.jax_enable_x64 else 2**32 - 1)
+
+
+def check_metrics(names: Any) -> tuple[str, ...]:
+    """Return the names of a study's metrics; raise ``InvalidArgument`` on unknown ones, on none, and on one that stands twice."""
+    if not isinstance(names, list | tuple):
+        raise InvalidArgument(f"metrics: expected a list of names, got {short(names)}; known are {', '.join(METRICS)}")
+    for number, name in enumerate(names):
+        if name not in METRICS:
+            raise InvalidArgument(f"metrics: there is no {short(name)}{did_you_mean(str(name), METRICS)}; known are {', '.join(METRICS)}")
+        if name in names[:number]:
+            raise InvalidArgument(f"metrics: {name!r} stands twice")
+    if not names:
+        raise InvalidArgument(f"metrics: there is none; known are {', '.join(METRICS)}")
+    return tuple(names)
+
+
+def _check_parameters(values: Any) -> None:
+    """Raise ``InvalidArgument`` unless further parameters are a mapping of JSON values."""
+    try:
+        json.dumps(dict(values))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgument(f"parameters: expected a table of plain values, as JSON has them, got {short(values)}: {error}") from error

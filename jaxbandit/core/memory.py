@@ -1,0 +1,26 @@
+"""Memory of the machine, and refusals of what cannot fit it before it is made."""
+
+from __future__ import annotations
+
+import os
+
+from jaxbandit.core.checks import InvalidArgument
+
+
+def host_memory() -> int:
+    """Return the bytes of the machine's own memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def in_units(size: int) -> str:
+    """Return a number of bytes in words: ``1.5 GiB``."""
+    for power, unit in ((5, "PiB"), (4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if size >= 1024**power:
+            return f"{size // 1024**power:,} {unit}" if size >= 10 * 1024**power else f"{size / 1024**power:.1f} {unit}"
+    return f"{size} bytes"
+
+
+def check_fits(name: str, size: int, what: str, remedy: str) -> None:
+    """Raise ``InvalidArgument`` when ``size`` bytes are more than the machine has; the message says ``what`` they hold."""
+    if size > host_memory():
+        raise InvalidArgument(f"{name}: {what} would take {in_units(size)}, and this machine has {in_units(host_memory())}; {remedy}")

@@ -1,0 +1,176 @@
+"""Limits of memory, disk, output, clocks and surroundings: said in one line, before a run where that can be known."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+from jaxbandit import InvalidArgument, cli, domains, kernels
+from jaxbandit.cli import main
+from jaxbandit.core import memory
+from jaxbandit.study import Keep, forget, make_plan, run_study
+from jaxbandit.study.plan.memory import memory_budget
+from jaxbandit.study.plan.processes import join
+from jaxbandit.study.run import runner
+from jaxbandit.surrogates import lowrank
+from tests.support.small_study import TOML, assert_same, in_python, rpol_lines, whole, written
+
+# Memory and disk.
+
+
+def test_results_written_batch_by_batch_are_those_gathered_at_once(tmp_path: Path) -> None:
+    plan = make_plan(in_python(), segment=5, streamed=True)
+    memory = max(plan.shared_bytes) + 10 * max(plan.trial_bytes)
+    assert make_plan(in_python(), memory=memory, segment=5, streamed=True).batch_counts == (3, 2)
+    file = tmp_path / "out" / "results.nc"
+    data = run_study(in_python(), tmp_path / "out", memory=memory, segment=5, results=file, attributes={"command": "by hand"})
+    assert data is not None
+    with data:
+        assert not data.regret._in_memory and data.attrs["command"] == "by hand"
+        assert_same(data, whole(), tolerance=1e-5)
+        assert {name: (v.dims, v.dtype) for name, v in data.variables.items()} == {
+            name: (v.dims, v.dtype) for name, v in whole().variables.items()
+        }
+    forget(tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["results.nc"]
+
+
+def test_results_that_do_not_fit_memory_are_refused_unless_they_are_streamed() -> None:
+    many = rpol_lines(trials=20_000, trajectories=False)
+    plan = make_plan(many, memory="64MiB")
+    most = plan.result_bytes + max(plan.batch_bytes(cell) for cell in range(len(plan.cells)))
+    assert plan.result_bytes > 2 * 20_000 * 22 * 4 * 4 and most <= 64 * 2**20
+    with pytest.raises(InvalidArgument, match=r"memory: the results alone take .* MiB of the 8\.0 MiB allowed"):
+        make_plan(many, memory="8MiB")
+    assert make_plan(many, memory="8MiB", streamed=True).batch_bytes(0) <= 8 * 2**20
+
+
+def test_the_size_of_results_is_what_they_take() -> None:
+    for study in (in_python(), rpol_lines(keep=Keep(every=3), trajectories=False)):
+        plan = make_plan(study)
+        held = (
+            whole() if study.trajectories else whole()[list(study.metrics)].isel(algorithm=[0, 1], round=[0, 1, 4, 7, 10, 13, 16, 19, 21])
+        )
+        assert held.nbytes * 0.6 < plan.result_bytes < held.nbytes * 1.7
+
+
+@pytest.mark.parametrize("trials", [100_000_000, 2**31 - 1, 2**31, 10**30])
+def test_results_that_do_not_fit_the_disk_are_refused_before_the_run(trials: int, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(2**40, 0, 2**35))
+    text = TOML.replace("trials = 11", f"trials = {trials}").split("[algorithm.cbo]")[0]
+    for options in (["--dry-run"], []):
+        assert main(["run", str(written(tmp_path, text)), "--out", str(tmp_path / "out"), "--no-cache", *options]) == 2
+        said = capsys.readouterr().err
+        words = "the results may take" if trials < 2**31 else "trials: must be at most 2147483647"
+        assert words in said and said.count("\n") == 1
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize("text", ["9" * 400, "0", "1e9", "-1", "4 GiB or so", "", True, 1.5, 10**400])
+def test_amounts_of_memory_that_are_none(text: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"^memory: ") as caught:
+        memory_budget(text, "cpu")
+    assert len(str(caught.value)) < 300
+
+
+def test_grids_and_features_that_do_not_fit_the_machine(monkeypatch: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"points_per_axis: a grid of .* points would take .*, and this machine has"):
+        domains.grid([0.0] * 4, [1.0] * 4, 10_000)
+    with pytest.raises(InvalidArgument, match="count: a domain of 1000000000000 arms would take"):
+        domains.arms(10**12)
+    monkeypatch.setattr(lowrank, "host_memory", lambda: 3 * 8 * 50 * 10)
+    points = domains.grid([0.0], [5.0], 50).points
+    phi, residual = lowrank.features(kernels.Matern12(), points, 1e-6, 50)
+    assert phi.shape == (50, 10) and residual > 1e-6  # no more than fit, and it is known that they do not suffice
+
+
+@pytest.mark.parametrize(
+    ("size", "words"), [(5, "5 bytes"), (1536, "1.5 KiB"), (10 * 2**30, "10 GiB"), (10**30, "888,178,419,700,125 PiB")]
+)
+def test_sizes_in_words(size: int, words: str) -> None:
+    assert memory.in_units(size) == words
+
+
+@pytest.mark.parametrize("error", [MemoryError(), jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory\nof a device")])
+def test_memory_that_is_exhausted_is_one_line(error: Exception, monkeypatch: Any, capsys: Any) -> None:
+    def fail(args: Any) -> None:
+        raise error
+
+    monkeypatch.setitem(cli.COMMANDS, "names", fail)
+    assert main(["names", "delay"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: memory does not suffice (") and said.count("\n") == 1
+
+
+# Output and surroundings.
+
+
+def test_output_to_a_full_device_is_one_line(monkeypatch: Any, capsys: Any) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("there is no full device here")
+    for arguments in (["names", "delay"], ["--help"]):
+        with open("/dev/full", "w") as full, monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", full)
+            assert main(arguments) == 1
+        said = capsys.readouterr().err
+        assert said == "error: cannot read or write the output: No space left on device\n"
+
+
+def test_letters_that_the_terminal_lacks(monkeypatch: Any) -> None:
+    buffer = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(buffer, encoding="ascii"))
+    monkeypatch.setitem(cli.COMMANDS, "names", lambda args: print("λ = 1"))
+    assert main(["names", "delay"]) == 0 and buffer.getvalue() == b"\\u03bb = 1\n"
+
+
+def test_a_user_without_a_home_keeps_no_programs(monkeypatch: Any) -> None:
+    def none() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("JAX_COMPILATION_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", none)
+    before = jax.config.jax_compilation_cache_dir
+    cli.keep_programs(None)
+    assert jax.config.jax_compilation_cache_dir == before
+
+
+@pytest.mark.parametrize(
+    "address", ["localhost:port", "localhost:", ":80", "localhost:0", "localhost:99999", "h:-1", "h:٣", "h:" + "9" * 400]
+)
+def test_addresses_of_no_coordinator(address: str) -> None:
+    with pytest.raises(InvalidArgument, match=r"^coordinator: expected HOST:PORT"):
+        join(address, 1, 0)
+
+
+def test_no_cluster_to_find_the_others_in(monkeypatch: Any) -> None:
+    def undefined(*_: Any) -> None:
+        raise ValueError("coordinator_address should be defined.\nand more")
+
+    monkeypatch.setattr(jax.distributed, "initialize", undefined)
+    with pytest.raises(
+        InvalidArgument, match=r"^coordinator: the processes cannot meet by auto \(coordinator_address should be defined\.\)"
+    ):
+        join("auto", None, None)
+
+
+@pytest.mark.parametrize("name", ["../../evil", "/tmp/evil", "a/../../b", "..", ".", "a/.."])
+def test_a_name_that_leaves_the_results(name: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = TOML.replace('name = "small"', f'name = "{name}"')
+    assert main(["run", str(written(tmp_path, text)), "--no-cache", "--dry-run"]) == 2
+    assert "error: name: results/NAME must lie in results" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["small.toml"]
+
+
+def test_a_clock_that_stands_still(monkeypatch: Any) -> None:
+    monkeypatch.setattr(runner.time, "perf_counter", lambda: 1.0)
+    assert_same(run_study(rpol_lines(), segment=5), whole().isel(algorithm=slice(0, 2)))
