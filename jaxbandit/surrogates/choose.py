@@ -10,9 +10,11 @@ import jax
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import between, choice, each, finite_numbers, instance_of, optional, per_output, positive_numbers, whole
 from jaxbandit.core.pytree import canonicalise, float_dtype, replace
-from jaxbandit.domains import Domain
-from jaxbandit.kernels import Gram, Kernel, same
+from jaxbandit.domains import DOMAIN, Domain
+from jaxbandit.kernels import Gram, Kernel, check_covariance, same
 from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures, dense_features, product_features
 from jaxbandit.surrogates.posterior import Surrogate
 from jaxbandit.surrogates.rows import RowCache, row_cache
@@ -32,6 +34,17 @@ HORIZON_IF_UNKNOWN = 1000
 PRECISE_RATIO = 3e6  # prior variance over noise variance from which float32 runs were seen to depart from float64 ones
 
 
+@takes(
+    domain=DOMAIN,
+    kernel=instance_of(Kernel) | each(instance_of(Kernel)),
+    noise_variance=positive_numbers.of(per_output),
+    outputs=whole(1, 1000),
+    prior_mean=finite_numbers.of(per_output),
+    form=choice(*FORMS),
+    tolerance=optional(between(0, 1, open_high=True)),
+    rank=optional(whole(1)),
+    horizon=optional(whole(1)),
+)
 def surrogate(
     domain: Domain,
     kernel: Kernel | Sequence[Kernel],
@@ -64,8 +77,6 @@ def surrogate(
       InvalidArgument: on hyper-parameters out of range, lists that do not match ``outputs``, an unknown form, a form that the
         kernel or domain does not allow, or features that miss the tolerance.
     """
-    checks.integer("outputs", outputs, least=1)
-    checks.one_of("form", form, FORMS)
     kernels = _per_output("kernel", kernel, outputs)
     noises = [float(v) for v in _per_output("noise_variance", noise_variance, outputs)]
     means = [float(v) for v in _per_output("prior_mean", prior_mean, outputs)]
@@ -81,12 +92,11 @@ def surrogate(
     groups: list[int] = []
     members: list[tuple[Kernel, float]] = []
     for k, noise in zip(kernels, noises, strict=True):
-        if not isinstance(k, Kernel):
-            raise checks.InvalidArgument(f"kernel: expected a jaxbandit.kernels kernel, got {type(k).__name__}")
         match = [g for g, (other, lam) in enumerate(members) if lam == noise and same(k, other)]
         if not match:
-            k.validate(domain.dimension)
+            k.check_axes(domain.dimension)
             _check_arms(k, domain)
+            check_covariance("kernel", k, domain.points)
             members.append((k, noise))
         groups.append(match[0] if match else len(members) - 1)
     built: list[Any] = []
