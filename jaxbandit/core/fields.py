@@ -572,22 +572,24 @@ class _Each(Check):
     check: Check
     types: tuple[type, ...]
     length: int | None = None
+    least: int = 0
 
     @property
     def classes(self) -> tuple[type, ...]:  # type: ignore[override]
         return self.check.classes
 
     def takes(self, value: Any) -> bool:
-        return isinstance(value, self.types) and (self.length is None or len(value) == self.length)  # type: ignore[arg-type]
+        return isinstance(value, self.types) and (self.length is None or len(value) == self.length) and len(value) >= self.least  # type: ignore[arg-type]
 
     def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
         for number, item in enumerate(value):
             self.check(f"{name}[{number}]", item, None, outputs if shape is None else shape.functions(outputs))
 
 
-def each(check: Check) -> Check:
-    """Return the check for a tuple or list whose every item ``check`` allows."""
-    return _Each(f"a tuple, each item {check.allowed}", check, (tuple, list))
+def each(check: Check, *, least: int = 0) -> Check:
+    """Return the check for a tuple or list of at least so many items, every one of which ``check`` allows."""
+    several = f" of at least {least} items" if least else ""
+    return _Each(f"a tuple{several}, each item {check.allowed}", check, (tuple, list), least=least)
 
 
 def tuple_of(check: Check, length: int | None = None) -> Check:

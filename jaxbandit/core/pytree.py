@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core.checks import InvalidArgument, is_sequence_of_numbers, short
+from jaxbandit.core.checks import InvalidArgument, is_sequence_of_numbers, shape_of, short
 from jaxbandit.core.paths import check_known
 
 T = TypeVar("T")
@@ -104,10 +104,14 @@ def canonicalise(tree: T) -> T:
     dtype = float_dtype()
 
     def leaf(x: Any) -> Any:
-        x = np.asarray(x) if isinstance(x, list | tuple) else x
+        if isinstance(x, list | tuple):
+            shape_of("tree", x)  # which refuses rows of different lengths
+            x = np.asarray(x)
         if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.extended):
             return x
         kind = x.dtype if isinstance(x, jax.Array | np.ndarray) else np.asarray(x).dtype
+        if kind.kind not in "biufcV":  # V: JAX's own types of few bits
+            raise InvalidArgument(f"tree: must hold numbers, got {short(x)}")
         if jnp.issubdtype(kind, np.floating):
             return jnp.asarray(x, dtype)
         if jnp.issubdtype(kind, np.integer):

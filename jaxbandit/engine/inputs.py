@@ -26,7 +26,8 @@ ALGORITHM: Check = of_class(Algorithm)
 SWEEP: Check = of_class(Sweep, "a sweep of one, jaxbandit.sweep(...)")
 HORIZON: Check = whole(1, MOST_ROUNDS)
 INFORMED: Check = optional(function("(instance, algorithm, surrogate)"))
-DEVICES: Check = each(of_class(jax.Device, "a device, such as jax.devices()[0]"))
+DEVICE = of_class(jax.Device, "a device, such as jax.devices()[0]")
+DEVICES: Check = each(DEVICE, least=1)
 
 
 @dataclasses.dataclass(frozen=True)

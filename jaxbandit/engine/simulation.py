@@ -112,8 +112,6 @@ def simulate(
     if block is not None:
         checks.integer("block", block, least=1)
     used = list(jax.devices() if devices is None else devices)
-    if not used:
-        raise checks.InvalidArgument("devices: the list is empty, got []; give at least one, or None for all")
 
     least = 1
     if block is None:

@@ -7,17 +7,16 @@ such as regret on an instance without a feasible point, the statistics are NaN t
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import Check, Shape, between, boolean, each, integers, numbers_from, scalar, text, vector, whole
+from jaxbandit.core.fields import between, boolean, each, integers, numbers_from, scalar, text, vector, whole
 from jaxbandit.core.intervals import half_width, standard_deviation
+from jaxbandit.core.results import ONE, RESULTS
 from jaxbandit.core.status import healthy as healthy_trials
 
 __all__ = [
@@ -37,20 +36,6 @@ __all__ = [
 ]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Results(Check):
-    allowed: str
-    dims: tuple[str, ...]
-
-    def takes(self, value: Any) -> bool:
-        return isinstance(value, xr.Dataset) and "status" in value and all(value.sizes.get(dim) for dim in self.dims)
-
-    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
-        """Its measures are looked at by name."""
-
-
-RESULTS: Check = _Results("a dataset of results, with status and the dimensions algorithm, trial and round", ("trial", "round"))
-ONE: Check = _Results("a dataset of one algorithm's results, with status and the dimensions trial and round", ("trial", "round"))
 SEED, LEVEL, RESAMPLES = whole(0, 2**63 - 1), between(0, 1, open_high=True), whole(1, 10**6)
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)

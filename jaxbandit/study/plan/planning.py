@@ -8,7 +8,10 @@ from collections.abc import Sequence
 import jax
 
 from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import of_class, optional, text, whole
 from jaxbandit.core.pytree import signature
+from jaxbandit.engine.inputs import DEVICES
 from jaxbandit.engine.programs import Cell
 from jaxbandit.study.plan.batches import batch_numbers, carried_bytes
 from jaxbandit.study.plan.cells import group_runs
@@ -104,6 +107,7 @@ class Plan:
         )
 
 
+@takes(study=of_class(Study, "a Study"), memory=optional(text | whole(1, 2**63)), segment=optional(whole(1)), devices=optional(DEVICES))
 def make_plan(
     study: Study,
     *,

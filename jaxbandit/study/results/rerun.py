@@ -11,7 +11,10 @@ import numpy as np
 import xarray as xr
 
 from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.fields import of_class, optional, text, whole
+from jaxbandit.core.results import RESULTS
 from jaxbandit.study.plan.planning import Plan, make_plan
 from jaxbandit.study.run.dataset import gather_results
 from jaxbandit.study.run.mixed_policies import mixed_values
@@ -21,6 +24,7 @@ from jaxbandit.study.specify.study import Study
 from jaxbandit.study.specify.tables import from_table
 
 
+@takes(dataset=RESULTS)
 def study_of(dataset: xr.Dataset) -> Study:
     """Return the study that gave a dataset; raises ``InvalidArgument`` when its results do not hold it."""
     table = dataset.attrs.get("table", "")
@@ -32,6 +36,7 @@ def study_of(dataset: xr.Dataset) -> Study:
     return from_table(json.loads(table))
 
 
+@takes(dataset=RESULTS, trial=whole(0), label=optional(text), study=optional(of_class(Study, "a Study")))
 def rerun(dataset: xr.Dataset, trial: int, *, label: str | None = None, study: Study | None = None) -> xr.Dataset:
     """Play one trial of one run again and return it with all its rounds, points and values, bit for bit as it was.
 
@@ -45,7 +50,7 @@ def rerun(dataset: xr.Dataset, trial: int, *, label: str | None = None, study: S
       InvalidArgument: when there is no such run or trial, or the results do not hold the study and none is given, or another.
     """
     study = study_of(dataset) if study is None else study
-    if study.fingerprint() != dataset.attrs["fingerprint"]:
+    if study.fingerprint() != dataset.attrs.get("fingerprint"):
         raise InvalidArgument("study: it is not the one that these results are of")
     if checks.integer("trial", trial, least=0) >= study.trials:
         raise InvalidArgument(f"trial: the study has trials 0 to {study.trials - 1}, got {trial}")

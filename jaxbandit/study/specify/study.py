@@ -11,14 +11,15 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.fields import Check, boolean, each, of_class, optional, text, whole
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.core.paths import did_you_mean
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.core.sweep import Sweep
 from jaxbandit.delays import NoDelay
 from jaxbandit.engine import Trajectory, simulate
+from jaxbandit.engine.inputs import HORIZON
 from jaxbandit.metrics import Curves
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.study.specify.describe import describe_exactly, in_words
@@ -31,6 +32,20 @@ METRICS = tuple(field.name for field in dataclasses.fields(Curves))
 DEFAULT_METRICS = tuple(name for name in METRICS if name not in ("reward", "strong_regret"))
 
 T = TypeVar("T")
+
+
+FIELDS: dict[str, Check] = {
+    "name": text,
+    "runs": each(of_class(Run, "a Run")),
+    "trials": whole(1),
+    "horizon": HORIZON,
+    "seed": whole(0, 2**32 - 1),
+    "metrics": each(text),
+    "keep": of_class(Keep, "rounds to keep, such as Keep(every=10)"),
+    "trajectories": boolean,
+    "common_random_numbers": boolean,
+    "parameters": optional(of_class(Mapping, "a mapping from names to JSON values")),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,8 +82,9 @@ class Study:
     parameters: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.runs, tuple):
+        if isinstance(self.runs, list):
             object.__setattr__(self, "runs", tuple(self.runs))
+        self.validate()
 
     def keeping_everything(self) -> Study:
         """Return the study whose results keep every metric in every round, and trajectories."""
@@ -86,17 +102,14 @@ class Study:
 
     def validate(self) -> None:
         """Raise ``InvalidArgument`` on numbers out of range, unknown metrics, no runs, and labels that are not distinct."""
-        for name, least in (("trials", 1), ("horizon", 1), ("seed", 0)):
-            checks.integer(name, getattr(self, name), least=least)
+        for name, check in FIELDS.items():
+            check(name, getattr(self, name))
         for name in self.metrics:
             if name not in METRICS:
                 raise InvalidArgument(f"metrics: there is no {name!r}{did_you_mean(name, METRICS)}; known are {', '.join(METRICS)}")
         if not self.metrics:
-            raise InvalidArgument(f"metrics: there is none; known are {', '.join(METRICS)}")
+            raise InvalidArgument(f"metrics: must name at least one, got {self.metrics}; known are {', '.join(METRICS)}")
         self.keep.validate()
-        for run in self.runs:
-            if not isinstance(run, Run):
-                raise InvalidArgument(f"runs: expected a list of Run, got a {type(run).__name__}")
         labels = [run.label for run in self.runs]
         if not labels or len(set(labels)) < len(labels):
             raise InvalidArgument(f"runs: give at least one, with distinct labels, got {labels}")
