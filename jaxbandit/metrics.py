@@ -33,7 +33,8 @@ from jaxbandit.core.status import healthy
 from jaxbandit.core.types import Array, Scalar
 from jaxbandit.delays import NEVER
 from jaxbandit.domains import MOST_POINTS
-from jaxbandit.problems import INSTANCE, AbstractProblem, optimum
+from jaxbandit.problems import AbstractProblem, optimum
+from jaxbandit.problems.base import INSTANCE
 
 __all__ = [
     "ArrivedCurves",

@@ -1,4 +1,4 @@
-"""What a simulation may be asked for: checks of its arguments, and of the memory that its results take."""
+"""Checks of the arguments of a simulation, and of the memory that its results take."""
 
 from __future__ import annotations
 

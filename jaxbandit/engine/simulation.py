@@ -26,7 +26,8 @@ from jaxbandit.engine.inputs import ALGORITHM, DEVICES, HORIZON, INFORMED, SWEEP
 from jaxbandit.engine.programs import Cell, play_all
 from jaxbandit.engine.trial import Informed, InitialDesign, Trajectory
 from jaxbandit.feedback import Policy
-from jaxbandit.problems import PROBLEM, AbstractProblem
+from jaxbandit.problems import AbstractProblem
+from jaxbandit.problems.base import PROBLEM
 from jaxbandit.surrogates import Surrogate
 
 Array = jax.Array

@@ -1,6 +1,6 @@
-"""What users' own classes and functions give to a trial, looked at while it is traced, which costs nothing when it runs.
+"""Checks of the results of users' classes and functions, made while a trial is traced, so that they cost nothing when it runs.
 
-What only running shows is flagged, see :mod:`jaxbandit.core.status`.
+A fault that only running shows is flagged, see :mod:`jaxbandit.core.status`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 from jaxbandit.problems._arms import ArmsData
 from jaxbandit.problems.artificial import ARTIFICIAL, artificial
 from jaxbandit.problems.base import (
-    INSTANCE,
-    PROBLEM,
     AbstractProblem,
     Family,
     Optimum,
@@ -42,9 +40,7 @@ __all__ = [
     "ARTIFICIAL",
     "CONTINUUM_OPTIMUM",
     "CONTINUUM_POINT",
-    "INSTANCE",
     "NAIVE_CONTROLLER",
-    "PROBLEM",
     "RKHS_2D_LENGTH_SCALES",
     "AbstractProblem",
     "ArmsData",

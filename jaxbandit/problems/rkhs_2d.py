@@ -140,6 +140,7 @@ def rkhs_2d_draws(
       InvalidArgument: on an unknown variant or a parameter out of range.
     """
     domain = grid([0.0, 0.0], [side, side], points_per_axis)
+    whole(1, domain.size)("centres", centres)
     kernel = SquaredExponential(length_scale=RKHS_2D_LENGTH_SCALES[variant]) if kernel is None else kernel
     return RkhsInterpolants(
         domain=domain,

@@ -12,3 +12,9 @@ def unchecked(kind: type, /, **values: Any) -> Any:
     for field in dataclasses.fields(kind):
         object.__setattr__(made, field.name, values.get(field.name, field.default))
     return made
+
+
+def changed(item: Any, **values: Any) -> Any:
+    """Return a copy of ``item`` with other values in some fields; nothing is checked."""
+    held = {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
+    return unchecked(type(item), **held | values)

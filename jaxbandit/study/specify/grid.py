@@ -34,7 +34,8 @@ from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.engine import Informed, InitialDesign
 from jaxbandit.engine.inputs import HORIZON, INFORMED
 from jaxbandit.kernels import Kernel
-from jaxbandit.problems import PROBLEM, AbstractProblem, full_information
+from jaxbandit.problems import AbstractProblem, full_information
+from jaxbandit.problems.base import PROBLEM
 from jaxbandit.study.specify.describe import describe_exactly
 from jaxbandit.study.specify.registry import build, table_of
 from jaxbandit.study.specify.run import Policy, Run

@@ -14,7 +14,8 @@ from jaxbandit.engine import Informed, InitialDesign
 from jaxbandit.engine.delayed import delay_in_force, policy_in_force
 from jaxbandit.engine.inputs import INFORMED
 from jaxbandit.feedback import Policy
-from jaxbandit.problems import PROBLEM, AbstractProblem
+from jaxbandit.problems import AbstractProblem
+from jaxbandit.problems.base import PROBLEM
 from jaxbandit.surrogates import Surrogate
 
 FIELDS: dict[str, Check] = {
