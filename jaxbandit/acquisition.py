@@ -8,6 +8,9 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import log_ndtr, ndtr
 
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import booleans, exactly, finite_numbers, numbers, vector
+from jaxbandit.core.fields import key as key_check
 from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Key, Scalar, Table
 
@@ -26,6 +29,7 @@ __all__ = [
 EXACT_IN_FLOAT32 = 2**24  # the integers up to here are exact in float32
 
 
+@takes(score=numbers.of(vector("one score per point")))
 def pick(score: Array) -> Array:
     """Return the index ``[]`` (int32) of the largest of ``score [M]``, the first of equals; ``M`` when a score is NaN.
 
@@ -33,6 +37,7 @@ def pick(score: Array) -> Array:
     are floats meanwhile, because XLA vectorises reductions of floats on CPUs but not those of integers. The out-of-range index for
     NaN lets ``simulate`` flag the trial.
     """
+    score = jnp.asarray(score)
     count = score.shape[0]
     # In the score's own precision: XLA's CPU compiler was seen to lose the comparison where float32 indices met a float64 score.
     number = score.dtype.type if count < EXACT_IN_FLOAT32 else jnp.int32
@@ -58,13 +63,15 @@ def among(allowed: Array, score: Array) -> Array:
     return jnp.where(allowed | jnp.isnan(score), score, hidden)
 
 
+@takes(key=key_check, allowed=booleans.of(vector("one entry per point")))
 def uniform(key: Key, allowed: Array) -> Array:
     """Return the index ``[]`` of a point drawn uniformly from ``allowed [M]``; ``M`` when nothing is allowed."""
-    rank = jnp.cumsum(allowed, dtype=jnp.int32)
+    rank = jnp.cumsum(jnp.asarray(allowed), dtype=jnp.int32)
     wanted = jax.random.randint(key, (), 1, jnp.maximum(rank[-1], 1) + 1, jnp.int32)
     return jnp.sum(rank < wanted, dtype=jnp.int32)
 
 
+@takes(points=finite_numbers.of(exactly(None, None, words="one row per point")))
 def unit_box(points: Table) -> Array:
     """Return ``points [M, d]`` shifted and scaled so that their bounding box is ``[0, 1]^d``; an axis with a single value becomes 0."""
     points = jnp.asarray(points)
@@ -72,6 +79,7 @@ def unit_box(points: Table) -> Array:
     return (points - low[None]) / jnp.where(high > low, high - low, 1)[None]
 
 
+@takes(points=numbers.of(exactly(None, None)), centre=numbers.of(vector("one number per axis")))
 def squared_distance(points: Array, centre: Array) -> Array:
     """Return ``|x - centre|^2 [M]`` for each of ``points [M, d]`` and ``centre [d]``."""
     return jnp.sum(jnp.square(points - centre[None]), axis=-1)
@@ -126,6 +134,7 @@ def _floored(sd: Array) -> Array:
     return jnp.maximum(sd, math.sqrt(jnp.finfo(sd.dtype).tiny))
 
 
+@takes(mean=numbers, sd=numbers, best=numbers)
 def log_expected_improvement(mean: Array, sd: Array, best: Array) -> Array:
     """Return ``log E (f - best)^+`` for ``f ~ N(mean, sd^2)``: ``log(sd (z Phi(z) + phi(z)))`` with ``z = (mean - best) / sd``.
 
@@ -135,6 +144,7 @@ def log_expected_improvement(mean: Array, sd: Array, best: Array) -> Array:
     return jnp.log(sd) + _log_h((mean - best) / sd)
 
 
+@takes(mean=numbers, sd=numbers)
 def log_feasibility(mean: Array, sd: Array) -> Array:
     """Return ``sum_j log P(g_j <= 0)`` as ``[M]``, for independent ``g_j ~ N(mean, sd^2)`` with ``mean`` and ``sd`` ``[m, M]``."""
     return jnp.sum(log_ndtr(-mean / _floored(sd)), axis=0)

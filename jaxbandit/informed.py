@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core.declare import Declared
-from jaxbandit.core.fields import whole
+from jaxbandit.core.fields import how_many_points
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Array
 from jaxbandit.problems import AbstractProblem, optimum
@@ -53,7 +53,7 @@ class SafestSeeds(Rule):
       count: number of seeds, >= 1.
     """
 
-    count: int = static(default=1, check=whole(1))
+    count: int = static(default=1, check=how_many_points())
 
     def __call__(self, instance: AbstractProblem, algorithm: A, surrogate: Surrogate) -> tuple[A, Surrogate]:
         return algorithm.with_facts(seeds=safest(instance, self.count)), surrogate

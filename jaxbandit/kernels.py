@@ -9,6 +9,8 @@ Reference for the formulas: Rasmussen and Williams (2006), *Gaussian Processes f
 
 from __future__ import annotations
 
+import abc
+import dataclasses
 import math
 from typing import ClassVar
 
@@ -18,8 +20,10 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
-from jaxbandit.core.declare import Role
-from jaxbandit.core.pytree import pytree
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.declare import Declared
+from jaxbandit.core.fields import between, exactly, finite_numbers, instance_of, nonnegative, per_axis, positive
+from jaxbandit.core.pytree import param, pytree
 from jaxbandit.core.types import Array, Numbers, PerAxis, Scalar, Table
 
 __all__ = [
@@ -37,21 +41,25 @@ __all__ = [
     "SquaredExponential",
     "Sum",
     "White",
+    "check_covariance",
     "same",
 ]
 
 SQRT3, SQRT5 = math.sqrt(3.0), math.sqrt(5.0)
 
 
-class Kernel(Role):
-    """A covariance function. Abstract; subclasses are final pytree dataclasses that define ``__call__``."""
+class Kernel(Declared, abc.ABC):
+    """A covariance function. Abstract; subclasses are final pytree dataclasses that define ``__call__``.
+
+    Hyper-parameters are declared beside their fields, those with one number per axis by ``shape=jaxbandit.fields.per_axis``.
+    """
 
     described: ClassVar[str] = "a kernel of jaxbandit.kernels, such as SquaredExponential(length_scale=0.5)"
     in_files: ClassVar[bool] = True
 
+    @abc.abstractmethod
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         """Return the covariances ``[n, p]`` between inputs ``x [n, d]`` and ``y [p, d]``."""
-        raise TypeError(f"{type(self).__name__} must define __call__(x, y)")
 
     def diag(self, x: ArrayLike) -> Array:
         """Return the prior variances ``[n]`` at inputs ``x [n, d]``."""
@@ -61,8 +69,16 @@ class Kernel(Role):
         """Return one-dimensional kernels, one per axis, whose product is this kernel; ``None`` when it is no such product."""
         return (self,) if dimension == 1 else None
 
-    def validate(self, dimension: int) -> None:
-        """Raise ``InvalidArgument`` on hyper-parameters of the wrong shape or outside their range, for inputs of ``dimension`` axes."""
+    def check_axes(self, dimension: int) -> None:
+        """Raise ``InvalidArgument`` on hyper-parameters that do not fit inputs of ``dimension`` axes, those of parts included."""
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]  # every kernel is a dataclass
+            value, name = getattr(self, field.name), f"{type(self).__name__}.{field.name}"
+            if isinstance(value, Kernel):
+                value.check_axes(dimension)
+            elif field.metadata.get("shape") is per_axis and np.shape(value) not in ((), (dimension,)):
+                raise checks.InvalidArgument(
+                    f"{name}: expected one number, or one for each of the {dimension} axes, got shape {list(np.shape(value))}"
+                )
 
     def __add__(self, other: Kernel) -> Sum:
         return Sum(left=self, right=other)
@@ -98,10 +114,36 @@ def _ones(x: ArrayLike) -> Array:
     return jnp.ones(jnp.shape(x)[0], jnp.asarray(x).dtype)
 
 
-def _check_scale(name: str, value: PerAxis, dimension: int) -> None:
-    checks.positive(name, value, remedy="length-scales are positive, in the units of the inputs")
-    if np.shape(value) not in ((), (dimension,)):
-        raise checks.InvalidArgument(f"{name}: expected one length-scale or one per axis ({dimension}), got shape {list(np.shape(value))}")
+LOOKED_AT = 100  # points of a domain at which a user's kernel is tried
+
+
+def check_covariance(name: str, kernel: Kernel, points: Table) -> None:
+    """Raise ``InvalidArgument`` unless ``kernel`` gives covariances: finite, symmetric and positive semi-definite at some of ``points``.
+
+    The package's own kernels do by their formulas; those that a user has written are called, in float64.
+    """
+    if all(type(part).__module__ == __name__ for part in _parts(kernel)):
+        return
+    table = np.asarray(points, np.float64)
+    table = table[np.linspace(0, len(table) - 1, min(len(table), LOOKED_AT)).astype(int)]
+    with checks.blaming(f"{name}: must give covariances [n, p] of points [n, d] and [p, d]"), jax.enable_x64(True):
+        matrix, diagonal = np.asarray(kernel(table, table)), np.asarray(kernel.diag(table))
+    for part, want in ((matrix, (len(table), len(table))), (diagonal, (len(table),))):
+        if part.shape != want or part.dtype.kind != "f":
+            raise checks.InvalidArgument(
+                f"{name}: {type(kernel).__name__} must give real covariances of shape {list(want)}, got {part.dtype} {list(part.shape)}"
+            )
+    _check_gram(f"{name}: the matrix of {type(kernel).__name__}", matrix, 1e-6)
+    if not np.allclose(np.diagonal(matrix), diagonal, rtol=1e-6, atol=1e-6 * float(np.abs(matrix).max())):
+        raise checks.InvalidArgument(
+            f"{name}: {type(kernel).__name__}.diag must give the diagonal of the matrix, got {checks.short(diagonal)}"
+        )
+
+
+def _parts(kernel: Kernel) -> list[Kernel]:
+    """Return a kernel and those that it is made of."""
+    fields = [getattr(kernel, field.name) for field in dataclasses.fields(kernel)]  # type: ignore[arg-type]  # as above
+    return [kernel, *(part for value in fields if isinstance(value, Kernel) for part in _parts(value))]
 
 
 def _scale_per_axis(scale: PerAxis, dimension: int) -> list[PerAxis]:
@@ -116,7 +158,7 @@ class SquaredExponential(Kernel):
     For the convention without the 2, ``exp(-|x - y|^2 / b^2)``, use :meth:`from_bandwidth`.
     """
 
-    length_scale: PerAxis = 1.0
+    length_scale: PerAxis = param(1.0, check=positive, shape=per_axis)
 
     @classmethod
     def from_bandwidth(cls, bandwidth: PerAxis) -> SquaredExponential:
@@ -132,15 +174,12 @@ class SquaredExponential(Kernel):
     def along_axes(self, dimension: int) -> tuple[Kernel, ...]:
         return tuple(SquaredExponential(length_scale=s) for s in _scale_per_axis(self.length_scale, dimension))
 
-    def validate(self, dimension: int) -> None:
-        _check_scale("SquaredExponential.length_scale", self.length_scale, dimension)
-
 
 @pytree
 class Matern12(Kernel):
     """Matern 1/2 (exponential), ``k = exp(-r)`` with ``r = |(x - y) / l|``."""
 
-    length_scale: PerAxis = 1.0
+    length_scale: PerAxis = param(1.0, check=positive, shape=per_axis)
 
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         return jnp.exp(-_distance(x, y, self.length_scale))
@@ -148,15 +187,12 @@ class Matern12(Kernel):
     def diag(self, x: ArrayLike) -> Array:
         return _ones(x)
 
-    def validate(self, dimension: int) -> None:
-        _check_scale("Matern12.length_scale", self.length_scale, dimension)
-
 
 @pytree
 class Matern32(Kernel):
     """Matern 3/2, ``k = (1 + sqrt(3) r) exp(-sqrt(3) r)`` with ``r = |(x - y) / l|``."""
 
-    length_scale: PerAxis = 1.0
+    length_scale: PerAxis = param(1.0, check=positive, shape=per_axis)
 
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         r = SQRT3 * _distance(x, y, self.length_scale)
@@ -165,15 +201,12 @@ class Matern32(Kernel):
     def diag(self, x: ArrayLike) -> Array:
         return _ones(x)
 
-    def validate(self, dimension: int) -> None:
-        _check_scale("Matern32.length_scale", self.length_scale, dimension)
-
 
 @pytree
 class Matern52(Kernel):
     """Matern 5/2, ``k = (1 + sqrt(5) r + 5 r^2 / 3) exp(-sqrt(5) r)`` with ``r = |(x - y) / l|``."""
 
-    length_scale: PerAxis = 1.0
+    length_scale: PerAxis = param(1.0, check=positive, shape=per_axis)
 
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         r = SQRT5 * _distance(x, y, self.length_scale)
@@ -182,26 +215,19 @@ class Matern52(Kernel):
     def diag(self, x: ArrayLike) -> Array:
         return _ones(x)
 
-    def validate(self, dimension: int) -> None:
-        _check_scale("Matern52.length_scale", self.length_scale, dimension)
-
 
 @pytree
 class RationalQuadratic(Kernel):
     """Rational quadratic, ``k = (1 + r^2 / (2 alpha))^-alpha`` with ``r = |(x - y) / l|``; ``alpha > 0`` mixes length-scales."""
 
-    length_scale: PerAxis = 1.0
-    alpha: Scalar = 1.0
+    length_scale: PerAxis = param(1.0, check=positive, shape=per_axis)
+    alpha: Scalar = param(1.0, check=positive)
 
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         return (1 + _squared_distance(x, y, self.length_scale) / (2 * jnp.asarray(self.alpha))) ** -jnp.asarray(self.alpha)
 
     def diag(self, x: ArrayLike) -> Array:
         return _ones(x)
-
-    def validate(self, dimension: int) -> None:
-        _check_scale("RationalQuadratic.length_scale", self.length_scale, dimension)
-        checks.positive("RationalQuadratic.alpha", self.alpha)
 
 
 @pytree
@@ -212,8 +238,8 @@ class Periodic(Kernel):
     kernels: the same formula on the Euclidean distance would not be positive semi-definite.
     """
 
-    length_scale: PerAxis = 1.0
-    period: PerAxis = 1.0
+    length_scale: PerAxis = param(1.0, check=positive, shape=per_axis)
+    period: PerAxis = param(1.0, check=positive, shape=per_axis)
 
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         axes = (1, 1, jnp.shape(x)[-1])
@@ -229,33 +255,25 @@ class Periodic(Kernel):
         scales, periods = _scale_per_axis(self.length_scale, dimension), _scale_per_axis(self.period, dimension)
         return tuple(Periodic(length_scale=s, period=p) for s, p in zip(scales, periods, strict=True))
 
-    def validate(self, dimension: int) -> None:
-        _check_scale("Periodic.period", self.period, dimension)
-        _check_scale("Periodic.length_scale", self.length_scale, dimension)
-
 
 @pytree
 class Linear(Kernel):
     """Linear, ``k = b + sum_a x_a y_a / l_a^2`` with ``bias`` ``b >= 0``: not stationary, its variance grows with the input."""
 
-    length_scale: PerAxis = 1.0
-    bias: Scalar = 0.0
+    length_scale: PerAxis = param(1.0, check=positive, shape=per_axis)
+    bias: Scalar = param(0.0, check=nonnegative)
 
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         scale = jnp.broadcast_to(jnp.asarray(self.length_scale), (1, jnp.shape(x)[-1]))
         product = jnp.matmul(jnp.asarray(x) / scale, (jnp.asarray(y) / scale).T, precision=jax.lax.Precision.HIGHEST)
         return jnp.asarray(self.bias) + product
 
-    def validate(self, dimension: int) -> None:
-        _check_scale("Linear.length_scale", self.length_scale, dimension)
-        checks.nonnegative("Linear.bias", self.bias)
-
 
 @pytree
 class Constant(Kernel):
     """Constant, ``k = variance``: an unknown offset shared by all inputs."""
 
-    variance: Scalar = 1.0
+    variance: Scalar = param(1.0, check=positive)
 
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         return jnp.broadcast_to(jnp.asarray(self.variance, jnp.asarray(x).dtype), (jnp.shape(x)[0], jnp.shape(y)[0]))
@@ -263,22 +281,16 @@ class Constant(Kernel):
     def along_axes(self, dimension: int) -> tuple[Kernel, ...]:
         return (self, *(Constant(variance=1.0) for _ in range(dimension - 1)))
 
-    def validate(self, dimension: int) -> None:
-        checks.positive("Constant.variance", self.variance)
-
 
 @pytree
 class White(Kernel):
     """White noise in the function itself, ``k = variance`` where ``x == y`` and 0 elsewhere (not observation noise)."""
 
-    variance: Scalar = 1.0
+    variance: Scalar = param(1.0, check=positive)
 
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         equal = jnp.all(jnp.asarray(x)[:, None, :] == jnp.asarray(y)[None, :, :], axis=-1)
         return jnp.where(equal, jnp.asarray(self.variance, jnp.asarray(x).dtype), 0)
-
-    def validate(self, dimension: int) -> None:
-        checks.positive("White.variance", self.variance)
 
 
 @pytree
@@ -288,50 +300,56 @@ class Gram(Kernel):
     Use :meth:`checked` on a matrix of your own: it refuses one that is not square, symmetric and positive semi-definite.
     """
 
-    matrix: Table
+    matrix: Table = param(check=finite_numbers, shape=exactly(None, None, words="one row and one column per arm"))
 
     @classmethod
+    @takes(matrix=finite_numbers, tolerance=between(0, 1, open_low=False))
     def checked(cls, matrix: Numbers, *, tolerance: float = 1e-8) -> Gram:
         """Make a Gram kernel from ``matrix [M, M]``; raises ``InvalidArgument`` unless it is finite, symmetric and PSD."""
-        kernel = cls(matrix=np.asarray(matrix, np.float64))
-        kernel._check(tolerance)
-        return kernel
+        table = np.asarray(matrix, np.float64)
+        _check_gram("Gram.matrix", table, tolerance)
+        return cls(matrix=table)
 
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         rows, columns = jnp.asarray(x)[:, 0].astype(jnp.int32), jnp.asarray(y)[:, 0].astype(jnp.int32)
         return jnp.asarray(self.matrix)[rows[:, None], columns[None, :]]
 
-    def validate(self, dimension: int) -> None:
+    def check_axes(self, dimension: int) -> None:
         if dimension != 1:
             raise checks.InvalidArgument(f"Gram: a Gram matrix needs a domain of arm numbers (domains.arms), got d = {dimension}")
-        self._check(1e-6)
 
-    def _check(self, tolerance: float) -> None:
-        if checks.is_traced(self.matrix):
-            return
-        matrix = np.asarray(self.matrix, np.float64)
-        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
-            raise checks.InvalidArgument(f"Gram.matrix: expected a square [M, M] matrix, got shape {list(matrix.shape)}")
-        checks.finite("Gram.matrix", matrix)
-        scale = float(np.abs(matrix).max()) or 1.0
-        skew = float(np.abs(matrix - matrix.T).max())
-        if skew > tolerance * scale:
+    def _check(self, name: str, outputs: int | None) -> None:
+        if not checks.is_traced(self.matrix):
+            _check_gram(f"{name}.matrix", np.asarray(self.matrix, np.float64), 1e-6)
+
+
+def _check_gram(name: str, matrix: np.ndarray, tolerance: float) -> None:
+    """Raise ``InvalidArgument`` unless ``matrix`` is finite, symmetric and positive semi-definite, up to a share of its largest entry."""
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
+        raise checks.InvalidArgument(f"{name}: expected a square [M, M] matrix, got shape {list(matrix.shape)}")
+    checks.finite(name, matrix)
+    scale = float(np.abs(matrix).max()) or 1.0
+    skew = float(np.abs(matrix - matrix.T).max())
+    if skew > tolerance * scale:
+        raise checks.InvalidArgument(f"{name}: must be symmetric, got entries {skew:.3g} apart; symmetrise it with (K + K.T) / 2")
+    margin = tolerance * scale * len(matrix)
+    symmetric = (matrix + matrix.T) / 2
+    try:  # far cheaper than eigenvalues, and it succeeds when they are above -margin
+        np.linalg.cholesky(symmetric + margin * np.eye(len(matrix)))
+    except np.linalg.LinAlgError:
+        least = float(np.linalg.eigvalsh(symmetric)[0])
+        if least < -margin:
             raise checks.InvalidArgument(
-                f"Gram.matrix: not symmetric, entries differ by up to {skew:.3g}; symmetrise it with (K + K.T) / 2"
-            )
-        least = float(np.linalg.eigvalsh((matrix + matrix.T) / 2)[0])
-        if least < -tolerance * scale * len(matrix):
-            raise checks.InvalidArgument(
-                f"Gram.matrix: not positive semi-definite, least eigenvalue {least:.3g}; clip its eigenvalues at 0 first"
-            )
+                f"{name}: must be positive semi-definite, got a least eigenvalue of {least:.3g}; clip its eigenvalues at 0 first"
+            ) from None
 
 
 @pytree
 class Scale(Kernel):
     """Scaled kernel, ``variance * kernel(x, y)``, with ``variance > 0`` in squared units of the output."""
 
-    kernel: Kernel
-    variance: Scalar = 1.0
+    kernel: Kernel = param(check=instance_of(Kernel))
+    variance: Scalar = param(1.0, check=positive)
 
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         return jnp.asarray(self.variance) * self.kernel(x, y)
@@ -343,17 +361,13 @@ class Scale(Kernel):
         inner = self.kernel.along_axes(dimension)
         return None if inner is None else (Scale(kernel=inner[0], variance=self.variance), *inner[1:])
 
-    def validate(self, dimension: int) -> None:
-        checks.positive("Scale.variance", self.variance)
-        self.kernel.validate(dimension)
-
 
 @pytree
 class Sum(Kernel):
     """Sum of two kernels, ``left(x, y) + right(x, y)``."""
 
-    left: Kernel
-    right: Kernel
+    left: Kernel = param(check=instance_of(Kernel))
+    right: Kernel = param(check=instance_of(Kernel))
 
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         return self.left(x, y) + self.right(x, y)
@@ -361,17 +375,13 @@ class Sum(Kernel):
     def diag(self, x: ArrayLike) -> Array:
         return self.left.diag(x) + self.right.diag(x)
 
-    def validate(self, dimension: int) -> None:
-        self.left.validate(dimension)
-        self.right.validate(dimension)
-
 
 @pytree
 class Product(Kernel):
     """Product of two kernels, ``left(x, y) * right(x, y)``."""
 
-    left: Kernel
-    right: Kernel
+    left: Kernel = param(check=instance_of(Kernel))
+    right: Kernel = param(check=instance_of(Kernel))
 
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         return self.left(x, y) * self.right(x, y)
@@ -384,7 +394,3 @@ class Product(Kernel):
         if left is None or right is None:
             return None
         return tuple(Product(left=a, right=b) for a, b in zip(left, right, strict=True))
-
-    def validate(self, dimension: int) -> None:
-        self.left.validate(dimension)
-        self.right.validate(dimension)

@@ -10,14 +10,31 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.fields import (
+    between,
+    booleans,
+    each,
+    finite,
+    integers_from,
+    nonnegative,
+    numbers,
+    of_class,
+    optional,
+    whole,
+)
 from jaxbandit.core.intervals import NORMAL_95
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.core.status import healthy
 from jaxbandit.core.types import Array, Scalar
 from jaxbandit.delays import NEVER
+from jaxbandit.domains import MOST_POINTS
 from jaxbandit.problems import AbstractProblem, optimum
+from jaxbandit.problems.base import INSTANCE
 
 __all__ = [
     "ArrivedCurves",
@@ -51,6 +68,20 @@ class Curves:
     strong_regret: Array | None = None  # sum E_pi f - f(x_s), pi the best mixed policy; None when its value was not given
 
 
+INDICES = integers_from(0, MOST_POINTS)
+ARRIVALS = integers_from(1, 2**31 - 1)
+
+
+def _check_indices(problem: AbstractProblem, indices: ArrayLike) -> None:
+    """Raise ``InvalidArgument`` unless ``indices [..., T]`` are points of the problem's domain; traced ones are passed over."""
+    if np.ndim(indices) == 0:
+        raise InvalidArgument(f"indices: expected shape [..., T], one point for each round, got shape []: {short(indices)}")
+    if 0 in np.shape(indices):
+        raise InvalidArgument(f"indices: expected shape [..., T] with T >= 1, got shape {list(np.shape(indices))}")
+    integers_from(0, problem.domain.size - 1)("indices", indices)
+
+
+@takes(problem=INSTANCE, indices=INDICES, mixed_value=optional(finite))
 def curves(problem: AbstractProblem, indices: Array, *, mixed_value: Scalar | None = None) -> Curves:
     """Compute the cumulative measures of the points ``indices [..., T]`` chosen on ``problem``.
 
@@ -59,6 +90,8 @@ def curves(problem: AbstractProblem, indices: Array, *, mixed_value: Scalar | No
       indices: indices of the chosen points; see :attr:`Trajectory.scored_indices <jaxbandit.Trajectory.scored_indices>`.
       mixed_value: reward of the best mixed policy (:func:`~jaxbandit.problems.best_mixed_policy`), for strong regret.
     """
+    _check_indices(problem, indices)
+    indices = jnp.asarray(indices)
     found = extend(problem, tally(problem.constraints, jnp.shape(indices)[:-1]), indices)[1]
     if mixed_value is None:
         return found
@@ -79,6 +112,7 @@ class Tally:
     reward: Array  # [...]
 
 
+@takes(constraints=whole(0, 1000), shape=each(whole(0, MOST_POINTS)))
 def tally(constraints: int, shape: tuple[int, ...] = ()) -> Tally:
     """Return the measures before the first round, for trials with the leading axes ``shape``."""
     zero = jnp.zeros(shape, float_dtype())
@@ -93,9 +127,11 @@ def tally(constraints: int, shape: tuple[int, ...] = ()) -> Tally:
     )
 
 
+@takes(problem=INSTANCE, so_far=of_class(Tally, "the tally of earlier rounds, metrics.tally(constraints)"), indices=INDICES)
 def extend(problem: AbstractProblem, so_far: Tally, indices: Array) -> tuple[Tally, Curves]:
     """Return the measures after further rounds, in which the points ``indices [..., n]`` were chosen, and their curves over these."""
-    means = jnp.asarray(problem.means)
+    _check_indices(problem, indices)
+    means, indices = jnp.asarray(problem.means), jnp.asarray(indices)
     reward = means[0][indices]
     costs = jnp.moveaxis(means[1:][:, indices], 0, -2)  # [..., m, n]
     gap = optimum(problem).value - reward
@@ -128,15 +164,22 @@ def extend(problem: AbstractProblem, so_far: Tally, indices: Array) -> tuple[Tal
     return after, found
 
 
+@takes(problem=INSTANCE, indices=INDICES)
 def violation_by_constraint(problem: AbstractProblem, indices: Array) -> Array:
     """Return the hard violation of each constraint, ``sum over rounds of g_j(x_s)^+``, as ``[..., m, T]``."""
-    costs = jnp.moveaxis(jnp.asarray(problem.means)[1:][:, indices], 0, -2)
+    _check_indices(problem, indices)
+    costs = jnp.moveaxis(jnp.asarray(problem.means)[1:][:, jnp.asarray(indices)], 0, -2)
     return jnp.cumsum(jnp.maximum(costs, 0), axis=-1)
 
 
+@takes(amounts=numbers, arrivals=ARRIVALS)
 def by_arrival(amounts: Array, arrivals: Array) -> Array:
     """Return the sums ``[..., T]`` of the ``amounts [..., T]`` that have arrived: after round ``t``, those with ``arrivals <= t``."""
     amounts, arrivals = jnp.asarray(amounts), jnp.asarray(arrivals)
+    if not amounts.ndim or amounts.shape[-1:] != arrivals.shape[-1:]:
+        raise InvalidArgument(
+            f"amounts, arrivals: expected shapes [..., T] of one T, got shapes {list(amounts.shape)} and {list(arrivals.shape)}"
+        )
     horizon = amounts.shape[-1]
 
     def one(amounts: Array, arrivals: Array) -> Array:
@@ -155,6 +198,7 @@ class ArrivedCurves:
     hard_violation: Array  # a round counts for each constraint when that constraint's value arrives
 
 
+@takes(problem=INSTANCE, indices=INDICES, arrivals=ARRIVALS)
 def arrived_curves(problem: AbstractProblem, indices: Array, arrivals: Array) -> ArrivedCurves:
     """Compute the measures of the points ``indices [..., T]`` whose values have arrived by the end of each round.
 
@@ -164,7 +208,13 @@ def arrived_curves(problem: AbstractProblem, indices: Array, arrivals: Array) ->
       arrivals: ``[..., T, 1 + m]`` rounds, counted from 1, at whose ends values arrive; see
         :attr:`Trajectory.arrivals <jaxbandit.Trajectory.arrivals>`.
     """
-    means, arrivals = jnp.asarray(problem.means), jnp.moveaxis(jnp.asarray(arrivals), -1, 0)
+    _check_indices(problem, indices)
+    if np.shape(arrivals) != (*np.shape(indices), problem.outputs):
+        raise InvalidArgument(
+            f"arrivals: expected shape {[*np.shape(indices), problem.outputs]}, a round for each output at each point,"
+            f" got shape {list(np.shape(arrivals))}"
+        )
+    means, indices, arrivals = jnp.asarray(problem.means), jnp.asarray(indices), jnp.moveaxis(jnp.asarray(arrivals), -1, 0)
     gap = optimum(problem).value - means[0][indices]
     excess = [by_arrival(jnp.maximum(cost[indices], 0), when) for cost, when in zip(means[1:], arrivals[1:], strict=True)]
     return ArrivedCurves(
@@ -185,6 +235,7 @@ class DelayCounts:
     lost: Array  # values due within the run for which the buffer had no place
 
 
+@takes(arrivals=ARRIVALS, window=optional(nonnegative), lost=optional(integers_from(0, 2**31 - 1)))
 def delay_counts(arrivals: ArrayLike, *, window: Scalar | None = None, lost: ArrayLike | None = None) -> DelayCounts:
     """Count the values that arrived, were pending at the end, were censored or were lost.
 
@@ -195,6 +246,10 @@ def delay_counts(arrivals: ArrayLike, *, window: Scalar | None = None, lost: Arr
         <jaxbandit.Trajectory.lost>`; default none. A buffer loses the values of the longest delays.
     """
     arrivals = jnp.asarray(arrivals)
+    if arrivals.ndim < 2:
+        raise InvalidArgument(f"arrivals: expected shape [..., T, k], got shape {list(arrivals.shape)}")
+    if lost is not None and np.shape(lost) != (*arrivals.shape[:-2], arrivals.shape[-1]):
+        raise InvalidArgument(f"lost: expected shape {[*arrivals.shape[:-2], arrivals.shape[-1]]}, got shape {list(np.shape(lost))}")
     horizon = arrivals.shape[-2]
     delays = arrivals - jnp.broadcast_to(jnp.arange(1, horizon + 1, dtype=arrivals.dtype)[:, None], arrivals.shape)
     within = arrivals <= horizon
@@ -226,13 +281,18 @@ class Summary:
     levels: tuple[float, ...] = static()
 
 
+@takes(values=numbers, ok=booleans, levels=each(between(0, 1, open_low=False)))
 def summarise(values: ArrayLike, ok: Array, *, levels: tuple[float, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)) -> Summary:
     """Return mean, 95% confidence half-width, standard deviation and quantiles of ``values [trials, ...]`` over the healthy trials.
 
     Trials whose ``ok [trials]`` is false are left out and not counted; with fewer than two healthy trials the standard deviation and
     the half-width are NaN.
     """
-    values = jnp.asarray(values, float_dtype())
+    values, ok, levels = jnp.asarray(values, float_dtype()), jnp.asarray(ok), tuple(levels)
+    if ok.ndim != 1 or values.shape[:1] != ok.shape:
+        raise InvalidArgument(
+            f"ok: expected shape [trials], true or false for each of the trials of values {list(values.shape)}, got shape {list(ok.shape)}"
+        )
     mask = ok.reshape(ok.shape + (1,) * (values.ndim - 1))
     count = jnp.sum(ok)
     number = jnp.maximum(count, 1).astype(values.dtype)

@@ -10,13 +10,15 @@ import abc
 from collections.abc import Callable
 from typing import ClassVar, TypeAlias
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.declare import Declared
-from jaxbandit.core.fields import between, function, instance_of, nonnegative, per_function, positive
-from jaxbandit.core.pytree import param, pytree, replace, static
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.declare import Declared, is_foreign
+from jaxbandit.core.fields import between, function, instance_of, nonnegative, per_function, positive, whole
+from jaxbandit.core.pytree import float_dtype, param, pytree, replace, static
 from jaxbandit.core.types import Array, PerOutput
 
 __all__ = ["WIDTH", "Censored", "Custom", "ImprovedGPUCB", "SqrtLog", "Width", "WidthLike", "evaluate", "finite_set", "with_noise"]
@@ -26,7 +28,13 @@ class Width(Declared, abc.ABC):
     """Abstract base of confidence widths that depend on the round or on the information gain."""
 
     described: ClassVar[str] = "a schedule of jaxbandit.widths, such as Custom(function=...)"
+    users_part: ClassVar[str] = ""  # the field that holds a user's function, as messages write it
     in_files: ClassVar[bool] = True
+
+    def validate(self, name: str | None = None, outputs: int | None = None) -> None:
+        super().validate(name, outputs)
+        if outputs is not None and is_foreign(self):
+            _try_out((type(self).__name__ if name is None else name) + self.users_part, self, outputs)
 
     @abc.abstractmethod
     def __call__(self, t: Array, gain: Array) -> Array:
@@ -79,14 +87,29 @@ class SqrtLog(Width):
         return jnp.sqrt(a * jnp.log(b * t))
 
 
+def _try_out(name: str, width: Width, functions: int) -> None:
+    """Raise ``InvalidArgument`` unless a user's schedule gives widths >= 0 for ``functions`` functions in round 1, before any gain."""
+    gain = jnp.zeros((functions,), float_dtype())
+    words = f"{name}: must give a width >= 0, or one for each of {functions} functions, from the round t and the gains [{functions}]"
+    with checks.blaming(f"{words}, and JAX must be able to trace it"):
+        shape = jax.eval_shape(width, jnp.int32(1), gain)
+        value = width(jnp.int32(1), gain)
+    if checks.is_traced(value):
+        return
+    if not isinstance(shape, jax.ShapeDtypeStruct) or not jnp.issubdtype(shape.dtype, np.number) or jnp.iscomplexobj(shape):
+        raise checks.InvalidArgument(f"{words}, got {checks.short(value)} in round 1")
+    if shape.shape not in ((), (1,), (functions,)):
+        raise checks.InvalidArgument(f"{words}, got shape {list(shape.shape)} in round 1")
+    checks.nonnegative(f"{name}: the width in round 1", value, remedy="give a function whose values are widths")
+
+
+@takes(size=whole(1, 2**53), delta=between(0, 1, open_high=True))
 def finite_set(size: int, delta: float) -> SqrtLog:
     """Return ``sqrt(2 ln(M t^2 pi^2 / (6 delta)))`` for ``M = size`` points (Srinivas et al. 2010, Thm 1; Amani et al. 2020).
 
     Raises:
       InvalidArgument: unless ``size`` is a whole number of at least 1 and ``delta`` lies in (0, 1).
     """
-    checks.integer("size", size, least=1)
-    checks.within("delta", delta, 0.0, 1.0, open_high=True)
     return SqrtLog(a=4.0, b=float(np.sqrt(size * np.pi**2 / (6 * delta))))
 
 
@@ -99,6 +122,8 @@ class Custom(Width):
       scale: factor > 0 of the function's values; a leaf, so it can be swept.
     """
 
+    calls_users_code: ClassVar[bool] = True
+    users_part: ClassVar[str] = ".function"
     function: Callable[[Array, Array], Array] = static(check=function("(t, gain)"))
     scale: PerOutput = param(1.0, check=positive, shape=per_function)
 
@@ -140,12 +165,20 @@ def evaluate(width: WidthLike, t: Array, gain: Array, recent: Array | None = Non
     Raises:
       InvalidArgument: when a :class:`Censored` width meets a learner without.
     """
-    value = jnp.broadcast_to(width(t, gain) if isinstance(width, Width) else jnp.asarray(width, gain.dtype), gain.shape)
+    value = jnp.broadcast_to(_traced(width, t, gain) if isinstance(width, Width) else jnp.asarray(width, gain.dtype), gain.shape)
     if not isinstance(width, Censored):
         return value
     if recent is None:
         raise checks.InvalidArgument("widths.Censored: is for delayed feedback under feedback.Censor; give its base as the width instead")
     return width.widen(value, recent)
+
+
+def _traced(width: Width, t: Array, gain: Array) -> Array:
+    """Return the value of a schedule, with blame where a user's cannot be traced or has a wrong shape."""
+    if not is_foreign(width):
+        return width(t, gain)
+    with checks.blaming(f"widths.{type(width).__name__}: must be a function of (t, gain) that JAX can trace, with a width for each gain"):
+        return jnp.broadcast_to(jnp.asarray(width(t, gain), gain.dtype), gain.shape)
 
 
 def with_noise(width: WidthLike, factor: Array) -> WidthLike:

@@ -15,7 +15,7 @@ import numpy as np
 from jaxbandit.acquisition import pick, squared_distance, unit_box
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.fields import between, nonnegative, optional, positive, vector
+from jaxbandit.core.fields import between, each_axis, nonnegative, optional, positive
 from jaxbandit.core.pytree import param, pytree, replace
 from jaxbandit.core.types import Array, Key, PerAxis, Scalar
 from jaxbandit.feedback import Feedback
@@ -64,9 +64,7 @@ class Oco(Algorithm):
     regulariser: Scalar = param(1.0, check=nonnegative)
     perturbation: Scalar | None = param(None, check=optional(between(0, 0.5, open_high=True)), symbol="delta")
     shrink: Scalar | None = param(None, check=optional(between(0, 1, open_low=False, open_high=True)), symbol="zeta")
-    start: PerAxis | None = param(
-        None, check=optional(between(0, 1, open_low=False)), shape=vector("one number for each axis"), symbol="start"
-    )
+    start: PerAxis | None = param(None, check=optional(between(0, 1, open_low=False)), shape=each_axis, symbol="start")
 
     needs_feedback_at_once = True  # the second point of a pair is for the same direction as the first
 

@@ -1,12 +1,14 @@
 """Eager checks of what a user hands in. Each names the argument, what it was and what is allowed.
 
-They run on concrete values at the host boundary (``validate`` methods, constructors of tables and surrogates). A value that is a
+They run on concrete values at the host boundary (constructors, ``validate`` methods, arguments of functions). A value that is a
 tracer, because the user wrapped a call in ``jit`` or ``vmap``, is passed over: there the run-time flags of ``status`` take over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import reprlib
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax
@@ -15,6 +17,18 @@ import numpy as np
 
 class InvalidArgument(ValueError):
     """A value the library cannot work with; the message names the argument, the value and the remedy."""
+
+
+@contextlib.contextmanager
+def blaming(words: str) -> Iterator[None]:
+    """Turn whatever a user's function raises inside the block into ``InvalidArgument``; ``words`` name the argument and what it must be."""
+    try:
+        yield
+    except InvalidArgument:
+        raise
+    except Exception as error:
+        text = str(error).strip().partition("\n")[0]  # JAX adds pages of advice
+        raise InvalidArgument(f"{words}; got one that fails with {type(error).__name__}: {text[:200]}") from error
 
 
 def is_traced(value: Any) -> bool:
@@ -52,12 +66,35 @@ def numbers(name: str, value: Any) -> np.ndarray:
 
 
 def short(value: Any) -> str:
-    """Return ``repr(value)``, arrays as lists, cut to 120 characters."""
+    """Return ``repr(value)``, arrays as lists, cut to 120 characters; a class is said to be one, a frequent slip for an instance."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}; make an instance, {value.__name__}(...)"
     try:
-        text = repr(value.tolist() if isinstance(value, np.ndarray) else value)
-    except ValueError:  # an integer of more digits than Python prints
-        text = f"<{type(value).__name__} too long to print>"
+        text = _BRIEF.repr(_as_lists(value)) if isinstance(value, _CONTAINERS) else repr(value)
+    except Exception:  # an integer of more digits than Python prints, or a user's own __repr__
+        text = f"<{type(value).__name__} that cannot be printed>"
     return text if len(text) <= 120 else text[:117] + "..."
+
+
+_CONTAINERS = (np.ndarray, list, tuple, dict, set, frozenset, str, bytes)
+
+
+def _brief() -> reprlib.Repr:
+    """Return a printer that looks at no more of a long container than is shown."""
+    printer = reprlib.Repr()
+    printer.maxtuple = printer.maxlist = printer.maxdict = printer.maxset = printer.maxfrozenset = 60
+    printer.maxstring = printer.maxother = printer.maxlong = 240
+    return printer
+
+
+_BRIEF = _brief()
+
+
+def _as_lists(value: Any) -> Any:
+    """Return an array as a list, of its first numbers only where it is long."""
+    if not isinstance(value, np.ndarray):
+        return value
+    return value.tolist() if value.size <= 1000 else value.ravel()[:60].tolist()
 
 
 def finite(name: str, value: Any, *, remedy: str = "give finite numbers") -> None:
@@ -67,7 +104,7 @@ def finite(name: str, value: Any, *, remedy: str = "give finite numbers") -> Non
     given = numbers(name, value)
     bad = int(np.count_nonzero(~np.isfinite(given)))
     if bad:
-        raise InvalidArgument(f"{name}: {bad} of {given.size} values are NaN or infinite; {remedy}")
+        raise InvalidArgument(f"{name}: {bad} of {given.size} values are NaN or infinite, got {short(value)}; {remedy}")
 
 
 def positive(name: str, value: Any, *, remedy: str = "give a number > 0") -> None:
@@ -109,7 +146,7 @@ def integer(name: str, value: Any, *, least: int, most: int | None = None) -> in
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise InvalidArgument(f"{name}: must be a whole number >= {least}, got {short(value)}")
     if most is not None and value > most:
-        raise InvalidArgument(f"{name}: must be at most {most}, got {short(value)}")
+        raise InvalidArgument(f"{name}: must be a whole number from {least} to {most}, got {short(value)}")
     return int(value)
 
 

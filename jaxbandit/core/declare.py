@@ -19,7 +19,10 @@ import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument, short
 
-__all__ = ["Declared", "Parameter", "Role", "constructible", "parameters", "roles_of_arguments", "symbols"]
+__all__ = ["Declared", "Parameter", "Role", "check_domain", "constructible", "is_foreign", "parameters", "roles_of_arguments", "symbols"]
+
+
+PACKAGE = __name__.partition(".")[0]
 
 
 class Role:
@@ -28,20 +31,26 @@ class Role:
     Attributes:
       described: the role in words for error messages, such as "a delay model of jaxbandit.delays, such as Poisson(mean=15.0)".
       in_files: whether study files can name the subclasses that the package defines.
+      calls_users_code: whether objects of the class hold a function of the user's.
     """
 
     described: ClassVar[str] = "an object of a declared role"
     in_files: ClassVar[bool] = False
+    calls_users_code: ClassVar[bool] = False
 
 
 class Declared(Role):
     """Base of objects with hyper-parameters: pytree dataclasses whose fields are declared.
 
-    Nothing is checked on construction, because JAX rebuilds objects with tracers, and with ``None``, in place of numbers; whoever takes
-    an object from a user calls :meth:`validate`. A field without a declaration is not checked, unless it holds a ``Declared`` object.
+    Fields are checked on construction, and by whoever takes an object and knows how many functions it serves. Where JAX rebuilds an
+    object, with tracers, and with ``None``, in place of numbers, nothing is. A field without a declaration is not checked, unless it
+    holds a ``Declared`` object.
     """
 
     described: ClassVar[str] = "an object with declared fields"
+
+    def __post_init__(self) -> None:
+        self.validate()
 
     def validate(self, name: str | None = None, outputs: int | None = None) -> None:
         """Raise ``InvalidArgument`` on a field whose value has a wrong type, shape or range; tracers are passed over.
@@ -65,6 +74,31 @@ class Declared(Role):
 
     def _check(self, name: str, outputs: int | None) -> None:
         """Raise ``InvalidArgument`` on fields that do not fit each other; called after each has been checked by itself."""
+
+
+def check_domain(item: Any, size: int, dimension: int, name: str | None = None) -> None:
+    """Raise ``InvalidArgument`` on a field, here or in an object within, that names points which a domain of ``size`` points lacks.
+
+    The checks of fields say which hold points, one entry for each point, or one number for each of ``dimension`` axes.
+    """
+    name = type(item).__name__ if name is None else name
+    for field, value in _fields(item):
+        path, check = f"{name}.{field.name}", field.metadata.get("check")
+        if isinstance(value, Role):
+            check_domain(value, size, dimension, path)
+        elif check is not None and value is not None:
+            check.fit_domain(path, value, size, dimension, field.metadata.get("shape"))
+
+
+def is_foreign(item: Any) -> bool:
+    """Return whether an object, or any that it holds, runs code that the package does not define, so that its results are looked at."""
+    if isinstance(item, list | tuple):
+        return any(is_foreign(part) for part in item)
+    if not isinstance(item, Role):
+        return False
+    if item.calls_users_code or type(item).__module__.partition(".")[0] != PACKAGE:
+        return True
+    return any(is_foreign(value) for _, value in _fields(item))
 
 
 def _fields(item: Any) -> Iterator[tuple[dataclasses.Field[Any], Any]]:

@@ -8,6 +8,7 @@ instance_of(Width)``. Numbers of leaves may be tracers, whose values cannot be l
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
@@ -22,24 +23,40 @@ from jaxbandit.core.pytree import float_dtype
 __all__ = [
     "Check",
     "Shape",
+    "any_shape",
     "between",
     "boolean",
+    "booleans",
     "choice",
     "each",
+    "each_axis",
+    "exactly",
     "finite",
+    "finite_numbers",
     "function",
+    "how_many_points",
     "instance_of",
+    "integers",
+    "integers_from",
+    "key",
+    "leading",
     "mask",
     "matrix",
     "nonnegative",
+    "nonnegative_numbers",
+    "numbers",
+    "numbers_from",
+    "of_class",
     "one_function",
     "optional",
+    "per_axis",
     "per_constraint",
     "per_function",
     "per_output",
     "point",
     "points",
     "positive",
+    "positive_numbers",
     "scalar",
     "text",
     "tuple_of",
@@ -88,7 +105,12 @@ one_function = Shape("one number", _one_or_each, lambda outputs: 1)
 per_constraint = Shape("one number, or one for each of {n} constraints", _one_or_each, _fewer)
 per_output = Shape("one number, or one for each of {n} outputs", _one_or_each, lambda outputs: outputs)
 per_function = Shape("one number, or one for each of {n} functions", _one_or_each, lambda outputs: outputs)
+per_axis = Shape(
+    "one number, or one for each of {n} axes", lambda actual, n: _one_or_each(actual, n) and 0 not in actual, lambda outputs: None
+)
 unknown = Shape("one number", lambda actual, n: actual == (), lambda outputs: None)
+each_axis = Shape("shape [d], one number for each axis", lambda actual, n: len(actual) == 1 and 0 not in actual, lambda outputs: None)
+any_shape = Shape("any shape", lambda actual, n: True, lambda outputs: None)
 
 
 def vector(words: str) -> Shape:
@@ -99,6 +121,21 @@ def vector(words: str) -> Shape:
 def matrix(words: str) -> Shape:
     """Return the shape ``[n, p]``, ``n, p >= 1``; ``words`` say what rows and columns are."""
     return Shape(f"shape [n, p] with n, p >= 1, {words}", lambda actual, n: len(actual) == 2 and 0 not in actual, lambda outputs: outputs)
+
+
+def exactly(*sizes: int | None, words: str = "") -> Shape:
+    """Return the shape of these sizes, ``None`` for any; ``words`` say what an axis holds: "one row per point"."""
+
+    def fits(actual: tuple[int, ...], n: int | None) -> bool:
+        return len(actual) == len(sizes) and all(want is None or want == have for want, have in zip(sizes, actual, strict=True))
+
+    expected = ", ".join("*" if size is None else str(size) for size in sizes)
+    return Shape(f"shape [{expected}]{words and ', ' + words}", fits, lambda outputs: None)
+
+
+def leading(words: str) -> Shape:
+    """Return the shapes ``[n, ...]``, ``n >= 0``, of arrays with at least one axis; ``words`` say what the first one counts."""
+    return Shape(f"shape [{words}, ...]", lambda actual, n: len(actual) >= 1, lambda outputs: None)
 
 
 class Check:
@@ -123,16 +160,39 @@ class Check:
     def __call__(self, name: str, value: Any, shape: Shape | None = None, outputs: int | None = None) -> None:
         """Raise ``InvalidArgument`` unless the field ``name`` of an object that serves ``outputs`` functions may hold ``value``."""
         if not self.takes(value):
-            raise InvalidArgument(f"{name}: must be {self.allowed}, got {_shown(value)}")
+            raise InvalidArgument(f"{name}: must be {self.allowed}, got {short(value)}")
         self.verify(name, value, shape, outputs)
+
+    def fit_domain(self, name: str, value: Any, size: int, dimension: int, shape: Shape | None) -> None:
+        """Raise ``InvalidArgument`` when ``value``, which is allowed on some domain, does not fit one of ``size`` points."""
+        if shape is per_axis and np.shape(value) not in ((), (dimension,)):
+            raise InvalidArgument(f"{name}: expected {shape.described(dimension)}, got shape {list(np.shape(value))}")
+        if shape is each_axis and np.shape(value) != (dimension,):
+            raise InvalidArgument(f"{name}: expected one number for each of the {dimension} axes, got shape {list(np.shape(value))}")
 
     def __or__(self, other: Check) -> Check:
         return _Either((self, other))
 
+    def of(self, shape: Shape) -> Check:
+        """Return the check that also asks for a shape, for arguments of functions; fields declare theirs beside the check."""
+        return _Shaped(f"{self.allowed}; {shape.described()}", self, shape)
 
-def _shown(value: Any) -> str:
-    """Return a value as an error message shows it; a class in place of an instance is a frequent slip."""
-    return f"the class {value.__name__}; make an instance, {value.__name__}(...)" if isinstance(value, type) else short(value)
+
+@dataclasses.dataclass(frozen=True)
+class _Shaped(Check):
+    allowed: str
+    check: Check
+    shape: Shape
+
+    @property
+    def classes(self) -> tuple[type, ...]:  # type: ignore[override]
+        return self.check.classes
+
+    def takes(self, value: Any) -> bool:
+        return self.check.takes(value)
+
+    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+        self.check.verify(name, value, self.shape, outputs)
 
 
 # -- numbers that are leaves ---------------------------------------------------------------------------------------------------------
@@ -196,11 +256,101 @@ def whole_numbers(least: int, most: int, unit: str) -> Check:
 
 def _is_a_point(name: str, value: Any) -> None:
     given = checks.numbers(name, value)
-    if not np.all((given >= 0) & (given % 1 == 0)):
+    if not np.all(np.isfinite(given) & (given >= 0)) or np.any(given % 1):
         raise InvalidArgument(f"{name}: must be the number of a point, got {short(value)}")
 
 
-point = _Numbers("the number of a point", _is_a_point)
+def _check_inside(name: str, value: Any, size: int) -> None:
+    """Raise ``InvalidArgument`` on numbers of points beyond the last of ``size``; those below 0 have been refused before."""
+    if not checks.is_traced(value) and np.any(np.asarray(value) >= size):
+        raise InvalidArgument(f"{name}: must lie in [0, {size - 1}], for the domain has {size} points, got {short(value)}")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Point(_Numbers):
+    def fit_domain(self, name: str, value: Any, size: int, dimension: int, shape: Shape | None) -> None:
+        _check_inside(name, value, size)
+
+
+point = _Point("the number of a point", _is_a_point)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Numeric(Check):
+    """Whatever NumPy turns into an array of real numbers, nested lists of arrays among them: arguments of functions on the host."""
+
+    allowed: str
+    test: Callable[[str, Any], Any] | None
+    whole: bool = False
+
+    def takes(self, value: Any) -> bool:
+        return not isinstance(value, str | bytes | bool | type(None))
+
+    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+        if not checks.is_traced(value):
+            try:
+                given = checks.numbers(name, value)
+            except InvalidArgument as error:
+                raise InvalidArgument(f"{name}: must be {self.allowed}, got {short(value)}") from error
+            if self.whole and given.size and np.asarray(value).dtype.kind not in "iu":
+                raise InvalidArgument(f"{name}: must be {self.allowed}, got {short(value)}")
+        if shape is not None:
+            shape.check(name, value, outputs)
+        if self.test is not None and not checks.is_traced(value):
+            self.test(name, given)
+
+
+numbers = _Numeric("numbers", None)
+finite_numbers = _Numeric("finite numbers", checks.finite)
+nonnegative_numbers = _Numeric("numbers >= 0", checks.nonnegative)
+positive_numbers = _Numeric("numbers > 0", checks.positive)
+integers = _Numeric("whole numbers", None, whole=True)
+
+
+def numbers_from(low: float, high: float) -> Check:
+    """Return the check for an array of numbers from ``low`` to ``high``, both allowed."""
+    return _Numeric(f"numbers from {low:g} to {high:g}", partial(checks.within, low=low, high=high, open_low=False))
+
+
+def integers_from(low: int, high: int) -> Check:
+    """Return the check for an array of whole numbers from ``low`` to ``high``, both allowed."""
+    return _Numeric(f"whole numbers from {low} to {high}", partial(checks.within, low=low, high=high, open_low=False), whole=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Booleans(Check):
+    allowed: str = "true and false"
+
+    def takes(self, value: Any) -> bool:
+        if isinstance(value, list | tuple):
+            return bool(value) and all(self.takes(part) for part in value)
+        return isinstance(value, bool | np.bool_) or (isinstance(value, np.ndarray | jax.Array) and value.dtype == bool)
+
+    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+        if shape is not None:
+            shape.check(name, value, outputs)
+
+
+booleans = _Booleans()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Key(Check):
+    allowed: str = "one PRNG key, jax.random.key(seed)"
+
+    def takes(self, value: Any) -> bool:
+        if not isinstance(value, jax.Array | np.ndarray):
+            return False
+        if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+            return value.shape == ()
+        return value.dtype == np.uint32 and value.shape in ((2,), (4,))  # by the generator
+
+    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+        """A key has no range."""
+
+
+key = _Key()
+"""A key of ``jax.random.key``, or one in the older form of ``jax.random.PRNGKey``."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,9 +381,40 @@ class _Points(_Array):
         if not checks.is_traced(value):
             checks.nonnegative(name, np.asarray(value, np.int64), remedy="points are counted from 0")
 
+    def fit_domain(self, name: str, value: Any, size: int, dimension: int, shape: Shape | None) -> None:
+        _check_inside(name, value, size)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Mask(_Array):
+    def fit_domain(self, name: str, value: Any, size: int, dimension: int, shape: Shape | None) -> None:
+        if np.shape(value) != (size,):
+            raise InvalidArgument(f"{name}: expected one entry for each of the domain's {size} points, got shape {list(np.shape(value))}")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Count(Check):
+    """Numbers of points to choose, which a domain must have."""
+
+    check: Check
+
+    @property
+    def allowed(self) -> str:  # type: ignore[override]
+        return self.check.allowed
+
+    def takes(self, value: Any) -> bool:
+        return self.check.takes(value)
+
+    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+        self.check.verify(name, value, shape, outputs)
+
+    def fit_domain(self, name: str, value: Any, size: int, dimension: int, shape: Shape | None) -> None:
+        if value > size:
+            raise InvalidArgument(f"{name}: must be at most {size}, the number of points of the domain, got {short(value)}")
+
 
 points = _Points("a list of numbers of points", "iu")
-mask = _Array("a list of true and false, one for each point", "b")
+mask = _Mask("a list of true and false, one for each point", "b")
 
 
 # -- plain values that are static ----------------------------------------------------------------------------------------------------
@@ -266,6 +447,11 @@ def whole(least: int, most: int = INT32_MAX) -> Check:
     return _Plain(words, (int, np.integer), partial(checks.integer, least=least, most=most))
 
 
+def how_many_points() -> Check:
+    """Return the check for a number of points to choose, at least 1 and, once the domain is known, at most its size."""
+    return _Count(whole(1))
+
+
 def choice(*values: str | int) -> Check:
     """Return the check for one of a few names or numbers."""
     kinds = tuple({type(value) for value in values}) + (np.integer,) * any(isinstance(value, int) for value in values)
@@ -275,17 +461,25 @@ def choice(*values: str | int) -> Check:
 @dataclasses.dataclass(frozen=True)
 class _Function(Check):
     allowed: str
+    count: int  # of arguments
 
     def takes(self, value: Any) -> bool:
-        return callable(value)
+        return callable(value) and not isinstance(value, type)
 
     def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
-        """Nothing more can be seen without calling it."""
+        try:
+            signature = inspect.signature(value)
+        except (TypeError, ValueError):  # of a built-in function
+            return
+        try:
+            signature.bind(*[None] * self.count)
+        except TypeError as error:
+            raise InvalidArgument(f"{name}: must be {self.allowed}, got one with the arguments {signature}: {error}") from error
 
 
 def function(arguments: str) -> Check:
-    """Return the check for a function; ``arguments`` such as ``"(t, gain)"`` are for messages."""
-    return _Function(f"a function of {arguments}")
+    """Return the check for a function that can be called with the positional ``arguments``, such as ``"(t, gain)"``."""
+    return _Function(f"a function of {arguments}", arguments.count(",") + 1)
 
 
 # -- objects, and checks made of checks ----------------------------------------------------------------------------------------------
@@ -315,6 +509,26 @@ def instance_of(role: type) -> Check:
 
 
 @dataclasses.dataclass(frozen=True)
+class _OfClass(Check):
+    allowed: str
+    classes: tuple[type, ...]
+
+    def takes(self, value: Any) -> bool:
+        return isinstance(value, self.classes)
+
+    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+        """The object was checked when it was made."""
+
+
+def of_class(role: type, described: str = "") -> Check:
+    """Return the check for objects of a class, whose contents are not looked at; ``described`` says in words what they are.
+
+    Without words they are those of the class itself, see :class:`~jaxbandit.core.declare.Role`.
+    """
+    return _OfClass(described or role.described, (role,))  # type: ignore[attr-defined]
+
+
+@dataclasses.dataclass(frozen=True)
 class _Either(Check):
     checks: tuple[Check, ...]
 
@@ -331,6 +545,9 @@ class _Either(Check):
 
     def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
         next(check for check in self.checks if check.takes(value)).verify(name, value, shape, outputs)
+
+    def fit_domain(self, name: str, value: Any, size: int, dimension: int, shape: Shape | None) -> None:
+        next(check for check in self.checks if check.takes(value)).fit_domain(name, value, size, dimension, shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -355,22 +572,24 @@ class _Each(Check):
     check: Check
     types: tuple[type, ...]
     length: int | None = None
+    least: int = 0
 
     @property
     def classes(self) -> tuple[type, ...]:  # type: ignore[override]
         return self.check.classes
 
     def takes(self, value: Any) -> bool:
-        return isinstance(value, self.types) and (self.length is None or len(value) == self.length)  # type: ignore[arg-type]
+        return isinstance(value, self.types) and (self.length is None or len(value) == self.length) and len(value) >= self.least  # type: ignore[arg-type]
 
     def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
         for number, item in enumerate(value):
             self.check(f"{name}[{number}]", item, None, outputs if shape is None else shape.functions(outputs))
 
 
-def each(check: Check) -> Check:
-    """Return the check for a tuple or list whose every item ``check`` allows."""
-    return _Each(f"a tuple, each item {check.allowed}", check, (tuple, list))
+def each(check: Check, *, least: int = 0) -> Check:
+    """Return the check for a tuple or list of at least so many items, every one of which ``check`` allows."""
+    several = f" of at least {least} items" if least else ""
+    return _Each(f"a tuple{several}, each item {check.allowed}", check, (tuple, list), least=least)
 
 
 def tuple_of(check: Check, length: int | None = None) -> Check:

@@ -9,7 +9,10 @@ from __future__ import annotations
 import enum
 
 import jax
+import jax.numpy as jnp
 
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import integers_from, key, of_class, scalar, whole
 from jaxbandit.core.types import Array, Key
 
 
@@ -23,16 +26,30 @@ class Stream(enum.IntEnum):
     DESIGN = 4
 
 
+NUMBER = integers_from(0, 2**31 - 1).of(scalar)
+STREAM = of_class(Stream, "a Stream, one of " + ", ".join(stream.name for stream in Stream)) | whole(0, len(Stream) - 1)
+
+
+def typed(given: Key) -> Key:
+    """Return a key as ``jax.random.key`` makes it; one of ``jax.random.PRNGKey``, which holds the same numbers, is converted."""
+    if jax.dtypes.issubdtype(given.dtype, jax.dtypes.prng_key):
+        return given
+    return jax.random.wrap_key_data(jnp.asarray(given))
+
+
+@takes(root=key, trial=NUMBER)
 def trial_key(root: Key, trial: Array | int) -> Key:
     """Return the key of one trial of a study, the same however many trials run beside it."""
     return jax.random.fold_in(root, trial)
 
 
+@takes(trial=key, stream=STREAM)
 def stream_key(trial: Key, stream: Stream) -> Key:
     """Return the key of one purpose within a trial."""
     return jax.random.fold_in(trial, int(stream))
 
 
+@takes(stream=key, t=NUMBER)
 def round_key(stream: Key, t: Array | int) -> Key:
     """Return the key of round ``t`` (counted from 1) within a stream."""
     return jax.random.fold_in(stream, t)

@@ -17,11 +17,11 @@ def set_field(item: Any, path: str, value: Any, where: str) -> Any:
       item: a dataclass, or a table (a mapping) as a study file has it; so are the items along the path.
       path: names of fields separated by dots. A field on the path must be a leaf, not static, and not declared with
         ``metadata={"fixed": REASON}``.
-      value: any value; it is not checked.
+      value: any value that the class of ``item`` allows.
       where: how messages call the place, for example ``"algorithm.rpol.sweep.estimator.reward_width"``.
 
     Raises:
-      InvalidArgument: on an unknown field, with the nearest known one, and on a field that cannot be set.
+      InvalidArgument: on an unknown field, with the nearest known one, on a field that cannot be set, and on a value that is not allowed.
     """
     first, dot, rest = path.partition(".")
     if isinstance(item, Mapping):
@@ -38,7 +38,11 @@ def set_field(item: Any, path: str, value: Any, where: str) -> Any:
         raise InvalidArgument(f"{where}: {first} of {kind} is static, part of the program; it can sweep {free}")
     if fields[first].metadata.get("fixed"):
         raise InvalidArgument(f"{where}: {first} of {kind} cannot be set: {fields[first].metadata['fixed']}; it can sweep {free}")
-    return dataclasses.replace(item, **{first: set_field(getattr(item, first), rest, value, where) if dot else value})
+    inner = set_field(getattr(item, first), rest, value, where) if dot else value
+    try:
+        return dataclasses.replace(item, **{first: inner})
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{where}: {error}") from error
 
 
 def check_known(name: str, known: Iterable[str], where: str, words: str) -> None:

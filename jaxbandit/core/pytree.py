@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core.checks import is_sequence_of_numbers
+from jaxbandit.core.checks import InvalidArgument, is_sequence_of_numbers, shape_of, short
+from jaxbandit.core.paths import check_known
 
 T = TypeVar("T")
 
@@ -45,9 +46,12 @@ def param(default: Any = dataclasses.MISSING, *, check: Any, shape: Any = None, 
 def pytree(cls: type[T]) -> type[T]:
     """Make ``cls`` a frozen, keyword-only dataclass that JAX sees as a pytree.
 
-    Fields are leaves unless they are declared with :func:`static`. There is no conversion and no check on construction:
-    JAX rebuilds the object inside ``jit`` and ``vmap`` with tracers, and with ``None``, in place of numbers.
+    Fields are leaves unless they are declared with :func:`static`. Nothing is converted. What the class checks on construction (see
+    :class:`~jaxbandit.core.declare.Declared`) is not checked where JAX rebuilds the object, inside ``jit`` and ``vmap``, with tracers and
+    with ``None`` in place of numbers.
     """
+    if not isinstance(cls, type):
+        raise InvalidArgument(f"cls: must be a class, got {short(cls)}; write @jaxbandit.pytree above a class")
     cls = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     leaves = [f.name for f in fields if not f.metadata.get("static")]
@@ -61,7 +65,10 @@ def pytree(cls: type[T]) -> type[T]:
         return tuple((key, getattr(x, key.name)) for key in keys), (cls, *(getattr(x, name) for name in statics))
 
     def unflatten(aux: Any, children: Any) -> Any:
-        return cls(**dict(zip(leaves, children, strict=True)), **dict(zip(statics, aux[1:], strict=True)))
+        made = object.__new__(cls)  # not cls(...), which would check what JAX fills in
+        for name, value in (*zip(leaves, children, strict=True), *zip(statics, aux[1:], strict=True)):
+            object.__setattr__(made, name, value)
+        return made
 
     # Not register_dataclass: in JAX 0.10.2 the structures of two dataclasses with equal fields compare equal, so that a cache keyed by
     # structure takes one for the other whenever their hashes share a bucket. The class in the auxiliary data tells them apart.
@@ -70,8 +77,17 @@ def pytree(cls: type[T]) -> type[T]:
 
 
 def replace(obj: T, **changes: Any) -> T:
-    """A copy of a pytree dataclass with some fields changed; raises ``TypeError`` on an unknown field."""
-    return dataclasses.replace(obj, **changes)  # type: ignore[type-var]
+    """Return a copy of a pytree dataclass with some fields changed.
+
+    Raises:
+      InvalidArgument: on what is no dataclass, an unknown field, and where the class refuses a value.
+    """
+    if not dataclasses.is_dataclass(obj) or isinstance(obj, type):
+        raise InvalidArgument(f"obj: must be an object of a pytree dataclass, got {short(obj)}")
+    known = [field.name for field in dataclasses.fields(obj)]
+    for name in changes:
+        check_known(name, known, f"replace.{name}", f"{type(obj).__name__} has")
+    return dataclasses.replace(obj, **changes)
 
 
 def float_dtype() -> np.dtype:
@@ -88,10 +104,14 @@ def canonicalise(tree: T) -> T:
     dtype = float_dtype()
 
     def leaf(x: Any) -> Any:
-        x = np.asarray(x) if isinstance(x, list | tuple) else x
+        if isinstance(x, list | tuple):
+            shape_of("tree", x)  # which refuses rows of different lengths
+            x = np.asarray(x)
         if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.extended):
             return x
         kind = x.dtype if isinstance(x, jax.Array | np.ndarray) else np.asarray(x).dtype
+        if kind.kind not in "biufcV":  # V: JAX's own types of few bits
+            raise InvalidArgument(f"tree: must hold numbers, got {short(x)}")
         if jnp.issubdtype(kind, np.floating):
             return jnp.asarray(x, dtype)
         if jnp.issubdtype(kind, np.integer):

@@ -7,6 +7,8 @@ from typing import overload
 
 import numpy as np
 
+from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.fields import integers_from
 from jaxbandit.core.types import Array
 
 
@@ -23,9 +25,20 @@ class Status(enum.IntFlag):
     SAFE_SET_EMPTIED = 64
     STOPPED = 128
     FEEDBACK_LOST = 256
+    NONFINITE_TRUTH = 512
+    NEGATIVE_DELAY = 1024
+    NO_SUCH_POINT = 2048
+    NEGATIVE_WIDTH = 4096
 
 
-FAILED = Status.NONFINITE_FEEDBACK | Status.NONFINITE_SCORE
+FAILED = (
+    Status.NONFINITE_FEEDBACK
+    | Status.NONFINITE_SCORE
+    | Status.NONFINITE_TRUTH
+    | Status.NEGATIVE_DELAY
+    | Status.NO_SUCH_POINT
+    | Status.NEGATIVE_WIDTH
+)
 
 MESSAGES = {
     Status.NONFINITE_FEEDBACK: "the problem returned NaN or infinity",
@@ -33,11 +46,18 @@ MESSAGES = {
     Status.DECLARED_INFEASIBLE: "the algorithm declared the problem infeasible",
     Status.NO_FEASIBLE_POINT: "the problem has no feasible point, so regret is undefined",
     Status.PENALTY_CAPPED: "a penalty factor reached its cap instead of overflowing",
+    Status.NONFINITE_TRUTH: "the mean reward or a mean constraint of the instance is NaN or infinite at some point",
+    Status.NEGATIVE_DELAY: "the delay model drew a negative delay",
+    Status.NO_SUCH_POINT: "the algorithm chose a point that the domain does not have",
+    Status.NEGATIVE_WIDTH: "a confidence width was negative or NaN",
     Status.FEEDBACK_LOST: "delayed feedback found no place in the buffer and was lost",
     Status.ALL_CLIPPED: "in some round the reward's clip B cut the estimate of every point, which leaves nothing to choose by",
     Status.SAFE_SET_EMPTIED: "no point was certified safe any more, after some had been; the algorithm fell back to its seed set",
     Status.STOPPED: "the algorithm stopped by itself before the horizon; later rounds repeat its answer",
 }
+
+
+STATUS = integers_from(0, 2 * max(Status) - 1)
 
 
 @overload
@@ -46,9 +66,12 @@ def healthy(status: np.ndarray) -> np.ndarray: ...
 def healthy(status: Array) -> Array: ...
 def healthy(status: np.ndarray | Array) -> np.ndarray | Array:
     """Return booleans ``[...]``, true for trials without a failure flag; infeasibility, declared or real, is not a failure."""
-    return (status & int(FAILED)) == 0
+    STATUS("status", status)
+    return ((np.asarray(status) if isinstance(status, list | tuple) else status) & int(FAILED)) == 0
 
 
 def explain(bits: int) -> str:
     """Return the messages of a trial's flags, joined by semicolons; ``"ok"`` when no flag is set."""
+    if isinstance(bits, bool) or not isinstance(bits, int | np.integer) or not 0 <= bits < 2 * max(Status):
+        raise InvalidArgument(f"bits: must be flags of a trial, a whole number from 0 to {2 * max(Status) - 1}, got {short(bits)}")
     return "; ".join(text for flag, text in MESSAGES.items() if bits & flag) or "ok"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core.checks import InvalidArgument, is_traced
+from jaxbandit.core.checks import InvalidArgument, boolean, is_traced, short
 from jaxbandit.core.paths import set_field
 from jaxbandit.core.pytree import canonicalise, pytree, static
 
@@ -51,9 +52,12 @@ def sweep(base: Any, values: Mapping[str, Sequence[Any]], *, zipped: bool = Fals
       InvalidArgument: on no field, no value, text for a value, an unknown or static field, or zipped fields with different numbers of
         values.
     """
-    if not isinstance(values, Mapping) or not values:
+    if not dataclasses.is_dataclass(base) or isinstance(base, type):
+        raise InvalidArgument(f"sweep: base must be an algorithm, a surrogate or a delay model, got {short(base)}")
+    boolean("zipped", zipped)
+    if not isinstance(values, Mapping) or not values or not all(isinstance(path, str) for path in values):
         raise InvalidArgument(
-            f'sweep: give a mapping from fields to values, as in {{"estimator.reward_width": [1.0, 2.0]}}, got {values!r}'
+            f'sweep: as values give a mapping from fields to values, as in {{"estimator.reward_width": [1.0, 2.0]}}, got {short(values)}'
         )
     variants = []
     for chosen in combinations(values, zipped=zipped, where="sweep"):
@@ -63,7 +67,7 @@ def sweep(base: Any, values: Mapping[str, Sequence[Any]], *, zipped: bool = Fals
         try:
             variants.append(canonicalise(variant))
         except TypeError as error:
-            raise InvalidArgument(f"sweep: expected numbers, or objects that hold numbers, got {chosen}") from error
+            raise InvalidArgument(f"sweep: values: expected numbers, or objects that hold numbers, got {short(chosen)}") from error
     return gather_variants(variants)
 
 
@@ -78,7 +82,7 @@ def combinations(values: Mapping[str, Sequence[Any]], *, zipped: bool, where: st
     lengths = {}
     for path, given in values.items():
         if not _is_list(given) or not len(given):
-            raise InvalidArgument(f"{where}.{path}: expected a list of values, got {given!r}")
+            raise InvalidArgument(f"{where}.{path}: expected a list of values, got {short(given)}")
         lengths[path] = len(given)
     if zipped and len(set(lengths.values())) > 1:
         raise InvalidArgument(f"{where}: zipped lists of values have one length, got {lengths}")
@@ -105,7 +109,7 @@ def gather_variants(trees: Sequence[Any]) -> Sweep:
     for leaves in zip(*(_leaves(tree, structure) for tree in trees), strict=True):
         same = all(_equal(leaves[0], leaf) for leaf in leaves[1:])
         if not same and len({np.shape(leaf) for leaf in leaves}) > 1:
-            raise InvalidArgument(f"sweep: values of one field have different shapes {sorted({np.shape(leaf) for leaf in leaves})}")
+            raise InvalidArgument(f"sweep: values of one field must have one shape, got {sorted({np.shape(leaf) for leaf in leaves})}")
         shared.append(leaves[0] if same else None)
         differing.append(None if same else _stacked(leaves))
     return Sweep(shared=tuple(shared), differing=tuple(differing), structure=structure, size=len(trees))

@@ -13,12 +13,13 @@ increasing and 1-Lipschitz in ``x``, so ``tau - E[tau]`` after the cut is smalle
 """
 
 from jaxbandit.delays.base import LONGEST, NEVER, Delay
-from jaxbandit.delays.distributions import Constant, Empirical, Geometric, LogNormal, NoDelay, Pareto, Poisson, Uniform
+from jaxbandit.delays.distributions import POISSON_MEAN, Constant, Empirical, Geometric, LogNormal, NoDelay, Pareto, Poisson, Uniform
 from jaxbandit.delays.wrappers import Lossy, Mirrored, PerOutput
 
 __all__ = [
     "LONGEST",
     "NEVER",
+    "POISSON_MEAN",
     "Constant",
     "Delay",
     "Empirical",

@@ -14,8 +14,10 @@ from jaxbandit.core.pytree import float_dtype, param, pytree
 from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.delays.base import LONGEST, Delay, Model, SubExponential
 
-__all__ = ["Constant", "Empirical", "Geometric", "LogNormal", "NoDelay", "Pareto", "Poisson", "Uniform"]
+__all__ = ["POISSON_MEAN", "Constant", "Empirical", "Geometric", "LogNormal", "NoDelay", "Pareto", "Poisson", "Uniform"]
 
+POISSON_MEAN = between(0, LONGEST / 2, open_low=False)
+"""Check of the mean of Poisson delays."""
 ROUNDS = whole_numbers(0, LONGEST, "rounds")
 
 
@@ -78,7 +80,7 @@ class Poisson(Model):
       mean: ``E[tau] >= 0`` in rounds.
     """
 
-    mean: Scalar = param(1.0, check=between(0, LONGEST / 2, open_low=False))
+    mean: Scalar = param(1.0, check=POISSON_MEAN)
 
     def _sample(self, key: Key, size: int) -> Array:
         return jax.random.poisson(key, jnp.asarray(self.mean, float_dtype()), (size,), jnp.int32)

@@ -85,13 +85,13 @@ class PerOutput(Delay):
 
     def _check(self, name: str, outputs: int | None) -> None:
         if not self.delays:
-            raise checks.InvalidArgument(f"{name}.delays: no models; give one per output")
+            raise checks.InvalidArgument(f"{name}.delays: must hold a model for each output, got none")
         if outputs is not None:
             self._check_count(name, outputs)
 
     def _check_count(self, name: str, outputs: int) -> None:
         if len(self.delays) != outputs:
-            raise checks.InvalidArgument(f"{name}.delays: {len(self.delays)} models for {outputs} outputs; give one per output")
+            raise checks.InvalidArgument(f"{name}.delays: must hold {outputs} models, one per output, got {len(self.delays)}")
 
 
 @pytree

@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
+from jaxbandit.core.declare import is_foreign
 from jaxbandit.core.keys import round_key
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.delays import Delay
@@ -36,10 +37,16 @@ class Delays:
     policy: Policy
     capacity: int = static()
 
-    def draw(self, key: Array, rounds: Array, outputs: int, *, joint: bool) -> Array:
-        """Return the rounds at whose ends values arrive, ``[T, k]``; with ``joint`` those of a point arrive together, with the last."""
-        due = rounds[:, None] + jax.vmap(lambda t: self.model.draw(round_key(key, t), outputs))(rounds)
-        return jnp.broadcast_to(jnp.max(due, axis=1, keepdims=True), due.shape) if joint else due
+    def draw(self, key: Array, rounds: Array, outputs: int, *, joint: bool) -> tuple[Array, Array | None]:
+        """Return the rounds at whose ends values arrive, ``[T, k]``; with ``joint`` those of a point arrive together, with the last.
+
+        The second result says of each round ``[T]`` whether some delay of it is negative; ``None`` for the package's models, of which none
+        is.
+        """
+        waits = jax.vmap(lambda t: self.model.draw(round_key(key, t), outputs))(rounds)
+        negative = jnp.any(waits < 0, axis=1) if is_foreign(self.model) else None
+        due = rounds[:, None] + waits
+        return jnp.broadcast_to(jnp.max(due, axis=1, keepdims=True), due.shape) if joint else due, negative
 
 
 def delay_in_force(problem: AbstractProblem, delay: Delay | None) -> Delay:
@@ -77,6 +84,8 @@ def plan_delays(
         if not isinstance(delay, Delay):
             raise checks.InvalidArgument(f"delay: expected a model of jaxbandit.delays, such as Poisson(mean=15.0), got {delay!r}")
         delay.validate(outputs=outputs)
+        if is_foreign(delay):
+            _try_out(delay, outputs)
     policies = [policy_in_force(algorithm, feedback) for algorithm in algorithms]
     for policy in policies:
         if not isinstance(policy, Policy):
@@ -90,6 +99,21 @@ def plan_delays(
     slots = min(horizon - 1, longest) + 1 if capacity is None else capacity
     told = [algorithm.with_delays(delay, policy) for algorithm, delay, policy in zip(algorithms, delays, policies, strict=True)]
     return told, [Delays(model=delay, policy=policy, capacity=slots) for delay, policy in zip(delays, policies, strict=True)]
+
+
+def _try_out(delay: Delay, outputs: int) -> None:
+    """Raise ``InvalidArgument`` unless a user's delay model draws whole numbers >= 0 ``[k]``, and has a mean and quantiles."""
+    where = f"delay: {type(delay).__name__}"
+    with checks.blaming(f"{where}.draw must return delays [{outputs}] for a key"):
+        drawn = np.asarray(delay.draw(jax.random.key(0), outputs))
+    if drawn.shape != (outputs,) or drawn.dtype.kind not in "iu":
+        raise checks.InvalidArgument(f"{where}.draw must return whole numbers [{outputs}], int32, got {drawn.dtype} {list(drawn.shape)}")
+    checks.nonnegative(f"{where}.draw", drawn, remedy="a delay is a number of rounds >= 0")
+    with checks.blaming(f"{where}.quantile must return a whole number of rounds for a probability, and mean a number"):
+        quantile, mean = delay.quantile(ALMOST_SURELY), np.asarray(delay.mean, np.float64)
+    checks.integer(f"{where}.quantile(q)", quantile, least=0)
+    if not np.all(mean >= 0):
+        raise checks.InvalidArgument(f"{where}.mean: must be a number of rounds >= 0, got {checks.short(delay.mean)}")
 
 
 def warn_of_loss(lost: Array, capacity: int, horizon: int) -> None:

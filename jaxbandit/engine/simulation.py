@@ -12,23 +12,45 @@ import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
-from jaxbandit.core.declare import Declared
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.declare import Declared, check_domain
+from jaxbandit.core.fields import choice, instance_of, of_class, optional, whole
+from jaxbandit.core.fields import key as key_check
+from jaxbandit.core.keys import typed
 from jaxbandit.core.pytree import canonicalise, float_dtype, replace
 from jaxbandit.core.sweep import Sweep, gather_variants, variants_of
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
 from jaxbandit.engine.blocks import equal_blocks, least_block, mesh_of, place
 from jaxbandit.engine.delayed import Delays, delay_in_force, plan_delays, warn_of_loss
+from jaxbandit.engine.inputs import ALGORITHM, DEVICES, HORIZON, INFORMED, SWEEP, TRIALS, check_memory
 from jaxbandit.engine.programs import Cell, play_all
 from jaxbandit.engine.trial import Informed, InitialDesign, Trajectory
 from jaxbandit.feedback import Policy
 from jaxbandit.problems import AbstractProblem
+from jaxbandit.problems.base import PROBLEM
 from jaxbandit.surrogates import Surrogate, arithmetic
 
 Array = jax.Array
 RECORDS = ("all", "audit", "indices")
 
 
+@takes(
+    problem=PROBLEM,
+    algorithm=ALGORITHM | SWEEP,
+    surrogate=of_class(Surrogate) | SWEEP,
+    horizon=HORIZON,
+    key=key_check,
+    trials=TRIALS,
+    initial=optional(instance_of(InitialDesign)),
+    informed=INFORMED,
+    delay=optional(of_class(Delay) | SWEEP),
+    feedback=optional(of_class(Policy)),
+    capacity=optional(HORIZON),
+    record=choice(*RECORDS),
+    block=optional(whole(1)),
+    devices=optional(DEVICES),
+)
 def simulate(
     problem: AbstractProblem,
     algorithm: Algorithm | Sweep,
@@ -81,20 +103,14 @@ def simulate(
       InvalidArgument: before anything compiles, on any argument out of range or any two that do not fit each other.
     """
     initial = InitialDesign() if initial is None else initial
-    horizon = checks.integer("horizon", horizon, least=1)
-    numbers = _trial_numbers(trials)
-    checks.one_of("record", record, RECORDS)
-    if not isinstance(problem, AbstractProblem):
-        raise checks.InvalidArgument(f"problem: expected a problem of jaxbandit.problems, got {type(problem).__name__}")
+    key, horizon = typed(key), int(horizon)
     late = delay if isinstance(delay, Sweep) else delay_in_force(problem, delay)
     swept = _number_of_variants(algorithm=algorithm, surrogate=surrogate, delay=late)
     algorithms, models, delay_models = (_repeated(item, swept) for item in (algorithm, surrogate, late))
     check_run(problem, algorithms, models, horizon, initial, informed)
-    if block is not None:
-        checks.integer("block", block, least=1)
+    check_memory(trials, len(algorithms), horizon, problem.outputs, record, capacity)
+    numbers = _trial_numbers(trials)
     used = list(jax.devices() if devices is None else devices)
-    if not used:
-        raise checks.InvalidArgument("devices: the list is empty; give at least one, or None for all")
 
     with arithmetic(model.precision for model in models) as switched:
         algorithms, delays = plan_delays(problem.outputs, algorithms, delay_models, feedback, capacity, horizon)
@@ -163,12 +179,7 @@ def _padded(pairs: np.ndarray, block: int, least: int, devices: int) -> tuple[np
 
 
 def _trial_numbers(trials: int | Sequence[int]) -> np.ndarray:
-    if np.ndim(trials) == 0:
-        return np.arange(checks.integer("trials", trials, least=1))
-    numbers = [checks.integer("trials", n, least=0) for n in trials]  # type: ignore[union-attr]
-    if not numbers:
-        raise checks.InvalidArgument("trials: the list of trial numbers is empty")
-    return np.asarray(numbers)
+    return np.arange(trials) if isinstance(trials, int | np.integer) else np.asarray(trials)
 
 
 def _warn_of_precision(model: Surrogate, horizon: int) -> None:
@@ -212,22 +223,20 @@ def check_run(
                 f" {model.capacity}; build it with horizon={horizon + initial.count}"
             )
     for algorithm in {id(algorithm): algorithm for algorithm in algorithms}.values():
-        if not isinstance(algorithm, Algorithm):
-            is_class = isinstance(algorithm, type)
-            what = f"the class {algorithm.__name__}; make an instance" if is_class else type(algorithm).__name__
-            raise checks.InvalidArgument(
-                f"algorithm: expected an algorithm of jaxbandit, or of a subclass of jaxbandit.Algorithm, got {what}"
-            )
+        ALGORITHM("algorithm", algorithm)
         if algorithm.sees_constraints and not problem.reveals_constraints:
             raise checks.InvalidArgument(
                 f"problem: {type(algorithm).__name__} sees a noisy constraint function before it chooses, which problem {problem.name!r}"
                 " does not give; wrap it by problems.full_information"
             )
         algorithm.validate(outputs=problem.outputs)
+        check_domain(algorithm, problem.domain.size, problem.domain.dimension)
     initial.validate("initial")
     initial.check_size(problem.domain.size)
+    INFORMED("informed", informed)
     if isinstance(informed, Declared):
         informed.validate()
+        check_domain(informed, problem.domain.size, problem.domain.dimension)
 
 
 def refreshed_in_time(models: Sequence[Surrogate], horizon: int) -> list[Surrogate]:
@@ -241,8 +250,7 @@ def refreshed_in_time(models: Sequence[Surrogate], horizon: int) -> list[Surroga
 
 def _check_model(problem: AbstractProblem, model: Surrogate) -> None:
     """Raise ``InvalidArgument`` unless ``model`` is a surrogate of the problem's outputs on its points."""
-    if not isinstance(model, Surrogate):
-        raise checks.InvalidArgument(f"surrogate: expected jaxbandit.surrogate(...), got {type(model).__name__}")
+    of_class(Surrogate)("surrogate", model)
     model.validate()
     if problem.outputs != model.outputs:
         raise checks.InvalidArgument(

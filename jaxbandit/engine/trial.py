@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, ClassVar, Protocol
 
 import jax
@@ -10,13 +11,14 @@ import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm, Arena, Observation
 from jaxbandit.core import checks
-from jaxbandit.core.declare import Declared
+from jaxbandit.core.declare import Declared, is_foreign
 from jaxbandit.core.fields import boolean, optional, points, whole
 from jaxbandit.core.keys import Stream, round_key, stream_key
 from jaxbandit.core.pytree import param, pytree, static
 from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Table
 from jaxbandit.engine.delayed import Delays
+from jaxbandit.engine.users import blaming_user, check_instance, check_learner, choose
 from jaxbandit.feedback import Pending
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.surrogates import Surrogate
@@ -59,7 +61,7 @@ class InitialDesign(Declared):
     def check_size(self, size: int) -> None:
         """Raise ``InvalidArgument`` on points outside a domain of ``size`` points, or more random points than it has."""
         if self.indices is None and self.random > size:
-            raise checks.InvalidArgument(f"initial.random: {self.random} distinct points asked of a domain of {size}")
+            raise checks.InvalidArgument(f"initial.random: must be at most {size}, the number of points of the domain, got {self.random}")
         if self.indices is not None and np.any(np.asarray(self.indices) >= size):
             raise checks.InvalidArgument(
                 f"initial.indices: must lie in [0, {size - 1}], got {checks.short(np.asarray(self.indices).tolist())}"
@@ -108,6 +110,7 @@ class Setting:
     key: Array
     delays: Delays | None = None  # None for feedback at once
     joint_arrival: bool = static(default=False)  # whether the values of a point arrive together
+    drawn: bool = static(default=False)  # whether the instance was drawn in the trial, so that nobody has looked at its means before
 
 
 @pytree
@@ -133,17 +136,22 @@ def prepare(
     axis: str | None = None,
 ) -> Setting:
     """Return the instance of a trial and the learner on it; ``axis`` names the batch axis of trials, if there is one."""
-    instance = problem.sample(stream_key(key, Stream.PROBLEM))
+    with blaming_user(problem, "problem: {name}.sample must return an instance for a key"):
+        instance = problem.sample(stream_key(key, Stream.PROBLEM))
+    drawn = problem.is_random or is_foreign(problem)
+    if drawn:
+        check_instance(instance, problem)
     if informed is not None:
-        algorithm, surrogate = informed(instance, algorithm, surrogate)
+        with checks.blaming("informed: must be a function of (instance, algorithm, surrogate) that JAX can trace"):
+            algorithm, surrogate = check_learner(informed(instance, algorithm, surrogate))
     if delays is None:
         arena = Arena(surrogate=surrogate, horizon=jnp.int32(horizon))
-        return Setting(instance=instance, algorithm=algorithm, arena=arena, key=key)
+        return Setting(instance=instance, algorithm=algorithm, arena=arena, key=key, drawn=drawn)
     joint = surrogate.outputs == 1 or algorithm.joint_arrival
     separate = not (joint or delays.model.joint)
     late = delays.policy.bind(surrogate, separate_outputs=separate, capacity=delays.capacity, axis=axis)
     arena = Arena(surrogate=late, horizon=jnp.int32(horizon))
-    return Setting(instance=instance, algorithm=algorithm, arena=arena, key=key, delays=delays, joint_arrival=joint)
+    return Setting(instance=instance, algorithm=algorithm, arena=arena, key=key, delays=delays, joint_arrival=joint, drawn=drawn)
 
 
 def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Observation]:
@@ -163,6 +171,8 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Observa
     status = jnp.where(feasible, 0, int(Status.NO_FEASIBLE_POINT)) | jnp.where(
         jnp.all(jnp.isfinite(values)), 0, int(Status.NONFINITE_FEEDBACK)
     )
+    if setting.drawn:
+        status = status | jnp.where(jnp.all(jnp.isfinite(jnp.asarray(instance.means))), 0, int(Status.NONFINITE_TRUTH))
     pending = None
     if setting.delays is not None:
         pending = Pending.empty(setting.delays.capacity, arena.surrogate.outputs, dtype)
@@ -176,20 +186,23 @@ def advance(setting: Setting, trial: TrialState, first: Array | int, rounds: int
     numbers = jnp.asarray(first, jnp.int32) + jnp.arange(rounds, dtype=jnp.int32)
     instance, algorithm, arena = setting.instance, setting.algorithm, setting.arena
     due: Any = None
+    early: Any = None  # [T] whether a delay of the round is negative, where a user's model draws them
     if setting.delays is not None:
         key = stream_key(setting.key, Stream.DELAY)
-        due = setting.delays.draw(key, numbers, arena.surrogate.outputs, joint=setting.joint_arrival)
+        due, early = setting.delays.draw(key, numbers, arena.surrogate.outputs, joint=setting.joint_arrival)
+    watched = is_foreign(algorithm)  # the package's own algorithms choose points of the domain, by widths that their fields allow
     policy_keys = jax.vmap(round_key, (None, 0))(stream_key(setting.key, Stream.POLICY), numbers)
     noise = jax.vmap(lambda t: instance.draw(round_key(stream_key(setting.key, Stream.NOISE), t)))(numbers)
 
-    def one_round(now: TrialState, given: tuple[Array, Array, Any, Any]) -> tuple[TrialState, dict[str, Any]]:
-        t, policy_key, drawn, arrives = given
+    def one_round(now: TrialState, given: tuple[Array, Array, Any, Any, Any]) -> tuple[TrialState, dict[str, Any]]:
+        t, policy_key, drawn, arrives, too_early = given
         state, pending = now.state, now.pending
         multipliers = multipliers_of(algorithm, state, arena)
         if algorithm.sees_constraints:
             state = algorithm.reveal(arena, state, instance.constraint_sample(drawn), t)
-        decision, state = algorithm.select(arena, state, t, policy_key)
+        decision, state = choose(algorithm, arena, state, t, policy_key) if watched else algorithm.select(arena, state, t, policy_key)
         index = jnp.minimum(decision.index, arena.size - 1)  # the size itself marks a NaN score
+        index = jnp.maximum(index, 0) if watched else index
         values = instance.observe(index, drawn)
         observation: Any = Observation(index=index, values=values)
         if pending is not None:
@@ -197,17 +210,25 @@ def advance(setting: Setting, trial: TrialState, first: Array | int, rounds: int
             observation = pending.arriving(t, index, values, arrives)
         state = algorithm.update(arena, state, observation, t)
 
-        nan_score, nan_feedback = decision.index >= arena.size, ~jnp.all(jnp.isfinite(values))
+        failures = {Status.NONFINITE_SCORE: decision.index >= arena.size, Status.NONFINITE_FEEDBACK: ~jnp.all(jnp.isfinite(values))}
+        if watched:
+            failures |= {
+                Status.NONFINITE_SCORE: decision.index == arena.size,
+                Status.NO_SUCH_POINT: (decision.index < 0) | (decision.index > arena.size),
+                Status.NEGATIVE_WIDTH: ~jnp.all(decision.widths >= 0),
+            }
+        if too_early is not None:
+            failures |= {Status.NEGATIVE_DELAY: too_early}
+        failed = functools.reduce(jnp.logical_or, failures.values())
         flags = jnp.asarray(decision.flags, jnp.int32) | jnp.asarray(algorithm.diagnose(state).flags, jnp.int32)
         infeasible = (flags & int(Status.DECLARED_INFEASIBLE)) != 0
         after = TrialState(
             state=state,
             pending=pending,
-            status=now.status
-            | flags
-            | jnp.where(nan_score, int(Status.NONFINITE_SCORE), 0)
-            | jnp.where(nan_feedback, int(Status.NONFINITE_FEEDBACK), 0),
-            failed_round=jnp.where((now.failed_round == 0) & (nan_score | nan_feedback), t, now.failed_round),
+            status=functools.reduce(
+                jnp.bitwise_or, [jnp.where(raised, int(bit), 0) for bit, raised in failures.items()], now.status | flags
+            ),
+            failed_round=jnp.where((now.failed_round == 0) & failed, t, now.failed_round),
             declared_round=jnp.where((now.declared_round == 0) & infeasible, t, now.declared_round),
         )
         seen = {
@@ -219,7 +240,8 @@ def advance(setting: Setting, trial: TrialState, first: Array | int, rounds: int
         }
         return after, {name: seen[name] for name in RECORDED[record]}
 
-    trial, seen = jax.lax.scan(one_round, trial, (numbers, policy_keys, noise, due))
+    with blaming_user(algorithm, "algorithm: {name}.update must return a state like the one it is given"):
+        trial, seen = jax.lax.scan(one_round, trial, (numbers, policy_keys, noise, due, early))
     return trial, seen | ({} if record == "indices" else {"arrivals": due})
 
 

@@ -2,7 +2,16 @@
 
 from jaxbandit.problems._arms import ArmsData
 from jaxbandit.problems.artificial import ARTIFICIAL, artificial
-from jaxbandit.problems.base import AbstractProblem, Family, Optimum, Problem, best_mixed_policy, from_functions, from_tables, optimum
+from jaxbandit.problems.base import (
+    AbstractProblem,
+    Family,
+    Optimum,
+    Problem,
+    best_mixed_policy,
+    from_functions,
+    from_tables,
+    optimum,
+)
 from jaxbandit.problems.building import NAIVE_CONTROLLER, BuildingDay, Zone, building, building_day
 from jaxbandit.problems.data_rate import data_rate
 from jaxbandit.problems.equalities import Equalities, with_equalities

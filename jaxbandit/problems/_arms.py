@@ -10,6 +10,7 @@ from typing import cast
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.fields import choice, of_class, optional, positive, text, whole
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Table
 from jaxbandit.domains import arms
@@ -17,7 +18,10 @@ from jaxbandit.kernels import Gram
 from jaxbandit.problems.base import Problem, from_tables
 from jaxbandit.problems.noise import Residuals
 
-COST_NOISE = ("same", "independent")
+THRESHOLD, SCALE, COST_NOISE = optional(positive), positive, choice("same", "independent")
+SEED = whole(0, 2**63 - 1)
+PATH = optional(text | of_class(Path, "a path"))
+"""Checks of the arguments that all data sets have."""
 
 
 @pytree
@@ -68,9 +72,6 @@ def arms_data(
 
     ``threshold`` (``None`` for ``B / 2``) is in the units of the readings; everything is divided by ``scale``.
     """
-    checks.positive("scale", scale)
-    checks.shape("scale", scale, ())
-    checks.one_of("cost_noise", cost_noise, COST_NOISE)
     spread = reference.std(axis=0)
     for label, sd in zip(labels, spread, strict=True):
         if not sd > 0:
@@ -81,7 +82,6 @@ def arms_data(
     bound = float(np.abs(mean).max())
     level = bound / 2 if threshold is None else threshold
     checks.positive("threshold", level, remedy="h is in the units of the readings")
-    checks.shape("threshold", level, ())
     residuals = (readings - mean) / scale
     problem = from_tables(
         arms(len(mean)),

@@ -9,21 +9,32 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxbandit.core import checks
+from jaxbandit.core.fields import Check, instance_of, optional, whole
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.types import Array, Key, Table
 from jaxbandit.domains import Domain
-from jaxbandit.kernels import Kernel
+from jaxbandit.kernels import Kernel, check_covariance
+from jaxbandit.problems.noise import Noise
 
 T = TypeVar("T")
 EXACT = jax.lax.Precision.HIGHEST  # regret is measured against these tables, so no TF32 on accelerators
 
+ATTEMPTS: Check = whole(1)
+CENTRES: Check = whole(1, 10**6)
+NOISE: Check = optional(instance_of(Noise))
+KERNEL: Check = optional(instance_of(Kernel))
+"""Checks of the arguments that random families share."""
+
 
 def gram(kernel: Kernel, domain: Domain) -> np.ndarray:
     """Return the kernel matrix ``[M, M]`` of the domain, in float64."""
-    kernel.validate(domain.dimension)
+    kernel.check_axes(domain.dimension)
+    check_covariance("kernel", kernel, domain.points)
     with jax.enable_x64(True):
         points = jnp.asarray(domain.points, np.float64)
         matrix = np.asarray(kernel(points, points))
+    checks.finite("kernel", matrix, remedy="its values on the domain overflow; change its hyper-parameters")
     return (matrix + matrix.T) / 2
 
 

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import boolean, choice, nonnegative, per_output, whole
 from jaxbandit.core.types import PerOutput
 from jaxbandit.domains import grid
 from jaxbandit.problems._nameable import nameable
@@ -51,6 +52,7 @@ ARTIFICIAL = tuple(_DEFINITIONS)
 
 
 @nameable
+@takes(name=choice(*ARTIFICIAL), points_per_axis=whole(2), standardised=boolean, noise_variance=nonnegative.of(per_output))
 def artificial(name: str, points_per_axis: int = 100, *, standardised: bool = True, noise_variance: PerOutput = 0.0025) -> Problem:
     """Make one of CONFIG's ``P1`` to ``P6`` on ``[-10, 10]^2``: minimise Branin, or modified Branin, under one constraint.
 
@@ -70,9 +72,6 @@ def artificial(name: str, points_per_axis: int = 100, *, standardised: bool = Tr
     Raises:
       InvalidArgument: on an unknown name or a parameter out of range.
     """
-    checks.one_of("name", name, ARTIFICIAL)
-    checks.integer("points_per_axis", points_per_axis, least=2)
-    checks.nonnegative("noise_variance", noise_variance)
     objective, constraint, level = _DEFINITIONS[name]
     domain = grid([-10.0, -10.0], [10.0, 10.0], points_per_axis)
     x1, x2 = np.asarray(domain.points).T

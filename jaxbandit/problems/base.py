@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.declare import Role
+from jaxbandit.core.fields import Check, Shape, exactly, finite, finite_numbers, instance_of, of_class, optional, text
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Array, Key, Numbers, Scalar, Table
 from jaxbandit.delays import Delay, NoDelay
-from jaxbandit.domains import Domain
+from jaxbandit.domains import DOMAIN, Domain
 from jaxbandit.problems.noise import Drawn, Gaussian, Noise, check_points
 
 
-class AbstractProblem:
+class AbstractProblem(Role):
     """A problem that can be simulated. Abstract; :class:`Problem`, :class:`Family` and the wrappers around them subclass it.
 
     A problem of your own is a :func:`jaxbandit.pytree` that subclasses this class or :class:`Family`. Each trial calls :meth:`sample`
@@ -32,6 +35,11 @@ class AbstractProblem:
       means: ``[1 + m, M]`` mean reward, then mean constraints, of an instance; a random family has none.
       norm: ``[]`` RKHS norm of an instance's reward, ``None`` (the default) where it is unknown.
     """
+
+    described: ClassVar[str] = "a problem of jaxbandit.problems, such as sine()"
+
+    def __post_init__(self) -> None:
+        self.validate()
 
     if TYPE_CHECKING:  # declared as read-only; at run time a property here would keep subclasses from declaring a field
 
@@ -99,18 +107,15 @@ class AbstractProblem:
         Raises:
           InvalidArgument: on a parameter of the wrong class or shape, or outside its range.
         """
-        check_class("domain", self.domain, Domain, "a domain of jaxbandit.domains, such as grid([0.0], [1.0], 50)")
-        check_class("noise", self.noise, Noise, Noise.described)
-        check_class("delay", self.delay, Delay, Delay.described)
+        self.require(domain=DOMAIN, noise=instance_of(Noise), delay=instance_of(Delay), name=text, norm=optional(finite))
         self.noise.validate(outputs=self.outputs)
         check_points(self.noise, self.domain.size)
         self.delay.validate(outputs=self.outputs)
 
-
-def check_class(name: str, value: object, role: type, described: str) -> None:
-    """Raise ``InvalidArgument`` unless ``value`` is an instance of ``role``, which ``described`` says in words."""
-    if not isinstance(value, role):
-        raise checks.InvalidArgument(f"{name}: must be {described}, got {checks.short(value)}")
+    def require(self, **declared: Check) -> None:
+        """Raise ``InvalidArgument`` unless each field or property named holds what its check allows."""
+        for name, check in declared.items():
+            check(f"{type(self).__name__}.{name}", getattr(self, name))
 
 
 class Family(AbstractProblem):
@@ -191,11 +196,28 @@ class Problem(AbstractProblem):
         Raises:
           InvalidArgument: on tables of the wrong shape or with values that are not finite, or on noise or delays out of range.
         """
-        checks.shape("problem.means", self.means, (None, self.domain.size), remedy="one row per function, one column per point")
+        self.require(domain=DOMAIN)
+        finite_numbers("problem.means", self.means, exactly(None, self.domain.size, words="one row per function, one column per point"))
         if self.outputs < 1:
-            raise checks.InvalidArgument("problem.means: needs at least the reward's row")
-        checks.finite("problem.means", self.means, remedy="the functions must be finite on the whole domain")
+            raise checks.InvalidArgument(f"problem.means: needs at least the reward's row, got shape {list(np.shape(self.means))}")
         super().validate()
+
+
+class _Instance(Check):
+    allowed = "one instance of a problem, which has tables of means; of a random family it is family.sample(key)"
+    classes = (AbstractProblem,)
+
+    def takes(self, value: Any) -> bool:
+        return isinstance(value, AbstractProblem) and not value.is_random
+
+    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+        """The problem was checked when it was made."""
+
+
+PROBLEM: Check = of_class(AbstractProblem)
+"""Check of an argument that is a problem or a random family."""
+INSTANCE: Check = _Instance()
+"""Check of an argument whose means are looked up."""
 
 
 @pytree
@@ -209,6 +231,7 @@ class Optimum:
     unconstrained_value: Array  # [] max f
 
 
+@takes(problem=INSTANCE)
 def optimum(problem: AbstractProblem) -> Optimum:
     """Find the best feasible point of an instance by enumerating the grid; its value is NaN when no point is feasible.
 
@@ -228,6 +251,7 @@ def optimum(problem: AbstractProblem) -> Optimum:
     )
 
 
+@takes(problem=INSTANCE)
 def best_mixed_policy(problem: AbstractProblem) -> tuple[float, np.ndarray]:
     """Find the distribution over points of largest mean reward that satisfies the constraints *in expectation*.
 
@@ -247,6 +271,7 @@ def best_mixed_policy(problem: AbstractProblem) -> tuple[float, np.ndarray]:
     return float(-solution.fun), np.asarray(solution.x)
 
 
+@takes(domain=DOMAIN, noise=optional(instance_of(Noise)), delay=optional(instance_of(Delay)), name=text)
 def from_tables(
     domain: Domain,
     reward: Numbers,
@@ -269,14 +294,16 @@ def from_tables(
     Raises:
       InvalidArgument: on tables of the wrong shape or with NaN or infinite values, or on what is no noise or delay model.
     """
-    reward, constraints = np.asarray(reward, np.float64), np.asarray(constraints, np.float64)
-    checks.shape("reward", reward, (domain.size,), remedy="one value per point of the domain")
-    if constraints.ndim == 1:
-        constraints = constraints[None, :]
-    checks.shape("constraints", constraints, (None, domain.size), remedy="one row per constraint")
+    finite_numbers("reward", reward, exactly(domain.size, words="one value per point of the domain"))
+    finite_numbers("constraints", constraints)
+    if np.ndim(constraints) == 0:
+        exactly(None, domain.size, words="one row per constraint").check("constraints", constraints, None)
+    reward, constraints = np.asarray(reward, np.float64), np.atleast_2d(np.asarray(constraints, np.float64))
+    exactly(None, domain.size, words="one row per constraint").check("constraints", constraints, None)
     return _checked(domain, np.concatenate([reward[None, :], constraints]), noise, delay, name)
 
 
+@takes(domain=DOMAIN, noise=optional(instance_of(Noise)), delay=optional(instance_of(Delay)), name=text)
 def from_functions(
     domain: Domain,
     reward: Callable[[Array], Array | float],
@@ -293,14 +320,22 @@ def from_functions(
     Raises:
       InvalidArgument: when a function does not give one finite number per point, or on what is no noise or delay model.
     """
-    tables = []
+    if isinstance(constraints, str | Mapping) or not isinstance(constraints, Iterable):
+        raise checks.InvalidArgument(f"constraints: must be a list of functions of one point x [d], got {checks.short(constraints)}")
+    functions = {"reward": reward} | {f"constraints[{number}]": each for number, each in enumerate(constraints)}
     with jax.enable_x64(True):
-        for number, function in enumerate([reward, *constraints]):
-            label = "reward" if number == 0 else f"constraint {number}"
-            table = np.asarray(jax.vmap(function)(jnp.asarray(domain.points)))
-            checks.shape(f"{label}(x)", table, (domain.size,), remedy="return one number for one point x [d]")
-            tables.append(table.astype(np.float64) if table.dtype.kind in "iu" else table)
+        tables = [_tabulated(label, each, domain) for label, each in functions.items()]
     return _checked(domain, np.stack(tables), noise, delay, name)
+
+
+def _tabulated(name: str, given: Callable[[Array], Array | float], domain: Domain) -> np.ndarray:
+    """Return the values ``[M]`` of a user's function; raise ``InvalidArgument`` unless it gives one finite real number for each point."""
+    if not callable(given) or isinstance(given, type):
+        raise checks.InvalidArgument(f"{name}: must be a function of one point x [d], got {checks.short(given)}")
+    with checks.blaming(f"{name}: must be a function of one point x [d] that JAX can trace"):
+        table = np.asarray(jax.vmap(given)(jnp.asarray(domain.points)))
+    finite_numbers(f"{name}(x)", table, exactly(domain.size, words="one number for each point x [d]"))
+    return np.asarray(table, np.float64)
 
 
 def _checked(domain: Domain, means: np.ndarray, noise: Noise | None, delay: Delay | None, name: str) -> Problem:

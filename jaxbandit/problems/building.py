@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from functools import partial
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,10 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
-from jaxbandit.core.pytree import pytree
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.declare import Declared
+from jaxbandit.core.fields import between, boolean, exactly, finite, finite_numbers, instance_of, nonnegative, per_output, positive, whole
+from jaxbandit.core.pytree import param, pytree
 from jaxbandit.core.types import Array, PerOutput, Scalar
 from jaxbandit.domains import grid
 from jaxbandit.problems._nameable import nameable
@@ -28,8 +31,12 @@ LIMITS = ((0.5, 18.0, 0.0), (5.0, 25.0, 8.0))
 NAIVE_CONTROLLER = (5.0, 21.5, 2.0)
 
 
+HOUR = between(0, DAY, open_low=False)
+STEP = whole(1, 60)
+
+
 @pytree
-class Zone:
+class Zone(Declared):
     r"""A thermal zone with two heat capacities, its heating, its occupants and one winter's day.
 
     .. math::
@@ -59,23 +66,24 @@ class Zone:
       sunrise, sunset: hours.
     """
 
-    air_capacity: Scalar = 1.0
-    wall_capacity: Scalar = 3.0
-    air_to_wall: Scalar = 0.9
-    wall_to_outdoors: Scalar = 4.5
-    window_area: Scalar = 6.0
-    max_power: Scalar = 8.0
-    night_set_point: Scalar = 16.0
-    comfort: Scalar = 21.0
-    arrive: Scalar = 8.0
-    leave: Scalar = 18.0
-    initial_air: Scalar = 16.0
-    initial_wall: Scalar = 14.0
-    outdoor_mean: Scalar = 0.0
-    outdoor_swing: Scalar = 4.0
-    irradiance: Scalar = 0.4
-    sunrise: Scalar = 8.0
-    sunset: Scalar = 16.5
+    described: ClassVar[str] = "a thermal zone, problems.Zone(...)"
+    air_capacity: Scalar = param(1.0, check=positive)
+    wall_capacity: Scalar = param(3.0, check=positive)
+    air_to_wall: Scalar = param(0.9, check=positive)
+    wall_to_outdoors: Scalar = param(4.5, check=positive)
+    window_area: Scalar = param(6.0, check=nonnegative)
+    max_power: Scalar = param(8.0, check=positive)
+    night_set_point: Scalar = param(16.0, check=finite)
+    comfort: Scalar = param(21.0, check=finite)
+    arrive: Scalar = param(8.0, check=HOUR)
+    leave: Scalar = param(18.0, check=HOUR)
+    initial_air: Scalar = param(16.0, check=finite)
+    initial_wall: Scalar = param(14.0, check=finite)
+    outdoor_mean: Scalar = param(0.0, check=finite)
+    outdoor_swing: Scalar = param(4.0, check=finite)
+    irradiance: Scalar = param(0.4, check=nonnegative)
+    sunrise: Scalar = param(8.0, check=finite)
+    sunset: Scalar = param(16.5, check=finite)
 
     def outdoor_temperature(self, hour: Array) -> Array:
         """Return the outdoor temperature ``T_o`` in deg C at ``hour [...]``."""
@@ -86,20 +94,14 @@ class Zone:
         up = (hour - self.sunrise) / (self.sunset - self.sunrise)
         return self.window_area * self.irradiance * jnp.where((up > 0) & (up < 1), jnp.sin(jnp.pi * up), 0.0)
 
-    def validate(self) -> None:
-        """Raise ``InvalidArgument`` on constants outside their range."""
-        for field in dataclasses.fields(self):
-            value, name = getattr(self, field.name), f"Zone.{field.name}"
-            checks.scalar(name, value)
-            check = checks.positive if field.name in _POSITIVE else checks.nonnegative if field.name in _NONNEGATIVE else checks.finite
-            check(name, value)
-        checks.within("Zone.arrive, Zone.leave", (self.arrive, self.leave), 0.0, DAY, open_low=False)
+    def _check(self, name: str, outputs: int | None) -> None:
+        if checks.is_traced((self.arrive, self.leave, self.sunrise, self.sunset)):
+            return
         if not (self.arrive < self.leave and self.sunrise < self.sunset):
-            raise checks.InvalidArgument("Zone: arrive must be before leave, and sunrise before sunset")
-
-
-_POSITIVE = ("air_capacity", "wall_capacity", "air_to_wall", "wall_to_outdoors", "max_power")
-_NONNEGATIVE = ("window_area", "irradiance")
+            raise checks.InvalidArgument(
+                f"{name}.leave, {name}.sunset: arrive must be before leave, and sunrise before sunset, got arrive={self.arrive},"
+                f" leave={self.leave}, sunrise={self.sunrise}, sunset={self.sunset}"
+            )
 
 
 @pytree
@@ -117,6 +119,7 @@ class BuildingDay:
     deviation: Array  # [] K, mean of |air - comfort| over the occupied hours
 
 
+@takes(controller=finite_numbers.of(exactly(3, words="gain, set-point and time of switching")), zone=instance_of(Zone), minutes=STEP)
 def building_day(controller: ArrayLike | Sequence[float], zone: Zone = Zone(), *, minutes: int = 5) -> BuildingDay:
     """Simulate a day under a controller ``[3]``: gain ``K_p`` in kW/K, daytime set-point in deg C, time of switching to it in h.
 
@@ -162,6 +165,14 @@ def building_day(controller: ArrayLike | Sequence[float], zone: Zone = Zone(), *
 
 
 @nameable
+@takes(
+    points_per_axis=whole(2),
+    zone=instance_of(Zone),
+    threshold=positive,
+    minutes=STEP,
+    standardised=boolean,
+    noise_variance=nonnegative.of(per_output),
+)
 def building(
     points_per_axis: int = 15,
     *,
@@ -195,12 +206,6 @@ def building(
     Raises:
       InvalidArgument: on a parameter out of range, or steps too long for the zone's air and the greatest gain.
     """
-    checks.integer("points_per_axis", points_per_axis, least=2)
-    checks.integer("minutes", minutes, least=1)
-    checks.positive("threshold", threshold)
-    checks.scalar("threshold", threshold)
-    checks.nonnegative("noise_variance", noise_variance)
-    zone.validate()
     if 60 % minutes:
         raise checks.InvalidArgument(f"minutes: must divide an hour, got {minutes}")
     decay = minutes / 60.0 * (LIMITS[1][0] + 1.0 / zone.air_to_wall) / zone.air_capacity

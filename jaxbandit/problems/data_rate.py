@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import exactly, finite_numbers, nonnegative, positive_numbers, whole
 from jaxbandit.core.types import Scalar
 from jaxbandit.domains import grid
 from jaxbandit.problems._nameable import nameable
@@ -20,6 +22,13 @@ MAX_RATE = 2.0
 
 
 @nameable
+@takes(
+    points_per_axis=whole(2),
+    slopes=positive_numbers.of(exactly(4, words="one per server")),
+    offsets=finite_numbers.of(exactly(4, words="one per server")),
+    noise_variance=nonnegative,
+    cost_half_width=nonnegative,
+)
 def data_rate(
     points_per_axis: int = 11,
     *,
@@ -46,11 +55,6 @@ def data_rate(
     Raises:
       InvalidArgument: on a parameter out of range.
     """
-    checks.integer("points_per_axis", points_per_axis, least=2)
-    checks.shape("slopes", slopes, (4,), remedy="one per server")
-    checks.shape("offsets", offsets, (4,), remedy="one per server")
-    checks.positive("slopes", slopes)
-    checks.finite("offsets", offsets)
     checks.positive(
         "offsets[1], offsets[3]", np.asarray(offsets, np.float64)[[1, 3]], remedy="a logarithm's argument must be > 0 at rate 0"
     )

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import each, nonnegative, of_class, optional, per_function, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.types import Key, PerConstraint, Table
 from jaxbandit.delays import Delay, NoDelay
@@ -55,11 +57,19 @@ class Equalities(Family):
         return replace(instance, means=_pairs(instance.means, self.doubled, self.tolerance), noise=self.noise, delay=self.delay)
 
     def validate(self) -> None:
+        self.require(family=of_class(Family, "a random family of jaxbandit.problems"), tolerance=nonnegative.of(per_function))
         self.family.validate()
-        checks.nonnegative("Equalities.tolerance", self.tolerance)
         super().validate()
 
 
+KINDS = (
+    of_class(Problem, "a Problem of jaxbandit.problems")
+    | of_class(Family, "a random family")
+    | of_class(FullInformation, "either under full information")
+)
+
+
+@takes(problem=KINDS, constraints=optional(each(whole(1))), tolerance=nonnegative.of(per_function))
 def with_equalities(
     problem: AbstractProblem, constraints: Sequence[int] | None = None, *, tolerance: PerConstraint
 ) -> Problem | FullInformation | Equalities:
@@ -85,19 +95,14 @@ def with_equalities(
       InvalidArgument: on another kind of problem, a constraint that the problem does not have, or named twice, or a tolerance out of
         range.
     """
-    if not isinstance(problem, Problem | Family | FullInformation):
-        raise checks.InvalidArgument(
-            f"problem: must be a Problem or a Family of jaxbandit.problems, or either under full information, got {type(problem).__name__}"
-        )
     if isinstance(problem, FullInformation):
         return replace(problem, problem=with_equalities(problem.problem, constraints, tolerance=tolerance))
     most = problem.constraints
-    chosen = tuple(range(1, most + 1)) if constraints is None else tuple(checks.integer("constraints", n, least=1) for n in constraints)
+    chosen = tuple(range(1, most + 1)) if constraints is None else tuple(int(n) for n in constraints)
     if not chosen or len(set(chosen)) < len(chosen) or max(chosen) > most:
         raise checks.InvalidArgument(
             f"constraints: problem {problem.name!r} has m = {most}, numbered from 1; name at least one, each once, got {list(chosen)}"
         )
-    checks.nonnegative("tolerance", tolerance)
     if np.shape(tolerance) not in ((), (len(chosen),)):
         raise checks.InvalidArgument(
             f"tolerance: expected one number, or one for each of the {len(chosen)} equalities, got shape {list(np.shape(tolerance))}"

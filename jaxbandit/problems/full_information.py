@@ -6,11 +6,13 @@ import jax
 import jax.numpy as jnp
 
 from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import choice
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
-from jaxbandit.problems.base import AbstractProblem, check_class
+from jaxbandit.problems.base import PROBLEM, AbstractProblem
 from jaxbandit.problems.noise import Drawn, Noise, PerPoint
 
 __all__ = ["FullInformation", "full_information"]
@@ -94,9 +96,11 @@ class FullInformation(AbstractProblem):
 
     def validate(self) -> None:
         """Raise ``InvalidArgument`` where the problem inside does."""
+        self.require(problem=PROBLEM)
         self.problem.validate()
 
 
+@takes(problem=PROBLEM, noise=choice("shared", "independent"))
 def full_information(problem: AbstractProblem, *, noise: str = "shared") -> FullInformation:
     """Let the learner see a noisy sample of the whole constraint function of ``problem`` before it chooses.
 
@@ -112,8 +116,6 @@ def full_information(problem: AbstractProblem, *, noise: str = "shared") -> Full
     Raises:
       InvalidArgument: on another ``noise``, what is no problem, or a problem without constraints.
     """
-    check_class("problem", problem, AbstractProblem, "a problem of jaxbandit.problems, such as sine()")
-    checks.one_of("noise", noise, ("shared", "independent"))
     if problem.constraints < 1:
         raise checks.InvalidArgument(f"problem: {problem.name!r} has no constraint to show; give one with m >= 1")
     if noise == "independent":

@@ -8,13 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import choice, exactly, finite, finite_numbers, optional, positive, whole
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.delays import Delay, NoDelay
-from jaxbandit.domains import Domain, grid
+from jaxbandit.domains import DOMAIN, Domain, grid
 from jaxbandit.kernels import Kernel, Scale, SquaredExponential
-from jaxbandit.problems._draws import gram, reject, square_root, times
+from jaxbandit.problems._draws import ATTEMPTS, KERNEL, NOISE, gram, reject, square_root, times
 from jaxbandit.problems._nameable import nameable
 from jaxbandit.problems.base import Family, Problem
 from jaxbandit.problems.noise import Gaussian, Noise, Noiseless
@@ -22,6 +23,7 @@ from jaxbandit.problems.noise import Gaussian, Noise, Noiseless
 __all__ = ["GpDraws", "gp_draws", "gp_draws_infeasible"]
 
 VARIANTS = ("recommended", "code")
+CONSTRAINTS = whole(1, 1000)
 
 
 @pytree
@@ -83,19 +85,14 @@ class GpDraws(Family):
         return jnp.all(costs[:, self.start] < jnp.asarray(self.start_level, costs.dtype))
 
     def validate(self) -> None:
-        checks.integer("constraints", self.constraint_count, least=1)
-        checks.integer("GpDraws.attempts", self.attempts, least=1)
-        checks.shape("GpDraws.root", self.root, (self.domain.size, None), remedy="one row per point of the domain")
-        checks.finite("GpDraws.root", self.root)
-        checks.finite("GpDraws.start_level", self.start_level)
-        if self.slack is not None:
-            checks.positive("GpDraws.slack", self.slack, remedy="the least constraint value of an infeasible instance is > 0")
-        if self.start is not None and not 0 <= self.start < self.domain.size:
-            raise checks.InvalidArgument(f"GpDraws.start: must lie in [0, {self.domain.size - 1}], got {self.start}")
+        self.require(domain=DOMAIN, constraint_count=CONSTRAINTS, attempts=ATTEMPTS, start_level=finite, slack=optional(positive))
+        self.require(root=finite_numbers.of(exactly(self.domain.size, None, words="one row per point of the domain")))
+        self.require(start=optional(whole(0, self.domain.size - 1)))
         super().validate()
 
 
 @nameable
+@takes(variant=choice(*VARIANTS), domain=optional(DOMAIN), kernel=KERNEL, noise=NOISE, constraints=CONSTRAINTS, attempts=ATTEMPTS)
 def gp_draws(
     variant: str = "recommended",
     *,
@@ -123,7 +120,6 @@ def gp_draws(
     Raises:
       InvalidArgument: on an unknown variant or a parameter out of range.
     """
-    checks.one_of("variant", variant, VARIANTS)
     code = variant == "code"
     if domain is None:
         domain = grid([-10.0], [10.0], 100) if code else grid([-5.0], [5.0], 201)
@@ -131,7 +127,7 @@ def gp_draws(
         kernel = Scale(kernel=SquaredExponential(length_scale=1.0 if code else 1.0 / math.sqrt(2.0)), variance=2.0)
     if noise is None:
         noise = Noiseless() if code else Gaussian.from_sd(0.05)
-    family = GpDraws(
+    return GpDraws(
         domain=domain,
         root=square_root(gram(kernel, domain)),
         noise=noise,
@@ -141,11 +137,10 @@ def gp_draws(
         attempts=attempts,
         name="gp_draws-code" if code else "gp_draws",
     )
-    family.validate()
-    return family
 
 
 @nameable
+@takes(slack=positive)
 def gp_draws_infeasible(
     variant: str = "recommended",
     *,
@@ -169,6 +164,4 @@ def gp_draws_infeasible(
       InvalidArgument: on an unknown variant or a parameter out of range.
     """
     base = gp_draws(variant, domain=domain, kernel=kernel, noise=noise, constraints=constraints, attempts=attempts)
-    family = replace(base, slack=slack, name=base.name.replace("gp_draws", "gp_draws_infeasible"))
-    family.validate()
-    return family
+    return replace(base, slack=slack, name=base.name.replace("gp_draws", "gp_draws_infeasible"))

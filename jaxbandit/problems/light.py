@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.problems._arms import ArmsData, arms_data, find_file, given_path, is_papers
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import boolean, choice
+from jaxbandit.problems._arms import COST_NOISE, PATH, SCALE, SEED, THRESHOLD, ArmsData, arms_data, find_file, given_path, is_papers
 
 __all__ = ["light", "light_or_synthetic", "light_synthetic"]
 
@@ -17,6 +19,7 @@ CHECKSUM = "3d87e03ae8bc9e3f0a4abeb57c64933c7d3dee7476ac5c4f6ca28b4efc357c15"
 EXPECTED = "iw_data_all.mat (http://www.cs.cmu.edu/~guestrin/Class/10708-F08/projects/)"
 
 
+@takes(path=PATH, threshold=THRESHOLD, scale=SCALE, cost_noise=COST_NOISE, field=choice("sensordata", "sensordataLux"), verify=boolean)
 def light(
     path: str | Path | None = None,
     *,
@@ -46,7 +49,6 @@ def light(
       InvalidArgument: when no file is given; when it is missing, is not the paper's, lacks a field or holds NaN; or when a parameter is
         out of range.
     """
-    checks.one_of("field", field, ("sensordata", "sensordataLux"))
     file = find_file("light", path, VARIABLE, EXPECTED)
     papers = is_papers("light", file, CHECKSUM, verify=verify, remedy="pass verify=False to use it all the same")
     train, test = _read(file, field)
@@ -62,6 +64,7 @@ def light(
     )
 
 
+@takes(seed=SEED, threshold=THRESHOLD, scale=SCALE, cost_noise=COST_NOISE)
 def light_synthetic(*, seed: int = 0, threshold: float | None = None, scale: float = 1.0, cost_noise: str = "same") -> ArmsData:
     """Make a **synthetic** replacement for :func:`light`, of the same size and similar values; its results are not results on the data.
 
@@ -76,7 +79,7 @@ def light_synthetic(*, seed: int = 0, threshold: float | None = None, scale: flo
     Raises:
       InvalidArgument: on a parameter out of range.
     """
-    rng = np.random.default_rng(checks.integer("seed", seed, least=0))
+    rng = np.random.default_rng(seed)
     depth = rng.uniform(0.0, 1.0, 41)  # 0 at the windows
     exposure = 1500 * np.exp(-1.2 * depth) * rng.uniform(0.6, 1.0, 41)
     azimuth = rng.uniform(-1.5, 1.5, 41)  # hours by which a sensor's peak is off noon
@@ -101,6 +104,7 @@ def light_synthetic(*, seed: int = 0, threshold: float | None = None, scale: flo
     )
 
 
+@takes(path=PATH)
 def light_or_synthetic(path: str | Path | None = None, **options: Any) -> ArmsData:
     """Return :func:`light` if ``path`` or ``JAXBANDIT_LIGHT`` gives a file, else :func:`light_synthetic`; ``source`` says which.
 

@@ -18,6 +18,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from jaxbandit.core import checks, types
+from jaxbandit.core.arguments import takes
 from jaxbandit.core.declare import Declared
 from jaxbandit.core.fields import (
     boolean,
@@ -26,6 +27,7 @@ from jaxbandit.core.fields import (
     instance_of,
     matrix,
     nonnegative,
+    nonnegative_numbers,
     one_function,
     per_output,
     positive,
@@ -84,9 +86,9 @@ class Gaussian(Noise):
     variance: types.PerOutput = param(1.0, check=nonnegative, shape=per_output)
 
     @classmethod
+    @takes(sd=nonnegative_numbers.of(per_output))
     def from_sd(cls, sd: types.PerOutput) -> Gaussian:
         """Return Gaussian noise of standard deviation ``sd >= 0``, one number or ``[k]``; raise ``InvalidArgument`` on any other."""
-        checks.nonnegative("sd", sd)
         return cls(variance=np.square(np.asarray(sd, np.float64)))
 
     def draw(self, key: Key, outputs: int, dtype: DTypeLike) -> Array:
@@ -211,9 +213,9 @@ class PerOutput(Noise):
 
     def _check(self, name: str, outputs: int | None) -> None:
         if not self.models:
-            raise checks.InvalidArgument(f"{name}.models: no models; give one per output")
+            raise checks.InvalidArgument(f"{name}.models: must hold a model for each output, got none")
         if outputs is not None and len(self.models) != outputs:
-            raise checks.InvalidArgument(f"{name}.models: {len(self.models)} models for {outputs} outputs; give one per output")
+            raise checks.InvalidArgument(f"{name}.models: must hold {outputs} models, one per output, got {len(self.models)}")
 
 
 @pytree

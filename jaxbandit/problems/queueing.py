@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import exactly, nonnegative, positive, positive_numbers, whole
 from jaxbandit.core.types import Scalar
 from jaxbandit.domains import grid
 from jaxbandit.problems._nameable import nameable
@@ -18,6 +19,14 @@ __all__ = ["queueing"]
 
 
 @nameable
+@takes(
+    points_per_axis=whole(2),
+    arrival_rate=positive,
+    capacities=positive_numbers.of(exactly(2, words="one per node")),
+    curvature=positive,
+    energy=positive_numbers.of(exactly(2, words="one per node")),
+    noise_variance=nonnegative,
+)
 def queueing(
     points_per_axis: int = 21,
     *,
@@ -49,15 +58,6 @@ def queueing(
     Raises:
       InvalidArgument: on a parameter out of range.
     """
-    checks.integer("points_per_axis", points_per_axis, least=2)
-    for name, value, shape in (
-        ("arrival_rate", arrival_rate, ()),
-        ("capacities", capacities, (2,)),
-        ("curvature", curvature, ()),
-        ("energy", energy, (2,)),
-    ):
-        checks.positive(name, value)
-        checks.shape(name, value, shape)
     domain = grid([0.0, 0.0], [1.0, 1.0], points_per_axis)
     shares = np.asarray(domain.points)  # [M, 2]
     service = (np.log1p(curvature * shares) / np.log1p(curvature)) @ np.asarray(capacities, np.float64)

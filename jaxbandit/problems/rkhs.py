@@ -7,13 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import between, choice, exactly, finite_numbers, whole
 from jaxbandit.core.memory import check_fits
 from jaxbandit.core.pytree import float_dtype, pytree, static
 from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.delays import Delay, NoDelay
-from jaxbandit.domains import Domain, grid
+from jaxbandit.domains import DOMAIN, Domain, grid
 from jaxbandit.kernels import Kernel, SquaredExponential
-from jaxbandit.problems._draws import gram, reject, times
+from jaxbandit.problems._draws import ATTEMPTS, CENTRES, KERNEL, NOISE, gram, reject, times
 from jaxbandit.problems._nameable import nameable
 from jaxbandit.problems.base import Family, Problem
 from jaxbandit.problems.noise import Gaussian, Noise
@@ -21,6 +23,8 @@ from jaxbandit.problems.noise import Gaussian, Noise
 __all__ = ["RkhsBinding", "RkhsThreshold", "rkhs_1d", "rkhs_1d_binding"]
 
 BOUNDS = ("norm", "max")
+SHARE, SLACK = between(0, 1), between(0, 1, open_low=False)
+POINTS = whole(2, 20_000)  # with a kernel matrix of all pairs
 
 
 def rkhs_function(key: Key, matrix: Table, centres: int) -> tuple[Array, Array]:
@@ -83,9 +87,7 @@ class RkhsThreshold(Family):
         return jnp.max(values) >= jnp.asarray(self.least_peak, values.dtype) * self._bound(values, norm)
 
     def validate(self) -> None:
-        checks.within("RkhsThreshold.threshold", self.threshold, 0, 1)
-        checks.within("RkhsThreshold.least_peak", self.least_peak, 0, 1)
-        checks.one_of("RkhsThreshold.bound", self.bound, BOUNDS)
+        self.require(threshold=SHARE, least_peak=SHARE, bound=choice(*BOUNDS))
         _check_draws(self)
 
 
@@ -133,11 +135,21 @@ class RkhsBinding(Family):
         return (cost[jnp.argmax(reward)] > 0) & (jnp.min(cost) <= -slack)
 
     def validate(self) -> None:
-        checks.within("RkhsBinding.least_slack", self.least_slack, 0, 1, open_low=False)
+        self.require(least_slack=SLACK)
         _check_draws(self)
 
 
 @nameable
+@takes(
+    points_per_axis=POINTS,
+    threshold=SHARE,
+    bound=choice(*BOUNDS),
+    least_peak=SHARE,
+    noise=NOISE,
+    kernel=KERNEL,
+    centres=CENTRES,
+    attempts=ATTEMPTS,
+)
 def rkhs_1d(
     points_per_axis: int = 100,
     *,
@@ -170,7 +182,7 @@ def rkhs_1d(
       InvalidArgument: on a parameter out of range.
     """
     domain, matrix = _interval(points_per_axis, kernel)
-    family = RkhsThreshold(
+    return RkhsThreshold(
         domain=domain,
         matrix=matrix,
         noise=Gaussian.from_sd(0.1) if noise is None else noise,
@@ -180,11 +192,10 @@ def rkhs_1d(
         centres=centres,
         attempts=attempts,
     )
-    family.validate()
-    return family
 
 
 @nameable
+@takes(points_per_axis=POINTS, least_slack=SLACK, noise=NOISE, kernel=KERNEL, centres=CENTRES, attempts=ATTEMPTS)
 def rkhs_1d_binding(
     points_per_axis: int = 100,
     *,
@@ -211,7 +222,7 @@ def rkhs_1d_binding(
       InvalidArgument: on a parameter out of range.
     """
     domain, matrix = _interval(points_per_axis, kernel)
-    family = RkhsBinding(
+    return RkhsBinding(
         domain=domain,
         matrix=matrix,
         noise=Gaussian.from_sd(0.1) if noise is None else noise,
@@ -219,13 +230,10 @@ def rkhs_1d_binding(
         centres=centres,
         attempts=attempts,
     )
-    family.validate()
-    return family
 
 
 def _interval(points_per_axis: int, kernel: Kernel | None) -> tuple[Domain, np.ndarray]:
     """Return the grid on ``[0, 1]`` and its kernel matrix ``[M, M]``."""
-    checks.integer("points_per_axis", points_per_axis, least=2)
     size = checks.short(points_per_axis)
     check_fits("points_per_axis", 3 * 8 * int(points_per_axis) ** 2, f"the kernel matrix of {size} points and its factors", "take fewer")
     domain = grid([0.0], [1.0], points_per_axis)
@@ -234,8 +242,6 @@ def _interval(points_per_axis: int, kernel: Kernel | None) -> tuple[Domain, np.n
 
 def _check_draws(family: RkhsThreshold | RkhsBinding) -> None:
     """Raise ``InvalidArgument`` on parameters out of range, of those that both families have."""
-    checks.integer(f"{family.name}.centres", family.centres, least=1)
-    checks.integer(f"{family.name}.attempts", family.attempts, least=1)
-    checks.shape(f"{family.name}.matrix", family.matrix, (family.domain.size, family.domain.size))
-    checks.finite(f"{family.name}.matrix", family.matrix)
+    family.require(domain=DOMAIN, centres=CENTRES, attempts=ATTEMPTS)
+    family.require(matrix=finite_numbers.of(exactly(family.domain.size, family.domain.size)))
     Family.validate(family)

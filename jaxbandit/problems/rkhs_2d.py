@@ -8,13 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import boolean, choice, exactly, finite_numbers, instance_of, optional, positive, whole
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.core.types import Array, Key, Table
 from jaxbandit.delays import Delay, NoDelay, Poisson
-from jaxbandit.domains import Domain, grid
+from jaxbandit.domains import DOMAIN, Domain, grid
 from jaxbandit.kernels import Kernel, SquaredExponential
-from jaxbandit.problems._draws import gram, square_root, times
+from jaxbandit.problems._draws import KERNEL, NOISE, gram, square_root, times
 from jaxbandit.problems._nameable import nameable
 from jaxbandit.problems.base import Family, Problem
 from jaxbandit.problems.noise import Gaussian, Noise
@@ -22,6 +23,10 @@ from jaxbandit.problems.noise import Gaussian, Noise
 __all__ = ["RKHS_2D_LENGTH_SCALES", "RkhsInterpolants", "rkhs_2d", "rkhs_2d_draws"]
 
 RKHS_2D_LENGTH_SCALES = {"f1": 0.8, "f2": 1.0}  # of the kernels that the two kinds of function are drawn with
+
+
+POINTS = whole(2, 140)  # with a kernel matrix of all pairs
+SEED = whole(0, 2**63 - 1)
 
 
 @pytree
@@ -59,9 +64,10 @@ class RkhsInterpolants(Family):
         where = jax.random.choice(where_key, self.domain.size, (self.centres,), replace=False)
         return self._instance(where, jax.random.normal(weight_key, (self.centres,), float_dtype()))
 
+    @takes(seed=SEED)
     def fixed(self, seed: int) -> Problem:
         """Return the instance of a seed ``>= 0`` of NumPy's generator, in float64: the same function on every machine."""
-        rng = np.random.default_rng(checks.integer("seed", seed, least=0))
+        rng = np.random.default_rng(seed)
         where, weights = rng.choice(self.domain.size, self.centres, replace=False), rng.standard_normal(self.centres)
         with jax.enable_x64(True):
             instance = self._instance(jnp.asarray(where), jnp.asarray(weights))
@@ -79,10 +85,9 @@ class RkhsInterpolants(Family):
         return Problem(domain=self.domain, means=reward[None], noise=self.noise, delay=self.delay, norm=norm, name=self.name)
 
     def validate(self) -> None:
-        if checks.integer(f"{self.name}.centres", self.centres, least=1) > self.domain.size:
-            raise checks.InvalidArgument(f"{self.name}.centres: must be at most M = {self.domain.size}, got {self.centres}")
-        checks.shape(f"{self.name}.root", self.root, (self.domain.size, None), remedy="one row per point of the domain")
-        checks.finite(f"{self.name}.root", self.root)
+        self.require(domain=DOMAIN, shift_to_zero=boolean)
+        self.require(centres=whole(1, self.domain.size))
+        self.require(root=finite_numbers.of(exactly(self.domain.size, None, words="one row per point of the domain")))
         super().validate()
 
 
@@ -94,6 +99,16 @@ def _qr(matrix: Array) -> tuple[Array, Array]:
 
 
 @nameable
+@takes(
+    variant=choice(*RKHS_2D_LENGTH_SCALES),
+    points_per_axis=POINTS,
+    side=positive,
+    kernel=KERNEL,
+    noise=NOISE,
+    delay=optional(instance_of(Delay)),
+    centres=whole(1),
+    shift_to_zero=boolean,
+)
 def rkhs_2d_draws(
     variant: str = "f1",
     points_per_axis: int = 50,
@@ -124,13 +139,10 @@ def rkhs_2d_draws(
     Raises:
       InvalidArgument: on an unknown variant or a parameter out of range.
     """
-    checks.one_of("variant", variant, tuple(RKHS_2D_LENGTH_SCALES))
-    checks.integer("points_per_axis", points_per_axis, least=2)
-    checks.positive("side", side)
-    checks.scalar("side", side)
     domain = grid([0.0, 0.0], [side, side], points_per_axis)
+    whole(1, domain.size)("centres", centres)
     kernel = SquaredExponential(length_scale=RKHS_2D_LENGTH_SCALES[variant]) if kernel is None else kernel
-    family = RkhsInterpolants(
+    return RkhsInterpolants(
         domain=domain,
         root=square_root(gram(kernel, domain)),
         noise=Gaussian.from_sd(0.02) if noise is None else noise,
@@ -139,11 +151,10 @@ def rkhs_2d_draws(
         shift_to_zero=shift_to_zero,
         name=f"rkhs_2d_draws-{variant}",
     )
-    family.validate()
-    return family
 
 
 @nameable
+@takes(variant=choice(*RKHS_2D_LENGTH_SCALES), points_per_axis=POINTS, seed=SEED)
 def rkhs_2d(variant: str = "f1", points_per_axis: int = 50, *, seed: int = 0, **options: Any) -> Problem:
     """Make one fixed function of the kind ``f1`` or ``f2`` of BPE-Delay's experiments, a sample of :func:`rkhs_2d_draws`.
 

@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 
-from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import nonnegative, per_output, whole
 from jaxbandit.core.pytree import replace
 from jaxbandit.core.types import PerOutput, Scalar
-from jaxbandit.delays import Poisson
+from jaxbandit.delays import POISSON_MEAN, Poisson
 from jaxbandit.domains import grid
 from jaxbandit.problems._nameable import nameable
 from jaxbandit.problems.base import Problem, from_tables
@@ -21,6 +22,7 @@ CONTINUUM_OPTIMUM = 1.0 - math.asin(0.95)
 
 
 @nameable
+@takes(points_per_axis=whole(2), noise_variance=nonnegative.of(per_output))
 def sine(points_per_axis: int = 50, *, noise_variance: PerOutput = 0.05) -> Problem:
     """Make ``f = -sin x1 - x2``, ``g = sin x1 sin x2 + 0.95`` on ``[0, 6]^2``: 1.77% of the square is feasible, in two islands.
 
@@ -34,8 +36,6 @@ def sine(points_per_axis: int = 50, *, noise_variance: PerOutput = 0.05) -> Prob
     Raises:
       InvalidArgument: on a parameter out of range.
     """
-    checks.integer("points_per_axis", points_per_axis, least=2)
-    checks.nonnegative("noise_variance", noise_variance)
     domain = grid([0.0, 0.0], [6.0, 6.0], points_per_axis)
     x1, x2 = np.asarray(domain.points).T
     reward, constraint = -np.sin(x1) - x2, np.sin(x1) * np.sin(x2) + 0.95
@@ -43,6 +43,7 @@ def sine(points_per_axis: int = 50, *, noise_variance: PerOutput = 0.05) -> Prob
 
 
 @nameable
+@takes(points_per_axis=whole(2), noise_variance=nonnegative.of(per_output), mean_delay=POISSON_MEAN)
 def sine_delayed(points_per_axis: int = 50, *, noise_variance: PerOutput = 0.05, mean_delay: Scalar = 15.0) -> Problem:
     """Make :func:`sine` with delayed feedback: delays of reward and cost are independent Poisson numbers (RPOL, sec. 6).
 
@@ -53,6 +54,4 @@ def sine_delayed(points_per_axis: int = 50, *, noise_variance: PerOutput = 0.05,
     Raises:
       InvalidArgument: on a parameter out of range.
     """
-    problem = replace(sine(points_per_axis, noise_variance=noise_variance), delay=Poisson(mean=mean_delay), name="sine_delayed")
-    problem.validate()
-    return problem
+    return replace(sine(points_per_axis, noise_variance=noise_variance), delay=Poisson(mean=mean_delay), name="sine_delayed")

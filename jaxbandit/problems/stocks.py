@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.problems._arms import ArmsData, arms_data, find_file, given_path, is_papers
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import boolean, each, optional, text
+from jaxbandit.problems._arms import COST_NOISE, PATH, SCALE, SEED, THRESHOLD, ArmsData, arms_data, find_file, given_path, is_papers
 
 __all__ = ["stocks", "stocks_or_synthetic", "stocks_synthetic"]
 
@@ -20,6 +22,7 @@ EXPECTED = "a price table (CSV: dates in the first column, then one column per s
 PAPER_THRESHOLD = 100.0
 
 
+@takes(path=PATH, threshold=THRESHOLD, scale=SCALE, cost_noise=COST_NOISE, columns=optional(each(text)), verify=boolean)
 def stocks(
     path: str | Path | None = None,
     *,
@@ -53,8 +56,10 @@ def stocks(
     names, prices = _read(file)
     if columns is not None:
         missing = [name for name in columns if name not in names]
-        if missing or not columns:
-            raise checks.InvalidArgument(f"stocks: {str(file)!r} has no column {missing}; it has {', '.join(names)}")
+        if missing or not columns or len(set(columns)) < len(columns):
+            raise checks.InvalidArgument(
+                f"columns: {str(file)!r} has {', '.join(names)}; name at least one of them, each once, got {checks.short(columns)}"
+            )
         prices, names = prices[:, [names.index(name) for name in columns]], list(columns)
     if threshold is None and papers:
         threshold = PAPER_THRESHOLD
@@ -70,6 +75,7 @@ def stocks(
     )
 
 
+@takes(seed=SEED, threshold=THRESHOLD, scale=SCALE, cost_noise=COST_NOISE)
 def stocks_synthetic(*, seed: int = 0, threshold: float | None = None, scale: float = 1.0, cost_noise: str = "same") -> ArmsData:
     """Make a **synthetic** replacement for :func:`stocks`, heavy-tailed and of the same size; its results are not results on the data.
 
@@ -84,7 +90,7 @@ def stocks_synthetic(*, seed: int = 0, threshold: float | None = None, scale: fl
     Raises:
       InvalidArgument: on a parameter out of range.
     """
-    rng = np.random.default_rng(checks.integer("seed", seed, least=0))
+    rng = np.random.default_rng(seed)
     first, drift, exposure = np.exp(rng.normal(np.log(80), 0.5, 29)), rng.normal(3e-4, 2e-4, 29), rng.uniform(0.5, 1.5, 29)
     common, own = rng.standard_t(3, (822, 1)), rng.standard_t(3, (822, 29))
     returns = drift + 0.003 * exposure * common + 0.005 * own
@@ -101,6 +107,7 @@ def stocks_synthetic(*, seed: int = 0, threshold: float | None = None, scale: fl
     )
 
 
+@takes(path=PATH)
 def stocks_or_synthetic(path: str | Path | None = None, **options: Any) -> ArmsData:
     """Return :func:`stocks` if ``path`` or ``JAXBANDIT_STOCKS`` gives a file, else :func:`stocks_synthetic`; ``source`` says which.
 

@@ -13,7 +13,10 @@ import numpy as np
 import xarray as xr
 
 from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import between, boolean, each, integers, numbers_from, scalar, text, vector, whole
 from jaxbandit.core.intervals import half_width, standard_deviation
+from jaxbandit.core.results import ONE, RESULTS
 from jaxbandit.core.status import healthy as healthy_trials
 
 __all__ = [
@@ -32,11 +35,15 @@ __all__ = [
     "win_matrix",
 ]
 
+
+SEED, LEVEL, RESAMPLES = whole(0, 2**63 - 1), between(0, 1, open_high=True), whole(1, 10**6)
+
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 MARKS = 64  # number of rounds, equally spaced in log t, to which a growth exponent is fitted
 LEAST_MARKS = 3
 
 
+@takes(dataset=RESULTS)
 def elapsed(dataset: xr.Dataset) -> np.ndarray:
     """Return the number of rounds that measures at each kept ``round`` sum over, ``[rounds]``, with the initial design where it counts."""
     rounds = dataset["round"].values
@@ -44,11 +51,13 @@ def elapsed(dataset: xr.Dataset) -> np.ndarray:
     return rounds + int(dataset.attrs.get("counted_before", max(0, 1 - int(rounds[0]))))
 
 
+@takes(dataset=RESULTS)
 def healthy(dataset: xr.Dataset) -> np.ndarray:
     """Return booleans ``[algorithm, trial]`` (``[trial]`` for a dataset of one algorithm), true for trials that did not fail."""
     return healthy_trials(dataset.status.transpose(..., "trial").values)
 
 
+@takes(part=ONE, measure=text, averaged=boolean)
 def healthy_values(part: xr.Dataset, measure: str, *, averaged: bool = False) -> np.ndarray:
     """Return a measure ``[trials, rounds]`` of one algorithm's healthy trials, in float64; ``averaged`` divides by the elapsed rounds.
 
@@ -61,11 +70,13 @@ def healthy_values(part: xr.Dataset, measure: str, *, averaged: bool = False) ->
     return values / elapsed(part) if averaged else values
 
 
+@takes(part=ONE, measure=text, averaged=boolean)
 def final_values(part: xr.Dataset, measure: str, *, averaged: bool = False) -> np.ndarray:
     """Return a measure ``[trials]`` after the last round in one algorithm's healthy trials; arguments as for :func:`healthy_values`."""
     return healthy_values(_at(part, [-1]), measure, averaged=averaged)[:, 0]
 
 
+@takes(dataset=RESULTS, measure=text)
 def paired_final_values(dataset: xr.Dataset, measure: str) -> np.ndarray:
     """Return a measure ``[algorithm, trials]`` after the last round, in the trials that failed for no algorithm of the dataset.
 
@@ -78,6 +89,7 @@ def paired_final_values(dataset: xr.Dataset, measure: str) -> np.ndarray:
     return final[:, ok.all(axis=0)]
 
 
+@takes(dataset=RESULTS, measure=text, averaged=boolean, levels=each(numbers_from(0, 1).of(scalar)))
 def over_trials(dataset: xr.Dataset, measure: str, *, averaged: bool = False, levels: Sequence[float] = LEVELS) -> xr.Dataset:
     """Summarise a measure over trials, for every algorithm and round.
 
@@ -95,8 +107,6 @@ def over_trials(dataset: xr.Dataset, measure: str, *, averaged: bool = False, le
     Raises:
       InvalidArgument: when the dataset has no such measure, or a level is out of range.
     """
-    for level in levels:
-        checks.within("levels", level, 0.0, 1.0, open_low=False)
     parts = [healthy_values(dataset.isel(algorithm=a), measure, averaged=averaged) for a in range(dataset.sizes["algorithm"])]
     mean = np.stack([_mean(part) for part in parts])
     sd = np.stack([standard_deviation(part) for part in parts])
@@ -112,6 +122,7 @@ def over_trials(dataset: xr.Dataset, measure: str, *, averaged: bool = False, le
     )
 
 
+@takes(dataset=RESULTS, measure=text, averaged=boolean)
 def box_statistics(dataset: xr.Dataset, measure: str, *, rounds: Sequence[int] | None = None, averaged: bool = False) -> xr.Dataset:
     """Compute the statistics of box plots over trials, for every algorithm and round.
 
@@ -127,10 +138,12 @@ def box_statistics(dataset: xr.Dataset, measure: str, *, rounds: Sequence[int] |
       InvalidArgument: when the dataset has no such measure, or did not keep one of ``rounds``.
     """
     kept = dataset["round"].values
+    if rounds is not None:
+        integers("rounds", rounds, vector("kept rounds"))
     chosen = kept if rounds is None else np.asarray(rounds)
     missing = sorted(set(chosen.tolist()) - set(kept.tolist()))
     if missing:
-        raise checks.InvalidArgument(f"rounds: {missing} not among the {len(kept)} kept, of which the last is {kept[-1]}")
+        raise checks.InvalidArgument(f"rounds: must be among the {len(kept)} kept, of which the last is {kept[-1]}, got {missing}")
     dataset = _at(dataset, np.searchsorted(kept, chosen))
     parts = [healthy_values(dataset.isel(algorithm=a), measure, averaged=averaged) for a in range(dataset.sizes["algorithm"])]
     boxes = [_box(part) for part in parts]
@@ -141,6 +154,7 @@ def box_statistics(dataset: xr.Dataset, measure: str, *, rounds: Sequence[int] |
     )
 
 
+@takes(dataset=RESULTS, measure=text, seed=SEED, averaged=boolean, level=LEVEL, resamples=RESAMPLES)
 def paired_differences(
     dataset: xr.Dataset, measure: str, *, seed: int, averaged: bool = False, level: float = 0.95, resamples: int = 2000
 ) -> xr.Dataset:
@@ -160,8 +174,6 @@ def paired_differences(
     Raises:
       InvalidArgument: when the dataset has no such measure, or ``level`` or ``resamples`` is out of range.
     """
-    checks.within("level", level, 0.0, 1.0, open_high=True)
-    checks.integer("resamples", resamples, least=1)
     final, ok = _final(dataset, measure, averaged)
     comparable = _comparable(dataset)
     size = len(final)
@@ -192,6 +204,7 @@ def paired_differences(
     )
 
 
+@takes(dataset=RESULTS, measure=text, larger_is_better=boolean)
 def win_matrix(dataset: xr.Dataset, measure: str, *, larger_is_better: bool = False) -> xr.DataArray:
     """Return the share of trials in which the row's value after the last round beats the column's, ``[algorithm, versus]``, ties as half.
 
@@ -214,6 +227,7 @@ def win_matrix(dataset: xr.Dataset, measure: str, *, larger_is_better: bool = Fa
     return xr.DataArray(share, dims=("algorithm", "versus"), coords={"algorithm": labels, "versus": labels})
 
 
+@takes(dataset=RESULTS, measure=text, seed=SEED, start=LEVEL, level=LEVEL, resamples=RESAMPLES)
 def growth_exponent(
     dataset: xr.Dataset, measure: str, *, seed: int, start: float = 0.25, level: float = 0.95, resamples: int = 1000
 ) -> xr.Dataset:
@@ -235,9 +249,6 @@ def growth_exponent(
     Raises:
       InvalidArgument: when the dataset has no such measure, or an argument is out of range.
     """
-    checks.within("start", start, 0.0, 1.0, open_high=True)
-    checks.within("level", level, 0.0, 1.0, open_high=True)
-    checks.integer("resamples", resamples, least=1)
     at = _marks(elapsed(dataset), start)
     log_t = np.log(elapsed(dataset)[at])
     parts = [healthy_values(dataset.isel(algorithm=a), measure)[:, at] for a in range(dataset.sizes["algorithm"])]
@@ -252,6 +263,7 @@ def growth_exponent(
     )
 
 
+@takes(dataset=RESULTS)
 def problem_groups(dataset: xr.Dataset) -> list[list[str]]:
     """Group the labels of algorithms that were run on the same problem; results of different groups cannot be compared."""
     groups: dict[str, list[str]] = {}
@@ -260,6 +272,7 @@ def problem_groups(dataset: xr.Dataset) -> list[list[str]]:
     return list(groups.values())
 
 
+@takes(count=whole(0, 10**9), resamples=RESAMPLES, seed=SEED)
 def resampling(count: int, resamples: int, seed: int) -> np.ndarray:
     """Return weights ``[resamples, count]`` of bootstrap means: the number of times each trial was drawn, divided by ``count``."""
     if count == 0:

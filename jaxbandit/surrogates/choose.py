@@ -10,9 +10,11 @@ import jax
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import between, choice, each, finite_numbers, instance_of, optional, per_output, positive_numbers, whole
 from jaxbandit.core.pytree import canonicalise, float_dtype, replace
-from jaxbandit.domains import Domain
-from jaxbandit.kernels import Gram, Kernel, same
+from jaxbandit.domains import DOMAIN, Domain
+from jaxbandit.kernels import Gram, Kernel, check_covariance, same
 from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures, dense_features, product_features
 from jaxbandit.surrogates.lowrank import prior_variance
 from jaxbandit.surrogates.posterior import Surrogate
@@ -28,6 +30,18 @@ PER_CACHED_ENTRY = 6.0e-5  # one entry of the row cache, read once from memory
 PER_ROW_ROUND = 20.0  # a round of the row cache, whose trials run one by one, whatever its size
 
 
+@takes(
+    domain=DOMAIN,
+    kernel=instance_of(Kernel) | each(instance_of(Kernel)),
+    noise_variance=positive_numbers.of(per_output),
+    outputs=whole(1, 1000),
+    prior_mean=finite_numbers.of(per_output),
+    form=choice(*FORMS),
+    tolerance=optional(between(0, 1, open_high=True)),
+    rank=optional(whole(1)),
+    horizon=optional(whole(1)),
+    precision=choice(*PRECISIONS),
+)
 def surrogate(
     domain: Domain,
     kernel: Kernel | Sequence[Kernel],
@@ -66,22 +80,11 @@ def surrogate(
       InvalidArgument: on hyper-parameters out of range, lists that do not match ``outputs``, an unknown form, a form that the
         kernel or domain does not allow, or features that miss the tolerance.
     """
-    checks.integer("outputs", outputs, least=1)
-    checks.one_of("form", form, FORMS)
     kernels = _per_output("kernel", kernel, outputs)
     noises = [float(v) for v in _per_output("noise_variance", noise_variance, outputs)]
     means = [float(v) for v in _per_output("prior_mean", prior_mean, outputs)]
-    checks.positive("noise_variance", noises, remedy="lambda is a variance > 0")
-    checks.finite("prior_mean", means)
-    if horizon is not None:
-        checks.integer("horizon", horizon, least=1)
-    if rank is not None:
-        checks.integer("rank", rank, least=1)
-    checks.one_of("precision", precision, PRECISIONS)
     if precision == "float32" and float_dtype() == np.float64:
         raise checks.InvalidArgument("precision: 'float32', but jax_enable_x64 is on, which makes everything float64; turn it off")
-    if tolerance is not None:
-        checks.within("tolerance", tolerance, 0.0, 1.0, open_high=True)
 
     groups, members = _grouped(kernels, noises, domain)
 
@@ -122,12 +125,11 @@ def _grouped(kernels: Sequence[Kernel], noises: Sequence[float], domain: Domain)
     groups: list[int] = []
     members: list[tuple[Kernel, float]] = []
     for k, noise in zip(kernels, noises, strict=True):
-        if not isinstance(k, Kernel):
-            raise checks.InvalidArgument(f"kernel: expected a jaxbandit.kernels kernel, got {type(k).__name__}")
         match = [g for g, (other, lam) in enumerate(members) if lam == noise and same(k, other)]
         if not match:
-            k.validate(domain.dimension)
+            k.check_axes(domain.dimension)
             _check_arms(k, domain)
+            check_covariance("kernel", k, domain.points)
             members.append((k, noise))
         groups.append(match[0] if match else len(members) - 1)
     return groups, members

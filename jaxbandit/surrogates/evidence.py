@@ -12,6 +12,8 @@ from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import between, exactly, finite_numbers, instance_of, positive, vector, whole
 from jaxbandit.core.types import Array, Numbers
 from jaxbandit.kernels import Kernel
 
@@ -21,11 +23,16 @@ K = TypeVar("K", bound=Kernel)
 UNUSABLE = 1e25  # the loss assigned to a matrix that cannot be factorised
 
 
+POINTS = finite_numbers.of(exactly(None, None, words="one row per point"))
+
+
+@takes(kernel=instance_of(Kernel), points=POINTS, values=finite_numbers.of(vector("one value per point")), noise_variance=positive)
 def log_evidence(kernel: Kernel, points: ArrayLike, values: ArrayLike, noise_variance: ArrayLike) -> Array:
     """Return the log density ``[]`` of ``values [n]`` at ``points [n, d]`` under ``N(0, K + noise_variance I)``; differentiable.
 
     Rasmussen and Williams (2006), eq. 2.30.
     """
+    checks.shape("values", values, (np.shape(points)[0],), remedy="one value per point")
     values = jnp.asarray(values)
     noisy = kernel(points, points) + jnp.asarray(noise_variance, values.dtype) * jnp.eye(len(values), dtype=values.dtype)
     root = jnp.linalg.cholesky(noisy)
@@ -33,6 +40,15 @@ def log_evidence(kernel: Kernel, points: ArrayLike, values: ArrayLike, noise_var
     return -0.5 * jnp.sum(whitened * whitened) - jnp.sum(jnp.log(jnp.diagonal(root))) - 0.5 * len(values) * jnp.log(2 * jnp.pi)
 
 
+@takes(
+    kernel=instance_of(Kernel),
+    points=POINTS,
+    values=finite_numbers,
+    noise_variance=positive,
+    span=between(1, float("inf"), open_high=True),
+    starts=whole(1, 10_000),
+    seed=whole(0, 2**63 - 1),
+)
 def fit(
     kernel: K, points: Numbers, values: Numbers, noise_variance: float, *, span: float = 1e3, starts: int = 5, seed: int = 0
 ) -> tuple[K, float]:
@@ -56,14 +72,8 @@ def fit(
       InvalidArgument: on a hyper-parameter or argument out of range, or when no search finds a finite evidence.
     """
     points, values = np.asarray(points, np.float64), np.asarray(values, np.float64)
-    checks.shape("points", points, (None, None), remedy="one row per point")
     checks.shape("values", values, (len(points),), remedy="one value per point")
-    checks.finite("points", points)
-    checks.finite("values", values)
-    checks.positive("noise_variance", noise_variance)
-    checks.within("span", span, 1.0, float("inf"), open_high=True)
-    checks.integer("starts", starts, least=1)
-    kernel.validate(points.shape[1])
+    kernel.check_axes(points.shape[1])
     checks.positive("kernel hyper-parameters", np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(kernel)]))
     with jax.enable_x64(True):
         logs, rebuild = ravel_pytree(jax.tree.map(lambda leaf: jnp.log(jnp.asarray(leaf, jnp.float64)), kernel))

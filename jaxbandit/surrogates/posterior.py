@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.declare import Role
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
@@ -48,7 +49,7 @@ class Prediction:
     recent: Any = None  # [k] deviations at the points chosen lately, summed; of a learner that censors
 
 
-class AbstractSurrogate:
+class AbstractSurrogate(Role):
     """Model of the reward and the constraints that takes in observations; abstract.
 
     :class:`~jaxbandit.Surrogate` takes in every observation in its own round; :class:`~jaxbandit.feedback.DelayedSurrogate` takes in what a
@@ -58,6 +59,8 @@ class AbstractSurrogate:
     Attributes:
       domain: the ``M`` points.
     """
+
+    described: ClassVar[str] = "a surrogate, jaxbandit.surrogate(...)"
 
     if TYPE_CHECKING:  # declared as read-only; at run time a property here would keep subclasses from declaring a field
 

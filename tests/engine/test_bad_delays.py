@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,38 +35,46 @@ def bad(**options: Any) -> Any:
 
 
 SOME = delays.Constant(rounds=2)
-BAD: list[tuple[str, dict[str, Any], str]] = [
-    ("negative delay", {"delay": delays.Constant(rounds=-1)}, "Constant.rounds: must lie in [0, "),
-    ("half a round", {"delay": delays.Constant(rounds=1.5)}, "Constant.rounds: must be whole numbers"),
-    ("negative observed delay", {"delay": delays.Empirical(values=np.array([0, -2]))}, "Empirical.values: must lie in [0, "),
-    ("half an observed delay", {"delay": delays.Empirical(values=np.array([0.5, 2.0]))}, "Empirical.values: must be whole"),
-    ("no observed delay", {"delay": delays.Empirical(values=np.zeros(0, int))}, "Empirical.values: expected shape [n] with n >= 1"),
-    ("negative mean", {"delay": delays.Poisson(mean=-1.0)}, "Poisson.mean: must lie in [0, "),
-    ("NaN mean", {"delay": delays.Geometric(mean=float("nan"))}, "Geometric.mean: "),
-    ("a bad one in a sweep", {"delay": jaxbandit.sweep(delays.Poisson(), {"mean": [1.0, -1.0]})}, "Poisson.mean: must lie in [0, "),
-    ("reversed", {"delay": delays.Uniform(low=3, high=1)}, "Uniform.high: must be >= low"),
-    ("a probability above 1", {"delay": delays.Lossy(never=1.5)}, "Lossy.never: must lie in [0, 1]"),
-    ("models for other outputs", {"delay": delays.PerOutput(delays=(SOME, SOME, SOME))}, "PerOutput.delays: 3 models for 2 outputs"),
-    ("a number for a delay", {"delay": 3}, "delay: expected a model of jaxbandit.delays"),
-    ("a policy for a delay", {"delay": feedback.Wait()}, "delay: expected a model of jaxbandit.delays"),
-    ("a class for a delay", {"delay": delays.Poisson}, "delay: expected a model of jaxbandit.delays"),
-    ("an impostor", {"delay": Impostor()}, "delay: expected a model of jaxbandit.delays"),
-    ("a name for a policy", {"delay": SOME, "feedback": "wait"}, "feedback: expected a policy of jaxbandit.feedback"),
-    ("a class for a policy", {"delay": SOME, "feedback": feedback.Censor}, "feedback: expected a policy of jaxbandit.feedback"),
-    ("a delay for a policy", {"delay": SOME, "feedback": SOME}, "feedback: expected a policy of jaxbandit.feedback"),
-    ("a negative window", {"delay": SOME, "feedback": feedback.Censor(window=-1)}, "Censor.window: must be a whole number >= 0"),
-    ("half a window", {"delay": SOME, "feedback": feedback.Censor(window=1.5)}, "Censor.window: must be a whole number >= 0"),  # type: ignore[arg-type]
-    ("a NaN minimum", {"delay": SOME, "feedback": feedback.Censor(minimum=float("nan"))}, "Censor.minimum: 1 of 1 values are NaN"),
-    ("three minima", {"delay": SOME, "feedback": feedback.Censor(minimum=[0.0, 0.0, 0.0])}, "Censor.minimum: expected one number"),
-    ("one minimum in a list", {"delay": SOME, "feedback": feedback.Censor(minimum=[0.0])}, "Censor.minimum: expected one number"),
-    ("a bad policy without delay", {"feedback": feedback.Censor(window=-1)}, "Censor.window: must be a whole number >= 0"),
-    ("no capacity", {"delay": SOME, "capacity": 0}, "capacity: must be a whole number >= 1"),
-    ("negative capacity", {"delay": SOME, "capacity": -3}, "capacity: must be a whole number >= 1"),
-    ("half a capacity", {"delay": SOME, "capacity": 2.5}, "capacity: must be a whole number >= 1"),
-    ("no capacity without delay", {"capacity": 0}, "capacity: must be a whole number >= 1"),
+BAD: list[tuple[str, Callable[[], dict[str, Any]], str]] = [
+    ("negative delay", lambda: {"delay": delays.Constant(rounds=-1)}, "Constant.rounds: must lie in [0, "),
+    ("half a round", lambda: {"delay": delays.Constant(rounds=1.5)}, "Constant.rounds: must be whole numbers"),
+    ("negative observed delay", lambda: {"delay": delays.Empirical(values=np.array([0, -2]))}, "Empirical.values: must lie in [0, "),
+    ("half an observed delay", lambda: {"delay": delays.Empirical(values=np.array([0.5, 2.0]))}, "Empirical.values: must be whole"),
+    ("no observed delay", lambda: {"delay": delays.Empirical(values=np.zeros(0, int))}, "Empirical.values: expected shape [n] with n >= 1"),
+    ("negative mean", lambda: {"delay": delays.Poisson(mean=-1.0)}, "Poisson.mean: must lie in [0, "),
+    ("NaN mean", lambda: {"delay": delays.Geometric(mean=float("nan"))}, "Geometric.mean: "),
+    (
+        "a bad one in a sweep",
+        lambda: {"delay": jaxbandit.sweep(delays.Poisson(), {"mean": [1.0, -1.0]})},
+        "sweep.mean: Poisson.mean: must lie in [0, ",
+    ),
+    ("reversed", lambda: {"delay": delays.Uniform(low=3, high=1)}, "Uniform.high: must be >= low"),
+    ("a probability above 1", lambda: {"delay": delays.Lossy(never=1.5)}, "Lossy.never: must lie in [0, 1]"),
+    (
+        "models for other outputs",
+        lambda: {"delay": delays.PerOutput(delays=(SOME, SOME, SOME))},
+        "PerOutput.delays: must hold 2 models, one per output, got 3",
+    ),
+    ("a number for a delay", lambda: {"delay": 3}, "delay: must be a delay model of jaxbandit.delays"),
+    ("a policy for a delay", lambda: {"delay": feedback.Wait()}, "delay: must be a delay model of jaxbandit.delays"),
+    ("a class for a delay", lambda: {"delay": delays.Poisson}, "delay: must be a delay model of jaxbandit.delays"),
+    ("an impostor", lambda: {"delay": Impostor()}, "delay: must be a delay model of jaxbandit.delays"),
+    ("a name for a policy", lambda: {"delay": SOME, "feedback": "wait"}, "feedback: must be a policy of jaxbandit.feedback"),
+    ("a class for a policy", lambda: {"delay": SOME, "feedback": feedback.Censor}, "feedback: must be a policy of jaxbandit.feedback"),
+    ("a delay for a policy", lambda: {"delay": SOME, "feedback": SOME}, "feedback: must be a policy of jaxbandit.feedback"),
+    ("a negative window", lambda: {"delay": SOME, "feedback": feedback.Censor(window=-1)}, "Censor.window: must be a whole number >= 0"),
+    ("half a window", lambda: {"delay": SOME, "feedback": feedback.Censor(window=1.5)}, "Censor.window: must be a whole number >= 0"),  # type: ignore[arg-type]
+    ("a NaN minimum", lambda: {"delay": SOME, "feedback": feedback.Censor(minimum=float("nan"))}, "Censor.minimum: 1 of 1 values are NaN"),
+    ("three minima", lambda: {"delay": SOME, "feedback": feedback.Censor(minimum=[0.0, 0.0, 0.0])}, "Censor.minimum: expected one number"),
+    ("one minimum in a list", lambda: {"delay": SOME, "feedback": feedback.Censor(minimum=[0.0])}, "Censor.minimum: expected one number"),
+    ("a bad policy without delay", lambda: {"feedback": feedback.Censor(window=-1)}, "Censor.window: must be a whole number >= 0"),
+    ("no capacity", lambda: {"delay": SOME, "capacity": 0}, "capacity: must be a whole number"),
+    ("negative capacity", lambda: {"delay": SOME, "capacity": -3}, "capacity: must be a whole number"),
+    ("half a capacity", lambda: {"delay": SOME, "capacity": 2.5}, "capacity: must be a whole number"),
+    ("no capacity without delay", lambda: {"capacity": 0}, "capacity: must be a whole number"),
     (
         "sweeps of different sizes",
-        {
+        lambda: {
             "delay": jaxbandit.sweep(delays.Poisson(), {"mean": [1.0, 2.0]}),
             "algorithm": jaxbandit.sweep(RPOL, {"initial_penalty": [1.0, 2.0, 3.0]}),
         },
@@ -75,13 +84,15 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("options", "message"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
-def test_bad_input_is_refused_before_anything_compiles(options: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_input_is_refused_before_anything_compiles(
+    options: Callable[[], dict[str, Any]], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def stop(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("nothing may compile")
 
     monkeypatch.setattr(simulation, "play_all", stop)
     with pytest.raises(InvalidArgument) as error:
-        bad(**options)
+        bad(**options())
     assert str(error.value).startswith(message)
 
 

@@ -82,11 +82,27 @@ TABLES = [
     ("constraint too long", lambda: problems.from_tables(GRID, REWARD, np.zeros(10)), "constraints: expected shape [*, 9]"),
     ("constraints transposed", lambda: problems.from_tables(GRID, REWARD, np.zeros((9, 2))), "constraints: expected shape [*, 9]"),
     ("constraints three-dimensional", lambda: problems.from_tables(GRID, REWARD, np.zeros((1, 1, 9))), "constraints: expected shape"),
-    ("NaN reward", lambda: problems.from_tables(GRID, np.where(REWARD > 7, np.nan, 0), COST), "problem.means: 1 of 18 values are NaN"),
-    ("infinite cost", lambda: problems.from_tables(GRID, REWARD, np.full(9, -np.inf)), "problem.means: 9 of 18 values are NaN"),
+    (
+        "NaN reward",
+        lambda: problems.from_tables(GRID, np.where(REWARD > 7, np.nan, 0), COST),
+        "reward: 1 of 9 values are NaN or infinite, got",
+    ),
+    (
+        "infinite cost",
+        lambda: problems.from_tables(GRID, REWARD, np.full(9, -np.inf)),
+        "constraints: 9 of 9 values are NaN or infinite, got",
+    ),
     ("vector function", lambda: problems.from_functions(GRID, lambda x: x, [lambda x: x[0]]), "reward(x): expected shape [9]"),
-    ("vector constraint", lambda: problems.from_functions(GRID, lambda x: x[0], [lambda x: x]), "constraint 1(x): expected shape [9]"),
-    ("infinite function", lambda: problems.from_functions(GRID, lambda x: 1 / x[0], []), "problem.means: 3 of 9 values are NaN"),
+    (
+        "vector constraint",
+        lambda: problems.from_functions(GRID, lambda x: x[0], [lambda x: x]),
+        "constraints[0](x): expected shape [9], one number for each point x [d], got",
+    ),
+    (
+        "infinite function",
+        lambda: problems.from_functions(GRID, lambda x: 1 / x[0], []),
+        "reward(x): 3 of 9 values are NaN or infinite, got",
+    ),
     (
         "user's table of wrong shape",
         lambda: run(problem=replace(problem(), means=np.zeros((2, 8)))),
@@ -96,7 +112,7 @@ TABLES = [
     ("user's NaN table", lambda: run(problem=replace(problem(), means=np.full((2, 9), np.nan))), "problem.means: 18 of 18 values"),
     ("no reward", lambda: run(problem=replace(problem(), means=np.zeros((0, 9)))), "problem.means: needs at least the reward's row"),
     ("sine of one point", lambda: problems.sine(1), "points_per_axis: must be a whole number >= 2"),
-    ("not a problem", lambda: run(problem=REWARD), "problem: expected a problem of jaxbandit.problems, got ndarray"),
+    ("not a problem", lambda: run(problem=REWARD), "problem: must be a problem of jaxbandit.problems, such as sine(), got"),
 ]
 
 NOISE = [
@@ -126,11 +142,11 @@ NOISE = [
 ]
 
 DOMAINS = [
-    ("empty points", lambda: domains.points(np.zeros((0, 2))), "coordinates: the domain is empty"),
+    ("empty points", lambda: domains.points(np.zeros((0, 2))), "coordinates: must hold at least one point, got"),
     ("empty product", lambda: domains.product([]), "axes: the domain is empty"),
-    ("empty axis", lambda: domains.product([[0.0], []]), "axes[1]: the domain is empty"),
+    ("empty axis", lambda: domains.product([[0.0], []]), "axes[1]: must hold at least one point, got"),
     ("duplicate axis points", lambda: domains.product([[0.0, 0.0, 1.0]]), "axes[0]: points must increase strictly (no duplicates)"),
-    ("duplicate points", lambda: domains.points([[0.0], [0.0]]), "coordinates: 1 of 2 points are repeated"),
+    ("duplicate points", lambda: domains.points([[0.0], [0.0]]), "coordinates: must hold each point once, got"),
     ("no arms", lambda: domains.arms(0), "count: must be a whole number >= 1"),
 ]
 
@@ -139,7 +155,7 @@ KERNELS = [
     *(
         (
             f"{kernel.__name__} length-scale {value}",
-            functools.partial(build, kernel=kernel(length_scale=value)),
+            lambda kernel=kernel, value=value: build(kernel=kernel(length_scale=value)),
             f"{kernel.__name__}.length_scale: ",
         )
         for kernel in (
@@ -156,7 +172,7 @@ KERNELS = [
     *(
         (
             f"{kernel.__name__} of three axes",
-            functools.partial(build, kernel=kernel(length_scale=np.ones(3))),
+            lambda kernel=kernel: build(kernel=kernel(length_scale=np.ones(3))),
             f"{kernel.__name__}.length_scale: exp",
         )
         for kernel in (
@@ -179,10 +195,18 @@ KERNELS = [
     ("inside a sum", lambda: build(kernel=SE() + SE(length_scale=-1.0)), "SquaredExponential.length_scale: must be > 0"),
     ("inside a scaled product", lambda: build(kernel=2.0 * (SE(length_scale=0.0) * SE())), "SquaredExponential.length_scale: must be > 0"),
     ("second output's", lambda: build(kernel=[SE(), kernels.Matern12(length_scale=0.0)]), "Matern12.length_scale: must be > 0"),
-    ("Gram checked asymmetric", lambda: kernels.Gram.checked(ASYMMETRIC), "Gram.matrix: not symmetric"),
-    ("Gram checked indefinite", lambda: kernels.Gram.checked(INDEFINITE), "Gram.matrix: not positive semi-definite"),
-    ("Gram asymmetric", lambda: build(domain=domains.arms(2), kernel=kernels.Gram(matrix=ASYMMETRIC)), "Gram.matrix: not symmetric"),
-    ("Gram indefinite", lambda: build(domain=domains.arms(2), kernel=kernels.Gram(matrix=INDEFINITE)), "Gram.matrix: not positive"),
+    ("Gram checked asymmetric", lambda: kernels.Gram.checked(ASYMMETRIC), "matrix: must be symmetric, got"),
+    ("Gram checked indefinite", lambda: kernels.Gram.checked(INDEFINITE), "matrix: must be positive semi-definite, got"),
+    (
+        "Gram asymmetric",
+        lambda: build(domain=domains.arms(2), kernel=kernels.Gram(matrix=ASYMMETRIC)),
+        "Gram.matrix: must be symmetric, got",
+    ),
+    (
+        "Gram indefinite",
+        lambda: build(domain=domains.arms(2), kernel=kernels.Gram(matrix=INDEFINITE)),
+        "Gram.matrix: must be positive semi-definite, got",
+    ),
     ("Gram on a square", lambda: build(kernel=kernels.Gram.checked(np.eye(9))), "Gram: a Gram matrix needs a domain of arm numbers"),
     ("Gram of too few arms", lambda: build(domain=domains.arms(5), kernel=kernels.Gram.checked(np.eye(3))), "Gram"),
     ("Gram on a grid of the line", lambda: build(domain=domains.grid([0.0], [1.0], 5), kernel=kernels.Gram.checked(np.eye(5))), "Gram"),
@@ -191,14 +215,22 @@ KERNELS = [
 SURROGATES = [
     ("zero lambda", lambda: build(noise_variance=0.0), "noise_variance: must be > 0"),
     ("negative lambda", lambda: build(noise_variance=-0.1), "noise_variance: must be > 0"),
-    ("NaN lambda", lambda: build(noise_variance=np.nan), "noise_variance: 2 of 2 values are NaN"),
+    ("NaN lambda", lambda: build(noise_variance=np.nan), "noise_variance: 1 of 1 values are NaN or infinite, got"),
     ("one negative lambda", lambda: build(noise_variance=[0.1, -0.1]), "noise_variance: must be > 0"),
     ("three lambdas", lambda: build(noise_variance=[0.1, 0.1, 0.1]), "noise_variance: expected one for all, or one for each of the 2"),
-    ("infinite prior mean", lambda: build(prior_mean=np.inf), "prior_mean: 2 of 2 values are NaN"),
+    ("infinite prior mean", lambda: build(prior_mean=np.inf), "prior_mean: 1 of 1 values are NaN or infinite, got"),
     ("one prior mean of two", lambda: build(prior_mean=[1.0]), "prior_mean: expected one for all, or one for each of the 2"),
     ("three kernels", lambda: build(kernel=[SE()] * 3), "kernel: expected one for all, or one for each of the 2"),
-    ("no kernel", lambda: build(kernel=None), "kernel: expected a jaxbandit.kernels kernel, got NoneType"),
-    ("function as kernel", lambda: build(kernel=[SE(), np.dot]), "kernel: expected a jaxbandit.kernels kernel"),
+    (
+        "no kernel",
+        lambda: build(kernel=None),
+        "kernel: must be a kernel of jaxbandit.kernels, such as SquaredExponential(length_scale=0.5) or a tup",
+    ),
+    (
+        "function as kernel",
+        lambda: build(kernel=[SE(), np.dot]),
+        "kernel[1]: must be a kernel of jaxbandit.kernels, such as SquaredExponential(length_scale=0.5), got",
+    ),
     ("no outputs", lambda: build(outputs=0), "outputs: must be a whole number >= 1"),
     ("unknown form", lambda: build(form="dense"), "form: must be one of auto, features, product, rows; got 'dense'"),
     ("product on bare points", lambda: build(domain=domains.points(GRID.points), form="product"), "form: 'product' needs a product grid"),
@@ -212,39 +244,43 @@ SURROGATES = [
 ]
 
 RUNS = [
+    *((f"horizon {value!r}", functools.partial(run, horizon=value), "horizon: must be a whole number") for value in (0, -3, 2.0, True)),
     *(
-        (f"horizon {value!r}", functools.partial(run, horizon=value), "horizon: must be a whole number >= 1")
-        for value in (0, -3, 2.0, True)
+        (
+            f"trials {value!r}",
+            functools.partial(run, trials=value),
+            "trials: must be a whole number of trials from 1 to 2147483647, or a list of their numbers, each from",
+        )
+        for value in (0, -1, 1.5)
     ),
-    *((f"trials {value!r}", functools.partial(run, trials=value), "trials: must be a whole number >= 1") for value in (0, -1, 1.5)),
     ("no trial numbers", lambda: run(trials=[]), "trials: the list of trial numbers is empty"),
-    ("negative trial number", lambda: run(trials=[3, -1]), "trials: must be a whole number >= 0"),
+    ("negative trial number", lambda: run(trials=[3, -1]), "trials: the number of a trial: must be a whole number >= 0, got"),
     ("unknown record", lambda: run(record="some"), "record: must be one of all, "),
     ("no block", lambda: run(block=0), "block: must be a whole number >= 1"),
     ("fractional block", lambda: run(block=1.5), "block: must be a whole number >= 1"),
     ("design past the end", lambda: run(initial=InitialDesign(indices=np.array([0, 9]))), "initial.indices: must lie in [0, 8]"),
-    ("design before the start", lambda: run(initial=InitialDesign(indices=np.array([-1]))), "initial.indices: must be >= 0, got "),
+    ("design before the start", lambda: run(initial=InitialDesign(indices=np.array([-1]))), "InitialDesign.indices: must be >= 0, got"),
     (
         "design of coordinates",
         lambda: run(initial=InitialDesign(indices=np.array([0.5]))),
-        "initial.indices: must be a list of numbers of points, got ",
+        "InitialDesign.indices: must be a list of numbers of points, got",
     ),
     (
         "design of a mask",
         lambda: run(initial=InitialDesign(indices=np.array([True, False]))),
-        "initial.indices: must be a list of numbers of points",
+        "InitialDesign.indices: must be a list of numbers of points, got",
     ),
     (
         "design of pairs",
         lambda: run(initial=InitialDesign(indices=np.array([[0, 1]]))),
-        "initial.indices: must be a list of numbers of points, got ",
+        "InitialDesign.indices: must be a list of numbers of points, got",
     ),
     (
         "too large a random design",
         lambda: run(initial=InitialDesign(random=10)),
-        "initial.random: 10 distinct points asked of a domain of 9",
+        "initial.random: must be at most 9, the number of points of the domain, got",
     ),
-    ("negative random design", lambda: run(initial=InitialDesign(random=-1)), "initial.random: must be a whole number >= 0"),
+    ("negative random design", lambda: run(initial=InitialDesign(random=-1)), "InitialDesign.random: must be a whole number >= 0, got"),
     ("model of too few outputs", lambda: run(2, surrogate=model(2)), "surrogate: models 2 outputs, but problem 'user' has 3"),
     ("model of too many outputs", lambda: run(1, surrogate=model(3)), "surrogate: models 3 outputs, but problem 'user' has 2"),
     (
@@ -269,7 +305,11 @@ RUNS = [
         lambda: on(domains.grid([0.0], [1e-5], 5), surrogate=build(domain=domains.grid([0.0], [5e-6], 5), kernel=SE(length_scale=1e-5))),
         "surrogate: built on other points",
     ),
-    ("no surrogate", lambda: run(surrogate=SE()), "surrogate: expected jaxbandit.surrogate(...), got SquaredExponential"),
+    (
+        "no surrogate",
+        lambda: run(surrogate=SE()),
+        "surrogate: must be a surrogate, jaxbandit.surrogate(...) or a sweep of one, jaxbandit.sweep(...), got",
+    ),
     (
         "negative lambda put in",
         lambda: run(surrogate=replace(model(), noise_variance=np.array([-1.0]))),
@@ -295,9 +335,13 @@ RUNS = [
     (
         "no algorithm",
         lambda: run(algorithm=Bounds()),
-        "algorithm: expected an algorithm of jaxbandit, or of a subclass of jaxbandit.Algorithm, got Bounds",
+        "algorithm: must be an algorithm of jaxbandit, or of a subclass of jaxbandit.Algorithm or a sweep of ",
     ),
-    ("algorithm's class", lambda: run(algorithm=Rpol), "algorithm: expected an algorithm"),
+    (
+        "algorithm's class",
+        lambda: run(algorithm=Rpol),
+        "algorithm: must be an algorithm of jaxbandit, or of a subclass of jaxbandit.Algorithm or a sweep of ",
+    ),
     ("no devices", lambda: run(devices=[]), "devices"),
 ]
 
@@ -333,54 +377,54 @@ ALGORITHMS = [
         "Cbo.step_divisor: expected one number, or one for each",
     ),
     ("words", lambda: run(algorithm=Cbo(dual_cap="ten")), "Cbo.dual_cap: must be a number > 0, got 'ten'"),
-    ("zero width", lambda: with_width(0.0), "Rpol.estimator.reward_width: must be > 0"),
-    ("negative width", lambda: with_width(-3.0), "Rpol.estimator.reward_width: must be > 0"),
-    ("NaN width", lambda: with_width(np.nan), "Rpol.estimator.reward_width: 1 of 1 values are NaN"),
-    ("a width per point", lambda: with_width(np.ones(9)), "Rpol.estimator.reward_width: "),
+    ("zero width", lambda: with_width(0.0), "Bounds.reward_width: must be > 0, got"),
+    ("negative width", lambda: with_width(-3.0), "Bounds.reward_width: must be > 0, got"),
+    ("NaN width", lambda: with_width(np.nan), "Bounds.reward_width: 1 of 1 values are NaN or infinite, got"),
+    ("a width per point", lambda: with_width(np.ones(9)), "Bounds.reward_width: expected one number, got"),
     (
         "bare function",
         lambda: with_width(lambda t, gain: t),
-        "Rpol.estimator.reward_width: must be a number > 0 or a schedule of jaxbandit.widths, such as Custom(function=...), got <function",
+        "Bounds.reward_width: must be a number > 0 or a schedule of jaxbandit.widths, such as Custom(function=...), got",
     ),
     (
         "bare function for costs",
         lambda: with_cost_width(np.sqrt),
-        "Rpol.estimator.cost_width: must be a number > 0 or a schedule of jaxbandit.widths, such as Custom(function=...), got <ufunc",
+        "Bounds.cost_width: must be a number > 0 or a schedule of jaxbandit.widths, such as Custom(function=...), got",
     ),
     (
         "bare function in CBO",
         lambda: run(algorithm=Cbo(estimator=Bounds(reward_width=np.sqrt))),
-        "Cbo.estimator.reward_width: must be a number > 0 or a schedule of jaxbandit.widths, such as Custom(function=...), got <ufunc",
+        "Bounds.reward_width: must be a number > 0 or a schedule of jaxbandit.widths, such as Custom(function=...), got",
     ),
     (
         "bare function in CONFIG",
         lambda: run(algorithm=Config(estimator=Bounds(cost_width=np.sqrt))),
-        "Config.estimator.cost_width: must be a number > 0 or a schedule of jaxbandit.widths, such as Custom(function=...), got <ufunc",
+        "Bounds.cost_width: must be a number > 0 or a schedule of jaxbandit.widths, such as Custom(function=...), got",
     ),
-    ("zero cost width", lambda: with_cost_width(np.array([1.0, 0.0]), 2), "Rpol.estimator.cost_width: must be > 0"),
+    ("zero cost width", lambda: with_cost_width(np.array([1.0, 0.0]), 2), "Bounds.cost_width: must be > 0, got"),
     ("cost widths for three", lambda: with_cost_width(np.ones(3), 2), "Rpol.estimator.cost_width: "),
-    ("norm bound", lambda: with_width(widths.ImprovedGPUCB(norm_bound=0.0)), "Rpol.estimator.reward_width.norm_bound: must be > 0"),
-    ("noise scale", lambda: with_cost_width(widths.ImprovedGPUCB(noise_scale=-1.0)), "Rpol.estimator.cost_width.noise_scale: must be > 0"),
-    ("delta 0", lambda: with_width(widths.ImprovedGPUCB(delta=0.0)), "Rpol.estimator.reward_width.delta: must lie in (0, 1)"),
-    ("delta 1", lambda: with_width(widths.ImprovedGPUCB(delta=1.0)), "Rpol.estimator.reward_width.delta: must lie in (0, 1)"),
-    ("union", lambda: with_width(widths.ImprovedGPUCB(union=0.0)), "Rpol.estimator.reward_width.union: must be > 0"),
+    ("norm bound", lambda: with_width(widths.ImprovedGPUCB(norm_bound=0.0)), "ImprovedGPUCB.norm_bound: must be > 0, got"),
+    ("noise scale", lambda: with_cost_width(widths.ImprovedGPUCB(noise_scale=-1.0)), "ImprovedGPUCB.noise_scale: must be > 0, got"),
+    ("delta 0", lambda: with_width(widths.ImprovedGPUCB(delta=0.0)), "ImprovedGPUCB.delta: must lie in (0, 1), got"),
+    ("delta 1", lambda: with_width(widths.ImprovedGPUCB(delta=1.0)), "ImprovedGPUCB.delta: must lie in (0, 1), got"),
+    ("union", lambda: with_width(widths.ImprovedGPUCB(union=0.0)), "ImprovedGPUCB.union: must be > 0, got"),
     ("norm bounds for three", lambda: with_cost_width(widths.ImprovedGPUCB(norm_bound=np.ones(3)), 2), "Rpol.estimator.cost_width"),
-    ("factor of the log", lambda: with_width(widths.SqrtLog(a=0.0)), "Rpol.estimator.reward_width.a: must be > 0"),
-    ("base of the log", lambda: with_width(widths.SqrtLog(b=1.0)), "Rpol.estimator.reward_width.b: must lie in (1, inf)"),
+    ("factor of the log", lambda: with_width(widths.SqrtLog(a=0.0)), "SqrtLog.a: must be > 0, got"),
+    ("base of the log", lambda: with_width(widths.SqrtLog(b=1.0)), "SqrtLog.b: must lie in (1, inf), got"),
     (
         "custom scale",
         lambda: with_width(widths.Custom(function=lambda t, gain: gain, scale=0.0)),
-        "Rpol.estimator.reward_width.scale: must be > 0",
+        "Custom.scale: must be > 0, got",
     ),
     (
         "custom number",
         lambda: with_width(widths.Custom(function=3.0)),
-        "Rpol.estimator.reward_width.function: must be a function of (t, gain)",
+        "Custom.function: must be a function of (t, gain), got",
     ),
     (
         "one bad width in a sweep",
         lambda: run(algorithm=sweep(Rpol(), {"estimator.cost_width": [1.0, -1.0]})),
-        "Rpol.estimator.cost_width: must be > 0",
+        "sweep.estimator.cost_width: Bounds.cost_width: must be > 0, got",
     ),
 ]
 
@@ -399,7 +443,7 @@ SWEEPS = [
     ("static", lambda: sweep(model(), {"groups": [(0, 0), (0, 0)]}), "sweep.groups: groups of Surrogate is static"),
     (
         "static inside",
-        lambda: sweep(Rpol(estimator=widths.Custom(function=abs)), {"estimator.function": [abs]}),
+        lambda: sweep(Rpol(estimator=widths.Custom(function=lambda t, gain: gain)), {"estimator.function": [abs]}),
         "sweep.estimator.function: function of Custom is static",
     ),
     ("a class attribute", lambda: sweep(Rpol(), {"name": ["a", "b"]}), "sweep.name: unknown field; Rpol can sweep"),

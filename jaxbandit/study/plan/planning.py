@@ -9,7 +9,10 @@ import jax
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import of_class, optional, text, whole
 from jaxbandit.core.pytree import signature
+from jaxbandit.engine.inputs import DEVICES
 from jaxbandit.engine.programs import Cell
 from jaxbandit.study.plan.batches import batch_numbers, carried_bytes, kept_bytes
 from jaxbandit.study.plan.cells import group_runs
@@ -122,6 +125,7 @@ class Plan:
         )
 
 
+@takes(study=of_class(Study, "a Study"), memory=optional(text | whole(1, 2**63)), segment=optional(whole(1)), devices=optional(DEVICES))
 @in_its_arithmetic
 def make_plan(
     study: Study,

@@ -9,7 +9,9 @@ import jax
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
 from jaxbandit.core.declare import symbols
+from jaxbandit.core.fields import of_class, whole
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.delays import NEVER
 from jaxbandit.engine import Trajectory
@@ -20,6 +22,7 @@ from jaxbandit.study.specify.study import Study, in_its_arithmetic
 from jaxbandit.surrogates import Surrogate
 
 
+@takes(study=of_class(Study, "a Study"), run=of_class(Run, "a Run"), trial=whole(0))
 @in_its_arithmetic
 def audit(study: Study, run: Run, trial: int) -> dict[str, np.ndarray]:
     """Return one trial of a run, as the study plays it.
@@ -37,7 +40,6 @@ def audit(study: Study, run: Run, trial: int) -> dict[str, np.ndarray]:
     Raises:
       InvalidArgument: when there is no such trial.
     """
-    checks.integer("trial", trial, least=0)
     if trial >= study.trials:
         raise checks.InvalidArgument(f"trial: must be < {study.trials}, the number of trials, got {trial}; raise --trials")
     played = jax.tree.map(lambda x: np.asarray(x)[0], study.trajectory(run, trials=[trial], record="audit"))

@@ -13,7 +13,10 @@ import xarray as xr
 
 import jaxbandit
 from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.fields import of_class, optional, text, whole
+from jaxbandit.core.results import RESULTS
 from jaxbandit.study.plan.memory import MAX_BYTES
 from jaxbandit.study.plan.planning import Plan, make_plan
 from jaxbandit.study.run.dataset import gather_results
@@ -27,6 +30,7 @@ from jaxbandit.study.specify.tables import from_table
 T = TypeVar("T")
 
 
+@takes(dataset=RESULTS)
 def study_of(dataset: xr.Dataset) -> Study:
     """Return the study that gave a dataset; raises ``InvalidArgument`` when its results do not hold it, or not one of this version."""
     table = dataset.attrs.get("table", "")
@@ -61,6 +65,7 @@ def _parsed(dataset: xr.Dataset, name: str, kind: type[T]) -> T:
     return value
 
 
+@takes(dataset=RESULTS, trial=whole(0), label=optional(text), study=optional(of_class(Study, "a Study")))
 def rerun(dataset: xr.Dataset, trial: int, *, label: str | None = None, study: Study | None = None) -> xr.Dataset:
     """Play one trial of one run again and return it with all its rounds, points and values, bit for bit as it was.
 

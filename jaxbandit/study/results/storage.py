@@ -15,7 +15,10 @@ import h5netcdf
 import numpy as np
 import xarray as xr
 
+from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.fields import of_class, text
+from jaxbandit.core.results import RESULTS
 from jaxbandit.core.status import Status, explain, healthy
 from jaxbandit.study.run.dataset import Variable
 from jaxbandit.study.run.files import CannotWrite, reason_of, write_whole
@@ -24,10 +27,14 @@ LEVEL = 4  # of compression
 CHUNK_BYTES = 2**20  # of what is compressed and read at a time
 
 
+PATH = text | of_class(Path, "a path")
+
+
 class TrialsFailed(RuntimeError):
     """Some trials of a study failed; the message says how many, which and why."""
 
 
+@takes(dataset=RESULTS)
 def flagged(dataset: xr.Dataset) -> dict[str, dict[str, int]]:
     """Return, for each run with flagged trials, how many trials have each flag."""
     found: dict[str, dict[str, int]] = {}
@@ -48,6 +55,7 @@ def flags_in_words(dataset: xr.Dataset) -> list[str]:
     return [f"{label}: " + "; ".join(words(count, why) for why, count in own.items()) for label, own in flagged(dataset).items()]
 
 
+@takes(dataset=RESULTS)
 def raise_if_failed(dataset: xr.Dataset) -> xr.Dataset:
     """Return the dataset, if no trial failed; raises :class:`TrialsFailed` otherwise."""
     failed = ~healthy(dataset.status.values)
@@ -62,6 +70,7 @@ def raise_if_failed(dataset: xr.Dataset) -> xr.Dataset:
     raise TrialsFailed(f"{int(failed.sum())} of {failed.size} trials failed; " + "; ".join(lines))
 
 
+@takes(path=PATH)
 def read_results(path: str | Path, *, load: bool = True) -> xr.Dataset:
     """Return the dataset of a NetCDF file or a Zarr directory, or of the directory that a run wrote one to.
 

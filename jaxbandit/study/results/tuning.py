@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import function, of_class, whole
 from jaxbandit.core.sweep import combinations, sweep
 from jaxbandit.metrics import Curves, curves, healthy
 from jaxbandit.study.specify.run import Run
@@ -22,6 +24,13 @@ def regret_and_violation(measures: Curves) -> jax.Array:
     return measures.positive_regret[..., -1] + measures.hard_violation[..., -1]
 
 
+@takes(
+    study=of_class(Study, "a Study"),
+    run=of_class(Run, "a Run"),
+    values=of_class(Mapping, "a mapping from fields to values"),
+    trials=whole(1),
+    measure=function("(curves)"),
+)
 @in_its_arithmetic
 def tune(
     study: Study,
@@ -50,9 +59,9 @@ def tune(
       InvalidArgument: on no field, an unknown one, or when every combination failed.
     """
     if not values:
-        raise checks.InvalidArgument("values: give at least one field with the values to try")
+        raise checks.InvalidArgument("values: must hold at least one field with the values to try, got {}")
     variants = sweep(run.algorithm, values)
-    own = dataclasses.replace(study, seed=study.seed + 1, trials=checks.integer("trials", trials, least=1))
+    own = dataclasses.replace(study, seed=study.seed + 1, trials=int(trials))
     played = own.trajectory(run, algorithm=variants)
     over_trials = 0 if run.problem.is_random else None
     by_trial = jax.jit(jax.vmap(curves, (over_trials, 1), 1))  # curves of [variants, T] points in each trial

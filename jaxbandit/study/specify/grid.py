@@ -5,20 +5,37 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from jaxbandit.algorithms import Algorithm
 from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.fields import (
+    Check,
+    Shape,
+    between,
+    choice,
+    each,
+    finite_numbers,
+    of_class,
+    optional,
+    per_output,
+    positive_numbers,
+    whole,
+)
 from jaxbandit.core.paths import set_field
 from jaxbandit.core.sweep import combinations
 from jaxbandit.core.types import PerOutput
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.engine import Informed, InitialDesign
+from jaxbandit.engine.inputs import HORIZON, INFORMED
 from jaxbandit.kernels import Kernel
 from jaxbandit.problems import AbstractProblem, full_information
+from jaxbandit.problems.base import PROBLEM
 from jaxbandit.study.specify.describe import describe_exactly
 from jaxbandit.study.specify.registry import build, table_of
 from jaxbandit.study.specify.run import Policy, Run
@@ -30,6 +47,38 @@ Table: TypeAlias = Mapping[str, Any]
 
 LARGE = 2.0**1023  # beyond it an integer has no float
 MODEL = "model."  # what the path of a swept field of the model begins with
+
+
+ONE_KERNEL = of_class(Kernel) | of_class(Mapping, "a table of one")
+FIELDS: dict[str, Check] = {
+    "kernel": ONE_KERNEL | each(ONE_KERNEL),
+    "noise_variance": positive_numbers.of(per_output),
+    "prior_mean": finite_numbers.of(per_output),
+    "form": choice(*FORMS),
+    "tolerance": optional(between(0, 1, open_high=True)),
+    "rank": optional(whole(1)),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Labelled(Check):
+    allowed: str
+    check: Check
+
+    def takes(self, value: Any) -> bool:
+        return isinstance(value, Mapping) and all(isinstance(label, str) for label in value)
+
+    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+        for label, item in value.items():
+            self.check(f"{name}[{label!r}]", item)
+
+
+def labelled(check: Check) -> Check:
+    """Return the check for a mapping from labels to what ``check`` allows."""
+    return _Labelled(f"a mapping from labels to items, each {check.allowed}", check)
+
+
+TABLE = of_class(Mapping, "a table of one")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +116,10 @@ class Model:
             checks.within(f"{where}.tolerance", self.tolerance, 0.0, 1.0, open_high=True)
         if self.rank is not None:
             checks.integer(f"{where}.rank", self.rank, least=1)
+
+    def __post_init__(self) -> None:
+        for name, check in FIELDS.items():
+            check(f"model.{name}", getattr(self, name))
 
     def on(self, problem: AbstractProblem, horizon: int, where: str) -> Surrogate:
         """Return the surrogate of all outputs of a problem, with room for ``horizon`` observations."""
@@ -112,6 +165,19 @@ class Grid(tuple[Run, ...]):
         return self._write()
 
 
+@takes(
+    problems=labelled(PROBLEM | TABLE),
+    algorithms=labelled(of_class(Algorithm) | TABLE),
+    horizon=HORIZON,
+    delays=optional(labelled(of_class(Delay) | TABLE)),
+    model=of_class(Model, "the models of a grid, Model(...)"),
+    sweeps=optional(labelled(of_class(Mapping, "a mapping from fields to values"))),
+    zipped=of_class(list, "a list of labels of algorithms") | of_class(tuple, "a tuple") | of_class(Set, "a set of them"),
+    models=optional(labelled(of_class(Model, "the models of a grid, Model(...)"))),
+    feedback=optional(labelled(of_class(Policy) | TABLE)),
+    informed=optional(labelled(INFORMED | TABLE)),
+    initial=of_class(InitialDesign),
+)
 def grid(
     *,
     problems: Mapping[str, AbstractProblem | Table],
@@ -150,13 +216,12 @@ def grid(
     Raises:
       InvalidArgument: on unknown names and fields, static fields that are swept, and parts that do not fit each other.
     """
-    checks.integer("horizon", horizon, least=1)
     delays = {"none": NoDelay()} if delays is None else delays
     own: dict[str, Any] = {"sweeps": sweeps or {}, "zipped": zipped, "models": models or {}}
     own |= {"feedback": feedback or {}, "informed": informed or {}}
-    for name, items in (("problems", problems), ("algorithms", algorithms), ("delays", delays)):
-        if not items:
-            raise InvalidArgument(f"{name}: there is none; give at least one by a label")
+    for name, given in (("problems", problems), ("algorithms", algorithms), ("delays", delays)):
+        if not given:
+            raise InvalidArgument(f"{name}: there is none, got {{}}; give at least one by a label")
     for name, labels in own.items():
         for label in labels:
             checks.one_of(name, label, tuple(algorithms))

@@ -6,13 +6,30 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from jaxbandit.algorithms import Algorithm
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.fields import Check, of_class, optional, text
 from jaxbandit.delays import Delay
 from jaxbandit.engine import Informed, InitialDesign
 from jaxbandit.engine.delayed import delay_in_force, policy_in_force
+from jaxbandit.engine.inputs import INFORMED
 from jaxbandit.feedback import Policy
 from jaxbandit.problems import AbstractProblem
+from jaxbandit.problems.base import PROBLEM
 from jaxbandit.surrogates import Surrogate
+
+FIELDS: dict[str, Check] = {
+    "label": text,
+    "problem": PROBLEM,
+    "algorithm": of_class(Algorithm),
+    "model": of_class(Surrogate),
+    "delay": optional(of_class(Delay)),
+    "feedback": optional(of_class(Policy)),
+    "informed": INFORMED,
+    "initial": of_class(InitialDesign),
+    "swept": of_class(Mapping, "a mapping from fields to values"),
+    **dict.fromkeys(("algorithm_label", "problem_label", "delay_label", "trace_name"), optional(text)),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +65,10 @@ class Run:
     problem_label: str | None = None
     delay_label: str | None = None
     trace_name: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, check in FIELDS.items():
+            check(f"Run.{name}", getattr(self, name))
 
     @property
     def delay_in_force(self) -> Delay:

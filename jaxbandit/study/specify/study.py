@@ -12,10 +12,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.fields import INT32_MAX
+from jaxbandit.core.fields import INT32_MAX, each, of_class
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.core.paths import did_you_mean
 from jaxbandit.core.pytree import canonicalise, float_dtype
@@ -99,8 +100,9 @@ class Study:
     parameters: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.runs, tuple):
+        if isinstance(self.runs, list):
             object.__setattr__(self, "runs", tuple(self.runs))
+        self.validate()
 
     def keeping_everything(self) -> Study:
         """Return the study whose results keep every metric in every round, and trajectories."""
@@ -134,9 +136,8 @@ class Study:
         self.keep.validate()
         if self.parameters is not None:
             _check_parameters(self.parameters)
+        each(of_class(Run, "a Run"))("runs", self.runs)
         for run in self.runs:
-            if not isinstance(run, Run):
-                raise InvalidArgument(f"runs: expected a list of Run, got a {type(run).__name__}")
             check_label("label", run.label)
             for name in ("algorithm_label", "problem_label", "delay_label", "trace_name"):
                 if getattr(run, name) is not None:
@@ -269,7 +270,7 @@ def check_plain(**values: Any) -> None:
 
 def check_seed(name: str, value: Any) -> None:
     """Raise ``InvalidArgument`` unless a seed is one that JAX tells from all others: without 64-bit numbers it drops further bits."""
-    checks.integer(name, value, least=0, most=2**63 - 1 if jax.config.jax_enable_x64 else 2**32 - 1)
+    checks.integer(name, value, least=0, most=2**63 - 1 if float_dtype() == np.float64 else 2**32 - 1)
 
 
 def check_metrics(names: Any) -> tuple[str, ...]:

@@ -173,11 +173,11 @@ SE, M12 = kernels.SquaredExponential(length_scale=0.3), kernels.Matern12(length_
 ONE_KERNEL = "models a combination of outputs; give all of them one kernel and noise_variance"
 BAD: dict[str, tuple[Callable[[], Any], str]] = {
     **{
-        f"Slater constant {value}": (functools.partial(on_shown, Scgp(slater=value)), "Scgp.slater: ")
+        f"Slater constant {value}": (lambda value=value: on_shown(Scgp(slater=value)), "Scgp.slater: ")
         for value in (0.0, -0.1, 1.01, np.nan)
     },
     **{
-        f"schedule {value!r}": (functools.partial(on_shown, Scgp(schedule=value)), "Scgp.schedule: must be one of 1, 2")
+        f"schedule {value!r}": (lambda value=value: on_shown(Scgp(schedule=value)), "Scgp.schedule: must be one of 1, 2")
         for value in (0, 3, "1")
     },
     "Slater constants for two": (lambda: on_shown(Scgp(slater=np.array([0.5, 0.5]))), "Scgp.slater: expected one number"),
@@ -189,10 +189,10 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "infinite rho": (lambda: on_plain(Epbo(penalty=np.inf)), "Epbo.penalty: 1 of 1 values are NaN or infinite"),
     "V of 0": (lambda: on_plain(Cbo(step_divisor=0.0)), "Cbo.step_divisor: must be > 0"),
     "negative V": (lambda: on_plain(Cbo(step_divisor=-2.0)), "Cbo.step_divisor: must be > 0"),
-    "V inside Anytime": (lambda: on_plain(Anytime(algorithm=Cbo(step_divisor=-2.0))), "Anytime.algorithm.step_divisor: must be > 0"),
+    "V inside Anytime": (lambda: on_plain(Anytime(algorithm=Cbo(step_divisor=-2.0))), "Cbo.step_divisor: must be > 0"),
     **{
         f"{algorithm.__name__} of epoch {value!r}": (
-            functools.partial(on_plain, algorithm(epoch=value)),
+            lambda algorithm=algorithm, value=value: on_plain(algorithm(epoch=value)),
             f"{algorithm.__name__}.epoch: must be a whole number >= 1",
         )
         for algorithm in (Se2, Se3)
@@ -215,11 +215,11 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "Se2 inside Anytime": (lambda: on_plain(Anytime(algorithm=Se2()), kernel=[SE, M12, SE]), f"surrogate: se2 {ONE_KERNEL}"),
     "cap of 1": (lambda: on_plain(Se2(penalty_cap=1.0)), "Se2.penalty_cap: must lie in (1, inf)"),  # kappa starts there
     "infinite cap": (lambda: on_plain(Se2(penalty_cap=np.inf)), "Se2.penalty_cap: 1 of 1 values are NaN or infinite"),
-    "flat psi": (lambda: on_plain(Se2(psi=penalties.Exponential(c=0.0))), "Se2.psi.c: must be > 0"),
-    "decreasing psi": (lambda: on_plain(Se2(psi=penalties.Polynomial(c=-1.0))), "Se2.psi.c: must be > 0"),
-    "concave psi": (lambda: on_plain(Se2(psi=penalties.Polynomial(n=0.9))), "Se2.psi.n: must lie in [1, inf)"),
-    "psi for three": (lambda: on_plain(Se2(psi=penalties.Exponential(c=np.ones(3)))), "Se2.psi.c: "),
-    "powers for three": (lambda: on_plain(Se2(psi=penalties.Polynomial(n=np.full(3, 2.0)))), "Se2.psi.n: "),
+    "flat psi": (lambda: on_plain(Se2(psi=penalties.Exponential(c=0.0))), "Exponential.c: must be > 0"),
+    "decreasing psi": (lambda: on_plain(Se2(psi=penalties.Polynomial(c=-1.0))), "Polynomial.c: must be > 0"),
+    "concave psi": (lambda: on_plain(Se2(psi=penalties.Polynomial(n=0.9))), "Polynomial.n: must lie in [1, inf)"),
+    "psi for three": (lambda: on_plain(Se2(psi=penalties.Exponential(c=np.ones(3)))), "Exponential.c: "),
+    "powers for three": (lambda: on_plain(Se2(psi=penalties.Polynomial(n=np.full(3, 2.0)))), "Polynomial.n: "),
     "step of 0": (lambda: on_plain(Se3(step=0.0)), "Se3.step: must be > 0"),
     "negative step": (lambda: on_plain(Se3(step=-0.1)), "Se3.step: must be > 0"),
     "no reward's clip": (lambda: on_plain(Cbo(reward_clip=-1.0)), "Cbo.reward_clip: must be > 0"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import canonicalise, pytree, replace, static
+from jaxbandit import InvalidArgument, canonicalise, pytree, replace, static
 from jaxbandit.core.pytree import float_dtype
 
 
@@ -62,8 +62,10 @@ def test_replace_copies_and_refuses_unknown_fields():
     outer = Outer()
     changed = replace(outer, rate=7.0)
     assert (outer.rate, changed.rate, changed.inner) == (1.0, 7.0, outer.inner)
-    with pytest.raises(TypeError, match="beta"):
+    with pytest.raises(InvalidArgument, match=r"replace\.beta: unknown field"):
         replace(outer, beta=1.0)
+    with pytest.raises(InvalidArgument, match="obj: must be an object of a pytree dataclass, got the class Outer"):
+        replace(Outer, rate=1.0)
 
 
 def test_grad_gives_the_same_class():

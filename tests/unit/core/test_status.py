@@ -19,5 +19,7 @@ def test_explain_lists_every_flag():
     assert both == f"{MESSAGES[Status.NONFINITE_SCORE]}; {MESSAGES[Status.DECLARED_INFEASIBLE]}"
 
 
-def test_only_nonfinite_numbers_are_failures():
-    assert FAILED == Status.NONFINITE_FEEDBACK | Status.NONFINITE_SCORE
+def test_failures_are_numbers_and_points_without_meaning():
+    nonfinite = Status.NONFINITE_FEEDBACK | Status.NONFINITE_SCORE | Status.NONFINITE_TRUTH
+    wrong = Status.NEGATIVE_DELAY | Status.NO_SUCH_POINT | Status.NEGATIVE_WIDTH
+    assert nonfinite | wrong == FAILED

@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from jaxbandit import InvalidArgument, canonicalise, delays, sweep
+from tests.support.unchecked import unchecked
 
 DRAWS = 20_000
 OBSERVED = np.array([0, 3, 3, 8])
@@ -278,38 +279,38 @@ def test_structures_of_the_models_differ():
 @pytest.mark.parametrize(
     ("model", "match"),
     [
-        (delays.Constant(rounds=-1), "Constant.rounds.*-1"),
-        (delays.Constant(rounds=2.5), r"Constant.rounds.*whole.*2\.5"),
-        (delays.Constant(rounds=2**40), "Constant.rounds"),
-        (delays.Poisson(mean=-0.1), r"Poisson.mean.*-0\.1"),
-        (delays.Poisson(mean=np.nan), "Poisson.mean"),
-        (delays.Poisson(mean=np.ones(2)), "Poisson.mean.*one number"),
-        (delays.Poisson(mean=1e12), "Poisson.mean"),
-        (delays.Poisson(mean="fifteen"), "Poisson.mean.*number in.*fifteen"),
-        (delays.Poisson(maximum=-1), "Poisson.maximum"),
-        (delays.Poisson(maximum=2.5), "Poisson.maximum"),
-        (delays.Poisson(maximum=delays.NEVER), "Poisson.maximum.*at most"),
-        (delays.Poisson(xi=9.0), "both or neither"),
-        (delays.Poisson(xi=-9.0, b=1.0), "Poisson.xi"),
-        (delays.Poisson(xi=9.0, b=np.inf), "Poisson.b"),
-        (delays.Geometric(mean=-1.0), "Geometric.mean"),
-        (delays.Uniform(low=3, high=2), r"Uniform.high.*low = 3"),
-        (delays.Uniform(low=-3, high=2), "Uniform.low"),
-        (delays.Uniform(low=0, high=2.5), "Uniform.high.*whole"),
-        (delays.LogNormal(median=0.0), "LogNormal.median"),
-        (delays.LogNormal(sigma=-1.0), "LogNormal.sigma"),
-        (delays.Pareto(shape=0.0), "Pareto.shape"),
-        (delays.Pareto(scale=-1.0), "Pareto.scale"),
-        (delays.Empirical(values=np.array([1, -2])), "Empirical.values"),
-        (delays.Empirical(values=np.array([1.0, 2.5])), "Empirical.values.*whole"),
-        (delays.Empirical(values=np.array([])), r"Empirical.values.*n >= 1.*shape \[0\]"),
-        (delays.Empirical(values=3), "Empirical.values.*shape"),
-        (delays.Lossy(never=1.5), "Lossy.never"),
-        (delays.Lossy(never=-0.1), "Lossy.never"),
-        (delays.Lossy(delay=delays.Poisson(mean=-1.0)), "Lossy.delay.mean"),
-        (delays.PerOutput(delays=()), "no models"),
-        (delays.PerOutput(delays=(delays.NoDelay(),)), "1 models for 2 outputs"),
-        (delays.PerOutput(delays=(delays.NoDelay(), delays.Geometric(mean=-1.0))), r"PerOutput.delays\[1\].mean"),
+        (unchecked(delays.Constant, rounds=-1), "Constant.rounds.*-1"),
+        (unchecked(delays.Constant, rounds=2.5), r"Constant.rounds.*whole.*2\.5"),
+        (unchecked(delays.Constant, rounds=2**40), "Constant.rounds"),
+        (unchecked(delays.Poisson, mean=-0.1), r"Poisson.mean.*-0\.1"),
+        (unchecked(delays.Poisson, mean=np.nan), "Poisson.mean"),
+        (unchecked(delays.Poisson, mean=np.ones(2)), "Poisson.mean.*one number"),
+        (unchecked(delays.Poisson, mean=1e12), "Poisson.mean"),
+        (unchecked(delays.Poisson, mean="fifteen"), "Poisson.mean.*number in.*fifteen"),
+        (unchecked(delays.Poisson, maximum=-1), "Poisson.maximum"),
+        (unchecked(delays.Poisson, maximum=2.5), "Poisson.maximum"),
+        (unchecked(delays.Poisson, maximum=delays.NEVER), "Poisson.maximum.*from 0 to"),
+        (unchecked(delays.Poisson, xi=9.0), "both or neither"),
+        (unchecked(delays.Poisson, xi=-9.0, b=1.0), "Poisson.xi"),
+        (unchecked(delays.Poisson, xi=9.0, b=np.inf), "Poisson.b"),
+        (unchecked(delays.Geometric, mean=-1.0), "Geometric.mean"),
+        (unchecked(delays.Uniform, low=3, high=2), r"Uniform.high.*low = 3"),
+        (unchecked(delays.Uniform, low=-3, high=2), "Uniform.low"),
+        (unchecked(delays.Uniform, low=0, high=2.5), "Uniform.high.*whole"),
+        (unchecked(delays.LogNormal, median=0.0), "LogNormal.median"),
+        (unchecked(delays.LogNormal, sigma=-1.0), "LogNormal.sigma"),
+        (unchecked(delays.Pareto, shape=0.0), "Pareto.shape"),
+        (unchecked(delays.Pareto, scale=-1.0), "Pareto.scale"),
+        (unchecked(delays.Empirical, values=np.array([1, -2])), "Empirical.values"),
+        (unchecked(delays.Empirical, values=np.array([1.0, 2.5])), "Empirical.values.*whole"),
+        (unchecked(delays.Empirical, values=np.array([])), r"Empirical.values.*n >= 1.*shape \[0\]"),
+        (unchecked(delays.Empirical, values=3), "Empirical.values.*shape"),
+        (unchecked(delays.Lossy, never=1.5), "Lossy.never"),
+        (unchecked(delays.Lossy, never=-0.1), "Lossy.never"),
+        (unchecked(delays.Lossy, delay=unchecked(delays.Poisson, mean=-1.0)), "Lossy.delay.mean"),
+        (unchecked(delays.PerOutput, delays=()), "must hold a model for each output, got none"),
+        (unchecked(delays.PerOutput, delays=(delays.NoDelay(),)), "must hold 2 models, one per output, got 1"),
+        (unchecked(delays.PerOutput, delays=(delays.NoDelay(), unchecked(delays.Geometric, mean=-1.0))), r"PerOutput.delays\[1\].mean"),
     ],
 )
 def test_bad_parameters_are_named(model, match):
@@ -325,7 +326,7 @@ def test_a_quantile_needs_a_probability(q):
 
 
 def test_drawing_for_another_number_of_outputs_is_refused():
-    with pytest.raises(InvalidArgument, match="2 models for 3 outputs"):
+    with pytest.raises(InvalidArgument, match="must hold 3 models, one per output, got 2"):
         delays.PerOutput(delays=(delays.NoDelay(), delays.NoDelay())).draw(jax.random.key(0), 3)
 
 

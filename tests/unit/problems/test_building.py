@@ -10,6 +10,7 @@ from scipy.integrate import solve_ivp
 from experiments.xu_2023 import building as experiment
 from jaxbandit import InvalidArgument, problems
 from jaxbandit.problems import Zone, building_day
+from tests.support.unchecked import unchecked
 
 CONTROLLERS = np.array([[1.46, 22.5, 5.7], [4.3, 20.2, 2.13], [0.7, 24.6, 7.41]])
 
@@ -147,11 +148,11 @@ def test_constants_are_arguments():
         ({"noise_variance": -1.0}, "noise_variance"),
         ({"minutes": 7}, "minutes"),
         ({"minutes": 15}, "at most 9"),
-        ({"zone": Zone(air_capacity=0.0)}, "air_capacity"),
-        ({"zone": Zone(comfort=np.nan)}, "comfort"),
-        ({"zone": Zone(window_area=-1.0)}, "window_area"),
-        ({"zone": Zone(arrive=19.0)}, "arrive"),
-        ({"zone": Zone(leave=25.0)}, "leave"),
+        ({"zone": unchecked(Zone, air_capacity=0.0)}, "air_capacity"),
+        ({"zone": unchecked(Zone, comfort=np.nan)}, "comfort"),
+        ({"zone": unchecked(Zone, window_area=-1.0)}, "window_area"),
+        ({"zone": unchecked(Zone, arrive=19.0)}, "arrive"),
+        ({"zone": unchecked(Zone, leave=25.0)}, "leave"),
     ],
 )
 def test_bad_inputs_are_named(arguments, match):

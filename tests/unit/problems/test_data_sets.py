@@ -46,7 +46,7 @@ def test_light_facts():
     np.testing.assert_allclose(np.diag(data.gram), 1)
     np.testing.assert_allclose(values[[0, -1]], [5.665e-5, 26.913], rtol=1e-3)
     assert data.problem.name == "light" and "synthetic" not in data.source
-    data.kernel.validate(1)
+    data.kernel.check_axes(1)
 
 
 def test_stocks_facts(monkeypatch):
@@ -67,7 +67,7 @@ def test_stocks_facts(monkeypatch):
 def test_synthetic_stand_ins_are_labelled_and_like_the_data(make):
     data = make()
     data.problem.validate()
-    data.kernel.validate(1)
+    data.kernel.check_axes(1)
     assert "synthetic" in data.problem.name and "synthetic" in data.source and all("synthetic" in label for label in data.labels)
     feasible, _ = facts(data)
     assert 1 <= feasible < data.problem.domain.size and len(data.labels) == data.problem.domain.size

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jaxbandit import InvalidArgument, canonicalise, domains, problems
+from tests.support.unchecked import unchecked
 
 DRAWS = 20_000
 
@@ -109,20 +110,23 @@ def test_per_point_noise_differs_between_points_and_repeats_at_one():
 @pytest.mark.parametrize(
     ("noise", "match"),
     [
-        (problems.Gaussian(variance=-1.0), "Gaussian.variance"),
-        (problems.Gaussian(variance=np.ones(3)), "Gaussian.variance.*each of the 2 outputs"),
-        (problems.Uniform(half_width=-0.1), "Uniform.half_width"),
-        (problems.Uniform(half_width=np.ones(3)), "Uniform.half_width"),
-        (problems.StudentT(df=0.0), "StudentT.df"),
-        (problems.StudentT(scale=np.nan), "StudentT.scale"),
-        (problems.CentredPoisson(rate=-2.0), "CentredPoisson.rate"),
-        (problems.Residuals(table=np.ones(3)), "Residuals.table"),
-        (problems.Residuals(table=np.ones((0, 4))), r"Residuals.table.*n, p >= 1.*\[0, 4\]"),
-        (problems.Residuals(table=np.array([[np.nan, 1.0]])), "Residuals.table"),
-        (problems.Residuals(table=np.ones((2, 4)), weights=np.ones(3)), "Residuals.weights"),
-        (problems.PerOutput(models=(problems.Noiseless(),)), "1 models for 2 outputs"),
-        (problems.PerOutput(models=(problems.Noiseless(), problems.Gaussian(variance=-1.0))), r"PerOutput.models\[1\].variance"),
-        (problems.PerPoint(model=problems.Uniform(half_width=-1.0)), "PerPoint.model.half_width"),
+        (unchecked(problems.Gaussian, variance=-1.0), "Gaussian.variance"),
+        (unchecked(problems.Gaussian, variance=np.ones(3)), "Gaussian.variance.*each of the 2 outputs"),
+        (unchecked(problems.Uniform, half_width=-0.1), "Uniform.half_width"),
+        (unchecked(problems.Uniform, half_width=np.ones(3)), "Uniform.half_width"),
+        (unchecked(problems.StudentT, df=0.0), "StudentT.df"),
+        (unchecked(problems.StudentT, scale=np.nan), "StudentT.scale"),
+        (unchecked(problems.CentredPoisson, rate=-2.0), "CentredPoisson.rate"),
+        (unchecked(problems.Residuals, table=np.ones(3)), "Residuals.table"),
+        (unchecked(problems.Residuals, table=np.ones((0, 4))), r"Residuals.table.*n, p >= 1.*\[0, 4\]"),
+        (unchecked(problems.Residuals, table=np.array([[np.nan, 1.0]])), "Residuals.table"),
+        (unchecked(problems.Residuals, table=np.ones((2, 4)), weights=np.ones(3)), "Residuals.weights"),
+        (unchecked(problems.PerOutput, models=(problems.Noiseless(),)), "must hold 2 models, one per output, got 1"),
+        (
+            unchecked(problems.PerOutput, models=(problems.Noiseless(), unchecked(problems.Gaussian, variance=-1.0))),
+            r"PerOutput.models\[1\].variance",
+        ),
+        (unchecked(problems.PerPoint, model=unchecked(problems.Uniform, half_width=-1.0)), "PerPoint.model.half_width"),
     ],
 )
 def test_bad_parameters_are_named(noise, match):

@@ -8,6 +8,7 @@ import pytest
 import jaxbandit
 from jaxbandit import InvalidArgument, canonicalise, domains, kernels, problems, replace
 from jaxbandit.problems._draws import gram
+from tests.support.unchecked import changed
 
 FAMILIES = {
     "rkhs_1d": problems.rkhs_1d,
@@ -143,8 +144,8 @@ def test_rkhs_binding_constraints_bind_and_leave_room():
     "family",
     [
         replace(problems.gp_draws("code", attempts=3), start_level=-1e6),
-        replace(problems.rkhs_1d(threshold=0.01, attempts=3), least_peak=10.0),
-        replace(problems.rkhs_1d_binding(attempts=3), least_slack=10.0),
+        changed(problems.rkhs_1d(threshold=0.01, attempts=3), least_peak=10.0),
+        changed(problems.rkhs_1d_binding(attempts=3), least_slack=10.0),
     ],
     ids=["gp", "rkhs", "binding"],
 )

@@ -101,7 +101,7 @@ def test_boxes_are_those_of_matplotlib():
             np.testing.assert_allclose(ours, [box[name] for name in ("q1", "med", "q3", "whislo", "whishi", "mean")])
             assert one.outliers == len(box["fliers"])
     assert found.outliers.values[1].sum() > 0
-    with pytest.raises(InvalidArgument, match=r"rounds: \[0, 99\] not among the 60 kept"):
+    with pytest.raises(InvalidArgument, match=r"rounds: must be among the 60 kept, of which the last is 60, got \[0, 99\]"):
         box_statistics(dataset, "regret", rounds=[0, 99])
 
 

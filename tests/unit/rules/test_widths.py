@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import jaxbandit
 from jaxbandit import InvalidArgument, widths
 from jaxbandit.estimators import Bounds
+from tests.support.unchecked import unchecked
 
 SETTINGS = settings(max_examples=30, deadline=None, derandomize=True, database=None)
 GAINS = np.array([0.0, 0.5, 40.0])
@@ -99,14 +100,16 @@ def test_theory_widths_grow_with_gain_bound_and_confidence(gain, more, delta, bo
 
 
 def test_widths_are_leaves_to_sweep():
-    for width, count in ((widths.ImprovedGPUCB(), 4), (widths.SqrtLog(), 2), (widths.Custom(function=abs), 1)):
+    for width, count in ((widths.ImprovedGPUCB(), 4), (widths.SqrtLog(), 2), (widths.Custom(function=lambda t, gain: gain), 1)):
         assert len(jax.tree.leaves(width)) == count
     swept = jaxbandit.sweep(widths.SqrtLog(), {"a": [1.0, 4.0]})
     values = jax.vmap(lambda number: widths.evaluate(swept.pick(number), jnp.int32(3), jnp.float32(0)))(jnp.arange(2))
     np.testing.assert_allclose(values, [np.sqrt(np.log(6)), 2 * np.sqrt(np.log(6))], rtol=1e-6)  # float32
 
 
-@pytest.mark.parametrize("width", [0.5, 3, np.array([1.0, 2.0]), [1.0, 2.0], widths.SqrtLog(b=1.0001), widths.Custom(function=max)])
+@pytest.mark.parametrize(
+    "width", [0.5, 3, np.array([1.0, 2.0]), [1.0, 2.0], widths.SqrtLog(b=1.0001), widths.Custom(function=lambda t, gain: gain)]
+)
 def test_good_widths_validate(width):
     Bounds(cost_width=width).validate(outputs=1 + np.size(width) if isinstance(width, list | np.ndarray) else 2)  # raises nothing
 
@@ -126,20 +129,20 @@ def test_good_widths_validate(width):
             lambda t, gain: gain,
             "beta.reward_width: must be a number > 0 or a schedule of jaxbandit.widths, such as Custom(function=...), got <function",
         ),
-        (widths.SqrtLog(a=-1.0), "beta.reward_width.a: must be > 0"),
-        (widths.SqrtLog(b=1.0), "beta.reward_width.b: must lie in (1, inf)"),
-        (widths.SqrtLog(b=np.inf), "beta.reward_width.b: 1 of 1 values are NaN or infinite"),
-        (widths.ImprovedGPUCB(delta=1.5), "beta.reward_width.delta: must lie in (0, 1)"),
-        (widths.ImprovedGPUCB(norm_bound=-1.0), "beta.reward_width.norm_bound: must be > 0"),
-        (widths.ImprovedGPUCB(noise_scale=0.0), "beta.reward_width.noise_scale: must be > 0"),
-        (widths.ImprovedGPUCB(union=0.0), "beta.reward_width.union: must be > 0"),
-        (widths.Custom(function=None), "beta.reward_width.function: must be a function of (t, gain), got None"),
-        (widths.Custom(function=max, scale=-1.0), "beta.reward_width.scale: must be > 0"),
+        (unchecked(widths.SqrtLog, a=-1.0), "beta.reward_width.a: must be > 0"),
+        (unchecked(widths.SqrtLog, b=1.0), "beta.reward_width.b: must lie in (1, inf)"),
+        (unchecked(widths.SqrtLog, b=np.inf), "beta.reward_width.b: 1 of 1 values are NaN or infinite"),
+        (unchecked(widths.ImprovedGPUCB, delta=1.5), "beta.reward_width.delta: must lie in (0, 1)"),
+        (unchecked(widths.ImprovedGPUCB, norm_bound=-1.0), "beta.reward_width.norm_bound: must be > 0"),
+        (unchecked(widths.ImprovedGPUCB, noise_scale=0.0), "beta.reward_width.noise_scale: must be > 0"),
+        (unchecked(widths.ImprovedGPUCB, union=0.0), "beta.reward_width.union: must be > 0"),
+        (unchecked(widths.Custom, function=None), "beta.reward_width.function: must be a function of (t, gain), got None"),
+        (unchecked(widths.Custom, function=lambda t, gain: gain, scale=-1.0), "beta.reward_width.scale: must be > 0"),
     ],
 )
 def test_bad_widths_are_refused(width, message):
     with pytest.raises(InvalidArgument) as caught:
-        Bounds(reward_width=width).validate("beta", outputs=2)
+        unchecked(Bounds, reward_width=width).validate("beta", outputs=2)
     assert str(caught.value).startswith(message)
 
 

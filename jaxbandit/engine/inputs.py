@@ -1,0 +1,75 @@
+"""Checks of the arguments of a simulation, and of the memory that its results take."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxbandit.algorithms.base import Algorithm
+from jaxbandit.core import checks
+from jaxbandit.core.fields import Check, Shape, each, function, of_class, optional, whole
+from jaxbandit.core.pytree import float_dtype
+from jaxbandit.core.sweep import Sweep
+
+__all__ = ["ALGORITHM", "DEVICES", "HORIZON", "INFORMED", "MOST_ROUNDS", "SWEEP", "TRIALS", "check_memory"]
+
+MOST_ROUNDS = 2**24
+"""The most rounds of a trial: measures count rounds in floating point, and float32 counts to here."""
+MOST_TRIALS = 2**31 - 1
+
+ALGORITHM: Check = of_class(Algorithm)
+SWEEP: Check = of_class(Sweep, "a sweep of one, jaxbandit.sweep(...)")
+HORIZON: Check = whole(1, MOST_ROUNDS)
+INFORMED: Check = optional(function("(instance, algorithm, surrogate)"))
+DEVICE = of_class(jax.Device, "a device, such as jax.devices()[0]")
+DEVICES: Check = each(DEVICE, least=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Trials(Check):
+    allowed: str = f"a whole number of trials from 1 to {MOST_TRIALS}, or a list of their numbers, each from 0 to {MOST_TRIALS}"
+
+    def takes(self, value: Any) -> bool:
+        if isinstance(value, int | np.integer):
+            return not isinstance(value, bool) and 1 <= value <= MOST_TRIALS
+        if isinstance(value, np.ndarray | jax.Array):
+            return bool(value.ndim == 1 and value.dtype.kind in "iu")
+        return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+        if isinstance(value, int | np.integer):
+            return
+        for number in np.asarray(value).tolist() if isinstance(value, np.ndarray | jax.Array) else value:
+            checks.integer(f"{name}: the number of a trial", number, least=0, most=MOST_TRIALS)
+        if not len(value):
+            raise checks.InvalidArgument(f"{name}: the list of trial numbers is empty; must be {self.allowed}, got []")
+
+
+TRIALS: Check = _Trials()
+
+
+def check_memory(trials: int | Sequence[int], variants: int, horizon: int, outputs: int, record: str, capacity: int | None) -> None:
+    """Raise ``InvalidArgument`` when the results of a simulation do not fit the memory of the machine or its accelerators."""
+    count = variants * (int(trials) if isinstance(trials, int | np.integer) else len(trials))
+    number, constraints = float_dtype().itemsize, outputs - 1
+    each_round = 4 if record == "indices" else 4 + number * (2 * outputs + constraints)
+    each_trial = 64 + horizon * each_round + (0 if capacity is None else capacity * (8 + outputs * (4 + number)))
+    have = device_memory()
+    if count * each_trial > have:
+        fits = have >= each_trial
+        most = f"{have // each_trial:,} trials of {horizon:,} rounds" if fits else f"{have // each_round:,} rounds of one trial"
+        raise checks.InvalidArgument(
+            f"trials, horizon: must fit the memory of {have / 2**30:.1f} GiB, which holds {most}, got {count:,} trials of {horizon:,}"
+            f" rounds, which take {count * each_trial / 2**30:,.1f} GiB; give fewer, or run a study, which keeps its results by batch"
+        )
+
+
+def device_memory() -> int:
+    """Return the bytes of all local devices' memory: the machine's for CPUs."""
+    limits = [(device.memory_stats() or {}).get("bytes_limit", 0) for device in jax.local_devices()]
+    return sum(limits) if all(limits) else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
