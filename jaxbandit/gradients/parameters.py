@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.paths import set_field
+from jaxbandit.core.paths import check_known, set_field
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.types import Array
 from jaxbandit.surrogates import Surrogate
@@ -59,10 +60,12 @@ def _with_field(algorithm: Algorithm, model: Surrogate, path: str, value: Any) -
 
 def _positive(algorithm: Algorithm, model: Surrogate, path: str) -> np.ndarray:
     """Return the positive numbers in the field at ``path``."""
-    _with_field(algorithm, model, path, 1.0)  # refuses unknown and static fields by name
     item: Any = model if path.startswith(MODEL) else algorithm
     for name in path.removeprefix(MODEL).split("."):
+        names = [f.name for f in dataclasses.fields(item)] if dataclasses.is_dataclass(item) else []
+        check_known(name, names, f"paths.{path}", f"{type(item).__name__} has")
         item = getattr(item, name)
+    _with_field(algorithm, model, path, item)  # refuses static fields by name
     leaves = jax.tree.leaves(item)
     values = np.asarray(leaves[0], np.float64) if len(leaves) == 1 and leaves[0] is item else np.asarray(np.nan)
     if not (np.all(np.isfinite(values)) and np.all(values > 0)):

@@ -33,6 +33,7 @@ LAYERS = {
     "informed": 6,
     "engine": 6,
     "metrics": 3,
+    "gradients": 7,
     "study": 8,
     "session": 8,
     "report": 9,
