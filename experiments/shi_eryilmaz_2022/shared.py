@@ -52,8 +52,8 @@ def with_baselines(study: Study, admmbo: jb.Admmbo = ADMMBO, *, suffix: str = ""
     like = study.runs[0]
     problem = like.problem if problem is None else problem
     first = Run(f"ADMMBO{suffix}", problem, admmbo, like.model, initial=jb.InitialDesign(random=ADMMBO_START))
-    second, table = tune(study, Run(f"OCO{suffix}", problem, jb.Oco(), like.model), {"step": OCO_STEPS})
-    tried = {f"{values['step']:g}": round(score, 4) for values, score in table}
+    tuned = tune(study, Run(f"OCO{suffix}", problem, jb.Oco(), like.model), {"step": OCO_STEPS})
+    second, tried = tuned.best, {f"{candidate.values['step']:g}": round(candidate.loss, 4) for candidate in tuned.candidates}
     parameters = {**study.recorded, f"steps tried, {second.label}": tried}
     return dataclasses.replace(study, runs=(*study.runs, first, second), parameters=parameters)
 

@@ -9,6 +9,8 @@ trials on common random numbers: ``jax.grad``, ``jax.jit`` and optax work on it,
     value, gradient = jax.value_and_grad(loss)(params, jax.random.key(0))
 """
 
+from jaxbandit.core.tuned import Candidate, Tuned
+from jaxbandit.gradients.descend import descend
 from jaxbandit.gradients.losses import (
     SubjectTo,
     best_feasible,
@@ -22,10 +24,13 @@ from jaxbandit.gradients.parameters import logarithms
 from jaxbandit.gradients.smoothed import Estimate, SmoothedLoss
 
 __all__ = [
+    "Candidate",
     "Estimate",
     "SmoothedLoss",
     "SubjectTo",
+    "Tuned",
     "best_feasible",
+    "descend",
     "hard_violation",
     "logarithms",
     "positive_regret",

@@ -127,6 +127,29 @@ class SmoothedLoss(_Fields):
             )
         return found
 
+    def played(self, points: Any, trials: Array, key: Key) -> tuple[Array, Array, Array]:
+        """Play trials at parameters of their own: ``points`` is like the parameters with leading axes ``[P]``, ``trials [P]`` are numbers.
+
+        Returns:
+          Their losses ``[P]``, fingerprints of the points chosen ``[P]``, and whether each went well ``[P]``.
+        """
+        algorithm, model = self._built(jax.tree.map(lambda leaf: leaf[0], points))
+        delay = delay_in_force(self.problem, self.delay)
+        _, delays = plan_delays(self.problem.outputs, [algorithm], [delay], self.feedback, self.capacity, self.horizon)
+        return measure_each(
+            canonicalise(self.problem),
+            canonicalise(self.initial),
+            None if delays is None else canonicalise(delays[0]),
+            points,
+            trials,
+            key,
+            build=self.build,
+            measure=self.measure,
+            horizon=self.horizon,
+            block=self.block or model.trials_per_block,
+            informed=self.informed,
+        )
+
     def _check(self, params: Any) -> None:
         """Raise ``InvalidArgument`` on parameters that make no study, and on numbers out of range where they are not traced."""
         leaves = jax.tree.leaves(params)
@@ -150,26 +173,6 @@ class SmoothedLoss(_Fields):
         return made
 
 
-def _losses(loss: SmoothedLoss, points: Any, trials: Array, key: Key) -> tuple[Array, Array, Array]:
-    """Return the loss ``[P]``, a fingerprint of the chosen points ``[P]`` and the status ``[P]`` of trials at ``points``, each its own."""
-    algorithm, model = loss._built(jax.tree.map(lambda leaf: leaf[0], points))
-    delay = delay_in_force(loss.problem, loss.delay)
-    _, delays = plan_delays(loss.problem.outputs, [algorithm], [delay], loss.feedback, loss.capacity, loss.horizon)
-    return measure_each(
-        canonicalise(loss.problem),
-        canonicalise(loss.initial),
-        None if delays is None else canonicalise(delays[0]),
-        points,
-        trials,
-        key,
-        build=loss.build,
-        measure=loss.measure,
-        horizon=loss.horizon,
-        block=loss.block or model.trials_per_block,
-        informed=loss.informed,
-    )
-
-
 def _estimate(loss: SmoothedLoss, params: Any, key: Key) -> Estimate:
     """Return the estimate at ``params`` from one execution of the program of trials."""
     flat, rebuild = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params))
@@ -177,7 +180,7 @@ def _estimate(loss: SmoothedLoss, params: Any, key: Key) -> Estimate:
     steps = directions(design_key, loss.pairs, flat.shape[0]).astype(flat.dtype)
     points = jax.vmap(rebuild)(jnp.concatenate([flat[None] + loss.step * steps, flat[None] - loss.step * steps]))
     trials = jnp.tile(jnp.arange(loss.pairs, dtype=jnp.int32), 2)
-    losses, chosen, healthy = (jnp.reshape(x, (2, loss.pairs)) for x in _losses(loss, points, trials, trials_key))
+    losses, chosen, healthy = (jnp.reshape(x, (2, loss.pairs)) for x in loss.played(points, trials, trials_key))
     whole = jnp.all(healthy & jnp.isfinite(losses), axis=0)
     count = jnp.maximum(jnp.sum(whole), 1).astype(flat.dtype)
     slopes = jnp.where(whole, (losses[0] - losses[1]) / (2 * loss.step), 0)

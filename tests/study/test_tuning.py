@@ -33,34 +33,35 @@ def slope(**changes: Any) -> problems.Problem:
 
 def test_it_picks_what_separate_runs_find_best() -> None:
     tuned, run = study(slope())
-    chosen, table = tune(tuned, run, VALUES, trials=4)
-    assert [row[0] for row in table] == [{"step": s, "regulariser": r} for s in VALUES["step"] for r in VALUES["regulariser"]]
+    found = tune(tuned, run, VALUES, trials=4)
+    chosen, table = found.best, found.candidates
+    assert [row.values for row in table] == [{"step": s, "regulariser": r} for s in VALUES["step"] for r in VALUES["regulariser"]]
     separate = []
-    for parameters, _ in table:
-        played = jaxbandit.simulate(run.problem, Oco(**parameters), run.model, horizon=HORIZON, trials=4, key=jax.random.key(5))
+    for row in table:
+        played = jaxbandit.simulate(run.problem, Oco(**row.values), run.model, horizon=HORIZON, trials=4, key=jax.random.key(5))
         curves = CURVES(run.problem, played.indices)
         separate.append(float(np.mean(curves.positive_regret[:, -1] + curves.hard_violation[:, -1])))
-    np.testing.assert_allclose([row[1] for row in table], separate, rtol=1e-4)
-    best = table[int(np.argmin(separate))][0]
+    np.testing.assert_allclose([row.loss for row in table], separate, rtol=1e-4)
+    best = table[int(np.argmin(separate))].values
     assert {name: pytest.approx(float(getattr(chosen.algorithm, name))) for name in best} == best
     assert len({round(score, 6) for score in separate}) >= len(VALUES["step"]) and min(separate) < separate[0]
     assert dataclasses.replace(chosen, algorithm=run.algorithm) == run
-    other, _ = tune(tuned, run, VALUES, trials=4, measure=lambda curves: -curves.regret[..., -1])
+    other = tune(tuned, run, VALUES, trials=4, measure=lambda curves: -curves.regret[..., -1]).best
     assert float(other.algorithm.step) != float(chosen.algorithm.step)
 
 
 def test_random_families_are_tuned_on_instances_of_their_own() -> None:
     tuned, run = study(problems.rkhs_1d_binding(20))
-    _, table = tune(tuned, run, {"step": [0.1, 1.0]}, trials=3)
+    table = tune(tuned, run, {"step": [0.1, 1.0]}, trials=3).candidates
     played = jaxbandit.simulate(run.problem, Oco(step=1.0), run.model, horizon=HORIZON, trials=3, key=jax.random.key(5))
     instances = dataclasses.replace(tuned, seed=5).instances(run.problem)
     curves = jax.jit(jax.vmap(metrics.curves))(instances, played.indices)
-    np.testing.assert_allclose(table[1][1], np.mean(curves.positive_regret[:, -1] + curves.hard_violation[:, -1]), rtol=1e-4)
+    np.testing.assert_allclose(table[1].loss, np.mean(curves.positive_regret[:, -1] + curves.hard_violation[:, -1]), rtol=1e-4)
 
 
 def test_refusals() -> None:
     tuned, run = study(slope())
-    with pytest.raises(InvalidArgument, match="values: give at least one field"):
+    with pytest.raises(InvalidArgument, match="values: must hold at least one field"):
         tune(tuned, run, {})
     with pytest.raises(InvalidArgument, match="trials: must be a whole number >= 1"):
         tune(tuned, run, {"step": [1.0]}, trials=0)

@@ -14,6 +14,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.fields import function, of_class, whole
 from jaxbandit.core.sweep import combinations, sweep
+from jaxbandit.core.tuned import Candidate, Tuned
 from jaxbandit.metrics import Curves, curves, healthy
 from jaxbandit.study.specify.run import Run
 from jaxbandit.study.specify.study import Study, in_its_arithmetic
@@ -39,7 +40,7 @@ def tune(
     *,
     trials: int = 20,
     measure: Callable[[Curves], jax.Array] = regret_and_violation,
-) -> tuple[Run, list[tuple[dict[str, Any], float]]]:
+) -> Tuned[Run]:
     """Return the run with the best hyper-parameters of a grid, as papers do who set a baseline's to its best performance.
 
     It is tuned on trials of its own, from the seed after the study's, so that it is not scored on what it was chosen by.
@@ -67,10 +68,12 @@ def tune(
     by_trial = jax.jit(jax.vmap(curves, (over_trials, 1), 1))  # curves of [variants, T] points in each trial
     # On the host first: one after the other, small operations on what several CPU devices share can wait for each other for ever.
     points = jnp.asarray(np.asarray(played.scored_indices))
-    scores = np.mean(np.asarray(measure(by_trial(own.instances(run.problem), points)), np.float64), axis=1)
+    measures = np.asarray(measure(by_trial(own.instances(run.problem), points)), np.float64)
+    scores, errors = np.mean(measures, axis=1), np.std(measures, axis=1, ddof=min(1, own.trials - 1)) / np.sqrt(own.trials)
     scores = np.where(np.all(np.asarray(healthy(played.status)), axis=1) & np.isfinite(scores), scores, np.inf)
     best = int(np.argmin(scores))
     if not np.isfinite(scores[best]):
         raise checks.InvalidArgument(f"values: none of the {len(scores)} combinations gave a finite measure; give others")
     chosen = dataclasses.replace(run, algorithm=variants.pick(best))
-    return chosen, list(zip(combinations(values, zipped=False, where="values"), scores.tolist(), strict=True))
+    tried = zip(combinations(values, zipped=False, where="values"), scores.tolist(), errors.tolist(), strict=True)
+    return Tuned(chosen, tuple(Candidate(combination, loss, error, "grid") for combination, loss, error in tried))

@@ -1,0 +1,72 @@
+"""Result of a search for hyper-parameters, by grid or by descent: the best, and all that were tried with their losses."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """Hyper-parameters that were tried.
+
+    Attributes:
+      values: the hyper-parameters: values by path for a grid, a pytree of parameters for a descent.
+      loss: mean loss over trials, infinite when a trial failed.
+      standard_error: standard error of the loss.
+      found: where they come from: ``"grid"``, ``"start"``, ``"screened"``, ``"step 10"`` or ``"mean of the last steps"``.
+    """
+
+    values: Any
+    loss: float
+    standard_error: float
+    found: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned(Generic[T]):
+    """Best hyper-parameters of a search.
+
+    Attributes:
+      best: what did best: a run with its hyper-parameters for a grid, parameters for a descent.
+      candidates: all that were compared, in the order tried.
+      improvement: mean loss of the start less that of ``best``, on trials that nothing was chosen by; NaN for a grid.
+      interval: 95% confidence interval of the improvement, ``(low, high)``, from paired trials.
+      history: of a descent, arrays by name over its steps: ``value``, ``standard_error``, ``unchanged``, ``failed``, all ``[steps]``,
+        and ``params [steps, d]`` before each step; empty for a grid.
+    """
+
+    best: T
+    candidates: tuple[Candidate, ...]
+    improvement: float = float("nan")
+    interval: tuple[float, float] = (float("nan"), float("nan"))
+    history: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    def to_xarray(self) -> Any:
+        """Return the history as an ``xarray.Dataset`` along ``step``, with the improvement as attributes."""
+        import xarray as xr  # of the study extra
+
+        variables = {name: (("step", "parameter")[: values.ndim], values) for name, values in self.history.items()}
+        attributes = {"improvement": self.improvement, "improvement_low": self.interval[0], "improvement_high": self.interval[1]}
+        return xr.Dataset(variables, attrs=attributes)
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draw the loss over the steps, with its standard errors, into ``axes`` or new ones, and return them."""
+        if axes is None:
+            import matplotlib.pyplot as plt  # of the study extra
+
+            axes = plt.subplots()[1]
+        steps, value, error = np.arange(len(self.history["value"])), self.history["value"], self.history["standard_error"]
+        axes.plot(steps, value, label="loss around the iterate")
+        axes.fill_between(steps, value - error, value + error, alpha=0.2, linewidth=0)
+        for candidate in self.candidates:
+            if candidate.found.startswith(("start", "step")):
+                place = 0 if candidate.found == "start" else int(candidate.found.split()[1])
+                axes.errorbar(place, candidate.loss, 1.96 * candidate.standard_error, fmt="o", color="black", markersize=3)
+        axes.set(xlabel="step", ylabel="mean loss of a round")
+        axes.legend()
+        return axes

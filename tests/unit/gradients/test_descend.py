@@ -1,0 +1,129 @@
+"""Descent: it finds what is better, claims nothing where there is nothing, and goes on from its file."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import matplotlib
+import numpy as np
+import pytest
+
+import jaxbandit as jb
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.gradients import SmoothedLoss, Tuned, descend, regret
+from tests.support.toy_losses import Follow, toy
+
+matplotlib.use("Agg")
+
+BUDGET: dict[str, Any] = {"steps": 8, "screen": 1, "validate": 32, "every": 4}
+
+
+def quadratic(params: Any) -> Any:
+    return 0.4 * jnp.sum((params["x"] - jnp.asarray([0.5, -0.25])) ** 2) - 0.5
+
+
+def loss_of(function: Any, spread: float, pairs: int = 16) -> SmoothedLoss:
+    problem, model = toy()
+
+    def build(params: Any) -> tuple[Follow, jb.Surrogate]:
+        return Follow(place=function(params), spread=spread), model
+
+    return SmoothedLoss(problem, build, horizon=2, pairs=pairs, step=0.1, measure=regret)
+
+
+START = {"x": jnp.asarray([0.1, 0.1])}
+QUADRATIC = loss_of(quadratic, 0.02)
+
+
+def test_it_finds_the_minimum_and_says_how_much_is_won() -> None:
+    import optax
+
+    found = descend(QUADRATIC, START, jax.random.key(0), optimizer=optax.sgd(1.0), **BUDGET)
+    np.testing.assert_allclose(found.best["x"], [0.5, -0.25], atol=0.05)
+    won = 0.4 * (0.4**2 + 0.35**2)
+    assert found.interval[0] <= won * 1.1 and found.interval[1] >= won * 0.9 and found.interval[0] > 0
+    assert [candidate.found for candidate in found.candidates] == ["start", "screened", "step 4", "step 8", "mean of the last steps"]
+    assert found.history["value"].shape == (8,) and found.history["params"].shape == (8, 2)
+    data = found.to_xarray()
+    assert data.sizes["step"] == 8 and data.attrs["improvement"] == found.improvement
+    axes = found.plot()
+    assert axes.get_xlabel() == "step" and len(axes.lines) >= 1
+
+
+def test_screening_leaves_a_bad_start() -> None:
+    """A narrow valley far from the start, in a plane: its gradient is 0 and only screening finds the way."""
+
+    def valley(params: Any) -> Any:
+        return -0.5 * jnp.exp(-2 * jnp.sum((params["x"] - 1.2) ** 2))
+
+    loss = loss_of(valley, 0.0)
+    away = {"x": jnp.asarray([-2.0, -2.0])}
+    alone = descend(loss, away, jax.random.key(1), **(BUDGET | {"steps": 4}))
+    screened = descend(loss, away, jax.random.key(1), **(BUDGET | {"steps": 4, "screen": 64, "reach": 4.0}))
+    np.testing.assert_array_equal(alone.best["x"], away["x"])
+    assert screened.improvement > 0.1
+
+
+def test_noise_alone_is_no_improvement() -> None:
+    loss = loss_of(lambda params: 0 * params["x"][0], 0.3)
+    for seed in range(5):
+        found = descend(loss, START, jax.random.key(seed), **BUDGET)
+        np.testing.assert_array_equal(found.best["x"], START["x"])
+        assert found.improvement == 0 and found.interval == (0.0, 0.0)
+
+
+def test_it_is_never_worse_than_the_start() -> None:
+    """With steps that go far beyond the minimum all iterates are worse; the start comes back."""
+    import optax
+
+    best = {"x": jnp.asarray([0.5, -0.25])}
+    found = descend(QUADRATIC, best, jax.random.key(2), optimizer=optax.sgd(-1.0), **BUDGET)
+    np.testing.assert_array_equal(found.best["x"], best["x"])
+    assert all(candidate.loss >= found.candidates[0].loss for candidate in found.candidates)
+
+
+def test_a_file_is_gone_on_from(tmp_path: Path) -> None:
+    whole = descend(QUADRATIC, START, jax.random.key(3), **BUDGET)
+    file = tmp_path / "descent.npz"
+    assert isinstance(descend(QUADRATIC, START, jax.random.key(3), file=file, **BUDGET), Tuned)
+    with np.load(file) as held:
+        assert held["history value"].shape == (8,)
+
+    class Cut(Exception):
+        pass
+
+    class CutShort(SmoothedLoss):
+        left = 6
+
+        def estimate(self, params: Any, key: Any) -> Any:
+            type(self).left -= 1
+            if type(self).left < 0:
+                raise Cut
+            return super().estimate(params, key)
+
+    file.unlink()
+    cut = CutShort(QUADRATIC.problem, QUADRATIC.build, horizon=2, pairs=16, step=0.1, measure=regret)
+    with pytest.raises(Cut):
+        descend(cut, START, jax.random.key(3), file=file, **BUDGET)
+    with np.load(file) as held:
+        assert held["history value"].shape == (4,)
+    resumed = descend(QUADRATIC, START, jax.random.key(3), file=file, **BUDGET)
+    np.testing.assert_array_equal(resumed.history["params"], whole.history["params"])
+    np.testing.assert_array_equal(resumed.best["x"], whole.best["x"])
+    with pytest.raises(InvalidArgument, match=r"^file: .*another file"):
+        descend(QUADRATIC, START, jax.random.key(4), file=file, **BUDGET)
+    file.write_bytes(b"nothing")
+    with pytest.raises(InvalidArgument, match=r"^file: .*remove it"):
+        descend(QUADRATIC, START, jax.random.key(3), file=file, **BUDGET)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"steps": 0}, "^steps: "), ({"screen": 0}, "^screen: "), ({"validate": 1}, "^validate: "), ({"every": 2.5}, "^every: ")],
+)
+def test_bad_input_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        descend(QUADRATIC, START, jax.random.key(0), **(BUDGET | options))
+    with pytest.raises(InvalidArgument, match=r"^reach: "):
+        descend(QUADRATIC, START, jax.random.key(0), reach=-1.0)
