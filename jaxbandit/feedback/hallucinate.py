@@ -11,6 +11,7 @@ from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.feedback.base import DelayedSurrogate, Policy, fold_arrivals, points_and_values, since_restart
 from jaxbandit.feedback.buffer import Feedback
 from jaxbandit.surrogates import Posterior, Prediction
+from jaxbandit.surrogates.posterior import deviation
 
 Array = jax.Array
 
@@ -67,7 +68,7 @@ class Hallucinate(Policy):
     def arrived(self, learner: DelayedSurrogate, posterior: HallucinatePosterior) -> Prediction:
         """Return mean and deviation of what has arrived, at a cost of ``O(M r^2)``; the gain is that of all points chosen."""
         spreads = [form.spread(factor) for form, factor in zip(learner.arrivals.forms, posterior.factors, strict=True)]
-        sd = jnp.sqrt(jnp.maximum(jnp.stack([spreads[g] for g in learner.arrivals.groups]), 0))
+        sd = deviation(jnp.stack([spreads[g] for g in learner.arrivals.groups]))
         return replace(self.predict(learner, posterior), sd=sd)
 
     def gain(self, posterior: HallucinatePosterior) -> Array:

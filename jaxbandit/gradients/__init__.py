@@ -21,11 +21,13 @@ from jaxbandit.gradients.losses import (
     soft_violation,
 )
 from jaxbandit.gradients.parameters import logarithms
+from jaxbandit.gradients.replay import Replay, replay
 from jaxbandit.gradients.smoothed import Estimate, SmoothedLoss
 
 __all__ = [
     "Candidate",
     "Estimate",
+    "Replay",
     "SmoothedLoss",
     "SubjectTo",
     "Tuned",
@@ -36,5 +38,6 @@ __all__ = [
     "positive_regret",
     "regret",
     "regret_and_violation",
+    "replay",
     "soft_violation",
 ]

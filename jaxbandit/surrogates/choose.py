@@ -106,7 +106,7 @@ def surrogate(
         if chosen == "float64" or need.refresh == 0 or all(built.name != "rows" for built in forms):
             break
     if chosen != need.precision == "float64":
-        warnings.warn(f"precision: float32 resolves too little here: {need.reason}; use precision='auto' or 'float64'", stacklevel=2)
+        warnings.warn(f"precision: float32 resolves too little here: {need.reason}; use precision='auto' or 'float64'", stacklevel=3)
     model = Surrogate(
         domain=domain,
         forms=tuple(forms),

@@ -39,6 +39,12 @@ class Step:
     precision: Array  # [] 1 / s, s = lam + column[index]
 
 
+def deviation(variance: Array) -> Array:
+    """Return the square root of a variance; 0, with derivative 0, where rounding has left less than 0, as it can where data are dense."""
+    positive = ~(variance <= 0)  # NaN stays
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, variance, 1)), 0)
+
+
 @pytree
 class Prediction:
     """Mean and standard deviation of every output at every point, and the information gained so far."""
@@ -266,7 +272,7 @@ class Surrogate(AbstractSurrogate):
 
     def predict(self, posterior: Posterior) -> Prediction:
         """Return mean and standard deviation ``[k, M]`` at every point, and the information gain ``[k]``, under the data so far."""
-        sd = jnp.sqrt(jnp.maximum(posterior.variance, 0))  # rounding can leave a variance of order -eps where data are dense
+        sd = deviation(posterior.variance)
         gain = posterior.gain[jnp.asarray(self.groups)]
         return Prediction(mean=self._mean(posterior), sd=self._by_output(list(sd)), gain=gain)
 

@@ -1,0 +1,115 @@
+"""Replayed beliefs: their values against a dense solve, their derivatives against differences of it."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxbandit as jb
+from jaxbandit import domains, kernels
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.gradients import replay
+
+SIDE, ROUNDS, LENGTH_SCALE = 6, 23, 0.5
+NOISES, MEANS = np.asarray([0.05, 0.02]), np.asarray([0.3, -0.2])
+
+
+def observations() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(1)
+    indices = rng.integers(0, SIDE**2, ROUNDS)
+    indices[5:9] = indices[4]  # repeats
+    return indices, rng.standard_normal((ROUNDS, 2))
+
+
+def model_of(form: str, noise_variance: Any = NOISES, kernel: kernels.Kernel | None = None) -> jb.Surrogate:
+    domain = domains.product([np.linspace(0, 1, SIDE)] * 2)
+    kernel = kernels.SquaredExponential(length_scale=LENGTH_SCALE) if kernel is None else kernel
+    return jb.surrogate(domain, kernel, noise_variance=noise_variance, prior_mean=MEANS, form=form, horizon=ROUNDS, tolerance=None)
+
+
+def dense(noises: np.ndarray, means: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the log evidence [2] and the posterior means [2, M], by Cholesky factors in float64."""
+    axis = np.linspace(0, 1, SIDE)
+    points = np.stack(np.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2)
+    matrix = np.exp(-0.5 * np.sum((points[:, None] - points[None]) ** 2, -1) / LENGTH_SCALE**2)
+    indices, values = observations()
+    evidence, posterior = [], []
+    for j in range(2):
+        triangle = np.linalg.cholesky(matrix[np.ix_(indices, indices)] + noises[j] * np.eye(ROUNDS))
+        white = np.linalg.solve(triangle, values[:, j] - means[j])
+        evidence.append(-0.5 * white @ white - np.log(np.diag(triangle)).sum() - 0.5 * ROUNDS * np.log(2 * np.pi))
+        posterior.append(means[j] + matrix[:, indices] @ np.linalg.solve(triangle.T, white))
+    return np.asarray(evidence), np.stack(posterior)
+
+
+@pytest.mark.parametrize("form", ["product", "features", "rows"])
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_values_and_derivatives_are_those_of_a_dense_solve(form: str, precision: str) -> None:
+    indices, values = observations()
+    weights = np.random.default_rng(2).standard_normal((2, SIDE**2))
+    with jax.enable_x64(precision == "float64"):
+        model = model_of(form)
+
+        def score(noises: jax.Array, means: jax.Array) -> jax.Array:
+            found = replay(jb.replace(model, noise_variance=noises, prior_mean=means), indices, values)
+            return jnp.sum(found.log_evidence) + jnp.sum(jnp.asarray(weights, noises.dtype) * found.belief.mean)
+
+        dtype = jnp.dtype(precision)
+        value, gradients = jax.jit(jax.value_and_grad(score, (0, 1)))(jnp.asarray(NOISES, dtype), jnp.asarray(MEANS, dtype))
+        forward = jax.jacfwd(score, 1)(jnp.asarray(NOISES, dtype), jnp.asarray(MEANS, dtype))
+
+    def expected(noises: np.ndarray, means: np.ndarray) -> float:
+        evidence, posterior = dense(noises, means)
+        return float(evidence.sum() + (weights * posterior).sum())
+
+    tolerance = 1e-7 if precision == "float64" else 2e-4
+    np.testing.assert_allclose(value, expected(NOISES, MEANS), rtol=tolerance)
+    for number, gradient in enumerate(gradients):
+        for j in range(2):
+            step = 1e-6 * np.eye(2)[j]
+            ends = [expected(*(x + sign * step * (number == n) for n, x in enumerate((NOISES, MEANS)))) for sign in (1, -1)]
+            np.testing.assert_allclose(gradient[j], (ends[0] - ends[1]) / 2e-6, rtol=max(tolerance, 1e-6), atol=tolerance)
+    np.testing.assert_allclose(forward, gradients[1], rtol=tolerance)
+
+
+def test_predictions_come_before_their_values() -> None:
+    indices, values = observations()
+    found, model = replay(model_of("product"), indices, values), model_of("product")
+    np.testing.assert_allclose(found.mean[0], MEANS, rtol=1e-6)
+    np.testing.assert_allclose(found.sd[0], 1.0, rtol=1e-5)
+    half = replay(model, indices[:10], values[:10])
+    np.testing.assert_allclose(found.log_density[:10], half.log_density, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(half.belief.mean[:, indices[10]], found.mean[10], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("noise", [1e-3, 1e-5, 1e-7])
+def test_no_derivative_is_nan_at_low_noise(noise: float) -> None:
+    indices, values = observations()
+    with pytest.warns(UserWarning, match="float32 resolves too little") if noise < 1e-4 else jax.numpy_dtype_promotion("strict"):
+        domain = domains.product([np.linspace(0, 1, SIDE)] * 2)
+        kernel = kernels.SquaredExponential(length_scale=LENGTH_SCALE)
+        model = jb.surrogate(domain, kernel, noise_variance=noise, precision="float32", horizon=ROUNDS)
+
+    def score(noise: jax.Array) -> jax.Array:
+        found = replay(jb.replace(model, noise_variance=noise), indices, values)
+        return jnp.sum(found.log_evidence) + jnp.sum(found.belief.sd) + jnp.sum(found.sd)
+
+    assert np.all(np.isfinite(jax.grad(score)(jnp.asarray([noise], jnp.float32))))
+
+
+REFUSED = [
+    ([0, 1], np.zeros((3, 2)), r"^values: expected \[T, 2\]"),
+    ([0, 1], np.zeros((2, 1)), r"^values: "),
+    ([0, 36], np.zeros((2, 2)), r"^indices: .*\[0, 35\]"),
+    ([0, -1], np.zeros((2, 2)), r"^indices: "),
+    ([0.5, 1.0], np.zeros((2, 2)), r"^indices: "),
+    ([0, 1], np.full((2, 2), np.nan), r"^values: "),
+]
+
+
+@pytest.mark.parametrize(("indices", "values", "message"), REFUSED)
+def test_bad_input_is_refused(indices: Any, values: Any, message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        replay(model_of("product"), indices, values)
