@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import resource
 import signal
@@ -22,15 +21,7 @@ from jaxbandit import InvalidArgument
 from jaxbandit.cli import main
 from jaxbandit.study import CannotWrite, prepare_directory, run_study, write_whole
 from jaxbandit.study.run.checkpoints import Store
-from tests.support.small_study import TOML, assert_same, free_port, rpol_lines, written
-
-ONE_CELL = TOML.split("[algorithm.cbo]")[0]  # with two processes in two batches, one for each
-
-
-@functools.cache
-def of_one_cell() -> xr.Dataset:
-    """The results of :data:`ONE_CELL` and of :func:`rpol_lines`."""
-    return run_study(rpol_lines(), segment=5)
+from tests.support.small_study import ONE_CELL, assert_same, free_port, one_cell, rpol_lines, written
 
 
 class FullDisk:
@@ -66,7 +57,7 @@ def test_a_full_disk_ends_a_run_and_leaves_the_last_checkpoint(tmp_path: Path, d
     place, _ = store.load() or pytest.fail("no checkpoint")
     assert (place.cell, place.batch, place.next_round) == (0, 0, 6)
     said: list[str] = []
-    assert_same(run_study(rpol_lines(), tmp_path, resume=True, checkpoint_share=1.0, note=said.append), of_one_cell())
+    assert_same(run_study(rpol_lines(), tmp_path, resume=True, checkpoint_share=1.0, note=said.append), one_cell())
     assert any("resumed at round 6" in line for line in said)
 
 
@@ -84,7 +75,7 @@ def test_results_that_cannot_be_written_can_be_had_later(tmp_path: Path, disk: F
     disk.empty()
     assert "results.nc: " in capsys.readouterr().err and not (out / "results.nc").exists()
     assert main(["run", study, "--out", str(out), "--no-cache", "--resume"]) == 0
-    assert_same(xr.load_dataset(out / "results.nc", engine="h5netcdf"), of_one_cell(), tolerance=1e-5)
+    assert_same(xr.load_dataset(out / "results.nc", engine="h5netcdf"), one_cell(), tolerance=1e-5)
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, disk: FullDisk) -> None:
@@ -141,5 +132,5 @@ def test_two_processes_give_what_one_does_even_if_one_is_lost_on_the_way(tmp_pat
     assert [process.returncode for process in again] == [0, 0], ends
     assert "process 1 has done its part" in ends[1][0] and sorted(p.name for p in out.iterdir()) == ["results.nc", "summary.csv"]
     found = xr.load_dataset(out / "results.nc", engine="h5netcdf")
-    assert_same(found, of_one_cell(), tolerance=1e-6)
+    assert_same(found, one_cell(), tolerance=1e-6)
     assert np.all(found.status.values == 0)

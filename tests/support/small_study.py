@@ -51,6 +51,9 @@ cost_clip = 2
 """
 
 
+ONE_CELL = TOML.split("[algorithm.cbo]")[0]  # the lines of the first cell alone; of two processes each has one batch
+
+
 def in_python(**changes: Any) -> Study:
     """The same study, of objects; ``changes`` are arguments of the grid or of the study."""
     axes: dict[str, Any] = {
@@ -81,6 +84,13 @@ def rpol_lines(**changes: Any) -> Study:
 def whole() -> xr.Dataset:
     """The study in one batch, every round kept."""
     return run_study(in_python(), segment=5)
+
+
+@functools.cache
+def one_cell() -> xr.Dataset:
+    """The results of :data:`ONE_CELL`, every round kept."""
+    algorithms, sweeps = {"rpol": jaxbandit.Rpol(estimator=Bounds(reward_width=3.0))}, {"rpol": {"estimator.reward_width": [1.0, 2.5]}}
+    return run_study(in_python(algorithms=algorithms, sweeps=sweeps), segment=5)
 
 
 CLOCKS = ("run_seconds", "playing_seconds")  # what no two runs share

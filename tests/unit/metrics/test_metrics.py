@@ -15,6 +15,9 @@ import jaxbandit
 from jaxbandit import Status, Trajectory, delays, domains, kernels, metrics, problems
 from jaxbandit.problems import best_mixed_policy
 
+# Compiled as a whole: operation by operation they are hundreds of programs.
+curves_of, arrived_curves, delay_counts = jax.jit(metrics.curves), jax.jit(metrics.arrived_curves), jax.jit(metrics.delay_counts)
+violation_by_constraint, summarise = jax.jit(metrics.violation_by_constraint), jax.jit(metrics.summarise, static_argnames="levels")
 SETTINGS = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 ROUNDS, POINTS = 25, 12
 
@@ -66,7 +69,7 @@ def test_curves_match_loops_over_rounds(constraints, dtype):
     problem, indices = random_case(constraints)
     mixed_value, _ = best_mixed_policy(problem)
     with jax.enable_x64(dtype == np.float64):
-        got = metrics.curves(problem, indices, mixed_value=mixed_value)
+        got = curves_of(problem, indices, mixed_value=mixed_value)
         for name, curve in by_hand(problem.means, indices[0], mixed_value).items():
             result = getattr(got, name)
             assert result.shape == (3, ROUNDS), name
@@ -78,10 +81,10 @@ def test_curves_match_loops_over_rounds(constraints, dtype):
 
 def test_leading_axes_and_vmap_give_what_single_trials_give():
     problem, indices = random_case(2)
-    whole = metrics.curves(problem, np.stack([indices, indices[::-1]]))  # [variants, trials, T]
-    mapped = jax.vmap(lambda row: metrics.curves(problem, row))(jnp.asarray(indices))
+    whole = curves_of(problem, np.stack([indices, indices[::-1]]))  # [variants, trials, T]
+    mapped = jax.vmap(lambda row: curves_of(problem, row))(jnp.asarray(indices))
     for trial in range(3):
-        alone = metrics.curves(problem, indices[trial])
+        alone = curves_of(problem, indices[trial])
         for name in ("regret", "hard_violation", "soft_violation", "violating_rounds", "best_constrained_regret"):
             np.testing.assert_array_equal(getattr(whole, name)[0, trial], getattr(alone, name))
             np.testing.assert_array_equal(getattr(whole, name)[1, 2 - trial], getattr(alone, name))
@@ -90,12 +93,12 @@ def test_leading_axes_and_vmap_give_what_single_trials_give():
 
 def test_without_a_mixed_value_there_is_no_strong_regret():
     problem, indices = random_case(1)
-    assert metrics.curves(problem, indices).strong_regret is None
+    assert curves_of(problem, indices).strong_regret is None
 
 
 def test_no_feasible_point_gives_nan_regret_and_finite_violation():
     problem = make([[1.0, 2.0, 3.0], [0.5, 0.25, 1.0]])
-    got = metrics.curves(problem, np.array([0, 1, 2]))
+    got = curves_of(problem, np.array([0, 1, 2]))
     for name in ("regret", "positive_regret", "best_constrained_regret"):
         assert np.all(np.isnan(getattr(got, name))), name
     np.testing.assert_array_equal(got.hard_violation, [0.5, 0.75, 1.75])
@@ -105,14 +108,14 @@ def test_no_feasible_point_gives_nan_regret_and_finite_violation():
 
 def test_a_point_on_the_boundary_is_feasible_and_violates_nothing():
     problem = make([[1.0, 5.0], [0.0, 0.5]])
-    got = metrics.curves(problem, np.array([0, 0]))
+    got = curves_of(problem, np.array([0, 0]))
     np.testing.assert_array_equal(got.regret, [0.0, 0.0])
     np.testing.assert_array_equal(got.violating_rounds, [0, 0])
 
 
 def test_without_constraints_nothing_is_violated():
     problem = problems.from_tables(domains.arms(3), [1.0, 4.0, 2.0], np.zeros((0, 3)))
-    got = metrics.curves(problem, np.array([0, 1, 2]))
+    got = curves_of(problem, np.array([0, 1, 2]))
     np.testing.assert_array_equal(got.regret, [3.0, 3.0, 5.0])
     for name in ("hard_violation", "soft_violation", "violating_rounds"):
         np.testing.assert_array_equal(getattr(got, name), [0, 0, 0])
@@ -121,12 +124,12 @@ def test_without_constraints_nothing_is_violated():
 @pytest.mark.parametrize("constraints", [1, 2, 3])
 def test_violation_by_constraint_adds_up_to_the_hard_violation(constraints):
     problem, indices = random_case(constraints)
-    got = np.asarray(metrics.violation_by_constraint(problem, indices), np.float64)
+    got = np.asarray(violation_by_constraint(problem, indices), np.float64)
     assert got.shape == (3, constraints, ROUNDS)
     for j in range(constraints):
         want = np.cumsum(np.maximum(problem.means[1 + j][indices], 0), axis=-1)
         np.testing.assert_allclose(got[:, j], want, rtol=1e-5)  # 25 positive terms of float32
-    np.testing.assert_allclose(got.sum(axis=1), metrics.curves(problem, indices).hard_violation, rtol=1e-5)
+    np.testing.assert_allclose(got.sum(axis=1), curves_of(problem, indices).hard_violation, rtol=1e-5)
 
 
 @pytest.mark.parametrize("counted", [False, True])
@@ -159,7 +162,7 @@ def some_arrivals(outputs, seed=0):
 def test_arrived_curves_match_loops_over_rounds(constraints):
     problem, indices = random_case(constraints)
     arrivals = some_arrivals(1 + constraints)
-    got = metrics.arrived_curves(problem, indices, arrivals)
+    got = arrived_curves(problem, indices, arrivals)
     means = np.asarray(problem.means, np.float64)
     best = max(f for f, *g in means.T if all(c <= 0 for c in g))
     for trial in range(3):
@@ -179,17 +182,17 @@ def test_arrived_curves_match_loops_over_rounds(constraints):
 def test_what_arrives_at_once_is_counted_by_its_round():
     problem, indices = random_case(2)
     own = np.broadcast_to(np.arange(1, ROUNDS + 1)[:, None], (3, ROUNDS, 3))
-    whole, arrived = metrics.curves(problem, indices), metrics.arrived_curves(problem, indices, own)
+    whole, arrived = curves_of(problem, indices), arrived_curves(problem, indices, own)
     for name in ("regret", "positive_regret", "hard_violation"):
         np.testing.assert_allclose(getattr(arrived, name), getattr(whole, name), rtol=1e-5, atol=1e-5)  # other order of float32 sums
-    never = metrics.arrived_curves(problem, indices, np.full_like(own, delays.NEVER))
+    never = arrived_curves(problem, indices, np.full_like(own, delays.NEVER))
     assert not np.any(never.regret) and not np.any(never.hard_violation)
 
 
 @pytest.mark.parametrize("window", [None, 0, 3, 7])
 def test_delay_counts_match_loops_over_values(window):
     arrivals = some_arrivals(2)
-    got = metrics.delay_counts(arrivals, window=window)
+    got = delay_counts(arrivals, window=window)
     for trial in range(3):
         for j in range(2):
             when = arrivals[trial, :, j]
@@ -213,7 +216,7 @@ def test_delay_counts_of_a_run_whose_buffer_is_too_small():
         run = jaxbandit.simulate(problem, jaxbandit.Rpol(), surrogate, delay=delay, capacity=capacity, **options)
     late = np.asarray(run.arrivals) - np.arange(1, ROUNDS + 1)[:, None]
     due = np.asarray(run.arrivals) <= ROUNDS
-    got = metrics.delay_counts(run.arrivals, window=window, lost=run.lost)
+    got = delay_counts(run.arrivals, window=window, lost=run.lost)
     kept = due & (late < capacity)
     np.testing.assert_array_equal(got.lost, (due & (late >= capacity)).sum(axis=1))
     np.testing.assert_array_equal(got.arrived, kept.sum(axis=1))
@@ -294,7 +297,7 @@ chosen = arrays(np.int32, (12,), elements=st.integers(0, 5))
 @SETTINGS
 @given(means=arrays(np.float64, (2, 6), elements=eighths), indices=chosen)
 def test_properties_with_one_constraint(means, indices):
-    got = metrics.curves(make(means), indices)
+    got = curves_of(make(means), indices)
     # sqrt(x^2) in float32 may be one rounding off, of at most 36.
     assert np.all(got.hard_violation >= got.soft_violation - 4e-6)
     assert np.all(np.asarray(got.hard_violation) <= 3 * np.asarray(got.violating_rounds))  # no cost is above 3
@@ -311,7 +314,7 @@ def test_properties_with_one_constraint(means, indices):
 def test_properties_with_two_constraints(means, indices):
     means[1:, 0] = -np.abs(means[1:, 0])  # a feasible point
     problem = make(means)
-    got = metrics.curves(problem, indices)
+    got = curves_of(problem, indices)
     for name in ("positive_regret", "hard_violation", "violating_rounds"):
         assert np.all(np.diff(getattr(got, name)) >= 0), name
         assert getattr(got, name)[0] >= 0, name
@@ -322,7 +325,7 @@ def test_properties_with_two_constraints(means, indices):
     assert np.all(got.soft_violation <= got.hard_violation * (1 + 1e-6))
     assert np.all(np.asarray(got.violating_rounds) <= np.arange(1, 13))
     best = int(problems.optimum(problem).index)
-    at_best = metrics.curves(problem, np.full(12, best))
+    at_best = curves_of(problem, np.full(12, best))
     for name in ("regret", "positive_regret", "hard_violation", "soft_violation", "violating_rounds", "best_constrained_regret"):
         np.testing.assert_array_equal(getattr(at_best, name), np.zeros(12), err_msg=name)
 
@@ -332,7 +335,7 @@ def test_properties_with_two_constraints(means, indices):
 def test_final_values_do_not_depend_on_the_order_of_rounds(means, indices, order):
     means[1:, 0] = -np.abs(means[1:, 0])
     problem = make(means)
-    one, other = metrics.curves(problem, indices), metrics.curves(problem, indices[list(order)])
+    one, other = curves_of(problem, indices), curves_of(problem, indices[list(order)])
     for name in ("regret", "positive_regret", "hard_violation", "soft_violation", "violating_rounds", "best_constrained_regret"):
         assert getattr(one, name)[-1] == getattr(other, name)[-1], name
 
@@ -348,7 +351,7 @@ def test_summarise_matches_numpy_on_healthy_trials(dtype):
     values[1], values[5] = np.nan, np.inf  # a failed trial holds anything
     levels = (0.0, 0.1, 0.5, 0.75, 1.0)
     with jax.enable_x64(dtype == np.float64):
-        got = metrics.summarise(jnp.asarray(values), jnp.asarray(ok), levels=levels)
+        got = summarise(jnp.asarray(values), jnp.asarray(ok), levels=levels)
     kept = values[ok].astype(np.float64)
     tolerance = 32 * float(np.finfo(dtype).eps)  # sums of seven squares, roots and an interpolation
     assert int(got.count) == 7 and got.levels == levels
@@ -361,15 +364,15 @@ def test_summarise_matches_numpy_on_healthy_trials(dtype):
 
 def test_summarise_takes_a_number_per_trial_and_several_axes():
     ok = jnp.asarray([True, True, False])
-    flat = metrics.summarise(jnp.asarray([1.0, 3.0, 100.0]), ok)
+    flat = summarise(jnp.asarray([1.0, 3.0, 100.0]), ok)
     assert flat.mean.shape == () and float(flat.mean) == 2.0
     assert flat.quantiles.shape == (5,) and float(flat.quantiles[2]) == 2.0
-    deep = metrics.summarise(jnp.arange(24.0).reshape(3, 2, 4), ok)
+    deep = summarise(jnp.arange(24.0).reshape(3, 2, 4), ok)
     np.testing.assert_array_equal(deep.mean, np.arange(24.0).reshape(3, 2, 4)[:2].mean(axis=0))
 
 
 def test_summarise_of_one_healthy_trial_has_a_mean_and_no_spread():
-    got = metrics.summarise(jnp.asarray([[1.0, 2.0], [np.nan, 7.0]]), jnp.asarray([True, False]))
+    got = summarise(jnp.asarray([[1.0, 2.0], [np.nan, 7.0]]), jnp.asarray([True, False]))
     np.testing.assert_array_equal(got.mean, [1.0, 2.0])
     assert np.all(np.isnan(got.sd)) and np.all(np.isnan(got.half_width))
     np.testing.assert_array_equal(got.quantiles, [[1.0, 2.0]] * 5)
@@ -379,7 +382,7 @@ def test_summarise_of_one_healthy_trial_has_a_mean_and_no_spread():
 def test_summarise_of_no_healthy_trial_is_nan():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        got = metrics.summarise(jnp.ones((2, 3)), jnp.asarray([False, False]))
+        got = summarise(jnp.ones((2, 3)), jnp.asarray([False, False]))
     assert int(got.count) == 0
     for name in ("mean", "sd", "half_width", "quantiles"):
         assert np.all(np.isnan(getattr(got, name))), name
@@ -388,7 +391,7 @@ def test_summarise_of_no_healthy_trial_is_nan():
 def test_summarise_takes_counts():
     """Violating rounds and rounds of a declaration are integers."""
     counts = np.array([[1, 2], [2, 5], [6, 7], [100, 100]])
-    got = metrics.summarise(jnp.asarray(counts, jnp.int32), jnp.asarray([True, True, True, False]), levels=(0.25, 0.5))
+    got = summarise(jnp.asarray(counts, jnp.int32), jnp.asarray([True, True, True, False]), levels=(0.25, 0.5))
     np.testing.assert_allclose(got.mean, counts[:3].mean(axis=0), rtol=1e-6)  # float32
     np.testing.assert_allclose(got.sd, counts[:3].std(axis=0, ddof=1), rtol=1e-6)
     np.testing.assert_allclose(got.quantiles, np.quantile(counts[:3], (0.25, 0.5), axis=0), rtol=1e-6)
@@ -402,7 +405,7 @@ def test_summarise_takes_counts():
 )
 def test_summaries_never_see_failed_trials(values, ok, junk):
     spoiled = np.where(ok[:, None], values, np.float32(junk))
-    one, other = metrics.summarise(jnp.asarray(values), jnp.asarray(ok)), metrics.summarise(jnp.asarray(spoiled), jnp.asarray(ok))
+    one, other = summarise(jnp.asarray(values), jnp.asarray(ok)), summarise(jnp.asarray(spoiled), jnp.asarray(ok))
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         np.testing.assert_array_equal(a, b)
     if ok.any():

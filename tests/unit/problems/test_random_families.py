@@ -50,7 +50,7 @@ def test_sampling_is_distinct_repeatable_and_the_same_alone(name):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_feasibility_is_as_declared(name):
     family = FAMILIES[name]()
-    best = jax.vmap(problems.optimum)(instances(family, 200))
+    best = jax.jit(jax.vmap(problems.optimum))(instances(family, 200))
     assert np.all(np.isnan(best.value)) if "infeasible" in name else np.all(np.isfinite(best.value))
 
 
