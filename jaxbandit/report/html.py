@@ -78,11 +78,11 @@ def checked(dataset: xr.Dataset, name: str | Path) -> xr.Dataset:
         raise InvalidArgument(f"directory: {name} holds no results of a study: its rounds are no whole numbers in order")
     if len(set(map(str, dataset.algorithm.values))) < dataset.sizes["algorithm"]:
         raise InvalidArgument(f"directory: {name} holds no results of a study: some labels of its runs are equal")
-    for variable, values in dataset.data_vars.items():
+    for measure, values in dataset.data_vars.items():
         if {"trial", "round"} <= set(values.dims) and (
             values.dtype.kind not in "iuf" or set(values.dims) != {"algorithm", "trial", "round"}
         ):
-            raise InvalidArgument(f"directory: {name} holds no results of a study: {variable} is no number for each run, trial and round")
+            raise InvalidArgument(f"directory: {name} holds no results of a study: {measure} is no number for each run, trial and round")
     for coordinate in ("problem", "delay", "base"):
         if coordinate in dataset and dataset[coordinate].dims not in ((), ("algorithm",)):
             raise InvalidArgument(f"directory: {name} holds no results of a study: its {coordinate} is no label of each run")

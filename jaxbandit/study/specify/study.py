@@ -17,7 +17,7 @@ from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.fields import INT32_MAX
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.core.paths import did_you_mean
-from jaxbandit.core.pytree import canonicalise
+from jaxbandit.core.pytree import canonicalise, float_dtype
 from jaxbandit.core.sweep import Sweep
 from jaxbandit.delays import NEVER, NoDelay
 from jaxbandit.engine import Trajectory, simulate
@@ -238,7 +238,7 @@ def check_plain(**values: Any) -> None:
 
 def check_seed(name: str, value: Any) -> None:
     """Raise ``InvalidArgument`` unless a seed is one that JAX tells from all others: without 64-bit numbers it drops further bits."""
-    checks.integer(name, value, least=0, most=2**63 - 1 if jax.config.jax_enable_x64 else 2**32 - 1)
+    checks.integer(name, value, least=0, most=2**63 - 1 if float_dtype().itemsize == 8 else 2**32 - 1)
 
 
 def check_metrics(names: Any) -> tuple[str, ...]:
