@@ -71,23 +71,23 @@ BASE = tomllib.loads(TEXT)
 
 WRONG: list[Any] = [True, -1, 2**70, 10**400, 0.5, float("nan"), "", "no", "3.0", "\x00", [], ["a"], [[1], [2, 3]], {}, {"a": 1}]
 WRONG += [{"type": "Nope"}, {"type": 3}, {"type": "Matern12"}, [{"type": "Nope"}], [True, 1.0], datetime.date(2020, 1, 1)]
-Path_ = tuple[str | int, ...]
+Keys = tuple[str | int, ...]
 
 
-def paths(item: Any, path: Path_ = ()) -> Iterator[Path_]:
+def paths(item: Any, path: Keys = ()) -> Iterator[Keys]:
     """All keys of nested tables and lists."""
     for key, value in item.items() if isinstance(item, dict) else enumerate(item) if isinstance(item, list) else ():
         yield (*path, key)
         yield from paths(value, (*path, key))
 
 
-def at(table: Any, path: Path_) -> Any:
+def at(table: Any, path: Keys) -> Any:
     for key in path:
         table = table[key]
     return table
 
 
-def mistakes(path: Path_) -> Iterator[tuple[str, dict[str, Any]]]:
+def mistakes(path: Keys) -> Iterator[tuple[str, dict[str, Any]]]:
     """The study with each mistake at one key: another value, none, and one that is not known."""
     for value in WRONG:
         changed = copy.deepcopy(BASE)
@@ -157,7 +157,7 @@ def test_every_mistake_is_refused_by_its_key_or_works(table: str) -> None:
     [("common_random_numbers",), ("trajectories",), ("algorithm", "rpol", "zipped"), ("initial", "counted")],
     ids=lambda path: ".".join(path),
 )
-def test_true_and_false_are_no_text_and_no_number(path: Path_) -> None:
+def test_true_and_false_are_no_text_and_no_number(path: Keys) -> None:
     for value in ("no", "false", "true", 0, 1, [], {}):
         changed = copy.deepcopy(BASE)
         at(changed, path[:-1])[path[-1]] = value
@@ -182,7 +182,7 @@ def test_true_and_false_are_no_text_and_no_number(path: Path_) -> None:
     ],
     ids=lambda path: ".".join(map(str, path)),
 )
-def test_text_is_no_number(path: Path_) -> None:
+def test_text_is_no_number(path: Keys) -> None:
     changed = copy.deepcopy(BASE)
     at(changed, path[:-1])[path[-1]] = "3.0"
     with pytest.raises(InvalidArgument, match=[str(key).rpartition(".")[2] for key in path if isinstance(key, str)][-1]):

@@ -108,7 +108,8 @@ def test_a_user_who_stops_a_run_is_told_how_to_go_on(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.slow
-def test_two_processes_give_what_one_does_even_if_one_is_lost_on_the_way(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [0, 1])
+def test_two_processes_give_what_one_does_even_if_one_is_lost_on_the_way(number: int, tmp_path: Path) -> None:
     """One of two processes is killed; the other ends with an error that says so, and both resume to the results of an unbroken run."""
     study, out = written(tmp_path, ONE_CELL), tmp_path / "out"
     # A checkpoint in every round, so that there is time to kill it while it works.
@@ -119,13 +120,15 @@ def test_two_processes_give_what_one_does_even_if_one_is_lost_on_the_way(tmp_pat
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         return [subprocess.Popen([*command, *hosts, "--process-id", str(i)], **pipes) for i in range(2)]
 
-    first, second = start()
+    processes = start()
+    lost, other = processes[number], processes[1 - number]
     deadline = time.monotonic() + 200
-    while not (out / "at-work-1.npz").exists() and time.monotonic() < deadline and second.poll() is None:
+    while not (out / f"at-work-{number}.npz").exists() and time.monotonic() < deadline and lost.poll() is None:
         time.sleep(0.05)
-    second.send_signal(signal.SIGKILL)
-    _, said = first.communicate(timeout=300)
-    assert first.returncode == 3 and "another process has gone" in said and "--resume" in said, said
+    lost.send_signal(signal.SIGKILL)
+    _, said = other.communicate(timeout=300)
+    assert other.returncode == 3 and f"another process has gone, number {number}; run all of them again with --resume" in said, said
+    assert [line for line in said.splitlines() if line.startswith(("error", "terminate", "F", "E", "Traceback"))] == [said.splitlines()[-1]]
     assert not (out / "results.nc").exists()
     again = start("--resume")
     ends = [process.communicate(timeout=300) for process in again]

@@ -162,7 +162,7 @@ def test_no_cluster_to_find_the_others_in(monkeypatch: Any) -> None:
         join("auto", None, None)
 
 
-@pytest.mark.parametrize("name", ["../../evil", "/tmp/evil", "a/../../b", "..", ".", "a/.."])
+@pytest.mark.parametrize("name", ["../../evil", "/evil", "a/../../b", "..", ".", "a/.."])
 def test_a_name_that_leaves_the_results(name: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     text = TOML.replace('name = "small"', f'name = "{name}"')

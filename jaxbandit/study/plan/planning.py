@@ -21,6 +21,8 @@ from jaxbandit.study.plan.processes import Processes, this_process
 from jaxbandit.study.specify.run import Run, counted_before
 from jaxbandit.study.specify.study import Study, in_its_arithmetic
 
+MAX_PARTS = 1_000_000  # of a batch
+
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
@@ -152,6 +154,9 @@ def make_plan(
         checks.integer("segment", segment, least=1)
     used = tuple(jax.local_devices() if devices is None else devices)
     runs = study.named_runs()
+    if segment is not None and study.horizon > segment * MAX_PARTS:
+        least = -(-study.horizon // MAX_PARTS)
+        raise checks.InvalidArgument(f"segment: {segment} of {study.horizon:,} rounds would be too many parts; take {least} or more")
     counted_before(runs)
     groups = group_runs(study, runs)
     results = sum(len(members) * study.trials * kept_bytes(study, cell) for cell, members in groups)

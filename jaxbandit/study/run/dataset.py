@@ -279,7 +279,11 @@ def _trajectories(makers: _Makers) -> dict[str, Variable]:
 
 
 def _number(value: Any) -> float:
-    return float(value) if np.ndim(value) == 0 and value is not None else float("nan")
+    """Return a swept value as a number, NaN where it is none, such as a list or an object."""
+    try:
+        return float(value) if np.ndim(value) == 0 and not isinstance(value, str) else float("nan")
+    except (TypeError, ValueError, OverflowError):
+        return float("nan")
 
 
 def attributes(plan: Plan, before: int) -> dict[str, Any]:

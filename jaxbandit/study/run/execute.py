@@ -17,6 +17,7 @@ from jaxbandit.study.plan.planning import Plan, make_plan
 from jaxbandit.study.results.storage import check_results, read_results, stream_results
 from jaxbandit.study.run.checkpoints import Store, identity
 from jaxbandit.study.run.dataset import gather_results, header, pieces, variables_of
+from jaxbandit.study.run.files import drop
 from jaxbandit.study.run.hold import HeldDirectory, hold_directory
 from jaxbandit.study.run.meeting import Meeting
 from jaxbandit.study.run.mixed_policies import mixed_values
@@ -141,6 +142,8 @@ def forget(directory: str | Path | HeldDirectory) -> None:
     """Drop the checkpoints and batches of a run, once its results are kept elsewhere; raises ``DirectoryInUse`` while a run goes on."""
     with _held(directory, True) as path:
         Store(path).clear()
+        for lock in path.glob("process-*.lock"):  # of processes that were lost, or are about to end
+            drop(lock)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import shutil
 import tempfile
@@ -34,7 +35,7 @@ def prepare_directory(path: str | Path, *, force: bool = False, besides: str = "
     Args:
       path: path of the directory, which is made unless it is there.
       force: whether it may hold files.
-      besides: name of a file that it may hold anyway.
+      besides: pattern of the names of files that it may hold anyway.
 
     Raises:
       ExistingOutput: when it holds files and ``force`` is off, or is no directory.
@@ -44,7 +45,7 @@ def prepare_directory(path: str | Path, *, force: bool = False, besides: str = "
     try:
         if directory.exists() and not directory.is_dir():
             raise ExistingOutput(f"out: {directory} is a file, not a directory; choose another place")
-        if directory.is_dir() and not force and any(file.name != besides for file in directory.iterdir()):
+        if directory.is_dir() and not force and any(not fnmatch.fnmatch(file.name, besides) for file in directory.iterdir()):
             raise ExistingOutput(f"out: {directory} exists and is not empty; choose another place or add --force to replace its files")
         directory.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:  # a ValueError where a path holds NUL

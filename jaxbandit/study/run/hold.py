@@ -86,7 +86,7 @@ def hold_directory(path: str | Path, *, force: bool = False) -> HeldDirectory:
     directory = prepare_directory(path, force=True)
     held = HeldDirectory(directory, _locked(directory / LOCK))
     try:
-        prepare_directory(directory, force=force, besides=LOCK)
+        prepare_directory(directory, force=force, besides="*.lock")  # of this one, and of others that run the study, too
         _sign(held._handle)
     except BaseException:
         held.release()

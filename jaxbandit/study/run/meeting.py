@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from jaxbandit.study.plan.processes import Processes, ProcessLost
+from jaxbandit.study.run.files import CannotWrite
 from jaxbandit.study.run.hold import lock_now
 
 SECONDS_BETWEEN_LOOKS = 0.1
@@ -31,10 +32,15 @@ class Meeting:
         self._handle = -1
 
     def __enter__(self) -> Meeting:
-        if self.processes.count > 1:
+        if self.processes.count == 1:
+            return self
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)  # who comes first makes it
             self._done(self.processes.index).unlink(missing_ok=True)
             self._handle = os.open(self._lock(self.processes.index), os.O_RDWR | os.O_CREAT, 0o644)
             lock_now(self._handle)
+        except OSError as error:
+            raise CannotWrite(self._lock(self.processes.index), error) from error
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -38,7 +38,7 @@ class Keep:
         return horizon // every + (horizon % every > 0)
 
     def _every(self, horizon: int) -> int:
-        return -(-horizon // MAX_ROUNDS_BY_DEFAULT) if self.every is None else self.every
+        return -(-horizon // MAX_ROUNDS_BY_DEFAULT) if self.every is None else min(self.every, horizon)
 
     def table(self) -> dict[str, int]:
         """Return the table of a study file, without what is not given."""

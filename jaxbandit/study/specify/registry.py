@@ -79,7 +79,7 @@ def _made(what: str, known: Mapping[str, Callable[..., Any]], table: Mapping[str
         return maker(**values)
     except InvalidArgument as error:
         raise InvalidArgument(f"{where}: {error}") from error
-    except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
+    except (TypeError, ValueError, ArithmeticError) as error:
         raise InvalidArgument(f"{where}: {maker.__name__} refuses {short(dict(table))}: {error}") from error
 
 

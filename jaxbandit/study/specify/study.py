@@ -270,7 +270,7 @@ def check_plain(**values: Any) -> None:
 
 def check_seed(name: str, value: Any) -> None:
     """Raise ``InvalidArgument`` unless a seed is one that JAX tells from all others: without 64-bit numbers it drops further bits."""
-    checks.integer(name, value, least=0, most=2**63 - 1 if float_dtype() == np.float64 else 2**32 - 1)
+    checks.integer(name, value, least=0, most=2**63 - 1 if float_dtype().itemsize == 8 else 2**32 - 1)
 
 
 def check_metrics(names: Any) -> tuple[str, ...]:
