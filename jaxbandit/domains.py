@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -142,10 +142,9 @@ def grid(low: Sequence[float], high: Sequence[float], points_per_axis: int | Seq
             f"low, high: must be two corners with low < high on every axis, got {checks.short(low)} and {checks.short(high)}"
         )
     several = isinstance(points_per_axis, list | tuple) or (isinstance(points_per_axis, np.ndarray) and points_per_axis.ndim == 1)
-    counts = list(points_per_axis) if several else [points_per_axis] * len(lower)  # type: ignore[arg-type]
+    counts: list[Any] = list(points_per_axis) if several else [points_per_axis] * len(lower)  # type: ignore[arg-type]
     if len(counts) != len(lower):
         raise checks.InvalidArgument(f"points_per_axis: expected one number or {len(lower)}, got {len(counts)}")
-    for count in counts:
-        checks.integer("points_per_axis", count, least=2)
-    _check_count("points_per_axis", [int(count) for count in counts])
+    counts = [checks.integer("points_per_axis", count, least=2) for count in counts]
+    _check_count("points_per_axis", counts)
     return product([np.linspace(a, b, n) for a, b, n in zip(lower, upper, counts, strict=True)])
