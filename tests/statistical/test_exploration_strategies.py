@@ -20,6 +20,7 @@ from jaxbandit import InvalidArgument, domains, estimators, kernels, problems
 from jaxbandit.estimators import Bounds, DiscreteGaussian, DiscreteUniform, Gaussian, Randomised, Thompson
 from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures
 from tests.oracles import gaussian_process as gp
+from tests.support.unchecked import unchecked
 
 DRAWS, RISK = 20_000, 1e-6
 NOISE = 0.1
@@ -238,18 +239,21 @@ def test_draws_are_fresh_every_round_and_trial() -> None:
 
 
 BAD = {
-    "one point of the uniform": (DiscreteUniform(points=1), "Rpol.estimator.distribution.points: must be a whole number >= 2"),
-    "half points": (DiscreteUniform(points=2.5), "Rpol.estimator.distribution.points: must be a whole number from 2 to 1000000, got 2.5"),
-    "one point": (DiscreteGaussian(points=1), "Rpol.estimator.distribution.points: must be a whole number >= 2"),
-    "bounds the wrong way round": (DiscreteGaussian(low=2.0, high=1.0), "Rpol.estimator.distribution.high - low: must be > 0"),
-    "equal bounds": (DiscreteGaussian(low=1.0, high=1.0), "Rpol.estimator.distribution.high - low: must be > 0"),
-    "nothing optimistic left": (DiscreteGaussian(low=-2.0, high=0.0), "Rpol.estimator.distribution.high: must be > 0"),
-    "infinite bound": (DiscreteGaussian(high=np.inf), "Rpol.estimator.distribution.high: 1 of 1 values are NaN or infinite"),
-    "NaN bound": (DiscreteGaussian(low=np.nan), "Rpol.estimator.distribution.low: 1 of 1 values are NaN or infinite"),
-    "no spread": (DiscreteGaussian(sd=0.0), "Rpol.estimator.distribution.sd: must be > 0"),
-    "negative spread": (DiscreteGaussian(sd=-1.0), "Rpol.estimator.distribution.sd: must be > 0"),
-    "bounds for three": (DiscreteGaussian(low=np.zeros(3)), "Rpol.estimator.distribution.low: "),
-    "spreads for two": (DiscreteGaussian(sd=np.ones(2)), "Rpol.estimator.distribution.sd: "),
+    "one point of the uniform": (unchecked(DiscreteUniform, points=1), "Randomised.distribution.points: must be a whole number >= 2"),
+    "half points": (
+        unchecked(DiscreteUniform, points=2.5),
+        "Randomised.distribution.points: must be a whole number from 2 to 1000000, got 2.5",
+    ),
+    "one point": (unchecked(DiscreteGaussian, points=1), "Randomised.distribution.points: must be a whole number >= 2"),
+    "bounds the wrong way round": (unchecked(DiscreteGaussian, low=2.0, high=1.0), "Randomised.distribution.high - low: must be > 0"),
+    "equal bounds": (unchecked(DiscreteGaussian, low=1.0, high=1.0), "Randomised.distribution.high - low: must be > 0"),
+    "nothing optimistic left": (unchecked(DiscreteGaussian, low=-2.0, high=0.0), "Randomised.distribution.high: must be > 0"),
+    "infinite bound": (unchecked(DiscreteGaussian, high=np.inf), "Randomised.distribution.high: 1 of 1 values are NaN or infinite"),
+    "NaN bound": (unchecked(DiscreteGaussian, low=np.nan), "Randomised.distribution.low: 1 of 1 values are NaN or infinite"),
+    "no spread": (unchecked(DiscreteGaussian, sd=0.0), "Randomised.distribution.sd: must be > 0"),
+    "negative spread": (unchecked(DiscreteGaussian, sd=-1.0), "Randomised.distribution.sd: must be > 0"),
+    "bounds for three": (unchecked(DiscreteGaussian, low=np.zeros(3)), "Randomised.distribution.low: "),
+    "spreads for two": (unchecked(DiscreteGaussian, sd=np.ones(2)), "Randomised.distribution.sd: "),
 }
 
 
