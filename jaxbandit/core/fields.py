@@ -203,6 +203,7 @@ class _Numbers(Check):
     allowed: str
     test: Callable[[str, Any], None]  # of concrete numbers
     holds: Callable[[float], bool] | None = None  # the same of one number, for it is asked of most fields of every object that is made
+    engine: bool = True  # whether the engine calculates with the numbers, in its own floating type
 
     def takes(self, value: Any) -> bool:
         # What `canonicalise` makes one array of: a list of arrays would stay structure.
@@ -224,7 +225,8 @@ class _Numbers(Check):
             raise InvalidArgument(f"{name}: must be {self.allowed}; {str(error).removeprefix(name + ': ')}") from error
         (shape or scalar).check(name, value, outputs)
         self.test(name, value)
-        self._in_the_engine(name, value, given)
+        if self.engine:
+            self._in_the_engine(name, value, given)
 
     def _holds_in_the_engine(self, value: float) -> bool:
         """Return whether one number is allowed, and what the engine makes of it, too; numbers near the ends of its type are left alone."""
@@ -251,11 +253,11 @@ nonnegative = _Numbers("a number >= 0", checks.nonnegative, lambda value: value 
 finite = _Numbers("a finite number", checks.finite, lambda value: True)
 
 
-def between(low: float, high: float, *, open_low: bool = True, open_high: bool = False) -> Check:
-    """Return the check for numbers in an interval; ``open_*`` says which ends are left out."""
+def between(low: float, high: float, *, open_low: bool = True, open_high: bool = False, host: bool = False) -> Check:
+    """Return the check for numbers in an interval; ``open_*`` says which ends are left out, ``host`` that they stay in float64."""
     interval = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
     test = partial(checks.within, low=low, high=high, open_low=open_low, open_high=open_high)
-    return _Numbers(f"a number in {interval}", test, lambda value: low < value < high)
+    return _Numbers(f"a number in {interval}", test, lambda value: low < value < high, engine=not host)
 
 
 def whole_numbers(least: int, most: int, unit: str) -> Check:

@@ -326,7 +326,7 @@ def from_functions(
     Raises:
       InvalidArgument: when a function does not give one finite number per point, or on what is no noise or delay model.
     """
-    if isinstance(constraints, str | Mapping) or not isinstance(constraints, Iterable):
+    if isinstance(constraints, str | Mapping | np.ndarray | jax.Array) or not isinstance(constraints, Iterable):
         raise checks.InvalidArgument(f"constraints: must be a list of functions of one point x [d], got {checks.short(constraints)}")
     functions = {"reward": reward} | {f"constraints[{number}]": each for number, each in enumerate(constraints)}
     with jax.enable_x64(True):

@@ -41,7 +41,7 @@ PRECISE_RATIO = 3e6  # prior variance over noise variance from which float32 run
     outputs=whole(1, 1000),
     prior_mean=finite_numbers.of(per_output),
     form=choice(*FORMS),
-    tolerance=optional(between(0, 1, open_high=True)),
+    tolerance=optional(between(0, 1, open_high=True, host=True)),
     rank=optional(whole(1)),
     horizon=optional(whole(1)),
 )

@@ -55,7 +55,7 @@ FIELDS: dict[str, Check] = {
     "noise_variance": positive_numbers.of(per_output),
     "prior_mean": finite_numbers.of(per_output),
     "form": choice(*FORMS),
-    "tolerance": optional(between(0, 1, open_high=True)),
+    "tolerance": optional(between(0, 1, open_high=True, host=True)),
     "rank": optional(whole(1)),
 }
 
