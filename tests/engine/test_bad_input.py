@@ -443,8 +443,10 @@ SWEEPS = [
     ("static", lambda: sweep(model(), {"groups": [(0, 0), (0, 0)]}), "sweep.groups: groups of Surrogate is static"),
     (
         "static inside",
-        lambda: sweep(Rpol(estimator=widths.Custom(function=lambda t, gain: gain)), {"estimator.function": [abs]}),
-        "sweep.estimator.function: function of Custom is static",
+        lambda: sweep(
+            Rpol(estimator=Bounds(reward_width=widths.Custom(function=lambda t, gain: gain))), {"estimator.reward_width.function": [abs]}
+        ),
+        "sweep.estimator.reward_width.function: function of Custom is static",
     ),
     ("a class attribute", lambda: sweep(Rpol(), {"name": ["a", "b"]}), "sweep.name: unknown field; Rpol can sweep"),
     (
