@@ -12,11 +12,13 @@ import jax
 import jax.numpy as jnp
 
 from jaxbandit.algorithms.base import Algorithm
+from jaxbandit.core.arguments import takes
 from jaxbandit.core.declare import Declared
 from jaxbandit.core.fields import how_many_points
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Array
 from jaxbandit.problems import AbstractProblem, optimum
+from jaxbandit.problems.base import INSTANCE
 from jaxbandit.surrogates import Surrogate
 
 __all__ = ["BestPoint", "FeasiblePoints", "Rule", "SafestSeeds", "safest"]
@@ -24,11 +26,13 @@ __all__ = ["BestPoint", "FeasiblePoints", "Rule", "SafestSeeds", "safest"]
 A = TypeVar("A", bound=Algorithm)
 
 
+@takes(instance=INSTANCE)
 def worst_cost(instance: AbstractProblem) -> Array:
     """Return ``max_j g_j(x)`` of the mean constraints as ``[M]``, minus infinity without constraints."""
     return jnp.max(jnp.asarray(instance.means)[1:], axis=0, initial=-jnp.inf)
 
 
+@takes(instance=INSTANCE, count=how_many_points())
 def safest(instance: AbstractProblem, count: int) -> Array:
     """Return the ``count`` points ``[count]`` (int32) whose largest mean constraint is least, safest first."""
     return jax.lax.top_k(-worst_cost(instance), count)[1].astype(jnp.int32)

@@ -303,7 +303,7 @@ class Gram(Kernel):
     matrix: Table = param(check=finite_numbers, shape=exactly(None, None, words="one row and one column per arm"))
 
     @classmethod
-    @takes(matrix=finite_numbers, tolerance=between(0, 1, open_low=False))
+    @takes(matrix=finite_numbers, tolerance=between(0, 1, open_low=False, host=True))
     def checked(cls, matrix: Numbers, *, tolerance: float = 1e-8) -> Gram:
         """Make a Gram kernel from ``matrix [M, M]``; raises ``InvalidArgument`` unless it is finite, symmetric and PSD."""
         table = np.asarray(matrix, np.float64)

@@ -281,7 +281,7 @@ class Summary:
     levels: tuple[float, ...] = static()
 
 
-@takes(values=numbers, ok=booleans, levels=each(between(0, 1, open_low=False)))
+@takes(values=numbers, ok=booleans, levels=each(between(0, 1, open_low=False, host=True)))
 def summarise(values: ArrayLike, ok: Array, *, levels: tuple[float, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)) -> Summary:
     """Return mean, 95% confidence half-width, standard deviation and quantiles of ``values [trials, ...]`` over the healthy trials.
 

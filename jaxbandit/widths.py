@@ -103,7 +103,7 @@ def _try_out(name: str, width: Width, functions: int) -> None:
     checks.nonnegative(f"{name}: the width in round 1", value, remedy="give a function whose values are widths")
 
 
-@takes(size=whole(1, 2**53), delta=between(0, 1, open_high=True))
+@takes(size=whole(1, 2**53), delta=between(0, 1, open_high=True, host=True))
 def finite_set(size: int, delta: float) -> SqrtLog:
     """Return ``sqrt(2 ln(M t^2 pi^2 / (6 delta)))`` for ``M = size`` points (Srinivas et al. 2010, Thm 1; Amani et al. 2020).
 

@@ -38,9 +38,9 @@ def takes(**declared: Check) -> Callable[[F], F]:
         @functools.wraps(function)
         def checked(*args: Any, **kwargs: Any) -> Any:
             try:
-                given: Mapping[str, Any] = signature.bind(*args, **kwargs).arguments
+                given: Mapping[str, Any] = signature.bind_partial(*args, **kwargs).arguments
             except TypeError:
-                given = {}  # the call below fails with Python's own words, which name the function
+                given = {}  # the call below fails in Python's own words, which name the function
             for name, value in given.items():
                 if name in declared:
                     declared[name](name, value)

@@ -202,6 +202,8 @@ class _Shaped(Check):
 class _Numbers(Check):
     allowed: str
     test: Callable[[str, Any], None]  # of concrete numbers
+    holds: Callable[[float], bool] | None = None  # the same of one number, for it is asked of most fields of every object that is made
+    engine: bool = True  # whether the engine calculates with the numbers, in its own floating type
 
     def takes(self, value: Any) -> bool:
         # What `canonicalise` makes one array of: a list of arrays would stay structure.
@@ -213,13 +215,22 @@ class _Numbers(Check):
         if checks.is_traced(value):
             (shape or scalar).check(name, value, outputs)
             return
+        if self.holds is not None and type(value) in (float, int) and self._holds_in_the_engine(value):
+            own = shape or scalar
+            if own.fits((), own.functions(outputs)):
+                return
         try:
             given = checks.numbers(name, value)
         except InvalidArgument as error:  # an array of something else
             raise InvalidArgument(f"{name}: must be {self.allowed}; {str(error).removeprefix(name + ': ')}") from error
         (shape or scalar).check(name, value, outputs)
         self.test(name, value)
-        self._in_the_engine(name, value, given)
+        if self.engine:
+            self._in_the_engine(name, value, given)
+
+    def _holds_in_the_engine(self, value: float) -> bool:
+        """Return whether one number is allowed, and what the engine makes of it, too; numbers near the ends of its type are left alone."""
+        return 1e-30 < abs(value) < 1e30 and self.holds(value) and self.holds(float(float_dtype().type(value)))  # type: ignore[misc]
 
     def _in_the_engine(self, name: str, value: Any, given: np.ndarray) -> None:
         """Raise when a number is allowed, but not what it becomes in the engine's floating type."""
@@ -237,16 +248,16 @@ class _Numbers(Check):
             ) from error
 
 
-positive = _Numbers("a number > 0", checks.positive)
-nonnegative = _Numbers("a number >= 0", checks.nonnegative)
-finite = _Numbers("a finite number", checks.finite)
+positive = _Numbers("a number > 0", checks.positive, lambda value: value > 0)
+nonnegative = _Numbers("a number >= 0", checks.nonnegative, lambda value: value >= 0)
+finite = _Numbers("a finite number", checks.finite, lambda value: True)
 
 
-def between(low: float, high: float, *, open_low: bool = True, open_high: bool = False) -> Check:
-    """Return the check for numbers in an interval; ``open_*`` says which ends are left out."""
+def between(low: float, high: float, *, open_low: bool = True, open_high: bool = False, host: bool = False) -> Check:
+    """Return the check for numbers in an interval; ``open_*`` says which ends are left out, ``host`` that they stay in float64."""
     interval = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
     test = partial(checks.within, low=low, high=high, open_low=open_low, open_high=open_high)
-    return _Numbers(f"a number in {interval}", test)
+    return _Numbers(f"a number in {interval}", test, lambda value: low < value < high, engine=not host)
 
 
 def whole_numbers(least: int, most: int, unit: str) -> Check:

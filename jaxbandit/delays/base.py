@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.declare import Declared
-from jaxbandit.core.fields import boolean, nonnegative, optional, whole
+from jaxbandit.core.fields import between, boolean, nonnegative, optional, whole
 from jaxbandit.core.pytree import param, pytree, static
 from jaxbandit.core.types import Array, Key, Scalar
 
@@ -18,6 +18,7 @@ __all__ = ["LONGEST", "NEVER", "Delay", "Model", "SubExponential"]
 
 NEVER = 2**30  # stands for feedback that never arrives; added to a round below 2^30 it stays an int32
 LONGEST = NEVER // 2  # the longest delay that is drawn; a float32 holds it exactly
+PROBABILITY = between(0, 1, open_high=True, host=True)  # of a quantile
 
 SubExponential: TypeAlias = tuple[Scalar, Scalar] | None
 """The pair ``(xi, b)`` of a sub-exponential delay, in rounds; ``None`` where there is none."""
@@ -107,7 +108,7 @@ class Model(Delay):
         return jnp.broadcast_to(jnp.minimum(raw.astype(jnp.int32), self._top), (outputs,))
 
     def quantile(self, q: float) -> int:
-        checks.within("q", q, 0, 1, open_high=True)
+        PROBABILITY("q", q)
         # By the upper tail, which floating point resolves where P(tau <= n) has rounded to 1; q itself is known to one epsilon.
         rest = 1 - q + float(np.finfo(np.float64).eps)
         low, high = -1, 0

@@ -12,7 +12,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.fields import between, positive, vector, whole_numbers
 from jaxbandit.core.pytree import float_dtype, param, pytree
 from jaxbandit.core.types import Array, Key, Scalar, Table
-from jaxbandit.delays.base import LONGEST, Delay, Model, SubExponential
+from jaxbandit.delays.base import LONGEST, PROBABILITY, Delay, Model, SubExponential
 
 __all__ = ["POISSON_MEAN", "Constant", "Empirical", "Geometric", "LogNormal", "NoDelay", "Pareto", "Poisson", "Uniform"]
 
@@ -41,7 +41,7 @@ class NoDelay(Delay):
         return jnp.zeros((outputs,), jnp.int32)
 
     def quantile(self, q: float) -> int:
-        checks.within("q", q, 0, 1, open_high=True)
+        PROBABILITY("q", q)
         return 0
 
 

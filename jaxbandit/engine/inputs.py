@@ -36,7 +36,7 @@ class _Trials(Check):
 
     def takes(self, value: Any) -> bool:
         if isinstance(value, int | np.integer):
-            return not isinstance(value, bool) and 1 <= value <= MOST_TRIALS
+            return not isinstance(value, bool) and bool(1 <= value <= MOST_TRIALS)
         if isinstance(value, np.ndarray | jax.Array):
             return bool(value.ndim == 1 and value.dtype.kind in "iu")
         return isinstance(value, Sequence) and not isinstance(value, str | bytes)

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.declare import Role
+from jaxbandit.core.declare import Role, is_foreign
 from jaxbandit.core.fields import Check, Shape, exactly, finite, finite_numbers, instance_of, of_class, optional, text
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Array, Key, Numbers, Scalar, Table
@@ -168,6 +168,10 @@ class Problem(AbstractProblem):
     norm: Scalar | None = None
     name: str = static(default="user")
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.means, jax.Array):  # as of an instance that a family draws, whose trial is flagged instead
+            self.validate()
+
     @property
     def outputs(self) -> int:
         """Number of outputs, ``k = 1 + m``: the reward, then the constraints."""
@@ -208,7 +212,9 @@ class _Instance(Check):
     classes = (AbstractProblem,)
 
     def takes(self, value: Any) -> bool:
-        return isinstance(value, AbstractProblem) and not value.is_random
+        if not isinstance(value, AbstractProblem) or not value.is_random:
+            return isinstance(value, AbstractProblem)
+        return is_foreign(value) and not isinstance(value, Family)  # a user's class may sample instances of itself
 
     def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
         """The problem was checked when it was made."""
@@ -320,7 +326,7 @@ def from_functions(
     Raises:
       InvalidArgument: when a function does not give one finite number per point, or on what is no noise or delay model.
     """
-    if isinstance(constraints, str | Mapping) or not isinstance(constraints, Iterable):
+    if isinstance(constraints, str | Mapping | np.ndarray | jax.Array) or not isinstance(constraints, Iterable):
         raise checks.InvalidArgument(f"constraints: must be a list of functions of one point x [d], got {checks.short(constraints)}")
     functions = {"reward": reward} | {f"constraints[{number}]": each for number, each in enumerate(constraints)}
     with jax.enable_x64(True):

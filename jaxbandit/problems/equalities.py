@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -116,7 +116,9 @@ def with_equalities(
     noise = Mirrored(model=problem.noise, doubled=doubled)
     if isinstance(problem, Problem):
         return replace(problem, means=_pairs(problem.means, doubled, margin), noise=noise, delay=delay)
-    return Equalities(family=problem, domain=problem.domain, noise=noise, delay=delay, tolerance=margin, doubled=doubled, name=problem.name)
+    return Equalities(
+        family=cast(Family, problem), domain=problem.domain, noise=noise, delay=delay, tolerance=margin, doubled=doubled, name=problem.name
+    )
 
 
 def _pairs(means: Table, doubled: tuple[int, ...], tolerance: PerConstraint) -> Table:

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 
-SEED, LEVEL, RESAMPLES = whole(0, 2**63 - 1), between(0, 1, open_high=True), whole(1, 10**6)
+SEED, LEVEL, RESAMPLES = whole(0, 2**63 - 1), between(0, 1, open_high=True, host=True), whole(1, 10**6)
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 MARKS = 64  # number of rounds, equally spaced in log t, to which a growth exponent is fitted

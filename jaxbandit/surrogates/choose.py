@@ -37,7 +37,7 @@ PER_ROW_ROUND = 20.0  # a round of the row cache, whose trials run one by one, w
     outputs=whole(1, 1000),
     prior_mean=finite_numbers.of(per_output),
     form=choice(*FORMS),
-    tolerance=optional(between(0, 1, open_high=True)),
+    tolerance=optional(between(0, 1, open_high=True, host=True)),
     rank=optional(whole(1)),
     horizon=optional(whole(1)),
     precision=choice(*PRECISIONS),

@@ -45,7 +45,7 @@ def log_evidence(kernel: Kernel, points: ArrayLike, values: ArrayLike, noise_var
     points=POINTS,
     values=finite_numbers,
     noise_variance=positive,
-    span=between(1, float("inf"), open_high=True),
+    span=between(1, float("inf"), open_high=True, host=True),
     starts=whole(1, 10_000),
     seed=whole(0, 2**63 - 1),
 )

@@ -195,8 +195,8 @@ KERNELS = [
     ("inside a sum", lambda: build(kernel=SE() + SE(length_scale=-1.0)), "SquaredExponential.length_scale: must be > 0"),
     ("inside a scaled product", lambda: build(kernel=2.0 * (SE(length_scale=0.0) * SE())), "SquaredExponential.length_scale: must be > 0"),
     ("second output's", lambda: build(kernel=[SE(), kernels.Matern12(length_scale=0.0)]), "Matern12.length_scale: must be > 0"),
-    ("Gram checked asymmetric", lambda: kernels.Gram.checked(ASYMMETRIC), "matrix: must be symmetric, got"),
-    ("Gram checked indefinite", lambda: kernels.Gram.checked(INDEFINITE), "matrix: must be positive semi-definite, got"),
+    ("Gram checked asymmetric", lambda: kernels.Gram.checked(ASYMMETRIC), "Gram.matrix: must be symmetric, got"),
+    ("Gram checked indefinite", lambda: kernels.Gram.checked(INDEFINITE), "Gram.matrix: must be positive semi-definite, got"),
     (
         "Gram asymmetric",
         lambda: build(domain=domains.arms(2), kernel=kernels.Gram(matrix=ASYMMETRIC)),
@@ -443,8 +443,10 @@ SWEEPS = [
     ("static", lambda: sweep(model(), {"groups": [(0, 0), (0, 0)]}), "sweep.groups: groups of Surrogate is static"),
     (
         "static inside",
-        lambda: sweep(Rpol(estimator=widths.Custom(function=lambda t, gain: gain)), {"estimator.function": [abs]}),
-        "sweep.estimator.function: function of Custom is static",
+        lambda: sweep(
+            Rpol(estimator=Bounds(reward_width=widths.Custom(function=lambda t, gain: gain))), {"estimator.reward_width.function": [abs]}
+        ),
+        "sweep.estimator.reward_width.function: function of Custom is static",
     ),
     ("a class attribute", lambda: sweep(Rpol(), {"name": ["a", "b"]}), "sweep.name: unknown field; Rpol can sweep"),
     (

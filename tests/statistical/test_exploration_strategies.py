@@ -20,6 +20,7 @@ from jaxbandit import InvalidArgument, domains, estimators, kernels, problems
 from jaxbandit.estimators import Bounds, DiscreteGaussian, DiscreteUniform, Gaussian, Randomised, Thompson
 from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures
 from tests.oracles import gaussian_process as gp
+from tests.support.unchecked import unchecked
 
 DRAWS, RISK = 20_000, 1e-6
 NOISE = 0.1
@@ -238,18 +239,21 @@ def test_draws_are_fresh_every_round_and_trial() -> None:
 
 
 BAD = {
-    "one point of the uniform": (DiscreteUniform(points=1), "Rpol.estimator.distribution.points: must be a whole number >= 2"),
-    "half points": (DiscreteUniform(points=2.5), "Rpol.estimator.distribution.points: must be a whole number from 2 to 1000000, got 2.5"),
-    "one point": (DiscreteGaussian(points=1), "Rpol.estimator.distribution.points: must be a whole number >= 2"),
-    "bounds the wrong way round": (DiscreteGaussian(low=2.0, high=1.0), "Rpol.estimator.distribution.high - low: must be > 0"),
-    "equal bounds": (DiscreteGaussian(low=1.0, high=1.0), "Rpol.estimator.distribution.high - low: must be > 0"),
-    "nothing optimistic left": (DiscreteGaussian(low=-2.0, high=0.0), "Rpol.estimator.distribution.high: must be > 0"),
-    "infinite bound": (DiscreteGaussian(high=np.inf), "Rpol.estimator.distribution.high: 1 of 1 values are NaN or infinite"),
-    "NaN bound": (DiscreteGaussian(low=np.nan), "Rpol.estimator.distribution.low: 1 of 1 values are NaN or infinite"),
-    "no spread": (DiscreteGaussian(sd=0.0), "Rpol.estimator.distribution.sd: must be > 0"),
-    "negative spread": (DiscreteGaussian(sd=-1.0), "Rpol.estimator.distribution.sd: must be > 0"),
-    "bounds for three": (DiscreteGaussian(low=np.zeros(3)), "Rpol.estimator.distribution.low: "),
-    "spreads for two": (DiscreteGaussian(sd=np.ones(2)), "Rpol.estimator.distribution.sd: "),
+    "one point of the uniform": (unchecked(DiscreteUniform, points=1), "Rpol.estimator.distribution.points: must be a whole number >= 2"),
+    "half points": (
+        unchecked(DiscreteUniform, points=2.5),
+        "Rpol.estimator.distribution.points: must be a whole number from 2 to 1000000, got 2.5",
+    ),
+    "one point": (unchecked(DiscreteGaussian, points=1), "Rpol.estimator.distribution.points: must be a whole number >= 2"),
+    "bounds the wrong way round": (unchecked(DiscreteGaussian, low=2.0, high=1.0), "Rpol.estimator.distribution.high - low: must be > 0"),
+    "equal bounds": (unchecked(DiscreteGaussian, low=1.0, high=1.0), "Rpol.estimator.distribution.high - low: must be > 0"),
+    "nothing optimistic left": (unchecked(DiscreteGaussian, low=-2.0, high=0.0), "Rpol.estimator.distribution.high: must be > 0"),
+    "infinite bound": (unchecked(DiscreteGaussian, high=np.inf), "Rpol.estimator.distribution.high: 1 of 1 values are NaN or infinite"),
+    "NaN bound": (unchecked(DiscreteGaussian, low=np.nan), "Rpol.estimator.distribution.low: 1 of 1 values are NaN or infinite"),
+    "no spread": (unchecked(DiscreteGaussian, sd=0.0), "Rpol.estimator.distribution.sd: must be > 0"),
+    "negative spread": (unchecked(DiscreteGaussian, sd=-1.0), "Rpol.estimator.distribution.sd: must be > 0"),
+    "bounds for three": (unchecked(DiscreteGaussian, low=np.zeros(3)), "Rpol.estimator.distribution.low: "),
+    "spreads for two": (unchecked(DiscreteGaussian, sd=np.ones(2)), "Rpol.estimator.distribution.sd: "),
 }
 
 
@@ -259,7 +263,7 @@ def test_bad_distributions_are_refused_by_name(what: str) -> None:
     domain = domains.grid([0.0], [1.0], 4)
     problem = problems.from_tables(domain, np.arange(4.0), np.arange(4.0) - 2)
     model = jaxbandit.surrogate(domain, kernels.Matern52(), noise_variance=NOISE, form="features")
-    learner = jaxbandit.Rpol(estimator=Randomised(distribution=distribution))
+    learner = unchecked(jaxbandit.Rpol, estimator=unchecked(Randomised, distribution=distribution))
     with pytest.raises(InvalidArgument) as caught:
         jaxbandit.simulate(problem, learner, model, horizon=2, key=jax.random.key(0))
     assert str(caught.value).startswith(message)

@@ -171,7 +171,7 @@ def test_a_fingerprint_does_not_depend_on_the_bits_of_features_and_tables() -> N
 
 
 def test_runs_are_runs() -> None:
-    with pytest.raises(InvalidArgument, match="runs: expected a list of Run, got a Rpol"):
+    with pytest.raises(InvalidArgument, match=r"runs\[0\]: must be a Run, got Rpol"):
         Study("wrong", runs=[RPOL]).validate()  # type: ignore[list-item]
     with pytest.raises(InvalidArgument, match="metrics: there is no 'regrets', did you mean 'regret'"):
         Study("wrong", runs=small(), metrics=("regrets",)).validate()

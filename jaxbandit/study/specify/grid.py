@@ -25,6 +25,7 @@ from jaxbandit.core.fields import (
     optional,
     per_output,
     positive_numbers,
+    text,
     whole,
 )
 from jaxbandit.core.paths import set_field
@@ -55,7 +56,7 @@ FIELDS: dict[str, Check] = {
     "noise_variance": positive_numbers.of(per_output),
     "prior_mean": finite_numbers.of(per_output),
     "form": choice(*FORMS),
-    "tolerance": optional(between(0, 1, open_high=True)),
+    "tolerance": optional(between(0, 1, open_high=True, host=True)),
     "rank": optional(whole(1)),
 }
 
@@ -172,7 +173,7 @@ class Grid(tuple[Run, ...]):
     delays=optional(labelled(of_class(Delay) | TABLE)),
     model=of_class(Model, "the models of a grid, Model(...)"),
     sweeps=optional(labelled(of_class(Mapping, "a mapping from fields to values"))),
-    zipped=of_class(list, "a list of labels of algorithms") | of_class(tuple, "a tuple") | of_class(Set, "a set of them"),
+    zipped=each(text) | of_class(Set, "a set of labels"),
     models=optional(labelled(of_class(Model, "the models of a grid, Model(...)"))),
     feedback=optional(labelled(of_class(Policy) | TABLE)),
     informed=optional(labelled(INFORMED | TABLE)),

@@ -298,9 +298,9 @@ def test_arms_with_an_explicit_gram_matrix() -> None:
             mean, sd = gp.mean_and_sd(gram, indices, values[:, j], 0.3)
             np.testing.assert_allclose(belief.mean[j], mean, atol=TOLERANCE["float32"]["mean"])
             np.testing.assert_allclose(belief.sd[j], sd, atol=TOLERANCE["float32"]["sd"])
-    with pytest.raises(jaxbandit.InvalidArgument, match="not positive semi-definite"):
+    with pytest.raises(jaxbandit.InvalidArgument, match="must be positive semi-definite"):
         kernels.Gram.checked(gram - 2 * np.eye(7))
-    with pytest.raises(jaxbandit.InvalidArgument, match="not symmetric"):
+    with pytest.raises(jaxbandit.InvalidArgument, match="must be symmetric"):
         kernels.Gram.checked(gram + np.triu(np.ones((7, 7)), 1))
 
 

@@ -1,0 +1,257 @@
+"""What users' own models do wrong inside a run: refused where one look before the run shows it, flagged where only running does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxbandit
+from jaxbandit import InvalidArgument, Status, delays, domains, estimators, kernels, metrics, problems, widths
+
+DOMAIN = domains.grid([0.0], [1.0], 8)
+X = np.asarray(DOMAIN.points)[:, 0]
+PROBLEM = problems.from_functions(DOMAIN, lambda x: x[0], [lambda x: x[0] - 0.5])
+MODEL = jaxbandit.surrogate(DOMAIN, kernels.SquaredExponential(length_scale=0.3), noise_variance=0.1, form="features")
+HORIZON, TRIALS = 6, 8
+KEY = jax.random.key(0)
+
+
+def simulate(algorithm: Any = None, problem: Any = PROBLEM, **options: Any) -> jaxbandit.Trajectory:
+    algorithm = jaxbandit.RandomSearch() if algorithm is None else algorithm
+    return jaxbandit.simulate(problem, algorithm, MODEL, horizon=HORIZON, trials=TRIALS, key=KEY, **options)
+
+
+# -- the truth of an instance ----------------------------------------------------------------------------------------------------------
+
+
+@jaxbandit.pytree
+class Holes(problems.Family):
+    """A family made by ``from_functions`` some of whose instances have ``value`` for a mean at a point that nobody visits."""
+
+    base: problems.Problem
+    domain: domains.Domain = DOMAIN
+    noise: problems.Noise = problems.Gaussian(variance=0.01)
+    value: Any = float("nan")
+    row: int = jaxbandit.static(default=0)
+    name: str = jaxbandit.static(default="holes")
+
+    def sample(self, key: jax.Array) -> problems.Problem:
+        means = jnp.asarray(self.base.means)
+        hole = jnp.where(jax.random.uniform(key) < 0.5, jnp.asarray(self.value, means.dtype), means[self.row, 0])
+        return jaxbandit.replace(self.base, means=means.at[self.row, 0].set(hole), noise=self.noise)
+
+
+@pytest.mark.parametrize("row", [0, 1])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_a_hole_that_no_trial_visits_flags_the_trial_and_is_left_out_of_means(value: float, row: int) -> None:
+    family = Holes(base=PROBLEM, value=value, row=row)
+    run = simulate(jaxbandit.Oracle(index=3), family)
+    assert np.all(np.asarray(run.indices) == 3) and np.all(np.isfinite(run.values))
+    keys = [jaxbandit.keys.stream_key(jaxbandit.keys.trial_key(KEY, trial), jaxbandit.keys.Stream.PROBLEM) for trial in range(TRIALS)]
+    instances = [family.sample(key) for key in keys]
+    whole = np.array([bool(np.all(np.isfinite(instance.means))) for instance in instances])
+    assert 0 < whole.sum() < TRIALS, "some instances have a hole and some have none"
+    np.testing.assert_array_equal(metrics.healthy(run.status), whole)
+    np.testing.assert_array_equal(np.asarray(run.status) & Status.NONFINITE_TRUTH != 0, ~whole)
+    assert "NaN or infinite at some point" in jaxbandit.explain(int(np.asarray(run.status)[~whole][0]))
+
+    regret = jnp.stack([metrics.curves(instance, run.indices[n]).regret for n, instance in enumerate(instances)])
+    mean = metrics.summarise(regret, metrics.healthy(run.status)).mean
+    np.testing.assert_allclose(mean, np.asarray(regret)[whole].mean(axis=0), rtol=1e-6)
+    assert np.all(np.isfinite(mean))
+
+
+@jaxbandit.pytree
+class Odd(problems.Family):
+    """A family whose ``sample`` returns what ``make`` says."""
+
+    domain: domains.Domain = DOMAIN
+    noise: problems.Noise = problems.Noiseless()
+    make: Any = jaxbandit.static(default=None)
+    name: str = jaxbandit.static(default="odd")
+
+    def sample(self, key: jax.Array) -> Any:
+        return self.make()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: None, "problem: Odd.sample must return a problem of jaxbandit.problems, got None"),
+        (lambda: jaxbandit.replace(PROBLEM, means=jnp.zeros((3, 8))), r"problem: Odd.sample must return .*\[2, 8\].*got float32 \[3, 8\]"),
+        (lambda: jaxbandit.replace(PROBLEM, means=jnp.zeros((2, 8), int)), "problem: Odd.sample must return .* real means .*got int32"),
+        (lambda: 1 / 0, "problem: Odd.sample must return an instance for a key; got one that fails with ZeroDivisionError"),
+    ],
+)
+def test_an_instance_that_is_none_is_refused(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        simulate(problem=Odd(make=make))
+
+
+# -- delays ----------------------------------------------------------------------------------------------------------------------------
+
+
+@jaxbandit.pytree
+class Late(delays.Delay):
+    """A user's delay model, which draws what ``drawn`` says from a uniform number."""
+
+    drawn: Any = jaxbandit.static()
+    longest: Any = jaxbandit.static(default=3)
+
+    @property
+    def mean(self) -> float:
+        return 1.0
+
+    def draw(self, key: jax.Array, outputs: int) -> jax.Array:
+        return self.drawn(jax.random.uniform(key, (outputs,)))
+
+    def quantile(self, q: float) -> int:
+        return self.longest
+
+
+def seldom_negative(uniform: jax.Array) -> jax.Array:
+    return jnp.where(uniform < 0.04, -5, 1).astype(jnp.int32)
+
+
+@pytest.mark.parametrize(
+    ("drawn", "message"),
+    [
+        (lambda u: jnp.full(u.shape, -5, jnp.int32), r"delay: Late.draw: must be >= 0, got \[-5, -5\]"),
+        (lambda u: u * jnp.nan, r"delay: Late.draw must return whole numbers \[2\], int32, got float32"),
+        (lambda u: jnp.zeros((7,), jnp.int32), r"delay: Late.draw must return whole numbers \[2\], int32, got int32 \[7\]"),
+        (lambda u: None, "delay: Late.draw must return"),
+        (lambda u: u.no_such, r"delay: Late.draw must return delays \[2\] for a key; got one that fails with AttributeError"),
+    ],
+)
+def test_a_delay_model_that_draws_no_delays_is_refused(drawn: Any, message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        simulate(delay=Late(drawn=drawn))
+
+
+@pytest.mark.parametrize("longest", [-1, 1.5, None, float("nan")])
+def test_a_quantile_that_is_no_number_of_rounds_is_refused(longest: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"delay: Late.quantile\(q\): must be a whole number >= 0, got"):
+        simulate(delay=Late(drawn=lambda u: jnp.ones(u.shape, jnp.int32), longest=longest))
+
+
+@pytest.mark.parametrize("shown", [Late(drawn=seldom_negative), delays.Lossy(delay=Late(drawn=seldom_negative), never=0.0)])
+def test_a_negative_delay_flags_its_trial(shown: Any) -> None:
+    run = simulate(delay=shown)
+    rounds = np.arange(1, HORIZON + 1)[:, None]
+    early = np.any(np.asarray(run.arrivals) < rounds[None], axis=2)  # [trials, T]
+    assert 0 < early.any(axis=1).sum() < TRIALS
+    np.testing.assert_array_equal(np.asarray(run.status) & Status.NEGATIVE_DELAY != 0, early.any(axis=1))
+    np.testing.assert_array_equal(run.failed_round, np.where(early.any(axis=1), early.argmax(axis=1) + 1, 0))
+    assert not np.any(metrics.healthy(run.status) & early.any(axis=1))
+
+
+# -- algorithms ------------------------------------------------------------------------------------------------------------------------
+
+
+@jaxbandit.pytree
+class Own(jaxbandit.Algorithm):
+    """A user's algorithm that chooses the point and the widths which ``choose`` returns in round ``t``."""
+
+    name = "own"
+    choose: Any = jaxbandit.static()
+    step: Any = jaxbandit.static(default=lambda state: state)
+
+    def select(self, arena: Any, state: Any, t: jax.Array, key: jax.Array) -> Any:
+        index, width = self.choose(t)
+        return jaxbandit.algorithms.Decision(index=index, widths=jnp.full((2,), width, jnp.float32)), state
+
+    def update(self, arena: Any, state: Any, observation: Any, t: jax.Array) -> Any:
+        return self.step(state)
+
+
+@pytest.mark.parametrize(
+    ("choose", "flag", "first"),
+    [
+        (lambda t: (jnp.int32(-1), 1.0), Status.NO_SUCH_POINT, 1),
+        (lambda t: (jnp.where(t == 4, 99, 2).astype(jnp.int32), 1.0), Status.NO_SUCH_POINT, 4),
+        (lambda t: (jnp.int32(DOMAIN.size), 1.0), Status.NONFINITE_SCORE, 1),
+        (lambda t: (jnp.int32(2), -1.0), Status.NEGATIVE_WIDTH, 1),
+        (lambda t: (jnp.int32(2), jnp.where(t == 3, jnp.nan, 1.0)), Status.NEGATIVE_WIDTH, 3),
+        (lambda t: (3, 0.0), Status.OK, 0),
+    ],
+)
+@pytest.mark.parametrize("wrap", [lambda own: own, lambda own: jaxbandit.Anytime(algorithm=own)], ids=["alone", "anytime"])
+def test_a_choice_that_is_none_flags_the_trial(choose: Any, flag: Status, first: int, wrap: Callable[[Any], Any]) -> None:
+    own = wrap(Own(choose=choose))
+    if first > 1 and isinstance(own, jaxbandit.Anytime):
+        return  # whose stretches count rounds from 1 again
+    run = simulate(own)
+    assert np.all(np.asarray(run.status) == int(flag)) and np.all(np.asarray(run.failed_round) == first)
+    assert np.all((np.asarray(run.indices) >= 0) & (np.asarray(run.indices) < DOMAIN.size))
+    assert np.all(metrics.healthy(run.status)) == (flag == Status.OK)
+
+
+@pytest.mark.parametrize("index", [jnp.float32(3), None, True, "3", jnp.zeros(2, jnp.int32), jnp.asarray(True)])
+def test_a_choice_that_is_no_whole_number_is_refused(index: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"algorithm: Own.select must choose the number of a point, an int32 \[\], got"):
+        simulate(Own(choose=lambda t: (index, 1.0)))
+
+
+def test_an_algorithm_that_fails_is_named() -> None:
+    with pytest.raises(InvalidArgument, match=r"algorithm: Own.select must return .*fails with ZeroDivisionError"):
+        simulate(Own(choose=lambda t: 1 / 0))
+    with pytest.raises(InvalidArgument, match=r"algorithm: Own.update must return a state like the one it is given"):
+        simulate(Own(choose=lambda t: (jnp.int32(0), 1.0), step=lambda state: (state, 1.0)))
+
+
+def test_a_width_that_becomes_negative_flags_the_trial() -> None:
+    falling = widths.Custom(function=lambda t, gain: 3 - t.astype(gain.dtype) + 0 * gain)  # 0 in round 3
+    run = simulate(jaxbandit.Rpol(estimator=estimators.Bounds(reward_width=falling)))
+    assert np.all(np.asarray(run.status) & Status.NEGATIVE_WIDTH != 0) and np.all(np.asarray(run.failed_round) == 4)
+
+
+# -- kernels and what a learner is told ------------------------------------------------------------------------------------------------
+
+
+@jaxbandit.pytree
+class Shown(kernels.Kernel):
+    """A user's kernel of the distance between points."""
+
+    of: Any = jaxbandit.static()
+
+    def __call__(self, x: Any, y: Any) -> Any:
+        return self.of(jnp.abs(jnp.asarray(x)[:, None, 0] - jnp.asarray(y)[None, :, 0]))
+
+
+@pytest.mark.parametrize(
+    ("of", "message"),
+    [
+        (lambda r: r * jnp.nan, "kernel: the matrix of Shown: 64 of 64 values are NaN"),
+        (lambda r: 1 - 3 * r, "kernel: the matrix of Shown: must be positive semi-definite, got a least eigenvalue of -"),
+        (lambda r: jax.lax.complex(jnp.exp(-r), r), "kernel: Shown must give real covariances of shape .*, got complex128"),
+        (lambda r: 1 / 0, r"kernel: must give covariances \[n, p\].*ZeroDivisionError"),
+    ],
+)
+@pytest.mark.parametrize("wrap", [lambda kernel: kernel, lambda kernel: 2.0 * kernel], ids=["alone", "scaled"])
+def test_a_kernel_without_covariances_is_refused(of: Any, message: str, wrap: Callable[[Any], Any]) -> None:
+    kernel = wrap(Shown(of=of))
+    with pytest.raises(InvalidArgument, match=message.replace("Shown", type(kernel).__name__)):
+        jaxbandit.surrogate(DOMAIN, kernel, noise_variance=0.1)
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        (lambda instance, algorithm, surrogate: None, r"informed: must return \(algorithm, surrogate\), got None"),
+        (lambda instance, algorithm: None, r"informed: must be a function of \(instance, algorithm, surrogate\), got one"),
+        (lambda *given: 1 / 0, "informed: must be a function of .* fails with ZeroDivisionError"),
+    ],
+)
+def test_what_tells_nothing_is_refused(told: Any, message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        simulate(informed=told)
+
+
+def test_a_key_of_the_older_form_gives_the_same_run() -> None:
+    old = jaxbandit.simulate(PROBLEM, jaxbandit.RandomSearch(), MODEL, horizon=HORIZON, trials=TRIALS, key=jax.random.PRNGKey(0))
+    np.testing.assert_array_equal(old.indices, simulate().indices)

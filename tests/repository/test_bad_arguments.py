@@ -1,0 +1,226 @@
+"""Whatever is handed to a public class or function in place of what it declares is refused by name, before anything compiles.
+
+The cases are made from the declarations beside fields and arguments, so that a new algorithm, problem, delay model or measure is tried
+without a line here. A public function without declarations has to be listed, with the reason.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import importlib
+import inspect
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxbandit
+from jaxbandit import InvalidArgument, delays, kernels, problems
+from jaxbandit.core import fields
+from jaxbandit.core.declare import Declared, parameters
+
+MODULES = [
+    *(
+        "acquisition",
+        "consensus",
+        "delays",
+        "domains",
+        "estimators",
+        "feedback",
+        "informed",
+        "kernels",
+        "core.keys",
+        "metrics",
+        "penalties",
+    ),
+    *(
+        "problems",
+        "safety",
+        "surrogates",
+        "surrogates.evidence",
+        "widths",
+        "algorithms",
+        "core.status",
+        "engine",
+        "report.statistics",
+        "study",
+    ),
+]
+LIMIT = 1.0  # seconds for a refusal
+
+# Public functions that declare nothing, and why.
+UNDECLARED = {
+    **dict.fromkeys(
+        ("among", "clipped", "weighted_sum", "intervals", "maximisers", "observe_safety", "start"),
+        "parts of algorithms, which call them with traced arrays of their own making",
+    ),
+    **dict.fromkeys(("evaluate", "with_noise"), "parts of strategies, which call them with widths that have been checked"),
+    **dict.fromkeys(("same", "check_covariance"), "compare or try kernels that have been checked"),
+    **dict.fromkeys(("canonicalise", "replace", "sweep"), "check what they are given themselves, for it depends on the object"),
+    **dict.fromkeys(("param", "pytree", "static"), "declare fields and classes"),
+    "typed": "turns a key that has been checked into the newer form",
+    "explain": "checks its only argument itself",
+    "healthy": "checks its only argument itself, for it is called on arrays of results",
+    "light_or_synthetic": "passes its options on to functions that declare them",
+    "stocks_or_synthetic": "passes its options on to functions that declare them",
+    **dict.fromkeys(
+        ("compile_quickly", "flags_in_words", "forget", "from_table", "from_toml", "prepare_directory", "prepare_file", "run_study"),
+        "of the command line and of study files, which have tests of their own",
+    ),
+    **dict.fromkeys(("use_all_cores", "write_results", "write_whole"), "of the command line and of study files"),
+    "product": "checks its only argument axis by axis",
+}
+# A value for each field that has no default.
+REQUIRED: dict[str, dict[str, Any]] = {
+    "Anytime": {"algorithm": jaxbandit.Rpol()},
+    "Custom": {"function": lambda t, gain: 1 + gain},
+    "Empirical": {"values": [0, 2]},
+    "Gram": {"matrix": np.eye(3)},
+    "PerOutput": {"delays": (delays.NoDelay(),), "models": (problems.Noiseless(),)},
+    "Product": {"left": kernels.White(), "right": kernels.White()},
+    "Residuals": {"table": np.ones((2, 3))},
+    "Scale": {"kernel": kernels.White()},
+    "Sum": {"left": kernels.White(), "right": kernels.White()},
+}
+
+NEVER_ALLOWED = {  # by any declaration
+    "an object": object(),
+    "a complex number": 1j,
+    "bytes": b"3",
+    "a class": int,
+    "a date": datetime.datetime(2020, 1, 1),
+    "a NumPy date": np.datetime64("2020-01-01"),
+    "a generator": (n for n in range(3)),
+    "complex numbers": np.array([1j]),
+    "text in a list": ["3.0"],
+    "text in an array": np.array(["3.0"]),
+    "None in an array": np.array([None]),
+    "ragged rows": [[1.0], [1.0, 2.0]],
+}
+NO_NUMBER = {"text": "3.0", "true": True, "nothing": "", "an endless integer": 10**400, "NaN": float("nan"), "infinity": -float("inf")}
+
+
+def declared_functions() -> Iterator[tuple[str, Any]]:
+    """Every public function of the package with its name, and the public methods of its classes that declare arguments."""
+    seen = set()
+    for module in ["", *MODULES]:
+        namespace = importlib.import_module(f"jaxbandit.{module}".rstrip("."))
+        for name in getattr(namespace, "__all__", dir(namespace)):
+            item = getattr(namespace, name, None)
+            home = f"jaxbandit.{module}" if not hasattr(namespace, "__all__") else "jaxbandit."
+            if name.startswith("_") or not getattr(item, "__module__", "").startswith(home) or id(item) in seen:
+                continue
+            seen.add(id(item))
+            if inspect.isfunction(item):
+                yield name, item
+            elif inspect.isclass(item):
+                methods = [(own, getattr(item, own)) for own in vars(item) if not own.startswith("_")]
+                yield from ((f"{name}.{own}", method) for own, method in methods if hasattr(method, "declared"))
+
+
+FUNCTIONS = dict(declared_functions())
+DECLARING = {name: function for name, function in FUNCTIONS.items() if hasattr(function, "declared")}
+
+
+def declared_classes(kind: type = Declared) -> Iterator[type]:
+    for own in kind.__subclasses__():
+        if own.__module__.startswith("jaxbandit.") and not inspect.isabstract(own):
+            yield own
+        yield from declared_classes(own)
+
+
+CLASSES = {f"{kind.__module__}.{kind.__name__}": kind for kind in declared_classes()}
+
+
+def wrong_values(check: fields.Check) -> dict[str, Any]:
+    """Values that the check's own words rule out."""
+    words = check.allowed
+    wrong = dict(NEVER_ALLOWED)
+    if "text" in words or "one of '" in words:
+        wrong |= {"a number": 3.5}
+        if "one item" in words or "each item text" in words:
+            del wrong["text in a list"], wrong["text in an array"]
+    else:
+        wrong |= {name: NO_NUMBER[name] for name in ("text", "nothing")}
+    if "number" in words and "mapping" not in words and "function" not in words:
+        fine = {"true"} if "true" in words else {"text", "nothing"} if "text" in words else set()
+        wrong |= {name: value for name, value in NO_NUMBER.items() if name not in fine}
+        if words == "numbers":  # of any size: measures may be NaN
+            wrong = {name: value for name, value in wrong.items() if name not in ("NaN", "infinity", "ragged rows")}
+    return wrong
+
+
+def refused(name: str, field: str, what: str, make: Any) -> str | None:
+    """What is wrong with the refusal of a value; ``None`` when nothing is."""
+    started = time.perf_counter()
+    try:
+        make()
+    except InvalidArgument as error:
+        message = str(error)
+    except Exception as error:
+        return f"{name}: {field} = {what}: {type(error).__name__}: {error}"
+    else:
+        return f"{name}: {field} = {what} was accepted"
+    if field not in message.partition(":")[0] or not any(word in message for word in ("got", "NaN")) or len(message) > 1000:
+        return f"{name}: {field} = {what}: the message says neither where nor what: {message}"
+    return None if time.perf_counter() - started < LIMIT else f"{name}: {field} = {what} took long"
+
+
+@pytest.fixture(autouse=True)
+def _no_trial_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*args: Any, **options: Any) -> None:
+        raise AssertionError("nothing may compile")
+
+    monkeypatch.setattr("jaxbandit.engine.simulation.play_all", stop)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_constructor_refuses_what_a_field_does_not_allow(name: str) -> None:
+    kind = CLASSES[name]
+    own = parameters(kind)
+    required = {field: value for field, value in REQUIRED.get(kind.__name__, {}).items() if field in {p.name for p in own}}
+    kind(**required)
+    declared = {field.name: field.metadata["check"] for field in dataclasses.fields(kind)}
+    found = [
+        refused(name, field, what, lambda field=field, value=value: kind(**required | {field: value}))
+        for field, check in declared.items()
+        for what, value in wrong_values(check).items()
+    ]
+    assert [words for words in found if words] == []
+
+
+@pytest.mark.parametrize("name", DECLARING)
+def test_a_function_refuses_what_an_argument_does_not_allow(name: str) -> None:
+    function = DECLARING[name]
+    found = [
+        refused(name, argument, what, lambda argument=argument, value=value: function(**{argument: value}))
+        for argument, check in function.declared.items()
+        for what, value in wrong_values(check).items()
+    ]
+    assert [words for words in found if words] == []
+
+
+def test_public_functions_declare_their_arguments_or_say_why_not() -> None:
+    silent = {name for name, function in FUNCTIONS.items() if name not in DECLARING and inspect.signature(function).parameters}
+    ours = {name for name in silent if FUNCTIONS[name].__module__.partition(".")[0] == "jaxbandit"}
+    assert ours - set(UNDECLARED) == set(), "declare them by jaxbandit.core.arguments.takes"
+    assert len(DECLARING) > 60 and {"simulate", "sine", "curves", "Gaussian.from_sd", "fit"} <= set(DECLARING)
+
+
+def test_checks_pass_over_tracers() -> None:
+    """A constructor and a function of arrays stay usable inside compiled programs."""
+
+    @jax.jit
+    def traced(x: jax.Array) -> jax.Array:
+        rpol = jaxbandit.Rpol(initial_penalty=x, estimator=jaxbandit.estimators.Bounds(reward_width=x))
+        problem = problems.from_tables(jaxbandit.domains.arms(2), [0.0, 1.0], [0.0, 0.0])
+        moved = jaxbandit.replace(problem, means=jnp.broadcast_to(x, (2, 2)))
+        regret = jaxbandit.metrics.curves(moved, jnp.asarray([0, 1])).regret[-1]
+        return jnp.stack([rpol.initial_penalty, regret, jaxbandit.acquisition.pick(jnp.stack([x, x])).astype(x.dtype)])
+
+    np.testing.assert_array_equal(traced(jnp.float32(-1.0)), [-1.0, 0.0, 0.0])
