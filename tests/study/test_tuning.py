@@ -60,7 +60,7 @@ def test_random_families_are_tuned_on_instances_of_their_own() -> None:
 
 def test_refusals() -> None:
     tuned, run = study(slope())
-    with pytest.raises(InvalidArgument, match="values: give at least one field"):
+    with pytest.raises(InvalidArgument, match="values: must hold at least one field"):
         tune(tuned, run, {})
     with pytest.raises(InvalidArgument, match="trials: must be a whole number >= 1"):
         tune(tuned, run, {"step": [1.0]}, trials=0)
