@@ -66,7 +66,7 @@ def sweep(base: Any, values: Mapping[str, Sequence[Any]], *, zipped: bool = Fals
             variant = set_field(variant, path, value, f"sweep.{path}")
         try:
             variants.append(canonicalise(variant))
-        except TypeError as error:
+        except (TypeError, InvalidArgument) as error:
             raise InvalidArgument(f"sweep: values: expected numbers, or objects that hold numbers, got {short(chosen)}") from error
     return gather_variants(variants)
 

@@ -293,7 +293,7 @@ def test_gram_takes_singular_and_slightly_asymmetric_matrices():
     ],
 )
 def test_gram_refuses(matrix, message):
-    with pytest.raises(InvalidArgument, match=rf"Gram\.matrix: .*{message}"):
+    with pytest.raises(InvalidArgument, match=rf"^(Gram\.)?matrix: .*{message}"):
         kernels.Gram.checked(matrix)
 
 
