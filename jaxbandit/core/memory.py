@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import os
 
+import jax
+
 from jaxbandit.core.checks import InvalidArgument
 
 
 def host_memory() -> int:
     """Return the bytes of the machine's own memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def device_memory() -> int:
+    """Return the bytes of all local devices' memory: the machine's for CPUs."""
+    limits = [(device.memory_stats() or {}).get("bytes_limit", 0) for device in jax.local_devices()]
+    return sum(limits) if all(limits) else host_memory()
 
 
 def in_units(size: int) -> str:

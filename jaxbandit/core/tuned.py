@@ -7,6 +7,8 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from jaxbandit.core.intervals import NORMAL_95
+
 T = TypeVar("T")
 
 
@@ -66,7 +68,7 @@ class Tuned(Generic[T]):
         for candidate in self.candidates:
             if candidate.found.startswith(("start", "step")):
                 place = 0 if candidate.found == "start" else int(candidate.found.split()[1])
-                axes.errorbar(place, candidate.loss, 1.96 * candidate.standard_error, fmt="o", color="black", markersize=3)
+                axes.errorbar(place, candidate.loss, NORMAL_95 * candidate.standard_error, fmt="o", color="black", markersize=3)
         axes.set(xlabel="step", ylabel="mean loss of a round")
         axes.legend()
         return axes

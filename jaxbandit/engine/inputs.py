@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.fields import Check, Shape, each, function, of_class, optional, whole
+from jaxbandit.core.memory import device_memory
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.sweep import Sweep
 
@@ -67,9 +67,3 @@ def check_memory(trials: int | Sequence[int], variants: int, horizon: int, outpu
             f"trials, horizon: must fit the memory of {have / 2**30:.1f} GiB, which holds {most}, got {count:,} trials of {horizon:,}"
             f" rounds, which take {count * each_trial / 2**30:,.1f} GiB; give fewer, or run a study, which keeps its results by batch"
         )
-
-
-def device_memory() -> int:
-    """Return the bytes of all local devices' memory: the machine's for CPUs."""
-    limits = [(device.memory_stats() or {}).get("bytes_limit", 0) for device in jax.local_devices()]
-    return sum(limits) if all(limits) else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -54,8 +54,8 @@ def descend(
     1. Screening: ``screen`` points, ``params`` and others drawn uniformly within ``reach`` of them, are compared on common trials.
     2. Descent: ``steps`` steps of ``optimizer`` from the best of these, each on fresh trials.
     3. Validation: the start, the screened point, every ``every``-th iterate and the mean of the last quarter are compared on ``validate``
-       common fresh trials. The best replaces the start only if on as many further trials it is better by more than 1.96 standard errors
-       of the paired difference.
+       common fresh trials. The best replaces the start only if on as many further trials it is better by more than the half-width
+       of the 95% interval of the paired difference.
 
     All of it runs one compiled program.
 

@@ -69,10 +69,11 @@ UNDECLARED = {
     "light_or_synthetic": "passes its options on to functions that declare them",
     "stocks_or_synthetic": "passes its options on to functions that declare them",
     **dict.fromkeys(
-        ("compile_quickly", "flags_in_words", "forget", "from_table", "from_toml", "prepare_directory", "prepare_file", "run_study"),
+        ("compile_quickly", "flags_in_words", "forget", "from_table", "from_toml", "hold_directory", "prepare_directory", "prepare_file"),
         "of the command line and of study files, which have tests of their own",
     ),
-    **dict.fromkeys(("use_all_cores", "write_results", "write_whole"), "of the command line and of study files"),
+    **dict.fromkeys(("run_study", "use_all_cores", "write_results", "write_whole"), "of the command line and of study files"),
+    "arithmetic": "opens a context for models that have been checked",
     "product": "checks its only argument axis by axis",
 }
 # A value for each field that has no default.

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.memory import host_memory, in_units
+from jaxbandit.core.memory import device_memory, host_memory, in_units
 
 DEFAULT_SHARE = 0.5  # of the devices' memory that may be used when nothing is said
 MAX_BATCH_BYTES_ON_CPU = 2**30  # when nothing is said: batches of equal size share their program, so that larger ones gain nothing
@@ -62,13 +62,6 @@ def memory_budget(text: str | int | None, platform: str) -> Budget:
     if not 1 <= amount <= MAX_BYTES:
         raise InvalidArgument(f"memory: must be from one byte to {in_units(MAX_BYTES)}, got {short(text)}")
     return Budget(wanted=int(amount), limit=int(amount))
-
-
-def device_memory() -> int:
-    """Return the bytes of all local devices' memory: the machine's for CPUs."""
-    stats = [device.memory_stats() or {} for device in jax.local_devices()]
-    limits = [stat.get("bytes_limit", 0) for stat in stats]
-    return sum(limits) if all(limits) else host_memory()
 
 
 def check_disk(directory: Path, needed: int) -> None:
