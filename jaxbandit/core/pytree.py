@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
@@ -109,17 +110,26 @@ def canonicalise(tree: T) -> T:
             x = np.asarray(x)
         if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.extended):
             return x
+        if isinstance(x, int) and not isinstance(x, bool):
+            return jnp.asarray(_as_float(x), dtype)  # a bare integer in a float field (`beta=3`) is a number, not an index
         kind = x.dtype if isinstance(x, jax.Array | np.ndarray) else np.asarray(x).dtype
         if kind.kind not in "biufcV":  # V: JAX's own types of few bits
             raise InvalidArgument(f"tree: must hold numbers, got {short(x)}")
         if jnp.issubdtype(kind, np.floating):
             return jnp.asarray(x, dtype)
         if jnp.issubdtype(kind, np.integer):
-            # A bare integer in a float field (`beta=3`) is a number, not an index; index tables are arrays.
-            return jnp.asarray(x, dtype if isinstance(x, int | np.integer) else np.int32)
+            return jnp.asarray(x, dtype if isinstance(x, np.integer) else np.int32)  # index tables are arrays
         return jnp.asarray(x)
 
     return jax.tree.map(leaf, tree, is_leaf=is_sequence_of_numbers)
+
+
+def _as_float(number: int) -> float:
+    """Return a whole number in floating point; infinity where it is beyond all of them, which the check of its field has refused."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.copysign(math.inf, number)
 
 
 def signature(tree: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from jaxbandit.core.declare import Declared
-from jaxbandit.core.fields import finite, nonnegative
+from jaxbandit.core.fields import finite, function, nonnegative
 from jaxbandit.core.pytree import param, pytree, static
 from jaxbandit.core.types import Array, Scalar
 from jaxbandit.metrics import Curves
@@ -60,8 +60,8 @@ class SubjectTo(Declared):
 
     multiplier: Scalar = param(1.0, check=nonnegative)
     budget: Scalar = param(0.0, check=finite)
-    objective: Loss = static(default=positive_regret)
-    violation: Loss = static(default=hard_violation)
+    objective: Loss = static(default=positive_regret, check=function("(curves)"))
+    violation: Loss = static(default=hard_violation, check=function("(curves)"))
 
     def __call__(self, measures: Curves) -> Array:
         """Return the Lagrangian of one trial."""

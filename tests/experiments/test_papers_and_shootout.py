@@ -151,7 +151,7 @@ def test_tabulated_instances_are_those_of_the_family():
     options = dataclasses.replace(shootout.EXPERIMENT.quick, trials=3, seed=5)
     arena = arenas.PROBLEMS["RKHS"](10)
     tables = arena.tabulated(options).problem
-    study = Study(name="s", runs=(), horizon=1, trials=3, seed=5)
+    study = Study(name="s", runs=[Run("oracle", arena.problem, jaxbandit.Oracle(), arena.model(1))], horizon=1, trials=3, seed=5)
     for trial in range(3):
         np.testing.assert_allclose(study.instance(tables, trial).means, study.instance(arena.problem, trial).means, rtol=1e-4, atol=1e-5)
     assert np.isnan(tables.sample(jax.random.key(99)).means).all()

@@ -14,6 +14,7 @@ import pytest
 
 import jaxbandit
 from jaxbandit import InvalidArgument, kernels
+from jaxbandit.core.declare import check_domain
 from jaxbandit.study import Run, Study, from_table, from_toml, make_plan, run_study
 from jaxbandit.study.plan import cells
 from jaxbandit.study.run.dataset import header
@@ -110,7 +111,8 @@ def models_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def quick(domain: Any, given: Any, *, outputs: int, horizon: int, noise_variance: Any, prior_mean: Any, **_: Any) -> Any:
         for kernel in given:
-            kernel.validate(domain.dimension)
+            kernel.validate("kernel")
+            check_domain(kernel, domain.size, domain.dimension)
         for name, values in (("kernel", given), ("noise_variance", noise_variance), ("prior_mean", prior_mean)):
             if np.ndim(values) and len(values) != outputs:
                 raise InvalidArgument(f"{name}: expected one for each of the {outputs} outputs")
@@ -126,7 +128,7 @@ def load(table: Mapping[str, Any]) -> Study:
     """The study of a table, checked as a plan checks it."""
     study = from_table(table)
     for run in study.named_runs():
-        cells._parts(study, run)
+        cells._parts(study, run, run.model)
     return study
 
 
@@ -239,7 +241,7 @@ def relabelled(**changes: Any) -> Study:
 
 @pytest.mark.parametrize("label", ["", "a\0b", "two\nlines", "\ud800", 3, None, "x" * 2000], ids=repr)
 def test_labels_that_no_file_of_results_holds(label: Any) -> None:
-    with pytest.raises(InvalidArgument, match=r"^label: "):
+    with pytest.raises(InvalidArgument, match=r"^(Run\.)?label: "):
         relabelled(label=label).validate()
     if isinstance(label, str) and label:
         with pytest.raises(InvalidArgument, match=r"^problem_label: "):

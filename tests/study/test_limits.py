@@ -69,7 +69,7 @@ def test_results_that_do_not_fit_the_disk_are_refused_before_the_run(trials: int
     for options in (["--dry-run"], []):
         assert main(["run", str(written(tmp_path, text)), "--out", str(tmp_path / "out"), "--no-cache", *options]) == 2
         said = capsys.readouterr().err
-        words = "the results may take" if trials < 2**31 else "trials: must be at most 2147483647"
+        words = "the results may take" if trials < 2**31 else "trials: must be a whole number from 1 to 2147483647"
         assert words in said and said.count("\n") == 1
     assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
 
@@ -82,9 +82,9 @@ def test_amounts_of_memory_that_are_none(text: Any) -> None:
 
 
 def test_grids_and_features_that_do_not_fit_the_machine(monkeypatch: Any) -> None:
-    with pytest.raises(InvalidArgument, match=r"points_per_axis: a grid of .* points would take .*, and this machine has"):
+    with pytest.raises(InvalidArgument, match=r"points_per_axis: must make at most 10,000,000 points in all, got \[10000"):
         domains.grid([0.0] * 4, [1.0] * 4, 10_000)
-    with pytest.raises(InvalidArgument, match="count: a domain of 1000000000000 arms would take"):
+    with pytest.raises(InvalidArgument, match="count: must be a whole number from 1 to 10000000, got 1000000000000"):
         domains.arms(10**12)
     monkeypatch.setattr(lowrank, "host_memory", lambda: 3 * 8 * 50 * 10)
     points = domains.grid([0.0], [5.0], 50).points

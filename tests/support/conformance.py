@@ -16,6 +16,7 @@ import pytest
 import jaxbandit
 from jaxbandit import domains, kernels, problems
 from jaxbandit.algorithms import Arena, Observation
+from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.engine import programs
 from tests.support import panel
 from tests.support.algorithms import ALGORITHMS, DEFAULTS, IN_PANELS, TABLES
@@ -179,7 +180,7 @@ def check_it_is_a_frozen_pytree_of_floats(name: str) -> None:
     assert_same(jaxbandit.canonicalise(arrays), arrays, tolerance=0)
     with pytest.raises(AttributeError):
         algorithm.estimator = None
-    with pytest.raises(TypeError):
+    with pytest.raises(InvalidArgument, match=r"^replace\.no_such_field: unknown field"):
         jaxbandit.replace(algorithm, no_such_field=1)
 
 

@@ -277,12 +277,12 @@ BAD: list[tuple[str, Callable[[], Any], str]] = [
     (
         "tolerance",
         lambda: Admmbo(agreement=consensus.Agreement(absolute=0.0)).validate(outputs=2),
-        "Admmbo.agreement.absolute: must be > 0",
+        "Agreement.absolute: must be > 0",
     ),
     (
         "relaxation",
         lambda: Admmbo(agreement=consensus.Agreement(relaxation=np.nan)).validate(outputs=2),
-        "Admmbo.agreement.relaxation: 1 of 1",
+        "Agreement.relaxation: 1 of 1",
     ),
     ("feasibility", lambda: Admmbo(feasibility_tolerance=-0.1).validate(outputs=2), "Admmbo.feasibility_tolerance: must be >= 0"),
     (
@@ -301,9 +301,9 @@ BAD: list[tuple[str, Callable[[], Any], str]] = [
     (
         "start of no shape",
         lambda: Oco(start=0.5).validate(outputs=2),
-        "Oco.start: expected shape [n] with n >= 1, one number for each axis, got shape []",
+        "Oco.start: expected shape [d], one number for each axis, got shape []",
     ),
-    ("start of another space", lambda: start_in_three(), "Oco.start: expected one number for each of the 2 axes, got 3"),
+    ("start of another space", lambda: start_in_three(), "Oco.start: expected one number for each of the 2 axes, got shape [3]"),
 ]
 
 

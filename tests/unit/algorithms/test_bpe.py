@@ -422,9 +422,9 @@ REFUSALS: dict[str, tuple[Callable[[], Any], str]] = {
     "sure failure": (lambda: run(Bpe(delta=1.0)), "Bpe.delta: must lie in (0, 1)"),
     "lengths": (lambda: run(Bpe(lengths="short")), "Bpe.lengths: must be one of paper, code"),
     "ties": (lambda: run(Bpe(ties="last")), "Bpe.ties: must be one of first, random"),
-    "norm": (lambda: run(Bpe(width=Elimination(norm_bound=0.0))), "Bpe.width.norm_bound: must be > 0"),
-    "noise": (lambda: run(Bpe(width=Elimination(noise_scale=-1.0))), "Bpe.width.noise_scale: must be > 0"),
-    "failure of the width": (lambda: run(Bpe(width=Elimination(delta=2.0))), "Bpe.width.delta: must lie in (0, 1)"),
+    "norm": (lambda: run(Bpe(width=Elimination(norm_bound=0.0))), "Elimination.norm_bound: must be > 0"),
+    "noise": (lambda: run(Bpe(width=Elimination(noise_scale=-1.0))), "Elimination.noise_scale: must be > 0"),
+    "failure of the width": (lambda: run(Bpe(width=Elimination(delta=2.0))), "Elimination.delta: must lie in (0, 1)"),
 }
 
 

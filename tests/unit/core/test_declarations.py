@@ -15,7 +15,20 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import jaxbandit
-from jaxbandit import InvalidArgument, consensus, delays, estimators, feedback, informed, kernels, penalties, problems, safety, widths
+from jaxbandit import (
+    InvalidArgument,
+    consensus,
+    delays,
+    estimators,
+    feedback,
+    gradients,
+    informed,
+    kernels,
+    penalties,
+    problems,
+    safety,
+    widths,
+)
 from jaxbandit.algorithms import Elimination
 from jaxbandit.core import checks, fields
 from jaxbandit.core.declare import Declared, constructible, parameters, symbols
@@ -163,6 +176,17 @@ class Function:
         failing = [lambda t, gain: 1 / 0, lambda t, gain: gain.no_such, lambda t, gain: np.sqrt(np.asarray(gain)), max]
         others = [None, 3.0, "sqrt", [max], {"type": "SqrtLog"}, float]
         return st.sampled_from([*wrong_arity, *wrong_values, *wrong_shapes, *failing, *others])
+
+
+@dataclasses.dataclass(frozen=True)
+class LossFunction:
+    """A loss of one trial."""
+
+    def good(self) -> st.SearchStrategy:
+        return st.sampled_from([gradients.regret, lambda curves: curves.regret[-1]])
+
+    def bad(self) -> st.SearchStrategy:
+        return st.sampled_from([lambda: 1.0, lambda curves, more: 1.0, None, 3.0, "regret", [gradients.regret], {"type": "regret"}])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -483,6 +507,7 @@ DECLARED: dict[type, dict[str, Any]] = {
         "union": POSITIVE_EACH,
     },
     widths.SqrtLog: {"a": POSITIVE_EACH, "b": Number(low=1.0, **EACH)},
+    gradients.SubjectTo: {"multiplier": NONNEGATIVE, "budget": Number(), "objective": LossFunction(), "violation": LossFunction()},
     widths.Custom: {"function": Function(), "scale": POSITIVE_EACH},
     widths.Censored: {"base": dataclasses.replace(WIDTH, number=POSITIVE_EACH), "feedback_bound": POSITIVE_EACH, "scale": NONNEGATIVE_EACH},
 }

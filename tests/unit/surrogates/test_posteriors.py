@@ -269,11 +269,12 @@ def test_describe_says_what_was_chosen() -> None:
     domain = domains.grid([0.0, 0.0], [1.0, 1.0], 8)
     se, rough = kernels.SquaredExponential(length_scale=0.5), kernels.Matern12(length_scale=0.5)
     model = jaxbandit.surrogate(domain, [se, se, rough], noise_variance=[0.1, 0.1, 0.2], outputs=3, form="features")
-    first, second = model.describe().splitlines()
+    first, second, precision = model.describe().splitlines()
     assert first.startswith(f"reward, constraint 1: form 'features', rank {model.forms[0].rank} of 64 points, residual ")
     assert float(first.rsplit(" ", 1)[1]) <= 1e-6
     assert second.startswith("constraint 2: form 'features', rank 64 of 64 points, residual ")
-    assert jaxbandit.surrogate(domain, rough, noise_variance=0.1, form="rows").describe().endswith("exact at visited points")
+    assert precision == "precision float32"
+    assert "exact at visited points\n" in jaxbandit.surrogate(domain, rough, noise_variance=0.1, form="rows").describe()
     assert "form 'product'" in jaxbandit.surrogate(domain, se, noise_variance=0.1, form="product").describe()
 
 
