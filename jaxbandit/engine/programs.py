@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from jaxbandit.algorithms.base import Algorithm
+from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.sweep import Sweep
@@ -105,11 +106,30 @@ def conclude_all(cell: Cell, key: Array, carry: TrialState, pairs: Array, *, mes
     return map_blocks(one, (cell, key), (carry, pairs), block=cell.block, mesh=mesh)
 
 
+@jax.custom_jvp
+def without_derivative(tree: Any) -> Any:
+    """Return ``tree``, whose derivative is an error: choices are piecewise constant, and their derivative is 0 without a word."""
+    return tree
+
+
+@without_derivative.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    raise InvalidArgument(
+        "simulate: it has no derivative, for the points chosen are piecewise constant in every hyper-parameter;"
+        " use jaxbandit.gradients.SmoothedLoss, or jaxbandit.gradients.replay for beliefs along fixed points"
+    )
+
+
 @partial(jax.jit, static_argnames=("record", "mesh"))
 def play_all(
     cell: Cell, key: Array, pairs: Array, *, record: str, mesh: Mesh | None
 ) -> tuple[dict[str, Array], dict[str, Any], dict[str, Any]]:
-    """Play all rounds in one program; returns the initial design, the record of every round, and the quantities at the end."""
+    """Play all rounds in one program; returns the initial design, the record of every round, and the quantities at the end.
+
+    Raises:
+      InvalidArgument: when it is differentiated.
+    """
+    cell = without_derivative(cell)
 
     def one(shared: tuple[Cell, Array], pair: Array) -> tuple[dict[str, Array], dict[str, Any], dict[str, Any]]:
         cell, key = shared

@@ -244,7 +244,7 @@ def refreshed_in_time(models: Sequence[Surrogate], horizon: int) -> list[Surroga
     distinct = {id(model): model for model in models}
     periods = [model.needs(horizon).refresh for model in distinct.values() if float_dtype() == np.float32]
     refresh = min((period for period in periods if period), default=0)
-    known = {number: replace(model, refresh=refresh) for number, model in distinct.items()}
+    known = {number: model if model.refresh == refresh else replace(model, refresh=refresh) for number, model in distinct.items()}
     return [known[id(model)] for model in models]
 
 

@@ -48,7 +48,7 @@ def smaller(code: str, **numbers: str) -> str:
 @pytest.fixture(scope="module")
 def printed() -> dict[str, str]:
     """What the README's blocks print, in a process that has set nothing, with fewer trials, rounds and points."""
-    example, study, own = python_blocks()
+    example, study, derivatives, own = python_blocks()
     programs = {
         "example": smaller(example, trials_100="4", horizon_200="40"),
         "study": "\n".join(
@@ -57,6 +57,13 @@ def printed() -> dict[str, str]:
                 MODEL,
                 smaller(study, sine_50="5", trials_1000="6", horizon_1000="6", every_10="2"),
                 "print(dataset.regret.shape)",
+            ]
+        ),
+        "derivatives": "\n".join(
+            [
+                "import jax\nimport jaxbandit as jb\nproblem = jb.problems.sine(10)",
+                MODEL,
+                smaller(derivatives, horizon_100="6", pairs_32="4"),
             ]
         ),
         "own": f"import jax\nimport jaxbandit as jb\n{own}\n{USE}",
@@ -77,6 +84,10 @@ def test_readme_example_runs_and_prints_small_violations(printed):
 
 def test_readme_study_of_runs_runs(printed):
     assert printed["study"].split() == ["(7,", "6,", "3)"]
+
+
+def test_readme_derivatives_run(printed):
+    assert re.search(r"'penalty_growth': .* wins -?\d+\.\d+ a round, 95% interval \(", printed["derivatives"])
 
 
 def test_readme_algorithm_of_ones_own_runs(printed):

@@ -205,3 +205,18 @@ REFUSED = [
 def test_bad_input_is_refused(call: Any, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         call()
+
+
+def test_simulate_has_no_silent_derivative() -> None:
+    problem, model = sine()
+
+    def regret_of(width: Any) -> Any:
+        algorithm = jb.Rpol(estimator=jb.estimators.Bounds(reward_width=width, cost_width=3.0))
+        run = jb.simulate(problem, algorithm, model, horizon=2, key=jax.random.key(0))
+        return jb.metrics.curves(problem, run.indices).regret[0, -1]
+
+    width = jnp.float32(2.0)
+    assert np.isfinite(jax.jit(regret_of)(width))
+    for derivative in (jax.grad(regret_of), jax.jit(jax.grad(regret_of)), jax.grad(jax.jit(regret_of)), jax.jacfwd(regret_of)):
+        with pytest.raises(InvalidArgument, match=r"^simulate: it has no derivative.*SmoothedLoss"):
+            derivative(width)
