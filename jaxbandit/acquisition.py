@@ -15,13 +15,13 @@ from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Key, Scalar, Table
 
 __all__ = [
-    "among",
-    "clipped",
+    "clip_reward",
+    "draw_uniformly",
     "log_expected_improvement",
     "log_feasibility",
     "pick",
+    "restricted_to",
     "squared_distance",
-    "uniform",
     "unit_box",
     "weighted_sum",
 ]
@@ -50,21 +50,21 @@ def weighted_sum(weights: Array, tables: Array) -> Array:
     return jnp.sum(weights[:, None] * tables, axis=0)
 
 
-def clipped(reward: Array, bound: Scalar) -> tuple[Array, Array]:
+def clip_reward(reward: Array, bound: Scalar) -> tuple[Array, Array]:
     """Return ``reward [M]`` clipped to ``[-bound, bound]``, and a flag: ``ALL_CLIPPED`` when the clip makes all points equal, else 0."""
     values = jnp.clip(reward, -bound, bound)
     everywhere = (jnp.min(reward) >= bound) | (jnp.max(reward) <= -bound)
     return values, jnp.where(everywhere, int(Status.ALL_CLIPPED), 0)
 
 
-def among(allowed: Array, score: Array) -> Array:
+def restricted_to(allowed: Array, score: Array) -> Array:
     """Return ``score [M]`` where ``allowed [M]``, minus infinity elsewhere; NaN scores stay, and all are NaN when nothing is allowed."""
     hidden = jnp.where(jnp.any(allowed), -jnp.inf, jnp.nan)
     return jnp.where(allowed | jnp.isnan(score), score, hidden)
 
 
 @takes(key=key_check, allowed=booleans.of(vector("one entry per point")))
-def uniform(key: Key, allowed: Array) -> Array:
+def draw_uniformly(key: Key, allowed: Array) -> Array:
     """Return the index ``[]`` of a point drawn uniformly from ``allowed [M]``; ``M`` when nothing is allowed."""
     rank = jnp.cumsum(jnp.asarray(allowed), dtype=jnp.int32)
     wanted = jax.random.randint(key, (), 1, jnp.maximum(rank[-1], 1) + 1, jnp.int32)

@@ -46,10 +46,10 @@ __all__ = [
     "by_arrival",
     "curves",
     "delay_counts",
-    "extend",
+    "extend_tally",
     "healthy",
+    "start_tally",
     "summarise",
-    "tally",
     "violation_by_constraint",
 ]
 
@@ -92,7 +92,7 @@ def curves(problem: AbstractProblem, indices: Array, *, mixed_value: Scalar | No
     """
     _check_indices(problem, indices)
     indices = jnp.asarray(indices)
-    found = extend(problem, tally(problem.constraints, jnp.shape(indices)[:-1]), indices)[1]
+    found = extend_tally(problem, start_tally(problem.constraints, jnp.shape(indices)[:-1]), indices)[1]
     if mixed_value is None:
         return found
     reward = jnp.asarray(problem.means)[0][indices]
@@ -101,7 +101,7 @@ def curves(problem: AbstractProblem, indices: Array, *, mixed_value: Scalar | No
 
 @pytree
 class Tally:
-    """Values of the cumulative measures after some rounds, from which :func:`extend` computes them over further rounds."""
+    """Values of the cumulative measures after some rounds, from which :func:`extend_tally` computes them over further rounds."""
 
     regret: Array  # [...]
     positive_regret: Array  # [...]
@@ -113,7 +113,7 @@ class Tally:
 
 
 @takes(constraints=whole(0, 1000), shape=each(whole(0, MOST_POINTS)))
-def tally(constraints: int, shape: tuple[int, ...] = ()) -> Tally:
+def start_tally(constraints: int, shape: tuple[int, ...] = ()) -> Tally:
     """Return the measures before the first round, for trials with the leading axes ``shape``."""
     zero = jnp.zeros(shape, float_dtype())
     return Tally(
@@ -127,8 +127,8 @@ def tally(constraints: int, shape: tuple[int, ...] = ()) -> Tally:
     )
 
 
-@takes(problem=INSTANCE, so_far=of_class(Tally, "the tally of earlier rounds, metrics.tally(constraints)"), indices=INDICES)
-def extend(problem: AbstractProblem, so_far: Tally, indices: Array) -> tuple[Tally, Curves]:
+@takes(problem=INSTANCE, so_far=of_class(Tally, "the tally of earlier rounds, metrics.start_tally(constraints)"), indices=INDICES)
+def extend_tally(problem: AbstractProblem, so_far: Tally, indices: Array) -> tuple[Tally, Curves]:
     """Return the measures after further rounds, in which the points ``indices [..., n]`` were chosen, and their curves over these."""
     _check_indices(problem, indices)
     means, indices = jnp.asarray(problem.means), jnp.asarray(indices)

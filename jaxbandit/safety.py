@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxbandit.acquisition import among
+from jaxbandit.acquisition import restricted_to
 from jaxbandit.core.declare import Declared
 from jaxbandit.core.fields import boolean, optional, per_constraint, positive, vector
 from jaxbandit.core.pytree import param, pytree, replace, static
@@ -107,7 +107,7 @@ def observe_safety(state: SafeState, known: Intervals, t: Array, count: int | No
 
 def maximisers(known: Intervals, safe: Array) -> Array:
     """Return the possible maximisers, ``{x in S : UCB_f(x) >= max_S LCB_f}``, as ``[M]``."""
-    return safe & (known.upper[0] >= jnp.max(among(safe, known.lower[0])))
+    return safe & (known.upper[0] >= jnp.max(restricted_to(safe, known.lower[0])))
 
 
 @pytree

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxbandit.acquisition import among, log_expected_improvement, log_feasibility, pick, unit_box
+from jaxbandit.acquisition import log_expected_improvement, log_feasibility, pick, restricted_to, unit_box
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation
 from jaxbandit.consensus import Agreement, Consensus
 from jaxbandit.core.checks import InvalidArgument
@@ -174,7 +174,7 @@ class Admmbo(Algorithm):
     def _next_stage(self, arena: Arena, state: AdmmboState) -> AdmmboState:
         """Return the state after a stage's last evaluation."""
         grid, m = self._grid(arena), arena.constraints
-        index = pick(among(state.posterior.visited[state.stage], self._value(arena, state)))
+        index = pick(restricted_to(state.posterior.visited[state.stage], self._value(arena, state)))
         best = grid[jnp.minimum(index, grid.shape[0] - 1)]
         x_step, z_step = state.variables.with_x(best), state.variables.with_z(best, state.stage - 1)
         variables = jax.tree.map(lambda a, b: jnp.where(state.stage == 0, a, b), x_step, z_step)
@@ -196,7 +196,7 @@ class Admmbo(Algorithm):
         """Return a score ``[M]``, best at the answer: the best mean among feasible points evaluated, else the least violation."""
         anywhere, worst = jnp.any(visited, axis=0), jnp.max(mean[1:], axis=0)
         fine = anywhere & (worst <= self.feasibility_tolerance)
-        return jnp.where(jnp.any(fine), among(fine, mean[0]), among(anywhere, -worst))
+        return jnp.where(jnp.any(fine), restricted_to(fine, mean[0]), restricted_to(anywhere, -worst))
 
     def _check(self, name: str, outputs: int | None) -> None:
         if outputs == 1:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.acquisition import clipped, pick, weighted_sum
+from jaxbandit.acquisition import clip_reward, pick, weighted_sum
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics
 from jaxbandit.core.fields import instance_of, optional, per_constraint, positive
 from jaxbandit.core.pytree import float_dtype, param, pytree, replace
@@ -58,7 +58,7 @@ class Cbo(Algorithm):
 
     def select(self, arena: Arena, state: CboState, t: Array, key: Key) -> tuple[Decision, CboState]:
         estimate = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
-        reward, flags = clipped(estimate.reward, self.reward_clip)
+        reward, flags = clip_reward(estimate.reward, self.reward_clip)
         clip = jnp.broadcast_to(jnp.asarray(self.cost_clip), (arena.constraints,))
         costs = jnp.clip(estimate.costs, -clip[:, None], clip[:, None])
         index = pick(reward - weighted_sum(state.multipliers, costs))

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 
-from jaxbandit.acquisition import among, pick
+from jaxbandit.acquisition import pick, restricted_to
 from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision
 from jaxbandit.core.fields import instance_of
 from jaxbandit.core.pytree import param, pytree
@@ -36,6 +36,6 @@ class ConstrainedThompson(Algorithm):
         drawn = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
         violation = jnp.sum(jnp.maximum(drawn.costs, 0), axis=0)
         feasible = violation <= 0
-        score = jnp.where(jnp.any(feasible), among(feasible, drawn.reward), -violation)
+        score = jnp.where(jnp.any(feasible), restricted_to(feasible, drawn.reward), -violation)
         index = pick(jnp.where(jnp.isnan(violation), jnp.nan, score))
         return Decision(index=index, widths=drawn.widths, draws=drawn.draws), state

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 
-from jaxbandit.acquisition import uniform
+from jaxbandit.acquisition import draw_uniformly
 from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Observation
 from jaxbandit.core.fields import mask, optional
 from jaxbandit.core.pytree import param, pytree
@@ -31,7 +31,7 @@ class RandomSearch(Algorithm):
         everywhere = jnp.ones((arena.size,), bool)
         allowed = everywhere if self.allowed is None else jnp.where(jnp.any(self.allowed), self.allowed, everywhere)
         widths = jnp.zeros((1 + arena.constraints,), arena.dtype)
-        return Decision(index=uniform(key, allowed), widths=widths), state
+        return Decision(index=draw_uniformly(key, allowed), widths=widths), state
 
     def update(self, arena: Arena, state: BeliefState, observation: Observation | Feedback, t: Array) -> BeliefState:
         return state

@@ -8,7 +8,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 
 from jaxbandit import safety
-from jaxbandit.acquisition import among, pick
+from jaxbandit.acquisition import pick, restricted_to
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision
 from jaxbandit.core.fields import boolean, instance_of, nonnegative, optional, per_constraint, points, positive, whole
 from jaxbandit.core.pytree import param, pytree, static
@@ -63,4 +63,4 @@ class SafeOpt(Algorithm):
         expansion = Expansion(lipschitz=self.lipschitz, together=self.together)
         found = expansion.widest(arena.surrogate, state.posterior, known, safe, candidates)
         chosen = promising | (jnp.arange(safe.shape[0], dtype=jnp.int32) == found)
-        return Decision(index=pick(among(chosen, known.size)), widths=known.widths, flags=flags), after
+        return Decision(index=pick(restricted_to(chosen, known.size)), widths=known.widths, flags=flags), after

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 
-from jaxbandit.acquisition import clipped, pick, weighted_sum
+from jaxbandit.acquisition import clip_reward, pick, weighted_sum
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics
 from jaxbandit.core.fields import between, choice, instance_of, positive
 from jaxbandit.core.pytree import param, pytree, replace, static
@@ -66,7 +66,7 @@ class Scgp(Algorithm):
 
     def select(self, arena: Arena, state: ScgpState, t: Array, key: Key) -> tuple[Decision, ScgpState]:
         estimate = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
-        reward, flags = clipped(estimate.reward, self.reward_clip)
+        reward, flags = clip_reward(estimate.reward, self.reward_clip)
         push, divisor = self._schedules(jnp.asarray(t, reward.dtype))
         index = pick(reward - weighted_sum(state.multipliers / divisor, state.sample))  # line 5
         queue = jnp.maximum(state.multipliers + state.sample[:, index] + push, 0)  # line 7

@@ -7,7 +7,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 
 from jaxbandit import safety
-from jaxbandit.acquisition import among, pick, uniform
+from jaxbandit.acquisition import draw_uniformly, pick, restricted_to
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision
 from jaxbandit.core.fields import instance_of, nonnegative, optional, points, whole
 from jaxbandit.core.pytree import param, pytree, static
@@ -44,5 +44,5 @@ class SgpUcb(Algorithm):
         known = safety.intervals(arena.surrogate, state.posterior, self.estimator, t, key)
         safe, flags, after = safety.observe_safety(state, known, t, self.count if self.seeds is None else None)
         warming = jnp.asarray(t, known.sd.dtype) <= self.warm_up
-        index = jnp.where(warming, uniform(key, after.seeds), pick(among(safe, known.upper[0])))
+        index = jnp.where(warming, draw_uniformly(key, after.seeds), pick(restricted_to(safe, known.upper[0])))
         return Decision(index=index, widths=known.widths, flags=flags), after

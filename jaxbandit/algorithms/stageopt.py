@@ -7,7 +7,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 
 from jaxbandit import safety
-from jaxbandit.acquisition import among, pick
+from jaxbandit.acquisition import pick, restricted_to
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision
 from jaxbandit.core.fields import boolean, instance_of, nonnegative, optional, per_constraint, points, positive, whole
 from jaxbandit.core.pytree import param, pytree, static
@@ -55,5 +55,5 @@ class StageOpt(Algorithm):
         found = expansion.widest(arena.surrogate, state.posterior, known, safe, safe & exploring)
         expander = jnp.arange(safe.shape[0], dtype=jnp.int32) == found
         allowed = jnp.where(jnp.any(expander), expander, safety.maximisers(known, safe))
-        index = pick(jnp.where(exploring, among(allowed, known.size), among(safe, known.upper[0])))
+        index = pick(jnp.where(exploring, restricted_to(allowed, known.size), restricted_to(safe, known.upper[0])))
         return Decision(index=index, widths=known.widths, flags=flags), after

@@ -5,19 +5,19 @@ and ``vmap``; so does ``mean``. ``quantile`` and ``validate`` look at concrete n
 :class:`NoDelay` and the wrappers, see :class:`~jaxbandit.delays.base.Model`:
 
 - ``shared``: whether all outputs of a round get the same draw; they are independent otherwise.
-- ``maximum``: longer draws are cut to it, a whole number, or ``None`` (then to ``LONGEST``).
+- ``maximum``: longer draws are cut to it, a whole number, or ``None`` (then to ``LONGEST_DELAY``).
 - ``xi``, ``b``: the pair that ``sub_exponential`` returns instead of the model's own; both or neither.
 
 ``mean`` and ``sub_exponential`` are those before the cut. The cut can only lower the mean, and the pair stays valid: ``min(x, c)`` is
 increasing and 1-Lipschitz in ``x``, so ``tau - E[tau]`` after the cut is smaller in convex order, its generating function included.
 """
 
-from jaxbandit.delays.base import LONGEST, NEVER, Delay
+from jaxbandit.delays.base import LONGEST_DELAY, NEVER, Delay
 from jaxbandit.delays.distributions import POISSON_MEAN, Constant, Empirical, Geometric, LogNormal, NoDelay, Pareto, Poisson, Uniform
 from jaxbandit.delays.wrappers import Lossy, Mirrored, PerOutput
 
 __all__ = [
-    "LONGEST",
+    "LONGEST_DELAY",
     "NEVER",
     "POISSON_MEAN",
     "Constant",

@@ -14,10 +14,10 @@ from jaxbandit.core.fields import between, boolean, nonnegative, optional, whole
 from jaxbandit.core.pytree import param, pytree, static
 from jaxbandit.core.types import Array, Key, Scalar
 
-__all__ = ["LONGEST", "NEVER", "Delay", "Model", "SubExponential"]
+__all__ = ["LONGEST_DELAY", "NEVER", "Delay", "Model", "SubExponential"]
 
 NEVER = 2**30  # stands for feedback that never arrives; added to a round below 2^30 it stays an int32
-LONGEST = NEVER // 2  # the longest delay that is drawn; a float32 holds it exactly
+LONGEST_DELAY = NEVER // 2  # the longest delay that is drawn; a float32 holds it exactly
 PROBABILITY = between(0, 1, open_high=True, host=True)  # of a quantile
 
 SubExponential: TypeAlias = tuple[Scalar, Scalar] | None
@@ -75,7 +75,7 @@ class Model(Delay):
     """
 
     shared: bool = static(default=False, check=boolean)
-    maximum: int | None = static(default=None, check=optional(whole(0, LONGEST)))
+    maximum: int | None = static(default=None, check=optional(whole(0, LONGEST_DELAY)))
     xi: Scalar | None = param(None, check=optional(nonnegative))
     b: Scalar | None = param(None, check=optional(nonnegative))
 
@@ -93,7 +93,7 @@ class Model(Delay):
 
     @property
     def _top(self) -> int:
-        return LONGEST if self.maximum is None else self.maximum
+        return LONGEST_DELAY if self.maximum is None else self.maximum
 
     @property
     def joint(self) -> bool:
@@ -104,7 +104,7 @@ class Model(Delay):
         return self._tail() if self.xi is None or self.b is None else (self.xi, self.b)
 
     def draw(self, key: Key, outputs: int) -> Array:
-        raw = jnp.clip(self._sample(key, 1 if self.shared else outputs), 0, LONGEST)
+        raw = jnp.clip(self._sample(key, 1 if self.shared else outputs), 0, LONGEST_DELAY)
         return jnp.broadcast_to(jnp.minimum(raw.astype(jnp.int32), self._top), (outputs,))
 
     def quantile(self, q: float) -> int:

@@ -12,13 +12,13 @@ from jaxbandit.core import checks
 from jaxbandit.core.fields import between, positive, vector, whole_numbers
 from jaxbandit.core.pytree import float_dtype, param, pytree
 from jaxbandit.core.types import Array, Key, Scalar, Table
-from jaxbandit.delays.base import LONGEST, PROBABILITY, Delay, Model, SubExponential
+from jaxbandit.delays.base import LONGEST_DELAY, PROBABILITY, Delay, Model, SubExponential
 
 __all__ = ["POISSON_MEAN", "Constant", "Empirical", "Geometric", "LogNormal", "NoDelay", "Pareto", "Poisson", "Uniform"]
 
-POISSON_MEAN = between(0, LONGEST / 2, open_low=False)
+POISSON_MEAN = between(0, LONGEST_DELAY / 2, open_low=False)
 """Check of the mean of Poisson delays."""
-ROUNDS = whole_numbers(0, LONGEST, "rounds")
+ROUNDS = whole_numbers(0, LONGEST_DELAY, "rounds")
 
 
 @pytree
@@ -106,7 +106,7 @@ class Geometric(Model):
       mean: ``E[tau] >= 0`` in rounds.
     """
 
-    mean: Scalar = param(1.0, check=between(0, LONGEST, open_low=False))
+    mean: Scalar = param(1.0, check=between(0, LONGEST_DELAY, open_low=False))
 
     def _sample(self, key: Key, size: int) -> Array:
         rate = jnp.log1p(1 / jnp.asarray(self.mean, float_dtype()))  # of an exponential whose integer part is geometric

@@ -22,7 +22,7 @@ from jaxbandit.core.sweep import Sweep
 from jaxbandit.engine.blocks import axis_of, equal_blocks, least_block, map_blocks
 from jaxbandit.engine.delayed import Delays
 from jaxbandit.engine.trial import Informed, InitialDesign, Setting, TrialState, advance, begin, conclude, multipliers_of, prepare
-from jaxbandit.metrics import Curves, Tally, curves, extend, healthy
+from jaxbandit.metrics import Curves, Tally, curves, extend_tally, healthy
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.surrogates import Surrogate
 
@@ -167,7 +167,7 @@ def measure_all(
         problem, key = shared
         pair, before, chosen = own
         instance = problem.sample(stream_key(_trial_key(key, pair, common), Stream.PROBLEM))
-        after, found = extend(instance, before, chosen)
+        after, found = extend_tally(instance, before, chosen)
         best = optimum(instance)
         facts = {"optimum": best.value, "feasible_fraction": best.feasible_fraction, "slater_slack": best.slater_slack}
         return after, {name: getattr(found, name) for name in metrics}, facts

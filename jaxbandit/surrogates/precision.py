@@ -32,7 +32,7 @@ SHARE_OF_LEAST_VARIANCE = 0.01
 
 FRESH_UP_TO = 1e5  # horizon * prior variance / noise variance up to which a variance needs no refreshing (sd within 1% there)
 ROUNDS_PER_SHARE = 2.7e5  # rounds between refreshes times prior variance / noise variance (sd within 3%)
-SHORTEST, LONGEST = 8, 64  # rounds between refreshes: more often costs more than float64 does, less often saves nothing
+SHORTEST_PERIOD, LONGEST_PERIOD = 8, 64  # rounds between refreshes: more often costs more than float64 does, less often saves nothing
 STANDSTILL = 4e-8  # sqrt(noise / prior variance) / horizon^(3/2) below which a factor stands still (sd off by 6% there)
 ROUNDING_OF_VALUES = 0.008  # largest rounding of a value that the noise hides, in noise deviations (mean off by 0.08 deviations there)
 
@@ -61,13 +61,13 @@ def needed(prior_variance: Any, noise_variance: Any, prior_mean: Any, horizon: i
     if ratio * horizon > FRESH_UP_TO:
         tolerance = min(tolerance, SHARE_OF_LEAST_VARIANCE / (ratio * horizon))
     if float(np.finfo(np.float32).eps) * mean > ROUNDING_OF_VALUES * float(np.sqrt(np.min(noises))):
-        return Need("float64", SHORTEST, tolerance, f"the prior mean is {mean:.3g}, whose rounding the noise does not hide")
+        return Need("float64", SHORTEST_PERIOD, tolerance, f"the prior mean is {mean:.3g}, whose rounding the noise does not hide")
     if ratio * horizon <= FRESH_UP_TO:
         return Need("float32", 0, tolerance)
     reason = f"the prior variance is {ratio:.2g} times the noise variance, over {horizon} rounds"
-    rounds = int(np.clip(ROUNDS_PER_SHARE / ratio, SHORTEST, LONGEST))
+    rounds = int(np.clip(ROUNDS_PER_SHARE / ratio, SHORTEST_PERIOD, LONGEST_PERIOD))
     refresh = 1 << (rounds.bit_length() - 1)
-    enough = refreshable and ratio * SHORTEST <= ROUNDS_PER_SHARE and 1 / np.sqrt(ratio) / horizon**1.5 >= STANDSTILL
+    enough = refreshable and ratio * SHORTEST_PERIOD <= ROUNDS_PER_SHARE and 1 / np.sqrt(ratio) / horizon**1.5 >= STANDSTILL
     return Need("float32", refresh, tolerance) if enough else Need("float64", refresh, tolerance, reason)
 
 

@@ -56,7 +56,7 @@ LIMIT = 1.0  # seconds for a refusal
 # Public functions that declare nothing, and why.
 UNDECLARED = {
     **dict.fromkeys(
-        ("among", "clipped", "weighted_sum", "intervals", "maximisers", "observe_safety", "start"),
+        ("restricted_to", "clip_reward", "weighted_sum", "intervals", "maximisers", "observe_safety", "start"),
         "parts of algorithms, which call them with traced arrays of their own making",
     ),
     **dict.fromkeys(("evaluate", "with_noise"), "parts of strategies, which call them with widths that have been checked"),

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from jaxbandit.core.pytree import signature
 from jaxbandit.engine.blocks import mesh_of, place
 from jaxbandit.engine.programs import advance_all, measure_all, play_all
-from jaxbandit.metrics import Tally, tally
+from jaxbandit.metrics import Tally, start_tally
 from jaxbandit.study.plan.planning import Plan
 from jaxbandit.study.run.programs import Lower, Programs
 from jaxbandit.study.specify.run import counted_before
@@ -39,7 +39,7 @@ class CellPrograms:
 
     def no_tally(self, cell: int) -> Tally:
         """Return the tally of a batch before anything is measured."""
-        zero = tally(self.plan.cells[cell].problem.constraints, (self.plan.batch_sizes[cell],))
+        zero = start_tally(self.plan.cells[cell].problem.constraints, (self.plan.batch_sizes[cell],))
         return jax.tree.map(lambda x: self.place(np.asarray(x)), zero)
 
     def in_one_part(self, cell: int) -> bool:

@@ -97,7 +97,7 @@ class Rounds(Number):
     """Whole numbers of rounds."""
 
     low: float = 0
-    high: float = delays.LONGEST
+    high: float = delays.LONGEST_DELAY
     open_low: bool = False
     open_high: bool = False
 
@@ -364,7 +364,7 @@ DISTRIBUTION = Role(
 )
 MODEL = {
     "shared": Boolean(),
-    "maximum": Whole(0, delays.LONGEST, optional=True),
+    "maximum": Whole(0, delays.LONGEST_DELAY, optional=True),
     "xi": dataclasses.replace(NONNEGATIVE, optional=True),
     "b": dataclasses.replace(NONNEGATIVE, optional=True),
 }
@@ -474,8 +474,8 @@ DECLARED: dict[type, dict[str, Any]] = {
     consensus.Agreement: {"absolute": POSITIVE, "relative": POSITIVE, "relaxation": POSITIVE},
     delays.NoDelay: {},
     delays.Constant: MODEL | {"rounds": Rounds()},
-    delays.Poisson: MODEL | {"mean": Number(0.0, delays.LONGEST / 2, open_low=False, open_high=False)},
-    delays.Geometric: MODEL | {"mean": Number(0.0, delays.LONGEST, open_low=False, open_high=False)},
+    delays.Poisson: MODEL | {"mean": Number(0.0, delays.LONGEST_DELAY / 2, open_low=False, open_high=False)},
+    delays.Geometric: MODEL | {"mean": Number(0.0, delays.LONGEST_DELAY, open_low=False, open_high=False)},
     delays.Uniform: MODEL | {"low": Rounds(), "high": Rounds()},
     delays.LogNormal: MODEL | {"median": POSITIVE, "sigma": POSITIVE},
     delays.Pareto: MODEL | {"shape": POSITIVE, "scale": POSITIVE},
@@ -573,7 +573,7 @@ def test_what_a_field_may_hold_passes(kind: type, name: str, data: st.DataObject
     value = data.draw(DECLARED[kind][name].good())
     beside = partners(kind, name) if value is not None else {}
     if kind is delays.Uniform and name == "low":
-        beside = beside | {"high": delays.LONGEST}
+        beside = beside | {"high": delays.LONGEST_DELAY}
     if kind is estimators.DiscreteGaussian and name == "low":
         assume(value < 3e38)
         beside = {"high": float(np.finfo(np.float32).max)}
@@ -613,7 +613,7 @@ def test_the_ends_of_a_range_are_allowed_or_refused(kind: type) -> None:
         for end, is_open, beyond in ends:
             if np.isfinite(end):
                 wrap = (lambda value: value) if isinstance(field, Whole) or field.alone else (lambda value: [value])
-                beside = partners(kind, name) | ({"high": delays.LONGEST} if kind is delays.Uniform and name == "low" else {})
+                beside = partners(kind, name) | ({"high": delays.LONGEST_DELAY} if kind is delays.Uniform and name == "low" else {})
                 refused = [beyond, end] if is_open else [beyond]
                 for value in refused:
                     assert refusal(make(kind, **beside, **{name: wrap(value)}), outputs=OUTPUTS).startswith(f"{kind.__name__}.{name}: ")
@@ -876,7 +876,7 @@ def test_parameters_say_what_can_be_set() -> None:
 def test_study_files_can_name_the_packages_classes_of_a_role_that_opted_in() -> None:
     assert list(constructible(penalties.Penalty)) == ["Exponential", "Polynomial"]
     assert constructible(delays.Delay) == {
-        name: getattr(delays, name) for name in delays.__all__ if name not in ("LONGEST", "NEVER", "POISSON_MEAN", "Delay")
+        name: getattr(delays, name) for name in delays.__all__ if name not in ("LONGEST_DELAY", "NEVER", "POISSON_MEAN", "Delay")
     }  # neither the abstract bases nor a user's class
     assert set(constructible(widths.Width, estimators.Distribution)) == {
         *("Censored", "Custom", "ImprovedGPUCB", "SqrtLog"),

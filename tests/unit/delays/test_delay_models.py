@@ -111,7 +111,7 @@ def test_infinite_means():
 @pytest.mark.parametrize("q", [1e-6, 0.1, 0.25, 0.5, 0.75, 0.9, 0.999, 1 - 1e-6])
 def test_quantiles_are_scipys(name, q):
     model, law = MODELS[name]
-    assert model.quantile(q) == min(max(int(law.ppf(q)), 0), delays.LONGEST)
+    assert model.quantile(q) == min(max(int(law.ppf(q)), 0), delays.LONGEST_DELAY)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_quantiles_of_bounded_models_and_of_the_heaviest():
     assert delays.Constant(rounds=0).quantile(0.5) == 0 and delays.Constant(rounds=7).quantile(1e-9) == 7
     assert delays.Uniform(low=2, high=9).quantile(1 - 1e-12) == 9
     assert delays.Empirical(values=OBSERVED).quantile(1 - 1e-12) == 8
-    assert delays.Pareto(shape=0.1).quantile(1 - 1e-12) == delays.LONGEST
+    assert delays.Pareto(shape=0.1).quantile(1 - 1e-12) == delays.LONGEST_DELAY
     assert delays.Poisson(mean=0.0).quantile(1 - 1e-12) == delays.Geometric(mean=0.0).quantile(1 - 1e-12) == 0
 
 
@@ -157,7 +157,7 @@ def test_a_maximum_cuts_draws_and_quantiles(name):
 
 def test_draws_stay_below_never_however_heavy_the_tail():
     drawn = samples(delays.Pareto(shape=0.01))
-    assert drawn.max() == delays.LONGEST < delays.NEVER and drawn.min() >= 1
+    assert drawn.max() == delays.LONGEST_DELAY < delays.NEVER and drawn.min() >= 1
 
 
 def test_no_delay_at_the_edges():

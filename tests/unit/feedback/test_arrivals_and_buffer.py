@@ -107,7 +107,7 @@ def through_the_buffer(due: jax.Array, horizon: jax.Array, *, capacity: int) -> 
     return jax.lax.scan(step, Pending.empty(capacity, 2, jnp.float32), (rounds, due))
 
 
-late_by = st.one_of(st.integers(0, 15), st.just(int(delays.NEVER)), st.just(int(delays.LONGEST)))
+late_by = st.one_of(st.integers(0, 15), st.just(int(delays.NEVER)), st.just(int(delays.LONGEST_DELAY)))
 
 
 @settings(max_examples=60, deadline=None)
