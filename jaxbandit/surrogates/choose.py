@@ -16,7 +16,7 @@ from jaxbandit.core.pytree import canonicalise, float_dtype, replace
 from jaxbandit.domains import DOMAIN, Domain
 from jaxbandit.kernels import Gram, Kernel, check_covariance, same
 from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures, dense_features, product_features
-from jaxbandit.surrogates.lowrank import prior_variance
+from jaxbandit.surrogates.lowrank import affordable_rank, prior_variance
 from jaxbandit.surrogates.posterior import Surrogate
 from jaxbandit.surrogates.precision import HORIZON_IF_UNKNOWN, PRECISIONS, SHARE_LEFT_OUT, arithmetic, in_force, needed
 from jaxbandit.surrogates.rows import RowCache, row_cache
@@ -173,7 +173,7 @@ def _build(kernel: Kernel, domain: Domain, form: str, tolerance: float, rank: in
     else:
         # A rank at which features cost as much as rows is not worth finding: stop the factorisation there.
         worthwhile = int(np.sqrt(budget / PER_FACTOR_ENTRY)) + 1
-        dense = dense_features(kernel, domain, tolerance, min(most, worthwhile))
+        dense = dense_features(kernel, domain, tolerance, min(most, worthwhile, affordable_rank(size)))
         if float(dense.residual) <= tolerance:
             candidates.append(dense)
     return min(candidates, key=lambda c: estimated_cost(c, size, horizon or HORIZON_IF_UNKNOWN))

@@ -6,6 +6,7 @@ the small ``Phi^T Phi`` then drops what the tolerance allows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import jax
@@ -14,6 +15,14 @@ import numpy as np
 from jaxbandit.core.memory import host_memory
 from jaxbandit.core.types import Table
 from jaxbandit.kernels import Kernel
+
+
+MOST_WORK = 2e10  # multiply-adds of a factorisation that nobody asked for by name: some ten seconds
+
+
+def affordable_rank(points: int) -> int:
+    """Return the most columns of a pivoted Cholesky factor that are worth trying on a number of points, by the time that they take."""
+    return max(1, int(math.sqrt(2 * MOST_WORK / points)))
 
 
 def prior_variance(kernel: Kernel, points: Table) -> np.ndarray:

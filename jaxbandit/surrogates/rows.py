@@ -28,7 +28,7 @@ from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
 from jaxbandit.surrogates.features import matmul
-from jaxbandit.surrogates.lowrank import pivoted_cholesky
+from jaxbandit.surrogates.lowrank import affordable_rank, pivoted_cholesky
 
 T = TypeVar("T")
 
@@ -251,7 +251,7 @@ def row_cache(kernel: Kernel, domain: Domain, tolerance: float, capacity: int) -
     """Build a :class:`RowCache` on the host, for at most ``capacity`` observations."""
     tolerance = max(tolerance, 8 * float(np.finfo(float_dtype()).eps))
     # A kernel counts as low-rank when its pivots are few compared with the points, and no more than the rows that a run could fill.
-    low_rank = min(max(32, domain.size // 4), capacity + SEEDS)
+    low_rank = min(max(32, domain.size // 4), capacity + SEEDS, affordable_rank(domain.size))
     seeds, residual = pivoted_cholesky(kernel, domain.points, tolerance, low_rank)
     if residual > tolerance:  # rough
         seeds = seeds[:, :SEEDS]

@@ -12,7 +12,7 @@ import jaxbandit
 from jaxbandit import Rpol, kernels, simulate, sweep
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.pytree import replace
-from jaxbandit.surrogates import Surrogate, arithmetic
+from jaxbandit.surrogates import Surrogate, arithmetic, lowrank
 from jaxbandit.surrogates.precision import needed
 
 LENGTH_SCALE = 1.0
@@ -192,3 +192,13 @@ def test_the_rule_is_monotone() -> None:
     by_mean = [need(mean=mean) for mean in 10.0 ** np.arange(0, 8, 0.5)]
     for needs in (by_ratio, by_horizon, by_mean):
         assert needs == sorted(needs) and needs[0] == (0, 0.0) and needs[-1][0] == 1
+
+
+def test_a_factorisation_nobody_asked_for_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lowrank.affordable_rank(100_000) == 632
+    domain = jaxbandit.domains.product([np.linspace(0.0, 6.0, 8)] * 2)
+    rough = kernels.Matern52(length_scale=3.0)
+    assert jaxbandit.surrogate(domain, rough, noise_variance=0.05).forms[0].name == "features"
+    monkeypatch.setattr(lowrank, "MOST_WORK", 64 * 10**2 / 2)  # ten columns
+    assert jaxbandit.surrogate(domain, rough, noise_variance=0.05).forms[0].name == "rows"
+    assert jaxbandit.surrogate(domain, rough, noise_variance=0.05, form="features").forms[0].rank > 10
