@@ -16,7 +16,6 @@ from jaxbandit.core.memory import host_memory
 from jaxbandit.core.types import Table
 from jaxbandit.kernels import Kernel
 
-
 MOST_WORK = 2e10  # multiply-adds of a factorisation that nobody asked for by name: some ten seconds
 
 
