@@ -130,7 +130,7 @@ def _command(argv: list[str] | None) -> int:
         words = reason_of(error) if str(error) else "there is none left"
         print(f"error: memory does not suffice ({words}); allow less by --memory, or free some", file=sys.stderr)
         return 1
-    except Exception:
+    except Exception:  # a defect of ours: shown with its traceback, never swallowed
         return _unforeseen()
     return 0
 
@@ -146,7 +146,7 @@ def _unforeseen() -> int:
 def _drop_output() -> None:
     """Let what is still to be written to standard output go nowhere, so that Python does not try again when it ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError):  # no output to turn: it is closed, or a caller in Python has put its own in place
         os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 

@@ -26,7 +26,7 @@ def blaming(words: str) -> Iterator[None]:
         yield
     except InvalidArgument:
         raise
-    except Exception as error:
+    except Exception as error:  # of a user's function, which may raise anything
         text = str(error).strip().partition("\n")[0]  # JAX adds pages of advice
         raise InvalidArgument(f"{words}; got one that fails with {type(error).__name__}: {text[:200]}") from error
 

@@ -181,7 +181,7 @@ def _restored(like: _Progress, file: Path, identity: str) -> _Progress:
         leaves, structure = jax.tree.flatten((like.params, like.optimizer))
         restored = [jnp.asarray(kept[f"leaf {number}"], leaf.dtype) for number, leaf in enumerate(leaves)]
         same = str(kept["identity"]) == identity
-    except Exception as error:
+    except Exception as error:  # what the readers of a damaged file raise is not documented
         raise InvalidArgument(f"file: {file} holds no descent that can be read ({error}); remove it to begin anew") from error
     if not same:
         raise InvalidArgument(f"file: {file} holds a descent from other parameters, key or loss; name another file")

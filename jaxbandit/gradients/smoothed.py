@@ -13,23 +13,42 @@ from jax.flatten_util import ravel_pytree
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, is_traced
+from jaxbandit.core.fields import Check, between, function, instance_of, of_class, optional, whole
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree
 from jaxbandit.core.types import Array, Key
 from jaxbandit.delays import Delay
 from jaxbandit.engine import Informed, InitialDesign
 from jaxbandit.engine.delayed import delay_in_force, plan_delays
+from jaxbandit.engine.inputs import HORIZON, INFORMED
 from jaxbandit.engine.programs import measure_each
 from jaxbandit.engine.simulation import check_run
 from jaxbandit.feedback import Policy
 from jaxbandit.gradients.design import design_size, directions
-from jaxbandit.gradients.losses import Loss, regret_and_violation
+from jaxbandit.gradients.losses import Loss, SubjectTo, regret_and_violation
 from jaxbandit.gradients.parameters import Build
 from jaxbandit.problems import AbstractProblem
+from jaxbandit.problems.base import PROBLEM
 from jaxbandit.surrogates import Surrogate
 
 LEAST_STEP = 0.05  # below it the gradient is that of rounding: what breaks ties between points that are equal to the last bit
 BORROWED = 8  # degrees of freedom that the variance of one parameter borrows from those of all
 MOST_FAILED = 0.05  # share of pairs of trials beyond which a gradient of the others means nothing
+
+
+FIELDS: dict[str, Check] = {
+    "problem": PROBLEM,
+    "build": function("(params)"),
+    "horizon": HORIZON,
+    "pairs": whole(1),
+    "step": between(LEAST_STEP, float("inf"), open_low=False, open_high=True),
+    "measure": function("(curves)") | instance_of(SubjectTo),
+    "initial": of_class(InitialDesign),
+    "informed": INFORMED,
+    "delay": optional(instance_of(Delay)),
+    "feedback": optional(instance_of(Policy)),
+    "capacity": optional(whole(1)),
+    "block": optional(whole(1)),
+}
 
 
 @pytree
@@ -43,25 +62,8 @@ class Estimate:
     failed: Array  # [] int32, pairs left out because a trial failed; beyond 5% value and gradient are NaN
 
 
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class _Fields:
-    """Fields of a :class:`SmoothedLoss`, compared and hashed by identity, as the programs that they become part of need it."""
-
-    problem: AbstractProblem
-    build: Build
-    horizon: int
-    pairs: int = 32
-    step: float = 0.3
-    measure: Loss = regret_and_violation
-    initial: InitialDesign = InitialDesign()
-    informed: Informed | None = None
-    delay: Delay | None = None
-    feedback: Policy | None = None
-    capacity: int | None = None
-    block: int | None = None
-
-
-class SmoothedLoss(_Fields):
+@dataclasses.dataclass(frozen=True, eq=False)  # compared and hashed by identity, as a static argument of programs
+class SmoothedLoss:
     r"""Mean loss of the trials of a study, with the gradient of its smoothed form.
 
     Trials come in pairs on common random numbers, which stand on opposite sides of the parameters along the rows :math:`\xi_i` of
@@ -90,18 +92,23 @@ class SmoothedLoss(_Fields):
         floating-point numbers, or of which there are too many for ``pairs``.
     """
 
-    def __init__(self, problem: AbstractProblem, build: Build, **options: Any) -> None:
-        super().__init__(problem=problem, build=build, **options)
-        checks.integer("horizon", self.horizon, least=1)
-        checks.integer("pairs", self.pairs, least=1)
-        checks.within("step", self.step, LEAST_STEP, float("inf"), open_high=True)
-        if not isinstance(problem, AbstractProblem):
-            raise InvalidArgument(f"problem: expected a problem of jaxbandit.problems, got {type(problem).__name__}")
-        for name in ("build", "measure"):
-            if not callable(getattr(self, name)):
-                raise InvalidArgument(f"{name}: expected a function, got {getattr(self, name)!r}")
-        if self.block is not None:
-            checks.integer("block", self.block, least=1)
+    problem: AbstractProblem
+    build: Build
+    _: dataclasses.KW_ONLY
+    horizon: int
+    pairs: int = 32
+    step: float = 0.3
+    measure: Loss = regret_and_violation
+    initial: InitialDesign = InitialDesign()
+    informed: Informed | None = None
+    delay: Delay | None = None
+    feedback: Policy | None = None
+    capacity: int | None = None
+    block: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, check in FIELDS.items():
+            check(name, getattr(self, name))
 
     def __call__(self, params: Any, key: Key) -> Array:
         """Return the mean loss ``[]`` of a round, whose gradient is the smoothed one.

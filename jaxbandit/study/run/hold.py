@@ -131,7 +131,7 @@ def _sign(handle: int) -> None:
     """Write down who holds the lock, if there is room."""
     now = datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
     own = {"pid": os.getpid(), "host": socket.gethostname(), "since": now, "command": shlex.join(sys.orig_argv)}
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # a full disk: the lock holds all the same, and a message cannot name its holder
         os.ftruncate(handle, 0)
         os.lseek(handle, 0, os.SEEK_SET)
         os.write(handle, json.dumps(own).encode())

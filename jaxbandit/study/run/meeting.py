@@ -47,7 +47,7 @@ class Meeting:
         if self._handle < 0:
             return
         if error is None:  # otherwise it stays, unlocked, and tells the others
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # the file does no harm: it is unlocked in a moment, and a later run replaces it
                 self._lock(self.processes.index).unlink()
         os.close(self._handle)
 
