@@ -187,7 +187,9 @@ class DiscreteGaussian(Distribution):
     def _check(self, name: str, outputs: int | None) -> None:
         if not checks.is_traced((self.low, self.high)):
             low, high = (np.asarray(value, float_dtype()) for value in (self.low, self.high))
-            checks.positive(f"{name}.high - low", high - low, remedy="give bounds with low < high")
+            with np.errstate(over="ignore"):  # a difference beyond the largest number is infinite and refused
+                span = high - low
+            checks.positive(f"{name}.high - low", span, remedy="give bounds with low < high")
 
 
 @pytree

@@ -576,7 +576,7 @@ def test_what_a_field_may_hold_passes(kind: type, name: str, data: st.DataObject
         beside = beside | {"high": delays.LONGEST_DELAY}
     if kind is estimators.DiscreteGaussian and name == "low":
         assume(value < 3e38)
-        beside = {"high": float(np.finfo(np.float32).max)}
+        beside = {"high": float(np.finfo(np.float32).max) if value > 0 else 2.0}
     if kind is estimators.DiscreteGaussian and name == "high":
         beside = {"low": -1.0}
     make(kind, **beside, **{name: value}).validate(outputs=OUTPUTS)
@@ -731,6 +731,7 @@ def test_the_shape_and_the_neighbours_of_a_tracer_are_checked() -> None:
         (unchecked(widths.ImprovedGPUCB, delta=1 - 1e-12), "a number in (0, 1) in float32, got 0.999999999999, which becomes 1.0 there"),
         (unchecked(widths.SqrtLog, b=1 + 1e-12), "a number in (1, inf) in float32"),
         (unchecked(estimators.DiscreteGaussian, low=2.0, high=2 + 1e-12), "high - low: must be > 0"),
+        (unchecked(estimators.DiscreteGaussian, low=-3e38, high=3e38), "high - low: 1 of 1 values are NaN or infinite"),
     ],
 )
 def test_numbers_that_the_engines_type_cannot_hold_are_refused(item: Declared, words: str) -> None:

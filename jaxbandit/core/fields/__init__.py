@@ -1,0 +1,92 @@
+"""Checks and shapes of declared fields, the vocabulary of :func:`~jaxbandit.core.pytree.param` and :func:`~jaxbandit.core.pytree.static`.
+
+A check says in words what a field may hold (``allowed``) and raises ``InvalidArgument`` on anything else: first on a value of the wrong
+type, then on a wrong shape, then on NaN and infinity, then on a number out of range. ``|`` joins two checks: ``positive |
+instance_of(Width)``. Numbers of leaves may be tracers, whose values cannot be looked at; then only the shape is checked.
+"""
+
+from jaxbandit.core.fields.check import Check
+from jaxbandit.core.fields.numeric import (
+    between,
+    booleans,
+    finite,
+    finite_numbers,
+    integers,
+    integers_from,
+    key,
+    mask,
+    nonnegative,
+    nonnegative_numbers,
+    numbers,
+    numbers_from,
+    point,
+    points,
+    positive,
+    positive_numbers,
+    whole_numbers,
+)
+from jaxbandit.core.fields.objects import each, instance_of, of_class, optional, tuple_of
+from jaxbandit.core.fields.plain import INT32_MAX, boolean, choice, function, how_many_points, text, whole
+from jaxbandit.core.fields.shapes import (
+    Shape,
+    any_shape,
+    each_axis,
+    exactly,
+    leading,
+    matrix,
+    one_function,
+    per_axis,
+    per_constraint,
+    per_function,
+    per_output,
+    scalar,
+    unknown,
+    vector,
+)
+
+__all__ = [
+    "INT32_MAX",
+    "Check",
+    "Shape",
+    "any_shape",
+    "between",
+    "boolean",
+    "booleans",
+    "choice",
+    "each",
+    "each_axis",
+    "exactly",
+    "finite",
+    "finite_numbers",
+    "function",
+    "how_many_points",
+    "instance_of",
+    "integers",
+    "integers_from",
+    "key",
+    "leading",
+    "mask",
+    "matrix",
+    "nonnegative",
+    "nonnegative_numbers",
+    "numbers",
+    "numbers_from",
+    "of_class",
+    "one_function",
+    "optional",
+    "per_axis",
+    "per_constraint",
+    "per_function",
+    "per_output",
+    "point",
+    "points",
+    "positive",
+    "positive_numbers",
+    "scalar",
+    "text",
+    "tuple_of",
+    "unknown",
+    "vector",
+    "whole",
+    "whole_numbers",
+]

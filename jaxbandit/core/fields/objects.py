@@ -1,0 +1,99 @@
+"""Checks of objects, and checks made of checks: one that may be missing, or each item of a tuple."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Protocol
+
+from jaxbandit.core.fields.check import Check
+from jaxbandit.core.fields.shapes import Shape
+
+
+class _Role(Protocol):
+    """Objects that :class:`~jaxbandit.core.declare.Declared` makes."""
+
+    def validate(self, name: str | None = None, outputs: int | None = None) -> None: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class _InstanceOf(Check):
+    allowed: str
+    classes: tuple[type[_Role], ...]
+
+    def takes(self, value: Any) -> bool:
+        return isinstance(value, self.classes)
+
+    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+        value.validate(name, outputs if shape is None else shape.functions(outputs))
+
+
+def instance_of(role: type) -> Check:
+    """Return the check for objects of a class that derives from ``Declared``; their own fields are checked, too."""
+    return _InstanceOf(role.described, (role,))  # type: ignore[attr-defined]
+
+
+@dataclasses.dataclass(frozen=True)
+class _OfClass(Check):
+    allowed: str
+    classes: tuple[type, ...]
+
+    def takes(self, value: Any) -> bool:
+        return isinstance(value, self.classes)
+
+    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+        """The object was checked when it was made."""
+
+
+def of_class(role: type, described: str = "") -> Check:
+    """Return the check for objects of a class, whose contents are not looked at; ``described`` says in words what they are.
+
+    Without words they are those of the class itself, see :class:`~jaxbandit.core.declare.Role`.
+    """
+    return _OfClass(described or role.described, (role,))  # type: ignore[attr-defined]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Nothing(Check):
+    allowed: str = "None"
+
+    def takes(self, value: Any) -> bool:
+        return value is None
+
+    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+        """``None`` has no shape and no range."""
+
+
+def optional(check: Check) -> Check:
+    """Return the check for ``None`` or what ``check`` allows."""
+    return check | _Nothing()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Each(Check):
+    allowed: str
+    check: Check
+    types: tuple[type, ...]
+    length: int | None = None
+    least: int = 0
+
+    @property
+    def classes(self) -> tuple[type, ...]:  # type: ignore[override]
+        return self.check.classes
+
+    def takes(self, value: Any) -> bool:
+        return isinstance(value, self.types) and (self.length is None or len(value) == self.length) and len(value) >= self.least  # type: ignore[arg-type]
+
+    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+        for number, item in enumerate(value):
+            self.check(f"{name}[{number}]", item, None, outputs if shape is None else shape.functions(outputs))
+
+
+def each(check: Check, *, least: int = 0) -> Check:
+    """Return the check for a tuple or list of at least so many items, every one of which ``check`` allows."""
+    several = f" of at least {least} items" if least else ""
+    return _Each(f"a tuple{several}, each item {check.allowed}", check, (tuple, list), least=least)
+
+
+def tuple_of(check: Check, length: int | None = None) -> Check:
+    """Return the check for a tuple of plain values, of ``length`` items where given; a static list would have no hash."""
+    return _Each(f"a tuple{f' of {length} items' if length else ''}, each item {check.allowed}", check, (tuple,), length)
