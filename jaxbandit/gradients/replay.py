@@ -54,7 +54,7 @@ def replay(model: Surrogate, indices: Array, values: Array) -> Replay:
             raise InvalidArgument(f"indices: must be whole numbers in [0, {model.domain.size - 1}], got {checks.short(given.tolist())}")
     if not is_traced(values):
         checks.finite("values", values)
-    model = canonicalise(model.without_kernels())
+    model = canonicalise(model.without_kernels()).factorised()
     points, values = jnp.asarray(indices, jnp.int32), jnp.asarray(values, model.dtype)
 
     def observe(posterior: Posterior, seen: tuple[Array, Array]) -> tuple[Posterior, tuple[Array, Array, Array]]:
