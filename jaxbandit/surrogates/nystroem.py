@@ -188,7 +188,7 @@ def nystroem_features(
 
 
 class _Axis(NamedTuple):
-    """What is fixed on one axis at build time, and the features that come of it for some length-scales of the range."""
+    """Pivots and rotation of one axis, fixed at build time, and the features that they give for some length-scales of the range."""
 
     pivots: np.ndarray  # [q]
     rotation: np.ndarray  # [q, q]
