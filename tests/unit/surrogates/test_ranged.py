@@ -128,7 +128,7 @@ def test_a_posterior_is_that_of_a_dense_solve_whether_features_are_computed_once
 
 
 def test_all_length_scales_are_one_program_and_each_trial_plays_with_its_own() -> None:
-    problem = jb.problems.sine(8)
+    problem = jb.problems.sine(10)
     model = jb.ranged(problem.domain, kernels.SquaredExponential(length_scale=1.0), low=0.8, high=1.6, noise_variance=NOISE)
     run = functools.partial(jb.simulate, problem, jb.Rpol(), horizon=6, trials=2, key=jax.random.key(0))
     before = play_all._cache_size()
@@ -149,7 +149,7 @@ def test_a_traced_length_scale_outside_the_range_flags_the_trial() -> None:
     def told(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
         return algorithm, jb.replace(surrogate, length_scale=surrogate.length_scale * 3.0)
 
-    problem = jb.problems.sine(8)
+    problem = jb.problems.sine(10)
     model = jb.ranged(problem.domain, kernels.SquaredExponential(length_scale=1.0), low=0.8, high=1.6, noise_variance=NOISE)
     played = jb.simulate(problem, jb.Rpol(), model, horizon=2, key=jax.random.key(0), informed=told)
     assert int(played.status[0]) & int(Status.NONFINITE_SCORE)
