@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -35,6 +36,7 @@ from jaxbandit.surrogates.precision import (
     HORIZON_IF_UNKNOWN,
     PRECISIONS,
     arithmetic,
+    check_float64_suffices,
     in_force,
     needed,
     refuse_float32_in_float64,
@@ -212,7 +214,8 @@ def ranged(
 
     Raises:
       InvalidArgument: on arguments out of range, ``low >= high``, a kernel that is no product or has not exactly one length-scale, one
-        whose length-scale lies outside the range, or features that miss the tolerance.
+        whose length-scale lies outside the range, features that miss the tolerance, or a prior mean beside which float64
+        has no digits left.
     """
     kernels = one_per_output("kernel", kernel, outputs)
     noises = [float(v) for v in one_per_output("noise_variance", noise_variance, outputs)]
@@ -226,6 +229,7 @@ def ranged(
     refuse_float32_in_float64(precision)
     largest = [float(np.max(prior_variance(k, domain.points))) for k, _ in members]
     need = needed(largest, lambdas, means, horizon or HORIZON_IF_UNKNOWN, refreshable=True)
+    check_float64_suffices(largest, lambdas, means, horizon or HORIZON_IF_UNKNOWN)
     chosen = in_force(precision, need)
     warn_of_float32(chosen, need, stacklevel=3)
     most = domain.size if rank is None else rank
@@ -248,7 +252,7 @@ def ranged(
         high=upper,
     )
     with arithmetic([chosen]):
-        return replace(canonicalise(model), kernels=tuple(kernels))
+        return replace(jax.tree.map(jnp.asarray, canonicalise(model)), kernels=tuple(kernels))
 
 
 def _ends(low: Any, high: Any, dimension: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
