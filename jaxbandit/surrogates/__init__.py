@@ -5,6 +5,7 @@ from jaxbandit.surrogates.evidence import Collapsed, Fit, LogNormal, Prior, fit,
 from jaxbandit.surrogates.posterior import AbstractSurrogate, Posterior, Prediction, Step, Surrogate
 from jaxbandit.surrogates.precision import PRECISIONS, arithmetic
 from jaxbandit.surrogates.ranged import RangedSurrogate, ranged
+from jaxbandit.surrogates.refitted import RefittedPosterior, RefittedSurrogate
 
 __all__ = [
     "PRECISIONS",
@@ -16,6 +17,8 @@ __all__ = [
     "Prediction",
     "Prior",
     "RangedSurrogate",
+    "RefittedPosterior",
+    "RefittedSurrogate",
     "Step",
     "Surrogate",
     "arithmetic",
