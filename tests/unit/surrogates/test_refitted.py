@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -33,16 +34,24 @@ def data(seed: int) -> tuple[np.ndarray, np.ndarray]:
     return indices, np.stack(draws, axis=1)[indices] + MEANS + np.sqrt(NOISE) * rng.standard_normal((ROUNDS, 2))
 
 
+@functools.cache
 def model_of(separate: bool, per_axis: bool) -> RefittedSurrogate:
     kernel = kernels.SquaredExponential(length_scale=[0.6, 0.6] if per_axis else 0.6)
     ranged = jb.ranged(DOMAIN, kernel, low=LOW, high=HIGH, noise_variance=NOISE, prior_mean=MEANS, tolerance=1e-9)
     ranged = ranged.separate() if separate else ranged
     options = {"every": None, "first": 8, "points": 64, "steps": 60, "fit_noise": True}
-    return RefittedSurrogate(ranged=canonicalise(ranged.without_kernels()).factorised(), prior=Prior(), span=SPAN, **options)
+    return RefittedSurrogate(ranged=canonicalise(ranged.without_kernels()), prior=Prior(), span=SPAN, **options)
 
 
-def play(model: RefittedSurrogate, indices: Any, values: Any) -> tuple[RefittedPosterior, RefittedPosterior]:
-    """The posterior right after a fit to the first values, and after all of them."""
+def ready(model: RefittedSurrogate) -> RefittedSurrogate:
+    """The same model with its features, which a compiled program computes."""
+    return jb.replace(model, ranged=model.ranged.factorised())
+
+
+def play(model: RefittedSurrogate, indices: Any, values: Any) -> tuple[RefittedPosterior, RefittedPosterior, list[Any]]:
+    """The posterior right after a fit to the first values and after all of them, and the predictions of both."""
+
+    model = ready(model)
 
     def one(posterior: RefittedPosterior, seen: Any) -> tuple[RefittedPosterior, None]:
         return model.observe(posterior, *seen), None
@@ -50,7 +59,8 @@ def play(model: RefittedSurrogate, indices: Any, values: Any) -> tuple[RefittedP
     given = jnp.asarray(indices, jnp.int32), jnp.asarray(values)
     before, _ = jax.lax.scan(one, model.init(), jax.tree.map(lambda x: x[:FITTED], given))
     fitted = model.fitted(before)
-    return fitted, jax.lax.scan(one, fitted, jax.tree.map(lambda x: x[FITTED:], given))[0]
+    last, _ = jax.lax.scan(one, fitted, jax.tree.map(lambda x: x[FITTED:], given))
+    return fitted, last, [model.predict(fitted), model.predict(last)]
 
 
 @pytest.mark.parametrize(("separate", "per_axis"), [(True, False), (False, True)], ids=["one fit an output", "one fit, a scale an axis"])
@@ -59,8 +69,7 @@ def test_the_fit_has_the_largest_posterior_and_the_belief_is_that_of_a_dense_sol
     with jax.enable_x64(True):
         model = model_of(separate, per_axis)
         batched = jax.jit(jax.vmap(lambda indices, values: play(model, indices, values)))
-        fitted, last = jax.tree.map(np.asarray, batched(*(jnp.asarray(np.stack(part)) for part in zip(*sets, strict=True))))
-        beliefs = [jax.vmap(model.predict)(posterior) for posterior in (fitted, last)]
+        fitted, last, beliefs = jax.tree.map(np.asarray, batched(*(jnp.asarray(np.stack(part)) for part in zip(*sets, strict=True))))
     found = fitted.hyper_parameters
     np.testing.assert_array_equal(found.length_scale, last.hyper_parameters.length_scale)
     for number, (indices, values) in enumerate(sets):
@@ -109,17 +118,22 @@ def test_a_fit_looks_at_the_points_visited_most_and_can_leave_the_noise_alone() 
         count = len(np.unique(indices))
         model = jb.replace(model_of(True, False), points=count, fit_noise=False)
 
-        def fit(extra: list[int]) -> RefittedPosterior:
-            posterior = model.init()
-            chosen = np.concatenate([indices, np.asarray(extra, np.int64)])
-            seen = np.concatenate([values, np.full((len(extra), 2), 3.0)])
-            posterior, _ = jax.lax.scan(lambda p, s: (model.observe(p, *s), None), posterior, (jnp.asarray(chosen), jnp.asarray(seen)))
-            return model.fitted(posterior)
+        def fit(with_rare: jax.Array) -> tuple[RefittedPosterior, jax.Array]:
+            own = ready(model)
+            chosen = jnp.asarray(np.concatenate([indices, np.asarray(rare)]), jnp.int32)
+            seen = jnp.asarray(np.concatenate([values, np.full((len(rare), 2), 3.0)]))
+            here = (jnp.arange(len(chosen)) < len(indices)) | with_rare
 
-        without, with_rare = jax.jit(lambda: (fit([]), fit(rare)))()
-        means = [np.asarray(model.predict(posterior).mean) for posterior in (without, with_rare)]
+            def one(posterior: RefittedPosterior, given: Any) -> tuple[RefittedPosterior, None]:
+                index, value, present = given
+                return own.observe(posterior, index, value, jnp.broadcast_to(present, (2,))), None
+
+            posterior = own.fitted(jax.lax.scan(one, own.init(), (chosen, seen, here))[0])
+            return posterior, own.predict(posterior).mean
+
+        found, means = jax.tree.map(np.asarray, jax.jit(jax.vmap(fit))(jnp.asarray([False, True])))
     for name in ("length_scale", "variance", "noise_variance"):
-        a, b = (np.asarray(getattr(posterior.hyper_parameters, name)) for posterior in (without, with_rare))
-        np.testing.assert_allclose(a, b, rtol=1e-9, err_msg=name)
-    np.testing.assert_allclose(without.hyper_parameters.noise_variance, NOISE, rtol=1e-12)
+        without, with_rare = getattr(found.hyper_parameters, name)
+        np.testing.assert_allclose(without, with_rare, rtol=1e-9, err_msg=name)
+    np.testing.assert_allclose(found.hyper_parameters.noise_variance, NOISE, rtol=1e-12)
     assert np.all(means[1][:, rare[0]] > means[0][:, rare[0]]), "the posterior takes in all points"
