@@ -112,7 +112,8 @@ class Refitted(Algorithm):
 
     def symbols_in_force(self, horizon: int) -> dict[str, Any]:
         """Return the letters of the wrapped algorithm."""
-        return {"refitted": True, "every": self.every, "first": self.first, **self.algorithm.symbols_in_force(horizon)}
+        own = {"refitted": True, "every": self.every, "first": self.first, "prior": type(self.prior).__name__}
+        return own | self.algorithm.symbols_in_force(horizon)
 
     def _fitting(self, arena: Arena) -> Arena:
         """Return the arena in which the model fits its hyper-parameters.
