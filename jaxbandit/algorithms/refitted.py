@@ -30,7 +30,7 @@ class Refitted(Algorithm):
     Attributes:
       algorithm: any algorithm that learns by the posterior it is given.
       every: rounds between fits; by default they follow rounds ``first``, ``2 first``, ``4 first``, ...
-      first: rounds before the first fit, those of the initial design counted.
+      first: rounds before the first fit. Points of the initial design count as rounds, but no fit follows one of them.
       prior: prior of the hyper-parameters; by default the length-scale's median is some four times the diagonal of the domain, and those
         of the variances are in units of the model's own variance.
       span: largest factor by which variance and noise variance may differ from the model's own.
@@ -88,7 +88,7 @@ class Refitted(Algorithm):
         return self.algorithm.update(self._fitting(arena), state, observation, t)
 
     def learn(self, arena: Arena, state: Any, observation: Observation | Feedback) -> Any:
-        return self.algorithm.learn(self._fitting(arena), state, observation)
+        return self.algorithm.learn(self._fitting(arena, fits=False), state, observation)  # an initial design
 
     def reveal(self, arena: Arena, state: Any, sample: Array, t: Array) -> Any:
         return self.algorithm.reveal(self._fitting(arena), state, sample, t)
@@ -115,18 +115,18 @@ class Refitted(Algorithm):
         own = {"refitted": True, "every": self.every, "first": self.first, "prior": type(self.prior).__name__}
         return own | self.algorithm.symbols_in_force(horizon)
 
-    def _fitting(self, arena: Arena) -> Arena:
-        """Return the arena in which the model fits its hyper-parameters.
+    def _fitting(self, arena: Arena, *, fits: bool = True) -> Arena:
+        """Return the arena in which the model fits its hyper-parameters, or takes in data from which it will.
 
         Raises:
           InvalidArgument: when the model is not one of :func:`jaxbandit.ranged`.
         """
         late = arena.surrogate
         if isinstance(late, DelayedSurrogate):
-            return replace(arena, surrogate=replace(late, arrivals=self._refitting(late.arrivals)))
-        return replace(arena, surrogate=self._refitting(late))
+            return replace(arena, surrogate=replace(late, arrivals=self._refitting(late.arrivals, fits)))
+        return replace(arena, surrogate=self._refitting(late, fits))
 
-    def _refitting(self, model: AbstractSurrogate) -> RefittedSurrogate:
+    def _refitting(self, model: AbstractSurrogate, fits: bool) -> RefittedSurrogate:
         if not isinstance(model, RangedSurrogate):
             raise InvalidArgument("surrogate: Refitted fits the length-scale of a model of jaxbandit.ranged; make it by that")
         return RefittedSurrogate(
@@ -138,4 +138,5 @@ class Refitted(Algorithm):
             points=self.points,
             steps=self.steps,
             fit_noise=self.fit_noise,
+            fits=fits,
         )

@@ -91,6 +91,7 @@ class RefittedSurrogate(AbstractSurrogate):
       points: most points that a fit looks at, those visited most.
       steps: most steps of a fit, which starts from the last one.
       fit_noise: whether the noise variance is fitted.
+      fits: whether fits follow rounds at all; without them a program that only takes in data is smaller.
     """
 
     ranged: RangedSurrogate
@@ -101,6 +102,7 @@ class RefittedSurrogate(AbstractSurrogate):
     points: int = static()
     steps: int = static()
     fit_noise: bool = static()
+    fits: bool = static(default=True)
 
     @property
     def model(self) -> Surrogate:
@@ -149,6 +151,8 @@ class RefittedSurrogate(AbstractSurrogate):
         """Return the posterior at the end of a round, in some rounds after a fit."""
         belief = self.in_force(posterior).refreshed(posterior.belief)
         posterior = replace(posterior, belief=belief, rounds=posterior.rounds + 1)
+        if not self.fits:
+            return posterior
         # The same in all trials, so that it stays a branch.
         return jax.lax.cond(self._is_due(in_step(posterior.rounds)), self.fitted, lambda same: same, posterior)
 
