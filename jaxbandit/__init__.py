@@ -35,7 +35,7 @@ from jaxbandit.core.pytree import canonicalise, param, pytree, replace, static
 from jaxbandit.core.status import Status, explain
 from jaxbandit.core.sweep import Sweep, sweep
 from jaxbandit.engine import Informed, InitialDesign, Trajectory, simulate
-from jaxbandit.surrogates import Surrogate, surrogate
+from jaxbandit.surrogates import Surrogate, ranged, surrogate
 
 __all__ = [
     "ALGORITHMS",
@@ -67,6 +67,7 @@ __all__ = [
     "penalties",
     "problems",
     "pytree",
+    "ranged",
     "replace",
     "safety",
     "simulate",

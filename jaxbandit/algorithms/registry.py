@@ -13,6 +13,7 @@ from jaxbandit.algorithms.oco import Oco as Oco
 from jaxbandit.algorithms.oracle import Oracle as Oracle
 from jaxbandit.algorithms.primal_dual import PrimalDual as PrimalDual
 from jaxbandit.algorithms.random_search import RandomSearch as RandomSearch
+from jaxbandit.algorithms.refitted import Refitted as Refitted
 from jaxbandit.algorithms.rpol import Rpol as Rpol
 from jaxbandit.algorithms.safeopt import SafeOpt as SafeOpt
 from jaxbandit.algorithms.scgp import Scgp as Scgp

@@ -144,6 +144,7 @@ def prepare(
     if informed is not None:
         with checks.blaming("informed: must be a function of (instance, algorithm, surrogate) that JAX can trace"):
             algorithm, surrogate = check_learner(informed(instance, algorithm, surrogate))
+    surrogate = surrogate.factorised()  # once, before the rounds: a length-scale may be traced
     if delays is None:
         arena = Arena(surrogate=surrogate, horizon=jnp.int32(horizon))
         return Setting(instance=instance, algorithm=algorithm, arena=arena, key=key, drawn=drawn)

@@ -69,7 +69,7 @@ def posterior_after(surrogate: Surrogate, trajectory: Trajectory, rounds: Sequen
     indices = np.concatenate([np.asarray(trajectory.initial_indices), np.asarray(trajectory.indices)]).astype(np.int32)
     values = np.concatenate([np.asarray(trajectory.initial_values), np.asarray(trajectory.values)])
     with arithmetic([model.precision]) as switched:
-        belief = _replayed(canonicalise(model), indices, values.astype(float_dtype()), due, np.asarray(rounds, np.int32))
+        belief = _replayed(canonicalise(model).factorised(), indices, values.astype(float_dtype()), due, np.asarray(rounds, np.int32))
     return jax.tree.map(np.asarray, belief) if switched else belief  # outside, JAX would round its own arrays
 
 

@@ -4,6 +4,8 @@ from jaxbandit.surrogates.choose import surrogate
 from jaxbandit.surrogates.evidence import Collapsed, Fit, LogNormal, Prior, fit, fit_many, log_evidence, maximise
 from jaxbandit.surrogates.posterior import AbstractSurrogate, Posterior, Prediction, Step, Surrogate
 from jaxbandit.surrogates.precision import PRECISIONS, arithmetic
+from jaxbandit.surrogates.ranged import RangedSurrogate, ranged
+from jaxbandit.surrogates.refitted import RefittedPosterior, RefittedSurrogate
 
 __all__ = [
     "PRECISIONS",
@@ -14,6 +16,9 @@ __all__ = [
     "Posterior",
     "Prediction",
     "Prior",
+    "RangedSurrogate",
+    "RefittedPosterior",
+    "RefittedSurrogate",
     "Step",
     "Surrogate",
     "arithmetic",
@@ -21,5 +26,6 @@ __all__ = [
     "fit_many",
     "log_evidence",
     "maximise",
+    "ranged",
     "surrogate",
 ]

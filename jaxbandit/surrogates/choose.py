@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.fields import between, choice, each, finite_numbers, instance_of, optional, per_output, positive_numbers, whole
-from jaxbandit.core.pytree import canonicalise, float_dtype, replace
+from jaxbandit.core.pytree import canonicalise, replace
 from jaxbandit.domains import DOMAIN, Domain
 from jaxbandit.kernels import Gram, Kernel, check_covariance, same
 from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures, dense_features, product_features
@@ -27,6 +26,8 @@ from jaxbandit.surrogates.precision import (
     check_float64_suffices,
     in_force,
     needed,
+    refuse_float32_in_float64,
+    warn_of_float32,
 )
 from jaxbandit.surrogates.rows import RowCache, row_cache
 
@@ -89,13 +90,12 @@ def surrogate(
       InvalidArgument: on hyper-parameters out of range, lists that do not match ``outputs``, an unknown form, a form that the
         kernel or domain does not allow, features that miss the tolerance, or a prior mean beside which float64 has no digits left.
     """
-    kernels = _per_output("kernel", kernel, outputs)
-    noises = [float(v) for v in _per_output("noise_variance", noise_variance, outputs)]
-    means = [float(v) for v in _per_output("prior_mean", prior_mean, outputs)]
-    if precision == "float32" and float_dtype() == np.float64:
-        raise checks.InvalidArgument("precision: 'float32', but jax_enable_x64 is on, which makes everything float64; turn it off")
+    kernels = one_per_output("kernel", kernel, outputs)
+    noises = [float(v) for v in one_per_output("noise_variance", noise_variance, outputs)]
+    means = [float(v) for v in one_per_output("prior_mean", prior_mean, outputs)]
+    refuse_float32_in_float64(precision)
 
-    groups, members = _grouped(kernels, noises, domain)
+    groups, members = grouped(kernels, noises, domain)
 
     def factorised(tolerance: float) -> list[Any]:
         built: list[Any] = []
@@ -115,8 +115,7 @@ def surrogate(
             forms = factorised(usual if tolerance is None else tolerance)
         if chosen == "float64" or need.refresh == 0 or all(built.name != "rows" for built in forms):
             break
-    if chosen != need.precision == "float64":
-        warnings.warn(f"precision: float32 resolves too little here: {need.reason}; use precision='auto' or 'float64'", stacklevel=3)
+    warn_of_float32(chosen, need, stacklevel=3)
     model = Surrogate(
         domain=domain,
         forms=tuple(forms),
@@ -130,7 +129,7 @@ def surrogate(
         return replace(jax.tree.map(jnp.asarray, canonicalise(model)), kernels=tuple(kernels))  # as they were given: no trial needs them
 
 
-def _grouped(kernels: Sequence[Kernel], noises: Sequence[float], domain: Domain) -> tuple[list[int], list[tuple[Kernel, float]]]:
+def grouped(kernels: Sequence[Kernel], noises: Sequence[float], domain: Domain) -> tuple[list[int], list[tuple[Kernel, float]]]:
     """Return the number of each output's group, and the kernel and noise variance of each group."""
     groups: list[int] = []
     members: list[tuple[Kernel, float]] = []
@@ -210,7 +209,8 @@ def _check_arms(kernel: Kernel, domain: Domain) -> None:
             raise checks.InvalidArgument("Gram: the domain's points are no arm numbers; build it with domains.arms(M)")
 
 
-def _per_output(name: str, value: Any, outputs: int) -> list[Any]:
+def one_per_output(name: str, value: Any, outputs: int) -> list[Any]:
+    """Return one value per output, from one for all of them or a list of one for each."""
     if isinstance(value, Kernel) or np.ndim(value) == 0:
         return [value] * outputs
     values = list(value)

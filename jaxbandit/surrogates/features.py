@@ -12,6 +12,7 @@ never formed: its columns are products of one-dimensional features, so ``c`` is 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import ClassVar
 
@@ -187,26 +188,16 @@ def product_features(kernel: Kernel, domain: Domain, tolerance: float, most: int
         return None
     axes = [_axis_features(part, axis) for part, axis in zip(parts, domain.axes, strict=True)]
     shape = tuple(axis.shape[1] for axis in axes)
-    sizes = _outer([np.sum(axis * axis, axis=0) for axis in axes])
-    order = np.argsort(-sizes, kind="stable")
-    variance_of_all = _outer([np.sum(axis * axis, axis=1) for axis in axes])
+    sizes = outer([np.sum(axis * axis, axis=0) for axis in axes])
+    variance_of_all = outer([np.sum(axis * axis, axis=1) for axis in axes])
 
-    def residual_of(count: int) -> float:
-        kept = np.zeros(sizes.size)
-        kept[order[:count]] = 1.0
-        missing = variance_of_all - _contract([axis * axis for axis in axes], kept.reshape(shape))
+    def residual_of(kept: np.ndarray) -> float:
+        missing = variance_of_all - contract([axis * axis for axis in axes], kept)
         return float(np.max(missing)) / float(variance_of_all.max())
 
-    low, high = 1, min(most, sizes.size)
-    while low < high:  # the residual falls as products are added: bisect for the fewest within tolerance
-        middle = (low + high) // 2
-        low, high = (low, middle) if residual_of(middle) <= tolerance else (middle + 1, high)
-    low = min(-(-low // LANES) * LANES, most, sizes.size)
-    columns = np.stack(np.unravel_index(order[:low], shape)).astype(np.int32)
-    axes = [axis[:, : used + 1] for axis, used in zip(axes, columns.max(axis=1), strict=True)]
-    slots = np.full([axis.shape[1] for axis in axes], low, np.int32)
-    slots[tuple(columns)] = np.arange(low, dtype=np.int32)
-    variance = _contract([axis * axis for axis in axes], (slots < low).astype(np.float64))
+    columns, slots = kept_products(sizes, shape, residual_of, tolerance, most)
+    axes = [axis[:, :used] for axis, used in zip(axes, slots.shape, strict=True)]
+    variance = contract([axis * axis for axis in axes], (slots < columns.shape[1]).astype(np.float64))
     return ProductFeatures(
         axes=tuple(axes),
         columns=columns,
@@ -214,6 +205,39 @@ def product_features(kernel: Kernel, domain: Domain, tolerance: float, most: int
         prior_variance=variance,
         residual=np.float64(max(float(np.max(variance_of_all - variance)) / float(variance_of_all.max()), 0.0)),
     )
+
+
+def kept_products(
+    sizes: np.ndarray, shape: tuple[int, ...], residual_of: Callable[[np.ndarray], float], tolerance: float, most: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Choose the products of one-dimensional features that are kept: the fewest of the largest within the tolerance, at most ``most``.
+
+    Args:
+      sizes: squared norm of every product, flattened with the last axis varying fastest.
+      shape: number of one-dimensional features on each axis.
+      residual_of: share of prior variance that is left out when a table of zeros and ones, of that shape, says which products are kept.
+      tolerance: largest share allowed.
+      most: most products allowed.
+
+    Returns:
+      ``columns [d, r]`` and ``slots [q_1, ..., q_d]`` of :class:`ProductFeatures`.
+    """
+    order = np.argsort(-sizes, kind="stable")
+
+    def residual_with(count: int) -> float:
+        kept = np.zeros(sizes.size)
+        kept[order[:count]] = 1.0
+        return residual_of(kept.reshape(shape))
+
+    low, high = 1, min(most, sizes.size)
+    while low < high:  # the residual falls as products are added: bisect for the fewest within tolerance
+        middle = (low + high) // 2
+        low, high = (low, middle) if residual_with(middle) <= tolerance else (middle + 1, high)
+    low = min(-(-low // LANES) * LANES, most, sizes.size)
+    columns = np.stack(np.unravel_index(order[:low], shape)).astype(np.int32)
+    slots = np.full(columns.max(axis=1) + 1, low, np.int32)
+    slots[tuple(columns)] = np.arange(low, dtype=np.int32)
+    return columns, slots
 
 
 def _axis_features(kernel: Kernel, axis: Table) -> np.ndarray:
@@ -227,7 +251,7 @@ def _axis_features(kernel: Kernel, axis: Table) -> np.ndarray:
     return vectors[:, keep] * np.sqrt(values[keep])
 
 
-def _outer(vectors: list[np.ndarray]) -> np.ndarray:
+def outer(vectors: list[np.ndarray]) -> np.ndarray:
     """Return all products of one entry from each vector, flattened with the last vector's index varying fastest."""
     result = np.ones(1)
     for vector in vectors:
@@ -235,7 +259,7 @@ def _outer(vectors: list[np.ndarray]) -> np.ndarray:
     return result
 
 
-def _contract(axes: list[np.ndarray], table: np.ndarray) -> np.ndarray:
+def contract(axes: list[np.ndarray], table: np.ndarray) -> np.ndarray:
     """Return ``sum_ab.. A_ia B_jb .. table_ab..`` flattened to ``[M]``."""
     for axis in axes:  # contract the leading index, append the grid index: after d steps the axes are in order
         table = np.tensordot(table, axis, axes=(0, 1))

@@ -46,23 +46,32 @@ def kernel_columns(kernel: Kernel, points: Table) -> tuple[np.ndarray, Callable[
 def pivoted_cholesky(kernel: Kernel, points: Table, tolerance: float, most: int) -> tuple[np.ndarray, float]:
     """Compute ``Phi [M, r]`` with ``max_i (K - Phi Phi^T)_ii <= tolerance * max_i K_ii``, or its first ``most`` columns.
 
-    The pivot is always the point of largest residual variance (Harbrecht, Peters and Schneider 2012).
-
     Returns:
       ``Phi`` and the relative residual reached.
+    """
+    phi, _, residual = pivots(kernel, points, tolerance, most)
+    return phi, residual
+
+
+def pivots(kernel: Kernel, points: Table, tolerance: float, most: int) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return what :func:`pivoted_cholesky` does, and between the two the points ``[r]`` that were chosen as pivots.
+
+    The pivot is always the point of largest residual variance (Harbrecht, Peters and Schneider 2012).
     """
     diagonal, column = kernel_columns(kernel, points)
     scale = float(diagonal.max())
     residual, phi = diagonal.copy(), np.zeros((min(most, len(diagonal)), len(diagonal)))
+    chosen: list[int] = []
     for r in range(len(phi)):
         pivot = int(np.argmax(residual))
         if residual[pivot] <= tolerance * scale:
-            return phi[:r].T, float(residual[pivot]) / scale
+            break
         row = (column(pivot) - phi[:r, pivot] @ phi[:r]) / np.sqrt(residual[pivot])
         phi[r] = row
+        chosen.append(pivot)
         residual = np.maximum(residual - row * row, 0.0)
         residual[pivot] = 0.0
-    return phi.T, float(residual.max()) / scale
+    return phi[: len(chosen)].T, np.asarray(chosen, np.int64), float(residual.max()) / scale
 
 
 def compressed(phi: np.ndarray, kernel_diagonal: np.ndarray, tolerance: float) -> tuple[np.ndarray, float]:

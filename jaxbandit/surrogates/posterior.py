@@ -162,7 +162,11 @@ class Surrogate(AbstractSurrogate):
     noise_variance: Any
     prior_mean: Any
     kernels: tuple[Kernel, ...] = dataclasses.field(
-        default=(), metadata={"fixed": "the features were made from it; build a surrogate for each kernel, or sweep a study's model"}
+        default=(),
+        metadata={
+            "fixed": "the features were made from it; build a surrogate for each kernel, sweep a study's model, or give the model a"
+            " length_scale by jaxbandit.ranged"
+        },
     )
     groups: tuple[int, ...] = static()
     precision: str = static(default="float32")
@@ -271,9 +275,21 @@ class Surrogate(AbstractSurrogate):
 
     def needs(self, horizon: int) -> Need:
         """Return the arithmetic that ``horizon`` rounds need."""
-        variances = [np.max(np.asarray(form.prior_variance, np.float64)) for form in self.forms]
         refreshable = all(form.name != "rows" for form in self.forms)
-        return needed(variances, self.noise_variance, self.prior_mean, horizon, refreshable=refreshable)
+        return needed(self.largest_variances(), self.noise_variance, self.prior_mean, horizon, refreshable=refreshable)
+
+    def largest_variances(self) -> list[float]:
+        """Return the largest prior variance of each group."""
+        return [float(np.max(np.asarray(form.prior_variance, np.float64))) for form in self.forms]
+
+    def factorised(self) -> Surrogate:
+        """Return the model with all that its posteriors are computed from; a model of :func:`~jaxbandit.surrogate` has it."""
+        return self
+
+    @property
+    def kernels_in_force(self) -> tuple[Kernel, ...]:
+        """Kernel of each output with the hyper-parameters of the model, for records."""
+        return self.kernels
 
     def without_kernels(self) -> Surrogate:
         """Return the model as trials need it, without its kernels, so that kernels of any class share programs of equal shapes."""

@@ -101,6 +101,20 @@ def in_force(precision: str, need: Need) -> str:
     return need.precision if precision == "auto" else precision
 
 
+def refuse_float32_in_float64(precision: str) -> None:
+    """Raise ``InvalidArgument`` where float32 is asked for and JAX makes everything float64."""
+    if precision == "float32" and float_dtype() == np.float64:
+        raise checks.InvalidArgument("precision: 'float32', but jax_enable_x64 is on, which makes everything float64; turn it off")
+
+
+def warn_of_float32(chosen: str, need: Need, *, stacklevel: int) -> None:
+    """Warn where a model is in float32 and needs float64; ``stacklevel`` as for ``warnings.warn``."""
+    if chosen != need.precision == "float64":
+        warnings.warn(
+            f"precision: float32 resolves too little here: {need.reason}; use precision='auto' or 'float64'", stacklevel=stacklevel + 1
+        )
+
+
 @contextlib.contextmanager
 def arithmetic(precisions: Iterable[str]) -> Iterator[bool]:
     """Run in float64 where one of ``precisions`` is ``"float64"``; gives whether that changes anything."""

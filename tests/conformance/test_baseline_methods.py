@@ -14,7 +14,7 @@ from jaxbandit import (
     problems,
 )
 from tests.support import conformance
-from tests.support.algorithms import BASELINES, TABLES
+from tests.support.algorithms import BASELINES, ON_RANGED_MODELS, TABLES
 from tests.support.conformance import CONSTRAINTS
 
 PLAIN = ("cei", "cei-observed", "oco", "random-search", "oracle")  # without confidence widths
@@ -26,7 +26,7 @@ every_baseline = pytest.mark.parametrize("name", BASELINES)
 def test_valid_and_a_pytree(name: str) -> None:
     conformance.check_default_construction_is_valid_and_named(name)
     algorithm = BASELINES[name]()
-    type(algorithm)().validate(outputs=1 + CONSTRAINTS)
+    (algorithm if name in ON_RANGED_MODELS else type(algorithm)()).validate(outputs=1 + CONSTRAINTS)
     leaves, structure = jax.tree.flatten(algorithm)
     again = jax.tree.unflatten(structure, leaves)
     assert type(again) is type(algorithm) and jax.tree.structure(jax.jit(lambda x: x)(algorithm)) == structure
@@ -72,7 +72,7 @@ def test_hyper_parameters_and_seeds_are_data(name: str) -> None:
     conformance.check_a_seed_fixes_every_bit(name)
 
 
-@pytest.mark.parametrize("name", ["cei-observed", "safeopt"])
+@pytest.mark.parametrize("name", ["cei-observed", "safeopt", "refitted-rpol"])
 def test_no_delay_is_a_delay_of_nothing(name: str) -> None:
     """The same decisions when what is observed takes the way of delayed feedback, and different ones when it is late."""
     with jax.enable_x64(True):

@@ -84,6 +84,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "Gram": {"matrix": np.eye(3)},
     "PerOutput": {"delays": (delays.NoDelay(),), "models": (problems.Noiseless(),)},
     "Product": {"left": kernels.White(), "right": kernels.White()},
+    "Refitted": {"algorithm": jaxbandit.Rpol()},
     "Residuals": {"table": np.ones((2, 3))},
     "Scale": {"kernel": kernels.White()},
     "Sum": {"left": kernels.White(), "right": kernels.White()},

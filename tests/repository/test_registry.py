@@ -23,7 +23,7 @@ every_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
 def default(name: str) -> jaxbandit.Algorithm:
     """The algorithm with its defaults; a wrapper wraps RPOL."""
     kind = ALGORITHMS[name]
-    return kind(algorithm=jaxbandit.Rpol()) if kind is jaxbandit.Anytime else kind()
+    return kind(algorithm=jaxbandit.Rpol()) if kind in (jaxbandit.Anytime, jaxbandit.Refitted) else kind()
 
 
 def readme_rows() -> list[list[str]]:

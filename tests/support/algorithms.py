@@ -84,12 +84,17 @@ BASELINES: dict[str, Callable[[], Any]] = {
     "oracle": lambda: Oracle(index=7),
 }
 
+# Algorithms that take a model of ``jaxbandit.ranged``.
+ON_RANGED_MODELS: dict[str, Callable[[], Any]] = {
+    "refitted-rpol": lambda: jaxbandit.Refitted(algorithm=Rpol(), first=4, points=9, steps=4),
+}
+
 # An algorithm of the registry that no line above makes takes part with its defaults.
-_MADE = {type(make()) for make in (DEFAULTS | VARIANTS | BASELINES).values()}
+_MADE = {type(make()) for make in (DEFAULTS | VARIANTS | BASELINES | ON_RANGED_MODELS).values()}
 REGISTERED = {kind.name: kind for kind in jaxbandit.ALGORITHMS.values() if kind not in _MADE}
 
 TABLES = {"defaults": DEFAULTS, "variants": VARIANTS, "baselines": BASELINES}  # whose algorithms learn by `arena.learn`, in one program
-BASELINES = BASELINES | REGISTERED
+BASELINES = BASELINES | REGISTERED | ON_RANGED_MODELS
 ALGORITHMS = DEFAULTS | VARIANTS | BASELINES
 assert len(ALGORITHMS) == len(DEFAULTS) + len(VARIANTS) + len(BASELINES), "every name is used once"
 

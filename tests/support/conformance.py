@@ -34,14 +34,17 @@ def study() -> tuple[problems.Problem, problems.FullInformation]:
     return problem, problems.full_information(problem)
 
 
-def surrogate() -> jaxbandit.Surrogate:
-    """The model, in the engine's current precision."""
-    return _surrogate(jax.config.read("jax_enable_x64"))
+def surrogate(algorithm: Any = None) -> jaxbandit.Surrogate:
+    """The model, in the engine's current precision; one of ``jaxbandit.ranged`` where the algorithm needs that."""
+    return _surrogate(jax.config.read("jax_enable_x64"), isinstance(algorithm, jaxbandit.Refitted))
 
 
 @functools.cache
-def _surrogate(double: bool) -> jaxbandit.Surrogate:
+def _surrogate(double: bool, has_range: bool) -> jaxbandit.Surrogate:
     kernel = kernels.SquaredExponential(length_scale=0.3)
+    if has_range:
+        ranged = jaxbandit.ranged(study()[0].domain, kernel, low=0.2, high=0.6, noise_variance=0.05, outputs=1 + CONSTRAINTS)
+        return ranged.separate()  # with a fit for each output, as it is when values come late
     return jaxbandit.surrogate(study()[0].domain, kernel, noise_variance=0.05, outputs=1 + CONSTRAINTS, form="features")
 
 
@@ -50,7 +53,7 @@ def simulate(algorithm: Any, *, seed: int = 0, trials: Any = TRIALS, **options: 
     first = algorithm.pick(0) if isinstance(algorithm, jaxbandit.Sweep) else algorithm
     problem = study()[1 if first.sees_constraints else 0]
     options = {"horizon": HORIZON, "block": 2, "record": "audit", **options}
-    return jaxbandit.simulate(problem, algorithm, surrogate(), trials=trials, key=jax.random.key(seed), **options)
+    return jaxbandit.simulate(problem, algorithm, surrogate(first), trials=trials, key=jax.random.key(seed), **options)
 
 
 @functools.cache
@@ -187,7 +190,8 @@ def check_it_is_a_frozen_pytree_of_floats(name: str) -> None:
 def check_the_carry_is_stable(name: str, precision: str) -> None:
     """``init``, ``select`` and ``update`` give states of one structure, one set of shapes and one set of types."""
     with jax.enable_x64(precision == "float64"):
-        algorithm, arena = jaxbandit.canonicalise(ALGORITHMS[name]()), Arena(surrogate=surrogate(), horizon=jnp.int32(HORIZON))
+        algorithm = jaxbandit.canonicalise(ALGORITHMS[name]())
+        arena = Arena(surrogate=surrogate(algorithm), horizon=jnp.int32(HORIZON))
         size, key, t = arena.surrogate.domain.size, jax.random.key(0), jnp.int32(1)
         values, index = jnp.zeros(1 + CONSTRAINTS, precision), jnp.int32(0)
         start = jax.eval_shape(algorithm.init, arena)

@@ -82,7 +82,7 @@ def _single(per_constraint: np.ndarray) -> np.ndarray:
 
 def _meta(study: Study, run: Run, trial: int) -> dict[str, Any]:
     """Return the algorithm, its parameters under the papers' letters, and where the trace comes from."""
-    records = [kernel_record(kernel) for kernel in run.model.kernels]
+    records = [kernel_record(kernel) for kernel in run.model.kernels_in_force]
     delay, policy = run.delay_in_force, run.policy_in_force
     # What the run told it of its delays is part of its parameters.
     algorithms, _ = plan_delays(run.model.outputs, [run.algorithm], [delay], policy, None, study.horizon)

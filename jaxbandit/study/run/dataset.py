@@ -309,7 +309,7 @@ def attributes(plan: Plan, before: int) -> dict[str, Any]:
         "algorithms": json.dumps({run.label: {"alg": run.name_in_traces, **describe(run.algorithm)} for run in runs}),
         "delays": json.dumps({run.label: describe(run.delay_in_force) for run in runs}),
         "feedback": json.dumps({run.label: describe(run.policy_in_force) for run in runs}),
-        "kernels": json.dumps({run.label: [describe(kernel) for kernel in run.model.kernels] for run in runs}),
+        "kernels": json.dumps({run.label: [describe(kernel) for kernel in run.model.kernels_in_force] for run in runs}),
         "surrogates": json.dumps({run.label: run.model.describe() for run in runs}),
         "noise_variance_of_model": json.dumps({run.label: describe(run.model.noise_variance) for run in runs}),
         "precision": str(float_dtype()),

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxbandit import kernels
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.surrogates import Surrogate
+from jaxbandit.surrogates import RangedSurrogate, Surrogate
 
 MAX_NUMBERS_DESCRIBED = 64  # larger arrays are named by their shape: a table belongs in the data, not in an attribute
 
@@ -42,9 +42,9 @@ def describe_exactly(item: Any) -> Any:
     A surrogate is described by what it was made from, since the last bits of its features depend on the machine.
     """
     if isinstance(item, Surrogate) and item.kernels:
-        made_from = {
-            name: describe_exactly(getattr(item, name)) for name in ("kernels", "noise_variance", "prior_mean", "groups", "domain")
-        }
+        names: tuple[str, ...] = ("noise_variance", "prior_mean", "groups", "domain")
+        names += ("length_scale", "variance", "low", "high") if isinstance(item, RangedSurrogate) else ()
+        made_from = {"kernels": describe_exactly(item.kernels)} | {name: describe_exactly(getattr(item, name)) for name in names}
         return {"class": "Surrogate", **made_from, "forms": [[form.name, form.rank] for form in item.forms]}
     if dataclasses.is_dataclass(item) and not isinstance(item, type):
         own = {f.name: describe_exactly(getattr(item, f.name)) for f in dataclasses.fields(item)}

@@ -30,7 +30,7 @@ from jaxbandit.core.fields import (
 )
 from jaxbandit.core.paths import set_field
 from jaxbandit.core.sweep import combinations
-from jaxbandit.core.types import PerOutput
+from jaxbandit.core.types import PerAxis, PerOutput
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.engine import Informed, InitialDesign
 from jaxbandit.engine.inputs import HORIZON, INFORMED
@@ -40,8 +40,9 @@ from jaxbandit.problems.base import PROBLEM
 from jaxbandit.study.specify.describe import describe_exactly
 from jaxbandit.study.specify.registry import build, table_of
 from jaxbandit.study.specify.run import Policy, Run
-from jaxbandit.surrogates import Surrogate, surrogate
+from jaxbandit.surrogates import Surrogate, ranged, surrogate
 from jaxbandit.surrogates.choose import FORMS
+from jaxbandit.surrogates.nystroem import with_length_scale
 
 Table: TypeAlias = Mapping[str, Any]
 """An object as a study file has it: its type and fields, ``{"type": "sine", "points_per_axis": 50}``."""
@@ -58,6 +59,8 @@ FIELDS: dict[str, Check] = {
     "form": choice(*FORMS),
     "tolerance": optional(between(0, 1, open_high=True, host=True)),
     "rank": optional(whole(1)),
+    "length_scale": optional(positive_numbers),
+    "length_scale_range": optional(positive_numbers),
 }
 
 
@@ -86,7 +89,14 @@ TABLE = of_class(Mapping, "a table of one")
 class Model:
     """The GP model of a grid's learners, built on each problem's points; fields as for :func:`~jaxbandit.surrogate`.
 
-    ``kernel`` is a kernel or its table, one for all outputs or a list of one for each.
+    With a ``length_scale_range`` the models are those of :func:`~jaxbandit.ranged`: all length-scales that a sweep over
+    ``"model.length_scale"`` tries are one program.
+
+    Attributes:
+      kernel: a kernel or its table, one for all outputs or a list of one for each.
+      noise_variance, prior_mean, form, tolerance, rank, precision: as for :func:`~jaxbandit.surrogate`.
+      length_scale: one number or one for each axis, in place of the kernel's; only with a range.
+      length_scale_range: the shortest and the longest length-scale, ``[low, high]`` or ``[[low, ...], [high, ...]]`` for each axis.
     """
 
     kernel: Kernel | Table | Sequence[Kernel | Table] = dataclasses.field(default_factory=lambda: {"type": "SquaredExponential"})
@@ -96,6 +106,8 @@ class Model:
     tolerance: float | None = None
     rank: int | None = None
     precision: str = "auto"
+    length_scale: PerAxis | None = None
+    length_scale_range: Sequence[Any] | None = None
 
     def validate(self, where: str) -> None:
         """Raise ``InvalidArgument`` on fields of wrong types and out of range; what depends on the problem is checked with it."""
@@ -117,6 +129,27 @@ class Model:
             checks.within(f"{where}.tolerance", self.tolerance, 0.0, 1.0, open_high=True)
         if self.rank is not None:
             checks.integer(f"{where}.rank", self.rank, least=1)
+        self._check_range(where)
+
+    def _check_range(self, where: str) -> None:
+        """Raise ``InvalidArgument`` on a range of length-scales that is none, and on what does not go with or without one."""
+        if self.length_scale_range is None:
+            if self.length_scale is not None:
+                raise InvalidArgument(
+                    f"{where}.length_scale: needs length_scale_range = [low, high], for which the model is built once (jaxbandit.ranged),"
+                    f" got {short(self.length_scale)} without one; or set the length-scale of its kernel"
+                )
+            return
+        if len(checks.numbers(f"{where}.length_scale_range", self.length_scale_range)) != 2:
+            raise InvalidArgument(f"{where}.length_scale_range: expected [low, high], got {short(self.length_scale_range)}")
+        if self.form != "auto":
+            raise InvalidArgument(f"{where}.form: a model with a length_scale_range has a form of its own; use 'auto', got {self.form!r}")
+
+    def at_middle(self) -> Model:
+        """Return the model at the middle of its range, from which those of all length-scales are made; one without is returned as it is."""
+        if self.length_scale is None or self.length_scale_range is None:
+            return self
+        return dataclasses.replace(self, length_scale=np.sqrt(np.prod(np.asarray(self.length_scale_range, np.float64), axis=0)).tolist())
 
     def __post_init__(self) -> None:
         for name, check in FIELDS.items():
@@ -125,9 +158,16 @@ class Model:
     def on(self, problem: AbstractProblem, horizon: int, where: str) -> Surrogate:
         """Return the surrogate of all outputs of a problem, with room for ``horizon`` observations."""
         kernels = [build("kernel", kernel, f"{where}.kernel") for kernel in self._kernels(problem.outputs)]
-        rest = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "kernel"}
+        rest = {name: getattr(self, name) for name in ("noise_variance", "prior_mean", "rank", "precision")}
+        rest |= {"outputs": problem.outputs, "horizon": horizon}
         try:
-            return surrogate(problem.domain, kernels, outputs=problem.outputs, horizon=horizon, **rest)
+            if self.length_scale_range is None:
+                return surrogate(problem.domain, kernels, form=self.form, tolerance=self.tolerance, **rest)
+            if self.length_scale is not None:
+                kernels = [with_length_scale(kernel, self.length_scale) for kernel in kernels]
+            low, high = self.length_scale_range
+            own: dict[str, Any] = {} if self.tolerance is None else {"tolerance": self.tolerance}
+            return ranged(problem.domain, kernels, low=low, high=high, **own, **rest)
         except InvalidArgument as error:
             raise InvalidArgument(f"{where}: {error}") from error
 
@@ -250,9 +290,12 @@ def grid(
             own_model = algorithm_label in own["models"] or chosen is not model
             where_model = f"{where}.model" if own_model else "model"
             chosen.validate(where_model)
-            key = (problem_label, task is problem, json.dumps(describe_exactly(chosen)))
+            of = (problem_label, task is problem)
+            key, common = ((*of, json.dumps(describe_exactly(item))) for item in (chosen, chosen.at_middle()))
+            if common not in made_models:
+                made_models[common] = chosen.at_middle().on(task, horizon + initial.count, where_model)
             if key not in made_models:
-                made_models[key] = chosen.on(task, horizon + initial.count, where_model)
+                made_models[key] = set_field(made_models[common], "length_scale", chosen.length_scale, f"{where_model}.length_scale")
             several = (problem_label if len(problems) > 1 else "", delay_label if len(delays) > 1 else "")
             runs.append(
                 Run(

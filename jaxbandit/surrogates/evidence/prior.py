@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,6 +24,7 @@ NOISE = "noise_variance"  # path of the noise variance among hyper-parameters, w
 class LogNormal(Declared):
     """Log-normal distribution: the logarithm is normal about ``log(median)`` with standard deviation ``spread``."""
 
+    in_files: ClassVar[bool] = True
     median: Scalar = param(1.0, check=positive)
     spread: Scalar = param(1.0, check=positive)
 
@@ -49,6 +50,7 @@ class Prior(Declared):
       scale: variance of the values, in their units squared; default their mean square.
     """
 
+    in_files: ClassVar[bool] = True
     length_scale: LogNormal | None = param(
         LogNormal(median=math.exp(math.sqrt(2.0)), spread=math.sqrt(3.0)), check=optional(instance_of(LogNormal))
     )

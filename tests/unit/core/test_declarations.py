@@ -33,6 +33,7 @@ from jaxbandit.algorithms import Elimination
 from jaxbandit.core import checks, fields
 from jaxbandit.core.declare import Declared, constructible, parameters, symbols
 from jaxbandit.core.pytree import param, static
+from jaxbandit.surrogates import LogNormal, Prior
 from tests.support.unchecked import unchecked
 
 OUTPUTS = 3  # reward and two constraints
@@ -295,14 +296,19 @@ class Role:
     valid: tuple[Any, ...]
     invalid: tuple[Any, ...]
     number: Number | None = None  # a number may stand in its place
+    optional: bool = False
 
     def good(self) -> st.SearchStrategy:
-        return st.sampled_from(self.valid) | (st.nothing() if self.number is None else self.number.good())
+        return st.sampled_from((*self.valid, *([None] if self.optional else []))) | (
+            st.nothing() if self.number is None else self.number.good()
+        )
 
     def bad(self) -> st.SearchStrategy:
         others = [item for item in OBJECTS if not isinstance(item, self.base)] + [type(item) for item in self.valid]
         wrong = st.sampled_from([*others, *self.invalid, len, {"type": "Poisson"}])
-        numbers = st.sampled_from([3.0, [1.0], np.ones(2)]) | _no_numbers() if self.number is None else self.number.bad()
+        numbers = (
+            st.sampled_from([3.0, [1.0], np.ones(2)]) | _no_numbers(optional=self.optional) if self.number is None else self.number.bad()
+        )
         return wrong | numbers
 
 
@@ -386,6 +392,8 @@ ALGORITHM = Role(
     (jaxbandit.Rpol(), unchecked(jaxbandit.Anytime, algorithm=jaxbandit.Config())),
     (unchecked(jaxbandit.Rpol, initial_penalty=0.0), unchecked(jaxbandit.Anytime, algorithm=unchecked(jaxbandit.Bpe, ties="last"))),
 )
+LOG_NORMAL = Role(LogNormal, (LogNormal(),), (unchecked(LogNormal, spread=0.0),), optional=True)
+PRIOR = Role(Prior, (Prior(),), (unchecked(Prior, scale=-1.0),))
 PROBABILITY = Number(0.0, 1.0)
 SEEDS = {"estimator": BOUNDS, "seeds": Points(), "count": Whole(1, 2**31 - 1)}
 EPOCHS = {"estimator": STRATEGY, "epoch": Whole(1, 2**31 - 1), "restart": Boolean()}
@@ -398,6 +406,12 @@ KERNEL = Role(
     (unchecked(kernels.Matern12, length_scale=-1.0), kernels.SquaredExponential),
 )
 DECLARED: dict[type, dict[str, Any]] = {
+    LogNormal: {"median": POSITIVE, "spread": POSITIVE},
+    Prior: {
+        **{name: LOG_NORMAL for name in ("length_scale", "variance", "noise_variance")},
+        "extent": dataclasses.replace(PER_AXIS, optional=True),
+        "scale": dataclasses.replace(POSITIVE, optional=True),
+    },
     jaxbandit.Admmbo: {
         **{name: POSITIVE for name in ("penalty", "weight", "side")},
         "agreement": AGREEMENT,
@@ -437,6 +451,14 @@ DECLARED: dict[type, dict[str, Any]] = {
     jaxbandit.Oracle: {"index": Point(optional=True)},
     jaxbandit.PrimalDual: {"estimator": STRATEGY, "initial_multiplier": NONNEGATIVE_COSTS, "step": POSITIVE_COSTS},
     jaxbandit.RandomSearch: {"allowed": Mask()},
+    jaxbandit.Refitted: {
+        "algorithm": ALGORITHM,
+        "prior": PRIOR,
+        "span": Number(low=1.0),
+        "every": Whole(1, 2**31 - 1, optional=True),
+        **{name: Whole(1, 2**31 - 1) for name in ("first", "points", "steps")},
+        "fit_noise": Boolean(),
+    },
     jaxbandit.Rpol: {"estimator": STRATEGY, "initial_penalty": POSITIVE_COSTS, "penalty_growth": POSITIVE},
     jaxbandit.SafeOpt: SEEDS | LIPSCHITZ | {"threshold": NONNEGATIVE},
     jaxbandit.Scgp: {
@@ -517,6 +539,7 @@ REQUIRED = {
     kernels.Scale: {"kernel": kernels.White()},
     kernels.Sum: {"left": kernels.White(), "right": kernels.White()},
     jaxbandit.Anytime: {"algorithm": jaxbandit.Rpol()},
+    jaxbandit.Refitted: {"algorithm": jaxbandit.Rpol()},
     delays.Empirical: {"values": [0, 2]},
     delays.PerOutput: {"delays": (delays.NoDelay(),) * OUTPUTS},
     problems.Residuals: {"table": np.ones((2, 3))},

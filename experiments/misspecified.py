@@ -1,0 +1,138 @@
+"""What not knowing the kernel costs: RPOL, CBO and CONFIG with the right length-scale, with wrong ones, and with fitted ones.
+
+PLACEHOLDER
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jaxbandit as jb
+from experiments.common.experiment import Experiment, Options, study
+from jaxbandit import checks
+from jaxbandit.estimators import Bounds
+from jaxbandit.report.statistics import half_width, paired_final_values
+from jaxbandit.study import Run, Study
+
+LENGTH_SCALE, NOISE_VARIANCE, SIDE = 1.0, 0.05, 6.0
+FIRST = 5  # random points before round 1
+MODELS = ("right", "too short", "too long", "fitted, from too short", "fitted, from too long")
+MEASURES = {"positive_regret": "R+(T)", "hard_violation": "V(T)"}
+
+
+def algorithms() -> dict[str, jb.Algorithm]:
+    """Return the algorithms by their labels, with the widths of the other experiments."""
+    bounds = Bounds(reward_width=3.0, cost_width=3.0)
+    return {
+        "RPOL-UCB": jb.Rpol(estimator=bounds),
+        "CBO-UCB": jb.Cbo(estimator=bounds, reward_clip=4.0, cost_clip=4.0, dual_cap=10.0),
+        "CONFIG": jb.Config(estimator=bounds),
+    }
+
+
+def build(options: Options) -> Study:
+    """Return the study of every algorithm with every model on functions drawn from a Gaussian process."""
+    factor = options.extra["factor"]
+    checks.within("--factor", factor, 1.0, 4.0)
+    domain = jb.domains.grid([0.0, 0.0], [SIDE, SIDE], options.points_per_axis)
+    kernel = jb.kernels.SquaredExponential(length_scale=LENGTH_SCALE)
+    problem = jb.problems.gp_draws(domain=domain, kernel=kernel, noise=jb.problems.Gaussian(variance=NOISE_VARIANCE))
+    ends = {"right": LENGTH_SCALE, "too short": LENGTH_SCALE / factor, "too long": LENGTH_SCALE * factor}
+    model = jb.ranged(
+        domain, kernel, low=ends["too short"], high=ends["too long"], noise_variance=NOISE_VARIANCE, horizon=options.horizon + FIRST
+    )
+    apart = model.separate()  # a fit for the reward, and one for the constraint
+    runs = []
+    played = tuple(options.extra["algorithms"])
+    for name in played:
+        checks.one_of("--algorithms", name, tuple(algorithms()))
+        algorithm = algorithms()[name]
+        for words in MODELS:
+            of, fitted = words.removeprefix("fitted, from "), words.startswith("fitted")
+            runs.append(
+                Run(
+                    f"{name}, {words}",
+                    problem,
+                    jb.Refitted(algorithm=algorithm) if fitted else algorithm,
+                    jb.replace(apart if fitted else model, length_scale=ends[of]),
+                    initial=jb.InitialDesign(random=FIRST),
+                )
+            )
+    return study("misspecified", runs, options, {"points_per_axis": options.points_per_axis, "factor": factor, "algorithms": played})
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this experiment to a parser."""
+    words = "factor by which wrong length-scales are too short or too long (default %(default)s)"
+    parser.add_argument("--factor", type=float, default=EXPERIMENT.defaults.extra["factor"], metavar="F", help=words)
+    names = EXPERIMENT.defaults.extra["algorithms"]
+    parser.add_argument("--algorithms", nargs="+", default=tuple(names), metavar="NAME", help=f"some of {', '.join(names)} (default all)")
+
+
+def notes(dataset: Any) -> list[str]:
+    """Return for every algorithm the paired difference of each model to the right one."""
+    known = json.loads(dataset.attrs["parameters"])
+    lines = [
+        f"length-scale {LENGTH_SCALE:g}; too short and too long by a factor of {known['factor']:g}; +-: half of a 95% interval over trials",
+        "the papers' bounds hold with the right kernel only: a length-scale that is too long makes intervals too narrow",
+    ]
+    final = {name: paired_final_values(dataset, name) for name in MEASURES}
+    for place, name in enumerate(known["algorithms"]):
+        parts = []
+        for number, words in enumerate(MODELS[1:], start=1):
+            above = {measure: values[place * len(MODELS) + number] - values[place * len(MODELS)] for measure, values in final.items()}
+            shown = (f"{MEASURES[measure]} {each.mean():+.1f} +- {half_width(each):.1f}" for measure, each in above.items())
+            parts.append(f"{words} {', '.join(shown)}")
+        lines.append(f"{name} above the right length-scale: {'; '.join(parts)}")
+    if known["set"] != "recommended":
+        lines.append("there is one set of parameters, recommended: --parameters has no effect here")
+    return lines
+
+
+def draw(dataset: Any, path: Path) -> None:
+    """Draw cumulative positive regret and violation of each algorithm under all models."""
+    from jaxbandit.report import plots
+
+    rows = []
+    for measure, words in (("positive_regret", "positive regret $R^+(t)$"), ("hard_violation", "violation $V(t)$")):
+        rows.append(
+            [
+                partial(
+                    plots.cumulative,
+                    dataset=dataset,
+                    name=measure,
+                    lines={words: f"{name}, {words}" for words in MODELS},
+                    heading=name,
+                    ylabel=words,
+                )
+                for name in json.loads(dataset.attrs["parameters"])["algorithms"]
+            ]
+        )
+    plots.compose(path, "Length-scales right, wrong and fitted: means with 95% intervals (thin: medians)", rows, one_scale=True)
+
+
+EXPERIMENT = Experiment(
+    name="misspecified",
+    title="What a wrong or a fitted length-scale costs RPOL, CBO and CONFIG",
+    position=36,
+    defaults=Options(
+        trials=48,
+        horizon=300,
+        points_per_axis=25,
+        seed=0,
+        parameters="recommended",
+        extra={"factor": 2.0, "algorithms": tuple(algorithms())},
+    ),
+    quick=Options(
+        trials=6, horizon=64, points_per_axis=12, seed=0, parameters="recommended", extra={"factor": 2.0, "algorithms": ("RPOL-UCB",)}
+    ),
+    build=build,
+    notes=notes,
+    draw=draw,
+    text=__doc__ or "",
+    add_arguments=add_arguments,
+)

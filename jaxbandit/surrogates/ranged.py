@@ -1,0 +1,293 @@
+"""GP models whose length-scales are hyper-parameters like any other: traced, swept in one program, differentiated, fitted on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.checks import InvalidArgument, is_traced, short
+from jaxbandit.core.fields import (
+    between,
+    choice,
+    each,
+    finite_numbers,
+    instance_of,
+    optional,
+    per_axis,
+    per_output,
+    positive_numbers,
+    whole,
+)
+from jaxbandit.core.pytree import canonicalise, pytree, replace, static
+from jaxbandit.core.types import Array, PerAxis
+from jaxbandit.domains import DOMAIN, Domain
+from jaxbandit.kernels import Kernel, Scale, same
+from jaxbandit.surrogates.choose import grouped, one_per_output
+from jaxbandit.surrogates.lowrank import prior_variance
+from jaxbandit.surrogates.nystroem import NystroemFeatures, length_scales, nystroem_features, with_length_scale
+from jaxbandit.surrogates.posterior import Posterior, Step, Surrogate
+from jaxbandit.surrogates.precision import (
+    HORIZON_IF_UNKNOWN,
+    PRECISIONS,
+    arithmetic,
+    check_float64_suffices,
+    in_force,
+    needed,
+    refuse_float32_in_float64,
+    warn_of_float32,
+)
+
+SLACK = 1e-5  # share by which a length-scale may lie outside the range, as after rounding to float32
+
+
+@pytree
+class RangedSurrogate(Surrogate):
+    """A GP model whose length-scale is a leaf; make one with :func:`jaxbandit.ranged`.
+
+    ``jaxbandit.replace(model, length_scale=...)`` sets it, to a traced number too. Programs compute its features once, by
+    :meth:`factorised`, before the first round; called on the model itself, the methods of a posterior compute them anew every time. A
+    traced length-scale outside the range gives NaN, which flags a trial.
+
+    Attributes:
+      length_scale: one number for all axes and outputs, one for each axis ``[d]``, or for each group of outputs and axis ``[G, d]``.
+      variance: ``[G]`` factor on the kernel of each group, its prior variance where the kernel's is 1.
+      low, high: ends of the range of length-scales on each axis.
+    """
+
+    length_scale: Any
+    variance: Any
+    low: tuple[float, ...] = static()
+    high: tuple[float, ...] = static()
+
+    def __post_init__(self) -> None:
+        self._check_length_scale()
+
+    @property
+    def is_factorised(self) -> bool:
+        """Say whether the features of the length-scale in force have been computed."""
+        return all(form.features is not None for form in self.forms)
+
+    def factorised(self) -> RangedSurrogate:
+        """Return the model with the features of its length-scale and variance."""
+        scales = self.scale_of_groups()
+        inside = jnp.all(
+            (scales >= jnp.asarray(self.low)[None] * (1 - SLACK)) & (scales <= jnp.asarray(self.high)[None] * (1 + SLACK)), axis=1
+        )
+        scales = jnp.where(inside[:, None], scales, jnp.nan)
+        variance = jnp.asarray(self.variance)
+        return replace(self, forms=tuple(form.at(scales[g], variance[g]) for g, form in enumerate(self.forms)))
+
+    def scale_of_groups(self) -> Array:
+        """Return the length-scale ``[G, d]`` of each group of outputs on each axis."""
+        return jnp.broadcast_to(jnp.asarray(self.length_scale), (len(self.forms), self.domain.dimension))
+
+    @property
+    def kernels_in_force(self) -> tuple[Kernel, ...]:
+        """Kernel of each output at the length-scale and variance of the model."""
+        scale, variance = np.asarray(self.length_scale, np.float64), np.asarray(self.variance, np.float64)
+        made = []
+        for kernel, group in zip(self.kernels, self.groups, strict=False):  # there are none after without_kernels
+            own = with_length_scale(base_and_variance(kernel)[0], scale[group] if scale.ndim == 2 else scale)
+            made.append(own if variance[group] == 1 else Scale(kernel=own, variance=float(variance[group])))
+        return tuple(made)
+
+    def init(self) -> Posterior:
+        return super().init() if self.is_factorised else self.factorised().init()
+
+    def absorb(self, posterior: Posterior, index: Array, present: Array | None = None) -> tuple[Posterior, list[Step]]:
+        return super().absorb(posterior, index, present) if self.is_factorised else self.factorised().absorb(posterior, index, present)
+
+    def refreshed(self, posterior: Posterior) -> Posterior:
+        return super().refreshed(posterior) if self.is_factorised or not self.refresh else self.factorised().refreshed(posterior)
+
+    def draw(self, posterior: Posterior, key: Array, scale: Array) -> Array:
+        return super().draw(posterior, key, scale) if self.is_factorised else self.factorised().draw(posterior, key, scale)
+
+    def covariance(self, posterior: Posterior, output: int, indices: Array) -> Array:
+        if not self.is_factorised:
+            return self.factorised().covariance(posterior, output, indices)
+        return super().covariance(posterior, output, indices)
+
+    def separate(self) -> RangedSurrogate:
+        groups = np.asarray(self.groups)
+        scale, variance = jnp.asarray(self.length_scale), jnp.asarray(self.variance)
+        return replace(
+            self,
+            forms=tuple(self.forms[g] for g in self.groups),
+            noise_variance=jnp.asarray(self.noise_variance)[groups],
+            length_scale=scale[groups] if scale.ndim == 2 else scale,
+            variance=variance[groups],
+            groups=tuple(range(self.outputs)),
+        )
+
+    def largest_variances(self) -> list[float]:
+        own = np.asarray(self.variance, np.float64)
+        return [float(own[g] * np.max(np.asarray(form.kernel_variance, np.float64))) for g, form in enumerate(self.forms)]
+
+    def describe(self) -> str:
+        ends = [f"[{low:g}, {high:g}]" for low, high in zip(self.low, self.high, strict=True)]
+        ranges = ends[0] if len(set(ends)) == 1 else " x ".join(ends)
+        return f"{super().describe()}\nlength-scale {short(np.asarray(self.length_scale).tolist())} of {ranges}"
+
+    def validate(self) -> None:
+        """Raise ``InvalidArgument`` on what :class:`Surrogate` refuses, and on a length-scale or variance out of range."""
+        super().validate()
+        self._check_length_scale()
+        checks.positive("surrogate.variance", self.variance)
+        checks.shape("surrogate.variance", self.variance, (len(self.forms),))
+
+    def _check_length_scale(self) -> None:
+        """Raise ``InvalidArgument`` on a length-scale of a wrong shape, and where it can be looked at on one outside the range."""
+        axes = len(self.low)
+        if checks.shape_of("surrogate.length_scale", self.length_scale) not in ((), (axes,), (len(self.forms), axes)):
+            raise InvalidArgument(
+                f"surrogate.length_scale: expected one number, one for each of the {axes} axes, or [{len(self.forms)}, {axes}], got shape"
+                f" {list(np.shape(self.length_scale))}"
+            )
+        if is_traced(self.length_scale):
+            return
+        given = checks.numbers("surrogate.length_scale", self.length_scale)
+        if not np.all((given >= np.asarray(self.low) * (1 - SLACK)) & (given <= np.asarray(self.high) * (1 + SLACK))):
+            raise InvalidArgument(
+                f"surrogate.length_scale: must lie between low {short(list(self.low))} and high {short(list(self.high))}, for which the"
+                f" model was built, got {short(self.length_scale)}"
+            )
+
+
+def base_and_variance(kernel: Kernel) -> tuple[Kernel, Any]:
+    """Return the kernel inside a scaled one and its variance; any other kernel with the variance 1."""
+    return (kernel.kernel, kernel.variance) if isinstance(kernel, Scale) else (kernel, 1.0)
+
+
+@takes(
+    domain=DOMAIN,
+    kernel=instance_of(Kernel) | each(instance_of(Kernel)),
+    low=positive_numbers.of(per_axis),
+    high=positive_numbers.of(per_axis),
+    noise_variance=positive_numbers.of(per_output),
+    outputs=whole(1, 1000),
+    prior_mean=finite_numbers.of(per_output),
+    tolerance=between(0, 1, open_high=True, host=True),
+    rank=optional(whole(1)),
+    horizon=optional(whole(1)),
+    precision=choice(*PRECISIONS),
+)
+def ranged(
+    domain: Domain,
+    kernel: Kernel | Sequence[Kernel],
+    *,
+    low: PerAxis,
+    high: PerAxis,
+    noise_variance: float | Sequence[float],
+    outputs: int = 2,
+    prior_mean: float | Sequence[float] = 0.0,
+    tolerance: float = 1e-4,
+    rank: int | None = None,
+    horizon: int | None = None,
+    precision: str = "auto",
+) -> RangedSurrogate:
+    """Return a GP model as :func:`jaxbandit.surrogate` does, whose length-scale can be any number from ``low`` to ``high``.
+
+    The field ``length_scale`` starts as the kernel's; it can be replaced, swept in one program and differentiated. Features are those of
+    Nystroem's method on each axis, with pivots that are fixed when the model is built; ``describe`` says how many, and the share of
+    prior variance that they leave out. The wider the range, the more there are: a model serves best over a factor of two or so.
+
+    Args:
+      domain: the ``M`` points, a product grid.
+      kernel: one kernel, or one per output; a product over axes, such as ``SquaredExponential`` (any kernel on one axis is one), with one
+        length-scale. The variance of a scaled kernel becomes the field ``variance``.
+      low, high: shortest and longest length-scale, ``0 < low < high``; one number, or one per axis.
+      noise_variance: the regulariser ``lambda`` in ``(K + lambda I)``, a variance > 0; one number or one per output.
+      outputs: ``1 + m``; 1 is an unconstrained problem.
+      prior_mean: constant prior mean, one number or one per output.
+      tolerance: largest share of prior variance that features may leave out, at the worst length-scale; the least that float32 allows is
+        about 5e-6. Where ``noise_variance`` is low, choose it below ``noise_variance / horizon``.
+      rank: most features allowed; a residual above ``tolerance`` is then an error.
+      horizon: number of rounds to come, for the choice of precision (default 1000).
+      precision: as for :func:`jaxbandit.surrogate`.
+
+    Raises:
+      InvalidArgument: on arguments out of range, ``low >= high``, a kernel that is no product or has not exactly one length-scale, one
+        whose length-scale lies outside the range, features that miss the tolerance, or a prior mean beside which float64
+        has no digits left.
+    """
+    kernels = one_per_output("kernel", kernel, outputs)
+    noises = [float(v) for v in one_per_output("noise_variance", noise_variance, outputs)]
+    means = [float(v) for v in one_per_output("prior_mean", prior_mean, outputs)]
+    lower, upper = _ends(low, high, domain.dimension)
+    groups, members = grouped(kernels, noises, domain)
+    bases = [base_and_variance(k) for k, _ in members]
+    scales = [_only_length_scale(base, domain.dimension) for base, _ in bases]
+    variances = [float(np.asarray(variance)) for _, variance in bases]
+    lambdas = [noise for _, noise in members]
+    refuse_float32_in_float64(precision)
+    largest = [float(np.max(prior_variance(k, domain.points))) for k, _ in members]
+    need = needed(largest, lambdas, means, horizon or HORIZON_IF_UNKNOWN, refreshable=True)
+    check_float64_suffices(largest, lambdas, means, horizon or HORIZON_IF_UNKNOWN)
+    chosen = in_force(precision, need)
+    warn_of_float32(chosen, need, stacklevel=3)
+    most = domain.size if rank is None else rank
+    built: list[NystroemFeatures] = []
+    for base, _ in bases:
+        twin = [features for features in built if same(features.kernel, with_length_scale(base, np.asarray(lower)))]
+        features = twin[0] if twin else nystroem_features(base, domain, lower, upper, tolerance, most, chosen)
+        built.append(_within_tolerance(features, tolerance, rank))
+    model = RangedSurrogate(
+        domain=domain,
+        forms=tuple(built),
+        noise_variance=np.asarray(lambdas),
+        prior_mean=np.asarray(means),
+        length_scale=_together(scales, domain.dimension),
+        variance=np.asarray(variances),
+        groups=tuple(groups),
+        precision=chosen,
+        refresh=need.refresh if chosen == "float32" else 0,
+        low=lower,
+        high=upper,
+    )
+    with arithmetic([chosen]):
+        return replace(jax.tree.map(jnp.asarray, canonicalise(model)), kernels=tuple(kernels))
+
+
+def _ends(low: Any, high: Any, dimension: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the ends of the range on each axis; raise ``InvalidArgument`` unless the lower one is below the upper one."""
+    ends = []
+    for name, value in (("low", low), ("high", high)):
+        given = np.asarray(value, np.float64)
+        if given.shape not in ((), (dimension,)):
+            raise InvalidArgument(f"{name}: expected one number, or one for each of the {dimension} axes, got shape {list(given.shape)}")
+        ends.append(tuple(float(v) for v in np.broadcast_to(given, (dimension,))))
+    if any(a >= b for a, b in zip(*ends, strict=True)):
+        raise InvalidArgument(f"low: must be less than high, got low={short(low)} and high={short(high)}")
+    return ends[0], ends[1]
+
+
+def _only_length_scale(kernel: Kernel, dimension: int) -> np.ndarray:
+    """Return the length-scale of a kernel; raise ``InvalidArgument`` unless it has exactly one."""
+    found = length_scales(kernel)
+    if len(found) != 1:
+        raise InvalidArgument(f"kernel: must have one length-scale, got {type(kernel).__name__} with {len(found)}")
+    return np.asarray(found[0], np.float64)
+
+
+def _together(scales: list[np.ndarray], dimension: int) -> np.ndarray:
+    """Return the length-scales of all groups as one where they are equal, else one for each group and axis ``[G, d]``."""
+    if all(np.array_equal(scale, scales[0]) for scale in scales[1:]):
+        return scales[0]
+    return np.stack([np.broadcast_to(scale, (dimension,)) for scale in scales])
+
+
+def _within_tolerance(built: NystroemFeatures, tolerance: float, rank: int | None) -> NystroemFeatures:
+    if float(built.residual) <= tolerance:
+        return built
+    limit = f" with rank={rank}" if rank is not None else ""
+    raise InvalidArgument(
+        f"tolerance: {tolerance:.0e} cannot be met{limit}: the features leave out {float(built.residual):.1e} of the prior variance at the"
+        f" shortest length-scale; loosen tolerance, narrow the range{', raise rank' if rank is not None else ''} or use precision='float64'"
+    )

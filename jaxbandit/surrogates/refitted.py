@@ -1,0 +1,306 @@
+"""A GP model that fits its hyper-parameters to the data as they come in, by maximum posterior, inside the compiled program.
+
+The data are kept as counts, means and spreads at the points of the domain, all that a posterior and the evidence depend on. When the
+hyper-parameters change, features are computed anew and the posterior is conditioned on every visited point once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.types import Array, Key, Scalar
+from jaxbandit.domains import Domain
+from jaxbandit.kernels import Scale
+from jaxbandit.surrogates.evidence import Collapsed, Prior, maximise
+from jaxbandit.surrogates.evidence.maximise import paths
+from jaxbandit.surrogates.nystroem import length_scales, with_length_scale
+from jaxbandit.surrogates.posterior import AbstractSurrogate, Posterior, Prediction, Surrogate
+from jaxbandit.surrogates.precision import in_step
+from jaxbandit.surrogates.ranged import RangedSurrogate
+
+NOISE, VARIANCE = "noise_variance", "variance"
+
+
+@pytree
+class HyperParameters:
+    """Hyper-parameters of each of ``G`` groups of outputs."""
+
+    length_scale: Array  # [G, d], or [G, 1] where one length-scale serves all axes
+    variance: Array  # [G]
+    noise_variance: Array  # [G]
+
+
+@pytree
+class Seen:
+    """All values so far, point by point; those of a point not visited are 0."""
+
+    counts: Array  # [G, M]
+    means: Array  # [k, M] of the values less the prior mean
+    within: Array  # [k, M] sum of squared deviations from the mean
+
+    def add(self, groups: Sequence[int], points: Array, values: Array, here: Array) -> Seen:
+        """Return the data with ``values [k]``, less the prior mean, seen at ``points [k]`` where ``here [k]``.
+
+        Outputs of a group come together. Means and spreads are updated by Welford's recursion, which loses no digits.
+        """
+        outputs, first = np.arange(len(groups)), np.asarray([groups.index(g) for g in range(max(groups) + 1)])
+        counts = self.counts.at[np.arange(len(first)), points[first]].add(here[first].astype(self.counts.dtype))
+        before = self.means[outputs, points]
+        away = jnp.where(here, values - before, 0)
+        moved = away / jnp.maximum(counts[np.asarray(groups), points], 1)
+        return Seen(
+            counts=counts,
+            means=self.means.at[outputs, points].add(moved),
+            within=self.within.at[outputs, points].add(away * (away - moved)),
+        )
+
+
+@pytree
+class RefittedPosterior:
+    """Belief under the hyper-parameters in force, and the data from which the next ones are fitted."""
+
+    belief: Posterior
+    seen: Seen
+    hyper_parameters: HyperParameters
+    axes: tuple[tuple[Array, ...], ...]  # of each group, one-dimensional features [n_a, q_a]
+    prior_variance: tuple[Array, ...]  # [M] of each group
+    rounds: Array  # [] int32 rounds and points of the initial design, the same for every trial of a batch
+
+    @property
+    def gain(self) -> Array:
+        """Information gain ``[G]`` of the data under the hyper-parameters in force."""
+        return self.belief.gain
+
+
+@pytree
+class RefittedSurrogate(AbstractSurrogate):
+    """A model whose length-scale, variance and noise variance are fitted anew from time to time; see :class:`jaxbandit.Refitted`.
+
+    Attributes:
+      ranged: the model, with the hyper-parameters before the first fit; groups of outputs are fitted separately.
+      prior: of the hyper-parameters; in units of the domain's sides and of the model's own variances where it says nothing else.
+      span: largest factor by which variance and noise variance may differ from the model's own.
+      every: rounds between fits, ``None`` for after ``first``, ``2 first``, ``4 first``, ... rounds.
+      first: rounds before the first fit.
+      points: most points that a fit looks at, those visited most.
+      steps: most steps of a fit, which starts from the last one.
+      fit_noise: whether the noise variance is fitted.
+      fits: whether fits follow rounds at all; without them a program that only takes in data is smaller.
+    """
+
+    ranged: RangedSurrogate
+    prior: Prior
+    span: Scalar
+    every: int | None = static()
+    first: int = static()
+    points: int = static()
+    steps: int = static()
+    fit_noise: bool = static()
+    fits: bool = static(default=True)
+
+    @property
+    def model(self) -> Surrogate:
+        """The Gaussian-process model with the hyper-parameters before the first fit."""
+        return self.ranged
+
+    @property
+    def domain(self) -> Domain:
+        return self.ranged.domain
+
+    def init(self) -> RefittedPosterior:
+        model, outputs, size = self.ranged, self.outputs, self.domain.size
+        groups, scale = len(model.forms), jnp.asarray(model.length_scale, self.dtype)
+        parts = 1 if scale.ndim == 0 else self.domain.dimension
+        return RefittedPosterior(
+            belief=model.init(),
+            seen=Seen(
+                counts=jnp.zeros((groups, size), self.dtype),
+                means=jnp.zeros((outputs, size), self.dtype),
+                within=jnp.zeros((outputs, size), self.dtype),
+            ),
+            hyper_parameters=HyperParameters(
+                length_scale=jnp.broadcast_to(scale, (groups, parts)),
+                variance=jnp.asarray(model.variance, self.dtype),
+                noise_variance=jnp.asarray(model.noise_variance, self.dtype),
+            ),
+            axes=tuple(form.features.axes for form in model.forms),
+            prior_variance=tuple(form.features.prior_variance for form in model.forms),
+            rounds=jnp.int32(0),
+        )
+
+    def condition(self, posterior: RefittedPosterior, index: Array, values: Array) -> RefittedPosterior:
+        return self.refreshed(self.observe(posterior, index, values))
+
+    def observe(self, posterior: RefittedPosterior, index: Array, values: Array, present: Array | None = None) -> RefittedPosterior:
+        """Take in values within a round that ends with :meth:`refreshed`, as :meth:`Surrogate.observe <jaxbandit.Surrogate.observe>`."""
+        here = jnp.ones((self.outputs,), bool) if present is None else present
+        points = jnp.broadcast_to(index, (self.outputs,))
+        return replace(
+            posterior,
+            belief=self.in_force(posterior).observe(posterior.belief, index, values, present),
+            seen=posterior.seen.add(self.ranged.groups, points, values - jnp.asarray(self.ranged.prior_mean, values.dtype), here),
+        )
+
+    def refreshed(self, posterior: RefittedPosterior) -> RefittedPosterior:
+        """Return the posterior at the end of a round, in some rounds after a fit."""
+        belief = self.in_force(posterior).refreshed(posterior.belief)
+        posterior = replace(posterior, belief=belief, rounds=posterior.rounds + 1)
+        if not self.fits:
+            return posterior
+        # The same in all trials, so that it stays a branch.
+        return jax.lax.cond(self._is_due(in_step(posterior.rounds)), self.fitted, lambda same: same, posterior)
+
+    def fitted(self, posterior: RefittedPosterior) -> RefittedPosterior:
+        """Return the posterior under the hyper-parameters of maximum posterior, given all values so far."""
+        found = self._fits(posterior)
+        model = replace(
+            self.ranged,
+            length_scale=jnp.broadcast_to(found.length_scale, (len(self.ranged.forms), self.domain.dimension)),
+            variance=found.variance,
+            noise_variance=found.noise_variance,
+        ).factorised()
+        belief = posterior_of(model, posterior.seen)
+        return replace(
+            posterior,
+            belief=replace(belief, rounds=posterior.belief.rounds),
+            hyper_parameters=found,
+            axes=tuple(form.features.axes for form in model.forms),
+            prior_variance=tuple(form.features.prior_variance for form in model.forms),
+        )
+
+    def in_force(self, posterior: RefittedPosterior) -> RangedSurrogate:
+        """Return the model with the hyper-parameters in force."""
+        forms = []
+        for form, axes, variance in zip(self.ranged.forms, posterior.axes, posterior.prior_variance, strict=True):
+            forms.append(replace(form, features=replace(form.features, axes=axes, prior_variance=variance)))
+        return replace(self.ranged, forms=tuple(forms), noise_variance=posterior.hyper_parameters.noise_variance)
+
+    def predict(self, posterior: RefittedPosterior) -> Prediction:
+        return self.in_force(posterior).predict(posterior.belief)
+
+    def gain(self, posterior: RefittedPosterior) -> Array:
+        return posterior.gain
+
+    def draw(self, posterior: RefittedPosterior, key: Key, scale: Array) -> Array:
+        return self.in_force(posterior).draw(posterior.belief, key, scale)
+
+    def covariance(self, posterior: RefittedPosterior, output: int, indices: Array) -> Array:
+        return self.in_force(posterior).covariance(posterior.belief, output, indices)
+
+    def _is_due(self, rounds: Array) -> Array:
+        """Say whether a fit follows the number of ``rounds []``."""
+        if self.every is not None:
+            return (rounds >= self.first) & (rounds % self.every == 0)
+        times = rounds // self.first
+        return (rounds % self.first == 0) & (times > 0) & ((times & (times - 1)) == 0)
+
+    def _fits(self, posterior: RefittedPosterior) -> HyperParameters:
+        """Return the hyper-parameters of maximum posterior of every group of outputs, starting from those in force."""
+        batches: dict[Any, list[int]] = {}  # groups whose fits differ in numbers only: one program does them side by side
+        for group, form in enumerate(self.ranged.forms):
+            batches.setdefault((jax.tree.structure(form.kernel), len(self._members(group))), []).append(group)
+        found: dict[int, HyperParameters] = {}
+        for groups in batches.values():
+            given = [self._data_and_start(posterior, group) for group in groups]
+            fits = jax.vmap(self._fit)(*jax.tree.map(lambda *parts: jnp.stack(parts), *given))
+            found |= {group: jax.tree.map(lambda x, place=place: x[place], fits) for place, group in enumerate(groups)}
+        return jax.tree.map(lambda *parts: jnp.stack(parts), *(found[group] for group in range(len(found))))
+
+    def _members(self, group: int) -> np.ndarray:
+        """Return the outputs of a group."""
+        return np.flatnonzero(np.asarray(self.ranged.groups) == group)
+
+    def _data_and_start(self, posterior: RefittedPosterior, group: int) -> tuple[Collapsed, Scale, Array, Array, Array]:
+        """Return what a fit of one group takes: data, kernel and noise variance in force, and variance and noise variance of the model."""
+        model, seen, now, members = self.ranged, posterior.seen, posterior.hyper_parameters, self._members(group)
+        _, chosen = jax.lax.top_k(seen.counts[group], min(self.points, self.domain.size))
+        data = Collapsed(
+            points=jnp.asarray(self.domain.points, self.dtype)[chosen],
+            counts=seen.counts[group][chosen],
+            means=seen.means[members][:, chosen],
+            within=jnp.sum(seen.within[members][:, chosen], axis=1),
+        )
+        scale = now.length_scale[group]
+        kernel = with_length_scale(model.forms[group].kernel, scale[0] if len(scale) == 1 else scale)
+        own = jnp.asarray(model.variance)[group], jnp.asarray(model.noise_variance)[group]
+        return data, Scale(kernel=kernel, variance=now.variance[group]), now.noise_variance[group], *own
+
+    def _fit(self, data: Collapsed, kernel: Scale, noise_variance: Array, own_variance: Array, own_noise: Array) -> HyperParameters:
+        """Return the hyper-parameters of maximum posterior of one group."""
+        low, high = jnp.asarray(self.ranged.low, self.dtype), jnp.asarray(self.ranged.high, self.dtype)
+        if jnp.ndim(length_scales(kernel)[0]) == 0:  # one for all axes, whose ranges it may not leave
+            low, high = jnp.max(low), jnp.min(high)
+        known = paths(kernel)
+        scale = next(name for name in known if name.endswith("length_scale"))
+        fitted = {scale: (low, high), VARIANCE: _about(own_variance, self.span)}
+        fitted |= {NOISE: _about(own_noise, self.span)} if self.fit_noise else {}
+        found = maximise(
+            kernel,
+            noise_variance,
+            data,
+            prior=self._prior(own_variance),
+            fixed=tuple(name for name in (*known, NOISE) if name not in fitted),
+            bounds=fitted,
+            starts=1,
+            steps=self.steps,
+            errors=False,
+        )
+        return HyperParameters(
+            length_scale=jnp.atleast_1d(jnp.asarray(length_scales(found.kernel)[0])),
+            variance=jnp.asarray(found.kernel.variance),
+            noise_variance=jnp.asarray(found.noise_variance),
+        )
+
+    def _prior(self, variance: Array) -> Prior:
+        """Return the prior in units of the domain's sides and of the model's variance, where it has none of its own."""
+        sides = jnp.stack([jnp.asarray(axis[-1] - axis[0], self.dtype) for axis in self.domain.axes])
+        sides = jnp.where(sides > 0, sides, 1)  # of an axis with one point
+        return replace(
+            self.prior,
+            extent=sides if self.prior.extent is None else self.prior.extent,
+            scale=variance if self.prior.scale is None else self.prior.scale,
+        )
+
+
+def posterior_of(model: Surrogate, seen: Seen) -> Posterior:
+    """Return the posterior of ``model`` given all values ``seen``: conditioned on each visited point once.
+
+    ``c`` values at a point under noise variance ``lam`` are as good as their mean under ``lam / c``, for the information gain too.
+    """
+    factors, variances, gains = [], [], []
+    shifts: dict[int, Array] = {}
+    for group, form in enumerate(model.forms):
+        members = np.asarray([j for j, other in enumerate(model.groups) if other == group])
+        counts, means, noise = seen.counts[group], seen.means[members], jnp.asarray(model.noise_variance)[group]
+        order = jnp.argsort(-counts)  # visited points first
+
+        def one(number: Array, carry: tuple[Array, Array, Array], *, of: tuple[Any, ...] = (form, counts, means, noise, order)) -> Any:
+            form, counts, means, noise, order = of
+            root, weights, gain = carry
+            index = order[number]
+            count = counts[index]
+            own = noise / jnp.maximum(count, 1)
+            root, phi, u, s = form.absorb(root, index, own, count > 0)
+            innovation = (means[:, index] - jnp.sum(weights * phi[None], axis=1)) / s
+            return root, weights + u[None] * innovation[:, None], gain + jnp.where(count > 0, 0.5 * jnp.log(s / own), 0)
+
+        start = (form.init(), jnp.zeros((len(members), form.rank), counts.dtype), jnp.zeros((), counts.dtype))
+        visited = in_step(jnp.sum(counts > 0, dtype=jnp.int32))  # the most of any trial, so that the loop has one end for all
+        root, weights, gain = jax.lax.fori_loop(0, visited, one, start)
+        factors.append(root)
+        variances.append(form.spread(root))
+        gains.append(gain)
+        shifts |= {int(j): form.expand(root, weights[place]) for place, j in enumerate(members)}
+    shift = jnp.stack([shifts[j] for j in range(model.outputs)])
+    return Posterior(factors=tuple(factors), shift=shift, variance=jnp.stack(variances), gain=jnp.stack(gains))
+
+
+def _about(value: Array, span: Scalar) -> tuple[Array, Array]:
+    """Return the ends of the interval within a factor of ``span`` of a value."""
+    return value / span, value * span

@@ -1,0 +1,194 @@
+"""Models with a traced length-scale: features against the dense kernel and its derivative, posteriors, and one program for all values."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxbandit as jb
+from jaxbandit import domains, kernels
+from jaxbandit.core.pytree import canonicalise
+from jaxbandit.core.status import Status
+from jaxbandit.engine.programs import play_all
+from jaxbandit.surrogates import RangedSurrogate
+from tests.oracles.gaussian_process import matern52, mean_and_sd, squared_exponential
+
+LOW, HIGH = 0.4, 0.9
+NOISE = 0.05
+PLANE = domains.grid([0.0, 0.0], [2.0, 1.5], [9, 7])
+LINE = domains.grid([0.0], [2.0], 15)
+KERNEL = kernels.SquaredExponential(length_scale=0.5)
+
+
+@functools.cache
+def plane_model(tolerance: float = 1e-4, x64: bool = False) -> RangedSurrogate:
+    with jax.enable_x64(x64):
+        return jb.ranged(PLANE, KERNEL, low=LOW, high=HIGH, noise_variance=NOISE, tolerance=tolerance)
+
+
+def gram(model: RangedSurrogate) -> jax.Array:
+    """The prior covariance [M, M] that the features stand for."""
+    form = canonicalise(model.without_kernels()).factorised().forms[0]
+    phi = jax.vmap(form.row, (None, 0))(None, jnp.arange(model.domain.size))
+    return jnp.matmul(phi, phi.T, precision="highest")
+
+
+def grams_and_derivatives(model: RangedSurrogate, scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def of(scale: jax.Array) -> jax.Array:
+        return gram(jb.replace(model, length_scale=scale))
+
+    both = jax.jit(jax.vmap(lambda scale, along: jax.jvp(of, (scale,), (along,))))
+    dtype = model.dtype
+    matrices, derivatives = both(jnp.asarray(scales, dtype), jnp.ones(scales.shape, dtype))
+    return np.asarray(matrices, np.float64), np.asarray(derivatives, np.float64)
+
+
+CASES = {
+    "squared exponential": (PLANE, KERNEL, squared_exponential, 1e-4),
+    "scaled": (PLANE, 2.5 * KERNEL, lambda x, y, scale: 2.5 * squared_exponential(x, y, scale), 1e-4),
+    "matern": (LINE, kernels.Matern52(length_scale=0.5), matern52, 1e-4),
+    "fine": (PLANE, KERNEL, squared_exponential, 1e-9),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("x64", [False, True])
+def test_the_features_are_those_of_the_kernel_over_the_range_and_so_is_their_derivative(case: str, x64: bool) -> None:
+    domain, kernel, reference, tolerance = CASES[case]
+    tolerance = tolerance if x64 else max(tolerance, 1e-5)
+    scales = np.concatenate([[LOW, HIGH], np.random.default_rng(0).uniform(LOW, HIGH, 3)])
+    points = np.asarray(domain.points, np.float64)
+    with jax.enable_x64(x64):
+        model = jb.ranged(domain, kernel, low=LOW, high=HIGH, noise_variance=NOISE, tolerance=tolerance)
+        matrices, derivatives = grams_and_derivatives(model, scales)
+    variance = float(reference(points[:1], points[:1], 0.5)[0, 0])
+    residual, rounding = float(model.forms[0].residual), 1e-12 if x64 else 2e-6
+    assert 0 <= residual <= tolerance
+    for number, scale in enumerate(scales):
+        exact = reference(points, points, scale)
+        # The largest entry of a positive semi-definite remainder is on its diagonal, and the features never add variance.
+        np.testing.assert_allclose(matrices[number], exact, rtol=0, atol=variance * (1.02 * residual + rounding))
+        assert np.all(np.diag(matrices[number]) <= variance * (1 + rounding))
+        step = 1e-5
+        slope = (reference(points, points, scale + step) - reference(points, points, scale - step)) / (2 * step)
+        np.testing.assert_allclose(derivatives[number], slope, rtol=0, atol=np.abs(slope).max() * (60 * tolerance + 3 * rounding))
+    if case == "fine" and x64:
+        assert np.abs(derivatives[0] - (reference(points, points, LOW + 1e-5) - reference(points, points, LOW - 1e-5)) / 2e-5).max() < 5e-6
+
+
+def test_each_axis_can_have_its_own_length_scale_and_each_group_of_outputs_too() -> None:
+    points = np.asarray(PLANE.points, np.float64)
+    model = jb.ranged(PLANE, [KERNEL, 2.0 * kernels.SquaredExponential(length_scale=0.8)], low=LOW, high=[HIGH, 1.0], noise_variance=NOISE)
+    np.testing.assert_allclose(model.length_scale, [[0.5, 0.5], [0.8, 0.8]])
+    np.testing.assert_allclose(model.variance, [1.0, 2.0])
+    assert model.forms[0] is not None and model.groups == (0, 1)
+    stretched = jb.replace(model, length_scale=np.asarray([[0.45, 0.7], [0.9, 1.0]]))
+    made = canonicalise(stretched.without_kernels()).factorised()
+    for group, (scale, variance) in enumerate(zip(([0.45, 0.7], [0.9, 1.0]), (1.0, 2.0), strict=True)):
+        phi = np.asarray(jax.vmap(made.forms[group].row, (None, 0))(None, jnp.arange(PLANE.size)), np.float64)
+        exact = variance * squared_exponential(points, points, np.asarray(scale))
+        np.testing.assert_allclose(phi @ phi.T, exact, rtol=0, atol=variance * 1.2e-4)
+        np.testing.assert_allclose(made.forms[group].prior_variance, np.diag(exact), atol=variance * 1.2e-4)
+    shown = stretched.kernels_in_force
+    np.testing.assert_allclose(shown[0].length_scale, [0.45, 0.7], rtol=1e-6)  # type: ignore[attr-defined]
+    assert isinstance(shown[1], kernels.Scale) and float(np.asarray(shown[1].variance)) == 2.0
+    assert "[0.4, 0.9] x [0.4, 1]" in stretched.describe() and "residual" in stretched.describe()
+    apart = jb.ranged(PLANE, KERNEL, low=LOW, high=HIGH, noise_variance=NOISE).separate()
+    assert len(apart.forms) == len(apart.variance) == 2
+
+
+def test_a_posterior_is_that_of_a_dense_solve_whether_features_are_computed_once_or_every_time() -> None:
+    rng = np.random.default_rng(1)
+    indices, values = rng.integers(0, PLANE.size, 12), rng.standard_normal((12, 2))
+    model = canonicalise(jb.replace(plane_model(1e-5), length_scale=0.7).without_kernels())
+    made = model.factorised()
+
+    def learn(used: RangedSurrogate) -> Any:
+        posterior = made.init()
+        for index, value in zip(indices[:3], values[:3], strict=True):
+            posterior = used.condition(posterior, jnp.int32(index), jnp.asarray(value, jnp.float32))
+        return posterior
+
+    once, anew = jax.jit(learn)(made), jax.jit(learn)(model)
+    np.testing.assert_allclose(once.variance, anew.variance, atol=1e-6)
+    exact = squared_exponential(np.asarray(PLANE.points), np.asarray(PLANE.points), 0.7)
+    mean, sd = mean_and_sd(exact, indices[:3], values[:3, 1], NOISE)
+    found = made.predict(once)
+    np.testing.assert_allclose(found.mean[1], mean, atol=2e-4)
+    np.testing.assert_allclose(found.sd[1], sd, atol=5e-4)
+    key, scale = jax.random.key(0), jnp.ones(2)
+    np.testing.assert_allclose(model.draw(once, key, scale), made.draw(once, key, scale), atol=1e-5)
+    np.testing.assert_allclose(model.covariance(once, 0, jnp.asarray([3])), made.covariance(once, 0, jnp.asarray([3])), atol=1e-6)
+    np.testing.assert_allclose(model.init().variance, made.init().variance, atol=1e-6)
+
+
+def test_all_length_scales_are_one_program_and_each_trial_plays_with_its_own() -> None:
+    problem = jb.problems.sine(10)
+    model = jb.ranged(problem.domain, kernels.SquaredExponential(length_scale=1.0), low=0.8, high=1.6, noise_variance=NOISE)
+    run = functools.partial(jb.simulate, problem, jb.Rpol(), horizon=6, trials=2, key=jax.random.key(0))
+    before = play_all._cache_size()
+    played = run(jb.sweep(model, {"length_scale": [0.8, 1.1, 1.6]}))
+    assert play_all._cache_size() == before + 1
+    run(jb.sweep(model, {"length_scale": [0.9, 1.0, 1.5]}))
+    assert play_all._cache_size() == before + 1
+    assert not np.any(played.failed_round)
+    gains = np.asarray(played.information_gain)[:, 0, 0]
+    assert np.all(np.diff(gains) < 0), "a longer length-scale leaves less to learn"
+    points = np.asarray(problem.domain.points)
+    for scale, gain, indices in zip([0.8, 1.1, 1.6], gains, np.asarray(played.indices)[:, 0], strict=True):
+        visited = squared_exponential(points[indices], points[indices], scale)
+        np.testing.assert_allclose(gain, 0.5 * np.linalg.slogdet(np.eye(6) + visited / NOISE)[1], rtol=1e-3)
+
+
+def test_a_traced_length_scale_outside_the_range_flags_the_trial() -> None:
+    def told(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any]:
+        return algorithm, jb.replace(surrogate, length_scale=surrogate.length_scale * 3.0)
+
+    problem = jb.problems.sine(10)
+    model = jb.ranged(problem.domain, kernels.SquaredExponential(length_scale=1.0), low=0.8, high=1.6, noise_variance=NOISE)
+    played = jb.simulate(problem, jb.Rpol(), model, horizon=2, key=jax.random.key(0), informed=told)
+    assert int(played.status[0]) & int(Status.NONFINITE_SCORE)
+
+
+REFUSED = [
+    ({"low": 0.9, "high": 0.4}, r"^low: must be less than high"),
+    ({"low": 0.5, "high": 0.5}, r"^low: must be less than high"),
+    ({"low": 0.6, "high": 0.9}, r"surrogate\.length_scale: must lie between low .* got 0\.5"),
+    ({"low": [0.4, 0.4, 0.4]}, r"^low: expected one number, or one for each of the 2 axes"),
+    ({"kernel": kernels.Matern52(length_scale=0.5)}, r"^kernel: .*Matern52 on a product grid; use jaxbandit\.surrogate"),
+    ({"kernel": KERNEL * KERNEL}, r"^kernel: must have one length-scale, got Product with 2"),
+    ({"kernel": kernels.Constant(variance=1.0)}, r"^kernel: must have one length-scale, got Constant with 0"),
+    ({"domain": domains.points(PLANE.points)}, r"^kernel: .* on a bare set of points"),
+    ({"rank": 3}, r"^tolerance: .* cannot be met with rank=3"),
+    ({"tolerance": 1e-12}, r"^tolerance: 1e-12 cannot be met: .* precision='float64'"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), REFUSED)
+def test_bad_input_is_refused(changes: dict[str, Any], message: str) -> None:
+    arguments: dict[str, Any] = {"domain": PLANE, "kernel": KERNEL, "low": LOW, "high": HIGH, "noise_variance": NOISE} | changes
+    domain, kernel = arguments.pop("domain"), arguments.pop("kernel")
+    with pytest.raises(jb.InvalidArgument, match=message):
+        jb.ranged(domain, kernel, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [(0.39, "must lie between"), ([0.5, 1.0], "must lie between"), ([0.5] * 3, "expected one number"), (np.nan, "must lie between")],
+)
+def test_a_length_scale_that_the_model_was_not_built_for_is_refused(value: Any, message: str) -> None:
+    with pytest.raises(jb.InvalidArgument, match=rf"surrogate\.length_scale: {message}"):
+        jb.replace(plane_model(), length_scale=value)
+    with pytest.raises(jb.InvalidArgument, match=rf"sweep\.length_scale: .*{message}"):
+        jb.sweep(plane_model(), {"length_scale": [0.5, value]})
+
+
+def test_a_model_that_is_not_ranged_says_how_to_sweep_its_length_scale() -> None:
+    model = jb.surrogate(PLANE, KERNEL, noise_variance=NOISE)
+    with pytest.raises(jb.InvalidArgument, match=r"kernels of Surrogate cannot be set: .*jaxbandit\.ranged"):
+        jb.sweep(model, {"kernels": [(KERNEL,)]})

@@ -1,0 +1,139 @@
+"""Models that fit their hyper-parameters on the way: the fit, the posterior after it, and when it happens."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxbandit as jb
+from jaxbandit import domains, kernels
+from jaxbandit.core.pytree import canonicalise
+from jaxbandit.surrogates import Prior, RefittedPosterior, RefittedSurrogate
+from tests.oracles import hyper_parameters
+from tests.oracles.gaussian_process import mean_and_sd, squared_exponential
+
+DOMAIN = domains.grid([0.0, 0.0], [2.0, 1.5], [8, 7])
+POINTS, SIDES = np.asarray(DOMAIN.points), np.asarray([2.0, 1.5])
+LOW, HIGH, NOISE, SPAN, MEANS = 0.3, 1.2, 0.05, 30.0, np.asarray([0.4, -0.3])
+ROUNDS, FITTED = 30, 24
+
+
+def data(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Points visited [ROUNDS], some again and again, and values [ROUNDS, 2] of draws with different length-scales."""
+    rng = np.random.default_rng(seed)
+    indices = np.where(np.arange(ROUNDS) % 3 == 0, 11, rng.integers(0, DOMAIN.size, ROUNDS))
+    draws = [
+        np.linalg.cholesky(squared_exponential(POINTS, POINTS, scale) + 1e-9 * np.eye(DOMAIN.size)) @ rng.standard_normal(DOMAIN.size)
+        for scale in (0.45, 0.9)
+    ]
+    return indices, np.stack(draws, axis=1)[indices] + MEANS + np.sqrt(NOISE) * rng.standard_normal((ROUNDS, 2))
+
+
+@functools.cache
+def model_of(separate: bool, per_axis: bool) -> RefittedSurrogate:
+    kernel = kernels.SquaredExponential(length_scale=[0.6, 0.6] if per_axis else 0.6)
+    ranged = jb.ranged(DOMAIN, kernel, low=LOW, high=HIGH, noise_variance=NOISE, prior_mean=MEANS, tolerance=1e-9)
+    ranged = ranged.separate() if separate else ranged
+    options = {"every": None, "first": 8, "points": 64, "steps": 60, "fit_noise": True}
+    return RefittedSurrogate(ranged=canonicalise(ranged.without_kernels()), prior=Prior(), span=SPAN, **options)
+
+
+def ready(model: RefittedSurrogate) -> RefittedSurrogate:
+    """The same model with its features, which a compiled program computes."""
+    return jb.replace(model, ranged=model.ranged.factorised())
+
+
+def play(model: RefittedSurrogate, indices: Any, values: Any) -> tuple[RefittedPosterior, RefittedPosterior, list[Any]]:
+    """The posterior right after a fit to the first values and after all of them, and the predictions of both."""
+
+    model = ready(model)
+
+    def one(posterior: RefittedPosterior, seen: Any) -> tuple[RefittedPosterior, None]:
+        return model.observe(posterior, *seen), None
+
+    given = jnp.asarray(indices, jnp.int32), jnp.asarray(values)
+    before, _ = jax.lax.scan(one, model.init(), jax.tree.map(lambda x: x[:FITTED], given))
+    fitted = model.fitted(before)
+    last, _ = jax.lax.scan(one, fitted, jax.tree.map(lambda x: x[FITTED:], given))
+    return fitted, last, [model.predict(fitted), model.predict(last)]
+
+
+@pytest.mark.parametrize(("separate", "per_axis"), [(True, False), (False, True)], ids=["one fit an output", "one fit, a scale an axis"])
+def test_the_fit_has_the_largest_posterior_and_the_belief_is_that_of_a_dense_solve(separate: bool, per_axis: bool) -> None:
+    sets = [data(0), data(1)]
+    with jax.enable_x64(True):
+        model = model_of(separate, per_axis)
+        batched = jax.jit(jax.vmap(lambda indices, values: play(model, indices, values)))
+        fitted, last, beliefs = jax.tree.map(np.asarray, batched(*(jnp.asarray(np.stack(part)) for part in zip(*sets, strict=True))))
+    found = fitted.hyper_parameters
+    np.testing.assert_array_equal(found.length_scale, last.hyper_parameters.length_scale)
+    for number, (indices, values) in enumerate(sets):
+        for j in range(2):
+            group = j if separate else 0
+            members = [j] if separate else [0, 1]
+            scales = found.length_scale[number, group]
+            variance, noise = found.variance[number, group], found.noise_variance[number, group]
+            own = np.asarray([*scales, variance, noise])
+            low = np.asarray([LOW] * len(scales) + [1 / SPAN, NOISE / SPAN])
+            high = np.asarray([HIGH] * len(scales) + [SPAN, NOISE * SPAN])
+            assert np.all((own >= low * (1 - 1e-9)) & (own <= high * (1 + 1e-9)))
+            seen = POINTS[indices[:FITTED]], (values - MEANS)[:FITTED][:, members], SIDES, 1.0
+            start = np.asarray([0.6] * len(scales) + [1.0, NOISE])
+            best, least = hyper_parameters.fit(start, low, high, *seen)
+            assert hyper_parameters.loss(np.log(own), *seen) <= least + 1e-6
+            np.testing.assert_allclose(own, best, rtol=1e-2)
+            gram = variance * squared_exponential(POINTS, POINTS, scales)
+            for belief, rounds in zip(beliefs, (FITTED, ROUNDS), strict=True):
+                mean, sd = mean_and_sd(gram, indices[:rounds], values[:rounds, j], noise, MEANS[j])
+                np.testing.assert_allclose(belief.mean[number, j], mean, atol=1e-5)
+                np.testing.assert_allclose(belief.sd[number, j], sd, atol=1e-4)
+                visited = gram[np.ix_(indices[:rounds], indices[:rounds])]
+                gain = 0.5 * np.linalg.slogdet(np.eye(rounds) + visited / noise)[1]
+                np.testing.assert_allclose(belief.gain[number, j], gain, rtol=1e-6)
+    assert len(np.unique(found.length_scale)) > 1, "data sets and outputs have fits of their own"
+
+
+@pytest.mark.parametrize(
+    ("every", "first", "rounds"),
+    [(None, 3, [3, 6, 12, 24]), (5, 8, [10, 15, 20, 25, 30]), (5, 1, [5, 10, 15, 20, 25, 30]), (None, 1, [1, 2, 4, 8, 16])],
+)
+def test_fits_follow_the_schedule(every: int | None, first: int, rounds: list[int]) -> None:
+    with jax.enable_x64(True):
+        model = jb.replace(model_of(False, False), every=every, first=first)
+        due = np.asarray(jax.vmap(model._is_due)(jnp.arange(31, dtype=jnp.int32)))
+    assert np.flatnonzero(due).tolist() == rounds
+
+
+def test_a_fit_looks_at_the_points_visited_most_and_can_leave_the_noise_alone() -> None:
+    indices, values = data(2)
+    kept = np.isin(indices, [11]) | (np.arange(ROUNDS) % 2 == 0)
+    indices, values = np.concatenate([indices[kept], indices[kept]]), np.concatenate([values[kept], values[kept] + 0.1])
+    rare = [i for i in range(DOMAIN.size) if i not in indices][:3]
+    with jax.enable_x64(True):
+        count = len(np.unique(indices))
+        model = jb.replace(model_of(True, False), points=count, fit_noise=False)
+
+        def fit(with_rare: jax.Array) -> tuple[RefittedPosterior, jax.Array]:
+            own = ready(model)
+            chosen = jnp.asarray(np.concatenate([indices, np.asarray(rare)]), jnp.int32)
+            seen = jnp.asarray(np.concatenate([values, np.full((len(rare), 2), 3.0)]))
+            here = (jnp.arange(len(chosen)) < len(indices)) | with_rare
+
+            def one(posterior: RefittedPosterior, given: Any) -> tuple[RefittedPosterior, None]:
+                index, value, present = given
+                return own.observe(posterior, index, value, jnp.broadcast_to(present, (2,))), None
+
+            posterior = own.fitted(jax.lax.scan(one, own.init(), (chosen, seen, here))[0])
+            return posterior, own.predict(posterior).mean
+
+        found, means = jax.tree.map(np.asarray, jax.jit(jax.vmap(fit))(jnp.asarray([False, True])))
+    for name in ("length_scale", "variance", "noise_variance"):
+        without, with_rare = getattr(found.hyper_parameters, name)
+        np.testing.assert_allclose(without, with_rare, rtol=1e-9, err_msg=name)
+    np.testing.assert_allclose(found.hyper_parameters.noise_variance, NOISE, rtol=1e-12)
+    assert np.all(means[1][:, rare[0]] > means[0][:, rare[0]]), "the posterior takes in all points"
