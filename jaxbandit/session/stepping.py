@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -140,7 +140,9 @@ class Rounds:
       round: the last round that was asked for, 0 before the first.
       index: its point.
       arrivals: values told since, by round and output.
-      before: the carry before the last choice.
+      before: the carry before the last choice, where values come before the next round; else ``None``.
+      open: whether the last round has not ended.
+      begun: whether the initial design has been taken in.
     """
 
     learner: Learner
@@ -149,6 +151,8 @@ class Rounds:
     index: int = 0
     arrivals: Mapping[tuple[int, int], float] = dataclasses.field(default_factory=dict)
     before: Any = None
+    open: bool = False
+    begun: bool = False
 
     @classmethod
     def start(cls, learner: Learner) -> Rounds:
@@ -156,12 +160,13 @@ class Rounds:
         with _arithmetic(learner):
             return cls(learner=learner, carry=_start(learner))
 
-    def learn(self, index: int, values: Mapping[int, float]) -> Rounds:
-        """Return the learner that has taken in all values of a point of the initial design, before round 1."""
+    def begin(self, design: Iterable[tuple[int, Mapping[int, float]]]) -> Rounds:
+        """Return the learner before round 1 that has taken in an initial design, given by points and all their values."""
         state, pending = self.carry
         with _arithmetic(self.learner):
-            row = np.asarray([values[output] for output in range(self._outputs)], self._dtype)
-            return dataclasses.replace(self, carry=(_learn(self.learner, state, np.int32(index), row), pending))
+            for index, values in design:
+                state = _learn(self.learner, state, np.int32(index), self._row(values))
+        return dataclasses.replace(self, carry=(state, pending), begun=True)
 
     def ask(self) -> tuple[Rounds, Asked]:
         """Return the learner in its next round, and the choice of that."""
@@ -170,7 +175,9 @@ class Rounds:
         with _arithmetic(self.learner):
             chosen, after = _choose(self.learner, state, np.int32(t))
             index, status = (int(number) for number in np.asarray(chosen))
-        moved = dataclasses.replace(self, carry=(after, pending), round=t, index=index, arrivals={}, before=(state, pending))
+        before = (state, pending) if self.learner.capacity is None else None
+        carry = (after, pending)
+        moved = dataclasses.replace(self, carry=carry, round=t, index=index, arrivals={}, before=before, open=True, begun=True)
         return moved, Asked(t, index, Status(status))
 
     def chosen(self, index: int) -> Rounds:
@@ -183,7 +190,7 @@ class Rounds:
 
     def take_back(self) -> Rounds:
         """Return the learner before its last choice; only where values come before the next round."""
-        return dataclasses.replace(self, carry=self.before, round=self.round - 1, arrivals={}, before=None)
+        return dataclasses.replace(self, carry=self.before, round=self.round - 1, arrivals={}, before=None, open=False)
 
     def still_fits(self, number: int) -> bool:
         """Say whether a value of round ``number`` that arrives now has a place in the buffer."""
@@ -192,20 +199,20 @@ class Rounds:
     @property
     def complete(self) -> bool:
         """Say whether the values of the last round that the algorithm needs before the next one are there."""
-        return self.before is None or self.learner.capacity is not None or len(self.arrivals) == self._outputs
+        return not self.open or self.learner.capacity is not None or len(self.arrivals) == self._outputs
 
     @functools.cached_property
     def settled(self) -> tuple[Any, Pending | None]:
         """State and buffer at the end of the last round, were it to end now; as before it where its values are not complete."""
         state, pending = self.carry
-        if self.before is None:
+        if not self.open:
             return self.carry
         if not self.complete:
             return self.before
         with _arithmetic(self.learner):
             t, index = np.int32(self.round), np.int32(self.index)
             if pending is None:
-                row = np.asarray([self.arrivals[self.round, output] for output in range(self._outputs)], self._dtype)
+                row = self._row({output: value for (_, output), value in self.arrivals.items()})
                 return _end(self.learner, state, t, index, row), None
             return _end_late(self.learner, state, pending, t, index, *self._arriving(pending.values.shape))
 
@@ -221,6 +228,10 @@ class Rounds:
     @property
     def _dtype(self) -> np.dtype:
         return self.learner.arena.dtype
+
+    def _row(self, values: Mapping[int, float]) -> np.ndarray:
+        """Return all values of a point, ``[k]``."""
+        return np.asarray([values[output] for output in range(self._outputs)], self._dtype)
 
     def _arriving(self, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         """Return the values ``[C, k]`` that arrive in this round, and where."""
@@ -240,3 +251,9 @@ def design_points(initial: InitialDesign, key: Key, size: int) -> list[int]:
 def _arithmetic(learner: Learner) -> Any:
     """Return the context in which a learner's model has its precision."""
     return arithmetic([learner.arena.surrogate.model.precision])
+
+
+def initial_shapes(learner: Learner) -> Any:
+    """Return the shapes and types of a learner's carry, which stay the same from round to round."""
+    with _arithmetic(learner):
+        return jax.eval_shape(_start, learner)

@@ -10,10 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import jaxbandit
-from jaxbandit import delays, feedback, problems
+from jaxbandit import delays, feedback
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
-from jaxbandit.engine.delayed import Delays, plan_delays
+from jaxbandit.engine.delayed import Delays
 from jaxbandit.session.stepping import Rounds, design_points, make_learner
 from tests.support import conformance, panel
 from tests.support.algorithms import ALGORITHMS, TABLES
@@ -60,9 +59,9 @@ def session(algorithm: Any, policy: str, initial: Any = None) -> list[int]:
     due = due[algorithm.joint_arrival] if own is not None else np.arange(1, HORIZON + 1)[:, None] + np.zeros((1, 3), int)
     now, chosen = Rounds.start(learner), []
     if initial is not None:
-        for number, index in enumerate(design_points(initial, key, model.domain.size), 1):
-            extra = conformance.study()[0].draw(round_key(stream_key(key, Stream.DESIGN), number))
-            now = now.learn(index, dict(enumerate(means[:, index] + np.asarray(extra))))
+        points = design_points(initial, key, model.domain.size)
+        extra = [conformance.study()[0].draw(round_key(stream_key(key, Stream.DESIGN), number + 1)) for number in range(len(points))]
+        now = now.begin((index, dict(enumerate(means[:, index] + np.asarray(own)))) for index, own in zip(points, extra, strict=True))
     for t in range(1, HORIZON + 1):
         now, asked = now.ask()
         chosen.append(asked.index)
@@ -83,9 +82,7 @@ def simulated(table: str, policy: str) -> Any:
 def members(table: str) -> dict[str, Any]:
     """The algorithms of a table, each in a panel of all, so that they share their programs."""
     algorithms = [make() for make in NO_FULL_INFORMATION[table].values()]
-    return {
-        name: panel.OneOf(algorithms=tuple(algorithms), which=float(number)) for number, name in enumerate(NO_FULL_INFORMATION[table])
-    }
+    return {name: panel.OneOf(algorithms=tuple(algorithms), which=float(number)) for number, name in enumerate(NO_FULL_INFORMATION[table])}
 
 
 @pytest.mark.parametrize("policy", POLICIES)

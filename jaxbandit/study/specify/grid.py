@@ -32,6 +32,7 @@ from jaxbandit.core.paths import set_field
 from jaxbandit.core.sweep import combinations
 from jaxbandit.core.types import PerOutput
 from jaxbandit.delays import Delay, NoDelay
+from jaxbandit.domains import Domain
 from jaxbandit.engine import Informed, InitialDesign
 from jaxbandit.engine.inputs import HORIZON, INFORMED
 from jaxbandit.kernels import Kernel
@@ -124,10 +125,14 @@ class Model:
 
     def on(self, problem: AbstractProblem, horizon: int, where: str) -> Surrogate:
         """Return the surrogate of all outputs of a problem, with room for ``horizon`` observations."""
-        kernels = [build("kernel", kernel, f"{where}.kernel") for kernel in self._kernels(problem.outputs)]
+        return self.of(problem.domain, problem.outputs, horizon, where)
+
+    def of(self, domain: Domain, outputs: int, horizon: int, where: str) -> Surrogate:
+        """Return the surrogate of ``outputs`` functions on a domain, with room for ``horizon`` observations."""
+        kernels = [build("kernel", kernel, f"{where}.kernel") for kernel in self._kernels(outputs)]
         rest = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "kernel"}
         try:
-            return surrogate(problem.domain, kernels, outputs=problem.outputs, horizon=horizon, **rest)
+            return surrogate(domain, kernels, outputs=outputs, horizon=horizon, **rest)
         except InvalidArgument as error:
             raise InvalidArgument(f"{where}: {error}") from error
 
