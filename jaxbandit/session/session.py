@@ -397,7 +397,7 @@ class Session:
     def _check_ready(self) -> None:
         """Raise ``SessionError`` where the next round cannot begin."""
         outputs, rounds = self.specification.outputs, self._course.rounds
-        missing = [ticket.number for ticket in self.pending if ticket.round == 0]
+        missing = [] if rounds.begun else [ticket.number for ticket in self.pending]
         if missing:
             raise SessionError(f"ask: the initial design comes first; tell or drop tickets {', '.join(map(str, missing))}")
         if not rounds.complete:
