@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
@@ -117,7 +118,7 @@ def surrogate(
         refresh=need.refresh if chosen == "float32" else 0,
     )
     with arithmetic([chosen]):
-        return replace(canonicalise(model), kernels=tuple(kernels))  # on the host, as they were given: no trial needs them
+        return replace(jax.tree.map(jnp.asarray, canonicalise(model)), kernels=tuple(kernels))  # as they were given: no trial needs them
 
 
 def _grouped(kernels: Sequence[Kernel], noises: Sequence[float], domain: Domain) -> tuple[list[int], list[tuple[Kernel, float]]]:
