@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from scipy.special import ndtr  # comes with JAX
 
 from jaxbandit.core.checks import InvalidArgument, short
 
@@ -157,6 +156,8 @@ class Outputs:
 
     def probability_of_feasibility(self, mean: np.ndarray, sd: np.ndarray) -> np.ndarray:
         """Return the probability ``[M]`` that all constraints hold, from independent normal beliefs ``[n, M]`` in the outputs' units."""
+        from scipy.special import ndtr  # comes with JAX; imported here because start-up should not pay for it
+
         probability = np.ones(mean.shape[1:])
         for number, constraint in enumerate(self.constraints, 1):
             scale = np.maximum(sd[number], np.finfo(np.float64).tiny)

@@ -32,6 +32,7 @@ from jaxbandit.session.outputs import Outputs
 from jaxbandit.session.specification import Specification, fingerprint
 from jaxbandit.session.tables import Recommendation, belief_table, history_table, recommend
 from jaxbandit.session.tickets import Record, Ticket, note, number_of, records_of
+from jaxbandit.study.run.files import prepare_file, write_whole
 from jaxbandit.study.specify.grid import Model
 
 if TYPE_CHECKING:
@@ -254,6 +255,11 @@ class Session:
         )
 
     @property
+    def told(self) -> dict[int, list[str]]:
+        """Names of the outputs whose values have been told, by ticket."""
+        return {number: [name for name in self.specification.outputs.names if name in own.values] for number, own in self._records.items()}
+
+    @property
     def events(self) -> tuple[Event, ...]:
         """All that has happened, in order."""
         return tuple(self._journal.events)
@@ -331,13 +337,12 @@ class Session:
             self._happen("fitted", {"model": model.table(), "told": self._complete()})
             return model
 
-    def export(self, directory: str | Path) -> Path:
-        """Write the events as lines of JSON, ``events.jsonl`` in ``directory``, and return its path."""
-        folder = _path(directory)
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "events.jsonl"
-        path.write_text("".join(event.line() + "\n" for event in self._journal.events), encoding="utf-8")
-        return path
+    def export(self, path: str | Path | None = None) -> Path:
+        """Write all events as lines of JSON to a file, by default ``events.jsonl`` beside the journal, and return its path."""
+        file = prepare_file(self.directory / "events.jsonl" if path is None else _path(path), force=True)
+        text = "".join(event.line() + "\n" for event in self._journal.events)
+        write_whole(file, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+        return file
 
     def close(self) -> None:
         """Let go of the session, for other processes to take."""
