@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from jaxbandit.session.axes import Space
 from jaxbandit.session.outputs import Outputs
@@ -67,6 +68,7 @@ def history_figure(session: Session) -> Figure:
             _bound([axis], outputs, name)
             axis.legend(loc="best", fontsize=8)
         panels[-1].set_xlabel("ticket")
+        panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure
 
 
@@ -95,7 +97,8 @@ def _maps(figure: Figure, row: np.ndarray, belief: xr.Dataset, history: xr.Datas
             drawn = axis.scatter(points[:, 0], points[:, 1], c=values, cmap="cividis", s=30)
         figure.colorbar(drawn, ax=axis)
         axis.grid(False)
-        axis.scatter(history[space.names[0]].values, history[space.names[1]].values, **MEASURED)
+        measured = np.isfinite(history[name].values)
+        axis.scatter(*(history[own].values[measured] for own in space.names), **MEASURED)
         axis.scatter(*points[best], **RECOMMENDED)
         title = f"{name}: {'posterior mean' if which == 'mean' else 'standard deviation'}"
         axis.set(xlabel=_plain(space.names[0]), ylabel=_plain(space.names[1]), title=_plain(title))
@@ -132,9 +135,10 @@ def _bound(row: Any, outputs: Outputs, name: str) -> None:
     """Draw the bounds of a constraint as lines."""
     for constraint in outputs.constraints:
         if constraint.name == name:
-            for sign, bound in constraint.sides:
+            for number, (sign, bound) in enumerate(constraint.sides):
+                label = "" if number else _plain(str(constraint))
                 for axis in row:
-                    axis.axhline(sign * bound, color=GREEN, linestyle="--", linewidth=1, label=_plain(str(constraint)))
+                    axis.axhline(sign * bound, color=GREEN, linestyle="--", linewidth=1, label=label)
 
 
 def _scale(axis: Axes, space: Space, number: int) -> None:

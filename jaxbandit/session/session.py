@@ -29,7 +29,7 @@ from jaxbandit.session.course import MAKER, Course
 from jaxbandit.session.fitting import fitted_model
 from jaxbandit.session.journal import DamagedSession, Event, Journal, SessionError, create_journal, open_journal
 from jaxbandit.session.outputs import Outputs
-from jaxbandit.session.specification import Specification, fingerprint
+from jaxbandit.session.specification import Specification, fingerprint, read_model
 from jaxbandit.session.tables import Recommendation, belief_table, history_table, recommend
 from jaxbandit.session.tickets import Record, Ticket, note, number_of, records_of
 from jaxbandit.study.run.files import prepare_file, write_whole
@@ -127,7 +127,7 @@ class Session:
     @classmethod
     def begin(cls, directory: str | Path, specification: Specification) -> Session:
         """Begin a session of a specification, as a file describes it; raises as :meth:`create` does."""
-        specification.learner()  # which refuses what does not fit, before anything is written
+        _ = specification.learner  # which refuses what does not fit, before anything is written
         return cls(create_journal(_path(directory), specification.table()), specification)
 
     @classmethod
@@ -268,7 +268,7 @@ class Session:
     def model(self) -> Model:
         """The GP model in force: that of the specification, or of the last fit."""
         fits = [event for event in self._journal.events if event.kind == "fitted"]
-        return Model(**fits[-1].body["model"]) if fits else self.specification.model
+        return read_model(fits[-1].body["model"]) if fits else self.specification.model
 
     @takes(width=nonnegative_numbers.of(scalar))
     def belief(self, width: float = 2.0) -> xr.Dataset:
@@ -325,8 +325,9 @@ class Session:
     def fit(self) -> Model:
         """Fit the hyper-parameters of the model to all that has been told, and return the model that is in force from now on.
 
-        It maximises the posterior density of the hyper-parameters, with priors that keep a handful of points from making a length-scale
-        tiny or huge. The algorithm keeps its own state; beliefs are made anew with the fitted model.
+        Each output gets its kernel and noise variance of greatest posterior density, see :func:`jaxbandit.surrogates.fit`, whose priors keep
+        a handful of points from making a length-scale tiny or huge. A variance is fitted where a kernel has one, such as ``Scale``. All that
+        has happened is then learnt anew under the fitted model; points that have been asked for stay as they are.
 
         Raises:
           SessionError: when nothing has been told yet.
@@ -360,7 +361,8 @@ class Session:
     def _replayed(self) -> Course:
         """Return the learner that the events lead to, from the snapshot on where there is one of them."""
         fitted = [event.number for event in self._journal.events if event.kind in ("fitted", "corrected")]
-        learner = self.specification.learner(self.model)
+        model = self.model
+        learner = self.specification.learner if model is self.specification.model else self.specification.learner_with(model)
         kept = self._journal.snapshot(MAKER)
         course, start = None, 0
         if kept is not None and kept[0] >= max(fitted, default=0):

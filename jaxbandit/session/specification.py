@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import tomllib
@@ -140,13 +141,17 @@ class Specification:
         """Return the points of the initial design."""
         return design_points(self.initial, self.trial, self.space.domain.size)
 
-    def surrogate(self, model: Model | None = None) -> Surrogate:
-        """Return the GP model of the modelled functions; ``model`` takes the place of the session's own after a fit."""
-        expanded = _expanded(self.model if model is None else model, self.outputs)
-        return expanded.of(self.space.domain, self.outputs.modelled, self.horizon + self.initial.count, "model")
+    def surrogate(self, model: Model) -> Surrogate:
+        """Return the GP model of the modelled functions that ``model`` of the outputs amounts to."""
+        return _expanded(model, self.outputs).of(self.space.domain, self.outputs.modelled, self.horizon + self.initial.count, "model")
 
-    def learner(self, model: Model | None = None) -> Learner:
-        """Return the learner of the session, before any observation."""
+    @functools.cached_property
+    def learner(self) -> Learner:
+        """Learner of the session before any observation."""
+        return self.learner_with(self.model)
+
+    def learner_with(self, model: Model) -> Learner:
+        """Return the learner of the session before any observation, with another model than its own."""
         surrogate = self.surrogate(model)
         with arithmetic([surrogate.precision]):
             if self.at_once:
@@ -204,7 +209,7 @@ class Specification:
             space=Space.from_table(table["space"]),
             outputs=Outputs.read(table["objective"], table["constraints"]),
             algorithm=build("algorithm", own, "algorithm") if algorithm is None else algorithm,
-            model=Model(**{name: _as_given(value) for name, value in table["model"].items()}),
+            model=read_model(table["model"]),
             horizon=table["horizon"],
             key=jax.random.wrap_key_data(jnp.asarray(key["data"], jnp.uint32), impl=key["generator"]),
             delay=build("delay", table["delay"], "delay"),
@@ -256,7 +261,7 @@ def read_toml(path: Path) -> Specification:
         space=Space.of([Axis.read(name, axis, f"axis.{name}") for name, axis in table["axis"].items()]),
         outputs=Outputs.read(table.get("objective", "maximise reward"), table.get("constraints", [])),
         algorithm=build("algorithm", table["algorithm"], "algorithm"),
-        model=Model(**{name: _as_given(value) for name, value in given["model"].items()}),
+        model=read_model(given["model"]),
         horizon=table.get("horizon", 1000),
         key=jax.random.key(seed),
         delay=build("delay", table.get("delay"), "delay"),
@@ -276,17 +281,26 @@ def _fields(kind: type, table: Any, where: str) -> Mapping[str, Any]:
     return table
 
 
-def _as_given(value: Any) -> Any:
-    """Return a list as the tuple that it was."""
-    return tuple(value) if isinstance(value, list) else value
+def read_model(table: Mapping[str, Any]) -> Model:
+    """Return the model that a table describes, as ``Model.table`` and experiment files write it."""
+    return Model(**{name: tuple(value) if isinstance(value, list) else value for name, value in table.items()})
+
+
+def prior_means(model: Model, outputs: Outputs) -> list[float]:
+    """Return the prior mean of each output, in its own units.
+
+    One number is the objective's; a constraint's is then its bound, so that it is as likely to hold as not.
+    """
+    means = np.asarray(model.prior_mean, np.float64)
+    if means.ndim == 0:
+        return [float(means), *(constraint.bound for constraint in outputs.constraints)]
+    if len(means) != len(outputs.names):
+        raise InvalidArgument(f"model.prior_mean: must hold one for each of the {len(outputs.names)} outputs, got {len(means)}")
+    return [float(mean) for mean in means]
 
 
 def _expanded(model: Model, outputs: Outputs) -> Model:
-    """Return the model of the modelled functions from that of the outputs, of which an equality is modelled twice.
-
-    Prior means are given in the outputs' own units. One number is the objective's; a constraint's is then its bound, so that it is as
-    likely to hold as not.
-    """
+    """Return the model of the modelled functions from that of the outputs, of which an equality is modelled twice."""
     count = len(outputs.names)
 
     def each(name: str, value: Any) -> list[Any]:
@@ -294,13 +308,9 @@ def _expanded(model: Model, outputs: Outputs) -> Model:
             raise InvalidArgument(f"model.{name}: must hold one for each of the {count} outputs, got {len(value)}")
         return [item for item, rows in zip(value, outputs.rows, strict=True) for _ in rows]
 
-    changes: dict[str, Any] = {}
+    changes: dict[str, Any] = {"prior_mean": outputs.prior_means(prior_means(model, outputs))}
     if isinstance(model.kernel, list | tuple):
         changes["kernel"] = each("kernel", model.kernel)
     if np.ndim(model.noise_variance):  # type: ignore[arg-type]
         changes["noise_variance"] = each("noise_variance", np.asarray(model.noise_variance).tolist())
-    means = np.asarray(model.prior_mean, np.float64)
-    if means.ndim:
-        each("prior_mean", means)
-    given = means.tolist() if means.ndim else [float(means), *(constraint.bound for constraint in outputs.constraints)]
-    return dataclasses.replace(model, prior_mean=outputs.prior_means(given), **changes)
+    return dataclasses.replace(model, **changes)

@@ -306,9 +306,7 @@ def test_kernels_under_jit_and_vmap_of_hyper_parameters():
         np.testing.assert_allclose(np.asarray(one, np.float64), want, rtol=0, atol=tolerance(np.float32, want, 32))
 
 
-@pytest.mark.parametrize(
-    "kernel", [SE(length_scale=0.5), kernels.Linear(), SE(length_scale=0.5) + kernels.White(), 2.0 * kernels.Constant()]
-)
+@pytest.mark.parametrize("kernel", [SE(), kernels.Linear(), SE() + kernels.White(), 2.0 * kernels.Constant()])
 @pytest.mark.parametrize(
     ("points", "words"),
     [
