@@ -99,7 +99,9 @@ def fitted_kernel(problem: Any, output: int, seed: int) -> Kernel:
     noise = np.sqrt(shared.NOISE_VARIANCE) * random.standard_normal((2, len(chosen)))
     values = np.asarray(problem.means)[output, chosen] + noise[output]
     guess = Scale(kernel=SquaredExponential(length_scale=np.asarray(LENGTH_SCALES)), variance=float(np.mean(values**2)))
-    return fit(guess, np.asarray(problem.domain.points)[chosen], values, shared.NOISE_VARIANCE, span=SPAN)[0]
+    return fit(
+        guess, np.asarray(problem.domain.points)[chosen], values, shared.NOISE_VARIANCE, prior=None, fixed=("noise_variance",), span=SPAN
+    ).kernel
 
 
 class Truth:

@@ -1,0 +1,98 @@
+"""Log evidence of noisy values under a GP with prior mean 0, repeated points collapsed, differentiable twice in closed form."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import exactly, finite_numbers, instance_of, positive, vector
+from jaxbandit.core.pytree import pytree
+from jaxbandit.core.types import Array, Scalar, Table
+from jaxbandit.kernels import Kernel
+from jaxbandit.surrogates.evidence.inverse import inverse
+
+POINTS = finite_numbers.of(exactly(None, None, words="one row per point"))
+
+
+@pytree
+class Collapsed:
+    """Values of ``k`` outputs at distinct points, all that the evidence depends on; padding has a count of 0.
+
+    ``c`` values at one point under noise ``s`` are as good as their mean under ``s / c`` and their spread about it, so a history of any
+    length takes no more points than the domain has.
+    """
+
+    points: Table  # [n, d]
+    counts: Table  # [n] number of values at each point, 0 where there are none
+    means: Table  # [k, n] mean of these values, any finite number where there are none
+    within: Table  # [k] sum of the squared deviations of values from the mean of their point
+
+    def padded(self, size: int) -> Collapsed:
+        """Return the same data with rows for ``size`` points, on the host."""
+        missing = size - len(self.counts)
+        return Collapsed(
+            points=np.pad(self.points, ((0, missing), (0, 0))),
+            counts=np.pad(self.counts, (0, missing)),
+            means=np.pad(self.means, ((0, 0), (0, missing))),
+            within=self.within,
+        )
+
+    def log_evidence(self, kernel: Kernel, noise_variance: Scalar) -> Array:
+        """Return the log density ``[k]`` of the values of each output under ``N(0, K + noise_variance I)``.
+
+        With ``D = diag(counts)``, ``B = I + D^(1/2) K D^(1/2) / s`` and ``z = D^(1/2) means`` it is
+        ``-(z^T B^-1 z + within) / (2 s) - (log det B) / 2 - N log(2 pi s) / 2`` (Rasmussen and Williams 2006, eq. 2.30 and 3.27).
+        """
+        points, means = jnp.asarray(self.points), jnp.asarray(self.means)
+        counts, noise = jnp.asarray(self.counts, means.dtype), jnp.asarray(noise_variance, means.dtype)
+        roots = jnp.sqrt(counts)
+        matrix = jnp.eye(len(roots), dtype=means.dtype) + kernel(points, points) * (roots[:, None] * roots[None] / noise)
+        white = roots[None] * means / jnp.sqrt(noise)
+        total = jnp.sum(counts)
+        rest = -0.5 * self.within / noise - 0.5 * total * (jnp.log(noise) + math.log(2 * math.pi))
+        return _log_density(matrix, white) + rest
+
+
+@jax.custom_jvp
+def _log_density(matrix: Array, values: Array) -> Array:
+    """Return ``-(values B^-1 values + log det B) / 2`` as ``[k]`` for ``values [k, n]`` and ``B [n, n]``."""
+    inverted, logdet = inverse(matrix)
+    return -0.5 * (jnp.sum(jnp.matmul(values, inverted, precision="highest") * values, axis=1) + logdet)
+
+
+@_log_density.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    """With ``a = B^-1 y``: ``d = -(tr(B^-1 dB) - a^T dB a) / 2 - a^T dy`` (Rasmussen and Williams 2006, eq. 5.9)."""
+    (matrix, values), (change, moved) = primals, tangents
+    inverted, logdet = inverse(matrix)
+    solved = jnp.matmul(values, inverted, precision="highest")
+    density = -0.5 * (jnp.sum(solved * values, axis=1) + logdet)
+    slopes = 0.5 * (solved[:, :, None] * solved[:, None, :] - inverted[None])
+    return density, jnp.sum(slopes * change[None], axis=(1, 2)) - jnp.sum(solved * moved, axis=1)
+
+
+def collapse(points: np.ndarray, values: np.ndarray) -> Collapsed:
+    """Return ``values [n, k]`` at ``points [n, d]`` with equal points collapsed, on the host."""
+    distinct, owners, counts = np.unique(points, axis=0, return_inverse=True, return_counts=True)
+    owners = owners.reshape(-1)
+    means = np.stack([np.bincount(owners, weights=column, minlength=len(distinct)) for column in values.T]) / counts
+    return Collapsed(points=distinct, counts=counts, means=means, within=np.sum(np.square(values.T - means[:, owners]), axis=1))
+
+
+@takes(kernel=instance_of(Kernel), points=POINTS, values=finite_numbers.of(vector("one value per point")), noise_variance=positive)
+def log_evidence(kernel: Kernel, points: ArrayLike, values: ArrayLike, noise_variance: Scalar) -> Array:
+    """Return the log density ``[]`` of ``values [n]`` at ``points [n, d]`` under ``N(0, K + noise_variance I)``; differentiable.
+
+    It may be called in ``jax.vmap`` and in loops. Rasmussen and Williams (2006), eq. 2.30.
+    """
+    checks.shape("values", values, (np.shape(points)[0],), remedy="one value per point")
+    means = jnp.asarray(values)[None]
+    data = Collapsed(points=jnp.asarray(points), counts=jnp.ones_like(means[0]), means=means, within=jnp.zeros_like(means[:, 0]))
+    return data.log_evidence(kernel, noise_variance)[0]

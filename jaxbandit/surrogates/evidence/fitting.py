@@ -1,0 +1,211 @@
+"""Fits of hyper-parameters to data on the host: of one data set, or of thousands in one compiled program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import (
+    Check,
+    any_shape,
+    between,
+    booleans,
+    choice,
+    each,
+    exactly,
+    finite_numbers,
+    instance_of,
+    numbers,
+    optional,
+    positive,
+    text,
+    whole,
+)
+from jaxbandit.core.pytree import canonicalise
+from jaxbandit.core.types import Numbers
+from jaxbandit.kernels import Kernel
+from jaxbandit.surrogates.evidence.density import POINTS, Collapsed, collapse
+from jaxbandit.surrogates.evidence.maximise import Fit, maximise, paths
+from jaxbandit.surrogates.evidence.prior import Prior
+
+STEPS = 60  # most steps of a descent; 20 are usual
+BATCH = 400  # points of the data sets that are fitted side by side on a CPU: more wait for the slowest, fewer pay more for each operation
+ROUNDED_TO = 16  # number of points of a data set is rounded up to a multiple, so that data sets of about one size share a program
+
+OPTIONS: dict[str, Check] = {
+    "noise_variance": positive,
+    "prior": optional(instance_of(Prior)),
+    "fixed": each(text),
+    "span": between(1, float("inf"), open_high=True, host=True),
+    "starts": whole(1, 10_000),
+    "seed": whole(0, 2**63 - 1),
+}
+
+
+@takes(kernel=instance_of(Kernel) | each(instance_of(Kernel), least=1), points=POINTS, values=finite_numbers, **OPTIONS)
+def fit(
+    kernel: Kernel | Sequence[Kernel],
+    points: Numbers,
+    values: Numbers,
+    noise_variance: float,
+    *,
+    prior: Prior | None = Prior(),
+    fixed: Sequence[str] = (),
+    span: float = 1e3,
+    starts: int = 16,
+    seed: int = 0,
+) -> Fit[Any]:
+    """Fit the hyper-parameters of a GP with prior mean 0 to values: their maximum posterior, in float64 whatever JAX's own precision is.
+
+    Subtract any other mean first. Every leaf of the kernel and the noise variance are hyper-parameters, searched on a logarithmic scale.
+    Values at equal points are collapsed first, which changes nothing.
+
+    Args:
+      kernel: where the search starts; all hyper-parameters must be positive unless they are fixed. A variance is fitted where the kernel
+        has one, such as ``Scale(kernel=..., variance=1.0)``. One kernel is shared by all outputs; of a list each output gets one.
+      points: ``[n, d]`` inputs.
+      values: ``[n]`` noisy values at the inputs, or ``[n, k]`` of ``k`` outputs.
+      noise_variance: noise variance of the values, > 0, where the search starts.
+      prior: of the hyper-parameters; default log-normal, with length-scales that grow with the dimension. ``None`` is maximum likelihood.
+      fixed: dotted paths of hyper-parameters that keep their value: ``"noise_variance"``, or a field of the kernel such as
+        ``"kernel.length_scale"``.
+      span: largest factor, > 1, by which a hyper-parameter may grow or shrink.
+      starts: number of points that are compared first, all but one up to a factor 10 away; the search descends from the best.
+      seed: seed of those points.
+
+    Returns:
+      The fitted kernel and noise variance, the log evidence, and standard errors. With a list of kernels, ``kernel`` is a tuple and
+      ``noise_variance`` has one entry for each output, as :func:`~jaxbandit.surrogate` takes them.
+
+    Raises:
+      InvalidArgument: on a hyper-parameter or argument out of range, or a path in ``fixed`` that names none.
+    """
+    points, values = np.asarray(points, np.float64), np.asarray(values, np.float64)
+    if values.ndim not in (1, 2) or len(values) != len(points) or not values.size:
+        raise checks.InvalidArgument(f"values: expected one for each of {len(points)} points, [n] or [n, k], got {list(values.shape)}")
+    table = values.reshape(len(points), -1)
+    fitted = partial(
+        _fitted, points=points, noise_variance=noise_variance, prior=prior, fixed=tuple(fixed), span=span, starts=starts, seed=seed
+    )
+    if isinstance(kernel, Kernel):
+        return fitted(kernel, values=table)
+    if len(kernel) != table.shape[1]:
+        raise checks.InvalidArgument(f"kernel: expected one, or one for each of the {table.shape[1]} outputs, got {len(kernel)}")
+    found = [fitted(own, values=table[:, [j]]) for j, own in enumerate(kernel)]
+    return Fit(
+        kernel=tuple(one.kernel for one in found),
+        noise_variance=np.stack([one.noise_variance for one in found]),
+        log_evidence=np.asarray(sum(one.log_evidence for one in found)),
+        standard_errors={f"{j}.{path}": error for j, one in enumerate(found) for path, error in one.standard_errors.items()},
+        converged=np.asarray(all(one.converged for one in found)),
+    )
+
+
+@takes(
+    kernel=instance_of(Kernel),
+    points=finite_numbers.of(exactly(None, None, None, words="data sets, points, axes")),
+    values=numbers.of(any_shape),
+    mask=optional(booleans.of(exactly(None, None, words="data sets, points"))),
+    precision=choice("float32", "float64"),
+    **OPTIONS,
+)
+def fit_many(
+    kernel: Kernel,
+    points: Numbers,
+    values: Numbers,
+    noise_variance: float,
+    *,
+    mask: Numbers | None = None,
+    prior: Prior | None = Prior(),
+    fixed: Sequence[str] = (),
+    span: float = 1e3,
+    starts: int = 16,
+    seed: int = 0,
+    precision: str = "float64",
+) -> Fit[Any]:
+    """Fit the same kernel to each of ``B`` data sets, in one compiled program: as :func:`fit` does to one, up to rounding.
+
+    Nothing in the program is LAPACK's, whose batches can wait for ever on a CPU.
+
+    Args:
+      kernel, noise_variance, prior, fixed, span, starts, seed: as for :func:`fit`; the same for all data sets.
+      points: ``[B, n, d]`` inputs.
+      values: ``[B, n]`` noisy values at the inputs, or ``[B, n, k]`` of ``k`` outputs that share the kernel.
+      mask: ``[B, n]``, false where a data set has no point; default none such. What values are there does not matter.
+      precision: ``"float64"`` or ``"float32"``, in which evidences are good to about 1e-4 nats where the noise variance is not below
+        1e-3 of the kernel's.
+
+    Returns:
+      Fits with leading axes ``[B]`` of every leaf; ``jax.tree.map(lambda leaf: leaf[i], fits)`` is that of data set ``i``.
+
+    Raises:
+      InvalidArgument: on a hyper-parameter or argument out of range, shapes that do not fit, or values that are not finite.
+    """
+    points, values = np.asarray(points, np.float64), np.asarray(values, np.float64)
+    if values.ndim not in (2, 3) or values.shape[:2] != points.shape[:2] or not values.size:
+        raise checks.InvalidArgument(
+            f"values: expected [B, n] or [B, n, k] with [B, n] = {list(points.shape[:2])} as points have it, got {list(values.shape)}"
+        )
+    present = np.ones(values.shape[:2], bool) if mask is None else np.asarray(mask, bool)
+    checks.shape("mask", present, values.shape[:2], remedy="one entry for each value")
+    table = values.reshape(*values.shape[:2], -1)
+    checks.finite("values", table[present])
+    _check_start(kernel, points.shape[2], fixed)
+    sets = [collapse(x[here], y[here]) for x, y, here in zip(points, table, present, strict=True)]
+    size = max([1, *(len(one.counts) for one in sets)])
+    with jax.enable_x64(precision == "float64"):
+        data = canonicalise(jax.tree.map(lambda *parts: np.stack(parts), *(one.padded(size) for one in sets)))
+        side = max(1, BATCH // size) if jax.default_backend() == "cpu" else len(sets)
+        start = canonicalise((kernel, noise_variance, prior, span))
+        return jax.tree.map(np.asarray, _fit_each(*start, data, fixed=tuple(fixed), starts=starts, seed=seed, side=min(side, len(sets))))
+
+
+def _fitted(
+    kernel: Kernel, *, points: np.ndarray, values: np.ndarray, noise_variance: float, prior: Prior | None, span: float, **options: Any
+) -> Fit[Any]:
+    """Return the fit of one kernel to ``values [n, k]``."""
+    _check_start(kernel, points.shape[1], options["fixed"])
+    data = collapse(points, values)
+    data = data.padded(-(-len(data.counts) // ROUNDED_TO) * ROUNDED_TO)
+    with jax.enable_x64(True):
+        return jax.tree.map(np.asarray, _fit_one(*canonicalise((kernel, noise_variance, prior, span, data)), **options))
+
+
+def _check_start(kernel: Kernel, dimension: int, fixed: Sequence[str]) -> None:
+    """Raise ``InvalidArgument`` unless a search can start at ``kernel``, on inputs of ``dimension`` axes."""
+    kernel.check_axes(dimension)
+    for path, leaf in zip(paths(kernel), jax.tree.leaves(kernel), strict=True):
+        if path not in fixed:
+            checks.positive(f"kernel.{path}", np.asarray(leaf))
+
+
+@partial(jax.jit, static_argnames=("fixed", "starts", "seed"))
+def _fit_one(
+    kernel: Kernel, noise: Any, prior: Prior | None, span: Any, data: Collapsed, *, fixed: tuple[str, ...], starts: int, seed: int
+) -> Fit[Any]:
+    return maximise(kernel, noise, data, prior=prior, fixed=fixed, span=span, starts=starts, steps=STEPS, seed=seed)
+
+
+@partial(jax.jit, static_argnames=("fixed", "starts", "seed", "side"))
+def _fit_each(
+    kernel: Kernel,
+    noise: Any,
+    prior: Prior | None,
+    span: Any,
+    data: Collapsed,
+    *,
+    fixed: tuple[str, ...],
+    starts: int,
+    seed: int,
+    side: int,
+) -> Fit[Any]:
+    def one(own: Collapsed) -> Fit[Any]:
+        return maximise(kernel, noise, own, prior=prior, fixed=fixed, span=span, starts=starts, steps=STEPS, seed=seed)
+
+    return jax.lax.map(one, data, batch_size=side if side > 1 else None)

@@ -1,0 +1,183 @@
+"""Maximum-posterior hyper-parameters of one data set: a pure function that compiled programs call on traced data, in batches and loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from jaxbandit.core.paths import check_known
+from jaxbandit.core.pytree import canonicalise, float_dtype, pytree
+from jaxbandit.core.types import Array, Scalar, Table
+from jaxbandit.surrogates.evidence.density import Collapsed
+from jaxbandit.surrogates.evidence.descent import Minimum, minimise
+from jaxbandit.surrogates.evidence.inverse import sweep
+from jaxbandit.surrogates.evidence.prior import NOISE, Prior
+
+K = TypeVar("K")
+
+AWAY = float(np.log(10.0))  # largest distance of a starting point from the first, in logarithms
+TOLERANCE = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-9}  # nats
+
+
+@pytree
+class Fit(Generic[K]):
+    """Hyper-parameters fitted to values, with what is known of their errors; with leading axes ``[B]`` when many data sets were fitted.
+
+    Attributes:
+      kernel: the fitted kernel; a tuple of kernels, one for each output, where each has its own.
+      noise_variance: the noise variance ``[]``, or ``[k]`` where each output has its own.
+      log_evidence: log density ``[]`` of the values under these, summed over outputs; without the prior.
+      standard_errors: standard errors of the logarithms of the hyper-parameters, by their paths: square roots of the diagonal of the
+        inverse Hessian of the negative log posterior. An error of 0.1 is one of 10%. They are 0 for what was fixed, and NaN at a bound
+        and where the Hessian is not positive definite. With kernels of their own, the output's number comes before the path.
+      converged: whether the search ended because the gradient did, ``[]``; if not, it ran out of steps.
+    """
+
+    kernel: K
+    noise_variance: Table
+    log_evidence: Table
+    standard_errors: Mapping[str, Table]
+    converged: Table
+
+
+class _Search(NamedTuple):
+    """The logarithms that a search moves, and how hyper-parameters are made of them."""
+
+    start: Array  # [P], as are the next two
+    low: Array
+    high: Array
+    rebuild: Callable[[Array], tuple[Any, Array]]  # from [P] to the kernel and the noise variance
+    spread: Callable[[Array], dict[str, Array]]  # from [P] to arrays by path, like the hyper-parameters; 0 for what is fixed
+
+
+def maximise(
+    kernel: K,
+    noise_variance: Scalar,
+    data: Collapsed,
+    *,
+    prior: Prior | None,
+    fixed: tuple[str, ...] = (),
+    span: Scalar = 1e3,
+    bounds: Mapping[str, tuple[Scalar, Scalar]] | None = None,
+    starts: int = 16,
+    steps: int = 40,
+    seed: int = 0,
+    errors: bool = True,
+) -> Fit[K]:
+    """Return the hyper-parameters with the largest posterior density of their logarithms given ``data``.
+
+    It is pure and may be traced, called in ``jax.vmap`` and in loops; nothing in it is LAPACK's. ``starts`` points around the first are
+    compared, and the search descends from the best of them. A search that goes on from an earlier one takes ``starts=1``.
+
+    Args:
+      kernel: where the search starts; every leaf is a hyper-parameter > 0, unless it is fixed.
+      noise_variance: where the search starts.
+      data: the values of all outputs, which share the kernel and the noise variance.
+      prior: of the hyper-parameters; ``None`` for the largest evidence.
+      fixed: dotted paths of what keeps its value, ``"noise_variance"`` or a field of the kernel such as ``"kernel.length_scale"``.
+      span: largest factor by which a hyper-parameter may grow or shrink.
+      bounds: by path, the least and the largest value of a hyper-parameter, in place of ``span``.
+      starts, steps: number of starting points, and most steps of a descent.
+      seed: of the starting points.
+      errors: whether standard errors are wanted, which cost about as much as five steps.
+
+    Raises:
+      InvalidArgument: on a path in ``fixed`` or ``bounds`` that names no hyper-parameter.
+    """
+    kernel, noise_variance, data, prior = canonicalise((kernel, noise_variance, data, prior))
+    dtype = float_dtype()
+    search = _searched(kernel, noise_variance, fixed, jnp.asarray(span, dtype), bounds or {})
+    units = None if prior is None else prior.units(data)
+
+    def prior_density(place: Array) -> Array:
+        return jnp.zeros((), dtype) if prior is None or units is None else prior.log_density(*search.rebuild(place), *units)
+
+    def loss(place: Array) -> Array:
+        return -jnp.sum(data.log_evidence(*search.rebuild(place))) - prior_density(place)
+
+    start, low, high = search.start, search.low, search.high
+    if len(start):
+        best = minimise(loss, _starts(start, low, high, starts, seed), low, high, steps=steps, tolerance=TOLERANCE[dtype])
+    else:
+        best = Minimum(start, loss(start), jnp.ones((), bool))
+    fitted, noise = search.rebuild(best.place)
+    found: Mapping[str, Array] = {}
+    if errors:
+        found = search.spread(_standard_errors(_hessian(loss, best.place), (best.place > low) & (best.place < high)))
+    return Fit(
+        kernel=fitted,
+        noise_variance=noise,
+        log_evidence=-best.value - prior_density(best.place),
+        standard_errors=found,
+        converged=best.converged,
+    )
+
+
+def paths(kernel: Any) -> list[str]:
+    """Return the dotted paths of a kernel's hyper-parameters, in the order of its leaves."""
+    found, _ = jax.tree_util.tree_flatten_with_path(kernel)
+    return [".".join(key.name for key in path) for path, _ in found]
+
+
+def _searched(
+    kernel: Any, noise_variance: Scalar, fixed: tuple[str, ...], span: Array, bounds: Mapping[str, tuple[Scalar, Scalar]]
+) -> _Search:
+    """Return the search for all hyper-parameters but those whose path is ``fixed``."""
+    names = [*paths(kernel), NOISE]
+    for argument, given in (("fixed", fixed), ("bounds", bounds)):
+        for name in given:
+            check_known(name, names, f"{argument}.{name}", "the hyper-parameters are")
+    leaves, structure = jax.tree.flatten((kernel, noise_variance))
+    free = [name not in fixed for name in names]
+    ends = [bounds.get(name, (leaf / span, leaf * span)) for name, leaf in zip(names, leaves, strict=True)]
+
+    def flat(values: Iterable[Any]) -> tuple[Array, Callable[[Array], Any]]:
+        kept = [value for value, moves in zip(values, free, strict=True) if moves]
+        return ravel_pytree([jnp.log(jnp.asarray(value, span.dtype)) for value in kept])
+
+    start, unravel = flat(leaves)
+    low, high = (flat(jnp.broadcast_to(end[side], jnp.shape(leaf)) for end, leaf in zip(ends, leaves, strict=True))[0] for side in (0, 1))
+
+    def placed(place: Array) -> list[Array | None]:
+        parts = iter(unravel(place))
+        return [next(parts) if moves else None for moves in free]
+
+    def rebuild(place: Array) -> tuple[Any, Array]:
+        values = [leaf if part is None else jnp.exp(part) for leaf, part in zip(leaves, placed(place), strict=True)]
+        return jax.tree.unflatten(structure, values)
+
+    def spread(place: Array) -> dict[str, Array]:
+        return {name: jnp.zeros_like(leaf) if part is None else part for name, leaf, part in zip(names, leaves, placed(place), strict=True)}
+
+    return _Search(jnp.clip(start, low, high), low, high, rebuild, spread)
+
+
+def _starts(first: Array, low: Array, high: Array, starts: int, seed: int) -> Array:
+    """Return ``[starts, P]`` points: ``first`` and others up to a factor of 10 away."""
+    away = np.random.default_rng(seed).uniform(-AWAY, AWAY, (starts - 1, len(first)))
+    return jnp.clip(jnp.concatenate([first[None], first[None] + jnp.asarray(away, first.dtype)]), low[None], high[None])
+
+
+def _hessian(function: Callable[[Array], Array], place: Array) -> Array:
+    """Return the Hessian ``[P, P]`` of a function, a row at a time."""
+    return jax.lax.map(lambda along: jax.jvp(jax.grad(function), (place,), (along,))[1], jnp.eye(len(place), dtype=place.dtype))
+
+
+def _standard_errors(hessian: Array, inside: Array) -> Array:
+    """Return the roots ``[P]`` of the diagonal of the inverse of ``hessian [P, P]``, of what is ``inside`` its bounds; NaN elsewhere."""
+    size = len(inside)
+    both = inside[:, None] & inside[None]
+    matrix = jnp.where(both, hessian, jnp.eye(size, dtype=hessian.dtype))
+    scale = jnp.sqrt(jnp.abs(jnp.diagonal(matrix)))
+    scaled = matrix / (scale[:, None] * scale[None])
+    floor = float(jnp.finfo(hessian.dtype).eps) * size
+    inverse, _ = sweep(scaled, floor)
+    proper = jnp.all(jnp.diagonal(matrix) > 0) & (
+        jnp.max(jnp.abs(jnp.matmul(inverse, scaled, precision="highest") - jnp.eye(size, dtype=hessian.dtype))) < 0.1
+    )
+    return jnp.where(inside & proper, jnp.sqrt(jnp.diagonal(inverse)) / scale, jnp.nan)
