@@ -325,9 +325,9 @@ class Session:
     def fit(self) -> Model:
         """Fit the hyper-parameters of the model to all that has been told, and return the model that is in force from now on.
 
-        Each output gets its kernel and noise variance of greatest posterior density, see :func:`jaxbandit.surrogates.fit`, whose priors keep
-        a handful of points from making a length-scale tiny or huge. A variance is fitted where a kernel has one, such as ``Scale``. All that
-        has happened is then learnt anew under the fitted model; points that have been asked for stay as they are.
+        Each output gets the kernel and the noise variance of greatest posterior density, see :func:`jaxbandit.surrogates.fit`, whose priors
+        keep a handful of points from making a length-scale tiny or huge. A variance is fitted where a kernel has one, such as ``Scale``.
+        All that has happened is then learnt anew under the fitted model; points that have been asked for stay as they are.
 
         Raises:
           SessionError: when nothing has been told yet.
