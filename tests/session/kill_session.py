@@ -68,7 +68,7 @@ def driven(directory: Path, last: int, after: float | None) -> list[str]:
             time.sleep(after)
             process.send_signal(signal.SIGKILL)
         said += process.stdout.readlines()
-    assert after is not None or said[-1] == "done\n", said
+    assert after is not None or said[-1] == "done\n", said[-3:]
     return [line.strip() for line in said if line.endswith("\n")]
 
 
@@ -115,7 +115,7 @@ def kill_and_compare(kills: int, last: int, seconds: float, seed: int, report: C
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=50, metavar="N")
-    parser.add_argument("--tickets", type=int, default=900, metavar="T")
+    parser.add_argument("--tickets", type=int, default=900, metavar="T", help="at most 1000, the horizon")
     parser.add_argument("--seconds", type=float, default=0.5, metavar="X", help="of work between two kills, at most")
     parser.add_argument("--seed", type=int, default=0, metavar="S")
     options = parser.parse_args()
