@@ -16,7 +16,7 @@ from jaxbandit.core.checks import InvalidArgument, short
 
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 OBJECTIVE = re.compile(r"\s*(maximise|minimise)\s+(\S.*?)\s*")
-CONSTRAINT = re.compile(rf"\s*(\S.*?)\s*(<=|>=|=)\s*({NUMBER})\s*(?:\+-\s*({NUMBER})\s*)?")
+CONSTRAINT = re.compile(rf"\s*([^<>=\s][^<>=]*?)\s*(<=|>=|=)\s*({NUMBER})\s*(?:\+-\s*({NUMBER})\s*)?")
 
 
 @dataclasses.dataclass(frozen=True)

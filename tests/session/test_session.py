@@ -14,7 +14,7 @@ import pytest
 import jaxbandit
 from jaxbandit import InvalidArgument, delays, feedback
 from jaxbandit.core.keys import Stream, stream_key, trial_key
-from jaxbandit.session import DeclaredInfeasible, Session, SessionError
+from jaxbandit.session import Axis, DeclaredInfeasible, Session, SessionError
 from tests.oracles import gaussian_process as gp
 from tests.support import conformance
 from tests.support.sessions import HORIZON, KEY, SEED, create, in_units, measured
@@ -327,3 +327,55 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(case: str, tmp_
     with pytest.raises(InvalidArgument, match=words):
         Session.create(**(good | options))
     assert not (tmp_path / "new").exists()
+
+
+SCALED = jaxbandit.kernels.Scale(kernel=jaxbandit.kernels.SquaredExponential(length_scale=0.3), variance=1.0)
+
+
+def test_a_fit_is_an_event_and_beliefs_are_made_anew(tmp_path: Path) -> None:
+    """After 4 complete tickets, at the next question: by maximum posterior, which a session that is opened again keeps."""
+    model = jaxbandit.session.Model(kernel=SCALED, noise_variance=0.05, form="features")
+    with create(tmp_path / "fitted", model=model, fit_every=4) as session:
+        for _ in range(4):
+            ticket = session.ask()
+            session.tell(ticket, measured(ticket))
+        before = session.belief()
+        session.tell(session.ask(), {"loss": 0.1})
+        fitted = [event for event in session.events if event.kind == "fitted"]
+        assert len(fitted) == 1 and fitted[0].body["told"] == 4
+        history, domain = session.history().isel(ticket=slice(4)), conformance.study()[0].domain
+        points = np.asarray(domain.points)[history["index"].values]
+        extent = np.ptp(np.asarray(domain.points), axis=0)
+        for number, (name, centre) in enumerate({"loss": 0.0, "cost": 0.2, "purity": 0.5}.items()):
+            prior = jaxbandit.surrogates.Prior(extent=extent)
+            found = jaxbandit.surrogates.fit(SCALED, points, history[name].values - centre, 0.05, prior=prior)
+            assert session.model.noise_variance[number] == pytest.approx(float(found.noise_variance))  # type: ignore[index]
+            kernel: Any = session.model.kernel[number]  # type: ignore[index]
+            assert kernel["kernel"]["length_scale"] == pytest.approx(float(np.asarray(found.kernel.kernel.length_scale)))
+        belief = session.belief()
+        assert float(np.abs(belief["mean"] - before["mean"]).max()) > 0.05
+        again = reopened(session)
+        assert again.belief().equals(belief)
+        again.close()
+    with create(tmp_path / "empty") as empty, pytest.raises(SessionError, match="nothing has been told yet"):
+        empty.fit()
+
+
+SPACES = {
+    "a line": [Axis.between("rate", 1e-3, 1.0, 7, "logarithmic")],
+    "a grid of three axes": [Axis("a", (0, 1, 2)), Axis("b", (0, 1)), Axis("c", (1, 10), "logarithmic")],
+    "points of the plane": jaxbandit.domains.points([[0.0, 0.1], [0.5, 0.3], [1.0, 0.9]]),
+    "points of space": jaxbandit.domains.points([[0.0, 0.1, 0.0], [0.5, 0.3, 1.0], [1.0, 0.9, 0.2]]),
+}
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_beliefs_are_drawn_on_any_domain(space: str, tmp_path: Path) -> None:
+    options: Any = {"key": KEY, "objective": "maximise yield", "constraints": ["pH = 7 +- 0.2"]}
+    with Session.create(tmp_path, SPACES[space], jaxbandit.RandomSearch(), jaxbandit.session.Model(), **options) as session:
+        session.tell(session.ask(), {"yield": 0.3, "pH": 7.1})
+        figure = session.plot()
+        assert all(axis.has_data() for axis in figure.axes)
+        labels = {axis.get_ylabel() for axis in figure.axes} | {axis.get_title().partition(":")[0] for axis in figure.axes}
+        assert {"yield", "pH"} <= labels
+        figure.savefig(tmp_path / "figure.png")
