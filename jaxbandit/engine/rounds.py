@@ -23,7 +23,7 @@ from jaxbandit.surrogates import Surrogate
 class Choice(NamedTuple):
     """The point chosen in a round, and the algorithm's state after that."""
 
-    index: Array  # [] int32, a row of the domain's points
+    point: Array  # [] int32, a row of the domain's points
     decision: Decision  # as the algorithm made it; its index may mark a NaN score
     state: Any
 

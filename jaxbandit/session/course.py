@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import numpy as np
@@ -97,7 +98,8 @@ class Course:
         }
         leaves = jax.tree.leaves(rounds.carry) + jax.tree.leaves(rounds.before)
         file = io.BytesIO()
-        np.savez(file, plain=np.asarray(json.dumps(plain)), **{f"leaf{number}": np.asarray(leaf) for number, leaf in enumerate(leaves)})
+        arrays: dict[str, Any] = {f"leaf{number}": np.asarray(leaf) for number, leaf in enumerate(leaves)}
+        np.savez(file, plain=np.asarray(json.dumps(plain)), **arrays)
         return file.getvalue()
 
     @classmethod

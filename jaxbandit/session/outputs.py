@@ -127,7 +127,8 @@ class Outputs:
     @property
     def rows(self) -> tuple[tuple[int, ...], ...]:
         """The modelled functions of each output, by number."""
-        found, start = [(0,)], 1
+        found: list[tuple[int, ...]] = [(0,)]
+        start = 1
         for constraint in self.constraints:
             found.append(tuple(range(start, start + len(constraint.sides))))
             start += len(constraint.sides)

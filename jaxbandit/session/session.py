@@ -183,7 +183,7 @@ class Session:
             after, asked = self._course.rounds.ask()
             if not healthy(np.asarray(int(asked.status))):
                 raise SessionError(f"ask: the algorithm cannot choose: {explain(int(asked.status))}; nothing has happened")
-            ticket = self._asked({"ticket": number, "round": asked.round, "index": asked.index, "status": int(asked.status)})
+            ticket = self._asked({"ticket": number, "round": asked.round, "index": asked.point, "status": int(asked.status)})
             self._course.rounds = after
             if ticket.declared_infeasible:
                 warnings.warn(f"ask: {explain(int(Status.DECLARED_INFEASIBLE))} (ticket {number})", DeclaredInfeasible, stacklevel=2)

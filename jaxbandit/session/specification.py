@@ -254,36 +254,37 @@ def read_toml(path: Path) -> Specification:
     for name in ("axis", "algorithm"):
         if not isinstance(table.get(name), Mapping) or not table[name]:
             raise InvalidArgument(f"{name}: there is none; add a table [{'axis.NAME' if name == 'axis' else name}]")
-    given = {name: _fields(kind, table.get(name, {}), name) for name, kind in (("model", Model), ("initial", InitialDesign))}
+    model, initial = (_fields(kind, table.get(name, {}), name) for name, kind in (("model", Model), ("initial", InitialDesign)))
     seed = table.get("seed", 0)
     whole(0, 2**32 - 1)("seed", seed)
     return Specification(
         space=Space.of([Axis.read(name, axis, f"axis.{name}") for name, axis in table["axis"].items()]),
         outputs=Outputs.read(table.get("objective", "maximise reward"), table.get("constraints", [])),
         algorithm=build("algorithm", table["algorithm"], "algorithm"),
-        model=read_model(given["model"]),
+        model=read_model(model),
         horizon=table.get("horizon", 1000),
         key=jax.random.key(seed),
         delay=build("delay", table.get("delay"), "delay"),
         feedback=build("feedback", table.get("feedback"), "feedback"),
-        initial=InitialDesign(**{name: np.asarray(value) if name == "indices" else value for name, value in given["initial"].items()}),
+        initial=InitialDesign(**{**initial, "indices": None if "indices" not in initial else np.asarray(initial["indices"])}),
         capacity=table.get("capacity"),
         fit_every=table.get("fit_every"),
     )
 
 
-def _fields(kind: type, table: Any, where: str) -> Mapping[str, Any]:
+def _fields(kind: type, table: Any, where: str) -> dict[str, Any]:
     """Return a table of the fields of ``kind``; raises ``InvalidArgument`` on others."""
     if not isinstance(table, Mapping):
         raise InvalidArgument(f"{where}: must be a table, got {short(table)}")
     for name in table:
         check_known(name, fields_of(kind), f"{where}.{name}", f"{where} takes")
-    return table
+    return dict(table)
 
 
 def read_model(table: Mapping[str, Any]) -> Model:
     """Return the model that a table describes, as ``Model.table`` and experiment files write it."""
-    return Model(**{name: tuple(value) if isinstance(value, list) else value for name, value in table.items()})
+    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
+    return Model(**fields)
 
 
 def prior_means(model: Model, outputs: Outputs) -> list[float]:
@@ -311,6 +312,6 @@ def _expanded(model: Model, outputs: Outputs) -> Model:
     changes: dict[str, Any] = {"prior_mean": outputs.prior_means(prior_means(model, outputs))}
     if isinstance(model.kernel, list | tuple):
         changes["kernel"] = each("kernel", model.kernel)
-    if np.ndim(model.noise_variance):  # type: ignore[arg-type]
+    if np.ndim(model.noise_variance):
         changes["noise_variance"] = each("noise_variance", np.asarray(model.noise_variance).tolist())
     return dataclasses.replace(model, **changes)

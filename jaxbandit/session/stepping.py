@@ -81,7 +81,7 @@ class Asked(NamedTuple):
     """The choice of a round, on the host."""
 
     round: int
-    index: int
+    point: int
     status: Status
 
 

@@ -64,7 +64,7 @@ def session(algorithm: Any, policy: str, initial: Any = None) -> list[int]:
         now = now.begin((index, dict(enumerate(means[:, index] + np.asarray(own)))) for index, own in zip(points, extra, strict=True))
     for t in range(1, HORIZON + 1):
         now, asked = now.ask()
-        chosen.append(asked.index)
+        chosen.append(asked.point)
         for earlier in range(t, 0, -1):  # the latest first, as a user may
             values = means[:, chosen[earlier - 1]] + noise[earlier - 1]
             arrive = {j: values[j] for j in range(3) if due[earlier - 1, j] == t}
