@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from jaxbandit.core.status import MESSAGES
 from jaxbandit.report.markup import Markup, document, element, joined, picture, section, table
 from jaxbandit.session import Session
-from jaxbandit.session.figures import belief_figure, history_figure
+from jaxbandit.session.figures import history_figure
 from jaxbandit.study.run.files import prepare_file, write_whole
 
 MOST_ROWS = 200  # tickets in the table, the last ones
@@ -79,13 +79,13 @@ def _history(session: Session) -> list[Markup]:
         [c.name, _number(float(session.history()[f"violation of {c.name}"][-1]))] for c in session.specification.outputs.constraints
     ]
     sums = [table(["constraint", "cumulative violation"], violations)] if violations else []
-    return [picture(_png(history_figure(session)), caption), *sums]
+    return [picture(_png(history_figure(session.specification.outputs, session.history())), caption), *sums]
 
 
 def _belief(session: Session) -> list[Markup]:
     kinds = {1: "Posterior means with bands of two standard deviations", 2: "Posterior means and standard deviations"}
     kind = kinds.get(session.specification.space.domain.dimension, "Posterior means with bands of two standard deviations, in slices")
-    return [picture(_png(belief_figure(session)), f"{kind}; white dots were measured, orange marks what is recommended.")]
+    return [picture(_png(session.plot()), f"{kind}; white dots were measured, orange marks what is recommended.")]
 
 
 def _pending(session: Session) -> list[Markup]:

@@ -16,22 +16,18 @@ from jaxbandit.session.outputs import Outputs
 if TYPE_CHECKING:
     import xarray as xr
 
-    from jaxbandit.session.session import Session
-
 BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # of Okabe and Ito's palette, which colour-blind people can tell apart
 MEASURED: dict[str, Any] = {"marker": "o", "s": 22, "c": "white", "edgecolors": "black", "linewidths": 1.0, "zorder": 3}
 RECOMMENDED: dict[str, Any] = {"marker": "*", "s": 150, "c": ORANGE, "edgecolors": "black", "linewidths": 0.8, "zorder": 4}
 STYLE: Any = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25}
 
 
-def belief_figure(session: Session) -> Figure:
+def belief_figure(space: Space, outputs: Outputs, belief: xr.Dataset, history: xr.Dataset, best: int) -> Figure:
     """Return a figure with a row for each output: a band on a line, maps of mean and deviation on a plane, else slices along each axis.
 
-    Slices go through the recommended point. A set of points of more than two dimensions that is no grid is shown in the order of the
-    objective.
+    Slices go through the recommended point, number ``best``. A set of points of more than two dimensions that is no grid is shown in the
+    order of the objective.
     """
-    belief, history, best = session.belief(), session.history(), session.recommend()
-    space, outputs = session.specification.space, session.specification.outputs
     dimension, names = space.domain.dimension, outputs.names
     columns = 1 if dimension == 1 else 2 if dimension == 2 else dimension if space.domain.axes else 1
     with rc_context(STYLE):
@@ -39,12 +35,12 @@ def belief_figure(session: Session) -> Figure:
         panels = figure.subplots(len(names), columns, squeeze=False)
         for row, name in zip(panels, names, strict=True):
             if dimension == 1:
-                _curve(row[0], belief, history, space, name, best.index)
+                _curve(row[0], belief, history, space, name, best)
             elif dimension == 2:
-                _maps(figure, row, belief, history, space, name, best.index)
+                _maps(figure, row, belief, history, space, name, best)
             elif space.domain.axes:
                 for number, axis in enumerate(row):
-                    _slice(axis, belief, space, number, name, best.index)
+                    _slice(axis, belief, space, number, name, best)
             else:
                 _ordered(row[0], belief, outputs, name)
             if dimension != 2:
@@ -53,9 +49,8 @@ def belief_figure(session: Session) -> Figure:
     return figure
 
 
-def history_figure(session: Session) -> Figure:
+def history_figure(outputs: Outputs, history: xr.Dataset) -> Figure:
     """Return a figure of what was measured by ticket: the objective with the best feasible value so far, then each constraint."""
-    history, outputs = session.history(), session.specification.outputs
     tickets = history["ticket"].values
     with rc_context(STYLE):
         figure = Figure(figsize=(9.0, 2.7 * len(outputs.names)), layout="constrained")

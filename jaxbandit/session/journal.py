@@ -72,7 +72,7 @@ class Event:
 
 
 class Journal:
-    """An open journal. Make one with :func:`create` or :func:`open_journal`.
+    """An open journal. :func:`create_journal` and :func:`open_journal` make one.
 
     Attributes:
       directory: where it lies.

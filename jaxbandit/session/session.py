@@ -320,7 +320,8 @@ class Session:
         """Return a figure of what is believed of every output, and of what was measured: bands on a line, maps on a plane, else slices."""
         from jaxbandit.session.figures import belief_figure  # here because matplotlib is slow to load
 
-        return belief_figure(self)
+        space, outputs = self.specification.space, self.specification.outputs
+        return belief_figure(space, outputs, self.belief(), self.history(), self.recommend().index)
 
     def fit(self) -> Model:
         """Fit the hyper-parameters of the model to all that has been told, and return the model that is in force from now on.

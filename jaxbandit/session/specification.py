@@ -73,7 +73,7 @@ class UnknownDelay(Delay):
 
 @dataclasses.dataclass(frozen=True)
 class Specification:
-    """What a session is made of; arguments as for :meth:`Session.create <jaxbandit.session.Session.create>`.
+    """All parts of a session; arguments as for :meth:`Session.create <jaxbandit.session.Session.create>`.
 
     Attributes:
       space: the points among which it chooses.

@@ -38,7 +38,7 @@ class Ticket:
 
 @dataclasses.dataclass
 class Record:
-    """What is known of a ticket.
+    """Facts of a ticket that are known so far.
 
     Attributes:
       round, index, status: as those of :class:`Ticket`.
