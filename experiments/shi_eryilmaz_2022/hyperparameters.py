@@ -5,7 +5,15 @@ learning rate, weight decay and width has a random accuracy and a random cost, t
 at a time; each comes back after as long as its work takes, so that results are late and out of order. All algorithms but Optuna's run
 through ``jaxbandit.Session``, whose journals are left in the directory ``sessions``, with a report of the first trial's.
 
-RESULTS
+What we get (10 trials of 60 trainings, 10 x 6 x 6 choices):
+- All end with networks of about equal worth within the budget, test accuracy 0.951 +- 0.008 (RPOL-UCB), 0.958 +- 0.004 (constrained EI),
+  0.954 +- 0.003 (random search) and 0.952 +- 0.004 (TPE): on these data a good network is cheap to find.
+- What they spend on the way differs: work above the budget 1.03, 0.56, 2.03 and 0.73 for each training, that of the first 8 included. RPOL
+  tries expensive networks first, for the lower bounds of what it does not know are low; then its excess flattens, to a mean work of 1.4 in
+  the last trainings at a budget of 1.2, as its theory has it. The excess of random search and of TPE grows on.
+- What they earn on the way differs, too: a mean validation accuracy of 0.954 (RPOL) and 0.956 (constrained EI) in trainings 19 to 58, of
+  0.89 (TPE) and 0.85 (random search). TPE samples where the others choose.
+- Ends of trainings are counted, so that the last ones are the longest.
 
 Parameters: squared exponential kernel with length-scales of 0.5, 1 and 0.5 of the axes; accuracy with prior mean 0.85 and variance 0.02,
 work with prior mean at the budget and variance 9; noise variances 4e-4 and 0.25; widths 2; feedback hallucinated; 8 random trainings
