@@ -6,8 +6,13 @@ A study is a problem, an algorithm and a surrogate::
     model = jaxbandit.surrogate(problem.domain, kernels.SquaredExponential(length_scale=1.0), noise_variance=0.05)
     run = jaxbandit.simulate(problem, jaxbandit.Rpol(), model, horizon=1000, trials=100, key=jax.random.key(0))
 
+The same algorithms drive a real experiment: ``jaxbandit.Session`` asks for points and is told what was measured.
+
 Sign rule everywhere: maximise the reward; a constraint holds where its value is ``<= 0``.
 """
+
+import importlib
+from typing import Any
 
 from jaxbandit import (
     acquisition,
@@ -79,3 +84,10 @@ __all__ = [
     "widths",
     *ALGORITHMS,
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load ``Session`` when it is first asked for: it needs the ``study`` extra, and the engine does not."""
+    if name == "Session":
+        return importlib.import_module("jaxbandit.session").Session
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

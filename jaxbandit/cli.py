@@ -1,4 +1,4 @@
-"""The command line: ``python -m jaxbandit run STUDY.toml | rerun RESULTS | report DIR | names KIND``."""
+"""The command line: ``python -m jaxbandit run STUDY.toml | rerun RESULTS | report DIR | names KIND | session COMMAND``."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ import jax
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.session.commands import add_commands
+from jaxbandit.session.journal import CannotRecord
 from jaxbandit.study.plan.processes import ProcessLost
 from jaxbandit.study.run.files import CannotWrite, drop, reason_of
 from jaxbandit.study.specify.registry import KINDS
@@ -86,6 +88,7 @@ def parser() -> argparse.ArgumentParser:
     report = commands.add_parser("report", help="write a self-contained HTML report of the results in a directory")
     report.add_argument("directory", type=Path, metavar="DIR")
     report.add_argument("--out", type=Path, metavar="FILE", help="where to write (default DIR/report.html)")
+    add_commands(commands.add_parser("session", help="a real experiment: ask for points, tell what was measured"))
     named = commands.add_parser("names", help="what a study file can name")
     named.add_argument("kind", choices=KINDS)
     return top
@@ -304,8 +307,24 @@ def names(args: argparse.Namespace) -> None:
         print(f"{name:24s} {', '.join(fields_of(maker))}")
 
 
-STATUS: dict[type[Exception], int] = {CannotWrite: 1, InvalidArgument: 2, ProcessLost: 3}
-COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {"run": run, "rerun": rerun, "report": report, "names": names}
+def session(args: argparse.Namespace) -> None:
+    """Run a command on a session: the commands ``session ...``."""
+    from jaxbandit.report.session import write_session_report
+    from jaxbandit.session import commands
+
+    keep_programs(None)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # every command is a process of its own
+    commands.run(args, write_session_report)
+
+
+STATUS: dict[type[Exception], int] = {CannotWrite: 1, CannotRecord: 1, InvalidArgument: 2, ProcessLost: 3}
+COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
+    "run": run,
+    "rerun": rerun,
+    "report": report,
+    "names": names,
+    "session": session,
+}
 
 
 def keep_programs(directory: Path | None) -> None:

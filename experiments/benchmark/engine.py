@@ -84,7 +84,7 @@ def measure_data_rate(spec: dict[str, Any]) -> dict[str, Any]:
 
     options = dataclasses.replace(EXPERIMENT.defaults, **{name: spec[name] for name in ("points_per_axis", "trials", "horizon")})
     start = time.perf_counter()
-    study = EXPERIMENT.build(options)
+    study = EXPERIMENT.study(options)
     chosen = [run for run in study.runs if run.algorithm.name in ("se2", "se3")]
     # The surrogate is built on the host or on the device: wait for what may still be under way.
     jax.block_until_ready([jax.tree.leaves(run.model) for run in chosen])

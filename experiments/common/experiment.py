@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxbandit import ALGORITHMS, Algorithm
+from jaxbandit import ALGORITHMS, Algorithm, InvalidArgument
 from jaxbandit.study import Run, Study
 
 PARAMETER_SETS = ("recommended", "paper", "code")
@@ -43,7 +43,7 @@ class Experiment:
       name: name on the command line: the module's name, with hyphens.
       title: one line for lists and figures.
       defaults: options of the full size.
-      build: function that makes the study of some options.
+      build: function that makes the study of some options; ``None`` for an experiment that is no study, which has ``play``.
       notes: function that returns the lines printed under the table: facts that a reader of the numbers must know.
       draw: function that draws the figure of a dataset and writes it to a path.
       position: place in lists, ascending; experiments of one paper have numbers of one ten.
@@ -51,20 +51,28 @@ class Experiment:
       quick: options of a reduced size, for a run of minutes over all experiments.
       add_arguments: adds the experiment's own options to a parser; their names and defaults are the keys and values of
         ``defaults.extra``.
+      play: function that plays an experiment which is no study, in a directory, and returns its dataset and the rows of its table.
       files: further files by name, each with a function that writes it to a path, from the dataset and the table's rows.
     """
 
     name: str
     title: str
     defaults: Options
-    build: Callable[[Options], Study]
+    build: Callable[[Options], Study] | None
     notes: Callable[[Any], list[str]]
     draw: Callable[[Any, Path], None]
     position: int
     text: str = ""
     quick: Options | None = None
     add_arguments: Callable[[argparse.ArgumentParser], None] | None = None
+    play: Callable[[Options, Path], tuple[Any, list[dict[str, Any]]]] | None = None
     files: Callable[[Any, Sequence[dict[str, Any]]], Mapping[str, Callable[[Path], object]]] | None = None
+
+    def study(self, options: Options) -> Study:
+        """Return the study of some options; raises ``InvalidArgument`` for an experiment that is none."""
+        if self.build is None:
+            raise InvalidArgument(f"experiment: {self.name} is no study of simulated trials, so that it has no traces")
+        return self.build(options)
 
     def reduced(self) -> Experiment:
         """Return the same experiment with the reduced size as its default, if it has one."""

@@ -22,7 +22,7 @@ def write_trace(experiment: Experiment, options: Options, algorithm: str, trial:
     if out.suffix != ".npz":
         raise InvalidArgument(f"--out: must end in .npz, got {out}")
     path = prepare_file(out, force=force)
-    study = experiment.build(options)
+    study = experiment.study(options)
     arrays = audit(study, pick_run(study, algorithm), trial)
     write_whole(path, lambda temporary: np.savez_compressed(temporary, allow_pickle=False, **arrays))
     progress(f"wrote {path}: {', '.join(f'{name} {list(array.shape)}' for name, array in arrays.items())}")

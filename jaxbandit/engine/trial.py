@@ -18,7 +18,18 @@ from jaxbandit.core.pytree import param, pytree, static
 from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Table
 from jaxbandit.engine.delayed import Delays
-from jaxbandit.engine.users import blaming_user, check_instance, check_learner, choose
+from jaxbandit.engine.rounds import (
+    choose_point,
+    delayed_arena,
+    design_key,
+    faults,
+    flags_raised,
+    immediate_arena,
+    policy_key,
+    take_in,
+    values_come_together,
+)
+from jaxbandit.engine.users import blaming_user, check_instance, check_learner
 from jaxbandit.feedback import Pending
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.surrogates import Surrogate
@@ -146,12 +157,10 @@ def prepare(
             algorithm, surrogate = check_learner(informed(instance, algorithm, surrogate))
     surrogate = surrogate.factorised()  # once, before the rounds: a length-scale may be traced
     if delays is None:
-        arena = Arena(surrogate=surrogate, horizon=jnp.int32(horizon))
-        return Setting(instance=instance, algorithm=algorithm, arena=arena, key=key, drawn=drawn)
-    joint = surrogate.outputs == 1 or algorithm.joint_arrival
+        return Setting(instance=instance, algorithm=algorithm, arena=immediate_arena(surrogate, horizon), key=key, drawn=drawn)
+    joint = values_come_together(algorithm, surrogate)
     separate = not (joint or delays.model.joint)
-    late = delays.policy.bind(surrogate, separate_outputs=separate, capacity=delays.capacity, axis=axis)
-    arena = Arena(surrogate=late, horizon=jnp.int32(horizon))
+    arena = delayed_arena(surrogate, horizon, delays.policy, separate_outputs=separate, capacity=delays.capacity, axis=axis)
     return Setting(instance=instance, algorithm=algorithm, arena=arena, key=key, delays=delays, joint_arrival=joint, drawn=drawn)
 
 
@@ -159,7 +168,7 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Observa
     """Return the state of a trial before round 1, and the observations ``[n]`` of its initial design."""
     instance, algorithm, arena = setting.instance, setting.algorithm, setting.arena
     key, dtype = stream_key(setting.key, Stream.DESIGN), arena.dtype
-    points = initial.points(round_key(key, 0), arena.size)
+    points = initial.points(design_key(setting.key), arena.size)
     drawn = jax.vmap(lambda n: instance.draw(round_key(key, n)))(jnp.arange(1, initial.count + 1, dtype=jnp.int32))
     values = jax.vmap(instance.observe)(points, drawn) if initial.count else jnp.zeros((0, arena.constraints + 1), dtype)
     observations = Observation(index=points, values=values)
@@ -191,37 +200,28 @@ def advance(setting: Setting, trial: TrialState, first: Array | int, rounds: int
     if setting.delays is not None:
         key = stream_key(setting.key, Stream.DELAY)
         due, early = setting.delays.draw(key, numbers, arena.surrogate.outputs, joint=setting.joint_arrival)
-    watched = is_foreign(algorithm)  # the package's own algorithms choose points of the domain, by widths that their fields allow
-    policy_keys = jax.vmap(round_key, (None, 0))(stream_key(setting.key, Stream.POLICY), numbers)
+    policy_keys = jax.vmap(policy_key, (None, 0))(setting.key, numbers)
     noise = jax.vmap(lambda t: instance.draw(round_key(stream_key(setting.key, Stream.NOISE), t)))(numbers)
 
     def one_round(now: TrialState, given: tuple[Array, Array, Any, Any, Any]) -> tuple[TrialState, dict[str, Any]]:
-        t, policy_key, drawn, arrives, too_early = given
+        t, own_key, drawn, arrives, too_early = given
         state, pending = now.state, now.pending
         multipliers = multipliers_of(algorithm, state, arena)
         if algorithm.sees_constraints:
             state = algorithm.reveal(arena, state, instance.constraint_sample(drawn), t)
-        decision, state = choose(algorithm, arena, state, t, policy_key) if watched else algorithm.select(arena, state, t, policy_key)
-        index = jnp.minimum(decision.index, arena.size - 1)  # the size itself marks a NaN score
-        index = jnp.maximum(index, 0) if watched else index
+        index, decision, state = choose_point(algorithm, arena, state, t, own_key)
         values = instance.observe(index, drawn)
         observation: Any = Observation(index=index, values=values)
         if pending is not None:
             pending = pending.push(t, index, values, arrives, arena.horizon)
             observation = pending.arriving(t, index, values, arrives)
-        state = algorithm.update(arena, state, observation, t)
+        state = take_in(algorithm, arena, state, observation, t)
 
-        failures = {Status.NONFINITE_SCORE: decision.index >= arena.size, Status.NONFINITE_FEEDBACK: ~jnp.all(jnp.isfinite(values))}
-        if watched:
-            failures |= {
-                Status.NONFINITE_SCORE: decision.index == arena.size,
-                Status.NO_SUCH_POINT: (decision.index < 0) | (decision.index > arena.size),
-                Status.NEGATIVE_WIDTH: ~jnp.all(decision.widths >= 0),
-            }
+        failures = faults(algorithm, arena, decision) | {Status.NONFINITE_FEEDBACK: ~jnp.all(jnp.isfinite(values))}
         if too_early is not None:
             failures |= {Status.NEGATIVE_DELAY: too_early}
         failed = functools.reduce(jnp.logical_or, failures.values())
-        flags = jnp.asarray(decision.flags, jnp.int32) | jnp.asarray(algorithm.diagnose(state).flags, jnp.int32)
+        flags = flags_raised(algorithm, decision, state)
         infeasible = (flags & int(Status.DECLARED_INFEASIBLE)) != 0
         after = TrialState(
             state=state,

@@ -93,3 +93,17 @@ class Pending:
             ages=t - self.issued,
             present=self.due == t,
         )
+
+    def reserve(self, t: Array, index: Array) -> Pending:
+        """Put round ``t``'s point into the slot of the oldest one, with values that nobody knows yet, see :meth:`fill`."""
+        nothing = jnp.zeros_like(self.lost)
+        return self.push(t, index, nothing.astype(self.values.dtype), nothing, t)
+
+    def fill(self, t: Array, values: Array, here: Array) -> Pending:
+        """Write down the ``values [C, k]`` that arrive at the end of round ``t`` where ``here [C, k]`` says so."""
+        return replace(self, values=jnp.where(here, values, self.values), due=jnp.where(here, t, self.due))
+
+    def arrived(self, t: Array) -> Feedback:
+        """Return the feedback at the end of round ``t``, the last for which a slot was reserved."""
+        slot = (t - 1) % self.indices.shape[0]
+        return self.arriving(t, self.indices[slot], self.values[slot], self.due[slot])

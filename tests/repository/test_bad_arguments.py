@@ -48,6 +48,7 @@ MODULES = [
         "core.status",
         "engine",
         "report.statistics",
+        "session",
         "study",
     ),
 ]
@@ -72,6 +73,7 @@ UNDECLARED = {
         ("compile_quickly", "flags_in_words", "forget", "from_table", "from_toml", "hold_directory", "prepare_directory", "prepare_file"),
         "of the command line and of study files, which have tests of their own",
     ),
+    "read_toml": "of the command line, which has tests of its own",
     **dict.fromkeys(("run_study", "use_all_cores", "write_results", "write_whole"), "of the command line and of study files"),
     "arithmetic": "opens a context for models that have been checked",
     "product": "checks its only argument axis by axis",

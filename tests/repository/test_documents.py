@@ -46,11 +46,12 @@ def smaller(code: str, **numbers: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def printed() -> dict[str, str]:
+def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What the README's blocks print, in a process that has set nothing, with fewer trials, rounds and points."""
-    example, study, derivatives, own = python_blocks()
+    example, session, study, derivatives, own = python_blocks()
     programs = {
         "example": smaller(example, trials_100="4", horizon_200="40"),
+        "session": session.replace("range(30)", "range(3)").replace('"tuning"', repr(str(tmp_path_factory.mktemp("session") / "tuning"))),
         "study": "\n".join(
             [
                 "import jaxbandit as jb\nproblem = jb.problems.sine(5)",
@@ -80,6 +81,12 @@ def test_readme_example_runs_and_prints_small_violations(printed):
     numbers = [float(x) for x in re.findall(r"\d+\.\d+", printed["example"])]
     assert len(numbers) == 5  # one for the run, one for each of the four widths
     assert all(0 < value < 1 for value in numbers)
+
+
+def test_readme_session_runs(printed):
+    block = python_blocks()[1]
+    assert len([line for line in block.splitlines() if line.strip()]) < 20 and "range(30)" in block
+    assert re.match(r"Recommendation\(index=\d+, point={'learning rate': ", printed["session"])
 
 
 def test_readme_study_of_runs_runs(printed):

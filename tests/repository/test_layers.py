@@ -35,7 +35,7 @@ LAYERS = {
     "metrics": 3,
     "gradients": 7,
     "study": 8,
-    "session": 8,
+    "session": 8.5,
     "report": 9,
     "cli": 10,
     "limited": 10,
@@ -179,11 +179,13 @@ def test_no_import_cycles():
     assert done == set(MODULES)
 
 
-# What experiments may use, as a user would: the package, the modules among its public names, ``jaxbandit.study`` and the modules of
+# What experiments may use, as a user would: the package, the modules among its public names, ``jaxbandit.study``, ``jaxbandit.session``
+# and the modules of
 # ``jaxbandit.report``, which ``import jaxbandit`` does not load; and of these the names in ``__all__``, or, where there is none, the names
 # without an underscore that the module itself defines.
 PUBLIC_MODULES = {
     "jaxbandit",
+    "jaxbandit.session",
     "jaxbandit.study",
     *(name for name in MODULES if name in {f"jaxbandit.{public}" for public in jaxbandit.__all__}),
     *(name for name in MODULES if name == "jaxbandit.report" or name.startswith("jaxbandit.report.")),

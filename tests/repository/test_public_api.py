@@ -14,7 +14,7 @@ import pytest
 import jaxbandit
 
 ROOT = Path(jaxbandit.__file__).parent
-OPTIONAL = {"jaxbandit.study", "jaxbandit.report"}  # need the extras of [study]
+OPTIONAL = {"jaxbandit.study", "jaxbandit.session", "jaxbandit.report"}  # need the extras of [study]
 
 
 def names():
@@ -52,7 +52,9 @@ def test_import_loads_nothing_it_does_not_need(module, loaded):
 
 def test_import_loads_the_engine_and_no_report(loaded):
     assert {"jax", "numpy", "jaxbandit.engine.simulation", "jaxbandit.algorithms.rpol"} <= set(loaded["modules"])
-    assert [name for name in loaded["modules"] if name.startswith(("jaxbandit.report", "jaxbandit.study", "jaxbandit.cli"))] == []
+    assert [
+        name for name in loaded["modules"] if name.startswith(("jaxbandit.report", "jaxbandit.study", "jaxbandit.session", "jaxbandit.cli"))
+    ] == []
 
 
 def test_import_starts_no_device(loaded):

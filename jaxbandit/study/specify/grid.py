@@ -32,6 +32,7 @@ from jaxbandit.core.paths import set_field
 from jaxbandit.core.sweep import combinations
 from jaxbandit.core.types import PerAxis, PerOutput
 from jaxbandit.delays import Delay, NoDelay
+from jaxbandit.domains import Domain
 from jaxbandit.engine import Informed, InitialDesign
 from jaxbandit.engine.inputs import HORIZON, INFORMED
 from jaxbandit.kernels import Kernel
@@ -157,17 +158,21 @@ class Model:
 
     def on(self, problem: AbstractProblem, horizon: int, where: str) -> Surrogate:
         """Return the surrogate of all outputs of a problem, with room for ``horizon`` observations."""
-        kernels = [build("kernel", kernel, f"{where}.kernel") for kernel in self._kernels(problem.outputs)]
+        return self.of(problem.domain, problem.outputs, horizon, where)
+
+    def of(self, domain: Domain, outputs: int, horizon: int, where: str) -> Surrogate:
+        """Return the surrogate of ``outputs`` functions on a domain, with room for ``horizon`` observations."""
+        kernels = [build("kernel", kernel, f"{where}.kernel") for kernel in self._kernels(outputs)]
         rest = {name: getattr(self, name) for name in ("noise_variance", "prior_mean", "rank", "precision")}
-        rest |= {"outputs": problem.outputs, "horizon": horizon}
+        rest |= {"outputs": outputs, "horizon": horizon}
         try:
             if self.length_scale_range is None:
-                return surrogate(problem.domain, kernels, form=self.form, tolerance=self.tolerance, **rest)
+                return surrogate(domain, kernels, form=self.form, tolerance=self.tolerance, **rest)
             if self.length_scale is not None:
                 kernels = [with_length_scale(kernel, self.length_scale) for kernel in kernels]
             low, high = self.length_scale_range
             own: dict[str, Any] = {} if self.tolerance is None else {"tolerance": self.tolerance}
-            return ranged(problem.domain, kernels, low=low, high=high, **own, **rest)
+            return ranged(domain, kernels, low=low, high=high, **own, **rest)
         except InvalidArgument as error:
             raise InvalidArgument(f"{where}: {error}") from error
 

@@ -1,0 +1,158 @@
+"""Axes of an experiment in the user's own units, and the grid on them that the model works on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from jaxbandit.core import checks
+from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.paths import check_known
+from jaxbandit.domains import Domain, product
+from jaxbandit.domains import points as bare_points
+
+SCALES = ("linear", "logarithmic")
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """One quantity that is chosen: its name and the values that it can take.
+
+    The model sees it scaled to ``[0, 1]``, so that a kernel's length-scale is a share of the axis.
+
+    Attributes:
+      name: its name.
+      values: increasing values ``[n]``, at least two; positive on a logarithmic scale.
+      scale: ``"linear"`` or ``"logarithmic"``: on which scale near values have near results.
+    """
+
+    name: str
+    values: tuple[float, ...]
+    scale: str = "linear"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.strip():
+            raise InvalidArgument(f"Axis.name: must be text that is not empty, got {short(self.name)}")
+        checks.one_of("Axis.scale", self.scale, SCALES)
+        numbers = checks.numbers("Axis.values", self.values)
+        if numbers.ndim != 1 or numbers.size < 2:
+            raise InvalidArgument(f"Axis.values: must be at least two numbers, got {short(self.values)}")
+        checks.finite("Axis.values", numbers)
+        if np.any(np.diff(numbers) <= 0):
+            raise InvalidArgument(f"Axis.values: must increase, got {short(self.values)}")
+        if self.scale == "logarithmic":
+            checks.positive("Axis.values", numbers, remedy="a logarithmic scale has positive values only")
+        object.__setattr__(self, "values", tuple(numbers.tolist()))
+
+    @classmethod
+    def between(cls, name: str, low: float, high: float, points: int, scale: str = "linear") -> Self:
+        """Return an axis of evenly spaced values from ``low`` to ``high``, both included, on its scale.
+
+        Raises:
+          InvalidArgument: unless ``low < high`` are finite, and positive on a logarithmic scale, and ``points >= 2``.
+        """
+        checks.one_of("scale", scale, SCALES)
+        checks.finite("low", low)
+        checks.finite("high", high)
+        checks.scalar("low", low)
+        checks.scalar("high", high)
+        if not low < high:
+            raise InvalidArgument(f"low: must be below high, got {short(low)} and {short(high)}")
+        count = checks.integer("points", points, least=2)
+        if scale == "logarithmic":
+            checks.positive("low", low, remedy="a logarithmic scale has positive values only")
+            spaced = np.geomspace(low, high, count)
+        else:
+            spaced = np.linspace(low, high, count)
+        return cls(name=name, values=tuple(spaced.tolist()), scale=scale)
+
+    @classmethod
+    def read(cls, name: str, table: Mapping[str, Any], where: str) -> Self:
+        """Return the axis that a table describes, by ``values`` or by ``low``, ``high`` and ``points``, with its ``scale``."""
+        if not isinstance(table, Mapping):
+            raise InvalidArgument(f"{where}: must be a table, got {short(table)}")
+        for field in table:
+            check_known(field, ["values", "low", "high", "points", "scale"], f"{where}.{field}", "an axis has")
+        try:
+            if "values" in table:
+                if {"low", "high", "points"} & set(table):
+                    raise InvalidArgument(f"values: give either values, or low, high and points, got {short(dict(table))}")
+                return cls(name=name, **table)
+            missing = [field for field in ("low", "high", "points") if field not in table]
+            if missing:
+                raise InvalidArgument(f"{missing[0]}: give values, or low, high and points, got {short(dict(table))}")
+            return cls.between(name, **table)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{where}.{error}") from error
+
+    @property
+    def scaled(self) -> np.ndarray:
+        """The values as the model sees them, ``[n]`` from 0 to 1."""
+        numbers = np.log(self.values) if self.scale == "logarithmic" else np.asarray(self.values)
+        return (numbers - numbers[0]) / (numbers[-1] - numbers[0])
+
+
+@dataclasses.dataclass(frozen=True)
+class Space:
+    """The points among which an experiment chooses: as the user names them, and as the model sees them.
+
+    Attributes:
+      domain: the points as the model sees them.
+      axes: the user's axes; empty where a domain was given as it is.
+      names: names of the coordinates.
+    """
+
+    domain: Domain
+    axes: tuple[Axis, ...]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, domain: Domain | Sequence[Axis]) -> Space:
+        """Return the space of a domain, whose coordinates are called ``x1``, ``x2`` ..., or of axes; raises ``InvalidArgument``."""
+        if isinstance(domain, Domain):
+            return cls(domain=domain, axes=(), names=tuple(f"x{number + 1}" for number in range(domain.dimension)))
+        if not isinstance(domain, list | tuple) or not domain or not all(isinstance(axis, Axis) for axis in domain):
+            raise InvalidArgument(f"domain: must be a domain of jaxbandit.domains, or a list of session.Axis, got {short(domain)}")
+        names = tuple(axis.name for axis in domain)
+        if len(set(names)) < len(names):
+            raise InvalidArgument(f"domain: must have axes of different names, got {short(list(names))}")
+        return cls(domain=product([axis.scaled for axis in domain]), axes=tuple(domain), names=names)
+
+    @property
+    def coordinates(self) -> np.ndarray:
+        """The points in the user's units, ``[M, d]``."""
+        if not self.axes:
+            return np.asarray(self.domain.points, np.float64)
+        mesh = np.meshgrid(*[np.asarray(axis.values) for axis in self.axes], indexing="ij")
+        return np.stack(mesh, axis=-1).reshape(-1, len(self.axes))
+
+    def point(self, index: int) -> dict[str, float]:
+        """Return a point by the names of its coordinates, in the user's units."""
+        shape = self.domain.grid_shape
+        if self.axes:
+            places = np.unravel_index(index, shape)
+            return {axis.name: axis.values[int(place)] for axis, place in zip(self.axes, places, strict=True)}
+        return {name: float(value) for name, value in zip(self.names, self.scaled(index).values(), strict=True)}
+
+    def scaled(self, index: int) -> dict[str, float]:
+        """Return a point by the names of its coordinates, as the model sees them."""
+        row = np.asarray(self.domain.points, np.float64)[index]
+        return {name: float(value) for name, value in zip(self.names, row, strict=True)}
+
+    def table(self) -> dict[str, Any]:
+        """Return plain values from which :meth:`from_table` makes the same space."""
+        if self.axes:
+            return {"axes": [dataclasses.asdict(axis) | {"values": list(axis.values)} for axis in self.axes]}
+        if self.domain.axes:
+            return {"product": [np.asarray(axis, np.float64).tolist() for axis in self.domain.axes]}
+        return {"points": np.asarray(self.domain.points, np.float64).tolist()}
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> Space:
+        """Return the space that :meth:`table` describes."""
+        if "axes" in table:
+            return cls.of([Axis(**{**axis, "values": tuple(axis["values"])}) for axis in table["axes"]])
+        return cls.of(product(table["product"]) if "product" in table else bare_points(table["points"]))

@@ -1,0 +1,202 @@
+"""The commands ``session new | ask | tell | drop | status | recommend | export``, usable from shell scripts, as text or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.status import explain
+from jaxbandit.session.session import Session
+from jaxbandit.session.specification import read_toml
+from jaxbandit.session.tickets import Ticket
+
+WAIT = 30.0  # seconds that a command waits for others on the same session
+EXAMPLE = """\
+An experiment file:
+
+  objective = "maximise yield"
+  constraints = ["cost <= 2.5", "purity >= 0.9", "pH = 7 +- 0.2"]
+  horizon = 60
+
+  [axis.temperature]
+  low = 20
+  high = 90
+  points = 36
+
+  [axis.catalyst]
+  values = [0.001, 0.01, 0.1, 1.0]
+  scale = "logarithmic"
+
+  [algorithm]
+  type = "Rpol"
+
+  [model]
+  kernel = {type = "SquaredExponential", length_scale = 0.3}
+  noise_variance = 0.01
+
+Axes are scaled to [0, 1] for the model. Further: seed, capacity, fit_every, [initial] random = 5, [feedback] type = "Hallucinate",
+[delay] type = "NoDelay" for one run at a time.
+"""
+
+
+def add_commands(parser: argparse.ArgumentParser) -> None:
+    """Add the commands of sessions to the parser of ``session``."""
+    commands = parser.add_subparsers(dest="session_command", required=True, metavar="COMMAND")
+
+    def command(name: str, words: str, **options: Any) -> argparse.ArgumentParser:
+        own = commands.add_parser(name, help=words, description=words[0].upper() + words[1:] + ".", **options)
+        if name != "new":
+            own.add_argument("directory", type=Path, metavar="DIR", help="where the session lies")
+        own.add_argument("--json", action="store_true", help="print one JSON object")
+        own.add_argument("--wait", type=float, default=WAIT, metavar="S", help="seconds to wait for other processes (default %(default)s)")
+        return own
+
+    new = command("new", "begin a session", epilog=EXAMPLE, formatter_class=argparse.RawTextHelpFormatter)
+    new.add_argument("experiment", type=Path, metavar="EXPERIMENT.toml")
+    new.add_argument("--out", type=Path, metavar="DIR", help="where to write (default the file's name without .toml)")
+    command("ask", "print the next point to measure")
+    tell = command("tell", "tell what was measured at a ticket's point, or the part that is there")
+    tell.add_argument("ticket", type=int, metavar="TICKET")
+    tell.add_argument("--reward", type=float, metavar="X", help="value of the objective")
+    tell.add_argument("--constraint", action="append", metavar="X", help="value of a constraint, in order; - where it is not there yet")
+    tell.add_argument("--value", action="append", default=[], metavar="NAME=X", help="value of an output by its name")
+    tell.add_argument("--correct", action="store_true", help="replace values that were told before")
+    command("drop", "give a run up that failed").add_argument("ticket", type=int, metavar="TICKET")
+    command("status", "print what is under way and what has been told")
+    best = command("recommend", "print the best feasible point")
+    best.add_argument("--probability", type=float, default=0.5, metavar="P", help="least probability of feasibility (default %(default)s)")
+    best.add_argument("--measured", action="store_true", help="among points that have been measured")
+    command("fit", "fit the model to what has been told")
+    command("report", "write a self-contained HTML report").add_argument("--out", type=Path, metavar="FILE", help="default DIR/report.html")
+    command("export", "write all events as lines of JSON").add_argument("--out", type=Path, metavar="FILE", help="default DIR/events.jsonl")
+
+
+def run(args: argparse.Namespace, write_report: Callable[[Path, Path | None], Path]) -> None:
+    """Run one command of sessions and print what it gives; ``write_report`` writes the report of a session."""
+    if args.session_command == "report":
+        found: dict[str, Any] = {"wrote": str(write_report(args.directory, args.out))}
+    else:
+        found = COMMANDS[args.session_command](args)
+    print(json.dumps(found, ensure_ascii=False) if args.json else in_words(found))
+
+
+def new(args: argparse.Namespace) -> dict[str, Any]:
+    """Begin the session of an experiment file."""
+    directory = args.experiment.with_suffix("") if args.out is None else args.out
+    with Session.begin(directory, read_toml(args.experiment)) as session:
+        outputs, space = session.specification.outputs, session.specification.space
+        goals = [str(outputs.objective), *map(str, outputs.constraints)]
+        return {"session": str(directory), "points": space.domain.size, "outputs": goals, "fingerprint": session.specification.fingerprint}
+
+
+def ask(args: argparse.Namespace) -> dict[str, Any]:
+    """Ask for the next point."""
+    with _opened(args) as session:
+        return described(session.ask())
+
+
+def tell(args: argparse.Namespace) -> dict[str, Any]:
+    """Tell values of a ticket."""
+    values = dict(_named(text) for text in args.value)
+    constraints = None if args.constraint is None else [None if text == "-" else _number("--constraint", text) for text in args.constraint]
+    with _opened(args) as session:
+        session.tell(args.ticket, values or None, reward=args.reward, constraints=constraints, correct=args.correct)
+        return {"ticket": args.ticket, "told": session.told[args.ticket]}
+
+
+def drop(args: argparse.Namespace) -> dict[str, Any]:
+    """Give a ticket up."""
+    with _opened(args) as session:
+        session.drop(args.ticket)
+        return {"ticket": args.ticket, "state": "dropped"}
+
+
+def status(args: argparse.Namespace) -> dict[str, Any]:
+    """Say what is under way."""
+    with _opened(args, read_only=True) as session:
+        history = session.history()
+        states, best = history["state"].values, history["best_so_far"].values
+        counts = {state: int(np.count_nonzero(states == state)) for state in ("complete", "partial", "pending", "dropped")}
+        found: dict[str, Any] = {"session": str(args.directory), "tickets": len(states), **counts}
+        found["best so far"] = float(best[-1]) if len(best) and np.isfinite(best[-1]) else None
+        return found | {"under way": [described(ticket) | {"told": session.told[ticket.number]} for ticket in session.pending]}
+
+
+def recommend(args: argparse.Namespace) -> dict[str, Any]:
+    """Recommend a point."""
+    with _opened(args, read_only=True) as session:
+        return dataclasses.asdict(session.recommend(args.probability, measured=args.measured))
+
+
+def fit(args: argparse.Namespace) -> dict[str, Any]:
+    """Fit the model."""
+    with _opened(args) as session:
+        return {"model": session.fit().table()}
+
+
+def export(args: argparse.Namespace) -> dict[str, Any]:
+    """Write the events."""
+    with _opened(args, read_only=True) as session:
+        return {"wrote": str(session.export(args.out)), "events": len(session.events)}
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+    "new": new,
+    "ask": ask,
+    "tell": tell,
+    "drop": drop,
+    "status": status,
+    "recommend": recommend,
+    "fit": fit,
+    "export": export,
+}
+
+
+def described(ticket: Ticket) -> dict[str, Any]:
+    """Return a ticket as plain values."""
+    said = explain(int(ticket.status))
+    own = {"ticket": ticket.number, "round": ticket.round, "index": ticket.index, "point": ticket.point, "scaled": ticket.scaled}
+    return own if said == "ok" else own | {"note": said}
+
+
+def in_words(found: dict[str, Any], indent: str = "") -> str:
+    """Return plain values as lines of text, names on the left."""
+    width = max((len(str(name)) for name in found), default=0)
+    lines: list[str] = []
+    for name, value in found.items():
+        if isinstance(value, dict):
+            lines += [f"{indent}{name}", in_words(value, indent + "  ")]
+        elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
+            lines.append(f"{indent}{name}")
+            lines += [in_words(item, indent + "  ") for item in value]
+        elif isinstance(value, list):
+            lines.append(f"{indent}{name!s:{width}s}  {', '.join(map(str, value)) or 'none'}")
+        else:
+            lines.append(f"{indent}{name!s:{width}s}  {value:.6g}" if isinstance(value, float) else f"{indent}{name!s:{width}s}  {value}")
+    return "\n".join(line for line in lines if line)
+
+
+def _opened(args: argparse.Namespace, *, read_only: bool = False) -> Session:
+    return Session.open(args.directory, read_only=read_only, wait=args.wait)
+
+
+def _named(text: str) -> tuple[str, float]:
+    """Return the name and the number of ``NAME=X``."""
+    name, equals, number = text.rpartition("=")
+    if not equals or not name:
+        raise InvalidArgument(f"--value: must be NAME=X, got {text!r}")
+    return name.strip(), _number("--value", number)
+
+
+def _number(option: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise InvalidArgument(f"{option}: must be a number, got {text!r}") from error

@@ -1,0 +1,126 @@
+"""The learner of a session as its events lead to it, and the snapshot of that."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxbandit._version import __version__
+from jaxbandit.core.declare import is_foreign
+from jaxbandit.session.journal import Event
+from jaxbandit.session.specification import Specification
+from jaxbandit.session.stepping import Learner, Rounds, initial_shapes
+from jaxbandit.session.tickets import Record
+
+MAKER = f"jaxbandit {__version__}, jax {jax.__version__}"
+"""Programs that write a snapshot and may read it again; others replay the events."""
+
+
+@dataclasses.dataclass
+class Course:
+    """The learner in the course of its rounds, and what it has been told of each ticket.
+
+    Attributes:
+      specification: what the session is made of.
+      rounds: the learner.
+      told: names of the outputs that have been told, by ticket.
+    """
+
+    specification: Specification
+    rounds: Rounds
+    told: dict[int, set[str]] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def start(cls, specification: Specification, learner: Learner) -> Course:
+        """Return the course before any event."""
+        return cls(specification=specification, rounds=Rounds.start(learner))
+
+    def follow(self, event: Event, records: Mapping[int, Record]) -> None:
+        """Let an event happen, with the values that ``records``, in the end, hold."""
+        if event.kind == "asked" and event.body["round"] > 0:
+            self.begin(records)
+            self.rounds = self.rounds.ask()[0].chosen(event.body["index"])
+        elif event.kind == "told":
+            self._tell(event.body["ticket"], records[event.body["ticket"]], set(event.body["values"]))
+        elif event.kind == "dropped" and self._repeats(records[event.body["ticket"]]):
+            self.rounds = self.rounds.take_back()
+
+    def _repeats(self, record: Record) -> bool:
+        """Say whether a ticket that is dropped is that of a round which has to be repeated."""
+        return self.specification.at_once and self.rounds.open and record.round == self.rounds.round
+
+    def begin(self, records: Mapping[int, Record]) -> None:
+        """Take in the initial design before round 1, unless that has been done."""
+        if not self.rounds.begun:
+            self.rounds = self.rounds.begin(self._design(records))
+
+    def with_design(self, records: Mapping[int, Record]) -> Rounds:
+        """Return the learner that has taken in what is known of the initial design."""
+        return self.rounds if self.rounds.begun else self.rounds.begin(self._design(records))
+
+    def _design(self, records: Mapping[int, Record]) -> list[tuple[int, dict[int, float]]]:
+        """Return points and values of the initial design, as far as they are complete."""
+        outputs = self.specification.outputs
+        design = [record for _, record in sorted(records.items()) if record.round == 0]
+        return [(record.index, outputs.inward(record.values)) for record in design if record.state(len(outputs.names)) == "complete"]
+
+    def _tell(self, number: int, record: Record, names: set[str]) -> None:
+        told = self.told.setdefault(number, set())
+        told |= names
+        outputs = self.specification.outputs
+        if record.round == 0:
+            return
+        if self.rounds.learner.together and self.rounds.learner.capacity is not None:
+            if len(told) < len(outputs.names):
+                return  # they are taken in together
+            names = set(outputs.names)
+        self.rounds = self.rounds.tell(record.round, outputs.inward({name: record.values[name] for name in names}))
+
+    def snapshot(self) -> bytes | None:
+        """Return all that changes as bytes; ``None`` where a user's own code may hold more."""
+        if is_foreign(self.specification.algorithm):
+            return None
+        rounds = self.rounds
+        plain = {
+            "round": rounds.round,
+            "index": rounds.index,
+            "open": rounds.open,
+            "begun": rounds.begun,
+            "arrivals": [[number, output, value] for (number, output), value in rounds.arrivals.items()],
+            "told": {number: sorted(names) for number, names in self.told.items()},
+            "before": rounds.before is not None,
+        }
+        leaves = jax.tree.leaves(rounds.carry) + jax.tree.leaves(rounds.before)
+        file = io.BytesIO()
+        arrays: dict[str, Any] = {f"leaf{number}": np.asarray(leaf) for number, leaf in enumerate(leaves)}
+        np.savez(file, plain=np.asarray(json.dumps(plain)), **arrays)
+        return file.getvalue()
+
+    @classmethod
+    def from_snapshot(cls, specification: Specification, learner: Learner, state: bytes) -> Course | None:
+        """Return the course that :meth:`snapshot` has written; ``None`` where its arrays are not those of the learner."""
+        with np.load(io.BytesIO(state), allow_pickle=False) as file:
+            plain = json.loads(str(file["plain"]))
+            leaves = [file[f"leaf{number}"] for number in range(len(file.files) - 1)]
+        shapes = initial_shapes(learner)
+        wanted, structure = jax.tree.flatten((shapes, shapes if plain["before"] else None))
+        if [(leaf.shape, leaf.dtype) for leaf in leaves] != [(leaf.shape, leaf.dtype) for leaf in wanted]:
+            return None
+        carry, before = jax.tree.unflatten(structure, leaves)
+        rounds = Rounds(
+            learner=learner,
+            carry=carry,
+            round=plain["round"],
+            index=plain["index"],
+            arrivals={(number, output): value for number, output, value in plain["arrivals"]},
+            before=before,
+            open=plain["open"],
+            begun=plain["begun"],
+        )
+        return cls(specification, rounds, {int(number): set(names) for number, names in plain["told"].items()})

@@ -1,0 +1,286 @@
+"""The journal of a session: its events in the order in which they happened, in one SQLite file that is never rewritten.
+
+An event is on the disk before the call that made it returns. Every event holds a digest of itself and of all before it, so that damage and
+changes by other hands are noticed. A snapshot beside the events makes opening faster; it is used only if it was made from these events.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import hashlib
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from jaxbandit.core.checks import InvalidArgument
+
+JOURNAL, LOCK = "session.sqlite", "lock.sqlite"
+SCHEMA = 1
+APPLICATION = 0x4A584253  # "JXBS" in the file's header
+KINDS = ("created", "asked", "told", "dropped", "corrected", "fitted")
+TABLES = (
+    "CREATE TABLE events (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, at TEXT NOT NULL, body TEXT NOT NULL, digest TEXT NOT NULL)",
+    "CREATE TRIGGER events_stay BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'events are never changed'); END",
+    "CREATE TRIGGER events_remain BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'events are never removed'); END",
+    "CREATE TABLE snapshots (one INTEGER PRIMARY KEY CHECK (one = 1), digest TEXT NOT NULL, maker TEXT NOT NULL, state BLOB NOT NULL)",
+)
+
+
+class SessionError(InvalidArgument):
+    """A session that cannot be used as asked; its journal is as it was."""
+
+
+class SessionInUse(SessionError):
+    """Another process holds the session."""
+
+
+class DamagedSession(SessionError):
+    """A journal that cannot be trusted: no session's, of a newer version, damaged, or changed by other hands."""
+
+
+class CannotRecord(RuntimeError):
+    """An event could not be written down, for want of space or of permission; it has not happened."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """Something that happened in a session.
+
+    Attributes:
+      number: its place in the journal, from 1.
+      kind: one of ``KINDS``.
+      at: when, in UTC, as ISO 8601 writes it.
+      body: what, as plain values.
+      digest: SHA-256 of this event and of all before it.
+    """
+
+    number: int
+    kind: str
+    at: str
+    body: Mapping[str, Any]
+    digest: str
+
+    def line(self) -> str:
+        """Return the event as a line of JSON."""
+        return json.dumps({"number": self.number, "kind": self.kind, "at": self.at, **self.body}, ensure_ascii=False)
+
+
+class Journal:
+    """An open journal. :func:`create_journal` and :func:`open_journal` make one.
+
+    Attributes:
+      directory: where it lies.
+      events: all that has happened so far.
+    """
+
+    def __init__(self, directory: Path, connection: sqlite3.Connection, lock: sqlite3.Connection | None, events: list[Event]) -> None:
+        self.directory, self.events = directory, events
+        self._connection, self._lock = connection, lock
+
+    @property
+    def writable(self) -> bool:
+        """Say whether this process may add events."""
+        return self._lock is not None
+
+    def append(self, kind: str, body: Mapping[str, Any]) -> Event:
+        """Write an event down, on the disk before this returns.
+
+        Raises:
+          SessionError: where the journal was opened for reading.
+          CannotRecord: when it cannot be written; nothing has happened then.
+        """
+        if not self.writable:
+            raise SessionError("session: was opened for reading only; open it without read_only to go on with it")
+        event = _event(len(self.events) + 1, kind, _now(), body, self.events[-1].digest if self.events else "")
+        try:
+            self._connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", _row(event))
+        except sqlite3.Error as error:
+            raise CannotRecord(f"cannot write {self.directory / JOURNAL}: {error}; the event has not happened") from error
+        self.events.append(event)
+        return event
+
+    def keep_snapshot(self, maker: str, state: bytes) -> None:
+        """Keep a state that the events so far lead to; a snapshot that cannot be written is left out."""
+        with contextlib.suppress(sqlite3.Error):
+            self._connection.execute("INSERT OR REPLACE INTO snapshots VALUES (1, ?, ?, ?)", (self.events[-1].digest, maker, state))
+
+    def snapshot(self, maker: str) -> tuple[int, bytes] | None:
+        """Return the number of events that lead to the snapshot, and its state; ``None`` where none is of these events and ``maker``."""
+        row = self._connection.execute("SELECT digest, maker, state FROM snapshots").fetchone()
+        places = {event.digest: event.number for event in self.events}
+        return (places[row[0]], row[2]) if row is not None and row[1] == maker and row[0] in places else None
+
+    def close(self) -> None:
+        """Let go of the journal, for others to take."""
+        self._connection.close()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def create_journal(directory: Path, specification: Mapping[str, Any]) -> Journal:
+    """Make the journal of a new session, whose first event holds its specification.
+
+    Raises:
+      SessionError: where there is one already, or the directory cannot be written to.
+    """
+    path = directory / JOURNAL
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise SessionError(f"directory: cannot make {str(directory)!r}: {error}") from error
+    lock = _locked(directory, wait=0.0)
+    try:
+        if path.exists():
+            raise SessionError(f"directory: {directory} holds a session already; open it, or choose another place")
+        made = _begun(directory / f".{JOURNAL}", specification)
+        os.replace(directory / f".{JOURNAL}", path)  # a process that dies before leaves no half of a journal
+        return Journal(directory, _connected(path, read_only=False), lock, [made])
+    except (sqlite3.Error, OSError) as error:
+        lock.close()
+        raise CannotRecord(f"cannot write {path}: {error}; there is no session") from error
+    except BaseException:
+        lock.close()
+        raise
+
+
+def _begun(path: Path, specification: Mapping[str, Any]) -> Event:
+    """Write a journal that holds its first event, and return that."""
+    path.unlink(missing_ok=True)
+    connection = _connected(path, read_only=False)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        created = _event(1, "created", _now(), specification, "")
+        connection.execute("BEGIN")
+        for statement in TABLES:
+            connection.execute(statement)
+        connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", _row(created))
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {SCHEMA}")
+        connection.execute("COMMIT")
+    finally:
+        connection.close()
+    return created
+
+
+def open_journal(directory: Path, *, read_only: bool = False, wait: float = 0.0) -> Journal:
+    """Open the journal of a session and check all of it.
+
+    Args:
+      directory: where it lies.
+      read_only: look at it without holding it, while another process may.
+      wait: seconds to wait for a process that holds it.
+
+    Raises:
+      SessionError: where there is none.
+      SessionInUse: when another process holds it.
+      DamagedSession: when it is no journal, of a newer version, damaged, or changed by other hands.
+    """
+    path = directory / JOURNAL
+    if not path.is_file():
+        raise SessionError(f"directory: {directory} holds no session; session.Session.create makes one")
+    lock = None if read_only else _locked(directory, wait=wait)
+    try:
+        with _naming(path):
+            connection = _connected(path, read_only=read_only)
+            _check_header(path, connection)
+            events = _read(path, connection)
+    except BaseException:
+        if lock is not None:
+            lock.close()
+        raise
+    return Journal(directory, connection, lock, events)
+
+
+def _connected(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    """Return a connection each of whose statements is committed, and on the disk, when it returns."""
+    mode = "ro" if read_only else "rwc"
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA synchronous = FULL")
+    return connection
+
+
+def _locked(directory: Path, *, wait: float) -> sqlite3.Connection:
+    """Return a connection that holds the directory until it is closed or its process ends, however that ends.
+
+    The lock is SQLite's own, on a database that holds nothing: the journal itself stays readable for others.
+    """
+    path = directory / LOCK
+    lock = sqlite3.connect(path, timeout=0.0, isolation_level=None, check_same_thread=False)
+    end = time.monotonic() + wait
+    while True:
+        try:
+            lock.execute("BEGIN EXCLUSIVE")
+            return lock
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error):
+                lock.close()
+                raise SessionError(f"directory: cannot hold {directory}: {error}") from error
+            if time.monotonic() >= end:
+                lock.close()
+                raise SessionInUse(
+                    f"directory: the session in {directory} is in use by another process; wait for its end, or open it for reading only"
+                ) from error
+            time.sleep(0.02)
+        except sqlite3.DatabaseError as error:
+            lock.close()
+            raise DamagedSession(
+                f"directory: {path} is no lock of a session ({error}); remove it if no process uses the session"
+            ) from error
+
+
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Turn what SQLite says of a file that is no database, or that cannot be read, into ``DamagedSession``."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise DamagedSession(f"directory: {path} is no journal that can be read: {error}") from error
+
+
+def _check_header(path: Path, connection: sqlite3.Connection) -> None:
+    """Raise ``DamagedSession`` unless the file is a whole journal of this version."""
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    schema = connection.execute("PRAGMA user_version").fetchone()[0]
+    if application != APPLICATION:
+        raise DamagedSession(f"directory: {path} is a database of another program, no journal of a session")
+    if schema > SCHEMA:
+        raise DamagedSession(f"directory: {path} is of version {schema}, newer than {SCHEMA}, which this jaxbandit knows; update jaxbandit")
+    found = connection.execute("PRAGMA integrity_check").fetchone()[0]
+    if found != "ok":
+        raise DamagedSession(f"directory: {path} is damaged: {found.splitlines()[0]}")
+
+
+def _read(path: Path, connection: sqlite3.Connection) -> list[Event]:
+    """Return all events; raises ``DamagedSession`` where one is missing, changed or of an unknown kind."""
+    events: list[Event] = []
+    for number, kind, at, text, digest in connection.execute("SELECT number, kind, at, body, digest FROM events ORDER BY number"):
+        try:
+            event = _event(number, kind, at, json.loads(text), events[-1].digest if events else "")
+        except (ValueError, TypeError) as error:
+            raise DamagedSession(f"directory: event {number} of {path} cannot be read: {error}") from error
+        if event.digest != digest or number != len(events) + 1 or kind not in KINDS or (kind == "created") != (number == 1):
+            raise DamagedSession(f"directory: event {number} of {path} is not as it was written; restore the file from a copy")
+        events.append(event)
+    if not events:
+        raise DamagedSession(f"directory: {path} holds no event, not even its beginning")
+    return events
+
+
+def _event(number: int, kind: str, at: str, body: Mapping[str, Any], before: str) -> Event:
+    text = json.dumps([before, number, kind, at, body], sort_keys=True, ensure_ascii=False)
+    return Event(number, kind, at, body, hashlib.sha256(text.encode()).hexdigest())
+
+
+def _row(event: Event) -> tuple[Any, ...]:
+    return event.number, event.kind, event.at, json.dumps(event.body, sort_keys=True, ensure_ascii=False), event.digest
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")

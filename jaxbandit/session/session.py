@@ -1,0 +1,496 @@
+"""``Session``: a real experiment that asks for points and is told values, late, in parts and out of order, and that survives a crash."""
+
+from __future__ import annotations
+
+import math
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from jaxbandit.algorithms import Algorithm
+from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.fields import boolean, nonnegative_numbers, optional, scalar
+from jaxbandit.core.status import Status, explain, healthy
+from jaxbandit.delays import Delay
+from jaxbandit.domains import Domain
+from jaxbandit.engine import InitialDesign
+from jaxbandit.engine.inputs import ALGORITHM
+from jaxbandit.feedback import Policy
+from jaxbandit.session.axes import Axis, Space
+from jaxbandit.session.course import MAKER, Course
+from jaxbandit.session.fitting import fitted_model
+from jaxbandit.session.journal import DamagedSession, Event, Journal, SessionError, create_journal, open_journal
+from jaxbandit.session.outputs import Outputs
+from jaxbandit.session.specification import Specification, fingerprint, read_model
+from jaxbandit.session.tables import Recommendation, belief_table, history_table, recommend
+from jaxbandit.session.tickets import Record, Ticket, note, number_of, records_of
+from jaxbandit.study.run.files import prepare_file, write_whole
+from jaxbandit.study.specify.grid import Model
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+    import xarray as xr
+
+SNAPSHOT_EVERY = 100  # events between two snapshots: fewer than can be replayed in the time that opening may take
+
+
+class DeclaredInfeasible(UserWarning):
+    """The algorithm has declared that no point satisfies the constraints; it goes on where they are violated least."""
+
+
+class Session:
+    """A real experiment, driven by the algorithms that simulations run; :meth:`create` makes one and :meth:`open` goes on with it.
+
+    All that happens is in the session's journal, on the disk, before a call returns. A session may be used from several threads, and is a
+    context manager that closes itself. A round begins when a point is asked for and ends when the next one is; what is told in between
+    arrives at its end, as in a simulation, and a session makes the choices of trial 0 of a simulation with its key.
+
+    Attributes:
+      directory: where the journal lies.
+      specification: what the session is made of.
+    """
+
+    def __init__(self, journal: Journal, specification: Specification) -> None:
+        self.directory, self.specification = journal.directory, specification
+        self._journal, self._mutex = journal, threading.RLock()
+        self._design = specification.design()
+        self._records = records_of(journal.events)
+        self._since_snapshot = 0
+        self._course = self._replayed()
+
+    @classmethod
+    def create(
+        cls,
+        directory: str | Path,
+        domain: Domain | Sequence[Axis],
+        algorithm: Algorithm,
+        model: Model,
+        *,
+        key: jax.Array,
+        objective: str = "maximise reward",
+        constraints: Sequence[str] = (),
+        horizon: int = 1000,
+        delay: Delay | None = None,
+        feedback: Policy | None = None,
+        initial: InitialDesign | None = None,
+        capacity: int | None = None,
+        fit_every: int | None = None,
+    ) -> Session:
+        """Begin a session, whose journal is written into a directory.
+
+        Args:
+          directory: where to write; made unless it is there.
+          domain: the ``M`` points to choose among: a domain, or a list of :class:`Axis` in the user's own units, which the model sees
+            scaled to ``[0, 1]``.
+          algorithm: any algorithm that needs no full information.
+          model: the GP model of the outputs; lists in it have an entry for each output, the objective first. A list of prior means is in
+            the outputs' own units; one number is the objective's, and a constraint's is then its bound.
+          key: a JAX PRNG key (``jax.random.key(seed)``).
+          objective: ``"maximise NAME"`` or ``"minimise NAME"``.
+          constraints: ``"NAME <= c"``, ``"NAME >= c"`` or ``"NAME = c +- tolerance"`` for each.
+          horizon: most rounds ``T``.
+          delay: what is known of how late values come; ``NoDelay()`` for one run at a time, whose values are told before the next is
+            asked for. Default: nothing is known, and any number of runs may be under way.
+          feedback: what the learner does meanwhile, a policy of :mod:`jaxbandit.feedback`; default: the algorithm's own.
+          initial: points to measure before round 1; default none.
+          capacity: rounds after which a value is too late to be used; default ``horizon``.
+          fit_every: completed tickets after which the model's hyper-parameters are fitted to all that has been told, at the next
+            :meth:`ask`; default never. See :meth:`fit`.
+
+        Raises:
+          InvalidArgument: on any argument out of range or any two that do not fit each other.
+          SessionError: where the directory holds a session already or cannot be written to.
+        """
+        specification = Specification(
+            space=Space.of(domain),
+            outputs=Outputs.read(objective, tuple(constraints) if isinstance(constraints, list) else constraints),
+            algorithm=algorithm,
+            model=model,
+            horizon=horizon,
+            key=key,
+            delay=delay,
+            feedback=feedback,
+            initial=InitialDesign() if initial is None else initial,
+            capacity=capacity,
+            fit_every=fit_every,
+        )
+        return cls.begin(directory, specification)
+
+    @classmethod
+    def begin(cls, directory: str | Path, specification: Specification) -> Session:
+        """Begin a session of a specification, as a file describes it; raises as :meth:`create` does."""
+        _ = specification.learner  # which refuses what does not fit, before anything is written
+        return cls(create_journal(_path(directory), specification.table()), specification)
+
+    @classmethod
+    @takes(read_only=boolean, algorithm=optional(ALGORITHM))
+    def open(cls, directory: str | Path, *, algorithm: Algorithm | None = None, read_only: bool = False, wait: float = 0.0) -> Session:
+        """Go on with the session of a directory, as its journal leads to it.
+
+        Args:
+          directory: where the journal lies.
+          algorithm: the algorithm, if it is of a class of your own; else it may be left out, and must be the session's.
+          read_only: look at the session without holding it, while another process may go on with it.
+          wait: seconds to wait for another process that holds it.
+
+        Raises:
+          SessionError: where there is no session.
+          SessionInUse: when another process holds it.
+          DamagedSession: when the journal is none, of a newer version, damaged, or changed by other hands.
+          InvalidArgument: when the algorithm is not the session's.
+        """
+        journal = open_journal(_path(directory), read_only=read_only, wait=wait)
+        try:
+            table = journal.events[0].body
+            try:
+                specification = Specification.from_table(table, algorithm)
+            except (KeyError, TypeError) as error:
+                raise DamagedSession(f"directory: the specification of {journal.directory} lacks {error}") from error
+            if algorithm is None and specification.fingerprint != fingerprint(table):
+                raise DamagedSession(
+                    f"directory: the specification of {journal.directory} is not what this version of jaxbandit makes of it"
+                )
+            return cls(journal, specification)
+        except BaseException:
+            journal.close()
+            raise
+
+    def ask(self) -> Ticket:
+        """Return the next point to measure; it is under way until it is told or dropped.
+
+        Warns:
+          DeclaredInfeasible: when the algorithm declares that no point satisfies the constraints.
+
+        Raises:
+          SessionError: when the horizon is reached, when values are missing that the algorithm needs first, or when it cannot choose.
+        """
+        with self._mutex:
+            self._check_writable()
+            number = len(self._records) + 1
+            if number <= len(self._design):
+                return self._asked({"ticket": number, "round": 0, "index": self._design[number - 1], "status": 0})
+            self._check_ready()
+            self._fit_if_due()
+            self._course.begin(self._records)
+            after, asked = self._course.rounds.ask()
+            if not healthy(np.asarray(int(asked.status))):
+                raise SessionError(f"ask: the algorithm cannot choose: {explain(int(asked.status))}; nothing has happened")
+            ticket = self._asked({"ticket": number, "round": asked.round, "index": asked.point, "status": int(asked.status)})
+            self._course.rounds = after
+            if ticket.declared_infeasible:
+                warnings.warn(f"ask: {explain(int(Status.DECLARED_INFEASIBLE))} (ticket {number})", DeclaredInfeasible, stacklevel=2)
+            self._keep_snapshot(SNAPSHOT_EVERY)
+            return ticket
+
+    def tell(
+        self,
+        ticket: Ticket | int,
+        values: Mapping[str, float] | None = None,
+        *,
+        reward: float | None = None,
+        constraints: float | Sequence[float | None] | None = None,
+        correct: bool = False,
+    ) -> None:
+        """Tell what was measured at a ticket's point: all values, or those that are there, in any order of tickets.
+
+        Telling the same values again changes nothing.
+
+        Args:
+          ticket: the ticket or its number.
+          values: values by the names of the outputs, in their own units.
+          reward: value of the objective, instead.
+          constraints: value of each constraint in their order, ``None`` where it is not there yet; one number for a single constraint.
+          correct: whether values that were told before, and are different, are replaced by these; the learner then believes what it
+            would believe had it been told these in the first place. It also takes back that a ticket was dropped.
+
+        Raises:
+          InvalidArgument: on an unknown ticket, values that are no finite numbers, a wrong number of them, or unknown names.
+          SessionError: on other values than were told before, and on values of a dropped ticket, unless ``correct``.
+        """
+        with self._mutex:
+            self._check_writable()
+            number = number_of(ticket, self._records)
+            checks.boolean("correct", correct)
+            given, record = self._given(values, reward, constraints), self._records[number]
+            changed = {name: value for name, value in given.items() if record.values.get(name, value) != value}
+            new = {name: value for name, value in given.items() if name not in record.values}
+            self._check_told(number, record, changed, correct)
+            if new or record.dropped:
+                self._happen("told", {"ticket": number, "values": new})
+            if changed:
+                self._happen("corrected", {"ticket": number, "values": changed})
+
+    def drop(self, ticket: Ticket | int) -> None:
+        """Give a run up that failed: no value of it will come. Dropping it again changes nothing.
+
+        Where values come before the next round, the round is repeated; else it counts as one whose values never arrive.
+
+        Raises:
+          InvalidArgument: on an unknown ticket.
+          SessionError: on a ticket all of whose values have been told.
+        """
+        with self._mutex:
+            self._check_writable()
+            number = number_of(ticket, self._records)
+            record = self._records[number]
+            if record.state(len(self.specification.outputs.names)) == "complete":
+                raise SessionError(f"ticket {number}: cannot be dropped, all its values have been told")
+            if not record.dropped:
+                self._happen("dropped", {"ticket": number})
+
+    @property
+    def pending(self) -> tuple[Ticket, ...]:
+        """Tickets that have been asked for and lack values."""
+        count = len(self.specification.outputs.names)
+        return tuple(
+            self._ticket(number, record) for number, record in self._records.items() if record.state(count) in ("pending", "partial")
+        )
+
+    @property
+    def told(self) -> dict[int, list[str]]:
+        """Names of the outputs whose values have been told, by ticket."""
+        return {number: [name for name in self.specification.outputs.names if name in own.values] for number, own in self._records.items()}
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """All that has happened, in order."""
+        return tuple(self._journal.events)
+
+    @property
+    def model(self) -> Model:
+        """The GP model in force: that of the specification, or of the last fit."""
+        fits = [event for event in self._journal.events if event.kind == "fitted"]
+        return read_model(fits[-1].body["model"]) if fits else self.specification.model
+
+    @takes(width=nonnegative_numbers.of(scalar))
+    def belief(self, width: float = 2.0) -> xr.Dataset:
+        """Return what is believed of every output at every point, from all that has arrived.
+
+        Args:
+          width: deviations from the mean to the bounds, >= 0.
+
+        Returns:
+          A dataset of ``mean``, ``sd``, ``lower`` and ``upper`` over ``output`` and ``point``, in the outputs' own units, and of
+          ``probability_of_feasibility`` over ``point``; the coordinates of the points are in the user's units.
+        """
+        with self._mutex:
+            return belief_table(self.specification.space, self.specification.outputs, self._predicted(), float(width))
+
+    def recommend(self, probability: float = 0.5, *, measured: bool = False) -> Recommendation:
+        """Return the best point by posterior mean among those feasible with at least the given probability.
+
+        Args:
+          probability: least posterior probability that all constraints hold, from 0 to 1.
+          measured: whether only points count that have been measured.
+
+        Raises:
+          InvalidArgument: on a probability out of range.
+          SessionError: when only measured points count and there is none.
+        """
+        checks.scalar("probability", probability)
+        checks.within("probability", probability, 0, 1, open_low=False)
+        checks.boolean("measured", measured)
+        with self._mutex:
+            allowed = np.ones(self.specification.space.domain.size, bool)
+            if measured:
+                allowed[:] = False
+                allowed[[record.index for record in self._records.values() if record.values]] = True
+                if not allowed.any():
+                    raise SessionError("recommend: no point has been measured yet; tell some values, or leave measured out")
+            return recommend(self.specification.space, self.specification.outputs, self._predicted(), float(probability), allowed)
+
+    def history(self) -> xr.Dataset:
+        """Return what was asked for and told, one row for each ticket; ``history().to_dataframe()`` is the same in pandas.
+
+        ``best_so_far`` is the best objective measured where all constraints were measured to hold; ``violation of NAME`` sums over
+        tickets how far that constraint was measured to be violated.
+        """
+        with self._mutex:
+            return history_table(self.specification.space, self.specification.outputs, self._records)
+
+    def plot(self) -> matplotlib.figure.Figure:
+        """Return a figure of what is believed of every output, and of what was measured: bands on a line, maps on a plane, else slices."""
+        from jaxbandit.session.figures import belief_figure  # here because matplotlib is slow to load
+
+        space, outputs = self.specification.space, self.specification.outputs
+        return belief_figure(space, outputs, self.belief(), self.history(), self.recommend().index)
+
+    def fit(self) -> Model:
+        """Fit the hyper-parameters of the model to all that has been told, and return the model that is in force from now on.
+
+        Each output gets the kernel and the noise variance of greatest posterior density, see :func:`jaxbandit.surrogates.fit`, whose priors
+        keep a handful of points from making a length-scale tiny or huge. A variance is fitted where a kernel has one, such as ``Scale``.
+        All that has happened is then learnt anew under the fitted model; points that have been asked for stay as they are.
+
+        Raises:
+          SessionError: when nothing has been told yet.
+        """
+        with self._mutex:
+            self._check_writable()
+            model = fitted_model(self.specification, self.model, self._records)
+            self._happen("fitted", {"model": model.table(), "told": self._complete()})
+            return model
+
+    def export(self, path: str | Path | None = None) -> Path:
+        """Write all events as lines of JSON to a file, by default ``events.jsonl`` beside the journal, and return its path."""
+        file = prepare_file(self.directory / "events.jsonl" if path is None else _path(path), force=True)
+        text = "".join(event.line() + "\n" for event in self._journal.events)
+        write_whole(file, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+        return file
+
+    def close(self) -> None:
+        """Let go of the session, for other processes to take."""
+        with self._mutex:
+            if self._journal.writable:
+                self._keep_snapshot(1)
+            self._journal.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _replayed(self) -> Course:
+        """Return the learner that the events lead to, from the snapshot on where there is one of them."""
+        fitted = [event.number for event in self._journal.events if event.kind in ("fitted", "corrected")]
+        model = self.model
+        learner = self.specification.learner if model is self.specification.model else self.specification.learner_with(model)
+        kept = self._journal.snapshot(MAKER)
+        course, start = None, 0
+        if kept is not None and kept[0] >= max(fitted, default=0):
+            start, state = kept
+            course = Course.from_snapshot(self.specification, learner, state)
+        if course is None:
+            course, start = Course.start(self.specification, learner), 0
+        for event in self._journal.events[start:]:
+            course.follow(event, self._records)
+        self._since_snapshot = len(self._journal.events) - start
+        return course
+
+    def _happen(self, kind: str, body: dict[str, Any]) -> Event:
+        """Write an event down and let it happen."""
+        event = self._journal.append(kind, body)
+        note(self._records, event)
+        self._since_snapshot += 1
+        if kind in ("corrected", "fitted"):
+            self._course = self._replayed()
+        elif kind != "asked":
+            self._course.follow(event, self._records)
+        return event
+
+    def _asked(self, body: dict[str, Any]) -> Ticket:
+        self._happen("asked", body)
+        return self._ticket(body["ticket"], self._records[body["ticket"]])
+
+    def _ticket(self, number: int, record: Record) -> Ticket:
+        space = self.specification.space
+        return Ticket(number, record.round, record.index, space.point(record.index), space.scaled(record.index), record.status)
+
+    def _predicted(self) -> Any:
+        return self._course.with_design(self._records).predict()
+
+    def _check_writable(self) -> None:
+        if not self._journal.writable:
+            raise SessionError("session: is closed, or was opened for reading only; open it to go on with it")
+
+    def _check_ready(self) -> None:
+        """Raise ``SessionError`` where the next round cannot begin."""
+        outputs, rounds = self.specification.outputs, self._course.rounds
+        missing = [] if rounds.begun else [ticket.number for ticket in self.pending]
+        if missing:
+            raise SessionError(f"ask: the initial design comes first; tell or drop tickets {', '.join(map(str, missing))}")
+        if not rounds.complete:
+            number = max(self._records)
+            lacking = [name for name in outputs.names if name not in self._records[number].values]
+            raise SessionError(f"ask: values come before the next round here; tell {', '.join(lacking)} of ticket {number}, or drop it")
+        if rounds.round >= self.specification.horizon:
+            raise SessionError(f"ask: all {self.specification.horizon} rounds of the session's horizon have been asked for")
+
+    def _check_told(self, number: int, record: Record, changed: Mapping[str, float], correct: bool) -> None:
+        """Raise ``SessionError`` where values of a ticket cannot be told."""
+        if record.dropped and self.specification.at_once:
+            raise SessionError(f"ticket {number}: was dropped, and its round repeated; its values cannot be used any more")
+        if record.dropped and record.round == 0 and self._course.rounds.begun:
+            raise SessionError(f"ticket {number}: was dropped, and the initial design has been used without it")
+        if record.dropped and not correct:
+            raise SessionError(f"ticket {number}: was dropped; tell(..., correct=True) takes that back")
+        if changed and not correct:
+            before = {name: record.values[name] for name in changed}
+            raise SessionError(
+                f"ticket {number}: was told {short(before)}, got {short(dict(changed))}; tell(..., correct=True) replaces it"
+            )
+
+    def _given(
+        self, values: Mapping[str, float] | None, reward: float | None, constraints: float | Sequence[float | None] | None
+    ) -> dict[str, float]:
+        """Return the values that are told, by name; raises ``InvalidArgument`` on what is no value of an output."""
+        outputs = self.specification.outputs
+        given: dict[str, Any] = {}
+        if values is not None:
+            if not isinstance(values, Mapping):
+                raise InvalidArgument(
+                    f"values: must be a mapping from the names {', '.join(outputs.names)} to numbers, got {short(values)}"
+                )
+            given |= values
+        if reward is not None:
+            given = {outputs.objective.name: reward} | given
+        if constraints is not None:
+            listed = list(constraints) if isinstance(constraints, list | tuple | np.ndarray) else [constraints]
+            if len(listed) != len(outputs.constraints):
+                raise InvalidArgument(f"constraints: must hold {len(outputs.constraints)} values, one for each, got {short(constraints)}")
+            named = {constraint.name: value for constraint, value in zip(outputs.constraints, listed, strict=True) if value is not None}
+            given = named | given
+        if not given:
+            raise InvalidArgument(f"values: must hold at least one of {', '.join(outputs.names)}, got none")
+        for name in given:
+            if name not in outputs.names:
+                raise InvalidArgument(f"values: there is no output {short(name)}; known are {', '.join(outputs.names)}")
+        return {name: self._number(name, value) for name, value in given.items()}
+
+    def _number(self, name: str, value: Any) -> float:
+        """Return a value as a float; raises ``InvalidArgument`` on what is none, or not finite in the model's arithmetic."""
+        checks.scalar(name, value)
+        number = float(checks.numbers(name, value))
+        largest = float(np.finfo(self._course.rounds.learner.arena.dtype).max) / 4
+        if not math.isfinite(number) or any(abs(part) > largest for part in self.specification.outputs.inward({name: number}).values()):
+            raise InvalidArgument(f"{name}: must be a finite number, got {short(value)}; drop the ticket if the run failed")
+        return number
+
+    def _complete(self) -> int:
+        """Return the number of tickets all of whose values have been told."""
+        count = len(self.specification.outputs.names)
+        return sum(record.state(count) == "complete" for record in self._records.values())
+
+    def _fit_if_due(self) -> None:
+        """Fit the model if enough has been told since the last fit."""
+        every = self.specification.fit_every
+        fits = [event.body["told"] for event in self._journal.events if event.kind == "fitted"] if every else []
+        if every and self._complete() >= (fits[-1] if fits else 0) + every:
+            self.fit()
+
+    def _keep_snapshot(self, least: int) -> None:
+        """Keep a snapshot if at least so many events have happened since the last one."""
+        if self._since_snapshot < least:
+            return
+        state = self._course.snapshot()
+        if state is not None:
+            self._journal.keep_snapshot(MAKER, state)
+            self._since_snapshot = 0
+
+
+def _path(directory: Any) -> Path:
+    if not isinstance(directory, str | Path) or not str(directory):
+        raise InvalidArgument(f"directory: must be a path, got {short(directory)}")
+    return Path(directory)
+
+
+__all__ = ["DeclaredInfeasible", "Session"]

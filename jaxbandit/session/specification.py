@@ -1,0 +1,317 @@
+"""All that a session is made of, as one value that its journal holds and from which it can be made again."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit.algorithms import Algorithm
+from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.declare import check_domain
+from jaxbandit.core.fields import Check, of_class, optional, whole
+from jaxbandit.core.fields import key as key_check
+from jaxbandit.core.keys import trial_key, typed
+from jaxbandit.core.paths import check_known
+from jaxbandit.core.pytree import pytree
+from jaxbandit.core.types import Array, Key
+from jaxbandit.delays import LONGEST_DELAY, Delay, NoDelay
+from jaxbandit.engine import InitialDesign
+from jaxbandit.engine.delayed import policy_in_force
+from jaxbandit.engine.inputs import ALGORITHM, HORIZON
+from jaxbandit.feedback import Policy
+from jaxbandit.session.axes import Axis, Space
+from jaxbandit.session.outputs import Outputs
+from jaxbandit.session.stepping import Learner, design_points, make_learner
+from jaxbandit.session.tables import TAKEN
+from jaxbandit.study.run.files import reason_of
+from jaxbandit.study.specify.describe import describe_exactly
+from jaxbandit.study.specify.grid import Model
+from jaxbandit.study.specify.registry import build, fields_of, table_of
+from jaxbandit.surrogates import Surrogate, arithmetic
+
+FIELDS: dict[str, Check] = {
+    "algorithm": ALGORITHM,
+    "model": of_class(Model, "the model of a session, study.Model(...)"),
+    "horizon": HORIZON,
+    "key": key_check,
+    "delay": optional(of_class(Delay)),
+    "feedback": optional(of_class(Policy)),
+    "initial": of_class(InitialDesign, "an initial design, such as InitialDesign(random=3)"),
+    "capacity": optional(HORIZON),
+    "fit_every": optional(whole(1)),
+}
+PLAIN = ("objective", "constraints", "horizon", "seed", "capacity", "fit_every")
+PARTS = ("axis", "algorithm", "model", "feedback", "delay", "initial")
+
+
+@pytree
+class UnknownDelay(Delay):
+    """Delays of a real experiment of which nothing is known before."""
+
+    in_files = False
+
+    @property
+    def mean(self) -> float:
+        return float("inf")
+
+    def draw(self, key: Key, outputs: int) -> Array:
+        raise InvalidArgument("delay: the delays of a session are not drawn, they happen")
+
+    def quantile(self, q: float) -> int:
+        return LONGEST_DELAY
+
+
+@dataclasses.dataclass(frozen=True)
+class Specification:
+    """All parts of a session; arguments as for :meth:`Session.create <jaxbandit.session.Session.create>`.
+
+    Attributes:
+      space: the points among which it chooses.
+      outputs: what is measured.
+      algorithm: the algorithm.
+      model: the GP model of the outputs, built on the points.
+      horizon: most rounds.
+      key: a PRNG key; the session draws the random numbers of trial 0 of a simulation with this key.
+      delay: what is known of the delays; ``None`` for nothing.
+      feedback: feedback policy; ``None`` for the algorithm's own.
+      initial: points to measure before round 1.
+      capacity: rounds for which a value may be late; ``None`` for all of them.
+      fit_every: completed tickets between two fits of the model; ``None`` for no fits.
+    """
+
+    space: Space
+    outputs: Outputs
+    algorithm: Algorithm
+    model: Model
+    horizon: int
+    key: Key
+    delay: Delay | None = None
+    feedback: Policy | None = None
+    initial: InitialDesign = InitialDesign()
+    capacity: int | None = None
+    fit_every: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, check in FIELDS.items():
+            check(name, getattr(self, name))
+        names = [*self.space.names, *self.outputs.names]
+        for number, name in enumerate(names):
+            if name in TAKEN or name in names[:number]:
+                raise InvalidArgument(
+                    f"constraints: outputs and axes must have names of their own, none of {', '.join(sorted(TAKEN))}, got {name!r}"
+                )
+        if self.algorithm.sees_constraints:
+            raise InvalidArgument(
+                f"algorithm: {type(self.algorithm).__name__} sees the constraint functions before it chooses (full information), which no"
+                " experiment can show; take an algorithm that learns them from measurements"
+            )
+        self.algorithm.validate(outputs=self.outputs.modelled)
+        check_domain(self.algorithm, self.space.domain.size, self.space.domain.dimension)
+        self.initial.validate("initial")
+        self.initial.check_size(self.space.domain.size)
+        if self.at_once and self.feedback is not None:
+            raise InvalidArgument(f"feedback: has no effect where values come before the next round, got {short(self.feedback)}")
+        if self.algorithm.needs_feedback_at_once and not self.at_once:
+            raise InvalidArgument(
+                f"delay: {type(self.algorithm).__name__} needs the values of a round before the next one; give delay=NoDelay(), got"
+                f" {short(self.delay)}"
+            )
+
+    @property
+    def at_once(self) -> bool:
+        """Say whether the values of a round come before the next one is asked for."""
+        return isinstance(self.delay, NoDelay) or (self.delay is None and self.algorithm.needs_feedback_at_once)
+
+    @property
+    def trial(self) -> Key:
+        """Key of the session's random numbers, that of trial 0 of a simulation."""
+        return trial_key(typed(self.key), 0)
+
+    def design(self) -> list[int]:
+        """Return the points of the initial design."""
+        return design_points(self.initial, self.trial, self.space.domain.size)
+
+    def surrogate(self, model: Model) -> Surrogate:
+        """Return the GP model of the modelled functions that ``model`` of the outputs amounts to."""
+        return _expanded(model, self.outputs).of(self.space.domain, self.outputs.modelled, self.horizon + self.initial.count, "model")
+
+    @functools.cached_property
+    def learner(self) -> Learner:
+        """Learner of the session before any observation."""
+        return self.learner_with(self.model)
+
+    def learner_with(self, model: Model) -> Learner:
+        """Return the learner of the session before any observation, with another model than its own."""
+        surrogate = self.surrogate(model)
+        with arithmetic([surrogate.precision]):
+            if self.at_once:
+                return make_learner(self.algorithm, surrogate, self.trial, horizon=self.horizon, policy=None, capacity=0)
+            delay, policy = self.delay or UnknownDelay(), policy_in_force(self.algorithm, self.feedback)
+            policy.validate(outputs=self.outputs.modelled)
+            return make_learner(
+                self.algorithm.with_delays(delay, policy),
+                surrogate,
+                self.trial,
+                horizon=self.horizon,
+                policy=policy,
+                capacity=self.capacity or self.horizon,
+                joint=delay.joint,
+            )
+
+    def table(self) -> dict[str, Any]:
+        """Return the specification as plain values.
+
+        An algorithm of a user's own class is described by its fingerprint: whoever opens the session has to bring it along.
+        """
+        key = typed(self.key)
+        return {
+            "space": self.space.table(),
+            "objective": str(self.outputs.objective),
+            "constraints": [str(constraint) for constraint in self.outputs.constraints],
+            "algorithm": algorithm_table(self.algorithm),
+            "model": self.model.table(),
+            "horizon": int(self.horizon),
+            "key": {"generator": str(jax.random.key_impl(key)), "data": np.asarray(jax.random.key_data(key)).tolist()},
+            "delay": table_of(self.delay, "delay"),
+            "feedback": table_of(self.feedback, "feedback"),
+            "initial": {"indices": None if self.initial.indices is None else np.asarray(self.initial.indices).tolist()}
+            | {"random": self.initial.random},
+            "capacity": self.capacity,
+            "fit_every": self.fit_every,
+        }
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any], algorithm: Algorithm | None = None) -> Specification:
+        """Return the specification that :meth:`table` has written; ``algorithm`` stands for one of a user's own class.
+
+        Raises:
+          InvalidArgument: when that is missing, or is not the one that the session was made with.
+        """
+        own, initial, key = table["algorithm"], table["initial"], table["key"]
+        if "fingerprint" in own:
+            if algorithm is None or algorithm_table(algorithm) != own:
+                words = "none was given" if algorithm is None else f"got another one, {short(algorithm)}"
+                raise InvalidArgument(f"algorithm: the session was made with {own['class']} of your own; pass the same object, {words}")
+        elif algorithm is not None and algorithm_table(algorithm) != own:
+            raise InvalidArgument(f"algorithm: the session was made with another one, {short(own)}, got {short(algorithm)}")
+        indices = initial["indices"]
+        return cls(
+            space=Space.from_table(table["space"]),
+            outputs=Outputs.read(table["objective"], table["constraints"]),
+            algorithm=build("algorithm", own, "algorithm") if algorithm is None else algorithm,
+            model=read_model(table["model"]),
+            horizon=table["horizon"],
+            key=jax.random.wrap_key_data(jnp.asarray(key["data"], jnp.uint32), impl=key["generator"]),
+            delay=build("delay", table["delay"], "delay"),
+            feedback=build("feedback", table["feedback"], "feedback"),
+            initial=InitialDesign(indices=None if indices is None else np.asarray(indices), random=initial["random"]),
+            capacity=table["capacity"],
+            fit_every=table["fit_every"],
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the specification."""
+        return fingerprint(self.table())
+
+
+def fingerprint(table: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of plain values."""
+    return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()
+
+
+def algorithm_table(algorithm: Algorithm) -> dict[str, Any]:
+    """Return an algorithm as plain values: its table, or the class and the fingerprint of one that no table can describe."""
+    try:
+        return dict(table_of(algorithm, "algorithm"))
+    except InvalidArgument:
+        kind = type(algorithm)
+        return {"class": f"{kind.__module__}.{kind.__qualname__}", "fingerprint": fingerprint({"it": describe_exactly(algorithm)})}
+
+
+def read_toml(path: Path) -> Specification:
+    """Return the specification of a TOML file.
+
+    Raises:
+      InvalidArgument: when the file cannot be read, is no TOML, or holds what no session has.
+    """
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidArgument(f"experiment: cannot read {str(path)!r}: {reason_of(error)}") from error
+    for name in table:
+        check_known(name, [*PLAIN, *PARTS], name, "an experiment has")
+    for name in ("axis", "algorithm"):
+        if not isinstance(table.get(name), Mapping) or not table[name]:
+            raise InvalidArgument(f"{name}: there is none; add a table [{'axis.NAME' if name == 'axis' else name}]")
+    model, initial = (_fields(kind, table.get(name, {}), name) for name, kind in (("model", Model), ("initial", InitialDesign)))
+    seed = table.get("seed", 0)
+    whole(0, 2**32 - 1)("seed", seed)
+    return Specification(
+        space=Space.of([Axis.read(name, axis, f"axis.{name}") for name, axis in table["axis"].items()]),
+        outputs=Outputs.read(table.get("objective", "maximise reward"), table.get("constraints", [])),
+        algorithm=build("algorithm", table["algorithm"], "algorithm"),
+        model=read_model(model),
+        horizon=table.get("horizon", 1000),
+        key=jax.random.key(seed),
+        delay=build("delay", table.get("delay"), "delay"),
+        feedback=build("feedback", table.get("feedback"), "feedback"),
+        initial=InitialDesign(**{**initial, "indices": None if "indices" not in initial else np.asarray(initial["indices"])}),
+        capacity=table.get("capacity"),
+        fit_every=table.get("fit_every"),
+    )
+
+
+def _fields(kind: type, table: Any, where: str) -> dict[str, Any]:
+    """Return a table of the fields of ``kind``; raises ``InvalidArgument`` on others."""
+    if not isinstance(table, Mapping):
+        raise InvalidArgument(f"{where}: must be a table, got {short(table)}")
+    for name in table:
+        check_known(name, fields_of(kind), f"{where}.{name}", f"{where} takes")
+    return dict(table)
+
+
+def read_model(table: Mapping[str, Any]) -> Model:
+    """Return the model that a table describes, as ``Model.table`` and experiment files write it."""
+    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
+    return Model(**fields)
+
+
+def prior_means(model: Model, outputs: Outputs) -> list[float]:
+    """Return the prior mean of each output, in its own units.
+
+    One number is the objective's; a constraint's is then its bound, so that it is as likely to hold as not.
+    """
+    means = np.asarray(model.prior_mean, np.float64)
+    if means.ndim == 0:
+        return [float(means), *(constraint.bound for constraint in outputs.constraints)]
+    if len(means) != len(outputs.names):
+        raise InvalidArgument(f"model.prior_mean: must hold one for each of the {len(outputs.names)} outputs, got {len(means)}")
+    return [float(mean) for mean in means]
+
+
+def _expanded(model: Model, outputs: Outputs) -> Model:
+    """Return the model of the modelled functions from that of the outputs, of which an equality is modelled twice."""
+    count = len(outputs.names)
+
+    def each(name: str, value: Any) -> list[Any]:
+        if len(value) != count:
+            raise InvalidArgument(f"model.{name}: must hold one for each of the {count} outputs, got {len(value)}")
+        return [item for item, rows in zip(value, outputs.rows, strict=True) for _ in rows]
+
+    changes: dict[str, Any] = {"prior_mean": outputs.prior_means(prior_means(model, outputs))}
+    if isinstance(model.kernel, list | tuple):
+        changes["kernel"] = each("kernel", model.kernel)
+    if np.ndim(model.noise_variance):
+        changes["noise_variance"] = each("noise_variance", np.asarray(model.noise_variance).tolist())
+    return dataclasses.replace(model, **changes)

@@ -1,0 +1,259 @@
+"""Rounds of a real experiment: the functions of :mod:`jaxbandit.engine.rounds`, compiled once for each shape, on feedback that users tell.
+
+A round begins when a point is asked for and ends when the next one is. What is told in between arrives at its end, so that a session which
+is told what a simulation observes, when it observes it, makes the same choices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit.algorithms.base import Algorithm, Arena, Observation
+from jaxbandit.core.pytree import canonicalise, pytree, static
+from jaxbandit.core.status import Status
+from jaxbandit.core.types import Array, Key
+from jaxbandit.engine import InitialDesign
+from jaxbandit.engine.rounds import (
+    choose_point,
+    delayed_arena,
+    design_key,
+    faults,
+    flags_raised,
+    immediate_arena,
+    policy_key,
+    take_in,
+    values_come_together,
+)
+from jaxbandit.feedback import Pending, Policy
+from jaxbandit.surrogates import Prediction, Surrogate, arithmetic
+
+
+@pytree
+class Learner:
+    """All of a session's learner that stays the same from round to round.
+
+    Attributes:
+      algorithm: the algorithm, which knows what it may of the delays.
+      arena: what it sees of the world.
+      key: key of its random numbers, that of a simulated trial.
+      capacity: rounds for which a value may be late; ``None`` for values that come before the next round.
+      together: whether values of a point are taken in together, once all are there.
+    """
+
+    algorithm: Algorithm
+    arena: Arena
+    key: Array
+    capacity: int | None = static(default=None)
+    together: bool = static(default=True)
+
+
+def make_learner(
+    algorithm: Algorithm, surrogate: Surrogate, key: Key, *, horizon: int, policy: Policy | None, capacity: int, joint: bool = False
+) -> Learner:
+    """Return a learner in arrays of the engine's types.
+
+    Args:
+      algorithm: the algorithm, which knows what it may of the delays.
+      surrogate: the model of the outputs.
+      key: key of its random numbers, that of a simulated trial.
+      horizon: most rounds.
+      policy: feedback policy; ``None`` for values that come before the next round.
+      capacity: rounds for which a value may be late.
+      joint: whether the values of a point surely arrive together.
+    """
+    algorithm, surrogate = canonicalise(algorithm), canonicalise(surrogate.without_kernels())
+    if policy is None:
+        return Learner(algorithm=algorithm, arena=immediate_arena(surrogate, horizon), key=key)
+    together = values_come_together(algorithm, surrogate)
+    separate = not (together or joint)
+    arena = delayed_arena(surrogate, horizon, canonicalise(policy), separate_outputs=separate, capacity=capacity, axis=None)
+    return Learner(algorithm=algorithm, arena=arena, key=key, capacity=capacity, together=not separate)
+
+
+class Asked(NamedTuple):
+    """The choice of a round, on the host."""
+
+    round: int
+    point: int
+    status: Status
+
+
+@jax.jit
+def _start(learner: Learner) -> tuple[Any, Pending | None]:
+    """Return the algorithm's state and the buffer of pending feedback before any observation."""
+    arena, pending = learner.arena, None
+    if learner.capacity is not None:
+        pending = Pending.empty(learner.capacity, arena.surrogate.outputs, arena.dtype)
+    return learner.algorithm.init(arena), pending
+
+
+@jax.jit
+def _learn(learner: Learner, state: Any, index: Array, values: Array) -> Any:
+    """Return the state that has taken in ``values [k]`` of a point of the initial design."""
+    return learner.algorithm.learn(learner.arena, state, Observation(index=index, values=values))
+
+
+@jax.jit
+def _choose(learner: Learner, state: Any, t: Array) -> tuple[Array, Any]:
+    """Return the point and the status of round ``t``, ``[2]`` (int32), and the state after the choice."""
+    algorithm, arena = learner.algorithm, learner.arena
+    index, decision, state = choose_point(algorithm, arena, state, t, policy_key(learner.key, t))
+    status = flags_raised(algorithm, decision, state)
+    for flag, raised in faults(algorithm, arena, decision).items():
+        status = status | jnp.where(raised, int(flag), 0)
+    return jnp.stack([index, status.astype(jnp.int32)]), state
+
+
+@jax.jit
+def _end_late(learner: Learner, state: Any, pending: Pending, t: Array, index: Array, values: Array, here: Array) -> tuple[Any, Pending]:
+    """Return state and buffer at the end of round ``t``, at which ``values [C, k]`` arrive where ``here [C, k]`` says so."""
+    pending = pending.reserve(t, index).fill(t, values, here)
+    return take_in(learner.algorithm, learner.arena, state, pending.arrived(t), t), pending
+
+
+@jax.jit
+def _end(learner: Learner, state: Any, t: Array, index: Array, values: Array) -> Any:
+    """Return the state at the end of round ``t``, with all ``values [k]`` of its point."""
+    return take_in(learner.algorithm, learner.arena, state, Observation(index=index, values=values), t)
+
+
+@jax.jit
+def _predict(learner: Learner, state: Any) -> Prediction:
+    """Return mean and deviation ``[k, M]`` of what has arrived."""
+    return learner.arena.surrogate.arrived(learner.algorithm.belief(state))
+
+
+@dataclasses.dataclass(frozen=True)
+class Rounds:
+    """A learner in the course of its rounds. Methods return another one; nothing changes in place.
+
+    Attributes:
+      learner: what stays the same.
+      carry: the algorithm's state after the last choice, and the buffer of pending feedback before it.
+      round: the last round that was asked for, 0 before the first.
+      index: its point.
+      arrivals: values told since, by round and output.
+      before: the carry before the last choice, where values come before the next round; else ``None``.
+      open: whether the last round has not ended.
+      begun: whether the initial design has been taken in.
+    """
+
+    learner: Learner
+    carry: tuple[Any, Pending | None]
+    round: int = 0
+    index: int = 0
+    arrivals: Mapping[tuple[int, int], float] = dataclasses.field(default_factory=dict)
+    before: Any = None
+    open: bool = False
+    begun: bool = False
+
+    @classmethod
+    def start(cls, learner: Learner) -> Rounds:
+        """Return the learner before any observation."""
+        with _arithmetic(learner):
+            return cls(learner=learner, carry=_start(learner))
+
+    def begin(self, design: Iterable[tuple[int, Mapping[int, float]]]) -> Rounds:
+        """Return the learner before round 1 that has taken in an initial design, given by points and all their values."""
+        state, pending = self.carry
+        with _arithmetic(self.learner):
+            for index, values in design:
+                state = _learn(self.learner, state, np.int32(index), self._row(values))
+        return dataclasses.replace(self, carry=(state, pending), begun=True)
+
+    def ask(self) -> tuple[Rounds, Asked]:
+        """Return the learner in its next round, and the choice of that."""
+        state, pending = self.settled
+        t = self.round + 1
+        with _arithmetic(self.learner):
+            chosen, after = _choose(self.learner, state, np.int32(t))
+            index, status = (int(number) for number in np.asarray(chosen))
+        before = (state, pending) if self.learner.capacity is None else None
+        carry = (after, pending)
+        moved = dataclasses.replace(self, carry=carry, round=t, index=index, arrivals={}, before=before, open=True, begun=True)
+        return moved, Asked(t, index, Status(status))
+
+    def chosen(self, index: int) -> Rounds:
+        """Return the learner whose last choice was ``index``, whatever it would choose itself."""
+        return dataclasses.replace(self, index=index)
+
+    def tell(self, number: int, values: Mapping[int, float]) -> Rounds:
+        """Return the learner at which ``values``, by output, of the point of round ``number`` have arrived."""
+        return dataclasses.replace(self, arrivals={**self.arrivals, **{(number, output): value for output, value in values.items()}})
+
+    def take_back(self) -> Rounds:
+        """Return the learner before its last choice; only where values come before the next round."""
+        return dataclasses.replace(self, carry=self.before, round=self.round - 1, arrivals={}, before=None, open=False)
+
+    def still_fits(self, number: int) -> bool:
+        """Say whether a value of round ``number`` that arrives now has a place in the buffer."""
+        return self.learner.capacity is None or number > self.round - self.learner.capacity
+
+    @property
+    def complete(self) -> bool:
+        """Say whether the values of the last round that the algorithm needs before the next one are there."""
+        return not self.open or self.learner.capacity is not None or len(self.arrivals) == self._outputs
+
+    @functools.cached_property
+    def settled(self) -> tuple[Any, Pending | None]:
+        """State and buffer at the end of the last round, were it to end now; as before it where its values are not complete."""
+        state, pending = self.carry
+        if not self.open:
+            return self.carry
+        if not self.complete:
+            return self.before
+        with _arithmetic(self.learner):
+            t, index = np.int32(self.round), np.int32(self.index)
+            if pending is None:
+                row = self._row({output: value for (_, output), value in self.arrivals.items()})
+                return _end(self.learner, state, t, index, row), None
+            return _end_late(self.learner, state, pending, t, index, *self._arriving(pending.values.shape))
+
+    def predict(self) -> Prediction:
+        """Return mean and deviation ``[k, M]`` from all that has arrived, as NumPy arrays."""
+        with _arithmetic(self.learner):
+            return jax.tree.map(np.asarray, _predict(self.learner, self.settled[0]))
+
+    @property
+    def _outputs(self) -> int:
+        return self.learner.arena.surrogate.outputs
+
+    @property
+    def _dtype(self) -> np.dtype:
+        return self.learner.arena.dtype
+
+    def _row(self, values: Mapping[int, float]) -> np.ndarray:
+        """Return all values of a point, ``[k]``."""
+        return np.asarray([values[output] for output in range(self._outputs)], self._dtype)
+
+    def _arriving(self, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the values ``[C, k]`` that arrive in this round, and where."""
+        values, here = np.zeros(shape, self._dtype), np.zeros(shape, bool)
+        for (number, output), value in self.arrivals.items():
+            if self.still_fits(number):
+                place = (number - 1) % shape[0], output
+                values[place], here[place] = value, True
+        return values, here
+
+
+def design_points(initial: InitialDesign, key: Key, size: int) -> list[int]:
+    """Return the points of an initial design, those of a simulated trial of the same key."""
+    return [int(index) for index in np.asarray(initial.points(design_key(key), size))]
+
+
+def _arithmetic(learner: Learner) -> Any:
+    """Return the context in which a learner's model has its precision."""
+    return arithmetic([learner.arena.surrogate.model.precision])
+
+
+def initial_shapes(learner: Learner) -> Any:
+    """Return the shapes and types of a learner's carry, which stay the same from round to round."""
+    with _arithmetic(learner):
+        return jax.eval_shape(_start, learner)

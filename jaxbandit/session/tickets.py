@@ -1,0 +1,93 @@
+"""Tickets of a session: what was asked for, and what has been told of it. Every event of the journal is applied here first."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.status import Status
+from jaxbandit.session.journal import Event
+
+
+@dataclasses.dataclass(frozen=True)
+class Ticket:
+    """A point that a session asks to be measured.
+
+    Attributes:
+      number: number of the ticket, from 1, by which it is told.
+      round: the round that it belongs to, from 1; 0 for a point of the initial design.
+      index: number of the point in the domain.
+      point: the point by the names of its coordinates, in the user's units.
+      scaled: the same as the model sees it.
+      status: flags that the algorithm has raised, see :mod:`jaxbandit.status`.
+    """
+
+    number: int
+    round: int
+    index: int
+    point: Mapping[str, float]
+    scaled: Mapping[str, float]
+    status: Status = Status.OK
+
+    @property
+    def declared_infeasible(self) -> bool:
+        """Say whether the algorithm has declared that no point satisfies the constraints."""
+        return bool(self.status & Status.DECLARED_INFEASIBLE)
+
+
+@dataclasses.dataclass
+class Record:
+    """Facts of a ticket that are known so far.
+
+    Attributes:
+      round, index, status: as those of :class:`Ticket`.
+      asked_at: when it was asked for.
+      values: values told so far, by the names of the outputs.
+      told_at: when the last of them was told.
+      dropped: whether the run failed.
+    """
+
+    round: int
+    index: int
+    status: Status
+    asked_at: str
+    values: dict[str, float] = dataclasses.field(default_factory=dict)
+    told_at: str = ""
+    dropped: bool = False
+
+    def state(self, outputs: int) -> str:
+        """Return ``"dropped"``, ``"complete"``, ``"partial"`` or ``"pending"``."""
+        if self.dropped:
+            return "dropped"
+        return "complete" if len(self.values) == outputs else "partial" if self.values else "pending"
+
+
+def records_of(events: Iterable[Event]) -> dict[int, Record]:
+    """Return all tickets after some events, by number, with the values that corrections have left."""
+    records: dict[int, Record] = {}
+    for event in events:
+        note(records, event)
+    return records
+
+
+def note(records: dict[int, Record], event: Event) -> None:
+    """Enter an event into the tickets that it concerns."""
+    body = event.body
+    if event.kind == "asked":
+        records[body["ticket"]] = Record(body["round"], body["index"], Status(body["status"]), event.at)
+    elif event.kind in ("told", "corrected"):
+        record = records[body["ticket"]]
+        record.values |= body["values"]
+        record.told_at, record.dropped = event.at, False
+    elif event.kind == "dropped":
+        records[body["ticket"]].dropped = True
+
+
+def number_of(ticket: Ticket | int, records: Mapping[int, Record]) -> int:
+    """Return the number of a ticket; raises ``InvalidArgument`` on one that was never asked for."""
+    number = ticket.number if isinstance(ticket, Ticket) else ticket
+    if isinstance(number, bool) or not isinstance(number, int) or number not in records:
+        known = f"1 to {len(records)}" if records else "none yet"
+        raise InvalidArgument(f"ticket: must be one that was asked for ({known}), got {short(ticket)}")
+    return number

@@ -1,0 +1,124 @@
+"""Kill a process that drives a session hard, at random moments, and go on: nothing it was told is lost, and it chooses the same points.
+
+python tests/session/kill_session.py --kills 50
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from jaxbandit.session.journal import open_journal
+
+# What is done next follows from what has happened, so that a session which goes on does what an unbroken one would have done.
+DRIVER = """
+import sys
+import jax
+import jaxbandit as jb
+from jaxbandit.session import Model, Session
+
+directory, last = sys.argv[1], int(sys.argv[2])
+try:
+    session = Session.open(directory)
+except jb.session.SessionError:
+    domain = jb.domains.grid([0.0, 0.0], [1.0, 1.0], 12)
+    model = Model(kernel=jb.kernels.SquaredExponential(length_scale=0.3), noise_variance=0.05)
+    session = Session.create(directory, domain, jb.Rpol(), model, key=jax.random.key(1), constraints=["cost <= 0.1"])
+
+def value(ticket, output):
+    return (ticket.index * (37 + output) + ticket.number * 13) % 101 / 50 - 1
+
+while True:
+    asked = sum(event.kind == "asked" for event in session.events)
+    partial = {event.body["ticket"] for event in session.events if event.kind == "told"}
+    pending = session.pending
+    if len(pending) < 3 and asked < last:
+        ticket = session.ask()
+        print("asked", ticket.number, ticket.index, flush=True)
+    elif not pending:
+        break
+    else:
+        ticket = pending[len(session.events) % len(pending)]
+        name = "cost" if ticket.number in partial else "reward"
+        told = value(ticket, name == "cost")
+        session.tell(ticket, {name: told})
+        print("told", ticket.number, name, repr(told), flush=True)
+print("done", flush=True)
+session.close()
+"""
+
+
+def driven(directory: Path, last: int, after: float | None) -> list[str]:
+    """What a process said before it was killed, ``after`` so many seconds of work, or at its end."""
+    command = [sys.executable, "-c", DRIVER, str(directory), str(last)]
+    keep = {"JAX_COMPILATION_CACHE_DIR": str(directory.parent / "compiled"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=keep | os.environ) as process:
+        assert process.stdout is not None
+        said = [process.stdout.readline()]
+        if after is not None:
+            time.sleep(after)
+            process.send_signal(signal.SIGKILL)
+        said += process.stdout.readlines()
+    assert after is not None or said[-1] == "done\n", said[-3:]
+    return [line.strip() for line in said if line.endswith("\n")]
+
+
+def happened(directory: Path) -> list[str]:
+    """All events of a session without their times."""
+    journal = open_journal(directory, read_only=True)
+    found = [json.dumps([event.kind, event.body], sort_keys=True) for event in journal.events]
+    journal.close()
+    return found
+
+
+def lost(said: list[str], events: list[str]) -> list[str]:
+    """What a process said that the journal does not hold."""
+    known = set()
+    for kind, body in map(json.loads, events):
+        if kind == "asked":
+            known.add(f"asked {body['ticket']} {body['index']}")
+        elif kind == "told":
+            known |= {f"told {body['ticket']} {name} {value!r}" for name, value in body["values"].items()}
+    return [line for line in said if line and line != "done" and line not in known]
+
+
+def kill_and_compare(kills: int, last: int, seconds: float, seed: int, report: Callable[[str], object] = print) -> int:
+    """How much went wrong: events that are lost, and sessions that did not go on as the unbroken one."""
+    rng, wrong = random.Random(seed), 0
+    with tempfile.TemporaryDirectory() as folder:
+        whole, broken = Path(folder) / "whole", Path(folder) / "broken"
+        driven(whole, last, None)
+        expected = happened(whole)
+        for number in range(kills):
+            after = rng.uniform(0, seconds)
+            said = driven(broken, last, after)
+            events = happened(broken)
+            missing, other = lost(said, events), events != expected[: len(events)]
+            wrong += len(missing) + other
+            words = f"lost {missing}" if missing else "differs from the unbroken session" if other else "nothing lost, the same choices"
+            report(f"kill {number + 1} after {after:.3f} s and {len(events)} events: {words}")
+        driven(broken, last, None)
+        wrong += happened(broken) != expected
+        report(f"went on to the end: {'the same' if happened(broken) == expected else 'other'} {len(expected)} events")
+    return wrong
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=50, metavar="N")
+    parser.add_argument("--tickets", type=int, default=900, metavar="T", help="at most 1000, the horizon")
+    parser.add_argument("--seconds", type=float, default=0.5, metavar="X", help="of work between two kills, at most")
+    parser.add_argument("--seed", type=int, default=0, metavar="S")
+    options = parser.parse_args()
+    wrong = kill_and_compare(options.kills, options.tickets, options.seconds, options.seed)
+    print(f"{wrong} things went wrong in {options.kills} kills")
+    sys.exit(bool(wrong))

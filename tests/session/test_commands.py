@@ -1,0 +1,116 @@
+"""Sessions on the command line, from an experiment file to a report."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxbandit.cli import main
+from jaxbandit.session import Session
+
+EXPERIMENT = """
+objective = "maximise yield"
+constraints = ["cost <= 2.5", "pH = 7 +- 0.2"]
+horizon = 12
+seed = 3
+
+[axis.temperature]
+low = 20
+high = 90
+points = 6
+
+[axis.catalyst]
+values = [0.001, 0.01, 0.1, 1.0]
+scale = "logarithmic"
+
+[initial]
+random = 2
+
+[algorithm]
+type = "Rpol"
+
+[model]
+kernel = {type = "SquaredExponential", length_scale = 0.3}
+noise_variance = [0.01, 0.02, 0.03]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jaxbandit.cli.keep_programs", lambda directory: None)
+
+
+def said(capsys: Any, *words: Any) -> Any:
+    """What a command prints as JSON."""
+    assert main(["session", *map(str, words), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def refused(capsys: Any, *words: Any) -> str:
+    """What a command says when it is refused."""
+    assert main(["session", *map(str, words)]) == 2
+    return str(capsys.readouterr().err)
+
+
+def test_a_session_from_a_file_to_a_report(tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "trial.toml").write_text(EXPERIMENT)
+    made, where = said(capsys, "new", tmp_path / "trial.toml"), tmp_path / "trial"
+    assert made["points"] == 24 and made["outputs"] == ["maximise yield", "cost <= 2.5", "pH = 7.0 +- 0.2"]
+    tickets = [said(capsys, "ask", where) for _ in range(2)]
+    assert [ticket["round"] for ticket in tickets] == [0, 0] and set(tickets[0]["point"]) == {"temperature", "catalyst"}
+    assert said(capsys, "tell", where, 1, "--reward", 1.3, "--constraint", 2.2, "--constraint", "-")["told"] == ["yield", "cost"]
+    assert said(capsys, "tell", where, 1, "--value", "pH=7.1")["told"] == ["yield", "cost", "pH"]
+    assert "the initial design comes first; tell or drop tickets 2" in refused(capsys, "ask", where)
+    assert said(capsys, "drop", where, 2)["state"] == "dropped"
+    assert said(capsys, "ask", where)["round"] == 1
+    assert "tell(..., correct=True) replaces it" in refused(capsys, "tell", where, 1, "--reward", 1.4)
+    assert said(capsys, "tell", where, 1, "--reward", 1.4, "--correct")["ticket"] == 1
+    status = said(capsys, "status", where)
+    assert [status[name] for name in ("tickets", "complete", "pending", "dropped", "best so far")] == [3, 1, 1, 1, 1.4]
+    assert status["under way"][0]["told"] == [] and status["under way"][0]["ticket"] == 3
+    best = said(capsys, "recommend", where, "--measured")
+    assert best["point"] == tickets[0]["point"] and best["mean"]["yield"] == pytest.approx(1.4, abs=0.1)
+
+    assert main(["session", "status", str(where)]) == 0
+    assert re.search(r"complete +1\n", capsys.readouterr().out)
+    lines = Path(said(capsys, "export", where)["wrote"]).read_text().splitlines()
+    kinds = [json.loads(line)["kind"] for line in lines]
+    assert kinds == ["created", "asked", "asked", "told", "told", "dropped", "asked", "corrected"]
+    with Session.open(where):  # a report and the status can be had while a process holds the session
+        page = Path(said(capsys, "report", where)["wrote"]).read_text()
+        assert said(capsys, "status", where) == status
+        assert "is in use by another process" in refused(capsys, "ask", where, "--wait", 0)
+    assert page.count("<img") == 2 and "http" not in page.replace("http-equiv", "")
+    assert all(
+        f"<h2>{heading}</h2>" in page for heading in ("Recommendation", "History", "Beliefs", "Under way", "Tickets", "Specification")
+    )
+
+
+WRONG = {
+    "an unknown word": ("horizon = 12", "horizons = 12", "horizons: unknown field, did you mean 'horizon'?"),
+    "an unknown algorithm": ('"Rpol"', '"Rpoll"', "algorithm: there is no algorithm 'Rpoll', did you mean 'Rpol'?"),
+    "an unknown field of the model": ("noise_variance", "noise", "model.noise: unknown field"),
+    "too few noise variances": ("[0.01, 0.02, 0.03]", "[0.01, 0.02]", "model.noise_variance: must hold one for each of the 3 outputs"),
+    "an axis without values": ("values = [0.001, 0.01, 0.1, 1.0]", "", "axis.catalyst.low: give values"),
+    "a negative seed": ("seed = 3", "seed = -3", "seed: must be a whole number"),
+    "no TOML": ("seed = 3", "seed = ", "experiment: cannot read"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_no_session_has_is_refused_by_name(case: str, tmp_path: Path, capsys: Any) -> None:
+    old, new, words = WRONG[case]
+    assert old in EXPERIMENT
+    (tmp_path / "wrong.toml").write_text(EXPERIMENT.replace(old, new))
+    assert words in refused(capsys, "new", tmp_path / "wrong.toml")
+    assert not (tmp_path / "wrong").exists()
+
+
+def test_numbers_that_are_none_are_refused(tmp_path: Path, capsys: Any) -> None:
+    assert "holds no session" in refused(capsys, "ask", tmp_path)
+    assert "--value: must be NAME=X" in refused(capsys, "tell", tmp_path, 1, "--value", "3")
+    assert "--constraint: must be a number" in refused(capsys, "tell", tmp_path, 1, "--constraint", "x")

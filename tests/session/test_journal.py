@@ -1,0 +1,190 @@
+"""The journal of a session: append-only, checked when it is opened, held by one process at a time."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxbandit.session.journal import (
+    JOURNAL,
+    LOCK,
+    CannotRecord,
+    DamagedSession,
+    Journal,
+    SessionError,
+    SessionInUse,
+    create_journal,
+    open_journal,
+)
+
+SPECIFICATION = {"horizon": 12, "objective": "maximise yield"}
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    made = create_journal(tmp_path / "session", SPECIFICATION)
+    made.append("asked", {"ticket": 1, "round": 1, "index": 7, "status": 0})
+    made.append("told", {"ticket": 1, "values": {"yield": 0.1 + 0.2}})
+    yield made
+    made.close()
+
+
+def changed(journal: Journal, *statements: str) -> Path:
+    """The directory of a journal that other hands have changed."""
+    journal.close()
+    connection = sqlite3.connect(journal.directory / JOURNAL, isolation_level=None)
+    for statement in statements:
+        connection.execute(statement)
+    connection.close()
+    return journal.directory
+
+
+def test_events_come_back_as_they_were_written(journal: Journal) -> None:
+    events = list(journal.events)
+    journal.close()
+    again = open_journal(journal.directory)
+    assert again.events == events and [event.kind for event in events] == ["created", "asked", "told"]
+    assert again.events[2].body["values"]["yield"] == 0.1 + 0.2
+    assert json.loads(events[1].line()) == {"number": 2, "kind": "asked", "at": events[1].at, **events[1].body}
+    again.close()
+
+
+def test_it_is_on_the_disk_when_append_returns(journal: Journal) -> None:
+    """A process that only reads sees it at once, while the first holds the session; and SQLite syncs every commit."""
+    reader = open_journal(journal.directory, read_only=True)
+    assert [event.digest for event in reader.events] == [event.digest for event in journal.events]
+    settings = {name: journal._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "journal_mode")}
+    assert settings == {"synchronous": 2, "journal_mode": "wal"}
+    with pytest.raises(SessionError, match="opened for reading only"):
+        reader.append("dropped", {"ticket": 1})
+    reader.close()
+
+
+def test_events_are_never_changed(journal: Journal) -> None:
+    for statement in ("UPDATE events SET body = '{}' WHERE number = 2", "DELETE FROM events WHERE number = 3"):
+        with pytest.raises(sqlite3.IntegrityError, match="never"):
+            journal._connection.execute(statement)
+
+
+OTHER_HANDS: dict[str, tuple[tuple[str, ...], str]] = {
+    "a changed value": (("DROP TRIGGER events_stay", "UPDATE events SET body = replace(body, '7', '8') WHERE number = 2"), "event 2"),
+    "another specification": (("DROP TRIGGER events_stay", "UPDATE events SET body = '{\"horizon\": 13}' WHERE number = 1"), "event 1"),
+    "a removed event": (("DROP TRIGGER events_remain", "DELETE FROM events WHERE number = 2"), "event 3"),
+    "a last event removed from the middle": (("DROP TRIGGER events_remain", "DELETE FROM events WHERE number = 1"), "event 2"),
+    "no JSON": (("DROP TRIGGER events_stay", "UPDATE events SET body = '{' WHERE number = 3"), "event 3 .* cannot be read"),
+    "no event": (("DROP TRIGGER events_remain", "DELETE FROM events"), "holds no event"),
+    "no table": (("DROP TABLE events",), "no journal that can be read"),
+    "a newer version": (("PRAGMA user_version = 2",), "is of version 2, newer than 1"),
+    "another program's": (("PRAGMA application_id = 5",), "a database of another program"),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_HANDS)
+def test_a_journal_that_other_hands_have_changed_is_refused(case: str, journal: Journal) -> None:
+    statements, words = OTHER_HANDS[case]
+    directory = changed(journal, *statements)
+    with pytest.raises(DamagedSession, match=words):
+        open_journal(directory)
+    with pytest.raises(DamagedSession, match=words):
+        open_journal(directory, read_only=True)
+
+
+def test_a_damaged_file_is_refused(journal: Journal) -> None:
+    for number in range(200):
+        journal.append("dropped", {"ticket": number})
+    journal.close()
+    path = journal.directory / JOURNAL
+    whole = path.read_bytes()
+    for damage, words in (
+        (whole[: len(whole) // 2], "damaged|no journal that can be read|not as it was"),
+        (whole[:8192] + b"\x00" * 4096 + whole[12288:], "damaged|no journal that can be read|not as it was"),
+        (b"not a database at all" * 100, "no journal that can be read"),
+        (b"", "another program"),
+    ):
+        path.write_bytes(damage)
+        with pytest.raises(DamagedSession, match=words):
+            open_journal(journal.directory)
+    path.write_bytes(whole)
+    open_journal(journal.directory).close()
+
+
+def test_there_is_one_writer(journal: Journal) -> None:
+    with pytest.raises(SessionInUse, match="in use by another process"):
+        open_journal(journal.directory)
+    threading.Timer(0.2, journal.close).start()
+    started = time.monotonic()
+    second = open_journal(journal.directory, wait=10.0)
+    assert 0.05 < time.monotonic() - started < 9
+    second.close()
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from jaxbandit.session.journal import open_journal
+open_journal(Path(sys.argv[1]))
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_dead_holder_holds_nothing(journal: Journal) -> None:
+    journal.close()
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(journal.directory)], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+        with pytest.raises(SessionInUse):
+            open_journal(journal.directory)
+        holder.kill()
+    again = open_journal(journal.directory)
+    again.append("dropped", {"ticket": 1})
+    again.close()
+
+
+def test_a_session_is_not_begun_twice(journal: Journal, tmp_path: Path) -> None:
+    journal.close()
+    with pytest.raises(SessionError, match="holds a session already"):
+        create_journal(journal.directory, SPECIFICATION)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SessionError, match="cannot make"):
+        create_journal(tmp_path / "file", SPECIFICATION)
+    with pytest.raises(SessionError, match="holds no session"):
+        open_journal(tmp_path)
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / LOCK).write_bytes(b"something else" * 100)
+    with pytest.raises(DamagedSession, match="is no lock of a session"):
+        create_journal(tmp_path / "odd", SPECIFICATION)
+
+
+def test_an_event_that_cannot_be_written_has_not_happened(journal: Journal) -> None:
+    journal._connection.execute("PRAGMA max_page_count = 1")  # as a full disk
+    before = list(journal.events)
+    with pytest.raises(CannotRecord, match="the event has not happened"):
+        for _ in range(100):
+            before = list(journal.events)
+            journal.append("told", {"ticket": 1, "values": {"yield": 0.5}, "long": "x" * 10_000})
+    assert journal.events == before
+    journal.close()
+    again = open_journal(journal.directory)
+    assert again.events == before
+    again.close()
+
+
+def test_a_snapshot_counts_only_for_the_events_that_led_to_it(journal: Journal) -> None:
+    journal.keep_snapshot("this program", b"state")
+    journal.append("dropped", {"ticket": 1})
+    assert journal.snapshot("this program") == (3, b"state")
+    assert journal.snapshot("another program") is None
+    other: Any = create_journal(journal.directory.parent / "other", SPECIFICATION)
+    digest, maker, state = journal._connection.execute("SELECT digest, maker, state FROM snapshots").fetchone()
+    other._connection.execute("INSERT INTO snapshots VALUES (1, ?, ?, ?)", (digest, maker, state))
+    assert other.snapshot("this program") is None
+    other.close()

@@ -1,0 +1,120 @@
+"""Outputs and axes in a user's own words and units."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxbandit import InvalidArgument, domains
+from jaxbandit.session.axes import Axis, Space
+from jaxbandit.session.outputs import Constraint, Objective, Outputs
+
+OUTPUTS = Outputs.read("minimise loss", ["cost <= 2.5", "purity >= 0.9", "pH = 7 +- 0.2"])
+
+
+def test_outputs_are_read_and_written() -> None:
+    assert [OUTPUTS.objective.name, OUTPUTS.objective.sign] == ["loss", -1]
+    assert OUTPUTS.names == ("loss", "cost", "purity", "pH") and OUTPUTS.modelled == 5
+    assert OUTPUTS.rows == ((0,), (1,), (2,), (3, 4))
+    again = Outputs.read(str(OUTPUTS.objective), [str(constraint) for constraint in OUTPUTS.constraints])
+    assert again == OUTPUTS
+    assert Constraint.read("energy used per day>=-1.5e3") == Constraint("energy used per day", ">=", -1500.0)
+    assert Objective.read(" maximise  yield of product ") == Objective("yield of product", 1)
+
+
+def test_values_are_turned_into_rewards_and_costs() -> None:
+    """A constraint holds where all of its costs are at most 0."""
+    inward = OUTPUTS.inward({"loss": 0.4, "cost": 3.0, "purity": 0.95, "pH": 6.9})
+    np.testing.assert_allclose([inward[row] for row in range(5)], [-0.4, 0.5, -0.05, -0.3, -0.1], atol=1e-12)
+    assert OUTPUTS.inward({"pH": 7.3})[3] > 0 > OUTPUTS.inward({"pH": 7.3})[4]
+    np.testing.assert_allclose(OUTPUTS.constraints[2].violation(np.array([6.5, 7.0, 7.3, np.nan])), [0.3, 0, 0.1, np.nan], atol=1e-12)
+    np.testing.assert_allclose(OUTPUTS.constraints[1].violation(0.8), 0.1)
+
+
+def test_beliefs_are_turned_back() -> None:
+    rng = np.random.default_rng(0)
+    values = {"loss": rng.normal(size=4), "cost": rng.normal(size=4), "purity": rng.normal(size=4), "pH": rng.normal(size=4)}
+    inward = [OUTPUTS.inward({name: float(column[n]) for name, column in values.items()}) for n in range(4)]
+    mean = np.array([[own[row] for own in inward] for row in range(5)])
+    sd = np.array([[1.0], [2.0], [3.0], [4.0], [4.0]]) * np.ones((1, 4))
+    back, deviation = OUTPUTS.outward(mean, sd)
+    np.testing.assert_allclose(back, np.stack(list(values.values())), atol=1e-12)
+    np.testing.assert_array_equal(deviation[:, 0], [1, 2, 3, 4])
+    np.testing.assert_allclose(OUTPUTS.prior_means([0.5, 2.5, 0.9, 7.0]), [-0.5, 0, 0, -0.2, -0.2], atol=1e-12)
+
+
+def test_the_probability_of_feasibility_is_that_of_draws() -> None:
+    """From a million draws a probability is known to 5 standard errors, 0.0025."""
+    mean, sd = np.array([[0.0], [2.0], [1.0], [7.1]]), np.array([[1.0], [0.5], [0.1], [0.15]])
+    draws = mean + sd * np.random.default_rng(0).normal(size=(4, 1_000_000))
+    holds = np.all([constraint.violation(row) == 0 for constraint, row in zip(OUTPUTS.constraints, draws[1:], strict=True)], axis=0)
+    assert abs(OUTPUTS.probability_of_feasibility(mean, sd)[0] - holds.mean()) < 0.0025
+    assert OUTPUTS.probability_of_feasibility(mean, np.zeros((4, 1)))[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("cost", "must be 'NAME <= NUMBER'"),
+        ("cost < 3", "must be 'NAME <= NUMBER'"),
+        ("cost <= three", "must be 'NAME <= NUMBER'"),
+        ("<= 3", "must be 'NAME <= NUMBER'"),
+        ("cost <= 1e999", "must be a finite number"),
+        ("cost = 3", "needs a tolerance > 0"),
+        ("cost = 3 +- 0", "needs a tolerance > 0"),
+        ("cost <= 3 +- 1", "takes no tolerance"),
+        (3, "must be 'NAME <= NUMBER'"),
+    ],
+)
+def test_what_is_no_constraint_is_refused(text: Any, words: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"constraints: .*{words}"):
+        Constraint.read(text)
+
+
+def test_axes_are_scaled() -> None:
+    rate, width = Axis.between("rate", 1e-4, 1e-1, 4, "logarithmic"), Axis("width", (4, 8, 20))
+    np.testing.assert_allclose(rate.values, [1e-4, 1e-3, 1e-2, 1e-1])
+    np.testing.assert_allclose(rate.scaled, [0, 1 / 3, 2 / 3, 1])
+    np.testing.assert_allclose(width.scaled, [0, 0.25, 1])
+    space = Space.of([rate, width])
+    assert space.domain.grid_shape == (4, 3) and space.names == ("rate", "width")
+    for index in range(12):
+        point = space.point(index)
+        assert [*point.values()] == space.coordinates[index].tolist()
+        np.testing.assert_allclose([*space.scaled(index).values()], space.domain.points[index])
+    assert Space.from_table(space.table()).coordinates.tolist() == space.coordinates.tolist()
+
+
+@pytest.mark.parametrize("domain", [domains.grid([0.0, 1.0], [1.0, 3.0], 3), domains.points([[0.3, 1.0], [0.1, 2.0]]), domains.arms(4)])
+def test_domains_are_spaces(domain: Any) -> None:
+    space = Space.of(domain)
+    again = Space.from_table(space.table())
+    assert again.names == space.names == tuple(f"x{n + 1}" for n in range(domain.dimension))
+    np.testing.assert_array_equal(again.domain.points, domain.points)
+    assert again.domain.grid_shape == domain.grid_shape and space.point(1) == space.scaled(1)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Axis("", (1, 2)), "Axis.name"),
+        (lambda: Axis("x", (1,)), "Axis.values: must be at least two"),
+        (lambda: Axis("x", (2, 1)), "Axis.values: must increase"),
+        (lambda: Axis("x", (0, 1), "logarithmic"), "Axis.values"),
+        (lambda: Axis("x", (0, 1), "log"), "Axis.scale"),
+        (lambda: Axis.between("x", 1, 0, 5), "low: must be below high"),
+        (lambda: Axis.between("x", 0, 1, 5, "logarithmic"), "low: must be > 0"),
+        (lambda: Axis.between("x", 0, 1, 1), "points"),
+        (lambda: Axis.read("x", {"low": 0, "high": 1}, "axis.x"), "axis.x.points: give values"),
+        (lambda: Axis.read("x", {"lower": 0}, "axis.x"), "axis.x.lower: unknown field"),
+        (lambda: Axis.read("x", {"values": [1, 2], "low": 0}, "axis.x"), "axis.x.values: give either"),
+        (lambda: Axis.read("x", 3, "axis.x"), "axis.x: must be a table"),
+        (lambda: Space.of([]), "domain: must be a domain"),
+        (lambda: Space.of([Axis("x", (0, 1)), Axis("x", (0, 1))]), "domain: must have axes of different names"),
+    ],
+)
+def test_what_is_no_axis_is_refused(make: Any, words: str) -> None:
+    with pytest.raises(InvalidArgument, match=words):
+        make()

@@ -1,0 +1,93 @@
+"""A session that is told what a simulation observes, when it observes it, makes the choices of that simulation."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxbandit import delays, feedback
+from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
+from jaxbandit.engine.delayed import Delays
+from jaxbandit.session.stepping import Rounds, design_points, make_learner
+from tests.support import conformance, panel
+from tests.support.algorithms import ALGORITHMS, TABLES
+
+HORIZON, CAPACITY, KEY = 12, 12, jax.random.key(5)
+LATE = delays.Geometric(mean=1.5)
+POLICIES: dict[str, Any] = {
+    "at-once": None,
+    "wait": feedback.Wait(),
+    "hallucinate": feedback.Hallucinate(),
+    "censor": feedback.Censor(window=2, minimum=-1.0),
+}
+NO_FULL_INFORMATION = {
+    table: {name: make for name, make in members.items() if not make().sees_constraints} for table, members in TABLES.items()
+}
+BESIDES = [name for name in ALGORITHMS if not any(name in members for members in TABLES.values())]
+
+
+def options(policy: str) -> dict[str, Any]:
+    """The options of a simulation under a policy, in as many rounds as values can be late."""
+    late = {} if policy == "at-once" else {"delay": LATE, "feedback": POLICIES[policy], "capacity": CAPACITY}
+    return {"horizon": HORIZON, "key": KEY, "record": "indices"} | late
+
+
+@functools.cache
+def observed() -> tuple[Any, Any]:
+    """The noise of every round of trial 0, and the rounds at whose ends the values arrive, separately."""
+    key, problem = trial_key(KEY, 0), conformance.study()[0]
+    rounds = jnp.arange(1, HORIZON + 1, dtype=jnp.int32)
+    noise = jax.vmap(lambda t: problem.draw(round_key(stream_key(key, Stream.NOISE), t)))(rounds)
+    drawn = [
+        np.asarray(Delays(model=LATE, policy=feedback.Wait(), capacity=1).draw(stream_key(key, Stream.DELAY), rounds, 3, joint=joint)[0])
+        for joint in (False, True)
+    ]
+    return np.asarray(noise), drawn
+
+
+def session(algorithm: Any, policy: str, initial: Any = None) -> list[int]:
+    """The points of a session that is told the simulation's noise, with the simulation's delays."""
+    key, means = trial_key(KEY, 0), np.asarray(conformance.study()[0].means, np.float32)
+    model, own = conformance.surrogate(), POLICIES[policy]
+    learner = make_learner(algorithm, model, key, horizon=HORIZON, policy=own, capacity=CAPACITY)
+    noise, due = observed()
+    due = due[algorithm.joint_arrival] if own is not None else np.arange(1, HORIZON + 1)[:, None] + np.zeros((1, 3), int)
+    now, chosen = Rounds.start(learner), []
+    if initial is not None:
+        points = design_points(initial, key, model.domain.size)
+        extra = [conformance.study()[0].draw(round_key(stream_key(key, Stream.DESIGN), number + 1)) for number in range(len(points))]
+        now = now.begin((index, dict(enumerate(means[:, index] + np.asarray(own)))) for index, own in zip(points, extra, strict=True))
+    for t in range(1, HORIZON + 1):
+        now, asked = now.ask()
+        chosen.append(asked.point)
+        for earlier in range(t, 0, -1):  # the latest first, as a user may
+            values = means[:, chosen[earlier - 1]] + noise[earlier - 1]
+            arrive = {j: values[j] for j in range(3) if due[earlier - 1, j] == t}
+            now = now.tell(earlier, arrive) if arrive else now
+    return chosen
+
+
+@functools.cache
+def simulated(table: str, policy: str) -> Any:
+    algorithms = {name: make() for name, make in NO_FULL_INFORMATION[table].items()}
+    return panel.play(conformance.study()[0], algorithms, conformance.surrogate(), trials=[0], **options(policy))
+
+
+@functools.cache
+def members(table: str) -> dict[str, Any]:
+    """The algorithms of a table, each in a panel of all, so that they share their programs."""
+    algorithms = [make() for make in NO_FULL_INFORMATION[table].values()]
+    return {name: panel.OneOf(algorithms=tuple(algorithms), which=float(number)) for number, name in enumerate(NO_FULL_INFORMATION[table])}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("table", TABLES)
+def test_every_algorithm_chooses_as_in_a_simulation(table: str, policy: str) -> None:
+    expected = {name: run.indices[0].tolist() for name, run in simulated(table, policy).items()}
+    assert {name: session(algorithm, policy) for name, algorithm in members(table).items()} == expected
+    assert len({tuple(points) for points in expected.values()}) > len(expected) // 2, "algorithms do differ"

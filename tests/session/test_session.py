@@ -1,0 +1,381 @@
+"""Sessions as a user drives them: values late, in parts, out of order, corrected and dropped; closed and opened again."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxbandit
+from jaxbandit import InvalidArgument, delays, feedback
+from jaxbandit.core.keys import Stream, stream_key, trial_key
+from jaxbandit.session import Axis, DeclaredInfeasible, Session, SessionError
+from tests.oracles import gaussian_process as gp
+from tests.support import conformance
+from tests.support.sessions import HORIZON, KEY, SEED, create, in_units, measured
+
+LATE = delays.Geometric(mean=1.5)
+
+
+def played(session: Session, due: Any = None) -> list[int]:
+    """The points of all rounds of a session that is told what a simulation observes; ``due [T, 3]`` says at which rounds' ends."""
+    tickets, names = [session.ask() for _ in range(session.specification.initial.count)], session.specification.outputs.names
+    for ticket in reversed(tickets):
+        session.tell(ticket, measured(ticket))
+    tickets = []
+    for t in range(1, HORIZON + 1):
+        tickets.append(session.ask())
+        for ticket in reversed(tickets):
+            at = np.full(3, ticket.round) if due is None else due[ticket.round - 1]
+            here = {name: value for name, value in measured(ticket).items() if at[names.index(name)] == t}
+            if here:
+                session.tell(ticket, here)
+    return [ticket.index for ticket in tickets]
+
+
+CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "an initial design": (jaxbandit.Rpol(), LATE, {"initial": jaxbandit.InitialDesign(random=3), "feedback": feedback.Hallucinate()}),
+    "what BPE knows of the delays": (jaxbandit.Bpe(width=0.5), LATE, {}),
+    "a wrapper, values at once": (jaxbandit.Anytime(algorithm=jaxbandit.Admmbo()), None, {}),
+    "no model, values at once": (jaxbandit.Oco(), None, {}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_session_chooses_as_a_simulation_with_its_key(case: str, tmp_path: Path) -> None:
+    algorithm, delay, options = CASES[case]
+    run = conformance.simulate(algorithm, trials=[0], horizon=HORIZON, seed=SEED, record="indices", block=1, delay=delay, **options)
+    due = None
+    if delay is not None:
+        rounds = jnp.arange(1, HORIZON + 1, dtype=jnp.int32)
+        key = stream_key(trial_key(KEY, 0), Stream.DELAY)
+        late = jax.vmap(lambda t: delay.draw(jax.random.fold_in(key, t), 3))(rounds)
+        due = np.asarray(rounds)[:, None] + np.asarray(late)
+        assert len(np.unique(late)) > 2, "values come late"
+    with create(tmp_path, algorithm, delay=delay, **options) as session:
+        assert played(session, due) == np.asarray(run.indices)[0].tolist()
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Any:
+    """A session in its fourth round: one ticket complete, one in part, two without values."""
+    with create(tmp_path / "session") as made:
+        for ticket in [made.ask() for _ in range(3)]:
+            values = measured(ticket)
+            if ticket.number == 1:
+                made.tell(ticket, values)
+            if ticket.number == 2:
+                made.tell(ticket, {"cost": values["cost"]})
+        made.ask()
+        yield made
+
+
+def reopened(session: Session) -> Session:
+    """The same session after its process has ended."""
+    session.close()
+    return Session.open(session.directory)
+
+
+def after(session: Session, count: int = 3) -> list[int]:
+    """The next points of a session that is told the rest of what a simulation observes."""
+    found = []
+    for _ in range(count):
+        for ticket in session.pending:
+            session.tell(ticket, measured(ticket))
+        found.append(session.ask().index)
+    return found
+
+
+def test_values_come_in_parts_and_tickets_say_where_they_stand(session: Session) -> None:
+    assert session.history()["state"].values.tolist() == ["complete", "partial", "pending", "pending"]
+    assert [ticket.number for ticket in session.pending] == [2, 3, 4]
+    belief = session.belief()
+    session.tell(2, reward=measured(session.pending[0])["loss"])
+    moved = np.abs(session.belief() - belief)["mean"].max("point")
+    assert float(moved.sel(output="loss")) > 1e-3 and float(moved.sel(output="purity")) < 1e-6
+    session.tell(2, constraints=[None, 0.4])
+    assert session.history()["state"].values[1] == "complete"
+
+
+def test_telling_the_same_again_changes_nothing(session: Session) -> None:
+    events = len(session.events)
+    session.tell(1, in_units(np.zeros(3)) | session.history().isel(ticket=0)[["loss", "cost", "purity"]].to_pandas().to_dict())
+    assert len(session.events) == events
+    with pytest.raises(SessionError, match=r"ticket 2: was told .*'cost'.*correct=True"):
+        session.tell(2, {"cost": 99.0})
+    assert len(session.events) == events
+
+
+def test_a_correction_leads_where_the_right_value_would_have_led(session: Session, tmp_path: Path) -> None:
+    right = {ticket.number: measured(ticket) for ticket in session.pending}
+    right[1] = next(event.body["values"] for event in session.events if event.kind == "told" and event.body["ticket"] == 1)
+    with create(tmp_path / "other") as other:
+        for number in range(1, 5):
+            ticket = other.ask()
+            if number == 3:
+                other.tell(1, {**right[1], "loss": right[1]["loss"] - 3.0})
+                other.tell(2, {"cost": right[2]["cost"]})
+        other.tell(1, {"loss": right[1]["loss"]}, correct=True)
+        assert other.events[-1].kind == "corrected" and ticket.number == 4
+        expected = session.belief()["mean"].values
+        np.testing.assert_array_equal(other.belief()["mean"].values[1:], expected[1:])
+        np.testing.assert_array_equal(reopened(other).belief()["mean"].values, other.belief()["mean"].values)
+
+
+WRONG: dict[str, tuple[Any, str]] = {
+    "NaN": (lambda s: s.tell(3, reward=float("nan")), "loss: must be a finite number"),
+    "infinity": (lambda s: s.tell(3, {"cost": float("inf")}), "cost: must be a finite number"),
+    "more than float32 holds": (lambda s: s.tell(3, reward=1e39), "loss: must be a finite number"),
+    "text": (lambda s: s.tell(3, reward="0.3"), "loss: expected numbers"),
+    "true": (lambda s: s.tell(3, reward=True), "loss: expected numbers"),
+    "an array": (lambda s: s.tell(3, reward=np.zeros(2)), "loss: expected one number"),
+    "an unknown ticket": (lambda s: s.tell(5, reward=0.0), r"ticket: must be one that was asked for \(1 to 4\), got 5"),
+    "a ticket that is true": (lambda s: s.tell(True, reward=0.0), "ticket: must be one"),
+    "too few constraints": (lambda s: s.tell(3, constraints=[0.1]), "constraints: must hold 2 values"),
+    "one number for two constraints": (lambda s: s.tell(3, constraints=0.1), "constraints: must hold 2 values"),
+    "an unknown output": (lambda s: s.tell(3, {"price": 1.0}), "values: there is no output 'price'; known are loss, cost, purity"),
+    "no value": (lambda s: s.tell(3), "values: must hold at least one of loss"),
+    "no mapping": (lambda s: s.tell(3, [1.0]), "values: must be a mapping"),
+    "a complete ticket dropped": (lambda s: s.drop(1), "ticket 1: cannot be dropped"),
+    "an unknown ticket dropped": (lambda s: s.drop(9), "ticket: must be one"),
+    "a probability of 2": (lambda s: s.recommend(2.0), r"probability: must lie in \[0, 1\]"),
+    "a width below 0": (lambda s: s.belief(width=-1.0), "width: must be"),
+}
+
+
+def test_what_cannot_be_told_is_refused_and_leaves_the_journal_as_it_was(session: Session) -> None:
+    events, belief = session.events, session.belief()
+    for what, (act, words) in WRONG.items():
+        with pytest.raises(InvalidArgument, match=words):
+            act(session)
+            pytest.fail(what)
+    assert session.events == events and session.belief().equals(belief)
+
+
+def test_a_dropped_run_is_one_whose_values_never_come(session: Session) -> None:
+    session.drop(3)
+    session.drop(3)
+    assert session.events[-1].kind == "dropped" and session.events[-2].kind == "asked"
+    with pytest.raises(SessionError, match=r"ticket 3: was dropped; .*correct=True"):
+        session.tell(3, reward=0.1)
+    assert session.history()["state"].values.tolist() == ["complete", "partial", "dropped", "pending"]
+    expected = session.ask().index
+    session.tell(3, reward=0.1, correct=True)
+    assert session.history()["state"].values[2] == "partial" and expected >= 0
+
+
+@pytest.mark.parametrize("snapshot", [True, False])
+def test_opened_again_it_goes_on_with_the_same_bits(session: Session, snapshot: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    belief, events = session.belief(), session.events
+    if not snapshot:
+        monkeypatch.setattr("jaxbandit.session.course.Course.snapshot", lambda self: None)
+    again = reopened(session)
+    assert (again._since_snapshot == 0) == snapshot, "the events after the snapshot, or all, are played again"
+    assert again.events == events and again.belief().equals(belief)
+    later = again.directory.parent / "later"
+    with create(later) as unbroken:
+        for event in events[1:]:
+            if event.kind == "asked":
+                unbroken.ask()
+            else:
+                unbroken.tell(event.body["ticket"], event.body["values"])
+        assert after(again) == after(unbroken)
+    again.close()
+
+
+def test_values_before_the_next_round(tmp_path: Path) -> None:
+    """With ``NoDelay`` a round that is dropped is repeated, and the next one waits for all values."""
+    with create(tmp_path, delay=delays.NoDelay()) as session:
+        first = session.ask()
+        session.tell(first, reward=0.3)
+        with pytest.raises(SessionError, match="tell cost, purity of ticket 1, or drop it"):
+            session.ask()
+        session.drop(first)
+        second = session.ask()
+        assert (second.number, second.round, second.index) == (2, 1, first.index)
+        with pytest.raises(SessionError, match="ticket 1: was dropped, and its round repeated"):
+            session.tell(first, reward=0.3, correct=True)
+        session.tell(second, measured(second))
+        again = reopened(session)
+        assert again.ask().round == 2
+        again.close()
+
+
+def test_the_initial_design_comes_first(tmp_path: Path) -> None:
+    with create(tmp_path, initial=jaxbandit.InitialDesign(indices=np.asarray([4, 9])), delay=LATE) as session:
+        assert [session.ask().index for _ in range(2)] == [4, 9]
+        session.tell(2, measured(session.pending[1]))
+        with pytest.raises(SessionError, match="the initial design comes first; tell or drop tickets 1"):
+            session.ask()
+        session.drop(1)
+        assert session.ask().round == 1
+        with pytest.raises(SessionError, match="ticket 1: was dropped, and the initial design has been used"):
+            session.tell(1, reward=0.1, correct=True)
+
+
+def test_the_horizon_ends_a_session(session: Session) -> None:
+    with pytest.raises(SessionError, match="all 12 rounds"), contextlib.closing(session):
+        for _ in range(HORIZON):
+            session.ask()
+
+
+def test_declared_infeasibility_is_said(tmp_path: Path) -> None:
+    with create(tmp_path, jaxbandit.Config(), constraints=["cost <= -9", "purity >= 0.5"]) as session:
+        ticket = session.ask()
+        assert not ticket.declared_infeasible
+        session.tell(ticket, {"loss": 0.0, "cost": 9.0, "purity": 0.6})
+        with pytest.warns(DeclaredInfeasible, match="declared the problem infeasible"):
+            for _ in range(3):
+                ticket = session.ask()
+                session.tell(ticket, {"loss": 0.0, "cost": 9.0, "purity": 0.6})
+        assert ticket.declared_infeasible
+
+
+def test_belief_and_recommendation_are_those_of_a_dense_posterior(session: Session) -> None:
+    """In the outputs' own units: a loss to minimise, a cost at most 0.2, a purity of at least 0.5, from what has arrived."""
+    for ticket in session.pending:
+        session.tell(ticket, measured(ticket))
+    points, history = np.asarray(conformance.study()[0].domain.points), session.history()
+    chosen = points[history["index"].values]
+    prior = {"loss": 0.0, "cost": 0.2, "purity": 0.5}
+    belief, mean, sd = session.belief(width=3.0), {}, {}
+    cross, noisy = gp.squared_exponential(points, chosen, 0.3), gp.squared_exponential(chosen, chosen, 0.3) + 0.05 * np.eye(4)
+    for name, centre in prior.items():
+        mean[name] = centre + cross @ np.linalg.solve(noisy, history[name].values - centre)
+        sd[name] = np.sqrt(1 - np.sum(cross * np.linalg.solve(noisy, cross.T).T, axis=1))
+        np.testing.assert_allclose(belief["mean"].sel(output=name), mean[name], atol=1e-4)
+        np.testing.assert_allclose(belief["upper"].sel(output=name), mean[name] + 3 * sd[name], atol=1e-3)
+        np.testing.assert_allclose(belief["lower"].sel(output=name), mean[name] - 3 * sd[name], atol=1e-3)
+    from scipy.stats import norm
+
+    feasible = norm.cdf((0.2 - mean["cost"]) / sd["cost"]) * norm.sf((0.5 - mean["purity"]) / sd["purity"])
+    np.testing.assert_allclose(belief["probability_of_feasibility"], feasible, atol=2e-3)
+    best = session.recommend(0.2)
+    assert best.feasible and best.index == np.argmin(np.where(feasible >= 0.2, mean["loss"], np.inf))
+    assert best.mean["loss"] == pytest.approx(mean["loss"][best.index], abs=1e-4) and best.point == session.specification.space.point(
+        best.index
+    )
+    none = session.recommend(1.0)
+    assert not none.feasible and none.index == np.argmax(feasible)
+    assert session.recommend(0.0, measured=True).index in history["index"].values
+
+
+def test_history_is_one_table(session: Session) -> None:
+    frame = session.history().to_dataframe()
+    assert list(frame.index) == [1, 2, 3, 4] and {"x1", "x2", "loss", "cost", "purity", "state"} <= set(frame.columns)
+    assert np.isnan(frame.loc[3, "loss"]) and frame.loc[1, "told_at"] >= frame.loc[1, "asked_at"]
+    session.tell(3, {"loss": 0.7, "cost": 0.1, "purity": 0.9})
+    session.tell(4, {"loss": 0.2, "cost": 0.5, "purity": 0.1})
+    history = session.history()
+    assert history["best_so_far"].values[2] <= 0.7 and history["best_so_far"].values[3] == history["best_so_far"].values[2]
+    assert np.diff(history["violation of cost"].values)[-1] == pytest.approx(0.3)
+    assert np.diff(history["violation of purity"].values)[-1] == pytest.approx(0.4)
+
+
+@jaxbandit.pytree
+class Mine(jaxbandit.Algorithm):
+    """A user's own algorithm, which measures one point again and again."""
+
+    name = "mine"
+    index: Any = 3
+
+    def select(self, arena: Any, state: Any, t: Any, key: Any) -> Any:
+        from jaxbandit.algorithms import Decision
+
+        return Decision(index=jnp.asarray(self.index).astype(jnp.int32), widths=jnp.zeros((1 + arena.constraints,), arena.dtype)), state
+
+
+def test_an_algorithm_of_a_users_own_has_to_be_brought_along(tmp_path: Path) -> None:
+    with create(tmp_path, Mine()) as session:
+        assert session.ask().index == 3
+    with pytest.raises(InvalidArgument, match=r"algorithm: the session was made with .*Mine of your own; pass the same object"):
+        Session.open(tmp_path)
+    with pytest.raises(InvalidArgument, match="got another one"):
+        Session.open(tmp_path, algorithm=Mine(index=4))
+    with Session.open(tmp_path, algorithm=Mine()) as again:
+        assert again.ask().number == 2
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "full information": ({"algorithm": jaxbandit.Anytime(algorithm=jaxbandit.Scgp())}, "algorithm: Anytime sees the constraint functions"),
+    "values that come late": ({"algorithm": jaxbandit.Oco(), "delay": LATE}, "delay: Oco needs the values of a round before"),
+    "delays that BPE cannot know": ({"algorithm": jaxbandit.Bpe()}, "Bpe.mean_delay"),
+    "a policy without delay": ({"delay": delays.NoDelay(), "feedback": feedback.Wait()}, "feedback: has no effect"),
+    "no objective": ({"objective": "loss"}, "objective: must be 'maximise NAME'"),
+    "a name twice": ({"constraints": ["reward <= 1"]}, "constraints: must have names of their own"),
+    "the name of an axis": ({"constraints": ["x1 <= 1"]}, "constraints: outputs and axes must have names of their own"),
+    "an equality without a tolerance": ({"constraints": ["cost = 1"]}, "needs a tolerance > 0"),
+    "no constraint": ({"constraints": ["cost < 1"]}, r"constraints\[0\]: must be 'NAME <= NUMBER'"),
+    "no list of constraints": ({"constraints": "cost <= 1"}, "constraints: must be a list of texts"),
+    "no domain": ({"domain": 3}, "domain: must be a domain"),
+    "no model": ({"model": 3}, "model: must be the model of a session"),
+    "a model of other outputs": ({"model": jaxbandit.session.Model(noise_variance=[0.1, 0.2, 0.3])}, "model.noise_variance: must hold one"),
+    "no path": ({"directory": 3}, "directory: must be a path"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_fit_is_refused_before_anything_is_written(case: str, tmp_path: Path) -> None:
+    options, words = REFUSED[case]
+    good = {"directory": tmp_path / "new", "domain": conformance.study()[0].domain, "algorithm": jaxbandit.Rpol()}
+    good |= {"model": jaxbandit.session.Model(), "key": KEY, "constraints": ["cost <= 0.2"]}
+    with pytest.raises(InvalidArgument, match=words):
+        Session.create(**(good | options))
+    assert not (tmp_path / "new").exists()
+
+
+SCALED = jaxbandit.kernels.Scale(kernel=jaxbandit.kernels.SquaredExponential(length_scale=0.3), variance=1.0)
+
+
+def test_a_fit_is_an_event_and_beliefs_are_made_anew(tmp_path: Path) -> None:
+    """After 4 complete tickets, at the next question: by maximum posterior, which a session that is opened again keeps."""
+    model = jaxbandit.session.Model(kernel=SCALED, noise_variance=0.05, form="features")
+    with create(tmp_path / "fitted", model=model, fit_every=4) as session:
+        for _ in range(4):
+            ticket = session.ask()
+            session.tell(ticket, measured(ticket))
+        before = session.belief()
+        session.tell(session.ask(), {"loss": 0.1})
+        fitted = [event for event in session.events if event.kind == "fitted"]
+        assert len(fitted) == 1 and fitted[0].body["told"] == 4
+        history, domain = session.history().isel(ticket=slice(4)), conformance.study()[0].domain
+        points = np.asarray(domain.points)[history["index"].values]
+        extent = np.ptp(np.asarray(domain.points), axis=0)
+        for number, (name, centre) in enumerate({"loss": 0.0, "cost": 0.2, "purity": 0.5}.items()):
+            prior = jaxbandit.surrogates.Prior(extent=extent)
+            found = jaxbandit.surrogates.fit(SCALED, points, history[name].values - centre, 0.05, prior=prior)
+            assert session.model.noise_variance[number] == pytest.approx(float(found.noise_variance))  # type: ignore[index]
+            kernel: Any = session.model.kernel[number]  # type: ignore[index]
+            assert kernel["kernel"]["length_scale"] == pytest.approx(float(np.asarray(found.kernel.kernel.length_scale)))
+        belief = session.belief()
+        assert float(np.abs(belief["mean"] - before["mean"]).max()) > 0.05
+        again = reopened(session)
+        assert again.belief().equals(belief)
+        again.close()
+    with create(tmp_path / "empty") as empty, pytest.raises(SessionError, match="nothing has been told yet"):
+        empty.fit()
+
+
+SPACES = {
+    "a line": [Axis.between("rate", 1e-3, 1.0, 7, "logarithmic")],
+    "a grid of three axes": [Axis("a", (0, 1, 2)), Axis("b", (0, 1)), Axis("c", (1, 10), "logarithmic")],
+    "points of the plane": jaxbandit.domains.points([[0.0, 0.1], [0.5, 0.3], [1.0, 0.9]]),
+    "points of space": jaxbandit.domains.points([[0.0, 0.1, 0.0], [0.5, 0.3, 1.0], [1.0, 0.9, 0.2]]),
+}
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_beliefs_are_drawn_on_any_domain(space: str, tmp_path: Path) -> None:
+    options: Any = {"key": KEY, "objective": "maximise yield", "constraints": ["pH = 7 +- 0.2"]}
+    with Session.create(tmp_path, SPACES[space], jaxbandit.RandomSearch(), jaxbandit.session.Model(), **options) as session:
+        session.tell(session.ask(), {"yield": 0.3, "pH": 7.1})
+        figure = session.plot()
+        assert all(axis.has_data() for axis in figure.axes)
+        labels = {axis.get_ylabel() for axis in figure.axes} | {axis.get_title().partition(":")[0] for axis in figure.axes}
+        assert {"yield", "pH"} <= labels
+        figure.savefig(tmp_path / "figure.png")
