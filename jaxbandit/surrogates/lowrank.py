@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from jaxbandit.core.memory import host_memory
-from jaxbandit.core.types import Table
+from jaxbandit.core.types import Array, Table
 from jaxbandit.kernels import Kernel
 
 MOST_WORK = 2e10  # multiply-adds of a factorisation that nobody asked for by name: some ten seconds
@@ -33,14 +33,18 @@ def prior_variance(kernel: Kernel, points: Table) -> np.ndarray:
 def kernel_columns(kernel: Kernel, points: Table) -> tuple[np.ndarray, Callable[[int], np.ndarray]]:
     """Return the diagonal ``[M]`` of the kernel matrix and a function that computes its column ``i [M]``, both in float64."""
     table = np.asarray(points, np.float64)
-    with jax.enable_x64(True):
-        compiled = jax.jit(lambda k, x, row: k(x, row[None, :])[:, 0])
 
     def column(i: int) -> np.ndarray:
         with jax.enable_x64(True):
-            return np.asarray(compiled(kernel, table, table[i]), np.float64)
+            return np.asarray(_covariances(kernel, table, table[i]), np.float64)
 
     return prior_variance(kernel, table), column
+
+
+@jax.jit  # once: kernels of one structure on equally many points share the program
+def _covariances(kernel: Kernel, points: Array, point: Array) -> Array:
+    """Return the covariances ``[M]`` of every point with one of them."""
+    return kernel(points, point[None, :])[:, 0]
 
 
 def pivoted_cholesky(kernel: Kernel, points: Table, tolerance: float, most: int) -> tuple[np.ndarray, float]:

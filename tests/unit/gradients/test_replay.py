@@ -57,8 +57,9 @@ def test_values_and_derivatives_are_those_of_a_dense_solve(form: str, precision:
             return jnp.sum(found.log_evidence) + jnp.sum(jnp.asarray(weights, noises.dtype) * found.belief.mean)
 
         dtype = jnp.dtype(precision)
-        value, gradients = jax.jit(jax.value_and_grad(score, (0, 1)))(jnp.asarray(NOISES, dtype), jnp.asarray(MEANS, dtype))
-        forward = jax.jacfwd(score, 1)(jnp.asarray(NOISES, dtype), jnp.asarray(MEANS, dtype))
+        at = jnp.asarray(NOISES, dtype), jnp.asarray(MEANS, dtype)
+        both = jax.jit(lambda *x: (jax.value_and_grad(score, (0, 1))(*x), jax.jacfwd(score, 1)(*x)))
+        (value, gradients), forward = jax.tree.map(np.asarray, both(*at))
 
     def expected(noises: np.ndarray, means: np.ndarray) -> float:
         evidence, posterior = dense(noises, means)
@@ -96,7 +97,7 @@ def test_no_derivative_is_nan_at_low_noise(noise: float) -> None:
         found = replay(jb.replace(model, noise_variance=noise), indices, values)
         return jnp.sum(found.log_evidence) + jnp.sum(found.belief.sd) + jnp.sum(found.sd)
 
-    assert np.all(np.isfinite(jax.grad(score)(jnp.asarray([noise], jnp.float32))))
+    assert np.all(np.isfinite(jax.jit(jax.grad(score))(jnp.asarray([noise], jnp.float32))))
 
 
 REFUSED = [

@@ -17,6 +17,7 @@ from jaxbandit.gradients.design import design_size, directions, hadamard
 from tests.support.toy_losses import SPACING, Follow, toy
 
 
+@functools.cache
 def toy_loss(function: Any, *, spread: float = 0.0, **options: Any) -> SmoothedLoss:
     """Return the loss whose trials choose the point with a regret of ``1 + function(params)`` in both rounds."""
     problem, model = toy()
@@ -28,6 +29,7 @@ def toy_loss(function: Any, *, spread: float = 0.0, **options: Any) -> SmoothedL
 
 
 WEIGHTS = np.asarray([0.5, -1.0, 0.25])
+CURVES = jax.jit(jb.metrics.curves)
 
 
 def linear(params: Any) -> Any:
@@ -129,7 +131,7 @@ def sine() -> tuple[jb.problems.Problem, jb.Surrogate]:
 def simulated(problem: Any, algorithm: Any, model: Any, trials: int, key: Any, **options: Any) -> np.ndarray:
     """Return the mean regret and violation of a round in each trial, by ``simulate``."""
     run = jb.simulate(problem, algorithm, model, horizon=20, trials=trials, key=key, record="indices", **options)
-    curves = jax.vmap(functools.partial(jb.metrics.curves, problem))(run.indices)
+    curves = CURVES(problem, run.indices)
     return np.asarray(curves.positive_regret[:, -1] + curves.hard_violation[:, -1]) / 20
 
 
