@@ -15,7 +15,7 @@ from jaxbandit.core.pytree import canonicalise, float_dtype, pytree
 from jaxbandit.core.types import Array, Scalar, Table
 from jaxbandit.surrogates.evidence.density import Collapsed
 from jaxbandit.surrogates.evidence.descent import Minimum, minimise
-from jaxbandit.surrogates.evidence.inverse import sweep
+from jaxbandit.surrogates.evidence.inverse import inverse_diagonal
 from jaxbandit.surrogates.evidence.prior import NOISE, Prior
 
 K = TypeVar("K")
@@ -181,10 +181,6 @@ def _standard_errors(hessian: Array, inside: Array) -> Array:
     both = inside[:, None] & inside[None]
     matrix = jnp.where(both, hessian, jnp.eye(size, dtype=hessian.dtype))
     scale = jnp.sqrt(jnp.abs(jnp.diagonal(matrix)))
-    scaled = matrix / (scale[:, None] * scale[None])
-    floor = float(jnp.finfo(hessian.dtype).eps) * size
-    inverse, _ = sweep(scaled, floor)
-    proper = jnp.all(jnp.diagonal(matrix) > 0) & (
-        jnp.max(jnp.abs(jnp.matmul(inverse, scaled, precision="highest") - jnp.eye(size, dtype=hessian.dtype))) < 0.1
-    )
-    return jnp.where(inside & proper, jnp.sqrt(jnp.diagonal(inverse)) / scale, jnp.nan)
+    positive = jnp.diagonal(matrix) > 0
+    variances = inverse_diagonal(matrix / (scale[:, None] * scale[None])) / jnp.square(scale)
+    return jnp.where(inside & jnp.all(positive), jnp.sqrt(variances), jnp.nan)
