@@ -55,11 +55,10 @@ def build(options: Options) -> Study:
     searched = random_search(loss, setting, trials, PER_POINT, options.seed, keys[TUNING])
     settings = {"the paper's": setting[0], "descended": found.best, "random search": searched}
     runs = [Run(label, problem, *setting[1](jax.tree.map(jax.device_get, params))) for label, params in settings.items()]
-    few = four(model)
     measured = {
         "tuning": {"trials": trials, "improvement": found.improvement, "interval": list(found.interval)},
-        "jump": jump(problem, few, horizon, effort["widths"], keys[JUMP]),
-        "errors": errors_of_gradients(problem, few, horizon, effort["batches"], keys[ERRORS]),
+        "jump": jump(problem, model, horizon, effort["widths"], keys[JUMP]),
+        "errors": errors_of_gradients(problem, four(model), horizon, effort["batches"], keys[ERRORS]),
         "failure": failing_descent(
             effort["failing"], LONGER * horizon, max(6, steps * 2 // 5), effort["validate"], 2 * effort["validate"], keys[FAILURE]
         ),

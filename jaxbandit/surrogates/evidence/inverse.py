@@ -37,8 +37,8 @@ def inverse(matrix: Array) -> tuple[Array, Array]:
     def eliminate(number: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         left, right, logdet = carry
         first = number * block
-        panel = [jax.lax.dynamic_slice(part, (first, 0), (block, padded)) for part in (left, right)]
-        panel, part = _eliminated(jnp.concatenate(panel, axis=1), first, floor)
+        both = [jax.lax.dynamic_slice(half, (first, 0), (block, padded)) for half in (left, right)]
+        panel, part = _eliminated(jnp.concatenate(both, axis=1), first, floor)
         below, reduced = jnp.where((rows >= first + block)[None], panel[:, :padded], 0), panel[:, padded:]
         left = left - jnp.matmul(below.T, below, precision="highest")
         right = right - jnp.matmul(below.T, reduced, precision="highest")
