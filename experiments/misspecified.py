@@ -67,10 +67,11 @@ def build(options: Options) -> Study:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this experiment to a parser."""
+    extra = parser.get_default("option_defaults").extra
     words = "factor by which wrong length-scales are too short or too long (default %(default)s)"
-    parser.add_argument("--factor", type=float, default=EXPERIMENT.defaults.extra["factor"], metavar="F", help=words)
-    names = EXPERIMENT.defaults.extra["algorithms"]
-    parser.add_argument("--algorithms", nargs="+", default=tuple(names), metavar="NAME", help=f"some of {', '.join(names)} (default all)")
+    parser.add_argument("--factor", type=float, default=extra["factor"], metavar="F", help=words)
+    words = f"some of {', '.join(algorithms())} (default {', '.join(extra['algorithms'])})"
+    parser.add_argument("--algorithms", nargs="+", default=extra["algorithms"], metavar="NAME", help=words)
 
 
 def notes(dataset: Any) -> list[str]:
@@ -128,7 +129,12 @@ EXPERIMENT = Experiment(
         extra={"factor": 2.0, "algorithms": tuple(algorithms())},
     ),
     quick=Options(
-        trials=6, horizon=64, points_per_axis=12, seed=0, parameters="recommended", extra={"factor": 2.0, "algorithms": ("RPOL-UCB",)}
+        trials=6,
+        horizon=48,
+        points_per_axis=12,
+        seed=0,
+        parameters="recommended",
+        extra={"factor": 2.0, "algorithms": ("RPOL-UCB",)},
     ),
     build=build,
     notes=notes,
