@@ -34,8 +34,8 @@ from jaxbandit.surrogates.evidence.density import POINTS, Collapsed, collapse
 from jaxbandit.surrogates.evidence.maximise import Fit, maximise, paths
 from jaxbandit.surrogates.evidence.prior import Prior
 
-STEPS = 60  # most steps of a descent; 20 are usual
-BATCH = 400  # points of the data sets that are fitted side by side on a CPU: more wait for the slowest, fewer pay more for each operation
+SIDE_BY_SIDE = 16  # data sets of few points that are fitted together on a CPU, to share what each operation costs beside its arithmetic
+FEW = 24  # points; with more, what the fast ones wait for the slow ones costs more than that
 ROUNDED_TO = 16  # number of points of a data set is rounded up to a multiple, so that data sets of about one size share a program
 
 OPTIONS: dict[str, Check] = {
@@ -58,7 +58,7 @@ def fit(
     prior: Prior | None = Prior(),
     fixed: Sequence[str] = (),
     span: float = 1e3,
-    starts: int = 16,
+    starts: int = 4,
     seed: int = 0,
 ) -> Fit[Any]:
     """Fit the hyper-parameters of a GP with prior mean 0 to values: their maximum posterior, in float64 whatever JAX's own precision is.
@@ -76,8 +76,9 @@ def fit(
       fixed: dotted paths of hyper-parameters that keep their value: ``"noise_variance"``, or a field of the kernel such as
         ``"kernel.length_scale"``.
       span: largest factor, > 1, by which a hyper-parameter may grow or shrink.
-      starts: number of points that are compared first, all but one up to a factor 10 away; the search descends from the best.
-      seed: seed of those points.
+      starts: number of searches, of which the best is returned; all but the first start up to a factor 10 away. With few data a search
+        in ten ends in a maximum that is only local.
+      seed: seed of those starts.
 
     Returns:
       The fitted kernel and noise variance, the log evidence, and standard errors. With a list of kernels, ``kernel`` is a tuple and
@@ -125,7 +126,7 @@ def fit_many(
     prior: Prior | None = Prior(),
     fixed: Sequence[str] = (),
     span: float = 1e3,
-    starts: int = 16,
+    starts: int = 2,
     seed: int = 0,
     precision: str = "float64",
 ) -> Fit[Any]:
@@ -161,7 +162,7 @@ def fit_many(
     size = max([1, *(len(one.counts) for one in sets)])
     with jax.enable_x64(precision == "float64"):
         data = canonicalise(jax.tree.map(lambda *parts: np.stack(parts), *(one.padded(size) for one in sets)))
-        side = max(1, BATCH // size) if jax.default_backend() == "cpu" else len(sets)
+        side = len(sets) if jax.default_backend() != "cpu" else SIDE_BY_SIDE if size <= FEW else 1
         start = canonicalise((kernel, noise_variance, prior, span))
         return jax.tree.map(np.asarray, _fit_each(*start, data, fixed=tuple(fixed), starts=starts, seed=seed, side=min(side, len(sets))))
 
@@ -189,7 +190,7 @@ def _check_start(kernel: Kernel, dimension: int, fixed: Sequence[str]) -> None:
 def _fit_one(
     kernel: Kernel, noise: Any, prior: Prior | None, span: Any, data: Collapsed, *, fixed: tuple[str, ...], starts: int, seed: int
 ) -> Fit[Any]:
-    return maximise(kernel, noise, data, prior=prior, fixed=fixed, span=span, starts=starts, steps=STEPS, seed=seed)
+    return maximise(kernel, noise, data, prior=prior, fixed=fixed, span=span, starts=starts, seed=seed)
 
 
 @partial(jax.jit, static_argnames=("fixed", "starts", "seed", "side"))
@@ -206,6 +207,6 @@ def _fit_each(
     side: int,
 ) -> Fit[Any]:
     def one(own: Collapsed) -> Fit[Any]:
-        return maximise(kernel, noise, own, prior=prior, fixed=fixed, span=span, starts=starts, steps=STEPS, seed=seed)
+        return maximise(kernel, noise, own, prior=prior, fixed=fixed, span=span, starts=starts, seed=seed)
 
     return jax.lax.map(one, data, batch_size=side if side > 1 else None)

@@ -20,6 +20,7 @@ from jaxbandit.surrogates.evidence.prior import NOISE, Prior
 
 K = TypeVar("K")
 
+COMPARED = 4  # points of which a search starts from the best
 AWAY = float(np.log(10.0))  # largest distance of a starting point from the first, in logarithms
 TOLERANCE = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-9}  # nats
 
@@ -64,15 +65,16 @@ def maximise(
     fixed: tuple[str, ...] = (),
     span: Scalar = 1e3,
     bounds: Mapping[str, tuple[Scalar, Scalar]] | None = None,
-    starts: int = 16,
-    steps: int = 40,
+    starts: int = 4,
+    steps: int = 60,
     seed: int = 0,
     errors: bool = True,
 ) -> Fit[K]:
     """Return the hyper-parameters with the largest posterior density of their logarithms given ``data``.
 
-    It is pure and may be traced, called in ``jax.vmap`` and in loops; nothing in it is LAPACK's. ``starts`` points around the first are
-    compared, and the search descends from the best of them. A search that goes on from an earlier one takes ``starts=1``.
+    It is pure and may be traced, called in ``jax.vmap`` and in loops; nothing in it is LAPACK's. The best of ``starts`` searches is
+    returned, each from the best of four points, all but one up to a factor of 10 away. With ``starts=1`` there is one search from where it
+    is told to start, as for a fit that goes on from an earlier one.
 
     Args:
       kernel: where the search starts; every leaf is a hyper-parameter > 0, unless it is fixed.
@@ -82,7 +84,7 @@ def maximise(
       fixed: dotted paths of what keeps its value, ``"noise_variance"`` or a field of the kernel such as ``"kernel.length_scale"``.
       span: largest factor by which a hyper-parameter may grow or shrink.
       bounds: by path, the least and the largest value of a hyper-parameter, in place of ``span``.
-      starts, steps: number of starting points, and most steps of a descent.
+      starts, steps: number of searches, and most steps of each.
       seed: of the starting points.
       errors: whether standard errors are wanted, which cost about as much as five steps.
 
@@ -102,7 +104,9 @@ def maximise(
 
     start, low, high = search.start, search.low, search.high
     if len(start):
-        best = minimise(loss, _starts(start, low, high, starts, seed), low, high, steps=steps, tolerance=TOLERANCE[dtype])
+        groups = _groups_of_starts(start, low, high, starts, seed)
+        ends = jax.lax.map(lambda own: minimise(loss, own, low, high, steps=steps, tolerance=TOLERANCE[dtype]), groups)
+        best: Minimum = jax.tree.map(lambda leaf: leaf[jnp.argmin(ends.value)], ends)
     else:
         best = Minimum(start, loss(start), jnp.ones((), bool))
     fitted, noise = search.rebuild(best.place)
@@ -157,10 +161,13 @@ def _searched(
     return _Search(jnp.clip(start, low, high), low, high, rebuild, spread)
 
 
-def _starts(first: Array, low: Array, high: Array, starts: int, seed: int) -> Array:
-    """Return ``[starts, P]`` points: ``first`` and others up to a factor of 10 away."""
-    away = np.random.default_rng(seed).uniform(-AWAY, AWAY, (starts - 1, len(first)))
-    return jnp.clip(jnp.concatenate([first[None], first[None] + jnp.asarray(away, first.dtype)]), low[None], high[None])
+def _groups_of_starts(first: Array, low: Array, high: Array, starts: int, seed: int) -> Array:
+    """Return ``[starts, 4, P]`` points for each search to choose from, ``first`` and others around it; ``first`` alone for one search."""
+    if starts == 1:
+        return first[None, None]
+    away = np.random.default_rng(seed).uniform(-AWAY, AWAY, (starts * COMPARED, len(first)))
+    away[0] = 0
+    return jnp.clip(first[None] + jnp.asarray(away, first.dtype), low[None], high[None]).reshape(starts, COMPARED, len(first))
 
 
 def _hessian(function: Callable[[Array], Array], place: Array) -> Array:

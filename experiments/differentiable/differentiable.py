@@ -1,0 +1,164 @@
+"""Hyper-parameters of RPOL tuned by derivatives of simulated studies: what they cost, what they are worth, where they fail.
+
+An algorithm on a grid chooses by a maximum, so its regret is piecewise constant in every hyper-parameter and has no useful derivative.
+``jaxbandit.gradients.SmoothedLoss`` has that of the loss averaged over small steps, from pairs of trials on common random numbers. The
+problem is ``sine`` (Guo, Zhu and Liu 2022, Figure 1), the loss the mean over rounds of ``(f* - f)^+ + g^+``.
+
+Panels of the figure:
+1. The loss about the paper's width of 3. Before any data most points tie to the last bit, and rounding picks the first ones, which makes
+   the loss jump; after five random points it is smooth.
+2. The error of the gradient of four hyper-parameters against the number of trials, by method, each about its own mean.
+3. Sixteen hyper-parameters, two schedules of seven widths among them, tuned by ``descend`` and by random search with as many trials:
+   the loss on held-out trials, which are those of the table.
+4. Where it fails: seven hyper-parameters over three times the rounds, with steps of 0.2 on 64 trials. A few trials get stuck and few
+   gradients see them. Validation on fresh trials gives the better iterate or the start back, screening finds a better place to begin.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments.common.experiment import Experiment, Options, no_code_note, study
+from experiments.differentiable.measurements import PAIRS, errors_of_gradients, failing_descent, jump, random_search
+from experiments.differentiable.settings import WIDTH, four, sine, sixteen
+from jaxbandit.gradients import SmoothedLoss, descend
+from jaxbandit.report.statistics import half_width
+from jaxbandit.study import Run, Study
+
+JUMP, ERRORS, TUNING, FAILURE = range(4)  # purposes of random numbers
+SCREEN, PER_POINT = 16, 64  # screened points of the descent, and trials of a point of random search
+LONGER = 3  # how many times the rounds of the descent that fails
+EFFORT = {"steps": 60, "batches": 64, "validate": 128, "widths": 512, "failing": 50}  # the last: points per axis of the descent that fails
+QUICK = {"steps": 6, "batches": 8, "validate": 16, "widths": 32, "failing": 10}
+
+
+def build(options: Options) -> Study:
+    """Return the study of the paper's, the descended and the searched setting on held-out trials, with all that was measured beside it."""
+    effort = options.extra
+    grid, horizon, steps = options.points_per_axis, options.horizon, effort["steps"]
+    keys = [jax.random.fold_in(jax.random.key(options.seed), 1 + purpose) for purpose in range(4)]
+    problem, model = sine(grid, horizon)
+    setting = sixteen(model, horizon)
+    loss = SmoothedLoss(problem, setting[1], horizon=horizon, pairs=2 * PAIRS)
+    every = max(1, steps // 6)
+    found = descend(loss, setting[0], keys[TUNING], steps=steps, screen=SCREEN, validate=effort["validate"], every=every)
+    trials = SCREEN * loss.pairs // 2 + 2 * steps * loss.pairs + (2 + len(found.candidates)) * effort["validate"]
+    searched = random_search(loss, setting, trials, PER_POINT, options.seed, keys[TUNING])
+    settings = {"the paper's": setting[0], "descended": found.best, "random search": searched}
+    runs = [Run(label, problem, *setting[1](jax.tree.map(jax.device_get, params))) for label, params in settings.items()]
+    few = four(model)
+    measured = {
+        "tuning": {"trials": trials, "improvement": found.improvement, "interval": list(found.interval)},
+        "jump": jump(problem, few, horizon, effort["widths"], keys[JUMP]),
+        "errors": errors_of_gradients(problem, few, horizon, effort["batches"], keys[ERRORS]),
+        "failure": failing_descent(
+            effort["failing"], LONGER * horizon, max(6, steps * 2 // 5), effort["validate"], 2 * effort["validate"], keys[FAILURE]
+        ),
+    }
+    return study("differentiable", runs, options, {"points_per_axis": grid, **measured})
+
+
+def notes(dataset: Any) -> list[str]:
+    """Return what the descent won, and the figures behind the panels."""
+    known = json.loads(dataset.attrs["parameters"])
+    tuning, errors, failure = known["tuning"], known["errors"], known["failure"]
+    low, high = tuning["interval"]
+    lines = [
+        f"descent of 16 hyper-parameters: {tuning['improvement']:.3f} a round better than the paper's values [{low:.3f}, {high:.3f}];"
+        f" random search has as many trials, {tuning['trials']:,}",
+        "relative error of the gradient at "
+        + " / ".join(f"{count:,}" for count in errors["trials"])
+        + " trials: "
+        + "; ".join(f"{name} {' / '.join(f'{error:.2f}' for error in each)}" for name, each in errors["methods"].items()),
+        f"{LONGER} times the rounds, loss of a round on held-out trials: "
+        + ", ".join(f"{name} {mean:.3f} +- {half:.3f}" for name, (mean, half) in failure["held out"].items()),
+        "share of these trials with a loss above 3, stuck in the trap: "
+        + ", ".join(f"{name} {share:.1%}" for name, share in failure["stuck"].items()),
+    ]
+    return lines + no_code_note(dataset)
+
+
+def draw(dataset: Any, path: Path) -> None:
+    """Draw the four panels that the text of the experiment describes."""
+    from jaxbandit.report import plots
+
+    known = json.loads(dataset.attrs["parameters"])
+    panels = [
+        [partial(_jump, measured=known["jump"]), partial(_errors, measured=known["errors"])],
+        [partial(_tuned, dataset=dataset), partial(_failure, measured=known["failure"])],
+    ]
+    plots.compose(path, "Tuning by derivatives of simulated studies, 95% intervals", panels)
+
+
+def _jump(axis: Any, measured: dict[str, Any]) -> None:
+    from jaxbandit.report.plots import COLOURS
+
+    for name, colour in zip(("as it is", "after 5 random points"), COLOURS, strict=False):
+        axis.errorbar(
+            measured["widths"],
+            measured[name]["mean"],
+            measured[name]["half"],
+            color=colour,
+            marker="o",
+            markersize=3,
+            capsize=2,
+            label=name,
+        )
+    axis.axvline(WIDTH, color="grey", linewidth=0.8, linestyle=":")
+    axis.set(xlabel="width", ylabel="mean loss of a round", title="The loss about the paper's width")
+    axis.legend()
+
+
+def _errors(axis: Any, measured: dict[str, Any]) -> None:
+    from jaxbandit.report.plots import COLOURS
+
+    for (name, each), colour, mark in zip(measured["methods"].items(), COLOURS, "os^", strict=False):
+        axis.loglog(measured["trials"], each, color=colour, marker=mark, label=name)
+    axis.set(xlabel="trials", ylabel="relative error", title="The gradient of four hyper-parameters")
+    axis.set_xticks(measured["trials"], [f"{count:,}" for count in measured["trials"]])
+    axis.minorticks_off()
+    axis.legend()
+
+
+def _tuned(axis: Any, dataset: Any) -> None:
+    from jaxbandit.report.plots import COLOURS, DASHES
+
+    loss = dataset["positive_regret"] + dataset["hard_violation"]
+    for number, label in enumerate(dataset["algorithm"].values):
+        each = loss.sel(algorithm=label).values / np.arange(1, dataset.sizes["round"] + 1)
+        mean, half = each.mean(axis=0), half_width(each)
+        rounds = np.arange(1, len(mean) + 1)
+        axis.plot(rounds, mean, color=COLOURS[number], linestyle=DASHES[number], label=f"{label}: {mean[-1]:.3f}")
+        axis.fill_between(rounds, mean - half, mean + half, color=COLOURS[number], alpha=0.2, linewidth=0)
+    axis.set(xlabel="round $t$", ylabel="$(R^+(t) + V(t))/t$", title="Sixteen hyper-parameters, held-out trials", yscale="log")
+    axis.legend()
+
+
+def _failure(axis: Any, measured: dict[str, Any]) -> None:
+    from jaxbandit.report.plots import COLOURS, DASHES
+
+    axis.plot(measured["value"], color="grey", linewidth=0.8, label="loss that the descent sees")
+    axis.plot(*zip(*measured["validated"], strict=True), "o", color=COLOURS[1], label="iterates on validation trials")
+    for (name, (mean, half)), colour, dashes in zip(measured["held out"].items(), COLOURS, DASHES, strict=False):
+        axis.axhline(mean, color=colour, linestyle=dashes, linewidth=1.2, label=f"{name}: {mean:.3f} $\\pm$ {half:.3f}")
+    axis.set(xlabel="step", ylabel="mean loss of a round", title=f"Seven hyper-parameters, {LONGER} times the rounds", yscale="log")
+    axis.legend(fontsize=7)
+
+
+EXPERIMENT = Experiment(
+    name="differentiable",
+    title="Tuning by derivatives of simulated studies: error, worth and failure",
+    position=35,
+    defaults=Options(trials=1000, horizon=100, points_per_axis=20, seed=0, parameters="recommended", extra=EFFORT),
+    quick=Options(trials=50, horizon=40, points_per_axis=10, seed=0, parameters="recommended", extra=QUICK),
+    build=build,
+    notes=notes,
+    draw=draw,
+    text=__doc__ or "",
+)

@@ -1,0 +1,71 @@
+"""RPOL with few and with many hyper-parameters, as parameters on a logarithmic scale and what builds an algorithm and a model of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+import jaxbandit as jb
+from experiments.guo_2022.rpol import LENGTH_SCALE, NOISE_VARIANCE
+from jaxbandit.estimators import Bounds
+from jaxbandit.gradients import logarithms
+from jaxbandit.widths import Width
+
+KNOTS = 7  # of each schedule
+WIDTH = 3.0  # of the paper's Figure 1
+Setting = tuple[dict[str, Any], Callable[[Any], tuple[jb.Algorithm, Any]]]
+
+
+@jb.pytree
+class Knots(Width):
+    """Width that is linear in the logarithm of the round between knots, which are equally spaced there from round 1 to ``horizon``."""
+
+    values: Any = jb.param(check=jb.fields.positive, shape=jb.fields.vector("one width per knot"))
+    horizon: int = jb.static(check=jb.fields.whole(1))
+
+    def __call__(self, t: Any, gain: Any) -> Any:
+        """Return the width of round ``t``, for each of the gains."""
+        values = jnp.asarray(self.values, gain.dtype)
+        last = len(values) - 1
+        place = jnp.log(jnp.asarray(t, gain.dtype)) / max(math.log(self.horizon), 1e-6) * last
+        low = jnp.clip(jnp.floor(place), 0, last - 1).astype(jnp.int32)
+        share = jnp.clip(place - low.astype(gain.dtype), 0, 1)
+        return ((1 - share) * values[low] + share * values[low + 1]) * jnp.ones_like(gain)
+
+
+def sine(points_per_axis: int, horizon: int) -> tuple[Any, Any]:
+    """Return the problem with the small feasible region and its model."""
+    problem = jb.problems.sine(points_per_axis, noise_variance=NOISE_VARIANCE)
+    kernel = jb.kernels.SquaredExponential(length_scale=LENGTH_SCALE)
+    return problem, jb.surrogate(problem.domain, kernel, noise_variance=NOISE_VARIANCE, horizon=horizon)
+
+
+def four(model: Any) -> Setting:
+    """Return RPOL's four hyper-parameters at the paper's values: two widths, the growth of the penalty and its first value."""
+    algorithm = jb.Rpol(estimator=Bounds(reward_width=WIDTH, cost_width=WIDTH))
+    return logarithms(algorithm, model, "estimator.reward_width", "estimator.cost_width", "penalty_growth", "initial_penalty")
+
+
+def seven(model: Any) -> Setting:
+    """Return these, the model's noise variance, and the prior means of both outputs, which are no logarithms."""
+    algorithm = jb.Rpol(estimator=Bounds(reward_width=WIDTH, cost_width=WIDTH))
+    paths = ("estimator.reward_width", "estimator.cost_width", "penalty_growth", "initial_penalty", "model.noise_variance")
+    params, build = logarithms(algorithm, model, *paths)
+
+    def with_means(params: Any) -> tuple[jb.Algorithm, Any]:
+        made, own = build({path: params[path] for path in paths})
+        return made, jb.replace(own, prior_mean=params["model.prior_mean"])
+
+    return params | {"model.prior_mean": jnp.zeros(2)}, with_means
+
+
+def sixteen(model: Any, horizon: int) -> Setting:
+    """Return two schedules of seven widths each, the growth of the penalty and its first value: sixteen numbers."""
+    schedules = [Knots(values=np.full(KNOTS, WIDTH), horizon=horizon) for _ in range(2)]
+    algorithm = jb.Rpol(estimator=Bounds(reward_width=schedules[0], cost_width=schedules[1]))
+    paths = ("estimator.reward_width.values", "estimator.cost_width.values", "penalty_growth", "initial_penalty")
+    return logarithms(algorithm, model, *paths)
