@@ -135,7 +135,7 @@ def draw(dataset: Any, path: Path) -> None:
 EXPERIMENT = Experiment(
     name="misspecified",
     title="What a wrong or a fitted length-scale costs RPOL, CBO and CONFIG",
-    position=36,
+    position=31,
     defaults=Options(
         trials=48,
         horizon=300,
