@@ -21,6 +21,8 @@ NOISE_VARIANCE = 0.05
 LENGTH_SCALE = 1.0
 FORMS = ("features", "product", "rows")
 SELDOM = 4  # `rows` takes many times as long as the others: it is run in every fourth turn only
+RANGE = (0.7, 1.4)  # of length-scales, in which a model of `ranged` plays beside the product form at the middle
+RANGED_VALUES = 10  # length-scales that one program tries
 MATERN_TRIALS = 10  # `rows` runs trials one by one, so more would take longer and say the same
 
 
@@ -47,6 +49,15 @@ def measure_engine(spec: dict[str, Any]) -> dict[str, Any]:
     short_times = {form: _per_trial_round(best[f"short {form}"], most, spec["short_horizon"]) for form in FORMS[:2]}
     peak = peak_memory_mb()
 
+    ranged, values = _ranged(problem, horizon), min(most, RANGED_VALUES)
+    _progress(f"{most} x {horizon} rounds: ranged, {values} length-scales, beside product")
+    swept = jaxbandit.sweep(ranged, {"length_scale": np.geomspace(*RANGE, values).tolist()})
+    each = most // values
+    own, _ = _interleaved(
+        {"ranged": _run(problem, swept, each, horizon), "product": _run(problem, models["product"], each * values, horizon)},
+        spec["repeats"],
+    )
+
     trials = min(most, MATERN_TRIALS)
     _progress(f"{trials} x {horizon} rounds: rows, Matern-5/2")
     rough = _model(problem, "rows", horizon, kernels.Matern52(length_scale=LENGTH_SCALE))
@@ -54,6 +65,11 @@ def measure_engine(spec: dict[str, Any]) -> dict[str, Any]:
     return {
         "us": times,
         "short_us": short_times,
+        "ranged_us": _per_trial_round(own["ranged"], each * values, horizon),
+        "ranged_over_product": own["ranged"] / own["product"],
+        "ranged_rank": ranged.forms[0].rank,
+        "ranged_low": RANGE[0],
+        "ranged_high": RANGE[1],
         "matern_us": _per_trial_round(best["rows"], trials, horizon),
         "matern_trials": trials,
         "violation": {form: _violation(problem, models[form], most, horizon) for form in FORMS},
@@ -129,6 +145,12 @@ def _model(problem: Any, form: str, horizon: int, kernel: kernels.Kernel | None 
     """Return the surrogate in one form, by default with the squared exponential."""
     kernel = kernel or kernels.SquaredExponential(length_scale=LENGTH_SCALE)
     return jaxbandit.surrogate(problem.domain, kernel, noise_variance=NOISE_VARIANCE, form=form, horizon=horizon)
+
+
+def _ranged(problem: Any, horizon: int) -> jaxbandit.Surrogate:
+    """Return the model of all length-scales of ``RANGE``."""
+    kernel = kernels.SquaredExponential(length_scale=LENGTH_SCALE)
+    return jaxbandit.ranged(problem.domain, kernel, low=RANGE[0], high=RANGE[1], noise_variance=NOISE_VARIANCE, horizon=horizon)
 
 
 def _run(problem: Any, model: Any, trials: int, horizon: int, devices: int = 1) -> Callable[[], Any]:

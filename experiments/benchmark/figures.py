@@ -30,6 +30,7 @@ def engine_figures(settings: dict[str, Any], engine: dict[str, Any]) -> dict[str
         "feature_over_gemm": times["features"] / times["gemm"],
         "product_over_gemm": times["product"] / times["gemm"],
         "rows_over_gemm": times["rows"] / times["gemm"],
+        **{key: engine[key] for key in ("ranged_us", "ranged_over_product", "ranged_rank", "ranged_low", "ranged_high")},
         "rows_matern_us": engine["matern_us"],
         "rows_matern_trials": engine["matern_trials"],
         "compile_s": engine["compile_s"]["features"],

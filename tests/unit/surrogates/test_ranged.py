@@ -20,8 +20,8 @@ from tests.oracles.gaussian_process import matern52, mean_and_sd, squared_expone
 
 LOW, HIGH = 0.4, 0.9
 NOISE = 0.05
-PLANE = domains.grid([0.0, 0.0], [2.0, 1.5], [9, 7])
-LINE = domains.grid([0.0], [2.0], 15)
+PLANE = domains.grid([0.0, 0.0], [2.0, 1.5], [13, 11])
+LINE = domains.grid([0.0], [2.0], 60)
 KERNEL = kernels.SquaredExponential(length_scale=0.5)
 
 
@@ -51,7 +51,7 @@ def grams_and_derivatives(model: RangedSurrogate, scales: np.ndarray) -> tuple[n
 CASES = {
     "squared exponential": (PLANE, KERNEL, squared_exponential, 1e-4),
     "scaled": (PLANE, 2.5 * KERNEL, lambda x, y, scale: 2.5 * squared_exponential(x, y, scale), 1e-4),
-    "matern": (LINE, kernels.Matern52(length_scale=0.5), matern52, 1e-4),
+    "matern": (LINE, kernels.Matern52(length_scale=0.5), matern52, 1e-3),
     "fine": (PLANE, KERNEL, squared_exponential, 1e-9),
 }
 
@@ -68,7 +68,7 @@ def test_the_features_are_those_of_the_kernel_over_the_range_and_so_is_their_der
         matrices, derivatives = grams_and_derivatives(model, scales)
     variance = float(reference(points[:1], points[:1], 0.5)[0, 0])
     residual, rounding = float(model.forms[0].residual), 1e-12 if x64 else 2e-6
-    assert 0 <= residual <= tolerance
+    assert 0 <= residual <= tolerance and model.forms[0].rank < domain.size
     for number, scale in enumerate(scales):
         exact = reference(points, points, scale)
         # The largest entry of a positive semi-definite remainder is on its diagonal, and the features never add variance.
@@ -88,7 +88,7 @@ def test_each_axis_can_have_its_own_length_scale_and_each_group_of_outputs_too()
     np.testing.assert_allclose(model.variance, [1.0, 2.0])
     assert model.forms[0] is not None and model.groups == (0, 1)
     stretched = jb.replace(model, length_scale=np.asarray([[0.45, 0.7], [0.9, 1.0]]))
-    made = canonicalise(stretched.without_kernels()).factorised()
+    made = jax.jit(lambda: canonicalise(stretched.without_kernels()).factorised())()
     for group, (scale, variance) in enumerate(zip(([0.45, 0.7], [0.9, 1.0]), (1.0, 2.0), strict=True)):
         phi = np.asarray(jax.vmap(made.forms[group].row, (None, 0))(None, jnp.arange(PLANE.size)), np.float64)
         exact = variance * squared_exponential(points, points, np.asarray(scale))
@@ -106,25 +106,20 @@ def test_a_posterior_is_that_of_a_dense_solve_whether_features_are_computed_once
     rng = np.random.default_rng(1)
     indices, values = rng.integers(0, PLANE.size, 12), rng.standard_normal((12, 2))
     model = canonicalise(jb.replace(plane_model(1e-5), length_scale=0.7).without_kernels())
-    made = model.factorised()
 
     def learn(used: RangedSurrogate) -> Any:
-        posterior = made.init()
+        posterior = used.init()
         for index, value in zip(indices[:3], values[:3], strict=True):
             posterior = used.condition(posterior, jnp.int32(index), jnp.asarray(value, jnp.float32))
-        return posterior
+        key, scale = jax.random.key(0), jnp.ones(2)
+        return used.predict(posterior), used.draw(posterior, key, scale), used.covariance(posterior, 0, jnp.asarray([3]))
 
-    once, anew = jax.jit(learn)(made), jax.jit(learn)(model)
-    np.testing.assert_allclose(once.variance, anew.variance, atol=1e-6)
+    once, anew = jax.jit(lambda: (learn(model.factorised()), learn(model)))()
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), once, anew)
     exact = squared_exponential(np.asarray(PLANE.points), np.asarray(PLANE.points), 0.7)
     mean, sd = mean_and_sd(exact, indices[:3], values[:3, 1], NOISE)
-    found = made.predict(once)
-    np.testing.assert_allclose(found.mean[1], mean, atol=2e-4)
-    np.testing.assert_allclose(found.sd[1], sd, atol=5e-4)
-    key, scale = jax.random.key(0), jnp.ones(2)
-    np.testing.assert_allclose(model.draw(once, key, scale), made.draw(once, key, scale), atol=1e-5)
-    np.testing.assert_allclose(model.covariance(once, 0, jnp.asarray([3])), made.covariance(once, 0, jnp.asarray([3])), atol=1e-6)
-    np.testing.assert_allclose(model.init().variance, made.init().variance, atol=1e-6)
+    np.testing.assert_allclose(once[0].mean[1], mean, atol=2e-4)
+    np.testing.assert_allclose(once[0].sd[1], sd, atol=5e-4)
 
 
 def test_all_length_scales_are_one_program_and_each_trial_plays_with_its_own() -> None:

@@ -136,4 +136,10 @@ def test_a_fit_looks_at_the_points_visited_most_and_can_leave_the_noise_alone() 
         without, with_rare = getattr(found.hyper_parameters, name)
         np.testing.assert_allclose(without, with_rare, rtol=1e-9, err_msg=name)
     np.testing.assert_allclose(found.hyper_parameters.noise_variance, NOISE, rtol=1e-12)
+    low, high = np.asarray([LOW, 1 / SPAN, NOISE * (1 - 1e-9)]), np.asarray([HIGH, SPAN, NOISE * (1 + 1e-9)])
+    for j in range(2):
+        seen = POINTS[indices], (values - MEANS)[:, j : j + 1], SIDES, 1.0
+        _, least = hyper_parameters.fit(np.asarray([0.6, 1.0, NOISE]), low, high, *seen)
+        own = [found.hyper_parameters.length_scale[0, j, 0], found.hyper_parameters.variance[0, j], NOISE]
+        assert hyper_parameters.loss(np.log(own), *seen) <= least + 1e-5
     assert np.all(means[1][:, rare[0]] > means[0][:, rare[0]]), "the posterior takes in all points"

@@ -1,0 +1,75 @@
+"""``Refitted``: what it wraps, what it refuses, and that its fits undo a wrong length-scale."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxbandit as jb
+from jaxbandit import Anytime, Refitted, Rpol, delays, feedback, kernels, problems
+from jaxbandit.algorithms import Arena, Observation
+
+KERNEL = kernels.SquaredExponential(length_scale=1.0)
+
+
+@functools.cache
+def problem() -> problems.Problem:
+    return problems.sine(9)
+
+
+def ranged(length_scale: float = 1.0) -> jb.Surrogate:
+    model = jb.ranged(problem().domain, KERNEL, low=0.5, high=2.0, noise_variance=0.05, tolerance=1e-3)
+    return jb.replace(model, length_scale=length_scale)
+
+
+def run(algorithm: jb.Algorithm, model: Any = None, **options: Any) -> jb.Trajectory:
+    options = {"horizon": 12, "trials": 2, "key": jax.random.key(0)} | options
+    return jb.simulate(problem(), algorithm, ranged() if model is None else model, **options)
+
+
+def test_before_the_first_fit_it_is_the_algorithm_and_after_it_another() -> None:
+    fitted = jb.sweep(Refitted(algorithm=Rpol(), first=6, points=8, steps=3), {"span": [30.0, 2.0]})
+    alone = jb.sweep(ranged(), {"length_scale": [1.0, 1.0]})
+    at, plain = run(fitted, initial=jb.InitialDesign(random=2)), run(Rpol(), alone, initial=jb.InitialDesign(random=2))
+    np.testing.assert_array_equal(at.indices[..., :4], plain.indices[..., :4])  # two points of the initial design count
+    assert not np.array_equal(at.indices[..., 5:], plain.indices[..., 5:])
+    assert not np.any(at.failed_round) and np.all(np.isfinite(at.information_gain))
+    assert not np.array_equal(at.information_gain[0], at.information_gain[1]), "the span bounds the fit"
+
+
+def test_it_can_be_wrapped_itself() -> None:
+    algorithm = jb.canonicalise(Anytime(algorithm=Refitted(algorithm=Rpol(), first=2, points=8, steps=2), keep_data=True))
+    arena = Arena(surrogate=jb.canonicalise(ranged()), horizon=jnp.int32(5))
+    start = jax.eval_shape(algorithm.init, arena)
+    seen = Observation(index=jnp.int32(3), values=jnp.zeros(2))
+    assert jax.eval_shape(algorithm.update, arena, start, seen, jnp.int32(1)) == start
+
+
+def made(algorithm: jb.Algorithm, model: Any = None, **options: Any) -> Any:
+    return lambda: run(algorithm, model, horizon=2, **options)
+
+
+REFUSED = {
+    "a fixed length-scale": (
+        lambda: run(Refitted(algorithm=Rpol()), jb.surrogate(problem().domain, KERNEL, noise_variance=0.05), horizon=2),
+        r"^surrogate: Refitted .* jaxbandit\.ranged",
+    ),
+    "beliefs of its own": (made(Refitted(algorithm=jb.Admmbo())), r"^Refitted\.algorithm: Admmbo keeps beliefs of its own"),
+    "another policy": (
+        made(Refitted(algorithm=Rpol()), delay=delays.Constant(rounds=2), feedback=feedback.Hallucinate()),
+        r"^feedback: Refitted plays with Wait\(\).*Hallucinate",
+    ),
+    "no delay": (made(Refitted(algorithm=jb.Admmbo()), delay=delays.Constant(rounds=2)), "Admmbo"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_it_cannot_work_with_is_refused(case: str) -> None:
+    call, message = REFUSED[case]
+    with pytest.raises(jb.InvalidArgument, match=message):
+        call()
