@@ -23,6 +23,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import optax
 
 from experiments.common.experiment import Experiment, Options, no_code_note, study
 from experiments.differentiable.measurements import PAIRS, errors_of_gradients, failing_descent, jump, random_search
@@ -33,6 +34,7 @@ from jaxbandit.study import Run, Study
 
 JUMP, ERRORS, TUNING, FAILURE = range(4)  # purposes of random numbers
 SCREEN, PER_POINT = 16, 64  # screened points of the descent, and trials of a point of random search
+RATE = 0.2  # of Adam at the first step
 LONGER = 3  # how many times the rounds of the descent that fails
 EFFORT = {"steps": 60, "batches": 64, "validate": 128, "widths": 512, "failing": 50}  # the last: points per axis of the descent that fails
 QUICK = {"steps": 6, "batches": 8, "validate": 16, "widths": 32, "failing": 10}
@@ -47,16 +49,16 @@ def build(options: Options) -> Study:
     setting = sixteen(model, horizon)
     loss = SmoothedLoss(problem, setting[1], horizon=horizon, pairs=2 * PAIRS)
     every = max(1, steps // 6)
-    found = descend(loss, setting[0], keys[TUNING], steps=steps, screen=SCREEN, validate=effort["validate"], every=every)
+    adam = optax.adam(optax.cosine_decay_schedule(RATE, steps, 0.1), b1=0.8, b2=0.95)
+    found = descend(loss, setting[0], keys[TUNING], optimizer=adam, steps=steps, screen=SCREEN, validate=effort["validate"], every=every)
     trials = SCREEN * loss.pairs // 2 + 2 * steps * loss.pairs + (2 + len(found.candidates)) * effort["validate"]
     searched = random_search(loss, setting, trials, PER_POINT, options.seed, keys[TUNING])
     settings = {"the paper's": setting[0], "descended": found.best, "random search": searched}
     runs = [Run(label, problem, *setting[1](jax.tree.map(jax.device_get, params))) for label, params in settings.items()]
-    few = four(model)
     measured = {
         "tuning": {"trials": trials, "improvement": found.improvement, "interval": list(found.interval)},
-        "jump": jump(problem, few, horizon, effort["widths"], keys[JUMP]),
-        "errors": errors_of_gradients(problem, few, horizon, effort["batches"], keys[ERRORS]),
+        "jump": jump(problem, model, horizon, effort["widths"], keys[JUMP]),
+        "errors": errors_of_gradients(problem, four(model), horizon, effort["batches"], keys[ERRORS]),
         "failure": failing_descent(
             effort["failing"], LONGER * horizon, max(6, steps * 2 // 5), effort["validate"], 2 * effort["validate"], keys[FAILURE]
         ),

@@ -1,4 +1,4 @@
-"""What the experiment measures beside its study: the jump of the loss, errors of gradients, random search, and a descent that fails."""
+"""Measurements beside the study: the jump of the loss, errors of gradients, random search, and a descent that fails."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from experiments.differentiable.settings import Setting, seven, sine
 from jaxbandit.gradients import SmoothedLoss, descend
 from jaxbandit.report.statistics import half_width
 
-NEAR = np.geomspace(2.7, 3.3, 13)  # widths about the paper's
+NEAR = np.round(np.linspace(2.7, 3.3, 13), 3)  # widths about the paper's, which is one of them to the last bit
+RASH = 0.4  # first step of the descent that fails
 PAIRS, STEP = 32, 0.2  # of the comparison of gradients
 REACH = float(np.log(10.0))  # of random search, as of the screening of a descent
 
@@ -33,15 +34,16 @@ def losses_of(loss: SmoothedLoss, points: Any, trials: int, key: Any) -> np.ndar
     return np.concatenate(found).reshape(count, trials)
 
 
-def jump(problem: Any, setting: Setting, horizon: int, trials: int, key: Any) -> dict[str, Any]:
+def jump(problem: Any, model: Any, horizon: int, trials: int, key: Any) -> dict[str, Any]:
     """Return the mean loss at widths about the paper's, from the first round on and after five random points."""
-    start, build = setting
-    names = ("estimator.reward_width", "estimator.cost_width")
-    points = {name: jnp.full(len(NEAR), value) for name, value in start.items()} | {name: jnp.log(jnp.asarray(NEAR)) for name in names}
+
+    def build(width: Any) -> tuple[jb.Algorithm, Any]:
+        return jb.Rpol(estimator=jb.estimators.Bounds(reward_width=width, cost_width=width)), model
+
     found: dict[str, Any] = {"widths": NEAR.tolist()}
     for name, initial in (("as it is", jb.InitialDesign()), ("after 5 random points", jb.InitialDesign(random=5))):
         loss = SmoothedLoss(problem, build, horizon=horizon, pairs=PAIRS, initial=initial)
-        each = losses_of(loss, points, trials, key)
+        each = losses_of(loss, jnp.asarray(NEAR), trials, key)
         found[name] = {"mean": each.mean(axis=1).tolist(), "half": half_width(each.T).tolist()}
     return found
 
@@ -112,7 +114,7 @@ def failing_descent(points_per_axis: int, horizon: int, steps: int, validate: in
     problem, model = sine(points_per_axis, horizon)
     start, build = seven(model)
     loss = SmoothedLoss(problem, build, horizon=horizon, pairs=PAIRS)
-    rash = optax.adam(optax.cosine_decay_schedule(0.2, steps, 0.1), b1=0.8, b2=0.95)
+    rash = optax.adam(optax.cosine_decay_schedule(RASH, steps, 0.1), b1=0.8, b2=0.95)
     every = max(1, steps // 6)
     bare = descend(loss, start, key, optimizer=rash, steps=steps, screen=1, validate=validate, every=every)
     guarded = descend(loss, start, key, steps=steps, screen=16, validate=validate, every=every)

@@ -69,7 +69,7 @@ def _log_density(matrix: Array, values: Array) -> Array:
 
 @_log_density.defjvp
 def _(primals: Any, tangents: Any) -> Any:
-    """With ``a = B^-1 y``: ``d = -(tr(B^-1 dB) - a^T dB a) / 2 - a^T dy`` (Rasmussen and Williams 2006, eq. 5.9)."""
+    """Return ``-(tr(B^-1 dB) - a^T dB a) / 2 - a^T dy``, where ``a = B^-1 y`` (Rasmussen and Williams 2006, eq. 5.9)."""
     (matrix, values), (change, moved) = primals, tangents
     inverted, logdet = inverse(matrix)
     solved = jnp.matmul(values, inverted, precision="highest")

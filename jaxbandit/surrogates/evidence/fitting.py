@@ -13,7 +13,6 @@ from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.fields import (
     Check,
-    any_shape,
     between,
     booleans,
     choice,
@@ -111,7 +110,7 @@ def fit(
 @takes(
     kernel=instance_of(Kernel),
     points=finite_numbers.of(exactly(None, None, None, words="data sets, points, axes")),
-    values=numbers.of(any_shape),
+    values=numbers,
     mask=optional(booleans.of(exactly(None, None, words="data sets, points"))),
     precision=choice("float32", "float64"),
     **OPTIONS,

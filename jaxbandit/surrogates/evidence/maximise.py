@@ -10,12 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import each, instance_of, of_class, optional, positive, text, whole
 from jaxbandit.core.paths import check_known
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree
 from jaxbandit.core.types import Array, Scalar, Table
+from jaxbandit.kernels import Kernel
 from jaxbandit.surrogates.evidence.density import Collapsed
 from jaxbandit.surrogates.evidence.descent import Minimum, minimise
-from jaxbandit.surrogates.evidence.inverse import sweep
+from jaxbandit.surrogates.evidence.inverse import inverse_diagonal
 from jaxbandit.surrogates.evidence.prior import NOISE, Prior
 
 K = TypeVar("K")
@@ -56,6 +59,16 @@ class _Search(NamedTuple):
     spread: Callable[[Array], dict[str, Array]]  # from [P] to arrays by path, like the hyper-parameters; 0 for what is fixed
 
 
+@takes(
+    kernel=instance_of(Kernel),
+    noise_variance=positive,
+    data=of_class(Collapsed, "values at distinct points, Collapsed(points=..., counts=..., means=..., within=...)"),
+    prior=optional(instance_of(Prior)),
+    fixed=each(text),
+    starts=whole(1, 10_000),
+    steps=whole(1),
+    seed=whole(0, 2**63 - 1),
+)
 def maximise(
     kernel: K,
     noise_variance: Scalar,
@@ -89,7 +102,7 @@ def maximise(
       errors: whether standard errors are wanted, which cost about as much as five steps.
 
     Raises:
-      InvalidArgument: on a path in ``fixed`` or ``bounds`` that names no hyper-parameter.
+      InvalidArgument: on arguments out of range, and on a path in ``fixed`` or ``bounds`` that names no hyper-parameter.
     """
     kernel, noise_variance, data, prior = canonicalise((kernel, noise_variance, data, prior))
     dtype = float_dtype()
@@ -181,10 +194,6 @@ def _standard_errors(hessian: Array, inside: Array) -> Array:
     both = inside[:, None] & inside[None]
     matrix = jnp.where(both, hessian, jnp.eye(size, dtype=hessian.dtype))
     scale = jnp.sqrt(jnp.abs(jnp.diagonal(matrix)))
-    scaled = matrix / (scale[:, None] * scale[None])
-    floor = float(jnp.finfo(hessian.dtype).eps) * size
-    inverse, _ = sweep(scaled, floor)
-    proper = jnp.all(jnp.diagonal(matrix) > 0) & (
-        jnp.max(jnp.abs(jnp.matmul(inverse, scaled, precision="highest") - jnp.eye(size, dtype=hessian.dtype))) < 0.1
-    )
-    return jnp.where(inside & proper, jnp.sqrt(jnp.diagonal(inverse)) / scale, jnp.nan)
+    positive = jnp.diagonal(matrix) > 0
+    variances = inverse_diagonal(matrix / (scale[:, None] * scale[None])) / jnp.square(scale)
+    return jnp.where(inside & jnp.all(positive), jnp.sqrt(variances), jnp.nan)
