@@ -156,7 +156,7 @@ def fit_many(
     checks.shape("mask", present, values.shape[:2], remedy="one entry for each value")
     table = values.reshape(*values.shape[:2], -1)
     checks.finite("values", table[present])
-    _check_start(kernel, points.shape[2], fixed)
+    kernel = _checked_start(kernel, points.shape[2], fixed)
     sets = [collapse(x[here], y[here]) for x, y, here in zip(points, table, present, strict=True)]
     size = max([1, *(len(one.counts) for one in sets)])
     with jax.enable_x64(precision == "float64"):
@@ -170,19 +170,21 @@ def _fitted(
     kernel: Kernel, *, points: np.ndarray, values: np.ndarray, noise_variance: float, prior: Prior | None, span: float, **options: Any
 ) -> Fit[Any]:
     """Return the fit of one kernel to ``values [n, k]``."""
-    _check_start(kernel, points.shape[1], options["fixed"])
+    kernel = _checked_start(kernel, points.shape[1], options["fixed"])
     data = collapse(points, values)
     data = data.padded(-(-len(data.counts) // ROUNDED_TO) * ROUNDED_TO)
     with jax.enable_x64(True):
         return jax.tree.map(np.asarray, _fit_one(*canonicalise((kernel, noise_variance, prior, span, data)), **options))
 
 
-def _check_start(kernel: Kernel, dimension: int, fixed: Sequence[str]) -> None:
-    """Raise ``InvalidArgument`` unless a search can start at ``kernel``, on inputs of ``dimension`` axes."""
+def _checked_start(kernel: Kernel, dimension: int, fixed: Sequence[str]) -> Kernel:
+    """Return ``kernel`` with arrays for its numbers; raise ``InvalidArgument`` unless a search can start there, on ``dimension`` axes."""
     kernel.check_axes(dimension)
-    for path, leaf in zip(paths(kernel), jax.tree.leaves(kernel), strict=True):
+    start: Kernel = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), kernel, is_leaf=checks.is_sequence_of_numbers)
+    for path, leaf in zip(paths(start), jax.tree.leaves(start), strict=True):
         if path not in fixed:
-            checks.positive(f"kernel.{path}", np.asarray(leaf))
+            checks.positive(f"kernel.{path}", leaf)
+    return start
 
 
 @partial(jax.jit, static_argnames=("fixed", "starts", "seed"))
