@@ -35,5 +35,8 @@ The file of ``--json`` is one object. Its keys:
   ``precision`` in force, rounds between two refreshes of the variance (``refresh``, 0 for none), ``rank``, the largest error of a mean in
   posterior deviations (``mean_error``) and of a deviation relative to itself (``sd_error``), and microseconds per update of one trial
   (``update_us``).
+- ``session``: a session of ``tickets`` questions and answers, each on the disk before it returns: milliseconds of both together
+  (``ask_tell_ms``, the median; ``ask_tell_worst_ms``; ``ask_tell_cpu_ms``, the mean of CPU time), ``open_s`` to open it again with all
+  ``events``, and ``optuna_ms``: of Optuna's TPE in memory, null where Optuna is not installed.
 - ``backend``, ``device``, ``cpu_model``, ``cores``, ``pinned``, ``versions``, ``date``, ``seconds`` of the whole run.
 """

@@ -26,7 +26,7 @@ def measure(spec: dict[str, Any]) -> dict[str, Any]:
 
         result: dict[str, Any] = getattr(device_parts, spec["part"])(spec["sizes"])
         return result
-    from experiments.benchmark import accuracy, engine, study
+    from experiments.benchmark import accuracy, engine, session, study
 
     tasks = {
         "engine": engine.measure_engine,
@@ -34,6 +34,7 @@ def measure(spec: dict[str, Any]) -> dict[str, Any]:
         "data-rate": engine.measure_data_rate,
         "study": study.measure_study,
         "accuracy": accuracy.measure_accuracy,
+        "session": session.measure_session,
         "machine": engine.describe_machine,
     }
     return tasks[spec["task"]](spec)

@@ -26,7 +26,13 @@ class ChildFailed(RuntimeError):
 
 
 def measure(
-    settings: dict[str, Any], data_rate: dict[str, Any], study: dict[str, Any], accuracy: dict[str, Any], *, peers: bool = True
+    settings: dict[str, Any],
+    data_rate: dict[str, Any],
+    study: dict[str, Any],
+    accuracy: dict[str, Any],
+    session: dict[str, Any],
+    *,
+    peers: bool = True,
 ) -> dict[str, Any]:
     """Measure everything and return all figures, as they are written to the file.
 
@@ -37,6 +43,7 @@ def measure(
       study: ``points_per_axis``, ``values``, ``trials``, ``many``, ``horizon``, ``few``, ``long``, ``repeats`` and ``memory_gib`` of the
         studies.
       accuracy: ``points_per_axis`` and ``horizon`` of the comparison with a dense solve.
+      session: ``points_per_axis`` and ``tickets`` of the session.
       peers: whether to time other libraries' loops.
 
     Raises:
@@ -51,6 +58,8 @@ def measure(
     rough = _child({"task": "data-rate", **data_rate}, pinned=pinned)
     progress("  accuracy")
     exact = _child({"task": "accuracy", **accuracy}, pinned=pinned)
+    progress("  session")
+    asked = _child({"task": "session", **session}, pinned=pinned)
     progress("  studies")
     studies = _child({"task": "study", **study}, pinned=False)
     figures: dict[str, Any] = dict.fromkeys(RATIOS)
@@ -59,6 +68,7 @@ def measure(
     figures["data_rate"] = data_rate_figures(data_rate, rough)
     figures["study"] = study | studies
     figures["accuracy"] = accuracy | exact
+    figures["session"] = session | asked
     figures["peers"] = {name: _peer(name, settings, pinned) for name in PEERS} if peers else {}
     for name, peer in figures["peers"].items():
         figures |= peer_figures(name.replace("-", "_"), peer, figures["own_us"])

@@ -3,7 +3,7 @@
 The paper names this use and does not run it. Here it is run on a real model, a small network on handwritten digits: each choice of
 learning rate, weight decay and width has a random accuracy and a random cost, the work until early stopping. Four trainings are under way
 at a time; each comes back after as long as its work takes, so that results are late and out of order. All algorithms but Optuna's run
-through ``jaxbandit.Session``, whose journals are left in the directory ``sessions``, with a report of the first trial's.
+through ``jaxbandit.Session``, whose journals are left in the directory ``sessions``.
 
 What we get (10 trials of 60 trainings, 10 x 6 x 6 choices):
 - All end with networks of about equal worth within the budget, test accuracy 0.951 +- 0.008 (RPOL-UCB), 0.958 +- 0.004 (constrained EI),
@@ -38,7 +38,6 @@ from experiments.common.experiment import Experiment, Options
 from experiments.common.running import progress
 from experiments.shi_eryilmaz_2022.digits import UNIT, Trained, train
 from jaxbandit.report.plots import COLOURS, DASHES, figure_at
-from jaxbandit.report.session import write_session_report
 from jaxbandit.report.statistics import half_width
 from jaxbandit.session import Axis, Model, Session
 
@@ -169,8 +168,6 @@ def play(options: Options, directory: Path) -> tuple[xr.Dataset, list[dict[str, 
                 records = tuner.session.history().isel(ticket=slice(FIRST))
                 first = [{axis.name: float(records[axis.name][row]) for axis in AXES} for row in range(FIRST)]
                 tuner.session.close()
-                if trial == 0:
-                    write_session_report(tuner.session.directory)
         progress(f"trial {trial + 1} of {options.trials}")
     coordinates = {"algorithm": names, "trial": np.arange(options.trials), "training": np.arange(1, shape[2] + 1)}
     dataset = xr.Dataset({name: (("algorithm", "trial", "training"), column) for name, column in columns.items()}, coords=coordinates)
@@ -207,6 +204,7 @@ def notes(dataset: Any) -> list[str]:
     found = [
         f"{WORKERS} trainings at a time, the first {FIRST} at random points, the same for all; budget {BUDGET:g} x {UNIT:g} examples times"
         f" parameters, median work of a training {median:.2f}",
+        "python -m jaxbandit session report DIR makes a page of a session; they are in the directory sessions beside these results",
         "test accuracy: of the network with the best validation accuracy among trainings within the budget",
     ]
     if OPTUNA not in dataset["algorithm"].values:

@@ -73,6 +73,9 @@ def test_every_key_of_the_file_is_documented(tmp_path, monkeypatch, capsys):
     assert rough["points"] == 5**4 and rough["peak_rss_mb"] >= rough["built_mb"] > 0
     assert all(us > 0 for us in rough["us"].values()) and len(rough["us"]) == 2
     assert "data-rate, 5^4 = 625 points" in printed and "not estimated" in printed
+    asked = figures["session"]
+    assert set(asked) <= documented and asked["events"] == 1 + 2 * asked["tickets"] and "ask and tell:" in printed
+    assert 0 < asked["ask_tell_ms"] <= asked["ask_tell_worst_ms"] and asked["open_s"] > 0
     levels = figures["accuracy"]["levels"]
     assert {key for level in levels.values() for key in level} <= documented
     assert all(0 < level["mean_error"] <= 0.1 and 0 < level["sd_error"] <= 0.1 for level in levels.values())

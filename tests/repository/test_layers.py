@@ -179,9 +179,14 @@ def test_no_import_cycles():
     assert done == set(MODULES)
 
 
-# What experiments may use, as a user would: the package, the modules among its public names, ``jaxbandit.study``, ``jaxbandit.session``,
-# ``jaxbandit.gradients`` and the modules of ``jaxbandit.report``, which ``import jaxbandit`` does not load; and of these the names in
-# ``__all__``, or, where there is none, the names without an underscore that the module itself defines.
+# What experiments may use, as a user would: the package, the modules among its public names, ``jaxbandit.study``, ``jaxbandit.gradients``
+# and the modules of ``jaxbandit.report``, which ``import jaxbandit`` does not load; and of these the names in ``__all__``, or, where there
+# is none, the names without an underscore that the module itself defines.
+>>>>>>>>> Temporary merge branch 2
+=======
+# What experiments may use, as a user would: the package, the modules among its public names, and ``jaxbandit.study``,
+# ``jaxbandit.session``, ``jaxbandit.gradients`` and the modules of ``jaxbandit.report``, which ``import jaxbandit`` does not load; and of
+# these the names in ``__all__``, or, where there is none, the names without an underscore that the module itself defines.
 PUBLIC_MODULES = {
     "jaxbandit",
     "jaxbandit.session",
