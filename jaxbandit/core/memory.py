@@ -6,8 +6,11 @@ import contextlib
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument
 
@@ -55,3 +58,10 @@ def check_fits(name: str, size: int, what: str, remedy: str) -> None:
     """Raise ``InvalidArgument`` when ``size`` bytes are more than the machine has; the message says ``what`` they hold."""
     if size > host_memory():
         raise InvalidArgument(f"{name}: {what} would take {in_units(size)}, and this machine has {in_units(host_memory())}; {remedy}")
+
+
+def tree_bytes(tree: Any) -> int:
+    """Return the bytes of all arrays of a tree, which may be abstract."""
+    leaves = [leaf for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array | np.ndarray | jax.ShapeDtypeStruct)]
+    sized = [leaf for leaf in leaves if not jnp.issubdtype(leaf.dtype, jax.dtypes.extended)]
+    return int(sum(int(np.prod(leaf.shape)) * np.dtype(leaf.dtype).itemsize for leaf in sized))
