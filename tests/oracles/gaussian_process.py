@@ -58,6 +58,22 @@ def mean_and_sd(gram: Matrix, indices: Matrix, values: Matrix, noise: float | Ma
     return mean, np.sqrt(np.maximum(np.diag(gram) - (rows**2).sum(0), 0))
 
 
+def beliefs(grams: Matrix, indices: Matrix, values: Matrix, noise: Matrix, prior_mean: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+    """Means and standard deviations ``[k, M]`` and information gains ``[k]`` of ``k`` functions, given ``values [n, k]``.
+
+    As :func:`mean_and_sd` and :func:`information_gain` of each by itself, in fewer calls of NumPy.
+    """
+    size, prior_mean = len(indices), prior_mean[:, None]
+    seen = grams[:, indices]  # [k, n, M]
+    factor = np.linalg.cholesky(seen[:, :, indices] + noise[:, None, None] * np.eye(size))
+    rows = np.linalg.solve(factor, np.concatenate([seen, (values.T - prior_mean)[:, :, None]], axis=2))
+    rows, white = rows[:, :, :-1], rows[:, :, -1]
+    mean = prior_mean + np.einsum("knm,kn->km", rows, white)
+    variance = np.diagonal(grams, axis1=1, axis2=2) - (rows**2).sum(1)
+    gain = np.log(np.diagonal(factor, axis1=1, axis2=2)).sum(1) - 0.5 * size * np.log(noise)
+    return mean, np.sqrt(np.maximum(variance, 0)), gain
+
+
 def information_gain(gram: Matrix, indices: Matrix, noise: float) -> float:
     """Realised information gain ``1/2 logdet(I + K_XX / lam)``."""
     return 0.5 * np.linalg.slogdet(np.eye(len(indices)) + gram[np.ix_(indices, indices)] / noise)[1]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tests.oracles import gaussian_process as gp
 from tests.oracles.bandit import Model, Record, Replay
 from tests.oracles.gaussian_process import Matrix, information_gain, mean_and_sd, posterior
 
@@ -33,10 +34,8 @@ def beliefs(model: Model, record: Record) -> Iterator[Belief]:
     values = np.concatenate([record.initial_values, record.values])
     start = len(record.initial_indices)
     for t in range(1, len(record.indices) + 1):
-        seen, observed = indices[: start + t - 1], values[: start + t - 1]
-        known = [mean_and_sd(g, seen, observed[:, j], model.noise[j], model.prior_mean[j]) for j, g in enumerate(model.grams)]
-        gain = np.array([information_gain(g, seen, lam) for g, lam in zip(model.grams, model.noise, strict=True)])
-        mean, sd = (np.stack(x) for x in zip(*known, strict=True))
+        end = start + t - 1
+        mean, sd, gain = gp.beliefs(model.grams, indices[:end], values[:end], model.noise, model.prior_mean)
         yield Belief(mean=mean, sd=sd, width=np.array(model.width(t, gain)))
 
 

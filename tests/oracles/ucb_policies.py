@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tests.oracles import gaussian_process as gp
 from tests.oracles.bandit import Model, Record, Replay
-from tests.oracles.gaussian_process import Matrix, information_gain, mean_and_sd
+from tests.oracles.gaussian_process import Matrix
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,9 @@ def bounds(model: Model, record: Record) -> Iterator[Bounds]:
     values = np.concatenate([record.initial_values, record.values])
     start = len(record.initial_indices)
     for t in range(1, len(record.indices) + 1):
-        seen, observed = indices[: start + t - 1], values[: start + t - 1]
-        gain = np.array([information_gain(g, seen, lam) for g, lam in zip(model.grams, model.noise, strict=True)])
+        end = start + t - 1
+        mean, sd, gain = gp.beliefs(model.grams, indices[:end], values[:end], model.noise, model.prior_mean)
         beta = model.width(t, gain)
-        beliefs = [mean_and_sd(gram, seen, observed[:, j], model.noise[j], model.prior_mean[j]) for j, gram in enumerate(model.grams)]
-        mean, sd = (np.stack(x) for x in zip(*beliefs, strict=True))
         yield Bounds(ucb=mean[0] + beta[0] * sd[0], lcb=mean[1:] - beta[1:, None] * sd[1:], width=np.array(beta))
 
 

@@ -84,9 +84,13 @@ def imports(source, name, is_package, modules=frozenset()):
 
 PATHS = sorted(ROOT.rglob("*.py"))
 MODULES = {module_name(path): path for path in PATHS}
-IMPORTS = {
-    name: imports(path.read_text(encoding="utf-8"), name, path.name == "__init__.py", frozenset(MODULES)) for name, path in MODULES.items()
-}
+
+
+@functools.cache
+def imports_of(name):
+    """The imports of one module of the package."""
+    path = MODULES[name]
+    return imports(path.read_text(encoding="utf-8"), name, path.name == "__init__.py", frozenset(MODULES))
 
 
 def part(name):
@@ -123,7 +127,7 @@ def complaints(name, imported):
 
 def test_the_package_was_found():
     assert {"jaxbandit", "jaxbandit.core.pytree", "jaxbandit.surrogates.rows", "jaxbandit.algorithms.rpol"} <= set(MODULES)
-    assert "jaxbandit.core.pytree" in IMPORTS["jaxbandit.kernels"] and "jaxbandit.widths" in IMPORTS["jaxbandit.estimators"]
+    assert "jaxbandit.core.pytree" in imports_of("jaxbandit.kernels") and "jaxbandit.widths" in imports_of("jaxbandit.estimators")
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if part(name)])
@@ -133,7 +137,7 @@ def test_every_module_has_a_layer(name):
 
 @pytest.mark.parametrize("name", MODULES)
 def test_imports_point_one_way(name):
-    assert complaints(name, IMPORTS[name]) == []
+    assert complaints(name, imports_of(name)) == []
 
 
 @pytest.mark.parametrize(
@@ -161,7 +165,7 @@ def test_the_rules_catch_offenders(name, source, word):
 
 def test_no_import_cycles():
     """Between modules, not only between parts: every module can be imported first."""
-    graph = {name: {t for t in IMPORTS[name] if t in MODULES and t != name} for name in MODULES}
+    graph = {name: {t for t in imports_of(name) if t in MODULES and t != name} for name in MODULES}
     done, path = set(), []
 
     def visit(name):
@@ -179,11 +183,6 @@ def test_no_import_cycles():
     assert done == set(MODULES)
 
 
-# What experiments may use, as a user would: the package, the modules among its public names, ``jaxbandit.study``, ``jaxbandit.gradients``
-# and the modules of ``jaxbandit.report``, which ``import jaxbandit`` does not load; and of these the names in ``__all__``, or, where there
-# is none, the names without an underscore that the module itself defines.
->>>>>>>>> Temporary merge branch 2
-=======
 # What experiments may use, as a user would: the package, the modules among its public names, and ``jaxbandit.study``,
 # ``jaxbandit.session``, ``jaxbandit.gradients`` and the modules of ``jaxbandit.report``, which ``import jaxbandit`` does not load; and of
 # these the names in ``__all__``, or, where there is none, the names without an underscore that the module itself defines.

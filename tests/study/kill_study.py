@@ -6,6 +6,7 @@ python tests/study/kill_study.py --kills 20
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import re
 import signal
@@ -54,7 +55,8 @@ cost_clip = 2.0
 
 def command(base: Path, out: str, *options: str) -> list[str]:
     """A run in parts of a few rounds, in two batches of each cell, with a checkpoint after each part."""
-    fixed = ["--segment", "10", "--checkpoint-share", "1", "--cache", str(base / "cache"), "--memory", "6MiB"]
+    cache = os.environ.get("JAX_COMPILATION_CACHE_DIR", str(base / "cache"))  # that of the tests, when it is one of them
+    fixed = ["--segment", "10", "--checkpoint-share", "1", "--cache", cache, "--memory", "6MiB"]
     return [sys.executable, "-m", "jaxbandit", "run", str(base / "study.toml"), "--out", str(base / out), *fixed, *options]
 
 

@@ -1,5 +1,6 @@
 """Descent: it finds what is better, claims nothing where there is nothing, and goes on from its file."""
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +34,18 @@ def loss_of(function: Any, spread: float, pairs: int = 16) -> SmoothedLoss:
 
 
 START = {"x": jnp.asarray([0.1, 0.1])}
-QUADRATIC = loss_of(quadratic, 0.02)
+
+
+@functools.cache
+def bowl() -> SmoothedLoss:
+    """One loss for all tests, whose programs they share."""
+    return loss_of(quadratic, 0.02)
 
 
 def test_it_finds_the_minimum_and_says_how_much_is_won() -> None:
     import optax
 
-    found = descend(QUADRATIC, START, jax.random.key(0), optimizer=optax.sgd(1.0), **BUDGET)
+    found = descend(bowl(), START, jax.random.key(0), optimizer=optax.sgd(1.0), **BUDGET)
     np.testing.assert_allclose(found.best["x"], [0.5, -0.25], atol=0.05)
     won = 0.4 * (0.4**2 + 0.35**2)
     assert found.interval[0] <= won * 1.1 and found.interval[1] >= won * 0.9 and found.interval[0] > 0
@@ -78,15 +84,15 @@ def test_it_is_never_worse_than_the_start() -> None:
     import optax
 
     best = {"x": jnp.asarray([0.5, -0.25])}
-    found = descend(QUADRATIC, best, jax.random.key(2), optimizer=optax.sgd(-1.0), **BUDGET)
+    found = descend(bowl(), best, jax.random.key(2), optimizer=optax.sgd(-1.0), **BUDGET)
     np.testing.assert_array_equal(found.best["x"], best["x"])
     assert all(candidate.loss >= found.candidates[0].loss for candidate in found.candidates)
 
 
 def test_a_file_is_gone_on_from(tmp_path: Path) -> None:
-    whole = descend(QUADRATIC, START, jax.random.key(3), **BUDGET)
+    whole = descend(bowl(), START, jax.random.key(3), **BUDGET)
     file = tmp_path / "descent.npz"
-    assert isinstance(descend(QUADRATIC, START, jax.random.key(3), file=file, **BUDGET), Tuned)
+    assert isinstance(descend(bowl(), START, jax.random.key(3), file=file, **BUDGET), Tuned)
     with np.load(file) as held:
         assert held["history value"].shape == (8,)
 
@@ -103,19 +109,19 @@ def test_a_file_is_gone_on_from(tmp_path: Path) -> None:
             return super().estimate(params, key)
 
     file.unlink()
-    cut = CutShort(QUADRATIC.problem, QUADRATIC.build, horizon=2, pairs=16, step=0.1, measure=regret)
+    cut = CutShort(bowl().problem, bowl().build, horizon=2, pairs=16, step=0.1, measure=regret)
     with pytest.raises(Cut):
         descend(cut, START, jax.random.key(3), file=file, **BUDGET)
     with np.load(file) as held:
         assert held["history value"].shape == (4,)
-    resumed = descend(QUADRATIC, START, jax.random.key(3), file=file, **BUDGET)
+    resumed = descend(bowl(), START, jax.random.key(3), file=file, **BUDGET)
     np.testing.assert_array_equal(resumed.history["params"], whole.history["params"])
     np.testing.assert_array_equal(resumed.best["x"], whole.best["x"])
     with pytest.raises(InvalidArgument, match=r"^file: .*another file"):
-        descend(QUADRATIC, START, jax.random.key(4), file=file, **BUDGET)
+        descend(bowl(), START, jax.random.key(4), file=file, **BUDGET)
     file.write_bytes(b"nothing")
     with pytest.raises(InvalidArgument, match=r"^file: .*remove it"):
-        descend(QUADRATIC, START, jax.random.key(3), file=file, **BUDGET)
+        descend(bowl(), START, jax.random.key(3), file=file, **BUDGET)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +130,6 @@ def test_a_file_is_gone_on_from(tmp_path: Path) -> None:
 )
 def test_bad_input_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
-        descend(QUADRATIC, START, jax.random.key(0), **(BUDGET | options))
+        descend(bowl(), START, jax.random.key(0), **(BUDGET | options))
     with pytest.raises(InvalidArgument, match=r"^reach: "):
-        descend(QUADRATIC, START, jax.random.key(0), reach=-1.0)
+        descend(bowl(), START, jax.random.key(0), reach=-1.0)

@@ -27,6 +27,14 @@ def sampled(family, keys):
     return jax.vmap(family.sample)(keys)
 
 
+@jax.jit
+def sampled_alone(family, key):
+    return family.sample(key)
+
+
+optima = jax.jit(jax.vmap(problems.optimum))
+
+
 def instances(family, count, seed=0):
     return sampled(canonicalise(family), jax.random.split(jax.random.key(seed), count))
 
@@ -41,7 +49,7 @@ def test_sampling_is_distinct_repeatable_and_the_same_alone(name):
     assert len(np.unique(means[:, 0, 0])) == 6 and len(np.unique(means[:, 1, 0])) == 6
     np.testing.assert_array_equal(means, instances(family, 6).means)
     # An instance depends on its key only, not on what was rejected beside it.
-    alone = jax.jit(canonicalise(family).sample)(jax.random.split(jax.random.key(0), 6)[4])
+    alone = sampled_alone(canonicalise(family), jax.random.split(jax.random.key(0), 6)[4])
     np.testing.assert_allclose(alone.means, means[4], rtol=1e-4, atol=1e-5)
     assert alone.name == family.name
     alone.validate()
@@ -50,7 +58,7 @@ def test_sampling_is_distinct_repeatable_and_the_same_alone(name):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_feasibility_is_as_declared(name):
     family = FAMILIES[name]()
-    best = jax.jit(jax.vmap(problems.optimum))(instances(family, 200))
+    best = optima(instances(family, 200))
     assert np.all(np.isnan(best.value)) if "infeasible" in name else np.all(np.isfinite(best.value))
 
 
@@ -134,7 +142,7 @@ def test_rkhs_norm_and_variance():
 
 def test_rkhs_binding_constraints_bind_and_leave_room():
     many = instances(problems.rkhs_1d_binding(least_slack=0.4), 100)
-    best = jax.vmap(problems.optimum)(many)
+    best = optima(many)
     costs = np.asarray(many.means)[:, 1]
     assert np.all(np.asarray(best.unconstrained_value) > np.asarray(best.value))
     assert np.all(np.asarray(best.slater_slack) >= 0.4 * np.abs(costs).max(1) * (1 - 1e-5))
@@ -152,7 +160,7 @@ def test_rkhs_binding_constraints_bind_and_leave_room():
 def test_the_cap_leaves_an_instance_infeasible(family):
     many = instances(family, 5)
     assert np.all(np.asarray(many.means)[:, 1] == 1)
-    assert np.all(np.isnan(jax.vmap(problems.optimum)(many).value))
+    assert np.all(np.isnan(optima(many).value))
     assert len(np.unique(np.asarray(many.means)[:, 0, 0])) == 5
 
 
