@@ -1,13 +1,20 @@
-"""``python -m jaxbandit``."""
+"""The command line, as ``python -m jaxbandit`` and as ``jaxbandit``."""
 
 import sys
 
 from jaxbandit.core.memory import address_limit
 from jaxbandit.limited import run_apart
 
-limit = address_limit()
-if limit is None:
+
+def start() -> int:
+    """Run the command line, in a process of its own where the memory that may be used is limited; return the exit status."""
+    limit = address_limit()
+    if limit is not None:
+        return run_apart(sys.argv[1:], limit)
     from jaxbandit.cli import main
 
-    raise SystemExit(main())
-raise SystemExit(run_apart(sys.argv[1:], limit))
+    return main()
+
+
+if __name__ == "__main__":
+    raise SystemExit(start())

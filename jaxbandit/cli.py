@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import jax
 import numpy as np
 
+from jaxbandit._version import __version__
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.session.commands import add_commands
 from jaxbandit.session.journal import CannotRecord
@@ -56,6 +57,7 @@ common_random_numbers, [delay.LABEL], and for an algorithm model, feedback and i
 def parser() -> argparse.ArgumentParser:
     """Return the parser of all commands and their options."""
     top = argparse.ArgumentParser(prog="python -m jaxbandit", description="Studies of Gaussian-process bandits, from a file to a report.")
+    top.add_argument("--version", action="version", version=f"jaxbandit {__version__}, JAX {jax.__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     run = commands.add_parser(
         "run",

@@ -47,13 +47,16 @@ def param(default: Any = dataclasses.MISSING, *, check: Any, shape: Any = None, 
 def pytree(cls: type[T]) -> type[T]:
     """Make ``cls`` a frozen, keyword-only dataclass that JAX sees as a pytree.
 
-    Fields are leaves unless they are declared with :func:`static`. Nothing is converted. What the class checks on construction (see
+    Fields are leaves unless they are declared with :func:`static`. Nothing is converted. Its text names the fields, with the type and shape
+    of an array in place of its numbers, unless they are few. What the class checks on construction (see
     :class:`~jaxbandit.core.declare.Declared`) is not checked where JAX rebuilds the object, inside ``jit`` and ``vmap``, with tracers and
     with ``None`` in place of numbers.
     """
     if not isinstance(cls, type):
         raise InvalidArgument(f"cls: must be a class, got {short(cls)}; write @jaxbandit.pytree above a class")
-    cls = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+    cls = dataclasses.dataclass(frozen=True, kw_only=True, repr=False)(cls)
+    if "__repr__" not in vars(cls):
+        cls.__repr__ = _in_brief  # type: ignore[method-assign]
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     leaves = [f.name for f in fields if not f.metadata.get("static")]
     statics = [f.name for f in fields if f.metadata.get("static")]
@@ -75,6 +78,29 @@ def pytree(cls: type[T]) -> type[T]:
     # structure takes one for the other whenever their hashes share a bucket. The class in the auxiliary data tells them apart.
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     return cls
+
+
+MOST_NUMBERS_SHOWN = 6
+
+
+def _in_brief(self: Any) -> str:
+    """Return the class and its fields as text; a field that is ``None``, as by default, is left out."""
+    named = ((field, getattr(self, field.name)) for field in dataclasses.fields(self))
+    shown = [f"{field.name}={_shown(value)}" for field, value in named if field.repr and not (value is None and field.default is None)]
+    return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _shown(value: Any) -> str:
+    """Return a field's value as text, an array of many numbers as its type and shape."""
+    if isinstance(value, jax.core.Tracer):
+        return f"traced {value.dtype}{list(value.shape)}"
+    if isinstance(value, tuple) and type(value) is tuple:
+        return f"({', '.join(map(_shown, value))}{',' if len(value) == 1 else ''})"
+    if not isinstance(value, np.ndarray | np.generic | jax.Array):
+        return repr(value)
+    if jnp.issubdtype(value.dtype, jax.dtypes.extended) or not 1 <= value.size <= MOST_NUMBERS_SHOWN:
+        return f"{value.dtype}{list(value.shape)}"
+    return " ".join(np.array2string(np.asarray(value), separator=", ").split())
 
 
 def replace(obj: T, **changes: Any) -> T:

@@ -14,6 +14,7 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
+from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
 from jaxbandit.core import checks
@@ -161,7 +162,6 @@ def posterior_animation(
 ) -> None:
     """Draw the maps of :func:`posterior_maps` one round after another, as an animated GIF at ``path``; same arguments, same errors."""
     checks.positive("seconds_per_frame", seconds_per_frame)
-    from matplotlib import pyplot as plt
     from matplotlib.animation import FuncAnimation, PillowWriter
 
     frames, heads = _frames(surrogate, trajectory, rounds, score), _headings(surrogate, score)
@@ -169,7 +169,8 @@ def posterior_animation(
     truth = _worst_cost(problem)
     with matplotlib.rc_context(STYLE):
         shape = (PANEL[0] * len(heads), PANEL[1] + 0.7)
-        figure, (axes,) = plt.subplots(1, len(heads), figsize=shape, layout="constrained", squeeze=False)
+        figure = Figure(figsize=shape, layout="constrained")
+        (axes,) = figure.subplots(1, len(heads), squeeze=False)
         for axis, scale in zip(axes, scales, strict=True):
             shades = matplotlib.cm.ScalarMappable(matplotlib.colors.Normalize(*scale), SHADES)
             figure.colorbar(shades, ax=axis, location="bottom", shrink=0.85)
@@ -182,12 +183,9 @@ def posterior_animation(
             figure.suptitle(f"{plain(title)}, after round {frame.round}", fontsize=11)
             return []
 
-        try:
-            writer = PillowWriter(fps=1 / seconds_per_frame)  # type: ignore[arg-type]  # annotated as int, but used as a divisor only
-            animation = FuncAnimation(figure, draw, frames=frames, init_func=lambda: [], cache_frame_data=False)
-            animation.save(path, writer=writer, dpi=STYLE["figure.dpi"])
-        finally:
-            plt.close(figure)
+        writer = PillowWriter(fps=1 / seconds_per_frame)  # type: ignore[arg-type]  # annotated as int, but used as a divisor only
+        animation = FuncAnimation(figure, draw, frames=frames, init_func=lambda: [], cache_frame_data=False)
+        animation.save(path, writer=writer, dpi=STYLE["figure.dpi"])
 
 
 def _frames(surrogate: Surrogate, trajectory: Trajectory, rounds: Sequence[int], score: Score | None) -> list[_Frame]:

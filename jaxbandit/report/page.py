@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from jaxbandit.report.plots import STYLE
 
@@ -61,15 +62,15 @@ def heat_maps(
     """
     down = -(-len(panels) // across)
     size = (across * (1.2 + 0.46 * len(columns)), 0.6 + down * (1.35 + 0.21 * len(rows)))
-    with plt.rc_context({**STYLE, "axes.grid": False, "font.size": 7}):
-        figure, axes = plt.subplots(down, across, figsize=size, layout="constrained", squeeze=False)
+    with rc_context({**STYLE, "axes.grid": False, "font.size": 7}):
+        figure = Figure(figsize=size, layout="constrained")
+        axes = figure.subplots(down, across, squeeze=False)
         for axis in axes.flat[len(panels) :]:
             axis.set_axis_off()
         for axis, (heading, table) in zip(axes.flat, panels, strict=False):
             _panel(axis, heading, table, rows, columns)
         figure.suptitle(title, fontsize=11)
         figure.savefig(path)
-        plt.close(figure)
 
 
 def _panel(axis: Axes, heading: str, table: np.ndarray, rows: Sequence[str], columns: Sequence[str]) -> None:

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import matplotlib
-
-matplotlib.use("Agg")  # figures go to files only; a notebook that needs another backend draws from the dataset itself
-import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from jaxbandit.report.statistics import elapsed, final_values, half_width, healthy_values, over_trials
@@ -54,16 +52,11 @@ def figure_at(
     With ``one_scale`` the panels of a row share their vertical scale.
     """
     with matplotlib.rc_context(STYLE):
-        shape = (size[0] * columns, size[1] * rows)
-        figure, axes = plt.subplots(
-            rows, columns, figsize=shape, layout="constrained", squeeze=False, sharey="row" if one_scale else "none"
-        )
-        try:
-            yield axes
-            figure.suptitle(title, fontsize=11)
-            figure.savefig(path)
-        finally:
-            plt.close(figure)
+        figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")  # of no backend: notebooks keep theirs
+        axes: np.ndarray = figure.subplots(rows, columns, squeeze=False, sharey="row" if one_scale else "none")
+        yield axes
+        figure.suptitle(title, fontsize=11)
+        figure.savefig(path)
 
 
 def average_curves(dataset: xr.Dataset, path: Path | BinaryIO, *, title: str, panels: Sequence[tuple[str, str]] = PANELS) -> None:

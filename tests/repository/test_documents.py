@@ -10,6 +10,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+import jaxbandit
 from tests.support.paths import ROOT
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -123,3 +124,8 @@ def test_notebook_executes(path):
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(ROOT)}}).execute(env=environment)
     outputs = [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
     assert any(outputs) and not any(output.output_type == "error" for group in outputs for output in group)
+
+
+def test_the_version_stands_in_one_place_and_its_citation():
+    cited = re.search(r"^version: (.*)$", (ROOT / ".github" / "CITATION.cff").read_text(), re.MULTILINE)
+    assert cited is not None and cited[1] == jaxbandit.__version__

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import jax
 import matplotlib.pyplot as plt
@@ -393,3 +394,9 @@ def test_maps_say_what_they_need(late_run, tmp_path):
     bare = jb.surrogate(jb.domains.points(problem.domain.points), kernel, noise_variance=0.05)
     with pytest.raises(InvalidArgument, match="product grid"):
         posterior_maps(tmp_path / "a.png", bare, trial, [1], title="")
+
+
+def test_the_backend_is_the_users() -> None:
+    """Figures go to files without pyplot, whose backend, such as a notebook's, is not ours to choose."""
+    for path in Path(plots.__file__).parent.glob("*.py"):
+        assert "pyplot" not in path.read_text() and "matplotlib.use" not in path.read_text(), path.name
