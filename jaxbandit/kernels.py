@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import functools
 import math
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -48,14 +50,42 @@ __all__ = [
 SQRT3, SQRT5 = math.sqrt(3.0), math.sqrt(5.0)
 
 
+POINTS = finite_numbers.of(exactly(None, None, words="one row per point, one column per axis"))
+
+
+def _on_points(method: Callable[..., Array]) -> Callable[..., Array]:
+    """Return a kernel's method, called with points ``[n, d]`` or, on anything else, raising ``InvalidArgument``."""
+
+    @functools.wraps(method)
+    def checked(self: Kernel, *points: ArrayLike) -> Array:
+        name = type(self).__name__
+        for letter, given in zip("xy", points, strict=False):
+            POINTS(f"{name}: {letter}", given)
+        axes = [np.shape(given)[1] for given in points]
+        if len(set(axes)) > 1:
+            raise checks.InvalidArgument(f"{name}: y: must have as many axes as x, {axes[0]}, got {axes[1]}")
+        for dimension in axes[:1]:
+            self.check_axes(dimension)
+        return method(self, *points)
+
+    return checked
+
+
 class Kernel(Declared, abc.ABC):
     """A covariance function. Abstract; subclasses are final pytree dataclasses that define ``__call__``.
 
-    Hyper-parameters are declared beside their fields, those with one number per axis by ``shape=jaxbandit.fields.per_axis``.
+    Hyper-parameters are declared beside their fields, those with one number per axis by ``shape=jaxbandit.fields.per_axis``. Subclasses
+    need not look at the points that they are given: what is no ``[n, d]`` is refused before.
     """
 
     described: ClassVar[str] = "a kernel of jaxbandit.kernels, such as SquaredExponential(length_scale=0.5)"
     in_files: ClassVar[bool] = True
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in ("__call__", "diag"):
+            if name in vars(cls):
+                setattr(cls, name, _on_points(vars(cls)[name]))
 
     @abc.abstractmethod
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
@@ -75,10 +105,12 @@ class Kernel(Declared, abc.ABC):
             value, name = getattr(self, field.name), f"{type(self).__name__}.{field.name}"
             if isinstance(value, Kernel):
                 value.check_axes(dimension)
-            elif field.metadata.get("shape") is per_axis and np.shape(value) not in ((), (dimension,)):
-                raise checks.InvalidArgument(
-                    f"{name}: expected one number, or one for each of the {dimension} axes, got shape {list(np.shape(value))}"
-                )
+            elif field.metadata.get("shape") is per_axis:
+                shape = (len(value),) if isinstance(value, list | tuple) else np.shape(value)  # which may hold tracers
+                if shape not in ((), (dimension,)):
+                    raise checks.InvalidArgument(
+                        f"{name}: expected one number, or one for each of the {dimension} axes, got shape {list(shape)}"
+                    )
 
     def __add__(self, other: Kernel) -> Sum:
         return Sum(left=self, right=other)

@@ -21,6 +21,11 @@ def measure(spec: dict[str, Any]) -> dict[str, Any]:
         from experiments.benchmark.peers import measure_peer
 
         return measure_peer(spec)
+    if spec["task"] == "device":
+        from experiments.benchmark import device_parts
+
+        result: dict[str, Any] = getattr(device_parts, spec["part"])(spec["sizes"])
+        return result
     from experiments.benchmark import accuracy, engine, study
 
     tasks = {

@@ -6,9 +6,11 @@ import argparse
 import json
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from experiments.benchmark.device import PARTS, NoAccelerator, device_table, measure_device
 from experiments.benchmark.measure import ChildFailed, measure
 from experiments.benchmark.table import table
 from experiments.common.running import progress
@@ -53,6 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
     parser.add_argument("--force", action="store_true", help="replace a file that is there")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works; the figures mean little")
+    parser.add_argument("--device", action="store_true", help="measure an accelerator instead, part by part, within nine minutes")
+    parser.add_argument("--cpu-rehearsal", action="store_true", help="with --device: play its parts small, on the CPU")
     parser.add_argument("--skip-peers", action="store_true", help="measure the engine only")
 
 
@@ -64,6 +68,8 @@ def run(args: argparse.Namespace) -> int:
     """
     started = time.perf_counter()
     path = _output(args)
+    if args.device or args.cpu_rehearsal:
+        return _run_device(args.cpu_rehearsal, path)
     try:
         quick = (DATA_RATE_QUICK, STUDY_QUICK, ACCURACY_QUICK)
         sizes = quick if args.quick else (DATA_RATE_FULL, STUDY_FULL, ACCURACY_FULL)
@@ -73,12 +79,29 @@ def run(args: argparse.Namespace) -> int:
         return 1
     figures["seconds"] = time.perf_counter() - started
     print(table(figures))
+    _write(figures, path)
     if path is not None:
-        text = json.dumps(figures, indent=2, allow_nan=False) + "\n"
-        write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
         progress(f"  wrote {path}")
     progress(f"  took {figures['seconds']:.0f} s")
     return 1 if any(peer.get("note") == "failed" for peer in figures["peers"].values()) else 0
+
+
+def _run_device(rehearsal: bool, path: Path | None) -> int:
+    """Measure an accelerator, print the table and write the file; return the exit status, 1 when a part failed, 2 without accelerator."""
+    try:
+        figures = measure_device(rehearsal, partial(_write, path=path))
+    except NoAccelerator as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print(device_table(figures))
+    return 1 if any("error" in figures.get(part, {}) for part in PARTS) else 0
+
+
+def _write(figures: dict[str, Any], path: Path | None) -> None:
+    """Write figures to the file, if there is one."""
+    if path is not None:
+        text = json.dumps(figures, indent=2, allow_nan=False) + "\n"
+        write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:

@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
+from pathlib import Path
+from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument
 
+CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
+RESERVE = 2**28  # bytes of address space that compilation and the runtime take
+
+
+def address_limit() -> int | None:
+    """Return the bytes of addresses that this process may use in all (``ulimit -v``), ``None`` without such a limit."""
+    if sys.platform == "win32":  # which has no such limits
+        return None
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
+
 
 def host_memory() -> int:
-    """Return the bytes of the machine's own memory."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """Return the bytes of memory that this process can have: the machine's, or less in a container or under ``ulimit -v``."""
+    bounds = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    with contextlib.suppress(OSError, ValueError):  # no container, or "max"
+        bounds.append(int(CONTAINER_LIMIT.read_text()))
+    addresses = address_limit()
+    if addresses is not None:
+        pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else 0
+        bounds.append(max(addresses - pages * os.sysconf("SC_PAGE_SIZE") - RESERVE, 1))
+    return min(bounds)
 
 
 def device_memory() -> int:
@@ -32,3 +58,10 @@ def check_fits(name: str, size: int, what: str, remedy: str) -> None:
     """Raise ``InvalidArgument`` when ``size`` bytes are more than the machine has; the message says ``what`` they hold."""
     if size > host_memory():
         raise InvalidArgument(f"{name}: {what} would take {in_units(size)}, and this machine has {in_units(host_memory())}; {remedy}")
+
+
+def tree_bytes(tree: Any) -> int:
+    """Return the bytes of all arrays of a tree, which may be abstract."""
+    leaves = [leaf for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array | np.ndarray | jax.ShapeDtypeStruct)]
+    sized = [leaf for leaf in leaves if not jnp.issubdtype(leaf.dtype, jax.dtypes.extended)]
+    return int(sum(int(np.prod(leaf.shape)) * np.dtype(leaf.dtype).itemsize for leaf in sized))

@@ -100,7 +100,8 @@ def canonicalise(tree: T) -> T:
     """Turn every number and array of a tree into an array of the engine's types, so equal structures share one trace.
 
     Without it ``beta=1``, ``beta=1.0`` and ``beta=jnp.float32(1)`` would compile three times. A list or tuple of numbers is an array.
-    PRNG keys and booleans pass.
+    PRNG keys and booleans pass. What is on the host stays there, as NumPy's arrays: a compiled program takes all of them over at once,
+    which is much cheaper than one by one.
     """
     dtype = float_dtype()
 
@@ -111,17 +112,19 @@ def canonicalise(tree: T) -> T:
         if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.extended):
             return x
         if isinstance(x, int) and not isinstance(x, bool):
-            return jnp.asarray(_as_float(x), dtype)  # a bare integer in a float field (`beta=3`) is a number, not an index
+            return np.asarray(_as_float(x), dtype)  # a bare integer in a float field (`beta=3`) is a number, not an index
         kind = x.dtype if isinstance(x, jax.Array | np.ndarray) else np.asarray(x).dtype
         if kind.kind not in "biufcV":  # V: JAX's own types of few bits
             raise InvalidArgument(f"tree: must hold numbers, got {short(x)}")
+        asarray = jnp.asarray if isinstance(x, jax.Array) else np.asarray
         if jnp.issubdtype(kind, np.floating):
-            return jnp.asarray(x, dtype)
+            return asarray(x, dtype)
         if jnp.issubdtype(kind, np.integer):
-            return jnp.asarray(x, dtype if isinstance(x, np.integer) else np.int32)  # index tables are arrays
+            return asarray(x, dtype if isinstance(x, np.integer) else np.int32)  # index tables are arrays
         return jnp.asarray(x)
 
-    return jax.tree.map(leaf, tree, is_leaf=is_sequence_of_numbers)
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, which the check of its field has refused
+        return jax.tree.map(leaf, tree, is_leaf=is_sequence_of_numbers)
 
 
 def _as_float(number: int) -> float:

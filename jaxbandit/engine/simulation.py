@@ -23,6 +23,7 @@ from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
 from jaxbandit.engine.blocks import equal_blocks, least_block, mesh_of, place
 from jaxbandit.engine.delayed import Delays, delay_in_force, plan_delays, warn_of_loss
+from jaxbandit.engine.footprint import default_block
 from jaxbandit.engine.inputs import ALGORITHM, DEVICES, HORIZON, INFORMED, SWEEP, TRIALS, check_memory
 from jaxbandit.engine.programs import Cell, play_all
 from jaxbandit.engine.trial import Informed, InitialDesign, Trajectory
@@ -92,7 +93,7 @@ def simulate(
         What is lost flags the trial and warns.
       record: ``"all"``; ``"indices"`` to keep only the chosen points and flags of each trial; ``"audit"`` to keep also what a
         randomised strategy drew, which can be ``M`` numbers a round.
-      block: trials run side by side on a device; default: what fits a CPU's cache, or all of them on an accelerator. It changes
+      block: trials run side by side on a device; default: what fits a CPU's cache, or half of an accelerator's memory. It changes
         results by rounding only.
       devices: devices to share the trials between; default all of JAX's default backend.
 
@@ -114,19 +115,20 @@ def simulate(
 
     with arithmetic(model.precision for model in models) as switched:
         algorithms, delays = plan_delays(problem.outputs, algorithms, delay_models, feedback, capacity, horizon)
-        least = 1
-        if block is None:
-            block = models[0].trials_per_block if used[0].platform == "cpu" else len(numbers) * len(algorithms)
-            least = least_block(block)
-        pairs, block = _padded(_pairs(len(algorithms), numbers), block, least, len(used))
         cell = Cell(
             problem=canonicalise(problem),
             variants=_gathered(algorithms, refreshed_in_time(models, horizon), [None] * len(models) if delays is None else delays),
             initial=canonicalise(initial),
             horizon=horizon,
-            block=block,
+            block=1 if block is None else block,
             informed=informed,
         )
+        least = 1
+        if block is None:
+            block = default_block(cell, models[0].trials_per_block, len(numbers) * len(algorithms), used)
+            least = least_block(block)
+        pairs, block = _padded(_pairs(len(algorithms), numbers), block, least, len(used))
+        cell = replace(cell, block=block)
         before, seen, ended = play_all(cell, key, place(pairs, used), record=record, mesh=mesh_of(used))
         if delays is not None:
             warn_of_loss(ended["lost"], delays[0].capacity, horizon)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
@@ -18,7 +19,15 @@ from jaxbandit.kernels import Gram, Kernel, check_covariance, same
 from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures, dense_features, product_features
 from jaxbandit.surrogates.lowrank import affordable_rank, prior_variance
 from jaxbandit.surrogates.posterior import Surrogate
-from jaxbandit.surrogates.precision import HORIZON_IF_UNKNOWN, PRECISIONS, SHARE_LEFT_OUT, arithmetic, in_force, needed
+from jaxbandit.surrogates.precision import (
+    HORIZON_IF_UNKNOWN,
+    PRECISIONS,
+    SHARE_LEFT_OUT,
+    arithmetic,
+    check_float64_suffices,
+    in_force,
+    needed,
+)
 from jaxbandit.surrogates.rows import RowCache, row_cache
 
 FORMS = ("auto", "features", "product", "rows")
@@ -78,7 +87,7 @@ def surrogate(
 
     Raises:
       InvalidArgument: on hyper-parameters out of range, lists that do not match ``outputs``, an unknown form, a form that the
-        kernel or domain does not allow, or features that miss the tolerance.
+        kernel or domain does not allow, features that miss the tolerance, or a prior mean beside which float64 has no digits left.
     """
     kernels = _per_output("kernel", kernel, outputs)
     noises = [float(v) for v in _per_output("noise_variance", noise_variance, outputs)]
@@ -97,6 +106,7 @@ def surrogate(
 
     lambdas = [noise for _, noise in members]
     variances = [float(np.max(prior_variance(k, domain.points))) for k, _ in members]
+    check_float64_suffices(variances, lambdas, means, horizon or HORIZON_IF_UNKNOWN)
     for refreshable in (form != "rows", False):  # which form is cheapest is known once it is built, and rows need float64 sooner
         need = needed(variances, lambdas, means, horizon or HORIZON_IF_UNKNOWN, refreshable=refreshable)
         chosen = in_force(precision, need)
@@ -117,7 +127,7 @@ def surrogate(
         refresh=need.refresh if chosen == "float32" else 0,
     )
     with arithmetic([chosen]):
-        return replace(canonicalise(model), kernels=tuple(kernels))  # on the host, as they were given: no trial needs them
+        return replace(jax.tree.map(jnp.asarray, canonicalise(model)), kernels=tuple(kernels))  # as they were given: no trial needs them
 
 
 def _grouped(kernels: Sequence[Kernel], noises: Sequence[float], domain: Domain) -> tuple[list[int], list[tuple[Kernel, float]]]:

@@ -45,6 +45,15 @@ def deviation(variance: Array) -> Array:
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, variance, 1)), 0)
 
 
+def column_of(table: Array, index: Array) -> Array:
+    """Return ``table[:, index] [k]`` of a table ``[k, M]``: on TPUs as a masked sum, for a gather would lay the ``k`` rows out as lanes."""
+
+    def summed(table: Array, index: Array) -> Array:
+        return jnp.sum(jnp.where(jnp.arange(table.shape[1], dtype=index.dtype) == index, table, 0), axis=1)
+
+    return jax.lax.platform_dependent(table, index, tpu=summed, default=lambda table, index: table[:, index])
+
+
 @pytree
 class Prediction:
     """Mean and standard deviation of every output at every point, and the information gained so far."""
@@ -223,7 +232,7 @@ class Surrogate(AbstractSurrogate):
 
     def moved(self, posterior: Posterior, steps: list[Step], index: Array, values: Array) -> Posterior:
         """Return the posterior whose mean has taken in ``values [k]``, after :meth:`absorb`; arguments as for :meth:`condition`."""
-        seen = posterior.shift[:, index] if jnp.ndim(index) == 0 else posterior.shift[jnp.arange(self.outputs), index]
+        seen = column_of(posterior.shift, index) if jnp.ndim(index) == 0 else posterior.shift[jnp.arange(self.outputs), index]
         innovation = (values - jnp.asarray(self.prior_mean, values.dtype) - seen) * self._by_output([step.precision for step in steps])
         columns = self._by_output([step.column for step in steps])
         return replace(posterior, shift=posterior.shift + columns * innovation[:, None])

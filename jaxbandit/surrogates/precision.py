@@ -10,6 +10,7 @@ tenth of itself.
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -69,6 +70,28 @@ def needed(prior_variance: Any, noise_variance: Any, prior_mean: Any, horizon: i
     refresh = 1 << (rounds.bit_length() - 1)
     enough = refreshable and ratio * SHORTEST_PERIOD <= ROUNDS_PER_SHARE and 1 / np.sqrt(ratio) / horizon**1.5 >= STANDSTILL
     return Need("float32", refresh, tolerance) if enough else Need("float64", refresh, tolerance, reason)
+
+
+def check_float64_suffices(prior_variance: Any, noise_variance: Any, prior_mean: Any, horizon: int) -> None:
+    """Refuse a prior mean beside which float64 cannot hold a prior deviation; warn of noise that it cannot tell from its rounding.
+
+    Arguments are those of :func:`needed`.
+    """
+    variances, noises = np.asarray(prior_variance, np.float64), np.asarray(noise_variance, np.float64)
+    mean, eps = float(np.max(np.abs(np.asarray(prior_mean, np.float64)))), float(np.finfo(np.float64).eps)
+    most = ROUNDING_OF_VALUES * float(np.sqrt(np.min(variances))) / eps
+    if mean > most:
+        raise checks.InvalidArgument(
+            f"prior_mean: must be at most {most:.3g} for float64 to tell values one prior deviation apart, got {mean:.3g}; subtract it from"
+            " the values"
+        )
+    standstill = STANDSTILL * eps / float(np.finfo(np.float32).eps)
+    least = float(np.max(variances)) * (standstill * horizon**1.5) ** 2
+    if float(np.min(noises)) < least:
+        warnings.warn(
+            f"noise_variance: below {least:.1g}, over {horizon} rounds, deviations are rounding even in float64, got {np.min(noises):.3g}",
+            stacklevel=4,
+        )
 
 
 def in_force(precision: str, need: Need) -> str:

@@ -38,6 +38,7 @@ LAYERS = {
     "session": 8,
     "report": 9,
     "cli": 10,
+    "limited": 10,
     "__main__": 11,
 }
 # Beyond the order: what may not be imported although it is lower, or what only some may import.

@@ -14,9 +14,10 @@ import xarray as xr
 import jaxbandit
 from jaxbandit import InitialDesign, InvalidArgument, domains, kernels, problems
 from jaxbandit.delays import NEVER, NoDelay, Poisson
+from jaxbandit.engine.footprint import carried_bytes
 from jaxbandit.feedback import Hallucinate
 from jaxbandit.study import Keep, Progress, Reporter, Run, Study, grid, make_plan, rerun, run_study
-from jaxbandit.study.plan.batches import MAX_SECONDS_WITHOUT_REPORT, carried_bytes, rounds_of_part, seconds_of_trial
+from jaxbandit.study.plan.batches import MAX_SECONDS_WITHOUT_REPORT, rounds_of_part, seconds_of_trial
 from jaxbandit.study.run.programs import Programs
 
 KERNEL = kernels.SquaredExponential(length_scale=1.0)

@@ -15,6 +15,7 @@ import pytest
 from jaxbandit import InvalidArgument, cli, domains, kernels
 from jaxbandit.cli import main
 from jaxbandit.core import memory
+from jaxbandit.limited import run_apart
 from jaxbandit.study import Keep, forget, make_plan, run_study
 from jaxbandit.study.plan.memory import memory_budget
 from jaxbandit.study.plan.processes import join
@@ -40,6 +41,30 @@ def test_results_written_batch_by_batch_are_those_gathered_at_once(tmp_path: Pat
         }
     forget(tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["results.nc"]
+
+
+@pytest.mark.parametrize(("end", "status"), [("exit 0", 0), ("exit 2", 2), ("kill -ABRT $$", 1), ("kill -TERM $$", 143)])
+def test_an_abrupt_end_under_a_limit_of_memory_is_told_in_words(end, status, tmp_path, monkeypatch, capsys) -> None:
+    stand_in = tmp_path / "python"
+    stand_in.write_text(f"#!/bin/sh\n{end}\n")
+    stand_in.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(stand_in))
+    assert run_apart(["run", "study.toml"], 2**30) == status
+    said = capsys.readouterr().err
+    assert ("ended by SIGABRT" in said and "the limit (ulimit -v) is 1.0 GiB" in said) if status == 1 else not said
+
+
+def test_the_address_space_and_the_container_bound_what_is_planned(tmp_path, monkeypatch) -> None:
+    own = memory.host_memory()
+    container = tmp_path / "memory.max"
+    monkeypatch.setattr(memory, "CONTAINER_LIMIT", container)
+    container.write_text("max\n")
+    assert memory.host_memory() >= own
+    container.write_text("1000000\n")
+    assert memory.host_memory() == 1_000_000
+    container.unlink()
+    monkeypatch.setattr(memory, "address_limit", lambda: 2**20)
+    assert memory.host_memory() == 1
 
 
 def test_results_that_do_not_fit_memory_are_refused_unless_they_are_streamed() -> None:

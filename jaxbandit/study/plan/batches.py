@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.memory import tree_bytes
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.engine.blocks import equal_blocks, least_block
-from jaxbandit.engine.programs import Cell, begin_all
-from jaxbandit.study.plan.memory import Budget, tree_bytes
+from jaxbandit.engine.footprint import COPIES_OF_CARRY
+from jaxbandit.engine.programs import Cell
+from jaxbandit.study.plan.memory import Budget
 from jaxbandit.study.specify.study import Study
-
-COPIES_OF_CARRY = 2.5  # of what trials carry: before and after a part, and what a block works on
 
 FLAGS_AND_FACTS = 64  # bytes of a trial, whatever its rounds
 
 # A round reads and writes all that a trial carries, at this many bytes a second and device, and takes some time anyway. Measured on CPU
 # cores at 2,500 points: 8 us where this gives 14; on rows of 14,641 points, which fill up over the run: 600 to 950 us, this gives 2,000.
+# On an accelerator that time is its launches', some twenty, whatever the number of trials.
 BYTES_PER_SECOND = {"cpu": 1e10}
 BYTES_PER_SECOND_ELSEWHERE = 1e12
 MIN_SECONDS_PER_ROUND = 3e-6
+SECONDS_OF_LAUNCHES = 6e-5
 MAX_SECONDS_WITHOUT_REPORT = 10.0  # by that estimate
 
 
@@ -60,7 +61,7 @@ def batch_numbers(
     step = (cell.block if cpu else 1) * len(devices)
     seconds = seconds_of_trial(carried, horizon, devices)
     wanted = max(step, MAX_SECONDS_WITHOUT_REPORT // seconds) if cpu and segment is None else np.inf
-    parts = int(np.ceil(min(wanted, trials) * seconds / MAX_SECONDS_WITHOUT_REPORT))
+    parts = int(np.ceil(seconds_of_batch(carried, horizon, min(wanted, trials), devices) / MAX_SECONDS_WITHOUT_REPORT))
     rounds = min(segment, horizon) if segment else rounds_of_part(horizon, parts)
 
     each, shared = _result_bytes(study, cell, rounds), tree_bytes(cell)
@@ -89,23 +90,21 @@ def _size(trials: int, block: int, devices: int) -> int:
 
 
 def seconds_of_trial(carried: int, horizon: int, devices: Sequence[jax.Device]) -> float:
-    """Estimate the seconds that one trial adds to a run from the bytes that it carries."""
-    speed = BYTES_PER_SECOND.get(devices[0].platform, BYTES_PER_SECOND_ELSEWHERE)
-    return horizon * max(carried / speed, MIN_SECONDS_PER_ROUND) / len(devices)
+    """Estimate the seconds that one trial adds to a run on CPUs from the bytes that it carries."""
+    return horizon * max(carried / BYTES_PER_SECOND["cpu"], MIN_SECONDS_PER_ROUND) / len(devices)
+
+
+def seconds_of_batch(carried: int, horizon: int, trials: float, devices: Sequence[jax.Device]) -> float:
+    """Estimate the seconds of a batch: on CPUs the sum of its trials', elsewhere launches for all of them and what each carries."""
+    if devices[0].platform == "cpu":
+        return trials * seconds_of_trial(carried, horizon, devices)
+    return horizon * max(trials * carried / BYTES_PER_SECOND_ELSEWHERE / len(devices), SECONDS_OF_LAUNCHES)
 
 
 def rounds_of_part(horizon: int, parts: int) -> int:
     """Return the rounds of each of ``parts`` parts, or of some more if then all are equal: a shorter last part needs its own program."""
     most = max(1, horizon // max(parts, 1))
     return next((rounds for rounds in range(most, most // 2, -1) if horizon % rounds == 0), most)
-
-
-def carried_bytes(cell: Cell) -> int:
-    """Return the bytes that one trial carries from round to round."""
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    pairs = jax.ShapeDtypeStruct((cell.block, 3), jnp.int32)
-    carry, _ = jax.eval_shape(lambda c, k, p: begin_all(c, k, p, mesh=None), cell, key, pairs)
-    return -(-tree_bytes(carry) // cell.block)
 
 
 def kept_bytes(study: Study, cell: Cell) -> int:

@@ -6,11 +6,6 @@ import dataclasses
 import re
 import shutil
 from pathlib import Path
-from typing import Any
-
-import jax
-import jax.numpy as jnp
-import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.memory import device_memory, host_memory, in_units
@@ -73,10 +68,3 @@ def check_disk(directory: Path, needed: int) -> None:
             f"out: the results may take {in_units(needed)} while they are gathered, and {directory} has {in_units(free)} free; keep fewer"
             " rounds (keep), metrics or trials, no trajectories, or choose another disk"
         )
-
-
-def tree_bytes(tree: Any) -> int:
-    """Return the bytes of all arrays of a tree, which may be abstract."""
-    leaves = [leaf for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array | np.ndarray | jax.ShapeDtypeStruct)]
-    sized = [leaf for leaf in leaves if not jnp.issubdtype(leaf.dtype, jax.dtypes.extended)]
-    return int(sum(int(np.prod(leaf.shape)) * np.dtype(leaf.dtype).itemsize for leaf in sized))

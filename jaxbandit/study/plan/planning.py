@@ -12,9 +12,10 @@ from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.fields import of_class, optional, text, whole
 from jaxbandit.core.pytree import signature
+from jaxbandit.engine.footprint import carried_bytes
 from jaxbandit.engine.inputs import DEVICES
 from jaxbandit.engine.programs import Cell
-from jaxbandit.study.plan.batches import batch_numbers, carried_bytes, kept_bytes
+from jaxbandit.study.plan.batches import batch_numbers, kept_bytes
 from jaxbandit.study.plan.cells import group_runs
 from jaxbandit.study.plan.memory import memory_budget
 from jaxbandit.study.plan.processes import Processes, this_process

@@ -304,3 +304,26 @@ def test_kernels_under_jit_and_vmap_of_hyper_parameters():
     for one, scale in zip(stacked, [0.5, 1.0, 2.0], strict=True):
         want = oracle.Matern(scale, nu=2.5)(X, Y)
         np.testing.assert_allclose(np.asarray(one, np.float64), want, rtol=0, atol=tolerance(np.float32, want, 32))
+
+
+@pytest.mark.parametrize("kernel", [SE(), kernels.Linear(), SE() + kernels.White(), 2.0 * kernels.Constant()])
+@pytest.mark.parametrize(
+    ("points", "words"),
+    [
+        ((1.0, X), "x: expected shape"),
+        ((X, X[0]), "y: expected shape"),
+        ((X, X[:, :1]), "y: must have as many axes as x, 2, got 1"),
+        ((X, np.full_like(X, np.nan)), "y: 18 of 18 values are NaN or infinite"),
+        (("points", X), "x: must be finite numbers"),
+        ((X, X * 1j), "y: must be finite numbers"),
+    ],
+)
+def test_what_is_no_table_of_points_is_refused_by_name(kernel, points, words):
+    with pytest.raises(InvalidArgument, match=words):
+        kernel(*points)
+
+
+def test_points_and_length_scales_have_the_same_axes():
+    for call in (lambda k: k(X, Y), lambda k: k.diag(X)):
+        with pytest.raises(InvalidArgument, match="length_scale: expected one number, or one for each of the 2 axes, got shape \\[3\\]"):
+            call(SE(length_scale=np.ones(3)))

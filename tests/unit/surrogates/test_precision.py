@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import Rpol, kernels, simulate, sweep
+from jaxbandit import Rpol, domains, kernels, simulate, sweep
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.pytree import replace
 from jaxbandit.surrogates import Surrogate, arithmetic, lowrank
@@ -156,6 +156,17 @@ def test_misuse_is_refused() -> None:
         model_of(0.05, precision="float32")
     with pytest.raises(InvalidArgument, match=r"^surrogate.precision: 'float64', but"):
         model_of(1e-6).init()
+
+
+def test_what_float64_cannot_hold_is_refused_or_warned_of() -> None:
+    domain, kernel = domains.product([np.linspace(0, 1, 4)]), kernels.SquaredExponential()
+    with pytest.raises(InvalidArgument, match=r"prior_mean: must be at most 3\.6e\+13 .* got 1e\+300"):
+        jaxbandit.surrogate(domain, kernel, noise_variance=0.1, prior_mean=1e300)
+    with pytest.warns(UserWarning, match=r"noise_variance: below \de-\d\d, over 1000 rounds, deviations are rounding even .* got 1e-60"):
+        jaxbandit.surrogate(domain, kernel, noise_variance=1e-60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        jaxbandit.surrogate(domain, kernel, noise_variance=1e-20, prior_mean=1e13)
 
 
 def test_a_refreshed_variance_is_one_branch_in_a_batch() -> None:

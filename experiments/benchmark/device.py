@@ -1,0 +1,124 @@
+"""The benchmark of an accelerator: ``python -m experiments bench --device``, part by part within nine minutes.
+
+Every part runs in a process of its own with a time limit; one that fails or takes too long is recorded as such, and the next one begins.
+The file of ``--json`` is written anew after each. Without an accelerator ``--cpu-rehearsal`` plays all of it small, to see that it works.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from experiments.benchmark.machine import cpu_model
+from experiments.common.running import progress
+
+SECONDS_IN_ALL = 530.0
+FULL = {
+    "points_per_axis": 50,
+    "horizon": 1000,
+    "trials": [1, 100, 1000, 10_000],
+    "trial_rounds": 3_000_000,
+    "choice_rounds": 200,
+    "copied": 2**28,
+    "product_side": 8192,
+}
+REHEARSAL = {
+    "points_per_axis": 8,
+    "horizon": 10,
+    "trials": [1, 4],
+    "trial_rounds": 40,
+    "choice_rounds": 20,
+    "copied": 2**16,
+    "product_side": 64,
+}
+
+
+class Part(NamedTuple):
+    """One part: the function of ``device_parts`` that measures it, its time limit in seconds, and flags for XLA."""
+
+    task: str
+    limit: float
+    flags: str = ""
+
+
+PARTS = {
+    "limits": Part("limits", 60),
+    "choices": Part("choices", 90),
+    "speed": Part("speed", 180),
+    "delays": Part("late", 120),
+    "algorithms": Part("algorithms", 150),
+    "delays without CUDA graphs": Part("late", 60, "--xla_gpu_enable_command_buffer="),
+    "delays without Triton products": Part("late", 60, "--xla_gpu_enable_triton_gemm=false"),
+}
+
+
+class NoAccelerator(RuntimeError):
+    """JAX sees no accelerator."""
+
+
+def measure_device(rehearsal: bool, written: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Measure every part and return the figures by part; ``written`` is called with those so far after each.
+
+    Raises:
+      NoAccelerator: when there is none and this is no rehearsal.
+    """
+    sizes, started = REHEARSAL if rehearsal else FULL, time.monotonic()
+    found: dict[str, Any] = {"date": datetime.date.today().isoformat(), "cpu_model": cpu_model(), "rehearsal": rehearsal}
+    for name, part in PARTS.items():
+        left = SECONDS_IN_ALL - (time.monotonic() - started)
+        if part.flags and rehearsal:
+            continue  # flags of the GPU compiler
+        progress(f"  {name}")
+        begun = time.monotonic()
+        found[name] = _played(part, sizes, min(part.limit, left), rehearsal) if left > 0 else {"error": "no time left"}
+        found[name]["seconds"] = round(time.monotonic() - begun, 1)
+        written(found)
+        if name == "limits" and not rehearsal and found[name].get("platform") == "cpu":
+            raise NoAccelerator("device: JAX sees no accelerator here; --cpu-rehearsal plays the parts small on the CPU")
+    return found
+
+
+def _played(part: Part, sizes: dict[str, Any], limit: float, rehearsal: bool) -> dict[str, Any]:
+    """Return the figures of one part from a process of its own, or the reason why there are none."""
+    environment = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+    environment["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {part.flags}".strip()
+    if rehearsal:
+        environment["JAX_PLATFORMS"] = "cpu"
+    spec = json.dumps({"task": "device", "part": part.task, "sizes": sizes})
+    command = [sys.executable, "-W", "ignore", "-m", "experiments.benchmark.child", spec]
+    root = Path(__file__).resolve().parents[2]
+    try:
+        child = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return {"error": f"took more than {limit:.0f} s"}
+    if child.returncode != 0:
+        return {"error": f"status {child.returncode}: {child.stderr.strip()[-600:]}"}
+    result: dict[str, Any] = json.loads(child.stdout.splitlines()[-1])
+    return result
+
+
+def device_table(found: dict[str, Any]) -> str:
+    """Return the figures as text, a line for each measurement."""
+    limits = found["limits"]
+    lines = [f"RPOL-UCB on sine unless said, {limits.get('device', 'device unknown')}, {found['cpu_model']}, {found['date']}"]
+    lines += ["a rehearsal on the CPU: its figures mean nothing"] if found["rehearsal"] else []
+    for name in PARTS:
+        part = found.get(name)
+        if part is None:
+            continue
+        lines += ["", f"{name} ({part['seconds']} s)"]
+        lines += [f"  {key:32s} {_in_words(value)}" for key, value in part.items() if key != "seconds"]
+    return "\n".join(lines)
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_in_words(part)}" for key, part in value.items())
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

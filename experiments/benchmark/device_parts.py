@@ -1,0 +1,177 @@
+"""Measurements on an accelerator: each function is one part of ``bench --device`` and returns its figures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxbandit
+from jaxbandit import delays, feedback, kernels
+
+NOISE_VARIANCE = 0.05
+LENGTH_SCALE = 1.0
+WIDTH = 3.0
+REPEATS = 3
+BYTES_PER_PASS = 8  # of one float32 that is read and written
+
+
+def limits(sizes: dict[str, Any]) -> dict[str, Any]:
+    """Return the limits of the machine: speed of a copy, of products in both precisions, and the cost of a launch inside a scan."""
+    device = jax.devices()[0]
+    found: dict[str, Any] = {"device": device.device_kind, "platform": device.platform, "jax": jax.__version__}
+    numbers = jnp.ones((sizes["copied"],))
+    found["copy_gb_per_s"] = BYTES_PER_PASS * sizes["copied"] / _seconds(jax.jit(lambda x: x * 1.0001 + 1), numbers) / 1e9
+    side = sizes["product_side"]
+    matrix = jax.random.normal(jax.random.key(0), (side, side))
+    for precision in ("highest", "default"):
+        seconds = _seconds(jax.jit(partial(jnp.matmul, precision=precision)), matrix, matrix)
+        found[f"gemm_{precision}_tflop_per_s"] = 2 * side**3 / seconds / 1e12
+
+    def rounds(x: jax.Array, launches: int) -> jax.Array:
+        def one(carry: jax.Array, _: None) -> tuple[jax.Array, None]:
+            for _launch in range(launches):
+                carry = jax.lax.optimization_barrier(carry * 1.0001 + 1)
+            return carry, None
+
+        return jax.lax.scan(one, x, None, length=1000)[0]
+
+    one, many = (_seconds(jax.jit(partial(rounds, launches=launches)), jnp.ones(4096)) for launches in (1, 17))
+    found["launch_us"] = (many - one) / 16 * 1e3
+    return found
+
+
+def choices(sizes: dict[str, Any]) -> dict[str, Any]:
+    """Return how far the score of chosen points is below the best under a dense float64 reference, and how many equal those of a CPU.
+
+    The largest gap over all rounds of RPOL-UCB, in posterior deviations of the prior. A first round in which scores tie may differ.
+    """
+    problem, horizon, found = _problem(sizes), sizes["choice_rounds"], {}
+    cpu = jax.devices("cpu")[:1]
+    for form in ("product", "features"):
+        play = partial(
+            jaxbandit.simulate, problem, jaxbandit.Rpol(), _model(problem, form), horizon=horizon, trials=4, key=jax.random.key(0)
+        )
+        here, there = play(devices=jax.devices()[:1]), play(devices=cpu)
+        same = np.asarray(here.indices) == np.asarray(there.indices)
+        gaps = [_largest_gap(problem, here, trial) for trial in range(4)]
+        found[form] = {"largest_gap": max(gaps), "same_as_cpu": float(same.mean()), "trials_alike": float(same.all(axis=1).mean())}
+    return found
+
+
+def _largest_gap(problem: Any, run: jaxbandit.Trajectory, trial: int) -> float:
+    """Return the largest difference, over the rounds of a trial, between the best score and that of the point chosen (RPOL, eq. 7)."""
+    points = np.asarray(problem.domain.points, np.float64)
+    matrix = np.exp(-0.5 * np.sum((points[:, None] - points[None]) ** 2, axis=-1) / LENGTH_SCALE**2)
+    indices, values, multipliers = (np.asarray(x[trial], np.float64) for x in (run.indices, run.values, run.multipliers))
+    indices = indices.astype(int)
+    worst = 0.0
+    mean, covariance = np.zeros((2, len(points))), matrix
+    for t, index in enumerate(indices):
+        sd = np.sqrt(np.maximum(np.diag(covariance), 0))
+        score = mean[0] + WIDTH * sd - multipliers[t, 0] * np.maximum(mean[1] - WIDTH * sd, 0)
+        worst = max(worst, float(score.max() - score[index]))
+        column = covariance[:, index]
+        gain = column / (NOISE_VARIANCE + column[index])
+        mean = mean + gain[None] * (values[t] - mean[:, index])[:, None]
+        covariance = covariance - np.outer(gain, column)
+    return worst
+
+
+def speed(sizes: dict[str, Any]) -> dict[str, Any]:
+    """Return times by form and number of trials, beside what reading and writing a trial's state takes at the speed of a copy."""
+    problem, found = _problem(sizes), {}
+    copied = limits(sizes)["copy_gb_per_s"] * 1e9
+    for form in ("product", "features", "rows"):
+        model = _model(problem, form)
+        state = 4 * (model.forms[0].rank ** 2 + 3 * problem.domain.size)  # the root, two means and a variance
+        for trials in sizes["trials"][: 2 if form == "rows" else None]:
+            found[f"{form}, {trials} trials"] = _timed(sizes, problem, jaxbandit.Rpol(), model, trials) | {
+                "memory_floor_us": 2 * state / copied * 1e6
+            }
+    return found
+
+
+def late(sizes: dict[str, Any]) -> dict[str, Any]:
+    """Return times under Poisson delays of mean 15 by feedback policy, and without delay."""
+    problem, found = _problem(sizes), {}
+    model, trials = _model(problem, "product"), sizes["trials"][1]
+    policies: dict[str, Any] = {"none": None, "wait": feedback.Wait(), "hallucinate": feedback.Hallucinate(), "censor": feedback.Censor()}
+    for name, policy in policies.items():
+        options = {} if policy is None else {"delay": delays.Poisson(mean=15.0), "feedback": policy}
+        found[name] = _timed(sizes, problem, jaxbandit.Rpol(), model, trials, **options)
+    return found
+
+
+def algorithms(sizes: dict[str, Any]) -> dict[str, Any]:
+    """Return times of algorithms that score, search or loop in different ways; one that fails says why."""
+    problem = _problem(sizes)
+    played = {
+        "Rpol": jaxbandit.Rpol(),
+        "Cbo": jaxbandit.Cbo(reward_clip=4.0),
+        "Cbo, Thompson": jaxbandit.Cbo(estimator=jaxbandit.estimators.Thompson(), reward_clip=4.0),
+        "Config": jaxbandit.Config(),
+        "Cei": jaxbandit.Cei(),
+        "SafeOpt": jaxbandit.SafeOpt(seeds=[0]),
+        "Admmbo": jaxbandit.Admmbo(),
+        "Bpe": jaxbandit.Bpe(),
+    }
+    found: dict[str, Any] = {}
+    model = _model(problem, "product")
+    for name, algorithm in played.items():
+        try:
+            found[name] = _timed(sizes, problem, algorithm, model, sizes["trials"][1])
+        except Exception as error:  # the others are still of interest: a compiler's refusal of one is a result
+            found[name] = {"error": f"{type(error).__name__}: {str(error)[:300]}"}
+    return found
+
+
+def _problem(sizes: dict[str, Any]) -> Any:
+    return jaxbandit.problems.sine(sizes["points_per_axis"])
+
+
+def _model(problem: Any, form: str) -> jaxbandit.Surrogate:
+    kernel = kernels.SquaredExponential(length_scale=LENGTH_SCALE)
+    return jaxbandit.surrogate(problem.domain, kernel, noise_variance=NOISE_VARIANCE, form=form)
+
+
+def _timed(sizes: dict[str, Any], problem: Any, algorithm: Any, model: jaxbandit.Surrogate, trials: int, **options: Any) -> dict[str, Any]:
+    """Return compile seconds, and microseconds per trial-round and per round of all trials, on the first device."""
+    horizon = max(1, min(sizes["horizon"], sizes["trial_rounds"] // trials))
+
+    def play() -> Any:
+        run = jaxbandit.simulate(
+            problem,
+            algorithm,
+            model,
+            horizon=horizon,
+            trials=trials,
+            key=jax.random.key(0),
+            record="indices",
+            devices=jax.devices()[:1],
+            **options,
+        )
+        return run.indices
+
+    start = time.perf_counter()
+    jax.block_until_ready(play())
+    first = time.perf_counter() - start
+    seconds = _seconds(play)
+    each = seconds / horizon * 1e6
+    return {"compile_s": first - seconds, "us_per_trial_round": each / trials, "us_per_round": each, "horizon": horizon}
+
+
+def _seconds(function: Callable[..., Any], *arguments: Any) -> float:
+    """Return the median seconds of a call, after one that compiles."""
+    jax.block_until_ready(function(*arguments))
+    taken = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        jax.block_until_ready(function(*arguments))
+        taken.append(time.perf_counter() - start)
+    return float(np.median(taken))

@@ -1,0 +1,160 @@
+"""Programs as accelerators want them, found on a CPU: JAX lowers for GPU and TPU without one, and reads its own programs."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
+
+import jaxbandit
+from jaxbandit import delays, domains, feedback, kernels, problems
+from tests.support.algorithms import ALGORITHMS, BASELINES, DEFAULTS
+
+PLATFORMS = ("cuda", "tpu")
+POLICIES = {
+    "wait": feedback.Wait(),
+    "hallucinate": feedback.Hallucinate(),
+    "censor": feedback.Censor(window=3, minimum=-1.0),
+}
+FORMS = {
+    "features": kernels.SquaredExponential(length_scale=0.3),
+    "product": kernels.SquaredExponential(length_scale=0.3),
+    "rows": kernels.Matern52(length_scale=0.3),
+}
+
+# Work that an accelerator hands back to the host, or does in a library that cannot be part of one program.
+HOST = {"pure_callback", "io_callback", "debug_callback", "infeed", "outfeed", "ffi_call", "custom_call"}
+LIBRARIES = {"eigh", "eig", "cholesky", "triangular_solve", "lu", "qr", "svd", "householder_product", "schur", "tridiagonal_solve"}
+
+# Loops of unknown length within a round, each turn of which the host of a GPU waits for. They stay because what they avoid costs more.
+# SafeOpt and StageOpt examine candidates a block at a time, widest first; nearly always the first block decides.
+EXAMINING = {"safeopt", "safeopt-lipschitz", "stageopt"}
+# Late values are taken in one by one: an update for every slot of the buffer would be tens of times as many. Hallucination and censoring
+# keep two posteriors.
+LOOPS_OVER_ARRIVALS = {None: 0, "wait": 1, "hallucinate": 2, "censor": 2}
+
+# Strategies change what is scored, not how, so of the variants two are enough.
+LOWERED = [*DEFAULTS, *BASELINES, "bpe", "cbo-uniform"]
+
+
+@functools.cache
+def study() -> tuple[problems.Problem, problems.FullInformation]:
+    rng = np.random.default_rng(0)
+    domain = domains.product([np.sort(rng.random(4)), np.sort(rng.random(3))])
+    tables = rng.standard_normal((3, domain.size))
+    problem = problems.from_tables(domain, tables[0], tables[1:] - 0.3, noise=problems.Gaussian(variance=0.05))
+    return problem, problems.full_information(problem)
+
+
+@functools.cache
+def surrogate(form: str, double: bool) -> jaxbandit.Surrogate:
+    horizon = 4 if form == "rows" else None
+    domain = study()[0].domain
+    return jaxbandit.surrogate(domain, FORMS[form], noise_variance=0.05, outputs=3, form=form, horizon=horizon)
+
+
+def traced(name: str, form: str, policy: str | None = None) -> Any:
+    """The program of three trials of four rounds side by side, as an accelerator runs them."""
+    algorithm = ALGORITHMS[name]()
+    late = {} if policy is None else {"delay": delays.Poisson(mean=2.0), "feedback": POLICIES[policy]}
+
+    problem, model = study()[algorithm.sees_constraints], surrogate(form, jax.config.read("jax_enable_x64"))
+
+    def run(key: jax.Array) -> jaxbandit.Trajectory:
+        return jaxbandit.simulate(problem, algorithm, model, horizon=4, trials=3, key=key, block=3, **late)
+
+    return jax.jit(run).trace(jax.random.key(0))
+
+
+def equations(jaxpr: Jaxpr, rounds: int = 0) -> Iterator[tuple[JaxprEqn, int]]:
+    """Every equation of a program, with the number of scans around it: blocks are one, rounds the second."""
+    for equation in jaxpr.eqns:
+        yield equation, rounds
+        for value in equation.params.values():
+            for part in value if isinstance(value, tuple | list) else (value,):
+                inner = part.jaxpr if isinstance(part, ClosedJaxpr) else part
+                if isinstance(inner, Jaxpr):
+                    yield from equations(inner, rounds + (equation.primitive.name == "scan"))
+
+
+def faults(jaxpr: Jaxpr, *, loops: int = 0) -> list[str]:
+    """What an accelerator would refuse or do badly; ``loops`` of unknown length are allowed within a round."""
+    found = []
+    for equation, depth in equations(jaxpr):
+        name = equation.primitive.name
+        if name in HOST | LIBRARIES:
+            found.append(name)
+        if name == "dot_general" and "HIGHEST" not in str(equation.params["precision"]):
+            found.append(f"a product in precision {equation.params['precision']}")
+        if any(var.aval.dtype in (np.float64, np.complex64, np.complex128) for var in equation.outvars if hasattr(var.aval, "dtype")):
+            found.append(f"{name} in more than float32")
+        if name == "while" and depth >= 2:
+            loops -= 1
+    return found + (["a loop of unknown length in every round"] if loops < 0 else [])
+
+
+def lowered(program: Any) -> str:
+    """The program for GPU and TPU, as one module."""
+    return program.lower(lowering_platforms=PLATFORMS).as_text()
+
+
+def loops_of(name: str, policy: str | None) -> int:
+    return (name in EXAMINING) + LOOPS_OVER_ARRIVALS[policy]
+
+
+@pytest.mark.parametrize("name", LOWERED)
+def test_every_algorithm_lowers_for_accelerators(name: str) -> None:
+    program = traced(name, "product")
+    assert faults(program.jaxpr.jaxpr, loops=loops_of(name, None)) == []
+    text = lowered(program)
+    assert not re.search(r"custom_call @(?!Sharding|annotate)", text)
+    assert "f64" not in text
+    assert all("HIGHEST" in line for line in re.findall(r"dot_general[^\n]*", text))
+
+
+@pytest.mark.parametrize("form", ["features", "rows"])
+@pytest.mark.parametrize("name", ["rpol", "cbo", "cei", "bpe", "se3"])
+def test_other_forms_lower_for_accelerators(name: str, form: str) -> None:
+    program = traced(name, form)
+    assert faults(program.jaxpr.jaxpr) == []
+    assert not re.search(r"custom_call @(?!Sharding|annotate)", lowered(program))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", ["rpol", "cbo-randomised", "config", "se2", "cei", "stageopt", "anytime-cbo"])
+def test_every_policy_is_fit_for_accelerators(name: str, policy: str) -> None:
+    program = traced(name, "product", policy)
+    assert faults(program.jaxpr.jaxpr, loops=loops_of(name, policy)) == []
+
+
+@pytest.mark.parametrize(("form", "policy"), [("features", "wait"), ("product", "hallucinate"), ("product", "censor"), ("rows", "wait")])
+def test_policies_lower_for_accelerators(form: str, policy: str) -> None:
+    assert not re.search(r"custom_call @(?!Sharding|annotate)", lowered(traced("rpol", form, policy)))
+
+
+def test_double_precision_lowers_for_gpus() -> None:
+    with jax.enable_x64(True):
+        text = traced("rpol", "product").lower(lowering_platforms=("cuda",)).as_text()
+    assert "f64" in text and "f32" not in text and not re.search(r"custom_call @(?!Sharding|annotate)", text)
+
+
+def test_the_linter_finds_faults() -> None:
+    """The checks around this one can fail."""
+
+    def faulty(x: jax.Array) -> jax.Array:
+        def round_of_trial(carry: jax.Array, _: None) -> tuple[jax.Array, None]:
+            carry = jax.lax.while_loop(lambda y: y[0, 0] < 1, lambda y: y + 1, carry)
+            return jax.numpy.linalg.cholesky(carry @ carry), None
+
+        return jax.lax.map(lambda y: jax.lax.scan(round_of_trial, y, None, length=2)[0], x)
+
+    found = faults(jax.jit(faulty).trace(np.ones((2, 3, 3), np.float32)).jaxpr.jaxpr)
+    assert found == ["a product in precision None", "cholesky", "a loop of unknown length in every round"]
+    with jax.enable_x64(True):
+        assert faults(jax.jit(lambda x: x + 1).trace(np.ones(3)).jaxpr.jaxpr) == ["add in more than float32"]

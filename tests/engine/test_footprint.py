@@ -1,0 +1,55 @@
+"""Memory of trials, and the blocks and parts that accelerators get by it."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import jaxbandit
+from jaxbandit.core.memory import tree_bytes
+from jaxbandit.engine import footprint, simulation
+from jaxbandit.engine.programs import Cell, begin_all
+from jaxbandit.study.plan.batches import MIN_SECONDS_PER_ROUND, SECONDS_OF_LAUNCHES, seconds_of_batch
+
+Device = namedtuple("Device", "platform")
+
+
+@pytest.fixture(scope="module")
+def cell() -> Iterator[Cell]:
+    """The cell of a simulation of six trials, and the arguments that it is played with."""
+    problem = jaxbandit.problems.sine(5)
+    model = jaxbandit.surrogate(problem.domain, jaxbandit.kernels.SquaredExponential(), noise_variance=0.05)
+    seen: list[Any] = []
+    with pytest.MonkeyPatch.context() as patched:
+        play = simulation.play_all
+        patched.setattr(simulation, "play_all", lambda cell, *rest, **options: seen.append(cell) or play(cell, *rest, **options))
+        jaxbandit.simulate(problem, jaxbandit.Rpol(), model, horizon=3, trials=6, key=jax.random.key(0))
+    yield seen[0]
+
+
+def test_the_bytes_of_a_trial_are_those_that_it_carries(cell: Cell) -> None:
+    pairs = np.zeros((cell.block, 3), np.int32)
+    carry, _ = begin_all(cell, jax.random.key(0), pairs, mesh=None)
+    assert footprint.carried_bytes(cell) * cell.block == tree_bytes(carry) > cell.block * 4 * 3 * 25  # two means and a variance at least
+
+
+def test_an_accelerator_runs_as_many_trials_side_by_side_as_fit(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    room = footprint.COPIES_OF_CARRY * footprint.carried_bytes(cell) / footprint.SHARE_FOR_BLOCKS * len(jax.local_devices())
+    for trials_that_fit, devices, want in ((1000.5, 1, 400), (100.5, 1, 100), (100.5, 2, 100), (1000.5, 2, 200), (0.5, 1, 1)):
+        monkeypatch.setattr(footprint, "device_memory", lambda fit=trials_that_fit: fit * room)
+        assert footprint.default_block(cell, 7, 400, [Device("gpu")] * devices) == want
+    assert footprint.default_block(cell, 7, 400, [Device("cpu")]) == 7
+
+
+def test_launches_are_counted_once_for_all_trials_of_a_batch() -> None:
+    """Ten thousand trials do not take ten thousand times a lone trial's time on an accelerator, as they do on a core."""
+    gpu, cpu = [Device("gpu")], [Device("cpu")]
+    assert seconds_of_batch(100, 1000, 1, gpu) == seconds_of_batch(100, 1000, 10_000, gpu) == 1000 * SECONDS_OF_LAUNCHES
+    assert seconds_of_batch(585_000, 1000, 10_000, gpu) == pytest.approx(5.85)
+    assert seconds_of_batch(585_000, 1000, 10_000, gpu * 2) == pytest.approx(5.85 / 2)
+    assert seconds_of_batch(100, 1000, 10_000, cpu) == pytest.approx(1e7 * MIN_SECONDS_PER_ROUND)
