@@ -34,6 +34,6 @@ def test_losses_and_random_search_are_those_of_the_trials():
     found = measurements.losses_of(loss, {"x": jnp.asarray(places)}, 3, jax.random.key(0))
     np.testing.assert_allclose(found, np.repeat(0.5 + (places**2).sum(axis=1)[:, None], 3, axis=1), atol=SPACING)
     start = {"x": jnp.asarray([0.4, -0.4])}
-    best = measurements.random_search(loss, (start, build), 240, 3, 0, jax.random.key(0))
-    assert 0 < float(jnp.sum(best["x"] ** 2)) < 0.32  # better than the start, one of 80 points
+    best = measurements.random_search(loss, (start, build), 240, 3, 3, jax.random.key(0))
+    assert float(jnp.sum(best["x"] ** 2)) < 0.01  # the best of 80 points, whose next has 0.11
     assert isinstance(build(best)[0], jb.Algorithm)
