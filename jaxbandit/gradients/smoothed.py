@@ -28,7 +28,8 @@ from jaxbandit.gradients.losses import Loss, SubjectTo, regret_and_violation
 from jaxbandit.gradients.parameters import Build
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import PROBLEM
-from jaxbandit.surrogates import Surrogate
+from jaxbandit.surrogates import Surrogate, arithmetic
+from jaxbandit.surrogates.precision import require
 
 LEAST_STEP = 0.05  # below it the gradient is that of rounding: what breaks ties between points that are equal to the last bit
 BORROWED = 8  # degrees of freedom that the variance of one parameter borrows from those of all
@@ -75,7 +76,8 @@ class SmoothedLoss:
 
     ``loss(params, key)`` is the mean over all ``2 pairs`` trials, and ``jax.grad(loss)`` is :math:`\hat g`, from the same execution of one
     program. For a loss that is linear in the parameters the gradient is exact; otherwise it is that of the loss averaged over the corners
-    of a cube of half-width ``step``. Reverse mode alone, and first derivatives only.
+    of a cube of half-width ``step``. Reverse mode alone, and first derivatives only. Trials of a model that needs float64 are in float64;
+    inside ``jit`` that takes ``jax.enable_x64``, and is refused by name without.
 
     Args:
       problem: a problem or a random family, as for :func:`~jaxbandit.simulate`.
@@ -143,19 +145,24 @@ class SmoothedLoss:
         algorithm, model = self._built(jax.tree.map(lambda leaf: leaf[0], points))
         delay = delay_in_force(self.problem, self.delay)
         _, delays = plan_delays(self.problem.outputs, [algorithm], [delay], self.feedback, self.capacity, self.horizon)
-        return measure_each(
-            canonicalise(self.problem),
-            canonicalise(self.initial),
-            None if delays is None else canonicalise(delays[0]),
-            points,
-            trials,
-            key,
-            build=self.build,
-            measure=self.measure,
-            horizon=self.horizon,
-            block=self.block or model.trials_per_block,
-            informed=self.informed,
-        )
+        outside, traced = float_dtype(), is_traced((points, key))
+        if traced:  # the program around has JAX's own arithmetic
+            require(model.precision)
+        with arithmetic([] if traced else [model.precision]):
+            losses, chosen, healthy = measure_each(
+                canonicalise(self.problem),
+                canonicalise(self.initial),
+                None if delays is None else canonicalise(delays[0]),
+                jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), points),
+                trials,
+                key,
+                build=self.build,
+                measure=self.measure,
+                horizon=self.horizon,
+                block=self.block or model.trials_per_block,
+                informed=self.informed,
+            )
+        return losses.astype(outside), chosen, healthy
 
     def _check(self, params: Any) -> None:
         """Raise ``InvalidArgument`` on parameters that make no study, and on numbers out of range where they are not traced."""

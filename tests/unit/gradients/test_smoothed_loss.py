@@ -152,6 +152,21 @@ def test_it_is_the_difference_of_simulated_trials(late: bool) -> None:
     np.testing.assert_allclose(found.gradient["estimator.reward_width"], np.mean(ends[0] - ends[1]) / 0.6, rtol=1e-3, atol=1e-4)
 
 
+def test_a_model_in_float64_plays_in_float64() -> None:
+    """Its losses are those under ``enable_x64``, where a gradient in float32 comes out; a compiled program refuses it by name."""
+    problem, _ = sine()
+    kernel = jb.kernels.SquaredExponential(length_scale=1.0)
+    model = jb.surrogate(problem.domain, kernel, noise_variance=1e-4, precision="float64")
+    params, build = logarithms(jb.Rpol(), model, "estimator.reward_width")
+    loss, key = SmoothedLoss(problem, build, horizon=6, pairs=2), jax.random.key(1)
+    value, gradient = jax.value_and_grad(loss)(params, key)
+    assert value.dtype == gradient["estimator.reward_width"].dtype == jnp.float32
+    with pytest.raises(InvalidArgument, match=r"^surrogate\.precision: .*enable_x64"):
+        jax.jit(loss)(params, key)
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(loss(params, key), value, rtol=1e-6)
+
+
 def test_the_lagrangian_weighs_the_violation() -> None:
     problem, model = sine()
     params, build = logarithms(jb.Rpol(), model, "estimator.cost_width", "model.noise_variance")
