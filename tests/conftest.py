@@ -42,6 +42,7 @@ LONGEST_FIRST = (
     "study/test_study.py",
     "study/test_comparison.py",
     "engine/test_delayed_policies.py",
+    "session/test_same_as_simulation.py",
     "conformance/test_algorithms.py",
     "conformance/test_strategies_and_settings.py",
     "conformance/test_baseline_methods.py",
