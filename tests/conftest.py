@@ -45,6 +45,8 @@ LONGEST_FIRST = (
     "study/test_study.py",
     "study/test_interruptions.py",
     "engine/test_policies.py",
+    "session/test_same_as_simulation.py",
+    "unit/surrogates/test_evidence.py",
     "unit/algorithms/test_bpe.py",
     "unit/gradients/test_replay.py",
     "unit/gradients/test_smoothed_loss.py",

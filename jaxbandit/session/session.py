@@ -53,6 +53,8 @@ class Session:
     context manager that closes itself. A round begins when a point is asked for and ends when the next one is; what is told in between
     arrives at its end, as in a simulation, and a session makes the choices of trial 0 of a simulation with its key.
 
+    The journal needs a disk of the machine's own: SQLite's write-ahead log cannot be shared between machines.
+
     Attributes:
       directory: where the journal lies.
       specification: what the session is made of.
