@@ -14,7 +14,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 
 import jaxbandit
 from jaxbandit import delays, domains, feedback, kernels, problems
-from tests.support.algorithms import ALGORITHMS, BASELINES, DEFAULTS
+from tests.support.algorithms import ALGORITHMS, BASELINES, DEFAULTS, ON_RANGED_MODELS
 
 PLATFORMS = ("cuda", "tpu")
 POLICIES = {
@@ -53,6 +53,11 @@ def study() -> tuple[problems.Problem, problems.FullInformation]:
 
 
 @functools.cache
+def ranged(double: bool) -> jaxbandit.Surrogate:
+    return jaxbandit.ranged(study()[0].domain, FORMS["product"], low=0.2, high=0.6, noise_variance=0.05, outputs=3)
+
+
+@functools.cache
 def surrogate(form: str, double: bool) -> jaxbandit.Surrogate:
     horizon = 4 if form == "rows" else None
     domain = study()[0].domain
@@ -64,7 +69,8 @@ def traced(name: str, form: str, policy: str | None = None) -> Any:
     algorithm = ALGORITHMS[name]()
     late = {} if policy is None else {"delay": delays.Poisson(mean=2.0), "feedback": POLICIES[policy]}
 
-    problem, model = study()[algorithm.sees_constraints], surrogate(form, jax.config.read("jax_enable_x64"))
+    problem, double = study()[algorithm.sees_constraints], jax.config.read("jax_enable_x64")
+    model = ranged(double) if name in ON_RANGED_MODELS else surrogate(form, double)
 
     def run(key: jax.Array) -> jaxbandit.Trajectory:
         return jaxbandit.simulate(problem, algorithm, model, horizon=4, trials=3, key=key, block=3, **late)
