@@ -35,6 +35,8 @@ LIBRARIES = {"eigh", "eig", "cholesky", "triangular_solve", "lu", "qr", "svd", "
 # Loops of unknown length within a round, each turn of which the host of a GPU waits for. They stay because what they avoid costs more.
 # SafeOpt and StageOpt examine candidates a block at a time, widest first; nearly always the first block decides.
 EXAMINING = {"safeopt", "safeopt-lipschitz", "stageopt"}
+# A fit searches until it has converged and then goes through the points visited; fits come in few of the rounds.
+LOOPS_OF_FITS = dict.fromkeys(ON_RANGED_MODELS, 2)
 # Late values are taken in one by one: an update for every slot of the buffer would be tens of times as many. Hallucination and censoring
 # keep two posteriors.
 LOOPS_OVER_ARRIVALS = {None: 0, "wait": 1, "hallucinate": 2, "censor": 2}
@@ -111,7 +113,7 @@ def lowered(program: Any) -> str:
 
 
 def loops_of(name: str, policy: str | None) -> int:
-    return (name in EXAMINING) + LOOPS_OVER_ARRIVALS[policy]
+    return (name in EXAMINING) + LOOPS_OF_FITS.get(name, 0) + LOOPS_OVER_ARRIVALS[policy]
 
 
 @pytest.mark.parametrize("name", LOWERED)
