@@ -34,6 +34,7 @@ from jaxbandit.algorithms import Elimination
 from jaxbandit.core import checks, fields
 from jaxbandit.core.declare import Declared, constructible, parameters, symbols
 from jaxbandit.core.pytree import param, static
+from jaxbandit.session.specification import UnknownDelay
 from jaxbandit.surrogates import LogNormal, Prior
 from tests.support.unchecked import unchecked
 
@@ -497,6 +498,7 @@ DECLARED: dict[type, dict[str, Any]] = {
     safety.Expansion: LIPSCHITZ,
     consensus.Agreement: {"absolute": POSITIVE, "relative": POSITIVE, "relaxation": POSITIVE},
     delays.NoDelay: {},
+    UnknownDelay: {},
     delays.Constant: MODEL | {"rounds": Rounds()},
     delays.Poisson: MODEL | {"mean": Number(0.0, delays.LONGEST_DELAY / 2, open_low=False, open_high=False)},
     delays.Geometric: MODEL | {"mean": Number(0.0, delays.LONGEST_DELAY, open_low=False, open_high=False)},
