@@ -107,7 +107,7 @@ class Journal:
 
     def keep_snapshot(self, maker: str, state: bytes) -> None:
         """Keep a state that the events so far lead to; a snapshot that cannot be written is left out."""
-        with contextlib.suppress(sqlite3.Error):
+        with contextlib.suppress(sqlite3.Error):  # such as a full disk: the events are kept, and without a snapshot opening is slower
             self._connection.execute("INSERT OR REPLACE INTO snapshots VALUES (1, ?, ?, ?)", (self.events[-1].digest, maker, state))
 
     def snapshot(self, maker: str) -> tuple[int, bytes] | None:

@@ -110,6 +110,7 @@ def history_table(space: Space, outputs: Outputs, records: Mapping[int, Record])
     reward = np.where(feasible, outputs.objective.sign * values[outputs.objective.name], -np.inf)
     best = np.maximum.accumulate(reward) if len(rows) else reward
     measured: dict[str, tuple[str, np.ndarray]] = {name: ("ticket", column) for name, column in values.items()}
+    # A value that has not been told, or never will be, adds nothing to the sum.
     summed = {f"violation of {name}": ("ticket", np.cumsum(np.nan_to_num(column))) for name, column in violations.items()}
     kept: dict[str, tuple[str, np.ndarray]] = {
         "state": ("ticket", np.asarray([row.state(len(outputs.names)) for row in rows], dtype="U8")),
