@@ -129,7 +129,7 @@ def draw(dataset: Any, path: Path) -> None:
         [partial(panel, name=name, measure=measure, words=words, shows_legend=last and name == names[0]) for name in names]
         for measure, words, last in (("positive_regret", "positive regret $R^+(t)$", False), ("hard_violation", "violation $V(t)$", True))
     ]
-    plots.compose(path, "Length-scales right, wrong and fitted: means with 95% intervals (thin: medians)", rows, one_scale=True)
+    plots.compose(path, "Length-scales right, wrong and fitted:\nmeans with 95% intervals (thin: medians)", rows, one_scale=True)
 
 
 EXPERIMENT = Experiment(

@@ -126,8 +126,9 @@ def _errors(axis: Any, measured: dict[str, Any]) -> None:
         axis.loglog(measured["trials"], each, color=colour, marker=mark, label=name)
     axis.set(xlabel="trials", ylabel="relative error", title="The gradient of four hyper-parameters")
     axis.set_xticks(measured["trials"], [f"{count:,}" for count in measured["trials"]])
+    axis.set_yticks([0.05, 0.1, 0.2, 0.5], ["0.05", "0.1", "0.2", "0.5"])
     axis.minorticks_off()
-    axis.legend()
+    axis.legend(loc="lower left", fontsize=8)
 
 
 def _tuned(axis: Any, dataset: Any) -> None:
@@ -151,7 +152,7 @@ def _failure(axis: Any, measured: dict[str, Any]) -> None:
     axis.plot(*zip(*measured["validated"], strict=True), "o", color=COLOURS[1], label="iterates on validation trials")
     for (name, (mean, half)), colour, dashes in zip(measured["held out"].items(), COLOURS, DASHES, strict=False):
         axis.axhline(mean, color=colour, linestyle=dashes, linewidth=1.2, label=f"{name}: {mean:.3f} $\\pm$ {half:.3f}")
-    axis.set(xlabel="step", ylabel="mean loss of a round", title=f"Seven hyper-parameters, {LONGER} times the rounds", yscale="log")
+    axis.set(xlabel="step", ylabel="mean loss of a round", title=f"Seven, {LONGER} times the rounds", yscale="log")
     axis.legend(fontsize=7)
 
 
