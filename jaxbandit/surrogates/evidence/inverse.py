@@ -85,7 +85,7 @@ def _eliminated(rows: Array, first: Scalar, floor: Scalar) -> tuple[Array, Array
 
 def inverse_diagonal(matrix: Array) -> Array:
     """Return the diagonal ``[b]`` of the inverse of a symmetric matrix with a diagonal of ones; NaN where it is not positive definite."""
-    size, floor = matrix.shape[0], float(jnp.finfo(matrix.dtype).eps) * matrix.shape[0]
+    floor = float(jnp.finfo(matrix.dtype).eps) * matrix.shape[0]
     root = jnp.tril(_eliminated(matrix, 0, floor)[0])
     definite = jnp.all(jnp.diagonal(root) < 1 / math.sqrt(2 * floor))
     return jnp.where(definite, jnp.sum(root * root, axis=0), jnp.nan)
