@@ -7,8 +7,17 @@ from collections.abc import Iterator
 import numpy as np
 import xarray as xr
 
-from jaxbandit.report.statistics import elapsed, final_values, half_width, healthy_values, holm, over_trials, paired_differences
-from jaxbandit.report.statistics import growth_exponent, paired_final_values, problem_groups
+from jaxbandit.report.statistics import (
+    elapsed,
+    final_values,
+    growth_exponent,
+    half_width,
+    holm,
+    over_trials,
+    paired_differences,
+    paired_final_values,
+    problem_groups,
+)
 from jaxbandit.report.sweeps import families, sweeps_of
 from jaxbandit.report.traces import delay_groups
 
