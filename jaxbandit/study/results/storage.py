@@ -20,7 +20,7 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import of_class, text
 from jaxbandit.core.results import RESULTS
 from jaxbandit.core.status import Status, explain, healthy
-from jaxbandit.study.run.dataset import Variable
+from jaxbandit.engine.labelled import Variable
 from jaxbandit.study.run.files import CannotWrite, reason_of, write_whole
 
 LEVEL = 4  # of compression
