@@ -27,7 +27,8 @@ from jaxbandit.engine.flags import warn_of_flags
 from jaxbandit.engine.footprint import default_block
 from jaxbandit.engine.inputs import ALGORITHM, DEVICES, HORIZON, INFORMED, SWEEP, TRIALS, check_memory
 from jaxbandit.engine.programs import Cell, play_all
-from jaxbandit.engine.trial import Informed, InitialDesign, Trajectory
+from jaxbandit.engine.trajectory import Trajectory
+from jaxbandit.engine.trial import Informed, InitialDesign
 from jaxbandit.feedback import Policy
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import PROBLEM
