@@ -47,6 +47,8 @@ ACCURACY_FULL = {"points_per_axis": 30, "horizon": 3000}
 ACCURACY_QUICK = {"points_per_axis": 8, "horizon": 60}
 SESSION_FULL = {"points_per_axis": 50, "tickets": 1000}
 SESSION_QUICK = {"points_per_axis": 8, "tickets": 10}
+TUNING_FULL = {"points_per_axis": 20, "horizon": 100, "keys": 200, "wide_keys": 16, "fits": 1000, "fit_points": 50, "repeats": 3}
+TUNING_QUICK = {"points_per_axis": 5, "horizon": 5, "keys": 2, "wide_keys": 2, "fits": 4, "fit_points": 6, "repeats": 1}
 SHORT_HORIZON = 200
 
 
@@ -73,8 +75,8 @@ def run(args: argparse.Namespace) -> int:
     if args.device or args.cpu_rehearsal:
         return _run_device(args.cpu_rehearsal, path)
     try:
-        quick = (DATA_RATE_QUICK, STUDY_QUICK, ACCURACY_QUICK, SESSION_QUICK)
-        sizes = quick if args.quick else (DATA_RATE_FULL, STUDY_FULL, ACCURACY_FULL, SESSION_FULL)
+        quick = (DATA_RATE_QUICK, STUDY_QUICK, ACCURACY_QUICK, SESSION_QUICK, TUNING_QUICK)
+        sizes = quick if args.quick else (DATA_RATE_FULL, STUDY_FULL, ACCURACY_FULL, SESSION_FULL, TUNING_FULL)
         figures = measure(_settings(args), *sizes, peers=not args.skip_peers)
     except ChildFailed as error:
         print(f"error: {error}", file=sys.stderr)
