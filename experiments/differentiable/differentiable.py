@@ -123,7 +123,7 @@ def _jump(axis: Any, measured: dict[str, Any]) -> None:
         )
     axis.axvline(WIDTH, color="grey", linewidth=0.8, linestyle=":")
     axis.set(xlabel="width", ylabel="mean loss of a round", title="The loss about the paper's width")
-    _legend_above(axis, 0.25)
+    _legend_above(axis, 0.2, fontsize=8)
 
 
 def _errors(axis: Any, measured: dict[str, Any]) -> None:
