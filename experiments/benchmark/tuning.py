@@ -18,7 +18,6 @@ from jaxbandit.gradients import SmoothedLoss, logarithms
 from jaxbandit.surrogates import fit_many, log_evidence
 
 PAIRS, WIDE_PAIRS, STEP = 32, 512, 0.3  # 64 trials for up to eight parameters, 1,024 for sixteen
-INTERVAL_95 = 1.96
 LENGTH_SCALES = (0.7, 1.4)  # range of the ranged model
 
 
@@ -56,16 +55,15 @@ def _against_the_mean(loss: SmoothedLoss, start: Any, keys: int) -> dict[str, An
     """Return the mean cosine of gradients to the mean of all others, and how often their 95% intervals hold the mean of the others."""
     found = [loss.estimate(start, jax.random.key(number)) for number in range(keys)]
     each = np.stack([np.asarray(ravel_pytree(one.gradient)[0], np.float64) for one in found])
-    errors = np.stack([np.asarray(ravel_pytree(one.standard_error)[0], np.float64) for one in found])
+    halves = np.stack([np.asarray(ravel_pytree(one.half_width)[0], np.float64) for one in found])
     others = (each.sum(axis=0)[None] - each) / max(keys - 1, 1)
     sizes = np.linalg.norm(each, axis=1) * np.linalg.norm(others, axis=1)
-    errors_of_both = errors * np.sqrt(1 + 1 / max(keys - 1, 1))
     return {
         "parameters": each.shape[1],
         "trials": 2 * loss.pairs,
         "keys": keys,
         "cosine": float(np.mean(np.sum(each * others, axis=1) / sizes)),
-        "coverage": float(np.mean(np.abs(each - others) <= INTERVAL_95 * errors_of_both)),
+        "coverage": float(np.mean(np.abs(each - others) <= halves * np.sqrt(1 + 1 / max(keys - 1, 1)))),
     }
 
 

@@ -59,6 +59,7 @@ class Estimate:
     value: Array  # [] mean loss of the trials
     gradient: Any  # like the parameters
     standard_error: Any  # like the parameters, of the gradient
+    half_width: Any  # like the parameters, of 95% intervals of the gradient, by Student's t for what few pairs say of their error
     unchanged: Array  # [] share of pairs whose trials chose the same points, which say nothing of the gradient
     failed: Array  # [] int32, pairs left out because a trial failed; beyond 5% value and gradient are NaN
     violation: Array | None = None  # [] mean violation of the trials, where the measure is a SubjectTo
@@ -219,6 +220,7 @@ def _estimate(loss: SmoothedLoss, params: Any, key: Key) -> Estimate:
         value=value * usable,
         gradient=rebuild(gradient * usable),
         standard_error=rebuild(error * usable),
+        half_width=rebuild(error * usable * _student(loss.pairs, flat.shape[0])),
         unchanged=jnp.mean((chosen[0] == chosen[1]).astype(flat.dtype)),
         failed=failed,
         violation=violation,
@@ -241,6 +243,23 @@ def _standard_error(steps: Array, slopes: Array, gradient: Array) -> Array:
     variance = jnp.sum(jnp.square(own - jnp.mean(own, axis=0, keepdims=True)), axis=0) / (copies - 1)
     weight = (copies - 1) / (copies - 1 + BORROWED)
     return jnp.sqrt((weight * variance + (1 - weight) * jnp.mean(variance)) / copies)
+
+
+def _student(pairs: int, parameters: int) -> float:
+    """Return how many standard errors the 95% interval of a gradient reaches to each side.
+
+    The degrees of freedom are those of the variance in :func:`_standard_error`, a weighted mean of independent ones (Satterthwaite 1946,
+    *An approximate distribution of estimates of variance components*).
+    """
+    from scipy.special import stdtrit  # comes with JAX; imported here because start-up should not pay for it
+
+    size = design_size(parameters)
+    copies = pairs // size
+    if copies == 1:
+        return float(stdtrit(max(size - parameters, 1), 0.975))
+    weight = (copies - 1) / (copies - 1 + BORROWED)
+    other = (1 - weight) / parameters
+    return float(stdtrit((copies - 1) / ((weight + other) ** 2 + (parameters - 1) * other**2), 0.975))
 
 
 def _plain(loss: SmoothedLoss, params: Any, key: Key) -> Array:

@@ -76,8 +76,9 @@ def test_equal_keys_give_equal_bits_and_blocks_change_nothing() -> None:
     assert np.any(np.asarray(another.gradient["x"]) != np.asarray(several[0].gradient["x"]))
 
 
-def test_the_standard_error_covers() -> None:
-    """The true gradient is within 1.96 standard errors for 95% of keys, up to the error of 200 of them."""
+@pytest.mark.parametrize("pairs", [16, 64])
+def test_the_interval_covers(pairs: int) -> None:
+    """The true gradient is within the interval for 95% of keys, up to the error of 200 of them: with many pairs, and with few."""
 
     def interacting(params: Any) -> Any:  # its smoothed gradient at 0 is the linear part: products average out over the designs
         x = params["x"]
@@ -88,10 +89,11 @@ def test_the_standard_error_covers() -> None:
     def build(params: Any) -> tuple[Follow, jb.Surrogate]:
         return Follow(place=interacting(params), spread=0.2 * (1 + params["x"][2])), model
 
-    loss, params = SmoothedLoss(problem, build, horizon=1, pairs=64, step=0.3, measure=regret), {"x": jnp.zeros(3)}
+    loss, params = SmoothedLoss(problem, build, horizon=1, pairs=pairs, step=0.3, measure=regret), {"x": jnp.zeros(3)}
     found = jax.lax.map(lambda key: loss.estimate(params, key), jax.random.split(jax.random.key(9), 200))
-    inside = np.abs(np.asarray(found.gradient["x"]) - WEIGHTS) <= 1.96 * np.asarray(found.standard_error["x"])
-    assert abs(np.mean(inside) - 0.95) <= 4 * np.sqrt(0.95 * 0.05 / inside.size)
+    away, half = np.abs(np.asarray(found.gradient["x"]) - WEIGHTS), np.asarray(found.half_width["x"])
+    assert abs(np.mean(away <= half) - 0.95) <= 4 * np.sqrt(0.95 * 0.05 / away.size)
+    assert np.all(half > 1.96 * np.asarray(found.standard_error["x"]))
 
 
 def test_a_parameter_without_effect_has_gradient_0_and_pairs_are_unchanged() -> None:
