@@ -57,7 +57,12 @@ class Parts:
         taken: dict[int, int] = {}
         for result, made in enumerate(self.made_tables):
             for number, read in enumerate(self.tables):
-                if batched[number] and number + first not in taken and read.aval.shape == made.aval.shape and read.aval.dtype == made.aval.dtype:
+                if (
+                    batched[number]
+                    and number + first not in taken
+                    and read.aval.shape == made.aval.shape
+                    and read.aval.dtype == made.aval.dtype
+                ):
                     taken[number + first] = result
                     break
         return taken
@@ -74,9 +79,7 @@ def run(parts: Parts, values: Sequence[Array], batched: Sequence[bool], trials: 
       gpu: whether rows are laid out for Mosaic GPU, else for TPUs.
       interpret: whether the kernel is interpreted by XLA, as on a CPU.
     """
-    given = {
-        name: value if own else value[None] for name, value, own in zip(parts.division.needs, values, batched, strict=True)
-    }
+    given = {name: value if own else value[None] for name, value, own in zip(parts.division.needs, values, batched, strict=True)}
     own = dict(zip(parts.division.needs, batched, strict=True))
     is_batched = [own[name] for name in parts.tables]
     tables = [given[name].reshape(given[name].shape[0], rows_in(name, parts.size), parts.size) for name in parts.tables]

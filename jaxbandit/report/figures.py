@@ -1,9 +1,8 @@
-"""Figures of a study's report as PNG bytes; which ones depends on the variables of its dataset."""
+"""Figures of a study's report; which ones depends on the variables of its dataset."""
 
 from __future__ import annotations
 
 import dataclasses
-import io
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import BinaryIO, TypeAlias, TypeVar
@@ -13,7 +12,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from jaxbandit.report.plots import COLOURS, PANELS, average_curves, boxes_over_time, compose, plain
-from jaxbandit.report.statistics import elapsed, problem_groups, win_matrix
+from jaxbandit.report.statistics import elapsed, over_trials, problem_groups, win_matrix
 from jaxbandit.report.sweeps import sweep_figure, sweeps_of, win_map
 from jaxbandit.report.traces import delay_histogram
 
@@ -29,10 +28,11 @@ Panels: TypeAlias = list[list[Callable[[Axes], None]]]  # rows of functions, eac
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
-    """A figure of a report: its caption and its PNG."""
+    """A figure of a report: its caption, a function that writes it to a file, and its values in words."""
 
     caption: str
-    png: bytes
+    draw: Callable[[BinaryIO], None]
+    values: str = ""
 
 
 def panels_of(dataset: xr.Dataset) -> list[tuple[str, str]]:
@@ -44,8 +44,10 @@ def curve_pictures(dataset: xr.Dataset) -> list[Picture]:
     """Draw averages over rounds with 95% bands: a figure for each group of up to ``MOST_LINES`` algorithms on one problem."""
     pictures, panels = [], panels_of(dataset)
     for labels, note in _parts(dataset, MOST_LINES) if panels else ():
-        draw = partial(average_curves, dataset.sel(algorithm=labels), title="", panels=panels)
-        pictures.append(Picture(f"Averages over rounds, means over trials with 95% confidence bands{note}.", _png(draw)))
+        part = dataset.sel(algorithm=labels)
+        draw = partial(average_curves, part, title="", panels=panels)
+        caption = f"Averages over rounds, means over trials with 95% confidence bands{note}."
+        pictures.append(Picture(caption, draw, final_values_in_words(part, panels)))
     return pictures
 
 
@@ -62,7 +64,8 @@ def box_pictures(dataset: xr.Dataset) -> list[Picture]:
             for name, words in panels
         ]
         caption = f"Spread over trials: boxes hold the middle half of the trials, orange lines are medians, blue lines means{note}."
-        pictures.append(Picture(caption, _png(partial(_compose, rows=rows, size=(4.2, 3.0), one_scale=True))))
+        values = final_values_in_words(dataset.sel(algorithm=labels), panels)
+        pictures.append(Picture(caption, partial(_compose, rows=rows, size=(4.2, 3.0), one_scale=True), values))
     return pictures
 
 
@@ -73,7 +76,8 @@ def sweep_pictures(dataset: xr.Dataset) -> list[Picture]:
         panels = panels_of(part)
         if panels:
             draw = partial(sweep_figure, part, title="", panels=panels, parameters=parameters)
-            pictures.append(Picture(f"Means over trials after the last round, over {' and '.join(parameters)}.", _png(draw)))
+            caption = f"Means over trials after the last round, over {' and '.join(parameters)}."
+            pictures.append(Picture(caption, draw, final_values_in_words(part, panels)))
     return pictures
 
 
@@ -82,7 +86,7 @@ def delay_pictures(dataset: xr.Dataset) -> list[Picture]:
     if "arrival" not in dataset:
         return []
     rows: Panels = [[partial(delay_histogram, dataset=dataset, heading="")]]
-    return [Picture("Delays of the values that arrived within the run.", _png(partial(_compose, rows=rows, size=(7.0, 3.6))))]
+    return [Picture("Delays of the values that arrived within the run.", partial(_compose, rows=rows, size=(7.0, 3.6)))]
 
 
 def win_pictures(dataset: xr.Dataset) -> list[Picture]:
@@ -91,7 +95,20 @@ def win_pictures(dataset: xr.Dataset) -> list[Picture]:
     if not 2 <= dataset.sizes["algorithm"] <= MOST_RIVALS or not panels:
         return []
     rows: Panels = [[partial(win_map, wins=win_matrix(dataset, name), heading=words)] for name, words in panels]
-    return [Picture("Share of trials that the row wins.", _png(partial(_compose, rows=rows, size=(side + 0.8, side))))]
+    return [Picture("Share of trials that the row wins.", partial(_compose, rows=rows, size=(side + 0.8, side)))]
+
+
+def final_values_in_words(dataset: xr.Dataset, panels: Sequence[tuple[str, str]]) -> str:
+    """Return the mean of every measure per round after the last round, for every algorithm, as sentences."""
+    sentences = []
+    for name, _ in panels:
+        means = over_trials(dataset, name, averaged=True, levels=()).isel(round=-1)
+        each = [
+            f"{label} {mean:.3g}" + (f" ± {high - mean:.2g}" if np.isfinite(high) else "") if np.isfinite(mean) else f"{label} undefined"
+            for label, mean, high in zip(dataset.algorithm.values, means["mean"].values, means.high.values, strict=True)
+        ]
+        sentences.append(f"{name.replace('_', ' ')} per round at the end: {', '.join(each)}.")
+    return " ".join(sentences)
 
 
 def left_out(dataset: xr.Dataset, most: int) -> int:
@@ -120,10 +137,3 @@ def _chunks(items: Sequence[T], most: int) -> list[list[T]]:
 
 def _compose(path: BinaryIO, rows: Panels, size: tuple[float, float], one_scale: bool = False) -> None:
     compose(path, "", rows, size=size, one_scale=one_scale)
-
-
-def _png(draw: Callable[[BinaryIO], None]) -> bytes:
-    """Return the bytes that ``draw`` writes to the file that it is given."""
-    buffer = io.BytesIO()
-    draw(buffer)
-    return buffer.getvalue()

@@ -18,11 +18,13 @@ from jaxbandit.report.markup import Markup, document, element, escaped, joined, 
 from jaxbandit.report.rates import PAPER_RATES, Rate, rate_of
 from jaxbandit.report.statistics import elapsed, growth_exponent, healthy, holm, paired_differences, problem_groups, win_matrix
 from jaxbandit.report.tables import COLUMNS, summary_rows
+from jaxbandit.report.vector import figure, svg_of
 from jaxbandit.study.results.storage import read_results
 from jaxbandit.study.run.files import prepare_file, reason_of, write_whole
 
 SEED = 0  # seed of the bootstraps, printed in the report
 RESAMPLES = 2000
+MOST_BYTES = 500_000  # of PNG files of the study in a report, which stays below 2 MB
 MOST_SENTENCES = 4  # above a section; more are folded away
 MOST_COLUMNS = 7  # up to so many algorithms are compared each with each; more are all compared with the first
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -192,7 +194,7 @@ def _flags(dataset: xr.Dataset) -> list[Markup]:
 
 
 def _pictures(dataset: xr.Dataset, draw: Callable[[xr.Dataset], list[figures.Picture]], most: int = 0) -> list[Markup]:
-    parts: list[Markup] = [picture(item.png, item.caption) for item in draw(dataset)]
+    parts: list[Markup] = [figure(svg_of(item.draw), item.caption, item.values) for item in draw(dataset)]
     hidden = figures.left_out(dataset, most) if most and parts else 0
     return [*parts, element("p", f"{hidden} more algorithms are in the tables only.", class_="quiet")] if hidden else parts
 
@@ -310,10 +312,16 @@ def _bounds(rates: Sequence[Rate]) -> Markup:
 
 
 def _extra(files: dict[str, bytes]) -> list[Markup]:
-    return [
-        picture(data, name) if data.startswith(PNG) else element("p", f"{name} is no PNG and is not shown.", class_="quiet")
-        for name, data in files.items()
-    ]
+    parts, left = [], MOST_BYTES
+    for name, data in files.items():
+        if not data.startswith(PNG):
+            parts.append(element("p", f"{name} is no PNG and is not shown.", class_="quiet"))
+        elif len(data) > left:
+            parts.append(element("p", f"{name} is in the study's directory; with its {len(data):,} bytes this page would be too large."))
+        else:
+            left -= len(data)
+            parts.append(picture(data, name))
+    return parts
 
 
 def _parameters(dataset: xr.Dataset) -> list[Markup]:

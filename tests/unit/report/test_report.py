@@ -37,6 +37,7 @@ class Reader(html.parser.HTMLParser):
     def __init__(self):
         super().__init__()
         self.open, self.sections, self.links, self.images, self.tags, self.text = [], [], [], [], set(), []
+        self.figures, self.names, self.references = [], [], []  # descriptions of figures, names in the page, and what figures refer to
 
     def handle_starttag(self, tag, attributes):
         attributes = dict(attributes)
@@ -45,6 +46,11 @@ class Reader(html.parser.HTMLParser):
             self.open.append(tag)
         if tag == "section":
             self.sections.append(attributes["id"])
+        if tag == "svg":
+            self.figures.append(attributes["aria-label"])
+        self.names += [attributes["id"]] if "id" in attributes else []
+        self.references += [attributes["xlink:href"]] if "xlink:href" in attributes else []
+        self.references += re.findall(r"url\((#[^)]*)\)", attributes.get("clip-path", ""))
         if tag == "img":
             self.images.append(attributes["src"])
             assert attributes["alt"]
@@ -94,8 +100,17 @@ def test_a_report_has_every_section_and_needs_nothing_else(full_report):
     assert reader.sections == SECTIONS
     assert [link for link in reader.links if not link.startswith(("#", "data:image/png;base64,"))] == []
     assert {link[1:] for link in reader.links if link.startswith("#")} == set(SECTIONS)
-    assert not re.search(r"https?://|url\(|@import", text) and not {"script", "link", "iframe", "object"} & reader.tags
-    assert len(reader.images) >= 6 and all(image.startswith("data:image/png;base64,iVBORw0KGgo") for image in reader.images)
+    assert not re.search(r"https?://|url\((?!#)|@import", text) and not {"script", "link", "iframe", "object"} & reader.tags
+    assert len(reader.images) == 1 and reader.images[0].startswith("data:image/png;base64,iVBORw0KGgo")  # that of the study's directory
+    assert len(reader.figures) == 5 and len(text) < 2_000_000 and not re.search(r"<\?xml|<!DOCTYPE svg|<metadata|<!--", text)
+    assert len(reader.names) == len(set(reader.names)) and {link[1:] for link in reader.references} <= set(reader.names)
+
+
+def test_figures_say_their_values_to_who_does_not_see_them(full_report):
+    dataset, reader, _ = full_report
+    last = over_trials(dataset, "hard_violation", averaged=True).isel(round=-1, algorithm=0)
+    said = f"{dataset.algorithm.values[0]} {float(last['mean']):.3g} ± {float(last.high - last['mean']):.2g}"
+    assert sum(said in words for words in reader.figures) >= 2  # curves and boxes
 
 
 def test_a_report_says_what_was_run_and_what_failed(full_report):
