@@ -305,7 +305,7 @@ def problem_maps(problem: AbstractProblem, *, axes: Any = None) -> np.ndarray:
         axis.set(xlabel="$x_1$", ylabel="$x_2$")
     if place is not None and not on_line:
         handles = [Line2D([], [], marker="*", label="optimum", **STAR), Line2D([], [], color="black", label="edge of the feasible region")]
-        row[0].legend(handles=handles[: 1 + (len(means) > 1)], loc="upper right", fontsize=8, frameon=True)
+        _place_legend(row[0], handles[: 1 + (len(means) > 1)], new=axes is None)
     return row
 
 
@@ -467,10 +467,15 @@ def _legend(figure: Any, truth: _Truth, frames: list[_Frame], *, new: bool) -> N
     handles += [Line2D([], [], marker="*", label="optimum", **STAR)] if truth.best is not None else []
     handles += [Line2D([], [], label="truly feasible", **line)] if truth.worst is not None else []
     handles += [Line2D([], [], linestyle="--", label="believed feasible", **line)] if frames[0].believed is not None else []
+    _place_legend(figure.axes[0], handles, new=new)
+
+
+def _place_legend(axis: Axes, handles: list[Line2D], *, new: bool) -> None:
+    """Put a legend under the panels of a figure of its own, into the first panel of a user's."""
     if new:
-        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=9)
+        axis.figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=9)
     else:
-        figure.axes[0].legend(handles=handles, loc="best", fontsize=7, frameon=True)
+        axis.legend(handles=handles, loc="best", fontsize=7, frameon=True)
 
 
 def _panel(axis: Axes, surrogate: Surrogate, frame: _Frame, column: int, scale: tuple[float, float], truth: _Truth) -> QuadMesh:
