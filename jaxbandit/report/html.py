@@ -18,7 +18,7 @@ from jaxbandit.report.markup import Markup, document, element, escaped, joined, 
 from jaxbandit.report.rates import PAPER_RATES, Rate, rate_of
 from jaxbandit.report.statistics import elapsed, growth_exponent, healthy, holm, paired_differences, problem_groups, win_matrix
 from jaxbandit.report.tables import COLUMNS, summary_rows
-from jaxbandit.report.vector import figure, svg_of
+from jaxbandit.report.vector import figure_with_values
 from jaxbandit.study.results.storage import read_results
 from jaxbandit.study.run.files import prepare_file, reason_of, write_whole
 
@@ -194,7 +194,7 @@ def _flags(dataset: xr.Dataset) -> list[Markup]:
 
 
 def _pictures(dataset: xr.Dataset, draw: Callable[[xr.Dataset], list[figures.Picture]], most: int = 0) -> list[Markup]:
-    parts: list[Markup] = [figure(svg_of(item.draw), item.caption, item.values) for item in draw(dataset)]
+    parts: list[Markup] = [figure_with_values(item.figure, item.caption, item.values) for item in draw(dataset)]
     hidden = figures.left_out(dataset, most) if most and parts else 0
     return [*parts, element("p", f"{hidden} more algorithms are in the tables only.", class_="quiet")] if hidden else parts
 

@@ -105,7 +105,8 @@ class Study:
         self.validate()
 
     def __repr__(self) -> str:
-        return f"Study({self.name!r}: {len(self.runs)} runs x {self.trials} trials x {self.horizon} rounds, seed {self.seed})"
+        runs = f"{len(self.runs)} run{'s' * (len(self.runs) > 1)}"
+        return f"Study({self.name!r}: {runs} x {self.trials} trials x {self.horizon} rounds, seed {self.seed})"
 
     def _repr_html_(self) -> str:
         """Return a table of the runs, for notebooks."""
