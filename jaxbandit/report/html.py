@@ -24,7 +24,7 @@ from jaxbandit.study.run.files import prepare_file, reason_of, write_whole
 
 SEED = 0  # seed of the bootstraps, printed in the report
 RESAMPLES = 2000
-MOST_BYTES = 500_000  # of PNG files of the study in a report, which stays below 2 MB
+MOST_CHARACTERS = 2_000_000  # of a report; a study's PNG files are left out where they would exceed it
 MOST_SENTENCES = 4  # above a section; more are folded away
 MOST_COLUMNS = 7  # up to so many algorithms are compared each with each; more are all compared with the first
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -119,10 +119,12 @@ def render(dataset: xr.Dataset, *, name: str, extra: dict[str, bytes] | None = N
         ("differences", "Paired differences", _differences(dataset)),
         ("wins", "Who wins", _wins(dataset)),
         ("growth", "Growth exponents", _growth(dataset)),
-        ("files", "Figures of the study", _extra(extra or {})),
+        ("files", "Figures of the study", []),
         ("parameters", "Parameters", _parameters(dataset)),
         ("versions", "Versions and devices", _versions(dataset)),
     ]
+    room = MOST_CHARACTERS - sum(len(part) for _, _, parts in sections for part in parts)
+    sections = [(key, heading, _extra(extra or {}, room) if key == "files" else parts) for key, heading, parts in sections]
     said = {
         "summary": findings.summary(dataset),
         "curves": findings.curves(dataset),
@@ -311,16 +313,18 @@ def _bounds(rates: Sequence[Rate]) -> Markup:
     return table(["algorithm", "measures", "exponent", "bound", "source"], rows, words=(1, 3, 4))
 
 
-def _extra(files: dict[str, bytes]) -> list[Markup]:
-    parts, left = [], MOST_BYTES
+def _extra(files: dict[str, bytes], room: int) -> list[Markup]:
+    """Return the study's PNG files as figures, as many as fit into ``room`` characters, and a line on each of the others."""
+    parts = []
     for name, data in files.items():
         if not data.startswith(PNG):
             parts.append(element("p", f"{name} is no PNG and is not shown.", class_="quiet"))
-        elif len(data) > left:
-            parts.append(element("p", f"{name} is in the study's directory; with its {len(data):,} bytes this page would be too large."))
-        else:
-            left -= len(data)
-            parts.append(picture(data, name))
+            continue
+        shown = picture(data, name)
+        if len(shown) > room:
+            shown = element("p", f"{name}, {len(data):,} bytes, is in the study's directory: this page would be too large with it.")
+        room -= len(shown)
+        parts.append(shown)
     return parts
 
 

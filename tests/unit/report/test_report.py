@@ -22,7 +22,7 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.status import Status
 from jaxbandit.report import plots, style, sweeps, tables, traces
 from jaxbandit.report.figures import curve_pictures, left_out
-from jaxbandit.report.html import write_report
+from jaxbandit.report.html import render, write_report
 from jaxbandit.report.maps import penalised_bounds, posterior_after, posterior_animation, posterior_maps
 from jaxbandit.report.statistics import over_trials, paired_differences, win_matrix
 from jaxbandit.study.results.storage import save
@@ -117,7 +117,9 @@ def test_a_report_has_every_section_and_needs_nothing_else(full_report):
         and len(text) < 2_000_000
         and not re.search(r"<\?xml|<!DOCTYPE svg|<metadata|<!--", text)
     )
-    assert len(reader.names) == len(set(reader.names)) and {link[1:] for link in reader.references if link.startswith("#")} <= set(reader.names)
+    assert len(reader.names) == len(set(reader.names)) and {link[1:] for link in reader.references if link.startswith("#")} <= set(
+        reader.names
+    )
 
 
 def test_figures_say_their_values_to_who_does_not_see_them(full_report):
@@ -177,6 +179,13 @@ def test_a_report_of_little_leaves_out_what_it_cannot_say(tmp_path):
     reader, _ = read(write_report(saved(dataset, tmp_path / "in"), tmp_path / "new" / "page.html"))
     assert reader.sections == ["summary", "flags", "curves", "boxes", "growth", "parameters", "versions"]
     assert (tmp_path / "new" / "page.html").is_file()
+
+
+def test_a_page_stays_below_two_megabytes():
+    large, small = b"\x89PNG\r\n\x1a\n" + bytes(1_500_000), b"\x89PNG\r\n\x1a\n" + bytes(100)
+    dataset = results(1, labels=["alone"], trials=2, rounds=300)
+    text = render(dataset, name="x", extra={"large.png": large, "small.png": small})
+    assert len(text) < 2_000_000 and "large.png, 1,500,008 bytes" in text and text.count("data:image/png") == 1
 
 
 def test_reports_of_nothing_are_refused(tmp_path):
