@@ -15,7 +15,7 @@ from jaxbandit.core.fields import between, choice, each, finite_numbers, instanc
 from jaxbandit.core.pytree import canonicalise, replace
 from jaxbandit.core.types import Table
 from jaxbandit.domains import DOMAIN, Domain
-from jaxbandit.kernels import Gram, Kernel, check_covariance, same
+from jaxbandit.kernels import Categorical, Constant, Gram, Kernel, White, check_covariance, parts_on_axes, same
 from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures, dense_features, product_features
 from jaxbandit.surrogates.lowrank import affordable_rank, prior_variance
 from jaxbandit.surrogates.noise import VARIANCE, Variance, least, stacked, variance_of_outputs
@@ -144,7 +144,7 @@ def grouped(
         match = [g for g, (other, lam) in enumerate(members) if np.array_equal(lam, noise) and same(k, other)]
         if not match:
             k.check_axes(domain.dimension)
-            _check_arms(k, domain)
+            _check_parts(k, domain)
             check_covariance("kernel", k, domain.points)
             members.append((k, noise))
         groups.append(match[0] if match else len(members) - 1)
@@ -205,15 +205,27 @@ def _within_tolerance(built: DenseFeatures | ProductFeatures, tolerance: float, 
     )
 
 
-def _check_arms(kernel: Kernel, domain: Domain) -> None:
-    """Raise unless every Gram matrix inside ``kernel`` is of the domain's arms, which are numbered ``0 .. M - 1``."""
-    for part in jax.tree.leaves(kernel, is_leaf=lambda k: isinstance(k, Gram)):
+def _check_parts(kernel: Kernel, domain: Domain) -> None:
+    """Raise unless each part of ``kernel`` suits the axes that it sees: Gram matrices numbers from 0, distances no categories."""
+    for part, axes in parts_on_axes(kernel, tuple(range(domain.dimension))):
+        named = [domain.name_of(axis) for axis in axes if domain.is_categorical(axis)]
+        if named and not isinstance(part, Gram | Categorical | Constant | White):
+            raise checks.InvalidArgument(
+                f"kernel: {type(part).__name__} takes the categories of axis {named[0]!r} for numbers; give that axis a kernel of its own,"
+                " as in OnAxes(kernel=..., axes=(0,)) * OnAxes(kernel=Categorical(), axes=(1,))"
+            )
         if not isinstance(part, Gram):
             continue
-        if len(part.matrix) != domain.size:
-            raise checks.InvalidArgument(f"Gram.matrix: of {len(part.matrix)} arms, but the domain has {domain.size} points")
-        if not np.array_equal(domain.points, np.arange(domain.size)[:, None]):
-            raise checks.InvalidArgument("Gram: the domain's points are no arm numbers; build it with domains.arms(M)")
+        rows, numbers = len(part.matrix), np.unique(np.asarray(domain.points)[:, axes[0]])
+        if domain.dimension == 1 and rows != domain.size:
+            raise checks.InvalidArgument(f"Gram.matrix: of {rows} arms, but the domain has {domain.size} points")
+        if not np.all(np.isin(numbers, np.arange(rows))) or (domain.axes and len(numbers) != rows):
+            where = f"axis {domain.name_of(axes[0])!r} of the domain"
+            raise checks.InvalidArgument(
+                "Gram: the domain's points are no arm numbers; build it with domains.arms(M)"
+                if domain.dimension == 1
+                else f"Gram.matrix: of {rows} arms, numbered from 0, but {where} holds {checks.short(numbers.tolist())}"
+            )
 
 
 def one_per_output(name: str, value: Any, outputs: int) -> list[Any]:

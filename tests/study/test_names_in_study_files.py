@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,17 +14,20 @@ from jaxbandit import InvalidArgument, delays, estimators, informed, kernels, pe
 from jaxbandit.problems.base import AbstractProblem
 from jaxbandit.study.specify.registry import KINDS, build, names, table_of
 
+ARMS = Path(__file__).parents[1] / "support" / "arms.csv"
 # What a maker cannot do without, by its name.
 REQUIRED: dict[str, dict[str, Any]] = {
     "Anytime": {"algorithm": {"type": "Rpol"}},
     "Empirical": {"values": [1, 2]},
     "Gram": {"matrix": [[1.0, 0.0], [0.0, 1.0]]},
     "Heteroscedastic": {"variance": [0.1, 0.2]},
+    "OnAxes": {"kernel": {"type": "Categorical"}, "axes": [1]},
     "Refitted": {"algorithm": {"type": "Rpol"}},
     "Product": {"left": {"type": "Matern12"}, "right": {"type": "White"}},
     "Scale": {"kernel": {"type": "Linear"}, "variance": 2.0},
     "Sum": {"left": {"type": "Matern12"}, "right": {"type": "White"}},
     "Residuals": {"table": [[0.1, -0.1]]},
+    "from_csv": {"path": str(ARMS), "objective": "maximise yield", "constraints": ["heat <= 80"], "points": ["dose", "catalyst"]},
     "artificial": {"name": "P1", "points_per_axis": 4},
 }
 OBJECTS = [kind for kind in KINDS if kind != "problem"]
