@@ -11,7 +11,8 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.declare import Role
-from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.pytree import fields_in_brief, pytree, replace, static
+from jaxbandit.core.showing import html_fields
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
 from jaxbandit.surrogates.noise import least
@@ -353,6 +354,14 @@ class Surrogate(AbstractSurrogate):
             lines.append(f"noise variance {table.min():.3g} to {table.max():.3g}, by point")
         exact = f", variance refreshed every {self.refresh} rounds" if self.refresh else ""
         return "\n".join([*lines, f"precision {self.precision}{exact}"])
+
+    def _repr_html_(self) -> str:
+        """Return a table of what the model is, and of the form that its beliefs have."""
+        shown = [(name, text) for name, text in fields_in_brief(self) if name in ("noise_variance", "prior_mean", "kernels")]
+        if any(checks.is_traced(leaf) for leaf in jax.tree.leaves(self)):
+            return html_fields(type(self).__name__, fields_in_brief(self))
+        sizes = [("points", f"{self.domain.size:,} of dimension {self.domain.dimension}"), ("outputs", str(self.outputs))]
+        return html_fields(type(self).__name__, [*sizes, *shown, ("form", self.describe())])
 
     def validate(self) -> None:
         """Raise ``InvalidArgument`` on a noise variance that is not positive or a prior mean that is not finite."""

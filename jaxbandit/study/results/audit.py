@@ -11,12 +11,13 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.declare import symbols
+from jaxbandit.core.describe import describe
 from jaxbandit.core.fields import of_class, whole
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.delays import NEVER
 from jaxbandit.engine import Trajectory
 from jaxbandit.engine.delayed import plan_delays
-from jaxbandit.study.specify.describe import describe, kernel_record
+from jaxbandit.study.specify.describe import kernel_record
 from jaxbandit.study.specify.run import Run
 from jaxbandit.study.specify.study import Study, in_its_arithmetic
 from jaxbandit.surrogates import Surrogate

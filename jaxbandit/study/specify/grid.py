@@ -35,6 +35,7 @@ from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Domain
 from jaxbandit.engine import Informed, InitialDesign
 from jaxbandit.engine.inputs import HORIZON, INFORMED
+from jaxbandit.engine.labelled import value_words
 from jaxbandit.kernels import Kernel
 from jaxbandit.problems import AbstractProblem, full_information
 from jaxbandit.problems.base import PROBLEM
@@ -49,7 +50,6 @@ from jaxbandit.surrogates.nystroem import with_length_scale
 Table: TypeAlias = Mapping[str, Any]
 """An object as a study file has it: its type and fields, ``{"type": "sine", "points_per_axis": 50}``."""
 
-LARGE = 2.0**1023  # beyond it an integer has no float
 MODEL = "model."  # what the path of a swept field of the model begins with
 
 
@@ -357,11 +357,7 @@ def grid_table(
 
 def _label(base: str, values: Mapping[str, Any], problem: str, delay: str) -> str:
     """Return the label of a run: ``rpol, reward_width=2, on sine, delay poisson``."""
-    own = [
-        f"{path.rsplit('.', 1)[-1]}={value:g}" if isinstance(value, int | float) and abs(value) < LARGE else f"{path}={short(value)}"
-        for path, value in values.items()
-    ]
-    return ", ".join([base, *own, *([f"on {problem}"] if problem else []), *([f"delay {delay}"] if delay else [])])
+    return ", ".join([base, *value_words(values), *([f"on {problem}"] if problem else []), *([f"delay {delay}"] if delay else [])])
 
 
 def _distinct(runs: Sequence[Run]) -> list[Run]:
