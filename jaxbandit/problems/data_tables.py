@@ -119,9 +119,16 @@ def from_csv(
 ) -> Problem:
     """Make a problem whose arms are the rows of a CSV file in UTF-8, the first line of which names the columns.
 
+    What the columns hold is as for :func:`from_columns`.
+
     Args:
       path: the file; a relative path starts where the program was started.
-      objective, constraints, points, noise_variance, noise, delay: as for :func:`from_columns`.
+      objective: ``"maximise NAME"`` or ``"minimise NAME"``, with the name of the column of its mean values.
+      constraints: ``"NAME <= 80"`` or ``"NAME >= 0.5"`` each, on the mean values of a column.
+      points: names of the columns that hold the coordinates of a point; default none: arms, numbered from 0.
+      noise_variance: name of the column of the variance of Gaussian noise, or a name for each output, reward first.
+      noise: a noise model, instead of ``noise_variance``; default standard Gaussian noise.
+      delay: a delay model; default no delay.
       name: label of the problem; default the name of the file.
       delimiter: what separates columns, one character.
 

@@ -17,6 +17,7 @@ from jaxbandit.core.types import Table
 from jaxbandit.domains import DOMAIN, Domain
 from jaxbandit.kernels import Categorical, Constant, Gram, Kernel, White, check_covariance, parts_on_axes, same
 from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures, dense_features, product_features
+from jaxbandit.surrogates.fitted import DATA, fitted
 from jaxbandit.surrogates.lowrank import affordable_rank, prior_variance
 from jaxbandit.surrogates.noise import VARIANCE, Variance, least, stacked, variance_of_outputs
 from jaxbandit.surrogates.posterior import Surrogate
@@ -53,6 +54,7 @@ PER_ROW_ROUND = 20.0  # a round of the row cache, whose trials run one by one, w
     rank=optional(whole(1)),
     horizon=optional(whole(1)),
     precision=choice(*PRECISIONS),
+    fit_to=optional(DATA),
 )
 def surrogate(
     domain: Domain,
@@ -66,6 +68,7 @@ def surrogate(
     rank: int | None = None,
     horizon: int | None = None,
     precision: str = "auto",
+    fit_to: tuple[Any, Any] | None = None,
 ) -> Surrogate:
     """Return a GP model of ``outputs = 1 + m`` functions (reward, then constraints) on ``domain``.
 
@@ -89,6 +92,9 @@ def surrogate(
       precision: ``"float32"``, ``"float64"`` or ``"auto"``: float64 where float32 would put a mean off by more than a tenth of a
         posterior deviation, or a deviation off by a tenth of itself, as at low noise and over long horizons. Runs of a model in float64
         are in float64 whatever ``jax_enable_x64`` says; where it is on, all models are in float64.
+      fit_to: points ``[n, d]`` and values ``[n]`` or ``[n, 1 + m]``, from which kernel and noise variance are fitted first, starting from
+        those given, as by :func:`~jaxbandit.surrogates.fit` with its prior in units of the domain: one kernel and one noise variance for
+        all outputs, or one each where either is given per output. Prior means stay, and so do Gram matrices.
 
     Raises:
       InvalidArgument: on hyper-parameters out of range, lists that do not match ``outputs``, an unknown form, a form that the
@@ -98,6 +104,8 @@ def surrogate(
     noises = variance_of_outputs(noise_variance, outputs, domain)
     means = [float(v) for v in one_per_output("prior_mean", prior_mean, outputs)]
     refuse_float32_in_float64(precision)
+    if fit_to is not None:
+        kernels, noises = fitted(kernel, noises, means, fit_to, domain)
 
     groups, members = grouped(kernels, noises, domain)
 

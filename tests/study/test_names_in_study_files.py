@@ -12,7 +12,8 @@ import pytest
 import jaxbandit
 from jaxbandit import InvalidArgument, delays, estimators, informed, kernels, penalties, problems, widths
 from jaxbandit.problems.base import AbstractProblem
-from jaxbandit.study.specify.registry import KINDS, build, names, table_of
+from jaxbandit.study.specify.catalogue import described, places
+from jaxbandit.study.specify.registry import KINDS, ROLES, build, fields_of, names, table_of
 
 ARMS = Path(__file__).parents[1] / "support" / "arms.csv"
 # What a maker cannot do without, by its name.
@@ -65,6 +66,25 @@ def test_every_problem_that_can_be_named_is_one() -> None:
         assert isinstance(build("problem", {"type": name} | given | REQUIRED.get(name, {}), "problem.p"), AbstractProblem), name
     assert {"sine", "gp_draws", "building"} <= set(names("problem"))
     assert not {"from_tables", "optimum", "with_equalities", "best_mixed_policy"} & set(names("problem"))
+
+
+def test_the_catalogue_holds_what_tables_can_name_and_says_how() -> None:
+    """Every field stands there with its default; what needs a function of Python does not, for no file holds one."""
+    known = places()
+    assert set(KINDS) <= set(known) and {"strategy", "width", "distribution", "penalty"} <= set(known)
+    for kind in OBJECTS:
+        assert set(known[kind]) == {name for name, maker in names(kind).items() if issubclass(maker, ROLES[kind])}
+    assert "Custom" not in known["width"] and "SqrtLog" in known["width"] and "Bounds" not in known["algorithm"]
+    text = described("Rpol", known["algorithm"]["Rpol"])
+    assert text.startswith("Rpol: ") and "  initial_penalty = " in text and '  estimator = {type = "Bounds"}' in text
+    assert "a table of Bounds, Randomised, Thompson" in " ".join(text.split())
+    assert "  table  (required)" in described("Residuals", known["noise"]["Residuals"])
+    for own in known.values():
+        for name, maker in own.items():
+            lines = described(name, maker).splitlines()
+            assert len(lines[0]) > len(name) + 12 and "`" not in lines[0]
+            fields = [line.split()[0] for line in lines[1:] if not line.startswith("      ")]
+            assert fields == fields_of(maker)
 
 
 def test_tables_within_tables() -> None:
