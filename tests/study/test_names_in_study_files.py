@@ -12,6 +12,7 @@ import pytest
 import jaxbandit
 from jaxbandit import InvalidArgument, delays, estimators, informed, kernels, penalties, problems, widths
 from jaxbandit.problems.base import AbstractProblem
+from jaxbandit.study import from_table
 from jaxbandit.study.specify.catalogue import described, places
 from jaxbandit.study.specify.registry import KINDS, ROLES, build, fields_of, names, table_of
 
@@ -85,6 +86,18 @@ def test_the_catalogue_holds_what_tables_can_name_and_says_how() -> None:
             assert len(lines[0]) > len(name) + 12 and "`" not in lines[0]
             fields = [line.split()[0] for line in lines[1:] if not line.startswith("      ")]
             assert fields == fields_of(maker)
+
+
+def test_a_study_of_a_file_is_another_one_when_the_file_has_changed(tmp_path: Path) -> None:
+    """Else a run that was interrupted would go on with other values."""
+    path = tmp_path / "arms.csv"
+    problem = {"type": "from_csv", "path": str(path), "objective": "maximise yield"}
+    table = {"name": "arms", "horizon": 3, "problem": {"arms": problem}, "algorithm": {"cbo": {"type": "Unconstrained"}}}
+    found = []
+    for last in ("2.0", "2.5", "2.0"):
+        path.write_text(f"yield\n1.0\n{last}\n")
+        found.append(from_table(table).fingerprint())
+    assert found[0] == found[2] != found[1]
 
 
 def test_tables_within_tables() -> None:

@@ -367,7 +367,7 @@ def test_run_report_and_rerun(tmp_path: Path, capsys: Any, monkeypatch: Any) -> 
     assert capsys.readouterr().out.count("the same bits") == 5  # of four measures and the points
     assert main(["report", str(out)]) == 0 and (out / "report.html").stat().st_size > 10_000
     assert main(["names", "delay"]) == 0 and "Poisson: " in capsys.readouterr().out
-    assert main(["names", "delay", "Poisson"]) == 0 and "mean = 15.0" in capsys.readouterr().out
+    assert main(["names", "delay", "Poisson"]) == 0 and "mean = 1.0" in capsys.readouterr().out
     assert main(["names"]) == 0 and "strategy       Bounds, Randomised, Thompson" in capsys.readouterr().out
     assert main(["names", "delais"]) == 2 and "did you mean 'delay'" in capsys.readouterr().err
     assert main(["names", "delay", "Poison"]) == 2 and "did you mean 'Poisson'" in capsys.readouterr().err

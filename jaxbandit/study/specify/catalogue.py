@@ -82,10 +82,11 @@ def _plain(text: str) -> str:
 
 
 def _words_of_fields(maker: Callable[..., Any]) -> dict[str, str]:
-    """Return what a docstring says of each field or argument."""
+    """Return what the docstrings of a function, or of a class and its bases, say of each field or argument."""
     found: dict[str, str] = {}
     names: list[str] = []
-    for line in (maker.__doc__ or "").splitlines():
+    texts = [kind.__doc__ for kind in reversed(maker.__mro__)] if isinstance(maker, type) else [maker.__doc__]
+    for line in (line for text in texts for line in (text or "").splitlines()):
         start = FIELD.match(line)
         if start is not None:
             names = start[1].split(", ")

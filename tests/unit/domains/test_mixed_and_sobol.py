@@ -118,7 +118,7 @@ def test_a_range_of_length_scales_on_some_axes() -> None:
     """A traced length-scale of all axes is that of the numbers; what a kernel of some axes cannot be given is refused."""
     kernel = DOSE * kernels.OnAxes(kernel=kernels.Gram(matrix=GRAM), axes=(1,))
     moved = with_length_scale(kernel, np.array([0.7, 9.0]))
-    assert kernels.same(moved, kernels.OnAxes(kernel=kernels.SquaredExponential(length_scale=[0.7]), axes=(0,)) * kernel.right)
+    assert kernels.same(moved, kernels.OnAxes(kernel=kernels.SquaredExponential(length_scale=np.array([0.7])), axes=(0,)) * kernel.right)
     both = kernels.OnAxes(kernel=kernels.SquaredExponential(length_scale=[0.5, 0.6]), axes=(0, 2))
     with pytest.raises(InvalidArgument, match="kernel: a kernel of some axes must have one length-scale"):
         jaxbandit.ranged(domains.grid([0.0] * 3, [1.0] * 3, 2), both, low=0.3, high=0.8, noise_variance=0.1)
