@@ -53,7 +53,8 @@ def write_report(directory: str | Path, out: str | Path | None = None) -> Path:
         raise InvalidArgument(f"directory: {folder} is no directory; give one that a study wrote its results to")
     dataset = checked(read_results(folder), folder)
     path = prepare_file(folder / "report.html" if out is None else out, force=True)
-    extra = {file.name: file.read_bytes() for file in sorted(folder.glob("*.png"))}
+    shown = [file for file in sorted(folder.glob("*.png")) if not file.name.startswith("curves")]  # as the report draws, too
+    extra = {file.name: file.read_bytes() for file in shown}
     try:
         text = render(dataset, name=folder.resolve().name, extra=extra)
     except (KeyError, ValueError, TypeError, IndexError) as error:  # of what a study does not write

@@ -26,6 +26,7 @@ from jaxbandit.delays import NEVER, NoDelay
 from jaxbandit.engine import Trajectory, simulate
 from jaxbandit.engine.labelled import METRICS
 from jaxbandit.problems import AbstractProblem
+from jaxbandit.problems._nameable import READERS
 from jaxbandit.study.specify.describe import describe_exactly
 from jaxbandit.study.specify.grid import Grid
 from jaxbandit.study.specify.instances import sampled
@@ -193,6 +194,8 @@ class Study:
         def described_run(run: Run) -> dict[str, Any]:
             own = {f.name: described(getattr(run, f.name)) for f in dataclasses.fields(Run) if f.name != "problem"}
             table = tables.get(run.problem_label or "")
+            if table is not None and table.get("type") in READERS:  # the file may have changed
+                table = None
             problem = described(run.problem) if table is None else [type(run.problem).__name__, described(table)]
             return own | {"problem": problem, "delay": described(run.delay_in_force), "feedback": described(run.policy_in_force)}
 
