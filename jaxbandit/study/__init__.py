@@ -16,7 +16,7 @@ from jaxbandit.study.run.checkpoints import CheckpointMismatch
 from jaxbandit.study.run.execute import forget, run_study
 from jaxbandit.study.run.files import CannotWrite, ExistingOutput, prepare_directory, prepare_file, write_whole
 from jaxbandit.study.run.hold import DirectoryInUse, HeldDirectory, hold_directory
-from jaxbandit.study.run.progress import Progress, Reporter
+from jaxbandit.study.run.progress import Compiling, Progress, Reporter
 from jaxbandit.study.run.runtime import compile_quickly, use_all_cores
 from jaxbandit.study.specify.grid import Grid, Model, grid
 from jaxbandit.study.specify.keep import Keep
@@ -27,6 +27,7 @@ from jaxbandit.study.specify.tables import from_table, from_toml
 __all__ = [
     "CannotWrite",
     "CheckpointMismatch",
+    "Compiling",
     "DirectoryInUse",
     "ExistingOutput",
     "Grid",
