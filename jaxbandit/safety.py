@@ -181,7 +181,7 @@ class Expansion(Declared):
                 continue
             if group not in columns:
                 columns[group] = surrogate.covariance(posterior, j, points)  # [n, M]
-            s = jnp.square(known.sd[j, points]) + model.noise_variance[group]
+            s = jnp.square(known.sd[j, points]) + model.noise_at(group, points)
             # UCB' = mu' + beta sd' <= 0 in squares: no root of [n, M] numbers.
             room = (known.widths[j] * known.sd[j, points] / s)[:, None] * columns[group] - known.mean[j][None, :]
             left = jnp.square(known.sd[j])[None, :] - jnp.square(columns[group]) * (1 / s)[:, None]

@@ -25,9 +25,11 @@ from jaxbandit.engine.blocks import equal_blocks, least_block, mesh_of, place
 from jaxbandit.engine.delayed import Delays, delay_in_force, plan_delays
 from jaxbandit.engine.flags import warn_of_flags
 from jaxbandit.engine.footprint import default_block
-from jaxbandit.engine.inputs import ALGORITHM, DEVICES, HORIZON, INFORMED, SWEEP, TRIALS, check_memory
+from jaxbandit.engine.inputs import ALGORITHM, DEVICES, FUSED, HORIZON, INFORMED, SWEEP, TRIALS, check_memory
+from jaxbandit.engine.kernels import fused_cell
 from jaxbandit.engine.programs import Cell, play_all
-from jaxbandit.engine.trial import Informed, InitialDesign, Trajectory
+from jaxbandit.engine.trajectory import Trajectory
+from jaxbandit.engine.trial import Informed, InitialDesign
 from jaxbandit.feedback import Policy
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import PROBLEM
@@ -52,6 +54,7 @@ RECORDS = ("all", "audit", "indices")
     record=choice(*RECORDS),
     block=optional(whole(1)),
     devices=optional(DEVICES),
+    fused=FUSED,
 )
 def simulate(
     problem: AbstractProblem,
@@ -69,6 +72,7 @@ def simulate(
     record: str = "all",
     block: int | None = None,
     devices: Sequence[jax.Device] | None = None,
+    fused: bool | str = "auto",
 ) -> Trajectory:
     """Run an algorithm on a problem: ``trials`` independent trials of ``horizon`` rounds, compiled once.
 
@@ -97,6 +101,9 @@ def simulate(
       block: trials run side by side on a device; default: what fits a CPU's cache, or half of an accelerator's memory. It changes
         results by rounding only.
       devices: devices to share the trials between; default all of JAX's default backend.
+      fused: whether one kernel of :mod:`jaxbandit.fused` moves the posterior, scores and chooses in each round. ``True``: it does, on CPUs
+        by JAX's interpreter, which is slow and there to check results; ``False``: XLA does; ``"auto"``: the kernel where it has been measured
+        to be faster, which is nowhere yet. It changes results by rounding only.
 
     Returns:
       A :class:`Trajectory` with leading axes ``[trials]``, or ``[variants, trials]`` for a sweep. Every flag that some trial has is
@@ -126,6 +133,7 @@ def simulate(
             block=1 if block is None else block,
             informed=informed,
         )
+        cell = fused_cell(cell, fused, used)
         least = 1
         if block is None:
             block = default_block(cell, models[0].trials_per_block, len(numbers) * len(algorithms), used)

@@ -31,6 +31,8 @@ from jaxbandit.engine.rounds import (
 )
 from jaxbandit.engine.users import blaming_user, check_instance, check_learner
 from jaxbandit.feedback import Pending
+from jaxbandit.fused.choice import Choose, choose_in_kernel, fused_arena
+from jaxbandit.fused.deferred import between_rounds
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.surrogates import Surrogate
 
@@ -80,38 +82,6 @@ class InitialDesign(Declared):
 
 
 @pytree
-class Trajectory:
-    """Record of one trial, or of many with leading axes ``[trials]`` or ``[variants, trials]``.
-
-    Rounds are counted from 1; arrays hold round ``t`` at ``t - 1``. With ``record="indices"`` the optional fields are ``None``.
-    """
-
-    indices: Array  # [T] int32, the points chosen
-    status: Array  # [] int32, bits of core.status.Status
-    failed_round: Array  # [] int32, first round with a failure flag, 0 for none
-    declared_round: Array  # [] int32, first round in which infeasibility was declared, 0 for none
-    information_gain: Array  # [G] realised, at the end, per group of outputs
-    initial_indices: Array  # [n] int32
-    initial_values: Array  # [n, 1 + m]
-    values: Any = None  # [T, 1 + m] noisy rewards and costs
-    multipliers: Any = None  # [T + 1, m] in force at rounds 1..T+1, zero for algorithms without
-    widths: Any = None  # [T, 1 + m] beta_t
-    draws: Any = None  # [T, 1 + m] or [T, 1 + m, M] what a randomised strategy drew; with record="audit" only
-    arrivals: Any = None  # [T, 1 + m] int32, round at whose end each value arrives (see delays.NEVER); with delayed feedback only
-    lost: Any = None  # [1 + m] int32, values that the buffer had no place for; with delayed feedback only
-    candidates: Any = None  # [M] bool, points not struck out by the end; of algorithms that eliminate only
-    candidate_count: Any = None  # [] int32, their number
-    optimum_kept: Any = None  # [] bool, whether the best feasible point is one of them
-    evaluations: Any = None  # [] int32, rounds that evaluated something; of algorithms that stop by themselves only
-    initial_counted: bool = static(default=False)
-
-    @property
-    def scored_indices(self) -> Array:
-        """The points that metrics count: the rounds', after the initial design's where the study counts it."""
-        return jnp.concatenate([self.initial_indices, self.indices], axis=-1) if self.initial_counted else self.indices
-
-
-@pytree
 class Setting:
     """All that stays the same from round to round of one trial, a function of the trial's key."""
 
@@ -122,6 +92,7 @@ class Setting:
     delays: Delays | None = None  # None for feedback at once
     joint_arrival: bool = static(default=False)  # whether the values of a point arrive together
     drawn: bool = static(default=False)  # whether the instance was drawn in the trial, so that nobody has looked at its means before
+    fused: bool = static(default=False)  # whether choices are made by kernels of jaxbandit.fused
 
 
 @pytree
@@ -145,6 +116,7 @@ def prepare(
     informed: Informed | None = None,
     delays: Delays | None = None,
     axis: str | None = None,
+    fused: bool = False,
 ) -> Setting:
     """Return the instance of a trial and the learner on it; ``axis`` names the batch axis of trials, if there is one."""
     with blaming_user(problem, "problem: {name}.sample must return an instance for a key"):
@@ -157,11 +129,15 @@ def prepare(
             algorithm, surrogate = check_learner(informed(instance, algorithm, surrogate))
     surrogate = surrogate.factorised()  # once, before the rounds: a length-scale may be traced
     if delays is None:
-        return Setting(instance=instance, algorithm=algorithm, arena=immediate_arena(surrogate, horizon), key=key, drawn=drawn)
+        arena = immediate_arena(surrogate, horizon)
+        arena = fused_arena(arena) if fused else arena
+        return Setting(instance=instance, algorithm=algorithm, arena=arena, key=key, drawn=drawn, fused=fused)
     joint = values_come_together(algorithm, surrogate)
     separate = not (joint or delays.model.joint)
     arena = delayed_arena(surrogate, horizon, delays.policy, separate_outputs=separate, capacity=delays.capacity, axis=axis)
-    return Setting(instance=instance, algorithm=algorithm, arena=arena, key=key, delays=delays, joint_arrival=joint, drawn=drawn)
+    return Setting(
+        instance=instance, algorithm=algorithm, arena=arena, key=key, delays=delays, joint_arrival=joint, drawn=drawn, fused=fused
+    )
 
 
 def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Observation]:
@@ -203,19 +179,25 @@ def advance(setting: Setting, trial: TrialState, first: Array | int, rounds: int
     policy_keys = jax.vmap(policy_key, (None, 0))(setting.key, numbers)
     noise = jax.vmap(lambda t: instance.draw(round_key(stream_key(setting.key, Stream.NOISE), t)))(numbers)
 
+    choose: Choose = choose_point
+    if setting.fused:
+        choose = functools.partial(choose_in_kernel, choose_point, draws="draws" in RECORDED[record])
+
     def one_round(now: TrialState, given: tuple[Array, Array, Any, Any, Any]) -> tuple[TrialState, dict[str, Any]]:
         t, own_key, drawn, arrives, too_early = given
         state, pending = now.state, now.pending
         multipliers = multipliers_of(algorithm, state, arena)
         if algorithm.sees_constraints:
             state = algorithm.reveal(arena, state, instance.constraint_sample(drawn), t)
-        index, decision, state = choose_point(algorithm, arena, state, t, own_key)
+        index, decision, state = choose(algorithm, arena, state, t, own_key)
         values = instance.observe(index, drawn)
         observation: Any = Observation(index=index, values=values)
         if pending is not None:
             pending = pending.push(t, index, values, arrives, arena.horizon)
             observation = pending.arriving(t, index, values, arrives)
         state = take_in(algorithm, arena, state, observation, t)
+        if setting.fused:
+            state = between_rounds(arena.surrogate, state)
 
         failures = faults(algorithm, arena, decision) | {Status.NONFINITE_FEEDBACK: ~jnp.all(jnp.isfinite(values))}
         if too_early is not None:
@@ -256,7 +238,7 @@ RECORDED = {
 
 
 def conclude(setting: Setting, trial: TrialState) -> dict[str, Any]:
-    """Return the quantities of a trial that has ended, by the names of :class:`Trajectory`; those that it lacks are left out."""
+    """Return the quantities of a trial that has ended, by the names of :class:`~jaxbandit.Trajectory`; those that it lacks are left out."""
     lost = None if trial.pending is None else trial.pending.lost
     status = trial.status
     if lost is not None:

@@ -21,7 +21,7 @@ from jaxbandit.core.fields import of_class, text
 from jaxbandit.core.results import RESULTS
 from jaxbandit.core.status import Status, explain, healthy
 from jaxbandit.core.status import flags_in_words as status_in_words
-from jaxbandit.study.run.dataset import Variable
+from jaxbandit.engine.labelled import Variable
 from jaxbandit.study.run.files import CannotWrite, reason_of, write_whole
 
 LEVEL = 4  # of compression
