@@ -6,6 +6,7 @@ A study passes four containers on its way into a compiled program, a folder for 
 Needs the ``study`` extra (``pip install "jaxbandit[study]"``).
 """
 
+from jaxbandit.core.processes import end_with_parent
 from jaxbandit.engine.frames import to_dataframe
 from jaxbandit.study.plan.planning import Plan, make_plan
 from jaxbandit.study.plan.processes import ProcessLost
@@ -45,6 +46,7 @@ __all__ = [
     "TrialsFailed",
     "audit",
     "compile_quickly",
+    "end_with_parent",
     "flagged",
     "flags_in_words",
     "forget",
