@@ -11,12 +11,12 @@ import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
-from jaxbandit.core.fields import Check, Shape, each, function, of_class, optional, whole
+from jaxbandit.core.fields import Check, Shape, choice, each, function, of_class, optional, whole
 from jaxbandit.core.memory import device_memory
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.sweep import Sweep
 
-__all__ = ["ALGORITHM", "DEVICES", "HORIZON", "INFORMED", "MOST_ROUNDS", "SWEEP", "TRIALS", "check_memory"]
+__all__ = ["ALGORITHM", "DEVICES", "FUSED", "HORIZON", "INFORMED", "MOST_ROUNDS", "SWEEP", "TRIALS", "check_memory"]
 
 MOST_ROUNDS = 2**24
 """The most rounds of a trial: measures count rounds in floating point, and float32 counts to here."""
@@ -28,6 +28,7 @@ HORIZON: Check = whole(1, MOST_ROUNDS)
 INFORMED: Check = optional(function("(instance, algorithm, surrogate)"))
 DEVICE = of_class(jax.Device, "a device, such as jax.devices()[0]")
 DEVICES: Check = each(DEVICE, least=1)
+FUSED: Check = choice("auto", True, False)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,9 +22,11 @@ from jaxbandit.core.sweep import Sweep, gather_variants, variants_of
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
 from jaxbandit.engine.blocks import equal_blocks, least_block, mesh_of, place
-from jaxbandit.engine.delayed import Delays, delay_in_force, plan_delays, warn_of_loss
+from jaxbandit.engine.delayed import Delays, delay_in_force, plan_delays
+from jaxbandit.engine.flags import warn_of_flags
 from jaxbandit.engine.footprint import default_block
-from jaxbandit.engine.inputs import ALGORITHM, DEVICES, HORIZON, INFORMED, SWEEP, TRIALS, check_memory
+from jaxbandit.engine.inputs import ALGORITHM, DEVICES, FUSED, HORIZON, INFORMED, SWEEP, TRIALS, check_memory
+from jaxbandit.engine.kernels import fused_cell
 from jaxbandit.engine.programs import Cell, play_all
 from jaxbandit.engine.trajectory import Trajectory
 from jaxbandit.engine.trial import Informed, InitialDesign
@@ -52,6 +54,7 @@ RECORDS = ("all", "audit", "indices")
     record=choice(*RECORDS),
     block=optional(whole(1)),
     devices=optional(DEVICES),
+    fused=FUSED,
 )
 def simulate(
     problem: AbstractProblem,
@@ -69,6 +72,7 @@ def simulate(
     record: str = "all",
     block: int | None = None,
     devices: Sequence[jax.Device] | None = None,
+    fused: bool | str = "auto",
 ) -> Trajectory:
     """Run an algorithm on a problem: ``trials`` independent trials of ``horizon`` rounds, compiled once.
 
@@ -97,9 +101,14 @@ def simulate(
       block: trials run side by side on a device; default: what fits a CPU's cache, or half of an accelerator's memory. It changes
         results by rounding only.
       devices: devices to share the trials between; default all of JAX's default backend.
+      fused: whether one kernel of :mod:`jaxbandit.fused` moves the posterior, scores and chooses in each round. ``True``: it does, on CPUs
+        by JAX's interpreter, which is slow and there to check results; ``False``: XLA does; ``"auto"``: the kernel where it has been measured
+        to be faster, which is nowhere yet. It changes results by rounding only.
 
     Returns:
-      A :class:`Trajectory` with leading axes ``[trials]``, or ``[variants, trials]`` for a sweep.
+      A :class:`Trajectory` with leading axes ``[trials]``, or ``[variants, trials]`` for a sweep. Every flag that some trial has is
+      warned of in words, see :class:`~jaxbandit.Status`, so that a call returns when its trials have ended; under ``jit``, ``vmap`` and
+      the like nothing is said.
 
     Raises:
       InvalidArgument: before anything compiles, on any argument out of range or any two that do not fit each other.
@@ -124,6 +133,7 @@ def simulate(
             block=1 if block is None else block,
             informed=informed,
         )
+        cell = fused_cell(cell, fused, used)
         least = 1
         if block is None:
             block = default_block(cell, models[0].trials_per_block, len(numbers) * len(algorithms), used)
@@ -131,10 +141,9 @@ def simulate(
         pairs, block = _padded(_pairs(len(algorithms), numbers), block, least, len(used))
         cell = replace(cell, block=block)
         before, seen, ended = play_all(cell, key, place(pairs, used), record=record, mesh=mesh_of(used))
-        if delays is not None:
-            warn_of_loss(ended["lost"], delays[0].capacity, horizon)
         count, shape = len(algorithms) * len(numbers), (swept, len(numbers)) if swept else (len(numbers),)
         played = Trajectory(**_shaped(before | seen | ended, count=count, shape=shape), initial_counted=initial.counted)
+    warn_of_flags(played.status, played.lost, 0 if delays is None else delays[0].capacity)
     return jax.tree.map(np.asarray, played) if switched else played  # outside, JAX would round its own arrays
 
 

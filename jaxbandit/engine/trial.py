@@ -31,6 +31,8 @@ from jaxbandit.engine.rounds import (
 )
 from jaxbandit.engine.users import blaming_user, check_instance, check_learner
 from jaxbandit.feedback import Pending
+from jaxbandit.fused.choice import Choose, choose_in_kernel, fused_arena
+from jaxbandit.fused.deferred import between_rounds
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.surrogates import Surrogate
 
@@ -90,6 +92,7 @@ class Setting:
     delays: Delays | None = None  # None for feedback at once
     joint_arrival: bool = static(default=False)  # whether the values of a point arrive together
     drawn: bool = static(default=False)  # whether the instance was drawn in the trial, so that nobody has looked at its means before
+    fused: bool = static(default=False)  # whether choices are made by kernels of jaxbandit.fused
 
 
 @pytree
@@ -113,6 +116,7 @@ def prepare(
     informed: Informed | None = None,
     delays: Delays | None = None,
     axis: str | None = None,
+    fused: bool = False,
 ) -> Setting:
     """Return the instance of a trial and the learner on it; ``axis`` names the batch axis of trials, if there is one."""
     with blaming_user(problem, "problem: {name}.sample must return an instance for a key"):
@@ -125,11 +129,15 @@ def prepare(
             algorithm, surrogate = check_learner(informed(instance, algorithm, surrogate))
     surrogate = surrogate.factorised()  # once, before the rounds: a length-scale may be traced
     if delays is None:
-        return Setting(instance=instance, algorithm=algorithm, arena=immediate_arena(surrogate, horizon), key=key, drawn=drawn)
+        arena = immediate_arena(surrogate, horizon)
+        arena = fused_arena(arena) if fused else arena
+        return Setting(instance=instance, algorithm=algorithm, arena=arena, key=key, drawn=drawn, fused=fused)
     joint = values_come_together(algorithm, surrogate)
     separate = not (joint or delays.model.joint)
     arena = delayed_arena(surrogate, horizon, delays.policy, separate_outputs=separate, capacity=delays.capacity, axis=axis)
-    return Setting(instance=instance, algorithm=algorithm, arena=arena, key=key, delays=delays, joint_arrival=joint, drawn=drawn)
+    return Setting(
+        instance=instance, algorithm=algorithm, arena=arena, key=key, delays=delays, joint_arrival=joint, drawn=drawn, fused=fused
+    )
 
 
 def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Observation]:
@@ -171,19 +179,25 @@ def advance(setting: Setting, trial: TrialState, first: Array | int, rounds: int
     policy_keys = jax.vmap(policy_key, (None, 0))(setting.key, numbers)
     noise = jax.vmap(lambda t: instance.draw(round_key(stream_key(setting.key, Stream.NOISE), t)))(numbers)
 
+    choose: Choose = choose_point
+    if setting.fused:
+        choose = functools.partial(choose_in_kernel, choose_point, draws="draws" in RECORDED[record])
+
     def one_round(now: TrialState, given: tuple[Array, Array, Any, Any, Any]) -> tuple[TrialState, dict[str, Any]]:
         t, own_key, drawn, arrives, too_early = given
         state, pending = now.state, now.pending
         multipliers = multipliers_of(algorithm, state, arena)
         if algorithm.sees_constraints:
             state = algorithm.reveal(arena, state, instance.constraint_sample(drawn), t)
-        index, decision, state = choose_point(algorithm, arena, state, t, own_key)
+        index, decision, state = choose(algorithm, arena, state, t, own_key)
         values = instance.observe(index, drawn)
         observation: Any = Observation(index=index, values=values)
         if pending is not None:
             pending = pending.push(t, index, values, arrives, arena.horizon)
             observation = pending.arriving(t, index, values, arrives)
         state = take_in(algorithm, arena, state, observation, t)
+        if setting.fused:
+            state = between_rounds(arena.surrogate, state)
 
         failures = faults(algorithm, arena, decision) | {Status.NONFINITE_FEEDBACK: ~jnp.all(jnp.isfinite(values))}
         if too_early is not None:

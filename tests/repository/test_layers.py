@@ -30,6 +30,7 @@ LAYERS = {
     "consensus": 4.5,
     "safety": 4.5,
     "algorithms": 5,
+    "fused": 5.5,
     "informed": 6,
     "engine": 6,
     "metrics": 3,

@@ -92,8 +92,8 @@ def _meta(study: Study, run: Run, trial: int) -> dict[str, Any]:
     params = {
         "kernel": records[0],
         "kernel_g": _one_or_list(records[1:]),
-        "lam": float(noise[0]),
-        "lam_g": _one_or_list([float(v) for v in noise[1:]]),
+        "lam": noise[0].tolist(),  # a list over the points where it differs between them
+        "lam_g": _one_or_list(noise[1:].tolist()),
         "prior_mean": np.asarray(model.prior_mean).tolist(),
         "T": study.horizon,
         "delay": describe(delay),
