@@ -1,4 +1,4 @@
-"""What ``simulate`` returns: the record of trials, which can be labelled, tabulated and summarised."""
+"""The record of trials that ``simulate`` returns, which can be labelled, tabulated and summarised."""
 
 from __future__ import annotations
 
