@@ -15,7 +15,7 @@ from jaxbandit.core.pytree import replace
 from jaxbandit.core.types import Array, Key
 from jaxbandit.fused.deferred import DeferredSurrogate, Unsettled, each_belief
 from jaxbandit.fused.equations import Division, Operand, Program, Unsupported, check_axes, divide, evaluate, traced
-from jaxbandit.fused.packing import Slots, load_rows, split_names
+from jaxbandit.fused.packing import Slots, load_rows, split_names, stored
 from jaxbandit.fused.rows import WORDS, Cells, Rows, compute
 from jaxbandit.surrogates import Posterior, RangedSurrogate, Surrogate
 
@@ -131,7 +131,7 @@ def _try(division: Division, size: int) -> None:
         tables, numbers = split_names(division.needs, size)
         known: dict[Operand, Cells] = {}
         for name in tables:
-            load_rows(name, size, lambda _, name=name: jnp.zeros(rows.shape, name.aval.dtype), known)
+            load_rows(name, size, lambda _, name=name: jnp.zeros(rows.shape, stored(name.aval.dtype)), known)
         kinds = list(Slots.of(numbers).widths)
         Slots.of(numbers).load(lambda array, _: jnp.zeros((2, 1), kinds[array]), known)
         compute(division.inside, known, rows)
@@ -143,24 +143,17 @@ def _try(division: Division, size: int) -> None:
 
 def _call(plan: Plan, values: Sequence[Array]) -> list[Array]:
     """Return what the kernel of a plan makes of its inputs; trials of a batch are played by one call."""
-    from jaxbandit.fused.kernel import Parts, run  # which loads the compilers of kernels: nobody else should wait for that
+    from jaxbandit.fused import kernel  # which loads the compilers of kernels: nobody else should wait for that
 
-    parts = Parts.of(plan.division, plan.size)
-
-    def on_devices(trials: int, batched: Sequence[bool], values: Sequence[Array]) -> list[Array]:
-        def on(gpu: bool, interpret: bool) -> Callable[..., list[Array]]:
-            return lambda *values: run(parts, values, batched, trials, gpu=gpu, interpret=interpret)
-
-        return jax.lax.platform_dependent(*values, cpu=on(False, True), cuda=on(True, False), tpu=on(False, False))
+    parts = kernel.Parts.of(plan.division, plan.size)
 
     @custom_vmap
     def call(*values: Array) -> list[Array]:
-        found = on_devices(1, [False] * len(values), values)
-        return [x[0] for x in found]
+        return [x[0] for x in kernel.run_anywhere(parts, values, [False] * len(values), 1)]
 
     @call.def_vmap
     def _(trials: int, batched: Sequence[bool], *values: Array) -> tuple[list[Array], list[bool]]:
-        found = on_devices(trials, batched, values)
+        found = kernel.run_anywhere(parts, values, batched, trials)
         return found, [True] * len(found)
 
     return list(call(*values))

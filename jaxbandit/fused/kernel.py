@@ -7,7 +7,7 @@ a warpgroup has one trial, a row is ``[M / 128, 128]``, padded by its last point
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -23,6 +23,7 @@ from jaxbandit.fused.rows import Cells, Rows, as_numbers, compute
 
 Array = jax.Array
 SUBLANES, LANES = 8, 128
+THREADS, VECTOR = 128, 4  # of a warpgroup, and the numbers that each reads at once
 GPU_COPY = 32  # numbers to which the packed ones are padded: Mosaic GPU copies 16 bytes or a multiple
 
 
@@ -61,6 +62,16 @@ class Parts:
                     taken[number + first] = result
                     break
         return taken
+
+
+def run_anywhere(parts: Parts, values: Sequence[Array], batched: Sequence[bool], trials: int) -> list[Array]:
+    """Return the results of the kernel for the platform that a program is compiled for, see :func:`run`; a CPU interprets it."""
+
+    def on(gpu: bool, interpret: bool) -> Callable[..., list[Array]]:
+        return lambda *values: run(parts, values, batched, trials, gpu=gpu, interpret=interpret)
+
+    found: list[Array] = jax.lax.platform_dependent(*values, cpu=on(False, True), cuda=on(True, False), tpu=on(False, False))
+    return found
 
 
 def run(parts: Parts, values: Sequence[Array], batched: Sequence[bool], trials: int, *, gpu: bool, interpret: bool) -> list[Array]:
@@ -161,9 +172,10 @@ def _on_gpu(
     parts: Parts, tables: list[Array], batched: list[bool], packed: list[Array], trials: int, interpret: bool
 ) -> tuple[list[Array], list[Array]]:
     """Run the kernel with a warpgroup for each trial: tables ``[trials, n, M / 128, 128]``, numbers ``[trials, width]``."""
-    size, blocks = parts.size, -(-parts.size // LANES)
+    size = parts.size
+    blocks = -(-size // (THREADS * VECTOR)) * THREADS * VECTOR // LANES
     shape = (blocks, LANES)
-    layout = None if interpret else plgpu.Layout.WG_STRIDED(shape, vec_size=4)
+    layout = None if interpret else plgpu.Layout.WG_STRIDED(shape, vec_size=VECTOR)
 
     def padded(table: Array) -> Array:
         table = jnp.pad(table, ((0, 0), (0, 0), (0, blocks * LANES - size)), mode="edge")

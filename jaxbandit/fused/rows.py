@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxbandit.fused.error_function import erfc
 from jaxbandit.fused.equations import Constant, Equation, Operand, Unsupported, on_grid
 
 Array = jax.Array
@@ -84,6 +85,23 @@ class Rows:
         """Return the row that is true at one point alone; a point beyond ``M`` that repeats the last one has a number of its own."""
         return self.iota(jnp.int32) == index
 
+    def sqrt(self, x: Any) -> Any:
+        """Return a square root; Mosaic GPU has none before JAX 0.11, and there it is ``x / sqrt(x)`` with a step of Newton's method."""
+        if self.numbers is None or jax.__version_info__ >= (0, 11):
+            return jnp.sqrt(x)
+        inverse = jax.lax.rsqrt(jnp.maximum(x, np.float32(np.finfo(np.float32).tiny)))
+        root = x * inverse
+        return self.select(x > 0, root + np.float32(0.5) * inverse * (x - root * root), x * np.float32(0))
+
+    def log1p(self, x: Any) -> Any:
+        """Return ``log(1 + x)``; for Mosaic GPU, which has none, from a logarithm as Kahan does it."""
+        if self.numbers is None:
+            return jnp.log1p(x)
+        more = 1 + x
+        lost = more - 1  # x as far as 1 + x holds it
+        whole = self.select(lost == 0, np.float32(1), lost)
+        return self.select(lost == 0, x, self.select(more == np.float32(np.inf), more, jnp.log(more) * (x / whole)))
+
     def select(self, condition: Any, yes: Any, no: Any) -> Any:
         """Return ``yes`` where a condition holds, else ``no``, each a number or a row."""
         if self.numbers is not None and any(np.shape(x) == self.shape for x in (condition, yes, no)):
@@ -122,7 +140,7 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "div": _quotient,
     "eq": operator.eq,
     "erf": jax.lax.erf,
-    "erfc": jax.lax.erfc,
+    "erfc": erfc,
     "exp": jnp.exp,
     "exp2": jnp.exp2,
     "floor": jnp.floor,
@@ -131,7 +149,7 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "is_finite": lambda x: jnp.abs(x) < np.inf,
     "le": operator.le,
     "log": jnp.log,
-    "log1p": jnp.log1p,
+    "log1p": jnp.log1p,  # replaced on GPUs, as sqrt is
     "lt": operator.lt,
     "max": jnp.maximum,
     "min": jnp.minimum,
@@ -142,6 +160,7 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "optimization_barrier": lambda x: x,
     "or": operator.or_,
     "pow": jnp.power,
+    "rem": jnp.fmod,
     "rsqrt": jax.lax.rsqrt,
     "sign": jnp.sign,
     "sqrt": jnp.sqrt,
@@ -162,7 +181,11 @@ def compute(equations: Sequence[Equation], known: dict[Operand, Cells], rows: Ro
     """
 
     def read(operand: Operand) -> Cells:
-        return cells_of(operand.value) if isinstance(operand, Constant) else known[operand]
+        if not isinstance(operand, Constant):
+            return known[operand]
+        if on_grid(operand.aval, rows.size):
+            raise Unsupported("it holds a table of constants over the grid")
+        return cells_of(operand.value)
 
     with np.errstate(all="ignore"):  # constants are NumPy's numbers: what they give is the function's affair
         for equation in equations:
@@ -256,7 +279,8 @@ def _elementwise(name: str, params: dict[str, Any], inputs: list[Cells], rows: R
         if len(inputs) != 3:
             raise Unsupported("it selects from more than two functions (select_n)")
         return mapped(lambda condition, no, yes: rows.select(condition, yes, no), *inputs)
-    return mapped(ELEMENTWISE[name], *inputs)
+    own = {"sqrt": rows.sqrt, "log1p": rows.log1p}
+    return mapped(own[name] if name in own else ELEMENTWISE[name], *inputs)
 
 
 def _converted(x: Any, dtype: Any) -> Any:
