@@ -109,7 +109,7 @@ def late(sizes: dict[str, Any]) -> dict[str, Any]:
 
 
 def fused_choices(sizes: dict[str, Any]) -> dict[str, Any]:
-    """Return times of choices by one kernel a round beside those by XLA, the share of equal choices, and times of one kernel for all rounds.
+    """Return times of choices by one kernel a round beside those by XLA, how many are equal, and times of one kernel for all rounds.
 
     What a compiler refuses says why. On a CPU kernels are interpreted.
     """
@@ -150,9 +150,7 @@ def _whole_run(sizes: dict[str, Any], problem: Any, algorithm: Any, model: jaxba
     horizon, lanes = max(1, min(sizes["horizon"], sizes["trial_rounds"] // trials)), -(-trials // 128) * 128
     noise = NOISE_VARIANCE**0.5 * jax.random.normal(jax.random.key(0), (horizon, problem.outputs, lanes))
     run = jax.jit(
-        lambda noise: jaxbandit.fused.whole_run(
-            algorithm, model, problem.means, noise, interpret=jax.default_backend() == "cpu"
-        )[0]
+        lambda noise: jaxbandit.fused.whole_run(algorithm, model, problem.means, noise, interpret=jax.default_backend() == "cpu")[0]
     )
     seconds = _seconds(run, noise)
     return {"us_per_trial_round": seconds / horizon / lanes * 1e6, "trials": lanes, "horizon": horizon}

@@ -100,8 +100,8 @@ def simulate(
         results by rounding only.
       devices: devices to share the trials between; default all of JAX's default backend.
       fused: whether one kernel of :mod:`jaxbandit.fused` moves the posterior, scores and chooses in each round. ``True``: it does, on CPUs
-        by JAX's interpreter, which is slow and there to check results; ``False``: XLA does; ``"auto"``: the kernel where it has been measured
-        to be faster, which is nowhere yet. It changes results by rounding only.
+        by JAX's interpreter, which is slow and there to check results; ``False``: XLA does; ``"auto"``: the kernel where it has been
+        measured to be faster, which is nowhere yet. It changes results by rounding only.
 
     Returns:
       A :class:`Trajectory` with leading axes ``[trials]``, or ``[variants, trials]`` for a sweep.

@@ -14,7 +14,7 @@ from jaxbandit.algorithms.base import Algorithm, Arena
 from jaxbandit.core.pytree import replace
 from jaxbandit.core.types import Array, Key
 from jaxbandit.fused.deferred import DeferredSurrogate, Unsettled, each_belief
-from jaxbandit.fused.equations import Division, Operand, Program, Unsupported, check_axes, divide, evaluate, traced
+from jaxbandit.fused.equations import Constant, Division, Operand, Program, Unsupported, check_axes, divide, evaluate, traced
 from jaxbandit.fused.packing import Slots, load_rows, split_names, stored
 from jaxbandit.fused.rows import WORDS, Cells, Rows, compute
 from jaxbandit.surrogates import Posterior, RangedSurrogate, Surrogate
@@ -63,7 +63,7 @@ def choose_in_kernel(choose: Choose, algorithm: Algorithm, arena: Arena, state: 
     evaluate(plan.division.before, known)
     made = _call(plan, [jnp.asarray(known[name]) for name in plan.division.needs])
     known.update(zip(plan.division.made, made, strict=True))
-    results = [known[name] if name in known else name.value for name in plan.program.results]  # type: ignore[union-attr]
+    results = [result.value if isinstance(result, Constant) else known[result] for result in plan.program.results]
     return jax.tree.unflatten(plan.structure, results)
 
 

@@ -1,7 +1,7 @@
 """The kernel of one round: all that depends on functions of the grid, in one pass over them.
 
-On TPUs and under the interpreter eight trials stand beside one another, a row is ``[8, M]`` and a number ``[8, 1]``. On GPUs, by Mosaic GPU,
-a warpgroup has one trial, a row is ``[M / 128, 128]``, padded by its last point, and a number is a scalar.
+On TPUs and under the interpreter eight trials stand beside one another, a row is ``[8, M]`` and a number ``[8, 1]``. On GPUs a
+warpgroup of Mosaic GPU has one trial, a row is ``[M / 128, 128]``, padded by its last point, and a number is a scalar.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jax.experimental.pallas import tpu as pltpu
 
 from jaxbandit.fused.equations import Division, Name
 from jaxbandit.fused.packing import Slots, load_rows, rows_in, split_names, stored
-from jaxbandit.fused.rows import Cells, Rows, as_numbers, compute
+from jaxbandit.fused.rows import Cells, Rows, as_numbers, compute, is_boolean
 
 Array = jax.Array
 SUBLANES, LANES = 8, 128
@@ -51,14 +50,19 @@ class Parts:
 
     def row_out(self, known: dict[Any, Cells], name: Name, rows: Rows) -> list[Any]:
         """Return the rows of a result as they are stored."""
-        return [rows.full(as_numbers(x) if jnp.result_type(x) == bool else jnp.asarray(x)) for x in known[name].reshape(-1)]
+        return [rows.full(as_numbers(x) if is_boolean(x) else jnp.asarray(x)) for x in known[name].reshape(-1)]
 
     def aliases(self, first: int, batched: Sequence[bool]) -> dict[int, int]:
         """Return which argument each written table takes the place of; ``first`` is the number of the first table."""
         taken: dict[int, int] = {}
         for result, made in enumerate(self.made_tables):
             for number, read in enumerate(self.tables):
-                if batched[number] and number + first not in taken and read.aval.shape == made.aval.shape and read.aval.dtype == made.aval.dtype:
+                if (
+                    batched[number]
+                    and number + first not in taken
+                    and read.aval.shape == made.aval.shape
+                    and read.aval.dtype == made.aval.dtype
+                ):
                     taken[number + first] = result
                     break
         return taken
@@ -85,9 +89,7 @@ def run(parts: Parts, values: Sequence[Array], batched: Sequence[bool], trials: 
       gpu: whether rows are laid out for Mosaic GPU, else for TPUs.
       interpret: whether the kernel is interpreted by XLA, as on a CPU.
     """
-    given = {
-        name: value if own else value[None] for name, value, own in zip(parts.division.needs, values, batched, strict=True)
-    }
+    given = {name: value if own else value[None] for name, value, own in zip(parts.division.needs, values, batched, strict=True)}
     own = dict(zip(parts.division.needs, batched, strict=True))
     is_batched = [own[name] for name in parts.tables]
     tables = [given[name].reshape(given[name].shape[0], rows_in(name, parts.size), parts.size) for name in parts.tables]

@@ -62,7 +62,7 @@ def describe(algorithm: Algorithm, surrogate: Surrogate, feedback: Policy | None
       InvalidArgument: on objects of other classes, and where the algorithm cannot run with the model.
     """
     try:
-        arena, plan = _planned(algorithm, surrogate, feedback)
+        arena, plan = planned_choice(algorithm, surrogate, feedback)
     except Unsupported as reason:
         return f"by XLA, because {reason}"
     read, written = (
@@ -78,11 +78,11 @@ def describe(algorithm: Algorithm, surrogate: Surrogate, feedback: Policy | None
 
 
 def why_not(algorithm: Algorithm, surrogate: Surrogate, feedback: Policy | None, platform: str) -> str | None:
-    """Return the reason why no kernel can make an algorithm's choices on a platform of JAX, ``None`` where one can; see :func:`describe`."""
+    """Return the reason why no kernel can make an algorithm's choices on a platform of JAX, ``None`` where one can."""
     if platform != "cpu" and surrogate.precision == "float64":
         return "kernels of accelerators work in float32"
     try:
-        _planned(algorithm, surrogate, feedback)
+        planned_choice(algorithm, surrogate, feedback)
     except Unsupported as reason:
         return str(reason)
     return None
@@ -95,7 +95,8 @@ def in_words(fused: bool | str, algorithm: Algorithm, surrogate: Surrogate, feed
     return NOT_MEASURED if fused == "auto" else "by XLA, as fused=False asks"
 
 
-def _planned(algorithm: Algorithm, surrogate: Surrogate, feedback: Policy | None) -> tuple[Arena, Plan]:
+def planned_choice(algorithm: Algorithm, surrogate: Surrogate, feedback: Policy | None) -> tuple[Arena, Plan]:
+    """Return the arena in which a kernel makes an algorithm's choices, and the plan of them; arguments as for :func:`describe`."""
     algorithm, model = canonicalise((algorithm, surrogate.without_kernels()))
     arena = Arena(surrogate=model.factorised(), horizon=jnp.int32(1))
     if feedback is not None:

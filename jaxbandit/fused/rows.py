@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.fused.error_function import erfc
 from jaxbandit.fused.equations import Constant, Equation, Operand, Unsupported, on_grid
+from jaxbandit.fused.error_function import erfc
 
 Array = jax.Array
 Cells = np.ndarray  # of dtype object, over all axes but the grid's
@@ -108,10 +108,15 @@ class Rows:
             # Mosaic GPU: "Implicit broadcast not implemented with warpgroup semantics".
             if np.shape(condition) != self.shape:
                 condition = jnp.broadcast_to(as_numbers(condition), self.shape) > np.float32(0.5)
-            if jnp.result_type(yes, no) != bool:
-                dtype = jnp.result_type(yes, no)
+            dtype = jnp.result_type(yes, no)
+            if not np.issubdtype(dtype, np.bool_):
                 yes, no = (self.full(jnp.asarray(x, dtype)) for x in (yes, no))
         return jnp.where(condition, yes, no)
+
+
+def is_boolean(x: Any) -> bool:
+    """Say whether a value is true or false, or a row of such."""
+    return bool(np.issubdtype(jnp.result_type(x), np.bool_))
 
 
 def as_numbers(x: Any) -> Any:
@@ -190,10 +195,8 @@ def compute(equations: Sequence[Equation], known: dict[Operand, Cells], rows: Ro
     with np.errstate(all="ignore"):  # constants are NumPy's numbers: what they give is the function's affair
         for equation in equations:
             inputs = [read(operand) for operand in equation.inputs]
-            if equation.name in ("split", "unstack"):
-                outputs = _parts(equation, inputs[0], rows)
-            else:
-                outputs = [_compute(equation, inputs, rows)]
+            several = equation.name in ("split", "unstack")
+            outputs = _parts(equation, inputs[0], rows) if several else [_compute(equation, inputs, rows)]
             for name, cells in zip(equation.outputs, outputs, strict=True):
                 known[name] = cells.reshape(outer_shape(name.aval, rows.size))
 
@@ -286,9 +289,11 @@ def _elementwise(name: str, params: dict[str, Any], inputs: list[Cells], rows: R
 def _converted(x: Any, dtype: Any) -> Any:
     if isinstance(x, np.generic):
         return x.astype(dtype)  # a kernel takes constants as NumPy's numbers only
-    if jnp.result_type(x) == bool and dtype != bool:
+    if np.issubdtype(dtype, np.bool_):
+        return x != 0
+    if is_boolean(x):
         return jnp.where(x, jnp.ones((), dtype), jnp.zeros((), dtype))
-    return x != 0 if dtype == bool else jnp.asarray(x).astype(dtype)
+    return jnp.asarray(x).astype(dtype)
 
 
 def _iota(params: dict[str, Any], rows: Rows) -> Cells:

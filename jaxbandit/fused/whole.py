@@ -49,7 +49,7 @@ class Listener(AbstractSurrogate):
         return self.base.init()
 
     def condition(self, posterior: Posterior, index: Array, values: Array) -> Posterior:
-        return replace(posterior, shift=values[:, None])
+        return replace(posterior, shift=jnp.broadcast_to(values[:, None], posterior.shift.shape))  # which a kernel keeps as numbers
 
     def predict(self, posterior: Posterior) -> Prediction:
         return self.base.predict(posterior)
@@ -117,7 +117,7 @@ def steps_of(algorithm: Algorithm, surrogate: Surrogate, horizon: int) -> Steps:
     arena = Arena(surrogate=Listener(base=surrogate), horizon=np.int32(horizon))  # type: ignore[arg-type]  # a constant of the kernel
     with jax.ensure_compile_time_eval():  # as is the first state
         start = State.of(algorithm.init(arena))
-    size, outputs = surrogate.domain.size, surrogate.outputs
+    size = surrogate.domain.size
 
     def belief(shift: Array, variance: Any, gain: Array) -> Posterior:
         return Posterior(factors=start.belief.factors, shift=shift, variance=variance, gain=gain)
@@ -127,9 +127,9 @@ def steps_of(algorithm: Algorithm, surrogate: Surrogate, horizon: int) -> Steps:
         return jnp.minimum(decision.index, size - 1), State.of(after).others
 
     def update(index: Array, values: Array, others: list[Array], t: Array) -> Any:
-        empty = belief(jnp.zeros((outputs, 1), values.dtype), jnp.zeros((1, 1), values.dtype), jnp.zeros((1,), values.dtype))
+        empty = jax.tree.map(jnp.zeros_like, start.belief)
         after = State.of(algorithm.update(arena, start.joined(empty, others), Observation(index=index, values=values), t))
-        return after.belief.shift[:, 0], after.others
+        return after.belief.shift, after.others
 
     known = start.belief
     key, t = jax.random.key(0), np.int32(1)

@@ -209,7 +209,9 @@ class Study:
             raise InvalidArgument("runs: written by hand, they cannot be written as a table; make them by grid from tables")
         if self.runs.horizon != self.horizon:
             raise InvalidArgument(f"runs: the grid was made for {self.runs.horizon} rounds, not for {self.horizon}")
-        plain = {name: getattr(self, name) for name in ("name", "trials", "horizon", "seed", "trajectories", "common_random_numbers", "fused")}
+        plain = {
+            name: getattr(self, name) for name in ("name", "trials", "horizon", "seed", "trajectories", "common_random_numbers", "fused")
+        }
         recorded = {} if self.parameters is None else {"parameters": dict(self.parameters)}
         return {**plain, "metrics": list(self.metrics), "keep": self.keep.table(), **recorded, **self.runs.table()}
 
