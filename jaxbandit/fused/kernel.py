@@ -198,7 +198,7 @@ def _on_gpu(
         read = [_TrialRef(ref, trial if mine else 0, layout) for ref, mine in zip(refs, own, strict=False)]
         numbers = [_TrialRef(ref, trial, None) for ref in refs[len(tables) : len(tables) + len(packed)]]
         written = [_TrialRef(ref, trial, None) for ref in refs[len(tables) + len(packed) :]]
-        rows = Rows(size=size, shape=shape, axis=None, numbers=read[0][0])
+        rows = Rows(size=size, shape=shape, axis=None, places=read[0][0])
         known: dict[Any, Cells] = {}
         for name, ref in zip(parts.tables, read[1:], strict=True):
             load_rows(name, size, ref.__getitem__, known)

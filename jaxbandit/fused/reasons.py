@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.fields import of_class, optional
-from jaxbandit.core.pytree import canonicalise, replace
+from jaxbandit.core.pytree import canonicalise, float_dtype, replace
 from jaxbandit.core.types import Array, Key
 from jaxbandit.feedback import Policy
 from jaxbandit.fused.choice import Choose, Plan, fused_arena, plan_of
@@ -79,7 +79,7 @@ def describe(algorithm: Algorithm, surrogate: Surrogate, feedback: Policy | None
 
 def why_not(algorithm: Algorithm, surrogate: Surrogate, feedback: Policy | None, platform: str) -> str | None:
     """Return the reason why no kernel can make an algorithm's choices on a platform of JAX, ``None`` where one can."""
-    if platform != "cpu" and surrogate.precision == "float64":
+    if platform != "cpu" and "float64" in (surrogate.precision, str(float_dtype())):
         return "kernels of accelerators work in float32"
     try:
         planned_choice(algorithm, surrogate, feedback)

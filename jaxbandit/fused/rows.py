@@ -31,13 +31,13 @@ class Rows:
       size: number of points ``M``.
       shape: shape of a row, of one trial or of several; points beyond ``M`` repeat the last one.
       axis: axis of the points, which reductions keep with length 1; ``None`` where a row is one trial's and reductions give scalars.
-      numbers: the points' numbers as a float32 row, where a kernel cannot count them.
+      places: ``0, 1, 2, ...`` as a float32 row, where a kernel cannot count and rows may be longer than the grid.
     """
 
     size: int
     shape: tuple[int, ...]
     axis: int | None
-    numbers: Any = None
+    places: Any = None
 
     @property
     def padded(self) -> bool:
@@ -49,9 +49,9 @@ class Rows:
         return x if np.shape(x) == self.shape else jnp.broadcast_to(x, self.shape)
 
     def iota(self, dtype: Any) -> Any:
-        """Return the points' numbers as a row."""
-        if self.numbers is not None:
-            return self.numbers.astype(dtype)
+        """Return the points' numbers as a row; places beyond the last point have its number."""
+        if self.places is not None:
+            return jnp.minimum(self.places, np.float32(self.size - 1)).astype(dtype)
         return jax.lax.broadcasted_iota(jnp.int32, self.shape, 0 if self.axis is None else self.axis % len(self.shape)).astype(dtype)
 
     def reduce(self, function: Callable[..., Any], x: Any) -> Any:
@@ -61,7 +61,7 @@ class Rows:
     def sum(self, x: Any) -> Any:
         """Return the sum of a row, each point once."""
         if self.padded:
-            x = jnp.where(self.iota(jnp.float32) < self.size, self.full(x), jnp.zeros((), x.dtype))
+            x = jnp.where(self.places < self.size, self.full(x), jnp.zeros((), x.dtype))
         return self.reduce(jnp.sum, x)
 
     def any(self, x: Any) -> Any:
@@ -82,20 +82,21 @@ class Rows:
         return self.reduce(jnp.sum, jnp.where(self.first(index), self.full(x), jnp.zeros((), x.dtype)))
 
     def first(self, index: Any) -> Any:
-        """Return the row that is true at one point alone; a point beyond ``M`` that repeats the last one has a number of its own."""
-        return self.iota(jnp.int32) == index
+        """Return the row that is true at one place alone, the first of a point."""
+        return self.iota(jnp.int32) == index if self.places is None else self.places == jnp.asarray(index).astype(jnp.float32)
 
     def sqrt(self, x: Any) -> Any:
-        """Return a square root; Mosaic GPU has none before JAX 0.11, and there it is ``x / sqrt(x)`` with a step of Newton's method."""
-        if self.numbers is None or jax.__version_info__ >= (0, 11):
+        """Return a square root; Mosaic GPU has none before JAX 0.11, and there it is ``x (1 / sqrt(x))`` with a step of Newton's method."""
+        if self.places is None or jax.__version_info__ >= (0, 11):
             return jnp.sqrt(x)
         inverse = jax.lax.rsqrt(jnp.maximum(x, np.float32(np.finfo(np.float32).tiny)))
         root = x * inverse
-        return self.select(x > 0, root + np.float32(0.5) * inverse * (x - root * root), x * np.float32(0))
+        nonpositive = self.select(x < 0, np.float32(np.nan), x)
+        return self.select(x > 0, root + np.float32(0.5) * inverse * (x - root * root), nonpositive)
 
     def log1p(self, x: Any) -> Any:
         """Return ``log(1 + x)``; for Mosaic GPU, which has none, from a logarithm as Kahan does it."""
-        if self.numbers is None:
+        if self.places is None:
             return jnp.log1p(x)
         more = 1 + x
         lost = more - 1  # x as far as 1 + x holds it
@@ -104,7 +105,7 @@ class Rows:
 
     def select(self, condition: Any, yes: Any, no: Any) -> Any:
         """Return ``yes`` where a condition holds, else ``no``, each a number or a row."""
-        if self.numbers is not None and any(np.shape(x) == self.shape for x in (condition, yes, no)):
+        if self.places is not None and any(np.shape(x) == self.shape for x in (condition, yes, no)):
             # Mosaic GPU: "Implicit broadcast not implemented with warpgroup semantics".
             if np.shape(condition) != self.shape:
                 condition = jnp.broadcast_to(as_numbers(condition), self.shape) > np.float32(0.5)

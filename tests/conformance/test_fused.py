@@ -19,7 +19,7 @@ from jaxbandit import Anytime, SgpUcb, domains, feedback, fused, kernels, proble
 from jaxbandit.algorithms.base import Algorithm, Arena, Observation
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.engine.rounds import choose_point, take_in
-from jaxbandit.fused import choice, deferred, kernel, reasons, rows
+from jaxbandit.fused import choice, deferred, equations, kernel, reasons, rows, whole
 from jaxbandit.fused.choice import choose_in_kernel, fused_arena
 from jaxbandit.fused.error_function import erfc
 from tests.support.algorithms import ALGORITHMS
@@ -247,10 +247,11 @@ def test_complementary_error_function() -> None:
 
 def test_roots_and_logarithms_of_gpus() -> None:
     """Mosaic GPU of JAX 0.10 has neither square roots nor log1p."""
-    on_gpu = rows.Rows(size=8, shape=(1, 8), axis=None, numbers=jnp.arange(8.0)[None])
+    on_gpu = rows.Rows(size=8, shape=(1, 8), axis=None, places=jnp.arange(8.0)[None])
     x = jnp.asarray([[0.0, 1e-30, 1e-9, 0.3, 1.0, 2.0, 1e30, np.nan]], np.float32)
     with mock.patch.object(jax, "__version_info__", (0, 10, 2)):
         np.testing.assert_allclose(on_gpu.sqrt(x), np.sqrt(np.asarray(x, np.float64)), rtol=2e-7)
+        assert np.isnan(on_gpu.sqrt(-x)[0, 3])
     np.testing.assert_allclose(on_gpu.log1p(x), np.log1p(np.asarray(x, np.float64)), rtol=3e-7)
 
 
@@ -292,3 +293,19 @@ def test_whole_runs_in_a_kernel_choose_as_well_as_xla(name: str) -> None:
 def test_whole_runs_that_no_kernel_plays(name: str, words: str) -> None:
     with pytest.raises(fused.Unsupported, match=words):
         fused.whole_run(ALGORITHMS[name](), model("features"), np.asarray(problem().means), noise_of(1), interpret=True)
+
+
+def test_rows_that_are_longer_than_the_grid_repeat_its_last_point() -> None:
+    """A point that is left out by its number is left out at every place."""
+
+    def best_but(score: Any, left_out: Any) -> tuple[Any, Any]:
+        points = jnp.arange(3, dtype=jnp.int32)
+        allowed = jnp.where(points == left_out, -jnp.inf, score)
+        return jnp.argmax(allowed), jnp.sum(score)
+
+    program, _ = equations.traced(best_but, (jnp.zeros(3), jnp.int32(0)))
+    own = rows.Rows(size=3, shape=(1, 5), axis=None, places=jnp.arange(5.0)[None])
+    for left_out, expected in ((2, 1), (1, 2), (0, 2)):
+        cells = [whole.boxed([jnp.asarray([[1.0, 2.0, 4.0, 4.0, 4.0]])], ()), whole.boxed([jnp.int32(left_out)], ())]
+        point, total = whole.evaluated(program, cells, own)
+        assert point[()] == expected and total[()] == 7
