@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
 from jaxbandit.algorithms.base import Algorithm, Arena
+from jaxbandit.core.declare import is_foreign
 from jaxbandit.core.pytree import replace
 from jaxbandit.core.types import Array, Key
 from jaxbandit.fused.deferred import DeferredSurrogate, Unsettled, each_belief
@@ -71,7 +72,7 @@ def plan_of(choose: Choose, arguments: tuple[Algorithm, Arena, Any, Array, Key],
     """Return the plan of a round, see :func:`choose_in_kernel`; ``arguments`` may be shapes instead of arrays."""
     _, arena, state, _, _ = arguments
     if isinstance(arena.surrogate.model, RangedSurrogate):
-        raise Unsupported("its model is fitted while it runs")
+        raise Unsupported("its model is one of jaxbandit.ranged, whose features are computed in the run")
     if arena.size > MOST_POINTS:
         raise Unsupported(f"the grid has {arena.size:,} points, and a kernel holds {MOST_POINTS:,}")
     program, structure = traced(functools.partial(_round, choose, draws), arguments)
@@ -114,6 +115,8 @@ def _round(choose: Choose, draws: bool, algorithm: Algorithm, arena: Arena, stat
     choice = choose(algorithm, arena, state, t, key)
     if not draws:
         choice = choice._replace(decision=replace(choice.decision, draws=None))
+    if _of_user(algorithm):
+        return choice  # it may learn of other points than the one chosen
 
     def seen(belief: Any) -> Any:
         shift = belief.posterior.shift
@@ -121,6 +124,11 @@ def _round(choose: Choose, draws: bool, algorithm: Algorithm, arena: Arena, stat
         return replace(belief, seen=jnp.sum(jnp.where(here, shift, 0), axis=-1))
 
     return choice._replace(state=each_belief(seen, choice.state))
+
+
+def _of_user(algorithm: Algorithm) -> bool:
+    """Say whether an algorithm, or one that it wraps, is of a user's class."""
+    return is_foreign(algorithm) or any(isinstance(own, Algorithm) and _of_user(own) for own in vars(algorithm).values())
 
 
 def _try(division: Division, size: int) -> None:

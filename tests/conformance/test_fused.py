@@ -16,7 +16,8 @@ import pytest
 
 import jaxbandit
 from jaxbandit import Anytime, SgpUcb, domains, feedback, fused, kernels, problems
-from jaxbandit.algorithms.base import Algorithm, Arena, Observation
+from jaxbandit.acquisition import pick
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.engine.rounds import choose_point, take_in
 from jaxbandit.fused import choice, deferred, equations, kernel, reasons, rows, whole
@@ -309,3 +310,22 @@ def test_rows_that_are_longer_than_the_grid_repeat_its_last_point() -> None:
         cells = [whole.boxed([jnp.asarray([[1.0, 2.0, 4.0, 4.0, 4.0]])], ()), whole.boxed([jnp.int32(left_out)], ())]
         point, total = whole.evaluated(program, cells, own)
         assert point[()] == expected and total[()] == 7
+
+
+@jaxbandit.pytree
+class Mine(Algorithm):
+    """A user's algorithm, which learns twice of a round: of its point, and of the next one."""
+
+    name = "mine"
+
+    def select(self, arena: Arena, state: Any, t: Any, key: Any) -> Any:
+        belief = arena.surrogate.predict(state.posterior)
+        return Decision(index=pick(belief.mean[0] + 2 * belief.sd[0]), widths=jnp.zeros_like(belief.gain)), state
+
+    def update(self, arena: Arena, state: Any, observation: Any, t: Any) -> Any:
+        state = self.learn(arena, state, jaxbandit.replace(observation, index=jnp.minimum(observation.index + 1, arena.size - 1)))
+        return self.learn(arena, state, observation)
+
+
+def test_algorithms_of_users_are_taken() -> None:
+    check(side_by_side(Mine(), "features"), 2e-5)
