@@ -56,7 +56,7 @@ A study file:
 Of several swept fields every combination is a run (their product); zipped = true beside the sweep takes the first values together, then
 the second ones, as jaxbandit.sweep(..., zipped=True) does. `names PLACE` says what can stand in a table, such as names algorithm.
 
-Further: seed, metrics, keep = {every = 10} or {log_spaced = 200}, trajectories, initial = {random = 5},
+Further: seed, metrics, keep = {every = 10} or {log_spaced = 200}, trajectories, fused, initial = {random = 5},
 common_random_numbers, [delay.LABEL], and for an algorithm model, feedback and informed.
 """
 
@@ -288,6 +288,7 @@ def dry_run(plan: Plan) -> str:
             f"  {count} batches of {size:,} trials, {plan.batch_bytes(cell) / 2**20:,.0f} MiB"
             f" ({plan.trial_bytes[cell] / 2**20:.2f} MiB a trial), {parts}, about {seconds:,.0f} s",
             *("  " + line for line in plan.runs[plan.members[cell][0]].model.describe().splitlines()),
+            "  choices: " + study.describe_choices(plan.runs[plan.members[cell][0]]),
         ]
     return "\n".join([*lines, f"about {total:,.0f} s in all, by a few rounds played here"])
 
