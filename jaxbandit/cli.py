@@ -11,6 +11,7 @@ import textwrap
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -256,14 +257,14 @@ def summary(dataset: xr.Dataset, directory: Path) -> str:
 def draw_curves(dataset: xr.Dataset, directory: Path) -> list[str]:
     """Write the figures of a study's averages over rounds; return their names: ``curves.png``, ``curves-2.png``, ..."""
     from jaxbandit.report.figures import curve_pictures
+    from jaxbandit.report.style import DPI
     from jaxbandit.study import write_whole
 
     stem, suffix = Path(FIGURE).stem, Path(FIGURE).suffix
     names = []
     for number, picture in enumerate(curve_pictures(dataset), start=1):
         names.append(FIGURE if number == 1 else f"{stem}-{number}{suffix}")
-        png = picture.png
-        write_whole(directory / names[-1], lambda path, png=png: path.write_bytes(png))  # type: ignore[misc]
+        write_whole(directory / names[-1], partial(picture.figure.savefig, format="png", dpi=DPI))
     return names
 
 

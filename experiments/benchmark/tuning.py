@@ -87,7 +87,8 @@ def _cost(problem: Any, setting: Setting, horizon: int, repeats: int) -> dict[st
     for rounds in (horizon, 4 * horizon):
         longer = SmoothedLoss(problem, build, horizon=rounds, pairs=PAIRS)
         compiled = jax.jit(jax.value_and_grad(longer)).lower(start, key).compile().memory_analysis()
-        memory[str(rounds)] = compiled.temp_size_in_bytes / 2**20
+        if compiled is not None:  # some backends do not say
+            memory[str(rounds)] = compiled.temp_size_in_bytes / 2**20
     return {
         "gradient_over_plain": both["gradient"] / both["plain"],
         "gradient_mb": memory,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import zlib
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -14,7 +15,7 @@ from matplotlib.figure import Figure
 from jaxbandit.report.markup import Markup, element, escaped, joined
 
 # Text as outlines looks the same everywhere; names of equal parts are equal, so that a report of equal results is the same file.
-STYLE = {"svg.fonttype": "path", "svg.hashsalt": "jaxbandit", "path.simplify_threshold": 0.5}
+STYLE: Any = {"svg.fonttype": "path", "svg.hashsalt": "jaxbandit", "path.simplify_threshold": 0.5}
 NOISE = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<metadata>.*?</metadata>|<!--.*?-->| xmlns(?::\w+)?=\"[^\"]*\"|\n\s*", re.DOTALL)
 NAME = re.compile(r' id="([^"]*)"')
 REFERENCE = re.compile(r'(href="|url\()#([^")]*)')
@@ -34,13 +35,12 @@ def svg_of(figure: Figure) -> Markup:
     used = {name for _, name in REFERENCE.findall(text)}
     text = NAME.sub(lambda found: f' id="f{own}-{found.group(1)}"' if found.group(1) in used else "", text)
     text = PATH.sub(lambda found: LONG.sub(r"\1", found.group()), REFERENCE.sub(rf"\1#f{own}-\2", text)).strip()
-    tips = joined([tip for axis in figure.axes for tip in _tips(axis)], "")
+    tips = joined([tip for axis in figure.axes for tip in _tips(figure, axis)], "")
     return Markup(f"{text.removesuffix('</svg>')}{tips}</svg>")
 
 
-def _tips(axis: Axes) -> list[Markup]:
+def _tips(figure: Figure, axis: Axes) -> list[Markup]:
     """Return circles that nobody sees, with a label and a value, on up to ``MOST_TIPS`` points of every labelled line."""
-    figure = axis.get_figure(root=True)
     scale, height = POINTS / figure.dpi, POINTS * figure.get_size_inches()[1]
     found = []
     for line in axis.get_lines():

@@ -6,6 +6,7 @@ Algorithms maximise a reward subject to constraints ``<= 0``. Values are turned 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -31,7 +31,7 @@ class Recommendation:
     """
 
     index: int
-    point: Mapping[str, float]
+    point: Mapping[str, float | str]
     mean: Mapping[str, float]
     sd: Mapping[str, float]
     probability_of_feasibility: float

@@ -26,7 +26,7 @@ class Ticket:
     number: int
     round: int
     index: int
-    point: Mapping[str, float]
+    point: Mapping[str, float | str]
     scaled: Mapping[str, float]
     status: Status = Status.OK
 
