@@ -58,6 +58,7 @@ class Programs:
         self.shelf: Shelf = OrderedDict() if shelf is None else shelf
         self.waited = self.charged = 0.0
         self.made = self.missing = 0
+        self._around = circumstances()
         self._known: dict[Hashable, jax.stages.Compiled] = {}
         self._owed: dict[Hashable, float] = {}
 
@@ -80,19 +81,20 @@ class Programs:
             for other, lower in later():
                 needed.setdefault(other, lower)
             self._drop([known for known in self._known if known not in needed])
-            self._known |= {other: self.shelf[self._place(other)] for other in needed if self._place(other) in self.shelf}
+            kept = {other: self.shelf.get(self._place(other)) for other in needed}
+            self._known |= {other: program for other, program in kept.items() if program is not None}
             wanted = [(other, lower) for other, lower in needed.items() if other not in self._known]
             ready = [(other, lower) for other, lower in wanted if lower is not None]
             if name not in self._known:
                 self._compile(ready[: min(MAX_COMPILED_TOGETHER, cores())], len(wanted))
             self.missing = sum(other not in self._known for other, _ in wanted)
-        self._keep(name)
+            self._keep(name)
         self.charged += self._owed.pop(name, 0.0)
         return self._known[name]
 
     def _place(self, name: Hashable) -> Hashable:
         """Return the key of a program among those of all studies."""
-        return name, circumstances()
+        return name, self._around
 
     def _keep(self, name: Hashable) -> None:
         """Put a program that is used at the end of those kept, and let the first ones go."""
