@@ -69,7 +69,7 @@ def curves(
             axis.set_ylim(bottom=0)
         else:
             axis.axhline(0, color="0.4", linewidth=0.8)
-    row[-1].legend(loc="upper right")
+    row[-1].legend(loc="best")
     return row
 
 

@@ -44,7 +44,8 @@ def results_at_hand(results: Given, problem: AbstractProblem | None = None, *, k
     if runs is None:
         if isinstance(results, xr.Dataset) and "algorithm" not in results.dims and "trial" in results.dims:
             ONE("results", results)
-            return results.expand_dims("algorithm")
+            labels = {name: ("algorithm", [own.item()]) for name, own in results.coords.items() if own.ndim == 0 and name != "algorithm"}
+            return results.drop_vars(list(labels)).expand_dims("algorithm").assign_coords(labels)
         RESULTS("results", results)
         return results  # type: ignore[return-value]
     if problem is None:

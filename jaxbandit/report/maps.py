@@ -25,7 +25,7 @@ from jaxbandit.core.types import Array
 from jaxbandit.engine import Trajectory
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.problems.base import INSTANCE
-from jaxbandit.report.style import COLOURS, SHADES, STYLE, grid_of_axes, in_style, plain
+from jaxbandit.report.style import COLOURS, SHADES, grid_of_axes, in_style, plain, styled
 from jaxbandit.surrogates import Posterior, Prediction, Surrogate, arithmetic
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ def posterior_animation(
     heads = [*_names(surrogate), *(["acquisition"] if score is not None else [])] if on_line else _headings(surrogate, score)
     scales, truth, limits = _scales(frames), _truth(problem), _line_limits(frames, width, problem) if on_line else []
     size = LINE_PANEL if on_line else PANEL
-    with matplotlib.rc_context(STYLE):
+    with styled():
         figure = Figure(figsize=(size[0] * len(heads), size[1] + 0.9), layout="constrained")
         axes = figure.subplots(1, len(heads), squeeze=False)[0]
         for axis, scale in zip(axes, scales, strict=True) if not on_line else ():

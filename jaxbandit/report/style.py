@@ -6,11 +6,12 @@ pyplot; whoever asked for one writes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from matplotlib import rc_context
+from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -40,7 +41,22 @@ def plain(label: object) -> str:
 
 def in_style(draw: Callable[..., Any]) -> Callable[..., Any]:
     """Let a function draw in the figures' style, whatever the user's settings are outside of it."""
-    return rc_context(STYLE)(draw)
+    return styled()(draw)
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Set the figures' style for a while.
+
+    Unlike ``matplotlib.rc_context`` this restores nothing else: a notebook's backend, which is loaded with the first figure, then makes
+    settings of its own that have to stay.
+    """
+    before = {name: rcParams[name] for name in STYLE}
+    rcParams.update(STYLE)
+    try:
+        yield
+    finally:
+        rcParams.update(before)
 
 
 def one_axis(ax: Axes | None, size: tuple[float, float] = PANEL) -> Axes:
@@ -68,7 +84,7 @@ def new_axes(rows: int, columns: int, size: tuple[float, float] = PANEL) -> np.n
     """Return axes ``[rows, columns]`` of a new figure of pyplot's, ``size`` inches each, which the user's backend shows."""
     from matplotlib import pyplot  # only here: files need none
 
-    with rc_context(STYLE):
+    with styled():
         shape = (size[0] * columns, size[1] * rows)
         axes: np.ndarray = pyplot.subplots(rows, columns, squeeze=False, figsize=shape, layout="constrained")[1]
     return _with_grid(axes)
@@ -81,7 +97,7 @@ def figure_of(
 
     With ``one_scale`` the panels of a row share their vertical scale.
     """
-    with rc_context(STYLE):
+    with styled():
         figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")  # of no backend: notebooks keep theirs
         axes: np.ndarray = figure.subplots(rows, columns, squeeze=False, sharey="row" if one_scale else "none")
         figure.suptitle(title, fontsize=11)
@@ -107,7 +123,7 @@ def compose(
     Panels are ``size`` inches each; with ``one_scale`` those of a row share their vertical scale.
     """
     figure, axes = figure_of(len(rows), max(len(row) for row in rows), size, title=title, one_scale=one_scale)
-    with rc_context(STYLE):
+    with styled():
         for row, drawers in zip(axes, rows, strict=True):
             for axis in row[len(drawers) :]:
                 axis.set_axis_off()
