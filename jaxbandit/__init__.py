@@ -88,8 +88,17 @@ __all__ = [
 ]
 
 
+LATER = ("gradients", "report", "session", "study")  # which need optax, or the extra ``study``
+
+
 def __getattr__(name: str) -> Any:
-    """Load ``Session`` when it is first asked for: it needs the ``study`` extra, and the engine does not."""
+    """Load ``Session`` and some modules when they are first asked for: the engine does not need what they need."""
     if name == "Session":
         return importlib.import_module("jaxbandit.session").Session
+    if name in LATER:
+        return importlib.import_module(f"jaxbandit.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), "Session", *LATER})

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.declare import Role
-from jaxbandit.core.fields import Check, each, exactly, finite_numbers, of_class, vector, whole
+from jaxbandit.core.fields import Check, each, exactly, finite_numbers, function, of_class, text, vector, whole
 from jaxbandit.core.memory import check_fits
 from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Numbers, Table
 
-__all__ = ["DOMAIN", "MOST_POINTS", "Domain", "arms", "grid", "points", "product"]
+__all__ = ["DOMAIN", "MOST_POINTS", "Domain", "arms", "grid", "points", "product", "tabulate"]
 
 MOST_POINTS = 10**7
 """The most points of a domain: beyond, the posterior of a single trial would take gigabytes."""
@@ -152,3 +154,21 @@ def grid(low: Sequence[float], high: Sequence[float], points_per_axis: int | Seq
     size = math.prod(counts)
     check_fits("points_per_axis", 2 * 8 * len(counts) * size, f"a grid of {checks.short(size)} points", "take fewer")
     return product([np.linspace(a, b, n) for a, b, n in zip(lower, upper, counts, strict=True)])
+
+
+@takes(name=text, function=function("(x [d])"), domain=DOMAIN)
+def tabulate(name: str, function: Callable[[Any], Any], domain: Domain) -> Table:
+    """Return the values ``[M]``, in float64, of a function of one point ``x [d]`` at every point of a domain.
+
+    Args:
+      name: what the function is called in messages.
+      function: a function that JAX can trace, to one number.
+      domain: the ``M`` points.
+
+    Raises:
+      InvalidArgument: when the function cannot be traced, or does not give one finite real number for each point.
+    """
+    with checks.blaming(f"{name}: must be a function of one point x [d] that JAX can trace"), jax.enable_x64(True):
+        table = np.asarray(jax.vmap(function)(jnp.asarray(domain.points)))
+    finite_numbers(f"{name}(x)", table, exactly(domain.size, words="one number for each point x [d]"))
+    return np.asarray(table, np.float64)

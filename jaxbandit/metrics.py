@@ -8,13 +8,15 @@ feedback has arrived, which under delay is all that an observer of the feedback 
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.checks import InvalidArgument, is_traced, short
 from jaxbandit.core.fields import (
     between,
     booleans,
@@ -28,7 +30,8 @@ from jaxbandit.core.fields import (
     whole,
 )
 from jaxbandit.core.intervals import NORMAL_95
-from jaxbandit.core.pytree import float_dtype, pytree, replace, static
+from jaxbandit.core.pytree import fields_in_brief, float_dtype, pytree, replace, static
+from jaxbandit.core.showing import html_fields, html_table
 from jaxbandit.core.status import healthy
 from jaxbandit.core.types import Array, Scalar
 from jaxbandit.delays import NEVER
@@ -66,6 +69,14 @@ class Curves:
     best_constrained_regret: Array  # min over s <= t of (f* - f(x_s))^+ + sum_j g_j(x_s)^+
     reward: Array  # sum f(x_s), defined even when no point is feasible
     strong_regret: Array | None = None  # sum E_pi f - f(x_s), pi the best mixed policy; None when its value was not given
+
+    def _repr_html_(self) -> str:
+        """Return a table of the measures: shapes, and means over all leading axes after the last round."""
+        if is_traced(self.reward):
+            return html_fields(type(self).__name__, fields_in_brief(self))
+        named = [(field.name, getattr(self, field.name)) for field in dataclasses.fields(self)]
+        rows = [(name, str(list(np.shape(x))), f"{np.asarray(x)[..., -1].mean():.4g}") for name, x in named if x is not None]
+        return html_table(["measure", "shape", "mean after the last round"], rows, caption=type(self).__name__)
 
 
 INDICES = integers_from(0, MOST_POINTS)

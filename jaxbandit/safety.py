@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import restricted_to
+from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Declared
 from jaxbandit.core.fields import boolean, optional, per_constraint, positive, vector
 from jaxbandit.core.pytree import param, pytree, replace, static
@@ -76,8 +77,19 @@ def intervals(surrogate: AbstractSurrogate, posterior: Any, estimator: Bounds, t
     return Intervals(mean=belief.mean, sd=belief.sd, widths=widths, prior_sd=jnp.sqrt(prior))
 
 
-def start(surrogate: AbstractSurrogate, seeds: Indices | None) -> SafeState:
-    """Return the state before round 1, from seed indices ``[n]``, or ``None`` when they are to be chosen in round 1."""
+def start(surrogate: AbstractSurrogate, seeds: Indices | None, count: int | None, name: str) -> SafeState:
+    """Return the state before round 1 of the algorithm ``name``, from seed indices ``[n]`` or the ``count`` of seeds to choose in round 1.
+
+    Raises:
+      InvalidArgument: when neither is given: without a point that is known to be safe nothing that the algorithm chooses is.
+    """
+    if seeds is None and count is None:
+        raise InvalidArgument(
+            f"{name}.seeds: needs points that are known to be safe, or nothing that it chooses is; give their numbers, {name}(seeds=[12, 40])"
+            " with problem.domain.nearest(point) for the number of a point, or in a simulation let"
+            " informed=jaxbandit.informed.SafestSeeds(count=1) tell them; count=n takes the n points that the model believes safest, which"
+            " guarantees nothing"
+        )
     nothing = jnp.zeros((surrogate.domain.size,), bool)
     mask = nothing if seeds is None else _mask(jnp.asarray(seeds), surrogate.domain.size)
     return SafeState(posterior=surrogate.init(), seeds=mask, certified=jnp.asarray(False))
@@ -92,16 +104,17 @@ def _mask(seeds: Array, size: int) -> Array:
 def observe_safety(state: SafeState, known: Intervals, t: Array, count: int | None) -> tuple[Array, Array, SafeState]:
     """Return the safe set ``[M]``, status bits, and the state after it.
 
-    With ``count`` given, the seeds are chosen in round 1: the ``count`` points of least ``max_j UCB_gj`` under what is known then.
-    The bit says that no point is certified any more, although some had been; the safe set is then the seeds.
+    With ``count`` given, the seeds are chosen in round 1: the ``count`` points of least ``max_j UCB_gj`` under what is known then. One bit
+    says that some of them were not certified. The other says that no point is certified any more, although some had been; the safe set is
+    then the seeds.
     """
-    seeds = state.seeds
+    seeds, certified = state.seeds, known.worst <= 0
+    some = jnp.any(certified)
+    flags = jnp.where(state.certified & ~some, int(Status.SAFE_SET_EMPTIED), 0)
     if count is not None:
         chosen = jax.lax.top_k(-known.worst, min(count, len(seeds)))[1]
         seeds = jnp.where(t == 1, _mask(chosen, len(seeds)), seeds)
-    certified = known.worst <= 0
-    some = jnp.any(certified)
-    flags = jnp.where(state.certified & ~some, int(Status.SAFE_SET_EMPTIED), 0)
+        flags = flags | jnp.where((t == 1) & ~jnp.all(certified[chosen]), int(Status.SEEDS_UNCERTAIN), 0)
     return certified | seeds, flags, replace(state, seeds=seeds, certified=state.certified | some)
 
 
@@ -168,7 +181,7 @@ class Expansion(Declared):
                 continue
             if group not in columns:
                 columns[group] = surrogate.covariance(posterior, j, points)  # [n, M]
-            s = jnp.square(known.sd[j, points]) + model.noise_variance[group]
+            s = jnp.square(known.sd[j, points]) + model.noise_at(group, points)
             # UCB' = mu' + beta sd' <= 0 in squares: no root of [n, M] numbers.
             room = (known.widths[j] * known.sd[j, points] / s)[:, None] * columns[group] - known.mean[j][None, :]
             left = jnp.square(known.sd[j])[None, :] - jnp.square(columns[group]) * (1 / s)[:, None]

@@ -50,6 +50,10 @@ class Elimination(Declared):
 
     def __call__(self, arena: Arena, stages: Array, q: Array) -> tuple[Array, Array, Array]:
         """Return ``beta``, and the terms added to the bound and to the deviation."""
+        if arena.surrogate.model.noise_differs:
+            raise InvalidArgument(
+                "Bpe.width: the bounds of Elimination are for one noise variance at all points, got a table over them; give a number"
+            )
         noise_sd = jnp.sqrt(arena.surrogate.model.noise_variance[0])
         logarithm, slack = jnp.log(4 * stages / self.delta), 0.0
         if self.continuous:

@@ -119,7 +119,7 @@ class Refitted(Algorithm):
         """Return the arena in which the model fits its hyper-parameters, or takes in data from which it will.
 
         Raises:
-          InvalidArgument: when the model is not one of :func:`jaxbandit.ranged`.
+          InvalidArgument: when the model is not one of :func:`jaxbandit.ranged`, or its noise variance differs between points.
         """
         late = arena.surrogate
         if isinstance(late, DelayedSurrogate):
@@ -129,6 +129,8 @@ class Refitted(Algorithm):
     def _refitting(self, model: AbstractSurrogate, fits: bool) -> RefittedSurrogate:
         if not isinstance(model, RangedSurrogate):
             raise InvalidArgument("surrogate: Refitted fits the length-scale of a model of jaxbandit.ranged; make it by that")
+        if model.noise_differs:
+            raise InvalidArgument("surrogate.noise_variance: Refitted fits one number for each output, got a table over the points")
         return RefittedSurrogate(
             ranged=model if model.is_factorised else model.factorised(),
             prior=self.prior,

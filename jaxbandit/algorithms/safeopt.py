@@ -32,11 +32,12 @@ class SafeOpt(Algorithm):
 
     Attributes:
       estimator: confidence bounds of width 3 by default.
-      seeds: ``S_0``, the indices of points known to be safe. Default: the ``count`` points of least ``max_j UCB_gj`` before round 1,
-        which an initial design makes a sensible choice; ``informed=jaxbandit.informed.SafestSeeds(count=n)`` gives the truly safest.
+      seeds: ``S_0``, the indices of points known to be safe, without which it does not start: given here, or told by
+        ``informed=jaxbandit.informed.SafestSeeds(count=n)``, the truly safest of each instance.
       lipschitz: ``L > 0``, one number or ``[m]``; expanders are then those of the 2015 paper. Default: none is needed.
       threshold: an expander must be less certain than this, ``sd > threshold`` for some output; 0 for all.
-      count: how many seeds to choose when none are given.
+      count: instead of ``seeds``, how many to take from the model: the points of least ``max_j UCB_gj`` before round 1, after the
+        initial design. Nothing says that they are safe; a trial is flagged where one of them was not certified.
       together: whether one point outside must satisfy all constraints, see :class:`~jaxbandit.safety.Expansion`.
     """
 
@@ -47,11 +48,11 @@ class SafeOpt(Algorithm):
     seeds: Indices | None = param(None, check=optional(points), shape=safety.SEEDS, symbol="seeds")
     lipschitz: PerConstraint | None = param(None, check=optional(positive), shape=per_constraint, symbol="L")
     threshold: Scalar = param(0.0, check=nonnegative, symbol="threshold")
-    count: int = static(default=1, check=whole(1), symbol="count")
+    count: int | None = static(default=None, check=optional(whole(1)), symbol="count")
     together: bool = static(default=True, check=boolean, symbol="together")
 
     def init(self, arena: Arena) -> SafeState:
-        return safety.start(arena.surrogate, self.seeds)
+        return safety.start(arena.surrogate, self.seeds, self.count, type(self).__name__)
 
     def select(self, arena: Arena, state: SafeState, t: Array, key: Key) -> tuple[Decision, SafeState]:
         known = safety.intervals(arena.surrogate, state.posterior, self.estimator, t, key)

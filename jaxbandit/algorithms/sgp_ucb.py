@@ -35,10 +35,10 @@ class SgpUcb(Algorithm):
     estimator: Bounds = param(Bounds(), check=instance_of(Bounds))
     seeds: Indices | None = param(None, check=optional(points), shape=safety.SEEDS, symbol="seeds")
     warm_up: Scalar = param(50.0, check=nonnegative, symbol="T'")
-    count: int = static(default=1, check=whole(1), symbol="count")
+    count: int | None = static(default=None, check=optional(whole(1)), symbol="count")
 
     def init(self, arena: Arena) -> SafeState:
-        return safety.start(arena.surrogate, self.seeds)
+        return safety.start(arena.surrogate, self.seeds, self.count, type(self).__name__)
 
     def select(self, arena: Arena, state: SafeState, t: Array, key: Key) -> tuple[Decision, SafeState]:
         known = safety.intervals(arena.surrogate, state.posterior, self.estimator, t, key)

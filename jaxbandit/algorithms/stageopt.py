@@ -40,11 +40,11 @@ class StageOpt(Algorithm):
     seeds: Indices | None = param(None, check=optional(points), shape=safety.SEEDS, symbol="seeds")
     lipschitz: PerConstraint | None = param(None, check=optional(positive), shape=per_constraint, symbol="L")
     exploration: Scalar = param(50.0, check=nonnegative, symbol="T0")
-    count: int = static(default=1, check=whole(1), symbol="count")
+    count: int | None = static(default=None, check=optional(whole(1)), symbol="count")
     together: bool = static(default=True, check=boolean, symbol="together")
 
     def init(self, arena: Arena) -> SafeState:
-        return safety.start(arena.surrogate, self.seeds)
+        return safety.start(arena.surrogate, self.seeds, self.count, type(self).__name__)
 
     def select(self, arena: Arena, state: SafeState, t: Array, key: Key) -> tuple[Decision, SafeState]:
         known = safety.intervals(arena.surrogate, state.posterior, self.estimator, t, key)

@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument, is_sequence_of_numbers, shape_of, short
 from jaxbandit.core.paths import check_known
+from jaxbandit.core.showing import html_fields
 
 T = TypeVar("T")
 
@@ -47,8 +48,8 @@ def param(default: Any = dataclasses.MISSING, *, check: Any, shape: Any = None, 
 def pytree(cls: type[T]) -> type[T]:
     """Make ``cls`` a frozen, keyword-only dataclass that JAX sees as a pytree.
 
-    Fields are leaves unless they are declared with :func:`static`. Nothing is converted. Its text names the fields, with the type and shape
-    of an array in place of its numbers, unless they are few. What the class checks on construction (see
+    Fields are leaves unless they are declared with :func:`static`. Nothing is converted. Its text, and its table in notebooks, name the
+    fields, with the type and shape of an array in place of its numbers, unless they are few. What the class checks on construction (see
     :class:`~jaxbandit.core.declare.Declared`) is not checked where JAX rebuilds the object, inside ``jit`` and ``vmap``, with tracers and
     with ``None`` in place of numbers.
     """
@@ -57,6 +58,8 @@ def pytree(cls: type[T]) -> type[T]:
     cls = dataclasses.dataclass(frozen=True, kw_only=True, repr=False)(cls)
     if "__repr__" not in vars(cls):
         cls.__repr__ = _in_brief  # type: ignore[method-assign]
+    if not any("_repr_html_" in vars(base) for base in cls.__mro__):
+        cls._repr_html_ = _as_table  # type: ignore[attr-defined]
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     leaves = [f.name for f in fields if not f.metadata.get("static")]
     statics = [f.name for f in fields if f.metadata.get("static")]
@@ -83,11 +86,20 @@ def pytree(cls: type[T]) -> type[T]:
 MOST_NUMBERS_SHOWN = 6
 
 
+def fields_in_brief(item: Any) -> list[tuple[str, str]]:
+    """Return the fields of a dataclass with their values as text; a field that is ``None``, as by default, is left out."""
+    named = ((field, getattr(item, field.name)) for field in dataclasses.fields(item))
+    return [(field.name, _shown(value)) for field, value in named if field.repr and not (value is None and field.default is None)]
+
+
 def _in_brief(self: Any) -> str:
-    """Return the class and its fields as text; a field that is ``None``, as by default, is left out."""
-    named = ((field, getattr(self, field.name)) for field in dataclasses.fields(self))
-    shown = [f"{field.name}={_shown(value)}" for field, value in named if field.repr and not (value is None and field.default is None)]
-    return f"{type(self).__name__}({', '.join(shown)})"
+    """Return the class and its fields as text."""
+    return f"{type(self).__name__}({', '.join(f'{name}={text}' for name, text in fields_in_brief(self))})"
+
+
+def _as_table(self: Any) -> str:
+    """Return the class and its fields as HTML, for notebooks."""
+    return html_fields(type(self).__name__, fields_in_brief(self))
 
 
 def _shown(value: Any) -> str:

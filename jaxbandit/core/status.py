@@ -29,6 +29,7 @@ class Status(enum.IntFlag):
     NEGATIVE_DELAY = 1024
     NO_SUCH_POINT = 2048
     NEGATIVE_WIDTH = 4096
+    SEEDS_UNCERTAIN = 8192
 
 
 FAILED = (
@@ -54,6 +55,24 @@ MESSAGES = {
     Status.ALL_CLIPPED: "in some round the reward's clip B cut the estimate of every point, which leaves nothing to choose by",
     Status.SAFE_SET_EMPTIED: "no point was certified safe any more, after some had been; the algorithm fell back to its seed set",
     Status.STOPPED: "the algorithm stopped by itself before the horizon; later rounds repeat its answer",
+    Status.SEEDS_UNCERTAIN: "the algorithm began at seeds that the model did not certify as safe",
+}
+
+REMEDIES = {
+    Status.NONFINITE_FEEDBACK: "look at the problem's tables and noise; failed_round is the round of each trial",
+    Status.NONFINITE_SCORE: "look at the model and at the algorithm's parameters; precision='float64' helps where float32 resolves too little",
+    Status.DECLARED_INFEASIBLE: "declared_round is the round; wider cost_width or weaker constraints declare less",
+    Status.NO_FEASIBLE_POINT: "change the constraints, or compare violation instead of regret",
+    Status.PENALTY_CAPPED: "give slower growth of the penalty, fewer rounds, or precision='float64'",
+    Status.NONFINITE_TRUTH: "look at what the problem's sample(key) returns",
+    Status.NEGATIVE_DELAY: "look at the delay model's draw",
+    Status.NO_SUCH_POINT: "look at the algorithm's select, which must return 0 to M - 1",
+    Status.NEGATIVE_WIDTH: "look at the estimator's widths",
+    Status.FEEDBACK_LOST: "raise capacity",
+    Status.ALL_CLIPPED: "raise reward_clip above the largest reward, or scale the rewards",
+    Status.SAFE_SET_EMPTIED: "give narrower confidence bounds, or a model that fits the data",
+    Status.STOPPED: "evaluations is the number of rounds that it used; nothing is wrong",
+    Status.SEEDS_UNCERTAIN: "give seeds that are known to be safe, or informed=jaxbandit.informed.SafestSeeds()",
 }
 
 
@@ -75,3 +94,15 @@ def explain(bits: int) -> str:
     if isinstance(bits, bool) or not isinstance(bits, int | np.integer) or not 0 <= bits < 2 * max(Status):
         raise InvalidArgument(f"bits: must be flags of a trial, a whole number from 0 to {2 * max(Status) - 1}, got {short(bits)}")
     return "; ".join(text for flag, text in MESSAGES.items() if bits & flag) or "ok"
+
+
+def flags_in_words(status: np.ndarray | Array) -> list[str]:
+    """Return a line for each flag that any of the trials of ``status [...]`` has: in how many of them, what it means, and what to do."""
+    bits = np.asarray(status)
+    STATUS("status", bits)
+    counts = {flag: int(np.count_nonzero(bits & int(flag))) for flag in MESSAGES}
+    return [_line(count, bits.size, MESSAGES[flag], REMEDIES[flag]) for flag, count in counts.items() if count]
+
+
+def _line(count: int, trials: int, why: str, remedy: str) -> str:
+    return f"{count:,} of {trials:,} trial{'s' if trials > 1 else ''}: {why} ({remedy})"

@@ -5,6 +5,7 @@ studies both run these programs.
 """
 
 from jaxbandit.engine.simulation import simulate
-from jaxbandit.engine.trial import Informed, InitialDesign, Trajectory
+from jaxbandit.engine.trajectory import Trajectory
+from jaxbandit.engine.trial import Informed, InitialDesign
 
 __all__ = ["Informed", "InitialDesign", "Trajectory", "simulate"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
 import jax
@@ -120,14 +119,3 @@ def _try_out(delay: Delay, outputs: int) -> None:
     checks.integer(f"{where}.quantile(q)", quantile, least=0)
     if not np.all(mean >= 0):
         raise checks.InvalidArgument(f"{where}.mean: must be a number of rounds >= 0, got {checks.short(delay.mean)}")
-
-
-def warn_of_loss(lost: Array, capacity: int, horizon: int) -> None:
-    """Warn when a buffer smaller than the horizon lost feedback; this waits for the run to end."""
-    count = 0 if capacity >= horizon else int(np.sum(np.asarray(lost)))
-    if count:
-        warnings.warn(
-            f"simulate: {count} values of delayed feedback found no place in a buffer of {capacity} rounds and were lost; raise capacity"
-            " (the trials concerned are flagged)",
-            stacklevel=3,
-        )

@@ -22,11 +22,13 @@ from jaxbandit.core.sweep import Sweep, gather_variants, variants_of
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
 from jaxbandit.engine.blocks import equal_blocks, least_block, mesh_of, place
-from jaxbandit.engine.delayed import Delays, delay_in_force, plan_delays, warn_of_loss
+from jaxbandit.engine.delayed import Delays, delay_in_force, plan_delays
+from jaxbandit.engine.flags import warn_of_flags
 from jaxbandit.engine.footprint import default_block
 from jaxbandit.engine.inputs import ALGORITHM, DEVICES, FUSED, HORIZON, INFORMED, SWEEP, TRIALS, check_memory
 from jaxbandit.engine.programs import Cell, play_all
-from jaxbandit.engine.trial import Informed, InitialDesign, Trajectory
+from jaxbandit.engine.trajectory import Trajectory
+from jaxbandit.engine.trial import Informed, InitialDesign
 from jaxbandit.feedback import Policy
 from jaxbandit.fused.reasons import why_not
 from jaxbandit.problems import AbstractProblem
@@ -104,7 +106,9 @@ def simulate(
         measured to be faster, which is nowhere yet. It changes results by rounding only.
 
     Returns:
-      A :class:`Trajectory` with leading axes ``[trials]``, or ``[variants, trials]`` for a sweep.
+      A :class:`Trajectory` with leading axes ``[trials]``, or ``[variants, trials]`` for a sweep. Every flag that some trial has is
+      warned of in words, see :class:`~jaxbandit.Status`, so that a call returns when its trials have ended; under ``jit``, ``vmap`` and
+      the like nothing is said.
 
     Raises:
       InvalidArgument: before anything compiles, on any argument out of range or any two that do not fit each other, and on
@@ -140,10 +144,9 @@ def simulate(
         pairs, block = _padded(_pairs(len(algorithms), numbers), block, least, len(used))
         cell = replace(cell, block=block)
         before, seen, ended = play_all(cell, key, place(pairs, used), record=record, mesh=mesh_of(used))
-        if delays is not None:
-            warn_of_loss(ended["lost"], delays[0].capacity, horizon)
         count, shape = len(algorithms) * len(numbers), (swept, len(numbers)) if swept else (len(numbers),)
         played = Trajectory(**_shaped(before | seen | ended, count=count, shape=shape), initial_counted=initial.counted)
+    warn_of_flags(played.status, played.lost, 0 if delays is None else delays[0].capacity)
     return jax.tree.map(np.asarray, played) if switched else played  # outside, JAX would round its own arrays
 
 

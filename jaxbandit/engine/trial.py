@@ -82,38 +82,6 @@ class InitialDesign(Declared):
 
 
 @pytree
-class Trajectory:
-    """Record of one trial, or of many with leading axes ``[trials]`` or ``[variants, trials]``.
-
-    Rounds are counted from 1; arrays hold round ``t`` at ``t - 1``. With ``record="indices"`` the optional fields are ``None``.
-    """
-
-    indices: Array  # [T] int32, the points chosen
-    status: Array  # [] int32, bits of core.status.Status
-    failed_round: Array  # [] int32, first round with a failure flag, 0 for none
-    declared_round: Array  # [] int32, first round in which infeasibility was declared, 0 for none
-    information_gain: Array  # [G] realised, at the end, per group of outputs
-    initial_indices: Array  # [n] int32
-    initial_values: Array  # [n, 1 + m]
-    values: Any = None  # [T, 1 + m] noisy rewards and costs
-    multipliers: Any = None  # [T + 1, m] in force at rounds 1..T+1, zero for algorithms without
-    widths: Any = None  # [T, 1 + m] beta_t
-    draws: Any = None  # [T, 1 + m] or [T, 1 + m, M] what a randomised strategy drew; with record="audit" only
-    arrivals: Any = None  # [T, 1 + m] int32, round at whose end each value arrives (see delays.NEVER); with delayed feedback only
-    lost: Any = None  # [1 + m] int32, values that the buffer had no place for; with delayed feedback only
-    candidates: Any = None  # [M] bool, points not struck out by the end; of algorithms that eliminate only
-    candidate_count: Any = None  # [] int32, their number
-    optimum_kept: Any = None  # [] bool, whether the best feasible point is one of them
-    evaluations: Any = None  # [] int32, rounds that evaluated something; of algorithms that stop by themselves only
-    initial_counted: bool = static(default=False)
-
-    @property
-    def scored_indices(self) -> Array:
-        """The points that metrics count: the rounds', after the initial design's where the study counts it."""
-        return jnp.concatenate([self.initial_indices, self.indices], axis=-1) if self.initial_counted else self.indices
-
-
-@pytree
 class Setting:
     """All that stays the same from round to round of one trial, a function of the trial's key."""
 
@@ -270,7 +238,7 @@ RECORDED = {
 
 
 def conclude(setting: Setting, trial: TrialState) -> dict[str, Any]:
-    """Return the quantities of a trial that has ended, by the names of :class:`Trajectory`; those that it lacks are left out."""
+    """Return the quantities of a trial that has ended, by the names of :class:`~jaxbandit.Trajectory`; those that it lacks are left out."""
     lost = None if trial.pending is None else trial.pending.lost
     status = trial.status
     if lost is not None:

@@ -93,7 +93,7 @@ class Censor(Policy):
     def _effects(self, learner: DelayedSurrogate, group: int, step: Step, posterior: CensorPosterior) -> Array:
         """Return ``P_t phi_s / lambda`` of the open targets, the oldest first; entries without a point yet are never used."""
         points = jnp.minimum(posterior.recent[self.window - self._open(learner) :], learner.domain.size - 1)
-        share = step.column[points] * (step.precision * (1 / learner.chosen.noise_variance[group]))
+        share = step.column[points] * (step.precision * (1 / learner.chosen.noise_at(group, points)))
         return posterior.effects[group] - share[:, None] * step.weights[None, :]
 
     def _excess(self, learner: DelayedSurrogate, feedback: Feedback, chosen: Array) -> Array:

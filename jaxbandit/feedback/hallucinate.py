@@ -88,8 +88,8 @@ def _arrive(learner: DelayedSurrogate, belief: Any, points: Array, values: Array
     factors, weights = list(belief[0]), list(belief[1])
     model = learner.arrivals
     for g, form in enumerate(model.forms):
-        first, noise = model.groups.index(g), model.noise_variance[g]
-        factors[g], phi, u, s = form.absorb(factors[g], points[first], noise, here[first])
+        first = model.groups.index(g)
+        factors[g], phi, u, s = form.absorb(factors[g], points[first], model.noise_at(g, points[first]), here[first])
         for j in [j for j, group in enumerate(model.groups) if group == g]:
             target = jnp.where(here[j], values[j] - model.prior_mean[j], 0)
             weights[j] = weights[j] + u * ((target - jnp.sum(phi * weights[j])) * (1 / s))

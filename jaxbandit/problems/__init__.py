@@ -21,6 +21,7 @@ from jaxbandit.problems.light import light, light_or_synthetic, light_synthetic
 from jaxbandit.problems.noise import (
     CentredPoisson,
     Gaussian,
+    Heteroscedastic,
     Mirrored,
     Noise,
     Noiseless,
@@ -51,6 +52,7 @@ __all__ = [
     "FullInformation",
     "Gaussian",
     "GpDraws",
+    "Heteroscedastic",
     "Mirrored",
     "Noise",
     "Noiseless",

@@ -13,7 +13,8 @@ from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.declare import Role, is_foreign
 from jaxbandit.core.fields import Check, Shape, exactly, finite, finite_numbers, instance_of, of_class, optional, text
-from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core.pytree import fields_in_brief, pytree, static
+from jaxbandit.core.showing import html_fields, thumbnail
 from jaxbandit.core.types import Array, Key, Numbers, Scalar, Table
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import DOMAIN, Domain
@@ -194,6 +195,26 @@ class Problem(AbstractProblem):
         """Return the noisy values ``[1 + m]`` at the grid point ``index []``, given the round's randomness."""
         return jnp.asarray(self.means)[:, index] + self.noise.apply(drawn, index)
 
+    def _repr_html_(self) -> str:
+        """Return a table of what the problem is, with a picture of the reward on a two-dimensional grid: pale where infeasible."""
+        fields = [(name, text) for name, text in fields_in_brief(self) if name not in ("domain", "means", "name")]
+        where = ("points", _extent(self.domain))
+        if checks.is_traced(self.means):
+            return html_fields(f"{type(self).__name__} {self.name}", [where, *fields])
+        means, best = np.asarray(self.means), optimum(self)
+        feasible = np.all(means[1:] <= 0, axis=0)
+        found = f"{float(best.value):.4g} at {_point(self.domain, int(best.index))}" if feasible.any() else "none: no point is feasible"
+        facts = [where, ("constraints", str(self.constraints)), ("best feasible reward", found)]
+        facts += [("feasible points", f"{feasible.mean():.2%}"), *fields] if self.constraints else fields
+        if len(self.domain.grid_shape) != 2:
+            return html_fields(f"{type(self).__name__} {self.name}", facts)
+        shape = self.domain.grid_shape
+        across, up = np.unravel_index(int(best.index), shape)
+        place = (int(across), int(up)) if feasible.any() else None
+        picture = thumbnail(means[0].reshape(shape), feasible.reshape(shape), place)
+        said = f"reward, yellow is large; infeasible points are pale; the cross is the best feasible point: {found}"
+        return html_fields(f"{type(self).__name__} {self.name}", facts, picture=picture, said=said)
+
     def validate(self) -> None:
         """Check tables, noise and delay.
 
@@ -205,6 +226,19 @@ class Problem(AbstractProblem):
         if self.outputs < 1:
             raise checks.InvalidArgument(f"problem.means: needs at least the reward's row, got shape {list(np.shape(self.means))}")
         super().validate()
+
+
+def _extent(domain: Domain) -> str:
+    """Return in words how many points a domain has, and between which corners."""
+    points, shape = np.asarray(domain.points), domain.grid_shape
+    grid = f" ({' x '.join(map(str, shape))} grid)" if len(shape) > 1 else ""
+    spans = " x ".join(f"[{low:.4g}, {high:.4g}]" for low, high in zip(points.min(axis=0), points.max(axis=0), strict=True))
+    return f"{domain.size:,}{grid} in {spans}"
+
+
+def _point(domain: Domain, index: int) -> str:
+    """Return the coordinates of a point as text."""
+    return "(" + ", ".join(f"{x:.4g}" for x in np.asarray(domain.points)[index]) + ")"
 
 
 class _Instance(Check):

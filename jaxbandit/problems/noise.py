@@ -9,7 +9,7 @@ All models have mean zero, or the mean of their table; scales are in the units o
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import jax
@@ -21,9 +21,11 @@ from jaxbandit.core import checks, types
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.declare import Declared
 from jaxbandit.core.fields import (
+    Shape,
     boolean,
     each,
     finite,
+    function,
     instance_of,
     matrix,
     nonnegative,
@@ -37,10 +39,12 @@ from jaxbandit.core.fields import (
 )
 from jaxbandit.core.pytree import param, pytree, static
 from jaxbandit.core.types import Array, Key, Table
+from jaxbandit.domains import DOMAIN, Domain, tabulate
 
 __all__ = [
     "CentredPoisson",
     "Gaussian",
+    "Heteroscedastic",
     "Mirrored",
     "Noise",
     "Noiseless",
@@ -52,6 +56,8 @@ __all__ = [
     "check_points",
 ]
 
+
+OF_A_POINT = function("(x [d])")
 
 Drawn: TypeAlias = Any
 """The randomness of one round: a pytree of arrays, whose structure is the model's own affair."""
@@ -240,6 +246,52 @@ class PerPoint(Noise):
         return self.model.apply(self.model.draw(jax.random.fold_in(key, index), zeros.shape[0], zeros.dtype), index)
 
 
+PER_POINT = Shape(
+    "shape [M], one number per point, or [k, M] with a row for each of {n} functions",
+    lambda actual, n: 0 not in actual and (len(actual) == 1 or (len(actual) == 2 and (n is None or actual[0] == n))),
+    lambda outputs: outputs,
+)
+
+
+@pytree
+class Heteroscedastic(Noise):
+    """Noise whose variance differs between points: ``sqrt(variance(x))`` times that of a model.
+
+    :meth:`of` makes it of functions of a point.
+
+    Attributes:
+      variance: ``[M]`` variance >= 0 at each point, the same for all outputs, or ``[k, M]``; where the model's own variance is not 1, a
+        factor on it.
+      model: the noise where ``variance`` is 1, by default standard Gaussian.
+    """
+
+    variance: Table = param(check=nonnegative, shape=PER_POINT)
+    model: Noise = param(Gaussian(), check=instance_of(Noise), shape=per_output)
+
+    @classmethod
+    @takes(domain=DOMAIN, variance=OF_A_POINT | each(OF_A_POINT), model=instance_of(Noise))
+    def of(
+        cls, domain: Domain, variance: Callable[[Any], Any] | Sequence[Callable[[Any], Any]], *, model: Noise = Gaussian()
+    ) -> Heteroscedastic:
+        """Return noise whose variance is a function of a point ``x [d]``, or a list of one for each output.
+
+        Raises:
+          InvalidArgument: when a function cannot be traced, or is not finite and >= 0 at some point of the domain.
+        """
+        if callable(variance):
+            table = tabulate("variance", variance, domain)
+        else:
+            table = np.stack([tabulate(f"variance[{number}]", each, domain) for number, each in enumerate(variance)])
+        return cls(variance=table, model=model)
+
+    def draw(self, key: Key, outputs: int, dtype: DTypeLike) -> Drawn:
+        return self.model.draw(key, outputs, dtype)
+
+    def apply(self, drawn: Drawn, index: Array) -> Array:
+        noise = self.model.apply(drawn, index)
+        return jnp.sqrt(jnp.asarray(self.variance, noise.dtype)[..., index]) * noise
+
+
 @pytree
 class Mirrored(Noise):
     """Noise some of whose outputs are doubled, the copy with the opposite sign, as two inequalities that share one reading.
@@ -268,7 +320,11 @@ class Mirrored(Noise):
 
 
 def check_points(noise: Noise, size: int) -> None:
-    """Raise ``InvalidArgument`` when a table of residuals inside ``noise`` has another number of points than ``size``."""
-    for part in jax.tree.leaves(noise, is_leaf=lambda node: isinstance(node, Residuals)):
+    """Raise ``InvalidArgument`` when a table inside ``noise`` has another number of points than ``size``."""
+    for part in jax.tree.leaves(noise, is_leaf=lambda node: isinstance(node, Residuals | Heteroscedastic)):
         if isinstance(part, Residuals):
             checks.shape("Residuals.table", part.table, (None, size), remedy="one column per point of the domain")
+        if isinstance(part, Heteroscedastic):
+            found = checks.shape_of("Heteroscedastic.variance", part.variance)
+            checks.shape("Heteroscedastic.variance", part.variance, (*found[:-1], size), remedy="one number per point of the domain")
+            check_points(part.model, size)

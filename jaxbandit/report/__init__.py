@@ -1,1 +1,21 @@
-"""Statistics, tables, figures and HTML reports of results. Needs the ``study`` extra; no lower layer imports it."""
+"""Statistics, tables, figures and HTML reports of results. Needs the ``study`` extra; no lower layer imports it.
+
+:mod:`~jaxbandit.report.plots` draws what a person has at hand, :mod:`~jaxbandit.report.tables` tabulates it; the modules are loaded when
+they are first asked for.
+"""
+
+import importlib
+from typing import Any
+
+__all__ = ["html", "page", "plots", "rates", "session", "statistics", "tables"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a module of the reports when it is first asked for, so that tables need no matplotlib."""
+    if name in __all__:
+        return importlib.import_module(f"jaxbandit.report.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

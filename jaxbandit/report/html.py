@@ -13,16 +13,17 @@ import xarray as xr
 import jaxbandit
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.status import MESSAGES, Status
-from jaxbandit.report import figures
-from jaxbandit.report.markup import Markup, document, element, joined, picture, section, table
+from jaxbandit.report import figures, findings
+from jaxbandit.report.markup import Markup, document, element, escaped, joined, picture, section, table
 from jaxbandit.report.rates import PAPER_RATES, Rate, rate_of
-from jaxbandit.report.statistics import elapsed, growth_exponent, healthy, paired_differences, problem_groups, win_matrix
+from jaxbandit.report.statistics import elapsed, growth_exponent, healthy, holm, paired_differences, problem_groups, win_matrix
 from jaxbandit.report.tables import COLUMNS, summary_rows
 from jaxbandit.study.results.storage import read_results
 from jaxbandit.study.run.files import prepare_file, reason_of, write_whole
 
 SEED = 0  # seed of the bootstraps, printed in the report
 RESAMPLES = 2000
+MOST_SENTENCES = 4  # above a section; more are folded away
 MOST_COLUMNS = 7  # up to so many algorithms are compared each with each; more are all compared with the first
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -120,7 +121,17 @@ def render(dataset: xr.Dataset, *, name: str, extra: dict[str, bytes] | None = N
         ("parameters", "Parameters", _parameters(dataset)),
         ("versions", "Versions and devices", _versions(dataset)),
     ]
-    shown = [(key, heading, parts) for key, heading, parts in sections if parts]
+    said = {
+        "summary": findings.summary(dataset),
+        "curves": findings.curves(dataset),
+        "boxes": findings.spread(dataset),
+        "sweep": findings.sweep(dataset),
+        "delays": findings.delays(dataset),
+        "differences": findings.differences(dataset, SEED),
+        "wins": findings.wins(dataset),
+        "growth": findings.growth(dataset, SEED),
+    }
+    shown = [(key, heading, [*_sentences(said.get(key, [])), *parts]) for key, heading, parts in sections if parts]
     links = joined([element("a", heading, href=f"#{key}") for key, heading, _ in shown], " ")
     body = [section(key, heading, *parts) for key, heading, parts in shown]
     return document(f"{title}: report", *_head(dataset, title), element("nav", links), *body)
@@ -135,6 +146,14 @@ def _head(dataset: xr.Dataset, title: str) -> list[Markup]:
     command = dataset.attrs.get("command")
     made = element("pre", _plain(command), class_="command") if command else element("p", "The results do not say which command made them.")
     return [element("h1", title), element("p", facts, class_="quiet"), made]
+
+
+def _sentences(found: list[str]) -> list[Markup]:
+    """Return the sentences that stand above a section; beyond ``MOST_SENTENCES`` they are folded away."""
+    lines = [element("p", sentence, class_="finding") for sentence in found]
+    rest = lines[MOST_SENTENCES:]
+    folded = [element("details", element("summary", f"{len(rest)} more"), *rest)] if rest else []
+    return [*lines[:MOST_SENTENCES], *folded]
 
 
 def _summary(dataset: xr.Dataset) -> list[Markup]:
@@ -190,29 +209,53 @@ def _differences(dataset: xr.Dataset) -> list[Markup]:
         found = {words: paired_differences(part, name, seed=SEED, averaged=True, resamples=RESAMPLES) for name, words in measures}
         if len(labels) > MOST_COLUMNS and found:
             first, *others = labels
-            rows = [[label, *(_difference(pairs.sel(algorithm=label, versus=first)) for pairs in found.values())] for label in others]
+            columns = [_differences_from(pairs, others, [first]) for pairs in found.values()]
+            rows = [[label, *(column[number][0] for column in columns)] for number, label in enumerate(others)]
             parts.append(table([f"row minus {first}{note}", *found], rows))
             continue
         for words, pairs in found.items():
-            rows = [[a, *("" if a == b else _difference(pairs.sel(algorithm=a, versus=b)) for b in labels)] for a in labels]
+            rows = [[label, *cells] for label, cells in zip(labels, _differences_from(pairs, labels, labels), strict=True)]
             parts += [element("h3", words + note), table(["row minus column", *labels], rows)]
     what = (
         "Differences after the last round, divided by the number of rounds, trial by trial (trials share their random numbers): means with"
-        f" 95% percentile intervals of a bootstrap over trials ({RESAMPLES:,} resamples, seed {SEED}); bold where the interval leaves out"
-        " zero. Pairs rest on the trials that failed in neither."
+        f" 95% percentile intervals of a bootstrap over trials ({RESAMPLES:,} resamples, seed {SEED}), and p-values of a paired t test, as"
+        " they are and corrected by Holm's method for the number of pairs in the table (in that of comparisons with one algorithm, in the"
+        " column); bold where the corrected one is at most 0.05. Pairs rest on the trials that failed in neither."
     )
     return [element("p", what, class_="quiet"), *parts] if parts else []
 
 
-def _difference(pair: xr.Dataset) -> str:
+def _differences_from(pairs: xr.Dataset, rows: list[str], columns: list[str]) -> list[list[Markup]]:
+    """Return the cells ``[rows][columns]`` of a table of differences, whose p-values are corrected for the number of its pairs."""
+    p = pairs.p.sel(algorithm=rows, versus=columns).values
+    corrected = np.full(p.shape, np.nan)
+    once = np.triu_indices(len(rows), 1) if rows == columns else np.indices(p.shape).reshape(2, -1)
+    corrected[once[0], once[1]] = holm(p[once[0], once[1]])
+    if rows == columns:
+        corrected[once[1], once[0]] = corrected[once[0], once[1]]
+
+    def cell(r: int, c: int) -> Markup:
+        return Markup() if rows[r] == columns[c] else _difference(pairs.sel(algorithm=rows[r], versus=columns[c]), corrected[r, c])
+
+    return [[cell(r, c) for c in range(len(columns))] for r in range(len(rows))]
+
+
+def _difference(pair: xr.Dataset, corrected: float) -> Markup:
     mean, low, high = (float(pair[name]) for name in ("mean", "low", "high"))
     if not np.isfinite(mean):
-        return "undefined" if int(pair["count"]) else "no common trial"
+        return escaped("undefined" if int(pair["count"]) else "no common trial")
     if not np.isfinite(low):
-        return f"{_fixed(mean, 3)} (one trial)"
+        return escaped(f"{_fixed(mean, 3)} (one trial)")
     digits = _decimals((high - low) / 2)
-    text = f"{_fixed(mean, digits)} [{_fixed(low, digits)}, {_fixed(high, digits)}]"
-    return element("b", text) if low > 0 or high < 0 else text
+    interval = element("div", f"[{_fixed(low, digits)}, {_fixed(high, digits)}]")
+    p = element("div", f"p {_probability(float(pair.p))}, Holm {_probability(corrected)}", class_="quiet")
+    value = escaped(_fixed(mean, digits))
+    return joined([element("b", value) if corrected <= findings.LEVEL else value, interval, p], " ")
+
+
+def _probability(p: float) -> str:
+    """Format a p-value with two digits."""
+    return "< 0.0001" if p < 1e-4 else f"{p:.2g}"
 
 
 def _wins(dataset: xr.Dataset) -> list[Markup]:

@@ -14,6 +14,7 @@ h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .3rem; overflow-wrap: anyw
 h2 { font-size: 1.2rem; margin: 2.4rem 0 .6rem; padding-top: .7rem; border-top: 1px solid #ccc; }
 h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; }
 p, li { max-width: 60rem; }
+.finding { font-size: 1.02em; margin: .35rem 0; padding-left: .7rem; border-left: 3px solid #0072B2; }
 .quiet { color: #595959; font-size: .92em; }
 .scroll { overflow-x: auto; margin: .5rem 0; }
 table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabular-nums; }

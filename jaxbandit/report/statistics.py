@@ -14,7 +14,7 @@ import xarray as xr
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import between, boolean, each, integers, numbers_from, scalar, text, vector, whole
+from jaxbandit.core.fields import between, boolean, each, integers, numbers, numbers_from, scalar, text, vector, whole
 from jaxbandit.core.intervals import half_width, standard_deviation
 from jaxbandit.core.results import ONE, RESULTS
 from jaxbandit.core.status import healthy as healthy_trials
@@ -27,6 +27,7 @@ __all__ = [
     "half_width",
     "healthy",
     "healthy_values",
+    "holm",
     "over_trials",
     "paired_differences",
     "paired_final_values",
@@ -167,9 +168,11 @@ def paired_differences(
       resamples: number of the bootstrap's resamples.
 
     Returns:
-      ``mean``, ``low`` and ``high`` of the row's value minus the column's, ``count`` (trials that failed in neither) and ``undefined``,
-      with dimensions ``algorithm, versus``. Intervals come from resampled trials, the same ones for all pairs of equal count; they are
-      NaN with fewer than two trials. ``comparable`` is false, and all else NaN, where the two were run on different problems.
+      ``mean``, ``low`` and ``high`` of the row's value minus the column's, ``p`` (two-sided, of Student's paired t test that the mean
+      difference is 0), ``count`` (trials that failed in neither) and ``undefined``, with dimensions ``algorithm, versus``. Intervals
+      come from resampled trials, the same ones for all pairs of equal count; they and ``p`` are NaN with fewer than two trials.
+      ``comparable`` is false, and all else NaN, where the two were run on different problems. None is corrected for the number of
+      pairs, see :func:`holm`.
 
     Raises:
       InvalidArgument: when the dataset has no such measure, or ``level`` or ``resamples`` is out of range.
@@ -178,7 +181,7 @@ def paired_differences(
     comparable = _comparable(dataset)
     size = len(final)
     shape = (size, size)
-    mean, low, high = (np.full(shape, np.nan) for _ in range(3))
+    mean, low, high, p = (np.full(shape, np.nan) for _ in range(4))
     count, undefined = np.zeros(shape, int), np.zeros(shape, int)
     weights: dict[int, np.ndarray] = {}
     for a, b in zip(*np.triu_indices(size), strict=True):
@@ -196,12 +199,33 @@ def paired_differences(
             ends = np.quantile(weights[n] @ differences, [(1 - level) / 2, (1 + level) / 2])
             low[a, b], high[a, b] = ends
             low[b, a], high[b, a] = 0 - ends[::-1]  # the reversed difference has the mirrored interval
+            p[a, b] = p[b, a] = _paired_t(differences)
     labels = dataset.algorithm.values
-    tables = {"mean": mean, "low": low, "high": high, "count": count, "undefined": undefined, "comparable": comparable}
+    tables = {"mean": mean, "low": low, "high": high, "p": p, "count": count, "undefined": undefined, "comparable": comparable}
     return xr.Dataset(
         {name: (("algorithm", "versus"), table) for name, table in tables.items()},
         coords={"algorithm": labels, "versus": labels},
     )
+
+
+@takes(p=numbers)
+def holm(p: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Return p-values ``[...]`` corrected for their number; NaN stays NaN and is not counted.
+
+    To call those at most 0.05 different errs in any of them with probability 0.05 at most, however the tests depend on each other
+    (Holm 1979, *A Simple Sequentially Rejective Multiple Test Procedure*).
+
+    Raises:
+      InvalidArgument: when a number is below 0 or above 1.
+    """
+    values = np.asarray(p, np.float64)
+    if np.any((values < 0) | (values > 1)):
+        raise checks.InvalidArgument(f"p: must lie in [0, 1] or be NaN, got {checks.short(p)}")
+    corrected = np.full(values.size, np.nan)
+    order = np.argsort(values, axis=None, kind="stable")[: np.count_nonzero(~np.isnan(values))]  # NaN is sorted to the end
+    steps = values.ravel()[order] * np.arange(len(order), 0, -1)
+    corrected[order] = np.minimum(np.maximum.accumulate(steps), 1)
+    return corrected.reshape(values.shape)
 
 
 @takes(dataset=RESULTS, measure=text, larger_is_better=boolean)
@@ -290,6 +314,16 @@ def _quantiles(values: np.ndarray, levels: Sequence[float]) -> np.ndarray:
     if not len(values) or not len(levels):
         return np.full((len(levels), *values.shape[1:]), np.nan)
     return np.quantile(values, levels, axis=0)
+
+
+def _paired_t(differences: np.ndarray) -> float:
+    """Return the two-sided p-value of Student's t test that ``differences [n]``, of at least two trials, have mean 0."""
+    from scipy.special import stdtr  # comes with JAX; imported here because start-up should not pay for it
+
+    error = standard_deviation(differences) / np.sqrt(len(differences))
+    if error == 0:
+        return float(differences.mean() == 0)
+    return float(2 * stdtr(len(differences) - 1, -abs(differences.mean() / error)))
 
 
 def _undefined(values: np.ndarray) -> int:

@@ -1,4 +1,4 @@
-"""Tables of results: averages over trials at the last round, as text or CSV."""
+"""Tables of results: averages over trials at the last round, as text, LaTeX, CSV, or a tidy table of every round."""
 
 from __future__ import annotations
 
@@ -7,22 +7,37 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import xarray as xr
 
-from jaxbandit.core.status import Status
-from jaxbandit.report.statistics import final_values, half_width, healthy
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.fields import choice, text
+from jaxbandit.core.results import RESULTS
+from jaxbandit.core.showing import aligned
+from jaxbandit.engine.frames import to_dataframe
+from jaxbandit.engine.summary import COLUMNS, summary_cells, summary_row, text_table
+from jaxbandit.report.statistics import final_values
 
-# Columns of a table: heading, dataset variable, and true if it is divided by the number of rounds.
-COLUMNS = (
-    ("R/t", "regret", True),
-    ("R+/t", "positive_regret", True),
-    ("V/t", "hard_violation", True),
-    ("soft V/t", "soft_violation", True),
-    ("N", "violating_rounds", False),
-    ("best R+V", "best_constrained_regret", False),
-    ("strong R/t", "strong_regret", True),
-)
+__all__ = ["COLUMNS", "aligned", "latex_table", "latex_text", "summary_rows", "text_table", "to_dataframe", "write_csv", "write_tidy"]
+
+SUFFIXES = (".csv", ".parquet")
+
+# LaTeX's special characters, and the measures' headings as formulas.
+SPECIAL = {
+    **{letter: rf"\{letter}" for letter in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+}
+FORMULAS = {
+    "R/t": "$R/t$",
+    "R+/t": "$R^+/t$",
+    "V/t": "$V/t$",
+    "soft V/t": "$V_{\\mathrm{soft}}/t$",
+    "N": "$N$",
+    "best R+V": "$\\min(R^+ + V)$",
+    "strong R/t": "$R_{\\mathrm{strong}}/t$",
+}
 
 
 def summary_rows(dataset: xr.Dataset) -> list[dict[str, Any]]:
@@ -30,15 +45,8 @@ def summary_rows(dataset: xr.Dataset) -> list[dict[str, Any]]:
     rows = []
     for label in dataset.algorithm.values:
         part = dataset.sel(algorithm=label)
-        ok = healthy(part)
-        declared = part.declared_round.values
-        row: dict[str, Any] = {"algorithm": str(label), "trials": len(ok), "failed": int((~ok).sum())}
-        for heading, name, averaged in COLUMNS:
-            final = final_values(part, name, averaged=averaged) if name in part else np.zeros(0)
-            row[heading] = float(final.mean()) if len(final) else float("nan")
-            row[f"{heading} +-"] = float(half_width(final))
-        row["declared infeasible"] = int(np.count_nonzero(part.status.values & int(Status.DECLARED_INFEASIBLE)))
-        row["mean round declared"] = float(declared[declared > 0].mean()) if np.any(declared > 0) else float("nan")
+        finals = {name: final_values(part, name, averaged=averaged) for _, name, averaged in COLUMNS if name in part}
+        row = summary_row(str(label), finals, part.status.values, part.declared_round.values)
         played = part.sizes["trial"] * int(part["round"][-1])
         seconds = float(part.run_seconds) if "run_seconds" in part else float("nan")
         row["us per trial-round, compiling included"] = seconds / played * 1e6
@@ -54,28 +62,51 @@ def write_csv(rows: Sequence[dict[str, Any]], path: Path) -> None:
         writer.writerows(rows)
 
 
-def text_table(rows: Sequence[dict[str, Any]]) -> str:
-    """Format rows as an aligned text table, with ``mean +- half-width`` of every measure that some row has."""
-    shown = [heading for heading, _, _ in COLUMNS if any(np.isfinite(row[heading]) for row in rows)]
-    heads = ["algorithm", *shown, "declared"]
-    cells = [
-        [
-            row["algorithm"] + (f" ({row['failed']} failed)" if row["failed"] else ""),
-            *(f"{row[h]:.3f} +- {row[h + ' +-']:.3f}" if np.isfinite(row[h]) else "undefined" for h in shown),
-            f"{row['declared infeasible']}/{row['trials']}",
-        ]
-        for row in rows
-    ]
-    return aligned([heads, *cells])
+def latex_table(rows: Sequence[dict[str, Any]], *, caption: str = "", label: str = "") -> str:
+    """Return rows of :func:`summary_rows` as a LaTeX ``tabular``, which needs no package; with a caption or label as a ``table``.
+
+    Args:
+      rows: rows of :func:`summary_rows`, or of a :class:`RunSummary <jaxbandit.engine.summary.RunSummary>`.
+      caption: text of the caption, in LaTeX.
+      label: name for references, such as ``tab:sine``.
+    """
+    head, *body = summary_cells(rows, joint=r" \pm ")
+    lines = [[latex_text(first), *(f"${cell}$" if r"\pm" in cell else latex_text(cell) for cell in others)] for first, *others in body]
+    table = [rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\hline", _line([FORMULAS.get(cell, cell) for cell in head]), r"\hline"]
+    table += [*map(_line, lines), r"\hline", r"\end{tabular}"]
+    if caption or label:
+        said = [rf"\caption{{{caption}}}"] if caption else []
+        said += [rf"\label{{{label}}}"] if label else []
+        table = [r"\begin{table}", r"\centering", *table, *said, r"\end{table}"]
+    return "\n".join(table)
 
 
-def aligned(lines: Sequence[Sequence[str]]) -> str:
-    """Format lines of cells as text in columns: the first left-aligned, the others right-aligned, a rule under the first line."""
-    widths = [max(len(line[c]) for line in lines) for c in range(len(lines[0]))]
+@takes(words=text)
+def latex_text(words: str) -> str:
+    """Return plain text for LaTeX, with its special characters escaped."""
+    return "".join(SPECIAL.get(letter, letter) for letter in words)
 
-    def joined(line: Sequence[str]) -> str:
-        first, *rest = (cell.rjust(width) for cell, width in zip(line, widths, strict=True))
-        return "  ".join([first.strip().ljust(widths[0]), *rest])
 
-    text = [joined(line) for line in lines]
-    return "\n".join([text[0], "-" * len(text[0]), *text[1:]])
+@takes(dataset=RESULTS)
+def write_tidy(dataset: xr.Dataset, path: str | Path) -> None:
+    """Write results as the tidy table of :func:`to_dataframe`, as CSV or Parquet by the ending of ``path``.
+
+    Raises:
+      InvalidArgument: on another ending, and for Parquet without the extra ``parquet``.
+    """
+    path = Path(path)
+    choice(*SUFFIXES)("path: its ending", path.suffix)
+    table = to_dataframe(dataset)
+    if path.suffix == ".csv":
+        table.to_csv(path, index=False)
+        return
+    try:
+        table.to_parquet(path, index=False)
+    except ImportError as error:
+        raise InvalidArgument(
+            'path: Parquet needs pyarrow; install it with pip install "jaxbandit[parquet]", or end the path in .csv'
+        ) from error
+
+
+def _line(cells: Sequence[str]) -> str:
+    return " & ".join(cells) + r" \\"

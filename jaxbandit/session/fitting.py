@@ -22,11 +22,13 @@ def fitted_model(specification: Specification, model: Model, records: Mapping[in
     The search starts at ``model``. Outputs of which nothing has been told keep what they have.
 
     Raises:
-      SessionError: when nothing has been told of any output.
+      SessionError: when nothing has been told of any output, and where the noise variance of the model differs between points.
     """
     outputs, points = specification.outputs, np.asarray(specification.space.domain.points, np.float64)
     if not any(record.values for record in records.values()):
         raise SessionError("fit: nothing has been told yet; tell some values first")
+    if np.size(model.noise_variance) > len(outputs.names):
+        raise SessionError("fit: fits one noise variance for each output, and the model has a table over the points; give it numbers")
     prior = Prior(extent=np.ptp(points, axis=0) + (np.ptp(points, axis=0) == 0))
     means, kernels, noises = prior_means(model, outputs), [], []
     for number, name in enumerate(outputs.names):

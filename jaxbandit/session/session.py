@@ -31,6 +31,7 @@ from jaxbandit.session.journal import DamagedSession, Event, Journal, SessionErr
 from jaxbandit.session.outputs import Outputs
 from jaxbandit.session.specification import Specification, fingerprint, read_model
 from jaxbandit.session.tables import Recommendation, belief_table, history_table, recommend
+from jaxbandit.session.stepping import Rounds
 from jaxbandit.session.tickets import Record, Ticket, note, number_of, records_of
 from jaxbandit.study.run.files import prepare_file, write_whole
 from jaxbandit.study.specify.grid import Model
@@ -129,7 +130,7 @@ class Session:
     @classmethod
     def begin(cls, directory: str | Path, specification: Specification) -> Session:
         """Begin a session of a specification, as a file describes it; raises as :meth:`create` does."""
-        _ = specification.learner  # which refuses what does not fit, before anything is written
+        Rounds.start(specification.learner)  # refuses what does not fit, or cannot begin, before anything is written
         return cls(create_journal(_path(directory), specification.table()), specification)
 
     @classmethod

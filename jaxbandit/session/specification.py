@@ -143,7 +143,9 @@ class Specification:
 
     def surrogate(self, model: Model) -> Surrogate:
         """Return the GP model of the modelled functions that ``model`` of the outputs amounts to."""
-        return _expanded(model, self.outputs).of(self.space.domain, self.outputs.modelled, self.horizon + self.initial.count, "model")
+        return _expanded(model, self.outputs, self.space.domain.size).of(
+            self.space.domain, self.outputs.modelled, self.horizon + self.initial.count, "model"
+        )
 
     @functools.cached_property
     def learner(self) -> Learner:
@@ -300,8 +302,8 @@ def prior_means(model: Model, outputs: Outputs) -> list[float]:
     return [float(mean) for mean in means]
 
 
-def _expanded(model: Model, outputs: Outputs) -> Model:
-    """Return the model of the modelled functions from that of the outputs, of which an equality is modelled twice."""
+def _expanded(model: Model, outputs: Outputs, size: int) -> Model:
+    """Return the model of the modelled functions on ``size`` points from that of the outputs, of which an equality is modelled twice."""
     count = len(outputs.names)
 
     def each(name: str, value: Any) -> list[Any]:
@@ -312,6 +314,7 @@ def _expanded(model: Model, outputs: Outputs) -> Model:
     changes: dict[str, Any] = {"prior_mean": outputs.prior_means(prior_means(model, outputs))}
     if isinstance(model.kernel, list | tuple):
         changes["kernel"] = each("kernel", model.kernel)
-    if np.ndim(model.noise_variance):
+    noise = np.shape(model.noise_variance)
+    if noise and (noise == (count,) or noise != (size,)):  # a table over the points is that of all outputs
         changes["noise_variance"] = each("noise_variance", np.asarray(model.noise_variance).tolist())
     return dataclasses.replace(model, **changes)

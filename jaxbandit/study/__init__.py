@@ -6,6 +6,7 @@ A study passes four containers on its way into a compiled program, a folder for 
 Needs the ``study`` extra (``pip install "jaxbandit[study]"``).
 """
 
+from jaxbandit.engine.frames import to_dataframe
 from jaxbandit.study.plan.planning import Plan, make_plan
 from jaxbandit.study.plan.processes import ProcessLost
 from jaxbandit.study.results.audit import audit
@@ -57,6 +58,7 @@ __all__ = [
     "read_results",
     "rerun",
     "run_study",
+    "to_dataframe",
     "tune",
     "use_all_cores",
     "write_results",

@@ -11,12 +11,14 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import between, choice, each, finite_numbers, instance_of, optional, per_output, positive_numbers, whole
+from jaxbandit.core.fields import between, choice, each, finite_numbers, instance_of, optional, per_output, whole
 from jaxbandit.core.pytree import canonicalise, replace
+from jaxbandit.core.types import Table
 from jaxbandit.domains import DOMAIN, Domain
 from jaxbandit.kernels import Gram, Kernel, check_covariance, same
 from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures, dense_features, product_features
 from jaxbandit.surrogates.lowrank import affordable_rank, prior_variance
+from jaxbandit.surrogates.noise import VARIANCE, Variance, least, stacked, variance_of_outputs
 from jaxbandit.surrogates.posterior import Surrogate
 from jaxbandit.surrogates.precision import (
     HORIZON_IF_UNKNOWN,
@@ -43,7 +45,7 @@ PER_ROW_ROUND = 20.0  # a round of the row cache, whose trials run one by one, w
 @takes(
     domain=DOMAIN,
     kernel=instance_of(Kernel) | each(instance_of(Kernel)),
-    noise_variance=positive_numbers.of(per_output),
+    noise_variance=VARIANCE,
     outputs=whole(1, 1000),
     prior_mean=finite_numbers.of(per_output),
     form=choice(*FORMS),
@@ -56,7 +58,7 @@ def surrogate(
     domain: Domain,
     kernel: Kernel | Sequence[Kernel],
     *,
-    noise_variance: float | Sequence[float],
+    noise_variance: Variance,
     outputs: int = 2,
     prior_mean: float | Sequence[float] = 0.0,
     form: str = "auto",
@@ -72,7 +74,9 @@ def surrogate(
     Args:
       domain: the ``M`` points.
       kernel: one kernel, or one per output.
-      noise_variance: the regulariser ``lambda`` in ``(K + lambda I)``, a variance > 0; one number or one per output.
+      noise_variance: the regulariser ``lambda`` in ``(K + lambda I)``, a variance > 0; one number or one per output. Noise that differs
+        between points is a table ``[M]``, or ``[1 + m, M]`` per output, or a function of a point ``x [d]``, or a list of them, one per
+        output; ``1 + m`` numbers are one per output where there are as many points.
       outputs: ``1 + m``; 1 is an unconstrained problem.
       prior_mean: constant prior mean, one number or one per output.
       form: ``"features"`` (square-root features), ``"product"`` (the same per axis, for product kernels on product grids),
@@ -91,7 +95,7 @@ def surrogate(
         kernel or domain does not allow, features that miss the tolerance, or a prior mean beside which float64 has no digits left.
     """
     kernels = one_per_output("kernel", kernel, outputs)
-    noises = [float(v) for v in one_per_output("noise_variance", noise_variance, outputs)]
+    noises = variance_of_outputs(noise_variance, outputs, domain)
     means = [float(v) for v in one_per_output("prior_mean", prior_mean, outputs)]
     refuse_float32_in_float64(precision)
 
@@ -104,7 +108,8 @@ def surrogate(
             built.append(twin[0] if twin else _build(k, domain, form, tolerance, rank, horizon))
         return built
 
-    lambdas = [noise for _, noise in members]
+    table = stacked([noise for _, noise in members])
+    lambdas = least(table)
     variances = [float(np.max(prior_variance(k, domain.points))) for k, _ in members]
     check_float64_suffices(variances, lambdas, means, horizon or HORIZON_IF_UNKNOWN)
     for refreshable in (form != "rows", False):  # which form is cheapest is known once it is built, and rows need float64 sooner
@@ -119,7 +124,7 @@ def surrogate(
     model = Surrogate(
         domain=domain,
         forms=tuple(forms),
-        noise_variance=np.asarray(lambdas),
+        noise_variance=table,
         prior_mean=np.asarray(means),
         groups=tuple(groups),
         precision=chosen,
@@ -129,12 +134,14 @@ def surrogate(
         return replace(jax.tree.map(jnp.asarray, canonicalise(model)), kernels=tuple(kernels))  # as they were given: no trial needs them
 
 
-def grouped(kernels: Sequence[Kernel], noises: Sequence[float], domain: Domain) -> tuple[list[int], list[tuple[Kernel, float]]]:
+def grouped(
+    kernels: Sequence[Kernel], noises: Sequence[float | Table], domain: Domain
+) -> tuple[list[int], list[tuple[Kernel, float | Table]]]:
     """Return the number of each output's group, and the kernel and noise variance of each group."""
     groups: list[int] = []
-    members: list[tuple[Kernel, float]] = []
+    members: list[tuple[Kernel, float | Table]] = []
     for k, noise in zip(kernels, noises, strict=True):
-        match = [g for g, (other, lam) in enumerate(members) if lam == noise and same(k, other)]
+        match = [g for g, (other, lam) in enumerate(members) if np.array_equal(lam, noise) and same(k, other)]
         if not match:
             k.check_axes(domain.dimension)
             _check_arms(k, domain)

@@ -11,9 +11,11 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.declare import Role
-from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.pytree import fields_in_brief, pytree, replace, static
+from jaxbandit.core.showing import html_fields
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
+from jaxbandit.surrogates.noise import least
 from jaxbandit.surrogates.precision import Need, in_step, needed, require
 
 Array = jax.Array
@@ -149,7 +151,7 @@ class Surrogate(AbstractSurrogate):
     Attributes:
       domain: the ``M`` points.
       forms: one factorisation per group of outputs.
-      noise_variance: ``[G]`` regulariser ``lambda`` in ``(K + lambda I)``, a variance, per group.
+      noise_variance: ``[G]`` regulariser ``lambda`` in ``(K + lambda I)``, a variance, per group; ``[G, M]`` where points have their own.
       prior_mean: ``[k]`` constant prior mean per output.
       kernels: kernel of each output, as it was given; records are made from it, the forms were. Empty after :meth:`without_kernels`.
       groups: for each output the number of its group.
@@ -249,8 +251,9 @@ class Surrogate(AbstractSurrogate):
         """Do as :meth:`condition` does but for the mean; returns the posterior, and the step by which each group's belief moves."""
         factors, variances, gains, steps = [], [], [], []
         for g, form in enumerate(self.forms):
-            noise, first = self.noise_variance[g], self.groups.index(g)
+            first = self.groups.index(g)
             own = index if jnp.ndim(index) == 0 else index[first]
+            noise = self.noise_at(g, own)
             here = None if present is None else present[first]
             factor, weights, column, s = form.observe(posterior.factors[g], own, noise, here)
             step = Step(weights=weights, column=column, precision=1 / s)  # multiplied in, so that no division runs over the grid
@@ -262,6 +265,16 @@ class Surrogate(AbstractSurrogate):
         # A stack of one is a copy that XLA keeps.
         variance = variances[0][None] if len(variances) == 1 else jnp.stack(variances)
         return replace(posterior, factors=tuple(factors), variance=variance, gain=jnp.stack(gains)), steps
+
+    def noise_at(self, group: int, points: Array) -> Array:
+        """Return the noise variance of a group of outputs at ``points``, ``[]`` or ``[n]``; one number ``[]`` where all points share it."""
+        noise = self.noise_variance[group]
+        return noise[points] if jnp.ndim(noise) else noise
+
+    @property
+    def noise_differs(self) -> bool:
+        """Say whether points have noise variances of their own."""
+        return jnp.ndim(self.noise_variance) == 2
 
     def separate(self) -> Surrogate:
         """Return the same model with a factor for every output, which outputs observed at different points need."""
@@ -276,7 +289,7 @@ class Surrogate(AbstractSurrogate):
     def needs(self, horizon: int) -> Need:
         """Return the arithmetic that ``horizon`` rounds need."""
         refreshable = all(form.name != "rows" for form in self.forms)
-        return needed(self.largest_variances(), self.noise_variance, self.prior_mean, horizon, refreshable=refreshable)
+        return needed(self.largest_variances(), least(self.noise_variance), self.prior_mean, horizon, refreshable=refreshable)
 
     def largest_variances(self) -> list[float]:
         """Return the largest prior variance of each group."""
@@ -336,15 +349,27 @@ class Surrogate(AbstractSurrogate):
             outputs = [("reward" if j == 0 else f"constraint {j}") for j, group in enumerate(self.groups) if group == g]
             left = f"residual {float(form.residual):.1e}" if form.name != "rows" else "exact at visited points"
             lines.append(f"{', '.join(outputs)}: form {form.name!r}, rank {form.rank} of {self.domain.size} points, {left}")
+        if self.noise_differs:
+            table = np.asarray(self.noise_variance)
+            lines.append(f"noise variance {table.min():.3g} to {table.max():.3g}, by point")
         exact = f", variance refreshed every {self.refresh} rounds" if self.refresh else ""
         return "\n".join([*lines, f"precision {self.precision}{exact}"])
+
+    def _repr_html_(self) -> str:
+        """Return a table of what the model is, and of the form that its beliefs have."""
+        shown = [(name, text) for name, text in fields_in_brief(self) if name in ("noise_variance", "prior_mean", "kernels")]
+        if any(checks.is_traced(leaf) for leaf in jax.tree.leaves(self)):
+            return html_fields(type(self).__name__, fields_in_brief(self))
+        sizes = [("points", f"{self.domain.size:,} of dimension {self.domain.dimension}"), ("outputs", str(self.outputs))]
+        return html_fields(type(self).__name__, [*sizes, *shown, ("form", self.describe())])
 
     def validate(self) -> None:
         """Raise ``InvalidArgument`` on a noise variance that is not positive or a prior mean that is not finite."""
         checks.positive("surrogate.noise_variance", self.noise_variance, remedy="lambda is a variance > 0")
         checks.finite("surrogate.prior_mean", self.prior_mean)
         checks.shape("surrogate.prior_mean", self.prior_mean, (self.outputs,))
-        checks.shape("surrogate.noise_variance", self.noise_variance, (len(self.forms),))
+        if checks.shape_of("surrogate.noise_variance", self.noise_variance) != (len(self.forms), self.domain.size):
+            checks.shape("surrogate.noise_variance", self.noise_variance, (len(self.forms),))
         if len(self.kernels) not in (0, self.outputs):
             raise checks.InvalidArgument(f"surrogate.kernels: expected one for each of {self.outputs} outputs, got {len(self.kernels)}")
         if np.any(np.asarray(self.groups) >= len(self.forms)):

@@ -30,6 +30,7 @@ from jaxbandit.domains import DOMAIN, Domain
 from jaxbandit.kernels import Kernel, Scale, same
 from jaxbandit.surrogates.choose import grouped, one_per_output
 from jaxbandit.surrogates.lowrank import prior_variance
+from jaxbandit.surrogates.noise import VARIANCE, Variance, least, stacked, variance_of_outputs
 from jaxbandit.surrogates.nystroem import NystroemFeatures, length_scales, nystroem_features, with_length_scale
 from jaxbandit.surrogates.posterior import Posterior, Step, Surrogate
 from jaxbandit.surrogates.precision import (
@@ -170,7 +171,7 @@ def base_and_variance(kernel: Kernel) -> tuple[Kernel, Any]:
     kernel=instance_of(Kernel) | each(instance_of(Kernel)),
     low=positive_numbers.of(per_axis),
     high=positive_numbers.of(per_axis),
-    noise_variance=positive_numbers.of(per_output),
+    noise_variance=VARIANCE,
     outputs=whole(1, 1000),
     prior_mean=finite_numbers.of(per_output),
     tolerance=between(0, 1, open_high=True, host=True),
@@ -184,7 +185,7 @@ def ranged(
     *,
     low: PerAxis,
     high: PerAxis,
-    noise_variance: float | Sequence[float],
+    noise_variance: Variance,
     outputs: int = 2,
     prior_mean: float | Sequence[float] = 0.0,
     tolerance: float = 1e-4,
@@ -203,7 +204,7 @@ def ranged(
       kernel: one kernel, or one per output; a product over axes, such as ``SquaredExponential`` (any kernel on one axis is one), with one
         length-scale. The variance of a scaled kernel becomes the field ``variance``.
       low, high: shortest and longest length-scale, ``0 < low < high``; one number, or one per axis.
-      noise_variance: the regulariser ``lambda`` in ``(K + lambda I)``, a variance > 0; one number or one per output.
+      noise_variance: the regulariser ``lambda`` in ``(K + lambda I)``, a variance > 0, as for :func:`jaxbandit.surrogate`.
       outputs: ``1 + m``; 1 is an unconstrained problem.
       prior_mean: constant prior mean, one number or one per output.
       tolerance: largest share of prior variance that features may leave out, at the worst length-scale; the least that float32 allows is
@@ -218,14 +219,15 @@ def ranged(
         has no digits left.
     """
     kernels = one_per_output("kernel", kernel, outputs)
-    noises = [float(v) for v in one_per_output("noise_variance", noise_variance, outputs)]
+    noises = variance_of_outputs(noise_variance, outputs, domain)
     means = [float(v) for v in one_per_output("prior_mean", prior_mean, outputs)]
     lower, upper = _ends(low, high, domain.dimension)
     groups, members = grouped(kernels, noises, domain)
     bases = [base_and_variance(k) for k, _ in members]
     scales = [_only_length_scale(base, domain.dimension) for base, _ in bases]
     variances = [float(np.asarray(variance)) for _, variance in bases]
-    lambdas = [noise for _, noise in members]
+    table = stacked([noise for _, noise in members])
+    lambdas = least(table)
     refuse_float32_in_float64(precision)
     largest = [float(np.max(prior_variance(k, domain.points))) for k, _ in members]
     need = needed(largest, lambdas, means, horizon or HORIZON_IF_UNKNOWN, refreshable=True)
@@ -241,7 +243,7 @@ def ranged(
     model = RangedSurrogate(
         domain=domain,
         forms=tuple(built),
-        noise_variance=np.asarray(lambdas),
+        noise_variance=table,
         prior_mean=np.asarray(means),
         length_scale=_together(scales, domain.dimension),
         variance=np.asarray(variances),

@@ -113,20 +113,30 @@ def pattern_data(outputs: int, whole: bool) -> tuple[np.ndarray, ...]:
 
 
 def check_history(
-    form: str, policy_name: str, precision: str, outputs: int, *, window: int = WINDOW, whole: bool = False, mixed: bool = False
+    form: str,
+    policy_name: str,
+    precision: str,
+    outputs: int,
+    *,
+    window: int = WINDOW,
+    whole: bool = False,
+    mixed: bool = False,
+    by_point: bool = False,
 ) -> None:
-    """``mixed``: another kernel and noise for the last output."""
+    """``mixed``: another kernel and noise for the last output; ``by_point``: noise that differs between points."""
     indices, values, due, restarts = pattern_data(outputs, whole)
     nothing = np.zeros(0, int), np.zeros((0, outputs))  # an initial design comes with the whole runs below
     prior_mean, minimum = np.array([0.4, -0.3, 0.2])[:outputs], np.array([-1.0, 0.5, -0.2])[:outputs]
     noise, scales = np.full(outputs, NOISE), np.full(outputs, LENGTH_SCALE)
     if mixed:
         noise[-1], scales[-1] = 2 * NOISE, 0.6
+    if by_point:
+        noise = noise[:, None] * np.random.default_rng(1).uniform(0.2, 5.0, (outputs, domain().size))
     with jax.enable_x64(precision == "float64"):
         covariance = [kernels.SquaredExponential(length_scale=scale) for scale in scales]
-        options = {"noise_variance": list(noise), "outputs": outputs, "prior_mean": list(prior_mean), "form": form}
+        options = {"noise_variance": noise, "outputs": outputs, "prior_mean": list(prior_mean), "form": form}
         surrogate = jaxbandit.surrogate(domain(), covariance, **options, horizon=ROUNDS)
-        assert len(surrogate.forms) == (2 if mixed else 1)
+        assert len(surrogate.forms) == (outputs if by_point else 2 if mixed else 1)
         numbers = (jnp.asarray(x, jnp.int32) for x in (indices, due, restarts))
         points, arrivals, again = numbers
         ours, columns = history(
@@ -182,6 +192,11 @@ def test_the_posterior_of_one_output_without_a_window() -> None:
 @pytest.mark.parametrize("policy", ["hallucinate", "censor"])
 def test_the_posterior_of_outputs_with_models_of_their_own(policy: str) -> None:
     check_history("features", policy, "float64", 3, window=5, mixed=True)
+
+
+@pytest.mark.parametrize("policy", ["hallucinate", "censor"])
+def test_the_posterior_where_noise_differs_between_points(policy: str) -> None:
+    check_history("features", policy, "float64", 2, by_point=True)
 
 
 @pytest.mark.parametrize("policy", ["wait", "hallucinate"])

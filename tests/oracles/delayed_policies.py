@@ -23,9 +23,12 @@ class Model:
     """What a learner believes beforehand of ``k`` functions on ``M`` points, and how wide it makes its bounds."""
 
     grams: Matrix  # [k, M, M]
-    noise: Matrix  # [k]
+    noise: Matrix  # [k], or [k, M] where it differs between points
     prior_mean: Matrix  # [k]
     width: Width
+
+    def noise_at(self, output: int, points: Matrix) -> float | Matrix:
+        return self.noise[output] if np.ndim(self.noise) == 1 else self.noise[output][points]
 
 
 @dataclass(frozen=True)
@@ -71,16 +74,16 @@ def belief(model: Model, late: Late, policy: Policy, t: int, oldest: int = 1) ->
     for j, gram in enumerate(model.grams):
         here = late.arrivals[rounds - 1, j] <= t - 1
         points, targets = np.r_[before, chosen[here]], np.r_[values_before[:, j], values[here, j]]
-        mean, covariance = posterior(gram, points, targets, model.noise[j], model.prior_mean[j])
+        mean, covariance = posterior(gram, points, targets, model.noise_at(j, points), model.prior_mean[j])
         if policy.name == "censor":
             used = here & (late.arrivals[rounds - 1, j] - rounds <= policy.window)
             points = np.r_[before, chosen]
             targets = np.r_[values_before[:, j], np.where(used, values[:, j], minimum[j])]
-            mean, covariance = posterior(gram, points, targets, model.noise[j], model.prior_mean[j])
+            mean, covariance = posterior(gram, points, targets, model.noise_at(j, points), model.prior_mean[j])
         elif policy.name == "hallucinate":
             points = np.r_[before, chosen]
-            covariance = posterior(gram, points, np.zeros(len(points)), model.noise[j])[1]
-        gain = information_gain(gram, points, model.noise[j]) if len(points) else 0.0
+            covariance = posterior(gram, points, np.zeros(len(points)), model.noise_at(j, points))[1]
+        gain = information_gain(gram, points, model.noise_at(j, points)) if len(points) else 0.0
         last = chosen[rounds >= t - policy.window]
         parts.append((mean, covariance, gain, np.sqrt(np.diag(covariance))[last].sum()))
     return Belief(*(np.stack(part) for part in zip(*parts, strict=True)))

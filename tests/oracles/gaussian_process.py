@@ -74,9 +74,10 @@ def beliefs(grams: Matrix, indices: Matrix, values: Matrix, noise: Matrix, prior
     return mean, np.sqrt(np.maximum(variance, 0)), gain
 
 
-def information_gain(gram: Matrix, indices: Matrix, noise: float) -> float:
-    """Realised information gain ``1/2 logdet(I + K_XX / lam)``."""
-    return 0.5 * np.linalg.slogdet(np.eye(len(indices)) + gram[np.ix_(indices, indices)] / noise)[1]
+def information_gain(gram: Matrix, indices: Matrix, noise: float | Matrix) -> float:
+    """Realised information gain ``1/2 logdet(I + K_XX / lam)``; ``noise`` may differ between observations."""
+    rows = np.broadcast_to(noise, len(indices))[:, None]
+    return 0.5 * np.linalg.slogdet(np.eye(len(indices)) + gram[np.ix_(indices, indices)] / rows)[1]  # det(I + D^-1 K), D the noise
 
 
 def aggregated(indices: Matrix, values: Matrix, noise: float) -> tuple[Matrix, Matrix, Matrix]:

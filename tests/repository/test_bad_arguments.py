@@ -84,6 +84,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "Custom": {"function": lambda t, gain: 1 + gain},
     "Empirical": {"values": [0, 2]},
     "Gram": {"matrix": np.eye(3)},
+    "Heteroscedastic": {"variance": np.ones(3)},
     "PerOutput": {"delays": (delays.NoDelay(),), "models": (problems.Noiseless(),)},
     "Product": {"left": kernels.White(), "right": kernels.White()},
     "Refitted": {"algorithm": jaxbandit.Rpol()},

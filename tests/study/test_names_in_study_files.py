@@ -18,6 +18,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "Anytime": {"algorithm": {"type": "Rpol"}},
     "Empirical": {"values": [1, 2]},
     "Gram": {"matrix": [[1.0, 0.0], [0.0, 1.0]]},
+    "Heteroscedastic": {"variance": [0.1, 0.2]},
     "Refitted": {"algorithm": {"type": "Rpol"}},
     "Product": {"left": {"type": "Matern12"}, "right": {"type": "White"}},
     "Scale": {"kernel": {"type": "Linear"}, "variance": 2.0},

@@ -164,8 +164,8 @@ def make_plan(
     budget, processes = memory_budget(memory, used[0].platform), this_process()
     if not streamed:
         budget = budget.beside(results, used[0].platform)
-    kinds = {signature(cell): cell for cell, _ in groups}
-    carried = {kind: carried_bytes(cell) for kind, cell in kinds.items()}  # once of each kind: it takes a while
+    kinds = {signature(cell): (cell, runs[members[0]].label) for cell, members in groups}
+    carried = {kind: _carried(*own) for kind, own in kinds.items()}  # once of each kind: it takes a while
     numbers = [
         batch_numbers(study, cell, len(members), carried[signature(cell)], segment, budget, used, processes.count)
         for cell, members in groups
@@ -186,3 +186,11 @@ def make_plan(
         devices=used,
         processes=processes,
     )
+
+
+def _carried(cell: Cell, label: str) -> int:
+    """Return the bytes that a trial of a cell carries; raise ``InvalidArgument``, with the label of a run, where it cannot begin."""
+    try:
+        return carried_bytes(cell)
+    except checks.InvalidArgument as error:
+        raise checks.InvalidArgument(f"run {label!r}: {error}") from error

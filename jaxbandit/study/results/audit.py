@@ -11,12 +11,13 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.declare import symbols
+from jaxbandit.core.describe import describe
 from jaxbandit.core.fields import of_class, whole
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.delays import NEVER
 from jaxbandit.engine import Trajectory
 from jaxbandit.engine.delayed import plan_delays
-from jaxbandit.study.specify.describe import describe, kernel_record
+from jaxbandit.study.specify.describe import kernel_record
 from jaxbandit.study.specify.run import Run
 from jaxbandit.study.specify.study import Study, in_its_arithmetic
 from jaxbandit.surrogates import Surrogate
@@ -91,8 +92,8 @@ def _meta(study: Study, run: Run, trial: int) -> dict[str, Any]:
     params = {
         "kernel": records[0],
         "kernel_g": _one_or_list(records[1:]),
-        "lam": float(noise[0]),
-        "lam_g": _one_or_list([float(v) for v in noise[1:]]),
+        "lam": noise[0].tolist(),  # a list over the points where it differs between them
+        "lam_g": _one_or_list(noise[1:].tolist()),
         "prior_mean": np.asarray(model.prior_mean).tolist(),
         "T": study.horizon,
         "delay": describe(delay),

@@ -20,7 +20,8 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import of_class, text
 from jaxbandit.core.results import RESULTS
 from jaxbandit.core.status import Status, explain, healthy
-from jaxbandit.study.run.dataset import Variable
+from jaxbandit.core.status import flags_in_words as status_in_words
+from jaxbandit.engine.labelled import Variable
 from jaxbandit.study.run.files import CannotWrite, reason_of, write_whole
 
 LEVEL = 4  # of compression
@@ -47,12 +48,12 @@ def flagged(dataset: xr.Dataset) -> dict[str, dict[str, int]]:
 
 
 def flags_in_words(dataset: xr.Dataset) -> list[str]:
-    """Return a line of text for each run with flagged trials: ``rpol: 1 trial: why; 3 trials: why else``."""
-
-    def words(count: int, why: str) -> str:
-        return f"{count} trial{'s' if count > 1 else ''}: {why}"
-
-    return [f"{label}: " + "; ".join(words(count, why) for why, count in own.items()) for label, own in flagged(dataset).items()]
+    """Return a line for each run and flag of its trials: ``rpol: 3 of 100 trials: why (what to do)``."""
+    return [
+        f"{label}: {line}"
+        for label, status in zip(dataset.algorithm.values, dataset.status.values, strict=True)
+        for line in status_in_words(status)
+    ]
 
 
 @takes(dataset=RESULTS)

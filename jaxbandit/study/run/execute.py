@@ -16,7 +16,7 @@ from jaxbandit.study.plan.memory import check_disk
 from jaxbandit.study.plan.planning import Plan, make_plan
 from jaxbandit.study.results.storage import check_results, read_results, stream_results
 from jaxbandit.study.run.checkpoints import Store, identity
-from jaxbandit.study.run.dataset import gather_results, header, pieces, variables_of
+from jaxbandit.study.run.dataset import gather_results, header, pieces, study_variables
 from jaxbandit.study.run.files import drop
 from jaxbandit.study.run.hold import HeldDirectory, hold_directory
 from jaxbandit.study.run.meeting import Meeting
@@ -132,7 +132,7 @@ def _played(
     seconds = [runner.seconds(cell) for cell in range(len(plan.cells))]
     if results is None:
         return gather_results(plan, batch_at, mixed=mixed, seconds=seconds).assign_attrs(attributes)
-    variables = variables_of(plan, batch_at, mixed)
+    variables = study_variables(plan, batch_at, mixed)
     head = header(plan, variables, mixed=mixed, seconds=seconds).assign_attrs(attributes)
     stream_results(head, variables, pieces(plan, variables, batch_at), results)
     return read_results(results, load=False)

@@ -1,4 +1,4 @@
-"""Any pytree dataclass of the library as plain JSON values: for attributes, audit files and fingerprints."""
+"""Any pytree dataclass of the library by its exact contents, for fingerprints, and kernels as audit files have them."""
 
 from __future__ import annotations
 
@@ -7,33 +7,11 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 
 from jaxbandit import kernels
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.surrogates import RangedSurrogate, Surrogate
-
-MAX_NUMBERS_DESCRIBED = 64  # larger arrays are named by their shape: a table belongs in the data, not in an attribute
-
-
-def describe(item: Any) -> Any:
-    """Return ``item`` as nested dicts, lists, numbers and strings; a dataclass becomes ``{"type": ..., field: ...}``."""
-    if dataclasses.is_dataclass(item) and not isinstance(item, type):
-        fields = {f.name: describe(getattr(item, f.name)) for f in dataclasses.fields(item)}
-        return {"type": type(item).__name__, **fields}
-    if item is None or isinstance(item, bool | str | int | float):
-        return item
-    if isinstance(item, dict):
-        return {str(k): describe(v) for k, v in item.items()}
-    if isinstance(item, tuple | list):
-        return [describe(v) for v in item]
-    if isinstance(item, jax.Array | np.ndarray | np.generic):
-        array = np.asarray(item)
-        return array.tolist() if array.size <= MAX_NUMBERS_DESCRIBED else f"array {list(array.shape)} {array.dtype}"
-    if callable(item):
-        return f"{getattr(item, '__module__', '?')}.{getattr(item, '__qualname__', repr(item))}"
-    return repr(item)
 
 
 def describe_exactly(item: Any) -> Any:
@@ -64,13 +42,6 @@ def describe_exactly(item: Any) -> Any:
         raise InvalidArgument(f"study: a {type(item).__name__} has no fingerprint; use numbers, arrays and dataclasses")
     array = array.astype(np.float64) if array.dtype.kind == "f" or array.ndim == 0 else array.astype(np.int64)
     return float(array) if array.ndim == 0 else [list(array.shape), hashlib.sha256(array.tobytes()).hexdigest()]
-
-
-def in_words(item: Any) -> str:
-    """Return a dataclass in a few words: its type, with its numbers, such as ``Poisson(mean 15)``."""
-    described = {} if not dataclasses.is_dataclass(item) else {f.name: describe(getattr(item, f.name)) for f in dataclasses.fields(item)}
-    numbers = [f"{name} {value:g}" for name, value in described.items() if isinstance(value, int | float) and not isinstance(value, bool)]
-    return type(item).__name__ + (f"({', '.join(numbers)})" if numbers else "")
 
 
 SHORT_NAMES: dict[type[Any], str] = {

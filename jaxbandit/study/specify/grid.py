@@ -35,6 +35,7 @@ from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Domain
 from jaxbandit.engine import Informed, InitialDesign
 from jaxbandit.engine.inputs import HORIZON, INFORMED
+from jaxbandit.engine.labelled import value_words
 from jaxbandit.kernels import Kernel
 from jaxbandit.problems import AbstractProblem, full_information
 from jaxbandit.problems.base import PROBLEM
@@ -43,19 +44,19 @@ from jaxbandit.study.specify.registry import build, table_of
 from jaxbandit.study.specify.run import Policy, Run
 from jaxbandit.surrogates import Surrogate, ranged, surrogate
 from jaxbandit.surrogates.choose import FORMS
+from jaxbandit.surrogates.noise import VARIANCE_IN_FILES
 from jaxbandit.surrogates.nystroem import with_length_scale
 
 Table: TypeAlias = Mapping[str, Any]
 """An object as a study file has it: its type and fields, ``{"type": "sine", "points_per_axis": 50}``."""
 
-LARGE = 2.0**1023  # beyond it an integer has no float
 MODEL = "model."  # what the path of a swept field of the model begins with
 
 
 ONE_KERNEL = of_class(Kernel) | of_class(Mapping, "a table of one")
 FIELDS: dict[str, Check] = {
     "kernel": ONE_KERNEL | each(ONE_KERNEL),
-    "noise_variance": positive_numbers.of(per_output),
+    "noise_variance": VARIANCE_IN_FILES,
     "prior_mean": finite_numbers.of(per_output),
     "form": choice(*FORMS),
     "tolerance": optional(between(0, 1, open_high=True, host=True)),
@@ -95,13 +96,14 @@ class Model:
 
     Attributes:
       kernel: a kernel or its table, one for all outputs or a list of one for each.
-      noise_variance, prior_mean, form, tolerance, rank, precision: as for :func:`~jaxbandit.surrogate`.
+      noise_variance, prior_mean, form, tolerance, rank, precision: as for :func:`~jaxbandit.surrogate`; noise that differs between points
+        is a table, which :func:`~jaxbandit.domains.tabulate` makes of a function.
       length_scale: one number or one for each axis, in place of the kernel's; only with a range.
       length_scale_range: the shortest and the longest length-scale, ``[low, high]`` or ``[[low, ...], [high, ...]]`` for each axis.
     """
 
     kernel: Kernel | Table | Sequence[Kernel | Table] = dataclasses.field(default_factory=lambda: {"type": "SquaredExponential"})
-    noise_variance: PerOutput = 0.05
+    noise_variance: PerOutput | Sequence[Any] = 0.05
     prior_mean: PerOutput = 0.0
     form: str = "auto"
     tolerance: float | None = None
@@ -119,11 +121,8 @@ class Model:
                     f"{where}.kernel: expected a kernel or its table, or a list of one for each output, got {short(kernel)}"
                 )
             build("kernel", kernel, f"{where}.kernel")
-        for name, check in (("noise_variance", checks.positive), ("prior_mean", checks.finite)):
-            given = checks.numbers(f"{where}.{name}", getattr(self, name))
-            if given.ndim > 1:
-                raise InvalidArgument(f"{where}.{name}: expected one number, or one for each output, got shape {list(given.shape)}")
-            check(f"{where}.{name}", given)
+        for name in ("noise_variance", "prior_mean"):
+            FIELDS[name](f"{where}.{name}", getattr(self, name))
         checks.one_of(f"{where}.form", self.form, FORMS)
         if self.tolerance is not None:
             checks.scalar(f"{where}.tolerance", self.tolerance)
@@ -358,11 +357,7 @@ def grid_table(
 
 def _label(base: str, values: Mapping[str, Any], problem: str, delay: str) -> str:
     """Return the label of a run: ``rpol, reward_width=2, on sine, delay poisson``."""
-    own = [
-        f"{path.rsplit('.', 1)[-1]}={value:g}" if isinstance(value, int | float) and abs(value) < LARGE else f"{path}={short(value)}"
-        for path, value in values.items()
-    ]
-    return ", ".join([base, *own, *([f"on {problem}"] if problem else []), *([f"delay {delay}"] if delay else [])])
+    return ", ".join([base, *value_words(values), *([f"on {problem}"] if problem else []), *([f"delay {delay}"] if delay else [])])
 
 
 def _distinct(runs: Sequence[Run]) -> list[Run]:

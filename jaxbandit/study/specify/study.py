@@ -15,21 +15,23 @@ import jax.numpy as jnp
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.describe import in_words
 from jaxbandit.core.fields import INT32_MAX, each, of_class
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.core.paths import did_you_mean
 from jaxbandit.core.pytree import canonicalise, float_dtype
+from jaxbandit.core.showing import html_table
 from jaxbandit.core.sweep import Sweep
 from jaxbandit.delays import NEVER, NoDelay
 from jaxbandit.engine import Trajectory, simulate
 from jaxbandit.engine.delayed import at_once
 from jaxbandit.engine.inputs import FUSED
+from jaxbandit.engine.labelled import METRICS
 from jaxbandit.feedback import Policy
 from jaxbandit.fused.reasons import in_words as in_words_of_choices
 from jaxbandit.fused.reasons import why_not
-from jaxbandit.metrics import Curves
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.study.specify.describe import describe_exactly, in_words
+from jaxbandit.study.specify.describe import describe_exactly
 from jaxbandit.study.specify.grid import Grid
 from jaxbandit.study.specify.instances import sampled
 from jaxbandit.study.specify.keep import Keep
@@ -37,7 +39,6 @@ from jaxbandit.study.specify.labels import check_label
 from jaxbandit.study.specify.run import Run
 from jaxbandit.surrogates import Surrogate, arithmetic
 
-METRICS = tuple(field.name for field in dataclasses.fields(Curves))
 DEFAULT_METRICS = tuple(name for name in METRICS if name not in ("reward", "strong_regret"))
 
 # Plain values of a study with their checks.
@@ -71,7 +72,7 @@ def in_its_arithmetic(function: Callable[Concatenate[Study, P], T]) -> Callable[
     return with_study
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Study:
     """Runs that are compared: all are played in the same number of trials and rounds.
 
@@ -110,6 +111,14 @@ class Study:
         if isinstance(self.runs, list):
             object.__setattr__(self, "runs", tuple(self.runs))
         self.validate()
+
+    def __repr__(self) -> str:
+        return f"Study({self.name!r}: {len(self.runs)} runs x {self.trials} trials x {self.horizon} rounds, seed {self.seed})"
+
+    def _repr_html_(self) -> str:
+        """Return a table of the runs, for notebooks."""
+        rows = [[run.label, repr(run.algorithm), str(run.problem_label), run.delay_label or "none"] for run in self.named_runs()]
+        return html_table(["run", "algorithm", "problem", "delay"], rows, caption=repr(self))
 
     def keeping_everything(self) -> Study:
         """Return the study whose results keep every metric in every round, and trajectories."""

@@ -125,6 +125,20 @@ class Matrix:
 
 
 @dataclasses.dataclass(frozen=True)
+class OverPoints:
+    """Numbers >= 0, ``[M]`` or ``[k, M]``."""
+
+    def good(self) -> st.SearchStrategy:
+        return st.sampled_from([(1,), (4,), (OUTPUTS, 4), (OUTPUTS, 1)]).map(np.ones) | st.sampled_from(
+            [[0.0, 1.0], (0.5,), [[0, 1]] * OUTPUTS]
+        )
+
+    def bad(self) -> st.SearchStrategy:
+        shapes = st.sampled_from([(), (0,), (OUTPUTS, 0), (OUTPUTS + 1, 4), (1, 2, 3)]).map(np.ones)
+        return shapes | st.sampled_from([[np.nan], [-1.0], [1.0, INFINITY], [[1.0], [1.0, 2.0]]]) | _no_numbers()
+
+
+@dataclasses.dataclass(frozen=True)
 class Covariance:
     """A symmetric positive semi-definite matrix."""
 
@@ -522,6 +536,7 @@ DECLARED: dict[type, dict[str, Any]] = {
     problems.noise.Uniform: {"half_width": NONNEGATIVE_EACH},
     problems.StudentT: {"df": POSITIVE_EACH, "scale": NONNEGATIVE_EACH},
     problems.CentredPoisson: {"rate": NONNEGATIVE_EACH},
+    problems.Heteroscedastic: {"variance": OverPoints(), "model": NOISE},
     problems.Residuals: {"table": Matrix(), "weights": Number(**EACH), "shared": Boolean()},
     problems.PerOutput: {"models": Roles(NOISE)},
     problems.PerPoint: {"model": NOISE},
@@ -546,6 +561,7 @@ REQUIRED = {
     jaxbandit.Refitted: {"algorithm": jaxbandit.Rpol()},
     delays.Empirical: {"values": [0, 2]},
     delays.PerOutput: {"delays": (delays.NoDelay(),) * OUTPUTS},
+    problems.Heteroscedastic: {"variance": np.ones(4)},
     problems.Residuals: {"table": np.ones((2, 3))},
     problems.PerOutput: {"models": (problems.Noiseless(),) * OUTPUTS},
     widths.Custom: {"function": lambda t, gain: gain},

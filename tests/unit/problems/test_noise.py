@@ -39,6 +39,8 @@ def assert_moments(values, mean, variance):
         (problems.StudentT(df=9.0, scale=np.array([1.0, 2.0])), np.array([9 / 7, 36 / 7])),
         (problems.CentredPoisson(rate=np.array([6.0, 0.5])), np.array([6.0, 0.5])),
         (problems.PerPoint(model=problems.Gaussian(variance=0.5)), np.array([0.5, 0.5])),
+        (problems.Heteroscedastic(variance=np.array([0.25, 9.0])), np.array([0.25, 0.25])),
+        (problems.Heteroscedastic(variance=[[4.0, 9.0], [0.0, 9.0]], model=problems.Gaussian(variance=0.5)), np.array([2.0, 0.0])),
         (problems.Noiseless(), np.zeros(2)),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, np.ndarray) else "",
@@ -107,6 +109,18 @@ def test_per_point_noise_differs_between_points_and_repeats_at_one():
     np.testing.assert_allclose(noise.apply(drawn, jnp.int32(7)), values[7], rtol=1e-6)
 
 
+def test_heteroscedastic_noise_is_read_at_the_point():
+    """A round's draw, times the deviation at the point that is chosen; functions are tabulated."""
+    domain = domains.grid([0.0], [2.0], 3)
+    noise = canonicalise(problems.Heteroscedastic.of(domain, [lambda x: x[0] ** 2, lambda x: 4.0]))
+    drawn = noise.draw(jax.random.key(0), 2, jnp.zeros(()).dtype)
+    values = np.asarray([noise.apply(drawn, jnp.int32(index)) for index in range(3)])
+    np.testing.assert_allclose(values, np.asarray(drawn)[None] * [[0, 2], [1, 2], [2, 2]], rtol=1e-6)
+    np.testing.assert_array_equal(problems.Heteroscedastic.of(domain, lambda x: x[0]).variance, [0, 1, 2])
+    with pytest.raises(InvalidArgument, match=r"Heteroscedastic.variance: must be >= 0"):
+        problems.Heteroscedastic.of(domain, lambda x: x[0] - 1)
+
+
 @pytest.mark.parametrize(
     ("noise", "match"),
     [
@@ -117,6 +131,9 @@ def test_per_point_noise_differs_between_points_and_repeats_at_one():
         (unchecked(problems.StudentT, df=0.0), "StudentT.df"),
         (unchecked(problems.StudentT, scale=np.nan), "StudentT.scale"),
         (unchecked(problems.CentredPoisson, rate=-2.0), "CentredPoisson.rate"),
+        (unchecked(problems.Heteroscedastic, variance=np.ones((3, 4))), r"Heteroscedastic.variance.*each of the 2 functions"),
+        (unchecked(problems.Heteroscedastic, variance=0.1), "Heteroscedastic.variance: expected"),
+        (unchecked(problems.Heteroscedastic, variance=[1.0, -0.1]), "Heteroscedastic.variance: must be >= 0"),
         (unchecked(problems.Residuals, table=np.ones(3)), "Residuals.table"),
         (unchecked(problems.Residuals, table=np.ones((0, 4))), r"Residuals.table.*n, p >= 1.*\[0, 4\]"),
         (unchecked(problems.Residuals, table=np.array([[np.nan, 1.0]])), "Residuals.table"),
@@ -139,6 +156,9 @@ def test_a_table_for_other_points_is_refused():
         problems.Residuals(table=np.ones((5, 4))),
         problems.PerOutput(models=(problems.Residuals(table=np.ones((5, 4))), problems.Noiseless())),
         problems.PerPoint(model=problems.Residuals(table=np.ones((5, 4)))),
+        problems.Heteroscedastic(variance=np.ones(4)),
+        problems.PerOutput(models=(problems.Noiseless(), problems.Heteroscedastic(variance=np.ones((1, 4))))),
+        problems.Heteroscedastic(variance=np.ones(3), model=problems.Residuals(table=np.ones((5, 4)))),
     ):
-        with pytest.raises(InvalidArgument, match=r"Residuals.table.*\[\*, 3\]"):
+        with pytest.raises(InvalidArgument, match=r"(Residuals.table|Heteroscedastic.variance).*[\[ ]3\]"):
             problems.from_tables(domains.arms(3), np.zeros(3), np.zeros(3), noise=noise)

@@ -130,7 +130,7 @@ def test_labels_are_text_and_nothing_else(full_report):
 def test_numbers_of_a_report_are_those_of_the_statistics(full_report):
     dataset, reader, _ = full_report
     words = " ".join(" ".join(reader.text).split())
-    number = r"(-?[\d.]+)"
+    number = r"(-?\d+\.?\d*)"
     last = over_trials(dataset, "hard_violation", averaged=True).isel(round=-1, algorithm=0)
     expected = [float(last["mean"]), float(last.high - last["mean"])]
     shown = np.asarray(re.findall(f"{number} ± {number}", words), float)

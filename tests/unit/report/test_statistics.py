@@ -19,6 +19,7 @@ from jaxbandit.report.statistics import (
     box_statistics,
     elapsed,
     growth_exponent,
+    holm,
     over_trials,
     paired_differences,
     problem_groups,
@@ -126,6 +127,19 @@ def test_paired_differences_by_hand_and_by_scipy():
     assert found["mean"].values.diagonal().tolist() == [0.0, 0.0, 0.0]
     xr.testing.assert_identical(found, paired_differences(dataset, "regret", seed=0, resamples=20000))
     assert float(paired_differences(dataset, "regret", seed=1).low[0, 1]) != float(paired_differences(dataset, "regret", seed=2).low[0, 1])
+
+
+def test_p_values_are_those_of_scipy_and_holm_is_by_hand():
+    dataset = results(5, trials=30, failed=FAILED)
+    found = paired_differences(dataset, "regret", seed=0, resamples=1)
+    final, left = dataset.regret.values[..., -1], [n for n in range(30) if n not in (3, 5)]
+    assert float(found.p[0, 1]) == pytest.approx(scipy.stats.ttest_rel(final[0][left], final[1][left]).pvalue)
+    assert float(found.p[1, 0]) == float(found.p[0, 1]) and found.p.values.diagonal().tolist() == [1.0] * 3
+    # Sorted .01 .02 .03 .04, times 4, 3, 2, 1, never falling: .04, .06, .06, .06.
+    np.testing.assert_allclose(holm([[0.04, 0.01], [np.nan, 0.03], [0.02, np.nan]]), [[0.06, 0.04], [np.nan, 0.06], [0.06, np.nan]])
+    assert holm([0.9, 0.8]).tolist() == [1.0, 1.0] and holm([]).shape == (0,)
+    with pytest.raises(InvalidArgument, match=r"p: must lie in \[0, 1\] or be NaN, got \[1\.5\]"):
+        holm([1.5])
 
 
 def test_the_intervals_of_differences_cover():

@@ -1,0 +1,194 @@
+"""Measures of runs that were played by ``simulate``, as one labelled dataset."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from jaxbandit._version import __version__
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.describe import describe, in_words
+from jaxbandit.core.keys import typed
+from jaxbandit.core.pytree import canonicalise
+from jaxbandit.core.sweep import combinations
+from jaxbandit.core.types import Key
+from jaxbandit.delays import Delay, NoDelay
+from jaxbandit.engine.blocks import equal_blocks
+from jaxbandit.engine.delayed import delay_in_force
+from jaxbandit.engine.labelled import METRICS, Contents, Row, coordinate_of, coordinates, value_words, variables_of
+from jaxbandit.engine.programs import measure_all
+from jaxbandit.metrics import start_tally
+from jaxbandit.problems import AbstractProblem
+from jaxbandit.surrogates import arithmetic
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+MEASURED = tuple(name for name in METRICS if name != "strong_regret")  # which takes a linear programme for each instance
+SIDE_BY_SIDE = 64  # trials measured in one block, which bounds the memory that instances of a random family take
+
+
+@dataclasses.dataclass(frozen=True)
+class Played:
+    """Arrays of a run's trials by the names that a study's batches have, with entries ``[variants * trials, ...]``.
+
+    Attributes:
+      arrays: ``end_...`` at the end of a trial, ``seen_...`` of every round, ``before_index`` where an initial design counts.
+      variants, trials: numbers of both.
+      precision: floating type of the run.
+    """
+
+    arrays: Mapping[str, np.ndarray]
+    variants: int
+    trials: int
+    precision: str
+
+    @property
+    def horizon(self) -> int:
+        """Number of rounds ``T``."""
+        return int(self.arrays["seen_indices"].shape[1])
+
+    @property
+    def before(self) -> int:
+        """Number of points before round 1 that the metrics count."""
+        return int(self.arrays["before_index"].shape[1]) if "before_index" in self.arrays else 0
+
+
+def results_of(
+    runs: Mapping[str, Played],
+    problem: AbstractProblem,
+    *,
+    key: Key | None = None,
+    trials: int | Sequence[int] | None = None,
+    delay: Delay | None = None,
+    swept: Mapping[str, Sequence[Any]] | None = None,
+) -> xr.Dataset:
+    """Return runs on one problem as one dataset; arguments and errors as for :meth:`~jaxbandit.Trajectory.to_xarray`.
+
+    Raises:
+      InvalidArgument: also when runs differ in their numbers of trials, rounds or counted points.
+    """
+    try:
+        import xarray as xr
+    except ImportError as error:
+        raise InvalidArgument('to_xarray: needs xarray; install it with pip install "jaxbandit[study]"') from error
+
+    numbers = check_alike(runs, problem, trials)
+    late = delay_in_force(problem, delay)
+    words = "" if isinstance(late, NoDelay) else in_words(late)
+    cells = [variants_named(label, run, swept) for label, run in runs.items()]
+    rows = [Row(name, label, str(problem.name), words, chosen) for label, cell in zip(runs, cells, strict=True) for name, chosen in cell]
+    first = next(iter(runs.values()))
+    contents = Contents(
+        runs=len(rows),
+        trials=len(numbers),
+        horizon=first.horizon,
+        kept=np.arange(1, first.horizon + 1),
+        before=first.before,
+        metrics=MEASURED,
+        trajectories=all("seen_values" in run.arrays for run in runs.values()),
+        problems=[problem] * len(runs),
+    )
+    batches = [{**run.arrays, **measured(run, problem, numbers, key)} for run in runs.values()]
+    variables = variables_of(contents, batches, None)
+    paths = list(swept or {})
+    made = {}
+    for name, variable in variables.items():
+        parts = [variable.made_of(cell, arrays, _pairs(run)) for cell, (run, arrays) in enumerate(zip(runs.values(), batches, strict=True))]
+        made[name] = (variable.dims, np.concatenate(parts).reshape(variable.shape))
+    labels = coordinates(contents, rows, paths, outputs="lost" in variables) | {"trial": np.asarray(numbers)}
+    attributes = {
+        "study": "",
+        "table": "",  # no study that could be run again
+        "horizon": contents.horizon,
+        "trials": contents.trials,
+        "swept": json.dumps([coordinate_of(path) for path in paths]),
+        "counted_before": contents.before,
+        "problems": json.dumps({str(problem.name): describe(problem)}),
+        "delays": json.dumps({row.label: describe(late) for row in rows}),
+        "precision": first.precision,
+        "versions": json.dumps(
+            {"jaxbandit": __version__, "jax": jax.__version__, "numpy": np.__version__, "python": platform.python_version()}
+        ),
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+    return xr.Dataset(made, labels, attributes)
+
+
+def check_alike(runs: Mapping[str, Played], problem: AbstractProblem, trials: int | Sequence[int] | None) -> list[int]:
+    """Return the numbers of the trials; raise ``InvalidArgument`` unless runs have equal sizes and are of the problem."""
+    for name, sizes in {
+        "trials": {run.trials for run in runs.values()},
+        "rounds": {run.horizon for run in runs.values()},
+        "counted initial points": {run.before for run in runs.values()},
+    }.items():
+        if len(sizes) != 1:
+            raise InvalidArgument(f"runs: all must have equally many {name} to be compared, got {sorted(sizes)}")
+    for label, run in runs.items():
+        largest = int(run.arrays["seen_indices"].max())
+        if largest >= problem.domain.size:
+            raise InvalidArgument(
+                f"problem: {problem.name!r} has {problem.domain.size} points, but run {label!r} chose point {largest};"
+                " give the one that was run"
+            )
+        outputs = run.arrays["seen_values"].shape[-1] if "seen_values" in run.arrays else problem.outputs
+        if outputs != problem.outputs:
+            raise InvalidArgument(
+                f"problem: {problem.name!r} has {problem.outputs} outputs, but run {label!r} has {outputs}; give the one that was run"
+            )
+    count = next(iter(runs.values())).trials
+    numbers = (
+        list(range(count if trials is None else trials))
+        if trials is None or isinstance(trials, int | np.integer)
+        else [int(n) for n in trials]
+    )
+    if len(numbers) != count:
+        raise InvalidArgument(f"trials: the run has {count} trials, got numbers of {len(numbers)}")
+    return numbers
+
+
+def variants_named(label: str, run: Played, swept: Mapping[str, Sequence[Any]] | None) -> list[tuple[str, dict[str, Any]]]:
+    """Return the label and the swept values of each variant of a run; variants without known values are numbered."""
+    if not swept:
+        return [(label, {})] if run.variants == 1 else [(f"{label}, variant {n}", {}) for n in range(run.variants)]
+    zipped = all(np.ndim(values) and len(values) == run.variants for values in swept.values())
+    chosen = combinations(swept, zipped=zipped, where="swept")
+    if len(chosen) != run.variants:
+        raise InvalidArgument(f"swept: run {label!r} has {run.variants} variants, got values of {len(chosen)}; give those of its sweep")
+    return [(", ".join([label, *value_words(values)]), values) for values in chosen]
+
+
+def measured(run: Played, problem: AbstractProblem, numbers: Sequence[int], key: Key | None) -> dict[str, np.ndarray]:
+    """Return the measures of every round and facts of each instance by the names that a study's batches have."""
+    if key is None and problem.is_random:
+        raise InvalidArgument(
+            f"key: problem {problem.name!r} draws an instance for each trial; give the key that simulate was given (key=...), which draws"
+            " them again"
+        )
+    count, arrays, before = run.variants * run.trials, run.arrays, run.before
+    indices = np.concatenate([arrays["before_index"], arrays["seen_indices"]], axis=1) if before else arrays["seen_indices"]
+    blocks, block = equal_blocks(count, SIDE_BY_SIDE, 1)
+    pairs = np.stack([np.zeros(count, int), np.tile(numbers, run.variants), np.ones(count, int)], axis=1).astype(np.int32)
+    padded = [np.concatenate([array, np.repeat(array[-1:], blocks * block - count, axis=0)]) for array in (pairs, indices)]
+    with arithmetic([run.precision]):
+        used = jax.random.key(0) if key is None else typed(key)
+        zero = start_tally(problem.constraints, (blocks * block,))
+        _, curves, facts = measure_all(
+            canonicalise(problem), used, padded[0], zero, padded[1], common=True, metrics=MEASURED, block=block, mesh=None
+        )
+        found = {name: np.asarray(curve)[:count] for name, curve in curves.items()}
+        known = {f"fact_{name}": np.asarray(values)[:count] for name, values in facts.items()}
+    early = {f"before_{name}": curve[:, :before] for name, curve in found.items()} if before else {}
+    return {name: curve[:, before:] for name, curve in found.items()} | early | known
+
+
+def _pairs(run: Played) -> np.ndarray:
+    """Return the variant and the trial of every row of a run, ``[variants * trials, 2]``."""
+    return np.stack([axis.ravel() for axis in np.indices((run.variants, run.trials))], axis=1)

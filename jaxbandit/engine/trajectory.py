@@ -1,0 +1,202 @@
+"""What ``simulate`` returns: the record of trials, which can be labelled, tabulated and summarised."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.fields import key as key_check
+from jaxbandit.core.fields import of_class, optional, text, whole
+from jaxbandit.core.pytree import fields_in_brief, pytree, static
+from jaxbandit.core.showing import html_fields
+from jaxbandit.core.status import MESSAGES
+from jaxbandit.core.types import Array, Key
+from jaxbandit.delays import Delay
+from jaxbandit.engine.frames import to_dataframe
+from jaxbandit.engine.inputs import TRIALS
+from jaxbandit.engine.measured import Played, results_of
+from jaxbandit.engine.summary import RunSummary, summary_of
+from jaxbandit.problems import AbstractProblem
+from jaxbandit.problems.base import PROBLEM
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
+
+LABELLED = {
+    "problem": PROBLEM,
+    "label": text,
+    "key": optional(key_check),
+    "trials": optional(TRIALS),
+    "swept": optional(of_class(Mapping, "a mapping from fields to values")),
+}
+
+
+@pytree
+class Trajectory:
+    """Record of one trial, or of many with leading axes ``[trials]`` or ``[variants, trials]``.
+
+    Rounds are counted from 1; arrays hold round ``t`` at ``t - 1``. With ``record="indices"`` the optional fields are ``None``.
+
+    :meth:`summary` says how a run went, :meth:`to_xarray` and :meth:`to_dataframe` label it as the results of a study are labelled, and
+    :mod:`jaxbandit.report.plots` draws it.
+    """
+
+    indices: Array  # [T] int32, the points chosen
+    status: Array  # [] int32, bits of core.status.Status
+    failed_round: Array  # [] int32, first round with a failure flag, 0 for none
+    declared_round: Array  # [] int32, first round in which infeasibility was declared, 0 for none
+    information_gain: Array  # [G] realised, at the end, per group of outputs
+    initial_indices: Array  # [n] int32
+    initial_values: Array  # [n, 1 + m]
+    values: Any = None  # [T, 1 + m] noisy rewards and costs
+    multipliers: Any = None  # [T + 1, m] in force at rounds 1..T+1, zero for algorithms without
+    widths: Any = None  # [T, 1 + m] beta_t
+    draws: Any = None  # [T, 1 + m] or [T, 1 + m, M] what a randomised strategy drew; with record="audit" only
+    arrivals: Any = None  # [T, 1 + m] int32, round at whose end each value arrives (see delays.NEVER); with delayed feedback only
+    lost: Any = None  # [1 + m] int32, values that the buffer had no place for; with delayed feedback only
+    candidates: Any = None  # [M] bool, points not struck out by the end; of algorithms that eliminate only
+    candidate_count: Any = None  # [] int32, their number
+    optimum_kept: Any = None  # [] bool, whether the best feasible point is one of them
+    evaluations: Any = None  # [] int32, rounds that evaluated something; of algorithms that stop by themselves only
+    initial_counted: bool = static(default=False)
+
+    @property
+    def scored_indices(self) -> Array:
+        """The points that metrics count: the rounds', after the initial design's where the study counts it."""
+        return jnp.concatenate([self.initial_indices, self.indices], axis=-1) if self.initial_counted else self.indices
+
+    def _repr_html_(self) -> str:
+        """Return a table of the run's size, of its flags and of what it recorded."""
+        if any(checks.is_traced(leaf) for leaf in jax.tree.leaves(self)):
+            return html_fields(type(self).__name__, fields_in_brief(self))
+        leading, horizon = np.shape(self.status), np.shape(self.indices)[-1]
+        sizes = [f"{count} {name}" for count, name in zip(leading, ("variants", "trials")[2 - len(leading) :], strict=True)]
+        status = np.asarray(self.status)
+        flags = [
+            f"{np.count_nonzero(status & int(flag))} of {status.size} trials: {MESSAGES[flag]}"
+            for flag in MESSAGES
+            if np.any(status & int(flag))
+        ]
+        recorded = [
+            f"{f.name} {list(np.shape(getattr(self, f.name)))}"
+            for f in dataclasses.fields(self)
+            if np.ndim(getattr(self, f.name)) > len(leading)
+        ]
+        facts = [("size", ", ".join([*sizes, f"{horizon} rounds"])), ("flags", "\n".join(flags) or "none"), ("arrays", ", ".join(recorded))]
+        return html_fields(type(self).__name__, facts)
+
+    @takes(number=whole(0), variant=optional(whole(0)))
+    def trial(self, number: int, *, variant: int | None = None) -> Trajectory:
+        """Return one trial of many, without leading axes.
+
+        Args:
+          number: place of the trial, from 0.
+          variant: place of the variant, from 0; needed for a sweep, whose axes are ``[variants, trials]``.
+
+        Raises:
+          InvalidArgument: when there is no such trial or variant, or this is one trial already.
+        """
+        own = self if variant is None else self.variant(variant)
+        leading = np.shape(own.status)
+        if len(leading) == 2:
+            raise InvalidArgument(f"variant: the run has {leading[0]} variants of a sweep; choose one, trial({number}, variant=0)")
+        return _entry(own, "number", number, "trials")
+
+    @takes(number=whole(0))
+    def variant(self, number: int) -> Trajectory:
+        """Return all trials of one variant of a sweep, with leading axis ``[trials]``; raises ``InvalidArgument`` where there is none."""
+        if np.ndim(self.status) != 2:
+            raise InvalidArgument("number: the run is no sweep, it has no variants")
+        return _entry(self, "number", number, "variants")
+
+    @takes(**LABELLED, delay=optional(of_class(Delay)))
+    def to_xarray(
+        self,
+        problem: AbstractProblem,
+        *,
+        label: str = "run",
+        key: Key | None = None,
+        trials: int | Sequence[int] | None = None,
+        delay: Delay | None = None,
+        swept: Mapping[str, Sequence[Any]] | None = None,
+    ) -> xr.Dataset:
+        """Return the run with all measures in every round, labelled as the results of a study are.
+
+        Args:
+          problem: the problem that was run.
+          label: name of the run along ``algorithm``.
+          key: the key that :func:`~jaxbandit.simulate` was given; needed for a random family, whose instances it draws again.
+          trials: numbers of the trials, where :func:`~jaxbandit.simulate` was given such; default from 0.
+          delay: the delay model that :func:`~jaxbandit.simulate` was given; default the problem's own.
+          swept: the values that :func:`~jaxbandit.sweep` was given, by their dotted paths; of a run of variants. Lists with a value for
+            each variant go together; others make every combination, the last field varying fastest.
+
+        Returns:
+          A dataset with dimensions ``algorithm`` (the variants), ``trial``, ``round``, and with recorded values ``played`` and
+          ``output``; see :func:`~jaxbandit.study.run_study`. It has all measures but strong regret.
+
+        Raises:
+          InvalidArgument: when the problem, the trials or the swept values are not those of the run, or a key is missing.
+        """
+        return results_of({label: self.played()}, problem, key=key, trials=trials, delay=delay, swept=swept)
+
+    def to_dataframe(self, problem: AbstractProblem, *, last: bool = False, **labelled: Any) -> pd.DataFrame:
+        """Return the run as a tidy table: a row for each variant, trial and round, a column for each label and measure.
+
+        Args:
+          problem: the problem that was run.
+          last: whether to keep the last round only.
+          **labelled: further arguments of :meth:`to_xarray`.
+
+        Raises:
+          InvalidArgument: where :meth:`to_xarray` does.
+        """
+        return to_dataframe(self.to_xarray(problem, **labelled), last=last)
+
+    @takes(**LABELLED)
+    def summary(
+        self,
+        problem: AbstractProblem,
+        *,
+        label: str = "run",
+        key: Key | None = None,
+        trials: int | Sequence[int] | None = None,
+        swept: Mapping[str, Sequence[Any]] | None = None,
+    ) -> RunSummary:
+        """Return means over trials after the last round with 95% confidence half-widths, a row for each variant, as a table.
+
+        Arguments and errors are those of :meth:`to_xarray`. Trials that failed are counted and left out.
+        """
+        return summary_of({label: self.played()}, problem, key=key, trials=trials, swept=swept)
+
+    def played(self) -> Played:
+        """Return the arrays of all trials by name, with leading axes ``[variants, trials]`` whatever the run's own axes."""
+        leading = np.shape(self.status)
+        shape = (1,) * (2 - len(leading)) + leading
+        names = ("status", "failed_round", "declared_round", "candidate_count", "optimum_kept", "evaluations", "lost")
+        given = {f"end_{name}": getattr(self, name) for name in names}
+        given |= {f"seen_{name}": getattr(self, name) for name in ("indices", "values", "arrivals")}
+        if self.initial_counted:
+            given["before_index"] = self.initial_indices
+        arrays = {name: np.asarray(array) for name, array in given.items() if array is not None}
+        shaped = {name: array.reshape(shape[0] * shape[1], *array.shape[len(leading) :]) for name, array in arrays.items()}
+        return Played(arrays=shaped, variants=shape[0], trials=shape[1], precision=str(np.asarray(self.initial_values).dtype))
+
+
+def _entry(run: Trajectory, name: str, number: int, axis: str) -> Trajectory:
+    """Return one entry of a run's first axis."""
+    leading = np.shape(run.status)
+    if not leading:
+        raise InvalidArgument(f"{name}: the run is one trial, it has no axis of {axis}")
+    if number >= leading[0]:
+        raise InvalidArgument(f"{name}: the run has {axis} 0 to {leading[0] - 1}, got {checks.short(number)}")
+    return jax.tree.map(lambda x: x[number], run)

@@ -1,0 +1,142 @@
+"""Nothing wrong in silence: algorithms that lack what their guarantee needs do not start, and flags of trials are warned of in words."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import jaxbandit
+from jaxbandit import InvalidArgument, Status, delays, informed, kernels, problems
+from jaxbandit.core.status import MESSAGES, REMEDIES, flags_in_words
+from jaxbandit.session import Axis
+from jaxbandit.study import Model, Run, Study, from_toml, make_plan
+
+POINTS, HORIZON, TRIALS = 6, 4, 3
+CAUTIOUS = [jaxbandit.SafeOpt, jaxbandit.StageOpt, jaxbandit.SgpUcb]
+
+
+@functools.cache
+def model(outputs: int = 2) -> jaxbandit.Surrogate:
+    kernel = kernels.SquaredExponential(length_scale=0.5)
+    return jaxbandit.surrogate(problem().domain, kernel, noise_variance=0.1, outputs=outputs, form="features")
+
+
+@functools.cache
+def problem() -> problems.Problem:
+    domain = jaxbandit.domains.grid([0.0], [1.0], POINTS)
+    return problems.from_tables(domain, np.linspace(8.0, 9.0, POINTS), np.linspace(-1.0, 1.0, POINTS))
+
+
+def simulate(algorithm: Any, of: Any = None, **options: Any) -> jaxbandit.Trajectory:
+    options = {"horizon": HORIZON, "trials": TRIALS, "key": jax.random.key(0), **options}
+    return jaxbandit.simulate(problem() if of is None else of, algorithm, model(), **options)
+
+
+def in_study(algorithm: Any, **options: Any) -> Any:
+    return make_plan(Study("safe", runs=(Run("mine", problem(), algorithm, model(), **options),), trials=2, horizon=HORIZON))
+
+
+def in_session(algorithm: Any, directory: Path) -> Any:
+    own = Model(kernel=kernels.SquaredExponential(length_scale=0.5), noise_variance=0.1)
+    axes = [Axis.between("x", 0.0, 1.0, POINTS)]
+    return jaxbandit.Session.create(directory, axes, algorithm, own, key=jax.random.key(0), constraints=["cost <= 1"])
+
+
+@pytest.mark.parametrize("kind", CAUTIOUS)
+def test_a_safe_set_without_points_known_to_be_safe_does_not_start(kind: Callable[..., Any], tmp_path: Path) -> None:
+    for start in (
+        lambda: simulate(kind()),
+        lambda: simulate(jaxbandit.Anytime(algorithm=kind())),
+        lambda: simulate(kind(), informed=_tells_nothing),
+        lambda: in_session(kind(), tmp_path / "session"),
+    ):
+        with pytest.raises(InvalidArgument, match=rf"^{kind.__name__}\.seeds: needs points .* {kind.__name__}\(seeds=\[.*SafestSeeds"):
+            start()
+    assert not (tmp_path / "session").exists(), "nothing is written"
+    with pytest.raises(InvalidArgument, match=rf"^run 'mine': {kind.__name__}\.seeds: needs points"):
+        in_study(kind())
+    in_study(kind(seeds=[0]))
+    in_study(kind(), informed=informed.SafestSeeds())
+
+
+def _tells_nothing(instance: Any, algorithm: Any, surrogate: Any) -> Any:
+    return algorithm, surrogate
+
+
+def test_a_study_file_and_the_oracle_alike(tmp_path: Path) -> None:
+    file = tmp_path / "safe.toml"
+    text = """
+trials = 2
+horizon = 3
+model = {kernel = {type = "SquaredExponential", length_scale = 1.0}, noise_variance = 0.1}
+problem.sine = {type = "sine", points_per_axis = 4}
+"""
+    file.write_text(text + 'algorithm.safe = {type = "SafeOpt"}\n')
+    with pytest.raises(InvalidArgument, match=r"^run 'safe': SafeOpt\.seeds: needs points"):
+        make_plan(from_toml(file))
+    file.write_text(text + 'algorithm.safe = {type = "SafeOpt", informed = {type = "SafestSeeds"}}\n')
+    make_plan(from_toml(file))
+    with pytest.raises(InvalidArgument, match=r"^run 'mine': Oracle\.index: nobody told it"):
+        in_study(jaxbandit.Oracle())
+
+
+def test_seeds_of_the_model_are_taken_when_asked_for_and_flagged_unless_certified() -> None:
+    with pytest.warns(UserWarning, match=r"3 of 3 trials: the algorithm began at seeds .* \(give seeds that are known to be safe"):
+        guessed = simulate(jaxbandit.SafeOpt(count=2))
+    assert np.all(np.asarray(guessed.status) & int(Status.SEEDS_UNCERTAIN) != 0)
+    sure = jaxbandit.simulate(
+        problem(),
+        jaxbandit.SafeOpt(count=2),
+        jaxbandit.replace(model(), prior_mean=np.array([0.0, -9.0])),
+        horizon=HORIZON,
+        trials=TRIALS,
+        key=jax.random.key(0),
+    )
+    assert np.all(np.asarray(sure.status) & int(Status.SEEDS_UNCERTAIN) == 0)
+
+
+def test_every_flag_is_one_warning_with_the_number_of_trials_and_the_remedy() -> None:
+    with pytest.warns(UserWarning) as said:
+        run = simulate(jaxbandit.Cbo())
+    assert np.all(np.asarray(run.status) == int(Status.ALL_CLIPPED))
+    [words] = [str(warning.message) for warning in said]
+    assert words == f"simulate: 3 of 3 trials: {MESSAGES[Status.ALL_CLIPPED]} ({REMEDIES[Status.ALL_CLIPPED]})"
+    assert said[0].filename == __file__, "at the caller's line"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        simulate(jaxbandit.Cbo(reward_clip=1e3))
+
+
+def test_transformations_and_lost_feedback() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        status = jax.jit(lambda key: simulate(jaxbandit.Cbo(), key=key).status)(jax.random.key(0))
+    assert np.all(np.asarray(status) == int(Status.ALL_CLIPPED)), "flagged, and nothing said"
+    late: dict[str, Any] = {"delay": delays.Constant(rounds=2), "capacity": 1}
+    with pytest.warns(UserWarning) as said:
+        run = simulate(jaxbandit.Rpol(), **late)
+    lost = int(np.sum(np.asarray(run.lost)))
+    [words] = [str(warning.message) for warning in said]
+    assert lost and words.startswith(f"simulate: {lost} values were lost by a buffer of 1 rounds; 3 of 3 trials: delayed feedback")
+    with warnings.catch_warnings():  # a buffer that is traced with the rest, too
+        warnings.simplefilter("error")
+        jax.jit(lambda key: simulate(jaxbandit.Rpol(), key=key, **late).lost)(jax.random.key(0))
+
+
+def test_lines_of_flags() -> None:
+    assert set(REMEDIES) == set(MESSAGES) and len(set(REMEDIES.values())) == len(REMEDIES)
+    both = int(Status.NONFINITE_SCORE | Status.STOPPED)
+    lines = flags_in_words(np.array([[0, both], [both, int(Status.STOPPED)]]))
+    assert [line.split(" (")[0] for line in lines] == [
+        f"2 of 4 trials: {MESSAGES[Status.NONFINITE_SCORE]}",
+        f"3 of 4 trials: {MESSAGES[Status.STOPPED]}",
+    ]
+    assert flags_in_words(np.zeros(3, np.int32)) == []
+    assert flags_in_words(np.array([both]))[0].startswith("1 of 1 trial: ")
