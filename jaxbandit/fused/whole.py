@@ -17,6 +17,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from jaxbandit.algorithms.base import Algorithm, Arena, Observation
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import boolean, exactly, numbers, of_class
 from jaxbandit.core.pytree import canonicalise, pytree, replace
 from jaxbandit.domains import Domain
 from jaxbandit.fused.equations import Name, Operand, Program, Unsupported, check_axes, divide, needed, traced
@@ -145,6 +147,13 @@ def steps_of(algorithm: Algorithm, surrogate: Surrogate, horizon: int) -> Steps:
     return Steps(selected, updated, leaves, jax.tree.structure(start.others))
 
 
+@takes(
+    algorithm=of_class(Algorithm),
+    surrogate=of_class(Surrogate),
+    means=numbers.of(exactly(None, None, words="one row per function, one column per point")),
+    noise=numbers.of(exactly(None, None, None, words="[rounds, functions, trials]")),
+    interpret=boolean,
+)
 def whole_run(
     algorithm: Algorithm, surrogate: Surrogate, means: Array, noise: Array, *, interpret: bool = False
 ) -> tuple[Array, list[Array]]:
@@ -162,6 +171,7 @@ def whole_run(
       trials.
 
     Raises:
+      InvalidArgument: on objects of other classes and arrays of other shapes.
       Unsupported: when a kernel cannot play the algorithm, with the reason.
     """
     algorithm, surrogate = canonicalise((algorithm, surrogate.without_kernels()))
@@ -173,7 +183,7 @@ def whole_run(
     phi = jnp.pad(phi, ((0, 0), (0, rank - phi.shape[1])))
     padded = -(-trials // LANES) * LANES
     noise = jnp.pad(noise, ((0, 0), (0, 0), (0, padded - trials)))
-    numbers = max(1, sum(leaf.size for leaf in steps.start))
+    count = max(1, sum(leaf.size for leaf in steps.start))
     constants = jnp.stack([jnp.asarray(surrogate.noise_variance, dtype)[0], *jnp.asarray(surrogate.prior_mean, dtype)])[:, None]
 
     def whole(*shape: int) -> pl.BlockSpec:
@@ -190,8 +200,8 @@ def whole_run(
             whole(1 + outputs, 1),
             pl.BlockSpec((rounds, outputs, LANES), lambda b: (0, 0, b)),
         ],
-        out_specs=[pl.BlockSpec((rounds, LANES), lambda b: (0, b)), pl.BlockSpec((numbers, LANES), lambda b: (0, b))],
-        out_shape=[jax.ShapeDtypeStruct((rounds, padded), jnp.int32), jax.ShapeDtypeStruct((numbers, padded), dtype)],
+        out_specs=[pl.BlockSpec((rounds, LANES), lambda b: (0, b)), pl.BlockSpec((count, LANES), lambda b: (0, b))],
+        out_shape=[jax.ShapeDtypeStruct((rounds, padded), jnp.int32), jax.ShapeDtypeStruct((count, padded), dtype)],
         scratch_shapes=[
             pltpu.VMEM((outputs, size, LANES), dtype),
             pltpu.VMEM((size, LANES), dtype),
