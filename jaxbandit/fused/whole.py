@@ -59,6 +59,12 @@ class Listener(AbstractSurrogate):
     def gain(self, posterior: Posterior) -> Array:
         return posterior.gain
 
+    def draw(self, posterior: Posterior, key: Array, scale: Array) -> Array:
+        return self.base.draw(posterior, key, scale)
+
+    def covariance(self, posterior: Posterior, output: int, indices: Array) -> Array:
+        return self.base.covariance(posterior, output, indices)
+
 
 class State(NamedTuple):
     """A state of an algorithm in two parts: its belief, and all other leaves."""
@@ -120,6 +126,8 @@ def steps_of(algorithm: Algorithm, surrogate: Surrogate, horizon: int) -> Steps:
     with jax.ensure_compile_time_eval():  # as is the first state
         start = State.of(algorithm.init(arena))
     size = surrogate.domain.size
+    if any(np.shape(leaf)[-1:] == (size,) for leaf in start.others):
+        raise Unsupported("its state holds functions of the grid beside its belief")
 
     def belief(shift: Array, variance: Any, gain: Array) -> Posterior:
         return Posterior(factors=start.belief.factors, shift=shift, variance=variance, gain=gain)
