@@ -120,6 +120,8 @@ def steps_of(algorithm: Algorithm, surrogate: Surrogate, horizon: int) -> Steps:
     form = surrogate.forms[0]
     if len(surrogate.forms) != 1 or not isinstance(form, SquareRoot):
         raise Unsupported("its outputs do not share one root of features")
+    if surrogate.noise_differs:
+        raise Unsupported("points have noise variances of their own")
     if surrogate.refresh:
         raise Unsupported("its variance is computed anew after some rounds")
     arena = Arena(surrogate=Listener(base=surrogate), horizon=np.int32(horizon))  # type: ignore[arg-type]  # a constant of the kernel
