@@ -199,7 +199,6 @@ def whole_run(
     def whole(*shape: int) -> pl.BlockSpec:
         return pl.BlockSpec(shape, lambda b: (0,) * len(shape))
 
-    params = {"dimension_semantics": ("parallel",), "vmem_limit_bytes": MEMORY}
     indices, ended = pl.pallas_call(
         _body(steps, surrogate, rounds, rank, np.dtype(dtype)),
         grid=(padded // LANES,),
@@ -220,7 +219,7 @@ def whole_run(
         ],
         interpret=interpret,
         name="whole_run",
-        **({} if interpret else {"compiler_params": pltpu.CompilerParams(**params)}),
+        compiler_params=None if interpret else pltpu.CompilerParams(dimension_semantics=("parallel",), vmem_limit_bytes=MEMORY),
     )(phi, jnp.asarray(means, dtype)[:, :, None], jnp.asarray(form.prior_variance, dtype)[:, None], constants, noise)
     after, at = [], 0
     for leaf in steps.start:
