@@ -13,7 +13,7 @@ import abc
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import jax
@@ -24,12 +24,24 @@ from jax.typing import ArrayLike
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.declare import Declared
-from jaxbandit.core.fields import between, exactly, finite_numbers, instance_of, nonnegative, per_axis, positive
+from jaxbandit.core.fields import (
+    between,
+    exactly,
+    finite_numbers,
+    instance_of,
+    nonnegative,
+    numbers_from,
+    per_axis,
+    positive,
+    tuple_of,
+    whole,
+)
 from jaxbandit.core.gram import check_called, check_gram
-from jaxbandit.core.pytree import param, pytree
+from jaxbandit.core.pytree import param, pytree, static
 from jaxbandit.core.types import Array, Numbers, PerAxis, Scalar, Table
 
 __all__ = [
+    "Categorical",
     "Constant",
     "Gram",
     "Kernel",
@@ -37,6 +49,7 @@ __all__ = [
     "Matern12",
     "Matern32",
     "Matern52",
+    "OnAxes",
     "Periodic",
     "Product",
     "RationalQuadratic",
@@ -45,6 +58,7 @@ __all__ = [
     "Sum",
     "White",
     "check_covariance",
+    "parts_on_axes",
     "same",
 ]
 
@@ -122,6 +136,19 @@ class Kernel(Declared, abc.ABC):
     __rmul__ = __mul__
 
 
+def parts_on_axes(kernel: Kernel, axes: tuple[int, ...]) -> Iterator[tuple[Kernel, tuple[int, ...]]]:
+    """Return the kernels that a kernel on ``axes`` is made of and that are made of no others, each with the axes that it sees."""
+    if isinstance(kernel, OnAxes):
+        yield from parts_on_axes(kernel.kernel, tuple(axes[number] for number in kernel.axes))
+        return
+    held = [getattr(kernel, field.name) for field in dataclasses.fields(kernel)]  # type: ignore[arg-type]
+    inner = [value for value in held if isinstance(value, Kernel)]
+    if not inner:
+        yield kernel, axes
+    for part in inner:
+        yield from parts_on_axes(part, axes)
+
+
 def same(a: Kernel, b: Kernel) -> bool:
     """Return whether two kernels are equal in structure and in every hyper-parameter, so that outputs can share one factor."""
     left, structure = jax.tree.flatten(a)
@@ -144,7 +171,7 @@ def _distance(x: ArrayLike, y: ArrayLike, length_scale: PerAxis) -> Array:
 
 
 def _ones(x: ArrayLike) -> Array:
-    return jnp.ones(jnp.shape(x)[0], jnp.asarray(x).dtype)
+    return jnp.ones(jnp.shape(x)[0], jnp.result_type(x))
 
 
 LOOKED_AT = 100  # points of a domain at which a user's kernel is tried
@@ -318,8 +345,80 @@ class White(Kernel):
 
 
 @pytree
+class Categorical(Kernel):
+    """Categories without an order, ``k = exp(-sum_a [x_a != y_a] / l_a)``, by how many axes two points differ on (Hamming distance).
+
+    Two categories of one axis have the correlation ``exp(-1 / l)``, all pairs the same; :class:`Gram` gives each pair its own.
+    ``length_scale`` is ``l``, scalar or ``[d]``, without a unit. Use :class:`OnAxes` where other axes hold numbers.
+    """
+
+    length_scale: PerAxis = param(1.0, check=positive, shape=per_axis)
+
+    @classmethod
+    @takes(correlation=numbers_from(1e-6, 1 - 1e-6))
+    def from_correlation(cls, correlation: PerAxis) -> Categorical:
+        """Return the kernel in which points that differ on one axis have this correlation, in (0, 1): one number, or one per axis."""
+        return cls(length_scale=-1 / np.log(np.asarray(correlation, np.float64)))
+
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
+        differ = jnp.asarray(x)[:, None, :] != jnp.asarray(y)[None, :, :]
+        inverse = 1 / jnp.broadcast_to(jnp.asarray(self.length_scale, jnp.asarray(x).dtype), (1, 1, jnp.shape(x)[-1]))
+        return jnp.exp(-jnp.sum(jnp.where(differ, inverse, 0), axis=-1))
+
+    def diag(self, x: ArrayLike) -> Array:
+        return _ones(x)
+
+    def along_axes(self, dimension: int) -> tuple[Kernel, ...]:
+        return tuple(Categorical(length_scale=s) for s in _scale_per_axis(self.length_scale, dimension))
+
+
+@pytree
+class OnAxes(Kernel):
+    """A kernel of some of the axes: ``kernel(x[axes], y[axes])``.
+
+    Products of them are kernels of mixed domains, sums are additive kernels::
+
+        OnAxes(kernel=SquaredExponential(length_scale=0.5), axes=(0, 1)) * OnAxes(kernel=Categorical(), axes=(2,))
+
+    Attributes:
+      kernel: the kernel; what it has one per axis belongs to ``axes``, in their order.
+      axes: numbers of the axes, from 0.
+    """
+
+    kernel: Kernel = param(check=instance_of(Kernel))
+    axes: tuple[int, ...] = static(default=(0,), check=tuple_of(whole(0)))
+
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
+        own = np.asarray(self.axes)
+        return self.kernel(jnp.asarray(x)[:, own], jnp.asarray(y)[:, own])
+
+    def diag(self, x: ArrayLike) -> Array:
+        return self.kernel.diag(jnp.asarray(x)[:, np.asarray(self.axes)])
+
+    def along_axes(self, dimension: int) -> tuple[Kernel, ...] | None:
+        inner = self.kernel.along_axes(len(self.axes))
+        if inner is None:
+            return None
+        own: dict[int, Kernel] = dict(zip(self.axes, inner, strict=True))
+        return tuple(own.get(axis, Constant(variance=1.0)) for axis in range(dimension))
+
+    def check_axes(self, dimension: int) -> None:
+        if max(self.axes) >= dimension:
+            raise checks.InvalidArgument(
+                f"OnAxes.axes: must be among 0..{dimension - 1} for points of {dimension} axes, got {list(self.axes)}"
+            )
+        self.kernel.check_axes(len(self.axes))
+
+    def _check(self, name: str, outputs: int | None) -> None:
+        if not self.axes or len(set(self.axes)) < len(self.axes):
+            raise checks.InvalidArgument(f"{name}.axes: must be at least one axis, each once, got {list(self.axes)}")
+
+
+@pytree
 class Gram(Kernel):
     """Explicit Gram matrix ``matrix [M, M]`` for finite arms; inputs are arm numbers ``[n, 1]`` (see ``domains.arms``).
+
+    It is also the factor of an axis of categories, see :class:`OnAxes` and ``domains.mixed``; its rows are then in the order of these.
 
     Use :meth:`checked` on a matrix of your own: it refuses one that is not square, symmetric and positive semi-definite.
     """
@@ -340,7 +439,9 @@ class Gram(Kernel):
 
     def check_axes(self, dimension: int) -> None:
         if dimension != 1:
-            raise checks.InvalidArgument(f"Gram: a Gram matrix needs a domain of arm numbers (domains.arms), got d = {dimension}")
+            raise checks.InvalidArgument(
+                f"Gram: a Gram matrix needs a domain of arm numbers (domains.arms), got d = {dimension}; see OnAxes"
+            )
 
     def _check(self, name: str, outputs: int | None) -> None:
         if not checks.is_traced(self.matrix):

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -95,7 +94,7 @@ def notes(dataset: Any) -> list[str]:
     return lines + no_code_note(dataset)
 
 
-def draw(dataset: Any, path: Path) -> None:
+def draw(dataset: Any) -> Any:
     """Draw the four panels that the text of the experiment describes."""
     from jaxbandit.report import plots
 
@@ -104,14 +103,14 @@ def draw(dataset: Any, path: Path) -> None:
         [partial(_jump, measured=known["jump"]), partial(_errors, measured=known["errors"])],
         [partial(_tuned, dataset=dataset), partial(_failure, measured=known["failure"])],
     ]
-    plots.compose(path, "Tuning by derivatives of simulated studies, 95% intervals", panels)
+    return plots.compose("Tuning by derivatives of simulated studies, 95% intervals", panels)
 
 
-def _jump(axis: Any, measured: dict[str, Any]) -> None:
+def _jump(ax: Any, measured: dict[str, Any]) -> None:
     from jaxbandit.report.plots import COLOURS
 
     for name, colour in zip(("as it is", "after 5 random points"), COLOURS, strict=False):
-        axis.errorbar(
+        ax.errorbar(
             measured["widths"],
             measured[name]["mean"],
             measured[name]["half"],
@@ -121,24 +120,24 @@ def _jump(axis: Any, measured: dict[str, Any]) -> None:
             capsize=2,
             label=name,
         )
-    axis.axvline(WIDTH, color="grey", linewidth=0.8, linestyle=":")
-    axis.set(xlabel="width", ylabel="mean loss of a round", title="The loss about the paper's width")
-    _legend_above(axis, 0.2, fontsize=8)
+    ax.axvline(WIDTH, color="grey", linewidth=0.8, linestyle=":")
+    ax.set(xlabel="width", ylabel="mean loss of a round", title="The loss about the paper's width")
+    _legend_above(ax, 0.2, fontsize=8)
 
 
-def _errors(axis: Any, measured: dict[str, Any]) -> None:
+def _errors(ax: Any, measured: dict[str, Any]) -> None:
     from jaxbandit.report.plots import COLOURS
 
     for (name, each), colour, mark in zip(measured["methods"].items(), COLOURS, "os^", strict=False):
-        axis.loglog(measured["trials"], each, color=colour, marker=mark, label=name)
-    axis.set(xlabel="trials", ylabel="relative error", title="The gradient of four hyper-parameters")
-    axis.set_xticks(measured["trials"], [f"{count:,}" for count in measured["trials"]])
-    axis.set_yticks([0.05, 0.1, 0.2, 0.5], ["0.05", "0.1", "0.2", "0.5"])
-    axis.minorticks_off()
-    axis.legend(loc="lower left", fontsize=8)
+        ax.loglog(measured["trials"], each, color=colour, marker=mark, label=name)
+    ax.set(xlabel="trials", ylabel="relative error", title="The gradient of four hyper-parameters")
+    ax.set_xticks(measured["trials"], [f"{count:,}" for count in measured["trials"]])
+    ax.set_yticks([0.05, 0.1, 0.2, 0.5], ["0.05", "0.1", "0.2", "0.5"])
+    ax.minorticks_off()
+    ax.legend(loc="lower left", fontsize=8)
 
 
-def _tuned(axis: Any, dataset: Any) -> None:
+def _tuned(ax: Any, dataset: Any) -> None:
     from jaxbandit.report.plots import COLOURS, DASHES
 
     loss = dataset["positive_regret"] + dataset["hard_violation"]
@@ -146,21 +145,21 @@ def _tuned(axis: Any, dataset: Any) -> None:
         each = loss.sel(algorithm=label).values / np.arange(1, dataset.sizes["round"] + 1)
         mean, half = each.mean(axis=0), half_width(each)
         rounds = np.arange(1, len(mean) + 1)
-        axis.plot(rounds, mean, color=COLOURS[number], linestyle=DASHES[number], label=f"{label}: {mean[-1]:.3f}")
-        axis.fill_between(rounds, mean - half, mean + half, color=COLOURS[number], alpha=0.2, linewidth=0)
-    axis.set(xlabel="round $t$", ylabel="$(R^+(t) + V(t))/t$", title="Sixteen hyper-parameters, held-out trials", yscale="log")
-    _legend_above(axis, 0.35)
+        ax.plot(rounds, mean, color=COLOURS[number], linestyle=DASHES[number], label=f"{label}: {mean[-1]:.3f}")
+        ax.fill_between(rounds, mean - half, mean + half, color=COLOURS[number], alpha=0.2, linewidth=0)
+    ax.set(xlabel="round $t$", ylabel="$(R^+(t) + V(t))/t$", title="Sixteen hyper-parameters, held-out trials", yscale="log")
+    _legend_above(ax, 0.35)
 
 
-def _failure(axis: Any, measured: dict[str, Any]) -> None:
+def _failure(ax: Any, measured: dict[str, Any]) -> None:
     from jaxbandit.report.plots import COLOURS, DASHES
 
-    axis.plot(measured["value"], color="grey", linewidth=0.8, label="loss that the descent sees")
-    axis.plot(*zip(*measured["validated"], strict=True), "o", color=COLOURS[1], label="iterates on validation trials")
+    ax.plot(measured["value"], color="grey", linewidth=0.8, label="loss that the descent sees")
+    ax.plot(*zip(*measured["validated"], strict=True), "o", color=COLOURS[1], label="iterates on validation trials")
     for (name, (mean, half)), colour, dashes in zip(measured["held out"].items(), COLOURS, DASHES, strict=False):
-        axis.axhline(mean, color=colour, linestyle=dashes, linewidth=1.2, label=f"{name}: {mean:.3f} $\\pm$ {half:.3f}")
-    axis.set(xlabel="step", ylabel="mean loss of a round", title=f"Seven, {LONGER} times the rounds", yscale="log")
-    _legend_above(axis, 0.6, fontsize=7)
+        ax.axhline(mean, color=colour, linestyle=dashes, linewidth=1.2, label=f"{name}: {mean:.3f} $\\pm$ {half:.3f}")
+    ax.set(xlabel="step", ylabel="mean loss of a round", title=f"Seven, {LONGER} times the rounds", yscale="log")
+    _legend_above(ax, 0.6, fontsize=7)
 
 
 def _legend_above(axis: Any, share: float, **options: Any) -> None:
