@@ -36,7 +36,16 @@ USUAL: Sizes = {
     },
     "accuracy": {"points_per_axis": 20, "horizon": 500},
     "session": {"points_per_axis": 30, "tickets": 100},
-    "tuning": {"points_per_axis": 10, "horizon": 30, "keys": 8, "wide_keys": 2, "fits": 100, "fit_points": 20, "repeats": 1},
+    "tuning": {
+        "settings": ["rpol4", "cbo4", "rpol7", "rpol16"],
+        "points_per_axis": 10,
+        "horizon": 30,
+        "keys": 8,
+        "wide_keys": 2,
+        "fits": 100,
+        "fit_points": 20,
+        "repeats": 1,
+    },
 }
 FULL: Sizes = {
     "engine": {"points_per_axis": 50, "trials": 100, "horizon": 500, "repeats": 12, "turns": 2, "plays": 2},
@@ -55,7 +64,16 @@ FULL: Sizes = {
     },
     "accuracy": {"points_per_axis": 30, "horizon": 3000},
     "session": {"points_per_axis": 50, "tickets": 1000},
-    "tuning": {"points_per_axis": 20, "horizon": 100, "keys": 200, "wide_keys": 16, "fits": 1000, "fit_points": 50, "repeats": 3},
+    "tuning": {
+        "settings": ["rpol4", "cbo4", "rpol7", "rpol16"],
+        "points_per_axis": 20,
+        "horizon": 100,
+        "keys": 200,
+        "wide_keys": 16,
+        "fits": 1000,
+        "fit_points": 50,
+        "repeats": 3,
+    },
 }
 QUICK: Sizes = {
     "engine": {"points_per_axis": 16, "trials": 8, "horizon": 40, "repeats": 2, "turns": 1, "plays": 1},
@@ -73,7 +91,16 @@ QUICK: Sizes = {
     },
     "accuracy": {"points_per_axis": 8, "horizon": 60},
     "session": {"points_per_axis": 8, "tickets": 10},
-    "tuning": {"points_per_axis": 5, "horizon": 5, "keys": 2, "wide_keys": 2, "fits": 4, "fit_points": 6, "repeats": 1},
+    "tuning": {
+        "settings": ["rpol4"],
+        "points_per_axis": 5,
+        "horizon": 5,
+        "keys": 2,
+        "wide_keys": 2,
+        "fits": 4,
+        "fit_points": 6,
+        "repeats": 1,
+    },
 }
 SHORT_HORIZON = 200
 

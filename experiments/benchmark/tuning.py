@@ -24,13 +24,15 @@ LENGTH_SCALES = (0.7, 1.4)  # range of the ranged model
 def measure_tuning(spec: dict[str, Any]) -> dict[str, Any]:
     """Return accuracy and cost of smoothed gradients and of fits.
 
-    ``spec`` holds ``points_per_axis`` and ``horizon`` of the studies, ``keys`` and ``wide_keys`` (gradients of each setting, and of
-    that with sixteen parameters), ``fits`` and ``fit_points`` of a batch of data sets, and ``repeats``. Times are the best of these.
+    ``spec`` holds ``settings`` (names), ``points_per_axis`` and ``horizon`` of the studies, ``keys`` and ``wide_keys`` (gradients of
+    each setting, and of that with sixteen parameters), ``fits`` and ``fit_points`` of a batch of data sets, and
+    ``repeats``. Times are the best of these.
     """
     problem, model = sine(spec["points_per_axis"], spec["horizon"])
     settings = {"rpol4": four(model), "cbo4": _cbo(model), "rpol7": seven(model), "rpol16": sixteen(model, spec["horizon"])}
     gradients = {}
-    for name, setting in settings.items():
+    for name in spec["settings"]:
+        setting = settings[name]
         wide = name == "rpol16"
         loss = SmoothedLoss(problem, setting[1], horizon=spec["horizon"], pairs=WIDE_PAIRS if wide else PAIRS, step=STEP)
         gradients[name] = _against_the_mean(loss, setting[0], spec["wide_keys"] if wide else spec["keys"])
