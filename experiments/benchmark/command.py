@@ -37,7 +37,7 @@ USUAL: Sizes = {
     "accuracy": {"points_per_axis": 20, "horizon": 500},
     "session": {"points_per_axis": 30, "tickets": 100},
     "tuning": {
-        "settings": ["rpol4", "cbo4", "rpol7", "rpol16"],
+        "settings": ["rpol4"],
         "points_per_axis": 10,
         "horizon": 30,
         "keys": 8,
