@@ -176,7 +176,7 @@ def test_fit_is_the_maximum_of_the_posterior_with_the_errors_of_its_curvature():
     )
 
 
-SETS, LENGTH, VARIANCE, WIDE_NOISE = 200, 1.2, 1.5, 0.1
+SETS, LENGTH, VARIANCE, WIDE_NOISE = 120, 1.2, 1.5, 0.1
 
 
 @functools.cache

@@ -279,12 +279,12 @@ def test_describe_says_what_was_chosen() -> None:
 
 
 def test_auto_picks_product_for_smooth_and_rows_for_rough_kernels() -> None:
-    domain = domains.grid([0.0, 0.0], [6.0, 6.0], 50)
-    smooth = jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=1.0), noise_variance=0.05, horizon=500)
+    domain = domains.grid([0.0, 0.0], [6.0, 6.0], 30)
+    smooth = jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=1.0), noise_variance=0.05, horizon=200)
     assert smooth.forms[0].name == "product" and "form 'product'" in smooth.describe()
-    rough = jaxbandit.surrogate(domain, kernels.Matern52(length_scale=1.0), noise_variance=0.05, horizon=500)
+    rough = jaxbandit.surrogate(domain, kernels.Matern52(length_scale=1.0), noise_variance=0.05, horizon=200)
     assert rough.forms[0].name == "rows"
-    assert rough.capacity == 500
+    assert rough.capacity == 200
 
 
 def test_arms_with_an_explicit_gram_matrix() -> None:
