@@ -39,7 +39,7 @@ SCREEN, PER_POINT = 16, 64  # screened points of the descent, and trials of a po
 RATE = 0.2  # of Adam at the first step
 LONGER = 3  # how many times the rounds of the descent that fails
 EFFORT = {"steps": 60, "batches": 64, "validate": 128, "widths": 512, "failing": 50}  # the last: points per axis of the descent that fails
-QUICK = {"steps": 6, "batches": 8, "validate": 16, "widths": 32, "failing": 10}
+QUICK = {"steps": 4, "batches": 8, "validate": 16, "widths": 16, "failing": 10}
 
 
 def build(options: Options) -> Study:
@@ -161,7 +161,7 @@ EXPERIMENT = Experiment(
     title="Tuning by derivatives of simulated studies: what it costs and what it is worth",
     position=35,
     defaults=Options(trials=1000, horizon=100, points_per_axis=20, seed=0, parameters="recommended", extra=EFFORT),
-    quick=Options(trials=50, horizon=40, points_per_axis=10, seed=0, parameters="recommended", extra=QUICK),
+    quick=Options(trials=20, horizon=24, points_per_axis=10, seed=0, parameters="recommended", extra=QUICK),
     build=build,
     notes=notes,
     draw=draw,
