@@ -156,7 +156,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{what}", nargs="+", default=known, metavar="NAME", help=words)
 
 
-# At reduced size compiling takes the time, of some 130 programs for all of them: one algorithm of a kind on two problems shows that it works.
+# At reduced size compiling takes the time, of some 130 programs for all of them: one algorithm of each kind on two problems will do.
 FEWER = {"algorithms": ("RPOL", "CBO-UCB", "SafeOpt", "Random", "Oracle"), "problems": ("sine", "P6")}
 
 EXPERIMENT = Experiment(
