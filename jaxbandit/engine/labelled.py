@@ -123,11 +123,12 @@ def coordinate_of(path: str) -> str:
 
 
 def value_words(values: Mapping[str, Any]) -> list[str]:
-    """Return swept values as the labels of runs have them: ``reward_width=2``."""
-    return [
+    """Return swept values as the labels of runs have them, without commas, which separate columns: ``reward_width=2``."""
+    words = [
         f"{path.rsplit('.', 1)[-1]}={value:g}" if isinstance(value, int | float) and abs(value) < LARGE else f"{path}={short(value)}"
         for path, value in values.items()
     ]
+    return [word.replace(",", "") for word in words]
 
 
 def number_of(value: Any) -> float:

@@ -205,9 +205,9 @@ class Problem(AbstractProblem):
     def _repr_html_(self) -> str:
         """Return a table of what the problem is, with a picture of the reward on a two-dimensional grid: pale where infeasible."""
         fields = [(name, text) for name, text in fields_in_brief(self) if name not in ("domain", "means", "name")]
+        if checks.is_traced(self.means) or checks.is_traced(self.domain.points):
+            return html_fields(f"{type(self).__name__} {self.name}", fields_in_brief(self))
         where = ("points", _extent(self.domain))
-        if checks.is_traced(self.means):
-            return html_fields(f"{type(self).__name__} {self.name}", [where, *fields])
         means, best = np.asarray(self.means), optimum(self)
         feasible = np.all(means[1:] <= 0, axis=0)
         found = f"{float(best.value):.4g} at {_point(self.domain, int(best.index))}" if feasible.any() else "none: no point is feasible"

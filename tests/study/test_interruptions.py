@@ -133,7 +133,11 @@ def test_two_processes_give_what_one_does_even_if_one_is_lost_on_the_way(number:
     again = start("--resume")
     ends = [process.communicate(timeout=300) for process in again]
     assert [process.returncode for process in again] == [0, 0], ends
-    assert "process 1 has done its part" in ends[1][0] and sorted(p.name for p in out.iterdir()) == ["results.nc", "summary.csv"]
+    assert "process 1 has done its part" in ends[1][0] and sorted(p.name for p in out.iterdir()) == [
+        "curves.png",
+        "results.nc",
+        "summary.csv",
+    ]
     found = xr.load_dataset(out / "results.nc", engine="h5netcdf")
     assert_same(found, one_cell(), tolerance=1e-6)
     assert np.all(found.status.values == 0)
