@@ -21,21 +21,21 @@ Sizes: TypeAlias = dict[str, dict[str, Any]]
 
 # The sizes of each measurement: of the usual benchmark, which takes some two minutes, of the full one, and of a trial of it.
 USUAL: Sizes = {
-    "engine": {"points_per_axis": 50, "trials": 100, "horizon": 200, "repeats": 3, "turns": 1, "plays": 1},
+    "engine": {"points_per_axis": 50, "trials": 100, "horizon": 200, "repeats": 2, "turns": 1, "plays": 1},
     "data-rate": {"points_per_axis": 7, "trials": 2, "horizon": 100, "repeats": 1},
     "study": {
-        "points_per_axis": 30,
-        "values": 8,
-        "trials": 50,
-        "many": 500,
+        "points_per_axis": 20,
+        "values": 4,
+        "trials": 20,
+        "many": 200,
         "horizon": 100,
-        "few": 4,
-        "long": 5_000,
+        "few": 2,
+        "long": 1_000,
         "repeats": 1,
         "memory_gib": 4,
     },
-    "accuracy": {"points_per_axis": 20, "horizon": 500},
-    "session": {"points_per_axis": 30, "tickets": 100},
+    "accuracy": {"points_per_axis": 16, "horizon": 300},
+    "session": {"points_per_axis": 20, "tickets": 50},
     "tuning": {
         "settings": ["rpol4"],
         "points_per_axis": 10,

@@ -38,7 +38,7 @@ PER_POINT = 64  # trials of a point of random search
 RATE = 0.2  # of Adam at the first step
 LONGER = 3  # how many times the rounds of the descent that fails
 EFFORT = {"steps": 50, "validate": 112, "batches": 64, "widths": 512, "failing": 50, "failing_steps": 24, "failing_validate": 128}
-QUICK = {"steps": 6, "validate": 16, "batches": 8, "widths": 32, "failing": 10, "failing_steps": 6, "failing_validate": 16}
+QUICK = {"steps": 4, "validate": 16, "batches": 8, "widths": 16, "failing": 10, "failing_steps": 4, "failing_validate": 16}
 # `failing` is the number of points per axis of the descent that fails.
 
 
@@ -174,7 +174,7 @@ EXPERIMENT = Experiment(
     title="Tuning by derivatives of simulated studies: what it costs and what it is worth",
     position=35,
     defaults=Options(trials=1000, horizon=100, points_per_axis=20, seed=0, parameters="recommended", extra=EFFORT),
-    quick=Options(trials=50, horizon=40, points_per_axis=10, seed=0, parameters="recommended", extra=QUICK),
+    quick=Options(trials=20, horizon=24, points_per_axis=10, seed=0, parameters="recommended", extra=QUICK),
     build=build,
     notes=notes,
     draw=draw,

@@ -31,7 +31,7 @@ def enable_cache(directory: str | Path | None = None) -> Path | None:
       directory: where to keep them; default: where ``JAX_COMPILATION_CACHE_DIR`` or the caller has told JAX to keep them, or else
         ``jaxbandit`` in ``$XDG_CACHE_HOME``, which is ``~/.cache`` unless it is set. A user without a home directory keeps none.
     """
-    chosen = jax.config.read("jax_compilation_cache_dir")
+    chosen: str | None = jax.config.values["jax_compilation_cache_dir"]
     if directory is None and chosen:
         return Path(chosen)
     if directory is None:

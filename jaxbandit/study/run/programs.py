@@ -88,7 +88,8 @@ class Programs:
             if name not in self._known:
                 self._compile(ready[: min(MAX_COMPILED_TOGETHER, cores())], len(wanted))
             self.missing = sum(other not in self._known for other, _ in wanted)
-            self._keep(name)
+            for used in needed.keys() & self._known.keys():
+                self._keep(used)
         self.charged += self._owed.pop(name, 0.0)
         return self._known[name]
 
