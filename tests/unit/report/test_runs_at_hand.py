@@ -205,6 +205,7 @@ def test_every_plot_takes_a_run_runs_by_name_and_results_alike():
         assert row.shape == (3,) and row[1].get_xlabel() and row[1].get_ylabel() and len(row[2].get_legend().get_texts()) == count
         assert plots.distribution(given, "violating_rounds", problem=problem).get_ylabel() == "violating rounds $N$"
         assert plots.delay_histogram(given, problem).get_xlabel() == "delay in rounds"
+        plt.close("all")
     plots.trade_off(many, problem=PROBLEM), plots.rounds_of_declaration(many, problem=PROBLEM)
     assert len(lines(plots.multiplier_paths(many))) == 2 and len(lines(plots.multiplier_paths(one.trial(0)))) == 1
 
