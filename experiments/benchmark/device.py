@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from experiments.benchmark.machine import cpu_model
 from experiments.common.running import progress
+from jaxbandit.study import end_with_parent
 
 SECONDS_IN_ALL = 530.0
 FULL = {
@@ -26,6 +27,7 @@ FULL = {
     "trials": [1, 100, 1000, 10_000],
     "trial_rounds": 3_000_000,
     "choice_rounds": 200,
+    "fused_algorithms": 4,
     "copied": 2**28,
     "product_side": 8192,
 }
@@ -35,6 +37,7 @@ REHEARSAL = {
     "trials": [1, 4],
     "trial_rounds": 40,
     "choice_rounds": 20,
+    "fused_algorithms": 1,
     "copied": 2**16,
     "product_side": 64,
 }
@@ -52,6 +55,7 @@ PARTS = {
     "limits": Part("limits", 60),
     "choices": Part("choices", 90),
     "speed": Part("speed", 180),
+    "fused against XLA": Part("fused_choices", 150),
     "delays": Part("late", 120),
     "algorithms": Part("algorithms", 150),
     "delays without CUDA graphs": Part("late", 60, "--xla_gpu_enable_command_buffer="),
@@ -95,7 +99,9 @@ def _played(part: Part, sizes: dict[str, Any], limit: float, rehearsal: bool) ->
     command = [sys.executable, "-W", "ignore", "-m", "experiments.benchmark.child", spec]
     root = Path(__file__).resolve().parents[2]
     try:
-        child = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False, timeout=limit)
+        child = subprocess.run(
+            command, cwd=root, env=environment, capture_output=True, text=True, check=False, timeout=limit, preexec_fn=end_with_parent
+        )
     except subprocess.TimeoutExpired:
         return {"error": f"took more than {limit:.0f} s"}
     if child.returncode != 0:

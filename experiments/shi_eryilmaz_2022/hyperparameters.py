@@ -77,7 +77,7 @@ class BySession:
 
     def ask(self) -> tuple[Any, dict[str, float]]:
         ticket = self.session.ask()
-        return ticket, dict(ticket.point)
+        return ticket, {name: float(value) for name, value in ticket.point.items()}
 
     def tell(self, ticket: Any, found: Trained) -> None:
         self.session.tell(ticket, {"accuracy": found.accuracy, "work": found.work})

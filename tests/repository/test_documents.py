@@ -48,7 +48,7 @@ def smaller(code: str, **numbers: str) -> str:
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What the README's blocks print, in a process that has set nothing, with fewer trials, rounds and points."""
-    example, session, study, derivatives, kernels, own = python_blocks()
+    example, session, study, derivatives, kernels, own, data = python_blocks()
     programs = {
         "example": smaller(example, trials_100="4", horizon_200="40"),
         "session": session.replace("range(30)", "range(3)").replace('"tuning"', repr(str(tmp_path_factory.mktemp("session") / "tuning"))),
@@ -75,6 +75,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             ]
         ),
         "own": f"import jax\nimport jaxbandit as jb\n{own}\n{USE}",
+        "data": f"import jaxbandit as jb\n{data}",
     }
     command = [sys.executable, "-c", RUNNER, json.dumps(programs)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
@@ -110,6 +111,10 @@ def test_readme_derivatives_run(printed):
 
 def test_readme_algorithm_of_ones_own_runs(printed):
     assert printed["own"].split() == ["(3,", "20)", "0"]
+
+
+def test_readme_mixed_domain_runs(printed):
+    assert printed["data"].startswith("dose=0.2, catalyst=Ni reward: form 'product'") and "by point" in printed["data"]
 
 
 # The numbers that a notebook is run with here, in place of those in its cell with the tag ``parameters``.

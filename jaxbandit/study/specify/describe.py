@@ -56,6 +56,7 @@ SHORT_NAMES: dict[type[Any], str] = {
     kernels.Constant: "constant",
     kernels.White: "white",
     kernels.Gram: "gram",
+    kernels.Categorical: "categorical",
 }
 
 
@@ -67,6 +68,8 @@ def kernel_record(kernel: kernels.Kernel) -> dict[str, Any]:
     if isinstance(kernel, kernels.Scale):
         inner = kernel_record(kernel.kernel)
         return {**inner, "var": float(np.asarray(kernel.variance)) * inner["var"]}
+    if isinstance(kernel, kernels.OnAxes):
+        return {**kernel_record(kernel.kernel), "axes": list(kernel.axes)}
     if isinstance(kernel, kernels.Sum | kernels.Product):
         name = type(kernel).__name__.lower()
         return {"name": name, "var": 1.0, "parts": [kernel_record(kernel.left), kernel_record(kernel.right)]}

@@ -22,7 +22,7 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.status import Status
 from jaxbandit.report import plots, style, sweeps, tables, traces
 from jaxbandit.report.figures import curve_pictures, left_out
-from jaxbandit.report.html import write_report
+from jaxbandit.report.html import render, write_report
 from jaxbandit.report.maps import penalised_bounds, posterior_after, posterior_animation, posterior_maps
 from jaxbandit.report.statistics import over_trials, paired_differences, win_matrix
 from jaxbandit.study.results.storage import save
@@ -39,6 +39,12 @@ class Reader(html.parser.HTMLParser):
     def __init__(self):
         super().__init__()
         self.open, self.sections, self.links, self.images, self.tags, self.text = [], [], [], [], set(), []
+        self.figures, self.names, self.references, self.tips = (
+            [],
+            [],
+            [],
+            0,
+        )  # descriptions of figures, names in the page, and what figures refer to
 
     def handle_starttag(self, tag, attributes):
         attributes = dict(attributes)
@@ -47,6 +53,12 @@ class Reader(html.parser.HTMLParser):
             self.open.append(tag)
         if tag == "section":
             self.sections.append(attributes["id"])
+        self.tips += tag == "circle"
+        if tag == "svg":
+            self.figures.append(attributes["aria-label"])
+        self.names += [attributes["id"]] if "id" in attributes else []
+        self.references += [attributes["xlink:href"]] if "xlink:href" in attributes else []
+        self.references += re.findall(r"url\((#[^)]*)\)", attributes.get("clip-path", ""))
         if tag == "img":
             self.images.append(attributes["src"])
             assert attributes["alt"]
@@ -97,8 +109,26 @@ def test_a_report_has_every_section_and_needs_nothing_else(full_report):
     assert reader.sections == SECTIONS
     assert [link for link in reader.links if not link.startswith(("#", "data:image/png;base64,"))] == []
     assert {link[1:] for link in reader.links if link.startswith("#")} == set(SECTIONS)
-    assert not re.search(r"https?://|url\(|@import", text) and not {"script", "link", "iframe", "object"} & reader.tags
-    assert len(reader.images) >= 6 and all(image.startswith("data:image/png;base64,iVBORw0KGgo") for image in reader.images)
+    assert not re.search(r"https?://|url\((?!#)|@import", text) and not {"script", "link", "iframe", "object"} & reader.tags
+    assert len(reader.images) == 1 and reader.images[0].startswith("data:image/png;base64,iVBORw0KGgo")  # that of the study's directory
+    assert (
+        len(reader.figures) == 5
+        and reader.tips > 100
+        and len(text) < 2_000_000
+        and not re.search(r"<\?xml|<!DOCTYPE svg|<metadata|<!--", text)
+    )
+    assert len(reader.names) == len(set(reader.names)) and {link[1:] for link in reader.references if link.startswith("#")} <= set(
+        reader.names
+    )
+
+
+def test_figures_say_their_values_to_who_does_not_see_them(full_report):
+    dataset, reader, _ = full_report
+    last = over_trials(dataset, "hard_violation", averaged=True).isel(round=-1, algorithm=0)
+    said = f"{dataset.algorithm.values[0]} {float(last['mean']):.3g} ± {float(last.high - last['mean']):.2g}"
+    assert sum(said in words for words in reader.figures) >= 2  # curves and boxes
+    curve = over_trials(dataset, "hard_violation", averaged=True)["mean"].isel(algorithm=0)
+    assert f"{dataset.algorithm.values[0]}: {float(curve[-1]):.4g} at {int(dataset['round'][-1])}" in reader.text  # under the pointer
 
 
 def test_a_report_says_what_was_run_and_what_failed(full_report):
@@ -149,6 +179,13 @@ def test_a_report_of_little_leaves_out_what_it_cannot_say(tmp_path):
     reader, _ = read(write_report(saved(dataset, tmp_path / "in"), tmp_path / "new" / "page.html"))
     assert reader.sections == ["summary", "flags", "curves", "boxes", "growth", "parameters", "versions"]
     assert (tmp_path / "new" / "page.html").is_file()
+
+
+def test_a_page_stays_below_two_megabytes():
+    large, small = b"\x89PNG\r\n\x1a\n" + bytes(1_500_000), b"\x89PNG\r\n\x1a\n" + bytes(100)
+    dataset = results(1, labels=["alone"], trials=2, rounds=300)
+    text = render(dataset, name="x", extra={"large.png": large, "small.png": small})
+    assert len(text) < 2_000_000 and "large.png, 1,500,008 bytes" in text and text.count("data:image/png") == 1
 
 
 def test_reports_of_nothing_are_refused(tmp_path):
