@@ -50,7 +50,7 @@ def _tips(figure: Figure, axis: Axes) -> list[Markup]:
             continue
         for i in np.unique(np.linspace(0, len(x) - 1, MOST_TIPS).astype(int)):
             across, up = scale * axis.transData.transform((x[i], y[i]))
-            if np.isfinite([across, up]).all() and axis.bbox.contains(across / scale, up / scale):
+            if np.isfinite([across, up]).all() and axis.bbox.padded(0.5).contains(across / scale, up / scale):  # an end of a line lies on the edge
                 said = element("title", f"{label}: {y[i]:.4g} at {x[i]:g}")
                 found.append(element("circle", said, cx=f"{across:.1f}", cy=f"{height - up:.1f}", r="6", fill="transparent"))
     return found
