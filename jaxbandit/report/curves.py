@@ -10,9 +10,12 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullLocator
 
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import boolean, choice, optional, text, whole
+from jaxbandit.core.results import ONE
 from jaxbandit.core.types import Key
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.report.given import Given, results_at_hand
+from jaxbandit.report.given import AT_HAND, Given, results_at_hand
 from jaxbandit.report.statistics import elapsed, final_values, half_width, healthy_values, over_trials
 from jaxbandit.report.style import COLOURS, DASHES, grid_of_axes, in_style, one_axis, plain
 
@@ -21,6 +24,8 @@ PANELS = (
     ("positive_regret", "average positive regret $R^+(t)/t$"),
     ("hard_violation", "average violation $V(t)/t$"),
 )
+LOG = choice("", "x", "y", "xy")
+
 # Axis labels of measures, in units of the reward and the constraints, or counts.
 WORDS = {
     "regret": "regret $R(t)$",
@@ -35,6 +40,7 @@ WORDS = {
 
 
 @in_style
+@takes(**AT_HAND)
 def curves(
     results: Given,
     problem: AbstractProblem | None = None,
@@ -85,6 +91,7 @@ def _band(axis: Axes, rounds: np.ndarray, summary: xr.Dataset, label: str, numbe
 
 
 @in_style
+@takes(**AT_HAND, name=text, heading=text, ylabel=optional(text), log=LOG, marks=whole(1))
 def cumulative(
     results: Given,
     name: str,
@@ -157,6 +164,7 @@ def _words(name: str, given: str | None) -> str:
 
 
 @in_style
+@takes(**AT_HAND, name=text, heading=text, ylabel=optional(text))
 def distribution(
     results: Given,
     name: str,
@@ -198,6 +206,7 @@ def distribution(
 
 
 @in_style
+@takes(part=ONE, name=text, every=whole(1), averaged=boolean, heading=text, ylabel=optional(text))
 def boxes_over_time(
     part: xr.Dataset,
     name: str,
@@ -233,6 +242,7 @@ def boxes_over_time(
 
 
 @in_style
+@takes(**AT_HAND, heading=text)
 def trade_off(
     results: Given,
     x: tuple[str, str] = PANELS[2],
@@ -265,6 +275,7 @@ def trade_off(
 
 
 @in_style
+@takes(xlabel=text, ylabel=text)
 def line_through_reference(
     x: np.ndarray, excess: np.ndarray, slope: tuple[float, float], *, xlabel: str, ylabel: str, ax: Axes | None = None
 ) -> Axes:
@@ -289,6 +300,7 @@ def line_through_reference(
 
 
 @in_style
+@takes(**AT_HAND, heading=text)
 def rounds_of_declaration(
     results: Given,
     *,

@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import xarray as xr
 
 from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.fields import Check, Shape, optional
+from jaxbandit.core.fields import key as key_check
 from jaxbandit.core.results import ONE, RESULTS
 from jaxbandit.core.types import Key
 from jaxbandit.engine import Trajectory
 from jaxbandit.engine.measured import results_of
 from jaxbandit.problems import AbstractProblem
+from jaxbandit.problems.base import PROBLEM
 
 Given: TypeAlias = Trajectory | Mapping[str, Trajectory] | xr.Dataset
 """A trajectory from ``simulate``, a mapping from labels to such, or a study's dataset."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Given(Check):
+    allowed: str = "what simulate returns, a mapping from labels to such, or a dataset of results"
+
+    def takes(self, value: Any) -> bool:
+        return isinstance(value, Trajectory | Mapping)
+
+    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+        """Its parts are looked at when they are labelled."""
+
+
+GIVEN: Check = _Given()
+AT_HAND: dict[str, Check] = {"results": GIVEN, "problem": optional(PROBLEM), "key": optional(key_check)}
+"""Checks of the arguments of :func:`results_at_hand`, for functions that pass them on."""
 
 
 def runs_of(results: Any) -> dict[str, Trajectory] | None:

@@ -19,7 +19,7 @@ from matplotlib.patheffects import withStroke
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import positive
+from jaxbandit.core.fields import boolean, nonnegative, of_class, optional, positive, scalar, text
 from jaxbandit.core.pytree import canonicalise, float_dtype
 from jaxbandit.core.types import Array
 from jaxbandit.engine import Trajectory
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 # An acquisition to map: takes the posterior of one round, the multipliers [m] in force and the round; returns the score [M].
 Score = Callable[[Prediction, np.ndarray, int], Array]
 
+RUN = of_class(Trajectory, "what simulate returns, a Trajectory")
 PANEL, LINE_PANEL = (3.1, 2.7), (4.2, 2.6)  # inches
 TRIED: Any = {"linestyle": "none", "markerfacecolor": "white", "markeredgecolor": "black", "markeredgewidth": 0.7}
 LATEST: Any = TRIED | {"markerfacecolor": COLOURS[5]}
@@ -41,6 +42,7 @@ STAR: Any = {"linestyle": "none", "markersize": 12, "markerfacecolor": COLOURS[1
 SECONDS_PER_FRAME = 0.5
 
 
+@takes(surrogate=of_class(Surrogate), trajectory=RUN)
 def posterior_after(surrogate: Surrogate, trajectory: Trajectory, rounds: Sequence[int]) -> Prediction:
     """Compute the posterior of one trial after some of its rounds, from its chosen points and observed values.
 
@@ -95,6 +97,7 @@ def _replayed(surrogate: Surrogate, indices: Array, values: Array, due: Array, r
     return jax.lax.map(after, rounds)
 
 
+@takes(reward_width=nonnegative.of(scalar), cost_width=nonnegative.of(scalar), rectified=boolean)
 def penalised_bounds(reward_width: float, cost_width: float, *, rectified: bool = True) -> Score:
     """Return RPOL-UCB's score ``UCB_f - sum_j Q_j LCB_{g_j}^+`` as a function; ``rectified=False``: CBO-UCB's, without its clipping."""
 
@@ -121,6 +124,7 @@ class _Frame:
 
 
 @in_style
+@takes(surrogate=of_class(Surrogate), trajectory=RUN, problem=optional(INSTANCE))
 def posterior_maps(
     surrogate: Surrogate,
     trajectory: Trajectory,
@@ -165,6 +169,7 @@ def posterior_maps(
 
 
 @in_style
+@takes(surrogate=of_class(Surrogate), trajectory=RUN, problem=optional(INSTANCE), width=positive.of(scalar))
 def posterior_curves(
     surrogate: Surrogate,
     trajectory: Trajectory,
@@ -193,7 +198,6 @@ def posterior_curves(
     Raises:
       InvalidArgument: on a domain of more dimensions, a width that is not positive, or where :func:`posterior_after` raises it.
     """
-    checks.positive("width", width)
     _check_line(surrogate)
     frames, heads = _frames(surrogate, trajectory, rounds, score), _names(surrogate)
     columns = len(heads) + (score is not None)
@@ -210,6 +214,14 @@ def posterior_curves(
     return grid
 
 
+@takes(
+    surrogate=of_class(Surrogate),
+    trajectory=RUN,
+    problem=optional(INSTANCE),
+    width=positive.of(scalar),
+    seconds_per_frame=positive.of(scalar),
+    title=text,
+)
 def posterior_animation(
     surrogate: Surrogate,
     trajectory: Trajectory,
@@ -226,8 +238,6 @@ def posterior_animation(
     Its ``save("trial.gif", writer="pillow")`` writes it; its ``to_jshtml()`` shows it in a notebook. The arguments and errors are those of
     the two functions.
     """
-    positive("seconds_per_frame", seconds_per_frame)
-    positive("width", width)
     from matplotlib.animation import FuncAnimation
 
     on_line = surrogate.domain.dimension == 1

@@ -9,6 +9,8 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import text, whole
 from jaxbandit.report.style import STYLE
 
 # Runs from best to worst; light, so that black numbers can be read on it.
@@ -52,6 +54,7 @@ def markdown_table(lines: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *body))
 
 
+@takes(title=text, across=whole(1))
 def heat_maps(
     title: str, panels: Sequence[tuple[str, np.ndarray]], rows: Sequence[str], columns: Sequence[str], *, across: int = 2
 ) -> Figure:

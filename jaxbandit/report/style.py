@@ -15,7 +15,9 @@ from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.fields import boolean, text, whole
 
 # Okabe and Ito's palette, without yellow, which is too light for lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -90,6 +92,7 @@ def new_axes(rows: int, columns: int, size: tuple[float, float] = PANEL) -> np.n
     return _with_grid(axes)
 
 
+@takes(rows=whole(1), columns=whole(1), title=text, one_scale=boolean)
 def figure_of(
     rows: int, columns: int, size: tuple[float, float] = PANEL, *, title: str = "", one_scale: bool = False
 ) -> tuple[Figure, np.ndarray]:
@@ -111,6 +114,7 @@ def _with_grid(axes: np.ndarray) -> np.ndarray:
     return axes
 
 
+@takes(title=text, one_scale=boolean)
 def compose(
     title: str,
     rows: Sequence[Sequence[Callable[..., Any]]],

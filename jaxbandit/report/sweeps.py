@@ -13,6 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import boolean, of_class, optional, text
+from jaxbandit.core.results import RESULTS
 from jaxbandit.report.curves import PANELS
 from jaxbandit.report.statistics import over_trials
 from jaxbandit.report.style import COLOURS, DASHES, SHADES, grid_of_axes, in_style, one_axis, plain
@@ -75,6 +78,7 @@ def sweeps_of(dataset: xr.Dataset) -> list[tuple[list[str], xr.Dataset]]:
 
 
 @in_style
+@takes(dataset=RESULTS, measure=text, parameter=text, heading=text, ylabel=optional(text), averaged=boolean)
 def swept_curve(
     dataset: xr.Dataset,
     measure: str,
@@ -130,6 +134,7 @@ def _words(measure: str, given: str | None, averaged: bool) -> str:
 
 
 @in_style
+@takes(dataset=RESULTS, measure=text, x=text, y=text, heading=text, label=optional(text), averaged=boolean)
 def swept_map(
     dataset: xr.Dataset,
     measure: str,
@@ -174,6 +179,7 @@ def swept_map(
 
 
 @in_style
+@takes(wins=of_class(xr.DataArray, "a matrix of win_matrix"), heading=text)
 def win_map(wins: xr.DataArray, *, heading: str = "", ax: Axes | None = None) -> Axes:
     """Draw a matrix of :func:`~jaxbandit.report.statistics.win_matrix` as a heat map; hatched where algorithms cannot be compared.
 
@@ -187,6 +193,7 @@ def win_map(wins: xr.DataArray, *, heading: str = "", ax: Axes | None = None) ->
 
 
 @in_style
+@takes(dataset=RESULTS)
 def sweep(
     dataset: xr.Dataset,
     *,
@@ -238,6 +245,7 @@ def sweep_panels(
 
 
 @in_style
+@takes(label=text)
 def shaded_cells(
     table: np.ndarray,
     columns: Sequence[str],

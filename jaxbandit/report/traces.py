@@ -10,18 +10,21 @@ import xarray as xr
 from matplotlib.axes import Axes
 
 from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import choice, text
 from jaxbandit.core.status import healthy
 from jaxbandit.core.types import Key, Numbers
 from jaxbandit.delays import NEVER
 from jaxbandit.engine import Trajectory
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.report.given import Given, results_at_hand, runs_of
+from jaxbandit.report.given import AT_HAND, Given, results_at_hand, runs_of
 from jaxbandit.report.style import COLOURS, DASHES, in_style, one_axis, plain
 
 MOST_BINS = 40
 
 
 @in_style
+@takes(heading=text, ylabel=text, log=choice("", "x", "y", "xy"))
 def multiplier_paths(
     multipliers: Trajectory | Mapping[str, Trajectory] | Numbers | None,
     *,
@@ -102,6 +105,7 @@ def delay_groups(dataset: xr.Dataset) -> list[tuple[str, list[str]]]:
 
 
 @in_style
+@takes(**AT_HAND, heading=text)
 def delay_histogram(
     results: Given,
     problem: AbstractProblem | None = None,

@@ -42,6 +42,7 @@ def svg_of(figure: Figure) -> Markup:
 def _tips(figure: Figure, axis: Axes) -> list[Markup]:
     """Return circles that nobody sees, with a label and a value, on up to ``MOST_TIPS`` points of every labelled line."""
     scale, height = POINTS / figure.dpi, POINTS * figure.get_size_inches()[1]
+    inside = axis.bbox.padded(0.5)  # an end of a line lies on the edge
     found = []
     for line in axis.get_lines():
         x, y = (np.asarray(values, float) for values in line.get_data())
@@ -50,7 +51,7 @@ def _tips(figure: Figure, axis: Axes) -> list[Markup]:
             continue
         for i in np.unique(np.linspace(0, len(x) - 1, MOST_TIPS).astype(int)):
             across, up = scale * axis.transData.transform((x[i], y[i]))
-            if np.isfinite([across, up]).all() and axis.bbox.contains(across / scale, up / scale):
+            if np.isfinite([across, up]).all() and inside.contains(across / scale, up / scale):
                 said = element("title", f"{label}: {y[i]:.4g} at {x[i]:g}")
                 found.append(element("circle", said, cx=f"{across:.1f}", cy=f"{height - up:.1f}", r="6", fill="transparent"))
     return found

@@ -102,7 +102,7 @@ def test_averages_are_held_from_where_an_algorithm_stopped(stopped, tmp_path):
     np.testing.assert_allclose(held.regret.values[1], stopped.regret.values[1], rtol=1e-5)
     lines = se22.violation_notes(stopped)
     assert "admmbo: stopped by itself after" in lines[1] and "randomsearch: V(t)/t" in lines[2]
-    se22.boxes(stopped, tmp_path / "figure.png", title="t", panels=[se22.REGRET])
+    se22.boxes(stopped, title="t", panels=[se22.REGRET]).savefig(tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -48,6 +48,7 @@ MODULES = [
         "algorithms",
         "core.status",
         "engine",
+        "report.plots",
         "report.statistics",
         "session",
         "study",
@@ -77,6 +78,7 @@ UNDECLARED = {
     ),
     "read_toml": "of the command line, which has tests of its own",
     **dict.fromkeys(("run_study", "use_all_cores", "write_results", "write_whole"), "of the command line and of study files"),
+    "style.plain": "turns any label into text",
     "arithmetic": "opens a context for models that have been checked",
     "product": "checks its only argument axis by axis",
 }
@@ -125,7 +127,7 @@ def declared_functions() -> Iterator[tuple[str, Any]]:
                 continue
             seen.add(id(item))
             if inspect.isfunction(item):
-                yield name, item
+                yield f"{item.__module__.rpartition('.')[2]}.{name}" if module == "report.plots" else name, item  # curves are measures, too
             elif inspect.isclass(item):
                 methods = [(own, getattr(item, own)) for own in vars(item) if not own.startswith("_")]
                 yield from ((f"{name}.{own}", method) for own, method in methods if hasattr(method, "declared"))

@@ -36,7 +36,7 @@ def studied():
     """The same as a study."""
     runs = [
         Run(
-            f"RPOL, reward_width={w:g}",
+            f"RPOL reward_width={w:g}",
             PROBLEM,
             variant,
             MODEL,
@@ -100,7 +100,7 @@ def test_the_tidy_table_has_a_row_for_each_round_and_columns_for_what_was_run():
         "round",
     ]
     row = frame[(frame["estimator.reward_width"] == 4.0) & (frame["trial"] == 1) & (frame["round"] == 5)].iloc[0]
-    at = dataset.sel(algorithm="RPOL, reward_width=4", trial=1, round=5)
+    at = dataset.sel(algorithm="RPOL reward_width=4", trial=1, round=5)
     assert row["delay"] == "Poisson(mean 2)" and row["problem"] == "sine" and row["base"] == "RPOL"
     for name in (*METRICS, "optimum", "status", "index"):
         assert row[name] == at[name].item(), name
@@ -205,6 +205,7 @@ def test_every_plot_takes_a_run_runs_by_name_and_results_alike():
         assert row.shape == (3,) and row[1].get_xlabel() and row[1].get_ylabel() and len(row[2].get_legend().get_texts()) == count
         assert plots.distribution(given, "violating_rounds", problem=problem).get_ylabel() == "violating rounds $N$"
         assert plots.delay_histogram(given, problem).get_xlabel() == "delay in rounds"
+        plt.close("all")
     plots.trade_off(many, problem=PROBLEM), plots.rounds_of_declaration(many, problem=PROBLEM)
     assert len(lines(plots.multiplier_paths(many))) == 2 and len(lines(plots.multiplier_paths(one.trial(0)))) == 1
 
