@@ -18,6 +18,7 @@ import jax
 import numpy as np
 
 from jaxbandit._version import __version__
+from jaxbandit.core.cache import enable_cache
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.paths import did_you_mean
 from jaxbandit.engine.summary import LEGEND
@@ -188,7 +189,7 @@ def run(args: argparse.Namespace) -> None:
     if (args.coordinator, args.processes, args.process_id) != (None, None, None):
         join(args.coordinator, args.processes, args.process_id)
     if not args.no_cache:
-        keep_programs(args.cache)
+        enable_cache(args.cache)
     study = from_toml(args.study, precision="float32" if args.precision == "float32" else None)
     out = directory_of(study.name) if args.out is None else args.out
     if args.dry_run:
@@ -203,7 +204,7 @@ def run(args: argparse.Namespace) -> None:
     first = this_process().first  # the others find the directory as the first process makes it
     with contextlib.ExitStack() as stack:
         held = stack.enter_context(hold_directory(out, force=args.force or args.resume)) if first else None
-        with Reporter() as (report, note):
+        with Reporter() as (report, note, compiling):
             dataset = run_study(
                 study,
                 held or out,
@@ -215,6 +216,7 @@ def run(args: argparse.Namespace) -> None:
                 checkpoint_share=args.checkpoint_share,
                 report=report,
                 note=note,
+                compiling=compiling,
             )
         if dataset is None:
             print(f"process {this_process().index} has done its part; the first one writes the results")
@@ -298,6 +300,7 @@ def rerun(args: argparse.Namespace) -> None:
     with read_results(args.results, load=False) as dataset:
         if args.out is not None:
             prepare_file(args.out, force=args.force)
+        enable_cache()
         asked = dataset.attrs.get("jax_enable_x64", str(dataset.attrs.get("precision") == "float64"))
         jax.config.update("jax_enable_x64", asked == "True")
         again = play(dataset, args.trial, label=args.run)
@@ -356,8 +359,7 @@ def session(args: argparse.Namespace) -> None:
     from jaxbandit.report.session import write_session_report
     from jaxbandit.session import commands
 
-    keep_programs(None)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # every command is a process of its own
+    enable_cache()
     commands.run(args, write_session_report)
 
 
@@ -369,16 +371,3 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "names": names,
     "session": session,
 }
-
-
-def keep_programs(directory: Path | None) -> None:
-    """Let JAX keep compiled programs for the next run, unless the user's environment already says where."""
-    if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        return
-    if directory is None:
-        try:
-            directory = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxbandit"
-        except RuntimeError:  # no home
-            return
-    jax.config.update("jax_compilation_cache_dir", str(directory))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

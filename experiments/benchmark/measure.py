@@ -13,6 +13,7 @@ from experiments.benchmark.figures import RATIOS, data_rate_figures, device_figu
 from experiments.benchmark.machine import cores
 from experiments.benchmark.peers import PEERS
 from experiments.common.running import progress
+from jaxbandit.study import end_with_parent
 
 # Too slow for every round of the long horizon: these play the short one, once.
 SHORT_ONLY = ("gpy", "botorch")
@@ -114,7 +115,7 @@ def _child(spec: dict[str, Any], *, pinned: bool, cores: int = 1) -> dict[str, A
         spec, environment = spec | {"cores": cores}, environment | SINGLE_THREAD  # JAX has threads of its own, one per core
     command = [sys.executable, "-W", "ignore", "-m", "experiments.benchmark.child", json.dumps(spec)]
     root = Path(__file__).resolve().parents[2]
-    child = subprocess.run(command, cwd=root, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    child = subprocess.run(command, cwd=root, env=environment, stdout=subprocess.PIPE, text=True, check=False, preexec_fn=end_with_parent)
     if child.returncode != 0:
         raise ChildFailed(f"the process that measures {spec.get('peer', spec['task'])!r} ended with status {child.returncode}")
     result: dict[str, Any] = json.loads(child.stdout.splitlines()[-1])

@@ -68,8 +68,8 @@ def _studied(study: Study, held: HeldDirectory, resume: bool) -> Any:
     """Return the dataset of a study that is run in a directory; ``None`` in all processes but the first."""
     for line in dict.fromkeys(run.model.describe() for run in study.runs):
         progress("surrogate: " + line.replace("\n", "; "))
-    with Reporter() as (report, note):
-        dataset = run_study(study, held, resume=resume, report=report, note=note)
+    with Reporter() as (report, note, compiling):
+        dataset = run_study(study, held, resume=resume, report=report, note=note, compiling=compiling)
     for line in [] if dataset is None else flags_in_words(dataset):
         progress(line)
     return dataset

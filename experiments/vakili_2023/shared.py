@@ -23,7 +23,7 @@ from jaxbandit.study import Run, Study
 from jaxbandit.widths import Censored, ImprovedGPUCB
 
 FULL = Options(trials=40, horizon=1000, points_per_axis=50, seed=0, parameters="recommended")
-QUICK = Options(trials=4, horizon=300, points_per_axis=25, seed=0, parameters="recommended")
+QUICK = Options(trials=4, horizon=200, points_per_axis=12, seed=0, parameters="recommended")
 ALGORITHMS = {"BPE-Delay": "bpe_delay", "BPE": "bpe", "GP-UCB-SDF": "gp_ucb_sdf"}  # and their names in audit traces
 NOISE_SD = 0.02
 NORM = 11.0  # of the functions in their RKHS: 10 on average

@@ -12,8 +12,10 @@ from jax.flatten_util import ravel_pytree
 
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, is_traced
 from jaxbandit.core.fields import Check, between, function, instance_of, of_class, optional, whole
+from jaxbandit.core.fields import key as key_check
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree
 from jaxbandit.core.types import Array, Key
 from jaxbandit.delays import Delay
@@ -121,6 +123,7 @@ class SmoothedLoss:
         self._check(params)
         return _value(self, params, key)
 
+    @takes(key=key_check)
     def estimate(self, params: Any, key: Key) -> Estimate:
         """Return value, gradient, its standard error, and the shares of unchanged and failed pairs.
 

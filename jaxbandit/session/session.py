@@ -30,8 +30,8 @@ from jaxbandit.session.fitting import fitted_model
 from jaxbandit.session.journal import DamagedSession, Event, Journal, SessionError, create_journal, open_journal
 from jaxbandit.session.outputs import Outputs
 from jaxbandit.session.specification import Specification, fingerprint, read_model
-from jaxbandit.session.tables import Recommendation, belief_table, history_table, recommend
 from jaxbandit.session.stepping import Rounds
+from jaxbandit.session.tables import Recommendation, belief_table, history_table, recommend
 from jaxbandit.session.tickets import Record, Ticket, note, number_of, records_of
 from jaxbandit.study.run.files import prepare_file, write_whole
 from jaxbandit.study.specify.grid import Model

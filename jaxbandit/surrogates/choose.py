@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,8 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.fields import between, choice, each, finite_numbers, instance_of, optional, per_output, whole
-from jaxbandit.core.pytree import canonicalise, replace
+from jaxbandit.core.memory import check_fits
+from jaxbandit.core.pytree import canonicalise, float_dtype, replace
 from jaxbandit.core.types import Table
 from jaxbandit.domains import DOMAIN, Domain
 from jaxbandit.kernels import Categorical, Constant, Gram, Kernel, White, check_covariance, parts_on_axes, same
@@ -20,6 +22,7 @@ from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures, dense_
 from jaxbandit.surrogates.fitted import DATA, fitted
 from jaxbandit.surrogates.lowrank import affordable_rank, prior_variance
 from jaxbandit.surrogates.noise import VARIANCE, Variance, least, stacked, variance_of_outputs
+from jaxbandit.surrogates.outlook import asked_for, unasked
 from jaxbandit.surrogates.posterior import Surrogate
 from jaxbandit.surrogates.precision import (
     HORIZON_IF_UNKNOWN,
@@ -109,7 +112,8 @@ def surrogate(
 
     groups, members = grouped(kernels, noises, domain)
 
-    def factorised(tolerance: float) -> list[Any]:
+    @functools.cache  # the second pass below often asks for the same
+    def factorised(tolerance: float, double: bool) -> list[Any]:
         built: list[Any] = []
         for k, _ in members:  # groups that differ only in noise share the factorisation of their kernel
             twin = [b for b, (other, _) in zip(built, members, strict=False) if same(k, other)]
@@ -123,9 +127,9 @@ def surrogate(
     for refreshable in (form != "rows", False):  # which form is cheapest is known once it is built, and rows need float64 sooner
         need = needed(variances, lambdas, means, horizon or HORIZON_IF_UNKNOWN, refreshable=refreshable)
         chosen = in_force(precision, need)
+        usual = need.tolerance if chosen == "float32" else SHARE_LEFT_OUT[np.dtype(np.float64)]
         with arithmetic([chosen]):
-            usual = need.tolerance if chosen == "float32" else SHARE_LEFT_OUT[np.dtype(np.float64)]
-            forms = factorised(usual if tolerance is None else tolerance)
+            forms = factorised(usual if tolerance is None else tolerance, float_dtype() == np.float64)
         if chosen == "float64" or need.refresh == 0 or all(built.name != "rows" for built in forms):
             break
     warn_of_float32(chosen, need, stacklevel=3)
@@ -177,9 +181,9 @@ def _build(kernel: Kernel, domain: Domain, form: str, tolerance: float, rank: in
     size = domain.size
     most = size if rank is None else rank
     if form == "rows":
-        return row_cache(kernel, domain, tolerance, horizon or size)
+        return _that_fits(row_cache(kernel, domain, tolerance, horizon or size), size)
     if form == "features":
-        return _within_tolerance(dense_features(kernel, domain, tolerance, most), tolerance, rank)
+        return _within_tolerance(dense_features(kernel, domain, tolerance, most, asked_for), tolerance, rank)
     product = product_features(kernel, domain, tolerance, most)
     if form == "product":
         if product is None:
@@ -197,10 +201,18 @@ def _build(kernel: Kernel, domain: Domain, form: str, tolerance: float, rank: in
     else:
         # A rank at which features cost as much as rows is not worth finding: stop the factorisation there.
         worthwhile = int(np.sqrt(budget / PER_FACTOR_ENTRY)) + 1
-        dense = dense_features(kernel, domain, tolerance, min(most, worthwhile, affordable_rank(size)))
+        dense = dense_features(kernel, domain, tolerance, min(most, worthwhile, affordable_rank(size)), unasked)
         if float(dense.residual) <= tolerance:
             candidates.append(dense)
-    return min(candidates, key=lambda c: estimated_cost(c, size, horizon or HORIZON_IF_UNKNOWN))
+    return _that_fits(min(candidates, key=lambda c: estimated_cost(c, size, horizon or HORIZON_IF_UNKNOWN)), size)
+
+
+def _that_fits(built: Any, size: int) -> Any:
+    """Return a built form; raise ``InvalidArgument`` where the rows of one trial would not fit the machine's memory."""
+    if isinstance(built, RowCache):
+        remedy = f"give horizon=, the number of rounds (now {built.capacity:,} rows), fewer points, or a smoother kernel"
+        check_fits("form", built.trial_bytes, f"the rows of one trial on {size:,} points", remedy)
+    return built
 
 
 def _within_tolerance(built: DenseFeatures | ProductFeatures, tolerance: float, rank: int | None) -> Any:

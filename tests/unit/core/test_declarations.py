@@ -423,7 +423,7 @@ ALGORITHM = Role(
 LOG_NORMAL = Role(LogNormal, (LogNormal(),), (unchecked(LogNormal, spread=0.0),), optional=True)
 PRIOR = Role(Prior, (Prior(),), (unchecked(Prior, scale=-1.0),))
 PROBABILITY = Number(0.0, 1.0)
-SEEDS = {"estimator": BOUNDS, "seeds": Points(), "count": Whole(1, 2**31 - 1)}
+SEEDS = {"estimator": BOUNDS, "seeds": Points(), "count": Whole(1, 2**31 - 1, optional=True)}
 EPOCHS = {"estimator": STRATEGY, "epoch": Whole(1, 2**31 - 1), "restart": Boolean()}
 LIPSCHITZ = {"lipschitz": dataclasses.replace(POSITIVE_COSTS, optional=True), "together": Boolean()}
 
