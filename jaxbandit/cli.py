@@ -11,6 +11,7 @@ import textwrap
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,7 +57,7 @@ A study file:
 Of several swept fields every combination is a run (their product); zipped = true beside the sweep takes the first values together, then
 the second ones, as jaxbandit.sweep(..., zipped=True) does. `names PLACE` says what can stand in a table, such as names algorithm.
 
-Further: seed, metrics, keep = {every = 10} or {log_spaced = 200}, trajectories, initial = {random = 5},
+Further: seed, metrics, keep = {every = 10} or {log_spaced = 200}, trajectories, fused, initial = {random = 5},
 common_random_numbers, [delay.LABEL], and for an algorithm model, feedback and informed.
 """
 
@@ -256,14 +257,14 @@ def summary(dataset: xr.Dataset, directory: Path) -> str:
 def draw_curves(dataset: xr.Dataset, directory: Path) -> list[str]:
     """Write the figures of a study's averages over rounds; return their names: ``curves.png``, ``curves-2.png``, ..."""
     from jaxbandit.report.figures import curve_pictures
+    from jaxbandit.report.style import DPI
     from jaxbandit.study import write_whole
 
     stem, suffix = Path(FIGURE).stem, Path(FIGURE).suffix
     names = []
     for number, picture in enumerate(curve_pictures(dataset), start=1):
         names.append(FIGURE if number == 1 else f"{stem}-{number}{suffix}")
-        png = picture.png
-        write_whole(directory / names[-1], lambda path, png=png: path.write_bytes(png))  # type: ignore[misc]
+        write_whole(directory / names[-1], partial(picture.figure.savefig, format="png", dpi=DPI))
     return names
 
 
@@ -288,6 +289,7 @@ def dry_run(plan: Plan) -> str:
             f"  {count} batches of {size:,} trials, {plan.batch_bytes(cell) / 2**20:,.0f} MiB"
             f" ({plan.trial_bytes[cell] / 2**20:.2f} MiB a trial), {parts}, about {seconds:,.0f} s",
             *("  " + line for line in plan.runs[plan.members[cell][0]].model.describe().splitlines()),
+            "  choices: " + study.describe_choices(plan.runs[plan.members[cell][0]]),
         ]
     return "\n".join([*lines, f"about {total:,.0f} s in all, by a few rounds played here"])
 

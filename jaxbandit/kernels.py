@@ -36,6 +36,7 @@ from jaxbandit.core.fields import (
     tuple_of,
     whole,
 )
+from jaxbandit.core.gram import check_called, check_gram
 from jaxbandit.core.pytree import param, pytree, static
 from jaxbandit.core.types import Array, Numbers, PerAxis, Scalar, Table
 
@@ -187,16 +188,7 @@ def check_covariance(name: str, kernel: Kernel, points: Table) -> None:
     table = table[np.linspace(0, len(table) - 1, min(len(table), LOOKED_AT)).astype(int)]
     with checks.blaming(f"{name}: must give covariances [n, p] of points [n, d] and [p, d]"), jax.enable_x64(True):
         matrix, diagonal = np.asarray(kernel(table, table)), np.asarray(kernel.diag(table))
-    for part, want in ((matrix, (len(table), len(table))), (diagonal, (len(table),))):
-        if part.shape != want or part.dtype.kind != "f":
-            raise checks.InvalidArgument(
-                f"{name}: {type(kernel).__name__} must give real covariances of shape {list(want)}, got {part.dtype} {list(part.shape)}"
-            )
-    _check_gram(f"{name}: the matrix of {type(kernel).__name__}", matrix, 1e-6)
-    if not np.allclose(np.diagonal(matrix), diagonal, rtol=1e-6, atol=1e-6 * float(np.abs(matrix).max())):
-        raise checks.InvalidArgument(
-            f"{name}: {type(kernel).__name__}.diag must give the diagonal of the matrix, got {checks.short(diagonal)}"
-        )
+    check_called(name, type(kernel).__name__, matrix, diagonal, len(table))
 
 
 def _parts(kernel: Kernel) -> list[Kernel]:
@@ -438,7 +430,7 @@ class Gram(Kernel):
     def checked(cls, matrix: Numbers, *, tolerance: float = 1e-8) -> Gram:
         """Make a Gram kernel from ``matrix [M, M]``; raises ``InvalidArgument`` unless it is finite, symmetric and PSD."""
         table = np.asarray(matrix, np.float64)
-        _check_gram("Gram.matrix", table, tolerance)
+        check_gram("Gram.matrix", table, tolerance)
         return cls(matrix=table)
 
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
@@ -453,28 +445,7 @@ class Gram(Kernel):
 
     def _check(self, name: str, outputs: int | None) -> None:
         if not checks.is_traced(self.matrix):
-            _check_gram(f"{name}.matrix", np.asarray(self.matrix, np.float64), 1e-6)
-
-
-def _check_gram(name: str, matrix: np.ndarray, tolerance: float) -> None:
-    """Raise ``InvalidArgument`` unless ``matrix`` is finite, symmetric and positive semi-definite, up to a share of its largest entry."""
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
-        raise checks.InvalidArgument(f"{name}: expected a square [M, M] matrix, got shape {list(matrix.shape)}")
-    checks.finite(name, matrix)
-    scale = float(np.abs(matrix).max()) or 1.0
-    skew = float(np.abs(matrix - matrix.T).max())
-    if skew > tolerance * scale:
-        raise checks.InvalidArgument(f"{name}: must be symmetric, got entries {skew:.3g} apart; symmetrise it with (K + K.T) / 2")
-    margin = tolerance * scale * len(matrix)
-    symmetric = (matrix + matrix.T) / 2
-    try:  # far cheaper than eigenvalues, and it succeeds when they are above -margin
-        np.linalg.cholesky(symmetric + margin * np.eye(len(matrix)))
-    except np.linalg.LinAlgError:
-        least = float(np.linalg.eigvalsh(symmetric)[0])
-        if least < -margin:
-            raise checks.InvalidArgument(
-                f"{name}: must be positive semi-definite, got a least eigenvalue of {least:.3g}; clip its eigenvalues at 0 first"
-            ) from None
+            check_gram(f"{name}.matrix", np.asarray(self.matrix, np.float64), 1e-6)
 
 
 @pytree

@@ -36,6 +36,7 @@ USUAL: Sizes = {
     },
     "accuracy": {"points_per_axis": 20, "horizon": 500},
     "session": {"points_per_axis": 30, "tickets": 100},
+    "tuning": {"points_per_axis": 10, "horizon": 30, "keys": 8, "wide_keys": 2, "fits": 100, "fit_points": 20, "repeats": 1},
 }
 FULL: Sizes = {
     "engine": {"points_per_axis": 50, "trials": 100, "horizon": 500, "repeats": 12, "turns": 2, "plays": 2},
@@ -54,6 +55,7 @@ FULL: Sizes = {
     },
     "accuracy": {"points_per_axis": 30, "horizon": 3000},
     "session": {"points_per_axis": 50, "tickets": 1000},
+    "tuning": {"points_per_axis": 20, "horizon": 100, "keys": 200, "wide_keys": 16, "fits": 1000, "fit_points": 50, "repeats": 3},
 }
 QUICK: Sizes = {
     "engine": {"points_per_axis": 16, "trials": 8, "horizon": 40, "repeats": 2, "turns": 1, "plays": 1},
@@ -71,6 +73,7 @@ QUICK: Sizes = {
     },
     "accuracy": {"points_per_axis": 8, "horizon": 60},
     "session": {"points_per_axis": 8, "tickets": 10},
+    "tuning": {"points_per_axis": 5, "horizon": 5, "keys": 2, "wide_keys": 2, "fits": 4, "fit_points": 6, "repeats": 1},
 }
 SHORT_HORIZON = 200
 
@@ -100,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
         return _run_device(args.cpu_rehearsal, path)
     try:
         sizes = _sizes(args)
-        others = (sizes[name] for name in ("data-rate", "study", "accuracy", "session"))
+        others = (sizes[name] for name in ("data-rate", "study", "accuracy", "session", "tuning"))
         figures = measure(_settings(args), *others, peers=not args.skip_peers)
     except ChildFailed as error:
         print(f"error: {error}", file=sys.stderr)

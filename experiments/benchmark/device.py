@@ -27,6 +27,7 @@ FULL = {
     "trials": [1, 100, 1000, 10_000],
     "trial_rounds": 3_000_000,
     "choice_rounds": 200,
+    "fused_algorithms": 4,
     "copied": 2**28,
     "product_side": 8192,
 }
@@ -36,6 +37,7 @@ REHEARSAL = {
     "trials": [1, 4],
     "trial_rounds": 40,
     "choice_rounds": 20,
+    "fused_algorithms": 1,
     "copied": 2**16,
     "product_side": 64,
 }
@@ -53,6 +55,7 @@ PARTS = {
     "limits": Part("limits", 60),
     "choices": Part("choices", 90),
     "speed": Part("speed", 180),
+    "fused against XLA": Part("fused_choices", 150),
     "delays": Part("late", 120),
     "algorithms": Part("algorithms", 150),
     "delays without CUDA graphs": Part("late", 60, "--xla_gpu_enable_command_buffer="),

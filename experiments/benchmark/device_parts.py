@@ -108,6 +108,54 @@ def late(sizes: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def fused_choices(sizes: dict[str, Any]) -> dict[str, Any]:
+    """Return times of choices by one kernel a round beside those by XLA, how many are equal, and times of one kernel for all rounds.
+
+    What a compiler refuses says why. On a CPU kernels are interpreted.
+    """
+    problem = _problem(sizes)
+    model, found = _model(problem, "product"), dict[str, Any]()
+    played = {"Rpol": jaxbandit.Rpol(), "Cbo": jaxbandit.Cbo(reward_clip=4.0), "Config": jaxbandit.Config(), "Cei": jaxbandit.Cei()}
+    for name, algorithm in list(played.items())[: sizes["fused_algorithms"]]:
+        for trials in sizes["trials"][1:3]:
+            own: dict[str, Any] = {}
+            for words, fused in (("by XLA", False), ("by a kernel", True)):
+                own[words] = _tried(partial(_timed, sizes, problem, algorithm, model, trials, fused=fused))
+            own["same choices"] = _tried(partial(_same_choices, sizes, problem, algorithm, model))
+            if name != "Cei" and jax.default_backend() != "gpu":
+                own["all rounds in a kernel"] = _tried(partial(_whole_run, sizes, problem, algorithm, model, trials))
+            found[f"{name}, {trials} trials"] = own
+    return found
+
+
+def _tried(measure: Callable[[], Any]) -> Any:
+    """Return what a function measures, or the reason why it cannot: a compiler's refusal is a result."""
+    try:
+        return measure()
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {str(error)[:300]}"}
+
+
+def _same_choices(sizes: dict[str, Any], problem: Any, algorithm: Any, model: jaxbandit.Surrogate) -> float:
+    """Return the share of rounds in which a kernel and XLA choose one point; after a first difference trials go their own ways."""
+    options = {"horizon": sizes["choice_rounds"], "trials": 4, "key": jax.random.key(0), "devices": jax.devices()[:1], "record": "indices"}
+    by_xla, by_kernel = (
+        np.asarray(jaxbandit.simulate(problem, algorithm, model, **options, fused=fused).indices) for fused in (False, True)
+    )
+    return float((by_xla == by_kernel).mean())
+
+
+def _whole_run(sizes: dict[str, Any], problem: Any, algorithm: Any, model: jaxbandit.Surrogate, trials: int) -> dict[str, Any]:
+    """Return times of a run in one kernel, whose trials are a multiple of 128."""
+    horizon, lanes = max(1, min(sizes["horizon"], sizes["trial_rounds"] // trials)), -(-trials // 128) * 128
+    noise = NOISE_VARIANCE**0.5 * jax.random.normal(jax.random.key(0), (horizon, problem.outputs, lanes))
+    run = jax.jit(
+        lambda noise: jaxbandit.fused.whole_run(algorithm, model, problem.means, noise, interpret=jax.default_backend() == "cpu")[0]
+    )
+    seconds = _seconds(run, noise)
+    return {"us_per_trial_round": seconds / horizon / lanes * 1e6, "trials": lanes, "horizon": horizon}
+
+
 def algorithms(sizes: dict[str, Any]) -> dict[str, Any]:
     """Return times of algorithms that score, search or loop in different ways; one that fails says why."""
     problem = _problem(sizes)

@@ -32,6 +32,7 @@ def measure(
     study: dict[str, Any],
     accuracy: dict[str, Any],
     session: dict[str, Any],
+    tuning: dict[str, Any],
     *,
     peers: bool = True,
 ) -> dict[str, Any]:
@@ -45,6 +46,7 @@ def measure(
         studies.
       accuracy: ``points_per_axis`` and ``horizon`` of the comparison with a dense solve.
       session: ``points_per_axis`` and ``tickets`` of the session.
+      tuning: ``points_per_axis``, ``horizon``, ``keys``, ``wide_keys``, ``fits``, ``fit_points`` and ``repeats`` of gradients and fits.
       peers: whether to time other libraries' loops.
 
     Raises:
@@ -61,6 +63,8 @@ def measure(
     exact = _child({"task": "accuracy", **accuracy}, pinned=pinned)
     progress("  session")
     asked = _child({"task": "session", **session}, pinned=pinned)
+    progress("  gradients and fits")
+    tuned = _child({"task": "tuning", **tuning}, pinned=pinned)
     progress("  studies")
     studies = _child({"task": "study", **study}, pinned=False)
     figures: dict[str, Any] = dict.fromkeys(RATIOS)
@@ -70,6 +74,7 @@ def measure(
     figures["study"] = study | studies
     figures["accuracy"] = accuracy | exact
     figures["session"] = session | asked
+    figures["tuning"] = tuning | tuned
     figures["peers"] = {name: _peer(name, settings, pinned) for name in PEERS} if peers else {}
     for name, peer in figures["peers"].items():
         figures |= peer_figures(name.replace("-", "_"), peer, figures["own_us"])

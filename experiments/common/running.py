@@ -33,7 +33,7 @@ def run_experiment(experiment: Experiment, options: Options, out: Path, *, force
 
 def _run(experiment: Experiment, options: Options, held: HeldDirectory, resume: bool) -> None:
     """Run an experiment in a directory that is held."""
-    from jaxbandit.report import plots, tables  # noqa: F401  (matplotlib is slow to import: not for --help)
+    from jaxbandit.report import plots, tables  # matplotlib is slow to import: not for --help
 
     started, directory = time.perf_counter(), held.path
     study = experiment.study(options) if experiment.play is None else None
@@ -51,7 +51,7 @@ def _run(experiment: Experiment, options: Options, held: HeldDirectory, resume: 
     write_results(dataset, directory / "results.nc")
     files: dict[str, Callable[[Path], object]] = {
         "summary.csv": lambda path: tables.write_csv(rows, path),
-        "figure.png": lambda path: experiment.draw(dataset, path),
+        "figure.png": lambda path: experiment.draw(dataset).savefig(path, dpi=plots.DPI),
         **({} if experiment.files is None else experiment.files(dataset, rows)),
     }
     for name, write in files.items():

@@ -26,7 +26,6 @@ it runs ``paper``.
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import jaxbandit as jb
@@ -66,10 +65,10 @@ def notes(dataset: Any) -> list[str]:
     ]
 
 
-def draw(dataset: Any, path: Path) -> None:
+def draw(dataset: Any) -> Any:
     """Draw box plots of average utility and violation, as in the paper's Figures 6 and 8."""
     title = "Data rates of four servers under an electricity budget"
-    shared.boxes(dataset, path, title=title, panels=[shared.UTILITY, shared.VIOLATION])
+    return shared.boxes(dataset, title=title, panels=[shared.UTILITY, shared.VIOLATION])
 
 
 EXPERIMENT = Experiment(

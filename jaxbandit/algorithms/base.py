@@ -209,6 +209,34 @@ class Algorithm(Declared, abc.ABC):
         return symbols(self)
 
 
+class Wrapper(Algorithm):
+    """Algorithm that runs another one, its field ``algorithm``, and passes on all that the engine asks of an algorithm; abstract."""
+
+    algorithm: Algorithm
+
+    @property
+    def feedback(self) -> Policy:
+        return self.algorithm.feedback
+
+    @property
+    def joint_arrival(self) -> bool:
+        return self.algorithm.joint_arrival
+
+    @property
+    def needs_feedback_at_once(self) -> bool:
+        return self.algorithm.needs_feedback_at_once
+
+    @property
+    def sees_constraints(self) -> bool:
+        return self.algorithm.sees_constraints
+
+    def with_delays(self, delay: Delay, policy: Policy) -> Self:
+        return replace(self, algorithm=self.algorithm.with_delays(delay, policy))
+
+    def with_facts(self, **facts: Any) -> Self:
+        return replace(self, algorithm=self.algorithm.with_facts(**facts))
+
+
 def shared_factor(arena: Arena, name: str) -> AbstractSurrogate:
     """Return the arena's surrogate if all outputs share one factor; algorithms that model a combination of outputs need that.
 

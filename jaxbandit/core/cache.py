@@ -31,7 +31,7 @@ def enable_cache(directory: str | Path | None = None) -> Path | None:
       directory: where to keep them; default: where ``JAX_COMPILATION_CACHE_DIR`` or the caller has told JAX to keep them, or else
         ``jaxbandit`` in ``$XDG_CACHE_HOME``, which is ``~/.cache`` unless it is set. A user without a home directory keeps none.
     """
-    chosen = jax.config.jax_compilation_cache_dir
+    chosen = jax.config.read("jax_compilation_cache_dir")
     if directory is None and chosen:
         return Path(chosen)
     if directory is None:
@@ -44,7 +44,7 @@ def enable_cache(directory: str | Path | None = None) -> Path | None:
     own = Path(directory) / f"jax-{jax.__version__}-{_machine()}"
     if str(own) != chosen:
         jax.config.update("jax_compilation_cache_dir", str(own))
-        compilation_cache.reset_cache()  # type: ignore[no-untyped-call]  # JAX looks for it once, when it first compiles
+        compilation_cache.reset_cache()  # JAX looks for it once, when it first compiles
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     return own

@@ -92,12 +92,18 @@ def plan_delays(
         policy.validate(outputs=outputs)
     if capacity is not None:
         checks.integer("capacity", capacity, least=1)
-    longest = max(delay.quantile(ALMOST_SURELY) for delay in delays)  # of what arrives; a mean is infinite where some may not
-    if longest == 0 and all(np.isfinite(delay.mean) for delay in delays):
+    if at_once(delays):
         return list(algorithms), None
+    longest = max(delay.quantile(ALMOST_SURELY) for delay in delays)
     slots = min(horizon - 1, longest) + 1 if capacity is None else capacity
     told = [algorithm.with_delays(delay, policy) for algorithm, delay, policy in zip(algorithms, delays, policies, strict=True)]
     return told, [Delays(model=delay, policy=policy, capacity=slots) for delay, policy in zip(delays, policies, strict=True)]
+
+
+def at_once(delays: Sequence[Delay]) -> bool:
+    """Say whether all feedback comes in its own round."""
+    longest = max(delay.quantile(ALMOST_SURELY) for delay in delays)  # of what arrives; a mean is infinite where some may not
+    return longest == 0 and all(np.isfinite(delay.mean) for delay in delays)
 
 
 def _try_out(delay: Delay, outputs: int) -> None:

@@ -82,7 +82,8 @@ def results_of(
 
     numbers = check_alike(runs, problem, trials)
     late = delay_in_force(problem, delay)
-    words = "" if isinstance(late, NoDelay) else in_words(late)
+    unknown = "late" if any("seen_arrivals" in run.arrays for run in runs.values()) else ""
+    words = unknown if isinstance(late, NoDelay) else in_words(late)
     cells = [variants_named(label, run, swept) for label, run in runs.items()]
     rows = [Row(name, label, str(problem.name), words, chosen) for label, cell in zip(runs, cells, strict=True) for name, chosen in cell]
     first = next(iter(runs.values()))

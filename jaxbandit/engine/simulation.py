@@ -26,11 +26,11 @@ from jaxbandit.engine.delayed import Delays, delay_in_force, plan_delays
 from jaxbandit.engine.flags import warn_of_flags
 from jaxbandit.engine.footprint import default_block
 from jaxbandit.engine.inputs import ALGORITHM, DEVICES, FUSED, HORIZON, INFORMED, SWEEP, TRIALS, check_memory
-from jaxbandit.engine.kernels import fused_cell
 from jaxbandit.engine.programs import Cell, play_all
 from jaxbandit.engine.trajectory import Trajectory
 from jaxbandit.engine.trial import Informed, InitialDesign
 from jaxbandit.feedback import Policy
+from jaxbandit.fused.reasons import why_not
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import PROBLEM
 from jaxbandit.surrogates import Surrogate, arithmetic
@@ -102,8 +102,8 @@ def simulate(
         results by rounding only.
       devices: devices to share the trials between; default all of JAX's default backend.
       fused: whether one kernel of :mod:`jaxbandit.fused` moves the posterior, scores and chooses in each round. ``True``: it does, on CPUs
-        by JAX's interpreter, which is slow and there to check results; ``False``: XLA does; ``"auto"``: the kernel where it has been measured
-        to be faster, which is nowhere yet. It changes results by rounding only.
+        by JAX's interpreter, which is slow and there to check results; ``False``: XLA does; ``"auto"``: the kernel where it has been
+        measured to be faster, which is nowhere yet. It changes results by rounding only.
 
     Returns:
       A :class:`Trajectory` with leading axes ``[trials]``, or ``[variants, trials]`` for a sweep. Every flag that some trial has is
@@ -111,7 +111,8 @@ def simulate(
       the like nothing is said.
 
     Raises:
-      InvalidArgument: before anything compiles, on any argument out of range or any two that do not fit each other.
+      InvalidArgument: before anything compiles, on any argument out of range or any two that do not fit each other, and on
+        ``fused=True`` where no kernel can make the choices.
     """
     initial = InitialDesign() if initial is None else initial
     key, horizon = typed(key), int(horizon)
@@ -133,7 +134,9 @@ def simulate(
             block=1 if block is None else block,
             informed=informed,
         )
-        cell = fused_cell(cell, fused, used)
+        if fused is True:
+            check_fused(algorithms[0], models[0], None if delays is None else delays[0].policy, used[0].platform)
+            cell = replace(cell, fused=True)
         least = 1
         if block is None:
             block = default_block(cell, models[0].trials_per_block, len(numbers) * len(algorithms), used)
@@ -142,7 +145,10 @@ def simulate(
         cell = replace(cell, block=block)
         before, seen, ended = play_all(cell, key, place(pairs, used), record=record, mesh=mesh_of(used))
         count, shape = len(algorithms) * len(numbers), (swept, len(numbers)) if swept else (len(numbers),)
-        played = Trajectory(**_shaped(before | seen | ended, count=count, shape=shape), initial_counted=initial.counted)
+        result = before | seen | ended
+        if shape != (len(pairs),):
+            result = _shaped(result, count=count, shape=shape)
+        played = Trajectory(**result, initial_counted=initial.counted)
     warn_of_flags(played.status, played.lost, 0 if delays is None else delays[0].capacity)
     return jax.tree.map(np.asarray, played) if switched else played  # outside, JAX would round its own arrays
 
@@ -249,6 +255,15 @@ def check_run(
     if isinstance(informed, Declared):
         informed.validate()
         check_domain(informed, problem.domain.size, problem.domain.dimension)
+
+
+def check_fused(algorithm: Algorithm, model: Surrogate, feedback: Policy | None, platform: str) -> None:
+    """Raise ``InvalidArgument`` unless kernels can make the choices of an algorithm; ``feedback`` is ``None`` where nothing is late."""
+    reason = why_not(algorithm, model, feedback, platform)
+    if reason is not None:
+        raise checks.InvalidArgument(
+            f"fused: no kernel can make the choices of {type(algorithm).__name__}, because {reason}; leave them to XLA by fused=False"
+        )
 
 
 def refreshed_in_time(models: Sequence[Surrogate], horizon: int) -> list[Surrogate]:

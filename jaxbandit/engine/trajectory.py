@@ -1,4 +1,4 @@
-"""What ``simulate`` returns: the record of trials, which can be labelled, tabulated and summarised."""
+"""The record of trials that ``simulate`` returns, which can be labelled, tabulated and summarised."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class Trajectory:
           label: name of the run along ``algorithm``.
           key: the key that :func:`~jaxbandit.simulate` was given; needed for a random family, whose instances it draws again.
           trials: numbers of the trials, where :func:`~jaxbandit.simulate` was given such; default from 0.
-          delay: the delay model that :func:`~jaxbandit.simulate` was given; default the problem's own.
+          delay: the delay model that :func:`~jaxbandit.simulate` was given, which names the run's delay; default the problem's own.
           swept: the values that :func:`~jaxbandit.sweep` was given, by their dotted paths; of a run of variants. Lists with a value for
             each variant go together; others make every combination, the last field varying fastest.
 

@@ -11,11 +11,12 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
 from jaxbandit.algorithms.base import Algorithm, Arena
+from jaxbandit.core.declare import is_foreign
 from jaxbandit.core.pytree import replace
 from jaxbandit.core.types import Array, Key
 from jaxbandit.fused.deferred import DeferredSurrogate, Unsettled, each_belief
-from jaxbandit.fused.equations import Division, Operand, Program, Unsupported, check_axes, divide, evaluate, traced
-from jaxbandit.fused.packing import Slots, load_rows, split_names
+from jaxbandit.fused.equations import Constant, Division, Operand, Program, Unsupported, check_axes, divide, evaluate, traced
+from jaxbandit.fused.packing import Slots, load_rows, split_names, stored
 from jaxbandit.fused.rows import WORDS, Cells, Rows, compute
 from jaxbandit.surrogates import Posterior, RangedSurrogate, Surrogate
 
@@ -63,7 +64,7 @@ def choose_in_kernel(choose: Choose, algorithm: Algorithm, arena: Arena, state: 
     evaluate(plan.division.before, known)
     made = _call(plan, [jnp.asarray(known[name]) for name in plan.division.needs])
     known.update(zip(plan.division.made, made, strict=True))
-    results = [known[name] if name in known else name.value for name in plan.program.results]  # type: ignore[union-attr]
+    results = [result.value if isinstance(result, Constant) else known[result] for result in plan.program.results]
     return jax.tree.unflatten(plan.structure, results)
 
 
@@ -71,7 +72,7 @@ def plan_of(choose: Choose, arguments: tuple[Algorithm, Arena, Any, Array, Key],
     """Return the plan of a round, see :func:`choose_in_kernel`; ``arguments`` may be shapes instead of arrays."""
     _, arena, state, _, _ = arguments
     if isinstance(arena.surrogate.model, RangedSurrogate):
-        raise Unsupported("its model is fitted while it runs")
+        raise Unsupported("its model is one of jaxbandit.ranged, whose features are computed in the run")
     if arena.size > MOST_POINTS:
         raise Unsupported(f"the grid has {arena.size:,} points, and a kernel holds {MOST_POINTS:,}")
     program, structure = traced(functools.partial(_round, choose, draws), arguments)
@@ -114,6 +115,8 @@ def _round(choose: Choose, draws: bool, algorithm: Algorithm, arena: Arena, stat
     choice = choose(algorithm, arena, state, t, key)
     if not draws:
         choice = choice._replace(decision=replace(choice.decision, draws=None))
+    if _of_user(algorithm):
+        return choice  # it may learn of other points than the one chosen
 
     def seen(belief: Any) -> Any:
         shift = belief.posterior.shift
@@ -121,6 +124,11 @@ def _round(choose: Choose, draws: bool, algorithm: Algorithm, arena: Arena, stat
         return replace(belief, seen=jnp.sum(jnp.where(here, shift, 0), axis=-1))
 
     return choice._replace(state=each_belief(seen, choice.state))
+
+
+def _of_user(algorithm: Algorithm) -> bool:
+    """Say whether an algorithm, or one that it wraps, is of a user's class."""
+    return is_foreign(algorithm) or any(isinstance(own, Algorithm) and _of_user(own) for own in vars(algorithm).values())
 
 
 def _try(division: Division, size: int) -> None:
@@ -131,7 +139,7 @@ def _try(division: Division, size: int) -> None:
         tables, numbers = split_names(division.needs, size)
         known: dict[Operand, Cells] = {}
         for name in tables:
-            load_rows(name, size, lambda _, name=name: jnp.zeros(rows.shape, name.aval.dtype), known)
+            load_rows(name, size, lambda _, name=name: jnp.zeros(rows.shape, stored(name.aval.dtype)), known)
         kinds = list(Slots.of(numbers).widths)
         Slots.of(numbers).load(lambda array, _: jnp.zeros((2, 1), kinds[array]), known)
         compute(division.inside, known, rows)
@@ -143,24 +151,17 @@ def _try(division: Division, size: int) -> None:
 
 def _call(plan: Plan, values: Sequence[Array]) -> list[Array]:
     """Return what the kernel of a plan makes of its inputs; trials of a batch are played by one call."""
-    from jaxbandit.fused.kernel import Parts, run  # which loads the compilers of kernels: nobody else should wait for that
+    from jaxbandit.fused import kernel  # which loads the compilers of kernels: nobody else should wait for that
 
-    parts = Parts.of(plan.division, plan.size)
-
-    def on_devices(trials: int, batched: Sequence[bool], values: Sequence[Array]) -> list[Array]:
-        def on(gpu: bool, interpret: bool) -> Callable[..., list[Array]]:
-            return lambda *values: run(parts, values, batched, trials, gpu=gpu, interpret=interpret)
-
-        return jax.lax.platform_dependent(*values, cpu=on(False, True), cuda=on(True, False), tpu=on(False, False))
+    parts = kernel.Parts.of(plan.division, plan.size)
 
     @custom_vmap
     def call(*values: Array) -> list[Array]:
-        found = on_devices(1, [False] * len(values), values)
-        return [x[0] for x in found]
+        return [x[0] for x in kernel.run_anywhere(parts, values, [False] * len(values), 1)]
 
     @call.def_vmap
     def _(trials: int, batched: Sequence[bool], *values: Array) -> tuple[list[Array], list[bool]]:
-        found = on_devices(trials, batched, values)
+        found = kernel.run_anywhere(parts, values, batched, trials)
         return found, [True] * len(found)
 
     return list(call(*values))

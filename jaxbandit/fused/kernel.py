@@ -1,28 +1,28 @@
 """The kernel of one round: all that depends on functions of the grid, in one pass over them.
 
-On TPUs and under the interpreter eight trials stand beside one another, a row is ``[8, M]`` and a number ``[8, 1]``. On GPUs, by Mosaic GPU,
-a warpgroup has one trial, a row is ``[M / 128, 128]``, padded by its last point, and a number is a scalar.
+On TPUs and under the interpreter eight trials stand beside one another, a row is ``[8, M]`` and a number ``[8, 1]``. On GPUs a
+warpgroup of Mosaic GPU has one trial, a row is ``[M / 128, 128]``, padded by its last point, and a number is a scalar.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jax.experimental.pallas import tpu as pltpu
 
 from jaxbandit.fused.equations import Division, Name
 from jaxbandit.fused.packing import Slots, load_rows, rows_in, split_names, stored
-from jaxbandit.fused.rows import Cells, Rows, as_numbers, compute
+from jaxbandit.fused.rows import Cells, Rows, as_numbers, compute, is_boolean
 
 Array = jax.Array
 SUBLANES, LANES = 8, 128
+THREADS, VECTOR = 128, 4  # of a warpgroup, and the numbers that each reads at once
 GPU_COPY = 32  # numbers to which the packed ones are padded: Mosaic GPU copies 16 bytes or a multiple
 
 
@@ -50,17 +50,32 @@ class Parts:
 
     def row_out(self, known: dict[Any, Cells], name: Name, rows: Rows) -> list[Any]:
         """Return the rows of a result as they are stored."""
-        return [rows.full(as_numbers(x) if jnp.result_type(x) == bool else jnp.asarray(x)) for x in known[name].reshape(-1)]
+        return [rows.full(as_numbers(x) if is_boolean(x) else jnp.asarray(x)) for x in known[name].reshape(-1)]
 
     def aliases(self, first: int, batched: Sequence[bool]) -> dict[int, int]:
         """Return which argument each written table takes the place of; ``first`` is the number of the first table."""
         taken: dict[int, int] = {}
         for result, made in enumerate(self.made_tables):
             for number, read in enumerate(self.tables):
-                if batched[number] and number + first not in taken and read.aval.shape == made.aval.shape and read.aval.dtype == made.aval.dtype:
+                if (
+                    batched[number]
+                    and number + first not in taken
+                    and read.aval.shape == made.aval.shape
+                    and read.aval.dtype == made.aval.dtype
+                ):
                     taken[number + first] = result
                     break
         return taken
+
+
+def run_anywhere(parts: Parts, values: Sequence[Array], batched: Sequence[bool], trials: int) -> list[Array]:
+    """Return the results of the kernel for the platform that a program is compiled for, see :func:`run`; a CPU interprets it."""
+
+    def on(gpu: bool, interpret: bool) -> Callable[..., list[Array]]:
+        return lambda *values: run(parts, values, batched, trials, gpu=gpu, interpret=interpret)
+
+    found: list[Array] = jax.lax.platform_dependent(*values, cpu=on(False, True), cuda=on(True, False), tpu=on(False, False))
+    return found
 
 
 def run(parts: Parts, values: Sequence[Array], batched: Sequence[bool], trials: int, *, gpu: bool, interpret: bool) -> list[Array]:
@@ -74,9 +89,7 @@ def run(parts: Parts, values: Sequence[Array], batched: Sequence[bool], trials: 
       gpu: whether rows are laid out for Mosaic GPU, else for TPUs.
       interpret: whether the kernel is interpreted by XLA, as on a CPU.
     """
-    given = {
-        name: value if own else value[None] for name, value, own in zip(parts.division.needs, values, batched, strict=True)
-    }
+    given = {name: value if own else value[None] for name, value, own in zip(parts.division.needs, values, batched, strict=True)}
     own = dict(zip(parts.division.needs, batched, strict=True))
     is_batched = [own[name] for name in parts.tables]
     tables = [given[name].reshape(given[name].shape[0], rows_in(name, parts.size), parts.size) for name in parts.tables]
@@ -161,9 +174,10 @@ def _on_gpu(
     parts: Parts, tables: list[Array], batched: list[bool], packed: list[Array], trials: int, interpret: bool
 ) -> tuple[list[Array], list[Array]]:
     """Run the kernel with a warpgroup for each trial: tables ``[trials, n, M / 128, 128]``, numbers ``[trials, width]``."""
-    size, blocks = parts.size, -(-parts.size // LANES)
+    size = parts.size
+    blocks = -(-size // (THREADS * VECTOR)) * THREADS * VECTOR // LANES
     shape = (blocks, LANES)
-    layout = None if interpret else plgpu.Layout.WG_STRIDED(shape, vec_size=4)
+    layout = None if interpret else plgpu.Layout.WG_STRIDED(shape, vec_size=VECTOR)
 
     def padded(table: Array) -> Array:
         table = jnp.pad(table, ((0, 0), (0, 0), (0, blocks * LANES - size)), mode="edge")
@@ -184,7 +198,7 @@ def _on_gpu(
         read = [_TrialRef(ref, trial if mine else 0, layout) for ref, mine in zip(refs, own, strict=False)]
         numbers = [_TrialRef(ref, trial, None) for ref in refs[len(tables) : len(tables) + len(packed)]]
         written = [_TrialRef(ref, trial, None) for ref in refs[len(tables) + len(packed) :]]
-        rows = Rows(size=size, shape=shape, axis=None, numbers=read[0][0])
+        rows = Rows(size=size, shape=shape, axis=None, places=read[0][0])
         known: dict[Any, Cells] = {}
         for name, ref in zip(parts.tables, read[1:], strict=True):
             load_rows(name, size, ref.__getitem__, known)

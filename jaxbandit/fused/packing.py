@@ -18,7 +18,7 @@ Array = jax.Array
 
 def stored(dtype: Any) -> np.dtype:
     """Return the type in which values are kept in memory: booleans as float32 on the grid and as int32 elsewhere, see ``Slots``."""
-    return np.dtype(np.float32) if dtype == bool else np.dtype(dtype)
+    return np.dtype(np.float32) if np.issubdtype(dtype, np.bool_) else np.dtype(dtype)
 
 
 def kind_of(dtype: Any) -> np.dtype:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.fields import of_class, optional
-from jaxbandit.core.pytree import canonicalise
+from jaxbandit.core.pytree import canonicalise, float_dtype, replace
 from jaxbandit.core.types import Array, Key
 from jaxbandit.feedback import Policy
 from jaxbandit.fused.choice import Choose, Plan, fused_arena, plan_of
@@ -19,7 +19,7 @@ from jaxbandit.fused.equations import Unsupported
 from jaxbandit.fused.packing import rows_in, split_names
 from jaxbandit.surrogates import Surrogate
 
-NOT_MEASURED = "fused='auto' leaves all choices to XLA: on no device has a kernel been measured beside it"
+NOT_MEASURED = "by XLA, for fused='auto' takes a kernel only where it has been measured to be faster, which is on no device yet"
 
 
 class _Chosen(NamedTuple):
@@ -61,24 +61,46 @@ def describe(algorithm: Algorithm, surrogate: Surrogate, feedback: Policy | None
     Raises:
       InvalidArgument: on objects of other classes, and where the algorithm cannot run with the model.
     """
-    algorithm, model = canonicalise(algorithm), canonicalise(surrogate.without_kernels()).factorised()
-    arena = Arena(surrogate=model, horizon=jnp.int32(1))
-    if feedback is not None:
-        late = feedback.bind(model, separate_outputs=not algorithm.joint_arrival, capacity=1, axis=None)
-        arena = Arena(surrogate=late, horizon=arena.horizon)
     try:
-        plan = plan_before_running(_select, algorithm, fused_arena(arena))
+        arena, plan = planned_choice(algorithm, surrogate, feedback)
     except Unsupported as reason:
-        return f"{algorithm.name}: by XLA, because {reason}"
+        return f"by XLA, because {reason}"
     read, written = (
         sum(rows_in(name, plan.size) for name in split_names(names, plan.size)[0]) for names in (plan.division.needs, plan.division.made)
     )
-    moves = "moves the posterior, scores and chooses" if _moves(plan, arena) else "scores and chooses"
+    moves = isinstance(arena.surrogate, DeferredSurrogate) and written > 0
+    work = "moves the posterior, scores and chooses" if moves else "scores and chooses"
+    how = " (interpreted on a CPU, to check results)" if jax.default_backend() == "cpu" else ""
     return (
-        f"{algorithm.name}: one kernel {moves}: {len(plan.division.inside)} operations over {plan.size} points, {read} functions read,"
+        f"one kernel a round{how} {work}: {len(plan.division.inside)} operations over {plan.size} points, {read} functions read,"
         f" {written} written"
     )
 
 
-def _moves(plan: Plan, arena: Arena) -> bool:
-    return isinstance(fused_arena(arena).surrogate, DeferredSurrogate) and bool(split_names(plan.division.made, plan.size)[0])
+def why_not(algorithm: Algorithm, surrogate: Surrogate, feedback: Policy | None, platform: str) -> str | None:
+    """Return the reason why no kernel can make an algorithm's choices on a platform of JAX, ``None`` where one can."""
+    if platform != "cpu" and "float64" in (surrogate.precision, str(float_dtype())):
+        return "kernels of accelerators work in float32"
+    try:
+        planned_choice(algorithm, surrogate, feedback)
+    except Unsupported as reason:
+        return str(reason)
+    return None
+
+
+def in_words(fused: bool | str, algorithm: Algorithm, surrogate: Surrogate, feedback: Policy | None) -> str:
+    """Return a line on what makes an algorithm's choices under a value of the argument ``fused``."""
+    if fused is True:
+        return describe(algorithm, surrogate, feedback)
+    return NOT_MEASURED if fused == "auto" else "by XLA, as fused=False asks"
+
+
+def planned_choice(algorithm: Algorithm, surrogate: Surrogate, feedback: Policy | None) -> tuple[Arena, Plan]:
+    """Return the arena in which a kernel makes an algorithm's choices, and the plan of them; arguments as for :func:`describe`."""
+    algorithm, model = canonicalise((algorithm, surrogate.without_kernels()))
+    arena = Arena(surrogate=model.factorised(), horizon=jnp.int32(1))
+    if feedback is not None:
+        separate = not (algorithm.joint_arrival or model.outputs == 1)
+        arena = replace(arena, surrogate=feedback.bind(model, separate_outputs=separate, capacity=1, axis=None))
+    arena = fused_arena(arena)
+    return arena, plan_before_running(_select, algorithm, arena)

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.fused.equations import Constant, Equation, Operand, Unsupported, on_grid
+from jaxbandit.fused.error_function import erfc
 
 Array = jax.Array
 Cells = np.ndarray  # of dtype object, over all axes but the grid's
@@ -30,13 +31,13 @@ class Rows:
       size: number of points ``M``.
       shape: shape of a row, of one trial or of several; points beyond ``M`` repeat the last one.
       axis: axis of the points, which reductions keep with length 1; ``None`` where a row is one trial's and reductions give scalars.
-      numbers: the points' numbers as a float32 row, where a kernel cannot count them.
+      places: ``0, 1, 2, ...`` as a float32 row, where a kernel cannot count and rows may be longer than the grid.
     """
 
     size: int
     shape: tuple[int, ...]
     axis: int | None
-    numbers: Any = None
+    places: Any = None
 
     @property
     def padded(self) -> bool:
@@ -48,9 +49,9 @@ class Rows:
         return x if np.shape(x) == self.shape else jnp.broadcast_to(x, self.shape)
 
     def iota(self, dtype: Any) -> Any:
-        """Return the points' numbers as a row."""
-        if self.numbers is not None:
-            return self.numbers.astype(dtype)
+        """Return the points' numbers as a row; places beyond the last point have its number."""
+        if self.places is not None:
+            return jnp.minimum(self.places, np.float32(self.size - 1)).astype(dtype)
         return jax.lax.broadcasted_iota(jnp.int32, self.shape, 0 if self.axis is None else self.axis % len(self.shape)).astype(dtype)
 
     def reduce(self, function: Callable[..., Any], x: Any) -> Any:
@@ -60,7 +61,7 @@ class Rows:
     def sum(self, x: Any) -> Any:
         """Return the sum of a row, each point once."""
         if self.padded:
-            x = jnp.where(self.iota(jnp.float32) < self.size, self.full(x), jnp.zeros((), x.dtype))
+            x = jnp.where(self.places < self.size, self.full(x), jnp.zeros((), x.dtype))
         return self.reduce(jnp.sum, x)
 
     def any(self, x: Any) -> Any:
@@ -81,19 +82,42 @@ class Rows:
         return self.reduce(jnp.sum, jnp.where(self.first(index), self.full(x), jnp.zeros((), x.dtype)))
 
     def first(self, index: Any) -> Any:
-        """Return the row that is true at one point alone; a point beyond ``M`` that repeats the last one has a number of its own."""
-        return self.iota(jnp.int32) == index
+        """Return the row that is true at one place alone, the first of a point."""
+        return self.iota(jnp.int32) == index if self.places is None else self.places == jnp.asarray(index).astype(jnp.float32)
+
+    def sqrt(self, x: Any) -> Any:
+        """Return a square root; Mosaic GPU has none before JAX 0.11, and there it is ``x (1 / sqrt(x))`` with a step of Newton's method."""
+        if self.places is None or jax.__version_info__ >= (0, 11):
+            return jnp.sqrt(x)
+        inverse = jax.lax.rsqrt(jnp.maximum(x, np.float32(np.finfo(np.float32).tiny)))
+        root = x * inverse
+        nonpositive = self.select(x < 0, np.float32(np.nan), x)
+        return self.select(x > 0, root + np.float32(0.5) * inverse * (x - root * root), nonpositive)
+
+    def log1p(self, x: Any) -> Any:
+        """Return ``log(1 + x)``; for Mosaic GPU, which has none, from a logarithm as Kahan does it."""
+        if self.places is None:
+            return jnp.log1p(x)
+        more = 1 + x
+        lost = more - 1  # x as far as 1 + x holds it
+        whole = self.select(lost == 0, np.float32(1), lost)
+        return self.select(lost == 0, x, self.select(more == np.float32(np.inf), more, jnp.log(more) * (x / whole)))
 
     def select(self, condition: Any, yes: Any, no: Any) -> Any:
         """Return ``yes`` where a condition holds, else ``no``, each a number or a row."""
-        if self.numbers is not None and any(np.shape(x) == self.shape for x in (condition, yes, no)):
+        if self.places is not None and any(np.shape(x) == self.shape for x in (condition, yes, no)):
             # Mosaic GPU: "Implicit broadcast not implemented with warpgroup semantics".
             if np.shape(condition) != self.shape:
                 condition = jnp.broadcast_to(as_numbers(condition), self.shape) > np.float32(0.5)
-            if jnp.result_type(yes, no) != bool:
-                dtype = jnp.result_type(yes, no)
+            dtype = jnp.result_type(yes, no)
+            if not np.issubdtype(dtype, np.bool_):
                 yes, no = (self.full(jnp.asarray(x, dtype)) for x in (yes, no))
         return jnp.where(condition, yes, no)
+
+
+def is_boolean(x: Any) -> bool:
+    """Say whether a value is true or false, or a row of such."""
+    return bool(np.issubdtype(jnp.result_type(x), np.bool_))
 
 
 def as_numbers(x: Any) -> Any:
@@ -122,7 +146,7 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "div": _quotient,
     "eq": operator.eq,
     "erf": jax.lax.erf,
-    "erfc": jax.lax.erfc,
+    "erfc": erfc,
     "exp": jnp.exp,
     "exp2": jnp.exp2,
     "floor": jnp.floor,
@@ -131,7 +155,7 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "is_finite": lambda x: jnp.abs(x) < np.inf,
     "le": operator.le,
     "log": jnp.log,
-    "log1p": jnp.log1p,
+    "log1p": jnp.log1p,  # replaced on GPUs, as sqrt is
     "lt": operator.lt,
     "max": jnp.maximum,
     "min": jnp.minimum,
@@ -142,6 +166,7 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "optimization_barrier": lambda x: x,
     "or": operator.or_,
     "pow": jnp.power,
+    "rem": jnp.fmod,
     "rsqrt": jax.lax.rsqrt,
     "sign": jnp.sign,
     "sqrt": jnp.sqrt,
@@ -162,15 +187,17 @@ def compute(equations: Sequence[Equation], known: dict[Operand, Cells], rows: Ro
     """
 
     def read(operand: Operand) -> Cells:
-        return cells_of(operand.value) if isinstance(operand, Constant) else known[operand]
+        if not isinstance(operand, Constant):
+            return known[operand]
+        if on_grid(operand.aval, rows.size):
+            raise Unsupported("it holds a table of constants over the grid")
+        return cells_of(operand.value)
 
     with np.errstate(all="ignore"):  # constants are NumPy's numbers: what they give is the function's affair
         for equation in equations:
             inputs = [read(operand) for operand in equation.inputs]
-            if equation.name in ("split", "unstack"):
-                outputs = _parts(equation, inputs[0], rows)
-            else:
-                outputs = [_compute(equation, inputs, rows)]
+            several = equation.name in ("split", "unstack")
+            outputs = _parts(equation, inputs[0], rows) if several else [_compute(equation, inputs, rows)]
             for name, cells in zip(equation.outputs, outputs, strict=True):
                 known[name] = cells.reshape(outer_shape(name.aval, rows.size))
 
@@ -256,15 +283,18 @@ def _elementwise(name: str, params: dict[str, Any], inputs: list[Cells], rows: R
         if len(inputs) != 3:
             raise Unsupported("it selects from more than two functions (select_n)")
         return mapped(lambda condition, no, yes: rows.select(condition, yes, no), *inputs)
-    return mapped(ELEMENTWISE[name], *inputs)
+    own = {"sqrt": rows.sqrt, "log1p": rows.log1p}
+    return mapped(own[name] if name in own else ELEMENTWISE[name], *inputs)
 
 
 def _converted(x: Any, dtype: Any) -> Any:
     if isinstance(x, np.generic):
         return x.astype(dtype)  # a kernel takes constants as NumPy's numbers only
-    if jnp.result_type(x) == bool and dtype != bool:
+    if np.issubdtype(dtype, np.bool_):
+        return x != 0
+    if is_boolean(x):
         return jnp.where(x, jnp.ones((), dtype), jnp.zeros((), dtype))
-    return x != 0 if dtype == bool else jnp.asarray(x).astype(dtype)
+    return jnp.asarray(x).astype(dtype)
 
 
 def _iota(params: dict[str, Any], rows: Rows) -> Cells:

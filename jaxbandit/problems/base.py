@@ -17,10 +17,10 @@ from jaxbandit.core.fields import Check, Shape, exactly, finite, finite_numbers,
 from jaxbandit.core.keys import check_keys
 from jaxbandit.core.pytree import fields_in_brief, pytree, static
 from jaxbandit.core.showing import html_fields, thumbnail
+from jaxbandit.core.tabulate import tabulated
 from jaxbandit.core.types import Array, Key, Numbers, Scalar, Table
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import DOMAIN, Domain
-from jaxbandit.problems._tabulate import tabulated
 from jaxbandit.problems.noise import Drawn, Gaussian, Noise, check_points
 
 
@@ -205,9 +205,9 @@ class Problem(AbstractProblem):
     def _repr_html_(self) -> str:
         """Return a table of what the problem is, with a picture of the reward on a two-dimensional grid: pale where infeasible."""
         fields = [(name, text) for name, text in fields_in_brief(self) if name not in ("domain", "means", "name")]
+        if checks.is_traced(self.means) or checks.is_traced(self.domain.points):
+            return html_fields(f"{type(self).__name__} {self.name}", fields_in_brief(self))
         where = ("points", _extent(self.domain))
-        if checks.is_traced(self.means):
-            return html_fields(f"{type(self).__name__} {self.name}", [where, *fields])
         means, best = np.asarray(self.means), optimum(self)
         feasible = np.all(means[1:] <= 0, axis=0)
         found = f"{float(best.value):.4g} at {_point(self.domain, int(best.index))}" if feasible.any() else "none: no point is feasible"
@@ -372,7 +372,7 @@ def from_functions(
     if isinstance(constraints, str | Mapping | np.ndarray | jax.Array) or not isinstance(constraints, Iterable):
         raise checks.InvalidArgument(f"constraints: must be a list of functions of one point x [d], got {checks.short(constraints)}")
     functions = {"reward": reward} | {f"constraints[{number}]": each for number, each in enumerate(constraints)}
-    tables, ways = zip(*(tabulated(label, each, domain) for label, each in functions.items()), strict=True)
+    tables, ways = zip(*(tabulated(label, each, domain.points) for label, each in functions.items()), strict=True)
     apart = [f"{label} {way}" for label, way in zip(functions, ways, strict=True) if way]
     if apart:
         warnings.warn(

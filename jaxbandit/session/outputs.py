@@ -6,10 +6,13 @@ Algorithms maximise a reward subject to constraints ``<= 0``. Values are turned 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.problems.goals import Constraint, Objective
 
@@ -92,3 +95,41 @@ class Outputs:
             }[constraint.relation]
             probability *= ndtr((high - mean[number]) / scale) - ndtr((low - mean[number]) / scale)
         return probability
+
+
+def told_values(
+    outputs: Outputs,
+    values: Mapping[str, float] | None,
+    reward: float | None,
+    constraints: float | Sequence[float | None] | None,
+    largest: float,
+) -> dict[str, float]:
+    """Return the values that are told, by name; raises ``InvalidArgument`` on what is no value of an output, or larger than ``largest``."""
+    given: dict[str, Any] = {}
+    if values is not None:
+        if not isinstance(values, Mapping):
+            raise InvalidArgument(f"values: must be a mapping from the names {', '.join(outputs.names)} to numbers, got {short(values)}")
+        given |= values
+    if reward is not None:
+        given = {outputs.objective.name: reward} | given
+    if constraints is not None:
+        listed = list(constraints) if isinstance(constraints, list | tuple | np.ndarray) else [constraints]
+        if len(listed) != len(outputs.constraints):
+            raise InvalidArgument(f"constraints: must hold {len(outputs.constraints)} values, one for each, got {short(constraints)}")
+        named = {constraint.name: value for constraint, value in zip(outputs.constraints, listed, strict=True) if value is not None}
+        given = named | given
+    if not given:
+        raise InvalidArgument(f"values: must hold at least one of {', '.join(outputs.names)}, got none")
+    for name in given:
+        if name not in outputs.names:
+            raise InvalidArgument(f"values: there is no output {short(name)}; known are {', '.join(outputs.names)}")
+    return {name: _number(outputs, name, value, largest) for name, value in given.items()}
+
+
+def _number(outputs: Outputs, name: str, value: Any, largest: float) -> float:
+    """Return a value as a float; raises ``InvalidArgument`` on what is none, or beyond what the model's arithmetic can work with."""
+    checks.scalar(name, value)
+    number = float(checks.numbers(name, value))
+    if not math.isfinite(number) or any(abs(part) > largest for part in outputs.inward({name: number}).values()):
+        raise InvalidArgument(f"{name}: must be a finite number, got {short(value)}; drop the ticket if the run failed")
+    return number

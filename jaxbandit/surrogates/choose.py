@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
@@ -143,7 +142,7 @@ def surrogate(
         refresh=need.refresh if chosen == "float32" else 0,
     )
     with arithmetic([chosen]):
-        return replace(jax.tree.map(jnp.asarray, canonicalise(model)), kernels=tuple(kernels))  # as they were given: no trial needs them
+        return replace(jax.device_put(canonicalise(model)), kernels=tuple(kernels))  # as they were given: no trial needs them
 
 
 def grouped(

@@ -28,7 +28,7 @@ def group_runs(study: Study, runs: Sequence[Run]) -> list[tuple[Cell, tuple[int,
     """Return the cells of a study in the order of their first runs, each with the numbers of its runs.
 
     Raises:
-      InvalidArgument: on a run whose parts do not fit each other.
+      InvalidArgument: on a run whose parts do not fit each other, and when kernels are to make choices and can make those of no run.
     """
     models = refreshed_in_time([run.model for run in runs], study.horizon)
     parts = [_parts(study, run, model) for run, model in zip(runs, models, strict=True)]
@@ -40,7 +40,10 @@ def group_runs(study: Study, runs: Sequence[Run]) -> list[tuple[Cell, tuple[int,
                 break
         else:
             groups.append([number])
-    return [(_cell(study, runs[group[0]], [parts[number] for number in group]), tuple(group)) for group in groups]
+    cells = [(_cell(study, runs[group[0]], [parts[number] for number in group]), tuple(group)) for group in groups]
+    if study.fused is True and not any(cell.fused for cell, _ in cells):
+        raise InvalidArgument(f"fused: no kernel can make the choices of any run; {runs[0].label!r}: {study.describe_choices(runs[0])}")
+    return cells
 
 
 def _parts(study: Study, run: Run, model: Surrogate) -> Parts:
@@ -96,4 +99,5 @@ def _cell(study: Study, first: Run, parts: Sequence[Parts]) -> Cell:
         block=first.model.trials_per_block,
         common=study.common_random_numbers,
         informed=first.informed,
+        fused=study.chooses_by_kernel(first),
     )

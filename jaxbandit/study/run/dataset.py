@@ -140,6 +140,7 @@ def attributes(plan: Plan, before: int) -> dict[str, Any]:
         "feedback": json.dumps({run.label: describe(run.policy_in_force) for run in runs}),
         "kernels": json.dumps({run.label: [describe(kernel) for kernel in run.model.kernels_in_force] for run in runs}),
         "surrogates": json.dumps({run.label: run.model.describe() for run in runs}),
+        "choices": json.dumps({run.label: study.describe_choices(run) for run in runs}),
         "noise_variance_of_model": json.dumps({run.label: describe(run.model.noise_variance) for run in runs}),
         "precision": str(float_dtype()),
         "devices": json.dumps([str(device) for device in plan.devices]),

@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxbandit import kernels
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.describe import name_of
 from jaxbandit.surrogates import RangedSurrogate, Surrogate
 
 
@@ -34,7 +35,7 @@ def describe_exactly(item: Any) -> Any:
     if isinstance(item, tuple | list):
         return [describe_exactly(value) for value in item]
     if callable(item):
-        return f"{getattr(item, '__module__', '?')}.{getattr(item, '__qualname__', repr(item))}"
+        return name_of(item)
     array = np.asarray(item)
     if isinstance(item, int) and array.dtype.kind not in "iu":  # more than 64 bits
         return hex(item)

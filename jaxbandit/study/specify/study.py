@@ -24,7 +24,12 @@ from jaxbandit.core.showing import html_table
 from jaxbandit.core.sweep import Sweep
 from jaxbandit.delays import NEVER, NoDelay
 from jaxbandit.engine import Trajectory, simulate
+from jaxbandit.engine.delayed import at_once
+from jaxbandit.engine.inputs import FUSED
 from jaxbandit.engine.labelled import METRICS
+from jaxbandit.feedback import Policy
+from jaxbandit.fused.reasons import in_words as in_words_of_choices
+from jaxbandit.fused.reasons import why_not
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems._nameable import READERS
 from jaxbandit.study.specify.describe import describe_exactly
@@ -45,6 +50,7 @@ CHECKED: dict[str, Callable[[str, Any], object]] = {
     "seed": lambda name, value: check_seed(name, value),
     "trajectories": checks.boolean,
     "common_random_numbers": checks.boolean,
+    "fused": FUSED,
 }
 
 T = TypeVar("T")
@@ -86,6 +92,7 @@ class Study:
       keep: rounds of the metrics that the results keep, see :class:`Keep`.
       trajectories: whether the results keep points, values and arrivals of every round, too.
       common_random_numbers: whether all runs see the same noise, delays and instances in trials of one number.
+      fused: whether kernels make the choices, as for :func:`~jaxbandit.simulate`; ``True`` leaves those to XLA that no kernel can make.
       parameters: what else the results record of the study, as JSON values; ``None`` for whether random numbers are common.
     """
 
@@ -98,6 +105,7 @@ class Study:
     keep: Keep = Keep()
     trajectories: bool = False
     common_random_numbers: bool = True
+    fused: bool | str = "auto"
     parameters: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -106,7 +114,8 @@ class Study:
         self.validate()
 
     def __repr__(self) -> str:
-        return f"Study({self.name!r}: {len(self.runs)} runs x {self.trials} trials x {self.horizon} rounds, seed {self.seed})"
+        runs = f"{len(self.runs)} run{'s' * (len(self.runs) > 1)}"
+        return f"Study({self.name!r}: {runs} x {self.trials} trials x {self.horizon} rounds, seed {self.seed})"
 
     def _repr_html_(self) -> str:
         """Return a table of the runs, for notebooks."""
@@ -213,7 +222,9 @@ class Study:
             raise InvalidArgument("runs: written by hand, they cannot be written as a table; make them by grid from tables")
         if self.runs.horizon != self.horizon:
             raise InvalidArgument(f"runs: the grid was made for {self.runs.horizon} rounds, not for {self.horizon}")
-        plain = {name: getattr(self, name) for name in ("name", "trials", "horizon", "seed", "trajectories", "common_random_numbers")}
+        plain = {
+            name: getattr(self, name) for name in ("name", "trials", "horizon", "seed", "trajectories", "common_random_numbers", "fused")
+        }
         recorded = {} if self.parameters is None else {"parameters": dict(self.parameters)}
         return {**plain, "metrics": list(self.metrics), "keep": self.keep.table(), **recorded, **self.runs.table()}
 
@@ -237,7 +248,16 @@ class Study:
             informed=run.informed,
             delay=run.delay_in_force,
             feedback=run.policy_in_force,
+            fused=self.chooses_by_kernel(run),
         )
+
+    def chooses_by_kernel(self, run: Run) -> bool:
+        """Say whether kernels make the choices of a run."""
+        return self.fused is True and why_not(run.algorithm, run.model, _late_feedback(run), jax.default_backend()) is None
+
+    def describe_choices(self, run: Run) -> str:
+        """Return a line on what makes the choices of a run: a kernel, or XLA and for what reason."""
+        return in_words_of_choices(self.fused, run.algorithm, run.model, _late_feedback(run))
 
     @in_its_arithmetic
     def instance(self, problem: AbstractProblem, trial: int) -> AbstractProblem:
@@ -249,6 +269,11 @@ class Study:
         """Return the instances of all trials, stacked ``[trials, ...]``; a problem that is not random is returned as it is."""
         problem = canonicalise(problem)
         return sampled(problem, jax.random.key(self.seed), jnp.arange(self.trials)) if problem.is_random else problem
+
+
+def _late_feedback(run: Run) -> Policy | None:
+    """Return the feedback policy of a run, ``None`` where all feedback comes at once."""
+    return None if at_once([run.delay_in_force]) else run.policy_in_force
 
 
 def _named(items: Sequence[T], labels: Sequence[str | None], words: Callable[[T], str]) -> list[tuple[str, T]]:
