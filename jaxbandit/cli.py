@@ -1,4 +1,4 @@
-"""The command line: ``python -m jaxbandit run STUDY.toml | rerun RESULTS | report DIR | names KIND | session COMMAND``."""
+"""The command line: ``python -m jaxbandit run STUDY.toml | rerun RESULTS | report DIR | names [PLACE [NAME]] | session COMMAND``."""
 
 from __future__ import annotations
 

@@ -6,11 +6,11 @@ An axis holds numbers, or categories without an order (:func:`mixed`), which sta
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
@@ -20,6 +20,7 @@ from jaxbandit.core.fields import Check, each, exactly, finite_numbers, function
 from jaxbandit.core.keys import typed
 from jaxbandit.core.memory import check_fits
 from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.tabulate import tabulated
 from jaxbandit.core.types import Key, Numbers, Table
 
 __all__ = ["DOMAIN", "MOST_POINTS", "Domain", "arms", "grid", "mixed", "points", "product", "sobol", "tabulate"]
@@ -263,13 +264,13 @@ def tabulate(name: str, function: Callable[[Any], Any], domain: Domain) -> Table
 
     Args:
       name: what the function is called in messages.
-      function: a function that JAX can trace, to one number.
+      function: a function of ``jax.numpy``, or of anything else, which is called point by point, with a warning.
       domain: the ``M`` points.
 
     Raises:
-      InvalidArgument: when the function cannot be traced, or does not give one finite real number for each point.
+      InvalidArgument: when the function fails, or does not give one finite real number for each point.
     """
-    with checks.blaming(f"{name}: must be a function of one point x [d] that JAX can trace"), jax.enable_x64(True):
-        table = np.asarray(jax.vmap(function)(jnp.asarray(domain.points)))
-    finite_numbers(f"{name}(x)", table, exactly(domain.size, words="one number for each point x [d]"))
-    return np.asarray(table, np.float64)
+    table, way = tabulated(name, function, domain.points)
+    if way:
+        warnings.warn(f"{name}: JAX cannot trace it {way}; the values are as exact", stacklevel=3)
+    return table

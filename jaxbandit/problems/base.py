@@ -17,10 +17,10 @@ from jaxbandit.core.fields import Check, Shape, exactly, finite, finite_numbers,
 from jaxbandit.core.keys import check_keys
 from jaxbandit.core.pytree import fields_in_brief, pytree, static
 from jaxbandit.core.showing import html_fields, thumbnail
+from jaxbandit.core.tabulate import tabulated
 from jaxbandit.core.types import Array, Key, Numbers, Scalar, Table
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import DOMAIN, Domain
-from jaxbandit.problems._tabulate import tabulated
 from jaxbandit.problems.noise import Drawn, Gaussian, Noise, check_points
 
 
@@ -372,7 +372,7 @@ def from_functions(
     if isinstance(constraints, str | Mapping | np.ndarray | jax.Array) or not isinstance(constraints, Iterable):
         raise checks.InvalidArgument(f"constraints: must be a list of functions of one point x [d], got {checks.short(constraints)}")
     functions = {"reward": reward} | {f"constraints[{number}]": each for number, each in enumerate(constraints)}
-    tables, ways = zip(*(tabulated(label, each, domain) for label, each in functions.items()), strict=True)
+    tables, ways = zip(*(tabulated(label, each, domain.points) for label, each in functions.items()), strict=True)
     apart = [f"{label} {way}" for label, way in zip(functions, ways, strict=True) if way]
     if apart:
         warnings.warn(
