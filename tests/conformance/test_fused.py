@@ -164,7 +164,7 @@ def test_kernels_lower_for_accelerators(platform: str) -> None:
     for name in TAKEN:
         text = lowered(planned(name), platform)
         assert re.findall(r"custom_call @([\w$.]+)", text) == [call], name
-        assert "f64" not in text, name
+        assert not re.search("[x<]f64>", text), name
 
 
 @pytest.mark.parametrize("policy", [feedback.Wait(), feedback.Hallucinate(), feedback.Censor(window=3, minimum=-1.0)])
@@ -287,7 +287,7 @@ def test_whole_runs_in_a_kernel_choose_as_well_as_xla(name: str) -> None:
     assert np.max(gaps_of(algorithm, indices, noise)) < 2e-5
     assert np.max(gaps_of(algorithm, (indices + 1) % means.shape[1], noise)) > 0.1
     text = jax.jit(play).trace(means, noise_of(128)).lower(lowering_platforms=("tpu",)).as_text()
-    assert re.findall(r"custom_call @([\w$.]+)", text) == ["tpu_custom_call"] and "f64" not in text
+    assert re.findall(r"custom_call @([\w$.]+)", text) == ["tpu_custom_call"] and not re.search("[x<]f64>", text)
 
 
 @pytest.mark.parametrize(("name", "words"), [("rpol-thompson", "random numbers"), ("bpe", "functions of the grid"), ("se3", "branch")])
