@@ -11,7 +11,7 @@ from experiments.common.discovery import find_experiments
 from experiments.common.options import add_options, options_from
 from experiments.common.running import run_experiment
 from experiments.common.traces import write_trace
-from jaxbandit import InvalidArgument
+from jaxbandit import InvalidArgument, enable_cache
 from jaxbandit.study import CannotWrite, compile_quickly, use_all_cores
 
 
@@ -33,10 +33,12 @@ def parser(*, quick: bool = False) -> argparse.ArgumentParser:
         command.add_argument("--out", type=Path, metavar="DIR", help=f"where to write (default results/{experiment.name})")
         command.add_argument("--force", action="store_true", help="replace files that are there")
         command.add_argument("--resume", action="store_true", help="go on with the interrupted run of the same options in DIR")
+        _add_cache(command)
     everything = commands.add_parser("all", help="run every experiment")
     everything.add_argument("--quick", action="store_true", help="at reduced size: minutes, and figures that only show that it works")
     everything.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="where to write (default %(default)s)")
     everything.add_argument("--force", action="store_true", help="replace files that are there")
+    _add_cache(everything)
     trace = commands.add_parser("trace", help="write one trial as arrays that anybody can recompute (.npz)")
     which = trace.add_subparsers(dest="experiment", required=True, metavar="EXPERIMENT")
     for experiment in experiments.values():
@@ -49,6 +51,12 @@ def parser(*, quick: bool = False) -> argparse.ArgumentParser:
         command.add_argument("--force", action="store_true", help="replace a file that is there")
     bench.add_arguments(commands.add_parser("bench", help="speed and memory, beside what people use now"))
     return top
+
+
+def _add_cache(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say where compiled programs are kept."""
+    parser.add_argument("--cache", type=Path, metavar="DIR", help="where compiled programs are kept (default ~/.cache/jaxbandit)")
+    parser.add_argument("--no-cache", action="store_true", help="keep no compiled programs")
 
 
 def run_all(args: argparse.Namespace) -> None:
@@ -65,6 +73,8 @@ def main(argv: list[str] | None = None) -> int:
     if getattr(args, "quick", False):
         args = parser(quick=True).parse_args(argv)
     try:
+        if "no_cache" in args and not args.no_cache:
+            enable_cache(args.cache)
         if args.command == "list":
             for name, experiment in find_experiments().items():
                 print(f"{name:20s} {experiment.title}")

@@ -30,7 +30,6 @@ from __future__ import annotations
 import argparse
 import json
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -181,24 +180,24 @@ def notes(dataset: Any) -> list[str]:
     return lines
 
 
-def draw(dataset: Any, path: Path) -> None:
+def draw(dataset: Any) -> Any:
     """Draw the measures above the reference against the mean delay, with the fitted line."""
     from jaxbandit.report import plots
 
     known = json.loads(dataset.attrs["parameters"])
     means = np.array(known["means"])
 
-    def panel(axis: Any, name: str, words: str) -> None:
+    def panel(ax: Any, name: str, words: str) -> None:
         above = excess(dataset, name)
         each = slopes(means, above) if len(means) > 1 else np.full(1, np.nan)
         plots.line_through_reference(
-            axis, means, above, (each.mean(), float(half_width(each))), xlabel=r"mean delay $E[\tau]$ (rounds)", ylabel=words
+            means, above, (each.mean(), float(half_width(each))), xlabel=r"mean delay $E[\tau]$ (rounds)", ylabel=words, ax=ax
         )
 
     drawers = [
         partial(panel, name=name, words=f"{words} above that at $E[\\tau]$ = {means[0]:g}") for name, words in measures(dataset).items()
     ]
-    plots.compose(path, f"What delay costs {known['algorithm']} in {dataset.sizes['round']:,} rounds, 95% intervals", [drawers])
+    return plots.compose(f"What delay costs {known['algorithm']} in {dataset.sizes['round']:,} rounds, 95% intervals", [drawers])
 
 
 EXPERIMENT = Experiment(

@@ -27,7 +27,6 @@ from __future__ import annotations
 import argparse
 import json
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jaxbandit as jb
@@ -113,23 +112,23 @@ def notes(dataset: Any) -> list[str]:
     return lines
 
 
-def draw(dataset: Any, path: Path) -> None:
+def draw(dataset: Any) -> Any:
     """Draw cumulative positive regret and violation of each algorithm under all models."""
     from jaxbandit.report import plots
 
     names = json.loads(dataset.attrs["parameters"])["algorithms"]
 
-    def panel(axis: Any, name: str, measure: str, words: str, shows_legend: bool) -> None:
+    def panel(ax: Any, name: str, measure: str, words: str, shows_legend: bool) -> None:
         lines = {words: f"{name}, {words}" for words in MODELS}
-        plots.cumulative(axis, dataset, measure, lines, heading=name, ylabel=words)
+        plots.cumulative(dataset, measure, lines, heading=name, ylabel=words, ax=ax)
         if not shows_legend:
-            axis.get_legend().remove()
+            ax.get_legend().remove()
 
     rows = [
         [partial(panel, name=name, measure=measure, words=words, shows_legend=last and name == names[0]) for name in names]
         for measure, words, last in (("positive_regret", "positive regret $R^+(t)$", False), ("hard_violation", "violation $V(t)$", True))
     ]
-    plots.compose(path, "Length-scales right, wrong and fitted:\nmeans with 95% intervals (thin: medians)", rows, one_scale=True)
+    return plots.compose("Length-scales right, wrong and fitted:\nmeans with 95% intervals (thin: medians)", rows, one_scale=True)
 
 
 EXPERIMENT = Experiment(

@@ -36,6 +36,7 @@ from jaxbandit._version import __version__
 from jaxbandit.algorithms.registry import *  # noqa: F403  # the algorithms, listed there
 from jaxbandit.algorithms.registry import ALGORITHMS, Algorithm
 from jaxbandit.core import checks, fields, keys, status
+from jaxbandit.core.cache import enable_cache
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.pytree import canonicalise, param, pytree, replace, static
 from jaxbandit.core.status import Status, explain
@@ -61,6 +62,7 @@ __all__ = [
     "consensus",
     "delays",
     "domains",
+    "enable_cache",
     "estimators",
     "explain",
     "feedback",

@@ -1,18 +1,28 @@
 """The command line, as ``python -m jaxbandit`` and as ``jaxbandit``."""
 
+import importlib.metadata
 import sys
 
+from jaxbandit._version import __version__
 from jaxbandit.core.memory import address_limit
 from jaxbandit.limited import run_apart
 
 
 def start() -> int:
     """Run the command line, in a process of its own where the memory that may be used is limited; return the exit status."""
+    if sys.argv[1:] == ["--version"]:  # which needs no extra, and no command
+        print(f"jaxbandit {__version__}, JAX {importlib.metadata.version('jax')}")
+        return 0
     limit = address_limit()
     if limit is not None:
         return run_apart(sys.argv[1:], limit)
-    from jaxbandit.cli import main
-
+    try:
+        from jaxbandit.cli import main
+    except ModuleNotFoundError as error:
+        if (error.name or "jaxbandit").partition(".")[0] == "jaxbandit":
+            raise
+        print(f'error: the command line needs {error.name}; install it with pip install "jaxbandit[study]"', file=sys.stderr)
+        return 2
     return main()
 
 

@@ -7,9 +7,11 @@ import contextlib
 import io
 import os
 import sys
+import textwrap
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,12 +19,14 @@ import jax
 import numpy as np
 
 from jaxbandit._version import __version__
+from jaxbandit.core.cache import enable_cache
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.paths import did_you_mean
+from jaxbandit.engine.summary import LEGEND
 from jaxbandit.session.commands import add_commands
 from jaxbandit.session.journal import CannotRecord
 from jaxbandit.study.plan.processes import ProcessLost
 from jaxbandit.study.run.files import CannotWrite, drop, reason_of
-from jaxbandit.study.specify.registry import KINDS
 from jaxbandit.surrogates import PRECISIONS
 
 if TYPE_CHECKING:
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
     from jaxbandit.study import Plan
 
 FORMATS = {"nc": "results.nc", "zarr": "results.zarr"}
+FIGURE = "curves.png"
 EXAMPLE = """\
 A study file:
 
@@ -48,6 +53,9 @@ A study file:
   [algorithm.rpol]
   type = "Rpol"
   sweep = {"estimator.reward_width" = [1.0, 2.0, 3.0]}
+
+Of several swept fields every combination is a run (their product); zipped = true beside the sweep takes the first values together, then
+the second ones, as jaxbandit.sweep(..., zipped=True) does. `names PLACE` says what can stand in a table, such as names algorithm.
 
 Further: seed, metrics, keep = {every = 10} or {log_spaced = 200}, trajectories, fused, initial = {random = 5},
 common_random_numbers, [delay.LABEL], and for an algorithm model, feedback and informed.
@@ -74,6 +82,8 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--memory", metavar="SIZE", help="limit, such as 4GiB (default half of the devices' memory)")
     run.add_argument("--segment", type=int, metavar="N", help="rounds between two checkpoints (default some seconds' worth)")
     run.add_argument("--checkpoint-share", type=float, default=0.04, metavar="X", help="of the time, for checkpoints (default %(default)s)")
+    run.add_argument("--no-figure", action="store_true", help=f"draw no figure of the averages (default DIR/{FIGURE})")
+    run.add_argument("--report", action="store_true", help="write the report, too (DIR/report.html, as the command report does)")
     run.add_argument("--format", choices=sorted(FORMATS), default="nc", help="NetCDF or Zarr (default %(default)s)")
     run.add_argument("--precision", choices=PRECISIONS, default="auto", help="auto: float64 where float32 would not do (the default)")
     run.add_argument("--cache", type=Path, metavar="DIR", help="where compiled programs are kept (default ~/.cache/jaxbandit)")
@@ -91,8 +101,13 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("directory", type=Path, metavar="DIR")
     report.add_argument("--out", type=Path, metavar="FILE", help="where to write (default DIR/report.html)")
     add_commands(commands.add_parser("session", help="a real experiment: ask for points, tell what was measured"))
-    named = commands.add_parser("names", help="what a study file can name")
-    named.add_argument("kind", choices=KINDS)
+    named = commands.add_parser(
+        "names",
+        help="what a study file can name at a place",
+        description="List what a study file can name, with fields.",
+    )
+    named.add_argument("kind", nargs="?", metavar="PLACE", help="such as algorithm, problem, kernel or noise (default: list the places)")
+    named.add_argument("name", nargs="?", metavar="NAME", help="only this one")
     return top
 
 
@@ -175,7 +190,7 @@ def run(args: argparse.Namespace) -> None:
     if (args.coordinator, args.processes, args.process_id) != (None, None, None):
         join(args.coordinator, args.processes, args.process_id)
     if not args.no_cache:
-        keep_programs(args.cache)
+        enable_cache(args.cache)
     study = from_toml(args.study, precision="float32" if args.precision == "float32" else None)
     out = directory_of(study.name) if args.out is None else args.out
     if args.dry_run:
@@ -190,7 +205,7 @@ def run(args: argparse.Namespace) -> None:
     first = this_process().first  # the others find the directory as the first process makes it
     with contextlib.ExitStack() as stack:
         held = stack.enter_context(hold_directory(out, force=args.force or args.resume)) if first else None
-        with Reporter() as (report, note):
+        with Reporter() as (report, note, compiling):
             dataset = run_study(
                 study,
                 held or out,
@@ -202,6 +217,7 @@ def run(args: argparse.Namespace) -> None:
                 checkpoint_share=args.checkpoint_share,
                 report=report,
                 note=note,
+                compiling=compiling,
             )
         if dataset is None:
             print(f"process {this_process().index} has done its part; the first one writes the results")
@@ -211,7 +227,12 @@ def run(args: argparse.Namespace) -> None:
         for other in set(FORMATS.values()) - {path.name}:  # results of a run that this one has replaced
             drop(out / other)
         print(summary(dataset, out))
-        print(f"wrote {path} and summary.csv in {time.perf_counter() - started:.1f} s")
+        written = [str(path), "summary.csv", *([] if args.no_figure else draw_curves(dataset, out))]
+        print(f"wrote {' and '.join([', '.join(written[:-1]), written[-1]])} in {time.perf_counter() - started:.1f} s")
+    if args.report:
+        from jaxbandit.report.html import write_report
+
+        print(f"wrote {write_report(out)}")
 
 
 def directory_of(name: str) -> Path:
@@ -230,7 +251,21 @@ def summary(dataset: xr.Dataset, directory: Path) -> str:
     rows = tables.summary_rows(dataset)
     write_whole(directory / "summary.csv", lambda path: tables.write_csv(rows, path))
     notes = [f"- {line}" for line in flags_in_words(dataset)]
-    return "\n".join(["", tables.text_table(rows), *notes, ""])
+    return "\n".join(["", tables.text_table(rows), "", *textwrap.wrap(LEGEND, 110), *notes, ""])
+
+
+def draw_curves(dataset: xr.Dataset, directory: Path) -> list[str]:
+    """Write the figures of a study's averages over rounds; return their names: ``curves.png``, ``curves-2.png``, ..."""
+    from jaxbandit.report.figures import curve_pictures
+    from jaxbandit.report.style import DPI
+    from jaxbandit.study import write_whole
+
+    stem, suffix = Path(FIGURE).stem, Path(FIGURE).suffix
+    names = []
+    for number, picture in enumerate(curve_pictures(dataset), start=1):
+        names.append(FIGURE if number == 1 else f"{stem}-{number}{suffix}")
+        write_whole(directory / names[-1], partial(picture.figure.savefig, format="png", dpi=DPI))
+    return names
 
 
 def dry_run(plan: Plan) -> str:
@@ -267,6 +302,7 @@ def rerun(args: argparse.Namespace) -> None:
     with read_results(args.results, load=False) as dataset:
         if args.out is not None:
             prepare_file(args.out, force=args.force)
+        enable_cache()
         asked = dataset.attrs.get("jax_enable_x64", str(dataset.attrs.get("precision") == "float64"))
         jax.config.update("jax_enable_x64", asked == "True")
         again = play(dataset, args.trial, label=args.run)
@@ -303,11 +339,21 @@ def report(args: argparse.Namespace) -> None:
 
 def names(args: argparse.Namespace) -> None:
     """Print what a study file can name: the command ``names``."""
-    from jaxbandit.study.specify.registry import fields_of
-    from jaxbandit.study.specify.registry import names as known
+    from jaxbandit.study.specify.catalogue import catalogue, described, places
 
-    for name, maker in sorted(known(args.kind).items()):
-        print(f"{name:24s} {', '.join(fields_of(maker))}")
+    known = places()
+    if args.kind is None:
+        print("\n".join(f"{place:14s} {', '.join(own)}" for place, own in known.items()))
+        return
+    if args.kind not in known:
+        raise InvalidArgument(f"place: there is no {args.kind!r}{did_you_mean(args.kind, known)}; known are {', '.join(known)}")
+    if args.name is None:
+        print(catalogue(args.kind))
+        return
+    own = known[args.kind]
+    if args.name not in own:
+        raise InvalidArgument(f"name: there is no {args.kind} {args.name!r}{did_you_mean(args.name, own)}; known are {', '.join(own)}")
+    print(described(args.name, own[args.name]))
 
 
 def session(args: argparse.Namespace) -> None:
@@ -315,8 +361,7 @@ def session(args: argparse.Namespace) -> None:
     from jaxbandit.report.session import write_session_report
     from jaxbandit.session import commands
 
-    keep_programs(None)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # every command is a process of its own
+    enable_cache()
     commands.run(args, write_session_report)
 
 
@@ -328,16 +373,3 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "names": names,
     "session": session,
 }
-
-
-def keep_programs(directory: Path | None) -> None:
-    """Let JAX keep compiled programs for the next run, unless the user's environment already says where."""
-    if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        return
-    if directory is None:
-        try:
-            directory = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxbandit"
-        except RuntimeError:  # no home
-            return
-    jax.config.update("jax_compilation_cache_dir", str(directory))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

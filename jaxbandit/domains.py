@@ -1,9 +1,12 @@
-"""Finite action sets: ``M`` points ``[M, d]``, and for product grids the axes that they are made of, which surrogates exploit."""
+"""Finite action sets: ``M`` points ``[M, d]``, and for product grids the axes that they are made of, which surrogates exploit.
+
+An axis holds numbers, or categories without an order (:func:`mixed`), which stand in it as ``0, 1, ...``.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -13,12 +16,13 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.declare import Role
-from jaxbandit.core.fields import Check, each, exactly, finite_numbers, function, of_class, text, vector, whole
+from jaxbandit.core.fields import Check, each, exactly, finite_numbers, function, key, of_class, text, vector, whole
+from jaxbandit.core.keys import typed
 from jaxbandit.core.memory import check_fits
-from jaxbandit.core.pytree import pytree
-from jaxbandit.core.types import Numbers, Table
+from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.types import Key, Numbers, Table
 
-__all__ = ["DOMAIN", "MOST_POINTS", "Domain", "arms", "grid", "points", "product", "tabulate"]
+__all__ = ["DOMAIN", "MOST_POINTS", "Domain", "arms", "grid", "mixed", "points", "product", "sobol", "tabulate"]
 
 MOST_POINTS = 10**7
 """The most points of a domain: beyond, the posterior of a single trial would take gigabytes."""
@@ -28,16 +32,20 @@ COORDINATES = exactly(None, None, words="one row per point")
 
 @pytree
 class Domain(Role):
-    """A finite action set; make one with :func:`grid`, :func:`product`, :func:`points` or :func:`arms`.
+    """A finite action set; make one with :func:`grid`, :func:`product`, :func:`mixed`, :func:`sobol`, :func:`points` or :func:`arms`.
 
     Attributes:
       points: ``[M, d]`` coordinates; on a product grid the last axis varies fastest.
       axes: one ``[n_a]`` array per axis on a product grid, ``()`` for a bare set of points.
+      names: name of each axis, ``()`` where they have none.
+      categories: labels of the categories of each axis, ``()`` for an axis of numbers; ``()`` where all axes hold numbers.
     """
 
     described: ClassVar[str] = "a domain of jaxbandit.domains, such as grid([0.0], [1.0], 50)"
     points: Table
     axes: tuple[Table, ...] = ()
+    names: tuple[str, ...] = static(default=())
+    categories: tuple[tuple[str, ...], ...] = static(default=())
 
     def __post_init__(self) -> None:
         finite_numbers("Domain.points", self.points, COORDINATES)
@@ -50,6 +58,14 @@ class Domain(Role):
             raise checks.InvalidArgument(
                 f"Domain.axes: a grid of {list(self.grid_shape)} points, got {list(np.shape(self.points))} coordinates; use domains.product"
             )
+        for name, given in (("names", self.names), ("categories", self.categories)):
+            if len(given) not in (0, self.dimension):
+                raise checks.InvalidArgument(f"Domain.{name}: must hold one for each of the {self.dimension} axes, got {len(given)}")
+        for axis, labels in enumerate(() if checks.is_traced(self.points) else self.categories):
+            codes = np.asarray(self.points)[:, axis]
+            if labels and not np.all(np.isin(codes, np.arange(len(labels)))):
+                most = len(labels) - 1
+                raise checks.InvalidArgument(f"Domain.points: axis {axis} must hold categories 0 to {most}, got {checks.short(codes)}")
 
     @property
     def size(self) -> int:
@@ -65,6 +81,22 @@ class Domain(Role):
     def grid_shape(self) -> tuple[int, ...]:
         """Number of points on each axis of a product grid, ``()`` for a bare set of points."""
         return tuple(int(np.shape(axis)[0]) for axis in self.axes)
+
+    def is_categorical(self, axis: int) -> bool:
+        """Say whether an axis, by its number from 0, holds categories."""
+        return bool(self.categories and self.categories[axis])
+
+    def name_of(self, axis: int) -> str:
+        """Return the name of an axis, by its number from 0; ``x1``, ``x2``, ... where axes have none."""
+        return self.names[axis] if self.names else f"x{axis + 1}"
+
+    @takes(index=whole(0))
+    def label(self, index: int) -> str:
+        """Return a point in words, by its number: ``"dose=0.2, catalyst=Ni"``; raises ``InvalidArgument`` on the number of no point."""
+        checks.integer("index", index, least=0, most=self.size - 1)
+        row = np.asarray(self.points, np.float64)[index]
+        shown = [self.categories[axis][int(value)] if self.is_categorical(axis) else f"{value:.6g}" for axis, value in enumerate(row)]
+        return ", ".join(f"{self.name_of(axis)}={value}" for axis, value in enumerate(shown))
 
     @takes(point=finite_numbers)
     def nearest(self, point: Numbers) -> int:
@@ -121,6 +153,45 @@ def product(axes: Sequence[Numbers]) -> Domain:
     return Domain(points=table, axes=tuple(arrays))
 
 
+@takes(axes=of_class(Mapping, "a mapping from the names of axes to numbers or to labels of categories"))
+def mixed(axes: Mapping[str, Sequence[float] | Sequence[str]]) -> Domain:
+    """Make a product grid of named axes that hold numbers or categories: ``mixed({"dose": [0.1, 0.2, 0.5], "catalyst": ["Pd", "Ni"]})``.
+
+    Categories stand in the points as ``0, 1, ...``, in the order given; ``domain.label(index)`` gives a point in words. A kernel says how
+    categories are related: :class:`~jaxbandit.kernels.Categorical`, or a :class:`~jaxbandit.kernels.Gram` matrix, each on its axis by
+    :class:`~jaxbandit.kernels.OnAxes`.
+
+    Args:
+      axes: by name, increasing numbers ``[n_a]`` or distinct texts.
+
+    Raises:
+      InvalidArgument: on an axis without values, of numbers that do not increase, of texts that repeat, or that holds both.
+    """
+    if not axes or not all(isinstance(name, str) and name for name in axes):
+        raise checks.InvalidArgument(f"axes: must be a mapping from names to values, at least one, got {checks.short(dict(axes))}")
+    arrays: list[np.ndarray] = []
+    labels: list[tuple[str, ...]] = []
+    for name, values in axes.items():
+        where = f"axes[{name!r}]"
+        own = _categories(where, values)
+        if not own:
+            finite_numbers(where, values, exactly(None))
+        arrays.append(np.arange(len(own), dtype=np.float64) if own else np.asarray(values, np.float64))
+        labels.append(own)
+    made = product(arrays)
+    return replace(made, names=tuple(axes), categories=tuple(labels) if any(labels) else ())
+
+
+def _categories(where: str, values: Any) -> tuple[str, ...]:
+    """Return the labels of an axis of categories, none for an axis of anything else."""
+    items = values.tolist() if isinstance(values, np.ndarray) else values
+    if not isinstance(items, list | tuple) or not items or not any(isinstance(item, str) for item in items):
+        return ()
+    if not all(isinstance(item, str) and item for item in items) or len(set(items)) < len(items):
+        raise checks.InvalidArgument(f"{where}: categories must be distinct texts that are not empty, got {checks.short(list(items))}")
+    return tuple(items)
+
+
 def _check_count(name: str, counts: Sequence[int]) -> None:
     """Raise ``InvalidArgument`` when a product grid has too many points; the product is that of Python's integers, which never overflow."""
     if math.prod(counts) > MOST_POINTS:
@@ -140,11 +211,7 @@ def grid(low: Sequence[float], high: Sequence[float], points_per_axis: int | Seq
     Raises:
       InvalidArgument: on corners of different lengths, ``low >= high``, or fewer than 2 points on an axis.
     """
-    lower, upper = np.atleast_1d(np.asarray(low, np.float64)), np.atleast_1d(np.asarray(high, np.float64))
-    if lower.shape != upper.shape or lower.ndim != 1 or not np.all(lower < upper):
-        raise checks.InvalidArgument(
-            f"low, high: must be two corners with low < high on every axis, got {checks.short(low)} and {checks.short(high)}"
-        )
+    lower, upper = _corners(low, high)
     several = isinstance(points_per_axis, list | tuple) or (isinstance(points_per_axis, np.ndarray) and points_per_axis.ndim == 1)
     counts: list[Any] = list(points_per_axis) if several else [points_per_axis] * len(lower)  # type: ignore[arg-type]
     if len(counts) != len(lower):
@@ -154,6 +221,40 @@ def grid(low: Sequence[float], high: Sequence[float], points_per_axis: int | Seq
     size = math.prod(counts)
     check_fits("points_per_axis", 2 * 8 * len(counts) * size, f"a grid of {checks.short(size)} points", "take fewer")
     return product([np.linspace(a, b, n) for a, b, n in zip(lower, upper, counts, strict=True)])
+
+
+@takes(low=finite_numbers, high=finite_numbers, count=whole(1, MOST_POINTS), key=key | whole(0))
+def sobol(low: Sequence[float], high: Sequence[float], count: int, key: Key | int) -> Domain:
+    """Make a bare set of points that fill the box ``[low, high]`` in ``R^d`` evenly, the first of a scrambled Sobol sequence.
+
+    For boxes of many dimensions, where grids have too many points. Sets of a power of two are the most even.
+
+    Args:
+      low, high: ``[d]`` corners of the box, ``low < high`` on every axis; at most 21,201 axes.
+      count: number of points.
+      key: a PRNG key, or a whole number as a seed, of the scrambling (Owen 1998).
+
+    Raises:
+      InvalidArgument: on corners of different lengths, or ``low >= high``.
+    """
+    from scipy.stats import qmc  # comes with JAX; imported here because start-up should not pay for it
+
+    lower, upper = _corners(low, high)
+    check_fits("count", 2 * 8 * len(lower) * count, f"a domain of {checks.short(count)} points", "take fewer")
+    words = np.asarray(key if isinstance(key, int | np.integer) else jax.random.key_data(typed(key)), np.uint64)
+    sequence = qmc.Sobol(len(lower), seed=np.random.default_rng(np.atleast_1d(words).tolist()))
+    unit = sequence.random_base2(max(count - 1, 0).bit_length())[:count]
+    return points(lower + (upper - lower) * unit)
+
+
+def _corners(low: Any, high: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the corners ``[d]`` of a box; raise ``InvalidArgument`` unless they are such."""
+    lower, upper = np.atleast_1d(np.asarray(low, np.float64)), np.atleast_1d(np.asarray(high, np.float64))
+    if lower.shape != upper.shape or lower.ndim != 1 or not np.all(lower < upper):
+        raise checks.InvalidArgument(
+            f"low, high: must be two corners with low < high on every axis, got {checks.short(low)} and {checks.short(high)}"
+        )
+    return lower, upper
 
 
 @takes(name=text, function=function("(x [d])"), domain=DOMAIN)

@@ -13,7 +13,7 @@ import abc
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import jax
@@ -24,11 +24,24 @@ from jax.typing import ArrayLike
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.declare import Declared
-from jaxbandit.core.fields import between, exactly, finite_numbers, instance_of, nonnegative, per_axis, positive
-from jaxbandit.core.pytree import param, pytree
+from jaxbandit.core.fields import (
+    between,
+    exactly,
+    finite_numbers,
+    instance_of,
+    nonnegative,
+    numbers_from,
+    per_axis,
+    positive,
+    tuple_of,
+    whole,
+)
+from jaxbandit.core.gram import check_called, check_gram
+from jaxbandit.core.pytree import param, pytree, static
 from jaxbandit.core.types import Array, Numbers, PerAxis, Scalar, Table
 
 __all__ = [
+    "Categorical",
     "Constant",
     "Gram",
     "Kernel",
@@ -36,6 +49,7 @@ __all__ = [
     "Matern12",
     "Matern32",
     "Matern52",
+    "OnAxes",
     "Periodic",
     "Product",
     "RationalQuadratic",
@@ -44,6 +58,7 @@ __all__ = [
     "Sum",
     "White",
     "check_covariance",
+    "parts_on_axes",
     "same",
 ]
 
@@ -121,6 +136,19 @@ class Kernel(Declared, abc.ABC):
     __rmul__ = __mul__
 
 
+def parts_on_axes(kernel: Kernel, axes: tuple[int, ...]) -> Iterator[tuple[Kernel, tuple[int, ...]]]:
+    """Return the kernels that a kernel on ``axes`` is made of and that are made of no others, each with the axes that it sees."""
+    if isinstance(kernel, OnAxes):
+        yield from parts_on_axes(kernel.kernel, tuple(axes[number] for number in kernel.axes))
+        return
+    held = [getattr(kernel, field.name) for field in dataclasses.fields(kernel)]  # type: ignore[arg-type]
+    inner = [value for value in held if isinstance(value, Kernel)]
+    if not inner:
+        yield kernel, axes
+    for part in inner:
+        yield from parts_on_axes(part, axes)
+
+
 def same(a: Kernel, b: Kernel) -> bool:
     """Return whether two kernels are equal in structure and in every hyper-parameter, so that outputs can share one factor."""
     left, structure = jax.tree.flatten(a)
@@ -143,7 +171,7 @@ def _distance(x: ArrayLike, y: ArrayLike, length_scale: PerAxis) -> Array:
 
 
 def _ones(x: ArrayLike) -> Array:
-    return jnp.ones(jnp.shape(x)[0], jnp.asarray(x).dtype)
+    return jnp.ones(jnp.shape(x)[0], jnp.result_type(x))
 
 
 LOOKED_AT = 100  # points of a domain at which a user's kernel is tried
@@ -160,16 +188,7 @@ def check_covariance(name: str, kernel: Kernel, points: Table) -> None:
     table = table[np.linspace(0, len(table) - 1, min(len(table), LOOKED_AT)).astype(int)]
     with checks.blaming(f"{name}: must give covariances [n, p] of points [n, d] and [p, d]"), jax.enable_x64(True):
         matrix, diagonal = np.asarray(kernel(table, table)), np.asarray(kernel.diag(table))
-    for part, want in ((matrix, (len(table), len(table))), (diagonal, (len(table),))):
-        if part.shape != want or part.dtype.kind != "f":
-            raise checks.InvalidArgument(
-                f"{name}: {type(kernel).__name__} must give real covariances of shape {list(want)}, got {part.dtype} {list(part.shape)}"
-            )
-    _check_gram(f"{name}: the matrix of {type(kernel).__name__}", matrix, 1e-6)
-    if not np.allclose(np.diagonal(matrix), diagonal, rtol=1e-6, atol=1e-6 * float(np.abs(matrix).max())):
-        raise checks.InvalidArgument(
-            f"{name}: {type(kernel).__name__}.diag must give the diagonal of the matrix, got {checks.short(diagonal)}"
-        )
+    check_called(name, type(kernel).__name__, matrix, diagonal, len(table))
 
 
 def _parts(kernel: Kernel) -> list[Kernel]:
@@ -326,8 +345,80 @@ class White(Kernel):
 
 
 @pytree
+class Categorical(Kernel):
+    """Categories without an order, ``k = exp(-sum_a [x_a != y_a] / l_a)``, by how many axes two points differ on (Hamming distance).
+
+    Two categories of one axis have the correlation ``exp(-1 / l)``, all pairs the same; :class:`Gram` gives each pair its own.
+    ``length_scale`` is ``l``, scalar or ``[d]``, without a unit. Use :class:`OnAxes` where other axes hold numbers.
+    """
+
+    length_scale: PerAxis = param(1.0, check=positive, shape=per_axis)
+
+    @classmethod
+    @takes(correlation=numbers_from(1e-6, 1 - 1e-6))
+    def from_correlation(cls, correlation: PerAxis) -> Categorical:
+        """Return the kernel in which points that differ on one axis have this correlation, in (0, 1): one number, or one per axis."""
+        return cls(length_scale=-1 / np.log(np.asarray(correlation, np.float64)))
+
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
+        differ = jnp.asarray(x)[:, None, :] != jnp.asarray(y)[None, :, :]
+        inverse = 1 / jnp.broadcast_to(jnp.asarray(self.length_scale, jnp.asarray(x).dtype), (1, 1, jnp.shape(x)[-1]))
+        return jnp.exp(-jnp.sum(jnp.where(differ, inverse, 0), axis=-1))
+
+    def diag(self, x: ArrayLike) -> Array:
+        return _ones(x)
+
+    def along_axes(self, dimension: int) -> tuple[Kernel, ...]:
+        return tuple(Categorical(length_scale=s) for s in _scale_per_axis(self.length_scale, dimension))
+
+
+@pytree
+class OnAxes(Kernel):
+    """A kernel of some of the axes: ``kernel(x[axes], y[axes])``.
+
+    Products of them are kernels of mixed domains, sums are additive kernels::
+
+        OnAxes(kernel=SquaredExponential(length_scale=0.5), axes=(0, 1)) * OnAxes(kernel=Categorical(), axes=(2,))
+
+    Attributes:
+      kernel: the kernel; what it has one per axis belongs to ``axes``, in their order.
+      axes: numbers of the axes, from 0.
+    """
+
+    kernel: Kernel = param(check=instance_of(Kernel))
+    axes: tuple[int, ...] = static(default=(0,), check=tuple_of(whole(0)))
+
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
+        own = np.asarray(self.axes)
+        return self.kernel(jnp.asarray(x)[:, own], jnp.asarray(y)[:, own])
+
+    def diag(self, x: ArrayLike) -> Array:
+        return self.kernel.diag(jnp.asarray(x)[:, np.asarray(self.axes)])
+
+    def along_axes(self, dimension: int) -> tuple[Kernel, ...] | None:
+        inner = self.kernel.along_axes(len(self.axes))
+        if inner is None:
+            return None
+        own: dict[int, Kernel] = dict(zip(self.axes, inner, strict=True))
+        return tuple(own.get(axis, Constant(variance=1.0)) for axis in range(dimension))
+
+    def check_axes(self, dimension: int) -> None:
+        if max(self.axes) >= dimension:
+            raise checks.InvalidArgument(
+                f"OnAxes.axes: must be among 0..{dimension - 1} for points of {dimension} axes, got {list(self.axes)}"
+            )
+        self.kernel.check_axes(len(self.axes))
+
+    def _check(self, name: str, outputs: int | None) -> None:
+        if not self.axes or len(set(self.axes)) < len(self.axes):
+            raise checks.InvalidArgument(f"{name}.axes: must be at least one axis, each once, got {list(self.axes)}")
+
+
+@pytree
 class Gram(Kernel):
     """Explicit Gram matrix ``matrix [M, M]`` for finite arms; inputs are arm numbers ``[n, 1]`` (see ``domains.arms``).
+
+    It is also the factor of an axis of categories, see :class:`OnAxes` and ``domains.mixed``; its rows are then in the order of these.
 
     Use :meth:`checked` on a matrix of your own: it refuses one that is not square, symmetric and positive semi-definite.
     """
@@ -339,7 +430,7 @@ class Gram(Kernel):
     def checked(cls, matrix: Numbers, *, tolerance: float = 1e-8) -> Gram:
         """Make a Gram kernel from ``matrix [M, M]``; raises ``InvalidArgument`` unless it is finite, symmetric and PSD."""
         table = np.asarray(matrix, np.float64)
-        _check_gram("Gram.matrix", table, tolerance)
+        check_gram("Gram.matrix", table, tolerance)
         return cls(matrix=table)
 
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
@@ -348,32 +439,13 @@ class Gram(Kernel):
 
     def check_axes(self, dimension: int) -> None:
         if dimension != 1:
-            raise checks.InvalidArgument(f"Gram: a Gram matrix needs a domain of arm numbers (domains.arms), got d = {dimension}")
+            raise checks.InvalidArgument(
+                f"Gram: a Gram matrix needs a domain of arm numbers (domains.arms), got d = {dimension}; see OnAxes"
+            )
 
     def _check(self, name: str, outputs: int | None) -> None:
         if not checks.is_traced(self.matrix):
-            _check_gram(f"{name}.matrix", np.asarray(self.matrix, np.float64), 1e-6)
-
-
-def _check_gram(name: str, matrix: np.ndarray, tolerance: float) -> None:
-    """Raise ``InvalidArgument`` unless ``matrix`` is finite, symmetric and positive semi-definite, up to a share of its largest entry."""
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
-        raise checks.InvalidArgument(f"{name}: expected a square [M, M] matrix, got shape {list(matrix.shape)}")
-    checks.finite(name, matrix)
-    scale = float(np.abs(matrix).max()) or 1.0
-    skew = float(np.abs(matrix - matrix.T).max())
-    if skew > tolerance * scale:
-        raise checks.InvalidArgument(f"{name}: must be symmetric, got entries {skew:.3g} apart; symmetrise it with (K + K.T) / 2")
-    margin = tolerance * scale * len(matrix)
-    symmetric = (matrix + matrix.T) / 2
-    try:  # far cheaper than eigenvalues, and it succeeds when they are above -margin
-        np.linalg.cholesky(symmetric + margin * np.eye(len(matrix)))
-    except np.linalg.LinAlgError:
-        least = float(np.linalg.eigvalsh(symmetric)[0])
-        if least < -margin:
-            raise checks.InvalidArgument(
-                f"{name}: must be positive semi-definite, got a least eigenvalue of {least:.3g}; clip its eigenvalues at 0 first"
-            ) from None
+            check_gram(f"{name}.matrix", np.asarray(self.matrix, np.float64), 1e-6)
 
 
 @pytree

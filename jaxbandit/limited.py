@@ -5,7 +5,6 @@ JAX's compiler and runtime end the process at once when the operating system ref
 
 from __future__ import annotations
 
-import ctypes
 import signal
 import subprocess
 import sys
@@ -13,15 +12,15 @@ from functools import partial
 from types import FrameType
 
 from jaxbandit.core.memory import in_units
+from jaxbandit.core.processes import end_with_parent
 
-PR_SET_PDEATHSIG = 1  # of Linux's prctl
 ENDED_FOR_WANT_OF_MEMORY = {signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGKILL}
 
 
 def run_apart(arguments: list[str], limit: int) -> int:
     """Run the command line in a process of its own and return its exit status; 1, after a line that says so, if memory did not suffice."""
     command = [sys.executable, "-c", "from jaxbandit.cli import main; raise SystemExit(main())", *arguments]
-    child = subprocess.Popen(command, preexec_fn=_end_with_parent if sys.platform == "linux" else None)
+    child = subprocess.Popen(command, preexec_fn=end_with_parent if sys.platform == "linux" else None)
     # The terminal sends an interrupt to both, and the child says what is to be said.
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -42,11 +41,6 @@ def run_apart(arguments: list[str], limit: int) -> int:
         )
         return 1
     return 128 - status
-
-
-def _end_with_parent() -> None:
-    """Ask the operating system to kill this process when its parent ends, however it ends."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _pass_on(child: subprocess.Popen[bytes], number: int, frame: FrameType | None) -> None:

@@ -85,8 +85,8 @@ def start(surrogate: AbstractSurrogate, seeds: Indices | None, count: int | None
     """
     if seeds is None and count is None:
         raise InvalidArgument(
-            f"{name}.seeds: needs points that are known to be safe, or nothing that it chooses is; give their numbers, {name}(seeds=[12, 40])"
-            " with problem.domain.nearest(point) for the number of a point, or in a simulation let"
+            f"{name}.seeds: needs points that are known to be safe, or nothing that it chooses is; give their numbers,"
+            f" {name}(seeds=[12, 40]) with problem.domain.nearest(point) for the number of a point, or in a simulation let"
             " informed=jaxbandit.informed.SafestSeeds(count=1) tell them; count=n takes the n points that the model believes safest, which"
             " guarantees nothing"
         )

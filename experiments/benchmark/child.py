@@ -26,7 +26,7 @@ def measure(spec: dict[str, Any]) -> dict[str, Any]:
 
         result: dict[str, Any] = getattr(device_parts, spec["part"])(spec["sizes"])
         return result
-    from experiments.benchmark import accuracy, engine, session, study
+    from experiments.benchmark import accuracy, engine, session, study, tuning
 
     tasks = {
         "engine": engine.measure_engine,
@@ -35,6 +35,7 @@ def measure(spec: dict[str, Any]) -> dict[str, Any]:
         "study": study.measure_study,
         "accuracy": accuracy.measure_accuracy,
         "session": session.measure_session,
+        "tuning": tuning.measure_tuning,
         "machine": engine.describe_machine,
     }
     return tasks[spec["task"]](spec)

@@ -8,54 +8,83 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from experiments.benchmark.device import PARTS, NoAccelerator, device_table, measure_device
 from experiments.benchmark.measure import ChildFailed, measure
 from experiments.benchmark.table import table
 from experiments.common.running import progress
+from jaxbandit import InvalidArgument
 from jaxbandit.study import prepare_file, write_whole
 
-FULL = {"points_per_axis": 50, "trials": 100, "horizon": 500, "repeats": 12, "turns": 2, "plays": 2}
-QUICK = {"points_per_axis": 16, "trials": 8, "horizon": 40, "repeats": 2, "turns": 1, "plays": 1}
-# All rounds and all points of the experiment, but few of its trials: they are run one after the other, so time grows in proportion.
-DATA_RATE_FULL = {"points_per_axis": 11, "trials": 8, "horizon": 350, "repeats": 3}
-DATA_RATE_QUICK = {"points_per_axis": 5, "trials": 2, "horizon": 20, "repeats": 1}
-STUDY_FULL = {
-    "points_per_axis": 50,
-    "values": 64,
-    "trials": 100,
-    "many": 10_000,
-    "horizon": 1000,
-    "few": 8,
-    "long": 400_000,
-    "repeats": 2,
-    "memory_gib": 4,
+Sizes: TypeAlias = dict[str, dict[str, Any]]
+
+# The sizes of each measurement: of the usual benchmark, which takes some two minutes, of the full one, and of a trial of it.
+USUAL: Sizes = {
+    "engine": {"points_per_axis": 50, "trials": 100, "horizon": 200, "repeats": 3, "turns": 1, "plays": 1},
+    "data-rate": {"points_per_axis": 7, "trials": 2, "horizon": 100, "repeats": 1},
+    "study": {
+        "points_per_axis": 30,
+        "values": 8,
+        "trials": 50,
+        "many": 500,
+        "horizon": 100,
+        "few": 4,
+        "long": 5_000,
+        "repeats": 1,
+        "memory_gib": 4,
+    },
+    "accuracy": {"points_per_axis": 20, "horizon": 500},
+    "session": {"points_per_axis": 30, "tickets": 100},
+    "tuning": {"points_per_axis": 10, "horizon": 30, "keys": 8, "wide_keys": 2, "fits": 100, "fit_points": 20, "repeats": 1},
 }
-STUDY_QUICK = {
-    "points_per_axis": 10,
-    "values": 3,
-    "trials": 8,
-    "many": 20,
-    "horizon": 20,
-    "few": 2,
-    "long": 50,
-    "repeats": 1,
-    "memory_gib": 4,
+FULL: Sizes = {
+    "engine": {"points_per_axis": 50, "trials": 100, "horizon": 500, "repeats": 12, "turns": 2, "plays": 2},
+    # All rounds and all points of the experiment, but few of its trials: they are run one after the other, so time grows in proportion.
+    "data-rate": {"points_per_axis": 11, "trials": 8, "horizon": 350, "repeats": 3},
+    "study": {
+        "points_per_axis": 50,
+        "values": 64,
+        "trials": 100,
+        "many": 10_000,
+        "horizon": 1000,
+        "few": 8,
+        "long": 400_000,
+        "repeats": 2,
+        "memory_gib": 4,
+    },
+    "accuracy": {"points_per_axis": 30, "horizon": 3000},
+    "session": {"points_per_axis": 50, "tickets": 1000},
+    "tuning": {"points_per_axis": 20, "horizon": 100, "keys": 200, "wide_keys": 16, "fits": 1000, "fit_points": 50, "repeats": 3},
 }
-ACCURACY_FULL = {"points_per_axis": 30, "horizon": 3000}
-ACCURACY_QUICK = {"points_per_axis": 8, "horizon": 60}
-SESSION_FULL = {"points_per_axis": 50, "tickets": 1000}
-SESSION_QUICK = {"points_per_axis": 8, "tickets": 10}
+QUICK: Sizes = {
+    "engine": {"points_per_axis": 16, "trials": 8, "horizon": 40, "repeats": 2, "turns": 1, "plays": 1},
+    "data-rate": {"points_per_axis": 5, "trials": 2, "horizon": 20, "repeats": 1},
+    "study": {
+        "points_per_axis": 10,
+        "values": 3,
+        "trials": 8,
+        "many": 20,
+        "horizon": 20,
+        "few": 2,
+        "long": 50,
+        "repeats": 1,
+        "memory_gib": 4,
+    },
+    "accuracy": {"points_per_axis": 8, "horizon": 60},
+    "session": {"points_per_axis": 8, "tickets": 10},
+    "tuning": {"points_per_axis": 5, "horizon": 5, "keys": 2, "wide_keys": 2, "fits": 4, "fit_points": 6, "repeats": 1},
+}
 SHORT_HORIZON = 200
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the benchmark to a parser."""
     parser.add_argument("--trials", type=_positive, metavar="N", help="most trials side by side (default 100, quick 8)")
-    parser.add_argument("--horizon", type=_positive, metavar="T", help="rounds per trial (default 500, quick 40)")
+    parser.add_argument("--horizon", type=_positive, metavar="T", help="rounds per trial (default 200, full 500, quick 40)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
     parser.add_argument("--force", action="store_true", help="replace a file that is there")
+    parser.add_argument("--full", action="store_true", help="everything at the size of the README's figures: over ten minutes")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works; the figures mean little")
     parser.add_argument("--device", action="store_true", help="measure an accelerator instead, part by part, within nine minutes")
     parser.add_argument("--cpu-rehearsal", action="store_true", help="with --device: play its parts small, on the CPU")
@@ -73,9 +102,9 @@ def run(args: argparse.Namespace) -> int:
     if args.device or args.cpu_rehearsal:
         return _run_device(args.cpu_rehearsal, path)
     try:
-        quick = (DATA_RATE_QUICK, STUDY_QUICK, ACCURACY_QUICK, SESSION_QUICK)
-        sizes = quick if args.quick else (DATA_RATE_FULL, STUDY_FULL, ACCURACY_FULL, SESSION_FULL)
-        figures = measure(_settings(args), *sizes, peers=not args.skip_peers)
+        sizes = _sizes(args)
+        others = (sizes[name] for name in ("data-rate", "study", "accuracy", "session", "tuning"))
+        figures = measure(_settings(args), *others, peers=not args.skip_peers)
     except ChildFailed as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -106,13 +135,20 @@ def _write(figures: dict[str, Any], path: Path | None) -> None:
         write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
+def _sizes(args: argparse.Namespace) -> Sizes:
+    """Return the sizes of all measurements that the options ask for; raises ``InvalidArgument`` on two that exclude each other."""
+    if args.full and args.quick:
+        raise InvalidArgument("--full: everything at full size, but --quick asks for small sizes; give one of them")
+    return FULL if args.full else QUICK if args.quick else USUAL
+
+
 def _settings(args: argparse.Namespace) -> dict[str, Any]:
     """Return the sizes of the engine's measurements."""
-    defaults = QUICK if args.quick else FULL
+    defaults = _sizes(args)["engine"]
     trials, horizon = args.trials or defaults["trials"], args.horizon or defaults["horizon"]
     return {
         "points_per_axis": defaults["points_per_axis"],
-        "counts": [trials] if args.quick else sorted({min(count, trials) for count in (1, 10, trials)}),
+        "counts": sorted({min(count, trials) for count in (1, 10, trials)}) if args.full else [trials],
         "horizon": horizon,
         "short_horizon": SHORT_HORIZON if horizon > SHORT_HORIZON else max(1, horizon * 2 // 5),
         **{name: defaults[name] for name in ("repeats", "turns", "plays")},

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from experiments.benchmark.machine import cpu_model
 from experiments.common.running import progress
+from jaxbandit.study import end_with_parent
 
 SECONDS_IN_ALL = 530.0
 FULL = {
@@ -98,7 +99,9 @@ def _played(part: Part, sizes: dict[str, Any], limit: float, rehearsal: bool) ->
     command = [sys.executable, "-W", "ignore", "-m", "experiments.benchmark.child", spec]
     root = Path(__file__).resolve().parents[2]
     try:
-        child = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False, timeout=limit)
+        child = subprocess.run(
+            command, cwd=root, env=environment, capture_output=True, text=True, check=False, timeout=limit, preexec_fn=end_with_parent
+        )
     except subprocess.TimeoutExpired:
         return {"error": f"took more than {limit:.0f} s"}
     if child.returncode != 0:

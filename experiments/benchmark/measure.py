@@ -13,6 +13,7 @@ from experiments.benchmark.figures import RATIOS, data_rate_figures, device_figu
 from experiments.benchmark.machine import cores
 from experiments.benchmark.peers import PEERS
 from experiments.common.running import progress
+from jaxbandit.study import end_with_parent
 
 # Too slow for every round of the long horizon: these play the short one, once.
 SHORT_ONLY = ("gpy", "botorch")
@@ -31,6 +32,7 @@ def measure(
     study: dict[str, Any],
     accuracy: dict[str, Any],
     session: dict[str, Any],
+    tuning: dict[str, Any],
     *,
     peers: bool = True,
 ) -> dict[str, Any]:
@@ -44,6 +46,7 @@ def measure(
         studies.
       accuracy: ``points_per_axis`` and ``horizon`` of the comparison with a dense solve.
       session: ``points_per_axis`` and ``tickets`` of the session.
+      tuning: ``points_per_axis``, ``horizon``, ``keys``, ``wide_keys``, ``fits``, ``fit_points`` and ``repeats`` of gradients and fits.
       peers: whether to time other libraries' loops.
 
     Raises:
@@ -60,6 +63,8 @@ def measure(
     exact = _child({"task": "accuracy", **accuracy}, pinned=pinned)
     progress("  session")
     asked = _child({"task": "session", **session}, pinned=pinned)
+    progress("  gradients and fits")
+    tuned = _child({"task": "tuning", **tuning}, pinned=pinned)
     progress("  studies")
     studies = _child({"task": "study", **study}, pinned=False)
     figures: dict[str, Any] = dict.fromkeys(RATIOS)
@@ -69,6 +74,7 @@ def measure(
     figures["study"] = study | studies
     figures["accuracy"] = accuracy | exact
     figures["session"] = session | asked
+    figures["tuning"] = tuning | tuned
     figures["peers"] = {name: _peer(name, settings, pinned) for name in PEERS} if peers else {}
     for name, peer in figures["peers"].items():
         figures |= peer_figures(name.replace("-", "_"), peer, figures["own_us"])
@@ -114,7 +120,7 @@ def _child(spec: dict[str, Any], *, pinned: bool, cores: int = 1) -> dict[str, A
         spec, environment = spec | {"cores": cores}, environment | SINGLE_THREAD  # JAX has threads of its own, one per core
     command = [sys.executable, "-W", "ignore", "-m", "experiments.benchmark.child", json.dumps(spec)]
     root = Path(__file__).resolve().parents[2]
-    child = subprocess.run(command, cwd=root, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    child = subprocess.run(command, cwd=root, env=environment, stdout=subprocess.PIPE, text=True, check=False, preexec_fn=end_with_parent)
     if child.returncode != 0:
         raise ChildFailed(f"the process that measures {spec.get('peer', spec['task'])!r} ended with status {child.returncode}")
     result: dict[str, Any] = json.loads(child.stdout.splitlines()[-1])

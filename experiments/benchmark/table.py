@@ -30,6 +30,8 @@ def table(figures: dict[str, Any]) -> str:
             "",
             *_session(figures["session"]),
             "",
+            *_tuning(figures["tuning"]),
+            "",
             *_peers(figures),
             "",
             *_rest(figures),
@@ -45,6 +47,24 @@ def _session(figures: dict[str, Any]) -> list[str]:
         f"  ask and tell: {figures['ask_tell_ms']:.2f} ms (median), {figures['ask_tell_worst_ms']:.1f} ms at most,"
         f" {figures['ask_tell_cpu_ms']:.2f} ms of CPU; opened again in {figures['open_s']:.2f} s",
         "  Optuna is not installed" if optuna is None else f"  Optuna's TPE, in memory: {optuna:.2f} ms (median)",
+    ]
+
+
+def _tuning(figures: dict[str, Any]) -> list[str]:
+    """Return the lines on gradients of simulated studies and on fits of hyper-parameters."""
+    lines = [_row("smoothed gradients, beside the mean of all others", ["parameters", "trials", "keys", "cosine", "in 95%"])]
+    for name, found in figures["gradients"].items():
+        numbers = [str(found["parameters"]), f"{found['trials']:,}", str(found["keys"])]
+        lines.append(_row(name, [*numbers, f"{found['cosine']:.3f}", f"{found['coverage']:.1%}"]))
+    memory = ", ".join(f"{mb:.1f} MB at T = {rounds}" for rounds, mb in figures["gradient_mb"].items())
+    fits = ", ".join(f"{seconds:.1f} s in {name}" for name, seconds in figures["fit_many_s"].items())
+    return [
+        *lines,
+        f"value and gradient of {figures['gradient_trials']} trials take {figures['gradient_over_plain']:.2f} times as long as the trials"
+        f" alone; working memory {memory}",
+        f"{figures['fits']:,} fits of {figures['fit_points']} points: {fits}; a log evidence with its gradient"
+        f" {figures['evidence_us']:.0f} us",
+        f"a round on a ranged model {figures['ranged_round_us']:.1f} us, with fits at doubling times {figures['refitted_round_us']:.1f} us",
     ]
 
 

@@ -45,7 +45,7 @@ class Experiment:
       defaults: options of the full size.
       build: function that makes the study of some options; ``None`` for an experiment that is no study, which has ``play``.
       notes: function that returns the lines printed under the table: facts that a reader of the numbers must know.
-      draw: function that draws the figure of a dataset and writes it to a path.
+      draw: function that returns the figure of a dataset, which is written to ``figure.png``.
       position: place in lists, ascending; experiments of one paper have numbers of one ten.
       text: text of ``--help``.
       quick: options of a reduced size, for a run of minutes over all experiments.
@@ -60,7 +60,7 @@ class Experiment:
     defaults: Options
     build: Callable[[Options], Study] | None
     notes: Callable[[Any], list[str]]
-    draw: Callable[[Any, Path], None]
+    draw: Callable[[Any], Any]
     position: int
     text: str = ""
     quick: Options | None = None

@@ -22,6 +22,7 @@ def add_options(parser: argparse.ArgumentParser, of: Experiment | Options) -> No
     parser.set_defaults(option_defaults=defaults)
     if isinstance(of, Experiment) and of.add_arguments is not None:
         of.add_arguments(parser)
+        parser.set_defaults(**defaults.extra)  # those of the reduced size where it is asked for
 
 
 def options_from(args: argparse.Namespace) -> Options:

@@ -33,7 +33,7 @@ def run_experiment(experiment: Experiment, options: Options, out: Path, *, force
 
 def _run(experiment: Experiment, options: Options, held: HeldDirectory, resume: bool) -> None:
     """Run an experiment in a directory that is held."""
-    from jaxbandit.report import plots, tables  # noqa: F401  (matplotlib is slow to import: not for --help)
+    from jaxbandit.report import plots, tables  # matplotlib is slow to import: not for --help
 
     started, directory = time.perf_counter(), held.path
     study = experiment.study(options) if experiment.play is None else None
@@ -51,7 +51,7 @@ def _run(experiment: Experiment, options: Options, held: HeldDirectory, resume: 
     write_results(dataset, directory / "results.nc")
     files: dict[str, Callable[[Path], object]] = {
         "summary.csv": lambda path: tables.write_csv(rows, path),
-        "figure.png": lambda path: experiment.draw(dataset, path),
+        "figure.png": lambda path: experiment.draw(dataset).savefig(path, dpi=plots.DPI),
         **({} if experiment.files is None else experiment.files(dataset, rows)),
     }
     for name, write in files.items():
@@ -68,8 +68,8 @@ def _studied(study: Study, held: HeldDirectory, resume: bool) -> Any:
     """Return the dataset of a study that is run in a directory; ``None`` in all processes but the first."""
     for line in dict.fromkeys(run.model.describe() for run in study.runs):
         progress("surrogate: " + line.replace("\n", "; "))
-    with Reporter() as (report, note):
-        dataset = run_study(study, held, resume=resume, report=report, note=note)
+    with Reporter() as (report, note, compiling):
+        dataset = run_study(study, held, resume=resume, report=report, note=note, compiling=compiling)
     for line in [] if dataset is None else flags_in_words(dataset):
         progress(line)
     return dataset

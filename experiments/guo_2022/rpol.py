@@ -19,7 +19,6 @@ V = G sqrt(T) / rho. ``paper`` takes lambda = 1 + 2/T and the improved GP-UCB wi
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import jaxbandit as jb
@@ -69,11 +68,13 @@ def notes(dataset: Any) -> list[str]:
     return lines + no_code_note(dataset)
 
 
-def draw(dataset: Any, path: Path) -> None:
+def draw(dataset: Any) -> Any:
     """Draw average regret, positive regret and violation, as in the paper's Figure 1."""
-    from jaxbandit.report.plots import average_curves
+    from jaxbandit.report import plots
 
-    average_curves(dataset, path, title="Small feasible region: 95% bands over trials")
+    figure, axes = plots.figure_of(1, len(plots.PANELS), (4.2, 3.6), title="Small feasible region: 95% bands over trials")
+    plots.curves(dataset, axes=axes)
+    return figure
 
 
 EXPERIMENT = Experiment(

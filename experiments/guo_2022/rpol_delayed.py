@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -102,11 +101,15 @@ def notes(dataset: Any) -> list[str]:
     return lines + no_code_note(dataset)
 
 
-def draw(dataset: Any, path: Path) -> None:
+def draw(dataset: Any) -> Any:
     """Draw average regret, positive regret and violation, as in the paper's Figure 2."""
-    from jaxbandit.report.plots import average_curves
+    from jaxbandit.report import plots
 
-    average_curves(dataset, path, title="Small feasible region, feedback late by Poisson(15) rounds: 95% bands over trials")
+    figure, axes = plots.figure_of(
+        1, len(plots.PANELS), (4.2, 3.6), title="Small feasible region, feedback late by Poisson(15) rounds: 95% bands over trials"
+    )
+    plots.curves(dataset, axes=axes)
+    return figure
 
 
 EXPERIMENT = Experiment(

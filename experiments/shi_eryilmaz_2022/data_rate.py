@@ -14,7 +14,7 @@ What we get (recommended parameters, 100 trials on 11^4 points) and why:
   utility above the feasible optimum; OCO, with the best of seven steps, has CV/t 1.17 (1.15) at t = 100, 0.37 (0.33) at t = 350 and
   average utility 2.66 (2.60). Higher utility and violation than ours: reproduces.
 - With the utilities' constants assumed, numbers cannot be compared with the paper's, only shapes.
-- Algorithms 2 and 3 together take 24 s and 1.2 GB on two cores, ADMMBO somewhat longer; ``python -m experiments bench`` says what a
+- Algorithms 2 and 3 together take 24 s and 1.2 GB on two cores, ADMMBO somewhat longer; ``python -m experiments bench --full`` says what a
   round costs on yours.
 
 Parameters: Matern-5/2 with length-scale 1, lambda = 0.01, S = 20, T = 350, widths 1 (Algorithm 2) and 3 (Algorithm 3), mu = 0.5. Noise
@@ -26,7 +26,6 @@ it runs ``paper``.
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import jaxbandit as jb
@@ -66,10 +65,10 @@ def notes(dataset: Any) -> list[str]:
     ]
 
 
-def draw(dataset: Any, path: Path) -> None:
+def draw(dataset: Any) -> Any:
     """Draw box plots of average utility and violation, as in the paper's Figures 6 and 8."""
     title = "Data rates of four servers under an electricity budget"
-    shared.boxes(dataset, path, title=title, panels=[shared.UTILITY, shared.VIOLATION])
+    return shared.boxes(dataset, title=title, panels=[shared.UTILITY, shared.VIOLATION])
 
 
 EXPERIMENT = Experiment(

@@ -37,7 +37,7 @@ import jaxbandit as jb
 from experiments.common.experiment import Experiment, Options
 from experiments.common.running import progress
 from experiments.shi_eryilmaz_2022.digits import UNIT, Trained, train
-from jaxbandit.report.plots import COLOURS, DASHES, figure_at
+from jaxbandit.report.plots import COLOURS, DASHES, figure_of
 from jaxbandit.report.statistics import half_width
 from jaxbandit.session import Axis, Model, Session
 
@@ -77,7 +77,7 @@ class BySession:
 
     def ask(self) -> tuple[Any, dict[str, float]]:
         ticket = self.session.ask()
-        return ticket, dict(ticket.point)
+        return ticket, {name: float(value) for name, value in ticket.point.items()}
 
     def tell(self, ticket: Any, found: Trained) -> None:
         self.session.tell(ticket, {"accuracy": found.accuracy, "work": found.work})
@@ -212,27 +212,28 @@ def notes(dataset: Any) -> list[str]:
     return found
 
 
-def draw(dataset: Any, path: Path) -> None:
+def draw(dataset: Any) -> Any:
     """Draw the test accuracy of the best feasible network and the cumulative violation of the budget, by trainings that ended."""
     panels = (("best", "test accuracy, best within the budget"), ("violation", "cumulative excess work"))
     lowest = 1.0
-    with figure_at(path, EXPERIMENT.title, 1, len(panels), (5.0, 3.8)) as axes:
-        for axis, (name, label) in zip(axes[0], panels, strict=True):
-            for number, algorithm in enumerate(dataset["algorithm"].values):
-                values = dataset[name].sel(algorithm=algorithm).values
-                known = np.isfinite(values).all(axis=0)
-                mean, half = values[:, known].mean(axis=0), np.asarray(half_width(values[:, known]))
-                trainings = dataset["training"].values[known]
-                colour = COLOURS[number % len(COLOURS)]
-                axis.plot(trainings, mean, color=colour, linestyle=DASHES[number], label=str(algorithm))
-                if len(values) > 1:
-                    axis.fill_between(trainings, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
-                if name == "best":
-                    lowest = min(lowest, float((mean - (half if len(values) > 1 else 0))[trainings >= FIRST].min()))
-            axis.axvline(FIRST, color="0.6", linewidth=0.8)
-            axis.set(xlabel="trainings that have ended", ylabel=label)
-        axes[0][0].set_ylim(bottom=lowest - 0.005)  # what the design had found by its end; before, it is worse
-        axes[0][0].legend(loc="lower right", fontsize=8)
+    figure, axes = figure_of(1, len(panels), (5.0, 3.8), title=EXPERIMENT.title)
+    for axis, (name, label) in zip(axes[0], panels, strict=True):
+        for number, algorithm in enumerate(dataset["algorithm"].values):
+            values = dataset[name].sel(algorithm=algorithm).values
+            known = np.isfinite(values).all(axis=0)
+            mean, half = values[:, known].mean(axis=0), np.asarray(half_width(values[:, known]))
+            trainings = dataset["training"].values[known]
+            colour = COLOURS[number % len(COLOURS)]
+            axis.plot(trainings, mean, color=colour, linestyle=DASHES[number], label=str(algorithm))
+            if len(values) > 1:
+                axis.fill_between(trainings, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
+            if name == "best":
+                lowest = min(lowest, float((mean - (half if len(values) > 1 else 0))[trainings >= FIRST].min()))
+        axis.axvline(FIRST, color="0.6", linewidth=0.8)
+        axis.set(xlabel="trainings that have ended", ylabel=label)
+    axes[0][0].set_ylim(bottom=lowest - 0.005)  # what the design had found by its end; before, it is worse
+    axes[0][0].legend(loc="lower right", fontsize=8)
+    return figure
 
 
 EXPERIMENT = Experiment(

@@ -26,7 +26,6 @@ it stops after 140 to 160 evaluations). OCO: the step with the least positive re
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import jaxbandit as jb
@@ -47,9 +46,9 @@ def build(options: Options) -> Study:
     return shared.with_baselines(study("se22-noiseless", runs, options, {"points_per_axis": options.points_per_axis}))
 
 
-def draw(dataset: Any, path: Path) -> None:
+def draw(dataset: Any) -> Any:
     """Draw box plots of average regret and violation, as in the paper's Figure 2."""
-    shared.boxes(dataset, path, title="Small feasible region, constraint without noise", panels=[shared.REGRET, shared.VIOLATION])
+    return shared.boxes(dataset, title="Small feasible region, constraint without noise", panels=[shared.REGRET, shared.VIOLATION])
 
 
 EXPERIMENT = Experiment(

@@ -19,7 +19,6 @@ there. ``paper``: the same, restarted in every epoch. ``code``: no code was publ
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import jaxbandit as jb
@@ -41,9 +40,9 @@ def build(options: Options) -> Study:
     return shared.with_baselines(study("se22-noisy", runs, options, {"points_per_axis": options.points_per_axis}))
 
 
-def draw(dataset: Any, path: Path) -> None:
+def draw(dataset: Any) -> Any:
     """Draw box plots of average regret and violation, as in the paper's Figure 4."""
-    shared.boxes(dataset, path, title="Small feasible region, constraint with noise", panels=[shared.REGRET, shared.VIOLATION])
+    return shared.boxes(dataset, title="Small feasible region, constraint with noise", panels=[shared.REGRET, shared.VIOLATION])
 
 
 EXPERIMENT = Experiment(

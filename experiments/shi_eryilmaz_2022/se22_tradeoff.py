@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jaxbandit as jb
@@ -36,14 +35,14 @@ def build(options: Options) -> Study:
     return study("se22-tradeoff", runs, options, {"points_per_axis": options.points_per_axis})
 
 
-def draw(dataset: Any, path: Path) -> None:
+def draw(dataset: Any) -> Any:
     """Draw average regret against average violation at the end, as in the paper's Figure 1, and the same with positive regret."""
     from jaxbandit.report import plots
 
     panels = [("regret", "average regret $R(T)/T$"), ("positive_regret", "average positive regret $R^+(T)/T$")]
     violation = ("soft_violation", "average violation $V(T)/T$")
-    drawers = [partial(plots.trade_off, dataset=dataset, x=violation, y=panel, heading="") for panel in panels]
-    plots.compose(path, "Epochs of S rounds: regret against violation (means, 95% intervals)", [drawers])
+    drawers = [partial(plots.trade_off, results=dataset, x=violation, y=panel, heading="") for panel in panels]
+    return plots.compose("Epochs of S rounds: regret against violation (means, 95% intervals)", [drawers])
 
 
 EXPERIMENT = Experiment(

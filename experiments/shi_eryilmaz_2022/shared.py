@@ -6,7 +6,6 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -115,7 +114,7 @@ def violation_notes(dataset: Any) -> list[str]:
     return lines + tuning_notes(dataset) + no_code_note(dataset)
 
 
-def boxes(dataset: Any, path: Path, *, title: str, panels: Sequence[tuple[str, str]]) -> None:
+def boxes(dataset: Any, *, title: str, panels: Sequence[tuple[str, str]]) -> Any:
     """Draw a row per algorithm, a panel per measure: box plots over trials every 20 rounds, as in the paper's appendix; then all means.
 
     The boxes of an algorithm that stops by itself end where its last trial has, with one every 5 rounds.
@@ -131,10 +130,10 @@ def boxes(dataset: Any, path: Path, *, title: str, panels: Sequence[tuple[str, s
         box = partial(plots.boxes_over_time, part=part, heading=heading, every=min(every, max(1, part.sizes["round"] // 5)))
         rows.append([partial(box, name=name, ylabel=words) for name, words in panels])
     rows.append([partial(means, dataset=dataset, name=name, ylabel=words) for name, words in panels])
-    plots.compose(path, f"{title}\n(boxes: trials, orange: medians, blue line: means)", rows)
+    return plots.compose(f"{title}\n(boxes: trials, orange: medians, blue line: means)", rows)
 
 
-def means(axis: Any, dataset: Any, name: str, ylabel: str) -> None:
+def means(ax: Any, dataset: Any, name: str, ylabel: str) -> None:
     """Draw means of averages over time of all algorithms, as in the paper's Figures 3, 5, 7 and 9; a cross where one has stopped."""
     from jaxbandit.report.plots import COLOURS, DASHES
 
@@ -148,8 +147,8 @@ def means(axis: Any, dataset: Any, name: str, ylabel: str) -> None:
         average = healthy_values(part, name).mean(axis=0) / elapsed
         end = int(evaluations(dataset, label)[ok].max())
         colour = COLOURS[number % len(COLOURS)]
-        axis.plot(elapsed[:end], average[:end], color=colour, linestyle=DASHES[number % len(DASHES)], label=label)
+        ax.plot(elapsed[:end], average[:end], color=colour, linestyle=DASHES[number % len(DASHES)], label=label)
         if end < rounds:
-            axis.plot(end, average[end - 1], "X", color=colour, markersize=8)
-    axis.set(title="means over trials (cross: all have stopped)", xlabel="round $t$", ylabel=ylabel, xlim=(1, rounds))
-    axis.legend(loc="best")
+            ax.plot(end, average[end - 1], "X", color=colour, markersize=8)
+    ax.set(title="means over trials (cross: all have stopped)", xlabel="round $t$", ylabel=ylabel, xlim=(1, rounds))
+    ax.legend(loc="best")

@@ -137,7 +137,7 @@ def notes(dataset: Any) -> list[str]:
     return lines + ([f"failed trials, left out of the means: {', '.join(failed)}"] if failed else [])
 
 
-def draw(dataset: Any, path: Path) -> None:
+def draw(dataset: Any) -> Any:
     """Draw all measures as heat maps."""
     from jaxbandit.report import page as pages
     from jaxbandit.report import tables
@@ -146,7 +146,7 @@ def draw(dataset: Any, path: Path) -> None:
     crosses = {words: crossed(page, name) for name, words in MEASURES.items()}
     algorithms, problems, _ = next(iter(crosses.values()))
     title = f"Means over {dataset.sizes['trial']} trials of {dataset.sizes['round']} rounds, coloured by rank among the algorithms"
-    pages.heat_maps(path, title, [(words, table) for words, (_, _, table) in crosses.items()], algorithms, problems)
+    return pages.heat_maps(title, [(words, table) for words, (_, _, table) in crosses.items()], algorithms, problems)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

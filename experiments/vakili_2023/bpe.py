@@ -19,7 +19,6 @@ with the norm bound 11. ``code``: learners of length-scale 1, width sqrt(6) for 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from experiments.common.experiment import Experiment, Options
@@ -40,10 +39,10 @@ def notes(dataset: Any) -> list[str]:
     return shared.notes(dataset, [(LINES[1], LINES[0])])
 
 
-def draw(dataset: Any, path: Path) -> None:
+def draw(dataset: Any) -> Any:
     """Draw cumulative regret, as in the paper's Figure 2."""
     title = f"Feedback late by Poisson({MEAN:g}) rounds: means with 95% intervals, medians thin"
-    shared.draw(dataset, path, title=title, rows=[{algorithm: (algorithm, mean) for algorithm, mean in LINES}])
+    return shared.draw(dataset, title=title, rows=[{algorithm: (algorithm, mean) for algorithm, mean in LINES}])
 
 
 EXPERIMENT = Experiment(

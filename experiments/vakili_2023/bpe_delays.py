@@ -13,7 +13,6 @@ Parameters: as in ``bpe``. Without delay BPE-Delay is BPE.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from experiments.common.experiment import Experiment, Options
@@ -34,10 +33,10 @@ def notes(dataset: Any) -> list[str]:
     return shared.notes(dataset, [((algorithm, mean), (algorithm, MEANS[0])) for algorithm in ALGORITHMS for mean in MEANS[1:]])
 
 
-def draw(dataset: Any, path: Path) -> None:
+def draw(dataset: Any) -> Any:
     """Draw cumulative regret, BPE-Delay above as in the paper's Figure 3, GP-UCB-SDF below as in its Figure 4."""
     rows = [{f"{algorithm}, E[τ] = {mean:g}": (algorithm, mean) for mean in MEANS} for algorithm in ALGORITHMS]
-    shared.draw(dataset, path, title="Poisson delays of three means: means with 95% intervals, medians thin", rows=rows)
+    return shared.draw(dataset, title="Poisson delays of three means: means with 95% intervals, medians thin", rows=rows)
 
 
 EXPERIMENT = Experiment(

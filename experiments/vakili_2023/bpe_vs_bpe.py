@@ -15,7 +15,6 @@ Parameters: as in ``bpe``.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from experiments.common.experiment import Experiment, Options
@@ -36,10 +35,10 @@ def notes(dataset: Any) -> list[str]:
     return shared.notes(dataset, [(("BPE", mean), ("BPE-Delay", mean)) for mean in MEANS])
 
 
-def draw(dataset: Any, path: Path) -> None:
+def draw(dataset: Any) -> Any:
     """Draw cumulative regret, as in the paper's Figure 5, one row of panels per delay."""
     rows = [{f"{algorithm}, E[τ] = {mean:g}": (algorithm, mean) for algorithm in ALGORITHMS} for mean in MEANS]
-    shared.draw(dataset, path, title="BPE that does and does not know of the delays: means with 95% intervals, medians thin", rows=rows)
+    return shared.draw(dataset, title="BPE that does and does not know of the delays: means with 95% intervals, medians thin", rows=rows)
 
 
 EXPERIMENT = Experiment(

@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from jaxbandit.study import Run, Study
 from jaxbandit.widths import Censored, ImprovedGPUCB
 
 FULL = Options(trials=40, horizon=1000, points_per_axis=50, seed=0, parameters="recommended")
-QUICK = Options(trials=4, horizon=300, points_per_axis=25, seed=0, parameters="recommended")
+QUICK = Options(trials=4, horizon=200, points_per_axis=12, seed=0, parameters="recommended")
 ALGORITHMS = {"BPE-Delay": "bpe_delay", "BPE": "bpe", "GP-UCB-SDF": "gp_ucb_sdf"}  # and their names in audit traces
 NOISE_SD = 0.02
 NORM = 11.0  # of the functions in their RKHS: 10 on average
@@ -129,7 +128,7 @@ def elimination_notes(dataset: Any) -> list[str]:
     return [f"trials that struck out the maximiser: {', '.join(written)}"]
 
 
-def draw(dataset: Any, path: Path, *, title: str, rows: Sequence[Mapping[str, tuple[str, float]]]) -> None:
+def draw(dataset: Any, *, title: str, rows: Sequence[Mapping[str, tuple[str, float]]]) -> Any:
     """Draw cumulative regret on ``f1`` and ``f2`` side by side, one row of panels for each mapping of legends to lines."""
     from jaxbandit.report import plots
 
@@ -137,7 +136,7 @@ def draw(dataset: Any, path: Path, *, title: str, rows: Sequence[Mapping[str, tu
         [
             partial(
                 plots.cumulative,
-                dataset=dataset,
+                results=dataset,
                 name="regret",
                 lines={words: label(function, *line) for words, line in row.items()},
                 heading=f"${function[0]}_{function[1]}$",
@@ -147,4 +146,4 @@ def draw(dataset: Any, path: Path, *, title: str, rows: Sequence[Mapping[str, tu
         ]
         for row in rows
     ]
-    plots.compose(path, title, panels)
+    return plots.compose(title, panels)

@@ -45,7 +45,6 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -166,7 +165,7 @@ def notes(dataset: Any) -> list[str]:
     return lines
 
 
-def draw(dataset: Any, path: Path) -> None:
+def draw(dataset: Any) -> Any:
     """Draw the best energy plus violation so far, as in the paper's Figure 5, and a day under the controller found."""
     from jaxbandit.report import plots
 
@@ -180,47 +179,47 @@ def draw(dataset: Any, path: Path) -> None:
     days = {label: jb.problems.building_day(truth.points[point]) for label, point in controllers.items()}
     words = [f"{label}: {truth.energy[point]:.1f} kWh" for label, point in controllers.items()]
     day = [partial(temperature_panel, days=days, heading="; ".join(words)), partial(power_panel, days=days)]
-    plots.compose(path, "A building's heating controller: means with 95% intervals (thin: medians), and one day", [curves, day])
+    return plots.compose("A building's heating controller: means with 95% intervals (thin: medians), and one day", [curves, day])
 
 
-def quality_panel(axis: Any, dataset: Any, labels: tuple[str, ...], truth: Truth, heading: str) -> None:
+def quality_panel(ax: Any, dataset: Any, labels: tuple[str, ...], truth: Truth, heading: str) -> None:
     """Draw the paper's measure on one axis, with the best feasible controller's."""
     from jaxbandit.report import plots
 
     lines = {label: label for label in labels}
-    plots.cumulative(axis, dataset, "quality", lines, heading=heading, ylabel="least energy + violation so far (sd)")
+    plots.cumulative(dataset, "quality", lines, heading=heading, ylabel="least energy + violation so far (sd)", ax=ax)
     if truth.best is not None:
-        axis.axhline(truth.quality[truth.best], color="0.4", linewidth=0.8, label="best controller")
-    axis.set(xlabel="evaluations")
-    axis.legend(loc="upper right")
+        ax.axhline(truth.quality[truth.best], color="0.4", linewidth=0.8, label="best controller")
+    ax.set(xlabel="evaluations")
+    ax.legend(loc="upper right")
 
 
-def temperature_panel(axis: Any, days: dict[str, Any], heading: str) -> None:
+def temperature_panel(ax: Any, days: dict[str, Any], heading: str) -> None:
     """Draw the temperature of the air and the set-point over the day."""
     from jaxbandit.report.plots import COLOURS, DASHES
 
     zone = jb.problems.Zone()
-    axis.axvspan(zone.arrive, zone.leave, color="0.92", zorder=0, label="occupied")
-    axis.axhline(zone.comfort, color="0.4", linewidth=0.8)
+    ax.axvspan(zone.arrive, zone.leave, color="0.92", zorder=0, label="occupied")
+    ax.axhline(zone.comfort, color="0.4", linewidth=0.8)
     for number, (label, day) in enumerate(days.items()):
-        axis.plot(day.time, day.air, color=COLOURS[number], linestyle=DASHES[number], label=f"air, {label}")
-        axis.plot(day.time, day.set_point, color=COLOURS[number], linewidth=0.8, alpha=0.7, drawstyle="steps-post")
-    axis.set(title=heading, xlabel="hour", ylabel="°C (thin: set-points)", xlim=(0, 24), xticks=range(0, 25, 4))
-    axis.set_ylim(bottom=11)  # room for the legend
-    axis.legend(loc="lower center")
+        ax.plot(day.time, day.air, color=COLOURS[number], linestyle=DASHES[number], label=f"air, {label}")
+        ax.plot(day.time, day.set_point, color=COLOURS[number], linewidth=0.8, alpha=0.7, drawstyle="steps-post")
+    ax.set(title=heading, xlabel="hour", ylabel="°C (thin: set-points)", xlim=(0, 24), xticks=range(0, 25, 4))
+    ax.set_ylim(bottom=11)  # room for the legend
+    ax.legend(loc="lower center")
 
 
-def power_panel(axis: Any, days: dict[str, Any]) -> None:
+def power_panel(ax: Any, days: dict[str, Any]) -> None:
     """Draw the power of the heating and of the sun over the day."""
     from jaxbandit.report.plots import COLOURS, DASHES
 
     for number, (label, day) in enumerate(days.items()):
-        axis.plot(day.time, day.power, color=COLOURS[number], linestyle=DASHES[number], drawstyle="steps-post", label=f"heating, {label}")
+        ax.plot(day.time, day.power, color=COLOURS[number], linestyle=DASHES[number], drawstyle="steps-post", label=f"heating, {label}")
     day = next(iter(days.values()))
-    axis.plot(day.time, day.solar, color=COLOURS[5], linewidth=1, label="sun")
-    axis.set(title="heating and sun", xlabel="hour", ylabel="kW", xlim=(0, 24), xticks=range(0, 25, 4))
-    axis.set_ylim(bottom=0)
-    axis.legend(loc="upper right")
+    ax.plot(day.time, day.solar, color=COLOURS[5], linewidth=1, label="sun")
+    ax.set(title="heating and sun", xlabel="hour", ylabel="kW", xlim=(0, 24), xticks=range(0, 25, 4))
+    ax.set_ylim(bottom=0)
+    ax.legend(loc="upper right")
 
 
 EXPERIMENT = Experiment(

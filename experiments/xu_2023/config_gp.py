@@ -47,7 +47,6 @@ observed cost, no cap, in both sets. RPOL, Thompson sampling and random search a
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -79,7 +78,7 @@ def notes(dataset: Any) -> list[str]:
     return lines + shared.no_paper_set(dataset, "the paper differs only in giving no domain")
 
 
-def draw(dataset: Any, path: Path) -> None:
+def draw(dataset: Any) -> Any:
     """Draw cumulative regret and violation, and the best point so far, as in the paper's Figures 2 and 3."""
     from jaxbandit.report import plots
 
@@ -87,10 +86,10 @@ def draw(dataset: Any, path: Path) -> None:
     rows = []
     for heading, lines in shared.panels([str(label) for label in dataset.algorithm.values]).items():
         learners = {label: line for label, line in lines.items() if label != "Random"}  # beside it all others would be flat
-        curve = partial(plots.cumulative, dataset=dataset, lines=learners, heading=heading)
+        curve = partial(plots.cumulative, results=dataset, lines=learners, heading=heading)
         best = partial(shared.best_so_far, dataset=dataset, lines=lines, heading=heading)
         rows.append([*(partial(curve, name=name, ylabel=words) for name, words in measures.items()), best])
-    plots.compose(path, "Functions drawn from a Gaussian process: means with 95% intervals (thin: medians)", rows)
+    return plots.compose("Functions drawn from a Gaussian process: means with 95% intervals (thin: medians)", rows)
 
 
 EXPERIMENT = Experiment(

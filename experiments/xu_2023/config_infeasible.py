@@ -13,7 +13,6 @@ Parameters: as in ``config-gp``; the paper gives no domain, on which the number 
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,14 +48,14 @@ def notes(dataset: Any) -> list[str]:
     return lines + shared.no_paper_set(dataset, "the paper differs only in giving no domain")
 
 
-def draw(dataset: Any, path: Path) -> None:
+def draw(dataset: Any) -> Any:
     """Draw how many instances were declared infeasible in each round; the paper gives their mean."""
     from jaxbandit.report import plots
 
-    panel = partial(plots.rounds_of_declaration, dataset=dataset, heading="")
+    panel = partial(plots.rounds_of_declaration, results=dataset, heading="")
     evaluations = evaluations_before(dataset)
     mean = f"\n(evaluations before it: {evaluations.mean():.1f} on average; paper 16.3)" if len(evaluations) else ""
-    plots.compose(path, f"Infeasible instances: the round of CONFIG's declaration{mean}", [[panel]], size=(5.2, 3.8))
+    return plots.compose(f"Infeasible instances: the round of CONFIG's declaration{mean}", [[panel]], size=(5.2, 3.8))
 
 
 EXPERIMENT = Experiment(

@@ -44,7 +44,6 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -155,7 +154,7 @@ def by_problem(dataset: Any) -> dict[str, dict[str, str]]:
     return groups
 
 
-def draw(dataset: Any, path: Path) -> None:
+def draw(dataset: Any) -> Any:
     """Draw the best point so far on every problem, as in the paper's Figure 4."""
     from jaxbandit.report import plots
 
@@ -166,7 +165,7 @@ def draw(dataset: Any, path: Path) -> None:
             panel = partial(shared.best_so_far, dataset=dataset, lines=chosen, heading=f"{name}: {words}")
             panels.setdefault(words, []).append(panel)
     rows = [group[at : at + 3] for group in panels.values() for at in range(0, len(group), 3)]
-    plots.compose(path, "Branin problems: mean, 95% intervals (thin: median)", rows)
+    return plots.compose("Branin problems: mean, 95% intervals (thin: median)", rows)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

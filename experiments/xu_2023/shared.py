@@ -116,12 +116,12 @@ def no_paper_set(dataset: Any, what: str) -> list[str]:
     return [f"--parameters paper runs the recommended set: {what}"] if '"paper"' in dataset.attrs["parameters"] else []
 
 
-def best_so_far(axis: Any, dataset: Any, lines: Mapping[str, str], heading: str) -> None:
+def best_so_far(ax: Any, dataset: Any, lines: Mapping[str, str], heading: str) -> None:
     """Draw the paper's constrained regret on one axis, logarithmic down to a thousandth and linear below."""
     from jaxbandit.report import plots
 
     words = "least suboptimality + violation"
-    plots.cumulative(axis, dataset, "best_constrained_regret", lines, heading=heading, ylabel=words)
-    axis.set_yscale("symlog", linthresh=1e-3)
-    axis.set_ylim(0, 20 * axis.get_ylim()[1])  # room for the legend
-    axis.legend(loc="upper right", ncols=2, fontsize=8)
+    plots.cumulative(dataset, "best_constrained_regret", lines, heading=heading, ylabel=words, ax=ax)
+    ax.set_yscale("symlog", linthresh=1e-3)
+    ax.set_ylim(0, 20 * ax.get_ylim()[1])  # room for the legend
+    ax.legend(loc="upper right", ncols=2, fontsize=8)

@@ -7,7 +7,6 @@ import dataclasses
 import json
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -67,21 +66,21 @@ def notes(dataset: Any) -> list[str]:
     ]
 
 
-def draw(dataset: Any, path: Path, *, name: str) -> None:
+def draw(dataset: Any, *, name: str) -> Any:
     """Draw cumulative regret and violation as in the paper's figures, and the distribution of ``N``; ``name`` says what the arms are."""
     from jaxbandit.report import plots
 
     lines = {str(label): str(label) for label in dataset.algorithm.values}
-    curve = partial(plots.cumulative, dataset=dataset, lines=lines)
+    curve = partial(plots.cumulative, results=dataset, lines=lines)
     row = [
         partial(curve, name="regret", heading="cumulative regret", ylabel="$R(t) / B$"),
         partial(curve, name="hard_violation", heading="cumulative violation", ylabel="$V(t) / B$"),
-        partial(plots.distribution, dataset=dataset, name="violating_rounds", lines=lines, heading="violating rounds", ylabel="$N$"),
+        partial(plots.distribution, results=dataset, name="violating_rounds", lines=lines, heading="violating rounds", ylabel="$N$"),
     ]
     synthetic = "synthetic" in json.loads(dataset.attrs["parameters"])["source"]
     subject = f"SYNTHETIC stand-in for {name}" if synthetic else name.capitalize()
     title = f"{subject}: mean with 95% error bars (thin: median); N in every trial, diamonds: means"
-    plots.compose(path, title, [row], size=(4.2, 3.6))
+    return plots.compose(title, [row], size=(4.2, 3.6))
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, variable: str, what: str) -> None:

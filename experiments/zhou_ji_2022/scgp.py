@@ -23,7 +23,6 @@ alpha = 0.1. ``code``: no code was published with the paper; it runs ``paper``.
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -102,21 +101,21 @@ def notes(dataset: Any) -> list[str]:
     return lines + no_code_note(dataset)
 
 
-def draw(dataset: Any, path: Path) -> None:
+def draw(dataset: Any) -> Any:
     """Draw soft and hard violation over time, side by side, for both schedules on both problems."""
     from jaxbandit.report import plots
 
     rows = []
     for name, title in (("rkhs", "binding RKHS functions"), ("queueing", "queueing")):
         lines = {f"case {schedule}": f"case {schedule}, {name}" for schedule in (1, 2)}
-        curve = partial(plots.cumulative, dataset=dataset, lines=lines)
+        curve = partial(plots.cumulative, results=dataset, lines=lines)
         rows.append(
             [
                 partial(curve, name="soft_violation", heading=f"{title}: the sum", ylabel=r"soft $[\sum g(x_s)]^+$", log="x"),
                 partial(curve, name="hard_violation", heading=f"{title}: round by round", ylabel=r"hard $\sum g(x_s)^+$"),
             ]
         )
-    plots.compose(path, "SCGP-UCB: only the sum of costs is zero (means with 95% error bars; thin: median)", rows)
+    return plots.compose("SCGP-UCB: only the sum of costs is zero (means with 95% error bars; thin: median)", rows)
 
 
 EXPERIMENT = Experiment(

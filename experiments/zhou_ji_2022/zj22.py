@@ -34,7 +34,6 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -83,7 +82,7 @@ def notes(dataset: Any) -> list[str]:
     return lines + no_code_note(dataset)
 
 
-def draw(dataset: Any, path: Path) -> None:
+def draw(dataset: Any) -> Any:
     """Draw cumulative regret as in the paper's Figure 1(a), and the distribution of ``N``, for each threshold."""
     from jaxbandit.report import plots
 
@@ -92,12 +91,12 @@ def draw(dataset: Any, path: Path) -> None:
         lines = {str(name).split(",")[0]: str(name) for name in dataset.algorithm.values if str(name).endswith(label)}
         if not lines:
             continue
-        regret = partial(plots.cumulative, dataset=dataset, name="regret", lines=lines, heading=label, ylabel="regret $R(t)$", log="xy")
+        regret = partial(plots.cumulative, results=dataset, name="regret", lines=lines, heading=label, ylabel="regret $R(t)$", log="xy")
         counts = partial(
-            plots.distribution, dataset=dataset, name="violating_rounds", lines=lines, heading=label, ylabel="violating rounds $N$"
+            plots.distribution, results=dataset, name="violating_rounds", lines=lines, heading=label, ylabel="violating rounds $N$"
         )
         rows.append([regret, counts])
-    plots.compose(path, "Random RKHS functions: mean with 95% error bars (thin: median); N in every trial, diamonds: means", rows)
+    return plots.compose("Random RKHS functions: mean with 95% error bars (thin: median); N in every trial, diamonds: means", rows)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,12 +7,11 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation, Wrapper
 from jaxbandit.core.fields import boolean, instance_of
 from jaxbandit.core.pytree import param, pytree, replace, static
 from jaxbandit.core.types import Array, Key
-from jaxbandit.delays import Delay
-from jaxbandit.feedback import Feedback, Policy
+from jaxbandit.feedback import Feedback
 
 
 @pytree
@@ -25,7 +24,7 @@ class AnytimeState:
 
 
 @pytree
-class Anytime(Algorithm):
+class Anytime(Wrapper):
     """Run ``algorithm`` over stretches of 1, 2, 4, ... rounds, each with its own length for horizon.
 
     Stretch ``i`` covers rounds ``2^i .. 2^(i+1) - 1``. At its first round the algorithm starts again: penalties, dual variables and
@@ -41,22 +40,6 @@ class Anytime(Algorithm):
     paper: ClassVar[str] = "Zhou, Ji (2022), *On Kernelized Multi-Armed Bandits with Constraints*, Remark 1"
     algorithm: Algorithm = param(check=instance_of(Algorithm))
     keep_data: bool = static(default=False, check=boolean)
-
-    @property
-    def feedback(self) -> Policy:
-        return self.algorithm.feedback
-
-    @property
-    def joint_arrival(self) -> bool:
-        return self.algorithm.joint_arrival
-
-    @property
-    def needs_feedback_at_once(self) -> bool:
-        return self.algorithm.needs_feedback_at_once
-
-    @property
-    def sees_constraints(self) -> bool:
-        return self.algorithm.sees_constraints
 
     def init(self, arena: Arena) -> AnytimeState:
         inner = self.algorithm.init(replace(arena, horizon=jnp.int32(1)))
@@ -104,12 +87,6 @@ class Anytime(Algorithm):
         fresh = self.algorithm.reset(arena, state.inner) if self.keep_data else self.algorithm.init(arena)
         evaluations = state.evaluations if shown.evaluations is None else shown.evaluations
         return AnytimeState(inner=fresh, flags=jnp.asarray(shown.flags), evaluations=evaluations)
-
-    def with_delays(self, delay: Delay, policy: Policy) -> Anytime:
-        return replace(self, algorithm=self.algorithm.with_delays(delay, policy))
-
-    def with_facts(self, **facts: Any) -> Anytime:
-        return replace(self, algorithm=self.algorithm.with_facts(**facts))
 
     def symbols_in_force(self, horizon: int) -> dict[str, Any]:
         """Return the letters of the wrapped algorithm over the last full stretch."""

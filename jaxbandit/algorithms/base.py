@@ -102,6 +102,9 @@ class Diagnostics:
     flags: Array | int = 0  # [] int32 bits of core.status.Status raised so far
     candidates: Array | None = None  # [M] booleans, points not struck out yet; of algorithms that eliminate
     evaluations: Array | None = None  # [] int32 rounds that evaluated something; of algorithms that stop by themselves
+    length_scales: Array | None = (
+        None  # [G, a] in force in the coming round, of each group of outputs; of models that are fitted on the way
+    )
 
 
 @pytree
@@ -207,6 +210,34 @@ class Algorithm(Declared, abc.ABC):
         These are the fields that declare a symbol; an algorithm that derives others from them, or from the horizon, adds those.
         """
         return symbols(self)
+
+
+class Wrapper(Algorithm):
+    """Algorithm that runs another one, its field ``algorithm``, and passes on all that the engine asks of an algorithm; abstract."""
+
+    algorithm: Algorithm
+
+    @property
+    def feedback(self) -> Policy:
+        return self.algorithm.feedback
+
+    @property
+    def joint_arrival(self) -> bool:
+        return self.algorithm.joint_arrival
+
+    @property
+    def needs_feedback_at_once(self) -> bool:
+        return self.algorithm.needs_feedback_at_once
+
+    @property
+    def sees_constraints(self) -> bool:
+        return self.algorithm.sees_constraints
+
+    def with_delays(self, delay: Delay, policy: Policy) -> Self:
+        return replace(self, algorithm=self.algorithm.with_delays(delay, policy))
+
+    def with_facts(self, **facts: Any) -> Self:
+        return replace(self, algorithm=self.algorithm.with_facts(**facts))
 
 
 def shared_factor(arena: Arena, name: str) -> AbstractSurrogate:

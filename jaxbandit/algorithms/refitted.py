@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation, Wrapper
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import between, boolean, instance_of, optional, whole
 from jaxbandit.core.pytree import param, pytree, replace, static
@@ -16,13 +16,17 @@ from jaxbandit.surrogates import AbstractSurrogate, Prior, RangedSurrogate, Refi
 
 
 @pytree
-class Refitted(Algorithm):
+class Refitted(Wrapper):
     """Run ``algorithm`` on a model whose length-scale, variance and noise variance are fitted to the data by maximum posterior.
 
     It takes a model of :func:`jaxbandit.ranged`; the fit stays within its range, and has one length-scale for each axis where the model
     has. Outputs that share kernel and noise variance share a fit, unless the model is ``separate()``. The confidence bounds of the papers
     hold for a kernel that is known: with a fitted one nothing is promised, and data that an algorithm has chosen can mislead the fit for
     good (Berkenkamp, Schoellig and Krause 2019, *No-regret Bayesian optimization with unknown hyperparameters*).
+
+    This is how a study fits hyper-parameters to its initial data: after a design of ``n`` points, ``first=n + 1`` fits to these and the
+    values of round 1, and then at doubling times; ``every=n`` with ``first=n`` fits every so many rounds. Round 1 itself is chosen under
+    the model's own hyper-parameters, and a kernel that :func:`jaxbandit.ranged` takes is the only kind that can be fitted.
 
     A fit costs some milliseconds of a trial, rounds between fits what they cost on a ranged model. Under delay it plays with the policy
     ``feedback.Wait()``.
@@ -57,18 +61,6 @@ class Refitted(Algorithm):
     def feedback(self) -> Policy:
         return Wait()
 
-    @property
-    def joint_arrival(self) -> bool:
-        return self.algorithm.joint_arrival
-
-    @property
-    def needs_feedback_at_once(self) -> bool:
-        return self.algorithm.needs_feedback_at_once
-
-    @property
-    def sees_constraints(self) -> bool:
-        return self.algorithm.sees_constraints
-
     def init(self, arena: Arena) -> Any:
         """Return the state before the first observation.
 
@@ -100,15 +92,14 @@ class Refitted(Algorithm):
         return self.algorithm.belief(state)
 
     def diagnose(self, state: Any) -> Diagnostics:
-        return self.algorithm.diagnose(state)
+        belief = self.algorithm.belief(state)
+        fitted: Any = belief.belief if isinstance(belief, WaitPosterior) else belief
+        return replace(self.algorithm.diagnose(state), length_scales=fitted.hyper_parameters.length_scale)
 
     def with_delays(self, delay: Delay, policy: Policy) -> Refitted:
         if not isinstance(policy, Wait):
             raise InvalidArgument(f"feedback: Refitted plays with Wait() under delay, got {type(policy).__name__}")
-        return replace(self, algorithm=self.algorithm.with_delays(delay, policy))
-
-    def with_facts(self, **facts: Any) -> Refitted:
-        return replace(self, algorithm=self.algorithm.with_facts(**facts))
+        return super().with_delays(delay, policy)
 
     def symbols_in_force(self, horizon: int) -> dict[str, Any]:
         """Return the letters of the wrapped algorithm."""

@@ -26,8 +26,13 @@ def describe(item: Any) -> Any:
         array = np.asarray(item)
         return array.tolist() if array.size <= MAX_NUMBERS_DESCRIBED else f"array {list(array.shape)} {array.dtype}"
     if callable(item):
-        return f"{getattr(item, '__module__', '?')}.{getattr(item, '__qualname__', repr(item))}"
+        return name_of(item)
     return repr(item)
+
+
+def name_of(item: Any) -> str:
+    """Return the full name of a function or of whatever else can be called."""
+    return f"{getattr(item, '__module__', '?')}.{getattr(item, '__qualname__', repr(item))}"
 
 
 def in_words(item: Any) -> str:

@@ -60,7 +60,7 @@ MESSAGES = {
 
 REMEDIES = {
     Status.NONFINITE_FEEDBACK: "look at the problem's tables and noise; failed_round is the round of each trial",
-    Status.NONFINITE_SCORE: "look at the model and at the algorithm's parameters; precision='float64' helps where float32 resolves too little",
+    Status.NONFINITE_SCORE: "look at the model and the algorithm's parameters; precision='float64' helps where float32 resolves too little",
     Status.DECLARED_INFEASIBLE: "declared_round is the round; wider cost_width or weaker constraints declare less",
     Status.NO_FEASIBLE_POINT: "change the constraints, or compare violation instead of regret",
     Status.PENALTY_CAPPED: "give slower growth of the penalty, fewer rounds, or precision='float64'",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.declare import Declared
 from jaxbandit.core.fields import between, boolean, nonnegative, optional, whole
+from jaxbandit.core.keys import check_keys
 from jaxbandit.core.pytree import param, pytree, static
 from jaxbandit.core.types import Array, Key, Scalar
 
@@ -29,6 +30,10 @@ class Delay(Declared, abc.ABC):
 
     described: ClassVar[str] = "a delay model of jaxbandit.delays, such as Poisson(mean=15.0)"
     in_files: ClassVar[bool] = True
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        check_keys(cls, "draw")
 
     @property
     @abc.abstractmethod

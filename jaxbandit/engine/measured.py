@@ -82,7 +82,8 @@ def results_of(
 
     numbers = check_alike(runs, problem, trials)
     late = delay_in_force(problem, delay)
-    words = "" if isinstance(late, NoDelay) else in_words(late)
+    unknown = "late" if any("seen_arrivals" in run.arrays for run in runs.values()) else ""
+    words = unknown if isinstance(late, NoDelay) else in_words(late)
     cells = [variants_named(label, run, swept) for label, run in runs.items()]
     rows = [Row(name, label, str(problem.name), words, chosen) for label, cell in zip(runs, cells, strict=True) for name, chosen in cell]
     first = next(iter(runs.values()))
@@ -157,12 +158,12 @@ def check_alike(runs: Mapping[str, Played], problem: AbstractProblem, trials: in
 def variants_named(label: str, run: Played, swept: Mapping[str, Sequence[Any]] | None) -> list[tuple[str, dict[str, Any]]]:
     """Return the label and the swept values of each variant of a run; variants without known values are numbered."""
     if not swept:
-        return [(label, {})] if run.variants == 1 else [(f"{label}, variant {n}", {}) for n in range(run.variants)]
+        return [(label, {})] if run.variants == 1 else [(f"{label} variant {n}", {}) for n in range(run.variants)]
     zipped = all(np.ndim(values) and len(values) == run.variants for values in swept.values())
     chosen = combinations(swept, zipped=zipped, where="swept")
     if len(chosen) != run.variants:
         raise InvalidArgument(f"swept: run {label!r} has {run.variants} variants, got values of {len(chosen)}; give those of its sweep")
-    return [(", ".join([label, *value_words(values)]), values) for values in chosen]
+    return [(" ".join([label, *value_words(values)]), values) for values in chosen]
 
 
 def measured(run: Played, problem: AbstractProblem, numbers: Sequence[int], key: Key | None) -> dict[str, np.ndarray]:

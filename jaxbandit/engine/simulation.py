@@ -145,7 +145,10 @@ def simulate(
         cell = replace(cell, block=block)
         before, seen, ended = play_all(cell, key, place(pairs, used), record=record, mesh=mesh_of(used))
         count, shape = len(algorithms) * len(numbers), (swept, len(numbers)) if swept else (len(numbers),)
-        played = Trajectory(**_shaped(before | seen | ended, count=count, shape=shape), initial_counted=initial.counted)
+        result = before | seen | ended
+        if shape != (len(pairs),):
+            result = _shaped(result, count=count, shape=shape)
+        played = Trajectory(**result, initial_counted=initial.counted)
     warn_of_flags(played.status, played.lost, 0 if delays is None else delays[0].capacity)
     return jax.tree.map(np.asarray, played) if switched else played  # outside, JAX would round its own arrays
 

@@ -6,6 +6,7 @@ best of several screened points, iterates are compared on trials that no step ha
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -20,9 +21,10 @@ from jax.flatten_util import ravel_pytree
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.intervals import NORMAL_95
-from jaxbandit.core.pytree import float_dtype
+from jaxbandit.core.pytree import float_dtype, replace
 from jaxbandit.core.tuned import Candidate, Tuned
 from jaxbandit.core.types import Array, Key
+from jaxbandit.gradients.losses import SubjectTo
 from jaxbandit.gradients.smoothed import SmoothedLoss
 
 SCREEN, STEP, VALIDATE, CONFIRM = range(4)  # purposes of random numbers: none is used for two
@@ -47,6 +49,7 @@ def descend(
     reach: float = float(np.log(10)),
     validate: int = 256,
     every: int = 5,
+    dual_step: float | None = None,
     file: str | Path | None = None,
 ) -> Tuned[Any]:
     """Return parameters with a smaller loss, never worse than ``params`` beyond the interval of the validation.
@@ -59,20 +62,29 @@ def descend(
 
     All of it runs one compiled program.
 
+    With ``dual_step`` a loss :class:`SubjectTo` a budget is a constrained problem: after each step its multiplier moves by ``dual_step``
+    times what the violation exceeds the budget, and stays at least 0 (Arrow, Hurwicz and Uzawa 1958, dual ascent). The best candidate is
+    then the one with the least objective among those within the budget, or with the least violation where none is. It replaces a start
+    within the budget if it is better by more than that half-width and still within the budget on the further trials, and a start that
+    is not if its violation is less by more than that.
+
     Args:
       loss: the smoothed loss.
       params: where to start, a pytree of floating-point numbers.
       key: PRNG key.
       optimizer: of optax; default Adam with a cosine decay from 0.1, ``b1 = 0.8`` and ``b2 = 0.95``.
       steps: number of steps; each takes ``2 loss.pairs`` trials.
-      screen: number of screened points; 1 for none but the start.
+      screen: number of screened points; 1 for none but the start, which is best where there are many parameters and the start is not bad:
+        points at random lie the farther away the more parameters there are.
       reach: half-width of the box that is screened, in units of the parameters.
       validate: trials of the validation, and of the confirmation.
       every: steps between two iterates that are validated.
+      dual_step: step, > 0, of the multiplier's ascent; default none, for a multiplier that stays as it is.
       file: NumPy file that the descent is kept in, and goes on from if it is there; default nowhere.
 
     Returns:
-      The best parameters, all candidates, the improvement over the start with its interval, and the history of the descent.
+      The best parameters, all candidates, the improvement over the start with its interval, and the history of the descent. With
+      ``dual_step`` losses and improvement are those of the objective, and the history has ``violation`` and ``multiplier``, too.
 
     Raises:
       InvalidArgument: on numbers out of range, parameters that make no study, a start whose trials fail, or a file of another descent.
@@ -80,43 +92,54 @@ def descend(
     for name, value in (("steps", steps), ("screen", screen), ("validate", validate), ("every", every)):
         checks.integer(name, value, least=1 if name != "validate" else 2)
     checks.within("reach", reach, 0.0, float("inf"), open_high=True)
+    if dual_step is not None:
+        checks.positive("dual_step", dual_step)
+        if not isinstance(loss.measure, SubjectTo):
+            raise InvalidArgument(
+                "dual_step: moves the multiplier of a loss with measure=SubjectTo(...), which this one is not; leave it out"
+            )
     loss.estimate(params, key)  # refuses what makes no study, and compiles
     flat, rebuild = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params))
-    compared = _Compared(loss, rebuild, key)
+    compared = _Compared(loss, rebuild, key, apart=dual_step is not None)
+    budget = float(loss.measure.budget) if dual_step is not None and isinstance(loss.measure, SubjectTo) else None
 
     away = jax.random.uniform(jax.random.fold_in(key, SCREEN), (screen - 1, flat.shape[0]), flat.dtype, -reach, reach)
     screened = jnp.concatenate([flat[None], flat[None] + away])
-    begin = screened[int(np.argmin(_means(compared(screened, max(loss.pairs // 2, 2), SCREEN))))]
+    begin = screened[_best(compared(screened, max(loss.pairs // 2, 2), SCREEN), budget)]
 
     chosen = optax.adam(optax.cosine_decay_schedule(0.1, steps, 0.1), b1=0.8, b2=0.95) if optimizer is None else optimizer
-    identity = json.dumps([np.asarray(flat).tolist(), np.asarray(jax.random.key_data(key)).tolist(), loss.horizon, loss.pairs, loss.step])
+    identity = json.dumps(
+        [np.asarray(flat).tolist(), np.asarray(jax.random.key_data(key)).tolist(), loss.horizon, loss.pairs, loss.step, dual_step]
+    )
     path = None if file is None else Path(file)
-    after = _descended(loss, rebuild, begin, key, chosen, steps, every, path, identity)
+    after = _descended(loss, rebuild, begin, key, chosen, steps, every, dual_step, path, identity)
 
     visited = np.concatenate([after.history["params"], np.asarray(after.params)[None]])
     named = {"start": np.asarray(flat), "screened": np.asarray(begin)}
     named |= {f"step {number}": visited[number] for number in range(every, steps + 1, every)}
     named["mean of the last steps"] = visited[-max(1, steps // 4) :].mean(axis=0)
     validated = compared(jnp.asarray(np.stack(list(named.values()))), validate, VALIDATE)
+    losses = validated if budget is None else validated[..., 0]
     candidates = tuple(
         Candidate(rebuild(jnp.asarray(point)), float(mean), _error(own), found)
-        for (found, point), own, mean in zip(named.items(), validated, _means(validated), strict=True)
+        for (found, point), own, mean in zip(named.items(), losses, np.mean(losses, axis=1), strict=True)
     )
-    best = int(np.argmin(_means(validated)))
-    better, half = _confirmed(compared, np.stack([named["start"], list(named.values())[best]]), validate)
-    if best == 0 or not better > half:  # also where a difference is NaN
+    best = _best(validated, budget)
+    pair = compared(jnp.asarray(np.stack([named["start"], list(named.values())[best]])), validate, CONFIRM)
+    if best == 0 or not _replaces(pair, budget):
         return Tuned(rebuild(flat), candidates, 0.0, (0.0, 0.0), after.history)
+    better, half = _paired(pair if budget is None else pair[..., 0])
     return Tuned(candidates[best].values, candidates, better, (better - half, better + half), after.history)
 
 
 class _Compared:
     """Losses of points on common trials, by the program of the gradient: as many trials at a time as it has."""
 
-    def __init__(self, loss: SmoothedLoss, rebuild: Any, key: Key) -> None:
-        self.loss, self.rebuild, self.key = loss, rebuild, key
+    def __init__(self, loss: SmoothedLoss, rebuild: Any, key: Key, apart: bool) -> None:
+        self.loss, self.rebuild, self.key, self.apart = loss, rebuild, key, apart
 
     def __call__(self, points: Array, trials: int, purpose: int) -> np.ndarray:
-        """Return the losses ``[C, trials]`` of ``points [C, d]``; infinite where a trial failed."""
+        """Return losses ``[C, trials]`` of ``points [C, d]``, or both parts ``[C, trials, 2]``; infinite where a trial failed."""
         count, room = len(points) * trials, 2 * self.loss.pairs
         missing = -count % room
         owners = np.concatenate([np.repeat(np.arange(len(points)), trials), np.zeros(missing, int)])
@@ -126,9 +149,12 @@ class _Compared:
         for first in range(0, count, room):
             part = slice(first, first + room)
             own = jax.vmap(self.rebuild)(jnp.asarray(points)[owners[part]])
-            losses, _, healthy = self.loss.played(own, jnp.asarray(numbers[part]), key)
-            found.append(np.where(np.asarray(healthy) & np.isfinite(losses), np.asarray(losses, np.float64), np.inf))
-        return np.concatenate(found)[:count].reshape(len(points), trials)
+            measured, _, healthy = self.loss.measured(own, jnp.asarray(numbers[part]), key)
+            losses = np.asarray(measured if self.apart else self.loss.combined(measured), np.float64)
+            usable = np.asarray(healthy) & np.isfinite(self.loss.combined(measured))
+            found.append(np.where(usable[:, None] if self.apart else usable, losses, np.inf))
+        together = np.concatenate(found)[:count]
+        return together.reshape(len(points), trials, *together.shape[1:])
 
 
 def _descended(
@@ -139,21 +165,34 @@ def _descended(
     optimizer: optax.GradientTransformation,
     steps: int,
     every: int,
+    dual_step: float | None,
     file: Path | None,
     identity: str,
 ) -> _Progress:
-    """Take the steps of the descent, from where the ``file`` left it if there is one."""
+    """Take the steps of the descent, and of the multiplier where it moves, from where the ``file`` left them."""
     now = _Progress(begin, optimizer.init(begin), {})
     if file is not None and file.exists():
         now = _restored(now, file, identity)
     done = len(now.history.get("value", ()))
+    if done and dual_step is not None and isinstance(loss.measure, SubjectTo):
+        last = now.history["multiplier"][-1] + dual_step * (now.history["violation"][-1] - float(loss.measure.budget))
+        loss = _with_multiplier(loss, max(0.0, float(last)))
     update = jax.jit(optimizer.update)
     for step in range(done, steps):
         found = loss.estimate(rebuild(now.params), jax.random.fold_in(jax.random.fold_in(key, STEP), step))
         with jax.numpy_dtype_promotion("standard"):  # schedules of optax divide whole numbers
             updates, state = update(ravel_pytree(found.gradient)[0], now.optimizer, now.params)
         error = jnp.sqrt(jnp.mean(jnp.square(ravel_pytree(found.standard_error)[0])))
-        row = {"value": found.value, "standard_error": error * loss.step, "unchanged": found.unchanged, "failed": found.failed}
+        row: dict[str, Any] = {
+            "value": found.value,
+            "standard_error": error * loss.step,
+            "unchanged": found.unchanged,
+            "failed": found.failed,
+        }
+        if dual_step is not None and isinstance(loss.measure, SubjectTo) and found.violation is not None:
+            row |= {"violation": found.violation, "multiplier": loss.measure.multiplier}
+            after = max(0.0, float(loss.measure.multiplier) + dual_step * (float(found.violation) - float(loss.measure.budget)))
+            loss = _with_multiplier(loss, after)
         history = {
             name: np.concatenate([now.history[name], [np.asarray(value)]]) if now.history else np.asarray(value)[None]
             for name, value in (row | {"params": now.params}).items()
@@ -190,9 +229,30 @@ def _restored(like: _Progress, file: Path, identity: str) -> _Progress:
     return _Progress(params, optimizer, history)
 
 
-def _means(losses: np.ndarray) -> np.ndarray:
-    """Return the mean loss ``[C]`` of ``losses [C, trials]``."""
-    return np.mean(losses, axis=1)
+def _with_multiplier(loss: SmoothedLoss, multiplier: float) -> SmoothedLoss:
+    """Return the loss with another multiplier, which runs the same program."""
+    return dataclasses.replace(loss, measure=replace(loss.measure, multiplier=multiplier))
+
+
+def _best(losses: np.ndarray, budget: float | None) -> int:
+    """Return the number of the best of ``losses [C, trials]``, or ``[C, trials, 2]`` with a violation that has a ``budget``."""
+    means = np.mean(losses, axis=1)
+    if budget is None:
+        return int(np.argmin(means))
+    within = means[:, 1] <= budget
+    return int(np.argmin(np.where(within, means[:, 0], np.inf) if within.any() else means[:, 1]))
+
+
+def _replaces(pair: np.ndarray, budget: float | None) -> bool:
+    """Say whether the second of two points is better than the first, by their losses on trials that nothing was chosen by."""
+    if budget is None:
+        better, half = _paired(pair)
+        return better > half  # not where it is NaN
+    if np.mean(pair[0, :, 1]) <= budget:
+        better, half = _paired(pair[..., 0])
+        return better > half and float(np.mean(pair[1, :, 1])) <= budget
+    better, half = _paired(pair[..., 1])
+    return better > half
 
 
 def _error(losses: np.ndarray) -> float:
@@ -200,9 +260,8 @@ def _error(losses: np.ndarray) -> float:
     return float(np.std(losses, ddof=1) / np.sqrt(len(losses))) if np.all(np.isfinite(losses)) else float("nan")
 
 
-def _confirmed(compared: _Compared, pair: np.ndarray, trials: int) -> tuple[float, float]:
-    """Return by how much the second point is better than the first on trials not used before, and the half-width of its interval."""
-    losses = compared(jnp.asarray(pair), trials, CONFIRM)
+def _paired(losses: np.ndarray) -> tuple[float, float]:
+    """Return by how much the second of ``losses [2, trials]`` is smaller, and the half-width of the 95% interval; NaN where one failed."""
     if not np.all(np.isfinite(losses)):
         return float("nan"), float("nan")
     difference = losses[0] - losses[1]

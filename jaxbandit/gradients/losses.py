@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
+
+import jax.numpy as jnp
 
 from jaxbandit.core.declare import Declared
 from jaxbandit.core.fields import finite, function, nonnegative
@@ -49,10 +51,11 @@ def best_feasible(measures: Curves) -> Array:
 class SubjectTo(Declared):
     """Lagrangian ``objective + multiplier (violation - budget)`` of "least objective subject to violation <= budget".
 
-    With a multiplier of its own each budget has a loss to descend on; raise the multiplier while the violation exceeds the budget.
+    With a multiplier of its own each budget has a loss to descend on; :func:`descend` finds the multiplier that fits the budget when it is
+    given a ``dual_step``.
 
     Attributes:
-      multiplier: dual variable, at least 0.
+      multiplier: dual variable, at least 0; programs of trials do not depend on it.
       budget: largest mean violation of a round that is allowed.
       objective: loss that is made small.
       violation: loss that stays within the budget.
@@ -65,7 +68,27 @@ class SubjectTo(Declared):
 
     def __call__(self, measures: Curves) -> Array:
         """Return the Lagrangian of one trial."""
-        return self.objective(measures) + self.multiplier * (self.violation(measures) - self.budget)
+        return self.combined(self.parts(measures))
+
+    @property
+    def parts(self) -> Parts:
+        """Objective and violation of one trial, as a function of its measures that returns ``[2]``."""
+        return Parts(self.objective, self.violation)
+
+    def combined(self, parts: Array) -> Array:
+        """Return the Lagrangian ``[...]`` of objectives and violations ``parts [..., 2]``."""
+        return parts[..., 0] + self.multiplier * (parts[..., 1] - self.budget)
+
+
+class Parts(NamedTuple):
+    """Objective and violation of one trial; equal where both functions are, so that one program serves all multipliers."""
+
+    objective: Loss
+    violation: Loss
+
+    def __call__(self, measures: Curves) -> Array:
+        """Return both ``[2]``."""
+        return jnp.stack([self.objective(measures), self.violation(measures)])
 
 
 def _per_round(cumulative: Array) -> Array:

@@ -12,8 +12,10 @@ from jax.flatten_util import ravel_pytree
 
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, is_traced
 from jaxbandit.core.fields import Check, between, function, instance_of, of_class, optional, whole
+from jaxbandit.core.fields import key as key_check
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree
 from jaxbandit.core.types import Array, Key
 from jaxbandit.delays import Delay
@@ -61,6 +63,7 @@ class Estimate:
     standard_error: Any  # like the parameters, of the gradient
     unchanged: Array  # [] share of pairs whose trials chose the same points, which say nothing of the gradient
     failed: Array  # [] int32, pairs left out because a trial failed; beyond 5% value and gradient are NaN
+    violation: Array | None = None  # [] mean violation of the trials, where the measure is a SubjectTo
 
 
 @dataclasses.dataclass(frozen=True, eq=False)  # compared and hashed by identity, as a static argument of programs
@@ -121,6 +124,7 @@ class SmoothedLoss:
         self._check(params)
         return _value(self, params, key)
 
+    @takes(key=key_check)
     def estimate(self, params: Any, key: Key) -> Estimate:
         """Return value, gradient, its standard error, and the shares of unchanged and failed pairs.
 
@@ -142,6 +146,15 @@ class SmoothedLoss:
         Returns:
           Their losses ``[P]``, fingerprints of the points chosen ``[P]``, and whether each went well ``[P]``.
         """
+        measured, chosen, healthy = self.measured(points, trials, key)
+        return self.combined(measured), chosen, healthy
+
+    def combined(self, measured: Array) -> Array:
+        """Return losses ``[...]`` of what :meth:`measured` has returned of trials."""
+        return self.measure.combined(measured) if isinstance(self.measure, SubjectTo) else measured
+
+    def measured(self, points: Any, trials: Array, key: Key) -> tuple[Array, Array, Array]:
+        """Play trials as :meth:`played` does; of a measure ``SubjectTo`` return objective and violation ``[P, 2]`` for losses."""
         algorithm, model = self._built(jax.tree.map(lambda leaf: leaf[0], points))
         delay = delay_in_force(self.problem, self.delay)
         _, delays = plan_delays(self.problem.outputs, [algorithm], [delay], self.feedback, self.capacity, self.horizon)
@@ -157,7 +170,7 @@ class SmoothedLoss:
                 trials,
                 key,
                 build=self.build,
-                measure=self.measure,
+                measure=self.measure.parts if isinstance(self.measure, SubjectTo) else self.measure,
                 horizon=self.horizon,
                 block=self.block or model.trials_per_block,
                 informed=self.informed,
@@ -194,7 +207,8 @@ def _estimate(loss: SmoothedLoss, params: Any, key: Key) -> Estimate:
     steps = directions(design_key, loss.pairs, flat.shape[0]).astype(flat.dtype)
     points = jax.vmap(rebuild)(jnp.concatenate([flat[None] + loss.step * steps, flat[None] - loss.step * steps]))
     trials = jnp.tile(jnp.arange(loss.pairs, dtype=jnp.int32), 2)
-    losses, chosen, healthy = (jnp.reshape(x, (2, loss.pairs)) for x in loss.played(points, trials, trials_key))
+    measured, chosen, healthy = (jnp.reshape(x, (2, loss.pairs, *x.shape[1:])) for x in loss.measured(points, trials, trials_key))
+    losses = loss.combined(measured)
     whole = jnp.all(healthy & jnp.isfinite(losses), axis=0)
     count = jnp.maximum(jnp.sum(whole), 1).astype(flat.dtype)
     slopes = jnp.where(whole, (losses[0] - losses[1]) / (2 * loss.step), 0)
@@ -203,12 +217,14 @@ def _estimate(loss: SmoothedLoss, params: Any, key: Key) -> Estimate:
     failed = jnp.sum(~whole, dtype=jnp.int32)
     usable = jnp.where(failed > int(MOST_FAILED * loss.pairs), jnp.nan, 1.0).astype(flat.dtype)  # never a number of too few trials
     value = jnp.sum(jnp.where(whole, losses, 0)) / (2 * count)
+    violation = jnp.sum(jnp.where(whole, measured[..., 1], 0)) / (2 * count) * usable if isinstance(loss.measure, SubjectTo) else None
     return Estimate(
         value=value * usable,
         gradient=rebuild(gradient * usable),
         standard_error=rebuild(error * usable),
         unchanged=jnp.mean((chosen[0] == chosen[1]).astype(flat.dtype)),
         failed=failed,
+        violation=violation,
     )
 
 

@@ -14,6 +14,7 @@ from jaxbandit.problems.base import (
 )
 from jaxbandit.problems.building import NAIVE_CONTROLLER, BuildingDay, Zone, building, building_day
 from jaxbandit.problems.data_rate import data_rate
+from jaxbandit.problems.data_tables import from_columns, from_csv
 from jaxbandit.problems.equalities import Equalities, with_equalities
 from jaxbandit.problems.full_information import FullInformation, full_information
 from jaxbandit.problems.gp_draws import GpDraws, gp_draws, gp_draws_infeasible
@@ -72,6 +73,8 @@ __all__ = [
     "building",
     "building_day",
     "data_rate",
+    "from_columns",
+    "from_csv",
     "from_functions",
     "from_tables",
     "full_information",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,11 +14,13 @@ from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.declare import Role, is_foreign
 from jaxbandit.core.fields import Check, Shape, exactly, finite, finite_numbers, instance_of, of_class, optional, text
+from jaxbandit.core.keys import check_keys
 from jaxbandit.core.pytree import fields_in_brief, pytree, static
 from jaxbandit.core.showing import html_fields, thumbnail
 from jaxbandit.core.types import Array, Key, Numbers, Scalar, Table
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import DOMAIN, Domain
+from jaxbandit.problems._tabulate import tabulated
 from jaxbandit.problems.noise import Drawn, Gaussian, Noise, check_points
 
 
@@ -38,6 +41,10 @@ class AbstractProblem(Role):
     """
 
     described: ClassVar[str] = "a problem of jaxbandit.problems, such as sine()"
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        check_keys(cls, "sample", "draw")
 
     def __post_init__(self) -> None:
         self.validate()
@@ -198,9 +205,9 @@ class Problem(AbstractProblem):
     def _repr_html_(self) -> str:
         """Return a table of what the problem is, with a picture of the reward on a two-dimensional grid: pale where infeasible."""
         fields = [(name, text) for name, text in fields_in_brief(self) if name not in ("domain", "means", "name")]
+        if checks.is_traced(self.means) or checks.is_traced(self.domain.points):
+            return html_fields(f"{type(self).__name__} {self.name}", fields_in_brief(self))
         where = ("points", _extent(self.domain))
-        if checks.is_traced(self.means):
-            return html_fields(f"{type(self).__name__} {self.name}", [where, *fields])
         means, best = np.asarray(self.means), optimum(self)
         feasible = np.all(means[1:] <= 0, axis=0)
         found = f"{float(best.value):.4g} at {_point(self.domain, int(best.index))}" if feasible.any() else "none: no point is feasible"
@@ -353,8 +360,10 @@ def from_functions(
     delay: Delay | None = None,
     name: str = "user",
 ) -> Problem:
-    """Make a problem from JAX-traceable functions of one point ``x [d]``, tabulated on the domain in float64.
+    """Make a problem from functions of one point ``x [d]``, tabulated on the domain in float64.
 
+    Functions of ``jax.numpy`` are tabulated in one go. What JAX cannot trace, such as a function of NumPy or one that branches on ``x``, is
+    called for each point in turn, or for all points ``[M, d]`` together if it takes no other, with one warning: the table is as exact.
     ``noise``, ``delay`` and ``name`` are as for :func:`from_tables`.
 
     Raises:
@@ -363,19 +372,15 @@ def from_functions(
     if isinstance(constraints, str | Mapping | np.ndarray | jax.Array) or not isinstance(constraints, Iterable):
         raise checks.InvalidArgument(f"constraints: must be a list of functions of one point x [d], got {checks.short(constraints)}")
     functions = {"reward": reward} | {f"constraints[{number}]": each for number, each in enumerate(constraints)}
-    with jax.enable_x64(True):
-        tables = [_tabulated(label, each, domain) for label, each in functions.items()]
+    tables, ways = zip(*(tabulated(label, each, domain) for label, each in functions.items()), strict=True)
+    apart = [f"{label} {way}" for label, way in zip(functions, ways, strict=True) if way]
+    if apart:
+        warnings.warn(
+            f"from_functions: JAX cannot trace for one point x [d] {', '.join(apart)}; the values are as"
+            " exact, and functions of jax.numpy are faster and can be differentiated",
+            stacklevel=3,
+        )
     return _checked(domain, np.stack(tables), noise, delay, name)
-
-
-def _tabulated(name: str, given: Callable[[Array], Array | float], domain: Domain) -> np.ndarray:
-    """Return the values ``[M]`` of a user's function; raise ``InvalidArgument`` unless it gives one finite real number for each point."""
-    if not callable(given) or isinstance(given, type):
-        raise checks.InvalidArgument(f"{name}: must be a function of one point x [d], got {checks.short(given)}")
-    with checks.blaming(f"{name}: must be a function of one point x [d] that JAX can trace"):
-        table = np.asarray(jax.vmap(given)(jnp.asarray(domain.points)))
-    finite_numbers(f"{name}(x)", table, exactly(domain.size, words="one number for each point x [d]"))
-    return np.asarray(table, np.float64)
 
 
 def _checked(domain: Domain, means: np.ndarray, noise: Noise | None, delay: Delay | None, name: str) -> Problem:

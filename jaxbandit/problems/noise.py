@@ -37,6 +37,7 @@ from jaxbandit.core.fields import (
     unknown,
     whole,
 )
+from jaxbandit.core.keys import check_keys
 from jaxbandit.core.pytree import param, pytree, static
 from jaxbandit.core.types import Array, Key, Table
 from jaxbandit.domains import DOMAIN, Domain, tabulate
@@ -68,6 +69,10 @@ class Noise(Declared, abc.ABC):
 
     described: ClassVar[str] = "a noise model of jaxbandit.problems, such as Gaussian(variance=0.05)"
     in_files: ClassVar[bool] = True
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        check_keys(cls, "draw")
 
     @abc.abstractmethod
     def draw(self, key: Key, outputs: int, dtype: DTypeLike) -> Drawn:

@@ -1,42 +1,44 @@
-"""Figures of a study's report as PNG bytes; which ones depends on the variables of its dataset."""
+"""Figures of a study's report; which ones depends on the variables of its dataset."""
 
 from __future__ import annotations
 
 import dataclasses
-import io
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import BinaryIO, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import xarray as xr
-from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from jaxbandit.report.plots import COLOURS, PANELS, average_curves, boxes_over_time, compose, plain
-from jaxbandit.report.statistics import elapsed, problem_groups, win_matrix
-from jaxbandit.report.sweeps import sweep_figure, sweeps_of, win_map
+from jaxbandit.report.curves import PANELS, boxes_over_time, curves
+from jaxbandit.report.statistics import elapsed, over_trials, problem_groups, win_matrix
+from jaxbandit.report.style import COLOURS, compose, figure_of, plain
+from jaxbandit.report.sweeps import sweep_panels, sweeps_of, win_map
 from jaxbandit.report.traces import delay_histogram
 
 MOST_LINES = len(COLOURS)  # most lines in one panel
 MOST_BOXES = 3  # most panels of box plots side by side
+MOST_POINTS = 200  # of a line
 MOST_FIGURES = 4  # most figures of one kind: a hundred swept variants are shown by the sweep figure, not by a hundred curves
 BOXES = 10  # box plots over time in one panel
 MOST_RIVALS = 24  # most algorithms in a heat map of wins
 
 T = TypeVar("T")
-Panels: TypeAlias = list[list[Callable[[Axes], None]]]  # rows of functions, each of which draws one panel
+Panels: TypeAlias = list[list[Callable[..., Any]]]  # rows of functions, each of which draws one panel
 
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
-    """A figure of a report: its caption and its PNG."""
+    """A figure of a report: its caption, the figure, and its values in words."""
 
     caption: str
-    png: bytes
+    figure: Figure
+    values: str = ""
 
 
 def panels_of(dataset: xr.Dataset) -> list[tuple[str, str]]:
-    """Return the measures of :data:`~jaxbandit.report.plots.PANELS` that a dataset holds, with their axis labels."""
+    """Return the measures of :data:`~jaxbandit.report.curves.PANELS` that a dataset holds, with their axis labels."""
     return [(name, label) for name, label in PANELS if name in dataset and np.isfinite(dataset[name].values).any()]
 
 
@@ -44,8 +46,11 @@ def curve_pictures(dataset: xr.Dataset) -> list[Picture]:
     """Draw averages over rounds with 95% bands: a figure for each group of up to ``MOST_LINES`` algorithms on one problem."""
     pictures, panels = [], panels_of(dataset)
     for labels, note in _parts(dataset, MOST_LINES) if panels else ():
-        draw = partial(average_curves, dataset.sel(algorithm=labels), title="", panels=panels)
-        pictures.append(Picture(f"Averages over rounds, means over trials with 95% confidence bands{note}.", _png(draw)))
+        part = dataset.sel(algorithm=labels)
+        figure, axes = figure_of(1, len(panels), (4.2, 3.6))
+        curves(_thinned(part), measures=panels, axes=axes)
+        caption = f"Averages over rounds, means over trials with 95% confidence bands{note}."
+        pictures.append(Picture(caption, figure, final_values_in_words(part, panels)))
     return pictures
 
 
@@ -62,7 +67,8 @@ def box_pictures(dataset: xr.Dataset) -> list[Picture]:
             for name, words in panels
         ]
         caption = f"Spread over trials: boxes hold the middle half of the trials, orange lines are medians, blue lines means{note}."
-        pictures.append(Picture(caption, _png(partial(_compose, rows=rows, size=(4.2, 3.0), one_scale=True))))
+        values = final_values_in_words(dataset.sel(algorithm=labels), panels)
+        pictures.append(Picture(caption, compose("", rows, size=(4.2, 3.0), one_scale=True), values))
     return pictures
 
 
@@ -72,8 +78,9 @@ def sweep_pictures(dataset: xr.Dataset) -> list[Picture]:
     for parameters, part in sweeps_of(dataset):
         panels = panels_of(part)
         if panels:
-            draw = partial(sweep_figure, part, title="", panels=panels, parameters=parameters)
-            pictures.append(Picture(f"Means over trials after the last round, over {' and '.join(parameters)}.", _png(draw)))
+            figure = compose("", sweep_panels(part, measures=panels, parameters=parameters))
+            caption = f"Means over trials after the last round, over {' and '.join(parameters)}."
+            pictures.append(Picture(caption, figure, final_values_in_words(part, panels)))
     return pictures
 
 
@@ -81,8 +88,8 @@ def delay_pictures(dataset: xr.Dataset) -> list[Picture]:
     """Draw the histogram of delays, if feedback was delayed."""
     if "arrival" not in dataset:
         return []
-    rows: Panels = [[partial(delay_histogram, dataset=dataset, heading="")]]
-    return [Picture("Delays of the values that arrived within the run.", _png(partial(_compose, rows=rows, size=(7.0, 3.6))))]
+    rows: Panels = [[partial(delay_histogram, dataset)]]
+    return [Picture("Delays of the values that arrived within the run.", compose("", rows, size=(7.0, 3.6)))]
 
 
 def win_pictures(dataset: xr.Dataset) -> list[Picture]:
@@ -91,7 +98,26 @@ def win_pictures(dataset: xr.Dataset) -> list[Picture]:
     if not 2 <= dataset.sizes["algorithm"] <= MOST_RIVALS or not panels:
         return []
     rows: Panels = [[partial(win_map, wins=win_matrix(dataset, name), heading=words)] for name, words in panels]
-    return [Picture("Share of trials that the row wins.", _png(partial(_compose, rows=rows, size=(side + 0.8, side))))]
+    return [Picture("Share of trials that the row wins.", compose("", rows, size=(side + 0.8, side)))]
+
+
+def final_values_in_words(dataset: xr.Dataset, panels: Sequence[tuple[str, str]]) -> str:
+    """Return the mean of every measure per round after the last round, for every algorithm, as sentences."""
+    sentences = []
+    for name, _ in panels:
+        means = over_trials(dataset, name, averaged=True, levels=()).isel(round=-1)
+        each = [
+            f"{label} {mean:.3g}" + (f" ± {high - mean:.2g}" if np.isfinite(high) else "") if np.isfinite(mean) else f"{label} undefined"
+            for label, mean, high in zip(dataset.algorithm.values, means["mean"].values, means.high.values, strict=True)
+        ]
+        sentences.append(f"{name.replace('_', ' ')} per round at the end: {', '.join(each)}.")
+    return " ".join(sentences)
+
+
+def _thinned(dataset: xr.Dataset) -> xr.Dataset:
+    """Return the dataset at up to ``MOST_POINTS`` of its rounds, the last one among them."""
+    count = dataset.sizes["round"]
+    return dataset.isel(round=np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).round().astype(int)))
 
 
 def left_out(dataset: xr.Dataset, most: int) -> int:
@@ -116,14 +142,3 @@ def _chunks(items: Sequence[T], most: int) -> list[list[T]]:
     """Split items into consecutive parts of nearly equal length, at most ``most`` each."""
     count = -(-len(items) // most)
     return [list(chunk) for chunk in np.array_split(np.asarray(items, object), count)]
-
-
-def _compose(path: BinaryIO, rows: Panels, size: tuple[float, float], one_scale: bool = False) -> None:
-    compose(path, "", rows, size=size, one_scale=one_scale)
-
-
-def _png(draw: Callable[[BinaryIO], None]) -> bytes:
-    """Return the bytes that ``draw`` writes to the file that it is given."""
-    buffer = io.BytesIO()
-    draw(buffer)
-    return buffer.getvalue()

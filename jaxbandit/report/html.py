@@ -18,11 +18,13 @@ from jaxbandit.report.markup import Markup, document, element, escaped, joined, 
 from jaxbandit.report.rates import PAPER_RATES, Rate, rate_of
 from jaxbandit.report.statistics import elapsed, growth_exponent, healthy, holm, paired_differences, problem_groups, win_matrix
 from jaxbandit.report.tables import COLUMNS, summary_rows
+from jaxbandit.report.vector import figure_with_values
 from jaxbandit.study.results.storage import read_results
 from jaxbandit.study.run.files import prepare_file, reason_of, write_whole
 
 SEED = 0  # seed of the bootstraps, printed in the report
 RESAMPLES = 2000
+MOST_CHARACTERS = 2_000_000  # of a report; a study's PNG files are left out where they would exceed it
 MOST_SENTENCES = 4  # above a section; more are folded away
 MOST_COLUMNS = 7  # up to so many algorithms are compared each with each; more are all compared with the first
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -51,7 +53,8 @@ def write_report(directory: str | Path, out: str | Path | None = None) -> Path:
         raise InvalidArgument(f"directory: {folder} is no directory; give one that a study wrote its results to")
     dataset = checked(read_results(folder), folder)
     path = prepare_file(folder / "report.html" if out is None else out, force=True)
-    extra = {file.name: file.read_bytes() for file in sorted(folder.glob("*.png"))}
+    shown = [file for file in sorted(folder.glob("*.png")) if not file.name.startswith("curves")]  # as the report draws, too
+    extra = {file.name: file.read_bytes() for file in shown}
     try:
         text = render(dataset, name=folder.resolve().name, extra=extra)
     except (KeyError, ValueError, TypeError, IndexError) as error:  # of what a study does not write
@@ -117,10 +120,12 @@ def render(dataset: xr.Dataset, *, name: str, extra: dict[str, bytes] | None = N
         ("differences", "Paired differences", _differences(dataset)),
         ("wins", "Who wins", _wins(dataset)),
         ("growth", "Growth exponents", _growth(dataset)),
-        ("files", "Figures of the study", _extra(extra or {})),
+        ("files", "Figures of the study", []),
         ("parameters", "Parameters", _parameters(dataset)),
         ("versions", "Versions and devices", _versions(dataset)),
     ]
+    room = MOST_CHARACTERS - sum(len(part) for _, _, parts in sections for part in parts)
+    sections = [(key, heading, _extra(extra or {}, room) if key == "files" else parts) for key, heading, parts in sections]
     said = {
         "summary": findings.summary(dataset),
         "curves": findings.curves(dataset),
@@ -192,7 +197,7 @@ def _flags(dataset: xr.Dataset) -> list[Markup]:
 
 
 def _pictures(dataset: xr.Dataset, draw: Callable[[xr.Dataset], list[figures.Picture]], most: int = 0) -> list[Markup]:
-    parts: list[Markup] = [picture(item.png, item.caption) for item in draw(dataset)]
+    parts: list[Markup] = [figure_with_values(item.figure, item.caption, item.values) for item in draw(dataset)]
     hidden = figures.left_out(dataset, most) if most and parts else 0
     return [*parts, element("p", f"{hidden} more algorithms are in the tables only.", class_="quiet")] if hidden else parts
 
@@ -309,11 +314,19 @@ def _bounds(rates: Sequence[Rate]) -> Markup:
     return table(["algorithm", "measures", "exponent", "bound", "source"], rows, words=(1, 3, 4))
 
 
-def _extra(files: dict[str, bytes]) -> list[Markup]:
-    return [
-        picture(data, name) if data.startswith(PNG) else element("p", f"{name} is no PNG and is not shown.", class_="quiet")
-        for name, data in files.items()
-    ]
+def _extra(files: dict[str, bytes], room: int) -> list[Markup]:
+    """Return the study's PNG files as figures, as many as fit into ``room`` characters, and a line on each of the others."""
+    parts = []
+    for name, data in files.items():
+        if not data.startswith(PNG):
+            parts.append(element("p", f"{name} is no PNG and is not shown.", class_="quiet"))
+            continue
+        shown = picture(data, name)
+        if len(shown) > room:
+            shown = element("p", f"{name}, {len(data):,} bytes, is in the study's directory: this page would be too large with it.")
+        room -= len(shown)
+        parts.append(shown)
+    return parts
 
 
 def _parameters(dataset: xr.Dataset) -> list[Markup]:

@@ -28,6 +28,7 @@ code, pre { font-family: ui-monospace, "SFMono-Regular", Menlo, Consolas, monosp
 pre { background: #f5f5f5; border: 1px solid #ddd; border-radius: 4px; padding: .7rem .9rem; overflow-x: auto; margin: .4rem 0; }
 pre.command { white-space: pre-wrap; overflow-wrap: anywhere; }
 figure { margin: 1rem 0 1.6rem; }
+figure svg { max-width: 100%; height: auto; }
 figure img { max-width: 100%; height: auto; display: block; }
 figcaption { color: #595959; font-size: .92em; margin-top: .2rem; }
 details { margin: .3rem 0; }

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxbandit.report.plots import STYLE
+from jaxbandit.report.style import STYLE
 
 # Runs from best to worst; light, so that black numbers can be read on it.
 COLOUR_MAP = "RdYlBu_r"
@@ -54,11 +53,11 @@ def markdown_table(lines: Sequence[Sequence[str]]) -> str:
 
 
 def heat_maps(
-    path: Path, title: str, panels: Sequence[tuple[str, np.ndarray]], rows: Sequence[str], columns: Sequence[str], *, across: int = 2
-) -> None:
-    """Draw one panel for each pair of a heading and a table ``[rows, columns]``, coloured by rank within the column: blue is least.
+    title: str, panels: Sequence[tuple[str, np.ndarray]], rows: Sequence[str], columns: Sequence[str], *, across: int = 2
+) -> Figure:
+    """Return a figure with a panel for each heading and table ``[rows, columns]``, coloured by rank within the column: blue is least.
 
-    The figure is written as a PNG to ``path``. Cells that are NaN, pairs that were not run, stay empty.
+    Cells that are NaN, pairs that were not run, stay empty.
     """
     down = -(-len(panels) // across)
     size = (across * (1.2 + 0.46 * len(columns)), 0.6 + down * (1.35 + 0.21 * len(rows)))
@@ -70,7 +69,7 @@ def heat_maps(
         for axis, (heading, table) in zip(axes.flat, panels, strict=False):
             _panel(axis, heading, table, rows, columns)
         figure.suptitle(title, fontsize=11)
-        figure.savefig(path)
+    return figure
 
 
 def _panel(axis: Axes, heading: str, table: np.ndarray, rows: Sequence[str], columns: Sequence[str]) -> None:

@@ -101,7 +101,7 @@ def _tickets(session: Session) -> list[Markup]:
     history = session.history()
     names = [*session.specification.space.names, *session.specification.outputs.names]
     rows = [
-        [int(history["ticket"][row]), str(history["state"].values[row]), *(_number(float(history[name].values[row])) for name in names)]
+        [int(history["ticket"][row]), str(history["state"].values[row]), *(_number(history[name].values[row].item()) for name in names)]
         for row in range(len(history["ticket"]))
     ]
     flags = [flag for flag in MESSAGES if any(int(event.body.get("status", 0)) & int(flag) for event in session.events)]
@@ -122,5 +122,8 @@ def _png(figure: Figure) -> bytes:
     return file.getvalue()
 
 
-def _number(value: float) -> str:
+def _number(value: float | str) -> str:
+    """Return a number in a few digits, nothing for NaN; the label of a category as it is."""
+    if isinstance(value, str):
+        return value
     return "" if np.isnan(value) else f"{value:.5g}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, BinaryIO
+from functools import partial
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -13,8 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from jaxbandit.core import checks
-from jaxbandit.report.plots import COLOURS, DASHES, PANELS, SHADES, compose, plain
+from jaxbandit.report.curves import PANELS
 from jaxbandit.report.statistics import over_trials
+from jaxbandit.report.style import COLOURS, DASHES, SHADES, grid_of_axes, in_style, one_axis, plain
 
 WIDE = 20.0  # positive values that span this factor or more are drawn on a logarithmic scale
 FEW = 12  # up to so many cells along an axis of a heat map are labelled one by one and have their numbers inside
@@ -73,21 +74,35 @@ def sweeps_of(dataset: xr.Dataset) -> list[tuple[list[str], xr.Dataset]]:
     return found
 
 
-def swept_curve(axis: Axes, dataset: xr.Dataset, measure: str, parameter: str, *, heading: str, ylabel: str, averaged: bool = True) -> None:
+@in_style
+def swept_curve(
+    dataset: xr.Dataset,
+    measure: str,
+    parameter: str,
+    *,
+    heading: str = "",
+    ylabel: str | None = None,
+    averaged: bool = True,
+    ax: Axes | None = None,
+) -> Axes:
     """Draw a measure after the last round against one swept parameter: means with 95% intervals, a line for each family.
 
     Args:
-      axis: the axis to draw on.
-      dataset: results of a study that swept ``parameter``; failed trials are left out.
+      dataset: results of a study that swept ``parameter``, or of ``run.to_xarray(problem, swept=...)``; failed trials are left out.
       measure: variable of the dataset.
       parameter: one of :func:`swept_parameters`.
-      heading, ylabel: text above and beside the axis.
+      heading, ylabel: text above and beside the axis; by default none above, and the measure's name.
       averaged: divide the measure by the number of rounds.
+      ax: the axes to draw on; default new ones.
+
+    Returns:
+      The axes.
 
     Raises:
       InvalidArgument: when the dataset has no such measure or sweep.
     """
     _check(dataset, parameter)
+    axis = one_axis(ax)
     spans = []
     for number, (label, part) in enumerate(families(dataset, parameter)):
         last = over_trials(part, measure, averaged=averaged, levels=()).isel(round=-1)
@@ -99,33 +114,47 @@ def swept_curve(axis: Axes, dataset: xr.Dataset, measure: str, parameter: str, *
     values = np.concatenate(spans)
     if values.min() > 0 and values.max() / values.min() >= WIDE:
         axis.set_xscale("log")
-    axis.set(title=heading, xlabel=plain(" and ".join([parameter, *swept_together(dataset, parameter)])), ylabel=ylabel)
+    axis.set(
+        title=heading,
+        xlabel=plain(" and ".join([parameter, *swept_together(dataset, parameter)])),
+        ylabel=_words(measure, ylabel, averaged),
+    )
     if axis.get_legend_handles_labels()[1]:
         axis.legend(loc="best")
+    return axis
 
 
+def _words(measure: str, given: str | None, averaged: bool) -> str:
+    """Return the axis label of a measure: the one given, or the measure's own."""
+    return dict(PANELS).get(measure, plain(measure) + (" / rounds" if averaged else "")) if given is None else given
+
+
+@in_style
 def swept_map(
-    axis: Axes,
     dataset: xr.Dataset,
     measure: str,
     x: str,
     y: str,
     *,
-    heading: str,
-    label: str,
+    heading: str = "",
+    label: str | None = None,
     averaged: bool = True,
     limits: tuple[float, float] | None = None,
-) -> None:
+    ax: Axes | None = None,
+) -> Axes:
     """Draw the mean of a measure after the last round over two swept parameters, as a heat map on one axis.
 
     Args:
-      axis: the axis to draw on.
       dataset: results of one family of :func:`families`; failed trials are left out. Pairs of values that were not run are hatched.
       measure: variable of the dataset.
       x, y: two of :func:`swept_parameters`.
-      heading, label: text above the axis and beside the scale.
+      heading, label: text above the axis and beside the scale; by default none above, and the measure's name.
       averaged: divide the measure by the number of rounds.
       limits: values of the darkest and the lightest shade; default the least and the largest mean.
+      ax: the axes to draw on; default new ones.
+
+    Returns:
+      The axes.
 
     Raises:
       InvalidArgument: when the dataset has no such measure or sweep, or several algorithms share a cell.
@@ -138,67 +167,91 @@ def swept_map(
         raise checks.InvalidArgument(f"dataset: several algorithms share values of {x} and {y}; choose one family, see sweeps.families")
     table = np.full((len(rows), len(columns)), np.nan)
     table[row, column] = mean
-    shaded_cells(axis, table, [f"{v:.3g}" for v in columns], [f"{v:.3g}" for v in rows], label=label, limits=limits)
+    axis, said = one_axis(ax), _words(measure, label, averaged)
+    shaded_cells(table, [f"{v:.3g}" for v in columns], [f"{v:.3g}" for v in rows], label=said, limits=limits, ax=axis)
     axis.set(title=heading, xlabel=plain(x), ylabel=plain(y))
+    return axis
 
 
-def win_map(axis: Axes, wins: xr.DataArray, *, heading: str) -> None:
-    """Draw a matrix of :func:`~jaxbandit.report.statistics.win_matrix` as a heat map; hatched where algorithms cannot be compared."""
-    labels = [plain(label) for label in wins.algorithm.values]
-    shaded_cells(axis, wins.values[::-1], labels, labels[::-1], label="share of trials that the row wins", limits=(0.0, 1.0))
+@in_style
+def win_map(wins: xr.DataArray, *, heading: str = "", ax: Axes | None = None) -> Axes:
+    """Draw a matrix of :func:`~jaxbandit.report.statistics.win_matrix` as a heat map; hatched where algorithms cannot be compared.
+
+    Returns the axes, which are ``ax`` or new ones.
+    """
+    axis, labels = one_axis(ax), [plain(label) for label in wins.algorithm.values]
+    shaded_cells(wins.values[::-1], labels, labels[::-1], label="share of trials that the row wins", limits=(0.0, 1.0), ax=axis)
     axis.set_xticks(axis.get_xticks(), [tick.get_text() for tick in axis.get_xticklabels()], rotation=35, ha="right")
     axis.set(title=heading)
+    return axis
 
 
-def sweep_figure(
+@in_style
+def sweep(
     dataset: xr.Dataset,
-    path: Path | BinaryIO,
     *,
-    title: str,
-    panels: Sequence[tuple[str, str]] = PANELS[1:],
+    measures: Sequence[tuple[str, str]] = PANELS[1:],
     parameters: Sequence[str] = (),
-) -> None:
-    """Draw a panel for each measure, as a PNG at ``path``: lines over one swept parameter, or heat maps over two, a row for each family.
+    axes: Any = None,
+) -> np.ndarray:
+    """Draw a panel for each measure: lines over one swept parameter, or heat maps over two, a row for each family.
 
     Args:
-      dataset: results of a study with a sweep.
-      path: path of the PNG.
-      title: title above the figure.
-      panels: pairs of a dataset variable and its axis label.
+      dataset: results of a study with a sweep, or of ``run.to_xarray(problem, swept=...)``.
+      measures: pairs of a dataset variable and its axis label.
       parameters: one or two of :func:`swept_parameters`; default its first two. Other swept parameters distinguish families.
+      axes: as many Axes as :func:`sweep_panels` has drawers; default new ones.
+
+    Returns:
+      The axes ``[families, measures]``, of lines ``[1, measures]``.
 
     Raises:
-      InvalidArgument: when the dataset has no such measure or sweep.
+      InvalidArgument: when the dataset has no such measure or sweep, or on axes of another number.
     """
+    rows = sweep_panels(dataset, measures=measures, parameters=parameters)
+    grid = grid_of_axes(axes, len(rows), len(measures))
+    for row, drawers in zip(grid, rows, strict=True):
+        for axis, draw in zip(row, drawers, strict=True):
+            draw(ax=axis)
+    return grid
+
+
+def sweep_panels(
+    dataset: xr.Dataset, *, measures: Sequence[tuple[str, str]] = PANELS[1:], parameters: Sequence[str] = ()
+) -> list[list[Callable[..., Axes]]]:
+    """Return functions that draw the panels of :func:`sweep`, row by row, each on its ``ax``; same arguments and errors."""
     chosen = list(parameters) or swept_parameters(dataset)[:2]
     _check(dataset, *chosen)
     if len(chosen) == 1 or chosen[1] in swept_together(dataset, chosen[0]):
-        row = [_partial(swept_curve, dataset, name, chosen[0], heading="", ylabel=label) for name, label in panels]
-        return compose(path, title, [row])
+        return [[partial(swept_curve, dataset, name, chosen[0], ylabel=label) for name, label in measures]]
     parts = families(dataset, *chosen[:2])
     if not parts:
         raise checks.InvalidArgument(f"parameters: no algorithm has both {chosen[0]} and {chosen[1]}; see sweeps.sweeps_of")
-    scales = [_extent([over_trials(part, name, averaged=True, levels=()) for _, part in parts]) for name, _ in panels]
-    rows = [
+    scales = [_extent([over_trials(part, name, averaged=True, levels=()) for _, part in parts]) for name, _ in measures]
+    return [
         [
-            _partial(swept_map, part, name, *chosen[:2], heading=plain(family), label=label, limits=scale)
-            for (name, label), scale in zip(panels, scales, strict=True)
+            partial(swept_map, part, name, *chosen[:2], heading=plain(family), label=label, limits=scale)
+            for (name, label), scale in zip(measures, scales, strict=True)
         ]
         for family, part in parts
     ]
-    return compose(path, title, rows)
 
 
+@in_style
 def shaded_cells(
-    axis: Axes,
     table: np.ndarray,
     columns: Sequence[str],
     rows: Sequence[str],
     *,
     label: str,
     limits: tuple[float, float] | None = None,
-) -> None:
-    """Draw a table ``[rows, columns]`` as shaded cells, from the bottom up, with numbers in them if they are few; NaN is hatched."""
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw a table ``[rows, columns]`` as shaded cells, from the bottom up, with numbers in them if they are few; NaN is hatched.
+
+    Returns the axes, which are ``ax`` or new ones.
+    """
+    axis = one_axis(ax)
     finite = table[np.isfinite(table)]
     low, high = limits or ((finite.min(), finite.max()) if len(finite) else (0.0, 1.0))
     axis.set_facecolor("0.92")
@@ -215,6 +268,7 @@ def shaded_cells(
     for names, set_ticks in ((columns, axis.set_xticks), (rows, axis.set_yticks)):
         step = -(-len(names) // FEW)
         set_ticks(np.arange(0, len(names), step) + 0.5, list(names)[::step])
+    return axis
 
 
 def _extent(summaries: Sequence[xr.Dataset]) -> tuple[float, float] | None:
@@ -227,11 +281,6 @@ def _extent(summaries: Sequence[xr.Dataset]) -> tuple[float, float] | None:
 def _hatched(column: int, row: int) -> Rectangle:
     """Return a hatched rectangle, for a cell without a value."""
     return Rectangle((column, row), 1, 1, facecolor="0.92", edgecolor="0.7", hatch="///", linewidth=0)
-
-
-def _partial(draw: Callable[..., None], dataset: xr.Dataset, *arguments: Any, **words: Any) -> Callable[[Axes], None]:
-    """Return ``draw`` with all its arguments except the axis."""
-    return lambda axis: draw(axis, dataset, *arguments, **words)
 
 
 def _tag(name: str, value: str | float) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -10,60 +11,86 @@ from matplotlib.axes import Axes
 
 from jaxbandit.core import checks
 from jaxbandit.core.status import healthy
-from jaxbandit.core.types import Numbers
+from jaxbandit.core.types import Key, Numbers
 from jaxbandit.delays import NEVER
-from jaxbandit.report.plots import COLOURS, DASHES, plain
+from jaxbandit.engine import Trajectory
+from jaxbandit.problems import AbstractProblem
+from jaxbandit.report.given import Given, results_at_hand, runs_of
+from jaxbandit.report.style import COLOURS, DASHES, in_style, one_axis, plain
 
 MOST_BINS = 40
 
 
+@in_style
 def multiplier_paths(
-    axis: Axes,
-    multipliers: Numbers | None,
+    multipliers: Trajectory | Mapping[str, Trajectory] | Numbers | None,
     *,
-    heading: str,
-    ylabel: str,
+    heading: str = "",
+    ylabel: str = "multiplier in force",
     status: Numbers | None = None,
     names: Sequence[str] = (),
     log: str = "",
-) -> None:
+    ax: Axes | None = None,
+) -> Axes:
     """Draw the penalty factors or dual variables in force at each round: means over trials, and bands of 5% to 95% of the trials.
 
     Args:
-      axis: the axis to draw on.
-      multipliers: ``Trajectory.multipliers``, ``[trials, T + 1, m]``, or those of one trial, ``[T + 1, m]``.
+      multipliers: a trajectory, a mapping from labels to trajectories, or an array ``[trials, T + 1, m]`` or ``[T + 1, m]``.
       heading, ylabel: text above and beside the axis.
-      status: ``[trials]`` flags (``Trajectory.status``); failed trials are left out.
+      status: ``[trials]`` flags of an array's trials; failed trials are left out. Trajectories have their own.
       names: names of the constraints; default their numbers.
       log: the axes with a logarithmic scale: ``""``, ``"x"``, ``"y"`` or ``"xy"``.
+      ax: the axes to draw on; default new ones.
+
+    Returns:
+      The axes.
 
     Raises:
-      InvalidArgument: on another shape, such as that of a run that recorded indices only.
+      InvalidArgument: on another shape, such as that of a run that recorded indices only, or of a sweep.
     """
-    paths = np.asarray(np.nan if multipliers is None else multipliers, np.float64)
-    if paths.ndim == 2:
-        paths = paths[None]
-    checks.shape("multipliers", paths, (None, None, None), remedy="give those of a run with record='all'")
-    if status is not None:
-        paths = paths[healthy(np.asarray(status).reshape(-1))]
+    runs = runs_of(multipliers)
+    given: dict[str, tuple[Any, Any]] = {"": (multipliers, status)}
+    if runs is not None:
+        given = {(label if len(runs) > 1 else ""): (run.multipliers, run.status) for label, run in runs.items()}
+    axis = one_axis(ax)
     axis.set(title=heading, xlabel="round $t$", ylabel=ylabel)
-    if not len(paths):
-        axis.text(0.5, 0.5, "every trial failed", transform=axis.transAxes, ha="center")
-        return
-    rounds = np.arange(1, paths.shape[1] + 1)
-    for j in range(paths.shape[2]):
-        colour, dash = COLOURS[j % len(COLOURS)], DASHES[j % len(DASHES)]
-        label = names[j] if j < len(names) else f"constraint {j + 1}"
-        axis.plot(rounds, paths[:, :, j].mean(axis=0), color=colour, linestyle=dash, linewidth=1.8, label=plain(label))
-        if len(paths) > 1:
-            axis.fill_between(rounds, *np.quantile(paths[:, :, j], (0.05, 0.95), axis=0), color=colour, alpha=0.18, linewidth=0)
+    number, last = 0, 2
+    for label, (own, flags) in given.items():
+        paths = _healthy_paths(own, flags)
+        last = max(last, paths.shape[1])
+        if not len(paths):
+            axis.text(0.5, 0.5, "every trial failed", transform=axis.transAxes, ha="center")
+            continue
+        for j in range(paths.shape[2]):
+            several = paths.shape[2] > 1 or j < len(names)
+            constraint = (names[j] if j < len(names) else f"constraint {j + 1}") if several else ""
+            _path(axis, paths[:, :, j], ", ".join(filter(None, (label, constraint))), number)
+            number += 1
     if "x" in log:
         axis.set_xscale("log")
     if "y" in log:
         axis.set_yscale("log", nonpositive="clip")
-    axis.set_xlim(1, max(rounds[-1], 2))
-    if paths.shape[2] > 1:
+    axis.set_xlim(1, last)
+    if axis.get_legend_handles_labels()[1]:
         axis.legend(loc="best")
+    return axis
+
+
+def _healthy_paths(multipliers: Any, status: Any) -> np.ndarray:
+    """Return multipliers as ``[trials, T + 1, m]``, of the trials that did not fail."""
+    paths = np.asarray(np.nan if multipliers is None else multipliers, np.float64)
+    if paths.ndim == 2:
+        paths = paths[None]
+    checks.shape("multipliers", paths, (None, None, None), remedy="give those of a run with record='all', of a sweep run.variant(0)")
+    return paths if status is None else paths[healthy(np.asarray(status).reshape(-1))]
+
+
+def _path(axis: Axes, paths: np.ndarray, label: str, number: int) -> None:
+    """Draw the mean and the band of the multipliers ``[trials, T + 1]`` of one constraint."""
+    rounds, colour, dash = np.arange(1, paths.shape[1] + 1), COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)]
+    axis.plot(rounds, paths.mean(axis=0), color=colour, linestyle=dash, linewidth=1.8, label=plain(label) or None)
+    if len(paths) > 1:
+        axis.fill_between(rounds, *np.quantile(paths, (0.05, 0.95), axis=0), color=colour, alpha=0.18, linewidth=0)
 
 
 def delay_groups(dataset: xr.Dataset) -> list[tuple[str, list[str]]]:
@@ -74,25 +101,38 @@ def delay_groups(dataset: xr.Dataset) -> list[tuple[str, list[str]]]:
     return list(groups.items())
 
 
-def delay_histogram(axis: Axes, dataset: xr.Dataset, *, heading: str) -> None:
+@in_style
+def delay_histogram(
+    results: Given,
+    problem: AbstractProblem | None = None,
+    *,
+    key: Key | None = None,
+    heading: str = "",
+    ax: Axes | None = None,
+) -> Axes:
     """Draw a histogram of the delays of values, in rounds: a line for each delay model and each output whose delays differ.
 
     Trials of all algorithms under one model share their delays, so those of the first are drawn. Values that had not arrived when the
     run ended are not in the histogram; the legend states their share, and the share of those that never arrive.
 
     Args:
-      axis: the axis to draw on.
-      dataset: results of a study with delayed feedback.
+      results: a trajectory, a mapping from labels to trajectories, or a study's dataset, with delayed feedback.
+      problem, key: what was run, for trajectories; the key for random families only.
       heading: text above the axis.
+      ax: the axes to draw on; default new ones.
+
+    Returns:
+      The axes.
 
     Raises:
-      InvalidArgument: when the dataset has no ``arrival``.
+      InvalidArgument: when the results have no ``arrival``.
     """
+    dataset = results_at_hand(results, problem, key=key)
     if "arrival" not in dataset:
         raise checks.InvalidArgument("dataset: has no variable arrival; no feedback of this study was late")
     lines = [(words, *line) for words, labels in delay_groups(dataset) for line in _late(dataset.sel(algorithm=labels[0]))]
     most = max((int(delays.max()) for *_, delays in lines if len(delays)), default=0)
-    width = max(1, -(-(most + 1) // MOST_BINS))
+    axis, width = one_axis(ax, (7.0, 3.6)), max(1, -(-(most + 1) // MOST_BINS))
     edges = np.arange(0, most + width + 1, width) - 0.5
     for number, (words, output, note, delays) in enumerate(lines):
         share = np.histogram(delays, edges)[0] / max(len(delays), 1)
@@ -103,6 +143,7 @@ def delay_histogram(axis: Axes, dataset: xr.Dataset, *, heading: str) -> None:
     axis.set(title=heading, xlabel="delay in rounds", ylabel="share of the values that arrived", xlim=(edges[0], edges[-1]))
     axis.set_ylim(0, 1.25 * max(axis.get_ylim()[1], 1e-12))
     axis.legend(loc="upper right", fontsize=8)
+    return axis
 
 
 def _late(part: xr.Dataset) -> list[tuple[str, str, np.ndarray]]:

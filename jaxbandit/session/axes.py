@@ -11,32 +11,37 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.paths import check_known
+from jaxbandit.core.pytree import replace
 from jaxbandit.domains import Domain, product
 from jaxbandit.domains import points as bare_points
 
-SCALES = ("linear", "logarithmic")
+SCALES = ("linear", "logarithmic", "categorical")
 
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
     """One quantity that is chosen: its name and the values that it can take.
 
-    The model sees it scaled to ``[0, 1]``, so that a kernel's length-scale is a share of the axis.
+    The model sees numbers scaled to ``[0, 1]``, so that a kernel's length-scale is a share of the axis, and categories, which have no
+    order, as ``0, 1, ...``; these need a kernel of their own, see :class:`~jaxbandit.kernels.OnAxes`.
 
     Attributes:
       name: its name.
-      values: increasing values ``[n]``, at least two; positive on a logarithmic scale.
-      scale: ``"linear"`` or ``"logarithmic"``: on which scale near values have near results.
+      values: increasing values ``[n]``, at least two; positive on a logarithmic scale. On a categorical one distinct texts.
+      scale: ``"linear"`` or ``"logarithmic"``: on which scale near values have near results; or ``"categorical"``.
     """
 
     name: str
-    values: tuple[float, ...]
+    values: tuple[float, ...] | tuple[str, ...]
     scale: str = "linear"
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():
             raise InvalidArgument(f"Axis.name: must be text that is not empty, got {short(self.name)}")
         checks.one_of("Axis.scale", self.scale, SCALES)
+        if self.scale == "categorical":
+            self._check_categories()
+            return
         numbers = checks.numbers("Axis.values", self.values)
         if numbers.ndim != 1 or numbers.size < 2:
             raise InvalidArgument(f"Axis.values: must be at least two numbers, got {short(self.values)}")
@@ -47,6 +52,20 @@ class Axis:
             checks.positive("Axis.values", numbers, remedy="a logarithmic scale has positive values only")
         object.__setattr__(self, "values", tuple(numbers.tolist()))
 
+    def _check_categories(self) -> None:
+        """Raise ``InvalidArgument`` unless the values are at least two different texts."""
+        given = self.values
+        if not isinstance(given, list | tuple) or len(given) < 2 or not all(isinstance(item, str) and item for item in given):
+            raise InvalidArgument(f"Axis.values: must be at least two texts, the names of categories, got {short(given)}")
+        if len(set(given)) < len(given):
+            raise InvalidArgument(f"Axis.values: must be different categories, got {short(given)}")
+        object.__setattr__(self, "values", tuple(given))
+
+    @classmethod
+    def of_categories(cls, name: str, categories: Sequence[str]) -> Self:
+        """Return an axis of categories without an order; raises ``InvalidArgument`` unless they are at least two different texts."""
+        return cls(name=name, values=tuple(categories), scale="categorical")
+
     @classmethod
     def between(cls, name: str, low: float, high: float, points: int, scale: str = "linear") -> Self:
         """Return an axis of evenly spaced values from ``low`` to ``high``, both included, on its scale.
@@ -54,7 +73,7 @@ class Axis:
         Raises:
           InvalidArgument: unless ``low < high`` are finite, and positive on a logarithmic scale, and ``points >= 2``.
         """
-        checks.one_of("scale", scale, SCALES)
+        checks.one_of("scale", scale, SCALES[:2])
         checks.finite("low", low)
         checks.finite("high", high)
         checks.scalar("low", low)
@@ -71,26 +90,33 @@ class Axis:
 
     @classmethod
     def read(cls, name: str, table: Mapping[str, Any], where: str) -> Self:
-        """Return the axis that a table describes, by ``values`` or by ``low``, ``high`` and ``points``, with its ``scale``."""
+        """Return the axis that a table describes: ``values``, or ``low``, ``high`` and ``points``, with a ``scale``; or ``categories``."""
         if not isinstance(table, Mapping):
             raise InvalidArgument(f"{where}: must be a table, got {short(table)}")
         for field in table:
-            check_known(field, ["values", "low", "high", "points", "scale"], f"{where}.{field}", "an axis has")
+            check_known(field, ["values", "low", "high", "points", "scale", "categories"], f"{where}.{field}", "an axis has")
         try:
+            if "categories" in table:
+                if len(table) > 1:
+                    raise InvalidArgument(f"categories: an axis of categories has nothing else, got {short(dict(table))}")
+                categories = table["categories"]
+                return cls(name=name, values=tuple(categories) if isinstance(categories, list) else categories, scale="categorical")
             if "values" in table:
                 if {"low", "high", "points"} & set(table):
                     raise InvalidArgument(f"values: give either values, or low, high and points, got {short(dict(table))}")
                 return cls(name=name, **table)
             missing = [field for field in ("low", "high", "points") if field not in table]
             if missing:
-                raise InvalidArgument(f"{missing[0]}: give values, or low, high and points, got {short(dict(table))}")
+                raise InvalidArgument(f"{missing[0]}: give values, or low, high and points, or categories, got {short(dict(table))}")
             return cls.between(name, **table)
         except InvalidArgument as error:
             raise InvalidArgument(f"{where}.{error}") from error
 
     @property
     def scaled(self) -> np.ndarray:
-        """The values as the model sees them, ``[n]`` from 0 to 1."""
+        """The values as the model sees them, ``[n]`` from 0 to 1; categories as ``0, 1, ...``."""
+        if self.scale == "categorical":
+            return np.arange(len(self.values), dtype=np.float64)
         numbers = np.log(self.values) if self.scale == "logarithmic" else np.asarray(self.values)
         return (numbers - numbers[0]) / (numbers[-1] - numbers[0])
 
@@ -111,31 +137,44 @@ class Space:
 
     @classmethod
     def of(cls, domain: Domain | Sequence[Axis]) -> Space:
-        """Return the space of a domain, whose coordinates are called ``x1``, ``x2`` ..., or of axes; raises ``InvalidArgument``."""
+        """Return the space of a domain, whose coordinates are called ``x1``, ``x2`` ... without names of theirs, or of axes.
+
+        Raises:
+          InvalidArgument: on anything else.
+        """
         if isinstance(domain, Domain):
-            return cls(domain=domain, axes=(), names=tuple(f"x{number + 1}" for number in range(domain.dimension)))
+            return cls(domain=domain, axes=(), names=tuple(domain.name_of(number) for number in range(domain.dimension)))
         if not isinstance(domain, list | tuple) or not domain or not all(isinstance(axis, Axis) for axis in domain):
             raise InvalidArgument(f"domain: must be a domain of jaxbandit.domains, or a list of session.Axis, got {short(domain)}")
         names = tuple(axis.name for axis in domain)
         if len(set(names)) < len(names):
             raise InvalidArgument(f"domain: must have axes of different names, got {short(list(names))}")
-        return cls(domain=product([axis.scaled for axis in domain]), axes=tuple(domain), names=names)
+        made = product([axis.scaled for axis in domain])
+        labels = tuple(tuple(map(str, axis.values)) if axis.scale == "categorical" else () for axis in domain)
+        made = replace(made, names=names, categories=labels) if any(labels) else made
+        return cls(domain=made, axes=tuple(domain), names=names)
 
     @property
     def coordinates(self) -> np.ndarray:
-        """The points in the user's units, ``[M, d]``."""
+        """The points in the user's units, ``[M, d]``; categories as ``0, 1, ...``."""
         if not self.axes:
             return np.asarray(self.domain.points, np.float64)
-        mesh = np.meshgrid(*[np.asarray(axis.values) for axis in self.axes], indexing="ij")
-        return np.stack(mesh, axis=-1).reshape(-1, len(self.axes))
+        own = [axis.scaled if axis.scale == "categorical" else np.asarray(axis.values) for axis in self.axes]
+        return np.stack(np.meshgrid(*own, indexing="ij"), axis=-1).reshape(-1, len(self.axes))
 
-    def point(self, index: int) -> dict[str, float]:
-        """Return a point by the names of its coordinates, in the user's units."""
+    def column(self, number: int, points: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """Return one coordinate of some points ``[n]``, in the user's units: numbers, or the labels of categories."""
+        own = self.coordinates[points, number]
+        return np.asarray(self.domain.categories[number])[own.astype(int)] if self.domain.is_categorical(number) else own
+
+    def point(self, index: int) -> dict[str, float | str]:
+        """Return a point by the names of its coordinates, in the user's units, or by the labels of categories."""
         shape = self.domain.grid_shape
         if self.axes:
             places = np.unravel_index(index, shape)
             return {axis.name: axis.values[int(place)] for axis, place in zip(self.axes, places, strict=True)}
-        return {name: float(value) for name, value in zip(self.names, self.scaled(index).values(), strict=True)}
+        scaled, labels = self.scaled(index), self.domain.categories or [()] * len(self.names)
+        return {name: own[int(scaled[name])] if own else scaled[name] for name, own in zip(self.names, labels, strict=True)}
 
     def scaled(self, index: int) -> dict[str, float]:
         """Return a point by the names of its coordinates, as the model sees them."""
@@ -146,13 +185,16 @@ class Space:
         """Return plain values from which :meth:`from_table` makes the same space."""
         if self.axes:
             return {"axes": [dataclasses.asdict(axis) | {"values": list(axis.values)} for axis in self.axes]}
+        labels = {name: list(given) for name, given in (("names", self.domain.names), ("categories", self.domain.categories)) if given}
         if self.domain.axes:
-            return {"product": [np.asarray(axis, np.float64).tolist() for axis in self.domain.axes]}
-        return {"points": np.asarray(self.domain.points, np.float64).tolist()}
+            return {"product": [np.asarray(axis, np.float64).tolist() for axis in self.domain.axes]} | labels
+        return {"points": np.asarray(self.domain.points, np.float64).tolist()} | labels
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> Space:
         """Return the space that :meth:`table` describes."""
         if "axes" in table:
             return cls.of([Axis(**{**axis, "values": tuple(axis["values"])}) for axis in table["axes"]])
-        return cls.of(product(table["product"]) if "product" in table else bare_points(table["points"]))
+        made = product(table["product"]) if "product" in table else bare_points(table["points"])
+        labels = tuple(tuple(own) for own in table.get("categories", ()))
+        return cls.of(replace(made, names=tuple(table.get("names", ())), categories=labels))

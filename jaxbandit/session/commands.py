@@ -41,7 +41,9 @@ An experiment file:
   kernel = {type = "SquaredExponential", length_scale = 0.3}
   noise_variance = 0.01
 
-Axes are scaled to [0, 1] for the model. Further: seed, capacity, fit_every, [initial] random = 5, [feedback] type = "Hallucinate",
+Axes are scaled to [0, 1] for the model; one of categories = ["Pd", "Ni"] has no order, and a kernel of its own, such as
+{type = "OnAxes", axes = [1], kernel = {type = "Categorical"}} as a factor of a Product.
+Further: seed, capacity, fit_every, [initial] random = 5, [feedback] type = "Hallucinate",
 [delay] type = "NoDelay" for one run at a time.
 """
 

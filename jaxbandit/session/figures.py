@@ -73,7 +73,7 @@ def _curve(axis: Axes, belief: xr.Dataset, history: xr.Dataset, space: Space, na
     order = np.argsort(points)
     axis.fill_between(points[order], own["lower"].values[order], own["upper"].values[order], color=BLUE, alpha=0.2, linewidth=0)
     axis.plot(points[order], own["mean"].values[order], color=BLUE, label="posterior mean")
-    axis.scatter(history[space.names[0]].values, history[name].values, label="measured", **MEASURED)
+    axis.scatter(points[history["index"].values], history[name].values, label="measured", **MEASURED)
     axis.axvline(points[best], color=ORANGE, linestyle=":", label="recommended")
     axis.set(xlabel=_plain(space.names[0]), ylabel=_plain(name))
     _scale(axis, space, 0)
@@ -93,13 +93,15 @@ def _maps(figure: Figure, row: np.ndarray, belief: xr.Dataset, history: xr.Datas
         figure.colorbar(drawn, ax=axis)
         axis.grid(False)
         measured = np.isfinite(history[name].values)
-        axis.scatter(*(history[own].values[measured] for own in space.names), **MEASURED)
+        axis.scatter(*points[history["index"].values[measured]].T, **MEASURED)
         axis.scatter(*points[best], **RECOMMENDED)
         title = f"{name}: {'posterior mean' if which == 'mean' else 'standard deviation'}"
         axis.set(xlabel=_plain(space.names[0]), ylabel=_plain(space.names[1]), title=_plain(title))
         _scale(axis, space, 0)
         if space.axes and space.axes[1].scale == "logarithmic":
             axis.set_yscale("log")
+        if space.domain.is_categorical(1):
+            axis.set_yticks(range(len(space.domain.categories[1])), [_plain(label) for label in space.domain.categories[1]])
 
 
 def _slice(axis: Axes, belief: xr.Dataset, space: Space, number: int, name: str, best: int) -> None:
@@ -140,6 +142,8 @@ def _scale(axis: Axes, space: Space, number: int) -> None:
     """Set the horizontal scale to that of the user's axis."""
     if space.axes and space.axes[number].scale == "logarithmic":
         axis.set_xscale("log")
+    if space.domain.is_categorical(number):
+        axis.set_xticks(range(len(space.domain.categories[number])), [_plain(label) for label in space.domain.categories[number]])
 
 
 def _plain(label: str) -> str:

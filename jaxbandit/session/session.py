@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
@@ -28,11 +27,11 @@ from jaxbandit.session.axes import Axis, Space
 from jaxbandit.session.course import MAKER, Course
 from jaxbandit.session.fitting import fitted_model
 from jaxbandit.session.journal import DamagedSession, Event, Journal, SessionError, create_journal, open_journal
-from jaxbandit.session.outputs import Outputs
+from jaxbandit.session.outputs import Outputs, told_values
 from jaxbandit.session.specification import Specification, fingerprint, read_model
-from jaxbandit.session.tables import Recommendation, belief_table, history_table, recommend
 from jaxbandit.session.stepping import Rounds
-from jaxbandit.session.tickets import Record, Ticket, note, number_of, records_of
+from jaxbandit.session.tables import Recommendation, belief_table, history_table, recommend
+from jaxbandit.session.tickets import Record, Ticket, check_tellable, note, number_of, records_of
 from jaxbandit.study.run.files import prepare_file, write_whole
 from jaxbandit.study.specify.grid import Model
 
@@ -222,10 +221,11 @@ class Session:
             self._check_writable()
             number = number_of(ticket, self._records)
             checks.boolean("correct", correct)
-            given, record = self._given(values, reward, constraints), self._records[number]
+            given, record = told_values(self.specification.outputs, values, reward, constraints, self._largest), self._records[number]
             changed = {name: value for name, value in given.items() if record.values.get(name, value) != value}
             new = {name: value for name, value in given.items() if name not in record.values}
-            self._check_told(number, record, changed, correct)
+            begun = self._course.rounds.begun
+            check_tellable(number, record, changed, correct=correct, at_once=self.specification.at_once, begun=begun)
             if new or record.dropped:
                 self._happen("told", {"ticket": number, "values": new})
             if changed:
@@ -398,6 +398,11 @@ class Session:
         space = self.specification.space
         return Ticket(number, record.round, record.index, space.point(record.index), space.scaled(record.index), record.status)
 
+    @property
+    def _largest(self) -> float:
+        """Largest number that the model's arithmetic can work with."""
+        return float(np.finfo(self._course.rounds.learner.arena.dtype).max) / 4
+
     def _predicted(self) -> Any:
         return self._course.with_design(self._records).predict()
 
@@ -417,56 +422,6 @@ class Session:
             raise SessionError(f"ask: values come before the next round here; tell {', '.join(lacking)} of ticket {number}, or drop it")
         if rounds.round >= self.specification.horizon:
             raise SessionError(f"ask: all {self.specification.horizon} rounds of the session's horizon have been asked for")
-
-    def _check_told(self, number: int, record: Record, changed: Mapping[str, float], correct: bool) -> None:
-        """Raise ``SessionError`` where values of a ticket cannot be told."""
-        if record.dropped and self.specification.at_once:
-            raise SessionError(f"ticket {number}: was dropped, and its round repeated; its values cannot be used any more")
-        if record.dropped and record.round == 0 and self._course.rounds.begun:
-            raise SessionError(f"ticket {number}: was dropped, and the initial design has been used without it")
-        if record.dropped and not correct:
-            raise SessionError(f"ticket {number}: was dropped; tell(..., correct=True) takes that back")
-        if changed and not correct:
-            before = {name: record.values[name] for name in changed}
-            raise SessionError(
-                f"ticket {number}: was told {short(before)}, got {short(dict(changed))}; tell(..., correct=True) replaces it"
-            )
-
-    def _given(
-        self, values: Mapping[str, float] | None, reward: float | None, constraints: float | Sequence[float | None] | None
-    ) -> dict[str, float]:
-        """Return the values that are told, by name; raises ``InvalidArgument`` on what is no value of an output."""
-        outputs = self.specification.outputs
-        given: dict[str, Any] = {}
-        if values is not None:
-            if not isinstance(values, Mapping):
-                raise InvalidArgument(
-                    f"values: must be a mapping from the names {', '.join(outputs.names)} to numbers, got {short(values)}"
-                )
-            given |= values
-        if reward is not None:
-            given = {outputs.objective.name: reward} | given
-        if constraints is not None:
-            listed = list(constraints) if isinstance(constraints, list | tuple | np.ndarray) else [constraints]
-            if len(listed) != len(outputs.constraints):
-                raise InvalidArgument(f"constraints: must hold {len(outputs.constraints)} values, one for each, got {short(constraints)}")
-            named = {constraint.name: value for constraint, value in zip(outputs.constraints, listed, strict=True) if value is not None}
-            given = named | given
-        if not given:
-            raise InvalidArgument(f"values: must hold at least one of {', '.join(outputs.names)}, got none")
-        for name in given:
-            if name not in outputs.names:
-                raise InvalidArgument(f"values: there is no output {short(name)}; known are {', '.join(outputs.names)}")
-        return {name: self._number(name, value) for name, value in given.items()}
-
-    def _number(self, name: str, value: Any) -> float:
-        """Return a value as a float; raises ``InvalidArgument`` on what is none, or not finite in the model's arithmetic."""
-        checks.scalar(name, value)
-        number = float(checks.numbers(name, value))
-        largest = float(np.finfo(self._course.rounds.learner.arena.dtype).max) / 4
-        if not math.isfinite(number) or any(abs(part) > largest for part in self.specification.outputs.inward({name: number}).values()):
-            raise InvalidArgument(f"{name}: must be a finite number, got {short(value)}; drop the ticket if the run failed")
-        return number
 
     def _complete(self) -> int:
         """Return the number of tickets all of whose values have been told."""

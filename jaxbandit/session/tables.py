@@ -23,7 +23,7 @@ class Recommendation:
 
     Attributes:
       index: number of the point in the domain.
-      point: the point by the names of its coordinates, in the user's units.
+      point: the point by the names of its coordinates, in the user's units; of categories their labels.
       mean: posterior mean of each output, by name, in its own units.
       sd: posterior standard deviation of each output, by name.
       probability_of_feasibility: posterior probability that all constraints hold there, by independent normal beliefs.
@@ -31,7 +31,7 @@ class Recommendation:
     """
 
     index: int
-    point: Mapping[str, float]
+    point: Mapping[str, float | str]
     mean: Mapping[str, float]
     sd: Mapping[str, float]
     probability_of_feasibility: float
@@ -52,7 +52,6 @@ def belief_table(space: Space, outputs: Outputs, predicted: Prediction, width: f
     import xarray as xr  # here because opening a session should not pay for it
 
     mean, sd = outputs.outward(np.asarray(predicted.mean, np.float64), np.asarray(predicted.sd, np.float64))
-    coordinates = space.coordinates
     return xr.Dataset(
         {
             "mean": (("output", "point"), mean),
@@ -61,8 +60,8 @@ def belief_table(space: Space, outputs: Outputs, predicted: Prediction, width: f
             "upper": (("output", "point"), mean + width * sd),
             "probability_of_feasibility": ("point", outputs.probability_of_feasibility(mean, sd)),
         },
-        coords={"output": list(outputs.names), "point": np.arange(len(coordinates))}
-        | {name: ("point", coordinates[:, number]) for number, name in enumerate(space.names)},
+        coords={"output": list(outputs.names), "point": np.arange(space.domain.size)}
+        | {name: ("point", space.column(number)) for number, name in enumerate(space.names)},
         attrs={"width": width},
     )
 
@@ -102,7 +101,7 @@ def history_table(space: Space, outputs: Outputs, records: Mapping[int, Record])
     numbers = sorted(records)
     rows = [records[number] for number in numbers]
     values = {name: np.asarray([row.values.get(name, np.nan) for row in rows], np.float64) for name in outputs.names}
-    points = [space.point(row.index) for row in rows]
+    points = np.asarray([row.index for row in rows], np.int64)
     violations = {constraint.name: constraint.violation(values[constraint.name]) for constraint in outputs.constraints}
     feasible = np.isfinite(values[outputs.objective.name])
     for violation in violations.values():
@@ -120,7 +119,7 @@ def history_table(space: Space, outputs: Outputs, records: Mapping[int, Record])
         "told_at": ("ticket", _times([row.told_at for row in rows])),
         "best_so_far": ("ticket", np.where(np.isfinite(best), outputs.objective.sign * best, np.nan)),
     }
-    chosen = {name: ("ticket", np.asarray([point[name] for point in points], np.float64)) for name in space.names}
+    chosen = {name: ("ticket", space.column(number, points)) for number, name in enumerate(space.names)}
     return xr.Dataset(measured | kept | summed, coords={"ticket": np.asarray(numbers, np.int64)} | chosen)
 
 

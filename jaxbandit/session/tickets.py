@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.status import Status
-from jaxbandit.session.journal import Event
+from jaxbandit.session.journal import Event, SessionError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Ticket:
       number: number of the ticket, from 1, by which it is told.
       round: the round that it belongs to, from 1; 0 for a point of the initial design.
       index: number of the point in the domain.
-      point: the point by the names of its coordinates, in the user's units.
+      point: the point by the names of its coordinates, in the user's units; of categories their labels.
       scaled: the same as the model sees it.
       status: flags that the algorithm has raised, see :mod:`jaxbandit.status`.
     """
@@ -26,7 +26,7 @@ class Ticket:
     number: int
     round: int
     index: int
-    point: Mapping[str, float]
+    point: Mapping[str, float | str]
     scaled: Mapping[str, float]
     status: Status = Status.OK
 
@@ -91,3 +91,24 @@ def number_of(ticket: Ticket | int, records: Mapping[int, Record]) -> int:
         known = f"1 to {len(records)}" if records else "none yet"
         raise InvalidArgument(f"ticket: must be one that was asked for ({known}), got {short(ticket)}")
     return number
+
+
+def check_tellable(number: int, record: Record, changed: Mapping[str, float], *, correct: bool, at_once: bool, begun: bool) -> None:
+    """Raise ``SessionError`` where values of a ticket cannot be told.
+
+    Args:
+      number, record: the ticket.
+      changed: values that are not those that were told before, by the names of the outputs.
+      correct: whether such values replace those.
+      at_once: whether values come before the next round, so that the round of a dropped ticket was repeated.
+      begun: whether the initial design has been used.
+    """
+    if record.dropped and at_once:
+        raise SessionError(f"ticket {number}: was dropped, and its round repeated; its values cannot be used any more")
+    if record.dropped and record.round == 0 and begun:
+        raise SessionError(f"ticket {number}: was dropped, and the initial design has been used without it")
+    if record.dropped and not correct:
+        raise SessionError(f"ticket {number}: was dropped; tell(..., correct=True) takes that back")
+    if changed and not correct:
+        before = {name: record.values[name] for name in changed}
+        raise SessionError(f"ticket {number}: was told {short(before)}, got {short(dict(changed))}; tell(..., correct=True) replaces it")

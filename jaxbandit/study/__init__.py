@@ -6,6 +6,7 @@ A study passes four containers on its way into a compiled program, a folder for 
 Needs the ``study`` extra (``pip install "jaxbandit[study]"``).
 """
 
+from jaxbandit.core.processes import end_with_parent
 from jaxbandit.engine.frames import to_dataframe
 from jaxbandit.study.plan.planning import Plan, make_plan
 from jaxbandit.study.plan.processes import ProcessLost
@@ -17,7 +18,7 @@ from jaxbandit.study.run.checkpoints import CheckpointMismatch
 from jaxbandit.study.run.execute import forget, run_study
 from jaxbandit.study.run.files import CannotWrite, ExistingOutput, prepare_directory, prepare_file, write_whole
 from jaxbandit.study.run.hold import DirectoryInUse, HeldDirectory, hold_directory
-from jaxbandit.study.run.progress import Progress, Reporter
+from jaxbandit.study.run.progress import Compiling, Progress, Reporter
 from jaxbandit.study.run.runtime import compile_quickly, use_all_cores
 from jaxbandit.study.specify.grid import Grid, Model, grid
 from jaxbandit.study.specify.keep import Keep
@@ -28,6 +29,7 @@ from jaxbandit.study.specify.tables import from_table, from_toml
 __all__ = [
     "CannotWrite",
     "CheckpointMismatch",
+    "Compiling",
     "DirectoryInUse",
     "ExistingOutput",
     "Grid",
@@ -44,6 +46,7 @@ __all__ = [
     "TrialsFailed",
     "audit",
     "compile_quickly",
+    "end_with_parent",
     "flagged",
     "flags_in_words",
     "forget",

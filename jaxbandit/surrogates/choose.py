@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.fields import between, choice, each, finite_numbers, instance_of, optional, per_output, whole
-from jaxbandit.core.pytree import canonicalise, replace
+from jaxbandit.core.memory import check_fits
+from jaxbandit.core.pytree import canonicalise, float_dtype, replace
 from jaxbandit.core.types import Table
 from jaxbandit.domains import DOMAIN, Domain
-from jaxbandit.kernels import Gram, Kernel, check_covariance, same
+from jaxbandit.kernels import Categorical, Constant, Gram, Kernel, White, check_covariance, parts_on_axes, same
 from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures, dense_features, product_features
+from jaxbandit.surrogates.fitted import DATA, fitted
 from jaxbandit.surrogates.lowrank import affordable_rank, prior_variance
 from jaxbandit.surrogates.noise import VARIANCE, Variance, least, stacked, variance_of_outputs
+from jaxbandit.surrogates.outlook import asked_for, unasked
 from jaxbandit.surrogates.posterior import Surrogate
 from jaxbandit.surrogates.precision import (
     HORIZON_IF_UNKNOWN,
@@ -53,6 +56,7 @@ PER_ROW_ROUND = 20.0  # a round of the row cache, whose trials run one by one, w
     rank=optional(whole(1)),
     horizon=optional(whole(1)),
     precision=choice(*PRECISIONS),
+    fit_to=optional(DATA),
 )
 def surrogate(
     domain: Domain,
@@ -66,6 +70,7 @@ def surrogate(
     rank: int | None = None,
     horizon: int | None = None,
     precision: str = "auto",
+    fit_to: tuple[Any, Any] | None = None,
 ) -> Surrogate:
     """Return a GP model of ``outputs = 1 + m`` functions (reward, then constraints) on ``domain``.
 
@@ -89,6 +94,9 @@ def surrogate(
       precision: ``"float32"``, ``"float64"`` or ``"auto"``: float64 where float32 would put a mean off by more than a tenth of a
         posterior deviation, or a deviation off by a tenth of itself, as at low noise and over long horizons. Runs of a model in float64
         are in float64 whatever ``jax_enable_x64`` says; where it is on, all models are in float64.
+      fit_to: points ``[n, d]`` and values ``[n]`` or ``[n, 1 + m]``, from which kernel and noise variance are fitted first, starting from
+        those given, as by :func:`~jaxbandit.surrogates.fit` with its prior in units of the domain: one kernel and one noise variance for
+        all outputs, or one each where either is given per output. Prior means stay, and so do Gram matrices.
 
     Raises:
       InvalidArgument: on hyper-parameters out of range, lists that do not match ``outputs``, an unknown form, a form that the
@@ -98,10 +106,13 @@ def surrogate(
     noises = variance_of_outputs(noise_variance, outputs, domain)
     means = [float(v) for v in one_per_output("prior_mean", prior_mean, outputs)]
     refuse_float32_in_float64(precision)
+    if fit_to is not None:
+        kernels, noises = fitted(kernel, noises, means, fit_to, domain)
 
     groups, members = grouped(kernels, noises, domain)
 
-    def factorised(tolerance: float) -> list[Any]:
+    @functools.cache  # the second pass below often asks for the same
+    def factorised(tolerance: float, double: bool) -> list[Any]:
         built: list[Any] = []
         for k, _ in members:  # groups that differ only in noise share the factorisation of their kernel
             twin = [b for b, (other, _) in zip(built, members, strict=False) if same(k, other)]
@@ -115,9 +126,9 @@ def surrogate(
     for refreshable in (form != "rows", False):  # which form is cheapest is known once it is built, and rows need float64 sooner
         need = needed(variances, lambdas, means, horizon or HORIZON_IF_UNKNOWN, refreshable=refreshable)
         chosen = in_force(precision, need)
+        usual = need.tolerance if chosen == "float32" else SHARE_LEFT_OUT[np.dtype(np.float64)]
         with arithmetic([chosen]):
-            usual = need.tolerance if chosen == "float32" else SHARE_LEFT_OUT[np.dtype(np.float64)]
-            forms = factorised(usual if tolerance is None else tolerance)
+            forms = factorised(usual if tolerance is None else tolerance, float_dtype() == np.float64)
         if chosen == "float64" or need.refresh == 0 or all(built.name != "rows" for built in forms):
             break
     warn_of_float32(chosen, need, stacklevel=3)
@@ -131,7 +142,7 @@ def surrogate(
         refresh=need.refresh if chosen == "float32" else 0,
     )
     with arithmetic([chosen]):
-        return replace(jax.tree.map(jnp.asarray, canonicalise(model)), kernels=tuple(kernels))  # as they were given: no trial needs them
+        return replace(jax.device_put(canonicalise(model)), kernels=tuple(kernels))  # as they were given: no trial needs them
 
 
 def grouped(
@@ -144,7 +155,7 @@ def grouped(
         match = [g for g, (other, lam) in enumerate(members) if np.array_equal(lam, noise) and same(k, other)]
         if not match:
             k.check_axes(domain.dimension)
-            _check_arms(k, domain)
+            _check_parts(k, domain)
             check_covariance("kernel", k, domain.points)
             members.append((k, noise))
         groups.append(match[0] if match else len(members) - 1)
@@ -169,9 +180,9 @@ def _build(kernel: Kernel, domain: Domain, form: str, tolerance: float, rank: in
     size = domain.size
     most = size if rank is None else rank
     if form == "rows":
-        return row_cache(kernel, domain, tolerance, horizon or size)
+        return _that_fits(row_cache(kernel, domain, tolerance, horizon or size), size)
     if form == "features":
-        return _within_tolerance(dense_features(kernel, domain, tolerance, most), tolerance, rank)
+        return _within_tolerance(dense_features(kernel, domain, tolerance, most, asked_for), tolerance, rank)
     product = product_features(kernel, domain, tolerance, most)
     if form == "product":
         if product is None:
@@ -189,10 +200,18 @@ def _build(kernel: Kernel, domain: Domain, form: str, tolerance: float, rank: in
     else:
         # A rank at which features cost as much as rows is not worth finding: stop the factorisation there.
         worthwhile = int(np.sqrt(budget / PER_FACTOR_ENTRY)) + 1
-        dense = dense_features(kernel, domain, tolerance, min(most, worthwhile, affordable_rank(size)))
+        dense = dense_features(kernel, domain, tolerance, min(most, worthwhile, affordable_rank(size)), unasked)
         if float(dense.residual) <= tolerance:
             candidates.append(dense)
-    return min(candidates, key=lambda c: estimated_cost(c, size, horizon or HORIZON_IF_UNKNOWN))
+    return _that_fits(min(candidates, key=lambda c: estimated_cost(c, size, horizon or HORIZON_IF_UNKNOWN)), size)
+
+
+def _that_fits(built: Any, size: int) -> Any:
+    """Return a built form; raise ``InvalidArgument`` where the rows of one trial would not fit the machine's memory."""
+    if isinstance(built, RowCache):
+        remedy = f"give horizon=, the number of rounds (now {built.capacity:,} rows), fewer points, or a smoother kernel"
+        check_fits("form", built.trial_bytes, f"the rows of one trial on {size:,} points", remedy)
+    return built
 
 
 def _within_tolerance(built: DenseFeatures | ProductFeatures, tolerance: float, rank: int | None) -> Any:
@@ -205,15 +224,27 @@ def _within_tolerance(built: DenseFeatures | ProductFeatures, tolerance: float, 
     )
 
 
-def _check_arms(kernel: Kernel, domain: Domain) -> None:
-    """Raise unless every Gram matrix inside ``kernel`` is of the domain's arms, which are numbered ``0 .. M - 1``."""
-    for part in jax.tree.leaves(kernel, is_leaf=lambda k: isinstance(k, Gram)):
+def _check_parts(kernel: Kernel, domain: Domain) -> None:
+    """Raise unless each part of ``kernel`` suits the axes that it sees: Gram matrices numbers from 0, distances no categories."""
+    for part, axes in parts_on_axes(kernel, tuple(range(domain.dimension))):
+        named = [domain.name_of(axis) for axis in axes if domain.is_categorical(axis)]
+        if named and not isinstance(part, Gram | Categorical | Constant | White):
+            raise checks.InvalidArgument(
+                f"kernel: {type(part).__name__} takes the categories of axis {named[0]!r} for numbers; give that axis a kernel of its own,"
+                " as in OnAxes(kernel=..., axes=(0,)) * OnAxes(kernel=Categorical(), axes=(1,))"
+            )
         if not isinstance(part, Gram):
             continue
-        if len(part.matrix) != domain.size:
-            raise checks.InvalidArgument(f"Gram.matrix: of {len(part.matrix)} arms, but the domain has {domain.size} points")
-        if not np.array_equal(domain.points, np.arange(domain.size)[:, None]):
-            raise checks.InvalidArgument("Gram: the domain's points are no arm numbers; build it with domains.arms(M)")
+        rows, numbers = len(part.matrix), np.unique(np.asarray(domain.points)[:, axes[0]])
+        if domain.dimension == 1 and rows != domain.size:
+            raise checks.InvalidArgument(f"Gram.matrix: of {rows} arms, but the domain has {domain.size} points")
+        if not np.all(np.isin(numbers, np.arange(rows))) or (domain.axes and len(numbers) != rows):
+            where = f"axis {domain.name_of(axes[0])!r} of the domain"
+            raise checks.InvalidArgument(
+                "Gram: the domain's points are no arm numbers; build it with domains.arms(M)"
+                if domain.dimension == 1
+                else f"Gram.matrix: of {rows} arms, numbered from 0, but {where} holds {checks.short(numbers.tolist())}"
+            )
 
 
 def one_per_output(name: str, value: Any, outputs: int) -> list[Any]:

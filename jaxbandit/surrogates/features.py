@@ -25,6 +25,7 @@ from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
 from jaxbandit.surrogates.lowrank import features as low_rank_features
+from jaxbandit.surrogates.outlook import GoOn
 
 # Accelerators round the factors of a float32 product to about 10 bits by default, too few for a posterior after many rounds.
 EXACT = jax.lax.Precision.HIGHEST
@@ -175,9 +176,9 @@ class ProductFeatures(SquareRoot):
         return table.reshape(-1)
 
 
-def dense_features(kernel: Kernel, domain: Domain, tolerance: float, most: int) -> DenseFeatures:
-    """Build :class:`DenseFeatures` on the host, with at most ``most`` columns."""
-    phi, residual = low_rank_features(kernel, domain.points, tolerance, min(most, domain.size))
+def dense_features(kernel: Kernel, domain: Domain, tolerance: float, most: int, goes_on: GoOn) -> DenseFeatures:
+    """Build :class:`DenseFeatures` on the host, with at most ``most`` columns; ``goes_on`` decides on the way whether to go on."""
+    phi, residual = low_rank_features(kernel, domain.points, tolerance, min(most, domain.size), goes_on)
     return DenseFeatures(phi=phi, prior_variance=np.sum(phi * phi, axis=1), residual=np.float64(residual))
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from jaxbandit.core.memory import host_memory
 from jaxbandit.core.types import Array, Table
 from jaxbandit.kernels import Kernel
+from jaxbandit.surrogates.outlook import COPIES, GoOn, look_ahead, looks
 
 MOST_WORK = 2e10  # multiply-adds of a factorisation that nobody asked for by name: some ten seconds
 
@@ -47,17 +48,24 @@ def _covariances(kernel: Kernel, points: Array, point: Array) -> Array:
     return kernel(points, point[None, :])[:, 0]
 
 
-def pivoted_cholesky(kernel: Kernel, points: Table, tolerance: float, most: int) -> tuple[np.ndarray, float]:
-    """Compute ``Phi [M, r]`` with ``max_i (K - Phi Phi^T)_ii <= tolerance * max_i K_ii``, or its first ``most`` columns.
+def pivoted_cholesky(kernel: Kernel, points: Table, tolerance: float, most: int, goes_on: GoOn | None = None) -> tuple[np.ndarray, float]:
+    """Compute ``Phi [M, r]`` with ``max_i (K - Phi Phi^T)_ii <= tolerance * max_i K_ii``, or its first columns.
+
+    Args:
+      kernel: the kernel.
+      points: the points ``[M, d]``.
+      tolerance: largest share of prior variance to leave out.
+      most: most columns.
+      goes_on: decides on the way whether to go on; default: always.
 
     Returns:
       ``Phi`` and the relative residual reached.
     """
-    phi, _, residual = pivots(kernel, points, tolerance, most)
+    phi, _, residual = pivots(kernel, points, tolerance, most, goes_on)
     return phi, residual
 
 
-def pivots(kernel: Kernel, points: Table, tolerance: float, most: int) -> tuple[np.ndarray, np.ndarray, float]:
+def pivots(kernel: Kernel, points: Table, tolerance: float, most: int, goes_on: GoOn | None = None) -> tuple[np.ndarray, np.ndarray, float]:
     """Return what :func:`pivoted_cholesky` does, and between the two the points ``[r]`` that were chosen as pivots.
 
     The pivot is always the point of largest residual variance (Harbrecht, Peters and Schneider 2012).
@@ -66,10 +74,15 @@ def pivots(kernel: Kernel, points: Table, tolerance: float, most: int) -> tuple[
     scale = float(diagonal.max())
     residual, phi = diagonal.copy(), np.zeros((min(most, len(diagonal)), len(diagonal)))
     chosen: list[int] = []
+    left: list[float] = []  # largest residual before each column
+    at = set() if goes_on is None else looks(len(diagonal), len(phi))
     for r in range(len(phi)):
         pivot = int(np.argmax(residual))
         if residual[pivot] <= tolerance * scale:
             break
+        if goes_on is not None and r in at and not goes_on(look_ahead(len(diagonal), len(phi), left, tolerance)):
+            break
+        left.append(float(residual[pivot]) / scale)
         row = (column(pivot) - phi[:r, pivot] @ phi[:r]) / np.sqrt(residual[pivot])
         phi[r] = row
         chosen.append(pivot)
@@ -95,11 +108,14 @@ def compressed(phi: np.ndarray, kernel_diagonal: np.ndarray, tolerance: float) -
     return rotated[:, :rank], float(relative[rank - 1])
 
 
-def features(kernel: Kernel, points: Table, tolerance: float, most: int) -> tuple[np.ndarray, float]:
-    """Return features ``Phi [M, r]`` of the kernel on the points, with at most ``most`` columns, and the relative residual reached."""
+def features(kernel: Kernel, points: Table, tolerance: float, most: int, goes_on: GoOn | None = None) -> tuple[np.ndarray, float]:
+    """Return features ``Phi [M, r]`` of the kernel on the points, with at most ``most`` columns, and the relative residual reached.
+
+    ``goes_on`` decides on the way whether to go on, see :mod:`jaxbandit.surrogates.outlook`.
+    """
     # The basis is computed a hundred times more accurately than asked, so that the rotation, not the pivot order, decides the rank.
-    most = min(most, max(host_memory() // (3 * 8 * len(points)), 1))  # as many as fit beside their rotation and its squares
-    basis, residual = pivoted_cholesky(kernel, points, tolerance / 100, most)
+    most = min(most, max(host_memory() // (COPIES * 8 * len(points)), 1))  # as many as fit beside their rotation and its squares
+    basis, residual = pivoted_cholesky(kernel, points, tolerance / 100, most, goes_on)
     if residual > tolerance:  # no rotation leaves out less than all of the basis does
         return basis, residual
     return compressed(basis, prior_variance(kernel, points), tolerance)

@@ -20,7 +20,7 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.types import Array, Scalar, Table
 from jaxbandit.domains import Domain
-from jaxbandit.kernels import Kernel
+from jaxbandit.kernels import Kernel, OnAxes
 from jaxbandit.surrogates.features import EXACT, ProductFeatures, SquareRoot, contract, kept_products, matmul, outer
 from jaxbandit.surrogates.lowrank import pivots, prior_variance
 
@@ -127,7 +127,11 @@ def _axis(kernel: Kernel, points: Array, chosen: Array, jitter: float) -> Array:
 
 
 def with_length_scale(kernel: Kernel, length_scale: Any) -> Kernel:
-    """Return the kernel with another length-scale in the one part that has one."""
+    """Return the kernel with another length-scale, one number or one per axis, in the one part that has one."""
+    if isinstance(kernel, OnAxes):
+        given = length_scale if isinstance(length_scale, jax.Array) else np.asarray(length_scale, np.float64)
+        own = given[np.asarray(kernel.axes)] if np.ndim(given) else given
+        return replace(kernel, kernel=with_length_scale(kernel.kernel, own))
     if "length_scale" in _fields(kernel):
         return replace(kernel, length_scale=length_scale)
     inner = {name: getattr(kernel, name) for name in _fields(kernel) if isinstance(getattr(kernel, name), Kernel)}

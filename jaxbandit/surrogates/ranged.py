@@ -275,7 +275,10 @@ def _only_length_scale(kernel: Kernel, dimension: int) -> np.ndarray:
     found = length_scales(kernel)
     if len(found) != 1:
         raise InvalidArgument(f"kernel: must have one length-scale, got {type(kernel).__name__} with {len(found)}")
-    return np.asarray(found[0], np.float64)
+    scale = np.asarray(found[0], np.float64)
+    if scale.shape not in ((), (dimension,)):
+        raise InvalidArgument(f"kernel: a kernel of some axes must have one length-scale for all of them, got {short(scale.tolist())}")
+    return scale
 
 
 def _together(scales: list[np.ndarray], dimension: int) -> np.ndarray:

@@ -29,6 +29,7 @@ from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
 from jaxbandit.surrogates.features import matmul
 from jaxbandit.surrogates.lowrank import affordable_rank, pivoted_cholesky
+from jaxbandit.surrogates.outlook import unasked
 
 T = TypeVar("T")
 
@@ -103,6 +104,11 @@ class RowCache:
         blocks. Seeds alone are shared by trials as dense features are.
         """
         return 1 if self.blocks else 50
+
+    @property
+    def trial_bytes(self) -> int:
+        """Bytes that one trial's rows and factor take when all rows are in use."""
+        return float_dtype().itemsize * (self.blocks * self.block * int(np.shape(self.points)[0]) + self.rank**2)
 
     def init(self) -> RowState:
         """Return a cache that holds the seeds only, with the prior covariance."""
@@ -252,7 +258,7 @@ def row_cache(kernel: Kernel, domain: Domain, tolerance: float, capacity: int) -
     tolerance = max(tolerance, 8 * float(np.finfo(float_dtype()).eps))
     # A kernel counts as low-rank when its pivots are few compared with the points, and no more than the rows that a run could fill.
     low_rank = min(max(32, domain.size // 4), capacity + SEEDS, affordable_rank(domain.size))
-    seeds, residual = pivoted_cholesky(kernel, domain.points, tolerance, low_rank)
+    seeds, residual = pivoted_cholesky(kernel, domain.points, tolerance, low_rank, unasked)
     if residual > tolerance:  # rough
         seeds = seeds[:, :SEEDS]
     rows = min(capacity, domain.size - seeds.shape[1]) if residual > tolerance else 0

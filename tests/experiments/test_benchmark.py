@@ -2,14 +2,19 @@
 
 import json
 import re
+import subprocess
+import sys
+import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from experiments import benchmark
 from experiments.__main__ import main
-from experiments.benchmark import child, command, measure
+from experiments.benchmark import child, command, device, measure
 from experiments.benchmark.figures import data_rate_figures
+from jaxbandit.study import end_with_parent
 
 MEASURED = {
     "us": {"one": 200.0, "other": 300.0},
@@ -52,7 +57,7 @@ def most_here(own_process, spec, *, pinned, cores=1):
 @pytest.mark.slow
 def test_every_key_of_the_file_is_documented(tmp_path, monkeypatch, capsys):
     """At sizes at which the figures mean nothing: most measurements share their programs, and processes compile quickly."""
-    for sizes, tiny in ((command.QUICK, TINY_ENGINE), (command.STUDY_QUICK, TINY_STUDY)):
+    for sizes, tiny in ((command.QUICK["engine"], TINY_ENGINE), (command.QUICK["study"], TINY_STUDY)):
         for name, size in tiny.items():
             monkeypatch.setitem(sizes, name, size)
     monkeypatch.setattr(measure, "DROPPED", ("JAX_NUM_CPU_DEVICES",))
@@ -76,7 +81,57 @@ def test_every_key_of_the_file_is_documented(tmp_path, monkeypatch, capsys):
     asked = figures["session"]
     assert set(asked) <= documented and asked["events"] == 1 + 2 * asked["tickets"] and "ask and tell:" in printed
     assert 0 < asked["ask_tell_ms"] <= asked["ask_tell_worst_ms"] and asked["open_s"] > 0
+    tuned = figures["tuning"]
+    assert set(tuned) | {key for found in tuned["gradients"].values() for key in found} <= documented
+    assert [found["parameters"] for found in tuned["gradients"].values()] == [4, 4, 7, 16] and "smoothed gradients" in printed
+    assert all(-1 <= found["cosine"] <= 1 and 0 <= found["coverage"] <= 1 for found in tuned["gradients"].values())
+    assert tuned["gradient_over_plain"] > 0 and len(tuned["gradient_mb"]) == 2 and tuned["refitted_round_us"] > 0
     levels = figures["accuracy"]["levels"]
     assert {key for level in levels.values() for key in level} <= documented
     assert all(0 < level["mean_error"] <= 0.1 and 0 < level["sd_error"] <= 0.1 for level in levels.values())
     assert {level["precision"] for level in levels.values()} == {"float32", "float64"} and "in sd" in printed
+
+
+def test_sizes_of_the_usual_the_full_and_the_quick_benchmark(capsys):
+    assert {name: set(sizes) for name, sizes in command.USUAL.items()} == {name: set(sizes) for name, sizes in command.FULL.items()}
+    for name, sizes in command.USUAL.items():
+        for size, number in sizes.items():
+            assert command.QUICK[name][size] <= number <= command.FULL[name][size], (name, size)
+    assert main(["bench", "--full", "--quick"]) == 2
+    assert "error: --full: everything at full size, but --quick asks for small sizes" in capsys.readouterr().err
+
+
+def test_measurements_end_when_the_benchmark_is_ended(monkeypatch):
+    """However it ends: what it starts asks the operating system for that."""
+    asked = []
+
+    def run(command, **options):
+        asked.append(options["preexec_fn"])
+        return subprocess.CompletedProcess(command, 0, stdout="{}\n", stderr="")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert measure._child({"task": "machine"}, pinned=False) == {}
+    assert device._played(next(iter(device.PARTS.values())), device.REHEARSAL, 1.0, True) == {}
+    assert asked == [end_with_parent, end_with_parent]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
+def test_a_process_ends_with_its_parent(tmp_path):
+    parent = f"""
+import subprocess, sys
+from jaxbandit.study import end_with_parent
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], preexec_fn=end_with_parent)
+open({str(tmp_path / "child")!r}, "w").write(str(child.pid))
+print("started", flush=True)
+child.wait()
+"""
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout.readline() == "started\n"
+        child = Path("/proc") / (tmp_path / "child").read_text()
+        assert child.exists()
+        started.kill()
+    for _ in range(100):
+        if not child.exists() or "Z" in (child / "stat").read_text().split()[2]:
+            return
+        time.sleep(0.05)
+    raise AssertionError("it goes on")

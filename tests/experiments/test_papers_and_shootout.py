@@ -111,6 +111,17 @@ def test_quick_changes_defaults_only():
     assert options_from(parser().parse_args(full)).trials == 100
     assert options_from(parser(quick=True).parse_args(quick)).trials == 10
     assert options_from(parser(quick=True).parse_args(mixed)).trials == 3
+    problems = [options_from(parser(quick=quick).parse_args(["config-p"])).extra["problem"] for quick in (False, True)]
+    assert problems == ["all", "P6"], "an experiment's own options, too"
+
+
+def test_experiments_keep_compiled_programs_unless_told_otherwise(tmp_path, monkeypatch):
+    kept = []
+    monkeypatch.setattr("experiments.__main__.enable_cache", kept.append)
+    monkeypatch.setattr("experiments.__main__.run_experiment", lambda *given, **options: None)
+    for options in ([], ["--cache", str(tmp_path)], ["--no-cache"]):
+        assert main(["rpol", *options]) == 0 and main(["all", *options]) == 0
+    assert kept == [None, None, tmp_path, tmp_path]
 
 
 @pytest.fixture(scope="module")

@@ -29,10 +29,13 @@ def public(name):
 PUBLIC = [name for name in names() if public(name)]
 
 LOADED = """
-import json, sys
+import json, sys, time
+import jax
+before = time.process_time()
 import jaxbandit
+own = time.process_time() - before
 from jax._src import xla_bridge
-print(json.dumps({"modules": sorted(sys.modules), "started": xla_bridge.backends_are_initialized()}))
+print(json.dumps({"modules": sorted(sys.modules), "started": xla_bridge.backends_are_initialized(), "seconds": own}))
 """
 
 
@@ -55,6 +58,22 @@ def test_import_loads_the_engine_and_no_report(loaded):
     assert [
         name for name in loaded["modules"] if name.startswith(("jaxbandit.report", "jaxbandit.study", "jaxbandit.session", "jaxbandit.cli"))
     ] == []
+
+
+def test_import_takes_less_than_a_second_of_its_own(loaded):
+    assert loaded["seconds"] < 1.0
+
+
+@pytest.mark.parametrize("name", ["gradients", "report", "session", "study", "report.plots", "report.tables", "surrogates.evidence"])
+def test_modules_are_loaded_when_they_are_asked_for(name):
+    load(f"jaxbandit.{name}")  # skips where the extras are missing
+    found = jaxbandit
+    for word in name.split("."):
+        assert word in dir(found)
+        found = getattr(found, word)
+    assert found is sys.modules[f"jaxbandit.{name}"]
+    with pytest.raises(AttributeError, match="no_such_module"):
+        _ = jaxbandit.no_such_module
 
 
 def test_import_starts_no_device(loaded):

@@ -41,7 +41,7 @@ noise_variance = [0.01, 0.02, 0.03]
 
 @pytest.fixture(autouse=True)
 def _cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jaxbandit.cli.keep_programs", lambda directory: None)
+    monkeypatch.setattr("jaxbandit.cli.enable_cache", lambda: None)
 
 
 def said(capsys: Any, *words: Any) -> Any:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
+import jaxbandit
 from jaxbandit import InvalidArgument, domains
+from jaxbandit.report.session import render
+from jaxbandit.session import Model, Session
 from jaxbandit.session.axes import Axis, Space
 from jaxbandit.session.outputs import Constraint, Objective, Outputs
 
@@ -87,6 +93,46 @@ def test_axes_are_scaled() -> None:
     assert Space.from_table(space.table()).coordinates.tolist() == space.coordinates.tolist()
 
 
+def test_axes_of_categories_are_told_by_their_labels() -> None:
+    axes = [Axis("dose", (1, 2, 4)), Axis.read("metal", {"categories": ["Pd", "Ni"]}, "axis.metal")]
+    assert axes[1] == Axis.of_categories("metal", ["Pd", "Ni"])
+    space = Space.of(axes)
+    assert space.point(3) == {"dose": 2.0, "metal": "Ni"} and space.scaled(3) == {"dose": 1 / 3, "metal": 1.0}
+    assert space.domain.is_categorical(1) and space.domain.label(5) == "dose=1, metal=Ni"
+    assert space.column(1, np.array([0, 3])).tolist() == ["Pd", "Ni"] and space.column(0, np.array([4])).tolist() == [4.0]
+    again = Space.from_table(json.loads(json.dumps(space.table())))
+    assert again.axes == space.axes and again.domain.categories == space.domain.categories
+    for domain in (
+        space.domain,
+        jaxbandit.replace(domains.points(space.domain.points[:3]), names=("a", "b"), categories=((), ("Pd", "Ni"))),
+    ):
+        own = Space.of(domain)
+        again = Space.from_table(json.loads(json.dumps(own.table())))
+        assert own.point(1)[own.names[1]] == "Ni" and again.point(1) == own.point(1) and again.names == own.names == domain.names
+
+
+def test_a_session_with_an_axis_of_categories(tmp_path: Path) -> None:
+    """Points are told by their labels, tables and figures hold these, and opening the session again changes nothing."""
+    kernel = {"type": "OnAxes", "axes": [0], "kernel": {"type": "SquaredExponential", "length_scale": 0.5}}
+    both = {"type": "Product", "left": kernel, "right": {"type": "OnAxes", "axes": [1], "kernel": {"type": "Categorical"}}}
+    axes = [Axis("dose", (1, 2, 4)), Axis.of_categories("metal", ["Pd", "Ni"])]
+    session = Session.create(
+        tmp_path / "s", axes, jaxbandit.Unconstrained(), Model(kernel=both, noise_variance=0.1), horizon=5, key=jax.random.key(0),
+        objective="maximise yield", constraints=[], delay=jaxbandit.delays.NoDelay(),
+    )  # fmt: skip
+    with session:
+        ticket = session.ask()
+        assert ticket.point["metal"] in ("Pd", "Ni") and ticket.point["dose"] in (1.0, 2.0, 4.0)
+        session.tell(ticket, {"yield": 1.0})
+        assert session.history()["metal"].values.tolist() == [ticket.point["metal"]]
+        assert session.belief()["metal"].values.tolist() == ["Pd", "Ni"] * 3
+        panel = session.plot().axes[0]
+        assert [label.get_text() for label in panel.get_yticklabels()] == ["Pd", "Ni"]
+        assert f"<td>{ticket.point['metal']}</td>" in render(session)
+    with Session.open(tmp_path / "s", read_only=True) as again:
+        assert again.history()["metal"].values.tolist() == [ticket.point["metal"]]
+
+
 @pytest.mark.parametrize("domain", [domains.grid([0.0, 1.0], [1.0, 3.0], 3), domains.points([[0.3, 1.0], [0.1, 2.0]]), domains.arms(4)])
 def test_domains_are_spaces(domain: Any) -> None:
     space = Space.of(domain)
@@ -111,6 +157,13 @@ def test_domains_are_spaces(domain: Any) -> None:
         (lambda: Axis.read("x", {"lower": 0}, "axis.x"), "axis.x.lower: unknown field"),
         (lambda: Axis.read("x", {"values": [1, 2], "low": 0}, "axis.x"), "axis.x.values: give either"),
         (lambda: Axis.read("x", 3, "axis.x"), "axis.x: must be a table"),
+        (lambda: Axis.of_categories("x", ["a"]), "Axis.values: must be at least two texts"),
+        (lambda: Axis.of_categories("x", ["a", "a"]), "Axis.values: must be different"),
+        (lambda: Axis("x", ("a", "b")), "Axis.values"),
+        (lambda: Axis("x", (1, 2), "categorical"), "Axis.values: must be at least two texts"),
+        (lambda: Axis.between("x", 0, 1, 3, "categorical"), "scale"),
+        (lambda: Axis.read("x", {"categories": ["a", "b"], "scale": "linear"}, "axis.x"), "axis.x.categories: an axis of categories has"),
+        (lambda: Axis.read("x", {"categories": "ab"}, "axis.x"), "axis.x.Axis.values: must be at least two texts"),
         (lambda: Space.of([]), "domain: must be a domain"),
         (lambda: Space.of([Axis("x", (0, 1)), Axis("x", (0, 1))]), "domain: must have axes of different names"),
     ],

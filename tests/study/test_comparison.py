@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
+import io
 from typing import Any
 
 import jax
@@ -16,9 +18,10 @@ from jaxbandit import InitialDesign, InvalidArgument, domains, kernels, problems
 from jaxbandit.delays import NEVER, NoDelay, Poisson
 from jaxbandit.engine.footprint import carried_bytes
 from jaxbandit.feedback import Hallucinate
-from jaxbandit.study import Keep, Progress, Reporter, Run, Study, grid, make_plan, rerun, run_study
+from jaxbandit.study import Compiling, Keep, Progress, Reporter, Run, Study, grid, make_plan, rerun, run_study
 from jaxbandit.study.plan.batches import MAX_SECONDS_WITHOUT_REPORT, rounds_of_part, seconds_of_trial
 from jaxbandit.study.run.programs import Programs
+from jaxbandit.study.run.progress import display
 
 KERNEL = kernels.SquaredExponential(length_scale=1.0)
 HORIZON = 15
@@ -200,16 +203,37 @@ class Lowered:
 def test_programs_are_made_together_and_dropped(monkeypatch: Any) -> None:
     monkeypatch.setattr("jaxbandit.study.run.programs.cores", lambda: 2)
     notes: list[str] = []
-    programs = Programs(notes.append)
+    begun: list[Compiling] = []
+    programs = Programs(notes.append, compiling=begun.append)
 
     def later(*names: str) -> Any:
         return lambda: [(name, None if name.isupper() else functools.partial(Lowered, name)) for name in names]
 
     assert programs.get("a", later("a", "B", "a", "c", "d")) == "program a"
+    assert begun == [Compiling(first=1, last=2, total=4)] and (programs.made, programs.missing) == (2, 2)
+    assert programs.seconds_left == pytest.approx(programs.waited)
     assert programs.get("c", later("c")) == "program c" and len(notes) == 1 and "2 programs" in notes[0]
     assert programs.get("d", later("d", "c")) == "program d" and len(notes) == 2
     assert programs.charged == pytest.approx(programs.waited)
-    assert programs.get("a", later("a")) == "program a" and len(notes) == 3  # it was dropped when nobody seemed to need it
+    assert programs.get("a", later("a")) == "program a" and len(notes) == 2  # found among those that outlive a run
+    assert programs.seconds_left == 0 and [compiling.first for compiling in begun] == [1, 3]
+
+
+def test_programs_outlive_a_study_but_not_for_ever(monkeypatch: Any) -> None:
+    monkeypatch.setattr("jaxbandit.study.run.programs.MOST_KEPT", 2)
+    shelf: Any = collections.OrderedDict()
+
+    def compiled(*names: str) -> int:
+        """How many of the programs a study that needs them, one after the other, compiles."""
+        programs = Programs(lambda line: None, shelf=shelf)
+        for name in names:
+            programs.get(name, lambda name=name: [(name, functools.partial(Lowered, name))])
+        return programs.made
+
+    assert compiled("a", "b") == 2 and compiled("a", "b") == 0
+    assert compiled("a", "c") == 1 and compiled("a") == 0 and compiled("b") == 1, "the one used longest ago is let go"
+    with jax.enable_x64(True):
+        assert compiled("b") == 1, "in another arithmetic it is another program"
 
 
 # Progress.
@@ -226,17 +250,45 @@ def test_progress_in_plain_lines(capsys: Any) -> None:
         round=5,
         last=False,
         done=5,
+        work=20,
         seconds=1.0,
         rate=5.0,
         left=9.0,
         means={"r": 2},
+        lines={"E[tau] = 3": 2.0},
     )
-    with Reporter() as (report, note):
+    with Reporter() as (report, note, compiling):
+        compiling(Compiling(first=1, last=1, total=3))
         report(first)
         note("[bold] stays")
+        compiling(Compiling(first=2, last=3, total=3))
         report(dataclasses.replace(first, batch=1, round=10, last=True))
+        report(dataclasses.replace(first, last=True, lines={"w = 1": 2.0, "w = 2": 3.5}))
     said = capsys.readouterr().err.splitlines()
-    assert said == ["[bold] stays", "[1/2] E[tau] = 3: round 10, batch 2 of 2: 5 trial-rounds/s, 9 s left; mean r 2"]
+    begin = "[1/2] E[tau] = 3: round"
+    assert said == [
+        "compiling 1 of 3",
+        "[bold] stays",
+        "compiling 2 to 3 of 3",
+        f"{begin} 10, batch 2 of 2: 5 trial-rounds/s, 9 s left; mean r 2",
+        f"{begin} 5, batch 1 of 2: 5 trial-rounds/s, 9 s left; mean r: w = 1 2, w = 2 3.5",
+    ]
+    assert display(None, None, 0.0) == ["starting"]
+    assert display(None, Compiling(first=2, last=2, total=5), 7.4) == ["compiling 2 of 5: 7 s"]
+    bar, clock, *lines = display(dataclasses.replace(first, lines={"a": 1.0, "b": 2.0}), Compiling(first=2, last=2, total=5), 1.0)
+    assert bar == f"[======{' ' * 18}] 25% {begin} 5, batch 1 of 2: 5 trial-rounds/s, 9 s left"
+    assert clock == "compiling 2 of 5: 1 s" and lines == ["  a: r 1", "  b: r 2"]
+
+
+def test_a_terminal_shows_it_live(monkeypatch: Any) -> None:
+    from rich.console import Console
+
+    written = io.StringIO()
+    monkeypatch.setattr("rich.console.Console", lambda stderr: Console(file=written, force_terminal=True, width=80))
+    with Reporter() as (_, note, compiling):
+        compiling(Compiling(first=1, last=2, total=5))
+        note("a line above")
+    assert "compiling 1 to 2 of 5: 0 s" in written.getvalue() and "a line above" in written.getvalue()
 
 
 def test_a_delay_of_the_problem_is_its_lines() -> None:

@@ -134,8 +134,8 @@ def load(table: Mapping[str, Any]) -> Study:
 
 def test_the_study_itself_is_right() -> None:
     assert [run.label for run in load(BASE).runs][:2] == [
-        "rpol, reward_width=1, noise_variance=0.05, delay late",
-        "rpol, reward_width=2.5, noise_variance=0.1, delay late",
+        "rpol reward_width=1 noise_variance=0.05 delay late",
+        "rpol reward_width=2.5 noise_variance=0.1 delay late",
     ]
 
 
@@ -254,7 +254,7 @@ def test_values_that_print_alike_and_values_that_stand_twice_get_labels_of_their
     changed = copy.deepcopy(BASE)
     changed["algorithm"]["cbo"]["sweep"] = {"reward_clip": [1.0, 1.0000001, 1.0]}
     labels = [run.label for run in load(changed).runs if run.algorithm_label == "cbo" and run.delay_label == "late"]
-    assert labels == ["cbo, reward_clip=1, delay late", "cbo, reward_clip=1, delay late, 2", "cbo, reward_clip=1, delay late, 3"]
+    assert labels == ["cbo reward_clip=1 delay late", "cbo reward_clip=1 delay late #2", "cbo reward_clip=1 delay late #3"]
 
 
 def test_a_swept_field_that_is_called_like_a_variable_has_a_name_of_its_own() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import pytest
 
-from jaxbandit import InvalidArgument, cli, domains, kernels
+from jaxbandit import InvalidArgument, cli, domains, enable_cache, kernels
 from jaxbandit.cli import main
 from jaxbandit.core import memory
 from jaxbandit.limited import run_apart
@@ -160,12 +160,14 @@ def test_a_user_without_a_home_keeps_no_programs(monkeypatch: Any) -> None:
     def none() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
-    for name in ("JAX_COMPILATION_CACHE_DIR", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", none)
     before = jax.config.jax_compilation_cache_dir
-    cli.keep_programs(None)
-    assert jax.config.jax_compilation_cache_dir == before
+    jax.config.update("jax_compilation_cache_dir", None)
+    try:
+        assert enable_cache() is None and jax.config.jax_compilation_cache_dir is None
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,19 +12,24 @@ import pytest
 import jaxbandit
 from jaxbandit import InvalidArgument, delays, estimators, informed, kernels, penalties, problems, widths
 from jaxbandit.problems.base import AbstractProblem
-from jaxbandit.study.specify.registry import KINDS, build, names, table_of
+from jaxbandit.study import from_table
+from jaxbandit.study.specify.catalogue import described, places
+from jaxbandit.study.specify.registry import KINDS, ROLES, build, fields_of, names, table_of
 
+ARMS = Path(__file__).parents[1] / "support" / "arms.csv"
 # What a maker cannot do without, by its name.
 REQUIRED: dict[str, dict[str, Any]] = {
     "Anytime": {"algorithm": {"type": "Rpol"}},
     "Empirical": {"values": [1, 2]},
     "Gram": {"matrix": [[1.0, 0.0], [0.0, 1.0]]},
     "Heteroscedastic": {"variance": [0.1, 0.2]},
+    "OnAxes": {"kernel": {"type": "Categorical"}, "axes": [1]},
     "Refitted": {"algorithm": {"type": "Rpol"}},
     "Product": {"left": {"type": "Matern12"}, "right": {"type": "White"}},
     "Scale": {"kernel": {"type": "Linear"}, "variance": 2.0},
     "Sum": {"left": {"type": "Matern12"}, "right": {"type": "White"}},
     "Residuals": {"table": [[0.1, -0.1]]},
+    "from_csv": {"path": str(ARMS), "objective": "maximise yield", "constraints": ["heat <= 80"], "points": ["dose", "catalyst"]},
     "artificial": {"name": "P1", "points_per_axis": 4},
 }
 OBJECTS = [kind for kind in KINDS if kind != "problem"]
@@ -61,6 +67,37 @@ def test_every_problem_that_can_be_named_is_one() -> None:
         assert isinstance(build("problem", {"type": name} | given | REQUIRED.get(name, {}), "problem.p"), AbstractProblem), name
     assert {"sine", "gp_draws", "building"} <= set(names("problem"))
     assert not {"from_tables", "optimum", "with_equalities", "best_mixed_policy"} & set(names("problem"))
+
+
+def test_the_catalogue_holds_what_tables_can_name_and_says_how() -> None:
+    """Every field stands there with its default; what needs a function of Python does not, for no file holds one."""
+    known = places()
+    assert set(KINDS) <= set(known) and {"strategy", "width", "distribution", "penalty"} <= set(known)
+    for kind in OBJECTS:
+        assert set(known[kind]) == {name for name, maker in names(kind).items() if issubclass(maker, ROLES[kind])}
+    assert "Custom" not in known["width"] and "SqrtLog" in known["width"] and "Bounds" not in known["algorithm"]
+    text = described("Rpol", known["algorithm"]["Rpol"])
+    assert text.startswith("Rpol: ") and "  initial_penalty = " in text and '  estimator = {type = "Bounds"}' in text
+    assert "a table of Bounds, Randomised, Thompson" in " ".join(text.split())
+    assert "  table  (required)" in described("Residuals", known["noise"]["Residuals"])
+    for own in known.values():
+        for name, maker in own.items():
+            lines = described(name, maker).splitlines()
+            assert len(lines[0]) > len(name) + 12 and "`" not in lines[0]
+            fields = [line.split()[0] for line in lines[1:] if not line.startswith("      ")]
+            assert fields == fields_of(maker)
+
+
+def test_a_study_of_a_file_is_another_one_when_the_file_has_changed(tmp_path: Path) -> None:
+    """Else a run that was interrupted would go on with other values."""
+    path = tmp_path / "arms.csv"
+    problem = {"type": "from_csv", "path": str(path), "objective": "maximise yield"}
+    table = {"name": "arms", "horizon": 3, "problem": {"arms": problem}, "algorithm": {"cbo": {"type": "Unconstrained"}}}
+    found = []
+    for last in ("2.0", "2.5", "2.0"):
+        path.write_text(f"yield\n1.0\n{last}\n")
+        found.append(from_table(table).fingerprint())
+    assert found[0] == found[2] != found[1]
 
 
 def test_tables_within_tables() -> None:

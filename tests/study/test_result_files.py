@@ -14,7 +14,8 @@ from jaxbandit.cli import main
 from jaxbandit.study import CannotWrite, read_results, rerun, write_results
 from tests.support.small_study import ONE_CELL, assert_same, one_cell, written
 
-LINE = "rpol, reward_width=2.5"
+ONLY_REPORT = ["--report", "--no-figure"]
+LINE = "rpol reward_width=2.5"
 
 
 @pytest.mark.parametrize("name", ["results.nc", "results.zarr"])
@@ -33,8 +34,13 @@ def test_what_is_written_is_what_is_read(name: str, tmp_path: Path) -> None:
 
 def test_a_study_in_zarr_from_the_command_line(tmp_path: Path, capsys: Any) -> None:
     out = tmp_path / "out"
-    assert main(["run", str(written(tmp_path, ONE_CELL)), "--out", str(out), "--no-cache", "--segment", "5", "--format", "zarr"]) == 0
-    assert sorted(file.name for file in out.iterdir()) == ["results.zarr", "summary.csv"]
+    assert (
+        main(["run", str(written(tmp_path, ONE_CELL)), "--out", str(out), "--no-cache", "--segment", "5", "--format", "zarr", *ONLY_REPORT])
+        == 0
+    )
+    assert "report.html" in capsys.readouterr().out
+    assert sorted(file.name for file in out.iterdir()) == ["report.html", "results.zarr", "summary.csv"]
+    (out / "report.html").unlink()
     assert main(["rerun", str(out), "--trial", "3"]) == 0 and "the same bits" in capsys.readouterr().out
     assert main(["report", str(out)]) == 0 and (out / "report.html").stat().st_size > 10_000
 

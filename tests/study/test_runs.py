@@ -100,7 +100,7 @@ def test_every_combination_or_first_with_first() -> None:
         {"estimator.reward_width": 2.0, "model.noise_variance": 0.2},
     ]
     near = small(sweeps={"rpol": {"estimator.reward_width": [1.0, 1.0 + 1e-9]}})
-    assert [run.label for run in near] == ["rpol, reward_width=1", "rpol, reward_width=1, 2"]
+    assert [run.label for run in near] == ["rpol reward_width=1", "rpol reward_width=1 #2"]
 
 
 @pytest.mark.parametrize(

@@ -286,7 +286,7 @@ def test_one_trial_again_of_several_blocks() -> None:
         np.testing.assert_array_equal(again[name].values[0, 0], data[name].values[0, 17])
 
 
-@pytest.mark.parametrize("label", ["rpol, reward_width=2.5", "cbo"])
+@pytest.mark.parametrize("label", ["rpol reward_width=2.5", "cbo"])
 def test_one_trial_again(label: str) -> None:
     again = rerun(whole(), 4, label=label)
     for name in in_python().metrics:
@@ -358,14 +358,19 @@ def test_run_report_and_rerun(tmp_path: Path, capsys: Any, monkeypatch: Any) -> 
     told = capsys.readouterr().out
     assert "3 runs of 11 trials x 20 rounds" in told and "rank" in told and "MiB" in told and not out.exists()
     assert main(["run", str(study), "--out", str(out), "--no-cache", "--segment", "5"]) == 0
-    assert sorted(path.name for path in out.iterdir()) == ["results.nc", "summary.csv"]
+    assert sorted(path.name for path in out.iterdir()) == ["curves.png", "results.nc", "summary.csv"]
     assert_same(xr.load_dataset(out / "results.nc", engine="h5netcdf"), whole(), tolerance=1e-5)
-    assert "rpol, reward_width=2.5" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "rpol reward_width=2.5" in told and "R regret, R+ its positive part" in told and "summary.csv and curves.png in" in told
     assert main(["run", str(study), "--out", str(out), "--no-cache"]) == 2 and "not empty" in capsys.readouterr().err
     assert main(["rerun", str(out), "--trial", "3", "--out", str(tmp_path / "trial.nc")]) == 0
     assert capsys.readouterr().out.count("the same bits") == 5  # of four measures and the points
     assert main(["report", str(out)]) == 0 and (out / "report.html").stat().st_size > 10_000
-    assert main(["names", "delay"]) == 0 and "Poisson" in capsys.readouterr().out
+    assert main(["names", "delay"]) == 0 and "Poisson: " in capsys.readouterr().out
+    assert main(["names", "delay", "Poisson"]) == 0 and "mean = 1.0" in capsys.readouterr().out
+    assert main(["names"]) == 0 and "strategy       Bounds, Randomised, Thompson" in capsys.readouterr().out
+    assert main(["names", "delais"]) == 2 and "did you mean 'delay'" in capsys.readouterr().err
+    assert main(["names", "delay", "Poison"]) == 2 and "did you mean 'Poisson'" in capsys.readouterr().err
 
 
 @pytest.mark.slow

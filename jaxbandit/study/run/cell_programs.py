@@ -17,18 +17,25 @@ from jaxbandit.engine.blocks import mesh_of, place
 from jaxbandit.engine.programs import advance_all, measure_all, play_all
 from jaxbandit.metrics import Tally, start_tally
 from jaxbandit.study.plan.planning import Plan
-from jaxbandit.study.run.programs import Lower, Programs
+from jaxbandit.study.run.programs import KEPT, Lower, Programs
+from jaxbandit.study.run.progress import Compiling
 from jaxbandit.study.specify.run import counted_before
 
 
 class CellPrograms:
     """Programs of a plan's cells, compiled when they are asked for or beside others before; ``left`` returns the cells still to be run."""
 
-    def __init__(self, plan: Plan, left: Callable[[], Iterable[int]], note: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        left: Callable[[], Iterable[int]],
+        note: Callable[[str], None] = lambda line: None,
+        compiling: Callable[[Compiling], None] = lambda compiling: None,
+    ) -> None:
         self.plan, self.left = plan, left
         self.mesh = mesh_of(list(plan.devices))
         self.key = jax.random.key(plan.study.seed)
-        self.programs = Programs(note, _forget)
+        self.programs = Programs(note, _forget, compiling, KEPT)
         self.before = counted_before(plan.runs)
         self.cell = functools.cache(plan.blocked_cell)
         self.structure = functools.cache(lambda cell: signature(plan.blocked_cell(cell)))
@@ -67,7 +74,15 @@ class CellPrograms:
 
     def _play_name(self, cell: int, rounds: int) -> Hashable:
         """Return the name of the program that plays so many rounds, equal for cells that share it."""
-        return "play", self.structure(cell), self.plan.batch_sizes[cell], rounds
+        whole = rounds == self.plan.study.horizon and self.in_one_part(cell)
+        return (
+            "play" if whole else "advance",
+            self.structure(cell),
+            self.plan.batch_sizes[cell],
+            rounds,
+            self.plan.devices,
+            *self._recording().values(),
+        )
 
     def _lowered_play(self, cell: int) -> Lowered:
         """Lower the program that plays whole runs of a cell."""
@@ -76,11 +91,18 @@ class CellPrograms:
     def _measure_name(self, cell: int, rounds: int) -> Hashable:
         """Return the name of the program that measures so many rounds, equal for cells that share it."""
         planned = self.cell(cell)
-        return "measure", signature(planned.problem), planned.block, self.plan.batch_sizes[cell], rounds
+        return (
+            "measure",
+            signature(planned.problem),
+            self.plan.batch_sizes[cell],
+            rounds,
+            self.plan.devices,
+            *self._measuring(cell).values(),
+        )
 
     def _lowered_measure(self, cell: int, rounds: int) -> Lowered:
         """Lower the program that measures so many rounds of a cell."""
-        planned, study, pairs = self.cell(cell), self.plan.study, self._no_pairs(cell)
+        planned, pairs = self.cell(cell), self._no_pairs(cell)
         indices = self.place(np.zeros((len(pairs), rounds), np.int32))
         return measure_all.lower(
             planned.problem,
@@ -88,11 +110,18 @@ class CellPrograms:
             self.place(pairs),
             self.no_tally(cell),
             indices,
-            common=planned.common,
-            metrics=tuple(dict.fromkeys("reward" if metric == "strong_regret" else metric for metric in study.metrics)),
-            block=planned.block,
-            mesh=self.mesh,
+            **self._measuring(cell),
         )
+
+    def _measuring(self, cell: int) -> dict[str, Any]:
+        """Return the arguments of the programs that measure a cell which are part of the program."""
+        planned, metrics = self.cell(cell), self.plan.study.metrics
+        return {
+            "common": planned.common,
+            "metrics": tuple(dict.fromkeys("reward" if metric == "strong_regret" else metric for metric in metrics)),
+            "block": planned.block,
+            "mesh": self.mesh,
+        }
 
     def _no_pairs(self, cell: int) -> np.ndarray:
         """Return the numbers of a batch's trials as zeros, of the shape that programs are made for."""

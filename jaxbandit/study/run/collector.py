@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -53,6 +53,14 @@ class BatchCollector:
     def means(self, count: int) -> dict[str, float]:
         """Return the means of the curves now, over the first ``count`` trials."""
         return {name: float(np.mean(self.last[name][:count])) for name in self.study.metrics if name in self.last}
+
+    def lines(self, runs: Sequence[str]) -> dict[str, float]:
+        """Return the mean of the first metric now for each run, given the run of each of the first trials."""
+        metric = next((name for name in self.study.metrics if name in self.last), None)
+        if metric is None:
+            return {}
+        values, labels = self.last[metric], np.asarray(runs)
+        return {label: float(np.mean(values[: len(labels)][labels == label])) for label in dict.fromkeys(runs)}
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return what has been collected so far, for a checkpoint."""

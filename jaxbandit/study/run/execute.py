@@ -21,7 +21,7 @@ from jaxbandit.study.run.files import drop
 from jaxbandit.study.run.hold import HeldDirectory, hold_directory
 from jaxbandit.study.run.meeting import Meeting
 from jaxbandit.study.run.mixed_policies import mixed_values
-from jaxbandit.study.run.progress import Progress
+from jaxbandit.study.run.progress import Compiling, Progress
 from jaxbandit.study.run.runner import CHECKPOINT_SHARE, Runner
 from jaxbandit.study.specify.study import Study, in_its_arithmetic
 
@@ -39,6 +39,7 @@ def run_study(
     checkpoint_share: float = CHECKPOINT_SHARE,
     report: Callable[[Progress], None] = lambda progress: None,
     note: Callable[[str], None] = lambda line: None,
+    compiling: Callable[[Compiling], None] = lambda compiling: None,
 ) -> xr.Dataset | None:
     """Run a study and return its results, ``None`` in all but the first of several processes.
 
@@ -54,6 +55,7 @@ def run_study(
       checkpoint_share: share of the time that checkpoints may take, in (0, 1]; they are left out where they would take more.
       report: called after each part.
       note: called with a line of text when something is compiled, resumed, dropped or done.
+      compiling: called before programs are compiled.
 
     Raises:
       InvalidArgument: on a study that cannot run, results that fit neither memory nor disk or cannot be written, or a directory that
@@ -65,7 +67,7 @@ def run_study(
     checks.within("checkpoint_share", checkpoint_share, 0.0, 1.0)
     # Problems are made in the arithmetic of the caller, which a trial that is played again needs, too.
     said = {"jax_enable_x64": str(float_dtype() == np.float64), **(attributes or {})}
-    return _run(study, directory, resume, results, said, memory, segment, devices, checkpoint_share, report, note)
+    return _run(study, directory, resume, results, said, memory, segment, devices, checkpoint_share, report, note, compiling)
 
 
 @in_its_arithmetic
@@ -81,6 +83,7 @@ def _run(
     checkpoint_share: float,
     report: Callable[[Progress], None],
     note: Callable[[str], None],
+    compiling: Callable[[Compiling], None],
 ) -> xr.Dataset | None:
     """Do as :func:`run_study` says, in the arithmetic of the study."""
     plan = make_plan(study, memory=memory, segment=segment, devices=devices, streamed=results is not None)
@@ -89,7 +92,7 @@ def _run(
             raise checks.InvalidArgument(f"directory: {plan.processes.count} processes meet in a directory that all see; give one")
         if results is not None:
             raise checks.InvalidArgument("directory: results that are written batch by batch need one for the batches; give one")
-        return _played(plan, None, None, attributes, checkpoint_share, report, note)
+        return _played(plan, None, None, attributes, checkpoint_share, report, note, compiling)
     if results is not None:
         check_results(header(plan.of_one_trial(), ()), Path(results))
     with _held(directory, plan.processes.first) as path:
@@ -97,7 +100,7 @@ def _run(
         with Meeting(path, plan.processes) as meeting:
             plan = _prepared(plan, store, resume, streamed=results is not None)
             file = None if results is None else Path(results)
-            return _played(plan, store, file, attributes, checkpoint_share, report, note, meeting)
+            return _played(plan, store, file, attributes, checkpoint_share, report, note, compiling, meeting)
 
 
 def _played(
@@ -108,10 +111,11 @@ def _played(
     checkpoint_share: float,
     report: Callable[[Progress], None],
     note: Callable[[str], None],
+    compiling: Callable[[Compiling], None],
     meeting: Meeting | None = None,
 ) -> xr.Dataset | None:
     """Play what is left of a plan and gather the results."""
-    runner = Runner(plan, store, report, note, checkpoint_share)
+    runner = Runner(plan, store, report, note, checkpoint_share, compiling)
     finished: dict[tuple[int, int], Mapping[str, np.ndarray]] = {}
     for place in plan.own_batches():
         if results is None:

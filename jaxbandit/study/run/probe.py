@@ -25,7 +25,7 @@ def seconds_per_round(plan: Plan, cell: int) -> float:
 @in_its_arithmetic
 def _measured(study: Study, plan: Plan, cell: int) -> float:
     """Return what :func:`seconds_per_round` returns."""
-    made = CellPrograms(plan, lambda: (), lambda line: None)
+    made = CellPrograms(plan, lambda: ())
     planned = plan.blocked_cell(cell)
     size = planned.block * len(plan.devices)
     first = plan.members[cell][0]

@@ -1,19 +1,39 @@
-"""Compiled programs of a running study: compiled together where several are needed, dropped when no longer needed."""
+"""Compiled programs of a running study: compiled together where several are needed, dropped when no longer needed.
+
+Those that were used last stay in this process, as the programs of ``jax.jit`` do, so that a study which is run again compiles nothing.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
 import jax
 
+from jaxbandit.core.pytree import float_dtype
+from jaxbandit.study.run.progress import Compiling
 from jaxbandit.study.run.runtime import cores
 
 Lower: TypeAlias = Callable[[], jax.stages.Lowered]
 
 MAX_COMPILED_TOGETHER = 4  # each takes memory
+
+
+MOST_KEPT = 48  # programs of earlier studies: each holds memory maps, of which a process has few
+
+Shelf: TypeAlias = MutableMapping[Hashable, jax.stages.Compiled]
+"""Programs that outlive the study which compiled them, those used last at the end."""
+
+KEPT: Shelf = OrderedDict()
+"""Programs of the studies of this process, by what they are made of."""
+
+
+def circumstances() -> Hashable:
+    """Return all settings of JAX that a compiled program depends on."""
+    return str(float_dtype()), tuple((name, str(value)) for name, value in jax.config.values.items())
 
 
 class Programs:
@@ -22,13 +42,30 @@ class Programs:
     Attributes:
       waited: seconds spent on compilation so far.
       charged: the same, of the programs that have been asked for; those made together share their seconds.
+      made: number of programs compiled so far.
+      missing: number of those still to be compiled, as far as that is known.
     """
 
-    def __init__(self, note: Callable[[str], None], forget: Callable[[], object] = lambda: None) -> None:
-        self.note, self.forget = note, forget  # called when programs are dropped, for other caches to let them go, too
+    def __init__(
+        self,
+        note: Callable[[str], None],
+        forget: Callable[[], object] = lambda: None,
+        compiling: Callable[[Compiling], None] = lambda compiling: None,
+        shelf: Shelf | None = None,
+    ) -> None:
+        self.note, self.compiling = note, compiling
+        self.forget = forget  # called when programs are dropped, for other caches to let them go, too
+        self.shelf: Shelf = OrderedDict() if shelf is None else shelf
         self.waited = self.charged = 0.0
+        self.made = self.missing = 0
+        self._around = circumstances()
         self._known: dict[Hashable, jax.stages.Compiled] = {}
         self._owed: dict[Hashable, float] = {}
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds that compilation may still take, by what it took so far."""
+        return self.missing * self.waited / self.made if self.made else 0.0
 
     def get(self, name: Hashable, later: Callable[[], Iterable[tuple[Hashable, Lower | None]]]) -> jax.stages.Compiled:
         """Return a program, compiled unless it is known.
@@ -44,10 +81,28 @@ class Programs:
             for other, lower in later():
                 needed.setdefault(other, lower)
             self._drop([known for known in self._known if known not in needed])
-            missing = [(other, lower) for other, lower in needed.items() if other not in self._known and lower is not None]
-            self._compile(missing[: min(MAX_COMPILED_TOGETHER, cores())])
+            kept = {other: self.shelf.get(self._place(other)) for other in needed}
+            self._known |= {other: program for other, program in kept.items() if program is not None}
+            wanted = [(other, lower) for other, lower in needed.items() if other not in self._known]
+            ready = [(other, lower) for other, lower in wanted if lower is not None]
+            if name not in self._known:
+                self._compile(ready[: min(MAX_COMPILED_TOGETHER, cores())], len(wanted))
+            self.missing = sum(other not in self._known for other, _ in wanted)
+            self._keep(name)
         self.charged += self._owed.pop(name, 0.0)
         return self._known[name]
+
+    def _place(self, name: Hashable) -> Hashable:
+        """Return the key of a program among those of all studies."""
+        return name, self._around
+
+    def _keep(self, name: Hashable) -> None:
+        """Put a program that is used at the end of those kept, and let the first ones go."""
+        place = self._place(name)
+        self.shelf.pop(place, None)
+        self.shelf[place] = self._known[name]
+        while len(self.shelf) > MOST_KEPT:
+            self.shelf.pop(next(iter(self.shelf)))
 
     def _drop(self, names: list[Hashable]) -> None:
         for name in names:
@@ -55,13 +110,16 @@ class Programs:
         if names:
             self.forget()
 
-    def _compile(self, missing: list[tuple[Hashable, Lower]]) -> None:
+    def _compile(self, missing: list[tuple[Hashable, Lower]], wanted: int) -> None:
+        """Compile programs together, of ``wanted`` ones that the rest of the run needs."""
         start = time.perf_counter()
+        self.compiling(Compiling(first=self.made + 1, last=self.made + len(missing), total=self.made + wanted))
         lowered = [lower() for _, lower in missing]  # here: what is traced depends on settings of this thread
         with ThreadPoolExecutor(len(lowered)) as pool:
             programs = list(pool.map(lambda one: one.compile(), lowered))
         seconds = time.perf_counter() - start
         self.waited += seconds
+        self.made += len(missing)
         for (name, _), program in zip(missing, programs, strict=True):
             self._known[name] = program
             self._owed[name] = seconds / len(missing)

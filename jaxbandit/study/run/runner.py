@@ -16,7 +16,7 @@ from jaxbandit.study.plan.processes import ProcessLost
 from jaxbandit.study.run.cell_programs import CellPrograms
 from jaxbandit.study.run.checkpoints import Place, Store
 from jaxbandit.study.run.collector import BatchCollector
-from jaxbandit.study.run.progress import Progress
+from jaxbandit.study.run.progress import Compiling, Progress
 
 CHECKPOINT_SHARE = 0.04  # of the time that checkpoints may take
 
@@ -35,12 +35,14 @@ class Runner:
         report: Callable[[Progress], None] = lambda progress: None,
         note: Callable[[str], None] = lambda line: None,
         checkpoint_share: float = CHECKPOINT_SHARE,
+        compiling: Callable[[Compiling], None] = lambda compiling: None,
     ) -> None:
         self.plan, self.store, self.report, self.note, self.share = plan, store, report, note, checkpoint_share
-        self.made = CellPrograms(plan, self._left, note)
+        self.made = CellPrograms(plan, self._left, note, compiling)
         self.started = time.perf_counter()
         self.done = self.skipped = 0
         self.playing = 0.0  # seconds, without compilation
+        self.lines: dict[str, float] = {}  # of the cell that is played: the latest number of each run
         self.clock: dict[tuple[int, int], np.ndarray] = {}  # seconds of batches that were run here, with and without compilation
         self.saved = self.started
         self.saving = 0.0  # seconds that the last checkpoint took
@@ -115,7 +117,7 @@ class Runner:
         collector.begin(before["initial_indices"])
         self._collect(cell, collector, 1, pairs, self.made.no_tally(cell), seen)
         finished = collector.finished(ended, count)
-        self._played(cell, batch, horizon, count * horizon, begun, collector.means(count))
+        self._played(cell, batch, horizon, count * horizon, begun, collector, count)
         return finished
 
     def _in_parts(self, cell: int, batch: int, pairs: jax.Array, count: int) -> dict[str, np.ndarray]:
@@ -139,7 +141,7 @@ class Runner:
             begun = time.perf_counter()
             progress, seen = advance(*given)
             tally = self._collect(cell, collector, first, pairs, tally, seen)
-            self._played(cell, batch, first + rounds - 1, count * rounds, begun, collector.means(count))
+            self._played(cell, batch, first + rounds - 1, count * rounds, begun, collector, count)
             self._checkpoint(Place(cell=cell, batch=batch, next_round=first + rounds), (progress, tally), collector)
         ended = conclude_all(planned, self.made.key, progress, pairs, mesh=self.made.mesh)
         return collector.finished(ended, count)
@@ -177,9 +179,12 @@ class Runner:
         self.done += work
         self.skipped += work
 
-    def _played(self, cell: int, batch: int, last: int, work: int, begun: float, means: dict[str, float]) -> None:
-        """Count and report rounds up to ``last``, which were begun at a time."""
+    def _played(self, cell: int, batch: int, last: int, work: int, begun: float, collector: BatchCollector, count: int) -> None:
+        """Count and report rounds up to ``last``, which were begun at a time, of the first ``count`` trials of a batch."""
         now, plan, batches = time.perf_counter(), self.plan, self.plan.batch_counts[cell]
+        own = [plan.runs[number].label for number in plan.members[cell]]
+        runs = [plan.runs[number].label for number in plan.trials_of(cell, batch)[:, 0]]
+        self.lines = {label: value for label, value in self.lines.items() if label in own} | collector.lines(runs)
         self.done += work
         self.playing += now - begun
         rate = (self.done - self.skipped) / max(self.playing, LEAST_SECONDS)
@@ -195,7 +200,9 @@ class Runner:
                 done=self.done,
                 seconds=now - self.started,
                 rate=rate,
-                left=max(plan.work / plan.processes.count - self.done, 0) / rate,
-                means=means,
+                work=plan.work // plan.processes.count,
+                left=max(plan.work / plan.processes.count - self.done, 0) / rate + self.made.programs.seconds_left,
+                means=collector.means(count),
+                lines={label: self.lines[label] for label in own if label in self.lines},
             )
         )

@@ -22,11 +22,21 @@ def use_all_cores() -> int:
     return cores()
 
 
-def compile_quickly() -> None:
-    """Let XLA compile without optimising, for runs so short that compiling takes longer than running.
+# Flags of XLA for CPUs, by which it compiles in a third of the time: without the passes that emit fused loops and in one piece instead of
+# 32, by its preset for quick compilation, and without optimising. XLA ends a process that gives it a flag which it does not know.
+QUICK_FLAGS = ("--xla_backend_optimization_level=0",)
+QUICK_FLAGS_BY_VERSION = {
+    (0, 10): (
+        "--xla_cpu_opt_preset=CPU_OPT_PRESET_FAST_COMPILE",
+        "--xla_cpu_use_fusion_emitters=false",
+        "--xla_cpu_parallel_codegen_split_count=1",
+    )
+}
 
-    Measured, for a program of one algorithm on two cores: 0.7 to 1.0 s instead of 1.1 to 2.2 s.
-    """
-    flags = os.environ.get("XLA_FLAGS", "")
-    if "xla_backend_optimization_level" not in flags:
-        os.environ["XLA_FLAGS"] = f"{flags} --xla_backend_optimization_level=0".strip()
+
+def compile_quickly() -> None:
+    """Let XLA compile without most of its passes, for runs so short that compiling takes longer than running."""
+    given = os.environ.get("XLA_FLAGS", "")
+    wanted = (*QUICK_FLAGS, *QUICK_FLAGS_BY_VERSION.get(jax.__version_info__[:2], ()))
+    missing = [flag for flag in wanted if flag.split("=")[0] not in given]
+    os.environ["XLA_FLAGS"] = " ".join([given, *missing]).strip()

@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxbandit import kernels
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.describe import name_of
 from jaxbandit.surrogates import RangedSurrogate, Surrogate
 
 
@@ -34,7 +35,7 @@ def describe_exactly(item: Any) -> Any:
     if isinstance(item, tuple | list):
         return [describe_exactly(value) for value in item]
     if callable(item):
-        return f"{getattr(item, '__module__', '?')}.{getattr(item, '__qualname__', repr(item))}"
+        return name_of(item)
     array = np.asarray(item)
     if isinstance(item, int) and array.dtype.kind not in "iu":  # more than 64 bits
         return hex(item)
@@ -55,6 +56,7 @@ SHORT_NAMES: dict[type[Any], str] = {
     kernels.Constant: "constant",
     kernels.White: "white",
     kernels.Gram: "gram",
+    kernels.Categorical: "categorical",
 }
 
 
@@ -66,6 +68,8 @@ def kernel_record(kernel: kernels.Kernel) -> dict[str, Any]:
     if isinstance(kernel, kernels.Scale):
         inner = kernel_record(kernel.kernel)
         return {**inner, "var": float(np.asarray(kernel.variance)) * inner["var"]}
+    if isinstance(kernel, kernels.OnAxes):
+        return {**kernel_record(kernel.kernel), "axes": list(kernel.axes)}
     if isinstance(kernel, kernels.Sum | kernels.Product):
         name = type(kernel).__name__.lower()
         return {"name": name, "var": 1.0, "parts": [kernel_record(kernel.left), kernel_record(kernel.right)]}

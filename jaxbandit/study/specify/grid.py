@@ -356,8 +356,8 @@ def grid_table(
 
 
 def _label(base: str, values: Mapping[str, Any], problem: str, delay: str) -> str:
-    """Return the label of a run: ``rpol, reward_width=2, on sine, delay poisson``."""
-    return ", ".join([base, *value_words(values), *([f"on {problem}"] if problem else []), *([f"delay {delay}"] if delay else [])])
+    """Return the label of a run, without commas, which separate columns: ``rpol reward_width=2 on sine delay poisson``."""
+    return " ".join([base, *value_words(values), *([f"on {problem}"] if problem else []), *([f"delay {delay}"] if delay else [])])
 
 
 def _distinct(runs: Sequence[Run]) -> list[Run]:
@@ -366,5 +366,5 @@ def _distinct(runs: Sequence[Run]) -> list[Run]:
     found = []
     for run in runs:
         seen[run.label] = number = seen.get(run.label, 0) + 1
-        found.append(run if number == 1 else dataclasses.replace(run, label=f"{run.label}, {number}"))
+        found.append(run if number == 1 else dataclasses.replace(run, label=f"{run.label} #{number}"))
     return found

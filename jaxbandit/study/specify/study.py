@@ -31,6 +31,7 @@ from jaxbandit.feedback import Policy
 from jaxbandit.fused.reasons import in_words as in_words_of_choices
 from jaxbandit.fused.reasons import why_not
 from jaxbandit.problems import AbstractProblem
+from jaxbandit.problems._nameable import READERS
 from jaxbandit.study.specify.describe import describe_exactly
 from jaxbandit.study.specify.grid import Grid
 from jaxbandit.study.specify.instances import sampled
@@ -113,7 +114,8 @@ class Study:
         self.validate()
 
     def __repr__(self) -> str:
-        return f"Study({self.name!r}: {len(self.runs)} runs x {self.trials} trials x {self.horizon} rounds, seed {self.seed})"
+        runs = f"{len(self.runs)} run{'s' * (len(self.runs) > 1)}"
+        return f"Study({self.name!r}: {runs} x {self.trials} trials x {self.horizon} rounds, seed {self.seed})"
 
     def _repr_html_(self) -> str:
         """Return a table of the runs, for notebooks."""
@@ -200,6 +202,8 @@ class Study:
         def described_run(run: Run) -> dict[str, Any]:
             own = {f.name: described(getattr(run, f.name)) for f in dataclasses.fields(Run) if f.name != "problem"}
             table = tables.get(run.problem_label or "")
+            if table is not None and table.get("type") in READERS:  # the file may have changed
+                table = None
             problem = described(run.problem) if table is None else [type(run.problem).__name__, described(table)]
             return own | {"problem": problem, "delay": described(run.delay_in_force), "feedback": described(run.policy_in_force)}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -53,11 +54,23 @@ class Collapsed:
         points, means = jnp.asarray(self.points), jnp.asarray(self.means)
         counts, noise = jnp.asarray(self.counts, means.dtype), jnp.asarray(noise_variance, means.dtype)
         roots = jnp.sqrt(counts)
-        matrix = jnp.eye(len(roots), dtype=means.dtype) + kernel(points, points) * (roots[:, None] * roots[None] / noise)
+        matrix = jnp.eye(len(roots), dtype=means.dtype) + _covariances(kernel, points) * (roots[:, None] * roots[None] / noise)
         white = roots[None] * means / jnp.sqrt(noise)
         total = jnp.sum(counts)
         rest = -0.5 * self.within / noise - 0.5 * total * (jnp.log(noise) + math.log(2 * math.pi))
         return _log_density(matrix, white) + rest
+
+
+def _covariances(kernel: Kernel, points: Array) -> Array:
+    """Return the covariances ``[n, n]`` of ``points [n, d]``: axis by axis where the kernel is a product, which is far faster on CPU.
+
+    A sum over the axes of points inside a loop over pairs keeps a compiler from computing several exponentials at once.
+    """
+    parts = kernel.along_axes(points.shape[1])
+    if parts is None:
+        return kernel(points, points)
+    along = [part(points[:, [axis]], points[:, [axis]]) for axis, part in enumerate(parts)]
+    return functools.reduce(jnp.multiply, along)
 
 
 @jax.custom_jvp

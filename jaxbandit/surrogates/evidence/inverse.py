@@ -14,7 +14,8 @@ import jax.numpy as jnp
 
 from jaxbandit.core.types import Array, Scalar
 
-BLOCK, LARGE_BLOCK = 16, 32  # rows that are eliminated at once; measured on CPU, the larger one from LARGE rows on
+WHOLE = 56  # rows up to which all are eliminated at once, in place: two such matrices of float64 fit into the fastest cache of a core
+BLOCK, LARGE_BLOCK = 16, 32  # rows that are eliminated at once of more; measured on CPU, the larger one from LARGE rows on
 LARGE = 400
 
 
@@ -23,30 +24,33 @@ def inverse(matrix: Array) -> tuple[Array, Array]:
     """Return ``B^-1 [n, n]`` and ``log det B []`` of a symmetric ``B [n, n]`` whose eigenvalues are at least 1.
 
     Cholesky's factorisation ``B = L L^T``, a block of rows at a time, which eliminates ``[B, I]`` to ``[L^T, L^-1]``; then
-    ``B^-1 = L^-T L^-1``. No pivot of such a matrix is below 1: rounding alone makes one smaller, and it is set to 1, or to what rounding
-    leaves of the largest entry, which keeps float32 usable down to noise variances of 1e-6 of the kernel's.
+    ``B^-1 = L^-T L^-1``. Both halves share one array, for a column of ``L^-1`` begins where that of ``B`` ends. No pivot of such a matrix
+    is below 1: rounding alone makes one smaller, and it is set to 1, or to what rounding leaves of the largest entry, which keeps float32
+    usable down to noise variances of 1e-6 of the kernel's.
     """
     size = matrix.shape[0]
-    blocks = -(-size // (BLOCK if size < LARGE else LARGE_BLOCK))
+    blocks = 1 if size <= WHOLE else -(-size // (BLOCK if size < LARGE else LARGE_BLOCK))
     block = -(-size // blocks)  # as equal as can be, so that little is padded
     padded = blocks * block
     floor = jnp.maximum(1, size * float(jnp.finfo(matrix.dtype).eps) * jnp.max(jnp.diagonal(matrix)))
     rows = jnp.arange(padded)
-    left = jnp.pad(matrix, (0, padded - size)) + jnp.diag((rows >= size).astype(matrix.dtype))
+    start = jnp.pad(matrix, (0, padded - size)) + jnp.diag((rows >= size).astype(matrix.dtype)) if padded > size else matrix
 
-    def eliminate(number: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        left, right, logdet = carry
+    def eliminate(number: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        both, logdet = carry
         first = number * block
-        both = [jax.lax.dynamic_slice(half, (first, 0), (block, padded)) for half in (left, right)]
-        panel, part = _eliminated(jnp.concatenate(both, axis=1), first, floor)
-        below, reduced = jnp.where((rows >= first + block)[None], panel[:, :padded], 0), panel[:, padded:]
-        left = left - jnp.matmul(below.T, below, precision="highest")
-        right = right - jnp.matmul(below.T, reduced, precision="highest")
-        return left, jax.lax.dynamic_update_slice(right, reduced, (first, 0)), logdet + part
+        panel, part = _eliminated(jax.lax.dynamic_slice(both, (first, 0), (block, padded)), first, floor)
+        own, after = (rows >= first) & (rows < first + block), rows >= first + block
+        below = jnp.where(after[None], panel, 0)  # L^T of the rows that follow
+        reduced = jnp.where(own[None] & (rows[None] > (first + jnp.arange(block))[:, None]), 0, panel)
+        both = jnp.where(after[:, None] & own[None], 0, both) - jnp.matmul(below.T, reduced, precision="highest")
+        return jax.lax.dynamic_update_slice(both, panel, (first, 0)), logdet + part
 
-    start = (left, jnp.eye(padded, dtype=matrix.dtype), jnp.zeros((), matrix.dtype))
-    _, root, logdet = jax.lax.fori_loop(0, blocks, eliminate, start)
-    root = root[:size, :size]
+    if blocks == 1:
+        both, logdet = _eliminated(start, 0, floor)
+    else:
+        both, logdet = jax.lax.fori_loop(0, blocks, eliminate, (start, jnp.zeros((), matrix.dtype)))
+    root = jnp.tril(both[:size, :size])
     return jnp.matmul(root.T, root, precision="highest"), logdet
 
 
@@ -59,29 +63,29 @@ def _(primals: Any, tangents: Any) -> Any:
 
 
 def _eliminated(rows: Array, first: Scalar, floor: Scalar) -> tuple[Array, Array]:
-    """Return ``L^-1 rows`` and ``log det(L L^T)`` of ``rows [b, p]``, where ``L L^T`` are their columns from ``first`` on.
+    """Return ``L^T`` and ``L^-1`` in the place of ``rows [b, p]``, and ``log det(L L^T)``.
 
-    Pivots below ``floor`` are set to it.
+    From column ``first`` on ``rows`` are ``L L^T [b, b]`` and what follows it, and then ``L^T``; up to each row's diagonal they are then
+    ``L^-1``, times what stands before column ``first``. Pivots below ``floor`` are set to it.
     """
-    size = rows.shape[0]
-    numbers = jnp.arange(size)
+    size, width = rows.shape
+    numbers, columns = jnp.arange(size), jnp.arange(width)
 
     def eliminate(number: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         rows, logdet = carry
-        row = rows[number]
+        row, own = rows[number], columns == first + number
         column = jax.lax.dynamic_slice(row, (first,), (size,))  # by symmetry
         pivot = jnp.maximum(column[number], floor)
-        after = jnp.where(numbers > number, column, 0)
-        left = rows - after[:, None] * (row / pivot)[None]
-        return jnp.where((numbers == number)[:, None], (row / jnp.sqrt(pivot))[None], left), logdet + jnp.log(pivot)
+        after, unit = jnp.where(numbers > number, column / pivot, 0), jnp.where(own, 1, row)
+        left = jnp.where(own[None] & (numbers > number)[:, None], 0, rows) - after[:, None] * unit[None]
+        return jnp.where((numbers == number)[:, None], (unit / jnp.sqrt(pivot))[None], left), logdet + jnp.log(pivot)
 
     return jax.lax.fori_loop(0, size, eliminate, (rows, jnp.zeros((), rows.dtype)))
 
 
 def inverse_diagonal(matrix: Array) -> Array:
     """Return the diagonal ``[b]`` of the inverse of a symmetric matrix with a diagonal of ones; NaN where it is not positive definite."""
-    size, floor = matrix.shape[0], float(jnp.finfo(matrix.dtype).eps) * matrix.shape[0]
-    both, _ = _eliminated(jnp.concatenate([matrix, jnp.eye(size, dtype=matrix.dtype)], axis=1), 0, floor)
-    root = both[:, size:]
+    floor = float(jnp.finfo(matrix.dtype).eps) * matrix.shape[0]
+    root = jnp.tril(_eliminated(matrix, 0, floor)[0])
     definite = jnp.all(jnp.diagonal(root) < 1 / math.sqrt(2 * floor))
     return jnp.where(definite, jnp.sum(root * root, axis=0), jnp.nan)

@@ -14,7 +14,7 @@ from jaxbandit.core.declare import Declared
 from jaxbandit.core.fields import instance_of, optional, per_axis, positive
 from jaxbandit.core.pytree import param, pytree
 from jaxbandit.core.types import Array, PerAxis, Scalar
-from jaxbandit.kernels import Kernel, Linear, Periodic
+from jaxbandit.kernels import Categorical, Kernel, Linear, OnAxes, Periodic
 from jaxbandit.surrogates.evidence.density import Collapsed
 
 NOISE = "noise_variance"  # path of the noise variance among hyper-parameters, which are otherwise fields of the kernel
@@ -79,10 +79,11 @@ class Prior(Declared):
 
     def log_density(self, kernel: Kernel, noise_variance: Array, extent: Array, scale: Array) -> Array:
         """Return the log density ``[]`` of the logarithms of the hyper-parameters in these units, without its constant."""
-        diagonal = extent * math.sqrt(len(extent))
-        found = jnp.zeros((), diagonal.dtype)
-        for owner, name, value in hyper_parameters(kernel):
-            if name == "length_scale" and self.length_scale is not None and not isinstance(owner, Periodic | Linear):
+        found = jnp.zeros((), extent.dtype)
+        everything = tuple(range(len(extent)))
+        for owner, name, value, axes in hyper_parameters(kernel, everything):
+            diagonal = (extent if axes == everything else extent[np.asarray(axes)]) * math.sqrt(len(axes))
+            if name == "length_scale" and self.length_scale is not None and not isinstance(owner, Periodic | Linear | Categorical):
                 shared = jnp.exp(jnp.mean(jnp.log(diagonal)))  # of one length-scale for all axes
                 found += self.length_scale.log_density(value, diagonal if np.ndim(value) else shared)
             if name == "variance" and self.variance is not None:
@@ -90,11 +91,14 @@ class Prior(Declared):
         return found if self.noise_variance is None else found + self.noise_variance.log_density(noise_variance, scale)
 
 
-def hyper_parameters(kernel: Kernel) -> Iterator[tuple[Kernel, str, Any]]:
-    """Return every hyper-parameter of a kernel and of the kernels that it is made of, after its owner and its name."""
+def hyper_parameters(kernel: Kernel, axes: tuple[int, ...]) -> Iterator[tuple[Kernel, str, Any, tuple[int, ...]]]:
+    """Return every hyper-parameter of a kernel on ``axes`` and of the kernels it is made of: owner, name, value, and axes of the owner."""
+    if isinstance(kernel, OnAxes):
+        yield from hyper_parameters(kernel.kernel, tuple(axes[number] for number in kernel.axes))
+        return
     for field in dataclasses.fields(kernel):  # type: ignore[arg-type]  # every kernel is a dataclass
         value = getattr(kernel, field.name)
         if isinstance(value, Kernel):
-            yield from hyper_parameters(value)
+            yield from hyper_parameters(value, axes)
         elif not field.metadata.get("static"):
-            yield kernel, field.name, value
+            yield kernel, field.name, value, axes

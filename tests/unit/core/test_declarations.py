@@ -218,6 +218,17 @@ class Doubled:
 
 
 @dataclasses.dataclass(frozen=True)
+class Axes:
+    """Different numbers of axes, a tuple that is not empty."""
+
+    def good(self) -> st.SearchStrategy:
+        return st.sampled_from([(0,), (1,), (2, 0)])
+
+    def bad(self) -> st.SearchStrategy:
+        return st.sampled_from([(), (-1,), (0, 0), (1.0,), ("1",), (True,), (None,), [1], {1}, "1", 1, None, np.array([1])])
+
+
+@dataclasses.dataclass(frozen=True)
 class Points:
     """Numbers of points, ``[n]``, or ``None``."""
 
@@ -412,7 +423,7 @@ ALGORITHM = Role(
 LOG_NORMAL = Role(LogNormal, (LogNormal(),), (unchecked(LogNormal, spread=0.0),), optional=True)
 PRIOR = Role(Prior, (Prior(),), (unchecked(Prior, scale=-1.0),))
 PROBABILITY = Number(0.0, 1.0)
-SEEDS = {"estimator": BOUNDS, "seeds": Points(), "count": Whole(1, 2**31 - 1)}
+SEEDS = {"estimator": BOUNDS, "seeds": Points(), "count": Whole(1, 2**31 - 1, optional=True)}
 EPOCHS = {"estimator": STRATEGY, "epoch": Whole(1, 2**31 - 1), "restart": Boolean()}
 LIPSCHITZ = {"lipschitz": dataclasses.replace(POSITIVE_COSTS, optional=True), "together": Boolean()}
 
@@ -490,12 +501,14 @@ DECLARED: dict[type, dict[str, Any]] = {
     jaxbandit.StageOpt: SEEDS | LIPSCHITZ | {"exploration": NONNEGATIVE},
     jaxbandit.Unconstrained: {"estimator": STRATEGY},
     kernels.Constant: {"variance": POSITIVE},
+    kernels.Categorical: {"length_scale": PER_AXIS},
     kernels.Gram: {"matrix": Covariance()},
     kernels.Linear: {"length_scale": PER_AXIS, "bias": NONNEGATIVE},
     kernels.Matern12: {"length_scale": PER_AXIS},
     kernels.Matern32: {"length_scale": PER_AXIS},
     kernels.Matern52: {"length_scale": PER_AXIS},
     kernels.Periodic: {"length_scale": PER_AXIS, "period": PER_AXIS},
+    kernels.OnAxes: {"kernel": KERNEL, "axes": Axes()},
     kernels.Product: {"left": KERNEL, "right": KERNEL},
     kernels.RationalQuadratic: {"length_scale": PER_AXIS, "alpha": POSITIVE},
     kernels.Scale: {"kernel": KERNEL, "variance": POSITIVE},
@@ -554,6 +567,7 @@ DECLARED: dict[type, dict[str, Any]] = {
 }
 REQUIRED = {
     kernels.Gram: {"matrix": np.eye(3)},
+    kernels.OnAxes: {"kernel": kernels.White()},
     kernels.Product: {"left": kernels.White(), "right": kernels.White()},
     kernels.Scale: {"kernel": kernels.White()},
     kernels.Sum: {"left": kernels.White(), "right": kernels.White()},

@@ -12,7 +12,7 @@ import pytest
 
 import jaxbandit as jb
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.gradients import SmoothedLoss, Tuned, descend, regret
+from jaxbandit.gradients import SmoothedLoss, SubjectTo, Tuned, descend, regret
 from tests.support.toy_losses import Follow, toy
 
 matplotlib.use("Agg")
@@ -133,3 +133,64 @@ def test_bad_input_is_refused(options: dict[str, Any], message: str) -> None:
         descend(bowl(), START, jax.random.key(0), **(BUDGET | options))
     with pytest.raises(InvalidArgument, match=r"^reach: "):
         descend(bowl(), START, jax.random.key(0), reach=-1.0)
+
+
+@jb.pytree
+class Twice(Follow):
+    """Chooses points whose regrets are ``1 + place[0]`` in the first round and ``1 + place[1]`` in the second."""
+
+    name = "twice"
+
+    def select(self, arena: Any, state: Any, t: Any, key: Any) -> Any:
+        return jb.replace(self, place=self.place[t - 1])._followed(arena, state, t, key)
+
+    def _followed(self, arena: Any, state: Any, t: Any, key: Any) -> Any:
+        return super().select(arena, state, t, key)
+
+
+def first_round(measures: Any) -> Any:
+    return measures.regret[0]
+
+
+def second_round(measures: Any) -> Any:
+    return measures.regret[1] - measures.regret[0]
+
+
+@functools.cache
+def bounded(budget: float = 0.1, multiplier: float = 0.0) -> SmoothedLoss:
+    """Least ``0.4 |x - (1, 0)|^2`` subject to ``0.4 |x + (1, 0)|^2 <= 0.9``: the best x is (0.5, 0), its multiplier 1/3."""
+    problem, model = toy()
+
+    def build(params: Any) -> tuple[Follow, jb.Surrogate]:
+        about = jnp.asarray([[1.0, 0.0], [-1.0, 0.0]])
+        return Twice(place=0.4 * jnp.sum((params["x"][None] - about) ** 2, axis=1) - 1, spread=0.02), model
+
+    measure = SubjectTo(multiplier=multiplier, budget=budget, objective=first_round, violation=second_round)
+    return SmoothedLoss(problem, build, horizon=2, pairs=16, step=0.1, measure=measure)
+
+
+def test_a_multiplier_that_rises_keeps_the_violation_within_the_budget(tmp_path: Path) -> None:
+    import optax
+
+    loss, start = bounded(budget=0.9), {"x": jnp.asarray([-0.2, 0.3])}
+    options: dict[str, Any] = {"steps": 40, "screen": 1, "validate": 64, "every": 4, "optimizer": optax.sgd(0.4), "dual_step": 0.5}
+    found = descend(loss, start, jax.random.key(5), **options)
+    np.testing.assert_allclose(found.history["multiplier"][-10:].mean(), 1 / 3, atol=0.08)
+    np.testing.assert_allclose(found.history["violation"][-10:].mean(), 0.9, atol=0.05)
+    np.testing.assert_allclose(found.best["x"], [0.5, 0.0], atol=0.1)
+    assert 0.4 * float(jnp.sum((found.best["x"] + jnp.asarray([1.0, 0.0])) ** 2)) <= 0.92
+    assert found.interval[0] > 0 and found.history["multiplier"][0] == 0
+    alone = descend(loss, start, jax.random.key(5), **(options | {"dual_step": None}))  # the objective alone
+    np.testing.assert_allclose(alone.best["x"], [1.0, 0.0], atol=0.1)
+    beyond = {"x": jnp.asarray([1.0, 0.0])}  # a start beyond the budget gives way to what is within it, though its objective is less
+    within = descend(loss, beyond, jax.random.key(6), **options)
+    assert within.improvement < 0 and within.best["x"][0] < 0.6
+    file = tmp_path / "descent.npz"
+    descend(loss, start, jax.random.key(5), file=file, **options)
+    with np.load(file) as held:
+        np.testing.assert_array_equal(held["history multiplier"], found.history["multiplier"])
+    for step, message in ((-1.0, "^dual_step: .*-1"), ("much", "^dual_step: ")):
+        with pytest.raises(InvalidArgument, match=message):
+            descend(loss, start, jax.random.key(5), **(options | {"dual_step": step}))
+    with pytest.raises(InvalidArgument, match=r"^dual_step: .*SubjectTo"):
+        descend(bowl(), START, jax.random.key(5), **(BUDGET | {"dual_step": 0.1}))

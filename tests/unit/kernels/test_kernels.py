@@ -56,6 +56,7 @@ PERIODIC = {
     ),
 }
 ALL = {**{name: ours for name, (ours, _) in (PAIRS | PERIODIC).items()}, "white": kernels.White(variance=0.5)}
+ALL |= {"categorical": kernels.Categorical(length_scale=ARD), "on-axes": kernels.OnAxes(kernel=SE(length_scale=0.75), axes=(1,))}
 
 
 @jax.jit

@@ -45,3 +45,19 @@ def test_the_widest_of_many_blocks() -> None:
     assert int(found) == 3 and near[3], "wider, and near enough"
     far = jnp.asarray(safe & ~near)
     assert int(safety.Expansion(lipschitz=1.0).widest(model, model.init(), by_hand, jnp.asarray(safe), far)) == 150
+
+
+def test_an_expander_is_judged_by_the_noise_at_its_own_point() -> None:
+    """Before any data, a point expands under a table of noise as it does under its own entry for all points."""
+    domain = domains.grid([0.0], [2.0], 12)
+    kernel = kernels.SquaredExponential(length_scale=0.4)
+    model = jaxbandit.surrogate(domain, kernel, noise_variance=0.1, form="features")
+    table = np.where(np.arange(12) % 2 == 0, 1e-3, 30.0)[None]
+    known = safety.intervals(model, model.init(), estimators.Bounds(), jnp.int32(1), jax.random.key(0))
+    known = replace(known, mean=known.mean.at[1].set(jnp.linspace(-2.0, 2.5, 12)))
+    safe, points = jnp.arange(12) < 6, jnp.arange(12)
+    expands = jax.jit(lambda noise: safety.Expansion().expands(replace(model, noise_variance=noise), model.init(), known, safe, points))
+    found = np.asarray(expands(jnp.asarray(table)))
+    alone = [np.asarray(expands(jnp.full(1, value))) for value in (1e-3, 30.0)]
+    np.testing.assert_array_equal(found, np.where(np.arange(12) % 2 == 0, *alone))
+    assert 0 < found.sum() < 12 and np.any(alone[0] != alone[1])

@@ -1,0 +1,143 @@
+"""What gradients of simulated studies and fits of hyper-parameters are worth, and what they cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+import jaxbandit as jb
+from experiments.differentiable.settings import Setting, four, seven, sine, sixteen
+from jaxbandit.estimators import Bounds
+from jaxbandit.gradients import SmoothedLoss, logarithms
+from jaxbandit.surrogates import fit_many, log_evidence
+
+PAIRS, WIDE_PAIRS, STEP = 32, 512, 0.3  # 64 trials for up to eight parameters, 1,024 for sixteen
+INTERVAL_95 = 1.96
+LENGTH_SCALES = (0.7, 1.4)  # range of the ranged model
+
+
+def measure_tuning(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return accuracy and cost of smoothed gradients and of fits.
+
+    ``spec`` holds ``points_per_axis`` and ``horizon`` of the studies, ``keys`` and ``wide_keys`` (gradients of each setting, and of
+    that with sixteen parameters), ``fits`` and ``fit_points`` of a batch of data sets, and ``repeats``. Times are the best of these.
+    """
+    problem, model = sine(spec["points_per_axis"], spec["horizon"])
+    settings = {"rpol4": four(model), "cbo4": _cbo(model), "rpol7": seven(model), "rpol16": sixteen(model, spec["horizon"])}
+    gradients = {}
+    for name, setting in settings.items():
+        wide = name == "rpol16"
+        loss = SmoothedLoss(problem, setting[1], horizon=spec["horizon"], pairs=WIDE_PAIRS if wide else PAIRS, step=STEP)
+        gradients[name] = _against_the_mean(loss, setting[0], spec["wide_keys"] if wide else spec["keys"])
+    return {
+        "gradients": gradients,
+        **_cost(problem, settings["rpol4"], spec["horizon"], spec["repeats"]),
+        "fit_many_s": {name: _fits(spec["fits"], spec["fit_points"], name, spec["repeats"]) for name in ("float32", "float64")},
+        "evidence_us": _evidence(spec["fit_points"], spec["repeats"]),
+        **_refits(problem, spec["horizon"], spec["repeats"]),
+    }
+
+
+def _cbo(model: Any) -> Setting:
+    """Return CBO's two widths, its dual step as a divisor and its cap, at usual values."""
+    algorithm = jb.Cbo(
+        estimator=Bounds(reward_width=3.0, cost_width=3.0), reward_clip=10.0, cost_clip=10.0, dual_cap=20.0, step_divisor=10.0
+    )
+    return logarithms(algorithm, model, "estimator.reward_width", "estimator.cost_width", "step_divisor", "dual_cap")
+
+
+def _against_the_mean(loss: SmoothedLoss, start: Any, keys: int) -> dict[str, Any]:
+    """Return the mean cosine of gradients to the mean of all others, and how often their 95% intervals hold the mean of the others."""
+    found = [loss.estimate(start, jax.random.key(number)) for number in range(keys)]
+    each = np.stack([np.asarray(ravel_pytree(one.gradient)[0], np.float64) for one in found])
+    errors = np.stack([np.asarray(ravel_pytree(one.standard_error)[0], np.float64) for one in found])
+    others = (each.sum(axis=0)[None] - each) / max(keys - 1, 1)
+    sizes = np.linalg.norm(each, axis=1) * np.linalg.norm(others, axis=1)
+    errors_of_both = errors * np.sqrt(1 + 1 / max(keys - 1, 1))
+    return {
+        "parameters": each.shape[1],
+        "trials": 2 * loss.pairs,
+        "keys": keys,
+        "cosine": float(np.mean(np.sum(each * others, axis=1) / sizes)),
+        "coverage": float(np.mean(np.abs(each - others) <= INTERVAL_95 * errors_of_both)),
+    }
+
+
+def _cost(problem: Any, setting: Setting, horizon: int, repeats: int) -> dict[str, Any]:
+    """Return the time of value and gradient beside that of as many trials alone, and the working memory by number of rounds."""
+    start, build = setting
+    loss = SmoothedLoss(problem, build, horizon=horizon, pairs=PAIRS)
+    gradient, plain = jax.jit(jax.value_and_grad(loss)), jax.jit(loss.played)
+    key, numbers = jax.random.key(0), jnp.tile(jnp.arange(PAIRS, dtype=jnp.int32), 2)
+    points = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (2 * PAIRS, *jnp.shape(leaf))), start)
+    both = _interleaved({"gradient": lambda: gradient(start, key), "plain": lambda: plain(points, numbers, key)}, repeats)
+    memory: dict[str, float] = {}
+    for rounds in (horizon, 4 * horizon):
+        longer = SmoothedLoss(problem, build, horizon=rounds, pairs=PAIRS)
+        used: Any = jax.jit(jax.value_and_grad(longer)).lower(start, key).compile().memory_analysis()
+        memory[str(rounds)] = used.temp_size_in_bytes / 2**20
+    return {
+        "gradient_over_plain": both["gradient"] / both["plain"],
+        "gradient_mb": memory,
+        "gradient_trials": 2 * PAIRS,
+    }
+
+
+def _fits(count: int, points: int, precision: str, repeats: int) -> float:
+    """Return the seconds of fits of three hyper-parameters to data sets drawn from Gaussian processes."""
+    rng = np.random.default_rng(0)
+    places, values = rng.uniform(0, 3, (count, points, 2)), np.empty((count, points))
+    for number, x in enumerate(places):
+        scale, noise = np.exp(rng.uniform(np.log(0.3), np.log(1.5))), np.exp(rng.uniform(np.log(0.003), np.log(0.2)))
+        matrix = np.exp(-0.5 * np.sum((x[:, None] - x[None]) ** 2, axis=-1) / scale**2)
+        values[number] = np.linalg.cholesky(matrix + noise * np.eye(points)) @ rng.standard_normal(points)
+    kernel = jb.kernels.Scale(kernel=jb.kernels.SquaredExponential(length_scale=1.0), variance=1.0)
+    return _interleaved({"fits": lambda: fit_many(kernel, places, values, 0.05, precision=precision).log_evidence}, repeats)["fits"]
+
+
+def _evidence(points: int, repeats: int) -> float:
+    """Return the microseconds of one log evidence with its gradient in two hyper-parameters, inside a compiled loop, in float64."""
+    with jax.enable_x64(True):
+        rng, times = np.random.default_rng(0), 100
+        x, y = jnp.asarray(rng.uniform(0, 3, (points, 2))), jnp.asarray(rng.standard_normal(points))
+
+        def density(place: jax.Array) -> jax.Array:
+            return log_evidence(jb.kernels.SquaredExponential(length_scale=jnp.exp(place[0])), x, y, jnp.exp(place[1]))
+
+        def step(_: int, place: jax.Array) -> jax.Array:
+            return place + 1e-9 * jax.grad(density)(place)
+
+        program = jax.jit(lambda place: jax.lax.fori_loop(0, times, step, place))
+        return _interleaved({"evidence": lambda: program(jnp.zeros(2))}, repeats)["evidence"] / times * 1e6
+
+
+def _refits(problem: Any, horizon: int, repeats: int) -> dict[str, Any]:
+    """Return microseconds per trial-round on a ranged model, without fits and with fits at doubling times."""
+    kernel = jb.kernels.SquaredExponential(length_scale=1.0)
+    low, high = LENGTH_SCALES
+    model = jb.ranged(problem.domain, kernel, low=low, high=high, noise_variance=0.05, horizon=horizon)
+    key, trials = jax.random.key(0), 16
+
+    def played(algorithm: jb.Algorithm) -> Callable[[], Any]:
+        return lambda: jb.simulate(problem, algorithm, model, key=key, trials=trials, horizon=horizon).indices
+
+    best = _interleaved({"ranged": played(jb.Rpol()), "refitted": played(jb.Refitted(algorithm=jb.Rpol()))}, repeats)
+    return {f"{name}_round_us": seconds / trials / horizon * 1e6 for name, seconds in best.items()}
+
+
+def _interleaved(runs: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+    """Return the best seconds of each of some runs, which take turns, after one of each that compiles."""
+    best = dict.fromkeys(runs, float("inf"))
+    for turn in range(repeats + 1):
+        for name, run in runs.items():
+            started = time.perf_counter()
+            jax.block_until_ready(run())
+            if turn:
+                best[name] = min(best[name], time.perf_counter() - started)
+    return best

@@ -1,0 +1,321 @@
+"""Figures of a comparison: measures over the rounds and after the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator, NullLocator
+
+from jaxbandit.core.types import Key
+from jaxbandit.problems import AbstractProblem
+from jaxbandit.report.given import Given, results_at_hand
+from jaxbandit.report.statistics import elapsed, final_values, half_width, healthy_values, over_trials
+from jaxbandit.report.style import COLOURS, DASHES, grid_of_axes, in_style, one_axis, plain
+
+PANELS = (
+    ("regret", "average regret $R(t)/t$"),
+    ("positive_regret", "average positive regret $R^+(t)/t$"),
+    ("hard_violation", "average violation $V(t)/t$"),
+)
+# Axis labels of measures, in units of the reward and the constraints, or counts.
+WORDS = {
+    "regret": "regret $R(t)$",
+    "positive_regret": "positive regret $R^+(t)$",
+    "hard_violation": "violation $V(t)$",
+    "soft_violation": "soft violation",
+    "strong_regret": "strong regret",
+    "violating_rounds": "violating rounds $N$",
+    "best_constrained_regret": "best regret + violation so far",
+    "reward": "sum of rewards",
+}
+
+
+@in_style
+def curves(
+    results: Given,
+    problem: AbstractProblem | None = None,
+    *,
+    measures: Sequence[tuple[str, str]] = PANELS,
+    key: Key | None = None,
+    axes: Any = None,
+) -> np.ndarray:
+    """Draw averages over time, ``measure(t) / t``, as mean lines with 95% confidence bands over trials; failed trials are left out.
+
+    Args:
+      results: a trajectory, a mapping from labels to trajectories, or a study's dataset.
+      problem, key: what was run, for trajectories; the key for random families only.
+      measures: pairs of a measure and its axis label, a panel each.
+      axes: as many Axes; default new ones.
+
+    Returns:
+      The axes ``[measures]``.
+
+    Raises:
+      InvalidArgument: on results without such measures, or axes of another number.
+    """
+    dataset = results_at_hand(results, problem, key=key)
+    row: np.ndarray = grid_of_axes(axes, 1, len(measures), (4.2, 3.6))[0]
+    rounds = elapsed(dataset)
+    for axis, (name, label) in zip(row, measures, strict=True):
+        summary = over_trials(dataset, name, averaged=True, levels=())
+        for number, algorithm in enumerate(dataset.algorithm.values):
+            _band(axis, rounds, summary.isel(algorithm=number), plain(algorithm), number)
+        axis.set(xlabel="round $t$", ylabel=label, xlim=(rounds[0], max(rounds[-1], 2)))
+        if name != "regret":
+            axis.set_ylim(bottom=0)
+        else:
+            axis.axhline(0, color="0.4", linewidth=0.8)
+    row[-1].legend(loc="best")
+    return row
+
+
+def _band(axis: Axes, rounds: np.ndarray, summary: xr.Dataset, label: str, number: int) -> None:
+    """Draw one algorithm's mean line and confidence band."""
+    if not np.isfinite(summary["mean"].values).any():
+        axis.plot([], [], label=f"{label} (undefined)")
+        return
+    colour, dash = COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)]
+    # Later lines are thinner, so that an earlier line stays visible on both sides of a later one that coincides with it.
+    axis.plot(rounds, summary["mean"], color=colour, linestyle=dash, linewidth=max(3.4 - 0.9 * number, 1.5), label=label)
+    axis.fill_between(rounds, summary.low, summary.high, color=colour, alpha=0.18, linewidth=0)
+
+
+@in_style
+def cumulative(
+    results: Given,
+    name: str,
+    lines: Mapping[str, str] | None = None,
+    *,
+    problem: AbstractProblem | None = None,
+    key: Key | None = None,
+    heading: str = "",
+    ylabel: str | None = None,
+    log: str = "",
+    marks: int = 8,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw a cumulative measure on one axis: mean lines with error bars (95% intervals) at ``marks`` rounds, medians as thin lines.
+
+    Args:
+      results: a trajectory, a mapping from labels to trajectories, or a study's dataset; failed trials are left out.
+      name: the measure, such as ``"regret"``.
+      lines: for each legend label, the algorithm's label in the results; default all.
+      problem, key: what was run, for trajectories; the key for random families only.
+      heading, ylabel: text above and beside the axis; by default none above, and the measure's name.
+      log: the axes with a logarithmic scale: ``""``, ``"x"``, ``"y"`` or ``"xy"``.
+      marks: number of error bars on a line.
+      ax: the axes to draw on; default new ones.
+
+    Returns:
+      The axes.
+
+    Raises:
+      InvalidArgument: when the results have no such measure.
+    """
+    dataset, axis = results_at_hand(results, problem, key=key), one_axis(ax)
+    lines = _lines(dataset, lines)
+    rounds = elapsed(dataset)
+    last = int(rounds[-1])
+    for number, (label, algorithm) in enumerate(lines.items()):
+        values = healthy_values(dataset.sel(algorithm=algorithm), name)
+        if not len(values) or not np.isfinite(values).any():
+            axis.plot([], [], label=f"{label} (undefined)")
+            continue
+        # Shift the error bars of different lines against each other, so that they do not overlap.
+        offset = (number + 1) / (len(lines) + 1) / marks
+        places = np.linspace(0, 1, marks, endpoint=False) + offset
+        at = np.unique(np.searchsorted(rounds, (last**places if "x" in log else places * last).astype(int).clip(1, last)))
+        mean, half = values.mean(axis=0), half_width(values[:, at])
+        colour, dash = COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)]
+        axis.plot(rounds, mean, color=colour, linestyle=dash, linewidth=1.8, label=label)
+        axis.errorbar(rounds[at], mean[at], half, color=colour, linestyle="none", capsize=2.5, linewidth=1.1)
+        axis.plot(rounds, np.median(values, axis=0), color=colour, linewidth=0.8, alpha=0.7)
+    axis.set(title=heading, xlabel="round $t$", ylabel=_words(name, ylabel), xlim=(rounds[0], max(last, 2)))
+    if "x" in log:
+        axis.set_xscale("log")
+    else:
+        # Few enough ticks that numbers of five digits do not overlap.
+        axis.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
+    if "y" in log:
+        axis.set_yscale("log", nonpositive="clip")
+    axis.legend(loc="best")
+    return axis
+
+
+def _lines(dataset: xr.Dataset, lines: Mapping[str, str] | None) -> Mapping[str, str]:
+    """Return the algorithms by their legend labels, all of them by default."""
+    return {plain(label): str(label) for label in dataset.algorithm.values} if lines is None else lines
+
+
+def _words(name: str, given: str | None) -> str:
+    """Return the axis label of a measure: the one given, or the measure's own."""
+    return WORDS.get(name, plain(name)) if given is None else given
+
+
+@in_style
+def distribution(
+    results: Given,
+    name: str,
+    lines: Mapping[str, str] | None = None,
+    *,
+    problem: AbstractProblem | None = None,
+    key: Key | None = None,
+    heading: str = "",
+    ylabel: str | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw a measure after the last round on one axis: box plots with every trial as a point and the mean as a diamond.
+
+    The scale is linear up to 10 and logarithmic beyond; failed trials are left out. Arguments, result and errors are as for
+    :func:`cumulative`.
+    """
+    dataset, axis = results_at_hand(results, problem, key=key), one_axis(ax)
+    lines = _lines(dataset, lines)
+    top = 0.0
+    for number, algorithm in enumerate(lines.values()):
+        final = final_values(dataset.sel(algorithm=algorithm), name)
+        final = final[np.isfinite(final)]
+        if not len(final):
+            continue
+        top = max(top, final.max())
+        colour = COLOURS[number % len(COLOURS)]
+        axis.boxplot(final, positions=[number], widths=0.6, showfliers=False, medianprops={"color": colour, "linewidth": 2})
+        jitter = np.linspace(-0.22, 0.22, len(final)) if len(final) > 1 else np.zeros(1)
+        axis.plot(number + jitter, final, ".", color=colour, markersize=4, alpha=0.6)
+        axis.plot(number, final.mean(), "D", color=colour, markeredgecolor="white", markersize=7)
+    axis.set_yscale("symlog", linthresh=10)
+    axis.set_yticks([0, 2, 4, 6, 8, *(digit * 10**power for power in range(1, 6) for digit in (1, 2, 5))], minor=False)
+    axis.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axis.yaxis.set_minor_locator(NullLocator())
+    axis.set_ylim(-0.4, 1.15 * max(top, 1.0))
+    axis.set(title=heading, ylabel=_words(name, ylabel), xlim=(-0.6, len(lines) - 0.4))
+    axis.set_xticks(range(len(lines)), list(lines))
+    return axis
+
+
+@in_style
+def boxes_over_time(
+    part: xr.Dataset,
+    name: str,
+    *,
+    every: int,
+    averaged: bool = True,
+    heading: str = "",
+    ylabel: str | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw box plots over the trials of one algorithm at every ``every``-th round, with the mean as a line, on one axis without legend.
+
+    ``part`` is a dataset of one algorithm; ``averaged`` divides the measure by the number of rounds. Failed trials are left out. Returns
+    the axes, which are ``ax`` or new ones.
+    """
+    rounds, axis = elapsed(part), one_axis(ax)
+    values = healthy_values(part, name, averaged=averaged)
+    axis.set(title=heading, xlabel="round $t$", ylabel=_words(name, ylabel))
+    if not len(values) or not np.isfinite(values).any():
+        axis.text(0.5, 0.5, "undefined", transform=axis.transAxes, ha="center")
+        return axis
+    last = int(rounds[-1])
+    at = np.unique(np.searchsorted(rounds, np.arange(min(every, last), last + 1, every)))
+    fliers = {"marker": ".", "markersize": 3, "markeredgecolor": "0.5"}
+    axis.boxplot(
+        values[:, at], positions=rounds[at], widths=0.6 * every, manage_ticks=False, flierprops=fliers, medianprops={"color": COLOURS[1]}
+    )
+    axis.plot(rounds[at], values.mean(axis=0)[at], color=COLOURS[0], linewidth=1.2)
+    axis.set_xlim(0, rounds[at][-1] + every)
+    if "violation" in name:  # a line at zero shows how large the violation is
+        axis.axhline(0, color="0.4", linewidth=0.8, zorder=0)
+    return axis
+
+
+@in_style
+def trade_off(
+    results: Given,
+    x: tuple[str, str] = PANELS[2],
+    y: tuple[str, str] = PANELS[1],
+    *,
+    problem: AbstractProblem | None = None,
+    key: Key | None = None,
+    heading: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw two measures at the last round, averaged over rounds, against each other: a point per algorithm, joined in their order.
+
+    ``x`` and ``y`` are pairs of a measure and its axis label; bars are 95% intervals over the trials that did not fail. The other
+    arguments, result and errors are as for :func:`cumulative`.
+    """
+    dataset, axis = results_at_hand(results, problem, key=key), one_axis(ax)
+    means = []
+    for number, label in enumerate(dataset.algorithm.values):
+        pair = [final_values(dataset.sel(algorithm=label), name, averaged=True) for name, _ in (x, y)]
+        middle = [values.mean() for values in pair]
+        half = [half_width(values) for values in pair]
+        means.append(middle)
+        axis.errorbar(
+            middle[0], middle[1], xerr=half[0], yerr=half[1], fmt="o", capsize=3, color=COLOURS[number % len(COLOURS)], label=plain(label)
+        )
+    axis.plot(*zip(*means, strict=True), color="0.6", linewidth=0.9, zorder=0)
+    axis.set(title=heading, xlabel=x[1], ylabel=y[1])
+    axis.legend(loc="best")
+    return axis
+
+
+@in_style
+def line_through_reference(
+    x: np.ndarray, excess: np.ndarray, slope: tuple[float, float], *, xlabel: str, ylabel: str, ax: Axes | None = None
+) -> Axes:
+    """Draw the ``excess [trials, n]`` of trials at ``x[1:] [n]`` over a reference at ``x[0]``, and a line through the reference.
+
+    ``slope`` is the slope of the line with its 95% half-width; what is NaN is not drawn. Returns the axes, which are ``ax`` or new ones.
+    """
+    axis = one_axis(ax)
+    mean = excess.mean(axis=0) if len(excess) else np.full(len(x) - 1, np.nan)
+    axis.axhline(0, color="0.4", linewidth=0.8)
+    estimate, half = slope
+    label = f"slope {estimate:.2f}" + (f" ± {half:.2f}" if np.isfinite(half) else "")
+    if np.isfinite(estimate):
+        axis.plot(x, estimate * (x - x[0]), color=COLOURS[0], linestyle="--", label=label)
+    if np.isfinite(half):
+        axis.fill_between(x, (estimate - half) * (x - x[0]), (estimate + half) * (x - x[0]), color=COLOURS[0], alpha=0.18, linewidth=0)
+    axis.errorbar(x[1:], mean, half_width(excess), fmt="o", color=COLOURS[1], capsize=3, label="mean over trials")
+    axis.plot(x[0], 0, "o", color=COLOURS[1], markerfacecolor="white")
+    axis.set(xlabel=xlabel, ylabel=ylabel)
+    axis.legend(loc="upper left")
+    return axis
+
+
+@in_style
+def rounds_of_declaration(
+    results: Given,
+    *,
+    problem: AbstractProblem | None = None,
+    key: Key | None = None,
+    heading: str = "",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw a histogram of the rounds in which trials declared infeasibility, for one or more algorithms, on one axis.
+
+    Arguments, result and errors are as for :func:`cumulative`.
+    """
+    dataset, axis = results_at_hand(results, problem, key=key), one_axis(ax)
+    declared = dataset.declared_round.values
+    rounds_seen = declared[declared > 0] if np.any(declared > 0) else np.ones(1)
+    bins = np.arange(rounds_seen.min() - 0.5, rounds_seen.max() + 1.5)
+    for number, label in enumerate(dataset.algorithm.values):
+        rounds = dataset.declared_round.sel(algorithm=label).values
+        rounds = rounds[rounds > 0]
+        colour = COLOURS[number % len(COLOURS)]
+        said = f"{label}: {len(rounds)} of {dataset.sizes['trial']} declared" + (f", mean {rounds.mean():.1f}" if len(rounds) else "")
+        axis.hist(rounds, bins=bins.tolist(), color=colour, alpha=0.6, label=said)
+        if len(rounds):
+            axis.axvline(rounds.mean(), ymax=0.83, color=colour, linestyle="--")
+    axis.set(title=heading, xlabel="round of the first declaration (dashed: mean)", ylabel="trials")
+    axis.xaxis.set_major_locator(MaxNLocator(10, steps=[1, 2, 5, 10], integer=True))
+    axis.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set_ylim(top=1.2 * axis.get_ylim()[1])  # room for the legend
+    axis.legend(loc="upper right")
+    return axis

@@ -1,0 +1,134 @@
+"""The style of all figures, readable by colour-blind people and in grey print, and the axes that they are drawn on.
+
+New axes are pyplot's, so that a notebook shows them; no backend is ever chosen here. Figures for files are made by :func:`compose`, without
+pyplot; whoever asked for one writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from matplotlib import rcParams
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from jaxbandit.core.checks import InvalidArgument, short
+
+# Okabe and Ito's palette, without yellow, which is too light for lines.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
+STYLE: Any = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "legend.frameon": False,
+    "figure.dpi": 100,
+}
+DPI = 160  # of figures in files
+SHADES = "cividis"  # colour map of heat maps; its lightness increases for colour-blind people and in grey print too
+PANEL = (4.6, 3.5)  # inches
+
+
+def plain(label: object) -> str:
+    """Return a label as text for a figure, with dollar signs escaped so that they start no formula."""
+    return str(label).replace("$", r"\$")
+
+
+def in_style(draw: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function draw in the figures' style, whatever the user's settings are outside of it."""
+    return styled()(draw)
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Set the figures' style for a while.
+
+    Unlike ``matplotlib.rc_context`` this restores nothing else: a notebook's backend, which is loaded with the first figure, then makes
+    settings of its own that have to stay.
+    """
+    before = {name: rcParams[name] for name in STYLE}
+    rcParams.update(STYLE)
+    try:
+        yield
+    finally:
+        rcParams.update(before)
+
+
+def one_axis(ax: Axes | None, size: tuple[float, float] = PANEL) -> Axes:
+    """Return the axes that were given, or new ones of ``size`` inches."""
+    if ax is not None and not isinstance(ax, Axes):
+        raise InvalidArgument(f"ax: must be matplotlib's Axes, or None for new ones, got {short(ax)}")
+    return new_axes(1, 1, size)[0, 0] if ax is None else ax
+
+
+def grid_of_axes(axes: Any, rows: int, columns: int, size: tuple[float, float] = PANEL) -> np.ndarray:
+    """Return the axes that were given as ``[rows, columns]``, or new ones of ``size`` inches each.
+
+    Raises:
+      InvalidArgument: when those given are not so many axes.
+    """
+    if axes is None:
+        return new_axes(rows, columns, size)
+    given = np.asarray(axes, object).reshape(-1)
+    if given.size != rows * columns or not all(isinstance(one, Axes) for one in given):
+        raise InvalidArgument(f"axes: must be {rows * columns} Axes ({rows} x {columns}), or None for new ones, got {short(axes)}")
+    return given.reshape(rows, columns)
+
+
+def new_axes(rows: int, columns: int, size: tuple[float, float] = PANEL) -> np.ndarray:
+    """Return axes ``[rows, columns]`` of a new figure of pyplot's, ``size`` inches each, which the user's backend shows."""
+    from matplotlib import pyplot  # only here: files need none
+
+    with styled():
+        shape = (size[0] * columns, size[1] * rows)
+        axes: np.ndarray = pyplot.subplots(rows, columns, squeeze=False, figsize=shape, layout="constrained")[1]
+    return _with_grid(axes)
+
+
+def figure_of(
+    rows: int, columns: int, size: tuple[float, float] = PANEL, *, title: str = "", one_scale: bool = False
+) -> tuple[Figure, np.ndarray]:
+    """Return a figure for a file and its axes ``[rows, columns]``, ``size`` inches each.
+
+    With ``one_scale`` the panels of a row share their vertical scale.
+    """
+    with styled():
+        figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")  # of no backend: notebooks keep theirs
+        axes: np.ndarray = figure.subplots(rows, columns, squeeze=False, sharey="row" if one_scale else "none")
+        figure.suptitle(title, fontsize=11)
+    return figure, _with_grid(axes)
+
+
+def _with_grid(axes: np.ndarray) -> np.ndarray:
+    """Return the axes with their grid lines set: ticks are made when a figure is drawn, and would look up the settings of that time."""
+    for axis in axes.flat:
+        axis.grid(True, alpha=STYLE["grid.alpha"])
+    return axes
+
+
+def compose(
+    title: str,
+    rows: Sequence[Sequence[Callable[..., Any]]],
+    *,
+    size: tuple[float, float] = PANEL,
+    one_scale: bool = False,
+) -> Figure:
+    """Return a figure of several panels, for a file; each function in ``rows`` draws one panel on the ``ax`` that it is given.
+
+    Panels are ``size`` inches each; with ``one_scale`` those of a row share their vertical scale.
+    """
+    figure, axes = figure_of(len(rows), max(len(row) for row in rows), size, title=title, one_scale=one_scale)
+    with styled():
+        for row, drawers in zip(axes, rows, strict=True):
+            for axis in row[len(drawers) :]:
+                axis.set_axis_off()
+            for axis, draw in zip(row, drawers, strict=False):
+                draw(ax=axis)
+            for axis in row[1:] if one_scale else ():
+                axis.set_ylabel("")
+    return figure

@@ -1,0 +1,98 @@
+"""Fast second runs: programs are kept in the process and on disk, and a study that is run again compiles nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax.experimental.compilation_cache import compilation_cache
+
+import jaxbandit
+from jaxbandit import InvalidArgument
+from jaxbandit.study import Progress, run_study
+from tests.support.small_study import rpol_lines
+
+COMPILED = "/jax/core/compile/backend_compile_duration"
+FOUND = "/jax/compilation_cache/cache_hits"
+
+
+@pytest.fixture
+def cache() -> Iterator[None]:
+    """Leave JAX's cache as it was."""
+    settings = jax.config.values
+    names = [name for name in settings if name == "jax_compilation_cache_dir" or name.startswith("jax_persistent_cache_min")]
+    before = {name: settings[name] for name in names}
+    jax.config.update("jax_compilation_cache_dir", None)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+class Counted:
+    """Counts JAX's events by name while it is open."""
+
+    def __enter__(self) -> dict[str, int]:
+        self.events: dict[str, int] = {COMPILED: 0, FOUND: 0}
+        jax.monitoring.register_event_listener(self._count)
+        jax.monitoring.register_event_duration_secs_listener(self._count)
+        return self.events
+
+    def _count(self, name: str, *_: Any, **__: Any) -> None:
+        if name in self.events:
+            self.events[name] += 1
+
+    def __exit__(self, *_: Any) -> None:
+        jax.monitoring.unregister_event_listener(self._count)
+        jax.monitoring.unregister_event_duration_listener(self._count)
+
+
+def test_a_study_that_is_run_again_compiles_nothing_and_says_a_number_for_each_line() -> None:
+    study = rpol_lines()
+    said: list[Progress] = []
+    first = run_study(study, report=said.append)
+    notes: list[str] = []
+    with Counted() as events:
+        again = run_study(rpol_lines(), note=notes.append)
+    assert events[COMPILED] == 0 and not [line for line in notes if line.startswith("compiled")]
+    assert first is not None and again is not None
+    np.testing.assert_array_equal(first["regret"], again["regret"])
+    labels = [str(label) for label in first.algorithm.values]
+    shown = {label: value for progress in said for label, value in progress.lines.items()}
+    assert list(shown) == labels
+    np.testing.assert_allclose(list(shown.values()), first["regret"][:, :, -1].mean("trial"), rtol=1e-5)
+    assert said[-1].done == said[-1].work and said[-1].left == 0
+
+
+def test_a_cache_on_disk_serves_what_jax_has_forgotten(
+    cache: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with caplog.at_level(logging.WARNING, "jaxbandit"):
+        own = jaxbandit.enable_cache()
+        assert jaxbandit.enable_cache() == own and own is not None and own.parent == tmp_path / "jaxbandit"
+        assert not own.exists(), "nothing is written before something is compiled"
+    assert [line.split(",")[0] for line in caplog.messages] == [f"compiled programs are kept in {tmp_path / 'jaxbandit'}"]
+
+    def run() -> Any:
+        problem = jaxbandit.problems.sine(4)
+        model = jaxbandit.surrogate(problem.domain, jaxbandit.kernels.SquaredExponential(), noise_variance=0.1, form="features")
+        return jaxbandit.simulate(problem, jaxbandit.Rpol(), model, horizon=3, key=jax.random.key(0)).indices
+
+    jax.clear_caches()
+    first = run()
+    kept = {path.name for path in own.iterdir()}
+    jax.clear_caches()
+    with Counted() as events:
+        np.testing.assert_array_equal(run(), first)
+    assert events[FOUND] > 0 and {path.name for path in own.iterdir()} == kept, "all of them were found"
+    caplog.clear()
+    other = jaxbandit.enable_cache(tmp_path / "jaxbandit")
+    assert other == own and not caplog.messages, "said when it is made, and not again"
+    with pytest.raises(InvalidArgument, match=r"^directory: must be"):
+        jaxbandit.enable_cache(3)  # type: ignore[arg-type]

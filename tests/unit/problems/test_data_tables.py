@@ -1,0 +1,97 @@
+"""Problems from tables of arms: what they hold, and what is refused by the name of its column."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+
+from jaxbandit import InvalidArgument, problems
+
+ARMS = Path(__file__).parents[2] / "support" / "arms.csv"
+GOALS: dict[str, Any] = {"objective": "maximise yield", "constraints": ["heat <= 80"]}
+
+
+def columns(**changes: Any) -> dict[str, Any]:
+    own = {"dose": [0.2, 0.1, 0.1], "yield": [3.0, 1.0, 2.0], "heat": [70, 60, 65], "spread": [0.1, 0.2, 0.3]}
+    return {name: column for name, column in (own | changes).items() if column is not None}
+
+
+def test_rows_of_a_grid_become_a_product_grid() -> None:
+    problem = problems.from_csv(ARMS, **GOALS, points=["dose", "catalyst"], noise_variance="spread")
+    assert problem.domain.grid_shape == (2, 2) and problem.name == "arms"
+    assert [problem.domain.label(index) for index in range(4)] == [
+        "dose=0.1, catalyst=Pd",
+        "dose=0.1, catalyst=Ni",
+        "dose=0.2, catalyst=Pd",
+        "dose=0.2, catalyst=Ni",
+    ]
+    np.testing.assert_array_equal(problem.means, [[1, 2, 3, 5], [-20, -15, -10, 5]])
+    np.testing.assert_array_equal(problem.noise.variance, [0.02, 0.03, 0.01, 0.04])
+
+
+def test_other_rows_keep_their_order_and_goals_their_sense() -> None:
+    table = columns(dose=[0.2, 0.1, 0.3])
+    for given in (table, pandas.DataFrame(table)):
+        problem = problems.from_columns(
+            given, "minimise yield", ["heat >= 65"], points=["dose", "heat"], noise_variance=["spread", "yield"]
+        )
+        assert problem.domain.axes == () and problem.domain.names == ("dose", "heat")
+        np.testing.assert_array_equal(problem.domain.points, [[0.2, 70], [0.1, 60], [0.3, 65]])
+        np.testing.assert_array_equal(problem.means, [[-3, -1, -2], [-5, 5, 0]])
+        np.testing.assert_array_equal(problem.noise.variance, [[0.1, 0.2, 0.3], [3, 1, 2]])
+    arms = problems.from_columns(table, "maximise yield")
+    assert arms.constraints == 0 and arms.noise == problems.Gaussian()
+    np.testing.assert_array_equal(arms.domain.points, [[0], [1], [2]])
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "words"),
+    [
+        ({"heat": None}, {}, "columns: there is no 'heat'; got 'dose', 'yield', 'spread'"),
+        ({}, {"objective": "maximise yeild"}, "columns: there is no 'yeild', did you mean 'yield'"),
+        ({"yield": [1.0, np.nan, 2.0]}, {}, "columns['yield']: must hold finite numbers, got nan in row 2 of 3"),
+        ({"yield": [1.0, 2.0, None]}, {}, "columns['yield']: must hold finite numbers, got None in row 3"),
+        ({"heat": ["70", "hot", "60"]}, {}, "columns['heat']: must hold finite numbers, got 'hot' in row 2"),
+        ({"dose": ["low", "0.1", "high"]}, {"points": ["dose"]}, "columns['dose']: must hold finite numbers, got 'low' in row 1"),
+        ({"dose": [0.1, 0.2]}, {}, "columns: must all have one length [M]"),
+        ({}, {"points": ["dose"]}, "points: each row must be another point, got dose=0.1 in 2 rows"),
+        ({}, {"points": ["dose", "dose"]}, "points: must be different names"),
+        ({}, {"objective": "yield"}, "objective: must be 'maximise NAME'"),
+        ({}, {"constraints": ["heat < 3"]}, "constraints[0]: must be 'NAME <= NUMBER'"),
+        ({}, {"constraints": ["heat = 3 +- 1"]}, "constraints: an equality is made by problems.with_equalities"),
+        ({}, {"noise_variance": ["spread"] * 3}, "noise_variance: expected one column, or one for each of 2 outputs, got 3"),
+        ({"spread": [0.1, -0.1, 0.1]}, {"noise_variance": "spread"}, "Heteroscedastic.variance: must be >= 0"),
+        ({}, {"noise_variance": "spread", "noise": problems.Noiseless()}, "noise_variance: give either noise or"),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_named(changes: Any, options: Any, words: str) -> None:
+    with pytest.raises(InvalidArgument, match=re.escape(words)):
+        problems.from_columns(columns(**changes), **GOALS | options)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "must hold a line of names and at least one row, got 0 lines"),
+        ("yield,heat\n", "got 1 lines"),
+        ("yield,yield\n1,2\n", "must have different names"),
+        ("yield,heat\n1,2\n3\n", "row 2 of"),
+        ("yield,heat\n1,\n", "columns['heat']: must hold finite numbers, got '' in row 1"),
+        ("yield;heat\n1;2\n", "columns: there is no 'yield'"),
+        (b"\xff\xfe\x00", "path: cannot read"),
+        (None, "path: cannot read"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_named(tmp_path: Path, content: Any, words: str) -> None:
+    path = tmp_path / "arms.csv"
+    if content is not None:
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(InvalidArgument, match=re.escape(words)):
+        problems.from_csv(path, **GOALS)
+    if content == "yield;heat\n1;2\n":
+        assert problems.from_csv(str(path), **GOALS, delimiter=";").means.shape == (2, 1)

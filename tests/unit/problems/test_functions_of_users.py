@@ -1,0 +1,115 @@
+"""Problems from functions that JAX cannot trace; and keys and lists at every entry."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxbandit
+from jaxbandit import InvalidArgument, delays, domains, estimators, gradients, kernels, problems
+
+DOMAIN = domains.grid([0.0, 0.0], [1.0, 2.0], 3)
+X = np.asarray(DOMAIN.points)
+KEY = jax.random.key(0)
+
+
+def with_numpy(x: Any) -> Any:
+    return np.interp(x[0], [0.0, 1.0], [0.0, 2.0])
+
+
+def with_branches(x: Any) -> Any:
+    return 1.0 if x[0] > 0.4 else math.sin(x[1])
+
+
+def of_all(points: Any) -> Any:
+    return points[:, 0] - points[:, 1] ** 2
+
+
+def of_all_traced(points: Any) -> Any:
+    return jnp.sin(points[:, 0])
+
+
+TABLES: dict[Callable[[Any], Any], tuple[np.ndarray, str]] = {
+    with_numpy: (2 * X[:, 0], "called for each of the 9 points"),
+    with_branches: (np.where(X[:, 0] > 0.4, 1.0, np.sin(X[:, 1])), "called for each of the 9 points"),
+    of_all: (X[:, 0] - X[:, 1] ** 2, "called once with all points"),
+    of_all_traced: (np.sin(X[:, 0]), "called once with all points"),
+}
+
+
+@pytest.mark.parametrize("function", TABLES, ids=lambda function: function.__name__)
+def test_what_jax_cannot_trace_is_tabulated_with_one_warning(function: Callable[[Any], Any]) -> None:
+    table, way = TABLES[function]
+    with pytest.warns(UserWarning, match=rf"reward \({function.__name__}\), which was {way}.* constraints\[1\] ") as said:
+        problem = problems.from_functions(DOMAIN, function, [lambda x: x[0], function])
+    assert len(said) == 1 and said[0].filename == __file__
+    np.testing.assert_allclose(problem.means, [table, X[:, 0], table], rtol=1e-15, atol=1e-15)
+
+
+def test_what_jax_can_trace_is_said_nothing_of() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        problems.from_functions(DOMAIN, lambda x: jnp.sum(x), [lambda x: 1])
+
+
+def test_what_gives_no_number_is_refused_with_both_ways_out() -> None:
+    def wrong(x: Any) -> Any:
+        return x.missing
+
+    for named in (lambda: problems.from_functions(DOMAIN, wrong, []), lambda: problems.from_functions(DOMAIN, with_numpy, [wrong])):
+        with pytest.raises(InvalidArgument, match=r"^(reward|constraints\[0\]): .* got wrong, .* jax\.numpy .* problems\.from_tables"):
+            named()
+    with pytest.raises(InvalidArgument, match=r"^reward\(x\): 9 of 9 values are NaN"):
+        problems.from_functions(DOMAIN, lambda x: math.nan, [])
+    with pytest.raises(InvalidArgument, match=r"^reward\(x\): 3 of 9 values are NaN"):
+        problems.from_functions(DOMAIN, lambda x: math.log(x[0]) if x[0] else -math.inf, [])
+
+
+def model() -> jaxbandit.Surrogate:
+    return jaxbandit.surrogate(DOMAIN, kernels.SquaredExponential(length_scale=[0.5, 1]), noise_variance=[0.1, 0.2], form="features")
+
+
+def problem(**options: Any) -> problems.Problem:
+    return problems.from_tables(DOMAIN, [1.0] * 9, [[0.0] * 9], **options)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        lambda key: jaxbandit.simulate(problem(), jaxbandit.Rpol(), model(), horizon=2, key=key),
+        lambda key: jaxbandit.Session.create("nowhere", DOMAIN, jaxbandit.Rpol(), jaxbandit.study.Model(kernels.White(), 0.1), key=key),
+        lambda key: problems.gp_draws("recommended", domain=DOMAIN).sample(key),
+        lambda key: problem().sample(key),
+        lambda key: problem().draw(key),
+        lambda key: delays.Poisson(mean=2.0).draw(key, 2),
+        lambda key: problems.Gaussian().draw(key, 2, np.float32),
+        lambda key: gradients.SmoothedLoss(problem(), lambda p: (jaxbandit.Rpol(), model()), horizon=2).estimate({"a": 1.0}, key),
+    ],
+)
+@pytest.mark.parametrize("key", [0, "0", None])
+def test_what_is_no_key_is_refused_by_name_everywhere(entry: Callable[[Any], Any], key: Any) -> None:
+    with pytest.raises(InvalidArgument, match=r"^key: must be one PRNG key, jax\.random\.key\(seed\), got "):
+        entry(key)
+
+
+def test_lists_do_where_arrays_do() -> None:
+    """Tables, points, length-scales, widths, noise, delays, initial points and trials."""
+    domain = domains.points([[0.0, 0.0], np.array([0.5, 1.0]), jnp.array([1.0, 2.0])])
+    np.testing.assert_allclose(domain.points, [[0, 0], [0.5, 1], [1, 2]])
+    assert domain.nearest([0.4, 1.2]) == 1
+    assert domains.product([[0, 1], np.array([0, 1, 2])]).size == 6
+    assert problem(noise=problems.Gaussian(variance=[0.1, 0.2])).means.shape == (2, 9)
+    widths = estimators.Bounds(cost_width=[1.0, 2])
+    widths.validate(outputs=3)
+    assert problems.Problem(domain=DOMAIN, means=[[0.0] * 9, [1.0] * 9]).outputs == 2
+    assert np.asarray(kernels.Gram(matrix=[[1.0, 0.5], [0.5, 1.0]]).matrix).shape == (2, 2)
+    assert delays.Empirical(values=[0, 3]).mean == 1.5
+    assert model().outputs == 2 and jaxbandit.InitialDesign(indices=[1, 2]).count == 2
+    assert jaxbandit.metrics.curves(problem(), [0, 1]).regret.shape == (2,)
