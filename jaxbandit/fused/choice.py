@@ -17,7 +17,7 @@ from jaxbandit.core.types import Array, Key
 from jaxbandit.fused.deferred import DeferredSurrogate, Unsettled, each_belief
 from jaxbandit.fused.equations import Constant, Division, Operand, Program, Unsupported, check_axes, divide, evaluate, traced
 from jaxbandit.fused.packing import Slots, load_rows, split_names, stored
-from jaxbandit.fused.rows import WORDS, Cells, Rows, compute
+from jaxbandit.fused.rows import Cells, Rows, check_operations, compute
 from jaxbandit.surrogates import Posterior, RangedSurrogate, Surrogate
 
 Choose = Callable[[Algorithm, Arena, Any, Array, Key], Any]
@@ -82,9 +82,7 @@ def plan_of(choose: Choose, arguments: tuple[Algorithm, Arena, Any, Array, Key],
     division = divide(program, grid, size)
     if program.results[0] not in division.made:  # the point
         raise Unsupported("its choice does not depend on what is believed of the functions")
-    for equation in division.inside:
-        if equation.name in WORDS:
-            raise Unsupported(WORDS[equation.name])
+    check_operations(division.inside)
     check_axes(division, size)
     _try(division, size)
     return Plan(program, structure, division, size)

@@ -164,7 +164,8 @@ class _TrialRef:
     def __getitem__(self, n: int) -> Any:
         if self.layout is None:
             return self.ref[self.trial, n]
-        return plgpu.load(self.ref.at[self.trial, n], (), layout=self.layout, optimized=False)
+        indexers: Any = () if jax.__version_info__ >= (0, 11) else ((),)  # an argument that JAX 0.11 has dropped
+        return plgpu.load(self.ref.at[self.trial, n], *indexers, layout=self.layout, optimized=False)
 
     def __setitem__(self, n: int, x: Any) -> None:
         self.ref[self.trial, n] = x

@@ -279,6 +279,13 @@ WORDS = {
 }
 
 
+def check_operations(equations: Sequence[Equation]) -> None:
+    """Raise :class:`Unsupported` on an operation that no kernel can have, whatever it is applied to."""
+    for equation in equations:
+        if equation.name in WORDS:
+            raise Unsupported(WORDS[equation.name])
+
+
 def _elementwise(name: str, params: dict[str, Any], inputs: list[Cells], rows: Rows) -> Cells:
     if name == "integer_pow":
         return mapped(lambda x: _power(x, params["y"]), *inputs)

@@ -22,7 +22,7 @@ from jaxbandit.core.fields import boolean, exactly, numbers, of_class
 from jaxbandit.core.pytree import canonicalise, pytree, replace
 from jaxbandit.domains import Domain
 from jaxbandit.fused.equations import Name, Operand, Program, Unsupported, check_axes, divide, needed, traced
-from jaxbandit.fused.rows import Cells, Rows, cells_of, compute
+from jaxbandit.fused.rows import Cells, Rows, cells_of, check_operations, compute
 from jaxbandit.surrogates import AbstractSurrogate, Posterior, Prediction, Surrogate
 from jaxbandit.surrogates.features import EXACT, SquareRoot
 
@@ -148,9 +148,11 @@ def steps_of(algorithm: Algorithm, surrogate: Surrogate, horizon: int) -> Steps:
     selected, _ = traced(select, (known.shift, known.variance, known.gain, start.others, t, key))
     updated, _ = traced(update, (t, known.shift[:, 0], start.others, t))
     for program in (selected, updated):
-        used = {operand for equation in needed(program.equations, program.results) for operand in equation.inputs}
+        equations = needed(program.equations, program.results)
+        used = {operand for equation in equations for operand in equation.inputs}
         if any(isinstance(x, Name) and x in used and jnp.issubdtype(x.aval.dtype, jax.dtypes.prng_key) for x in program.arguments):
             raise Unsupported("it draws random numbers in every round")
+        check_operations(equations)
         division = divide(program, [True] * len(program.arguments), size)
         check_axes(division, size)
     leaves = [np.asarray(leaf) for leaf in start.others]
