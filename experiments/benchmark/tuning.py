@@ -1,4 +1,4 @@
-"""What gradients of simulated studies and fits of hyper-parameters are worth, and what they cost."""
+"""Worth and cost of gradients of simulated studies, and of fits of hyper-parameters."""
 
 from __future__ import annotations
 
