@@ -57,6 +57,7 @@ LONGEST_FIRST = (
     "study/test_study.py",
     "session/test_same_as_simulation.py",
     "study/test_interruptions.py",
+    "conformance/test_fused.py",
     "engine/test_policies.py",
     "conformance/test_baseline_methods.py",
     "unit/algorithms/test_bpe.py",
