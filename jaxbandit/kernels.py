@@ -171,7 +171,7 @@ def _distance(x: ArrayLike, y: ArrayLike, length_scale: PerAxis) -> Array:
 
 
 def _ones(x: ArrayLike) -> Array:
-    return jnp.ones(jnp.shape(x)[0], jnp.asarray(x).dtype)
+    return jnp.ones(jnp.shape(x)[0], jnp.result_type(x))
 
 
 LOOKED_AT = 100  # points of a domain at which a user's kernel is tried

@@ -70,25 +70,18 @@ def _against_the_mean(loss: SmoothedLoss, start: Any, keys: int) -> dict[str, An
 
 
 def _cost(problem: Any, setting: Setting, horizon: int, repeats: int) -> dict[str, Any]:
-    """Return the time of value and gradient beside the same number of trials played plainly, and the memory by number of rounds."""
+    """Return the time of value and gradient beside that of as many trials alone, and the working memory by number of rounds."""
     start, build = setting
     loss = SmoothedLoss(problem, build, horizon=horizon, pairs=PAIRS)
-    algorithm, model = build(start)
-    gradient = jax.jit(jax.value_and_grad(loss))
-    key = jax.random.key(0)
-    both = _interleaved(
-        {
-            "gradient": lambda: gradient(start, key),
-            "plain": lambda: jb.simulate(problem, algorithm, model, key=key, trials=2 * PAIRS, horizon=horizon).indices,
-        },
-        repeats,
-    )
-    memory = {}
+    gradient, plain = jax.jit(jax.value_and_grad(loss)), jax.jit(loss.played)
+    key, numbers = jax.random.key(0), jnp.tile(jnp.arange(PAIRS, dtype=jnp.int32), 2)
+    points = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (2 * PAIRS, *jnp.shape(leaf))), start)
+    both = _interleaved({"gradient": lambda: gradient(start, key), "plain": lambda: plain(points, numbers, key)}, repeats)
+    memory: dict[str, float] = {}
     for rounds in (horizon, 4 * horizon):
         longer = SmoothedLoss(problem, build, horizon=rounds, pairs=PAIRS)
-        compiled = jax.jit(jax.value_and_grad(longer)).lower(start, key).compile().memory_analysis()
-        if compiled is not None:  # some backends do not say
-            memory[str(rounds)] = compiled.temp_size_in_bytes / 2**20
+        used: Any = jax.jit(jax.value_and_grad(longer)).lower(start, key).compile().memory_analysis()
+        memory[str(rounds)] = used.temp_size_in_bytes / 2**20
     return {
         "gradient_over_plain": both["gradient"] / both["plain"],
         "gradient_mb": memory,

@@ -122,7 +122,7 @@ def _jump(ax: Any, measured: dict[str, Any]) -> None:
         )
     ax.axvline(WIDTH, color="grey", linewidth=0.8, linestyle=":")
     ax.set(xlabel="width", ylabel="mean loss of a round", title="The loss about the paper's width")
-    _legend_above(ax, 0.25)
+    _legend_above(ax, 0.2, fontsize=8)
 
 
 def _errors(ax: Any, measured: dict[str, Any]) -> None:

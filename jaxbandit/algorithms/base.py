@@ -102,6 +102,9 @@ class Diagnostics:
     flags: Array | int = 0  # [] int32 bits of core.status.Status raised so far
     candidates: Array | None = None  # [M] booleans, points not struck out yet; of algorithms that eliminate
     evaluations: Array | None = None  # [] int32 rounds that evaluated something; of algorithms that stop by themselves
+    length_scales: Array | None = (
+        None  # [G, a] in force in the coming round, of each group of outputs; of models that are fitted on the way
+    )
 
 
 @pytree

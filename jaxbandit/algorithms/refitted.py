@@ -92,7 +92,9 @@ class Refitted(Wrapper):
         return self.algorithm.belief(state)
 
     def diagnose(self, state: Any) -> Diagnostics:
-        return self.algorithm.diagnose(state)
+        belief = self.algorithm.belief(state)
+        fitted: Any = belief.belief if isinstance(belief, WaitPosterior) else belief
+        return replace(self.algorithm.diagnose(state), length_scales=fitted.hyper_parameters.length_scale)
 
     def with_delays(self, delay: Delay, policy: Policy) -> Refitted:
         if not isinstance(policy, Wait):

@@ -24,7 +24,17 @@ TRIAL = ("algorithm", "trial")
 SECONDS = ("run_seconds", "playing_seconds")
 
 # Names in the results that no swept field can have; such a field, as `index` of the oracle, is called `algorithm.index` there.
-OF_SOME_RUNS = ("best_mixed_policy", "candidates", "optimum_kept", "evaluations", "lost", "index", "observed", "arrival")
+OF_SOME_RUNS = (
+    "best_mixed_policy",
+    "candidates",
+    "optimum_kept",
+    "evaluations",
+    "lost",
+    "index",
+    "observed",
+    "arrival",
+    "fitted_length_scales",
+)
 LABELS = ("base", "problem", "delay")
 TAKEN = frozenset({*METRICS, *FACTS, *ENDS, *TRIAL, *SECONDS, *OF_SOME_RUNS, *LABELS, "round", "played", "output"})
 
@@ -151,7 +161,7 @@ def variables_of(contents: Contents, first: Sequence[Arrays], mixed: np.ndarray 
     found = {metric: makers.variable((*TRIAL, "round"), makers.metric(metric)) for metric in contents.metrics}
     found |= {name: makers.variable(TRIAL, makers.array(f"end_{name}")) for name in ENDS}
     found |= {name: makers.variable(TRIAL, makers.array(f"fact_{name}")) for name in FACTS}
-    return found | _elimination(makers) | _evaluations(makers) | _lateness(makers) | _trajectories(makers)
+    return found | _elimination(makers) | _evaluations(makers) | _fits(makers) | _lateness(makers) | _trajectories(makers)
 
 
 class _Makers:
@@ -238,6 +248,23 @@ def _evaluations(makers: _Makers) -> dict[str, Variable]:
         return {}
     horizon = np.int32(makers.contents.horizon)
     return {"evaluations": makers.variable(TRIAL, makers.array("end_evaluations", instead=lambda cell: horizon))}
+
+
+def _fits(makers: _Makers) -> dict[str, Variable]:
+    """Return the length-scales that were fitted in the end, of each group of outputs on each axis; NaN where there is none such."""
+    name = "end_fitted_length_scales"
+    if name not in makers:
+        return {}
+    shapes = [arrays[name].shape[1:] for arrays in makers.empty if name in arrays]
+    most = tuple(int(size) for size in np.max(shapes, axis=0))
+
+    def padded(cell: int, arrays: Arrays, rows: np.ndarray) -> np.ndarray:
+        if name not in arrays:
+            return np.full((len(rows), *most), np.nan, float_dtype())
+        own = arrays[name]
+        return np.pad(own, [(0, 0), *((0, size - here) for size, here in zip(most, own.shape[1:], strict=True))], constant_values=np.nan)
+
+    return {"fitted_length_scales": makers.variable((*TRIAL, "group", "axis"), padded)}
 
 
 def _lateness(makers: _Makers) -> dict[str, Variable]:

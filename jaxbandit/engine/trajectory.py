@@ -67,6 +67,8 @@ class Trajectory:
     candidate_count: Any = None  # [] int32, their number
     optimum_kept: Any = None  # [] bool, whether the best feasible point is one of them
     evaluations: Any = None  # [] int32, rounds that evaluated something; of algorithms that stop by themselves only
+    length_scales: Any = None  # [T, G, a] in force at rounds 1..T, of each group of outputs on each axis or on all; of fitted models only
+    fitted_length_scales: Any = None  # [G, a] in force at the end; of models that are fitted on the way only
     initial_counted: bool = static(default=False)
 
     @property
@@ -182,7 +184,16 @@ class Trajectory:
         """Return the arrays of all trials by name, with leading axes ``[variants, trials]`` whatever the run's own axes."""
         leading = np.shape(self.status)
         shape = (1,) * (2 - len(leading)) + leading
-        names = ("status", "failed_round", "declared_round", "candidate_count", "optimum_kept", "evaluations", "lost")
+        names = (
+            "status",
+            "failed_round",
+            "declared_round",
+            "candidate_count",
+            "optimum_kept",
+            "evaluations",
+            "lost",
+            "fitted_length_scales",
+        )
         given = {f"end_{name}": getattr(self, name) for name in names}
         given |= {f"seen_{name}": getattr(self, name) for name in ("indices", "values", "arrivals")}
         if self.initial_counted:

@@ -186,7 +186,7 @@ def advance(setting: Setting, trial: TrialState, first: Array | int, rounds: int
     def one_round(now: TrialState, given: tuple[Array, Array, Any, Any, Any]) -> tuple[TrialState, dict[str, Any]]:
         t, own_key, drawn, arrives, too_early = given
         state, pending = now.state, now.pending
-        multipliers = multipliers_of(algorithm, state, arena)
+        multipliers, length_scales = multipliers_of(algorithm, state, arena), algorithm.diagnose(state).length_scales
         if algorithm.sees_constraints:
             state = algorithm.reveal(arena, state, instance.constraint_sample(drawn), t)
         index, decision, state = choose(algorithm, arena, state, t, own_key)
@@ -220,6 +220,7 @@ def advance(setting: Setting, trial: TrialState, first: Array | int, rounds: int
             "multipliers": multipliers,
             "widths": decision.widths,
             "draws": decision.draws,
+            "length_scales": length_scales,
         }
         return after, {name: seen[name] for name in RECORDED[record]}
 
@@ -232,8 +233,8 @@ def advance(setting: Setting, trial: TrialState, first: Array | int, rounds: int
 RECORDED = {
     "indices": ("indices",),
     "values": ("indices", "values"),
-    "all": ("indices", "values", "multipliers", "widths"),
-    "audit": ("indices", "values", "multipliers", "widths", "draws"),
+    "all": ("indices", "values", "multipliers", "widths", "length_scales"),
+    "audit": ("indices", "values", "multipliers", "widths", "length_scales", "draws"),
 }
 
 
@@ -251,6 +252,7 @@ def conclude(setting: Setting, trial: TrialState) -> dict[str, Any]:
         "information_gain": setting.arena.surrogate.gain(setting.algorithm.belief(trial.state)),
         "lost": lost,
         "evaluations": shown.evaluations,
+        "fitted_length_scales": shown.length_scales,
     }
     if shown.candidates is not None:
         ended |= {

@@ -139,7 +139,8 @@ def _try(division: Division, size: int) -> None:
         tables, numbers = split_names(division.needs, size)
         known: dict[Operand, Cells] = {}
         for name in tables:
-            load_rows(name, size, lambda _, name=name: jnp.zeros(rows.shape, stored(name.aval.dtype)), known)
+            row = jnp.zeros(rows.shape, stored(name.aval.dtype))
+            load_rows(name, size, functools.partial(lambda row, _: row, row), known)
         kinds = list(Slots.of(numbers).widths)
         Slots.of(numbers).load(lambda array, _: jnp.zeros((2, 1), kinds[array]), known)
         compute(division.inside, known, rows)

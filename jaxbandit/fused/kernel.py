@@ -7,6 +7,7 @@ warpgroup of Mosaic GPU has one trial, a row is ``[M / 128, 128]``, padded by it
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -128,7 +129,7 @@ def _on_tpu(
         out_tables, out_numbers = written[: len(made)], written[len(made) :]
         known: dict[Any, Cells] = {}
         for name, ref in zip(parts.tables, read, strict=True):
-            load_rows(name, size, lambda n, ref=ref: rows.full(ref[n]), known)
+            load_rows(name, size, functools.partial(lambda ref, n: rows.full(ref[n]), ref), known)
         parts.numbers.load(lambda array, place: numbers[array][:, place : place + 1], known)
         parts.compute(known, rows)
         for name, ref in zip(parts.made_tables, out_tables, strict=True):
@@ -140,7 +141,6 @@ def _on_tpu(
 
         parts.made_numbers.store(write, known)
 
-    params = {} if interpret else {"compiler_params": pltpu.CompilerParams(dimension_semantics=("parallel",))}
     found = pl.pallas_call(
         body,
         grid=(pl.cdiv(trials, together),),
@@ -150,7 +150,7 @@ def _on_tpu(
         input_output_aliases=parts.aliases(0, batched),
         interpret=interpret,
         name="fused_choice",
-        **params,
+        compiler_params=None if interpret else pltpu.CompilerParams(dimension_semantics=("parallel",)),
     )(*tables, *packed)
     return [jnp.swapaxes(table, 0, 1) for table in found[: len(made)]], list(found[len(made) :])
 

@@ -1,4 +1,4 @@
-"""Whether a kernel can make the choices of an algorithm, in words."""
+"""Reasons why a kernel can make the choices of an algorithm, or cannot, in words."""
 
 from __future__ import annotations
 

@@ -175,7 +175,12 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "sub": operator.sub,
     "tanh": jnp.tanh,
 }
-OF_NUMBERS = {"reduce_max": jnp.maximum, "reduce_min": jnp.minimum, "reduce_sum": operator.add, "reduce_and": operator.and_}
+OF_NUMBERS: dict[str, Callable[..., Any]] = {
+    "reduce_max": jnp.maximum,
+    "reduce_min": jnp.minimum,
+    "reduce_sum": operator.add,
+    "reduce_and": operator.and_,
+}
 OF_NUMBERS |= {"reduce_or": operator.or_, "reduce_prod": operator.mul}
 
 
@@ -359,16 +364,14 @@ def _reduction(name: str, params: dict[str, Any], cells: Cells, aval: Any, rows:
     if others and name == "argmax":
         raise Unsupported("it looks for the largest of several functions (argmax)")
     for axis in others:
-        parts = [part[()] if part.ndim == 0 else part for part in np.moveaxis(cells, axis, 0)]
-        boxed = [part if isinstance(part, np.ndarray) and part.dtype == object else _box(part) for part in parts]
-        cells = functools.reduce(lambda a, b: mapped(OF_NUMBERS[name], a, b), boxed)
+        cells = functools.reduce(functools.partial(mapped, OF_NUMBERS[name]), _along(cells, axis))
     return cells
 
 
-def _box(x: Any) -> Cells:
-    cells = np.empty((), object)
-    cells[()] = x
-    return cells
+def _along(cells: Cells, axis: int) -> list[Cells]:
+    """Return the parts of cells along an axis, each without it."""
+    parts = np.split(cells, cells.shape[axis], axis=axis)
+    return [part.reshape(cells.shape[:axis] + cells.shape[axis + 1 :]) for part in parts]
 
 
 def _lookup(equation: Equation, inputs: list[Cells], rows: Rows) -> Cells:
@@ -381,11 +384,9 @@ def _lookup(equation: Equation, inputs: list[Cells], rows: Rows) -> Cells:
         found = mapped(lambda row: rows.at(row, inside), cells)
     else:
         inside = jnp.clip(index, 0, shape[axis] - 1)
-        parts = np.moveaxis(cells, axis, 0)
-        found = parts[0] if isinstance(parts[0], np.ndarray) else _box(parts[0])
-        for number in range(1, shape[axis]):
-            other = parts[number] if isinstance(parts[number], np.ndarray) else _box(parts[number])
-            found = mapped(lambda no, yes, number=number: rows.select(inside == number, yes, no), found, other)
+        found, *others = _along(cells, axis)
+        for number, other in enumerate(others, start=1):
+            found = mapped(functools.partial(rows.select, inside == number), other, found)
     if fill:
         if not jnp.issubdtype(aval.dtype, jnp.floating):
             raise Unsupported(f"it reads whole numbers or booleans at a point that may lie outside ({equation.name})")

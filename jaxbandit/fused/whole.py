@@ -17,6 +17,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from jaxbandit.algorithms.base import Algorithm, Arena, Observation
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import boolean, exactly, numbers, of_class
 from jaxbandit.core.pytree import canonicalise, pytree, replace
 from jaxbandit.domains import Domain
 from jaxbandit.fused.equations import Name, Operand, Program, Unsupported, check_axes, divide, needed, traced
@@ -56,6 +58,12 @@ class Listener(AbstractSurrogate):
 
     def gain(self, posterior: Posterior) -> Array:
         return posterior.gain
+
+    def draw(self, posterior: Posterior, key: Array, scale: Array) -> Array:
+        return self.base.draw(posterior, key, scale)
+
+    def covariance(self, posterior: Posterior, output: int, indices: Array) -> Array:
+        return self.base.covariance(posterior, output, indices)
 
 
 class State(NamedTuple):
@@ -112,12 +120,16 @@ def steps_of(algorithm: Algorithm, surrogate: Surrogate, horizon: int) -> Steps:
     form = surrogate.forms[0]
     if len(surrogate.forms) != 1 or not isinstance(form, SquareRoot):
         raise Unsupported("its outputs do not share one root of features")
+    if surrogate.noise_differs:
+        raise Unsupported("points have noise variances of their own")
     if surrogate.refresh:
         raise Unsupported("its variance is computed anew after some rounds")
     arena = Arena(surrogate=Listener(base=surrogate), horizon=np.int32(horizon))  # type: ignore[arg-type]  # a constant of the kernel
     with jax.ensure_compile_time_eval():  # as is the first state
         start = State.of(algorithm.init(arena))
     size = surrogate.domain.size
+    if any(np.shape(leaf)[-1:] == (size,) for leaf in start.others):
+        raise Unsupported("its state holds functions of the grid beside its belief")
 
     def belief(shift: Array, variance: Any, gain: Array) -> Posterior:
         return Posterior(factors=start.belief.factors, shift=shift, variance=variance, gain=gain)
@@ -145,6 +157,13 @@ def steps_of(algorithm: Algorithm, surrogate: Surrogate, horizon: int) -> Steps:
     return Steps(selected, updated, leaves, jax.tree.structure(start.others))
 
 
+@takes(
+    algorithm=of_class(Algorithm),
+    surrogate=of_class(Surrogate),
+    means=numbers.of(exactly(None, None, words="one row per function, one column per point")),
+    noise=numbers.of(exactly(None, None, None, words="[rounds, functions, trials]")),
+    interpret=boolean,
+)
 def whole_run(
     algorithm: Algorithm, surrogate: Surrogate, means: Array, noise: Array, *, interpret: bool = False
 ) -> tuple[Array, list[Array]]:
@@ -162,6 +181,7 @@ def whole_run(
       trials.
 
     Raises:
+      InvalidArgument: on objects of other classes and arrays of other shapes.
       Unsupported: when a kernel cannot play the algorithm, with the reason.
     """
     algorithm, surrogate = canonicalise((algorithm, surrogate.without_kernels()))
@@ -173,13 +193,12 @@ def whole_run(
     phi = jnp.pad(phi, ((0, 0), (0, rank - phi.shape[1])))
     padded = -(-trials // LANES) * LANES
     noise = jnp.pad(noise, ((0, 0), (0, 0), (0, padded - trials)))
-    numbers = max(1, sum(leaf.size for leaf in steps.start))
+    count = max(1, sum(leaf.size for leaf in steps.start))
     constants = jnp.stack([jnp.asarray(surrogate.noise_variance, dtype)[0], *jnp.asarray(surrogate.prior_mean, dtype)])[:, None]
 
     def whole(*shape: int) -> pl.BlockSpec:
         return pl.BlockSpec(shape, lambda b: (0,) * len(shape))
 
-    params = {"dimension_semantics": ("parallel",), "vmem_limit_bytes": MEMORY}
     indices, ended = pl.pallas_call(
         _body(steps, surrogate, rounds, rank, np.dtype(dtype)),
         grid=(padded // LANES,),
@@ -190,8 +209,8 @@ def whole_run(
             whole(1 + outputs, 1),
             pl.BlockSpec((rounds, outputs, LANES), lambda b: (0, 0, b)),
         ],
-        out_specs=[pl.BlockSpec((rounds, LANES), lambda b: (0, b)), pl.BlockSpec((numbers, LANES), lambda b: (0, b))],
-        out_shape=[jax.ShapeDtypeStruct((rounds, padded), jnp.int32), jax.ShapeDtypeStruct((numbers, padded), dtype)],
+        out_specs=[pl.BlockSpec((rounds, LANES), lambda b: (0, b)), pl.BlockSpec((count, LANES), lambda b: (0, b))],
+        out_shape=[jax.ShapeDtypeStruct((rounds, padded), jnp.int32), jax.ShapeDtypeStruct((count, padded), dtype)],
         scratch_shapes=[
             pltpu.VMEM((outputs, size, LANES), dtype),
             pltpu.VMEM((size, LANES), dtype),
@@ -200,7 +219,7 @@ def whole_run(
         ],
         interpret=interpret,
         name="whole_run",
-        **({} if interpret else {"compiler_params": pltpu.CompilerParams(**params)}),
+        compiler_params=None if interpret else pltpu.CompilerParams(dimension_semantics=("parallel",), vmem_limit_bytes=MEMORY),
     )(phi, jnp.asarray(means, dtype)[:, :, None], jnp.asarray(form.prior_variance, dtype)[:, None], constants, noise)
     after, at = [], 0
     for leaf in steps.start:

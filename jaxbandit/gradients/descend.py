@@ -74,7 +74,8 @@ def descend(
       key: PRNG key.
       optimizer: of optax; default Adam with a cosine decay from 0.1, ``b1 = 0.8`` and ``b2 = 0.95``.
       steps: number of steps; each takes ``2 loss.pairs`` trials.
-      screen: number of screened points; 1 for none but the start.
+      screen: number of screened points; 1 for none but the start, which is best where there are many parameters and the start is not bad:
+        points at random lie the farther away the more parameters there are.
       reach: half-width of the box that is screened, in units of the parameters.
       validate: trials of the validation, and of the confirmation.
       every: steps between two iterates that are validated.

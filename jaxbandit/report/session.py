@@ -123,7 +123,7 @@ def _png(figure: Figure) -> bytes:
 
 
 def _number(value: float | str) -> str:
-    """Return a number as text, nothing for NaN, and a category as it is."""
+    """Return a number in a few digits, nothing for NaN; the label of a category as it is."""
     if isinstance(value, str):
         return value
     return "" if np.isnan(value) else f"{value:.5g}"

@@ -23,7 +23,7 @@ class Recommendation:
 
     Attributes:
       index: number of the point in the domain.
-      point: the point by the names of its coordinates, in the user's units.
+      point: the point by the names of its coordinates, in the user's units; of categories their labels.
       mean: posterior mean of each output, by name, in its own units.
       sd: posterior standard deviation of each output, by name.
       probability_of_feasibility: posterior probability that all constraints hold there, by independent normal beliefs.

@@ -18,7 +18,7 @@ class Ticket:
       number: number of the ticket, from 1, by which it is told.
       round: the round that it belongs to, from 1; 0 for a point of the initial design.
       index: number of the point in the domain.
-      point: the point by the names of its coordinates, in the user's units.
+      point: the point by the names of its coordinates, in the user's units; of categories their labels.
       scaled: the same as the model sees it.
       status: flags that the algorithm has raised, see :mod:`jaxbandit.status`.
     """

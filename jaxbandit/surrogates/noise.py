@@ -101,4 +101,4 @@ def stacked(variances: list[float | Table]) -> Table:
 
 def least(variances: Any) -> list[float]:
     """Return the smallest noise variance of each group of outputs, from ``[G]`` or ``[G, M]``."""
-    return [float(np.min(np.asarray(own, np.float64))) for own in variances]
+    return [float(np.min(own)) for own in np.asarray(variances, np.float64)]

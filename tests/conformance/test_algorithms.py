@@ -66,8 +66,8 @@ def test_jit_never_takes_one_class_for_another() -> None:
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @every_algorithm
-def test_the_carry_is_stable(name: str, precision: str) -> None:
-    conformance.check_the_carry_is_stable(name, precision)
+def test_the_state_begins_in_the_engines_type(name: str, precision: str) -> None:
+    conformance.check_the_state_begins_in_the_engines_type(name, precision)
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])

@@ -41,8 +41,8 @@ def test_valid_and_a_pytree(name: str) -> None:
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @every_baseline
-def test_the_carry_is_stable(name: str, precision: str) -> None:
-    conformance.check_the_carry_is_stable(name, precision)
+def test_the_state_begins_in_the_engines_type(name: str, precision: str) -> None:
+    conformance.check_the_state_begins_in_the_engines_type(name, precision)
 
 
 @pytest.mark.parametrize("name", TABLES["baselines"])
@@ -55,6 +55,8 @@ def test_side_by_side_equals_one_by_one(name: str) -> None:
 @every_baseline
 def test_results_are_finite_and_of_the_engines_type(name: str, precision: str) -> None:
     run = conformance.baseline(name) if precision == "float64" else conformance.among_others(name, "float32")
+    assert (run.indices.shape, run.indices.dtype) == ((conformance.TRIALS, conformance.HORIZON), np.int32)
+    assert run.widths.shape == (conformance.TRIALS, conformance.HORIZON, 1 + CONSTRAINTS)
     for field in ("values", "multipliers", "widths", "information_gain"):
         array = np.asarray(getattr(run, field))
         assert array.dtype == precision and np.all(np.isfinite(array)), field

@@ -290,7 +290,7 @@ def test_whole_runs_in_a_kernel_choose_as_well_as_xla(name: str) -> None:
     assert re.findall(r"custom_call @([\w$.]+)", text) == ["tpu_custom_call"] and "f64" not in text
 
 
-@pytest.mark.parametrize(("name", "words"), [("rpol-thompson", "random numbers"), ("bpe", "cond"), ("cei", "does not hold one posterior")])
+@pytest.mark.parametrize(("name", "words"), [("rpol-thompson", "random numbers"), ("bpe", "functions of the grid"), ("se3", "branch")])
 def test_whole_runs_that_no_kernel_plays(name: str, words: str) -> None:
     with pytest.raises(fused.Unsupported, match=words):
         fused.whole_run(ALGORITHMS[name](), model("features"), np.asarray(problem().means), noise_of(1), interpret=True)

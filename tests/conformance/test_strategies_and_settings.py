@@ -26,8 +26,8 @@ def test_valid_and_a_pytree(name: str) -> None:
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @every_variant
-def test_the_carry_is_stable(name: str, precision: str) -> None:
-    conformance.check_the_carry_is_stable(name, precision)
+def test_the_state_begins_in_the_engines_type(name: str, precision: str) -> None:
+    conformance.check_the_state_begins_in_the_engines_type(name, precision)
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])

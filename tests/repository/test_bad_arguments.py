@@ -32,6 +32,7 @@ MODULES = [
         "domains",
         "estimators",
         "feedback",
+        "fused",
         "informed",
         "kernels",
         "core.keys",

@@ -12,6 +12,7 @@ import pytest
 
 import jaxbandit
 from jaxbandit import InvalidArgument, domains
+from jaxbandit.report.session import render
 from jaxbandit.session import Model, Session
 from jaxbandit.session.axes import Axis, Space
 from jaxbandit.session.outputs import Constraint, Objective, Outputs
@@ -127,7 +128,7 @@ def test_a_session_with_an_axis_of_categories(tmp_path: Path) -> None:
         assert session.belief()["metal"].values.tolist() == ["Pd", "Ni"] * 3
         panel = session.plot().axes[0]
         assert [label.get_text() for label in panel.get_yticklabels()] == ["Pd", "Ni"]
-        session.plot().canvas.draw()
+        assert f"<td>{ticket.point['metal']}</td>" in render(session)
     with Session.open(tmp_path / "s", read_only=True) as again:
         assert again.history()["metal"].values.tolist() == [ticket.point["metal"]]
 

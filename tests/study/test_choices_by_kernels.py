@@ -41,7 +41,7 @@ def test_xla_chooses_unless_it_is_asked_not_to() -> None:
 
 def test_late_feedback_is_described() -> None:
     late = study(fused=True, delay={"late": {"type": "Poisson", "mean": 2.0}})
-    assert "points, 3 functions read, 0 written" in late.describe_choices(late.runs[0])
+    assert "points, 4 functions read, 0 written" in late.describe_choices(late.runs[0])
 
 
 def test_a_study_that_no_kernel_can_play_is_refused() -> None:

@@ -21,7 +21,7 @@ from jaxbandit import InvalidArgument
 from jaxbandit.cli import main
 from jaxbandit.study import CannotWrite, prepare_directory, run_study, write_whole
 from jaxbandit.study.run.checkpoints import Store
-from tests.support.small_study import ONE_CELL, assert_same, free_port, one_cell, rpol_lines, written
+from tests.support.small_study import ONE_CELL, assert_same, free_port, one_cell, one_cell_in_python, written
 
 
 class FullDisk:
@@ -49,7 +49,7 @@ def test_a_full_disk_ends_a_run_and_leaves_the_last_checkpoint(tmp_path: Path, d
             disk.fill()
 
     with pytest.raises(CannotWrite, match="File too large; what was there before is as it was") as caught:
-        run_study(rpol_lines(), tmp_path, segment=5, checkpoint_share=1.0, report=fill_after_ten_rounds)
+        run_study(one_cell_in_python(), tmp_path, segment=5, checkpoint_share=1.0, report=fill_after_ten_rounds)
     assert "\n" not in str(caught.value)
     disk.empty()
     store = Store(tmp_path)
@@ -57,7 +57,7 @@ def test_a_full_disk_ends_a_run_and_leaves_the_last_checkpoint(tmp_path: Path, d
     place, _ = store.load() or pytest.fail("no checkpoint")
     assert (place.cell, place.batch, place.next_round) == (0, 0, 6)
     said: list[str] = []
-    assert_same(run_study(rpol_lines(), tmp_path, resume=True, checkpoint_share=1.0, note=said.append), one_cell())
+    assert_same(run_study(one_cell_in_python(), tmp_path, resume=True, checkpoint_share=1.0, note=said.append), one_cell())
     assert any("resumed at round 6" in line for line in said)
 
 

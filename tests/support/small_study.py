@@ -51,7 +51,13 @@ cost_clip = 2
 """
 
 
-ONE_CELL = TOML.split("[algorithm.cbo]")[0]  # the lines of the first cell alone; of two processes each has one batch
+LATE = """
+[delay.late]
+type = "Poisson"
+mean = 2
+"""
+# The lines of the first cell alone, with values that come at once, which compiles in less time; of two processes each has one batch.
+ONE_CELL = TOML.split("[algorithm.cbo]")[0].replace(LATE, "")
 
 
 def in_python(**changes: Any) -> Study:
@@ -86,11 +92,16 @@ def whole() -> xr.Dataset:
     return run_study(in_python(), segment=5)
 
 
+def one_cell_in_python() -> Study:
+    """The study of :data:`ONE_CELL`, of objects."""
+    algorithms, sweeps = {"rpol": jaxbandit.Rpol(estimator=Bounds(reward_width=3.0))}, {"rpol": {"estimator.reward_width": [1.0, 2.5]}}
+    return in_python(algorithms=algorithms, sweeps=sweeps, delays=None)
+
+
 @functools.cache
 def one_cell() -> xr.Dataset:
     """The results of :data:`ONE_CELL`, every round kept."""
-    algorithms, sweeps = {"rpol": jaxbandit.Rpol(estimator=Bounds(reward_width=3.0))}, {"rpol": {"estimator.reward_width": [1.0, 2.5]}}
-    return run_study(in_python(algorithms=algorithms, sweeps=sweeps), segment=5)
+    return run_study(one_cell_in_python(), segment=5)
 
 
 CLOCKS = ("run_seconds", "playing_seconds")  # what no two runs share

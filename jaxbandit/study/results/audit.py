@@ -36,7 +36,8 @@ def audit(study: Study, run: Run, trial: int) -> dict[str, np.ndarray]:
     of the delays, and ``feedback``, the policy: ``wait``, ``hallucinate``, or ``censor`` with its window ``m`` and the value ``min``
     that stands for what has not arrived. A randomised rule adds what it drew: ``draw_f [T]`` and ``draw_g [T]`` (``[T, m]`` unless
     ``m = 1``) as multiples of ``sigma`` (the estimate is ``mu + draw sigma``), or ``draw_f [T, M]`` and ``draw_g [T, M]``
-    (``[T, m, M]``) as whole functions for Thompson sampling.
+    (``[T, m, M]``) as whole functions for Thompson sampling. A model that is fitted on the way adds ``length_scales [T, G, a]``, those in
+    force at rounds 1..T, of each group ``G`` of outputs, on each axis or on all.
 
     Raises:
       InvalidArgument: when there is no such trial.
@@ -62,6 +63,8 @@ def audit(study: Study, run: Run, trial: int) -> dict[str, np.ndarray]:
         "status": played.status,
         "meta": np.asarray(json.dumps(_meta(study, run, trial))),
     }
+    if played.length_scales is not None:
+        arrays["length_scales"] = played.length_scales
     if played.draws is not None:
         arrays["draw_f"] = played.draws[:, 0]
         if played.draws.shape[1] > 1:  # a rule that draws one combined function has no draw of its own for the constraints

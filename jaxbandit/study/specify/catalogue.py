@@ -1,4 +1,4 @@
-"""What a study file can name at a place, in words: a line of description each, and the fields with their defaults."""
+"""Catalogue of what a study file can name at a place: a line of description each, and the fields with their defaults."""
 
 from __future__ import annotations
 

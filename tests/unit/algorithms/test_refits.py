@@ -35,11 +35,19 @@ def run(algorithm: jb.Algorithm, model: Any = None, **options: Any) -> jb.Trajec
 def test_before_the_first_fit_it_is_the_algorithm_and_after_it_another() -> None:
     fitted = jb.sweep(Refitted(algorithm=Rpol(), first=6, points=8, steps=3), {"span": [30.0, 2.0]})
     alone = jb.sweep(ranged(), {"length_scale": [1.0, 1.0]})
-    at, plain = run(fitted, initial=jb.InitialDesign(random=2)), run(Rpol(), alone, initial=jb.InitialDesign(random=2))
+    design = jb.InitialDesign(random=2)
+    at, plain = run(fitted, initial=design, record="all"), run(Rpol(), alone, initial=design)
     np.testing.assert_array_equal(at.indices[..., :4], plain.indices[..., :4])  # two points of the initial design count
     assert not np.array_equal(at.indices[..., 5:], plain.indices[..., 5:])
     assert not np.any(at.failed_round) and np.all(np.isfinite(at.information_gain))
     assert not np.array_equal(at.information_gain[0], at.information_gain[1]), "the span bounds the fit"
+    assert at.length_scales.shape == (2, 2, 12, 1, 1) and np.all(at.length_scales[:, :, :4] == 1.0)
+    assert np.all(at.length_scales[:, :, 4:] != 1.0) and np.all(at.length_scales[:, :, 4:10] == at.length_scales[:, :, 4:5])
+    assert np.all(at.length_scales[:, :, -1] == at.fitted_length_scales)  # the next fit follows round 10, another round 22
+    assert plain.fitted_length_scales is None
+    table = at.to_xarray(problem())
+    assert table.fitted_length_scales.dims == ("algorithm", "trial", "group", "axis")
+    np.testing.assert_array_equal(table.fitted_length_scales, at.fitted_length_scales)
 
 
 def test_it_can_be_wrapped_itself() -> None:
