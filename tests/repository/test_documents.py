@@ -123,6 +123,7 @@ REDUCED = {
     "differentiable": {"points": "9", "horizon": "8", "pairs": "4", "steps": "2"},
     "first_steps": {"points": "9", "horizon": "8", "trials": "2"},
     "one_trial": {"points": "12", "horizon": "12", "frames": "2"},
+    "real_experiment": {"levels": "6", "first": "4", "then": "3", "late": "1"},
     "reproduction": {"points": "9", "horizon": "40", "trials": "3"},
     "your_algorithm": {"points": "9", "horizon": "8", "trials": "3"},
     "your_problem": {"levels": "8", "horizon": "20", "trials": "2"},
