@@ -119,8 +119,12 @@ def test_readme_mixed_domain_runs(printed):
 
 # The numbers that a notebook is run with here, in place of those in its cell with the tag ``parameters``.
 REDUCED = {
+    "delays": {"points": "9", "horizon": "8", "trials": "2"},
+    "differentiable": {"points": "9", "horizon": "8", "pairs": "4", "steps": "2"},
     "first_steps": {"points": "9", "horizon": "8", "trials": "2"},
+    "kernels": {"points": "9", "horizon": "8", "trials": "2", "data": "16"},
     "one_trial": {"points": "12", "horizon": "12", "frames": "2"},
+    "real_experiment": {"levels": "6", "first": "4", "then": "3", "late": "1"},
     "reproduction": {"points": "9", "horizon": "40", "trials": "3"},
     "your_algorithm": {"points": "9", "horizon": "8", "trials": "3"},
     "your_problem": {"levels": "8", "horizon": "20", "trials": "2"},
