@@ -149,11 +149,14 @@ class Family(AbstractProblem):
 
     def draw(self, key: Key) -> Drawn:
         """Raise ``InvalidArgument``: only the instances of a family can be observed."""
-        raise checks.InvalidArgument(f"{self.name}: a random family cannot be observed; observe an instance, family.sample(key)")
+        raise self._not_observed()
 
     def observe(self, index: Array, drawn: Drawn) -> Array:
         """Raise ``InvalidArgument``: only the instances of a family can be observed."""
-        return self.draw(drawn)
+        raise self._not_observed()
+
+    def _not_observed(self) -> checks.InvalidArgument:
+        return checks.InvalidArgument(f"{self.name}: a random family cannot be observed; observe an instance, family.sample(key)")
 
 
 @pytree

@@ -184,5 +184,5 @@ def test_experiment_measures_and_draws(tmp_path):
     lines = experiment.notes(dataset)
     assert lines[0].startswith("naive controller: 5.00 kW/K") and any("in 1 of 2 trials" in line for line in lines)
     assert "all parameter sets are the same" in lines[-1]
-    experiment.draw(dataset, tmp_path / "figure.png")
+    experiment.draw(dataset).savefig(tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
