@@ -1,4 +1,4 @@
-"""The complementary error function in float32 by polynomials, for compilers of kernels have none.
+"""The error function and its complement in float32 by polynomials, for compilers of kernels lack one or both.
 
 The approximations of the Cephes library (Moshier, ``ndtrf.c``), as XLA uses them.
 """
@@ -44,16 +44,34 @@ FAR = (
 )
 
 
+def erf(x: Any) -> Any:
+    """Return ``erf(x)``, in float32 by polynomials, to a few units of its last place."""
+    if jnp.result_type(x) != np.float32:
+        return jax.lax.erf(x)
+    tail = _tail(x)
+    return jnp.where(jnp.abs(x) > 1, jnp.where(x < 0, tail - 1, 1 - tail), _near_zero(x))
+
+
 def erfc(x: Any) -> Any:
-    """Return ``erfc(x)``, in float32 by polynomials, to a few units of its last place."""
+    """Return ``erfc(x) = 1 - erf(x)``, in float32 by polynomials, to a few units of its last place."""
     if jnp.result_type(x) != np.float32:
         return jax.lax.erfc(x)
+    tail = _tail(x)
+    return jnp.where(jnp.abs(x) > 1, jnp.where(x < 0, 2 - tail, tail), 1 - _near_zero(x))
+
+
+def _near_zero(x: Any) -> Any:
+    """Return ``erf(x)`` for ``x`` from -1 to 1, and that of the nearer end for others."""
+    near = jnp.minimum(jnp.maximum(x, np.float32(-1)), np.float32(1))
+    return near * _polynomial(near * near, NEAR)
+
+
+def _tail(x: Any) -> Any:
+    """Return ``erfc(|x|)`` for ``|x|`` of at least 1."""
     size = jnp.abs(x)
     inverse = 1 / jnp.maximum(size, np.float32(1))
     square = inverse * inverse
-    tail = jnp.exp(-x * x) * inverse * jnp.where(size < 2, _polynomial(square, MIDDLE), _polynomial(square, FAR))
-    near = jnp.minimum(jnp.maximum(x, np.float32(-1)), np.float32(1))
-    return jnp.where(size > 1, jnp.where(x < 0, 2 - tail, tail), 1 - near * _polynomial(near * near, NEAR))
+    return jnp.exp(-x * x) * inverse * jnp.where(size < 2, _polynomial(square, MIDDLE), _polynomial(square, FAR))
 
 
 def _polynomial(x: Any, coefficients: tuple[float, ...]) -> Any:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.fused.equations import Constant, Equation, Operand, Unsupported, on_grid
-from jaxbandit.fused.error_function import erfc
+from jaxbandit.fused.error_function import erf, erfc
 
 Array = jax.Array
 Cells = np.ndarray  # of dtype object, over all axes but the grid's
@@ -145,7 +145,7 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "copy": lambda x: x,
     "div": _quotient,
     "eq": operator.eq,
-    "erf": jax.lax.erf,
+    "erf": erf,
     "erfc": erfc,
     "exp": jnp.exp,
     "exp2": jnp.exp2,
@@ -162,7 +162,7 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "mul": operator.mul,
     "ne": operator.ne,
     "neg": operator.neg,
-    "not": jnp.logical_not,
+    "not": lambda x: as_numbers(x) < np.float32(0.5),  # Mosaic GPU of JAX 0.12: "Register bitwidth ... must be divisible by 8"
     "optimization_barrier": lambda x: x,
     "or": operator.or_,
     "pow": jnp.power,

@@ -22,7 +22,7 @@ from jaxbandit.core.pytree import canonicalise
 from jaxbandit.engine.rounds import choose_point, take_in
 from jaxbandit.fused import choice, deferred, equations, kernel, reasons, rows, whole
 from jaxbandit.fused.choice import choose_in_kernel, fused_arena
-from jaxbandit.fused.error_function import erfc
+from jaxbandit.fused.error_function import erf, erfc
 from tests.support.algorithms import ALGORITHMS
 
 ROUNDS, TRIALS = 6, 3
@@ -243,11 +243,13 @@ def test_kernels_are_refused_by_name() -> None:
         jaxbandit.simulate(problem(), jaxbandit.Oracle(index=1), model("features"), horizon=2, key=jax.random.key(0), fused=True)
 
 
-def test_complementary_error_function() -> None:
+def test_error_function_and_its_complement() -> None:
     x = np.linspace(-6, 9, 3001).astype(np.float32)
     exact = np.array([math.erfc(float(value)) for value in x])
     assert np.max(np.abs(np.asarray(erfc(x)) - exact) / exact) < 1e-5
-    assert np.isnan(erfc(np.float32(np.nan)))
+    exact = np.array([math.erf(float(value)) for value in x])
+    assert np.max(np.abs(np.asarray(erf(x)) - exact) / np.maximum(np.abs(exact), 1e-30)) < 1e-6
+    assert np.isnan(erfc(np.float32(np.nan))) and np.isnan(erf(np.float32(np.nan)))
 
 
 def test_roots_and_logarithms_of_gpus() -> None:
