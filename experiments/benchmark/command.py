@@ -19,7 +19,7 @@ from jaxbandit.study import prepare_file, write_whole
 
 Sizes: TypeAlias = dict[str, dict[str, Any]]
 
-# The sizes of each measurement: of the usual benchmark, which takes some two minutes, of the full one, and of a trial of it.
+# The sizes of each measurement: of the usual benchmark, which takes some four minutes on two cores, of the full one, and of a trial of it.
 USUAL: Sizes = {
     "engine": {"points_per_axis": 50, "trials": 100, "horizon": 200, "repeats": 2, "turns": 1, "plays": 1},
     "data-rate": {"points_per_axis": 7, "trials": 2, "horizon": 100, "repeats": 1},

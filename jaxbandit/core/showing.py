@@ -69,6 +69,7 @@ def thumbnail(values: np.ndarray, feasible: np.ndarray, best: tuple[int, int] | 
     values, feasible = values[:: thin[0], :: thin[1]], feasible[:: thin[0], :: thin[1]]
     finite = values[np.isfinite(values)]
     low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 1.0)
+    # Where a user's table has NaN or is infinite the picture has an end of its scale; what runs on the table flags such points.
     share = np.nan_to_num((values - low) / max(high - low, 1e-300)).clip(0, 1) * (len(SHADES) - 1)
     below = np.minimum(share.astype(int), len(SHADES) - 2)
     colours = SHADES[below] + (share - below)[..., None] * (SHADES[below + 1] - SHADES[below])
