@@ -46,9 +46,12 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "no model, values at once": (jaxbandit.Oco(), None, {}),
 }
 
+CHOOSING_MATTERS = {"no model, values at once"}  # OCO draws a direction, which its update needs; the others keep their states
+
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_session_chooses_as_a_simulation_with_its_key(case: str, tmp_path: Path) -> None:
+def test_a_session_chooses_as_a_simulation_with_its_key(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jaxbandit.session.course.Course.snapshot", lambda self: None)
     algorithm, delay, options = CASES[case]
     run = conformance.simulate(algorithm, trials=[0], horizon=HORIZON, seed=SEED, record="indices", block=1, delay=delay, **options)
     due = None
@@ -60,6 +63,12 @@ def test_a_session_chooses_as_a_simulation_with_its_key(case: str, tmp_path: Pat
         assert len(np.unique(late)) > 2, "values come late"
     with create(tmp_path, algorithm, delay=delay, **options) as session:
         assert played(session, due) == np.asarray(run.indices)[0].tolist()
+        rounds = session._course.rounds
+    assert rounds.choosing_matters() == (case in CHOOSING_MATTERS)
+    with Session.open(tmp_path) as again:
+        assert again._since_snapshot == len(again.events), "all events are played again"
+        for leaf, other in zip(jax.tree.leaves(again._course.rounds.carry), jax.tree.leaves(rounds.carry), strict=True):
+            np.testing.assert_array_equal(leaf, other)
 
 
 @pytest.fixture
