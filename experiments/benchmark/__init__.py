@@ -9,9 +9,10 @@ The file of ``--json`` is one object. Its keys:
 - ``points_per_axis``, ``points``, ``counts`` and ``trials`` (numbers of trials, and the largest), ``horizon``, ``short_horizon``,
   ``repeats``, ``turns``, ``plays``: what was run, on ``sine``; ``rank`` of every form and ``dtype``.
 - ``us``: microseconds per trial-round of ``gemm`` and of every form, by number of trials; ``gemm_us``, ``feature_us``, ``product_us``,
-  ``rows_us`` are those of the largest number; ``feature_over_gemm``, ``product_over_gemm``, ``rows_over_gemm``; ``rows_matern_us``
-  with ``rows_matern_trials``; ``ranged_us`` of a model of `ranged` with several length-scales from ``ranged_low`` to ``ranged_high``,
-  ``ranged_rank``, and ``ranged_over_product``, the product form at the middle beside it (at most 2.5);
+  ``rows_us`` are those of the largest number; ``feature_over_gemm``, ``product_over_gemm``, ``rows_over_gemm``; ``rows_matern_us``;
+  ``rows_trials``: the most trials of ``rows``, which runs them one by one; ``ranged_us`` of a model of `ranged` with several
+  length-scales from ``ranged_low`` to ``ranged_high``, ``ranged_rank``, and ``ranged_over_product``, the product form at the middle
+  beside it (at most 2.5);
   ``own_us``: of the feature forms at both horizons, which peers are compared with.
 - ``compile_s`` (features), ``compile_seconds`` (every form), ``peak_rss_mb`` of the process that ran them, ``violation`` of the points
   they chose.

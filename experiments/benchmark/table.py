@@ -92,12 +92,13 @@ def _forms(figures: dict[str, Any]) -> list[str]:
     for form in ("features", "product", "rows"):
         row = [_number(times[form][c]) for c in counts]
         row += [f"{times[form][most] / times['gemm'][most]:.2f}", f"{figures['violation'][form]:.4f}"]
-        lines.append(_row(f"{form} (rank {figures['rank'][form]})", row))
+        few = f"; {_trials(figures['rows_trials'])}" if form == "rows" else ""
+        lines.append(_row(f"{form} (rank {figures['rank'][form]}{few})", row))
     ranged = [""] * (len(counts) - 1) + [_number(figures["ranged_us"]), f"{figures['ranged_over_product']:.2f}"]
     words = f"ranged, {figures['ranged_low']}..{figures['ranged_high']} (rank {figures['ranged_rank']}); x product"
     lines.append(_row(words, ranged))
     matern = [""] * (len(counts) - 1) + [_number(figures["rows_matern_us"])]
-    return [*lines, _row(f"rows, Matern-5/2 ({_trials(figures['rows_matern_trials'])})", matern)]
+    return [*lines, _row(f"rows, Matern-5/2 ({_trials(figures['rows_trials'])})", matern)]
 
 
 def _data_rate(figures: dict[str, Any]) -> list[str]:

@@ -96,10 +96,11 @@ EXPERIMENT = Experiment(
     name="config-gp",
     title="CONFIG and baselines on functions drawn from a Gaussian process (CONFIG paper, Figures 2 and 3)",
     position=60,
-    defaults=Options(trials=48, horizon=100, points_per_axis=shared.RECOMMENDED_POINTS, seed=0, parameters="recommended"),
-    quick=Options(trials=10, horizon=40, points_per_axis=81, seed=0, parameters="recommended"),
+    defaults=Options(trials=48, horizon=100, points_per_axis=shared.RECOMMENDED_POINTS, seed=0, parameters="recommended", extra=shared.ALL),
+    quick=Options(trials=10, horizon=40, points_per_axis=81, seed=0, parameters="recommended", extra=shared.FEWER),
     build=build,
     notes=notes,
     draw=draw,
     text=__doc__ or "",
+    add_arguments=shared.add_algorithms,
 )

@@ -179,6 +179,10 @@ class Algorithm(Declared, abc.ABC):
         """
         return replace(state, posterior=arena.learn(state.posterior, observation))
 
+    def begin(self, arena: Arena, state: Any) -> Any:
+        """Return the state before round 1, once a whole initial design has been taken in; not called where there is none."""
+        return state
+
     def reveal(self, arena: Arena, state: Any, sample: Array, t: Array) -> Any:
         """Return the state that has seen the constraint functions ``sample [m, M]`` of round ``t``, before the choice."""
         return state

@@ -101,6 +101,12 @@ def _learn(learner: Learner, state: Any, index: Array, values: Array) -> Any:
 
 
 @jax.jit
+def _begin(learner: Learner, state: Any) -> Any:
+    """Return the state before round 1, once a whole initial design has been taken in."""
+    return learner.algorithm.begin(learner.arena, state)
+
+
+@jax.jit
 def _choose(learner: Learner, state: Any, t: Array) -> tuple[Array, Any]:
     """Return the point and the status of round ``t``, ``[2]`` (int32), and the state after the choice."""
     algorithm, arena = learner.algorithm, learner.arena
@@ -181,9 +187,11 @@ class Rounds:
     def begin(self, design: Iterable[tuple[int, Mapping[int, float]]]) -> Rounds:
         """Return the learner before round 1 that has taken in an initial design, given by points and all their values."""
         state, pending = self.carry
+        points = tuple(design)
         with _arithmetic(self.learner):
-            for index, values in design:
+            for index, values in points:
                 state = _learn(self.learner, state, np.int32(index), self._row(values))
+            state = _begin(self.learner, state) if points else state
         return dataclasses.replace(self, carry=(state, pending), begun=True)
 
     def ask(self) -> tuple[Rounds, Asked]:
