@@ -86,7 +86,8 @@ def posterior_animation(
 
     if on_line and frames:
         draw(frames[0])
-        place_legend(axes[0], axes[0].get_legend_handles_labels()[0], new=True)
+        with styled():
+            place_legend(axes[0], axes[0].get_legend_handles_labels()[0], new=True)
     return FuncAnimation(
         figure, draw, frames=frames, init_func=lambda: [], cache_frame_data=False, interval=1000 * seconds_per_frame, repeat=True
     )
