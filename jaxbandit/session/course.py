@@ -54,7 +54,7 @@ class Course:
 
     @functools.cached_property
     def _choosing_matters(self) -> bool:
-        """Whether a choice changes the algorithm's state; else replaying the events makes none, and compiles no program for it."""
+        """Say whether a choice changes the algorithm's state; else replaying the events makes none, and compiles no program for it."""
         return self.rounds.choosing_matters()
 
     def _repeats(self, record: Record) -> bool:

@@ -136,6 +136,24 @@ def _predict(learner: Learner, state: Any) -> Prediction:
     return learner.arena.surrogate.arrived(learner.algorithm.belief(state))
 
 
+@jax.jit
+def _prior(learner: Learner) -> Any:
+    """Return the posterior before any value, with a factor for each output."""
+    return learner.arena.surrogate.model.separate().init()
+
+
+@jax.jit
+def _take_in(learner: Learner, posterior: Any, index: Array, values: Array, here: Array) -> Any:
+    """Return a posterior of :func:`_prior` that has taken in ``values [k]`` of a point where ``here [k]`` says so."""
+    return learner.arena.surrogate.model.separate().condition(posterior, jnp.broadcast_to(index, values.shape), values, here)
+
+
+@jax.jit
+def _predict_told(learner: Learner, posterior: Any) -> Prediction:
+    """Return mean and deviation ``[k, M]`` of a posterior of :func:`_prior`."""
+    return learner.arena.surrogate.model.separate().predict(posterior)
+
+
 @dataclasses.dataclass(frozen=True)
 class Rounds:
     """A learner in the course of its rounds. Methods return another one; nothing changes in place.
@@ -250,6 +268,16 @@ class Rounds:
         """Return mean and deviation ``[k, M]`` from all that has arrived, as NumPy arrays."""
         with _arithmetic(self.learner):
             return jax.tree.map(np.asarray, _predict(self.learner, self.settled[0]))
+
+    def predict_from(self, told: Iterable[tuple[int, Mapping[int, float]]]) -> Prediction:
+        """Return mean and deviation ``[k, M]`` under the model from values told at points, by output: where an algorithm learns nothing."""
+        with _arithmetic(self.learner):
+            posterior = _prior(self.learner)
+            for index, values in told:
+                row, here = np.zeros(self._outputs, self._dtype), np.zeros(self._outputs, bool)
+                row[list(values)], here[list(values)] = list(values.values()), True
+                posterior = _take_in(self.learner, posterior, np.int32(index), row, here)
+            return jax.tree.map(np.asarray, _predict_told(self.learner, posterior))
 
     @property
     def _outputs(self) -> int:

@@ -254,8 +254,12 @@ def test_declared_infeasibility_is_said(tmp_path: Path) -> None:
         assert ticket.declared_infeasible
 
 
-def test_belief_and_recommendation_are_those_of_a_dense_posterior(session: Session) -> None:
+@pytest.mark.parametrize("algorithm", [jaxbandit.Rpol(), jaxbandit.RandomSearch()], ids=["rpol", "random search"])
+def test_belief_and_recommendation_are_those_of_a_dense_posterior(algorithm: Any, tmp_path: Path) -> None:
     """In the outputs' own units: a loss to minimise, a cost at most 0.2, a purity of at least 0.5, from what has arrived."""
+    session = create(tmp_path, algorithm)
+    for _ in range(4):
+        session.ask()
     for ticket in session.pending:
         session.tell(ticket, measured(ticket))
     points, history = np.asarray(conformance.study()[0].domain.points), session.history()
@@ -281,6 +285,7 @@ def test_belief_and_recommendation_are_those_of_a_dense_posterior(session: Sessi
     none = session.recommend(1.0)
     assert not none.feasible and none.index == np.argmax(feasible)
     assert session.recommend(0.0, measured=True).index in history["index"].values
+    session.close()
 
 
 def test_history_is_one_table(session: Session) -> None:
@@ -409,8 +414,8 @@ def test_beliefs_are_drawn_on_any_domain(space: str, tmp_path: Path) -> None:
     options: Any = {"key": KEY, "objective": "maximise yield", "constraints": ["pH = 7 +- 0.2"]}
     with Session.create(tmp_path, SPACES[space], jaxbandit.RandomSearch(), jaxbandit.session.Model(), **options) as session:
         session.tell(session.ask(), {"yield": 0.3, "pH": 7.1})
-        figure = session.plot()
-        assert all(axis.has_data() for axis in figure.axes)
+        figure = session.plot(feasibility=True)
+        assert all(axis.has_data() for axis in figure.axes if axis.axison)
         labels = {axis.get_ylabel() for axis in figure.axes} | {axis.get_title().partition(":")[0] for axis in figure.axes}
-        assert {"yield", "pH"} <= labels
-        figure.savefig(tmp_path / "figure.png")
+        assert {"yield", "pH", "probability of feasibility"} <= labels
+        assert figure._repr_png_().startswith(b"\x89PNG"), "a notebook shows it, with or without pyplot"
