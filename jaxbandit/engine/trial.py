@@ -153,6 +153,9 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Observa
         return algorithm.learn(arena, state, seen), None
 
     state, _ = jax.lax.scan(learn, algorithm.init(arena), observations)
+    if initial.count:
+        with blaming_user(algorithm, "algorithm: {name}.begin must return a state like the one it is given"):
+            state = algorithm.begin(arena, state)
     feasible = jnp.any(jnp.all(jnp.asarray(instance.means)[1:] <= 0, axis=0))
     status = jnp.where(feasible, 0, int(Status.NO_FEASIBLE_POINT)) | jnp.where(
         jnp.all(jnp.isfinite(values)), 0, int(Status.NONFINITE_FEEDBACK)
