@@ -252,9 +252,7 @@ def run(steps: Steps, surrogate: Surrogate, form: SquareRoot, means: Array, nois
     return kernel(*arguments)
 
 
-def _body(
-    steps: Steps, cut: Cut, expansion: Expansion, rank: int, rounds: int, outputs: int, tiles: Tiles
-) -> Callable[..., None]:
+def _body(steps: Steps, cut: Cut, expansion: Expansion, rank: int, rounds: int, outputs: int, tiles: Tiles) -> Callable[..., None]:
     """Return the kernel: the rounds of one trial."""
 
     def kernel(trial: Any, phi: Any, unit: Any, means: Any, prior: Any, places: Any, constants: Any, noise: Any, *refs: Any) -> None:
@@ -280,9 +278,7 @@ def _body(
             high, wide = jax.lax.div(point, np.int32(cut.width)), jax.lax.rem(point, np.int32(cut.width))
             seen = [shift[j, high, wide] for j in range(outputs)]
             values = [means[j, point] + noise[trial, before, j] for j in range(outputs)]
-            learnt, *leaves = evaluated(
-                steps.update, [boxed([point], ()), boxed(values, (outputs,)), *leaves, boxed([t], ())], rows
-            )
+            learnt, *leaves = evaluated(steps.update, [boxed([point], ()), boxed(values, (outputs,)), *leaves, boxed([t], ())], rows)
             s = _potter(tiles, phi, point, lam, root, u, rank, rows)
             column = expansion.run(tiles, tables, table, u)
             precision = 1 / s

@@ -95,7 +95,9 @@ def _body(steps: Steps, size: int, outputs: int, rounds: int, rank: int, dtype: 
             seen = [rows.at(shift[j], point) for j in range(outputs)]
             values = [rows.at(means[j], point) + noise[before, j : j + 1, :] for j in range(outputs)]
             learnt, *leaves = evaluated(
-                steps.update, [boxed([point], ()), boxed(values, (outputs,)), *steps.leaves_in(steps.flat(leaves, number)), boxed([t], ())], rows
+                steps.update,
+                [boxed([point], ()), boxed(values, (outputs,)), *steps.leaves_in(steps.flat(leaves, number)), boxed([t], ())],
+                rows,
             )
             s = _potter(phi, here, lam, root, u, rank, dtype)
             # HIGHEST: a TPU multiplies float32 in bfloat16 by default.
