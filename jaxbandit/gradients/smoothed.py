@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -203,27 +204,46 @@ class SmoothedLoss:
 
 def _estimate(loss: SmoothedLoss, params: Any, key: Key) -> Estimate:
     """Return the estimate at ``params`` from one execution of the program of trials."""
-    flat, rebuild = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params))
+    params = jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params)
+    points, steps, trials, trials_key = _corners(params, key, loss.step, pairs=loss.pairs)
+    measured, chosen, healthy = loss.measured(points, trials, trials_key)
+    constraint = loss.measure if isinstance(loss.measure, SubjectTo) else None
+    return _estimated(constraint, params, steps, loss.step, measured, chosen, healthy)
+
+
+@functools.partial(jax.jit, static_argnames=("pairs",))  # one program in place of one for each operation
+def _corners(params: Any, key: Key, step: float, *, pairs: int) -> tuple[Any, Array, Array, Key]:
+    """Return parameters on both sides ``[2 pairs]``, their directions ``[pairs, d]``, the numbers of their trials, and the trials' key."""
+    flat, rebuild = ravel_pytree(params)
     design_key, trials_key = jax.random.split(key)
-    steps = directions(design_key, loss.pairs, flat.shape[0]).astype(flat.dtype)
-    points = jax.vmap(rebuild)(jnp.concatenate([flat[None] + loss.step * steps, flat[None] - loss.step * steps]))
-    trials = jnp.tile(jnp.arange(loss.pairs, dtype=jnp.int32), 2)
-    measured, chosen, healthy = (jnp.reshape(x, (2, loss.pairs, *x.shape[1:])) for x in loss.measured(points, trials, trials_key))
-    losses = loss.combined(measured)
+    steps = directions(design_key, pairs, flat.shape[0]).astype(flat.dtype)
+    points = jax.vmap(rebuild)(jnp.concatenate([flat[None] + step * steps, flat[None] - step * steps]))
+    return points, steps, jnp.tile(jnp.arange(pairs, dtype=jnp.int32), 2), trials_key
+
+
+@jax.jit
+def _estimated(
+    constraint: SubjectTo | None, params: Any, steps: Array, step: float, measured: Array, chosen: Array, healthy: Array
+) -> Estimate:
+    """Return the estimate from what the trials on both sides gave, each with leading axis ``[2 pairs]``."""
+    flat, rebuild = ravel_pytree(params)
+    pairs = len(steps)
+    measured, chosen, healthy = (jnp.reshape(x, (2, pairs, *x.shape[1:])) for x in (measured, chosen, healthy))
+    losses = measured if constraint is None else constraint.combined(measured)
     whole = jnp.all(healthy & jnp.isfinite(losses), axis=0)
     count = jnp.maximum(jnp.sum(whole), 1).astype(flat.dtype)
-    slopes = jnp.where(whole, (losses[0] - losses[1]) / (2 * loss.step), 0)
+    slopes = jnp.where(whole, (losses[0] - losses[1]) / (2 * step), 0)
     gradient = jnp.sum(steps * slopes[:, None], axis=0) / count
     error = _standard_error(steps, slopes, gradient)
     failed = jnp.sum(~whole, dtype=jnp.int32)
-    usable = jnp.where(failed > int(MOST_FAILED * loss.pairs), jnp.nan, 1.0).astype(flat.dtype)  # never a number of too few trials
+    usable = jnp.where(failed > int(MOST_FAILED * pairs), jnp.nan, 1.0).astype(flat.dtype)  # never a number of too few trials
     value = jnp.sum(jnp.where(whole, losses, 0)) / (2 * count)
-    violation = jnp.sum(jnp.where(whole, measured[..., 1], 0)) / (2 * count) * usable if isinstance(loss.measure, SubjectTo) else None
+    violation = None if constraint is None else jnp.sum(jnp.where(whole, measured[..., 1], 0)) / (2 * count) * usable
     return Estimate(
         value=value * usable,
         gradient=rebuild(gradient * usable),
         standard_error=rebuild(error * usable),
-        half_width=rebuild(error * usable * _student(loss.pairs, flat.shape[0])),
+        half_width=rebuild(error * usable * _student(pairs, flat.shape[0])),
         unchanged=jnp.mean((chosen[0] == chosen[1]).astype(flat.dtype)),
         failed=failed,
         violation=violation,
