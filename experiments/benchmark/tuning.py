@@ -73,20 +73,24 @@ def _cost(problem: Any, setting: Setting, horizon: int, repeats: int) -> dict[st
     """Return the time of value and gradient beside that of as many trials alone, and the working memory by number of rounds."""
     start, build = setting
     loss = SmoothedLoss(problem, build, horizon=horizon, pairs=PAIRS)
-    gradient, plain = jax.jit(jax.value_and_grad(loss)), jax.jit(loss.played)
     key, numbers = jax.random.key(0), jnp.tile(jnp.arange(PAIRS, dtype=jnp.int32), 2)
+    gradient, plain = jax.jit(jax.value_and_grad(loss)).lower(start, key).compile(), jax.jit(loss.played)
     points = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (2 * PAIRS, *jnp.shape(leaf))), start)
     both = _interleaved({"gradient": lambda: gradient(start, key), "plain": lambda: plain(points, numbers, key)}, repeats)
-    memory: dict[str, float] = {}
-    for rounds in (horizon, 4 * horizon):
-        longer = SmoothedLoss(problem, build, horizon=rounds, pairs=PAIRS)
-        used: Any = jax.jit(jax.value_and_grad(longer)).lower(start, key).compile().memory_analysis()
-        memory[str(rounds)] = used.temp_size_in_bytes / 2**20
+    longer = SmoothedLoss(problem, build, horizon=4 * horizon, pairs=PAIRS)
+    programs = {horizon: gradient, 4 * horizon: jax.jit(jax.value_and_grad(longer)).lower(start, key).compile()}
+    memory = {str(rounds): _working_memory(program) for rounds, program in programs.items()}
     return {
         "gradient_over_plain": both["gradient"] / both["plain"],
         "gradient_mb": memory,
         "gradient_trials": 2 * PAIRS,
     }
+
+
+def _working_memory(program: jax.stages.Compiled) -> float:
+    """Return the MiB that a program sets aside for its work."""
+    used: Any = program.memory_analysis()
+    return float(used.temp_size_in_bytes / 2**20)
 
 
 def _fits(count: int, points: int, precision: str, repeats: int) -> float:

@@ -155,6 +155,11 @@ class Algorithm(Declared, abc.ABC):
         """Say whether :meth:`reveal` is to be called before :meth:`select`, as under stochastic full information."""
         return False
 
+    @property
+    def learns(self) -> bool:
+        """Say whether the posterior of the state takes in what is observed; else it stays the prior, which says nothing to a user."""
+        return True
+
     def init(self, arena: Arena) -> Any:
         """Return the state before the first observation."""
         return BeliefState(posterior=arena.surrogate.init())
@@ -236,6 +241,10 @@ class Wrapper(Algorithm):
     @property
     def sees_constraints(self) -> bool:
         return self.algorithm.sees_constraints
+
+    @property
+    def learns(self) -> bool:
+        return self.algorithm.learns
 
     def with_delays(self, delay: Delay, policy: Policy) -> Self:
         return replace(self, algorithm=self.algorithm.with_delays(delay, policy))

@@ -32,7 +32,7 @@ from jaxbandit.engine.trial import Informed, InitialDesign
 from jaxbandit.feedback import Policy
 from jaxbandit.fused.reasons import why_not
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.problems.base import PROBLEM
+from jaxbandit.problems.base import PROBLEM, without_name
 from jaxbandit.surrogates import Surrogate, arithmetic
 
 Array = jax.Array
@@ -127,7 +127,7 @@ def simulate(
     with arithmetic(model.precision for model in models) as switched:
         algorithms, delays = plan_delays(problem.outputs, algorithms, delay_models, feedback, capacity, horizon)
         cell = Cell(
-            problem=canonicalise(problem),
+            problem=canonicalise(without_name(problem)),
             variants=_gathered(algorithms, refreshed_in_time(models, horizon), [None] * len(models) if delays is None else delays),
             initial=canonicalise(initial),
             horizon=horizon,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
+from functools import partial
 from typing import Any
 
 import jax
@@ -18,7 +18,7 @@ from jaxbandit.core.checks import InvalidArgument, is_traced
 from jaxbandit.core.fields import Check, between, function, instance_of, of_class, optional, whole
 from jaxbandit.core.fields import key as key_check
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree
-from jaxbandit.core.types import Array, Key
+from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.delays import Delay
 from jaxbandit.engine import Informed, InitialDesign
 from jaxbandit.engine.delayed import delay_in_force, plan_delays
@@ -203,50 +203,46 @@ class SmoothedLoss:
 
 
 def _estimate(loss: SmoothedLoss, params: Any, key: Key) -> Estimate:
-    """Return the estimate at ``params`` from one execution of the program of trials."""
-    params = jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params)
-    points, steps, trials, trials_key = _corners(params, key, loss.step, pairs=loss.pairs)
+    """Return the estimate at ``params`` from one execution of the program of trials, between two small ones."""
+    steps, points, trials, trials_key = _pairs(params, key, loss.step, pairs=loss.pairs)
     measured, chosen, healthy = loss.measured(points, trials, trials_key)
-    constraint = loss.measure if isinstance(loss.measure, SubjectTo) else None
-    return _estimated(constraint, params, steps, loss.step, measured, chosen, healthy)
+    violations = measured[..., 1] if isinstance(loss.measure, SubjectTo) else None
+    return _gathered(params, steps, loss.step, loss.combined(measured), violations, chosen, healthy)
 
 
-@functools.partial(jax.jit, static_argnames=("pairs",))  # one program in place of one for each operation
-def _corners(params: Any, key: Key, step: float, *, pairs: int) -> tuple[Any, Array, Array, Key]:
-    """Return parameters on both sides ``[2 pairs]``, their directions ``[pairs, d]``, the numbers of their trials, and the trials' key."""
-    flat, rebuild = ravel_pytree(params)
+@partial(jax.jit, static_argnames="pairs")
+def _pairs(params: Any, key: Key, step: Scalar, *, pairs: int) -> tuple[Array, Any, Array, Key]:
+    """Return directions ``[n, d]``, the parameters a step along them and against them ``[2n]``, numbers of their trials, and these' key."""
+    flat, rebuild = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params))
     design_key, trials_key = jax.random.split(key)
     steps = directions(design_key, pairs, flat.shape[0]).astype(flat.dtype)
     points = jax.vmap(rebuild)(jnp.concatenate([flat[None] + step * steps, flat[None] - step * steps]))
-    return points, steps, jnp.tile(jnp.arange(pairs, dtype=jnp.int32), 2), trials_key
+    return steps, points, jnp.tile(jnp.arange(pairs, dtype=jnp.int32), 2), trials_key
 
 
 @jax.jit
-def _estimated(
-    constraint: SubjectTo | None, params: Any, steps: Array, step: float, measured: Array, chosen: Array, healthy: Array
-) -> Estimate:
-    """Return the estimate from what the trials on both sides gave, each with leading axis ``[2 pairs]``."""
-    flat, rebuild = ravel_pytree(params)
-    pairs = len(steps)
-    measured, chosen, healthy = (jnp.reshape(x, (2, pairs, *x.shape[1:])) for x in (measured, chosen, healthy))
-    losses = measured if constraint is None else constraint.combined(measured)
+def _gathered(params: Any, steps: Array, step: Scalar, losses: Array, violations: Array | None, chosen: Array, healthy: Array) -> Estimate:
+    """Return the estimate from the ``losses [2n]`` of trials along the ``steps [n, d]`` and against them."""
+    _, rebuild = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params))
+    pairs, parameters = steps.shape
+    losses, chosen, healthy = (jnp.reshape(x, (2, pairs)) for x in (losses, chosen, healthy))
     whole = jnp.all(healthy & jnp.isfinite(losses), axis=0)
-    count = jnp.maximum(jnp.sum(whole), 1).astype(flat.dtype)
+    count = jnp.maximum(jnp.sum(whole), 1).astype(steps.dtype)
     slopes = jnp.where(whole, (losses[0] - losses[1]) / (2 * step), 0)
     gradient = jnp.sum(steps * slopes[:, None], axis=0) / count
     error = _standard_error(steps, slopes, gradient)
     failed = jnp.sum(~whole, dtype=jnp.int32)
-    usable = jnp.where(failed > int(MOST_FAILED * pairs), jnp.nan, 1.0).astype(flat.dtype)  # never a number of too few trials
+    usable = jnp.where(failed > int(MOST_FAILED * pairs), jnp.nan, 1.0).astype(steps.dtype)  # never a number of too few trials
     value = jnp.sum(jnp.where(whole, losses, 0)) / (2 * count)
-    violation = None if constraint is None else jnp.sum(jnp.where(whole, measured[..., 1], 0)) / (2 * count) * usable
+    violated = None if violations is None else jnp.sum(jnp.where(whole, violations.reshape(2, pairs), 0)) / (2 * count) * usable
     return Estimate(
         value=value * usable,
         gradient=rebuild(gradient * usable),
         standard_error=rebuild(error * usable),
-        half_width=rebuild(error * usable * _student(pairs, flat.shape[0])),
-        unchanged=jnp.mean((chosen[0] == chosen[1]).astype(flat.dtype)),
+        half_width=rebuild(error * usable * _student(pairs, parameters)),
+        unchanged=jnp.mean((chosen[0] == chosen[1]).astype(steps.dtype)),
         failed=failed,
-        violation=violation,
+        violation=violated,
     )
 
 
