@@ -42,8 +42,7 @@ def batch_numbers(
     devices: Sequence[jax.Device],
     processes: int = 1,
 ) -> tuple[int, int, int, int, int, int]:
-    """Return the size and number of a cell's batches, the rounds of a part, the blocks of a program, and the bytes of a trial and of what
-    trials share.
+    """Return a cell's numbers: size and count of batches, rounds of a part, blocks of a program, bytes of a trial and of what all share.
 
     On CPUs a batch is as small as takes some seconds, blocks being run one after the other anyway, and only where one block on each
     device takes longer it is cut into parts. Elsewhere a batch is as large as fits, all of it side by side.
