@@ -187,14 +187,15 @@ def run(args: argparse.Namespace) -> None:
     jax.config.update("jax_enable_x64", args.precision == "float64")
     with contextlib.suppress(RuntimeError):  # devices have been started: a caller in Python has chosen them
         use_all_cores()
-    if (args.coordinator, args.processes, args.process_id) != (None, None, None):
-        join(args.coordinator, args.processes, args.process_id)
+    several = (args.coordinator, args.processes, args.process_id) != (None, None, None)
+    joined = join(args.coordinator, args.processes, args.process_id) if several else None
     if not args.no_cache:
         enable_cache(args.cache)
     study = from_toml(args.study, precision="float32" if args.precision == "float32" else None)
+    processes = joined or this_process()
     out = directory_of(study.name) if args.out is None else args.out
     if args.dry_run:
-        plan = make_plan(study, memory=args.memory, segment=args.segment, streamed=True)
+        plan = make_plan(study, memory=args.memory, segment=args.segment, streamed=True, processes=processes)
         check_disk(out, plan.disk_bytes(streamed=True))
         print(dry_run(plan))
         return
@@ -202,9 +203,8 @@ def run(args: argparse.Namespace) -> None:
         raise InvalidArgument(f"resume: {out} is no directory; nothing to go on with")
     started = time.perf_counter()
     path = out / FORMATS[args.format]
-    first = this_process().first  # the others find the directory as the first process makes it
     with contextlib.ExitStack() as stack:
-        held = stack.enter_context(hold_directory(out, force=args.force or args.resume)) if first else None
+        held = stack.enter_context(hold_directory(out, force=args.force or args.resume)) if processes.first else None  # others find it
         with Reporter() as (report, note, compiling):
             dataset = run_study(
                 study,
@@ -215,12 +215,13 @@ def run(args: argparse.Namespace) -> None:
                 memory=args.memory,
                 segment=args.segment,
                 checkpoint_share=args.checkpoint_share,
+                processes=processes,
                 report=report,
                 note=note,
                 compiling=compiling,
             )
         if dataset is None:
-            print(f"process {this_process().index} has done its part; the first one writes the results")
+            print(f"process {processes.index} has done its part; the first one writes the results")
             return
         stack.enter_context(dataset)
         forget(held or out)  # only now: until here a run that is cut off can be resumed
@@ -256,8 +257,8 @@ def summary(dataset: xr.Dataset, directory: Path) -> str:
 
 def draw_curves(dataset: xr.Dataset, directory: Path) -> list[str]:
     """Write the figures of a study's averages over rounds; return their names: ``curves.png``, ``curves-2.png``, ..."""
+    from jaxbandit.drawing import DPI
     from jaxbandit.report.figures import curve_pictures
-    from jaxbandit.report.style import DPI
     from jaxbandit.study import write_whole
 
     stem, suffix = Path(FIGURE).stem, Path(FIGURE).suffix

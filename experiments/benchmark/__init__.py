@@ -38,7 +38,8 @@ The file of ``--json`` is one object. Its keys:
   (``update_us``).
 - ``session``: a session of ``tickets`` questions and answers, each on the disk before it returns: milliseconds of both together
   (``ask_tell_ms``, the median; ``ask_tell_worst_ms``; ``ask_tell_cpu_ms``, the mean of CPU time), ``open_s`` to open it again with all
-  ``events``, and ``optuna_ms``: of Optuna's TPE in memory, null where Optuna is not installed.
+  ``events``; ``optuna_ms``: the same of Optuna's TPE in memory; ``ax_ms`` and ``ax_cpu_ms``: of Ax in memory, the median of
+  ``ax_trials`` trials that its model proposes. What is not installed (``pip install "jaxbandit[rivals]"``) is null.
 - ``tuning``: ``gradients`` of RPOL with 4, 7 and 16 hyper-parameters and of CBO with 4 (``settings``), by name: ``parameters``,
   ``trials`` of a gradient, ``keys`` (number of gradients), mean ``cosine`` to the mean of all others (at least 0.98),
   and ``coverage``, the share of 95% intervals that hold it;

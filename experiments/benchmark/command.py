@@ -35,7 +35,7 @@ USUAL: Sizes = {
         "memory_gib": 4,
     },
     "accuracy": {"points_per_axis": 16, "horizon": 300},
-    "session": {"points_per_axis": 20, "tickets": 50},
+    "session": {"points_per_axis": 20, "tickets": 50, "ax_trials": 3},
     "tuning": {
         "settings": ["rpol4"],
         "points_per_axis": 10,
@@ -63,7 +63,7 @@ FULL: Sizes = {
         "memory_gib": 4,
     },
     "accuracy": {"points_per_axis": 30, "horizon": 3000},
-    "session": {"points_per_axis": 50, "tickets": 1000},
+    "session": {"points_per_axis": 50, "tickets": 1000, "ax_trials": 10},
     "tuning": {
         "settings": ["rpol4", "cbo4", "rpol7", "rpol16"],
         "points_per_axis": 20,
@@ -90,7 +90,7 @@ QUICK: Sizes = {
         "memory_gib": 4,
     },
     "accuracy": {"points_per_axis": 8, "horizon": 60},
-    "session": {"points_per_axis": 8, "tickets": 10},
+    "session": {"points_per_axis": 8, "tickets": 10, "ax_trials": 1},
     "tuning": {
         "settings": ["rpol4"],
         "points_per_axis": 5,

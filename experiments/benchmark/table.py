@@ -41,12 +41,14 @@ def table(figures: dict[str, Any]) -> str:
 
 def _session(figures: dict[str, Any]) -> list[str]:
     """Return the lines on a session: a question and its answer, each of which is on the disk before it returns."""
-    side, optuna = figures["points_per_axis"], figures["optuna_ms"]
+    side, optuna, ax = figures["points_per_axis"], figures["optuna_ms"], figures["ax_ms"]
+    words = f"{figures['ax_trials']} trials by its model"
     return [
         f"a session of RPOL-UCB on {side}x{side} points, {figures['tickets']} tickets, every event on the disk",
         f"  ask and tell: {figures['ask_tell_ms']:.2f} ms (median), {figures['ask_tell_worst_ms']:.1f} ms at most,"
         f" {figures['ask_tell_cpu_ms']:.2f} ms of CPU; opened again in {figures['open_s']:.2f} s",
-        "  Optuna is not installed" if optuna is None else f"  Optuna's TPE, in memory: {optuna:.2f} ms (median)",
+        "  Optuna: not installed" if optuna is None else f"  Optuna's TPE, in memory: {optuna:.2f} ms (median)",
+        "  Ax: not installed" if ax is None else f"  Ax, in memory, {words}: {ax:,.0f} ms (median), {figures['ax_cpu_ms']:,.0f} ms of CPU",
     ]
 
 

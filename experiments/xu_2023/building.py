@@ -191,7 +191,15 @@ def quality_panel(ax: Any, dataset: Any, labels: tuple[str, ...], truth: Truth, 
     from jaxbandit.report import plots
 
     lines = {label: label for label in labels if label in dataset.algorithm.values}
-    plots.cumulative(dataset, "quality", lines, heading=heading, ylabel="least energy + violation so far (sd)", ax=ax)
+    plots.cumulative(
+        dataset,
+        "quality",
+        lines,
+        heading=heading,
+        ylabel="least energy + violation so far (sd)",
+        among=list(dict.fromkeys([*PAPERS, *OTHERS])),
+        ax=ax,
+    )
     if truth.best is not None:
         ax.axhline(truth.quality[truth.best], color="0.4", linewidth=0.8, label="best controller")
     ax.set(xlabel="evaluations")

@@ -83,11 +83,11 @@ def draw(dataset: Any) -> Any:
     from jaxbandit.report import plots
 
     measures = {"regret": "cumulative regret $R(t)$", "hard_violation": "cumulative violation $V(t)$"}
-    rows = []
-    for heading, lines in shared.panels([str(label) for label in dataset.algorithm.values]).items():
+    rows, among = [], [str(label) for label in dataset.algorithm.values]
+    for heading, lines in shared.panels(among).items():
         learners = {label: line for label, line in lines.items() if label != "Random"}  # beside it all others would be flat
-        curve = partial(plots.cumulative, results=dataset, lines=learners, heading=heading)
-        best = partial(shared.best_so_far, dataset=dataset, lines=lines, heading=heading)
+        curve = partial(plots.cumulative, results=dataset, lines=learners, heading=heading, among=among)
+        best = partial(shared.best_so_far, dataset=dataset, lines=lines, heading=heading, among=among)
         rows.append([*(partial(curve, name=name, ylabel=words) for name, words in measures.items()), best])
     return plots.compose("Functions drawn from a Gaussian process: means with 95% intervals (thin: medians)", rows)
 

@@ -162,7 +162,7 @@ def draw(dataset: Any) -> Any:
     for name, labels in by_problem(dataset).items():
         for words, lines in shared.panels(list(labels)).items():
             chosen = {label: labels[label] for label in lines}
-            panel = partial(shared.best_so_far, dataset=dataset, lines=chosen, heading=f"{name}: {words}")
+            panel = partial(shared.best_so_far, dataset=dataset, lines=chosen, heading=f"{name}: {words}", among=list(labels))
             panels.setdefault(words, []).append(panel)
     rows = [group[at : at + 3] for group in panels.values() for at in range(0, len(group), 3)]
     return plots.compose("Branin problems: mean, 95% intervals (thin: median)", rows)

@@ -138,12 +138,12 @@ def no_paper_set(dataset: Any, what: str) -> list[str]:
     return [f"--parameters paper runs the recommended set: {what}"] if '"paper"' in dataset.attrs["parameters"] else []
 
 
-def best_so_far(ax: Any, dataset: Any, lines: Mapping[str, str], heading: str) -> None:
-    """Draw the paper's constrained regret on one axis, logarithmic down to a thousandth and linear below."""
+def best_so_far(ax: Any, dataset: Any, lines: Mapping[str, str], heading: str, among: Sequence[str]) -> None:
+    """Draw the paper's constrained regret on one axis, logarithmic down to a thousandth and linear below; ``among`` all of its lines."""
     from jaxbandit.report import plots
 
     words = "least suboptimality + violation"
-    plots.cumulative(dataset, "best_constrained_regret", lines, heading=heading, ylabel=words, ax=ax)
+    plots.cumulative(dataset, "best_constrained_regret", lines, heading=heading, ylabel=words, log="y", among=list(among), ax=ax)
     ax.set_yscale("symlog", linthresh=1e-3)
     ax.set_ylim(0, 20 * ax.get_ylim()[1])  # room for the legend
     ax.legend(loc="upper right", ncols=2, fontsize=8)

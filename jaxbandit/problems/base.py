@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import jax
@@ -305,11 +306,16 @@ def optimum(problem: AbstractProblem) -> Optimum:
 
     Pure, so it works on sampled instances under ``vmap``.
     """
-    means = jnp.asarray(problem.means)
+    return _optimum(jnp.asarray(problem.means))
+
+
+@partial(jax.jit, inline=True)  # one program where it is called by itself
+def _optimum(means: Array) -> Optimum:
+    """Return the best feasible point of the tables ``means [1 + m, M]``."""
     reward = means[0]
     feasible = jnp.all(means[1:] <= 0, axis=0)
     index = jnp.argmax(jnp.where(feasible, reward, -jnp.inf)).astype(jnp.int32)
-    slack = jnp.max(jnp.min(-means[1:], axis=0)) if problem.constraints else jnp.asarray(jnp.inf, means.dtype)
+    slack = jnp.max(jnp.min(-means[1:], axis=0)) if len(means) > 1 else jnp.asarray(jnp.inf, means.dtype)
     return Optimum(
         value=jnp.where(jnp.any(feasible), reward[index], jnp.nan),
         index=index,

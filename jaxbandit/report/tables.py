@@ -56,7 +56,7 @@ def summary_rows(dataset: xr.Dataset) -> list[dict[str, Any]]:
 
 def write_csv(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """Write rows as CSV, with the keys of the first row as header."""
-    with path.open("w", newline="") as file:
+    with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)

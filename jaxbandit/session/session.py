@@ -319,12 +319,25 @@ class Session:
         with self._mutex:
             return history_table(self.specification.space, self.specification.outputs, self._records)
 
-    def plot(self) -> matplotlib.figure.Figure:
-        """Return a figure of what is believed of every output, and of what was measured: bands on a line, maps on a plane, else slices."""
+    @takes(feasibility=boolean)
+    def plot(self, *, feasibility: bool = False) -> matplotlib.figure.Figure:
+        """Return a figure of what is believed of every output, and of what was measured: bands on a line, maps on a plane, else slices.
+
+        A notebook shows it; ``plot().savefig("belief.pdf")`` writes it.
+
+        Args:
+          feasibility: whether to add a row with the posterior probability that all constraints hold.
+
+        Raises:
+          InvalidArgument: on ``feasibility`` of a session without constraints.
+        """
         from jaxbandit.session.figures import belief_figure  # here because matplotlib is slow to load
 
         space, outputs = self.specification.space, self.specification.outputs
-        return belief_figure(space, outputs, self.belief(), self.history(), self.recommend().index)
+        if feasibility and not outputs.constraints:
+            raise InvalidArgument("feasibility: must be False in a session without constraints, where every point is feasible, got True")
+        with self._mutex:
+            return belief_figure(space, outputs, self.belief(), self.history(), self.recommend().index, feasibility=feasibility)
 
     def fit(self) -> Model:
         """Fit the hyper-parameters of the model to all that has been told, and return the model that is in force from now on.
@@ -404,6 +417,10 @@ class Session:
         return float(np.finfo(self._course.rounds.learner.arena.dtype).max) / 4
 
     def _predicted(self) -> Any:
+        """Return what is believed: by the algorithm, or, where it learns nothing, by the model given all that has been told."""
+        if not self.specification.algorithm.learns:
+            inward = self.specification.outputs.inward
+            return self._course.rounds.predict_from((own.index, inward(own.values)) for own in self._records.values() if own.values)
         return self._course.with_design(self._records).predict()
 
     def _check_writable(self) -> None:

@@ -78,7 +78,7 @@ UNDECLARED = {
     ),
     "read_toml": "of the command line, which has tests of its own",
     **dict.fromkeys(("run_study", "use_all_cores", "write_results", "write_whole"), "of the command line and of study files"),
-    "style.plain": "turns any label into text",
+    "drawing.plain": "turns any label into text",
     "arithmetic": "opens a context for models that have been checked",
     "product": "checks its only argument axis by axis",
 }

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import of_class, optional, text, whole
+from jaxbandit.core.fields import boolean, of_class, optional, text, whole
 from jaxbandit.core.pytree import signature
 from jaxbandit.engine.footprint import carried_bytes
 from jaxbandit.engine.inputs import DEVICES
@@ -148,7 +148,14 @@ class Plan:
         )
 
 
-@takes(study=of_class(Study, "a Study"), memory=optional(text | whole(1, 2**63)), segment=optional(whole(1)), devices=optional(DEVICES))
+@takes(
+    study=of_class(Study, "a Study"),
+    memory=optional(text | whole(1, 2**63)),
+    segment=optional(whole(1)),
+    devices=optional(DEVICES),
+    streamed=boolean,
+    processes=optional(of_class(Processes, "a Processes")),
+)
 @in_its_arithmetic
 def make_plan(
     study: Study,
@@ -157,6 +164,7 @@ def make_plan(
     segment: int | None = None,
     devices: Sequence[jax.Device] | None = None,
     streamed: bool = False,
+    processes: Processes | None = None,
 ) -> Plan:
     """Plan the cells and batches of a study.
 
@@ -167,6 +175,7 @@ def make_plan(
       segment: rounds in a part; default all of a run of some seconds, otherwise as few as take some seconds.
       devices: devices to spread trials over; default all local ones.
       streamed: whether results go to a file batch by batch, so that they need not fit memory all at once.
+      processes: this process among those that share the study; default those that JAX's own service has brought together.
 
     Raises:
       InvalidArgument: on anything in the study that cannot run, before anything compiles.
@@ -181,7 +190,7 @@ def make_plan(
     counted_before(runs)
     groups = group_runs(study, runs)
     results = sum(len(members) * study.trials * kept_bytes(study, cell) for cell, members in groups)
-    budget, processes = memory_budget(memory, used[0].platform), this_process()
+    budget, processes = memory_budget(memory, used[0].platform), processes or this_process()
     if not streamed:
         budget = budget.beside(results, used[0].platform)
     kinds = {signature(cell): (cell, runs[members[0]].label) for cell, members in groups}

@@ -12,22 +12,28 @@ import jax
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.study.plan.rendezvous import ProcessLost, Rendezvous
 from jaxbandit.study.run.files import reason_of
+
+__all__ = ["ProcessLost", "Processes", "join", "this_process"]
 
 MAX_PORT = 65_535
 MAX_PROCESSES = 100_000
 
 
-class ProcessLost(RuntimeError):
-    """Another process of the study has gone; what is finished is kept, and ``resume`` goes on."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Processes:
-    """This process, numbered ``index`` from 0, among ``count``; the first one gathers the results."""
+    """This process, numbered ``index`` from 0, among ``count``; the first one gathers the results.
+
+    Attributes:
+      index: number of this process.
+      count: number of all.
+      rendezvous: connections to the others, until all have met; ``None`` where JAX's own service has brought them together.
+    """
 
     index: int = 0
     count: int = 1
+    rendezvous: Rendezvous | None = None
 
     @property
     def first(self) -> bool:
@@ -39,8 +45,12 @@ class Processes:
         return batch % self.count == self.index
 
     def meet(self, name: str) -> None:
-        """Wait until all processes have come, and leave the service that they met by; raises :class:`ProcessLost` when one has gone."""
+        """Wait until all processes have come, and close the connections that they met by; raises :class:`ProcessLost` when one has gone."""
         if self.count == 1:
+            return
+        if self.rendezvous is not None:
+            with self.rendezvous as rendezvous:
+                rendezvous.meet()
             return
         from jax.experimental.multihost_utils import sync_global_devices
 
@@ -54,12 +64,12 @@ class Processes:
 
 
 def this_process() -> Processes:
-    """Return the place of this process among those that were joined."""
+    """Return the place of this process among those that JAX's own service has brought together; that of the only one without it."""
     return Processes(index=jax.process_index(), count=jax.process_count())
 
 
-def join(coordinator: str | None, processes: int | None, process: int | None) -> None:
-    """Join the other processes of a study, before JAX starts its devices.
+def join(coordinator: str | None, processes: int | None, process: int | None) -> Processes:
+    """Join the other processes of a study, before JAX starts its devices; return the place of this one.
 
     Args:
       coordinator: ``HOST:PORT`` of the first process, or ``"auto"`` in a cluster where JAX finds the others by itself (Slurm,
@@ -68,11 +78,12 @@ def join(coordinator: str | None, processes: int | None, process: int | None) ->
       process: number of this one, from 0; not with ``"auto"``.
 
     Raises:
-      InvalidArgument: when only some of the three are given, or they are out of range.
+      InvalidArgument: when only some of the three are given, or they are out of range, or the address cannot be used.
+      ProcessLost: when another process has not come in time, or has gone again.
     """
     if coordinator == "auto" and processes is None and process is None:
-        _initialize("auto", "run in a cluster such as Slurm's, or give HOST:PORT with --processes and --process-id")
-        return
+        _join_cluster()
+        return this_process()
     if coordinator is None or processes is None or process is None:
         raise InvalidArgument(
             f"processes: --coordinator, --processes and --process-id go together, or --coordinator auto alone; got {coordinator},"
@@ -84,15 +95,17 @@ def join(coordinator: str | None, processes: int | None, process: int | None) ->
     checks.integer("processes", processes, least=1, most=MAX_PROCESSES)
     if checks.integer("process-id", process, least=0) >= processes:
         raise InvalidArgument(f"process-id: must be below --processes {processes}, got {process}")
-    _initialize(coordinator, "start the first process there, and give all of them the same address", processes, process)
+    rendezvous = Rendezvous(coordinator, process, processes)
+    rendezvous.come()
+    return Processes(process, processes, rendezvous)
 
 
-def _initialize(coordinator: str, remedy: str, processes: int | None = None, process: int | None = None) -> None:
-    """Let JAX meet the other processes; raises ``InvalidArgument`` when it cannot."""
+def _join_cluster() -> None:
+    """Let JAX find and meet the other processes of a cluster; raises ``InvalidArgument`` when it cannot."""
     try:
-        if processes is None:
-            jax.distributed.initialize()
-        else:
-            jax.distributed.initialize(coordinator, processes, process)
+        jax.distributed.initialize()
     except (RuntimeError, ValueError, OSError, KeyError) as error:  # of what JAX detects or is told by its service
-        raise InvalidArgument(f"coordinator: the processes cannot meet by {coordinator} ({reason_of(error)}); {remedy}") from error
+        raise InvalidArgument(
+            f"coordinator: the processes cannot meet by auto ({reason_of(error)}); run in a cluster such as Slurm's, or give HOST:PORT with"
+            " --processes and --process-id"
+        ) from error

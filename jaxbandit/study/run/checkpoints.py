@@ -48,7 +48,7 @@ class CheckpointMismatch(InvalidArgument):
     """A directory holds the run of something else; the message says what differs."""
 
 
-def identity(fingerprint: str, devices: int) -> dict[str, Any]:
+def identity(fingerprint: str, devices: int, processes: int = 1) -> dict[str, Any]:
     """Return what must be equal for a run to go on bit for bit."""
     return {
         "layout": LAYOUT,
@@ -58,7 +58,7 @@ def identity(fingerprint: str, devices: int) -> dict[str, Any]:
         "precision": str(float_dtype()),
         "platform": jax.default_backend(),
         "devices": devices,
-        "processes": jax.process_count(),
+        "processes": processes,
     }
 
 

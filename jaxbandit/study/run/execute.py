@@ -14,6 +14,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.study.plan.memory import check_disk
 from jaxbandit.study.plan.planning import Plan, make_plan
+from jaxbandit.study.plan.processes import Processes
 from jaxbandit.study.results.storage import check_results, read_results, stream_results
 from jaxbandit.study.run.checkpoints import Store, identity
 from jaxbandit.study.run.dataset import gather_results, header, pieces, study_variables
@@ -37,6 +38,7 @@ def run_study(
     segment: int | None = None,
     devices: Sequence[jax.Device] | None = None,
     checkpoint_share: float = CHECKPOINT_SHARE,
+    processes: Processes | None = None,
     report: Callable[[Progress], None] = lambda progress: None,
     note: Callable[[str], None] = lambda line: None,
     compiling: Callable[[Compiling], None] = lambda compiling: None,
@@ -53,6 +55,7 @@ def run_study(
       attributes: what else the results say of the run, such as the command.
       memory, segment, devices: as for :func:`make_plan`; a run that is resumed keeps its own.
       checkpoint_share: share of the time that checkpoints may take, in (0, 1]; they are left out where they would take more.
+      processes: as for :func:`make_plan`.
       report: called after each part.
       note: called with a line of text when something is compiled, resumed, dropped or done.
       compiling: called before programs are compiled.
@@ -67,7 +70,7 @@ def run_study(
     checks.within("checkpoint_share", checkpoint_share, 0.0, 1.0)
     # Problems are made in the arithmetic of the caller, which a trial that is played again needs, too.
     said = {"jax_enable_x64": str(float_dtype() == np.float64), **(attributes or {})}
-    return _run(study, directory, resume, results, said, memory, segment, devices, checkpoint_share, report, note, compiling)
+    return _run(study, directory, resume, results, said, memory, segment, devices, checkpoint_share, processes, report, note, compiling)
 
 
 @in_its_arithmetic
@@ -81,12 +84,13 @@ def _run(
     segment: int | None,
     devices: Sequence[jax.Device] | None,
     checkpoint_share: float,
+    processes: Processes | None,
     report: Callable[[Progress], None],
     note: Callable[[str], None],
     compiling: Callable[[Compiling], None],
 ) -> xr.Dataset | None:
     """Do as :func:`run_study` says, in the arithmetic of the study."""
-    plan = make_plan(study, memory=memory, segment=segment, devices=devices, streamed=results is not None)
+    plan = make_plan(study, memory=memory, segment=segment, devices=devices, streamed=results is not None, processes=processes)
     if directory is None:
         if plan.processes.count > 1:
             raise checks.InvalidArgument(f"directory: {plan.processes.count} processes meet in a directory that all see; give one")
@@ -164,7 +168,7 @@ def _held(directory: str | Path | HeldDirectory, first: bool) -> Iterator[Path]:
 
 def _prepared(plan: Plan, store: Store, resume: bool, streamed: bool) -> Plan:
     """Write down the run in its directory, or return the plan with the batches that the run was begun with if it is resumed."""
-    own = identity(plan.study.fingerprint(), len(plan.devices))
+    own = identity(plan.study.fingerprint(), len(plan.devices), plan.processes.count)
     if plan.processes.first and not resume:
         store.clear()
         check_disk(store.directory, plan.disk_bytes(streamed))

@@ -1,0 +1,97 @@
+"""Whole runs compiled for an H100 and a TPU v5e by the vendors' compilers, without a device: 100 trials side by side on 2,500 points."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import pytest
+
+from tests.support.compiled import CHOSEN, PROGRAMS, Program, compiled_in_a_process, in_body, is_installed, loops_of
+
+INSTALL = "the compilers of {} are not here; pip install 'jaxbandit[accelerator-tests]' has them, with the JAX whose version they have"
+on_gpu = pytest.mark.skipif(not is_installed("gpu"), reason=INSTALL.format("GPUs"))
+on_tpu = pytest.mark.skipif(not is_installed("tpu"), reason=INSTALL.format("TPUs"))
+
+# Kernels of a round on an H100, each a launch of about 2 microseconds: those of JAX 0.10.2, and as many or fewer since.
+LAUNCHES = {
+    Program("rpol"): 12,
+    Program("cbo"): 14,
+    Program("config"): 13,
+    Program("epbo"): 12,
+    Program("se2"): 14,
+    Program("se3"): 16,
+    Program("unconstrained"): 12,
+    Program("primal-dual"): 12,
+    Program("cei"): 16,
+    Program("constrained-thompson"): 18,
+    Program("safeopt"): 27,
+    Program("stageopt"): 26,
+}
+
+
+@functools.cache
+def compiled(kind: str) -> dict[Program, dict[str, Any]]:
+    return compiled_in_a_process(kind)
+
+
+@on_gpu
+@pytest.mark.parametrize("program", PROGRAMS["gpu"], ids=str)
+def test_a_gpus_compiler_takes_every_program(program: Program) -> None:
+    assert "error" not in compiled("gpu")[program], compiled("gpu")[program]["error"]
+
+
+@on_gpu
+@pytest.mark.parametrize("program", LAUNCHES, ids=str)
+def test_launches_of_a_round_on_a_gpu(program: Program) -> None:
+    [launches] = compiled("gpu")[program]["launches"]
+    assert launches <= LAUNCHES[program]
+
+
+@on_gpu
+@pytest.mark.skipif(jax.__version_info__ < (0, 11), reason="JAX puts a whole loop body into one CUDA graph since 0.11")
+@pytest.mark.parametrize("name", CHOSEN)
+def test_a_round_on_a_gpu_is_one_graph(name: str) -> None:
+    assert compiled("gpu")[Program(name)]["in_body"] == ["kCommandBuffer"]
+
+
+@on_tpu
+@pytest.mark.parametrize("program", PROGRAMS["tpu"], ids=str)
+def test_a_tpus_compiler_takes_every_program(program: Program) -> None:
+    assert "error" not in compiled("tpu")[program], compiled("tpu")[program]["error"]
+
+
+@on_tpu
+@pytest.mark.parametrize("name", CHOSEN)
+def test_memory_of_a_run_on_a_tpu(name: str) -> None:
+    """Some 250 MB where the two rows of the mean were read by a gather, which made 128 lanes of them."""
+    assert compiled("tpu")[Program(name)]["temporary_bytes"] < 64e6
+
+
+HLO = """
+%body (x: (s32[], f32[2])) -> (s32[], f32[2]) {
+  %x = (s32[], f32[2]{0}) parameter(0)
+  %fusion = (s32[], /*index=1*/f32[2]{0}) fusion(%x), kind=kLoop, calls=%f
+  %copy = f32[2]{0} copy(%x)
+}
+
+ENTRY %main (y: (s32[], f32[2])) -> (s32[], f32[2]) {
+  %while.1 = (s32[], f32[2]{0}) while(%y), condition=%c, body=%body, backend_config={"known_trip_count":{"n":"50"}}
+  ROOT %while.2 = (s32[], f32[2]{0}) while(%while.1), condition=%c, body=%body
+}
+"""
+STEPS = """000: kWhile [source | sink]
+condition:
+    001: kCustomKernel [source | sink] compare
+  body:
+    000: kCommandBuffer [source | sink]
+        002: kCustomKernel [source | sink] add
+    001: kGemm [source | sink]
+003: kCopy [source | sink]
+"""
+
+
+def test_launches_are_counted() -> None:
+    assert loops_of(HLO) == [(50, 2), (None, 2)]
+    assert in_body(STEPS) == ["kCommandBuffer", "kGemm"]
