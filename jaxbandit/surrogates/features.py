@@ -12,7 +12,7 @@ never formed: its columns are products of one-dimensional features, so ``c`` is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -26,7 +26,7 @@ from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
 from jaxbandit.surrogates.lowrank import features as low_rank_features
-from jaxbandit.surrogates.outlook import GoOn
+from jaxbandit.surrogates.outlook import GoOn, axes_asked_for, tell_of_products
 
 # Accelerators round the factors of a float32 product to about 10 bits by default, too few for a posterior after many rounds.
 EXACT = jax.lax.Precision.HIGHEST
@@ -221,13 +221,19 @@ def dense_features(kernel: Kernel, domain: Domain, tolerance: float, most: int, 
     return DenseFeatures(phi=phi, prior_variance=np.sum(phi * phi, axis=1), residual=np.float64(residual))
 
 
-def product_features(kernel: Kernel, domain: Domain, tolerance: float, most: int) -> ProductFeatures | None:
-    """Build :class:`ProductFeatures` on the host, with at most ``most`` columns; ``None`` when kernel or domain is no product."""
+def product_features(
+    kernel: Kernel, domain: Domain, tolerance: float, most: int, worthwhile: Callable[[Sequence[int]], bool] = axes_asked_for
+) -> ProductFeatures | None:
+    """Build :class:`ProductFeatures` on the host, with at most ``most`` columns; ``None`` when kernel or domain is no product.
+
+    ``None``, too, where axes of so many points are not ``worthwhile``.
+    """
     parts = kernel.along_axes(domain.dimension)
-    if parts is None or not domain.axes:
+    if parts is None or not domain.axes or not worthwhile(domain.grid_shape):
         return None
     axes = [_axis_features(part, axis) for part, axis in zip(parts, domain.axes, strict=True)]
     shape = tuple(axis.shape[1] for axis in axes)
+    tell_of_products("surrogate", domain.grid_shape, shape)
     sizes = outer([np.sum(axis * axis, axis=0) for axis in axes])
     variance_of_all = outer([np.sum(axis * axis, axis=1) for axis in axes])
 
