@@ -22,7 +22,7 @@ from jaxbandit.fused.rounds import State
 from tests.support.algorithms import ALGORITHMS
 from tests.support.scores import scored
 
-ROUNDS, TRIALS = 5, 2
+ROUNDS, TRIALS = 10, 2
 PLATFORMS = ("gpu", "tpu")
 
 
