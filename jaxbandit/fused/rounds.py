@@ -15,9 +15,11 @@ from jaxbandit.domains import Domain
 from jaxbandit.fused.equations import Name, Operand, Program, Unsupported, check_axes, divide, needed, traced
 from jaxbandit.fused.rows import Cells, Rows, cells_of, check_operations, compute
 from jaxbandit.surrogates import AbstractSurrogate, Posterior, Prediction, Surrogate
-from jaxbandit.surrogates.features import SquareRoot
+from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures, SquareRoot
+from jaxbandit.surrogates.nystroem import NystroemFeatures
 
 Array = jax.Array
+Form = DenseFeatures | NystroemFeatures | ProductFeatures
 
 
 @pytree

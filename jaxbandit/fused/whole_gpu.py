@@ -19,10 +19,10 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from jaxbandit.fused.equations import Unsupported
-from jaxbandit.fused.rounds import Steps, boxed, evaluated
+from jaxbandit.fused.rounds import Form, Steps, boxed, evaluated
 from jaxbandit.fused.rows import Rows
 from jaxbandit.surrogates import Surrogate
-from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures
+from jaxbandit.surrogates.features import ProductFeatures
 
 Array = jax.Array
 HIGH, WIDE = 16, 32  # of the smallest tile
@@ -197,9 +197,7 @@ def shared_memory(rank: int, cut: Cut, outputs: int, expansion: Expansion) -> in
     return 4 * (numbers + int(np.prod(expansion.scratch or (0,)))) + RESERVED
 
 
-def run(
-    steps: Steps, surrogate: Surrogate, form: DenseFeatures | ProductFeatures, means: Array, noise: Array, *, interpret: bool
-) -> tuple[Array, Array]:
+def run(steps: Steps, surrogate: Surrogate, form: Form, means: Array, noise: Array, *, interpret: bool) -> tuple[Array, Array]:
     """Return the points chosen ``[trials, T]``, and the leaves of the states after the last round, flat ``[trials, n]``.
 
     Raises:

@@ -15,19 +15,17 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from jaxbandit.fused.rounds import Steps, boxed, evaluated
+from jaxbandit.fused.rounds import Form, Steps, boxed, evaluated
 from jaxbandit.fused.rows import Rows
 from jaxbandit.surrogates import Surrogate
-from jaxbandit.surrogates.features import EXACT, DenseFeatures, ProductFeatures
+from jaxbandit.surrogates.features import EXACT
 
 Array = jax.Array
 LANES, SUBLANES = 128, 8
 MEMORY = 110 * 2**20  # bytes beside a core that a kernel may take
 
 
-def run(
-    steps: Steps, surrogate: Surrogate, form: DenseFeatures | ProductFeatures, means: Array, noise: Array, *, interpret: bool
-) -> tuple[Array, Array]:
+def run(steps: Steps, surrogate: Surrogate, form: Form, means: Array, noise: Array, *, interpret: bool) -> tuple[Array, Array]:
     """Return the points chosen ``[trials, T]``, and the leaves of the states after the last round, flat ``[trials, n]``."""
     rounds, outputs, trials = noise.shape
     size, dtype = surrogate.domain.size, noise.dtype
