@@ -18,8 +18,10 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
-from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.fields import between, of_class, optional, positive, text, whole
+from jaxbandit.core.fields import key as key_check
 from jaxbandit.core.intervals import NORMAL_95
 from jaxbandit.core.pytree import float_dtype, replace
 from jaxbandit.core.tuned import Candidate, Tuned
@@ -27,6 +29,7 @@ from jaxbandit.core.types import Array, Key
 from jaxbandit.gradients.losses import SubjectTo
 from jaxbandit.gradients.smoothed import SmoothedLoss
 
+MOST = 1_000_000  # steps, points and trials of a descent
 SCREEN, STEP, VALIDATE, CONFIRM = range(4)  # purposes of random numbers: none is used for two
 
 
@@ -38,6 +41,18 @@ class _Progress(NamedTuple):
     history: dict[str, np.ndarray]  # [steps so far, ...]
 
 
+@takes(
+    loss=of_class(SmoothedLoss, "a loss, jaxbandit.gradients.SmoothedLoss(...)"),
+    key=key_check,
+    optimizer=optional(of_class(optax.GradientTransformation, "an optimiser of optax, such as optax.adam(0.1)")),
+    steps=whole(1, MOST),
+    screen=whole(1, MOST),
+    validate=whole(2, MOST),
+    every=whole(1, MOST),
+    reach=between(0, float("inf"), open_high=True, host=True),
+    dual_step=optional(positive),
+    file=optional(text | of_class(Path, "a path")),
+)
 def descend(
     loss: SmoothedLoss,
     params: Any,
@@ -89,15 +104,12 @@ def descend(
     Raises:
       InvalidArgument: on numbers out of range, parameters that make no study, a start whose trials fail, or a file of another descent.
     """
-    for name, value in (("steps", steps), ("screen", screen), ("validate", validate), ("every", every)):
-        checks.integer(name, value, least=1 if name != "validate" else 2)
-    checks.within("reach", reach, 0.0, float("inf"), open_high=True)
-    if dual_step is not None:
-        checks.positive("dual_step", dual_step)
-        if not isinstance(loss.measure, SubjectTo):
-            raise InvalidArgument(
-                "dual_step: moves the multiplier of a loss with measure=SubjectTo(...), which this one is not; leave it out"
-            )
+    if dual_step is not None and not isinstance(loss.measure, SubjectTo):
+        raise InvalidArgument(
+            f"dual_step: moves the multiplier of a loss with measure=SubjectTo(...), which this one is not, got {dual_step}; leave it out"
+        )
+    if file is not None and not (Path(file).parent.is_dir() and not Path(file).is_dir()):
+        raise InvalidArgument(f"file: must be a file in a directory that is there, got {str(file)!r}")
     loss.estimate(params, key)  # refuses what makes no study, and compiles
     flat, rebuild = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params))
     compared = _Compared(loss, rebuild, key, apart=dual_step is not None)

@@ -11,7 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm
+from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.fields import of_class
+from jaxbandit.core.fields import text as text_check
 from jaxbandit.core.paths import check_known, set_field
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.types import Array
@@ -23,6 +26,7 @@ Build: TypeAlias = Callable[[Any], tuple[Algorithm, Surrogate]]
 MODEL = "model."  # what the path of a field of the model begins with, as in study files
 
 
+@takes(algorithm=of_class(Algorithm), model=of_class(Surrogate, "a model, jaxbandit.surrogate(...)"))
 def logarithms(algorithm: Algorithm, model: Surrogate, *paths: str) -> tuple[dict[str, Array], Build]:
     """Return positive hyper-parameters on a logarithmic scale, and the function that builds an algorithm and a model from them.
 
@@ -40,6 +44,8 @@ def logarithms(algorithm: Algorithm, model: Surrogate, *paths: str) -> tuple[dic
     """
     if not paths:
         raise InvalidArgument('paths: give at least one field, such as "estimator.reward_width"')
+    for number, path in enumerate(paths):
+        text_check(f"paths[{number}]", path)
     params = {path: jnp.log(jnp.asarray(_positive(algorithm, model, path), float_dtype())) for path in paths}
 
     def build(params: Mapping[str, Array]) -> tuple[Algorithm, Surrogate]:

@@ -128,7 +128,14 @@ class Plan:
         )
 
 
-@takes(study=of_class(Study, "a Study"), memory=optional(text | whole(1, 2**63)), segment=optional(whole(1)), devices=optional(DEVICES), streamed=boolean, processes=optional(of_class(Processes, "a Processes")))
+@takes(
+    study=of_class(Study, "a Study"),
+    memory=optional(text | whole(1, 2**63)),
+    segment=optional(whole(1)),
+    devices=optional(DEVICES),
+    streamed=boolean,
+    processes=optional(of_class(Processes, "a Processes")),
+)
 @in_its_arithmetic
 def make_plan(
     study: Study,

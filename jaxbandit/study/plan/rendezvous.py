@@ -143,10 +143,14 @@ class Rendezvous:
             try:
                 line = socket.create_connection((host.strip("[]"), int(port)), timeout=SECONDS_TO_SPEAK)
             except socket.gaierror as error:
-                raise InvalidArgument(f"coordinator: there is no host {host} ({reason_of(error)}); name that of the first process") from error
+                raise InvalidArgument(
+                    f"coordinator: there is no host {host} ({reason_of(error)}); name that of the first process"
+                ) from error
             except OSError as error:
                 if time.monotonic() > until:
-                    raise self._lost(f"process 0 did not answer at {self.address} within {SECONDS_TO_COME:.0f} s ({reason_of(error)})") from error
+                    raise self._lost(
+                        f"process 0 did not answer at {self.address} within {SECONDS_TO_COME:.0f} s ({reason_of(error)})"
+                    ) from error
                 time.sleep(SECONDS_BETWEEN_CALLS)
         _stay_alive(line)
         self._lines = {0: line}
@@ -161,7 +165,9 @@ class Rendezvous:
         if words.startswith("lost "):
             raise self._lost(words[5:])
         if words != "go":
-            raise InvalidArgument(f"coordinator: no process of a study answers at {self.address}; name the host and port of the first process")
+            raise InvalidArgument(
+                f"coordinator: no process of a study answers at {self.address}; name the host and port of the first process"
+            )
 
     def _say(self, other: int, words: str) -> None:
         if not _send(self._lines[other], words):
@@ -192,7 +198,11 @@ def _stay_alive(line: socket.socket) -> None:
     with contextlib.suppress(OSError):
         line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if sys.platform == "linux":
-            for option, value in ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3)):  # seconds, seconds, times
+            for option, value in (
+                (socket.TCP_KEEPIDLE, 30),
+                (socket.TCP_KEEPINTVL, 10),
+                (socket.TCP_KEEPCNT, 3),
+            ):  # seconds, seconds, times
                 line.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
