@@ -15,7 +15,7 @@ import numpy as np
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import boolean, optional
+from jaxbandit.core.fields import boolean, nonnegative_numbers, of_class, optional, scalar
 from jaxbandit.core.status import Status, explain, healthy
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
@@ -121,13 +121,14 @@ class Session(View):
         return cls.begin(directory, specification)
 
     @classmethod
+    @takes(specification=of_class(Specification, "a Specification"))
     def begin(cls, directory: str | Path, specification: Specification) -> Session:
         """Begin a session of a specification, as a file describes it; raises as :meth:`create` does."""
         Rounds.start(specification.learner)  # refuses what does not fit, or cannot begin, before anything is written
         return cls(create_journal(path_of(directory), specification.table()), specification)
 
     @classmethod
-    @takes(read_only=boolean, algorithm=optional(ALGORITHM))
+    @takes(read_only=boolean, wait=nonnegative_numbers.of(scalar), algorithm=optional(ALGORITHM))
     def open(cls, directory: str | Path, *, algorithm: Algorithm | None = None, read_only: bool = False, wait: float = 0.0) -> Session:
         """Go on with the session of a directory, as its journal leads to it.
 
