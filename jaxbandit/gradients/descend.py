@@ -156,7 +156,8 @@ def _box(loss: SmoothedLoss, params: Any, limits: tuple[Any, Any] | None) -> _Bo
         limits = loss.build.limits(params)
     if limits is None:
         limits = jax.tree.map(lambda leaf: -np.inf, params), jax.tree.map(lambda leaf: np.inf, params)
-    if not isinstance(limits, tuple) or len(limits) != 2 or any(jax.tree.structure(end) != jax.tree.structure(params) for end in limits):
+    structure: Any = jax.tree.structure(params)
+    if not isinstance(limits, tuple) or len(limits) != 2 or any(jax.tree.structure(end) != structure for end in limits):
         raise InvalidArgument(f"limits: expected two pytrees like params, the least and the largest values, got {checks.short(limits)}")
     low, high = (
         np.concatenate([np.ravel(np.broadcast_to(np.asarray(end, np.float64), np.shape(leaf))) for end, leaf in zip(*pair, strict=True)])
