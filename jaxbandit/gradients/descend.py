@@ -169,7 +169,8 @@ def _box(loss: SmoothedLoss, params: Any, limits: tuple[Any, Any] | None) -> _Bo
     if limits is None:
         limits = jax.tree.map(lambda leaf: -np.inf, params), jax.tree.map(lambda leaf: np.inf, params)
     wrong = InvalidArgument(f"limits: expected two pytrees of numbers like params, the least and the largest values, got {short(limits)}")
-    if not isinstance(limits, tuple) or len(limits) != 2 or any(jax.tree.structure(end) != jax.tree.structure(params) for end in limits):
+    structure: Any = jax.tree.structure(params)
+    if not isinstance(limits, tuple) or len(limits) != 2 or any(jax.tree.structure(end) != structure for end in limits):
         raise wrong
     try:
         low, high = (
