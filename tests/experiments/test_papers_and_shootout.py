@@ -17,7 +17,7 @@ from experiments.xu_2023 import config_gp, config_p
 from experiments.xu_2023 import shared as xu
 from experiments.zhou_ji_2022 import shared as zhou_ji
 from experiments.zhou_ji_2022 import zj22
-from jaxbandit import domains, kernels, problems
+from jaxbandit import InvalidArgument, domains, kernels, problems
 from jaxbandit.report import page, tables
 from jaxbandit.study import Run, Study, run_study
 
@@ -31,7 +31,12 @@ def by_label(study):
 
 
 def test_baselines_of_config_are_told_what_the_scripts_tell():
-    ours, code = (by_label(config_gp.build(small(config_gp, points_per_axis=21, parameters=p))) for p in ("recommended", "code"))
+    whole = small(config_gp, points_per_axis=21, extra=xu.ALL)
+    ours, code = (by_label(config_gp.build(dataclasses.replace(whole, parameters=p))) for p in ("recommended", "code"))
+    fewer = by_label(config_gp.build(small(config_gp, points_per_axis=21)))
+    assert set(fewer) == set(xu.FEWER["algorithms"]) < set(ours) & set(code), "those of the reduced size are in every set"
+    with pytest.raises(InvalidArgument, match=r"^--algorithms: must be one of CONFIG, CEI, .*; got 'nobody'"):
+        config_gp.build(dataclasses.replace(whole, extra={"algorithms": ["CEI", "nobody"]}))
     assert set(code) - set(ours) == {"EPBO-0.2", "EPBO-3"} and set(ours) - set(code) == {"EPBO-20"}
     assert ours["SafeOpt"].informed == jaxbandit.informed.SafestSeeds() and ours["CEI"].informed is None
     assert code["Primal-dual"].informed is None and code["CEI"].informed is xu.prior_mean_at_start
@@ -43,7 +48,7 @@ def test_baselines_of_config_are_told_what_the_scripts_tell():
 
 
 def test_config_p_starts_safeopt_at_the_safest_point_and_primal_dual_without_prior_mean():
-    options = small(config_p, points_per_axis=10)
+    options = small(config_p, points_per_axis=10, extra={"problem": "P6", **xu.ALL})
     ours, code = (by_label(config_p.build(dataclasses.replace(options, parameters=p))) for p in ("recommended", "code"))
     safeopt = ours["P6 SafeOpt"]
     safest = int(np.argmin(safeopt.problem.means[1]))
