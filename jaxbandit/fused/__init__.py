@@ -6,10 +6,11 @@ computed row by row. ``simulate(..., fused=True)`` and studies use it; :func:`de
 XLA does it. Kernels have been run by JAX's interpreter and lowered for GPUs and TPUs, never measured on a device, so that
 ``fused="auto"`` is XLA.
 
-``whole_run`` goes further: all rounds of 128 trials in one kernel of a TPU, for algorithms that draw nothing themselves.
+``whole_run`` goes further: all rounds in one kernel of a GPU or TPU, for algorithms that draw nothing themselves.
 
 ``equations`` divides a traced function, ``rows`` computes its equations by rows, ``deferred`` holds what the next kernel is to move,
-``kernel`` has the kernels for TPUs and GPUs, ``choice`` puts them in the place of a choice, ``whole`` plays whole runs.
+``kernel`` has the kernels for TPUs and GPUs, ``choice`` puts them in the place of a choice. ``rounds`` has the parts of a round of a
+whole run, ``whole_gpu`` and ``whole_tpu`` the kernels that play it, ``whole`` the way in.
 """
 
 import importlib

@@ -147,8 +147,7 @@ class _Box(NamedTuple):
 
     def nearest(self, points: Array) -> Array:
         """Return the points of the box that are nearest to ``points [..., d]``."""
-        low, high = (jnp.broadcast_to(jnp.asarray(end, points.dtype), points.shape) for end in self)
-        return jnp.clip(points, low, high)
+        return jnp.asarray(np.clip(points, *(end.astype(points.dtype) for end in self)))
 
 
 def _box(loss: SmoothedLoss, params: Any, limits: tuple[Any, Any] | None) -> _Box:
@@ -175,7 +174,8 @@ class _Compared:
     """Losses of points on common trials, by the program of the gradient: as many trials at a time as it has."""
 
     def __init__(self, loss: SmoothedLoss, rebuild: Any, key: Key, apart: bool) -> None:
-        self.loss, self.rebuild, self.key, self.apart = loss, rebuild, key, apart
+        self.loss, self.key, self.apart = loss, key, apart
+        self.rebuild = jax.jit(jax.vmap(rebuild))
 
     def __call__(self, points: Array, trials: int, purpose: int) -> np.ndarray:
         """Return losses ``[C, trials]`` of ``points [C, d]``, or both parts ``[C, trials, 2]``; infinite where a trial failed."""
@@ -187,7 +187,7 @@ class _Compared:
         found = []
         for first in range(0, count, room):
             part = slice(first, first + room)
-            own = jax.vmap(self.rebuild)(jnp.asarray(points)[owners[part]])
+            own = self.rebuild(np.asarray(points)[owners[part]])
             measured, _, healthy = self.loss.measured(own, jnp.asarray(numbers[part]), key)
             losses = np.asarray(measured if self.apart else self.loss.combined(measured), np.float64)
             usable = np.asarray(healthy) & np.isfinite(self.loss.combined(measured))
