@@ -22,7 +22,7 @@ from jaxbandit.fused.rounds import State
 from tests.support.algorithms import ALGORITHMS
 from tests.support.scores import scored
 
-ROUNDS, TRIALS = 5, 2
+ROUNDS, TRIALS = 40, 2  # after a few rounds points are near others, and a wrong root shows
 PLATFORMS = ("gpu", "tpu")
 
 
@@ -77,7 +77,7 @@ def test_whole_runs_in_a_kernel_choose_as_well_as_xla(name: str, form: str) -> N
     assert np.max(gaps[: 2 * TRIALS]) < 2e-5
     assert np.max(gaps[2 * TRIALS :]) > 1e-3  # the points beside those chosen are worse
     for by_xla, *by_kernels in zip(states, on_gpu[1], on_tpu[1], strict=True):
-        np.testing.assert_allclose(np.concatenate(by_kernels), by_xla[: 2 * TRIALS], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(np.concatenate(by_kernels), by_xla[: 2 * TRIALS], rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("axes", [(3, 5), None])
