@@ -16,7 +16,7 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.declare import Role
-from jaxbandit.core.fields import Check, each, exactly, finite_numbers, function, key, of_class, text, vector, whole
+from jaxbandit.core.fields import Check, each, exactly, finite_numbers, function, key, of_class, text, tuple_of, vector, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.core.memory import check_fits
 from jaxbandit.core.pytree import pytree, replace, static
@@ -55,6 +55,8 @@ class Domain(Role):
                 f"Domain.points: the domain is empty (shape {list(np.shape(self.points))}); give at least one point"
             )
         AXES("Domain.axes", self.axes)
+        TEXTS("Domain.names", self.names)
+        tuple_of(TEXTS)("Domain.categories", self.categories)
         if self.axes and (math.prod(self.grid_shape), len(self.axes)) != np.shape(self.points):
             raise checks.InvalidArgument(
                 f"Domain.axes: a grid of {list(self.grid_shape)} points, got {list(np.shape(self.points))} coordinates; use domains.product"
@@ -83,12 +85,16 @@ class Domain(Role):
         """Number of points on each axis of a product grid, ``()`` for a bare set of points."""
         return tuple(int(np.shape(axis)[0]) for axis in self.axes)
 
+    @takes(axis=whole(0))
     def is_categorical(self, axis: int) -> bool:
-        """Say whether an axis, by its number from 0, holds categories."""
+        """Say whether an axis, by its number from 0, holds categories; raises ``InvalidArgument`` on the number of no axis."""
+        checks.integer("axis", axis, least=0, most=self.dimension - 1)
         return bool(self.categories and self.categories[axis])
 
+    @takes(axis=whole(0))
     def name_of(self, axis: int) -> str:
-        """Return the name of an axis, by its number from 0; ``x1``, ``x2``, ... where axes have none."""
+        """Return the name of an axis, by its number from 0: ``x1``, ``x2``, ... where axes have none."""
+        checks.integer("axis", axis, least=0, most=self.dimension - 1)
         return self.names[axis] if self.names else f"x{axis + 1}"
 
     @takes(index=whole(0))
@@ -107,6 +113,7 @@ class Domain(Role):
         return int(np.argmin(np.sum((np.asarray(self.points) - target) ** 2, axis=1)))
 
 
+TEXTS = tuple_of(text)
 AXES = each(finite_numbers.of(vector("one number per point of the axis")))
 DOMAIN: Check = of_class(Domain)
 """Check of an argument that is a domain."""

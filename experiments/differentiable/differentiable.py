@@ -161,6 +161,7 @@ def _tuned(ax: Any, dataset: Any) -> None:
         ax.plot(rounds, mean, color=COLOURS[number], linestyle=DASHES[number], label=f"{label}: {mean[-1]:.3f}")
         ax.fill_between(rounds, mean - half, mean + half, color=COLOURS[number], alpha=0.2, linewidth=0)
     ax.set(xlabel="round $t$", ylabel="$(R^+(t) + V(t))/t$", title="Sixteen hyper-parameters, held-out trials", yscale="log")
+    _few_ticks(ax)
     _legend_above(ax, 0.35)
 
 
@@ -171,8 +172,18 @@ def _failure(ax: Any, measured: dict[str, Any]) -> None:
     ax.plot(*zip(*measured["validated"], strict=True), "o", color=COLOURS[1], label="iterates on validation trials")
     for (name, (mean, half)), colour, dashes in zip(measured["held out"].items(), COLOURS, DASHES, strict=False):
         ax.axhline(mean, color=colour, linestyle=dashes, linewidth=1.2, label=f"{name}: {mean:.3f} $\\pm$ {half:.3f}")
-    ax.set(xlabel="step", ylabel="mean loss of a round", title=f"Seven hyper-parameters, {LONGER} times the rounds", yscale="log")
+    ax.set(xlabel="step", ylabel="mean loss of a round", title=f"Seven hyper-parameters, ${LONGER}T$ rounds", yscale="log")
+    _few_ticks(ax)
     _legend_above(ax, 0.6, fontsize=7)
+
+
+def _few_ticks(axis: Any) -> None:
+    """Label 1, 2 and 5 of each decade of the logarithmic axis of losses, in plain numbers."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.yaxis.set_minor_locator(NullLocator())
+    axis.yaxis.set_major_formatter("{x:g}")
 
 
 def _legend_above(axis: Any, share: float, **options: Any) -> None:

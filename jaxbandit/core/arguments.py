@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.fields import Check
 
-__all__ = ["takes"]
+__all__ = ["check_methods", "takes"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -50,3 +50,50 @@ def takes(**declared: Check) -> Callable[[F], F]:
         return cast(F, checked)
 
     return decorate
+
+
+class _OnADomain(Protocol):
+    """Objects that serve some outputs at the points of a domain."""
+
+    @property
+    def domain(self) -> Any: ...
+    @property
+    def outputs(self) -> int: ...
+
+
+def check_methods(kind: type, methods: Mapping[str, Mapping[str, Check]], *, on_domain: bool = False) -> None:
+    """Let those of a class's own ``methods`` refuse arguments that their checks do not allow; to be called by ``__init_subclass__``.
+
+    A base class declares so what the methods of its role take, once for all classes that define them, a user's too. Tracers pass, so
+    that compiled programs pay nothing.
+
+    Args:
+      kind: the class.
+      methods: for each method the checks of its arguments; a method without such an argument, or that the class lacks, is left alone.
+      on_domain: whether objects have a ``domain`` and ``outputs``, which points and shapes then have to fit.
+    """
+    for name, declared in methods.items():
+        method = vars(kind).get(name)
+        if not inspect.isfunction(method):
+            continue
+        own = {argument: check for argument, check in declared.items() if argument in inspect.signature(method).parameters}
+        setattr(kind, name, _fitting(method, own) if on_domain else takes(**own)(method))
+
+
+def _fitting(method: Callable[..., Any], declared: Mapping[str, Check]) -> Callable[..., Any]:
+    """Return a method that checks its arguments, and that they fit the domain and the outputs of its object."""
+    signature = inspect.signature(method)
+
+    @functools.wraps(method)
+    def checked(self: _OnADomain, *args: Any, **kwargs: Any) -> Any:
+        try:
+            given: Mapping[str, Any] = signature.bind_partial(self, *args, **kwargs).arguments
+        except TypeError:
+            given = {}  # the call below fails in Python's own words, which name the method
+        for name, value in given.items():
+            if name in declared and not (value is None and signature.parameters[name].default is None):
+                declared[name](name, value, None, self.outputs)
+                declared[name].fit_domain(name, value, self.domain.size, self.domain.dimension, None)
+        return method(self, *args, **kwargs)
+
+    return checked

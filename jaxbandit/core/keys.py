@@ -7,7 +7,6 @@ random numbers across algorithms), and a run can stop after any round and be res
 from __future__ import annotations
 
 import enum
-import inspect
 
 import jax
 import jax.numpy as jnp
@@ -25,14 +24,6 @@ class Stream(enum.IntEnum):
     DELAY = 2
     PROBLEM = 3
     DESIGN = 4
-
-
-def check_keys(kind: type, *methods: str) -> None:
-    """Let those of a class's own ``methods`` that take a ``key`` refuse by name what is no key; to be called by ``__init_subclass__``."""
-    for name in methods:
-        method = vars(kind).get(name)
-        if inspect.isfunction(method) and "key" in inspect.signature(method).parameters:
-            setattr(kind, name, takes(key=key)(method))
 
 
 NUMBER = integers_from(0, 2**31 - 1).of(scalar)

@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.arguments import check_methods
 from jaxbandit.core.declare import Declared
 from jaxbandit.core.fields import between, boolean, nonnegative, optional, whole
-from jaxbandit.core.keys import check_keys
+from jaxbandit.core.fields import key as key_check
 from jaxbandit.core.pytree import param, pytree, static
 from jaxbandit.core.types import Array, Key, Scalar
 
@@ -20,6 +21,9 @@ __all__ = ["LONGEST_DELAY", "NEVER", "Delay", "Model", "SubExponential"]
 NEVER = 2**30  # stands for feedback that never arrives; added to a round below 2^30 it stays an int32
 LONGEST_DELAY = NEVER // 2  # the longest delay that is drawn; a float32 holds it exactly
 PROBABILITY = between(0, 1, open_high=True, host=True)  # of a quantile
+
+OUTPUTS = whole(1, 1000)
+METHODS = {"draw": {"key": key_check, "outputs": OUTPUTS}, "quantile": {"q": PROBABILITY}}
 
 SubExponential: TypeAlias = tuple[Scalar, Scalar] | None
 """The pair ``(xi, b)`` of a sub-exponential delay, in rounds; ``None`` where there is none."""
@@ -33,7 +37,7 @@ class Delay(Declared, abc.ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        check_keys(cls, "draw")
+        check_methods(cls, METHODS)
 
     @property
     @abc.abstractmethod

@@ -11,8 +11,10 @@ import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm, Arena, Observation
 from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
 from jaxbandit.core.declare import Declared, is_foreign
 from jaxbandit.core.fields import boolean, optional, points, whole
+from jaxbandit.core.fields import key as key_check
 from jaxbandit.core.keys import Stream, round_key, stream_key
 from jaxbandit.core.pytree import param, pytree, static
 from jaxbandit.core.status import Status
@@ -65,6 +67,7 @@ class InitialDesign(Declared):
         """Number of points ``n``."""
         return self.random if self.indices is None else int(np.shape(self.indices)[0])
 
+    @takes(key=key_check, size=whole(1))
     def points(self, key: Array, size: int) -> Array:
         """Return the indices ``[n]`` of one trial, on a domain of ``size`` points."""
         if self.indices is not None:

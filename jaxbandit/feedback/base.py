@@ -9,13 +9,21 @@ from typing import Any, ClassVar, TypeVar
 import jax
 import jax.numpy as jnp
 
+from jaxbandit.core.arguments import check_methods, takes
 from jaxbandit.core.declare import Declared
+from jaxbandit.core.fields import Check, boolean, of_class, optional, text, whole
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.domains import Domain
 from jaxbandit.feedback.buffer import Feedback
 from jaxbandit.surrogates import AbstractSurrogate, Prediction, Surrogate
 
 Array = jax.Array
+BIND: dict[str, Check] = {
+    "surrogate": of_class(Surrogate, "a surrogate, jaxbandit.surrogate(...)"),
+    "separate_outputs": boolean,
+    "capacity": whole(1),
+    "axis": optional(text),
+}
 T = TypeVar("T")
 
 
@@ -29,7 +37,13 @@ class Policy(Declared, abc.ABC):
     described: ClassVar[str] = "a policy of jaxbandit.feedback, such as Wait()"
     in_files: ClassVar[bool] = True
     name: ClassVar[str]
+    posteriors: ClassVar[type] = object  # class of its posteriors
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        check_methods(cls, {"bind": BIND})
+
+    @takes(**BIND)
     def bind(self, surrogate: Surrogate, *, separate_outputs: bool, capacity: int, axis: str | None) -> DelayedSurrogate:
         """Return the surrogate that algorithms see under this policy.
 
@@ -103,30 +117,38 @@ class DelayedSurrogate(AbstractSurrogate):
         """The ``M`` points."""
         return self.chosen.domain
 
+    def _own(self, posterior: Any) -> Any:
+        """Return a posterior; raise ``InvalidArgument`` on one that the policy has not made."""
+        of_class(self.policy.posteriors, f"a posterior of a surrogate under {type(self.policy).__name__}, such as surrogate.init()")(
+            "posterior", posterior
+        )
+        return posterior
+
     def init(self) -> Any:
         return self.policy.init(self)
 
     def condition(self, posterior: Any, index: Array, values: Array) -> Any:
-        return self.policy.condition(self, posterior, index, values)
+        return self.policy.condition(self, self._own(posterior), jnp.asarray(index), jnp.asarray(values))
 
+    @takes(feedback=of_class(Feedback, "what arrives in a round, a jaxbandit.feedback.Feedback"))
     def learn(self, posterior: Any, feedback: Feedback) -> Any:
         """Return the posterior at the end of a round, with what ``feedback`` brings."""
-        return self.policy.learn(self, posterior, feedback)
+        return self.policy.learn(self, self._own(posterior), feedback)
 
     def predict(self, posterior: Any) -> Prediction:
-        return self.policy.predict(self, posterior)
+        return self.policy.predict(self, self._own(posterior))
 
     def arrived(self, posterior: Any) -> Prediction:
-        return self.policy.arrived(self, posterior)
+        return self.policy.arrived(self, self._own(posterior))
 
     def gain(self, posterior: Any) -> Array:
-        return self.policy.gain(posterior)
+        return self.policy.gain(self._own(posterior))
 
     def draw(self, posterior: Any, key: Array, scale: Array) -> Array:
-        return self.policy.draw(self, posterior, key, scale)
+        return self.policy.draw(self, self._own(posterior), key, jnp.asarray(scale))
 
     def covariance(self, posterior: Any, output: int, indices: Array) -> Array:
-        return self.policy.covariance(self, posterior, output, indices)
+        return self.policy.covariance(self, self._own(posterior), output, indices)
 
 
 def fold_arrivals(step: Callable[[T, Array, Array], T], carry: T, mask: Array, axis: str | None) -> T:

@@ -8,9 +8,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxbandit.core import checks
+from jaxbandit.core.arguments import check_methods, takes
+from jaxbandit.core.fields import INT32_MAX, Check, booleans, integers_from, numbers, scalar, whole
 from jaxbandit.core.pytree import pytree, replace
 
 Array = jax.Array
+ROUND: dict[str, Check] = {  # what the methods of a buffer take in a round
+    "t": integers_from(0, INT32_MAX).of(scalar),
+    "index": integers_from(0, INT32_MAX).of(scalar),
+    "values": numbers,
+    "due": integers_from(0, INT32_MAX),
+    "horizon": integers_from(0, INT32_MAX).of(scalar),
+    "here": booleans,
+}
 
 
 @pytree
@@ -60,6 +71,7 @@ class Pending:
     lost: Array  # [k] int32, values overwritten that were to arrive within the horizon
 
     @classmethod
+    @takes(capacity=whole(1), outputs=whole(1, 1000))
     def empty(cls, capacity: int, outputs: int, dtype: Any) -> Pending:
         """Return a buffer of ``capacity`` free slots."""
         return cls(
@@ -72,6 +84,7 @@ class Pending:
 
     def push(self, t: Array, index: Array, values: Array, due: Array, horizon: Array) -> Pending:
         """Put round ``t``'s point into the slot of the oldest one; values still to come there are counted as lost."""
+        self._check(values=values, due=due)
         slot = (t - 1) % self.indices.shape[0]
         overwritten = (self.due[slot] >= t) & (self.due[slot] <= horizon)
         return Pending(
@@ -84,6 +97,7 @@ class Pending:
 
     def arriving(self, t: Array, index: Array, values: Array, due: Array) -> Feedback:
         """Return the feedback at the end of round ``t``, whose own point has just been pushed."""
+        self._check(values=values, due=due)
         return Feedback(
             index=index,
             own_values=values,
@@ -101,9 +115,19 @@ class Pending:
 
     def fill(self, t: Array, values: Array, here: Array) -> Pending:
         """Write down the ``values [C, k]`` that arrive at the end of round ``t`` where ``here [C, k]`` says so."""
+        for name, given in (("values", values), ("here", here)):
+            checks.shape(name, given, self.values.shape)
         return replace(self, values=jnp.where(here, values, self.values), due=jnp.where(here, t, self.due))
 
     def arrived(self, t: Array) -> Feedback:
         """Return the feedback at the end of round ``t``, the last for which a slot was reserved."""
         slot = (t - 1) % self.indices.shape[0]
         return self.arriving(t, self.indices[slot], self.values[slot], self.due[slot])
+
+    def _check(self, **given: Array) -> None:
+        """Raise ``InvalidArgument`` on arrays that have not one entry for each output."""
+        for name, array in given.items():
+            checks.shape(name, array, self.lost.shape, remedy="one for each output")
+
+
+check_methods(Pending, dict.fromkeys(("push", "arriving", "reserve", "fill", "arrived"), ROUND))

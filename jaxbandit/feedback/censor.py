@@ -43,6 +43,7 @@ class Censor(Policy):
     """
 
     name: ClassVar[str] = "censor"
+    posteriors: ClassVar[type] = CensorPosterior
     window: int = static(default=30, check=whole(0), symbol="m")
     minimum: PerOutput = param(0.0, check=finite, shape=per_output, symbol="min")
 

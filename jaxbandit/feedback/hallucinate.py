@@ -34,6 +34,7 @@ class Hallucinate(Policy):
     """
 
     name: ClassVar[str] = "hallucinate"
+    posteriors: ClassVar[type] = HallucinatePosterior
 
     def init(self, learner: DelayedSurrogate) -> HallucinatePosterior:
         forms, groups = learner.arrivals.forms, learner.arrivals.groups

@@ -31,6 +31,7 @@ class Wait(Policy):
     """
 
     name: ClassVar[str] = "wait"
+    posteriors: ClassVar[type] = WaitPosterior
 
     def bind(self, surrogate: Surrogate, *, separate_outputs: bool, capacity: int, axis: str | None) -> DelayedSurrogate:
         model = surrogate.separate() if separate_outputs else surrogate

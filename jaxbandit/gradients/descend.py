@@ -18,8 +18,10 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
-from jaxbandit.core import checks
-from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.fields import between, of_class, optional, positive, text, whole
+from jaxbandit.core.fields import key as key_check
 from jaxbandit.core.intervals import NORMAL_95
 from jaxbandit.core.pytree import float_dtype, replace
 from jaxbandit.core.tuned import Candidate, Tuned
@@ -28,6 +30,7 @@ from jaxbandit.gradients.losses import SubjectTo
 from jaxbandit.gradients.parameters import Logarithms
 from jaxbandit.gradients.smoothed import SmoothedLoss
 
+MOST = 1_000_000  # steps, points and trials of a descent
 SCREEN, STEP, VALIDATE, CONFIRM = range(4)  # purposes of random numbers: none is used for two
 
 
@@ -39,6 +42,18 @@ class _Progress(NamedTuple):
     history: dict[str, np.ndarray]  # [steps so far, ...]
 
 
+@takes(
+    loss=of_class(SmoothedLoss, "a loss, jaxbandit.gradients.SmoothedLoss(...)"),
+    key=key_check,
+    optimizer=optional(of_class(optax.GradientTransformation, "an optimiser of optax, such as optax.adam(0.1)")),
+    steps=whole(1, MOST),
+    screen=whole(1, MOST),
+    validate=whole(2, MOST),
+    every=whole(1, MOST),
+    reach=between(0, float("inf"), open_high=True, host=True),
+    dual_step=optional(positive),
+    file=optional(text | of_class(Path, "a path")),
+)
 def descend(
     loss: SmoothedLoss,
     params: Any,
@@ -95,15 +110,12 @@ def descend(
       InvalidArgument: on numbers out of range, parameters that make no study, a start whose trials fail, limits that leave no room for
         ``loss.step`` on both sides, or a file of another descent.
     """
-    for name, value in (("steps", steps), ("screen", screen), ("validate", validate), ("every", every)):
-        checks.integer(name, value, least=1 if name != "validate" else 2)
-    checks.within("reach", reach, 0.0, float("inf"), open_high=True)
-    if dual_step is not None:
-        checks.positive("dual_step", dual_step)
-        if not isinstance(loss.measure, SubjectTo):
-            raise InvalidArgument(
-                "dual_step: moves the multiplier of a loss with measure=SubjectTo(...), which this one is not; leave it out"
-            )
+    if dual_step is not None and not isinstance(loss.measure, SubjectTo):
+        raise InvalidArgument(
+            f"dual_step: moves the multiplier of a loss with measure=SubjectTo(...), which this one is not, got {dual_step}; leave it out"
+        )
+    if file is not None and not (Path(file).parent.is_dir() and not Path(file).is_dir()):
+        raise InvalidArgument(f"file: must be a file in a directory that is there, got {str(file)!r}")
     flat, rebuild = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params))
     box = _box(loss, params, limits)
     loss.estimate(rebuild(box.nearest(flat)), key)  # refuses what makes no study, and compiles
@@ -147,8 +159,7 @@ class _Box(NamedTuple):
 
     def nearest(self, points: Array) -> Array:
         """Return the points of the box that are nearest to ``points [..., d]``."""
-        low, high = (jnp.broadcast_to(jnp.asarray(end, points.dtype), points.shape) for end in self)
-        return jnp.clip(points, low, high)
+        return jnp.asarray(np.clip(points, *(end.astype(points.dtype) for end in self)))
 
 
 def _box(loss: SmoothedLoss, params: Any, limits: tuple[Any, Any] | None) -> _Box:
@@ -157,12 +168,19 @@ def _box(loss: SmoothedLoss, params: Any, limits: tuple[Any, Any] | None) -> _Bo
         limits = loss.build.limits(params)
     if limits is None:
         limits = jax.tree.map(lambda leaf: -np.inf, params), jax.tree.map(lambda leaf: np.inf, params)
-    if not isinstance(limits, tuple) or len(limits) != 2 or any(jax.tree.structure(end) != jax.tree.structure(params) for end in limits):
-        raise InvalidArgument(f"limits: expected two pytrees like params, the least and the largest values, got {checks.short(limits)}")
-    low, high = (
-        np.concatenate([np.ravel(np.broadcast_to(np.asarray(end, np.float64), np.shape(leaf))) for end, leaf in zip(*pair, strict=True)])
-        for pair in ((jax.tree.leaves(end), jax.tree.leaves(params)) for end in limits)
-    )
+    wrong = InvalidArgument(f"limits: expected two pytrees of numbers like params, the least and the largest values, got {short(limits)}")
+    structure: Any = jax.tree.structure(params)
+    if not isinstance(limits, tuple) or len(limits) != 2 or any(jax.tree.structure(end) != structure for end in limits):
+        raise wrong
+    try:
+        low, high = (
+            np.concatenate(
+                [np.ravel(np.broadcast_to(np.asarray(end, np.float64), np.shape(leaf))) for end, leaf in zip(*pair, strict=True)]
+            )
+            for pair in ((jax.tree.leaves(end), jax.tree.leaves(params)) for end in limits)
+        )
+    except (TypeError, ValueError):  # no numbers, or of another shape
+        raise wrong from None
     if not np.all(high - low > 2 * loss.step):
         raise InvalidArgument(
             f"limits: must leave room for the steps of the loss to both sides, 2 x {loss.step:g}, got a width of"
@@ -175,7 +193,8 @@ class _Compared:
     """Losses of points on common trials, by the program of the gradient: as many trials at a time as it has."""
 
     def __init__(self, loss: SmoothedLoss, rebuild: Any, key: Key, apart: bool) -> None:
-        self.loss, self.rebuild, self.key, self.apart = loss, rebuild, key, apart
+        self.loss, self.key, self.apart = loss, key, apart
+        self.rebuild = jax.jit(jax.vmap(rebuild))
 
     def __call__(self, points: Array, trials: int, purpose: int) -> np.ndarray:
         """Return losses ``[C, trials]`` of ``points [C, d]``, or both parts ``[C, trials, 2]``; infinite where a trial failed."""
@@ -187,7 +206,7 @@ class _Compared:
         found = []
         for first in range(0, count, room):
             part = slice(first, first + room)
-            own = jax.vmap(self.rebuild)(jnp.asarray(points)[owners[part]])
+            own = self.rebuild(np.asarray(points)[owners[part]])
             measured, _, healthy = self.loss.measured(own, jnp.asarray(numbers[part]), key)
             losses = np.asarray(measured if self.apart else self.loss.combined(measured), np.float64)
             usable = np.asarray(healthy) & np.isfinite(self.loss.combined(measured))

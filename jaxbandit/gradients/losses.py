@@ -7,41 +7,50 @@ from typing import NamedTuple, TypeAlias
 
 import jax.numpy as jnp
 
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Declared
-from jaxbandit.core.fields import finite, function, nonnegative
+from jaxbandit.core.fields import finite, function, nonnegative, numbers, of_class
 from jaxbandit.core.pytree import param, pytree, static
 from jaxbandit.core.types import Array, Scalar
 from jaxbandit.metrics import Curves
 
 Loss: TypeAlias = Callable[[Curves], Array]
 """Function of the measures ``[T]`` of one trial that returns a number ``[]``."""
+CURVES = of_class(Curves, "measures of a run, jaxbandit.metrics.curves(...)")
 
 
+@takes(measures=CURVES)
 def regret(measures: Curves) -> Array:
     """Return the mean regret of a round; negative where infeasible points with a larger reward were chosen."""
     return _per_round(measures.regret)
 
 
+@takes(measures=CURVES)
 def positive_regret(measures: Curves) -> Array:
     """Return the mean over rounds of ``(f* - f(x_t))^+``."""
     return _per_round(measures.positive_regret)
 
 
+@takes(measures=CURVES)
 def hard_violation(measures: Curves) -> Array:
     """Return the mean over rounds of ``sum_j g_j(x_t)^+``."""
     return _per_round(measures.hard_violation)
 
 
+@takes(measures=CURVES)
 def soft_violation(measures: Curves) -> Array:
     """Return the norm of the cumulative violations divided by the number of rounds; rounds with slack make up for others."""
     return _per_round(measures.soft_violation)
 
 
+@takes(measures=CURVES)
 def regret_and_violation(measures: Curves) -> Array:
     """Return the mean over rounds of ``(f* - f(x_t))^+ + sum_j g_j(x_t)^+``."""
     return positive_regret(measures) + hard_violation(measures)
 
 
+@takes(measures=CURVES)
 def best_feasible(measures: Curves) -> Array:
     """Return the least ``(f* - f(x_t))^+ + sum_j g_j(x_t)^+`` of all rounds, the loss of one who keeps the best point."""
     return measures.best_constrained_regret[..., -1]
@@ -66,6 +75,7 @@ class SubjectTo(Declared):
     objective: Loss = static(default=positive_regret, check=function("(curves)"))
     violation: Loss = static(default=hard_violation, check=function("(curves)"))
 
+    @takes(measures=CURVES)
     def __call__(self, measures: Curves) -> Array:
         """Return the Lagrangian of one trial."""
         return self.combined(self.parts(measures))
@@ -75,8 +85,12 @@ class SubjectTo(Declared):
         """Objective and violation of one trial, as a function of its measures that returns ``[2]``."""
         return Parts(self.objective, self.violation)
 
+    @takes(parts=numbers)
     def combined(self, parts: Array) -> Array:
         """Return the Lagrangian ``[...]`` of objectives and violations ``parts [..., 2]``."""
+        parts = jnp.asarray(parts)
+        if parts.shape[-1:] != (2,):
+            raise InvalidArgument(f"parts: expected [..., 2], objective and violation, got shape {list(parts.shape)}")
         return parts[..., 0] + self.multiplier * (parts[..., 1] - self.budget)
 
 

@@ -11,8 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm
+from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.fields import Check
+from jaxbandit.core.fields import Check, of_class
+from jaxbandit.core.fields import text as text_check
 from jaxbandit.core.paths import check_known, set_field
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.types import Array
@@ -56,6 +58,7 @@ class Logarithms:
         return found
 
 
+@takes(algorithm=of_class(Algorithm), model=of_class(Surrogate, "a model, jaxbandit.surrogate(...)"))
 def logarithms(algorithm: Algorithm, model: Surrogate, *paths: str) -> tuple[dict[str, Array], Logarithms]:
     """Return positive hyper-parameters on a logarithmic scale, and the function that builds an algorithm and a model from them.
 
@@ -76,6 +79,8 @@ def logarithms(algorithm: Algorithm, model: Surrogate, *paths: str) -> tuple[dic
     """
     if not paths:
         raise InvalidArgument('paths: give at least one field, such as "estimator.reward_width"')
+    for number, path in enumerate(paths):
+        text_check(f"paths[{number}]", path)
     params = {path: jnp.log(jnp.asarray(_positive(algorithm, model, path), float_dtype())) for path in paths}
     return params, Logarithms(algorithm, model)
 
@@ -90,8 +95,8 @@ def _ends(item: Any, path: str, rank: int) -> tuple[np.ndarray, np.ndarray]:
         return (low, high) if rank else (np.max(low), np.min(high))  # one for all axes, whose ranges it may not leave
     field = next(field for field in dataclasses.fields(item) if field.name == name)
     check = field.metadata.get("check")
-    low, high = Check.ends if check is None else check.ends
-    return np.asarray(low), np.asarray(high)
+    ends = Check.ends if check is None else check.ends
+    return np.asarray(ends[0]), np.asarray(ends[1])
 
 
 def _with_field(algorithm: Algorithm, model: Surrogate, path: str, value: Any) -> tuple[Algorithm, Surrogate]:

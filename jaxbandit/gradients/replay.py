@@ -14,7 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, is_traced
+from jaxbandit.core.fields import integers, numbers, of_class
 from jaxbandit.core.pytree import canonicalise, pytree
 from jaxbandit.core.types import Array
 from jaxbandit.surrogates import Posterior, Prediction, Surrogate
@@ -31,6 +33,7 @@ class Replay:
     belief: Prediction  # mean and deviation [k, M] after all values
 
 
+@takes(model=of_class(Surrogate, "a model, jaxbandit.surrogate(...)"), indices=integers, values=numbers)
 def replay(model: Surrogate, indices: Array, values: Array) -> Replay:
     """Return beliefs along fixed observations, differentiable in every floating-point leaf of ``model`` that is traced.
 

@@ -14,8 +14,8 @@ from jax.flatten_util import ravel_pytree
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.checks import InvalidArgument, is_traced
-from jaxbandit.core.fields import Check, between, function, instance_of, of_class, optional, whole
+from jaxbandit.core.checks import InvalidArgument, blaming, is_traced
+from jaxbandit.core.fields import Check, between, function, instance_of, integers_from, numbers, of_class, optional, vector, whole
 from jaxbandit.core.fields import key as key_check
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree
 from jaxbandit.core.types import Array, Key, Scalar
@@ -29,6 +29,7 @@ from jaxbandit.feedback import Policy
 from jaxbandit.gradients.design import design_size, directions
 from jaxbandit.gradients.losses import Loss, SubjectTo, regret_and_violation
 from jaxbandit.gradients.parameters import Build
+from jaxbandit.metrics import Curves
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import PROBLEM
 from jaxbandit.surrogates import Surrogate, arithmetic
@@ -39,6 +40,7 @@ BORROWED = 8  # degrees of freedom that the variance of one parameter borrows fr
 MOST_FAILED = 0.05  # share of pairs of trials beyond which a gradient of the others means nothing
 
 
+TRIALS = integers_from(0, 2**31 - 1).of(vector("one number per trial"))
 FIELDS: dict[str, Check] = {
     "problem": PROBLEM,
     "build": function("(params)"),
@@ -116,7 +118,19 @@ class SmoothedLoss:
     def __post_init__(self) -> None:
         for name, check in FIELDS.items():
             check(name, getattr(self, name))
+        if not isinstance(self.measure, SubjectTo):
+            self._check_measure()
 
+    def _check_measure(self) -> None:
+        """Raise ``InvalidArgument`` unless the measure makes one number of the curves of a trial; it is not called on numbers."""
+        curve: Any = jax.ShapeDtypeStruct((self.horizon,), float_dtype())
+        curves = Curves(**{field.name: curve for field in dataclasses.fields(Curves) if field.name != "strong_regret"})
+        with blaming("measure: must make one number of the Curves of a trial"):
+            made = jax.eval_shape(self.measure, curves)
+        if not isinstance(made, jax.ShapeDtypeStruct) or made.shape != () or not jnp.issubdtype(made.dtype, jnp.floating):
+            raise InvalidArgument(f"measure: must make one number [] of the Curves of a trial, got {checks.short(made)}")
+
+    @takes(key=key_check)
     def __call__(self, params: Any, key: Key) -> Array:
         """Return the mean loss ``[]`` of a round, whose gradient is the smoothed one.
 
@@ -142,6 +156,7 @@ class SmoothedLoss:
             )
         return found
 
+    @takes(trials=TRIALS, key=key_check)
     def played(self, points: Any, trials: Array, key: Key) -> tuple[Array, Array, Array]:
         """Play trials at parameters of their own: ``points`` is like the parameters with leading axes ``[P]``, ``trials [P]`` are numbers.
 
@@ -151,12 +166,18 @@ class SmoothedLoss:
         measured, chosen, healthy = self.measured(points, trials, key)
         return self.combined(measured), chosen, healthy
 
+    @takes(measured=numbers)
     def combined(self, measured: Array) -> Array:
         """Return losses ``[...]`` of what :meth:`measured` has returned of trials."""
         return self.measure.combined(measured) if isinstance(self.measure, SubjectTo) else measured
 
+    @takes(trials=TRIALS, key=key_check)
     def measured(self, points: Any, trials: Array, key: Key) -> tuple[Array, Array, Array]:
         """Play trials as :meth:`played` does; of a measure ``SubjectTo`` return objective and violation ``[P, 2]`` for losses."""
+        if any(np.shape(leaf)[:1] != np.shape(trials) for leaf in jax.tree.leaves(points)) or not jax.tree.leaves(points):
+            raise InvalidArgument(
+                f"points: expected parameters with a leading axis of {np.shape(trials)[0]} trials, got {checks.short(points)}"
+            )
         algorithm, model = self._built(jax.tree.map(lambda leaf: leaf[0], points))
         delay = delay_in_force(self.problem, self.delay)
         _, delays = plan_delays(self.problem.outputs, [algorithm], [delay], self.feedback, self.capacity, self.horizon)
@@ -182,8 +203,10 @@ class SmoothedLoss:
     def _check(self, params: Any) -> None:
         """Raise ``InvalidArgument`` on parameters that make no study, and on numbers out of range where they are not traced."""
         leaves = jax.tree.leaves(params)
-        if not leaves or not all(jnp.issubdtype(jnp.result_type(leaf), jnp.floating) for leaf in leaves):
+        if not leaves or not all(_is_floating(leaf) for leaf in leaves):
             raise InvalidArgument(f"params: expected a pytree of floating-point numbers, got {checks.short(params)}")
+        for leaf in leaves:
+            checks.finite("params", leaf)
         count = sum(int(np.size(leaf)) for leaf in leaves)
         if self.pairs % design_size(count):
             size = design_size(count)
@@ -196,10 +219,18 @@ class SmoothedLoss:
 
     def _built(self, params: Any) -> tuple[Algorithm, Surrogate]:
         """Return the algorithm and the model that ``build`` makes of the parameters."""
-        made = self.build(params)
+        with blaming("build: must make an algorithm and a surrogate of the parameters"):
+            made = self.build(params)
         if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Algorithm) and isinstance(made[1], Surrogate)):
             raise InvalidArgument(f"build: must return an algorithm and a surrogate, got {checks.short(made)}")
         return made
+
+
+def _is_floating(leaf: Any) -> bool:
+    """Say whether a leaf of the parameters holds floating-point numbers."""
+    if isinstance(leaf, np.generic | np.ndarray | jax.Array):
+        return bool(jnp.issubdtype(leaf.dtype, jnp.floating))
+    return isinstance(leaf, float)
 
 
 def _estimate(loss: SmoothedLoss, params: Any, key: Key) -> Estimate:

@@ -18,9 +18,10 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from jaxbandit.core import checks, types
-from jaxbandit.core.arguments import takes
+from jaxbandit.core.arguments import check_methods, takes
 from jaxbandit.core.declare import Declared
 from jaxbandit.core.fields import (
+    Check,
     Shape,
     boolean,
     each,
@@ -37,7 +38,8 @@ from jaxbandit.core.fields import (
     unknown,
     whole,
 )
-from jaxbandit.core.keys import check_keys
+from jaxbandit.core.fields import index as index_check
+from jaxbandit.core.fields import key as key_check
 from jaxbandit.core.pytree import param, pytree, static
 from jaxbandit.core.types import Array, Key, Table
 from jaxbandit.domains import DOMAIN, Domain, tabulate
@@ -58,6 +60,8 @@ __all__ = [
 ]
 
 
+METHODS: dict[str, dict[str, Check]] = {"draw": {"key": key_check, "outputs": whole(1, 1000)}, "apply": {"index": index_check}}
+
 OF_A_POINT = function("(x [d])")
 
 Drawn: TypeAlias = Any
@@ -72,7 +76,7 @@ class Noise(Declared, abc.ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        check_keys(cls, "draw")
+        check_methods(cls, METHODS)
 
     @abc.abstractmethod
     def draw(self, key: Key, outputs: int, dtype: DTypeLike) -> Drawn:

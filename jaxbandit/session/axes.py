@@ -9,10 +9,12 @@ from typing import Any, Self
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.fields import each, finite, text, whole
 from jaxbandit.core.paths import check_known
 from jaxbandit.core.pytree import replace
-from jaxbandit.domains import Domain, product
+from jaxbandit.domains import MOST_POINTS, Domain, product
 from jaxbandit.domains import points as bare_points
 
 SCALES = ("linear", "logarithmic", "categorical")
@@ -62,11 +64,13 @@ class Axis:
         object.__setattr__(self, "values", tuple(given))
 
     @classmethod
+    @takes(name=text, categories=each(text, least=2))
     def of_categories(cls, name: str, categories: Sequence[str]) -> Self:
         """Return an axis of categories without an order; raises ``InvalidArgument`` unless they are at least two different texts."""
         return cls(name=name, values=tuple(categories), scale="categorical")
 
     @classmethod
+    @takes(name=text, low=finite, high=finite, points=whole(2, MOST_POINTS))
     def between(cls, name: str, low: float, high: float, points: int, scale: str = "linear") -> Self:
         """Return an axis of evenly spaced values from ``low`` to ``high``, both included, on its scale.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from jaxbandit.drawing import COLOURS, SHADES, Drawing, figure_of, plain, styled
@@ -57,6 +58,7 @@ def belief_figure(
                 _curve(axes[0], row, space, history["index"].values, best)
             elif dimension == 2:
                 _maps(axes, row, space, history["index"].values, best)
+                _edge(axes[0], row, space, outputs)
             elif in_slices:
                 for number, axis in enumerate(axes):
                     _slice(axis, row, space, number, best)
@@ -130,6 +132,20 @@ def _maps(axes: np.ndarray, row: _Row, space: Space, chosen: np.ndarray, best: i
         axis.set(xlabel=plain(space.names[0]), ylabel=plain(space.names[1]), title=plain(title))
         _scale(axis, space, 0)
         _scale(axis, space, 1, vertical=True)
+
+
+def _edge(axis: Axes, row: _Row, space: Space, outputs: Outputs) -> None:
+    """Draw on a map of a constraint where its mean is at its bounds, on a grid of numbers."""
+    if min(space.domain.grid_shape, default=0) < 2 or any(space.domain.is_categorical(number) for number in (0, 1)):
+        return
+    across, up = (np.unique(space.coordinates[:, number]) for number in (0, 1))
+    table = row.mean.reshape(space.domain.grid_shape).T
+    for constraint in outputs.constraints:
+        levels = sorted({sign * bound for sign, bound in constraint.sides if table.min() < sign * bound < table.max()})
+        if constraint.name == row.label and levels:
+            line = axis.contour(across, up, table, levels=levels, colors="white", linewidths=1.2, linestyles="dashed")
+            line.set(path_effects=[withStroke(linewidth=2.6, foreground="black")])  # visible on dark and on light shades
+            axis.plot([], [], color="black", linestyle="--", label=f"mean at the bounds of {plain(constraint.name)}")
 
 
 def _slice(axis: Axes, row: _Row, space: Space, number: int, best: int) -> None:

@@ -164,7 +164,7 @@ def nystroem_features(
         raise InvalidArgument(
             f"kernel: a length-scale is traced axis by axis; needs a product grid and a kernel that factorises over its axes, got"
             f" {type(kernel).__name__} on {'a product grid' if domain.axes else 'a bare set of points'}; use jaxbandit.surrogate for each"
-            " length-scale"
+            " length-scale, which a study does for a sweep over model.kernel.length_scale"
         )
     axes = [_Axis.of(kernel, number, domain, low[number], high[number], tolerance, jitter) for number in range(domain.dimension)]
     sizes = outer([np.max([np.sum(a * a, axis=0) for a in axis.tried], axis=0) for axis in axes])

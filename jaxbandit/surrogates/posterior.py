@@ -10,7 +10,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.arguments import check_methods, takes
 from jaxbandit.core.declare import Role
+from jaxbandit.core.fields import (
+    Check,
+    booleans,
+    each_output,
+    finite_numbers,
+    nonnegative_numbers,
+    of_class,
+    per_output,
+    scalar,
+    vector,
+    whole,
+)
+from jaxbandit.core.fields import index as index_check
+from jaxbandit.core.fields import key as key_check
 from jaxbandit.core.platforms import by_platform
 from jaxbandit.core.pytree import fields_in_brief, pytree, replace, static
 from jaxbandit.core.showing import html_fields
@@ -20,6 +35,21 @@ from jaxbandit.surrogates.noise import least
 from jaxbandit.surrogates.precision import Need, in_step, needed, require
 
 Array = jax.Array
+
+# What the methods of a surrogate take beside a posterior.
+METHODS: dict[str, dict[str, Check]] = {
+    "condition": {"index": index_check.of(per_output), "values": finite_numbers.of(each_output), "present": booleans.of(each_output)},
+    "observe": {"index": index_check.of(per_output), "values": finite_numbers.of(each_output), "present": booleans.of(each_output)},
+    "absorb": {"index": index_check.of(per_output), "present": booleans.of(each_output)},
+    "noise_at": {"group": whole(0), "points": index_check},
+    "condition_variance": {"index": index_check.of(scalar)},
+    "refreshed": {},
+    "predict": {},
+    "arrived": {},
+    "gain": {},
+    "draw": {"key": key_check, "scale": nonnegative_numbers.of(each_output)},
+    "covariance": {"output": whole(0), "indices": index_check.of(vector("one number per point"))},
+}
 
 
 @pytree
@@ -83,6 +113,12 @@ class AbstractSurrogate(Role):
     """
 
     described: ClassVar[str] = "a surrogate, jaxbandit.surrogate(...)"
+    posteriors: ClassVar[type] = object  # class of its posteriors
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        posterior = of_class(cls.posteriors, "a posterior of this surrogate, such as surrogate.init()")
+        check_methods(cls, {name: {"posterior": posterior, **own} for name, own in METHODS.items()}, on_domain=True)
 
     if TYPE_CHECKING:  # declared as read-only; at run time a property here would keep subclasses from declaring a field
 
@@ -164,6 +200,7 @@ class Surrogate(AbstractSurrogate):
       refresh: number of rounds after which the variance is computed anew from the factors, 0 for never.
     """
 
+    posteriors: ClassVar[type] = Posterior
     domain: Domain
     forms: tuple[Any, ...]
     noise_variance: Any
@@ -243,7 +280,8 @@ class Surrogate(AbstractSurrogate):
 
     def moved(self, posterior: Posterior, steps: list[Step], index: Array, values: Array) -> Posterior:
         """Return the posterior whose mean has taken in ``values [k]``, after :meth:`absorb`; arguments as for :meth:`condition`."""
-        seen = column_of(posterior.shift, index) if jnp.ndim(index) == 0 else posterior.shift[jnp.arange(self.outputs), index]
+        values = jnp.asarray(values)
+        seen = column_of(posterior.shift, jnp.asarray(index)) if jnp.ndim(index) == 0 else posterior.shift[jnp.arange(self.outputs), index]
         innovation = (values - jnp.asarray(self.prior_mean, values.dtype) - seen) * self._by_output([step.precision for step in steps])
         columns = self._by_output([step.column for step in steps])
         return replace(posterior, shift=posterior.shift + columns * innovation[:, None])
@@ -273,6 +311,7 @@ class Surrogate(AbstractSurrogate):
 
     def noise_at(self, group: int, points: Array) -> Array:
         """Return the noise variance of a group of outputs at ``points``, ``[]`` or ``[n]``; one number ``[]`` where all points share it."""
+        checks.integer("group", group, least=0, most=len(self.forms) - 1)
         noise = self.noise_variance[group]
         return noise[points] if jnp.ndim(noise) else noise
 
@@ -291,6 +330,7 @@ class Surrogate(AbstractSurrogate):
             groups=tuple(range(self.outputs)),
         )
 
+    @takes(horizon=whole(1))
     def needs(self, horizon: int) -> Need:
         """Return the arithmetic that ``horizon`` rounds need."""
         refreshable = all(form.name != "rows" for form in self.forms)
@@ -330,12 +370,13 @@ class Surrogate(AbstractSurrogate):
         """
         keys = jax.random.split(key, self.outputs)
         deviations = [self.forms[g].draw(posterior.factors[g], keys[j]) for j, g in enumerate(self.groups)]
-        return self._mean(posterior) + scale[:, None] * jnp.stack(deviations)
+        return self._mean(posterior) + jnp.asarray(scale)[:, None] * jnp.stack(deviations)
 
     def covariance(self, posterior: Posterior, output: int, indices: Array) -> Array:
         """Return the posterior covariance ``[n, M]`` of one output between the points at ``indices [n]`` and every point."""
+        checks.integer("output", output, least=0, most=self.outputs - 1)
         group = self.groups[output]
-        return self.forms[group].covariance(posterior.factors[group], indices)
+        return self.forms[group].covariance(posterior.factors[group], jnp.asarray(indices))
 
     def _mean(self, posterior: Posterior) -> Array:
         """Return the posterior mean ``[k, M]``."""

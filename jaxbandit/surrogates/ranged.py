@@ -205,7 +205,9 @@ def ranged(
     Args:
       domain: the ``M`` points, a product grid.
       kernel: one kernel, or one per output; a product over axes, such as ``SquaredExponential`` (any kernel on one axis is one), with one
-        length-scale. The variance of a scaled kernel becomes the field ``variance``.
+        length-scale. The variance of a scaled kernel becomes the field ``variance``. Matern kernels are no products on several axes:
+        build a :func:`jaxbandit.surrogate` for each of their length-scales, or let a study sweep ``"model.kernel.length_scale"``. A kernel
+        of some axes (``OnAxes``) has one length-scale for all of them.
       low, high: shortest and longest length-scale, ``0 < low < high``; one number, or one per axis.
       noise_variance: the regulariser ``lambda`` in ``(K + lambda I)``, a variance > 0, as for :func:`jaxbandit.surrogate`.
       outputs: ``1 + m``; 1 is an unconstrained problem.

@@ -7,7 +7,7 @@ hyper-parameters change, features are computed anew and the posterior is conditi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -94,6 +94,7 @@ class RefittedSurrogate(AbstractSurrogate):
       fits: whether fits follow rounds at all; without them a program that only takes in data is smaller.
     """
 
+    posteriors: ClassVar[type] = RefittedPosterior
     ranged: RangedSurrogate
     prior: Prior
     span: Scalar

@@ -23,6 +23,7 @@ import jaxbandit
 from jaxbandit import InvalidArgument, delays, kernels, problems
 from jaxbandit.core import fields
 from jaxbandit.core.declare import Declared, parameters
+from jaxbandit.feedback.buffer import Pending
 
 MODULES = [
     *(
@@ -33,6 +34,7 @@ MODULES = [
         "estimators",
         "feedback",
         "fused",
+        "gradients",
         "informed",
         "kernels",
         "core.keys",
@@ -51,6 +53,7 @@ MODULES = [
         "report.plots",
         "report.statistics",
         "session",
+        "session.view",
         "study",
     ),
 ]
@@ -76,6 +79,7 @@ UNDECLARED = {
         ("compile_quickly", "flags_in_words", "forget", "from_table", "from_toml", "hold_directory", "prepare_directory", "prepare_file"),
         "of the command line and of study files, which have tests of their own",
     ),
+    "path_of": "checks its only argument itself",
     "read_toml": "of the command line, which has tests of its own",
     **dict.fromkeys(("run_study", "use_all_cores", "write_results", "write_whole"), "of the command line and of study files"),
     "drawing.plain": "turns any label into text",
@@ -220,6 +224,67 @@ def test_public_functions_declare_their_arguments_or_say_why_not() -> None:
     ours = {name for name in silent if FUNCTIONS[name].__module__.partition(".")[0] == "jaxbandit"}
     assert ours - set(UNDECLARED) == set(), "declare them by jaxbandit.core.arguments.takes"
     assert len(DECLARING) > 60 and {"simulate", "sine", "curves", "Gaussian.from_sd", "fit"} <= set(DECLARING)
+
+
+ARMS = jaxbandit.domains.arms(3)
+MODEL = jaxbandit.surrogate(ARMS, kernels.White(), noise_variance=0.1)
+POSTERIOR = MODEL.init()
+WAITING = jaxbandit.feedback.Wait().bind(MODEL, separate_outputs=False, capacity=2, axis=None)
+BUFFER = Pending.empty(2, 2, np.float32)
+PROBLEM = problems.from_tables(ARMS, [0.0, 1.0, 2.0], [0.0, 0.0, 0.0])
+GIVEN: dict[str, Any] = {
+    "posterior": POSTERIOR,
+    "index": 1,
+    "values": [0.0, 1.0],
+    "key": jax.random.key(0),
+    "scale": [1.0, 1.0],
+    "output": 0,
+    "indices": [0, 1],
+    "horizon": 3,
+    "group": 0,
+    "points": 1,
+    "drawn": np.zeros(2),
+    "t": 1,
+    "due": [1, 1],
+    "capacity": 2,
+    "outputs": 2,
+    "axis": 0,
+}
+NO_POINT = {"beyond": 3, "negative": -1, "a float": 1.0, "a point for each of three": [0, 1, 2], "true": True}
+NOT_EACH_OUTPUT = {"one": [0.0], "three": [0.0, 1.0, 2.0], "a number": 1.0, "NaN": [0.0, float("nan")]}
+NO_BELIEF = {"nothing": None, "a number": 3.0, "of another": object()}
+OF_OBJECTS: list[tuple[Any, str, str, dict[str, Any]]] = [
+    *((MODEL, name, "index", NO_POINT) for name in ("condition", "observe", "absorb", "condition_variance")),
+    *((MODEL, name, "values", NOT_EACH_OUTPUT) for name in ("condition", "observe")),
+    *((MODEL, name, "posterior", NO_BELIEF) for name in ("condition", "predict", "gain", "draw", "covariance", "refreshed", "arrived")),
+    (MODEL, "draw", "scale", NOT_EACH_OUTPUT | {"negative": [-1.0, 1.0]}),
+    (MODEL, "draw", "key", {"a seed": 0}),
+    (MODEL, "covariance", "output", {"beyond": 2, "negative": -1, "a float": 0.0}),
+    (MODEL, "covariance", "indices", {"beyond": [3], "a number": 1, "floats": [0.5], "none": []}),
+    (MODEL, "needs", "horizon", {"none": 0, "a float": 3.0}),
+    (MODEL, "noise_at", "group", {"beyond": 1}),
+    *((WAITING, name, "posterior", NO_BELIEF | {"of the model": POSTERIOR}) for name in ("condition", "predict", "gain", "draw")),
+    (BUFFER, "push", "values", {"three": np.zeros(3)}),
+    (BUFFER, "push", "due", {"negative": [-1, 1], "three": [1, 1, 1]}),
+    (BUFFER, "push", "t", {"beyond": 2**32, "a float": 1.0}),
+    (BUFFER, "arrived", "t", {"negative": -1}),
+    (BUFFER, "empty", "capacity", {"none": 0}),
+    (PROBLEM, "observe", "index", NO_POINT),
+    (ARMS, "name_of", "axis", {"beyond": 1, "negative": -1}),
+    (ARMS, "is_categorical", "axis", {"beyond": 1, "text": "x1"}),
+]
+
+
+@pytest.mark.parametrize(("item", "method", "argument", "wrong"), OF_OBJECTS, ids=lambda x: x if isinstance(x, str) else "")
+def test_a_method_refuses_what_does_not_fit_its_object(item: Any, method: str, argument: str, wrong: dict[str, Any]) -> None:
+    called = getattr(item, method)
+    wanted = inspect.signature(called).parameters
+    given = {name: value for name, value in GIVEN.items() if name in wanted} | ({"posterior": WAITING.init()} if item is WAITING else {})
+    found = [
+        refused(f"{type(item).__name__}.{method}", argument, what, lambda value=value: called(**given | {argument: value}))
+        for what, value in (wrong | {"an object": object(), "complex": 1j}).items()
+    ]
+    assert [words for words in found if words and "expected" not in words] == []
 
 
 def test_checks_pass_over_tracers() -> None:

@@ -9,12 +9,15 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+import xarray as xr
+from matplotlib.contour import ContourSet
 
 import jaxbandit
 from jaxbandit import InvalidArgument, domains
 from jaxbandit.report.session import render
 from jaxbandit.session import Model, Session
 from jaxbandit.session.axes import Axis, Space
+from jaxbandit.session.figures import belief_figure
 from jaxbandit.session.outputs import Constraint, Objective, Outputs
 
 OUTPUTS = Outputs.read("minimise loss", ["cost <= 2.5", "purity >= 0.9", "pH = 7 +- 0.2"])
@@ -171,3 +174,27 @@ def test_domains_are_spaces(domain: Any) -> None:
 def test_what_is_no_axis_is_refused(make: Any, words: str) -> None:
     with pytest.raises(InvalidArgument, match=words):
         make()
+
+
+def test_maps_show_bounds_and_the_probability_of_feasibility() -> None:
+    """On a plane with a logarithmic axis, from beliefs that no learner has made."""
+    space = Space.of([Axis.between("dose", 1, 5, 9), Axis("rate", (0.001, 0.01, 0.1), "logarithmic")])
+    outputs = Outputs.read("maximise yield", ("cost <= 1.2",))
+    mean = np.stack([np.sin(space.coordinates[:, 0]), space.coordinates[:, 0] / 3])
+    sd = np.full_like(mean, 0.2)
+    fields = {"mean": mean, "sd": sd, "lower": mean - sd, "upper": mean + sd}
+    belief = xr.Dataset({name: (("output", "point"), table) for name, table in fields.items()})
+    belief["probability_of_feasibility"] = "point", outputs.probability_of_feasibility(mean, sd)
+    history = xr.Dataset({"yield": ("ticket", [0.3, np.nan]), "cost": ("ticket", [1.0, 2.0]), "index": ("ticket", [3, 8])})
+    figure = belief_figure(space, outputs, belief, history, 5, feasibility=True)
+    maps = {axis.get_title(): axis for axis in figure.axes if axis.get_title()}
+    assert set(maps) == {f"{name}: {what}" for name in ("yield", "cost") for what in ("posterior mean", "standard deviation")} | {
+        "probability of feasibility"
+    }
+    assert all((axis.get_xlabel(), axis.get_ylabel(), axis.get_yscale()) == ("dose", "rate", "log") for axis in maps.values())
+    assert maps["probability of feasibility"].collections[0].get_clim() == (0.0, 1.0)
+    (edge,) = (found for found in maps["cost: posterior mean"].collections if isinstance(found, ContourSet))
+    np.testing.assert_allclose(edge.get_paths()[0].vertices[:, 0], 3.6)  # where dose / 3 = 1.2
+    assert not any(isinstance(found, ContourSet) for found in maps["yield: posterior mean"].collections)
+    said = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert said == ["measured", "recommended", "mean at the bounds of cost"]

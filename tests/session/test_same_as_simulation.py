@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxbandit import delays, feedback
+from jaxbandit import InitialDesign, Refitted, Rpol, delays, feedback, simulate
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
 from jaxbandit.engine.delayed import Delays
 from jaxbandit.session.stepping import Rounds, design_points, make_learner
@@ -53,7 +53,7 @@ def observed() -> tuple[Any, Any]:
 def session(algorithm: Any, policy: str, initial: Any = None) -> list[int]:
     """The points of a session that is told the simulation's noise, with the simulation's delays."""
     key, means = trial_key(KEY, 0), np.asarray(conformance.study()[0].means, np.float32)
-    model, own = conformance.surrogate(), POLICIES[policy]
+    model, own = conformance.surrogate(algorithm), POLICIES[policy]
     learner = make_learner(algorithm, model, key, horizon=HORIZON, policy=own, capacity=CAPACITY)
     noise, due = observed()
     due = due[algorithm.joint_arrival] if own is not None else np.arange(1, HORIZON + 1)[:, None] + np.zeros((1, 3), int)
@@ -91,3 +91,13 @@ def test_every_algorithm_chooses_as_in_a_simulation(table: str, policy: str) -> 
     expected = {name: run.indices[0].tolist() for name, run in simulated(table, policy).items()}
     assert {name: session(algorithm, policy) for name, algorithm in members(table).items()} == expected
     assert len({tuple(points) for points in expected.values()}) > len(expected) // 2, "algorithms do differ"
+
+
+def test_a_fit_to_the_initial_design_is_that_of_a_simulation() -> None:
+    """Before round 1, and no other. (Without it the choices differ, from the first rounds on.)"""
+    initial = InitialDesign(random=5)
+    algorithm = Refitted(algorithm=Rpol(), at_start=True, first=64, points=9, steps=4)
+    model = conformance.surrogate(algorithm)
+    run = simulate(conformance.study()[0], algorithm, model, trials=[0], initial=initial, **options("at-once"))
+    assert np.all(run.fitted_length_scales != np.asarray(model.length_scale))
+    assert session(algorithm, "at-once", initial) == run.indices[0].tolist()

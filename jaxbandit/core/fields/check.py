@@ -73,6 +73,9 @@ class _Shaped(Check):
     def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
         self.check.verify(name, value, self.shape, outputs)
 
+    def fit_domain(self, name: str, value: Any, size: int, dimension: int, shape: Shape | None) -> None:
+        self.check.fit_domain(name, value, size, dimension, self.shape)
+
 
 @dataclasses.dataclass(frozen=True)
 class _Either(Check):

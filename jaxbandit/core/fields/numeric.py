@@ -131,6 +131,16 @@ class _Numeric(Check):
             self.test(name, given)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Index(_Numeric):
+    """Numbers of points that methods of objects on a domain take: one ``[]``, or several ``[n]``."""
+
+    def fit_domain(self, name: str, value: Any, size: int, dimension: int, shape: Shape | None) -> None:
+        _check_inside(name, value, size)
+
+
+index = _Index("the number of a point, or an array of such", partial(checks.nonnegative, remedy="points are counted from 0"), whole=True)
+"""An integer, not a float such as 3.0: it is looked up in arrays."""
 numbers = _Numeric("numbers", None)
 finite_numbers = _Numeric("finite numbers", checks.finite)
 nonnegative_numbers = _Numeric("numbers >= 0", checks.nonnegative)

@@ -52,6 +52,9 @@ per_axis = Shape(
     "one number, or one for each of {n} axes", lambda actual, n: _one_or_each(actual, n) and 0 not in actual, lambda outputs: None
 )
 unknown = Shape("one number", lambda actual, n: actual == (), lambda outputs: None)
+each_output = Shape(
+    "one number for each of {n} outputs", lambda actual, n: len(actual) == 1 if n is None else actual == (n,), lambda outputs: outputs
+)
 each_axis = Shape("shape [d], one number for each axis", lambda actual, n: len(actual) == 1 and 0 not in actual, lambda outputs: None)
 any_shape = Shape("any shape", lambda actual, n: True, lambda outputs: None)
 

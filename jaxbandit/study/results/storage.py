@@ -17,18 +17,17 @@ import xarray as xr
 
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.fields import of_class, text
+from jaxbandit.core.fields import boolean
 from jaxbandit.core.results import RESULTS
 from jaxbandit.core.status import Status, explain, healthy
 from jaxbandit.core.status import flags_in_words as status_in_words
 from jaxbandit.engine.labelled import Variable
-from jaxbandit.study.run.files import CannotWrite, reason_of, write_whole
+from jaxbandit.study.run.files import PATH, CannotWrite, reason_of, write_whole
 
 LEVEL = 4  # of compression
 CHUNK_BYTES = 2**20  # of what is compressed and read at a time
 
 
-PATH = text | of_class(Path, "a path")
 
 
 class TrialsFailed(RuntimeError):
@@ -47,6 +46,7 @@ def flagged(dataset: xr.Dataset) -> dict[str, dict[str, int]]:
     return found
 
 
+@takes(dataset=RESULTS)
 def flags_in_words(dataset: xr.Dataset) -> list[str]:
     """Return a line for each run and flag of its trials: ``rpol: 3 of 100 trials: why (what to do)``."""
     return [
@@ -71,7 +71,7 @@ def raise_if_failed(dataset: xr.Dataset) -> xr.Dataset:
     raise TrialsFailed(f"{int(failed.sum())} of {failed.size} trials failed; " + "; ".join(lines))
 
 
-@takes(path=PATH)
+@takes(path=PATH, load=boolean)
 def read_results(path: str | Path, *, load: bool = True) -> xr.Dataset:
     """Return the dataset of a NetCDF file or a Zarr directory, or of the directory that a run wrote one to.
 
@@ -99,14 +99,15 @@ def read_results(path: str | Path, *, load: bool = True) -> xr.Dataset:
         raise InvalidArgument(f"results: cannot read {str(path)!r}: {reason_of(error)}") from error
 
 
-def write_results(dataset: xr.Dataset, path: Path) -> None:
+@takes(dataset=RESULTS, path=PATH)
+def write_results(dataset: xr.Dataset, path: str | Path) -> None:
     """Write NetCDF, or Zarr if ``path`` ends in ``.zarr``; whole or not at all.
 
     Raises:
       InvalidArgument: when Zarr is asked for and not installed.
       CannotWrite: on any error of the operating system.
     """
-    _write(path, lambda temporary: save(dataset, temporary))
+    _write(Path(path), lambda temporary: save(dataset, temporary))
 
 
 def stream_results(

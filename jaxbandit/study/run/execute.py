@@ -11,6 +11,8 @@ import numpy as np
 import xarray as xr
 
 from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import between, boolean, of_class, optional
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.study.plan.memory import check_disk
 from jaxbandit.study.plan.planning import Plan, make_plan
@@ -18,7 +20,7 @@ from jaxbandit.study.plan.processes import Processes
 from jaxbandit.study.results.storage import check_results, read_results, stream_results
 from jaxbandit.study.run.checkpoints import Store, identity
 from jaxbandit.study.run.dataset import gather_results, header, pieces, study_variables
-from jaxbandit.study.run.files import drop
+from jaxbandit.study.run.files import PATH, drop
 from jaxbandit.study.run.hold import HeldDirectory, hold_directory
 from jaxbandit.study.run.meeting import Meeting
 from jaxbandit.study.run.mixed_policies import mixed_values
@@ -27,6 +29,12 @@ from jaxbandit.study.run.runner import CHECKPOINT_SHARE, Runner
 from jaxbandit.study.specify.study import Study, in_its_arithmetic
 
 
+@takes(
+    directory=optional(PATH | of_class(HeldDirectory, "a directory of hold_directory(...)")),
+    resume=boolean,
+    results=optional(PATH),
+    checkpoint_share=between(0, 1, host=True),
+)
 def run_study(
     study: Study,
     directory: str | Path | HeldDirectory | None = None,
@@ -67,7 +75,6 @@ def run_study(
       CannotWrite: on any error of the operating system when a file is written.
       ProcessLost: when another process of the study has gone.
     """
-    checks.within("checkpoint_share", checkpoint_share, 0.0, 1.0)
     # Problems are made in the arithmetic of the caller, which a trial that is played again needs, too.
     said = {"jax_enable_x64": str(float_dtype() == np.float64), **(attributes or {})}
     return _run(study, directory, resume, results, said, memory, segment, devices, checkpoint_share, processes, report, note, compiling)
@@ -146,6 +153,7 @@ def _played(
     return read_results(results, load=False)
 
 
+@takes(directory=PATH | of_class(HeldDirectory, "a directory of hold_directory(...)"))
 def forget(directory: str | Path | HeldDirectory) -> None:
     """Drop the checkpoints and batches of a run, once its results are kept elsewhere; raises ``DirectoryInUse`` while a run goes on."""
     with _held(directory, True) as path:

@@ -14,9 +14,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.describe import in_words
-from jaxbandit.core.fields import INT32_MAX, each, of_class
+from jaxbandit.core.fields import INT32_MAX, each, of_class, whole
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.core.paths import did_you_mean
 from jaxbandit.core.pytree import canonicalise, float_dtype
@@ -32,6 +33,7 @@ from jaxbandit.fused.reasons import in_words as in_words_of_choices
 from jaxbandit.fused.reasons import why_not
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems._nameable import READERS
+from jaxbandit.problems.base import PROBLEM
 from jaxbandit.study.specify.describe import describe_exactly
 from jaxbandit.study.specify.grid import Grid
 from jaxbandit.study.specify.instances import sampled
@@ -55,6 +57,9 @@ CHECKED: dict[str, Callable[[str, Any], object]] = {
 
 T = TypeVar("T")
 P = ParamSpec("P")
+
+
+RUN = of_class(Run, "a Run")
 
 
 def in_its_arithmetic(function: Callable[Concatenate[Study, P], T]) -> Callable[Concatenate[Study, P], T]:
@@ -228,6 +233,7 @@ class Study:
         recorded = {} if self.parameters is None else {"parameters": dict(self.parameters)}
         return {**plain, "metrics": list(self.metrics), "keep": self.keep.table(), **recorded, **self.runs.table()}
 
+    @takes(run=RUN)
     @in_its_arithmetic
     def trajectory(
         self, run: Run, *, trials: int | Sequence[int] | None = None, record: str = "all", algorithm: Sweep | None = None
@@ -251,19 +257,23 @@ class Study:
             fused=self.chooses_by_kernel(run),
         )
 
+    @takes(run=RUN)
     def chooses_by_kernel(self, run: Run) -> bool:
         """Say whether kernels make the choices of a run."""
         return self.fused is True and why_not(run.algorithm, run.model, _late_feedback(run), jax.default_backend()) is None
 
+    @takes(run=RUN)
     def describe_choices(self, run: Run) -> str:
         """Return a line on what makes the choices of a run: a kernel, or XLA and for what reason."""
         return in_words_of_choices(self.fused, run.algorithm, run.model, _late_feedback(run))
 
+    @takes(problem=PROBLEM, trial=whole(0))
     @in_its_arithmetic
     def instance(self, problem: AbstractProblem, trial: int) -> AbstractProblem:
         """Return the instance of a problem, or of a random family, in one trial."""
         return canonicalise(problem).sample(stream_key(trial_key(jax.random.key(self.seed), trial), Stream.PROBLEM))
 
+    @takes(problem=PROBLEM)
     @in_its_arithmetic
     def instances(self, problem: AbstractProblem) -> AbstractProblem:
         """Return the instances of all trials, stacked ``[trials, ...]``; a problem that is not random is returned as it is."""

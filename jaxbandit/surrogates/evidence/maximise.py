@@ -11,7 +11,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import each, instance_of, of_class, optional, positive, text, whole
+from jaxbandit.core.checks import InvalidArgument, is_traced, short
+from jaxbandit.core.fields import any_shape, between, boolean, each, instance_of, of_class, optional, positive, text, whole
 from jaxbandit.core.paths import check_known
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree
 from jaxbandit.core.types import Array, Scalar, Table
@@ -65,6 +66,9 @@ class _Search(NamedTuple):
     data=of_class(Collapsed, "values at distinct points, Collapsed(points=..., counts=..., means=..., within=...)"),
     prior=optional(instance_of(Prior)),
     fixed=each(text),
+    span=between(1, float("inf"), open_high=True, host=True),
+    bounds=optional(of_class(Mapping, "a mapping from paths of hyper-parameters to their least and largest values")),
+    errors=boolean,
     starts=whole(1, 10_000),
     steps=whole(1),
     seed=whole(0, 2**63 - 1),
@@ -149,6 +153,10 @@ def _searched(
     for argument, given in (("fixed", fixed), ("bounds", bounds)):
         for name in given:
             check_known(name, names, f"{argument}.{name}", "the hyper-parameters are")
+    for name, ends_of_one in bounds.items():
+        each(positive.of(any_shape))(f"bounds.{name}", ends_of_one)
+        if len(ends_of_one) != 2 or not (is_traced(ends_of_one) or np.all(np.asarray(ends_of_one[0]) <= np.asarray(ends_of_one[1]))):
+            raise InvalidArgument(f"bounds.{name}: must be the least and the largest value, got {short(ends_of_one)}")
     leaves, structure = jax.tree.flatten((kernel, noise_variance))
     free = [name not in fixed for name in names]
     ends = [bounds.get(name, (leaf / span, leaf * span)) for name, leaf in zip(names, leaves, strict=True)]

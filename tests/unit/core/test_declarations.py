@@ -486,6 +486,7 @@ DECLARED: dict[type, dict[str, Any]] = {
         "every": Whole(1, 2**31 - 1, optional=True),
         **{name: Whole(1, 2**31 - 1) for name in ("first", "points", "steps")},
         "fit_noise": Boolean(),
+        "at_start": Boolean(),
     },
     jaxbandit.Rpol: {"estimator": STRATEGY, "initial_penalty": POSITIVE_COSTS, "penalty_growth": POSITIVE},
     jaxbandit.SafeOpt: SEEDS | LIPSCHITZ | {"threshold": NONNEGATIVE},

@@ -137,18 +137,18 @@ def simulated(problem: Any, algorithm: Any, model: Any, trials: int, key: Any, *
     return np.asarray(curves.positive_regret[:, -1] + curves.hard_violation[:, -1]) / 20
 
 
-@pytest.mark.parametrize("late", [False, True], ids=["at-once", "delayed"])
-def test_it_is_the_difference_of_simulated_trials(late: bool) -> None:
+@pytest.mark.parametrize(("base", "late"), [(jb.Rpol(), False), (jb.Cbo(), True)], ids=["rpol-at-once", "cbo-delayed"])
+def test_it_is_the_difference_of_simulated_trials(base: jb.Algorithm, late: bool) -> None:
     """One parameter: the gradient is the central difference of ``simulate``'s results at both ends of the step."""
     (problem, model), options = sine(), {"initial": jb.InitialDesign(random=3)}
     if late:
         options |= {"delay": delays.Poisson(mean=3.0), "feedback": jb.feedback.Hallucinate()}
-    params, build = logarithms(jb.Rpol(), model, "estimator.reward_width")
+    params, build = logarithms(base, model, "estimator.reward_width")
     found = SmoothedLoss(problem, build, horizon=20, pairs=6, step=0.3, **options).estimate(params, jax.random.key(5))
     key, ends = jax.random.split(jax.random.key(5))[1], []
     for sign in (1, -1):
         width = jnp.exp(params["estimator.reward_width"] + sign * 0.3)
-        algorithm = jb.Rpol(estimator=jb.estimators.Bounds(reward_width=width, cost_width=3.0))
+        algorithm = jb.replace(base, estimator=jb.replace(base.estimator, reward_width=width))
         ends.append(simulated(problem, algorithm, model, 6, key, **options))
     np.testing.assert_allclose(found.value, np.mean(ends), rtol=1e-4)
     np.testing.assert_allclose(found.gradient["estimator.reward_width"], np.mean(ends[0] - ends[1]) / 0.6, rtol=1e-3, atol=1e-4)
