@@ -287,8 +287,10 @@ def test_a_terminal_shows_it_live(monkeypatch: Any) -> None:
     monkeypatch.setattr("rich.console.Console", lambda stderr: Console(file=written, force_terminal=True, width=80))
     with Reporter() as (_, note, compiling):
         compiling(Compiling(first=1, last=2, total=5))
+        begun = len(written.getvalue())
         note("a line above")
-    assert "compiling 1 to 2 of 5: 0 s" in written.getvalue() and "a line above" in written.getvalue()
+    assert "compiling 1 to 2 of 5: 0 s" in written.getvalue()[:begun] and "a line above" in written.getvalue()[begun:]
+    assert "compiling" not in written.getvalue()[begun:], "no longer, once it is said how long it took"
 
 
 def test_a_delay_of_the_problem_is_its_lines() -> None:

@@ -70,7 +70,7 @@ class Reporter:
         if self.console.is_terminal:
             self.live = Live(console=self.console, get_renderable=self._display, refresh_per_second=FRAMES_PER_SECOND, transient=True)
             self.live.start()
-        return self._report, self._note, self._compiling
+        return self._report, self._noted, self._compiling
 
     def __exit__(self, *_: Any) -> None:
         if self.live is not None:
@@ -79,10 +79,18 @@ class Reporter:
     def _note(self, line: str) -> None:
         self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
+    def _noted(self, line: str) -> None:
+        self.compiling = None  # a line is said when it has ended
+        if self.live is not None:
+            self.live.refresh()
+        self._note(line)
+
     def _compiling(self, compiling: Compiling) -> None:
         self.compiling, self.since = compiling, time.perf_counter()
         if self.live is None:
             self._note(words_of(compiling))
+        else:
+            self.live.refresh()
 
     def _report(self, progress: Progress) -> None:
         now = time.perf_counter()
