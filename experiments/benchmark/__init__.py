@@ -44,7 +44,7 @@ The file of ``--json`` is one object. Its keys:
   ``trials`` of a gradient, ``keys`` (number of gradients), mean ``cosine`` to the mean of all others (at least 0.98),
   and ``coverage``, the share of 95% intervals that hold it;
   ``gradient_over_plain``, time of value and gradient of ``gradient_trials`` trials beside these trials alone, and
-  ``gradient_mb``, its working memory by number of rounds; ``fit_many_s``: seconds of ``fits`` fits to ``fit_points`` points by precision,
+  ``gradient_mb``, its working memory by number of rounds; ``fit_many_s``: seconds of ``fits`` fits to ``fit_points`` points, by ``precisions``,
   ``evidence_us``: microseconds of a log evidence and its gradient, ``ranged_round_us`` and ``refitted_round_us``: microseconds per
   trial-round on a ranged model without and with fits; ``wide_keys``: gradients of 16 hyper-parameters.
 - ``backend``, ``device``, ``cpu_model``, ``cores``, ``pinned``, ``versions``, ``date``, ``seconds`` of the whole run.

@@ -43,6 +43,7 @@ USUAL: Sizes = {
         "keys": 8,
         "wide_keys": 2,
         "fits": 100,
+        "precisions": [],  # of fits, which take a quarter of a minute to compile in each
         "fit_points": 20,
         "repeats": 1,
     },
@@ -71,6 +72,7 @@ FULL: Sizes = {
         "keys": 200,
         "wide_keys": 16,
         "fits": 1000,
+        "precisions": ["float32", "float64"],
         "fit_points": 50,
         "repeats": 3,
     },
@@ -98,6 +100,7 @@ QUICK: Sizes = {
         "keys": 2,
         "wide_keys": 2,
         "fits": 4,
+        "precisions": [],
         "fit_points": 6,
         "repeats": 1,
     },

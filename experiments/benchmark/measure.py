@@ -46,8 +46,8 @@ def measure(
         studies.
       accuracy: ``points_per_axis`` and ``horizon`` of the comparison with a dense solve.
       session: ``points_per_axis`` and ``tickets`` of the session.
-      tuning: ``settings``, ``points_per_axis``, ``horizon``, ``keys``, ``wide_keys``, ``fits``, ``fit_points`` and
-        ``repeats`` of gradients and fits.
+      tuning: ``settings``, ``points_per_axis``, ``horizon``, ``keys``, ``wide_keys``, ``fits``, ``fit_points``,
+        ``precisions`` and ``repeats`` of gradients and fits.
       peers: whether to time other libraries' loops.
 
     Raises:

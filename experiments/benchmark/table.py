@@ -59,13 +59,14 @@ def _tuning(figures: dict[str, Any]) -> list[str]:
         numbers = [str(found["parameters"]), f"{found['trials']:,}", str(found["keys"])]
         lines.append(_row(name, [*numbers, f"{found['cosine']:.3f}", f"{found['coverage']:.1%}"]))
     memory = ", ".join(f"{mb:.1f} MB at T = {rounds}" for rounds, mb in figures["gradient_mb"].items())
-    fits = ", ".join(f"{seconds:.1f} s in {name}" for name, seconds in figures["fit_many_s"].items())
+    times = ", ".join(f"{seconds:.1f} s in {name}" for name, seconds in figures["fit_many_s"].items())
+    fits = [f"{figures['fits']:,} fits of {figures['fit_points']} points: {times}"] if times else []
     return [
         *lines,
         f"value and gradient of {figures['gradient_trials']} trials take {figures['gradient_over_plain']:.2f} times as long as the trials"
         f" alone; working memory {memory}",
-        f"{figures['fits']:,} fits of {figures['fit_points']} points: {fits}; a log evidence with its gradient"
-        f" {figures['evidence_us']:.0f} us",
+        *fits,
+        f"a log evidence of {figures['fit_points']} points with its gradient {figures['evidence_us']:.0f} us",
         f"a round on a ranged model {figures['ranged_round_us']:.1f} us, with fits at doubling times {figures['refitted_round_us']:.1f} us",
     ]
 

@@ -25,8 +25,8 @@ def measure_tuning(spec: dict[str, Any]) -> dict[str, Any]:
     """Return accuracy and cost of smoothed gradients and of fits.
 
     ``spec`` holds ``settings`` (names), ``points_per_axis`` and ``horizon`` of the studies, ``keys`` and ``wide_keys`` (gradients of
-    each setting, and of that with sixteen parameters), ``fits`` and ``fit_points`` of a batch of data sets, and
-    ``repeats``. Times are the best of these.
+    each setting, and of that with sixteen parameters), ``fits`` and ``fit_points`` of a batch of data sets that is fitted in
+    each of the ``precisions``, and ``repeats``. Times are the best of these.
     """
     problem, model = sine(spec["points_per_axis"], spec["horizon"])
     settings = {"rpol4": four(model), "cbo4": _cbo(model), "rpol7": seven(model), "rpol16": sixteen(model, spec["horizon"])}
@@ -39,7 +39,7 @@ def measure_tuning(spec: dict[str, Any]) -> dict[str, Any]:
     return {
         "gradients": gradients,
         **_cost(problem, settings["rpol4"], spec["horizon"], spec["repeats"]),
-        "fit_many_s": {name: _fits(spec["fits"], spec["fit_points"], name, spec["repeats"]) for name in ("float32", "float64")},
+        "fit_many_s": {name: _fits(spec["fits"], spec["fit_points"], name, spec["repeats"]) for name in spec["precisions"]},
         "evidence_us": _evidence(spec["fit_points"], spec["repeats"]),
         **_refits(problem, spec["horizon"], spec["repeats"]),
     }

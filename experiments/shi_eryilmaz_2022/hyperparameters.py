@@ -232,7 +232,7 @@ def draw(dataset: Any) -> Any:
         axis.axvline(FIRST, color="0.6", linewidth=0.8, label="end of the common random points")
         axis.set(xlabel="trainings that have ended", ylabel=label)
     axes[0][0].set_ylim(bottom=lowest - 0.005)  # what the design had found by its end; before, it is worse
-    axes[0][0].legend(loc="lower right", fontsize=8, frameon=False)
+    axes[0][1].legend(loc="upper left", fontsize=8, frameon=False)  # where the sums are small yet
     return figure
 
 

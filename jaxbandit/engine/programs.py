@@ -17,14 +17,15 @@ from jax.sharding import Mesh
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.keys import Stream, stream_key, trial_key
-from jaxbandit.core.pytree import pytree, static
-from jaxbandit.core.sweep import Sweep
+from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.sweep import Sweep, gather_variants
 from jaxbandit.engine.blocks import axis_of, equal_blocks, least_block, map_blocks
 from jaxbandit.engine.delayed import Delays
 from jaxbandit.engine.trial import Informed, InitialDesign, Setting, TrialState, advance, begin, conclude, multipliers_of, prepare
 from jaxbandit.metrics import Curves, Tally, curves, extend_tally, healthy
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.surrogates import Surrogate
+from jaxbandit.surrogates.rows import RowCache
 
 Array = jax.Array
 WHOLE_RECORDS = ("all", "audit")  # records that keep the multipliers after the last round, and every candidate
@@ -68,6 +69,18 @@ class Cell:
             axis=axis_of(self.block),
             fused=self.fused,
         )
+
+
+def laid_out_for(platform: str, cell: Cell) -> Cell:
+    """Return a cell whose models keep their rows as devices of a platform want them, see :meth:`RowCache.in_one_block`."""
+
+    def in_rows(x: Any) -> bool:
+        return isinstance(x, RowCache)
+
+    if platform == "cpu":
+        return cell
+    variants = [jax.tree.map(lambda x: x.in_one_block() if in_rows(x) else x, own, is_leaf=in_rows) for own in cell.variants.unstack()]
+    return replace(cell, variants=gather_variants(variants))
 
 
 @partial(jax.jit, static_argnames="mesh")

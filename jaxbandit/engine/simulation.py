@@ -26,7 +26,7 @@ from jaxbandit.engine.delayed import Delays, delay_in_force, plan_delays
 from jaxbandit.engine.flags import warn_of_flags
 from jaxbandit.engine.footprint import default_block
 from jaxbandit.engine.inputs import ALGORITHM, DEVICES, FUSED, HORIZON, INFORMED, SWEEP, TRIALS, check_memory
-from jaxbandit.engine.programs import Cell, play_all
+from jaxbandit.engine.programs import Cell, laid_out_for, play_all
 from jaxbandit.engine.trajectory import Trajectory
 from jaxbandit.engine.trial import Informed, InitialDesign
 from jaxbandit.feedback import Policy
@@ -137,6 +137,7 @@ def simulate(
         if fused is True:
             check_fused(algorithms[0], models[0], None if delays is None else delays[0].policy, used[0].platform)
             cell = replace(cell, fused=True)
+        cell = laid_out_for(used[0].platform, cell)
         least = 1
         if block is None:
             block = default_block(cell, models[0].trials_per_block, len(numbers) * len(algorithms), used)

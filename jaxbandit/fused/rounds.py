@@ -15,9 +15,11 @@ from jaxbandit.domains import Domain
 from jaxbandit.fused.equations import Name, Operand, Program, Unsupported, check_axes, divide, needed, traced
 from jaxbandit.fused.rows import Cells, Rows, cells_of, check_operations, compute
 from jaxbandit.surrogates import AbstractSurrogate, Posterior, Prediction, Surrogate
-from jaxbandit.surrogates.features import SquareRoot
+from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures, SquareRoot
+from jaxbandit.surrogates.nystroem import NystroemFeatures
 
 Array = jax.Array
+Form = DenseFeatures | NystroemFeatures | ProductFeatures
 
 
 @pytree
@@ -97,10 +99,9 @@ class Steps(NamedTuple):
     select: Program
     update: Program
     start: list[np.ndarray]
-    structure: Any  # of the leaves of the state but its belief
 
     @property
-    def count(self) -> int:
+    def numbers(self) -> int:
         """Number of numbers in the leaves, at least 1."""
         return max(1, sum(leaf.size for leaf in self.start))
 
@@ -163,7 +164,7 @@ def steps_of(algorithm: Algorithm, surrogate: Surrogate, horizon: int) -> Steps:
         division = divide(program, [True] * len(program.arguments), size)
         check_axes(division, size)
     leaves = [np.asarray(leaf) for leaf in start.others]
-    return Steps(selected, updated, leaves, jax.tree.structure(start.others))
+    return Steps(selected, updated, leaves)
 
 
 def boxed(values: Sequence[Any], shape: tuple[int, ...]) -> Cells:

@@ -6,6 +6,8 @@ device has one been measured, so that nothing uses them by itself.
 
 from __future__ import annotations
 
+import importlib
+
 import jax
 import jax.numpy as jnp
 
@@ -13,7 +15,6 @@ from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.fields import boolean, choice, exactly, numbers, of_class
 from jaxbandit.core.pytree import canonicalise
-from jaxbandit.fused import whole_gpu, whole_tpu
 from jaxbandit.fused.rounds import steps_of
 from jaxbandit.surrogates import Surrogate
 
@@ -52,7 +53,7 @@ def whole_run(
     algorithm, surrogate = canonicalise((algorithm, surrogate.without_kernels()))
     trials = noise.shape[-1]
     steps = steps_of(algorithm, surrogate, noise.shape[0])
-    kernel = whole_gpu if platform == "gpu" else whole_tpu
+    kernel = importlib.import_module(f"jaxbandit.fused.whole_{platform}")  # which loads one platform's compilers of kernels
     indices, ended = kernel.run(steps, surrogate, surrogate.forms[0], jnp.asarray(means), jnp.asarray(noise), interpret=interpret)
     after, at = [], 0
     for leaf in steps.start:

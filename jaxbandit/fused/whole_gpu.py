@@ -19,10 +19,10 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from jaxbandit.fused.equations import Unsupported
-from jaxbandit.fused.rounds import Steps, boxed, evaluated
+from jaxbandit.fused.rounds import Form, Steps, boxed, evaluated
 from jaxbandit.fused.rows import Rows
 from jaxbandit.surrogates import Surrogate
-from jaxbandit.surrogates.features import ProductFeatures, SquareRoot
+from jaxbandit.surrogates.features import ProductFeatures
 
 Array = jax.Array
 HIGH, WIDE = 16, 32  # of the smallest tile
@@ -62,7 +62,7 @@ class Cut(NamedTuple):
     @property
     def shape(self) -> tuple[int, int]:
         """Shape of the table, ``(N1, N2)``."""
-        return self.repeats.shape  # type: ignore[return-value]
+        return self.repeats.shape
 
     @property
     def places(self) -> np.ndarray:
@@ -197,7 +197,7 @@ def shared_memory(rank: int, cut: Cut, outputs: int, expansion: Expansion) -> in
     return 4 * (numbers + int(np.prod(expansion.scratch or (0,)))) + RESERVED
 
 
-def run(steps: Steps, surrogate: Surrogate, form: SquareRoot, means: Array, noise: Array, *, interpret: bool) -> tuple[Array, Array]:
+def run(steps: Steps, surrogate: Surrogate, form: Form, means: Array, noise: Array, *, interpret: bool) -> tuple[Array, Array]:
     """Return the points chosen ``[trials, T]``, and the leaves of the states after the last round, flat ``[trials, n]``.
 
     Raises:
@@ -209,10 +209,13 @@ def run(steps: Steps, surrogate: Surrogate, form: SquareRoot, means: Array, nois
         raise Unsupported("kernels of a GPU compute in float32")
     with jax.ensure_compile_time_eval():
         phi = np.asarray(jax.vmap(form.row, (None, 0))(form.init(), jnp.arange(size, dtype=jnp.int32)))
-    axes = form.axes if isinstance(form, ProductFeatures) and len(form.axes) == 2 else None
-    cut = Cut.of(size, axes and (axes[0].shape[0], axes[1].shape[0]))
     rank = up(phi.shape[1], WIDE)
-    expansion = along_two_axes(form, cut) if axes else dense(phi, cut, rank)
+    if isinstance(form, ProductFeatures) and len(form.axes) == 2:
+        cut = Cut.of(size, (np.shape(form.axes[0])[0], np.shape(form.axes[1])[0]))
+        expansion = along_two_axes(form, cut)
+    else:
+        cut = Cut.of(size, None)
+        expansion = dense(phi, cut, rank)
     needed = shared_memory(rank, cut, outputs, expansion)
     if needed > SHARED:
         raise Unsupported(f"a trial takes {needed:,} bytes of shared memory, of which a block has {SHARED:,}")
@@ -228,7 +231,7 @@ def run(steps: Steps, surrogate: Surrogate, form: SquareRoot, means: Array, nois
         jnp.transpose(noise, (2, 0, 1)),
         *expansion.tables,
     )
-    results = (jax.ShapeDtypeStruct((trials, rounds), np.int32), jax.ShapeDtypeStruct((trials, steps.count), np.float32))
+    results = (jax.ShapeDtypeStruct((trials, rounds), np.int32), jax.ShapeDtypeStruct((trials, steps.numbers), np.float32))
     shapes = [(rank, rank), (outputs, *cut.shape), cut.shape, (rank + expansion.beyond,), expansion.scratch or (1, 1)]
     scratch = [plgpu.SMEM(shape, np.float32) for shape in shapes]
     body = _body(steps, cut, expansion, rank, rounds, outputs, Tiles(interpret=interpret))

@@ -15,17 +15,17 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from jaxbandit.fused.rounds import Steps, boxed, evaluated
+from jaxbandit.fused.rounds import Form, Steps, boxed, evaluated
 from jaxbandit.fused.rows import Rows
 from jaxbandit.surrogates import Surrogate
-from jaxbandit.surrogates.features import EXACT, SquareRoot
+from jaxbandit.surrogates.features import EXACT
 
 Array = jax.Array
 LANES, SUBLANES = 128, 8
 MEMORY = 110 * 2**20  # bytes beside a core that a kernel may take
 
 
-def run(steps: Steps, surrogate: Surrogate, form: SquareRoot, means: Array, noise: Array, *, interpret: bool) -> tuple[Array, Array]:
+def run(steps: Steps, surrogate: Surrogate, form: Form, means: Array, noise: Array, *, interpret: bool) -> tuple[Array, Array]:
     """Return the points chosen ``[trials, T]``, and the leaves of the states after the last round, flat ``[trials, n]``."""
     rounds, outputs, trials = noise.shape
     size, dtype = surrogate.domain.size, noise.dtype
@@ -49,8 +49,8 @@ def run(steps: Steps, surrogate: Surrogate, form: SquareRoot, means: Array, nois
             whole(1 + outputs, 1),
             pl.BlockSpec((rounds, outputs, LANES), lambda b: (0, 0, b)),
         ],
-        out_specs=[pl.BlockSpec((rounds, LANES), lambda b: (0, b)), pl.BlockSpec((steps.count, LANES), lambda b: (0, b))],
-        out_shape=[jax.ShapeDtypeStruct((rounds, padded), jnp.int32), jax.ShapeDtypeStruct((steps.count, padded), dtype)],
+        out_specs=[pl.BlockSpec((rounds, LANES), lambda b: (0, b)), pl.BlockSpec((steps.numbers, LANES), lambda b: (0, b))],
+        out_shape=[jax.ShapeDtypeStruct((rounds, padded), jnp.int32), jax.ShapeDtypeStruct((steps.numbers, padded), dtype)],
         scratch_shapes=[
             pltpu.VMEM((outputs, size, LANES), dtype),
             pltpu.VMEM((size, LANES), dtype),

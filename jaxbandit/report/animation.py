@@ -80,6 +80,7 @@ def posterior_animation(
         for column, (axis, head) in enumerate(zip(axes, heads, strict=True)):
             if not on_line:
                 panel(axis, surrogate, frame, column, scales[column], truth)
+                axis.set(xlabel="$x_1$", ylabel="" if column else "$x_2$")
             axis.set_title(head)
         figure.suptitle(f"{plain(title)}{', ' if title else ''}after round {frame.round}", fontsize=11)
         return []

@@ -63,9 +63,10 @@ def posterior_maps(
     grid = grid_of_axes(axes, len(frames), len(heads), MAP_PANEL)
     for row, frame in zip(grid, frames, strict=True):
         images = [panel(axis, surrogate, frame, c, scales[c], truth) for c, axis in enumerate(row)]
-        row[0].set_ylabel(f"after round {frame.round}")
-    for axis, head in zip(grid[0], heads, strict=True):
-        axis.set_title(head)
+        row[0].set_ylabel(f"after round {frame.round}\n$x_2$")
+    for top, bottom, head in zip(grid[0], grid[-1], heads, strict=True):
+        top.set_title(head)
+        bottom.set_xlabel("$x_1$")
     for column, image in enumerate(images):
         grid[0, 0].figure.colorbar(image, ax=list(grid[:, column]), location="bottom", shrink=0.85, aspect=30)
     legend_below(grid[0, 0].figure, truth, frames, new=axes is None)

@@ -28,6 +28,9 @@ SPECIAL = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
+    "<": r"\textless{}",  # in LaTeX's default encoding these three are other signs
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
 }
 FORMULAS = {
     "R/t": "$R/t$",

@@ -51,6 +51,7 @@ MODULES = [
         "report.plots",
         "report.statistics",
         "session",
+        "session.view",
         "study",
     ),
 ]
@@ -76,6 +77,7 @@ UNDECLARED = {
         ("compile_quickly", "flags_in_words", "forget", "from_table", "from_toml", "hold_directory", "prepare_directory", "prepare_file"),
         "of the command line and of study files, which have tests of their own",
     ),
+    "path_of": "checks its only argument itself",
     "read_toml": "of the command line, which has tests of its own",
     **dict.fromkeys(("run_study", "use_all_cores", "write_results", "write_whole"), "of the command line and of study files"),
     "drawing.plain": "turns any label into text",

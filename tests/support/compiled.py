@@ -6,6 +6,7 @@ compilers are told by the environment that there is no device.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -30,7 +31,7 @@ class Program(NamedTuple):
 
 
 CHOSEN = ("rpol", "cbo", "config")
-OTHERS = ("epbo", "se2", "se3", "unconstrained", "primal-dual", "cei", "constrained-thompson", "safeopt", "stageopt")
+OTHERS = ("epbo", "se3", "primal-dual", "cei", "constrained-thompson", "safeopt")
 PROGRAMS = {
     "gpu": [
         *map(Program, (*CHOSEN, *OTHERS)),
@@ -50,6 +51,7 @@ ENVIRONMENT = {
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_WORKER_ID": "0",
     "JAX_ENABLE_COMPILATION_CACHE": "false",
+    "MOSAIC_GPU_DUMP_PTXAS": "1",  # what NVIDIA's assembler says of each kernel
 }
 H100 = """
 gpu_device_info {
@@ -80,15 +82,19 @@ def is_installed(kind: str) -> bool:
     return there("libtpu") if kind == "tpu" else there("jax_plugins.xla_cuda12") and there("nvidia.cuda_nvcc")
 
 
-def compiled_in_a_process(kind: str) -> dict[Program, dict[str, Any]]:
-    """Return what is known of each program of ``PROGRAMS[kind]`` once it is compiled, or its ``error``."""
+def compiled_in_a_process(kind: str) -> tuple[dict[Program, dict[str, Any]], list[tuple[str, str]]]:
+    """Return what is known of each program of ``PROGRAMS[kind]`` once it is compiled, or its ``error``.
+
+    The second result has for each kernel written in Pallas for a GPU the bytes of registers that it stores to memory and loads again.
+    """
     command = [sys.executable, "-m", "tests.support.compiled", kind]
     root = Path(__file__).parents[2]
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"} | ENVIRONMENT | {"PYTHONPATH": str(root)}
     done = subprocess.run(command, capture_output=True, text=True, cwd=root, env=environment, check=False)
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert len(lines) == len(PROGRAMS[kind]), f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-    return {Program(**line.pop("program")): line for line in lines}
+    spilled = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", done.stdout + done.stderr)
+    return {Program(**line.pop("program")): line for line in lines}, spilled
 
 
 def report(kind: str) -> Iterator[dict[str, Any]]:
@@ -123,7 +129,7 @@ def facts(program: Program, kind: str, device: Any) -> dict[str, Any]:
     return {
         "temporary_bytes": compiled.memory_analysis().temp_size_in_bytes,
         "launches": [launches for trips, launches in loops if trips == ROUNDS],
-        "waits": [launches for trips, launches in loops if trips is None],
+        "loops_of_unknown_length": [launches for trips, launches in loops if trips is None],
         "in_body": in_body(sequences[0]) if sequences else [],
     }
 
@@ -136,6 +142,7 @@ def lowered(program: Program, kind: str, device: Any) -> Any:
     from jaxbandit.engine import programs
 
     (cell, key, pairs), options = arguments(program)
+    cell = programs.laid_out_for(PLATFORM[kind], cell)
     place = jax.sharding.SingleDeviceSharding(device)
     shapes = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(jnp.shape(x), x.dtype if isinstance(x, jax.Array) else jnp.asarray(x).dtype, sharding=place),
@@ -168,22 +175,19 @@ def arguments(program: Program) -> tuple[tuple[Any, Any, Any], dict[str, Any]]:
         given.extend((args, options))
         raise InterruptedError
 
-    with mock.patch.object(simulation, "play_all", take):
-        try:
-            jaxbandit.simulate(
-                problem,
-                ALGORITHMS[program.algorithm](),
-                model,
-                horizon=ROUNDS,
-                trials=TRIALS,
-                key=jax.random.key(0),
-                block=TRIALS,
-                record="indices",
-                fused=program.fused,
-                **late,
-            )
-        except InterruptedError:
-            pass
+    with mock.patch.object(simulation, "play_all", take), contextlib.suppress(InterruptedError):
+        jaxbandit.simulate(
+            problem,
+            ALGORITHMS[program.algorithm](),
+            model,
+            horizon=ROUNDS,
+            trials=TRIALS,
+            key=jax.random.key(0),
+            block=TRIALS,
+            record="indices",
+            fused=program.fused,
+            **late,
+        )
     return given[0], given[1]
 
 
@@ -224,20 +228,21 @@ def operation(line: str) -> str:
 
 
 def in_body(sequence: str) -> list[str]:
-    """Return what XLA's runtime does in a turn of the first loop: its steps, of which a CUDA graph is one."""
-    steps: list[str] = []
-    inside = None
+    """Return what XLA's runtime does in a turn of the largest loop: its steps, of which a CUDA graph is one."""
+    bodies: list[tuple[int, list[str]]] = []  # the lines and the steps of each
+    inside = None  # the depth of the loop that is read
     for line in sequence.splitlines():
+        depth = len(line) - len(line.lstrip())
+        if inside is not None and depth <= inside:
+            inside = None
         if line.strip() == "body:" and inside is None:
-            inside = len(line) - len(line.lstrip())
+            inside = depth
+            bodies.append((0, []))
         elif inside is not None:
-            depth = len(line) - len(line.lstrip())
-            if depth <= inside:
-                break
+            lines, steps = bodies[-1]
             step = re.match(r"\s+\d+: (\w+)", line)
-            if step and depth == inside + 2:
-                steps.append(step[1])
-    return steps
+            bodies[-1] = lines + 1, [*steps, step[1]] if step and depth == inside + 2 else steps
+    return max(bodies)[1] if bodies else []
 
 
 if __name__ == "__main__":

@@ -42,8 +42,10 @@ def batch_numbers(
     devices: Sequence[jax.Device],
     processes: int = 1,
 ) -> tuple[int, int, int, int, int, int]:
-    """Return the size and number of a cell's batches, the rounds of a part, the blocks of a program, and the bytes of a trial and of what
-    trials share.
+    """Return how a cell is cut into batches, parts and programs, and what it takes.
+
+    The numbers are: trials in a batch, batches, rounds in a part, blocks that a program has room for, bytes of a trial, and bytes that the
+    trials of a batch share.
 
     On CPUs a batch is as small as takes some seconds, blocks being run one after the other anyway, and only where one block on each
     device takes longer it is cut into parts. Elsewhere a batch is as large as fits, all of it side by side.

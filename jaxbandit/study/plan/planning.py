@@ -14,7 +14,7 @@ from jaxbandit.core.fields import boolean, of_class, optional, text, whole
 from jaxbandit.core.pytree import signature
 from jaxbandit.engine.footprint import carried_bytes
 from jaxbandit.engine.inputs import DEVICES
-from jaxbandit.engine.programs import Cell
+from jaxbandit.engine.programs import Cell, laid_out_for
 from jaxbandit.study.plan.batches import batch_numbers, kept_bytes
 from jaxbandit.study.plan.cells import group_runs
 from jaxbandit.study.plan.memory import memory_budget
@@ -188,7 +188,7 @@ def make_plan(
         least = -(-study.horizon // MAX_PARTS)
         raise checks.InvalidArgument(f"segment: {segment} of {study.horizon:,} rounds would be too many parts; take {least} or more")
     counted_before(runs)
-    groups = group_runs(study, runs)
+    groups = [(laid_out_for(used[0].platform, cell), members) for cell, members in group_runs(study, runs)]
     results = sum(len(members) * study.trials * kept_bytes(study, cell) for cell, members in groups)
     budget, processes = memory_budget(memory, used[0].platform), processes or this_process()
     if not streamed:

@@ -138,10 +138,15 @@ def test_a_tidy_table_comes_back_as_it_was_written(tmp_path, suffix):
 
 
 def test_latex_needs_no_package_and_escapes_labels():
-    rows = [dict(row, algorithm="50%_a&b") for row in swept().summary(PROBLEM).rows[:1]]
+    rows = [dict(row, algorithm="50%_a&b<c") for row in swept().summary(PROBLEM).rows[:1]]
     text = tables.latex_table(rows, caption="All.", label="tab:a")
     head, *_, end = text.splitlines()
-    assert (head, end) == (r"\begin{table}", r"\end{table}") and r"50\%\_a\&b & $" in text and r" \pm " in text and r"\label{tab:a}" in text
+    assert (
+        (head, end) == (r"\begin{table}", r"\end{table}")
+        and r"50\%\_a\&b\textless{}c & $" in text
+        and r" \pm " in text
+        and r"\label{tab:a}" in text
+    )
     columns = text.split(r"\begin{tabular}{")[1].split("}")[0]
     (line,) = [line for line in text.splitlines() if line.startswith("50")]
     assert len(columns) == line.count(" & ") + 1 and tables.latex_table(rows).startswith(r"\begin{tabular}")
