@@ -90,8 +90,8 @@ def _ends(item: Any, path: str, rank: int) -> tuple[np.ndarray, np.ndarray]:
         return (low, high) if rank else (np.max(low), np.min(high))  # one for all axes, whose ranges it may not leave
     field = next(field for field in dataclasses.fields(item) if field.name == name)
     check = field.metadata.get("check")
-    low, high = Check.ends if check is None else check.ends
-    return np.asarray(low), np.asarray(high)
+    ends = Check.ends if check is None else check.ends
+    return np.asarray(ends[0]), np.asarray(ends[1])
 
 
 def _with_field(algorithm: Algorithm, model: Surrogate, path: str, value: Any) -> tuple[Algorithm, Surrogate]:
