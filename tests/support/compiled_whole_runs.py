@@ -1,6 +1,7 @@
 """Compile whole runs for a device that is not there, and say what the compilers said: ``python -m tests.support.compiled_whole_runs gpu``.
 
-A process of its own, started with :data:`tests.support.compiled.ENVIRONMENT`, which the compilers read when JAX starts. Prints one line of JSON for every program.
+A process of its own, started with :data:`tests.support.compiled.ENVIRONMENT`, which the compilers read when JAX starts. Prints one line of
+JSON for every program.
 """
 
 from __future__ import annotations
