@@ -122,7 +122,7 @@ class SmoothedLoss:
 
     def _check_measure(self) -> None:
         """Raise ``InvalidArgument`` unless the measure makes one number of the curves of a trial; it is not called on numbers."""
-        curve = jax.ShapeDtypeStruct((self.horizon,), float_dtype())
+        curve: Any = jax.ShapeDtypeStruct((self.horizon,), float_dtype())
         curves = Curves(**{field.name: curve for field in dataclasses.fields(Curves) if field.name != "strong_regret"})
         with blaming("measure: must make one number of the Curves of a trial"):
             made = jax.eval_shape(self.measure, curves)

@@ -21,6 +21,7 @@ from jaxbandit.core import checks, types
 from jaxbandit.core.arguments import check_methods, takes
 from jaxbandit.core.declare import Declared
 from jaxbandit.core.fields import (
+    Check,
     Shape,
     boolean,
     each,
@@ -59,7 +60,7 @@ __all__ = [
 ]
 
 
-METHODS = {"draw": {"key": key_check, "outputs": whole(1, 1000)}, "apply": {"index": index_check}}
+METHODS: dict[str, dict[str, Check]] = {"draw": {"key": key_check, "outputs": whole(1, 1000)}, "apply": {"index": index_check}}
 
 OF_A_POINT = function("(x [d])")
 
