@@ -4,11 +4,14 @@ All functions are pure; ``[..., T]`` stands for any leading axes of trials and v
 violation), Zhou and Ji (2022) sec. 2 and App. F (strong regret, soft violation, violating rounds), Xu et al. (2023) sec. 3 (positive
 regret, best constrained regret). :func:`curves` count a round when its point is chosen; :func:`arrived_curves` count it when its
 feedback has arrived, which under delay is all that an observer of the feedback can know.
+
+Each is one compiled program where it is called by itself, and part of the program around it where it is called in one.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -102,12 +105,16 @@ def curves(problem: AbstractProblem, indices: Array, *, mixed_value: Scalar | No
       mixed_value: reward of the best mixed policy (:func:`~jaxbandit.problems.best_mixed_policy`), for strong regret.
     """
     _check_indices(problem, indices)
-    indices = jnp.asarray(indices)
-    found = extend_tally(problem, start_tally(problem.constraints, jnp.shape(indices)[:-1]), indices)[1]
+    return _curves(jnp.asarray(problem.means), optimum(problem).value, jnp.asarray(indices), mixed_value)
+
+
+@partial(jax.jit, inline=True)
+def _curves(means: Array, best: Array, indices: Array, mixed_value: Scalar | None) -> Curves:
+    """Return the measures of the points ``indices [..., T]`` on the tables ``means [1 + m, M]``, whose best feasible value is ``best``."""
+    found = _extend_tally(means, best, start_tally(len(means) - 1, jnp.shape(indices)[:-1]), indices)[1]
     if mixed_value is None:
         return found
-    reward = jnp.asarray(problem.means)[0][indices]
-    return replace(found, strong_regret=jnp.cumsum(mixed_value - reward, axis=-1))
+    return replace(found, strong_regret=jnp.cumsum(mixed_value - means[0][indices], axis=-1))
 
 
 @pytree
@@ -142,10 +149,15 @@ def start_tally(constraints: int, shape: tuple[int, ...] = ()) -> Tally:
 def extend_tally(problem: AbstractProblem, so_far: Tally, indices: Array) -> tuple[Tally, Curves]:
     """Return the measures after further rounds, in which the points ``indices [..., n]`` were chosen, and their curves over these."""
     _check_indices(problem, indices)
-    means, indices = jnp.asarray(problem.means), jnp.asarray(indices)
+    return _extend_tally(jnp.asarray(problem.means), optimum(problem).value, so_far, jnp.asarray(indices))
+
+
+@partial(jax.jit, inline=True)
+def _extend_tally(means: Array, best: Array, so_far: Tally, indices: Array) -> tuple[Tally, Curves]:
+    """Return the tally and the curves on the tables ``means [1 + m, M]``, whose best feasible value is ``best``."""
     reward = means[0][indices]
     costs = jnp.moveaxis(means[1:][:, indices], 0, -2)  # [..., m, n]
-    gap = optimum(problem).value - reward
+    gap = best - reward
     excess = jnp.sum(jnp.maximum(costs, 0), axis=-2)
     violating = jnp.any(costs > 0, axis=-2).astype(gap.dtype)
     # Cumulative sums take long to compile, so all measures share one. In float32 it counts rounds exactly up to 2^24.
@@ -153,14 +165,14 @@ def extend_tally(problem: AbstractProblem, so_far: Tally, indices: Array) -> tup
     before = [so_far.regret, so_far.positive_regret, so_far.hard_violation, so_far.reward, jnp.zeros_like(so_far.regret)]
     sums = jnp.concatenate([jnp.stack(before, axis=-1), so_far.costs], axis=-1)[..., None] + jnp.cumsum(terms, axis=-1)
     soft = jnp.maximum(sums[..., 5:, :], 0)
-    best = jax.lax.cummin(jnp.maximum(gap, 0) + excess, axis=gap.ndim - 1)
+    least = jax.lax.cummin(jnp.maximum(gap, 0) + excess, axis=gap.ndim - 1)
     found = Curves(
         regret=sums[..., 0, :],
         positive_regret=sums[..., 1, :],
         hard_violation=sums[..., 2, :],
         soft_violation=jnp.sqrt(jnp.sum(soft * soft, axis=-2)),
         violating_rounds=so_far.violating_rounds[..., None] + sums[..., 4, :].astype(jnp.int32),
-        best_constrained_regret=jnp.minimum(so_far.best_constrained_regret[..., None], best),
+        best_constrained_regret=jnp.minimum(so_far.best_constrained_regret[..., None], least),
         reward=sums[..., 3, :],
     )
     after = Tally(
@@ -179,7 +191,13 @@ def extend_tally(problem: AbstractProblem, so_far: Tally, indices: Array) -> tup
 def violation_by_constraint(problem: AbstractProblem, indices: Array) -> Array:
     """Return the hard violation of each constraint, ``sum over rounds of g_j(x_s)^+``, as ``[..., m, T]``."""
     _check_indices(problem, indices)
-    costs = jnp.moveaxis(jnp.asarray(problem.means)[1:][:, jnp.asarray(indices)], 0, -2)
+    return _violation_by_constraint(jnp.asarray(problem.means), jnp.asarray(indices))
+
+
+@partial(jax.jit, inline=True)
+def _violation_by_constraint(means: Array, indices: Array) -> Array:
+    """Return the hard violation of each constraint on the tables ``means [1 + m, M]``."""
+    costs = jnp.moveaxis(means[1:][:, indices], 0, -2)
     return jnp.cumsum(jnp.maximum(costs, 0), axis=-1)
 
 
@@ -191,6 +209,12 @@ def by_arrival(amounts: Array, arrivals: Array) -> Array:
         raise InvalidArgument(
             f"amounts, arrivals: expected shapes [..., T] of one T, got shapes {list(amounts.shape)} and {list(arrivals.shape)}"
         )
+    return _by_arrival(amounts, arrivals)
+
+
+@partial(jax.jit, inline=True)
+def _by_arrival(amounts: Array, arrivals: Array) -> Array:
+    """Return the sums ``[..., T]`` of the ``amounts [..., T]`` that have arrived."""
     horizon = amounts.shape[-1]
 
     def one(amounts: Array, arrivals: Array) -> Array:
@@ -225,12 +249,18 @@ def arrived_curves(problem: AbstractProblem, indices: Array, arrivals: Array) ->
             f"arrivals: expected shape {[*np.shape(indices), problem.outputs]}, a round for each output at each point,"
             f" got shape {list(np.shape(arrivals))}"
         )
-    means, indices, arrivals = jnp.asarray(problem.means), jnp.asarray(indices), jnp.moveaxis(jnp.asarray(arrivals), -1, 0)
-    gap = optimum(problem).value - means[0][indices]
-    excess = [by_arrival(jnp.maximum(cost[indices], 0), when) for cost, when in zip(means[1:], arrivals[1:], strict=True)]
+    return _arrived_curves(jnp.asarray(problem.means), optimum(problem).value, jnp.asarray(indices), jnp.asarray(arrivals))
+
+
+@partial(jax.jit, inline=True)
+def _arrived_curves(means: Array, best: Array, indices: Array, arrivals: Array) -> ArrivedCurves:
+    """Return the measures of what has arrived on the tables ``means [1 + m, M]``, whose best feasible value is ``best``."""
+    arrivals = jnp.moveaxis(arrivals, -1, 0)
+    gap = best - means[0][indices]
+    excess = [_by_arrival(jnp.maximum(cost[indices], 0), when) for cost, when in zip(means[1:], arrivals[1:], strict=True)]
     return ArrivedCurves(
-        regret=by_arrival(gap, arrivals[0]),
-        positive_regret=by_arrival(jnp.maximum(gap, 0), arrivals[0]),
+        regret=_by_arrival(gap, arrivals[0]),
+        positive_regret=_by_arrival(jnp.maximum(gap, 0), arrivals[0]),
         hard_violation=sum(excess, start=jnp.zeros_like(gap)),
     )
 
@@ -261,6 +291,12 @@ def delay_counts(arrivals: ArrayLike, *, window: Scalar | None = None, lost: Arr
         raise InvalidArgument(f"arrivals: expected shape [..., T, k], got shape {list(arrivals.shape)}")
     if lost is not None and np.shape(lost) != (*arrivals.shape[:-2], arrivals.shape[-1]):
         raise InvalidArgument(f"lost: expected shape {[*arrivals.shape[:-2], arrivals.shape[-1]]}, got shape {list(np.shape(lost))}")
+    return _delay_counts(arrivals, window, None if lost is None else jnp.asarray(lost, jnp.int32))
+
+
+@partial(jax.jit, inline=True)
+def _delay_counts(arrivals: Array, window: Scalar | None, lost: Array | None) -> DelayCounts:
+    """Return the counts of ``arrivals [..., T, k]``."""
     horizon = arrivals.shape[-2]
     delays = arrivals - jnp.broadcast_to(jnp.arange(1, horizon + 1, dtype=arrivals.dtype)[:, None], arrivals.shape)
     within = arrivals <= horizon
@@ -269,7 +305,7 @@ def delay_counts(arrivals: ArrayLike, *, window: Scalar | None = None, lost: Arr
         return jnp.sum(mask, axis=-2, dtype=jnp.int32)
 
     due = count(within)
-    gone = jnp.zeros_like(due) if lost is None else jnp.asarray(lost, jnp.int32)
+    gone = jnp.zeros_like(due) if lost is None else lost
     late = jnp.zeros_like(due) if window is None else count(within & (delays > window))
     return DelayCounts(
         arrived=due - gone,
@@ -304,6 +340,12 @@ def summarise(values: ArrayLike, ok: Array, *, levels: tuple[float, ...] = (0.05
         raise InvalidArgument(
             f"ok: expected shape [trials], true or false for each of the trials of values {list(values.shape)}, got shape {list(ok.shape)}"
         )
+    return _summarise(values, ok, levels=levels)
+
+
+@partial(jax.jit, static_argnames="levels", inline=True)
+def _summarise(values: Array, ok: Array, *, levels: tuple[float, ...]) -> Summary:
+    """Return the statistics of ``values [trials, ...]`` over the trials whose ``ok [trials]`` is true."""
     mask = ok.reshape(ok.shape + (1,) * (values.ndim - 1))
     count = jnp.sum(ok)
     number = jnp.maximum(count, 1).astype(values.dtype)

@@ -9,9 +9,10 @@ The file of ``--json`` is one object. Its keys:
 - ``points_per_axis``, ``points``, ``counts`` and ``trials`` (numbers of trials, and the largest), ``horizon``, ``short_horizon``,
   ``repeats``, ``turns``, ``plays``: what was run, on ``sine``; ``rank`` of every form and ``dtype``.
 - ``us``: microseconds per trial-round of ``gemm`` and of every form, by number of trials; ``gemm_us``, ``feature_us``, ``product_us``,
-  ``rows_us`` are those of the largest number; ``feature_over_gemm``, ``product_over_gemm``, ``rows_over_gemm``; ``rows_matern_us``
-  with ``rows_matern_trials``; ``ranged_us`` of a model of `ranged` with several length-scales from ``ranged_low`` to ``ranged_high``,
-  ``ranged_rank``, and ``ranged_over_product``, the product form at the middle beside it (at most 2.5);
+  ``rows_us`` are those of the largest number; ``feature_over_gemm``, ``product_over_gemm``, ``rows_over_gemm``; ``rows_matern_us``;
+  ``rows_trials``: the most trials of ``rows``, which runs them one by one; ``ranged_us`` of a model of `ranged` with several
+  length-scales from ``ranged_low`` to ``ranged_high``, ``ranged_rank``, and ``ranged_over_product``, the product form at the middle
+  beside it (at most 2.5);
   ``own_us``: of the feature forms at both horizons, which peers are compared with.
 - ``compile_s`` (features), ``compile_seconds`` (every form), ``peak_rss_mb`` of the process that ran them, ``violation`` of the points
   they chose.
@@ -37,12 +38,14 @@ The file of ``--json`` is one object. Its keys:
   (``update_us``).
 - ``session``: a session of ``tickets`` questions and answers, each on the disk before it returns: milliseconds of both together
   (``ask_tell_ms``, the median; ``ask_tell_worst_ms``; ``ask_tell_cpu_ms``, the mean of CPU time), ``open_s`` to open it again with all
-  ``events``, and ``optuna_ms``: of Optuna's TPE in memory, null where Optuna is not installed.
+  ``events``; ``optuna_ms``: the same of Optuna's TPE in memory; ``ax_ms`` and ``ax_cpu_ms``: of Ax in memory, the median of
+  ``ax_trials`` trials that its model proposes. What is not installed (``pip install "jaxbandit[rivals]"``) is null.
 - ``tuning``: ``gradients`` of RPOL with 4, 7 and 16 hyper-parameters and of CBO with 4 (``settings``), by name: ``parameters``,
   ``trials`` of a gradient, ``keys`` (number of gradients), mean ``cosine`` to the mean of all others (at least 0.98),
   and ``coverage``, the share of 95% intervals that hold it;
   ``gradient_over_plain``, time of value and gradient of ``gradient_trials`` trials beside these trials alone, and
-  ``gradient_mb``, its working memory by number of rounds; ``fit_many_s``: seconds of ``fits`` fits to ``fit_points`` points by precision,
+  ``gradient_mb``, its working memory by number of rounds; ``fit_many_s``: seconds of ``fits`` fits to ``fit_points`` points,
+  by ``precisions``,
   ``evidence_us``: microseconds of a log evidence and its gradient, ``ranged_round_us`` and ``refitted_round_us``: microseconds per
   trial-round on a ranged model without and with fits; ``wide_keys``: gradients of 16 hyper-parameters.
 - ``backend``, ``device``, ``cpu_model``, ``cores``, ``pinned``, ``versions``, ``date``, ``seconds`` of the whole run.

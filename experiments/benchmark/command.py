@@ -19,10 +19,10 @@ from jaxbandit.study import prepare_file, write_whole
 
 Sizes: TypeAlias = dict[str, dict[str, Any]]
 
-# The sizes of each measurement: of the usual benchmark, which takes some four minutes on two cores, of the full one, and of a trial of it.
+# The sizes of each measurement: of the usual benchmark, of less than three minutes on two cores, of the full one, and of a trial of it.
 USUAL: Sizes = {
-    "engine": {"points_per_axis": 50, "trials": 100, "horizon": 200, "repeats": 2, "turns": 1, "plays": 1},
-    "data-rate": {"points_per_axis": 7, "trials": 2, "horizon": 100, "repeats": 1},
+    "engine": {"points_per_axis": 50, "trials": 100, "horizon": 120, "repeats": 2, "turns": 1, "plays": 1},
+    "data-rate": {"points_per_axis": 6, "trials": 2, "horizon": 60, "repeats": 1},
     "study": {
         "points_per_axis": 20,
         "values": 4,
@@ -35,7 +35,7 @@ USUAL: Sizes = {
         "memory_gib": 4,
     },
     "accuracy": {"points_per_axis": 16, "horizon": 300},
-    "session": {"points_per_axis": 20, "tickets": 50},
+    "session": {"points_per_axis": 20, "tickets": 50, "ax_trials": 3},
     "tuning": {
         "settings": ["rpol4"],
         "points_per_axis": 10,
@@ -43,6 +43,7 @@ USUAL: Sizes = {
         "keys": 8,
         "wide_keys": 2,
         "fits": 100,
+        "precisions": [],  # of fits, which take a quarter of a minute to compile in each
         "fit_points": 20,
         "repeats": 1,
     },
@@ -63,7 +64,7 @@ FULL: Sizes = {
         "memory_gib": 4,
     },
     "accuracy": {"points_per_axis": 30, "horizon": 3000},
-    "session": {"points_per_axis": 50, "tickets": 1000},
+    "session": {"points_per_axis": 50, "tickets": 1000, "ax_trials": 10},
     "tuning": {
         "settings": ["rpol4", "cbo4", "rpol7", "rpol16"],
         "points_per_axis": 20,
@@ -71,6 +72,7 @@ FULL: Sizes = {
         "keys": 200,
         "wide_keys": 16,
         "fits": 1000,
+        "precisions": ["float32", "float64"],
         "fit_points": 50,
         "repeats": 3,
     },
@@ -90,7 +92,7 @@ QUICK: Sizes = {
         "memory_gib": 4,
     },
     "accuracy": {"points_per_axis": 8, "horizon": 60},
-    "session": {"points_per_axis": 8, "tickets": 10},
+    "session": {"points_per_axis": 8, "tickets": 10, "ax_trials": 1},
     "tuning": {
         "settings": ["rpol4"],
         "points_per_axis": 5,
@@ -98,6 +100,7 @@ QUICK: Sizes = {
         "keys": 2,
         "wide_keys": 2,
         "fits": 4,
+        "precisions": [],
         "fit_points": 6,
         "repeats": 1,
     },
@@ -108,7 +111,7 @@ SHORT_HORIZON = 200
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the benchmark to a parser."""
     parser.add_argument("--trials", type=_positive, metavar="N", help="most trials side by side (default 100, quick 8)")
-    parser.add_argument("--horizon", type=_positive, metavar="T", help="rounds per trial (default 200, full 500, quick 40)")
+    parser.add_argument("--horizon", type=_positive, metavar="T", help="rounds per trial (default 120, full 500, quick 40)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
     parser.add_argument("--force", action="store_true", help="replace a file that is there")
     parser.add_argument("--full", action="store_true", help="everything at the size of the README's figures: over ten minutes")

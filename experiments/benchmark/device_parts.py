@@ -122,7 +122,7 @@ def fused_choices(sizes: dict[str, Any]) -> dict[str, Any]:
             for words, fused in (("by XLA", False), ("by a kernel", True)):
                 own[words] = _tried(partial(_timed, sizes, problem, algorithm, model, trials, fused=fused))
             own["same choices"] = _tried(partial(_same_choices, sizes, problem, algorithm, model))
-            if name != "Cei" and jax.default_backend() != "gpu":
+            if name != "Cei":
                 own["all rounds in a kernel"] = _tried(partial(_whole_run, sizes, problem, algorithm, model, trials))
             found[f"{name}, {trials} trials"] = own
     return found
@@ -149,9 +149,9 @@ def _whole_run(sizes: dict[str, Any], problem: Any, algorithm: Any, model: jaxba
     """Return times of a run in one kernel, whose trials are a multiple of 128."""
     horizon, lanes = max(1, min(sizes["horizon"], sizes["trial_rounds"] // trials)), -(-trials // 128) * 128
     noise = NOISE_VARIANCE**0.5 * jax.random.normal(jax.random.key(0), (horizon, problem.outputs, lanes))
-    run = jax.jit(
-        lambda noise: jaxbandit.fused.whole_run(algorithm, model, problem.means, noise, interpret=jax.default_backend() == "cpu")[0]
-    )
+    backend = jax.default_backend()
+    options = {"platform": "gpu" if backend == "gpu" else "tpu", "interpret": backend == "cpu"}
+    run = jax.jit(lambda noise: jaxbandit.fused.whole_run(algorithm, model, problem.means, noise, **options)[0])
     seconds = _seconds(run, noise)
     return {"us_per_trial_round": seconds / horizon / lanes * 1e6, "trials": lanes, "horizon": horizon}
 

@@ -23,7 +23,7 @@ FORMS = ("features", "product", "rows")
 SELDOM = 4  # `rows` takes many times as long as the others: it is run in every fourth turn only
 RANGE = (0.7, 1.4)  # of length-scales, in which a model of `ranged` plays beside the product form at the middle
 RANGED_VALUES = 10  # length-scales that one program tries
-MATERN_TRIALS = 10  # `rows` runs trials one by one, so more would take longer and say the same
+ROWS_TRIALS = 10  # `rows` runs trials one by one, so more would take longer and say the same
 
 
 def measure_engine(spec: dict[str, Any]) -> dict[str, Any]:
@@ -38,12 +38,13 @@ def measure_engine(spec: dict[str, Any]) -> dict[str, Any]:
     for count in spec["counts"]:
         _progress(f"{count} x {horizon} rounds: GEMM, {', '.join(FORMS)}")
         runs = {"gemm": _gemm(models["features"], count, horizon)}
-        runs |= {form: _run(problem, models[form], count, horizon) for form in FORMS}
+        played = dict.fromkeys(FORMS, count) | {"rows": min(count, ROWS_TRIALS)}
+        runs |= {form: _run(problem, models[form], played[form], horizon) for form in FORMS}
         if count == most:
             runs |= {f"short {form}": _run(problem, models[form], most, spec["short_horizon"]) for form in FORMS[:2]}
         best, first = _interleaved(runs, spec["repeats"])
         for name, by_count in times.items():
-            by_count[str(count)] = _per_trial_round(best[name], count, horizon)
+            by_count[str(count)] = _per_trial_round(best[name], played.get(name, count), horizon)
     # From here on `best` and `first` are those of the largest count: it is the last.
     compile_seconds = {form: first[form] - best[form] for form in FORMS}
     short_times = {form: _per_trial_round(best[f"short {form}"], most, spec["short_horizon"]) for form in FORMS[:2]}
@@ -58,7 +59,7 @@ def measure_engine(spec: dict[str, Any]) -> dict[str, Any]:
         spec["repeats"],
     )
 
-    trials = min(most, MATERN_TRIALS)
+    trials = min(most, ROWS_TRIALS)
     _progress(f"{trials} x {horizon} rounds: rows, Matern-5/2")
     rough = _model(problem, "rows", horizon, kernels.Matern52(length_scale=LENGTH_SCALE))
     best, _ = _interleaved({"rows": _run(problem, rough, trials, horizon)}, spec["repeats"])
@@ -71,8 +72,8 @@ def measure_engine(spec: dict[str, Any]) -> dict[str, Any]:
         "ranged_low": RANGE[0],
         "ranged_high": RANGE[1],
         "matern_us": _per_trial_round(best["rows"], trials, horizon),
-        "matern_trials": trials,
-        "violation": {form: _violation(problem, models[form], most, horizon) for form in FORMS},
+        "rows_trials": trials,
+        "violation": {form: _violation(problem, models[form], played[form], horizon) for form in FORMS},
         "compile_s": compile_seconds,
         "peak_rss_mb": peak,
         "points": problem.domain.size,
@@ -96,12 +97,12 @@ def measure_data_rate(spec: dict[str, Any]) -> dict[str, Any]:
     ``spec`` holds ``points_per_axis``, ``trials``, ``horizon`` and ``repeats``. Times are for the paper's two algorithms;
     memory is the process's peak once all is built, and at the end, and what the results of one trial hold.
     """
-    from experiments.shi_eryilmaz_2022.data_rate import EXPERIMENT
+    from experiments.shi_eryilmaz_2022.data_rate import EXPERIMENT, learners
 
     options = dataclasses.replace(EXPERIMENT.defaults, **{name: spec[name] for name in ("points_per_axis", "trials", "horizon")})
     start = time.perf_counter()
-    study = EXPERIMENT.study(options)
-    chosen = [run for run in study.runs if run.algorithm.name in ("se2", "se3")]
+    study = learners(options)
+    chosen = study.runs
     # The surrogate is built on the host or on the device: wait for what may still be under way.
     jax.block_until_ready([jax.tree.leaves(run.model) for run in chosen])
     build_seconds, built = time.perf_counter() - start, peak_memory_mb()

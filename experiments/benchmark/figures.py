@@ -32,7 +32,7 @@ def engine_figures(settings: dict[str, Any], engine: dict[str, Any]) -> dict[str
         "rows_over_gemm": times["rows"] / times["gemm"],
         **{key: engine[key] for key in ("ranged_us", "ranged_over_product", "ranged_rank", "ranged_low", "ranged_high")},
         "rows_matern_us": engine["matern_us"],
-        "rows_matern_trials": engine["matern_trials"],
+        "rows_trials": engine["rows_trials"],
         "compile_s": engine["compile_s"]["features"],
         "compile_seconds": engine["compile_s"],
         "own_us": own,

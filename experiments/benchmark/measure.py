@@ -46,8 +46,8 @@ def measure(
         studies.
       accuracy: ``points_per_axis`` and ``horizon`` of the comparison with a dense solve.
       session: ``points_per_axis`` and ``tickets`` of the session.
-      tuning: ``settings``, ``points_per_axis``, ``horizon``, ``keys``, ``wide_keys``, ``fits``, ``fit_points`` and
-        ``repeats`` of gradients and fits.
+      tuning: ``settings``, ``points_per_axis``, ``horizon``, ``keys``, ``wide_keys``, ``fits``, ``fit_points``,
+        ``precisions`` and ``repeats`` of gradients and fits.
       peers: whether to time other libraries' loops.
 
     Raises:
@@ -58,7 +58,7 @@ def measure(
     pinned = machine["backend"] == "cpu"
     progress("  engine")
     engine = _child({"task": "engine", **settings}, pinned=pinned)
-    devices = _two_devices(settings) if pinned and cores() > 1 else None
+    devices = _two_devices(settings, engine) if pinned and cores() > 1 else None
     rough = _child({"task": "data-rate", **data_rate}, pinned=pinned)
     progress("  accuracy")
     exact = _child({"task": "accuracy", **accuracy}, pinned=pinned)
@@ -84,11 +84,16 @@ def measure(
     return figures
 
 
-def _two_devices(settings: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Return the best times of the feature forms on one core with one device, and on two cores with a device each."""
-    best: dict[str, dict[str, float]] = {"1": {}, "2": {}}
-    for _ in range(settings["turns"]):
-        for number in (1, 2):
+def _two_devices(settings: dict[str, Any], engine: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Return the best times of the feature forms on one core with one device, and on two cores with a device each.
+
+    Where they take one turn only, those on one core are the ``engine``'s.
+    """
+    turns, most = settings["turns"], str(settings["counts"][-1])
+    own = {form: by_count[most] for form, by_count in engine["us"].items() if form in ("features", "product")}
+    best: dict[str, dict[str, float]] = {"1": own if turns == 1 else {}, "2": {}}
+    for _ in range(turns):
+        for number in (1, 2) if turns > 1 else (2,):
             progress(f"  {number} device{'s' if number > 1 else ''}")
             spec = {"task": "devices", "devices": number, **settings, "repeats": settings["repeats"] // settings["turns"]}
             times = _child(spec, pinned=True, cores=number)["us"]

@@ -1,10 +1,12 @@
-"""The time that a real experiment waits for its session: a question and its answer, and opening it again, beside Optuna's TPE."""
+"""The time that a real experiment waits for its session: a question and its answer, and opening it again, beside Optuna's TPE and Ax."""
 
 from __future__ import annotations
 
 import importlib.util
+import logging
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import jaxbandit as jb
 from jaxbandit.session import Model, Session
 
 WARM_UP = 2  # questions before the clock starts: the first ones compile
+AX_WARM_UP = 6  # of Ax: five points of a design, which cost nothing, and the first fit
 
 
 def measure_session(spec: dict[str, Any]) -> dict[str, Any]:
@@ -40,19 +43,22 @@ def measure_session(spec: dict[str, Any]) -> dict[str, Any]:
         with Session.open(place) as session:
             found["open_s"] = time.perf_counter() - started
             found["events"] = len(session.events)
-    return found | {"optuna_ms": _optuna(side, tickets) if importlib.util.find_spec("optuna") else None}
+    optuna = _optuna(side, tickets) if importlib.util.find_spec("optuna") else {}
+    ax = _ax(side, spec["ax_trials"]) if importlib.util.find_spec("ax") else {}
+    rivals = {"optuna_ms": optuna.get("ask_tell_ms"), "ax_ms": ax.get("ask_tell_ms"), "ax_cpu_ms": ax.get("ask_tell_cpu_ms")}
+    return found | rivals
 
 
-def _timed(pair: Callable[[], None], tickets: int) -> dict[str, Any]:
+def _timed(pair: Callable[[], None], tickets: int, warm_up: int = WARM_UP) -> dict[str, Any]:
     """Return median and largest wall time and the mean CPU time of ``pair``, in milliseconds, after a few that warm up."""
-    walls = []
+    walls, first = [], min(warm_up, tickets - 1)
     for number in range(tickets):
-        if number == min(WARM_UP, tickets - 1):
+        if number == first:
             cpu = time.process_time()
         started = time.perf_counter()
         pair()
         walls.append(time.perf_counter() - started)
-    kept = walls[min(WARM_UP, tickets - 1) :]
+    kept = walls[first:]
     return {
         "ask_tell_ms": 1e3 * float(np.median(kept)),
         "ask_tell_worst_ms": 1e3 * max(kept),
@@ -60,8 +66,8 @@ def _timed(pair: Callable[[], None], tickets: int) -> dict[str, Any]:
     }
 
 
-def _optuna(side: int, tickets: int) -> float:
-    """Return the median milliseconds of a question and an answer of Optuna's TPE with a constraint, in memory, without a journal."""
+def _optuna(side: int, tickets: int) -> dict[str, Any]:
+    """Measure a question and an answer of Optuna's TPE with a constraint, in memory, without a journal."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -74,4 +80,28 @@ def _optuna(side: int, tickets: int) -> float:
         trial.set_constraint("cost", np.sin(x) * np.sin(y) + 0.95 + noise[1])
         study.tell(trial, np.sin(x) + y + noise[0])
 
-    return float(_timed(pair, tickets)["ask_tell_ms"])
+    return _timed(pair, tickets)
+
+
+def _ax(side: int, trials: int) -> dict[str, Any]:
+    """Measure ``trials`` questions and answers of Ax's model (BoTorch) with a constraint, in memory, after its design."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of packages that Ax loads, on one another
+        from ax.api.client import Client
+        from ax.api.configs import RangeParameterConfig
+
+    logging.getLogger("ax.api.client").setLevel(logging.WARNING)  # which has a level of its own, and tells every trial
+    client, rng = Client(random_seed=0), np.random.default_rng(0)
+    client.configure_experiment([RangeParameterConfig(name=name, bounds=(0, side - 1), parameter_type="int") for name in ("x", "y")])
+    client.configure_optimization(objective="reward", outcome_constraints=["cost <= 0"])
+
+    def pair() -> None:
+        [(number, point)] = client.get_next_trials(max_trials=1).items()
+        x, y = (6 * point[name] / (side - 1) for name in ("x", "y"))
+        noise = 0.2 * rng.standard_normal(2)
+        told = {"reward": float(-np.sin(x) - y + noise[0]), "cost": float(np.sin(x) * np.sin(y) + 0.95 + noise[1])}
+        client.complete_trial(number, raw_data=told)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of fits that were tried again
+        return _timed(pair, AX_WARM_UP + trials, AX_WARM_UP)

@@ -41,12 +41,14 @@ def table(figures: dict[str, Any]) -> str:
 
 def _session(figures: dict[str, Any]) -> list[str]:
     """Return the lines on a session: a question and its answer, each of which is on the disk before it returns."""
-    side, optuna = figures["points_per_axis"], figures["optuna_ms"]
+    side, optuna, ax = figures["points_per_axis"], figures["optuna_ms"], figures["ax_ms"]
+    words = f"{figures['ax_trials']} trials by its model"
     return [
         f"a session of RPOL-UCB on {side}x{side} points, {figures['tickets']} tickets, every event on the disk",
         f"  ask and tell: {figures['ask_tell_ms']:.2f} ms (median), {figures['ask_tell_worst_ms']:.1f} ms at most,"
         f" {figures['ask_tell_cpu_ms']:.2f} ms of CPU; opened again in {figures['open_s']:.2f} s",
-        "  Optuna is not installed" if optuna is None else f"  Optuna's TPE, in memory: {optuna:.2f} ms (median)",
+        "  Optuna: not installed" if optuna is None else f"  Optuna's TPE, in memory: {optuna:.2f} ms (median)",
+        "  Ax: not installed" if ax is None else f"  Ax, in memory, {words}: {ax:,.0f} ms (median), {figures['ax_cpu_ms']:,.0f} ms of CPU",
     ]
 
 
@@ -57,13 +59,14 @@ def _tuning(figures: dict[str, Any]) -> list[str]:
         numbers = [str(found["parameters"]), f"{found['trials']:,}", str(found["keys"])]
         lines.append(_row(name, [*numbers, f"{found['cosine']:.3f}", f"{found['coverage']:.1%}"]))
     memory = ", ".join(f"{mb:.1f} MB at T = {rounds}" for rounds, mb in figures["gradient_mb"].items())
-    fits = ", ".join(f"{seconds:.1f} s in {name}" for name, seconds in figures["fit_many_s"].items())
+    times = ", ".join(f"{seconds:.1f} s in {name}" for name, seconds in figures["fit_many_s"].items())
+    fits = [f"{figures['fits']:,} fits of {figures['fit_points']} points: {times}"] if times else []
     return [
         *lines,
         f"value and gradient of {figures['gradient_trials']} trials take {figures['gradient_over_plain']:.2f} times as long as the trials"
         f" alone; working memory {memory}",
-        f"{figures['fits']:,} fits of {figures['fit_points']} points: {fits}; a log evidence with its gradient"
-        f" {figures['evidence_us']:.0f} us",
+        *fits,
+        f"a log evidence of {figures['fit_points']} points with its gradient {figures['evidence_us']:.0f} us",
         f"a round on a ranged model {figures['ranged_round_us']:.1f} us, with fits at doubling times {figures['refitted_round_us']:.1f} us",
     ]
 
@@ -90,12 +93,13 @@ def _forms(figures: dict[str, Any]) -> list[str]:
     for form in ("features", "product", "rows"):
         row = [_number(times[form][c]) for c in counts]
         row += [f"{times[form][most] / times['gemm'][most]:.2f}", f"{figures['violation'][form]:.4f}"]
-        lines.append(_row(f"{form} (rank {figures['rank'][form]})", row))
+        few = f"; {_trials(figures['rows_trials'])}" if form == "rows" else ""
+        lines.append(_row(f"{form} (rank {figures['rank'][form]}{few})", row))
     ranged = [""] * (len(counts) - 1) + [_number(figures["ranged_us"]), f"{figures['ranged_over_product']:.2f}"]
     words = f"ranged, {figures['ranged_low']}..{figures['ranged_high']} (rank {figures['ranged_rank']}); x product"
     lines.append(_row(words, ranged))
     matern = [""] * (len(counts) - 1) + [_number(figures["rows_matern_us"])]
-    return [*lines, _row(f"rows, Matern-5/2 ({_trials(figures['rows_matern_trials'])})", matern)]
+    return [*lines, _row(f"rows, Matern-5/2 ({_trials(figures['rows_trials'])})", matern)]
 
 
 def _data_rate(figures: dict[str, Any]) -> list[str]:

@@ -25,8 +25,8 @@ def measure_tuning(spec: dict[str, Any]) -> dict[str, Any]:
     """Return accuracy and cost of smoothed gradients and of fits.
 
     ``spec`` holds ``settings`` (names), ``points_per_axis`` and ``horizon`` of the studies, ``keys`` and ``wide_keys`` (gradients of
-    each setting, and of that with sixteen parameters), ``fits`` and ``fit_points`` of a batch of data sets, and
-    ``repeats``. Times are the best of these.
+    each setting, and of that with sixteen parameters), ``fits`` and ``fit_points`` of a batch of data sets that is fitted in
+    each of the ``precisions``, and ``repeats``. Times are the best of these.
     """
     problem, model = sine(spec["points_per_axis"], spec["horizon"])
     settings = {"rpol4": four(model), "cbo4": _cbo(model), "rpol7": seven(model), "rpol16": sixteen(model, spec["horizon"])}
@@ -39,7 +39,7 @@ def measure_tuning(spec: dict[str, Any]) -> dict[str, Any]:
     return {
         "gradients": gradients,
         **_cost(problem, settings["rpol4"], spec["horizon"], spec["repeats"]),
-        "fit_many_s": {name: _fits(spec["fits"], spec["fit_points"], name, spec["repeats"]) for name in ("float32", "float64")},
+        "fit_many_s": {name: _fits(spec["fits"], spec["fit_points"], name, spec["repeats"]) for name in spec["precisions"]},
         "evidence_us": _evidence(spec["fit_points"], spec["repeats"]),
         **_refits(problem, spec["horizon"], spec["repeats"]),
     }
@@ -73,20 +73,24 @@ def _cost(problem: Any, setting: Setting, horizon: int, repeats: int) -> dict[st
     """Return the time of value and gradient beside that of as many trials alone, and the working memory by number of rounds."""
     start, build = setting
     loss = SmoothedLoss(problem, build, horizon=horizon, pairs=PAIRS)
-    gradient, plain = jax.jit(jax.value_and_grad(loss)), jax.jit(loss.played)
     key, numbers = jax.random.key(0), jnp.tile(jnp.arange(PAIRS, dtype=jnp.int32), 2)
+    gradient, plain = jax.jit(jax.value_and_grad(loss)).lower(start, key).compile(), jax.jit(loss.played)
     points = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (2 * PAIRS, *jnp.shape(leaf))), start)
     both = _interleaved({"gradient": lambda: gradient(start, key), "plain": lambda: plain(points, numbers, key)}, repeats)
-    memory: dict[str, float] = {}
-    for rounds in (horizon, 4 * horizon):
-        longer = SmoothedLoss(problem, build, horizon=rounds, pairs=PAIRS)
-        used: Any = jax.jit(jax.value_and_grad(longer)).lower(start, key).compile().memory_analysis()
-        memory[str(rounds)] = used.temp_size_in_bytes / 2**20
+    longer = SmoothedLoss(problem, build, horizon=4 * horizon, pairs=PAIRS)
+    programs = {horizon: gradient, 4 * horizon: jax.jit(jax.value_and_grad(longer)).lower(start, key).compile()}
+    memory = {str(rounds): _working_memory(program) for rounds, program in programs.items()}
     return {
         "gradient_over_plain": both["gradient"] / both["plain"],
         "gradient_mb": memory,
         "gradient_trials": 2 * PAIRS,
     }
+
+
+def _working_memory(program: jax.stages.Compiled) -> float:
+    """Return the MiB that a program sets aside for its work."""
+    used: Any = program.memory_analysis()
+    return float(used.temp_size_in_bytes / 2**20)
 
 
 def _fits(count: int, points: int, precision: str, repeats: int) -> float:

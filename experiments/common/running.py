@@ -57,7 +57,8 @@ def _run(experiment: Experiment, options: Options, held: HeldDirectory, resume: 
     for name, write in files.items():
         write_whole(directory / name, write)
     forget(held)  # only now: until here a run that is cut off can be resumed
-    print(f"\n{experiment.title}\n{options.trials} trials, T = {options.horizon}, {options.parameters} parameters, seed {options.seed}\n")
+    trials = f"{options.trials} trial{'' if options.trials == 1 else 's'}"
+    print(f"\n{experiment.title}\n{trials}, T = {options.horizon}, {options.parameters} parameters, seed {options.seed}\n")
     print(text)
     for line in experiment.notes(dataset):
         print(f"- {line}")

@@ -229,10 +229,10 @@ def draw(dataset: Any) -> Any:
                 axis.fill_between(trainings, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
             if name == "best":
                 lowest = min(lowest, float((mean - (half if len(values) > 1 else 0))[trainings >= FIRST].min()))
-        axis.axvline(FIRST, color="0.6", linewidth=0.8)
+        axis.axvline(FIRST, color="0.6", linewidth=0.8, label="end of the common random points")
         axis.set(xlabel="trainings that have ended", ylabel=label)
     axes[0][0].set_ylim(bottom=lowest - 0.005)  # what the design had found by its end; before, it is worse
-    axes[0][0].legend(loc="lower right", fontsize=8)
+    axes[0][1].legend(loc="upper left", fontsize=8, frameon=False)  # where the sums are small yet
     return figure
 
 

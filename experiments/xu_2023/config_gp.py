@@ -83,11 +83,11 @@ def draw(dataset: Any) -> Any:
     from jaxbandit.report import plots
 
     measures = {"regret": "cumulative regret $R(t)$", "hard_violation": "cumulative violation $V(t)$"}
-    rows = []
-    for heading, lines in shared.panels([str(label) for label in dataset.algorithm.values]).items():
+    rows, among = [], [str(label) for label in dataset.algorithm.values]
+    for heading, lines in shared.panels(among).items():
         learners = {label: line for label, line in lines.items() if label != "Random"}  # beside it all others would be flat
-        curve = partial(plots.cumulative, results=dataset, lines=learners, heading=heading)
-        best = partial(shared.best_so_far, dataset=dataset, lines=lines, heading=heading)
+        curve = partial(plots.cumulative, results=dataset, lines=learners, heading=heading, among=among)
+        best = partial(shared.best_so_far, dataset=dataset, lines=lines, heading=heading, among=among)
         rows.append([*(partial(curve, name=name, ylabel=words) for name, words in measures.items()), best])
     return plots.compose("Functions drawn from a Gaussian process: means with 95% intervals (thin: medians)", rows)
 
@@ -96,10 +96,11 @@ EXPERIMENT = Experiment(
     name="config-gp",
     title="CONFIG and baselines on functions drawn from a Gaussian process (CONFIG paper, Figures 2 and 3)",
     position=60,
-    defaults=Options(trials=48, horizon=100, points_per_axis=shared.RECOMMENDED_POINTS, seed=0, parameters="recommended"),
-    quick=Options(trials=10, horizon=40, points_per_axis=81, seed=0, parameters="recommended"),
+    defaults=Options(trials=48, horizon=100, points_per_axis=shared.RECOMMENDED_POINTS, seed=0, parameters="recommended", extra=shared.ALL),
+    quick=Options(trials=10, horizon=40, points_per_axis=81, seed=0, parameters="recommended", extra=shared.FEWER),
     build=build,
     notes=notes,
     draw=draw,
     text=__doc__ or "",
+    add_arguments=shared.add_algorithms,
 )

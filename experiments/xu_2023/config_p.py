@@ -88,7 +88,7 @@ def fitted_runs(name: str, options: Options) -> list[Run]:
     known = jb.InitialDesign(indices=np.asarray(safest), counted=True)
     random = jb.InitialDesign(random=1, counted=True)
     runs = []
-    for label, algorithm in shared.algorithms(options, seeds=safest):
+    for label, algorithm in shared.chosen(options, shared.algorithms(options, seeds=safest)):
         chosen = drawing if isinstance(algorithm, jb.ConstrainedThompson) else cheapest
         initial = known if isinstance(algorithm, jb.SafeOpt) else random
         runs.append(Run(f"{name} {label}", problem, algorithm, chosen, initial=initial))
@@ -129,7 +129,7 @@ def code_runs(name: str, options: Options) -> list[Run]:
     design = jb.InitialDesign(indices=np.asarray([first]), counted=True)
     return [
         Run(f"{name} {label}", problem, algorithm, ignorant if isinstance(algorithm, jb.PrimalDual) else told, initial=design)
-        for label, algorithm in shared.algorithms(options, seeds=[first], draws=False)
+        for label, algorithm in shared.chosen(options, shared.algorithms(options, seeds=[first], draws=False))
     ]
 
 
@@ -162,23 +162,24 @@ def draw(dataset: Any) -> Any:
     for name, labels in by_problem(dataset).items():
         for words, lines in shared.panels(list(labels)).items():
             chosen = {label: labels[label] for label in lines}
-            panel = partial(shared.best_so_far, dataset=dataset, lines=chosen, heading=f"{name}: {words}")
+            panel = partial(shared.best_so_far, dataset=dataset, lines=chosen, heading=f"{name}: {words}", among=list(labels))
             panels.setdefault(words, []).append(panel)
     rows = [group[at : at + 3] for group in panels.values() for at in range(0, len(group), 3)]
     return plots.compose("Branin problems: mean, 95% intervals (thin: median)", rows)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the option that chooses the problem."""
+    """Add the options that choose problem and algorithms."""
     parser.add_argument("--problem", choices=[*jb.problems.ARTIFICIAL, "all"], default="all", help="one problem (default %(default)s)")
+    shared.add_algorithms(parser)
 
 
 EXPERIMENT = Experiment(
     name="config-p",
     title="CONFIG and baselines on the artificial problems P1 to P6 (CONFIG paper, Figure 4)",
     position=62,
-    defaults=Options(trials=20, horizon=100, points_per_axis=100, seed=0, parameters="recommended", extra={"problem": "all"}),
-    quick=Options(trials=4, horizon=40, points_per_axis=30, seed=0, parameters="recommended", extra={"problem": "P6"}),
+    defaults=Options(trials=20, horizon=100, points_per_axis=100, seed=0, parameters="recommended", extra={"problem": "all", **shared.ALL}),
+    quick=Options(trials=4, horizon=40, points_per_axis=30, seed=0, parameters="recommended", extra={"problem": "P6", **shared.FEWER}),
     build=build,
     notes=notes,
     draw=draw,

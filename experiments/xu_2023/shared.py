@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import argparse
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
 
 import jaxbandit as jb
 from experiments.common.experiment import Options, study
+from jaxbandit import checks
 from jaxbandit.estimators import Bounds
 from jaxbandit.informed import SafestSeeds
 from jaxbandit.kernels import Kernel, Scale, SquaredExponential
@@ -23,6 +25,12 @@ LEAST_NOISE = 1e-6
 PENALTIES = (1.0, 20.0)  # rho of EPBO: too small, and large enough
 CODE_PENALTIES = (0.2, 1.0, 3.0)
 NOT_THE_PAPERS = ("CEI (observed)", "RPOL", "Thompson", "Random")
+# At reduced size compiling takes the time, of a program for each algorithm: a few will do.
+FEWER = {"algorithms": ("CONFIG", "CEI", "SafeOpt", "Primal-dual", "RPOL")}
+
+ALL: dict[str, Any] = {"algorithms": ()}  # of the algorithms, where none is named
+
+T = TypeVar("T")
 
 
 def is_code(options: Options) -> bool:
@@ -48,6 +56,20 @@ def algorithms(options: Options, *, seeds: Any = None, draws: bool = True) -> li
         *([("Thompson", jb.ConstrainedThompson())] if draws else []),
         ("Random", jb.RandomSearch()),
     ]
+
+
+def chosen(options: Options, known: Iterable[tuple[str, T]]) -> list[tuple[str, T]]:
+    """Return the algorithms that the options name, all of those known unless they name some."""
+    found = dict(known)
+    names = options.extra.get("algorithms") or tuple(found)
+    for name in names:
+        checks.one_of("--algorithms", name, tuple(found))
+    return [(name, algorithm) for name, algorithm in found.items() if name in names]
+
+
+def add_algorithms(parser: argparse.ArgumentParser) -> None:
+    """Add the option that chooses algorithms."""
+    parser.add_argument("--algorithms", nargs="+", metavar="NAME", help="some of the algorithms of the table (default: all)")
 
 
 def panels(labels: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -105,7 +127,7 @@ def on_draws(name: str, family: Callable[..., Any], options: Options, *, only: s
     model = jb.surrogate(problem.domain, kernel, noise_variance=noise_of_model(options), horizon=options.horizon + 1)
     runs = (
         Run(label, problem, algorithm, model, informed=told(options, algorithm), initial=start(problem))
-        for label, algorithm in algorithms(options, seeds=[problem.start] if code else None)
+        for label, algorithm in chosen(options, algorithms(options, seeds=[problem.start] if code else None))
         if only in (None, label)
     )
     return study(name, runs, options, {"points": problem.domain.size})
@@ -116,12 +138,12 @@ def no_paper_set(dataset: Any, what: str) -> list[str]:
     return [f"--parameters paper runs the recommended set: {what}"] if '"paper"' in dataset.attrs["parameters"] else []
 
 
-def best_so_far(ax: Any, dataset: Any, lines: Mapping[str, str], heading: str) -> None:
-    """Draw the paper's constrained regret on one axis, logarithmic down to a thousandth and linear below."""
+def best_so_far(ax: Any, dataset: Any, lines: Mapping[str, str], heading: str, among: Sequence[str]) -> None:
+    """Draw the paper's constrained regret on one axis, logarithmic down to a thousandth and linear below; ``among`` all of its lines."""
     from jaxbandit.report import plots
 
     words = "least suboptimality + violation"
-    plots.cumulative(dataset, "best_constrained_regret", lines, heading=heading, ylabel=words, ax=ax)
+    plots.cumulative(dataset, "best_constrained_regret", lines, heading=heading, ylabel=words, log="y", among=list(among), ax=ax)
     ax.set_yscale("symlog", linthresh=1e-3)
     ax.set_ylim(0, 20 * ax.get_ylim()[1])  # room for the legend
     ax.legend(loc="upper right", ncols=2, fontsize=8)

@@ -60,6 +60,9 @@ class Anytime(Wrapper):
     def learn(self, arena: Arena, state: AnytimeState, observation: Observation | Feedback) -> AnytimeState:
         return replace(state, inner=self.algorithm.learn(arena, state.inner, observation))
 
+    def begin(self, arena: Arena, state: AnytimeState) -> AnytimeState:
+        return replace(state, inner=self.algorithm.begin(arena, state.inner))
+
     def reset(self, arena: Arena, state: AnytimeState) -> AnytimeState:
         inner = self.algorithm.reset(replace(arena, horizon=jnp.int32(1)), state.inner)
         return AnytimeState(inner=inner, flags=jnp.int32(0), evaluations=jnp.int32(0))

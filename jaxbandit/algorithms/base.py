@@ -155,6 +155,11 @@ class Algorithm(Declared, abc.ABC):
         """Say whether :meth:`reveal` is to be called before :meth:`select`, as under stochastic full information."""
         return False
 
+    @property
+    def learns(self) -> bool:
+        """Say whether the posterior of the state takes in what is observed; else it stays the prior, which says nothing to a user."""
+        return True
+
     def init(self, arena: Arena) -> Any:
         """Return the state before the first observation."""
         return BeliefState(posterior=arena.surrogate.init())
@@ -173,6 +178,10 @@ class Algorithm(Declared, abc.ABC):
         An initial design is taken in by this alone. An algorithm whose surrogate models other values than those observed overrides it.
         """
         return replace(state, posterior=arena.learn(state.posterior, observation))
+
+    def begin(self, arena: Arena, state: Any) -> Any:
+        """Return the state before round 1, once a whole initial design has been taken in; not called where there is none."""
+        return state
 
     def reveal(self, arena: Arena, state: Any, sample: Array, t: Array) -> Any:
         """Return the state that has seen the constraint functions ``sample [m, M]`` of round ``t``, before the choice."""
@@ -232,6 +241,10 @@ class Wrapper(Algorithm):
     @property
     def sees_constraints(self) -> bool:
         return self.algorithm.sees_constraints
+
+    @property
+    def learns(self) -> bool:
+        return self.algorithm.learns
 
     def with_delays(self, delay: Delay, policy: Policy) -> Self:
         return replace(self, algorithm=self.algorithm.with_delays(delay, policy))

@@ -66,6 +66,7 @@ class Oco(Algorithm):
     shrink: Scalar | None = param(None, check=optional(between(0, 1, open_low=False, open_high=True)), symbol="zeta")
     start: PerAxis | None = param(None, check=optional(between(0, 1, open_low=False)), shape=each_axis, symbol="start")
 
+    learns = False
     needs_feedback_at_once = True  # the second point of a pair is for the same direction as the first
 
     def init(self, arena: Arena) -> OcoState:

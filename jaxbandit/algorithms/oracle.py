@@ -24,6 +24,7 @@ class Oracle(Algorithm):
 
     name: ClassVar[str] = "oracle"
     title: ClassVar[str] = "clairvoyant"
+    learns = False
     index: Scalar | None = param(None, check=optional(point))
 
     def init(self, arena: Arena) -> BeliefState:

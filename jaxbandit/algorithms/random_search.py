@@ -25,6 +25,7 @@ class RandomSearch(Algorithm):
 
     name: ClassVar[str] = "randomsearch"
     title: ClassVar[str] = "random search"
+    learns = False
     allowed: Array | None = param(None, check=optional(mask))
 
     def select(self, arena: Arena, state: BeliefState, t: Array, key: Key) -> tuple[Decision, BeliefState]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import jax
+
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation, Wrapper
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import between, boolean, instance_of, optional, whole
@@ -24,23 +26,25 @@ class Refitted(Wrapper):
     hold for a kernel that is known: with a fitted one nothing is promised, and data that an algorithm has chosen can mislead the fit for
     good (Berkenkamp, Schoellig and Krause 2019, *No-regret Bayesian optimization with unknown hyperparameters*).
 
-    This is how a study fits hyper-parameters to its initial data: after a design of ``n`` points, ``first=n + 1`` fits to these and the
-    values of round 1, and then at doubling times; ``every=n`` with ``first=n`` fits every so many rounds. Round 1 itself is chosen under
-    the model's own hyper-parameters, and a kernel that :func:`jaxbandit.ranged` takes is the only kind that can be fitted.
+    This is how each trial of a study fits hyper-parameters to what it has seen: with ``at_start`` to its initial design, before round 1,
+    and then at doubling times or every so many rounds. (A fit to data that are there before the study, the same for all trials, is
+    ``fit_to`` of :func:`jaxbandit.ranged`, of :func:`jaxbandit.surrogate` and of a study's model.)
 
     A fit costs some milliseconds of a trial, rounds between fits what they cost on a ranged model. Under delay it plays with the policy
-    ``feedback.Wait()``.
+    ``feedback.Wait()`` and refuses others: what they believe of points whose values are missing is a sum of updates under one kernel, which
+    a fit would void.
 
     Attributes:
       algorithm: any algorithm that learns by the posterior it is given.
       every: rounds between fits; by default they follow rounds ``first``, ``2 first``, ``4 first``, ...
-      first: rounds before the first fit. Points of the initial design count as rounds, but no fit follows one of them.
+      first: rounds before the first of these fits. Points of the initial design count as rounds, but none of these fits follows one.
       prior: prior of the hyper-parameters; by default the length-scale's median is some four times the diagonal of the domain, and those
         of the variances are in units of the model's own variance.
       span: largest factor by which variance and noise variance may differ from the model's own.
       points: most distinct points that a fit looks at, those visited most; its cost grows with their third power.
       steps: most steps of a fit, which starts from the last one.
       fit_noise: whether the noise variance is fitted, too.
+      at_start: whether there is a fit to the initial design, too, before round 1; without a design there is nothing to fit to.
     """
 
     name: ClassVar[str] = "refitted"
@@ -56,6 +60,7 @@ class Refitted(Wrapper):
     points: int = static(default=64, check=whole(1))
     steps: int = static(default=10, check=whole(1))
     fit_noise: bool = static(default=True, check=boolean)
+    at_start: bool = static(default=False, check=boolean)
 
     @property
     def feedback(self) -> Policy:
@@ -68,8 +73,7 @@ class Refitted(Wrapper):
           InvalidArgument: when the algorithm learns by a posterior of its own making, which cannot be fitted anew.
         """
         state = self.algorithm.init(self._fitting(arena))
-        belief = self.algorithm.belief(state)
-        if not isinstance(belief.belief if isinstance(belief, WaitPosterior) else belief, RefittedPosterior):
+        if not isinstance(self._held(state), RefittedPosterior):
             raise InvalidArgument(f"Refitted.algorithm: {type(self.algorithm).__name__} keeps beliefs of its own; they cannot be refitted")
         return state
 
@@ -82,6 +86,16 @@ class Refitted(Wrapper):
     def learn(self, arena: Arena, state: Any, observation: Observation | Feedback) -> Any:
         return self.algorithm.learn(self._fitting(arena, fits=False), state, observation)  # an initial design
 
+    def begin(self, arena: Arena, state: Any) -> Any:
+        fitting = self._fitting(arena)
+        if self.at_start:
+            own = fitting.surrogate
+            model: Any = own.arrivals if isinstance(own, DelayedSurrogate) else own
+            held = self._held(state)
+            fitted = model.fitted(held)
+            state = jax.tree.map(lambda part: fitted if part is held else part, state, is_leaf=lambda part: part is held)
+        return self.algorithm.begin(fitting, state)
+
     def reveal(self, arena: Arena, state: Any, sample: Array, t: Array) -> Any:
         return self.algorithm.reveal(self._fitting(arena), state, sample, t)
 
@@ -91,14 +105,20 @@ class Refitted(Wrapper):
     def belief(self, state: Any) -> Any:
         return self.algorithm.belief(state)
 
-    def diagnose(self, state: Any) -> Diagnostics:
+    def _held(self, state: Any) -> Any:
+        """Return the posterior of the fitted model that the state holds."""
         belief = self.algorithm.belief(state)
-        fitted: Any = belief.belief if isinstance(belief, WaitPosterior) else belief
-        return replace(self.algorithm.diagnose(state), length_scales=fitted.hyper_parameters.length_scale)
+        return belief.belief if isinstance(belief, WaitPosterior) else belief
+
+    def diagnose(self, state: Any) -> Diagnostics:
+        return replace(self.algorithm.diagnose(state), length_scales=self._held(state).hyper_parameters.length_scale)
 
     def with_delays(self, delay: Delay, policy: Policy) -> Refitted:
         if not isinstance(policy, Wait):
-            raise InvalidArgument(f"feedback: Refitted plays with Wait() under delay, got {type(policy).__name__}")
+            raise InvalidArgument(
+                f"feedback: Refitted plays with Wait() under delay, got {type(policy).__name__}, whose belief of points without a value is"
+                " made of updates under one kernel and cannot be fitted anew"
+            )
         return super().with_delays(delay, policy)
 
     def symbols_in_force(self, horizon: int) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
@@ -13,25 +14,42 @@ BLOCK_AXIS = "trials"  # name of a block's batch axis, for what its trials decid
 MESH_AXIS = "trial"
 
 
-def map_blocks(function: Callable[..., Any], shared: Any, own: Any, *, block: int, mesh: Mesh | None) -> Any:
+def map_blocks(
+    function: Callable[..., Any], shared: Any, own: Any, *, block: int, mesh: Mesh | None, count: jax.Array | None = None
+) -> Any:
     """Return ``function(shared, one)`` for each of ``own [P, ...]``, whose ``P`` is a multiple of ``block`` times the number of devices.
 
-    A block is one ``vmap``; blocks of a device run one after the other.
+    A block is one ``vmap``; blocks of a device run one after the other. Given ``count``, which may be traced, only the first so many
+    blocks of each device run, and the results of the others are zeros: one program serves any number of pairs up to ``P``.
     """
 
-    def local(shared: Any, own: Any) -> Any:
+    def local(shared: Any, own: Any, count: jax.Array | None) -> Any:
         # An unbatched trial keeps its branches (see surrogates.rows), so a block of one is not a vmap of one.
         def alone(one: Any) -> Any:
             return jax.tree.map(lambda x: x[None], function(shared, jax.tree.map(lambda x: x[0], one)))
 
         many = jax.vmap(lambda one: function(shared, one), axis_name=BLOCK_AXIS) if block > 1 else alone
-        blocks = jax.lax.map(many, jax.tree.map(lambda x: x.reshape(x.shape[0] // block, block, *x.shape[1:]), own))
+        split = jax.tree.map(lambda x: x.reshape(x.shape[0] // block, block, *x.shape[1:]), own)
+        blocks = jax.lax.map(many, split) if count is None else _map_first(many, split, count)
         return jax.tree.map(lambda x: x.reshape(x.shape[0] * block, *x.shape[2:]), blocks)
 
     if mesh is None:
-        return local(shared, own)
-    split = PartitionSpec(MESH_AXIS)
-    return jax.shard_map(local, mesh=mesh, in_specs=(PartitionSpec(), split), out_specs=split, check_vma=False)(shared, own)
+        return local(shared, own, count)
+    whole, split = PartitionSpec(), PartitionSpec(MESH_AXIS)
+    return jax.shard_map(local, mesh=mesh, in_specs=(whole, split, whole), out_specs=split, check_vma=False)(shared, own, count)
+
+
+def _map_first(function: Callable[[Any], Any], blocks: Any, count: jax.Array) -> Any:
+    """Return ``function`` of the first ``count`` of ``blocks [n, ...]``, and zeros for the others."""
+    traced = jax.jit(function)  # traced once: for the shapes of its results, and for the loop
+    results = jax.eval_shape(traced, jax.tree.map(lambda x: x[0], blocks))
+    size = jax.tree.leaves(blocks)[0].shape[0]
+
+    def play(number: jax.Array, before: Any) -> Any:
+        found = traced(jax.tree.map(lambda x: x[number], blocks))
+        return jax.tree.map(lambda table, x: table.at[number].set(x), before, found)
+
+    return jax.lax.fori_loop(0, count, play, jax.tree.map(lambda x: jnp.zeros((size, *x.shape), x.dtype), results))
 
 
 def equal_blocks(count: int, block: int, devices: int, least: int = 1) -> tuple[int, int]:

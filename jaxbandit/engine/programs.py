@@ -17,14 +17,15 @@ from jax.sharding import Mesh
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.keys import Stream, stream_key, trial_key
-from jaxbandit.core.pytree import pytree, static
-from jaxbandit.core.sweep import Sweep
+from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.sweep import Sweep, gather_variants
 from jaxbandit.engine.blocks import axis_of, equal_blocks, least_block, map_blocks
 from jaxbandit.engine.delayed import Delays
 from jaxbandit.engine.trial import Informed, InitialDesign, Setting, TrialState, advance, begin, conclude, multipliers_of, prepare
 from jaxbandit.metrics import Curves, Tally, curves, extend_tally, healthy
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.surrogates import Surrogate
+from jaxbandit.surrogates.rows import RowCache
 
 Array = jax.Array
 WHOLE_RECORDS = ("all", "audit")  # records that keep the multipliers after the last round, and every candidate
@@ -68,6 +69,18 @@ class Cell:
             axis=axis_of(self.block),
             fused=self.fused,
         )
+
+
+def laid_out_for(platform: str, cell: Cell) -> Cell:
+    """Return a cell whose models keep their rows as devices of a platform want them, see :meth:`RowCache.in_one_block`."""
+
+    def in_rows(x: Any) -> bool:
+        return isinstance(x, RowCache)
+
+    if platform == "cpu":
+        return cell
+    variants = [jax.tree.map(lambda x: x.in_one_block() if in_rows(x) else x, own, is_leaf=in_rows) for own in cell.variants.unstack()]
+    return replace(cell, variants=gather_variants(variants))
 
 
 @partial(jax.jit, static_argnames="mesh")
@@ -125,9 +138,11 @@ def _(primals: Any, tangents: Any) -> Any:
 
 @partial(jax.jit, static_argnames=("record", "mesh"))
 def play_all(
-    cell: Cell, key: Array, pairs: Array, *, record: str, mesh: Mesh | None
+    cell: Cell, key: Array, pairs: Array, count: Array | None = None, *, record: str, mesh: Mesh | None
 ) -> tuple[dict[str, Array], dict[str, Any], dict[str, Any]]:
     """Play all rounds in one program; returns the initial design, the record of every round, and the quantities at the end.
+
+    Given ``count``, only so many blocks of each device are played, see :func:`~jaxbandit.engine.blocks.map_blocks`.
 
     Raises:
       InvalidArgument: when it is differentiated.
@@ -145,7 +160,7 @@ def play_all(
             seen["multipliers"] = jnp.concatenate([seen["multipliers"], last[None]])
         return _initial(before), _present(seen), ended if record in WHOLE_RECORDS else _brief(ended)
 
-    return map_blocks(one, (cell, key), pairs, block=cell.block, mesh=mesh)
+    return map_blocks(one, (cell, key), pairs, block=cell.block, mesh=mesh, count=count)
 
 
 @partial(jax.jit, static_argnames=("common", "metrics", "block", "mesh"))
@@ -155,6 +170,7 @@ def measure_all(
     pairs: Array,
     so_far: Tally,
     indices: Array,
+    count: Array | None = None,
     *,
     common: bool,
     metrics: tuple[str, ...],
@@ -163,7 +179,8 @@ def measure_all(
 ) -> tuple[Tally, dict[str, Array], dict[str, Array]]:
     """Return sums over further rounds, in which ``indices [P, n]`` were chosen, the curves over them, and facts of each trial's instance.
 
-    A program of its own, for it depends on the problem only: cells on problems of one shape share it.
+    A program of its own, for it depends on the problem only: cells on problems of one shape share it. Given ``count``, only so many
+    blocks of each device are measured.
     """
 
     def one(shared: tuple[Any, Array], own: tuple[Array, Tally, Array]) -> tuple[Tally, dict[str, Array], dict[str, Array]]:
@@ -175,7 +192,7 @@ def measure_all(
         facts = {"optimum": best.value, "feasible_fraction": best.feasible_fraction, "slater_slack": best.slater_slack}
         return after, {name: getattr(found, name) for name in metrics}, facts
 
-    return map_blocks(one, (problem, key), (pairs, so_far, indices), block=block, mesh=mesh)
+    return map_blocks(one, (problem, key), (pairs, so_far, indices), block=block, mesh=mesh, count=count)
 
 
 @partial(jax.jit, static_argnames=("build", "measure", "horizon", "block", "informed"))

@@ -26,13 +26,13 @@ from jaxbandit.engine.delayed import Delays, delay_in_force, plan_delays
 from jaxbandit.engine.flags import warn_of_flags
 from jaxbandit.engine.footprint import default_block
 from jaxbandit.engine.inputs import ALGORITHM, DEVICES, FUSED, HORIZON, INFORMED, SWEEP, TRIALS, check_memory
-from jaxbandit.engine.programs import Cell, play_all
+from jaxbandit.engine.programs import Cell, laid_out_for, play_all
 from jaxbandit.engine.trajectory import Trajectory
 from jaxbandit.engine.trial import Informed, InitialDesign
 from jaxbandit.feedback import Policy
 from jaxbandit.fused.reasons import why_not
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.problems.base import PROBLEM
+from jaxbandit.problems.base import PROBLEM, without_name
 from jaxbandit.surrogates import Surrogate, arithmetic
 
 Array = jax.Array
@@ -127,7 +127,7 @@ def simulate(
     with arithmetic(model.precision for model in models) as switched:
         algorithms, delays = plan_delays(problem.outputs, algorithms, delay_models, feedback, capacity, horizon)
         cell = Cell(
-            problem=canonicalise(problem),
+            problem=canonicalise(without_name(problem)),
             variants=_gathered(algorithms, refreshed_in_time(models, horizon), [None] * len(models) if delays is None else delays),
             initial=canonicalise(initial),
             horizon=horizon,
@@ -137,6 +137,7 @@ def simulate(
         if fused is True:
             check_fused(algorithms[0], models[0], None if delays is None else delays[0].policy, used[0].platform)
             cell = replace(cell, fused=True)
+        cell = laid_out_for(used[0].platform, cell)
         least = 1
         if block is None:
             block = default_block(cell, models[0].trials_per_block, len(numbers) * len(algorithms), used)

@@ -210,4 +210,10 @@ def _entry(run: Trajectory, name: str, number: int, axis: str) -> Trajectory:
         raise InvalidArgument(f"{name}: the run is one trial, it has no axis of {axis}")
     if number >= leading[0]:
         raise InvalidArgument(f"{name}: the run has {axis} 0 to {leading[0] - 1}, got {checks.short(number)}")
+    return _at(run, number)
+
+
+@jax.jit  # one program for all fields
+def _at(run: Trajectory, number: Array) -> Trajectory:
+    """Return entry ``number`` of every field's first axis."""
     return jax.tree.map(lambda x: x[number], run)

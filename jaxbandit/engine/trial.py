@@ -156,6 +156,9 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Observa
         return algorithm.learn(arena, state, seen), None
 
     state, _ = jax.lax.scan(learn, algorithm.init(arena), observations)
+    if initial.count:
+        with blaming_user(algorithm, "algorithm: {name}.begin must return a state like the one it is given"):
+            state = algorithm.begin(arena, state)
     feasible = jnp.any(jnp.all(jnp.asarray(instance.means)[1:] <= 0, axis=0))
     status = jnp.where(feasible, 0, int(Status.NO_FEASIBLE_POINT)) | jnp.where(
         jnp.all(jnp.isfinite(values)), 0, int(Status.NONFINITE_FEEDBACK)
@@ -202,7 +205,7 @@ def advance(setting: Setting, trial: TrialState, first: Array | int, rounds: int
         if setting.fused:
             state = between_rounds(arena.surrogate, state)
 
-        failures = faults(algorithm, arena, decision) | {Status.NONFINITE_FEEDBACK: ~jnp.all(jnp.isfinite(values))}
+        failures = faults(algorithm, arena, decision) | {Status.NONFINITE_FEEDBACK: ~_all_finite(values)}
         if too_early is not None:
             failures |= {Status.NEGATIVE_DELAY: too_early}
         failed = functools.reduce(jnp.logical_or, failures.values())
@@ -230,6 +233,11 @@ def advance(setting: Setting, trial: TrialState, first: Array | int, rounds: int
     with blaming_user(algorithm, "algorithm: {name}.update must return a state like the one it is given"):
         trial, seen = jax.lax.scan(one_round, trial, (numbers, policy_keys, noise, due, early))
     return trial, seen | ({} if record == "indices" else {"arrivals": due})
+
+
+def _all_finite(values: Array) -> Array:
+    """Return whether all ``values [k]`` are finite; without a reduction, which a GPU does in a kernel of its own."""
+    return functools.reduce(jnp.logical_and, list(jnp.isfinite(values)))
 
 
 # Arrays of every round that a record keeps, by its name.

@@ -19,7 +19,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.fields import between, of_class, optional, positive, text, whole
 from jaxbandit.core.fields import key as key_check
 from jaxbandit.core.intervals import NORMAL_95
@@ -27,6 +27,7 @@ from jaxbandit.core.pytree import float_dtype, replace
 from jaxbandit.core.tuned import Candidate, Tuned
 from jaxbandit.core.types import Array, Key
 from jaxbandit.gradients.losses import SubjectTo
+from jaxbandit.gradients.parameters import Logarithms
 from jaxbandit.gradients.smoothed import SmoothedLoss
 
 MOST = 1_000_000  # steps, points and trials of a descent
@@ -65,6 +66,7 @@ def descend(
     validate: int = 256,
     every: int = 5,
     dual_step: float | None = None,
+    limits: tuple[Any, Any] | None = None,
     file: str | Path | None = None,
 ) -> Tuned[Any]:
     """Return parameters with a smaller loss, never worse than ``params`` beyond the interval of the validation.
@@ -95,6 +97,9 @@ def descend(
       validate: trials of the validation, and of the confirmation.
       every: steps between two iterates that are validated.
       dual_step: step, > 0, of the multiplier's ascent; default none, for a multiplier that stays as it is.
+      limits: least and largest values of the parameters, each a pytree like ``params``, infinite where there is none. Points are projected
+        into this box, less ``loss.step`` on every side, so that no trial is played outside. Default: the ranges of the fields that
+        :func:`logarithms` has made the parameters of, and none for a ``build`` of your own.
       file: NumPy file that the descent is kept in, and goes on from if it is there; default nowhere.
 
     Returns:
@@ -102,7 +107,8 @@ def descend(
       ``dual_step`` losses and improvement are those of the objective, and the history has ``violation`` and ``multiplier``, too.
 
     Raises:
-      InvalidArgument: on numbers out of range, parameters that make no study, a start whose trials fail, or a file of another descent.
+      InvalidArgument: on numbers out of range, parameters that make no study, a start whose trials fail, limits that leave no room for
+        ``loss.step`` on both sides, or a file of another descent.
     """
     if dual_step is not None and not isinstance(loss.measure, SubjectTo):
         raise InvalidArgument(
@@ -110,21 +116,22 @@ def descend(
         )
     if file is not None and not (Path(file).parent.is_dir() and not Path(file).is_dir()):
         raise InvalidArgument(f"file: must be a file in a directory that is there, got {str(file)!r}")
-    loss.estimate(params, key)  # refuses what makes no study, and compiles
     flat, rebuild = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params))
+    box = _box(loss, params, limits)
+    loss.estimate(rebuild(box.nearest(flat)), key)  # refuses what makes no study, and compiles
     compared = _Compared(loss, rebuild, key, apart=dual_step is not None)
     budget = float(loss.measure.budget) if dual_step is not None and isinstance(loss.measure, SubjectTo) else None
 
     away = jax.random.uniform(jax.random.fold_in(key, SCREEN), (screen - 1, flat.shape[0]), flat.dtype, -reach, reach)
-    screened = jnp.concatenate([flat[None], flat[None] + away])
-    begin = screened[_best(compared(screened, max(loss.pairs // 2, 2), SCREEN), budget)]
+    screened = jnp.concatenate([flat[None], box.nearest(flat[None] + away)])
+    begin = box.nearest(screened[_best(compared(screened, max(loss.pairs // 2, 2), SCREEN), budget)])
 
     chosen = optax.adam(optax.cosine_decay_schedule(0.1, steps, 0.1), b1=0.8, b2=0.95) if optimizer is None else optimizer
     identity = json.dumps(
         [np.asarray(flat).tolist(), np.asarray(jax.random.key_data(key)).tolist(), loss.horizon, loss.pairs, loss.step, dual_step]
     )
     path = None if file is None else Path(file)
-    after = _descended(loss, rebuild, begin, key, chosen, steps, every, dual_step, path, identity)
+    after = _descended(loss, rebuild, box, begin, key, chosen, steps, every, dual_step, path, identity)
 
     visited = np.concatenate([after.history["params"], np.asarray(after.params)[None]])
     named = {"start": np.asarray(flat), "screened": np.asarray(begin)}
@@ -144,11 +151,43 @@ def descend(
     return Tuned(candidates[best].values, candidates, better, (better - half, better + half), after.history)
 
 
+class _Box(NamedTuple):
+    """Least and largest values ``[d]`` of the parameters."""
+
+    low: np.ndarray
+    high: np.ndarray
+
+    def nearest(self, points: Array) -> Array:
+        """Return the points of the box that are nearest to ``points [..., d]``."""
+        return jnp.asarray(np.clip(points, *(end.astype(points.dtype) for end in self)))
+
+
+def _box(loss: SmoothedLoss, params: Any, limits: tuple[Any, Any] | None) -> _Box:
+    """Return the box that a descent keeps to, a step of the smoothing inside the limits."""
+    if limits is None and isinstance(loss.build, Logarithms):
+        limits = loss.build.limits(params)
+    if limits is None:
+        limits = jax.tree.map(lambda leaf: -np.inf, params), jax.tree.map(lambda leaf: np.inf, params)
+    if not isinstance(limits, tuple) or len(limits) != 2 or any(jax.tree.structure(end) != jax.tree.structure(params) for end in limits):
+        raise InvalidArgument(f"limits: expected two pytrees like params, the least and the largest values, got {short(limits)}")
+    low, high = (
+        np.concatenate([np.ravel(np.broadcast_to(np.asarray(end, np.float64), np.shape(leaf))) for end, leaf in zip(*pair, strict=True)])
+        for pair in ((jax.tree.leaves(end), jax.tree.leaves(params)) for end in limits)
+    )
+    if not np.all(high - low > 2 * loss.step):
+        raise InvalidArgument(
+            f"limits: must leave room for the steps of the loss to both sides, 2 x {loss.step:g}, got a width of"
+            f" {float(np.min(high - low)):.3g}; use a wider range or a SmoothedLoss with a smaller step"
+        )
+    return _Box(low + loss.step, high - loss.step)
+
+
 class _Compared:
     """Losses of points on common trials, by the program of the gradient: as many trials at a time as it has."""
 
     def __init__(self, loss: SmoothedLoss, rebuild: Any, key: Key, apart: bool) -> None:
-        self.loss, self.rebuild, self.key, self.apart = loss, rebuild, key, apart
+        self.loss, self.key, self.apart = loss, key, apart
+        self.rebuild = jax.jit(jax.vmap(rebuild))
 
     def __call__(self, points: Array, trials: int, purpose: int) -> np.ndarray:
         """Return losses ``[C, trials]`` of ``points [C, d]``, or both parts ``[C, trials, 2]``; infinite where a trial failed."""
@@ -160,7 +199,7 @@ class _Compared:
         found = []
         for first in range(0, count, room):
             part = slice(first, first + room)
-            own = jax.vmap(self.rebuild)(jnp.asarray(points)[owners[part]])
+            own = self.rebuild(np.asarray(points)[owners[part]])
             measured, _, healthy = self.loss.measured(own, jnp.asarray(numbers[part]), key)
             losses = np.asarray(measured if self.apart else self.loss.combined(measured), np.float64)
             usable = np.asarray(healthy) & np.isfinite(self.loss.combined(measured))
@@ -172,6 +211,7 @@ class _Compared:
 def _descended(
     loss: SmoothedLoss,
     rebuild: Any,
+    box: _Box,
     begin: Array,
     key: Key,
     optimizer: optax.GradientTransformation,
@@ -209,7 +249,7 @@ def _descended(
             name: np.concatenate([now.history[name], [np.asarray(value)]]) if now.history else np.asarray(value)[None]
             for name, value in (row | {"params": now.params}).items()
         }
-        now = _Progress(optax.apply_updates(now.params, updates), state, history)
+        now = _Progress(box.nearest(optax.apply_updates(now.params, updates)), state, history)
         if file is not None and ((step + 1) % every == 0 or step + 1 == steps):
             _save(now, file, identity)
     return now

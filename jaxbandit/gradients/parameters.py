@@ -13,31 +13,66 @@ import numpy as np
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.fields import of_class
+from jaxbandit.core.fields import Check, of_class
 from jaxbandit.core.fields import text as text_check
 from jaxbandit.core.paths import check_known, set_field
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.types import Array
-from jaxbandit.surrogates import Surrogate
+from jaxbandit.surrogates import RangedSurrogate, Surrogate
 
 Build: TypeAlias = Callable[[Any], tuple[Algorithm, Surrogate]]
 """Pure function that makes an algorithm and a model from parameters, a pytree of floating-point arrays."""
 
+ROUNDING = 1e-6  # by which logarithms keep away from the ends of a range, which rounding to float32 could cross
 MODEL = "model."  # what the path of a field of the model begins with, as in study files
 
 
+@dataclasses.dataclass(frozen=True, eq=False)  # compared and hashed by identity, as a static argument of programs
+class Logarithms:
+    """Function from the logarithms of hyper-parameters to an algorithm and a model; :func:`logarithms` makes one.
+
+    Attributes:
+      algorithm: the algorithm, whose other fields stay.
+      model: the GP model, whose other fields stay.
+    """
+
+    algorithm: Algorithm
+    model: Surrogate
+
+    def __call__(self, params: Mapping[str, Array]) -> tuple[Algorithm, Surrogate]:
+        """Return the algorithm and the model whose fields have these logarithms, by path."""
+        made: tuple[Algorithm, Surrogate] = self.algorithm, self.model
+        for path, logarithm in params.items():
+            made = _with_field(*made, path, jnp.exp(logarithm))
+        return made
+
+    def limits(self, params: Mapping[str, Array]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Return the least and the largest logarithm that each field may have, each like ``params``; infinite where there is none."""
+        found: tuple[dict[str, np.ndarray], dict[str, np.ndarray]] = ({}, {})
+        for path, value in params.items():
+            ends = _ends(self.model if path.startswith(MODEL) else self.algorithm, path.removeprefix(MODEL), np.ndim(value))
+            with np.errstate(divide="ignore"):  # no least number has the logarithm -inf
+                inside = np.log(np.maximum(ends[0], 0)) + ROUNDING, np.log(ends[1]) - ROUNDING
+            for side, end in zip(found, inside, strict=True):
+                side[path] = np.broadcast_to(end, np.shape(value))
+        return found
+
+
 @takes(algorithm=of_class(Algorithm), model=of_class(Surrogate, "a model, jaxbandit.surrogate(...)"))
-def logarithms(algorithm: Algorithm, model: Surrogate, *paths: str) -> tuple[dict[str, Array], Build]:
+def logarithms(algorithm: Algorithm, model: Surrogate, *paths: str) -> tuple[dict[str, Array], Logarithms]:
     """Return positive hyper-parameters on a logarithmic scale, and the function that builds an algorithm and a model from them.
 
     Args:
       algorithm: the algorithm; its values are where the parameters start.
       model: the GP model.
       *paths: dotted paths of fields, as for :func:`~jaxbandit.sweep`; one that begins with ``"model."`` names a field of the model, such
-        as ``"model.noise_variance"``.
+        as ``"model.noise_variance"``, or ``"model.length_scale"`` of a model of :func:`~jaxbandit.ranged`.
 
     Returns:
-      The logarithms of the fields by path, and the ``build`` that :class:`SmoothedLoss` takes.
+      The logarithms of the fields by path, and the ``build`` that :class:`SmoothedLoss` takes. Each has the shape of its field: ``[]`` for
+      one number, ``[m]`` for one of each constraint, and ``[G]`` for the noise variance of a model, which has one for each group of
+      outputs that share kernel and noise variance, ``[1]`` where all outputs do. :func:`descend` keeps to the range of a field that has
+      one, such as a probability, or the length-scale of a ranged model.
 
     Raises:
       InvalidArgument: on no path, or one that names no field, a static one, or one that does not hold positive numbers.
@@ -47,14 +82,21 @@ def logarithms(algorithm: Algorithm, model: Surrogate, *paths: str) -> tuple[dic
     for number, path in enumerate(paths):
         text_check(f"paths[{number}]", path)
     params = {path: jnp.log(jnp.asarray(_positive(algorithm, model, path), float_dtype())) for path in paths}
+    return params, Logarithms(algorithm, model)
 
-    def build(params: Mapping[str, Array]) -> tuple[Algorithm, Surrogate]:
-        made: tuple[Algorithm, Surrogate] = algorithm, model
-        for path, logarithm in params.items():
-            made = _with_field(*made, path, jnp.exp(logarithm))
-        return made
 
-    return params, build
+def _ends(item: Any, path: str, rank: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the least and the largest value of the field at ``path``, which has ``rank`` axes."""
+    *way, name = path.split(".")
+    for step in way:
+        item = getattr(item, step)
+    if isinstance(item, RangedSurrogate) and name == "length_scale":
+        low, high = np.asarray(item.low), np.asarray(item.high)
+        return (low, high) if rank else (np.max(low), np.min(high))  # one for all axes, whose ranges it may not leave
+    field = next(field for field in dataclasses.fields(item) if field.name == name)
+    check = field.metadata.get("check")
+    low, high = Check.ends if check is None else check.ends
+    return np.asarray(low), np.asarray(high)
 
 
 def _with_field(algorithm: Algorithm, model: Surrogate, path: str, value: Any) -> tuple[Algorithm, Surrogate]:

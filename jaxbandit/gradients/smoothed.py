@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ from jaxbandit.core.checks import InvalidArgument, blaming, is_traced
 from jaxbandit.core.fields import Check, between, function, instance_of, integers_from, numbers, of_class, optional, vector, whole
 from jaxbandit.core.fields import key as key_check
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree
-from jaxbandit.core.types import Array, Key
+from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.delays import Delay
 from jaxbandit.engine import Informed, InitialDesign
 from jaxbandit.engine.delayed import delay_in_force, plan_delays
@@ -233,31 +234,46 @@ def _is_floating(leaf: Any) -> bool:
 
 
 def _estimate(loss: SmoothedLoss, params: Any, key: Key) -> Estimate:
-    """Return the estimate at ``params`` from one execution of the program of trials."""
+    """Return the estimate at ``params`` from one execution of the program of trials, between two small ones."""
+    steps, points, trials, trials_key = _pairs(params, key, loss.step, pairs=loss.pairs)
+    measured, chosen, healthy = loss.measured(points, trials, trials_key)
+    violations = measured[..., 1] if isinstance(loss.measure, SubjectTo) else None
+    return _gathered(params, steps, loss.step, loss.combined(measured), violations, chosen, healthy)
+
+
+@partial(jax.jit, static_argnames="pairs")
+def _pairs(params: Any, key: Key, step: Scalar, *, pairs: int) -> tuple[Array, Any, Array, Key]:
+    """Return directions ``[n, d]``, the parameters a step along them and against them ``[2n]``, numbers of their trials, and these' key."""
     flat, rebuild = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params))
     design_key, trials_key = jax.random.split(key)
-    steps = directions(design_key, loss.pairs, flat.shape[0]).astype(flat.dtype)
-    points = jax.vmap(rebuild)(jnp.concatenate([flat[None] + loss.step * steps, flat[None] - loss.step * steps]))
-    trials = jnp.tile(jnp.arange(loss.pairs, dtype=jnp.int32), 2)
-    measured, chosen, healthy = (jnp.reshape(x, (2, loss.pairs, *x.shape[1:])) for x in loss.measured(points, trials, trials_key))
-    losses = loss.combined(measured)
+    steps = directions(design_key, pairs, flat.shape[0]).astype(flat.dtype)
+    points = jax.vmap(rebuild)(jnp.concatenate([flat[None] + step * steps, flat[None] - step * steps]))
+    return steps, points, jnp.tile(jnp.arange(pairs, dtype=jnp.int32), 2), trials_key
+
+
+@jax.jit
+def _gathered(params: Any, steps: Array, step: Scalar, losses: Array, violations: Array | None, chosen: Array, healthy: Array) -> Estimate:
+    """Return the estimate from the ``losses [2n]`` of trials along the ``steps [n, d]`` and against them."""
+    _, rebuild = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params))
+    pairs, parameters = steps.shape
+    losses, chosen, healthy = (jnp.reshape(x, (2, pairs)) for x in (losses, chosen, healthy))
     whole = jnp.all(healthy & jnp.isfinite(losses), axis=0)
-    count = jnp.maximum(jnp.sum(whole), 1).astype(flat.dtype)
-    slopes = jnp.where(whole, (losses[0] - losses[1]) / (2 * loss.step), 0)
+    count = jnp.maximum(jnp.sum(whole), 1).astype(steps.dtype)
+    slopes = jnp.where(whole, (losses[0] - losses[1]) / (2 * step), 0)
     gradient = jnp.sum(steps * slopes[:, None], axis=0) / count
     error = _standard_error(steps, slopes, gradient)
     failed = jnp.sum(~whole, dtype=jnp.int32)
-    usable = jnp.where(failed > int(MOST_FAILED * loss.pairs), jnp.nan, 1.0).astype(flat.dtype)  # never a number of too few trials
+    usable = jnp.where(failed > int(MOST_FAILED * pairs), jnp.nan, 1.0).astype(steps.dtype)  # never a number of too few trials
     value = jnp.sum(jnp.where(whole, losses, 0)) / (2 * count)
-    violation = jnp.sum(jnp.where(whole, measured[..., 1], 0)) / (2 * count) * usable if isinstance(loss.measure, SubjectTo) else None
+    violated = None if violations is None else jnp.sum(jnp.where(whole, violations.reshape(2, pairs), 0)) / (2 * count) * usable
     return Estimate(
         value=value * usable,
         gradient=rebuild(gradient * usable),
         standard_error=rebuild(error * usable),
-        half_width=rebuild(error * usable * _student(loss.pairs, flat.shape[0])),
-        unchanged=jnp.mean((chosen[0] == chosen[1]).astype(flat.dtype)),
+        half_width=rebuild(error * usable * _student(pairs, parameters)),
+        unchanged=jnp.mean((chosen[0] == chosen[1]).astype(steps.dtype)),
         failed=failed,
-        violation=violation,
+        violation=violated,
     )
 
 

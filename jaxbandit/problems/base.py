@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +18,7 @@ from jaxbandit.core.declare import Role, is_foreign
 from jaxbandit.core.fields import Check, Shape, exactly, finite, finite_numbers, instance_of, of_class, optional, scalar, text
 from jaxbandit.core.fields import index as index_check
 from jaxbandit.core.fields import key as key_check
-from jaxbandit.core.pytree import fields_in_brief, pytree, static
+from jaxbandit.core.pytree import fields_in_brief, pytree, replace, static
 from jaxbandit.core.showing import html_fields, thumbnail
 from jaxbandit.core.tabulate import tabulated
 from jaxbandit.core.types import Array, Key, Numbers, Scalar, Table
@@ -36,7 +38,7 @@ class AbstractProblem(Role):
       domain: the ``M`` points.
       noise: a noise model, see :mod:`jaxbandit.problems.noise`.
       delay: a delay model, see :mod:`jaxbandit.delays`; feedback arrives after it unless a run is given another. Default: no delay.
-      name: label of the problem in tables, figures and files.
+      name: label of the problem in tables, figures and files. Compiled programs do not see it, so that problems of one shape share them.
       means: ``[1 + m, M]`` mean reward, then mean constraints, of an instance; a random family has none.
       norm: ``[]`` RKHS norm of an instance's reward, ``None`` (the default) where it is unknown.
     """
@@ -126,6 +128,23 @@ class AbstractProblem(Role):
         """Raise ``InvalidArgument`` unless each field or property named holds what its check allows."""
         for name, check in declared.items():
             check(f"{type(self).__name__}.{name}", getattr(self, name))
+
+
+NO_NAME = "problem"
+
+P = TypeVar("P", bound=AbstractProblem)
+
+
+def without_name(problem: P) -> P:
+    """Return a problem with the label that all problems have in compiled programs; a wrapper with that of the problem inside."""
+    changes: dict[str, Any] = {}
+    for field in dataclasses.fields(cast(Any, problem)):
+        value = getattr(problem, field.name)
+        if isinstance(value, AbstractProblem):
+            changes[field.name] = without_name(value)
+        elif field.name == "name":
+            changes[field.name] = NO_NAME
+    return replace(problem, **changes) if changes else problem
 
 
 class Family(AbstractProblem):
@@ -289,11 +308,16 @@ def optimum(problem: AbstractProblem) -> Optimum:
 
     Pure, so it works on sampled instances under ``vmap``.
     """
-    means = jnp.asarray(problem.means)
+    return _optimum(jnp.asarray(problem.means))
+
+
+@partial(jax.jit, inline=True)  # one program where it is called by itself
+def _optimum(means: Array) -> Optimum:
+    """Return the best feasible point of the tables ``means [1 + m, M]``."""
     reward = means[0]
     feasible = jnp.all(means[1:] <= 0, axis=0)
     index = jnp.argmax(jnp.where(feasible, reward, -jnp.inf)).astype(jnp.int32)
-    slack = jnp.max(jnp.min(-means[1:], axis=0)) if problem.constraints else jnp.asarray(jnp.inf, means.dtype)
+    slack = jnp.max(jnp.min(-means[1:], axis=0)) if len(means) > 1 else jnp.asarray(jnp.inf, means.dtype)
     return Optimum(
         value=jnp.where(jnp.any(feasible), reward[index], jnp.nan),
         index=index,

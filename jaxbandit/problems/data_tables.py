@@ -135,6 +135,31 @@ def from_csv(
     Raises:
       InvalidArgument: as :func:`from_columns`, on a file that cannot be read, and on rows of another length than the first.
     """
+    columns = _columns_of(path, delimiter)
+    return from_columns(
+        columns,
+        objective,
+        constraints,
+        points=points,
+        noise_variance=noise_variance,
+        noise=noise,
+        delay=delay,
+        name=name or Path(path).stem,
+    )
+
+
+def rows_of_csv(path: str | Path) -> np.ndarray:
+    """Return the rows ``[n, c]`` of a CSV file of numbers in UTF-8, the first line of which names the columns.
+
+    Raises:
+      InvalidArgument: on a file that cannot be read, on rows of another length than the first, and on what is no finite number.
+    """
+    table = _Table(_columns_of(path, ","))
+    return np.stack([table.numbers(name) for name in table.columns], axis=1)
+
+
+def _columns_of(path: str | Path, delimiter: str) -> dict[str, list[str]]:
+    """Return the columns of a CSV file by name, as texts."""
     if len(delimiter) != 1:
         raise InvalidArgument(f"delimiter: must be one character, got {short(delimiter)}")
     try:
@@ -150,17 +175,7 @@ def from_csv(
     for number, row in enumerate(rows[1:], start=1):
         if len(row) != len(header):
             raise InvalidArgument(f"path: row {number} of {str(path)!r} must have {len(header)} columns, as its first line, got {len(row)}")
-    columns = {word: [row[place].strip() for row in rows[1:]] for place, word in enumerate(header)}
-    return from_columns(
-        columns,
-        objective,
-        constraints,
-        points=points,
-        noise_variance=noise_variance,
-        noise=noise,
-        delay=delay,
-        name=name or Path(path).stem,
-    )
+    return {word: [row[place].strip() for row in rows[1:]] for place, word in enumerate(header)}
 
 
 class _Table:

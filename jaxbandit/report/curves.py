@@ -11,13 +11,13 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import boolean, choice, optional, text, whole
+from jaxbandit.core.fields import boolean, choice, each, optional, text, whole
 from jaxbandit.core.results import ONE
 from jaxbandit.core.types import Key
+from jaxbandit.drawing import COLOURS, grid_of_axes, in_style, look, one_axis, plain
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.report.given import AT_HAND, Given, results_at_hand
 from jaxbandit.report.statistics import elapsed, final_values, half_width, healthy_values, over_trials
-from jaxbandit.report.style import COLOURS, DASHES, grid_of_axes, in_style, one_axis, plain
 
 PANELS = (
     ("regret", "average regret $R(t)/t$"),
@@ -84,14 +84,14 @@ def _band(axis: Axes, rounds: np.ndarray, summary: xr.Dataset, label: str, numbe
     if not np.isfinite(summary["mean"].values).any():
         axis.plot([], [], label=f"{label} (undefined)")
         return
-    colour, dash = COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)]
+    style = look(number)
     # Later lines are thinner, so that an earlier line stays visible on both sides of a later one that coincides with it.
-    axis.plot(rounds, summary["mean"], color=colour, linestyle=dash, linewidth=max(3.4 - 0.9 * number, 1.5), label=label)
-    axis.fill_between(rounds, summary.low, summary.high, color=colour, alpha=0.18, linewidth=0)
+    axis.plot(rounds, summary["mean"], **style, linewidth=max(3.4 - 0.9 * number, 1.5), label=label)
+    axis.fill_between(rounds, summary.low, summary.high, color=style["color"], alpha=0.18, linewidth=0)
 
 
 @in_style
-@takes(**AT_HAND, name=text, heading=text, ylabel=optional(text), log=LOG, marks=whole(1))
+@takes(**AT_HAND, name=text, heading=text, ylabel=optional(text), log=LOG, marks=whole(1), among=optional(each(text)))
 def cumulative(
     results: Given,
     name: str,
@@ -103,9 +103,13 @@ def cumulative(
     ylabel: str | None = None,
     log: str = "",
     marks: int = 8,
+    among: Sequence[str] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw a cumulative measure on one axis: mean lines with error bars (95% intervals) at ``marks`` rounds, medians as thin lines.
+
+    Where the measure has a logarithmic scale, intervals are those of the logarithm of the mean, by the delta method: others would reach
+    below zero, and bars down to the axis.
 
     Args:
       results: a trajectory, a mapping from labels to trajectories, or a study's dataset; failed trials are left out.
@@ -115,6 +119,7 @@ def cumulative(
       heading, ylabel: text above and beside the axis; by default none above, and the measure's name.
       log: the axes with a logarithmic scale: ``""``, ``"x"``, ``"y"`` or ``"xy"``.
       marks: number of error bars on a line.
+      among: legend labels of all lines of a figure of several panels, so that each looks the same in all of them; default those here.
       ax: the axes to draw on; default new ones.
 
     Returns:
@@ -125,6 +130,7 @@ def cumulative(
     """
     dataset, axis = results_at_hand(results, problem, key=key), one_axis(ax)
     lines = _lines(dataset, lines)
+    order = [*(() if among is None else among), *lines]
     rounds = elapsed(dataset)
     last = int(rounds[-1])
     for number, (label, algorithm) in enumerate(lines.items()):
@@ -135,12 +141,13 @@ def cumulative(
         # Shift the error bars of different lines against each other, so that they do not overlap.
         offset = (number + 1) / (len(lines) + 1) / marks
         places = np.linspace(0, 1, marks, endpoint=False) + offset
-        at = np.unique(np.searchsorted(rounds, (last**places if "x" in log else places * last).astype(int).clip(1, last)))
+        at = np.unique(np.searchsorted(rounds, (last**places if "x" in log else places * last).astype(int).clip(min(2, last), last)))
         mean, half = values.mean(axis=0), half_width(values[:, at])
-        colour, dash = COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)]
-        axis.plot(rounds, mean, color=colour, linestyle=dash, linewidth=1.8, label=label)
-        axis.errorbar(rounds[at], mean[at], half, color=colour, linestyle="none", capsize=2.5, linewidth=1.1)
-        axis.plot(rounds, np.median(values, axis=0), color=colour, linewidth=0.8, alpha=0.7)
+        style = look(order.index(label))
+        axis.plot(rounds, mean, **style, linewidth=1.8, label=label)
+        bars = _bars_of_logarithm(mean[at], half) if "y" in log else half
+        axis.errorbar(rounds[at], mean[at], bars, color=style["color"], linestyle="none", capsize=2.5, linewidth=1.1)
+        axis.plot(rounds, np.median(values, axis=0), color=style["color"], linewidth=0.8, alpha=0.7)
     axis.set(title=heading, xlabel="round $t$", ylabel=_words(name, ylabel), xlim=(rounds[0], max(last, 2)))
     if "x" in log:
         axis.set_xscale("log")
@@ -151,6 +158,12 @@ def cumulative(
         axis.set_yscale("log", nonpositive="clip")
     axis.legend(loc="best")
     return axis
+
+
+def _bars_of_logarithm(mean: np.ndarray, half: np.ndarray) -> np.ndarray:
+    """Return the lengths ``[2, n]`` of error bars below and above ``mean``, whose logarithm has the half width ``half / mean``."""
+    factor = np.exp(np.divide(half, mean, out=np.zeros_like(mean), where=mean > 0))
+    return np.stack([mean * (1 - 1 / factor), mean * (factor - 1)])
 
 
 def _lines(dataset: xr.Dataset, lines: Mapping[str, str] | None) -> Mapping[str, str]:

@@ -11,9 +11,9 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
+from jaxbandit.drawing import COLOURS, compose, figure_of, plain
 from jaxbandit.report.curves import PANELS, boxes_over_time, curves
 from jaxbandit.report.statistics import elapsed, over_trials, problem_groups, win_matrix
-from jaxbandit.report.style import COLOURS, compose, figure_of, plain
 from jaxbandit.report.sweeps import sweep_panels, sweeps_of, win_map
 from jaxbandit.report.traces import delay_histogram
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.fields import text, whole
-from jaxbandit.report.style import STYLE
+from jaxbandit.drawing import STYLE
 
 # Runs from best to worst; light, so that black numbers can be read on it.
 COLOUR_MAP = "RdYlBu_r"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from jaxbandit.core.status import MESSAGES
-from jaxbandit.report.markup import Markup, document, element, joined, picture, section, table
+from jaxbandit.report.markup import Markup, document, element, joined, section, table
+from jaxbandit.report.vector import figure_with_values
 from jaxbandit.session import Session
 from jaxbandit.session.figures import history_figure
 from jaxbandit.study.run.files import prepare_file, write_whole
@@ -79,13 +78,16 @@ def _history(session: Session) -> list[Markup]:
         [c.name, _number(float(session.history()[f"violation of {c.name}"][-1]))] for c in session.specification.outputs.constraints
     ]
     sums = [table(["constraint", "cumulative violation"], violations)] if violations else []
-    return [picture(_png(history_figure(session.specification.outputs, session.history())), caption), *sums]
+    return [figure_with_values(history_figure(session.specification.outputs, session.history()), caption), *sums]
 
 
 def _belief(session: Session) -> list[Markup]:
     kinds = {1: "Posterior means with bands of two standard deviations", 2: "Posterior means and standard deviations"}
     kind = kinds.get(session.specification.space.domain.dimension, "Posterior means with bands of two standard deviations, in slices")
-    return [picture(_png(session.plot()), f"{kind}; white dots were measured, orange marks what is recommended.")]
+    constrained = bool(session.specification.outputs.constraints)
+    last = " The last row is the probability that all constraints hold." if constrained else ""
+    caption = f"{kind}; white dots were measured, orange marks what is recommended.{last}"
+    return [figure_with_values(session.plot(feasibility=constrained), caption)]
 
 
 def _pending(session: Session) -> list[Markup]:
@@ -114,12 +116,6 @@ def _specification(session: Session) -> list[Markup]:
     own = session.specification.table()
     rows = [[name, str(value)] for name, value in own.items() if name not in ("space", "key") and value is not None]
     return [table(["part", "value"], rows, words=[1])]
-
-
-def _png(figure: Figure) -> bytes:
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=160)
-    return file.getvalue()
 
 
 def _number(value: float | str) -> str:

@@ -16,9 +16,9 @@ from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.fields import boolean, of_class, optional, text
 from jaxbandit.core.results import RESULTS
+from jaxbandit.drawing import COLOURS, DASHES, SHADES, grid_of_axes, in_style, one_axis, plain
 from jaxbandit.report.curves import PANELS
 from jaxbandit.report.statistics import over_trials
-from jaxbandit.report.style import COLOURS, DASHES, SHADES, grid_of_axes, in_style, one_axis, plain
 
 WIDE = 20.0  # positive values that span this factor or more are drawn on a logarithmic scale
 FEW = 12  # up to so many cells along an axis of a heat map are labelled one by one and have their numbers inside

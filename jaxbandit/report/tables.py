@@ -28,6 +28,9 @@ SPECIAL = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
+    "<": r"\textless{}",  # in LaTeX's default encoding these three are other signs
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
 }
 FORMULAS = {
     "R/t": "$R/t$",
@@ -56,7 +59,7 @@ def summary_rows(dataset: xr.Dataset) -> list[dict[str, Any]]:
 
 def write_csv(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """Write rows as CSV, with the keys of the first row as header."""
-    with path.open("w", newline="") as file:
+    with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)

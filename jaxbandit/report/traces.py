@@ -15,10 +15,10 @@ from jaxbandit.core.fields import choice, text
 from jaxbandit.core.status import healthy
 from jaxbandit.core.types import Key, Numbers
 from jaxbandit.delays import NEVER
+from jaxbandit.drawing import COLOURS, DASHES, in_style, one_axis, plain
 from jaxbandit.engine import Trajectory
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.report.given import AT_HAND, Given, results_at_hand, runs_of
-from jaxbandit.report.style import COLOURS, DASHES, in_style, one_axis, plain
 
 MOST_BINS = 40
 

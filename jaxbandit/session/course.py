@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 import json
 from collections.abc import Mapping
@@ -45,11 +46,16 @@ class Course:
         """Let an event happen, with the values that ``records``, in the end, hold."""
         if event.kind == "asked" and event.body["round"] > 0:
             self.begin(records)
-            self.rounds = self.rounds.ask()[0].chosen(event.body["index"])
+            self.rounds = self.rounds.choose_again(event.body["index"], choosing_matters=self._choosing_matters)
         elif event.kind == "told":
             self._tell(event.body["ticket"], records[event.body["ticket"]], set(event.body["values"]))
         elif event.kind == "dropped" and self._repeats(records[event.body["ticket"]]):
             self.rounds = self.rounds.take_back()
+
+    @functools.cached_property
+    def _choosing_matters(self) -> bool:
+        """Say whether a choice changes the algorithm's state; else replaying the events makes none, and compiles no program for it."""
+        return self.rounds.choosing_matters()
 
     def _repeats(self, record: Record) -> bool:
         """Say whether a ticket that is dropped is that of a round which has to be repeated."""

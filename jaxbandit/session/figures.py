@@ -2,150 +2,214 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from jaxbandit.drawing import COLOURS, SHADES, Drawing, figure_of, plain, styled
 from jaxbandit.session.axes import Space
 from jaxbandit.session.outputs import Outputs
 
 if TYPE_CHECKING:
     import xarray as xr
 
-BLUE, ORANGE, GREEN = "#0072B2", "#D55E00", "#009E73"  # of Okabe and Ito's palette, which colour-blind people can tell apart
+BLUE, ORANGE, GREEN = COLOURS[:3]
 MEASURED: dict[str, Any] = {"marker": "o", "s": 22, "c": "white", "edgecolors": "black", "linewidths": 1.0, "zorder": 3}
 RECOMMENDED: dict[str, Any] = {"marker": "*", "s": 150, "c": ORANGE, "edgecolors": "black", "linewidths": 0.8, "zorder": 4}
-STYLE: Any = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25}
+WIDE, MAP, SLICE = (6.4, 2.9), (4.6, 3.4), (3.2, 2.7)  # inches of one panel
+FEASIBILITY = "probability of feasibility"
 
 
-def belief_figure(space: Space, outputs: Outputs, belief: xr.Dataset, history: xr.Dataset, best: int) -> Figure:
+@dataclasses.dataclass(frozen=True)
+class _Row:
+    """One row of panels: a quantity at every point ``[M]``, with its deviation and bounds and what was measured of it, if any."""
+
+    label: str
+    mean: np.ndarray
+    sd: np.ndarray | None = None
+    lower: np.ndarray | None = None
+    upper: np.ndarray | None = None
+    measured: np.ndarray | None = None  # by ticket
+
+
+def belief_figure(
+    space: Space, outputs: Outputs, belief: xr.Dataset, history: xr.Dataset, best: int, *, feasibility: bool = False
+) -> Drawing:
     """Return a figure with a row for each output: a band on a line, maps of mean and deviation on a plane, else slices along each axis.
 
     Slices go through the recommended point, number ``best``. A set of points of more than two dimensions that is no grid is shown in the
-    order of the objective.
+    order of the objective. With ``feasibility`` a last row shows the probability that all constraints hold.
     """
-    dimension, names = space.domain.dimension, outputs.names
-    columns = 1 if dimension == 1 else 2 if dimension == 2 else dimension if space.domain.axes else 1
-    with rc_context(STYLE):
-        figure = Figure(figsize=(max(4.6 * columns, 6.0), 3.3 * len(names)), layout="constrained")
-        panels = figure.subplots(len(names), columns, squeeze=False)
-        for row, name in zip(panels, names, strict=True):
+    dimension, rows = space.domain.dimension, _rows(outputs, belief, history)
+    if feasibility:
+        rows.append(_Row(FEASIBILITY, belief["probability_of_feasibility"].values))
+    in_slices = dimension > 2 and bool(space.domain.axes)
+    columns = 2 if dimension == 2 else dimension if in_slices else 1
+    size = MAP if dimension == 2 else SLICE if in_slices else WIDE
+    figure, panels = figure_of(len(rows), columns, size, one_scale=in_slices)
+    with styled():
+        for axes, row in zip(panels, rows, strict=True):
             if dimension == 1:
-                _curve(row[0], belief, history, space, name, best)
+                _curve(axes[0], row, space, history["index"].values, best)
             elif dimension == 2:
-                _maps(figure, row, belief, history, space, name, best)
-            elif space.domain.axes:
-                for number, axis in enumerate(row):
-                    _slice(axis, belief, space, number, name, best)
+                _maps(axes, row, space, history["index"].values, best)
+            elif in_slices:
+                for number, axis in enumerate(axes):
+                    _slice(axis, row, space, number, best)
             else:
-                _ordered(row[0], belief, outputs, name)
-            if dimension != 2:
-                _bound(row, outputs, name)
-        panels[0][0].legend(loc="best", fontsize=8) if dimension == 1 else None
+                _ordered(axes[0], row, outputs, belief["mean"].values[0])
+            if row.label == FEASIBILITY and dimension != 2:
+                axes[0].set_ylim(-0.05, 1.05)
+            elif dimension != 2:
+                _bound(axes, outputs, row.label)
+        _legend(figure)
     return figure
 
 
-def history_figure(outputs: Outputs, history: xr.Dataset) -> Figure:
+def history_figure(outputs: Outputs, history: xr.Dataset) -> Drawing:
     """Return a figure of what was measured by ticket: the objective with the best feasible value so far, then each constraint."""
     tickets = history["ticket"].values
-    with rc_context(STYLE):
-        figure = Figure(figsize=(9.0, 2.7 * len(outputs.names)), layout="constrained")
-        panels = figure.subplots(len(outputs.names), 1, squeeze=False, sharex=True)[:, 0]
-        for axis, name in zip(panels, outputs.names, strict=True):
+    figure, grid = figure_of(len(outputs.names), 1, (9.0, 2.6))
+    with styled():
+        for axis, name in zip(grid[:, 0], outputs.names, strict=True):
             axis.plot(tickets, history[name].values, "o", color=BLUE, markersize=4, label="measured")
-            axis.set_ylabel(_plain(name))
+            axis.set(ylabel=plain(name), xlim=(tickets[0] - 0.5, tickets[-1] + 0.5))
             if name == outputs.objective.name:
                 axis.step(tickets, history["best_so_far"].values, where="post", color=ORANGE, label="best feasible so far")
             _bound([axis], outputs, name)
-            axis.legend(loc="best", fontsize=8)
-        panels[-1].set_xlabel("ticket")
-        panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
+            axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+            axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
+        grid[-1, 0].set_xlabel("ticket")
     return figure
 
 
-def _curve(axis: Axes, belief: xr.Dataset, history: xr.Dataset, space: Space, name: str, best: int) -> None:
-    """Draw mean and band of an output over the only axis, with what was measured."""
-    own, points = belief.sel(output=name), space.coordinates[:, 0]
-    order = np.argsort(points)
-    axis.fill_between(points[order], own["lower"].values[order], own["upper"].values[order], color=BLUE, alpha=0.2, linewidth=0)
-    axis.plot(points[order], own["mean"].values[order], color=BLUE, label="posterior mean")
-    axis.scatter(points[history["index"].values], history[name].values, label="measured", **MEASURED)
+def _rows(outputs: Outputs, belief: xr.Dataset, history: xr.Dataset) -> list[_Row]:
+    """Return what is believed and was measured of each output."""
+    fields = ("mean", "sd", "lower", "upper")
+    return [
+        _Row(name, **{field: belief[field].values[number] for field in fields}, measured=history[name].values)
+        for number, name in enumerate(outputs.names)
+    ]
+
+
+def _curve(axis: Axes, row: _Row, space: Space, chosen: np.ndarray, best: int) -> None:
+    """Draw mean and band of a quantity over the only axis, with what was measured."""
+    points = space.coordinates[:, 0]
+    _band(axis, row, points, np.argsort(points), joined=not space.domain.is_categorical(0))
+    if row.measured is not None:
+        axis.scatter(points[chosen], row.measured, label="measured", **MEASURED)
     axis.axvline(points[best], color=ORANGE, linestyle=":", label="recommended")
-    axis.set(xlabel=_plain(space.names[0]), ylabel=_plain(name))
+    axis.set(xlabel=plain(space.names[0]), ylabel=plain(row.label))
     _scale(axis, space, 0)
 
 
-def _maps(figure: Figure, row: np.ndarray, belief: xr.Dataset, history: xr.Dataset, space: Space, name: str, best: int) -> None:
-    """Draw maps of an output's mean and deviation on a plane, with the points measured and the one recommended."""
-    points, own = space.coordinates, belief.sel(output=name)
-    for axis, which in zip(row, ("mean", "sd"), strict=True):
-        values = own[which].values
+def _maps(axes: np.ndarray, row: _Row, space: Space, chosen: np.ndarray, best: int) -> None:
+    """Draw maps of a quantity's mean and deviation on a plane, with the points measured and the one recommended."""
+    points = space.coordinates
+    for axis, values, words in zip(axes, (row.mean, row.sd), ("posterior mean", "standard deviation"), strict=True):
+        if values is None:
+            axis.set_axis_off()
+            continue
+        limits: dict[str, Any] = {"vmin": 0.0, "vmax": 1.0} if row.label == FEASIBILITY else {}
         if space.domain.axes:
             shape = space.domain.grid_shape
-            first, second = points[:, 0].reshape(shape), points[:, 1].reshape(shape)
-            drawn: Any = axis.pcolormesh(first, second, values.reshape(shape), shading="nearest", cmap="cividis", rasterized=True)
+            edges = [_edges(np.unique(points[:, number]), logarithmic=_logarithmic(space, number)) for number in (0, 1)]
+            drawn: Any = axis.pcolormesh(*edges, values.reshape(shape).T, shading="flat", cmap=SHADES, rasterized=True, **limits)
         else:
-            drawn = axis.scatter(points[:, 0], points[:, 1], c=values, cmap="cividis", s=30)
-        figure.colorbar(drawn, ax=axis)
+            drawn = axis.scatter(points[:, 0], points[:, 1], c=values, cmap=SHADES, s=60, marker="s", **limits)
+        axis.figure.colorbar(drawn, ax=axis)
         axis.grid(False)
-        measured = np.isfinite(history[name].values)
-        axis.scatter(*points[history["index"].values[measured]].T, **MEASURED)
-        axis.scatter(*points[best], **RECOMMENDED)
-        title = f"{name}: {'posterior mean' if which == 'mean' else 'standard deviation'}"
-        axis.set(xlabel=_plain(space.names[0]), ylabel=_plain(space.names[1]), title=_plain(title))
+        measured = chosen if row.measured is None else chosen[np.isfinite(row.measured)]
+        axis.scatter(*points[measured].T, label="measured", **MEASURED)
+        axis.scatter(*points[best], label="recommended", **RECOMMENDED)
+        title = row.label if row.label == FEASIBILITY else f"{row.label}: {words}"
+        axis.set(xlabel=plain(space.names[0]), ylabel=plain(space.names[1]), title=plain(title))
         _scale(axis, space, 0)
-        if space.axes and space.axes[1].scale == "logarithmic":
-            axis.set_yscale("log")
-        if space.domain.is_categorical(1):
-            axis.set_yticks(range(len(space.domain.categories[1])), [_plain(label) for label in space.domain.categories[1]])
+        _scale(axis, space, 1, vertical=True)
 
 
-def _slice(axis: Axes, belief: xr.Dataset, space: Space, number: int, name: str, best: int) -> None:
-    """Draw mean and band of an output along one axis of a grid, through the recommended point."""
-    shape, own = space.domain.grid_shape, belief.sel(output=name)
+def _slice(axis: Axes, row: _Row, space: Space, number: int, best: int) -> None:
+    """Draw mean and band of a quantity along one axis of a grid, through the recommended point."""
+    shape = space.domain.grid_shape
     place: list[Any] = [int(index) for index in np.unravel_index(best, shape)]
-    here = place[number]
     place[number] = slice(None)
-    cut = {which: own[which].values.reshape(shape)[tuple(place)] for which in ("mean", "lower", "upper")}
-    points = space.coordinates[:, number].reshape(shape)[tuple(place)]
-    axis.fill_between(points, cut["lower"], cut["upper"], color=BLUE, alpha=0.2, linewidth=0)
-    axis.plot(points, cut["mean"], color=BLUE)
-    axis.axvline(points[here], color=ORANGE, linestyle=":")
-    axis.set(xlabel=_plain(space.names[number]), ylabel=_plain(name))
+    along = np.arange(space.domain.size).reshape(shape)[tuple(place)]
+    points = space.coordinates[:, number]
+    _band(axis, row, points, along, joined=not space.domain.is_categorical(number))
+    axis.axvline(points[best], color=ORANGE, linestyle=":", label="recommended")
+    axis.set(xlabel=plain(space.names[number]), ylabel=plain(row.label) if number == 0 else "")
     _scale(axis, space, number)
 
 
-def _ordered(axis: Axes, belief: xr.Dataset, outputs: Outputs, name: str) -> None:
-    """Draw mean and band of an output at all points, from the best to the worst mean of the objective."""
-    order = np.argsort(-outputs.objective.sign * belief["mean"].values[0])
-    own, places = belief.sel(output=name), np.arange(len(order))
-    axis.fill_between(places, own["lower"].values[order], own["upper"].values[order], color=BLUE, alpha=0.2, linewidth=0)
-    axis.plot(places, own["mean"].values[order], color=BLUE)
-    axis.set(xlabel="points, the best first", ylabel=_plain(name))
+def _ordered(axis: Axes, row: _Row, outputs: Outputs, objective: np.ndarray) -> None:
+    """Draw mean and band of a quantity at all points, from the best to the worst mean of the objective."""
+    order = np.argsort(-outputs.objective.sign * objective)
+    places = np.empty(len(order))
+    places[order] = np.arange(len(order))
+    _band(axis, row, places, order, joined=True)
+    axis.set(xlabel="points, the best first", ylabel=plain(row.label))
 
 
-def _bound(row: Any, outputs: Outputs, name: str) -> None:
+def _band(axis: Axes, row: _Row, places: np.ndarray, along: np.ndarray, *, joined: bool) -> None:
+    """Draw mean and bounds of a quantity at the points ``along [n]``: as a band, or, where the points have no order, as bars."""
+    where, mean = places[along], row.mean[along]
+    words = "posterior mean" if row.lower is not None else None
+    if not joined:
+        axis.plot(where, mean, "s", color=BLUE, label=words)
+        if row.lower is not None and row.upper is not None:
+            axis.vlines(where, row.lower[along], row.upper[along], color=BLUE, alpha=0.4, linewidth=6)
+        return
+    if row.lower is not None and row.upper is not None:
+        axis.fill_between(where, row.lower[along], row.upper[along], color=BLUE, alpha=0.2, linewidth=0)
+    axis.plot(where, mean, color=BLUE, label=words)
+
+
+def _bound(axes: Iterable[Axes], outputs: Outputs, name: str) -> None:
     """Draw the bounds of a constraint as lines."""
     for constraint in outputs.constraints:
         if constraint.name == name:
             for number, (sign, bound) in enumerate(constraint.sides):
-                label = "" if number else _plain(str(constraint))
-                for axis in row:
+                label = "" if number else plain(str(constraint))
+                for axis in axes:
                     axis.axhline(sign * bound, color=GREEN, linestyle="--", linewidth=1, label=label)
 
 
-def _scale(axis: Axes, space: Space, number: int) -> None:
-    """Set the horizontal scale to that of the user's axis."""
-    if space.axes and space.axes[number].scale == "logarithmic":
-        axis.set_xscale("log")
+def _legend(figure: Drawing) -> None:
+    """Say below the panels what their marks and lines are, each once."""
+    found = {label: handle for axis in figure.axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    if found:
+        figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=min(len(found), 4), fontsize=8)
+
+
+def _edges(values: np.ndarray, *, logarithmic: bool) -> np.ndarray:
+    """Return the edges ``[n + 1]`` of cells about ascending values ``[n]``, half way between them on their scale."""
+    own = np.log(values) if logarithmic else values
+    if len(own) < 2:
+        return values + np.asarray([-0.5, 0.5])
+    between = (own[1:] + own[:-1]) / 2
+    edges = np.concatenate([[2 * own[0] - between[0]], between, [2 * own[-1] - between[-1]]])
+    return np.exp(edges) if logarithmic else edges
+
+
+def _logarithmic(space: Space, number: int) -> bool:
+    return bool(space.axes) and space.axes[number].scale == "logarithmic"
+
+
+def _scale(axis: Axes, space: Space, number: int, *, vertical: bool = False) -> None:
+    """Set a scale to that of the user's axis: logarithmic, or a tick for each category."""
+    if _logarithmic(space, number):
+        axis.set_yscale("log") if vertical else axis.set_xscale("log")
     if space.domain.is_categorical(number):
-        axis.set_xticks(range(len(space.domain.categories[number])), [_plain(label) for label in space.domain.categories[number]])
-
-
-def _plain(label: str) -> str:
-    """Return a label with dollar signs escaped, so that they start no formula."""
-    return label.replace("$", r"\$")
+        labels = [plain(label) for label in space.domain.categories[number]]
+        places, margin = range(len(labels)), (-0.5, len(labels) - 0.5)
+        if vertical:
+            axis.set_yticks(places, labels)
+            axis.set_ylim(*margin)
+        else:
+            slanted: dict[str, Any] = {"rotation": 30, "ha": "right"} if sum(map(len, labels)) > 24 else {}
+            axis.set_xticks(places, labels, **slanted)
+            axis.set_xlim(*margin)

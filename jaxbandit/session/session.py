@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,7 +15,6 @@ import numpy as np
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.fields import boolean, nonnegative_numbers, of_class, optional, scalar
 from jaxbandit.core.status import Status, explain, healthy
 from jaxbandit.delays import Delay
@@ -28,16 +27,11 @@ from jaxbandit.session.course import MAKER, Course
 from jaxbandit.session.fitting import fitted_model
 from jaxbandit.session.journal import DamagedSession, Event, Journal, SessionError, create_journal, open_journal
 from jaxbandit.session.outputs import Outputs, told_values
-from jaxbandit.session.specification import Specification, fingerprint, read_model
+from jaxbandit.session.specification import Specification, fingerprint
 from jaxbandit.session.stepping import Rounds
-from jaxbandit.session.tables import Recommendation, belief_table, history_table, recommend
-from jaxbandit.session.tickets import Record, Ticket, check_tellable, note, number_of, records_of
-from jaxbandit.study.run.files import prepare_file, write_whole
+from jaxbandit.session.tickets import Ticket, check_tellable, note, number_of, records_of
+from jaxbandit.session.view import View, path_of
 from jaxbandit.study.specify.grid import Model
-
-if TYPE_CHECKING:
-    import matplotlib.figure
-    import xarray as xr
 
 SNAPSHOT_EVERY = 100  # events between two snapshots: fewer than can be replayed in the time that opening may take
 
@@ -46,7 +40,7 @@ class DeclaredInfeasible(UserWarning):
     """The algorithm has declared that no point satisfies the constraints; it goes on where they are violated least."""
 
 
-class Session:
+class Session(View):
     """A real experiment, driven by the algorithms that simulations run; :meth:`create` makes one and :meth:`open` goes on with it.
 
     All that happens is in the session's journal, on the disk, before a call returns. A session may be used from several threads, and is a
@@ -131,7 +125,7 @@ class Session:
     def begin(cls, directory: str | Path, specification: Specification) -> Session:
         """Begin a session of a specification, as a file describes it; raises as :meth:`create` does."""
         Rounds.start(specification.learner)  # refuses what does not fit, or cannot begin, before anything is written
-        return cls(create_journal(_path(directory), specification.table()), specification)
+        return cls(create_journal(path_of(directory), specification.table()), specification)
 
     @classmethod
     @takes(read_only=boolean, wait=nonnegative_numbers.of(scalar), algorithm=optional(ALGORITHM))
@@ -150,7 +144,7 @@ class Session:
           DamagedSession: when the journal is none, of a newer version, damaged, or changed by other hands.
           InvalidArgument: when the algorithm is not the session's.
         """
-        journal = open_journal(_path(directory), read_only=read_only, wait=wait)
+        journal = open_journal(path_of(directory), read_only=read_only, wait=wait)
         try:
             table = journal.events[0].body
             try:
@@ -250,83 +244,6 @@ class Session:
             if not record.dropped:
                 self._happen("dropped", {"ticket": number})
 
-    @property
-    def pending(self) -> tuple[Ticket, ...]:
-        """Tickets that have been asked for and lack values."""
-        count = len(self.specification.outputs.names)
-        return tuple(
-            self._ticket(number, record) for number, record in self._records.items() if record.state(count) in ("pending", "partial")
-        )
-
-    @property
-    def told(self) -> dict[int, list[str]]:
-        """Names of the outputs whose values have been told, by ticket."""
-        return {number: [name for name in self.specification.outputs.names if name in own.values] for number, own in self._records.items()}
-
-    @property
-    def events(self) -> tuple[Event, ...]:
-        """All that has happened, in order."""
-        return tuple(self._journal.events)
-
-    @property
-    def model(self) -> Model:
-        """The GP model in force: that of the specification, or of the last fit."""
-        fits = [event for event in self._journal.events if event.kind == "fitted"]
-        return read_model(fits[-1].body["model"]) if fits else self.specification.model
-
-    @takes(width=nonnegative_numbers.of(scalar))
-    def belief(self, width: float = 2.0) -> xr.Dataset:
-        """Return what is believed of every output at every point, from all that has arrived.
-
-        Args:
-          width: deviations from the mean to the bounds, >= 0.
-
-        Returns:
-          A dataset of ``mean``, ``sd``, ``lower`` and ``upper`` over ``output`` and ``point``, in the outputs' own units, and of
-          ``probability_of_feasibility`` over ``point``; the coordinates of the points are in the user's units.
-        """
-        with self._mutex:
-            return belief_table(self.specification.space, self.specification.outputs, self._predicted(), float(width))
-
-    def recommend(self, probability: float = 0.5, *, measured: bool = False) -> Recommendation:
-        """Return the best point by posterior mean among those feasible with at least the given probability.
-
-        Args:
-          probability: least posterior probability that all constraints hold, from 0 to 1.
-          measured: whether only points count that have been measured.
-
-        Raises:
-          InvalidArgument: on a probability out of range.
-          SessionError: when only measured points count and there is none.
-        """
-        checks.scalar("probability", probability)
-        checks.within("probability", probability, 0, 1, open_low=False)
-        checks.boolean("measured", measured)
-        with self._mutex:
-            allowed = np.ones(self.specification.space.domain.size, bool)
-            if measured:
-                allowed[:] = False
-                allowed[[record.index for record in self._records.values() if record.values]] = True
-                if not allowed.any():
-                    raise SessionError("recommend: no point has been measured yet; tell some values, or leave measured out")
-            return recommend(self.specification.space, self.specification.outputs, self._predicted(), float(probability), allowed)
-
-    def history(self) -> xr.Dataset:
-        """Return what was asked for and told, one row for each ticket; ``history().to_dataframe()`` is the same in pandas.
-
-        ``best_so_far`` is the best objective measured where all constraints were measured to hold; ``violation of NAME`` sums over
-        tickets how far that constraint was measured to be violated.
-        """
-        with self._mutex:
-            return history_table(self.specification.space, self.specification.outputs, self._records)
-
-    def plot(self) -> matplotlib.figure.Figure:
-        """Return a figure of what is believed of every output, and of what was measured: bands on a line, maps on a plane, else slices."""
-        from jaxbandit.session.figures import belief_figure  # here because matplotlib is slow to load
-
-        space, outputs = self.specification.space, self.specification.outputs
-        return belief_figure(space, outputs, self.belief(), self.history(), self.recommend().index)
-
     def fit(self) -> Model:
         """Fit the hyper-parameters of the model to all that has been told, and return the model that is in force from now on.
 
@@ -342,13 +259,6 @@ class Session:
             model = fitted_model(self.specification, self.model, self._records)
             self._happen("fitted", {"model": model.table(), "told": self._complete()})
             return model
-
-    def export(self, path: str | Path | None = None) -> Path:
-        """Write all events as lines of JSON to a file, by default ``events.jsonl`` beside the journal, and return its path."""
-        file = prepare_file(self.directory / "events.jsonl" if path is None else _path(path), force=True)
-        text = "".join(event.line() + "\n" for event in self._journal.events)
-        write_whole(file, lambda temporary: temporary.write_text(text, encoding="utf-8"))
-        return file
 
     def close(self) -> None:
         """Let go of the session, for other processes to take."""
@@ -395,17 +305,10 @@ class Session:
         self._happen("asked", body)
         return self._ticket(body["ticket"], self._records[body["ticket"]])
 
-    def _ticket(self, number: int, record: Record) -> Ticket:
-        space = self.specification.space
-        return Ticket(number, record.round, record.index, space.point(record.index), space.scaled(record.index), record.status)
-
     @property
     def _largest(self) -> float:
         """Largest number that the model's arithmetic can work with."""
         return float(np.finfo(self._course.rounds.learner.arena.dtype).max) / 4
-
-    def _predicted(self) -> Any:
-        return self._course.with_design(self._records).predict()
 
     def _check_writable(self) -> None:
         if not self._journal.writable:
@@ -444,12 +347,6 @@ class Session:
         if state is not None:
             self._journal.keep_snapshot(MAKER, state)
             self._since_snapshot = 0
-
-
-def _path(directory: Any) -> Path:
-    if not isinstance(directory, str | Path) or not str(directory):
-        raise InvalidArgument(f"directory: must be a path, got {short(directory)}")
-    return Path(directory)
 
 
 __all__ = ["DeclaredInfeasible", "Session"]

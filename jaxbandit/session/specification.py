@@ -110,6 +110,11 @@ class Specification:
                 raise InvalidArgument(
                     f"constraints: outputs and axes must have names of their own, none of {', '.join(sorted(TAKEN))}, got {name!r}"
                 )
+        if self.model.fit_to is not None:
+            raise InvalidArgument(
+                "model.fit_to: a session fits to what it has been told, by Session.fit() and fit_every; fit to earlier data by"
+                " surrogates.fit and give the kernel that it returns"
+            )
         if self.algorithm.sees_constraints:
             raise InvalidArgument(
                 f"algorithm: {type(self.algorithm).__name__} sees the constraint functions before it chooses (full information), which no"

@@ -101,6 +101,12 @@ def _learn(learner: Learner, state: Any, index: Array, values: Array) -> Any:
 
 
 @jax.jit
+def _begin(learner: Learner, state: Any) -> Any:
+    """Return the state before round 1, once a whole initial design has been taken in."""
+    return learner.algorithm.begin(learner.arena, state)
+
+
+@jax.jit
 def _choose(learner: Learner, state: Any, t: Array) -> tuple[Array, Any]:
     """Return the point and the status of round ``t``, ``[2]`` (int32), and the state after the choice."""
     algorithm, arena = learner.algorithm, learner.arena
@@ -128,6 +134,24 @@ def _end(learner: Learner, state: Any, t: Array, index: Array, values: Array) ->
 def _predict(learner: Learner, state: Any) -> Prediction:
     """Return mean and deviation ``[k, M]`` of what has arrived."""
     return learner.arena.surrogate.arrived(learner.algorithm.belief(state))
+
+
+@jax.jit
+def _prior(learner: Learner) -> Any:
+    """Return the posterior before any value, with a factor for each output."""
+    return learner.arena.surrogate.model.separate().init()
+
+
+@jax.jit
+def _take_in(learner: Learner, posterior: Any, index: Array, values: Array, here: Array) -> Any:
+    """Return a posterior of :func:`_prior` that has taken in ``values [k]`` of a point where ``here [k]`` says so."""
+    return learner.arena.surrogate.model.separate().condition(posterior, jnp.broadcast_to(index, values.shape), values, here)
+
+
+@jax.jit
+def _predict_told(learner: Learner, posterior: Any) -> Prediction:
+    """Return mean and deviation ``[k, M]`` of a posterior of :func:`_prior`."""
+    return learner.arena.surrogate.model.separate().predict(posterior)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,9 +187,11 @@ class Rounds:
     def begin(self, design: Iterable[tuple[int, Mapping[int, float]]]) -> Rounds:
         """Return the learner before round 1 that has taken in an initial design, given by points and all their values."""
         state, pending = self.carry
+        points = tuple(design)
         with _arithmetic(self.learner):
-            for index, values in design:
+            for index, values in points:
                 state = _learn(self.learner, state, np.int32(index), self._row(values))
+            state = _begin(self.learner, state) if points else state
         return dataclasses.replace(self, carry=(state, pending), begun=True)
 
     def ask(self) -> tuple[Rounds, Asked]:
@@ -175,14 +201,36 @@ class Rounds:
         with _arithmetic(self.learner):
             chosen, after = _choose(self.learner, state, np.int32(t))
             index, status = (int(number) for number in np.asarray(chosen))
-        before = (state, pending) if self.learner.capacity is None else None
-        carry = (after, pending)
-        moved = dataclasses.replace(self, carry=carry, round=t, index=index, arrivals={}, before=before, open=True, begun=True)
-        return moved, Asked(t, index, Status(status))
+        return self._moved(state, after, pending, index), Asked(t, index, Status(status))
 
-    def chosen(self, index: int) -> Rounds:
-        """Return the learner whose last choice was ``index``, whatever it would choose itself."""
-        return dataclasses.replace(self, index=index)
+    def _moved(self, state: Any, after: Any, pending: Pending | None, index: int) -> Rounds:
+        """Return the learner in its next round, in which it has chosen ``index`` in ``state``, which has become ``after``."""
+        before = (state, pending) if self.learner.capacity is None else None
+        return dataclasses.replace(
+            self, carry=(after, pending), round=self.round + 1, index=index, arrivals={}, before=before, open=True, begun=True
+        )
+
+    def choose_again(self, index: int, *, choosing_matters: bool) -> Rounds:
+        """Return the learner in its next round, in which it has chosen ``index`` before, whatever it would choose itself.
+
+        Args:
+          index: the point.
+          choosing_matters: what :meth:`choosing_matters` says; without it nothing is computed for the choice.
+        """
+        state, pending = self.settled
+        after = state
+        if choosing_matters:
+            with _arithmetic(self.learner):
+                _, after = _choose(self.learner, state, np.int32(self.round + 1))
+        return self._moved(state, after, pending, index)
+
+    def choosing_matters(self) -> bool:
+        """Say whether a choice changes the algorithm's state; found by tracing it, once for a learner."""
+        with _arithmetic(self.learner):
+            graph = _choose.trace(self.learner, self.carry[0], np.int32(1)).jaxpr.jaxpr
+        count = len(jax.tree.leaves(self.carry[0]))
+        before = graph.invars[len(graph.invars) - 1 - count : -1]  # the learner's leaves, the state's, the round
+        return any(own is not other for own, other in zip(before, graph.outvars[1:], strict=True))
 
     def tell(self, number: int, values: Mapping[int, float]) -> Rounds:
         """Return the learner at which ``values``, by output, of the point of round ``number`` have arrived."""
@@ -221,6 +269,16 @@ class Rounds:
         with _arithmetic(self.learner):
             return jax.tree.map(np.asarray, _predict(self.learner, self.settled[0]))
 
+    def predict_from(self, told: Iterable[tuple[int, Mapping[int, float]]]) -> Prediction:
+        """Return mean and deviation ``[k, M]`` under the model from values told at points, by output: where an algorithm learns nothing."""
+        with _arithmetic(self.learner):
+            posterior = _prior(self.learner)
+            for index, values in told:
+                row, here = np.zeros(self._outputs, self._dtype), np.zeros(self._outputs, bool)
+                row[list(values)], here[list(values)] = list(values.values()), True
+                posterior = _take_in(self.learner, posterior, np.int32(index), row, here)
+            return jax.tree.map(np.asarray, _predict_told(self.learner, posterior))
+
     @property
     def _outputs(self) -> int:
         return self.learner.arena.surrogate.outputs
@@ -245,6 +303,8 @@ class Rounds:
 
 def design_points(initial: InitialDesign, key: Key, size: int) -> list[int]:
     """Return the points of an initial design, those of a simulated trial of the same key."""
+    if not initial.count:
+        return []  # at once: most sessions have none, and drawing no point would compile programs
     return [int(index) for index in np.asarray(initial.points(design_key(key), size))]
 
 

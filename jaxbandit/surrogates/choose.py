@@ -21,7 +21,7 @@ from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures, dense_
 from jaxbandit.surrogates.fitted import DATA, fitted
 from jaxbandit.surrogates.lowrank import affordable_rank, prior_variance
 from jaxbandit.surrogates.noise import VARIANCE, Variance, least, stacked, variance_of_outputs
-from jaxbandit.surrogates.outlook import asked_for, unasked
+from jaxbandit.surrogates.outlook import asked_for, axes_asked_for, axes_unasked, unasked
 from jaxbandit.surrogates.posterior import Surrogate
 from jaxbandit.surrogates.precision import (
     HORIZON_IF_UNKNOWN,
@@ -183,7 +183,7 @@ def _build(kernel: Kernel, domain: Domain, form: str, tolerance: float, rank: in
         return _that_fits(row_cache(kernel, domain, tolerance, horizon or size), size)
     if form == "features":
         return _within_tolerance(dense_features(kernel, domain, tolerance, most, asked_for), tolerance, rank)
-    product = product_features(kernel, domain, tolerance, most)
+    product = product_features(kernel, domain, tolerance, most, axes_asked_for if form == "product" else axes_unasked)
     if form == "product":
         if product is None:
             raise checks.InvalidArgument(

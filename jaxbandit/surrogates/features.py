@@ -12,7 +12,7 @@ never formed: its columns are products of one-dimensional features, so ``c`` is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -20,27 +20,44 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxbandit.core.platforms import by_platform
 from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
 from jaxbandit.surrogates.lowrank import features as low_rank_features
-from jaxbandit.surrogates.outlook import GoOn
+from jaxbandit.surrogates.outlook import GoOn, axes_asked_for, tell_of_products
 
 # Accelerators round the factors of a float32 product to about 10 bits by default, too few for a posterior after many rounds.
 EXACT = jax.lax.Precision.HIGHEST
 matmul = partial(jnp.matmul, precision=EXACT)
 
+SUMMED = 64  # axis features up to which GPUs add products up themselves: a matrix product that small is a kernel, and one to transpose
 LANES = 16  # float32 numbers in the widest vector register: rows of W that fill whole registers are cheaper than slightly shorter ones
 
 
-def square_root_update(root: Array, phi: Array, noise: Array) -> tuple[Array, Array, Array]:
-    """Apply Potter's update to ``root [r, r]`` for one observation at ``phi [r]``; return the new root, ``u [r]`` and ``s []``."""
+def _square_root_update(root: Array, phi: Array, noise: Array) -> tuple[Array, Array, Array]:
     w = matmul(phi, root)
     u = matmul(root, w)
     s = noise + matmul(w, w)
     # Multiply by one reciprocal: XLA would otherwise do r^2 divisions inside the fused outer product.
     return root - u[:, None] * (w * (1 / (s + jnp.sqrt(noise * s))))[None, :], u, s
+
+
+def _square_root_update_of_gpus(root: Array, phi: Array, noise: Array) -> tuple[Array, Array, Array]:
+    w = matmul(phi, root)
+    products = matmul(jnp.concatenate([root, w[None]]), w)  # u and w.w by one kernel
+    u, s = products[:-1], noise + products[-1]
+    return root - u[:, None] * w[None, :] * (1 / (s + jnp.sqrt(noise * s))), u, s
+
+
+_update = by_platform(_square_root_update, cuda=_square_root_update_of_gpus)
+
+
+def square_root_update(root: Array, phi: Array, noise: Array) -> tuple[Array, Array, Array]:
+    """Apply Potter's update to ``root [r, r]`` for one observation at ``phi [r]``; return the new root, ``u [r]`` and ``s []``."""
+    updated: tuple[Array, Array, Array] = _update(root, phi, noise)
+    return updated
 
 
 class SquareRoot:
@@ -164,16 +181,38 @@ class ProductFeatures(SquareRoot):
         row = jnp.ones((self.rank,), jnp.asarray(self.axes[0]).dtype)
         for a, (axis, columns) in enumerate(zip(self.axes, self.columns, strict=True)):
             position = index // math.prod(shape[a + 1 :]) % shape[a]
-            row = row * axis[position][columns]
+            row = row * _features_at(axis, columns, position)
         return row
 
     def expand(self, root: Array, weights: Array) -> Array:
         table = jnp.append(weights, jnp.zeros((1,), weights.dtype))[self.slots]
         for axis in self.axes:
-            # Contract the leading feature index and append the grid index: after d steps the axes are in order, and under vmap every
-            # step is one matrix product whose result needs no transposition.
-            table = jnp.tensordot(table, axis, axes=(0, 1), precision=EXACT)
+            table = _contract(table, jnp.asarray(axis))
         return table.reshape(-1)
+
+
+def _contract_by_product(table: Array, axis: Array) -> Array:
+    """Contract the leading feature index of ``table [q, ...]`` with ``axis [n, q]`` and append the grid index: ``[..., n]``.
+
+    After a step for each axis the axes are in order, and under vmap every step is one matrix product whose result needs no transposition.
+    """
+    return jnp.tensordot(table, axis, axes=(0, 1), precision=EXACT)
+
+
+def _contract_by_sum(table: Array, axis: Array) -> Array:
+    """Do as :func:`_contract_by_product` does, by sums that XLA fuses with what reads them."""
+    if axis.shape[1] > SUMMED:
+        return _contract_by_product(table, axis)
+    rows = table.reshape(table.shape[0], -1).T
+    return jnp.sum(rows[:, None, :] * axis[None, :, :], axis=-1).reshape(*table.shape[1:], axis.shape[0])
+
+
+_contract = by_platform(_contract_by_product, cuda=_contract_by_sum)
+
+# Features of one axis [n, q] that the columns [r] name, at one of its points; on GPUs in an order in which XLA fuses it with their product.
+_features_at = by_platform(
+    lambda axis, columns, position: axis[position][columns], cuda=lambda axis, columns, position: axis[:, columns][position]
+)
 
 
 def dense_features(kernel: Kernel, domain: Domain, tolerance: float, most: int, goes_on: GoOn) -> DenseFeatures:
@@ -182,13 +221,19 @@ def dense_features(kernel: Kernel, domain: Domain, tolerance: float, most: int, 
     return DenseFeatures(phi=phi, prior_variance=np.sum(phi * phi, axis=1), residual=np.float64(residual))
 
 
-def product_features(kernel: Kernel, domain: Domain, tolerance: float, most: int) -> ProductFeatures | None:
-    """Build :class:`ProductFeatures` on the host, with at most ``most`` columns; ``None`` when kernel or domain is no product."""
+def product_features(
+    kernel: Kernel, domain: Domain, tolerance: float, most: int, worthwhile: Callable[[Sequence[int]], bool] = axes_asked_for
+) -> ProductFeatures | None:
+    """Build :class:`ProductFeatures` on the host, with at most ``most`` columns; ``None`` when kernel or domain is no product.
+
+    ``None``, too, where axes of so many points are not ``worthwhile``.
+    """
     parts = kernel.along_axes(domain.dimension)
-    if parts is None or not domain.axes:
+    if parts is None or not domain.axes or not worthwhile(domain.grid_shape):
         return None
     axes = [_axis_features(part, axis) for part, axis in zip(parts, domain.axes, strict=True)]
     shape = tuple(axis.shape[1] for axis in axes)
+    tell_of_products("surrogate", domain.grid_shape, shape)
     sizes = outer([np.sum(axis * axis, axis=0) for axis in axes])
     variance_of_all = outer([np.sum(axis * axis, axis=1) for axis in axes])
 

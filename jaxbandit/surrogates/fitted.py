@@ -33,16 +33,24 @@ class _Data(Check):
             checks.finite(f"{name}: {part}", table)
 
 
+DIGITS = 7  # of fitted hyper-parameters, far more than any data determine
+
 DATA: Check = _Data()
 """Check of the data that a model is fitted to."""
 
 
 def fitted(
-    kernel: Kernel | Sequence[Kernel], noises: list[float | Table], means: list[float], data: tuple[Any, Any], domain: Domain
+    kernel: Kernel | Sequence[Kernel],
+    noises: list[float | Table],
+    means: list[float],
+    data: tuple[Any, Any],
+    domain: Domain,
+    ends: tuple[Sequence[float], Sequence[float]] | None = None,
 ) -> tuple[list[Kernel], list[float | Table]]:
     """Return the kernel and the noise variance of each output of maximum posterior, given ``data``, points and values.
 
     The searches start at the arguments. One kernel and one noise variance for all outputs stay that; otherwise each output has its own.
+    Kernels with one length-scale keep it between ``ends``, the shortest and the longest on each axis, where these are given.
 
     Raises:
       InvalidArgument: on data of wrong shapes, and on a noise variance that differs between points, which is none of the hyper-parameters.
@@ -60,18 +68,34 @@ def fitted(
     table = table - np.asarray(means)
     sides = np.ptp(np.asarray(domain.points, np.float64), axis=0)
     prior = Prior(extent=np.where(sides > 0, sides, 1.0))
+
+    def one(own: Kernel, columns: np.ndarray, noise: float | Table) -> tuple[Kernel, float]:
+        found = fit(own, points, columns, float(noise), prior=prior, fixed=_kept(own), bounds=_bounds(own, ends))
+        return jax.tree.map(_rounded, found.kernel), float(_rounded(found.noise_variance))
+
     if isinstance(kernel, Kernel) and len(set(noises)) == 1:
-        shared = fit(kernel, points, table, float(noises[0]), prior=prior, fixed=_kept(kernel))
-        return [shared.kernel] * len(means), [float(shared.noise_variance)] * len(means)
+        shared = one(kernel, table, noises[0])
+        return [shared[0]] * len(means), [shared[1]] * len(means)
     kernels = [kernel] * len(means) if isinstance(kernel, Kernel) else list(kernel)
-    found = [
-        fit(own, points, column, float(noise), prior=prior, fixed=_kept(own))
-        for own, column, noise in zip(kernels, table.T, noises, strict=True)
-    ]
-    return [one.kernel for one in found], [float(one.noise_variance) for one in found]
+    each = [one(own, column, noise) for own, column, noise in zip(kernels, table.T, noises, strict=True)]
+    return [own for own, _ in each], [noise for _, noise in each]
 
 
 def _kept(kernel: Kernel) -> tuple[str, ...]:
     """Return the paths of what keeps its value: Gram matrices, and numbers that are 0, such as the bias of ``Linear``."""
     named = zip(paths(kernel), jax.tree.leaves(kernel), strict=True)
     return tuple(path for path, leaf in named if np.ndim(leaf) == 2 or np.all(np.asarray(leaf) == 0))
+
+
+def _bounds(kernel: Kernel, ends: tuple[Sequence[float], Sequence[float]] | None) -> dict[str, tuple[Any, Any]]:
+    """Return the bounds of the length-scale of a kernel that has one, by its path."""
+    if ends is None:
+        return {}
+    path, leaf = next(named for named in zip(paths(kernel), jax.tree.leaves(kernel), strict=True) if named[0].endswith("length_scale"))
+    low, high = np.asarray(ends[0]), np.asarray(ends[1])
+    return {path: (low, high) if np.ndim(leaf) else (np.max(low), np.min(high))}  # one for all axes, whose ranges it may not leave
+
+
+def _rounded(leaf: Any) -> np.ndarray:
+    """Return numbers to ``DIGITS`` digits, so that machines whose last bits differ make the same model of the same data."""
+    return np.asarray(np.vectorize(lambda number: float(f"{number:.{DIGITS}g}"))(leaf), np.float64)

@@ -23,6 +23,7 @@ from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel, OnAxes
 from jaxbandit.surrogates.features import EXACT, ProductFeatures, SquareRoot, contract, kept_products, matmul, outer
 from jaxbandit.surrogates.lowrank import pivots, prior_variance
+from jaxbandit.surrogates.outlook import for_a_range, tell_of_products
 
 # Added to K(z, z), in shares of the prior variance: what a Cholesky factorisation in the arithmetic of the run needs.
 JITTER = {"float32": 3e-7, "float64": 1e-13}
@@ -163,11 +164,12 @@ def nystroem_features(
         raise InvalidArgument(
             f"kernel: a length-scale is traced axis by axis; needs a product grid and a kernel that factorises over its axes, got"
             f" {type(kernel).__name__} on {'a product grid' if domain.axes else 'a bare set of points'}; use jaxbandit.surrogate for each"
-            " length-scale"
+            " length-scale, which a study does for a sweep over model.kernel.length_scale"
         )
     axes = [_Axis.of(kernel, number, domain, low[number], high[number], tolerance, jitter) for number in range(domain.dimension)]
     sizes = outer([np.max([np.sum(a * a, axis=0) for a in axis.tried], axis=0) for axis in axes])
     combinations = _combinations([axis.tried for axis in axes])
+    tell_of_products("ranged", domain.grid_shape, [axis.tried[0].shape[1] for axis in axes], len(combinations))
     variance = prior_variance(kernel, domain.points)
 
     def residual_of(kept: np.ndarray) -> float:
@@ -213,7 +215,7 @@ class _Axis(NamedTuple):
             parts = with_length_scale(kernel, np.full(domain.dimension, length_scale)).along_axes(domain.dimension)
             return (parts or ())[number]
 
-        _, chosen, _ = pivots(part(low), points, SHARE_OF_PIVOTS * tolerance, len(points))
+        _, chosen, _ = pivots(part(low), points, SHARE_OF_PIVOTS * tolerance, len(points), for_a_range)
         shortest = features(low)
         _, vectors = np.linalg.eigh(shortest.T @ shortest)
         rotation = vectors[:, ::-1]

@@ -19,6 +19,8 @@ from jaxbandit.core.notes import say
 PER_COLUMN = 2.0e-3  # a column of the kernel matrix, and Python
 PER_MULTIPLY = 2.0e-9  # of the columns before with a new one, read from memory
 PER_ROTATED = 5.0e-10  # multiply-adds of the rotation to principal directions
+PER_EIGEN = 4.0e-10  # of the cube of an axis' points: eigenvectors of its kernel matrix
+PER_CONTRACTED = 1.0e-9  # multiply-adds of products of axes' features with a table
 
 FIRST_LOOK = 128  # columns: enough to have gone round a domain's corners
 DOUBT = 4.0  # at the first look a factorisation goes on unless it would need so many times the columns that it may have
@@ -26,7 +28,9 @@ SURE = 4 * FIRST_LOOK  # columns from which that doubt, which falls with their n
 SOON = 1.0  # seconds: what takes no longer is not looked at
 LONG = 2.0  # seconds from which the user is told
 TOO_LONG = 60.0  # seconds that are spent only on what was asked for by name
-COPIES = 3  # of the features in memory: themselves, rotated, and their squares
+COPIES = (
+    3  # of the features in memory: themselves, rotated, and their squares; of an axis' kernel matrix, its eigenvectors, and both at work
+)
 
 
 def seconds_of_columns(points: int, columns: float) -> float:
@@ -108,6 +112,82 @@ def asked_for(outlook: Outlook) -> bool:
     if outlook.done == FIRST_LOOK:
         _tell(outlook)
     return True
+
+
+def for_a_range(outlook: Outlook) -> bool:
+    """Decide on the pivots of an axis of a ranged model, which is asked for by name; said where they take long.
+
+    Raises:
+      InvalidArgument: when their features do not fit memory.
+    """
+    columns = min(outlook.columns, outlook.points)
+    needed = int(COPIES * 8 * columns * outlook.points)
+    if needed > host_memory():
+        raise InvalidArgument(
+            f"domain: an axis of {outlook.points:,} points needs {columns:,.0f} features or more for these length-scales, which take"
+            f" {in_units(needed)}, and this machine has {in_units(host_memory())}; give fewer points, a larger low= or a smoother kernel"
+        )
+    if outlook.done == FIRST_LOOK and outlook.seconds > LONG:
+        say(f"ranged: building {columns:,.0f} features or more on an axis of {outlook.points:,} points, at least {outlook.seconds:,.0f} s")
+    return True
+
+
+def axes_unasked(points: Sequence[int]) -> bool:
+    """Decide on eigenvectors of axes of so many points, for a product form that nobody asked for by name: no longer than a minute."""
+    if _bytes_of_axes(points) > host_memory() or seconds_of_axes(points) > TOO_LONG:
+        return False
+    _tell_of_axes(points)
+    return True
+
+
+def axes_asked_for(points: Sequence[int]) -> bool:
+    """Decide on eigenvectors of axes of so many points, for a product form asked for by name: they must fit memory.
+
+    Raises:
+      InvalidArgument: when they do not.
+    """
+    needed = _bytes_of_axes(points)
+    if needed > host_memory():
+        raise InvalidArgument(
+            f"form: 'product' needs eigenvectors of an axis of {max(points):,} points, which take {in_units(needed)}, and this machine has"
+            f" {in_units(host_memory())}; use form='rows' with horizon=, or fewer points"
+        )
+    _tell_of_axes(points)
+    return True
+
+
+def seconds_of_axes(points: Sequence[int]) -> float:
+    """Return the seconds of the eigenvectors of kernel matrices on axes of so many points."""
+    return PER_EIGEN * sum(float(size) ** 3 for size in points)
+
+
+def tell_of_products(what: str, points: Sequence[int], features: Sequence[int], tables: int = 1) -> None:
+    """Say that choosing among products of axes' ``features`` takes long, where it does.
+
+    Args:
+      what: form that is built.
+      points: points of each axis.
+      features: features of each axis; one axis is contracted after the other, and a search by halves looks at several subsets.
+      tables: kernels for which a subset is looked at.
+    """
+    axes = range(len(points))
+    work = sum(math.prod(points[: axis + 1]) * math.prod(features[axis:]) for axis in axes) * tables
+    seconds = PER_CONTRACTED * work * max(math.prod(features), 2).bit_length()
+    if seconds > LONG:
+        say(f"{what}: choosing products of features on {math.prod(points):,} points, about {seconds:,.0f} s")
+
+
+def _bytes_of_axes(points: Sequence[int]) -> int:
+    return COPIES * 8 * max(points) ** 2
+
+
+def _tell_of_axes(points: Sequence[int]) -> None:
+    seconds = seconds_of_axes(points)
+    if seconds > LONG:
+        say(
+            f"surrogate: building the product form on axes of {', '.join(f'{size:,}' for size in points)} points, about {seconds:,.0f} s;"
+            " form='rows' with horizon= takes seconds"
+        )
 
 
 def _tell(outlook: Outlook) -> None:

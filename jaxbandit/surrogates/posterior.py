@@ -26,6 +26,7 @@ from jaxbandit.core.fields import (
 )
 from jaxbandit.core.fields import index as index_check
 from jaxbandit.core.fields import key as key_check
+from jaxbandit.core.platforms import by_platform
 from jaxbandit.core.pytree import fields_in_brief, pytree, replace, static
 from jaxbandit.core.showing import html_fields
 from jaxbandit.domains import Domain
@@ -77,13 +78,17 @@ def deviation(variance: Array) -> Array:
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, variance, 1)), 0)
 
 
+def _column_by_sum(table: Array, index: Array) -> Array:
+    return jnp.sum(jnp.where(jnp.arange(table.shape[1], dtype=index.dtype) == index, table, 0), axis=1)
+
+
+_column = by_platform(lambda table, index: table[:, index], tpu=_column_by_sum)
+
+
 def column_of(table: Array, index: Array) -> Array:
     """Return ``table[:, index] [k]`` of a table ``[k, M]``: on TPUs as a masked sum, for a gather would lay the ``k`` rows out as lanes."""
-
-    def summed(table: Array, index: Array) -> Array:
-        return jnp.sum(jnp.where(jnp.arange(table.shape[1], dtype=index.dtype) == index, table, 0), axis=1)
-
-    return jax.lax.platform_dependent(table, index, tpu=summed, default=lambda table, index: table[:, index])
+    column: Array = _column(table, index)
+    return column
 
 
 @pytree

@@ -29,6 +29,7 @@ from jaxbandit.core.types import Array, PerAxis
 from jaxbandit.domains import DOMAIN, Domain
 from jaxbandit.kernels import Kernel, Scale, same
 from jaxbandit.surrogates.choose import grouped, one_per_output
+from jaxbandit.surrogates.fitted import DATA, fitted
 from jaxbandit.surrogates.lowrank import prior_variance
 from jaxbandit.surrogates.noise import VARIANCE, Variance, least, stacked, variance_of_outputs
 from jaxbandit.surrogates.nystroem import NystroemFeatures, length_scales, nystroem_features, with_length_scale
@@ -178,6 +179,7 @@ def base_and_variance(kernel: Kernel) -> tuple[Kernel, Any]:
     rank=optional(whole(1)),
     horizon=optional(whole(1)),
     precision=choice(*PRECISIONS),
+    fit_to=optional(DATA),
 )
 def ranged(
     domain: Domain,
@@ -192,6 +194,7 @@ def ranged(
     rank: int | None = None,
     horizon: int | None = None,
     precision: str = "auto",
+    fit_to: tuple[Any, Any] | None = None,
 ) -> RangedSurrogate:
     """Return a GP model as :func:`jaxbandit.surrogate` does, whose length-scale can be any number from ``low`` to ``high``.
 
@@ -202,7 +205,9 @@ def ranged(
     Args:
       domain: the ``M`` points, a product grid.
       kernel: one kernel, or one per output; a product over axes, such as ``SquaredExponential`` (any kernel on one axis is one), with one
-        length-scale. The variance of a scaled kernel becomes the field ``variance``.
+        length-scale. The variance of a scaled kernel becomes the field ``variance``. Matern kernels are no products on several axes:
+        build a :func:`jaxbandit.surrogate` for each of their length-scales, or let a study sweep ``"model.kernel.length_scale"``. A kernel
+        of some axes (``OnAxes``) has one length-scale for all of them.
       low, high: shortest and longest length-scale, ``0 < low < high``; one number, or one per axis.
       noise_variance: the regulariser ``lambda`` in ``(K + lambda I)``, a variance > 0, as for :func:`jaxbandit.surrogate`.
       outputs: ``1 + m``; 1 is an unconstrained problem.
@@ -212,6 +217,8 @@ def ranged(
       rank: most features allowed; a residual above ``tolerance`` is then an error.
       horizon: number of rounds to come, for the choice of precision (default 1000).
       precision: as for :func:`jaxbandit.surrogate`.
+      fit_to: points ``[n, d]`` and values ``[n]`` or ``[n, 1 + m]``, from which length-scale, variance and noise variance are fitted first,
+        as for :func:`jaxbandit.surrogate`; the length-scale stays between ``low`` and ``high``.
 
     Raises:
       InvalidArgument: on arguments out of range, ``low >= high``, a kernel that is no product or has not exactly one length-scale, one
@@ -222,6 +229,10 @@ def ranged(
     noises = variance_of_outputs(noise_variance, outputs, domain)
     means = [float(v) for v in one_per_output("prior_mean", prior_mean, outputs)]
     lower, upper = _ends(low, high, domain.dimension)
+    if fit_to is not None:
+        for own in kernels:
+            _only_length_scale(base_and_variance(own)[0], domain.dimension)
+        kernels, noises = fitted(kernel, noises, means, fit_to, domain, (lower, upper))
     groups, members = grouped(kernels, noises, domain)
     bases = [base_and_variance(k) for k, _ in members]
     scales = [_only_length_scale(base, domain.dimension) for base, _ in bases]

@@ -9,7 +9,8 @@ A few rows, the seeds, exist from the start and are the same for every trial: gr
 Without them the first rows would come from the points that the algorithm visits first, and extrapolating a smooth kernel from a
 cluster of points amplifies rounding errors without bound; with them every later row interpolates. A low-rank kernel needs no more rows.
 
-Rows are stored in blocks. A block without rows is not multiplied, which makes early rounds cheap.
+Rows are stored in blocks. A block without rows is not multiplied, which makes early rounds cheap. On an accelerator that many small
+products, and the branches around them, cost more than they save: there all rows are one block, which is multiplied in every round.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.pytree import float_dtype, pytree, static
+from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
@@ -79,6 +80,7 @@ class RowCache:
       capacity: most distinct points that can be observed.
       blocks: number of blocks.
       block: number of rows in each block, ``S``.
+      skips: whether a block without rows is left out of products, by a branch.
     """
 
     name: ClassVar[str] = "rows"
@@ -90,6 +92,11 @@ class RowCache:
     capacity: int = static()
     blocks: int = static()
     block: int = static()
+    skips: bool = static(default=True)
+
+    def in_one_block(self) -> RowCache:
+        """Return the same form with all rows in one block that no branch leaves out, as accelerators want it."""
+        return replace(self, blocks=min(self.blocks, 1), block=max(self.blocks, 1) * self.block, skips=False)
 
     @property
     def rank(self) -> int:
@@ -199,6 +206,8 @@ class RowCache:
         There are two conditions because under ``vmap`` one that differs between trials becomes a select that runs both sides, while
         the number of rounds is the same for all trials and stays a branch.
         """
+        if not self.skips:
+            return run()
         start = number * self.block
         return jax.lax.cond(state.rounds >= start, lambda: jax.lax.cond(state.pivots >= start, run, skip), skip)
 
@@ -210,6 +219,8 @@ class RowCache:
     def _accumulate(self, state: RowState, weights: Array) -> Array:
         """Return ``weights [..., N] @ [seeds; rows] [N, M]``, over the blocks in use."""
         first, *parts = self._parts(weights)
+        if not self.skips:  # XLA for GPUs would fuse the split with the products, and fails at that on jaxlib 0.10
+            first, *parts = jax.lax.optimization_barrier([first, *parts])
         total = matmul(first, self.seeds)
         for number, (part, rows) in enumerate(zip(parts, state.rows, strict=True)):
             total = self._if_used(state, number, partial(_add_product, total, part, rows), partial(_keep, total))

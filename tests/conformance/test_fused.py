@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import re
-import sys
 from typing import Any
 from unittest import mock
 
@@ -15,15 +14,16 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import Anytime, SgpUcb, domains, feedback, fused, kernels, problems
+from jaxbandit import SgpUcb, domains, feedback, fused, kernels, problems
 from jaxbandit.acquisition import pick
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.engine.rounds import choose_point, take_in
-from jaxbandit.fused import choice, deferred, equations, kernel, reasons, rows, whole
+from jaxbandit.fused import choice, deferred, equations, kernel, reasons, rounds, rows
 from jaxbandit.fused.choice import choose_in_kernel, fused_arena
 from jaxbandit.fused.error_function import erf, erfc
 from tests.support.algorithms import ALGORITHMS
+from tests.support.scores import scored
 
 ROUNDS, TRIALS = 6, 3
 TAKEN = {
@@ -56,20 +56,6 @@ def problem() -> problems.FullInformation:
 def model(form: str, double: bool = False) -> jaxbandit.Surrogate:
     kernel = kernels.SquaredExponential(length_scale=0.3)
     return jaxbandit.surrogate(problem().domain, kernel, noise_variance=0.05, outputs=3, form=form)
-
-
-def scored(algorithm: Algorithm, arena: Arena, state: Any, t: Any, key: Any) -> tuple[Any, Any]:
-    """The choice that XLA makes, and the scores ``[M]`` from which it is picked."""
-    inner = algorithm.algorithm if isinstance(algorithm, Anytime) else algorithm
-    module, scores = sys.modules[type(inner).__module__], []
-    picked = module.pick
-
-    def pick(score: Any) -> Any:
-        scores.append(score)
-        return picked(score)
-
-    with mock.patch.object(module, "pick", pick):
-        return choose_point(algorithm, arena, state, t, key), scores[-1]
 
 
 def side_by_side(algorithm: Algorithm, form: str, *, gpu: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -262,46 +248,6 @@ def test_roots_and_logarithms_of_gpus() -> None:
     np.testing.assert_allclose(on_gpu.log1p(x), np.log1p(np.asarray(x, np.float64)), rtol=3e-7)
 
 
-def noise_of(trials: int) -> Any:
-    """``[T, k, trials]`` normal numbers."""
-    return 0.2 * jax.random.normal(jax.random.key(5), (ROUNDS, 3, trials))
-
-
-def gaps_of(algorithm: Algorithm, indices: Any, noise: Any) -> np.ndarray:
-    """How far the points of whole runs are below the best score of XLA, which learns what was seen at them, ``[trials, T]``."""
-    algorithm = canonicalise(algorithm)
-    arena = Arena(surrogate=canonicalise(model("product").without_kernels()), horizon=jnp.int32(ROUNDS))
-
-    def trial(points: Any, noise: Any) -> Any:
-        def one(state: Any, given: Any) -> Any:
-            t, point, eps = given
-            by_xla, score = scored(algorithm, arena, state, t, jax.random.key(0))
-            seen = Observation(index=point, values=jnp.asarray(problem().means)[:, point] + eps)
-            return take_in(algorithm, arena, by_xla.state, seen, t), jnp.max(score) - score[point]
-
-        return jax.lax.scan(one, algorithm.init(arena), (jnp.arange(1, ROUNDS + 1, dtype=jnp.int32), points, noise))[1]
-
-    return np.asarray(jax.jit(jax.vmap(trial, in_axes=(0, -1)))(indices, noise))
-
-
-@pytest.mark.parametrize("name", ["rpol", "cbo", "config"])
-def test_whole_runs_in_a_kernel_choose_as_well_as_xla(name: str) -> None:
-    algorithm, means, noise = ALGORITHMS[name](), np.asarray(problem().means), noise_of(3)
-    play = functools.partial(fused.whole_run, algorithm, model("product"))
-    indices, _ = jax.jit(functools.partial(play, interpret=True))(means, noise)
-    assert indices.shape == (3, ROUNDS) and len(np.unique(indices)) > 3
-    assert np.max(gaps_of(algorithm, indices, noise)) < 2e-5
-    assert np.max(gaps_of(algorithm, (indices + 1) % means.shape[1], noise)) > 0.1
-    text = jax.jit(play).trace(means, noise_of(128)).lower(lowering_platforms=("tpu",)).as_text()
-    assert re.findall(r"custom_call @([\w$.]+)", text) == ["tpu_custom_call"] and not re.search("[x<]f64>", text)
-
-
-@pytest.mark.parametrize(("name", "words"), [("rpol-thompson", "random numbers"), ("bpe", "functions of the grid"), ("se3", "branch")])
-def test_whole_runs_that_no_kernel_plays(name: str, words: str) -> None:
-    with pytest.raises(fused.Unsupported, match=words):
-        fused.whole_run(ALGORITHMS[name](), model("features"), np.asarray(problem().means), noise_of(1), interpret=True)
-
-
 def test_rows_that_are_longer_than_the_grid_repeat_its_last_point() -> None:
     """A point that is left out by its number is left out at every place."""
 
@@ -313,8 +259,8 @@ def test_rows_that_are_longer_than_the_grid_repeat_its_last_point() -> None:
     program, _ = equations.traced(best_but, (jnp.zeros(3), jnp.int32(0)))
     own = rows.Rows(size=3, shape=(1, 5), axis=None, places=jnp.arange(5.0)[None])
     for left_out, expected in ((2, 1), (1, 2), (0, 2)):
-        cells = [whole.boxed([jnp.asarray([[1.0, 2.0, 4.0, 4.0, 4.0]])], ()), whole.boxed([jnp.int32(left_out)], ())]
-        point, total = whole.evaluated(program, cells, own)
+        cells = [rounds.boxed([jnp.asarray([[1.0, 2.0, 4.0, 4.0, 4.0]])], ()), rounds.boxed([jnp.int32(left_out)], ())]
+        point, total = rounds.evaluated(program, cells, own)
         assert point[()] == expected and total[()] == 7
 
 

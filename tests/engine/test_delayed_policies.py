@@ -194,9 +194,9 @@ def test_the_posterior_of_outputs_with_models_of_their_own(policy: str) -> None:
     check_history("features", policy, "float64", 3, window=5, mixed=True)
 
 
-@pytest.mark.parametrize("policy", ["hallucinate", "censor"])
-def test_the_posterior_where_noise_differs_between_points(policy: str) -> None:
-    check_history("features", policy, "float64", 2, by_point=True)
+@pytest.mark.parametrize(("policy", "precision"), [("hallucinate", "float64"), ("censor", "float64"), ("wait", "float32")])
+def test_the_posterior_where_noise_differs_between_points(policy: str, precision: str) -> None:
+    check_history("features", policy, precision, 2, by_point=True)
 
 
 @pytest.mark.parametrize("policy", ["wait", "hallucinate"])

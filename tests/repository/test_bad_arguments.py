@@ -53,6 +53,7 @@ MODULES = [
         "report.plots",
         "report.statistics",
         "session",
+        "session.view",
         "study",
     ),
 ]
@@ -78,9 +79,10 @@ UNDECLARED = {
         ("compile_quickly", "flags_in_words", "forget", "from_table", "from_toml", "hold_directory", "prepare_directory", "prepare_file"),
         "of the command line and of study files, which have tests of their own",
     ),
+    "path_of": "checks its only argument itself",
     "read_toml": "of the command line, which has tests of its own",
     **dict.fromkeys(("run_study", "use_all_cores", "write_results", "write_whole"), "of the command line and of study files"),
-    "style.plain": "turns any label into text",
+    "drawing.plain": "turns any label into text",
     "arithmetic": "opens a context for models that have been checked",
     "product": "checks its only argument axis by axis",
 }

@@ -48,7 +48,7 @@ def smaller(code: str, **numbers: str) -> str:
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What the README's blocks print, in a process that has set nothing, with fewer trials, rounds and points."""
-    example, session, study, derivatives, kernels, own, data = python_blocks()
+    example, session, study, derivatives, own, data = python_blocks()
     programs = {
         "example": smaller(example, trials_100="4", horizon_200="40"),
         "session": session.replace("range(30)", "range(3)").replace('"tuning"', repr(str(tmp_path_factory.mktemp("session") / "tuning"))),
@@ -65,13 +65,6 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
                 "import jax\nimport jaxbandit as jb\nproblem = jb.problems.sine(10)",
                 MODEL,
                 smaller(derivatives, horizon_100="6", pairs_32="4"),
-            ]
-        ),
-        "kernels": "\n".join(
-            [
-                "import jax\nimport jaxbandit as jb\nproblem = jb.problems.sine(5)",
-                "points = problem.domain.points\nvalues = problem.means[0]",
-                kernels,
             ]
         ),
         "own": f"import jax\nimport jaxbandit as jb\n{own}\n{USE}",
@@ -99,10 +92,6 @@ def test_readme_session_runs(printed):
 
 def test_readme_study_of_runs_runs(printed):
     assert printed["study"].split() == ["(7,", "6,", "3)"]
-
-
-def test_readme_fit_runs(printed):
-    assert "kernel.length_scale" in printed["kernels"]
 
 
 def test_readme_derivatives_run(printed):

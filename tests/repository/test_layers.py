@@ -20,6 +20,7 @@ LAYERS = {
     "kernels": 1,
     "domains": 1,
     "delays": 1,
+    "drawing": 1,
     "problems": 2,
     "surrogates": 2,
     "widths": 3,
@@ -128,7 +129,7 @@ def complaints(name, imported):
 
 def test_the_package_was_found():
     assert {"jaxbandit", "jaxbandit.core.pytree", "jaxbandit.surrogates.rows", "jaxbandit.algorithms.rpol"} <= set(MODULES)
-    assert "jaxbandit.core.pytree" in imports_of("jaxbandit.kernels") and "jaxbandit.widths" in imports_of("jaxbandit.estimators")
+    assert "jaxbandit.core.pytree" in imports_of("jaxbandit.kernels.base") and "jaxbandit.widths" in imports_of("jaxbandit.estimators")
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if part(name)])

@@ -46,9 +46,12 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "no model, values at once": (jaxbandit.Oco(), None, {}),
 }
 
+CHOOSING_MATTERS = {"no model, values at once"}  # OCO draws a direction, which its update needs; the others keep their states
+
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_session_chooses_as_a_simulation_with_its_key(case: str, tmp_path: Path) -> None:
+def test_a_session_chooses_as_a_simulation_with_its_key(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jaxbandit.session.course.Course.snapshot", lambda self: None)
     algorithm, delay, options = CASES[case]
     run = conformance.simulate(algorithm, trials=[0], horizon=HORIZON, seed=SEED, record="indices", block=1, delay=delay, **options)
     due = None
@@ -60,6 +63,12 @@ def test_a_session_chooses_as_a_simulation_with_its_key(case: str, tmp_path: Pat
         assert len(np.unique(late)) > 2, "values come late"
     with create(tmp_path, algorithm, delay=delay, **options) as session:
         assert played(session, due) == np.asarray(run.indices)[0].tolist()
+        rounds = session._course.rounds
+    assert rounds.choosing_matters() == (case in CHOOSING_MATTERS)
+    with Session.open(tmp_path) as again:
+        assert again._since_snapshot == len(again.events), "all events are played again"
+        for leaf, other in zip(jax.tree.leaves(again._course.rounds.carry), jax.tree.leaves(rounds.carry), strict=True):
+            np.testing.assert_array_equal(leaf, other)
 
 
 @pytest.fixture
@@ -245,8 +254,12 @@ def test_declared_infeasibility_is_said(tmp_path: Path) -> None:
         assert ticket.declared_infeasible
 
 
-def test_belief_and_recommendation_are_those_of_a_dense_posterior(session: Session) -> None:
+@pytest.mark.parametrize("algorithm", [jaxbandit.Rpol(), jaxbandit.RandomSearch()], ids=["rpol", "random search"])
+def test_belief_and_recommendation_are_those_of_a_dense_posterior(algorithm: Any, tmp_path: Path) -> None:
     """In the outputs' own units: a loss to minimise, a cost at most 0.2, a purity of at least 0.5, from what has arrived."""
+    session = create(tmp_path, algorithm)
+    for _ in range(4):
+        session.ask()
     for ticket in session.pending:
         session.tell(ticket, measured(ticket))
     points, history = np.asarray(conformance.study()[0].domain.points), session.history()
@@ -272,6 +285,7 @@ def test_belief_and_recommendation_are_those_of_a_dense_posterior(session: Sessi
     none = session.recommend(1.0)
     assert not none.feasible and none.index == np.argmax(feasible)
     assert session.recommend(0.0, measured=True).index in history["index"].values
+    session.close()
 
 
 def test_history_is_one_table(session: Session) -> None:
@@ -400,8 +414,8 @@ def test_beliefs_are_drawn_on_any_domain(space: str, tmp_path: Path) -> None:
     options: Any = {"key": KEY, "objective": "maximise yield", "constraints": ["pH = 7 +- 0.2"]}
     with Session.create(tmp_path, SPACES[space], jaxbandit.RandomSearch(), jaxbandit.session.Model(), **options) as session:
         session.tell(session.ask(), {"yield": 0.3, "pH": 7.1})
-        figure = session.plot()
-        assert all(axis.has_data() for axis in figure.axes)
+        figure = session.plot(feasibility=True)
+        assert all(axis.has_data() for axis in figure.axes if axis.axison)
         labels = {axis.get_ylabel() for axis in figure.axes} | {axis.get_title().partition(":")[0] for axis in figure.axes}
-        assert {"yield", "pH"} <= labels
-        figure.savefig(tmp_path / "figure.png")
+        assert {"yield", "pH", "probability of feasibility"} <= labels
+        assert figure._repr_png_().startswith(b"\x89PNG"), "a notebook shows it, with or without pyplot"

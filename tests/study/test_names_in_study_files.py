@@ -129,9 +129,33 @@ def test_lists_become_arrays_tuples_or_objects_as_the_field_declares() -> None:
     assert noisy.noise == problems.StudentT()
 
 
+DOMAINS: dict[str, dict[str, Any]] = {
+    "arms": {"count": 3},
+    "grid": {"low": [0, 0], "high": [1, 2], "points_per_axis": [2, 3]},
+    "mixed": {"axes": {"dose": [0.1, 0.2], "catalyst": ["Pd", "Ni"]}},
+    "points": {"coordinates": [[0.0, 1.0], [1.0, 0.5]]},
+    "product": {"axes": [[0.0, 1.0], [0.0, 0.5, 2.0]]},
+    "sobol": {"low": [0, 0, 0], "high": [1, 1, 2], "count": 8, "key": 3},
+}
+
+
+def test_problems_take_the_domains_that_can_be_named() -> None:
+    assert set(DOMAINS) == set(places()["domain"])
+    for name, given in DOMAINS.items():
+        found = build("problem", {"type": "gp_draws", "domain": {"type": name} | given}, "p").domain
+        wanted = getattr(jaxbandit.domains, name)(**given)
+        np.testing.assert_array_equal(found.points, wanted.points)
+        assert found.names == wanted.names and found.categories == wanted.categories
+    assert "a table of arms, grid, mixed, points, product, sobol" in described("gp_draws", names("problem")["gp_draws"])
+
+
 @pytest.mark.parametrize(
     ("kind", "table", "words"),
     [
+        ("problem", {"type": "gp_draws", "domain": {"low": 0}}, "a.domain: the table has no type; say which domain"),
+        ("problem", {"type": "gp_draws", "domain": {"type": "sobel"}}, "a.domain: there is no domain 'sobel', did you mean 'sobol'"),
+        ("problem", {"type": "gp_draws", "domain": {"type": "arms", "n": 3}}, "a.domain.n: "),
+        ("problem", {"type": "gp_draws", "domain": {"type": "arms", "count": 0}}, "a.domain: count: "),
         ("algorithm", {"type": "Rpoll"}, "a: there is no algorithm 'Rpoll', did you mean 'Rpol'"),
         ("algorithm", {"type": "Bounds"}, "a: there is no algorithm 'Bounds'"),
         ("algorithm", {"type": "Algorithm"}, "a: there is no algorithm 'Algorithm'"),

@@ -14,7 +14,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import jaxbandit
 from jaxbandit import InvalidArgument
-from jaxbandit.study import Progress, run_study
+from jaxbandit.study import Progress, make_plan, run_study
 from tests.support.small_study import rpol_lines
 
 COMPILED = "/jax/core/compile/backend_compile_duration"
@@ -67,6 +67,20 @@ def test_a_study_that_is_run_again_compiles_nothing_and_says_a_number_for_each_l
     assert list(shown) == labels
     np.testing.assert_allclose(list(shown.values()), first["regret"][:, :, -1].mean("trial"), rtol=1e-5)
     assert said[-1].done == said[-1].work and said[-1].left == 0
+
+
+def test_another_number_of_trials_compiles_nothing() -> None:
+    """Of whole blocks: the programs have room for some, are told how many to play, and are called again for more."""
+    few, many = (rpol_lines(trials=trials, horizon=4, seed=8) for trials in (30, 240))
+    assert make_plan(many).program_size(0) < 2 * 240, "or else they are called once"
+    first = run_study(few)
+    with Counted() as events:
+        more = run_study(many)
+    assert events[COMPILED] == 0
+    assert first is not None and more is not None
+    for name in few.metrics:
+        np.testing.assert_allclose(more[name].values[:, :30], first[name].values, rtol=1e-5, atol=1e-5)
+    assert len(np.unique(more["regret"].values[0, :, -1])) > 200, "trials of all calls are their own"
 
 
 def test_a_cache_on_disk_serves_what_jax_has_forgotten(

@@ -17,10 +17,12 @@ class Check:
     Attributes:
       allowed: what the field may hold, in words that complete "must be ...": "a number > 0".
       classes: base classes of the objects that it may hold; none for numbers.
+      ends: interval that its numbers lie in, ``(-inf, inf)`` where the check has none.
     """
 
     allowed: str
     classes: tuple[type, ...] = ()
+    ends: tuple[float, float] = (float("-inf"), float("inf"))
 
     def takes(self, value: Any) -> bool:
         """Return whether ``value`` is of the right type, whatever its shape and range."""
@@ -61,6 +63,10 @@ class _Shaped(Check):
     def classes(self) -> tuple[type, ...]:  # type: ignore[override]
         return self.check.classes
 
+    @property
+    def ends(self) -> tuple[float, float]:  # type: ignore[override]
+        return self.check.ends
+
     def takes(self, value: Any) -> bool:
         return self.check.takes(value)
 
@@ -82,6 +88,10 @@ class _Either(Check):
     @property
     def classes(self) -> tuple[type, ...]:  # type: ignore[override]
         return tuple(found for check in self.checks for found in check.classes)
+
+    @property
+    def ends(self) -> tuple[float, float]:  # type: ignore[override]
+        return self.checks[0].ends  # of what is optional, or a number or an object
 
     def takes(self, value: Any) -> bool:
         return any(check.takes(value) for check in self.checks)

@@ -23,6 +23,7 @@ class _Numbers(Check):
     test: Callable[[str, Any], None]  # of concrete numbers
     holds: Callable[[float], bool] | None = None  # the same of one number, for it is asked of most fields of every object that is made
     engine: bool = True  # whether the engine calculates with the numbers, in its own floating type
+    ends: tuple[float, float] = Check.ends
 
     def takes(self, value: Any) -> bool:
         # What `canonicalise` makes one array of: a list of arrays would stay structure.
@@ -76,7 +77,7 @@ def between(low: float, high: float, *, open_low: bool = True, open_high: bool =
     """Return the check for numbers in an interval; ``open_*`` says which ends are left out, ``host`` that they stay in float64."""
     interval = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
     test = partial(checks.within, low=low, high=high, open_low=open_low, open_high=open_high)
-    return _Numbers(f"a number in {interval}", test, lambda value: low < value < high, engine=not host)
+    return _Numbers(f"a number in {interval}", test, lambda value: low < value < high, engine=not host, ends=(low, high))
 
 
 def whole_numbers(least: int, most: int, unit: str) -> Check:

@@ -27,6 +27,10 @@ MIN_SECONDS_PER_ROUND = 3e-6
 SECONDS_OF_LAUNCHES = 6e-5
 MAX_SECONDS_WITHOUT_REPORT = 10.0  # by that estimate
 
+# Room of a program for trials: so large that calling it costs next to nothing, so small that what is left empty costs nothing either.
+MAX_BLOCKS_OF_PROGRAM = 16
+MAX_BYTES_OF_PROGRAM = 2**24  # of results
+
 
 def batch_numbers(
     study: Study,
@@ -37,8 +41,11 @@ def batch_numbers(
     budget: Budget,
     devices: Sequence[jax.Device],
     processes: int = 1,
-) -> tuple[int, int, int, int, int]:
-    """Return the size and number of a cell's batches, the rounds of a part, and the bytes of a trial and of what trials share.
+) -> tuple[int, int, int, int, int, int]:
+    """Return how a cell is cut into batches, parts and programs, and what it takes.
+
+    The numbers are: trials in a batch, batches, rounds in a part, blocks that a program has room for, bytes of a trial, and bytes that the
+    trials of a batch share.
 
     On CPUs a batch is as small as takes some seconds, blocks being run one after the other anyway, and only where one block on each
     device takes longer it is cut into parts. Elsewhere a batch is as large as fits, all of it side by side.
@@ -79,12 +86,18 @@ def batch_numbers(
         )
     most = max(int(min(wanted, wanted_room)) // step, 1) * step
     count = max(-(-trials // most), min(processes, -(-trials // least)))  # something for every process
-    size = _size(-(-trials // count), cell.block if cpu else trials, len(devices))
-    return size, -(-trials // size), rounds, each, shared
+    size = _size(-(-trials // count), cell.block if cpu else trials, len(devices), alone=count == 1)
+    blocks = min(int(wanted_room), MAX_BYTES_OF_PROGRAM // each) // step
+    return size, -(-trials // size), rounds, min(max(blocks, 1), MAX_BLOCKS_OF_PROGRAM), each, shared
 
 
-def _size(trials: int, block: int, devices: int) -> int:
-    """Return the size of a batch that holds so many trials in equal blocks."""
+def _size(trials: int, block: int, devices: int, *, alone: bool) -> int:
+    """Return the size of a batch of so many trials: in equal blocks where it is ``alone`` or small, otherwise in whole ones.
+
+    Whole blocks are the same whatever the number of trials, and so are their programs; only in the last batch one is not full.
+    """
+    if not alone and trials >= block * devices:
+        return -(-trials // (block * devices)) * block * devices
     blocks, own = equal_blocks(trials, block, devices, least_block(block))
     return devices * blocks * own
 

@@ -14,6 +14,7 @@ from jaxbandit.core.sweep import gather_variants
 from jaxbandit.engine.delayed import Delays, plan_delays
 from jaxbandit.engine.programs import Cell
 from jaxbandit.engine.simulation import check_run, refreshed_in_time
+from jaxbandit.problems.base import without_name
 from jaxbandit.study.specify.run import Run
 from jaxbandit.study.specify.study import Study
 from jaxbandit.surrogates import Surrogate
@@ -92,7 +93,7 @@ def _cell(study: Study, first: Run, parts: Sequence[Parts]) -> Cell:
     """Return the cell of runs with these parts, which are like the first one in all else."""
     capacity = max((delays.capacity for _, _, delays in parts if delays is not None), default=1)
     return Cell(
-        problem=canonicalise(first.problem),
+        problem=canonicalise(without_name(first.problem)),
         variants=gather_variants([_with_capacity(own, capacity) for own in parts]),
         initial=canonicalise(first.initial),
         horizon=study.horizon,

@@ -120,7 +120,7 @@ def _play(plan: Plan, number: int, trial: int, batches: Sequence[Sequence[int]],
     own = own.with_batches([[block, 1, rounds]])
     runner = Runner(own)
     pair = np.asarray([[plan.members[cell].index(number), trial, number + 1]], np.int32)
-    played = runner.play(0, 0, runner.made.place(np.repeat(pair, block, axis=0)), 1)
+    played = runner.play(0, 0, pair)
     single = dataclasses.replace(own, study=dataclasses.replace(plan.study, trials=1), runs=(plan.runs[number],), members=((0,),))
     strong = "strong_regret" in plan.study.metrics
     mixed = mixed_values(plan.study, [(number, plan.runs[number])], [trial]) if strong else None

@@ -45,9 +45,32 @@ class CellPrograms:
         return place(array, self.plan.devices)
 
     def no_tally(self, cell: int) -> Tally:
-        """Return the tally of a batch before anything is measured."""
-        zero = start_tally(self.plan.cells[cell].problem.constraints, (self.plan.batch_sizes[cell],))
+        """Return the tally of a program's trials before anything is measured."""
+        zero = start_tally(self.plan.cells[cell].problem.constraints, (self.plan.program_size(cell),))
         return jax.tree.map(lambda x: self.place(np.asarray(x)), zero)
+
+    def blocks(self, cell: int, trials: int) -> np.int32 | None:
+        """Return how many blocks each device plays of so many trials, to be told to a cell's programs; ``None`` where they play all."""
+        step = self.cell(cell).block * len(self.plan.devices)
+        return np.int32(-(-trials // step)) if self.plan.counts_blocks(cell) else None
+
+    def calls(self, cell: int, numbers: np.ndarray) -> list[tuple[np.ndarray, np.int32 | None, np.ndarray]]:
+        """Return what is given to the calls of a cell's programs that play the trials ``numbers [n, 3]`` of a batch.
+
+        That is the numbers of trials, some of them repeated, as many as a program has room for; how many blocks of each device are
+        played; and which of the results are those of ``numbers``, in order.
+        """
+        room, devices, block = self.plan.program_size(cell), len(self.plan.devices), self.cell(cell).block
+        found = []
+        for own in np.split(numbers, range(room, len(numbers), room)):
+            blocks = self.blocks(cell, len(own))
+            each = room // devices if blocks is None else int(blocks) * block
+            # A device has a row of the table, whose first ``each`` places are played.
+            place = np.arange(room).reshape(devices, -1)[:, :each].ravel()[: len(own)]
+            pairs = np.repeat(own[-1:], room, axis=0)
+            pairs[place] = own
+            found.append((pairs, blocks, place))
+        return found
 
     def in_one_part(self, cell: int) -> bool:
         """Say whether the batches of a cell run in one part."""
@@ -78,7 +101,7 @@ class CellPrograms:
         return (
             "play" if whole else "advance",
             self.structure(cell),
-            self.plan.batch_sizes[cell],
+            self.plan.program_size(cell),
             rounds,
             self.plan.devices,
             *self._recording().values(),
@@ -86,7 +109,7 @@ class CellPrograms:
 
     def _lowered_play(self, cell: int) -> Lowered:
         """Lower the program that plays whole runs of a cell."""
-        return play_all.lower(self.cell(cell), self.key, self.place(self._no_pairs(cell)), **self._recording())
+        return play_all.lower(self.cell(cell), self.key, self.place(self._no_pairs(cell)), self.blocks(cell, 0), **self._recording())
 
     def _measure_name(self, cell: int, rounds: int) -> Hashable:
         """Return the name of the program that measures so many rounds, equal for cells that share it."""
@@ -94,7 +117,7 @@ class CellPrograms:
         return (
             "measure",
             signature(planned.problem),
-            self.plan.batch_sizes[cell],
+            self.plan.program_size(cell),
             rounds,
             self.plan.devices,
             *self._measuring(cell).values(),
@@ -110,6 +133,7 @@ class CellPrograms:
             self.place(pairs),
             self.no_tally(cell),
             indices,
+            self.blocks(cell, 0),
             **self._measuring(cell),
         )
 
@@ -124,8 +148,8 @@ class CellPrograms:
         }
 
     def _no_pairs(self, cell: int) -> np.ndarray:
-        """Return the numbers of a batch's trials as zeros, of the shape that programs are made for."""
-        return np.zeros((self.plan.batch_sizes[cell], 3), np.int32)
+        """Return the numbers of trials as zeros, of the shape that programs are made for."""
+        return np.zeros((self.plan.program_size(cell), 3), np.int32)
 
     def _later(self, now: Sequence[tuple[Hashable, Lower | None]] = ()) -> list[tuple[Hashable, Lower | None]]:
         """Return the names of the programs that are needed ``now`` and later, with what lowers those of whole runs."""

@@ -19,8 +19,7 @@ from jaxbandit.study.run.runtime import cores
 
 Lower: TypeAlias = Callable[[], jax.stages.Lowered]
 
-MAX_COMPILED_TOGETHER = 4  # each takes memory
-
+MAX_COMPILED_TOGETHER = 4  # each takes memory; of more than there are cores none is idle while the longest goes on
 
 MOST_KEPT = 48  # programs of earlier studies: each holds memory maps, of which a process has few
 
@@ -86,7 +85,7 @@ class Programs:
             wanted = [(other, lower) for other, lower in needed.items() if other not in self._known]
             ready = [(other, lower) for other, lower in wanted if lower is not None]
             if name not in self._known:
-                self._compile(ready[: min(MAX_COMPILED_TOGETHER, cores())], len(wanted))
+                self._compile(ready[: MAX_COMPILED_TOGETHER if cores() > 1 else 1], len(wanted))
             self.missing = sum(other not in self._known for other, _ in wanted)
             for used in needed.keys() & self._known.keys():
                 self._keep(used)
@@ -115,9 +114,10 @@ class Programs:
         """Compile programs together, of ``wanted`` ones that the rest of the run needs."""
         start = time.perf_counter()
         self.compiling(Compiling(first=self.made + 1, last=self.made + len(missing), total=self.made + wanted))
-        lowered = [lower() for _, lower in missing]  # here: what is traced depends on settings of this thread
-        with ThreadPoolExecutor(len(lowered)) as pool:
-            programs = list(pool.map(lambda one: one.compile(), lowered))
+        with ThreadPoolExecutor(min(len(missing), cores())) as pool:
+            # Traced and lowered here, for that depends on settings of this thread, while those before are compiled.
+            compiled = [pool.submit(lower().compile) for _, lower in missing]
+            programs = [one.result() for one in compiled]
         seconds = time.perf_counter() - start
         self.waited += seconds
         self.made += len(missing)

@@ -64,7 +64,7 @@ class Runner:
         if found is not None:
             self._skip(len(numbers) * self.plan.study.horizon)
             return found
-        finished = self.play(cell, batch, self._padded(cell, numbers), len(numbers))
+        finished = self.play(cell, batch, numbers)
         if self.store is not None:
             self.store.finish(cell, batch, finished)
         return finished
@@ -91,11 +91,11 @@ class Runner:
         missing = self.plan.batch_sizes[cell] - len(numbers)
         return self.made.place(np.concatenate([numbers, np.repeat(numbers[-1:], missing, axis=0)]))
 
-    def play(self, cell: int, batch: int, pairs: jax.Array, count: int) -> dict[str, np.ndarray]:
-        """Return the results of a batch of ``pairs [P, 3]``, of which the first ``count`` matter."""
+    def play(self, cell: int, batch: int, numbers: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the results of the trials ``numbers [n, 3]`` of a batch."""
         before = self._clocks()
         resumed = self._resumes(cell, batch)
-        finished = (self._at_once if self.made.in_one_part(cell) else self._in_parts)(cell, batch, pairs, count)
+        finished = (self._at_once if self.made.in_one_part(cell) else self._in_parts)(cell, batch, numbers)
         if not resumed:
             self.clock[cell, batch] = self._clocks() - before
         return finished
@@ -108,21 +108,32 @@ class Runner:
         """Return the seconds so far, with the compilation of what has been played; and without any."""
         return np.asarray([time.perf_counter() - self.made.programs.waited + self.made.programs.charged, self.playing])
 
-    def _at_once(self, cell: int, batch: int, pairs: jax.Array, count: int) -> dict[str, np.ndarray]:
-        """Play all rounds by one program."""
+    def _at_once(self, cell: int, batch: int, numbers: np.ndarray) -> dict[str, np.ndarray]:
+        """Play all rounds by one program, called as often as it takes."""
         horizon, collector = self.plan.study.horizon, BatchCollector(self.plan.study, self.made.before)
-        play, _ = self.made.play(cell), self.made.measure(cell, 1, horizon)
+        play, measure = self.made.play(cell), self.made.measure(cell, 1, horizon)
+        planned, key, no_tally = self.made.cell(cell), self.made.key, self.made.no_tally(cell)
         begun = time.perf_counter()
-        before, seen, ended = play(self.made.cell(cell), self.made.key, pairs)
+        played = []
+        for pairs, blocks, place in self.made.calls(cell, numbers):
+            own = self.made.place(pairs)
+            before, seen, ended = play(planned, key, own, blocks)
+            counted = [np.asarray(before["initial_indices"])] if self.made.before else []
+            indices = self.made.place(np.concatenate([*counted, np.asarray(seen["indices"])], axis=1))
+            _, curves, facts = measure(planned.problem, key, own, no_tally, indices, blocks)
+            found = (before, seen, ended, curves, facts)
+            played.append(jax.tree.map(lambda x, place=place: np.asarray(x)[place], found))
+        before, seen, ended, curves, facts = jax.tree.map(lambda *x: x[0] if len(x) == 1 else np.concatenate(x), *played)
         collector.begin(before["initial_indices"])
-        self._collect(cell, collector, 1, pairs, self.made.no_tally(cell), seen)
-        finished = collector.finished(ended, count)
-        self._played(cell, batch, horizon, count * horizon, begun, collector, count)
+        collector.add(1, seen, curves, facts)
+        finished = collector.finished(ended, len(numbers))
+        self._played(cell, batch, horizon, len(numbers) * horizon, begun, collector, len(numbers))
         return finished
 
-    def _in_parts(self, cell: int, batch: int, pairs: jax.Array, count: int) -> dict[str, np.ndarray]:
+    def _in_parts(self, cell: int, batch: int, numbers: np.ndarray) -> dict[str, np.ndarray]:
         """Play some rounds at a time, with checkpoints."""
-        planned = self.made.cell(cell)
+        planned, count = self.made.cell(cell), len(numbers)
+        pairs = self._padded(cell, numbers)
         progress, before = begin_all(planned, self.made.key, pairs, mesh=self.made.mesh)
         tally, next_round = self.made.no_tally(cell), 1
         collector = BatchCollector(self.plan.study, self.made.before)
@@ -154,7 +165,7 @@ class Runner:
         if first == 1 and self.made.before:
             indices = np.concatenate([*collector.pieces["before_index"], indices], axis=1)
         measure = self.made.measure(cell, first, seen["indices"].shape[1])
-        tally, curves, facts = measure(self.made.cell(cell).problem, self.made.key, pairs, before, self.made.place(indices))
+        tally, curves, facts = measure(self.made.cell(cell).problem, self.made.key, pairs, before, self.made.place(indices), None)
         collector.add(first, seen, curves, facts)
         return tally
 
@@ -183,7 +194,7 @@ class Runner:
         """Count and report rounds up to ``last``, which were begun at a time, of the first ``count`` trials of a batch."""
         now, plan, batches = time.perf_counter(), self.plan, self.plan.batch_counts[cell]
         own = [plan.runs[number].label for number in plan.members[cell]]
-        runs = [plan.runs[number].label for number in plan.trials_of(cell, batch)[:, 0]]
+        runs = [plan.runs[number].label for number in plan.trials_of(cell, batch)[:count, 0]]
         self.lines = {label: value for label, value in self.lines.items() if label in own} | collector.lines(runs)
         self.done += work
         self.playing += now - begun

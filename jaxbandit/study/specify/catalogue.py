@@ -12,7 +12,7 @@ from typing import Any
 from jaxbandit.core.declare import Declared, Role, constructible, parameters, roles_of_arguments
 from jaxbandit.core.fields import Check
 from jaxbandit.problems._nameable import MAKERS
-from jaxbandit.study.specify.registry import ROLES, fields_of
+from jaxbandit.study.specify.registry import DOMAINS, ROLES, domain_arguments, fields_of
 
 WIDTH = 110  # characters of a line
 REQUIRED = "  (required)"
@@ -24,7 +24,7 @@ def places() -> dict[str, Mapping[str, Callable[..., Any]]]:
 
     The places are those of a study's own tables, and after them the objects that fields of these hold, by the name of their role.
     """
-    found: dict[str, dict[str, Callable[..., Any]]] = {"problem": dict(sorted(MAKERS.items()))}
+    found: dict[str, dict[str, Callable[..., Any]]] = {"problem": dict(sorted(MAKERS.items())), "domain": dict(DOMAINS)}
     found |= {kind: dict(constructible(role)) for kind, role in ROLES.items()}
     seen: set[type[Role]] = set(ROLES.values())
     makers = [maker for own in found.values() for maker in own.values()]
@@ -57,6 +57,7 @@ def described(name: str, maker: Callable[..., Any]) -> str:
     for field in fields_of(maker):
         roles = roles_of_arguments(maker).get(field, ())
         held = [name for role in roles for name, kind in constructible(role).items() if not _needs_code(kind)]
+        held += DOMAINS if field in domain_arguments(maker) else []
         says = [words.get(field, "").rstrip(".;") or allowed.get(field, "")]
         says += [f"a table of {', '.join(held)}"] if held else [] if words.get(field) is None else [allowed.get(field, "")]
         lines += _folded(f"  {field}{defaults[field]}", "; ".join(part for part in dict.fromkeys(says) if part))

@@ -6,6 +6,8 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -39,6 +41,7 @@ from jaxbandit.engine.labelled import value_words
 from jaxbandit.kernels import Kernel
 from jaxbandit.problems import AbstractProblem, full_information
 from jaxbandit.problems.base import PROBLEM
+from jaxbandit.problems.data_tables import rows_of_csv
 from jaxbandit.study.specify.describe import describe_exactly
 from jaxbandit.study.specify.registry import build, table_of
 from jaxbandit.study.specify.run import Policy, Run
@@ -63,6 +66,7 @@ FIELDS: dict[str, Check] = {
     "rank": optional(whole(1)),
     "length_scale": optional(positive_numbers),
     "length_scale_range": optional(positive_numbers),
+    "fit_to": optional(text | of_class(Path, "the path of a CSV file") | finite_numbers),
 }
 
 
@@ -100,6 +104,10 @@ class Model:
         is a table, which :func:`~jaxbandit.domains.tabulate` makes of a function.
       length_scale: one number or one for each axis, in place of the kernel's; only with a range.
       length_scale_range: the shortest and the longest length-scale, ``[low, high]`` or ``[[low, ...], [high, ...]]`` for each axis.
+      fit_to: data that kernel and noise variance are fitted to before round 1, by maximum posterior as for
+        :func:`~jaxbandit.surrogate`: rows ``[n, d + 1 + m]`` of a point's ``d`` coordinates, its reward and its constraints; or the path of
+        a CSV file of such rows, below a line of names. A file is read at once, and results hold its rows. All trials share the fit;
+        :class:`~jaxbandit.Refitted` fits in each trial to what it has seen.
     """
 
     kernel: Kernel | Table | Sequence[Kernel | Table] = dataclasses.field(default_factory=lambda: {"type": "SquaredExponential"})
@@ -111,6 +119,7 @@ class Model:
     precision: str = "auto"
     length_scale: PerAxis | None = None
     length_scale_range: Sequence[Any] | None = None
+    fit_to: Any = None
 
     def validate(self, where: str) -> None:
         """Raise ``InvalidArgument`` on fields of wrong types and out of range; what depends on the problem is checked with it."""
@@ -130,6 +139,10 @@ class Model:
         if self.rank is not None:
             checks.integer(f"{where}.rank", self.rank, least=1)
         self._check_range(where)
+        if self.fit_to is not None and self.length_scale is not None:
+            raise InvalidArgument(
+                f"{where}.length_scale: is fitted, for there is fit_to; leave one of them out, got {short(self.length_scale)}"
+            )
 
     def _check_range(self, where: str) -> None:
         """Raise ``InvalidArgument`` on a range of length-scales that is none, and on what does not go with or without one."""
@@ -154,6 +167,8 @@ class Model:
     def __post_init__(self) -> None:
         for name, check in FIELDS.items():
             check(f"model.{name}", getattr(self, name))
+        if self.fit_to is not None:
+            object.__setattr__(self, "fit_to", _rows(self.fit_to))
 
     def on(self, problem: AbstractProblem, horizon: int, where: str) -> Surrogate:
         """Return the surrogate of all outputs of a problem, with room for ``horizon`` observations."""
@@ -161,14 +176,18 @@ class Model:
 
     def of(self, domain: Domain, outputs: int, horizon: int, where: str) -> Surrogate:
         """Return the surrogate of ``outputs`` functions on a domain, with room for ``horizon`` observations."""
-        kernels = [build("kernel", kernel, f"{where}.kernel") for kernel in self._kernels(outputs)]
-        rest = {name: getattr(self, name) for name in ("noise_variance", "prior_mean", "rank", "precision")}
+        kernels: Any = [build("kernel", kernel, f"{where}.kernel") for kernel in self._kernels(outputs)]
+        kernels = kernels if isinstance(self.kernel, list | tuple) else kernels[0]  # one for all outputs is fitted to all of them
+        rest: dict[str, Any] = {name: getattr(self, name) for name in ("noise_variance", "prior_mean", "rank", "precision")}
         rest |= {"outputs": outputs, "horizon": horizon}
         try:
+            if self.fit_to is not None:
+                rest["fit_to"] = _points_and_values(self.fit_to, domain.dimension, outputs)
             if self.length_scale_range is None:
                 return surrogate(domain, kernels, form=self.form, tolerance=self.tolerance, **rest)
             if self.length_scale is not None:
-                kernels = [with_length_scale(kernel, self.length_scale) for kernel in kernels]
+                own_scale = partial(with_length_scale, length_scale=self.length_scale)
+                kernels = [own_scale(kernel) for kernel in kernels] if isinstance(kernels, list) else own_scale(kernels)
             low, high = self.length_scale_range
             own: dict[str, Any] = {} if self.tolerance is None else {"tolerance": self.tolerance}
             return ranged(domain, kernels, low=low, high=high, **own, **rest)
@@ -184,6 +203,29 @@ class Model:
 
     def _kernels(self, outputs: int) -> Sequence[Any]:
         return self.kernel if isinstance(self.kernel, list | tuple) else [self.kernel] * outputs
+
+
+def _rows(given: Any) -> np.ndarray:
+    """Return the rows ``[n, c]`` that a model is fitted to, given as they are or as the path of a CSV file."""
+    if isinstance(given, str | Path):
+        try:
+            given = rows_of_csv(given)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"model.fit_to: {error}") from error
+    rows = np.asarray(given, np.float64)
+    if rows.ndim != 2 or not rows.size:
+        raise InvalidArgument(f"model.fit_to: must be rows of numbers, the coordinates of a point and its values, got {short(given)}")
+    return rows
+
+
+def _points_and_values(rows: np.ndarray, dimension: int, outputs: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return points ``[n, d]`` and values ``[n, 1 + m]`` of the rows that a model is fitted to."""
+    if rows.shape[1] != dimension + outputs:
+        raise InvalidArgument(
+            f"fit_to: must have {dimension + outputs} columns, {dimension} coordinates of a point and the values of {outputs} outputs,"
+            f" got {rows.shape[1]}"
+        )
+    return rows[:, :dimension], rows[:, dimension:]
 
 
 class Grid(tuple[Run, ...]):

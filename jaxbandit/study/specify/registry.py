@@ -10,6 +10,7 @@ import dataclasses
 import datetime
 import functools
 import inspect
+import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,6 +22,7 @@ from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import Declared, Role, constructible, parameters, roles_of_arguments
 from jaxbandit.core.paths import check_known, did_you_mean
 from jaxbandit.delays import Delay
+from jaxbandit.domains import Domain, arms, grid, mixed, points, product, sobol
 from jaxbandit.feedback import Policy
 from jaxbandit.informed import Rule
 from jaxbandit.kernels import Kernel
@@ -37,6 +39,8 @@ ROLES: dict[str, type[Role]] = {
     "noise": Noise,
 }
 KINDS = (*ROLES, "problem")
+DOMAINS: dict[str, Callable[..., Domain]] = {maker.__name__: maker for maker in (arms, grid, mixed, points, product, sobol)}
+"""The functions that make a domain, for the problems that take one."""
 
 
 def names(kind: str) -> dict[str, Callable[..., Any]]:
@@ -73,8 +77,35 @@ def _made(what: str, known: Mapping[str, Callable[..., Any]], table: Mapping[str
     own = fields_of(maker)
     for name in values:
         check_known(name, own, f"{where}.{name}", f"{maker.__name__} takes")
-    roles, fixed = roles_of_arguments(maker), _static_fields(maker)
-    values = {name: _value(name, roles.get(name, ()), name in fixed, value, f"{where}.{name}") for name, value in values.items()}
+    roles, fixed, domains = roles_of_arguments(maker), _static_fields(maker), domain_arguments(maker)
+    made = {
+        name: _made_domain(value, f"{where}.{name}")
+        if name in domains and isinstance(value, Mapping)
+        else _value(name, roles.get(name, ()), name in fixed, value, f"{where}.{name}")
+        for name, value in values.items()
+    }
+    return _called(maker, made, table, where)
+
+
+def _made_domain(table: Mapping[str, Any], where: str) -> Domain:
+    """Return the domain that a table describes, such as ``{type = "sobol", low = [0, 0], high = [1, 1], count = 256, key = 0}``."""
+    values = dict(table)
+    if "type" not in values:
+        raise InvalidArgument(f'{where}: the table has no type; say which domain, as in type = "grid"')
+    maker = _look_up("domain", DOMAINS, values.pop("type"), where)
+    for name in values:
+        check_known(name, fields_of(maker), f"{where}.{name}", f"{maker.__name__} takes")
+    return _called(maker, values, table, where)
+
+
+def domain_arguments(maker: Callable[..., Any]) -> set[str]:
+    """Return the names of the arguments of a function that may hold a domain."""
+    hints = {} if isinstance(maker, type) else typing.get_type_hints(maker)
+    return {name for name, hint in hints.items() if name != "return" and Domain in (hint, *typing.get_args(hint))}
+
+
+def _called(maker: Callable[..., Any], values: Mapping[str, Any], table: Mapping[str, Any], where: str) -> Any:
+    """Return what a maker makes of values, those of ``table``; raises ``InvalidArgument`` on values that it refuses."""
     try:
         return maker(**values)
     except InvalidArgument as error:

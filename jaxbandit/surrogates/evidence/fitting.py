@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from jaxbandit.core.fields import (
     finite_numbers,
     instance_of,
     numbers,
+    of_class,
     optional,
     positive,
     text,
@@ -47,7 +48,13 @@ OPTIONS: dict[str, Check] = {
 }
 
 
-@takes(kernel=instance_of(Kernel) | each(instance_of(Kernel), least=1), points=POINTS, values=finite_numbers, **OPTIONS)
+@takes(
+    kernel=instance_of(Kernel) | each(instance_of(Kernel), least=1),
+    points=POINTS,
+    values=finite_numbers,
+    bounds=optional(of_class(Mapping, "a mapping from paths to the least and the largest value")),
+    **OPTIONS,
+)
 def fit(
     kernel: Kernel | Sequence[Kernel],
     points: Numbers,
@@ -57,6 +64,7 @@ def fit(
     prior: Prior | None = Prior(),
     fixed: Sequence[str] = (),
     span: float = 1e3,
+    bounds: Mapping[str, tuple[Any, Any]] | None = None,
     starts: int = 4,
     seed: int = 0,
 ) -> Fit[Any]:
@@ -75,6 +83,8 @@ def fit(
       fixed: dotted paths of hyper-parameters that keep their value: ``"noise_variance"``, or a field of the kernel such as
         ``"kernel.length_scale"``.
       span: largest factor, > 1, by which a hyper-parameter may grow or shrink.
+      bounds: by path, the least and the largest value of a hyper-parameter, in place of ``span``; a search that starts outside is moved to
+        the nearest value inside.
       starts: number of searches, of which the best is returned; all but the first start up to a factor 10 away. With few data a search
         in ten ends in a maximum that is only local.
       seed: seed of those starts.
@@ -84,14 +94,22 @@ def fit(
       ``noise_variance`` has one entry for each output, as :func:`~jaxbandit.surrogate` takes them.
 
     Raises:
-      InvalidArgument: on a hyper-parameter or argument out of range, or a path in ``fixed`` that names none.
+      InvalidArgument: on a hyper-parameter or argument out of range, or a path in ``fixed`` or ``bounds`` that names none.
     """
     points, values = np.asarray(points, np.float64), np.asarray(values, np.float64)
     if values.ndim not in (1, 2) or len(values) != len(points) or not values.size:
         raise checks.InvalidArgument(f"values: expected one for each of {len(points)} points, [n] or [n, k], got {list(values.shape)}")
     table = values.reshape(len(points), -1)
     fitted = partial(
-        _fitted, points=points, noise_variance=noise_variance, prior=prior, fixed=tuple(fixed), span=span, starts=starts, seed=seed
+        _fitted,
+        points=points,
+        noise_variance=noise_variance,
+        prior=prior,
+        span=span,
+        bounds=_checked_bounds({} if bounds is None else bounds),
+        fixed=tuple(fixed),
+        starts=starts,
+        seed=seed,
     )
     if isinstance(kernel, Kernel):
         return fitted(kernel, values=table)
@@ -167,14 +185,33 @@ def fit_many(
 
 
 def _fitted(
-    kernel: Kernel, *, points: np.ndarray, values: np.ndarray, noise_variance: float, prior: Prior | None, span: float, **options: Any
+    kernel: Kernel,
+    *,
+    points: np.ndarray,
+    values: np.ndarray,
+    noise_variance: float,
+    prior: Prior | None,
+    span: float,
+    bounds: Mapping[str, tuple[Any, Any]],
+    **options: Any,
 ) -> Fit[Any]:
     """Return the fit of one kernel to ``values [n, k]``."""
     kernel = _checked_start(kernel, points.shape[1], options["fixed"])
     data = collapse(points, values)
     data = data.padded(-(-len(data.counts) // ROUNDED_TO) * ROUNDED_TO)
     with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, _fit_one(*canonicalise((kernel, noise_variance, prior, span, data)), **options))
+        return jax.tree.map(np.asarray, _fit_one(*canonicalise((kernel, noise_variance, prior, span, bounds, data)), **options))
+
+
+def _checked_bounds(bounds: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return ``bounds``; raise ``InvalidArgument`` unless each is two positive numbers, the lesser first, or two arrays of such."""
+    for path, ends in bounds.items():
+        if not isinstance(ends, tuple | list) or len(ends) != 2:
+            raise checks.InvalidArgument(f"bounds.{path}: expected the least and the largest value, got {checks.short(ends)}")
+        checks.positive(f"bounds.{path}", ends)
+        if not np.all(np.asarray(ends[0]) < np.asarray(ends[1])):
+            raise checks.InvalidArgument(f"bounds.{path}: the least value must be below the largest, got {checks.short(ends)}")
+    return {path: (ends[0], ends[1]) for path, ends in bounds.items()}
 
 
 def _checked_start(kernel: Kernel, dimension: int, fixed: Sequence[str]) -> Kernel:
@@ -189,9 +226,18 @@ def _checked_start(kernel: Kernel, dimension: int, fixed: Sequence[str]) -> Kern
 
 @partial(jax.jit, static_argnames=("fixed", "starts", "seed"))
 def _fit_one(
-    kernel: Kernel, noise: Any, prior: Prior | None, span: Any, data: Collapsed, *, fixed: tuple[str, ...], starts: int, seed: int
+    kernel: Kernel,
+    noise: Any,
+    prior: Prior | None,
+    span: Any,
+    bounds: Mapping[str, tuple[Any, Any]],
+    data: Collapsed,
+    *,
+    fixed: tuple[str, ...],
+    starts: int,
+    seed: int,
 ) -> Fit[Any]:
-    return maximise(kernel, noise, data, prior=prior, fixed=fixed, span=span, starts=starts, seed=seed)
+    return maximise(kernel, noise, data, prior=prior, fixed=fixed, span=span, bounds=bounds, starts=starts, seed=seed)
 
 
 @partial(jax.jit, static_argnames=("fixed", "starts", "seed", "side"))

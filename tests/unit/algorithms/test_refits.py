@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import jaxbandit as jb
-from jaxbandit import Anytime, Refitted, Rpol, delays, feedback, kernels, problems
+from jaxbandit import Anytime, Cei, Refitted, Rpol, delays, feedback, kernels, problems
 from jaxbandit.algorithms import Arena, Observation
 
 KERNEL = kernels.SquaredExponential(length_scale=1.0)
@@ -58,6 +58,29 @@ def test_it_can_be_wrapped_itself() -> None:
     assert jax.eval_shape(algorithm.update, arena, start, seen, jnp.int32(1)) == start
 
 
+@pytest.mark.parametrize(("inner", "late"), [(Rpol(), True), (Cei(), False)], ids=["rpol late", "cei at once"])
+def test_a_fit_to_the_design_changes_the_model_and_counts_nothing(inner: jb.Algorithm, late: bool) -> None:
+    """The state keeps what the algorithm has counted; hyper-parameters and belief are new, and so they are in a wrapper."""
+    algorithm = jb.canonicalise(Anytime(algorithm=Refitted(algorithm=inner, at_start=True, points=8, steps=2)))
+    surrogate: Any = jb.canonicalise(ranged()).factorised()
+    surrogate = feedback.Wait().bind(surrogate, separate_outputs=False, capacity=3, axis=None) if late else surrogate
+    arena = Arena(surrogate=surrogate, horizon=jnp.int32(5))
+    state = algorithm.init(arena)
+    for index, reward in ((3, 0.5), (40, -0.2), (77, 1.0)):
+        state = algorithm.learn(arena, state, Observation(index=jnp.int32(index), values=jnp.asarray([reward, -1.0])))
+    begun = jax.jit(algorithm.begin)(arena, state)
+    assert jax.tree.structure(begun) == jax.tree.structure(state)
+    before, after = algorithm.diagnose(state).length_scales, algorithm.diagnose(begun).length_scales
+    assert float(before[0, 0]) == 1.0 and float(after[0, 0]) != 1.0
+    held = [algorithm.algorithm._held(each.inner) for each in (state, begun)]
+    np.testing.assert_array_equal(held[0].seen.counts, held[1].seen.counts)
+    assert int(held[1].rounds) == 3
+    if isinstance(inner, Cei):
+        seen = [each.inner.posterior for each in (state, begun)]
+        np.testing.assert_array_equal(seen[0].visited, seen[1].visited)
+        assert float(seen[0].best) == float(seen[1].best) == 1.0
+
+
 def made(algorithm: jb.Algorithm, model: Any = None, **options: Any) -> Any:
     return lambda: run(algorithm, model, horizon=2, **options)
 
@@ -70,7 +93,11 @@ REFUSED = {
     "beliefs of its own": (made(Refitted(algorithm=jb.Admmbo())), r"^Refitted\.algorithm: Admmbo keeps beliefs of its own"),
     "another policy": (
         made(Refitted(algorithm=Rpol()), delay=delays.Constant(rounds=2), feedback=feedback.Hallucinate()),
-        r"^feedback: Refitted plays with Wait\(\).*Hallucinate",
+        r"^feedback: Refitted plays with Wait\(\).*Hallucinate, whose belief .* one kernel",
+    ),
+    "a policy that censors": (
+        made(Refitted(algorithm=Rpol()), delay=delays.Constant(rounds=2), feedback=feedback.Censor()),
+        r"^feedback: Refitted plays with Wait\(\).*Censor, whose belief .* one kernel",
     ),
     "no delay": (made(Refitted(algorithm=jb.Admmbo()), delay=delays.Constant(rounds=2)), "Admmbo"),
 }

@@ -5,11 +5,12 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import jaxbandit as jb
 from jaxbandit import domains, kernels
-from jaxbandit.gradients import SmoothedLoss, logarithms, positive_regret, replay
+from jaxbandit.gradients import SmoothedLoss, descend, logarithms, positive_regret, replay
 from tests.oracles.gaussian_process import squared_exponential
 
 DOMAIN = domains.grid([0.0, 0.0], [1.5, 1.5], [7, 6])
@@ -77,6 +78,15 @@ def test_a_smoothed_loss_of_the_length_scale_is_the_difference_of_simulated_tria
     assert int(found.failed) == 0 and np.any(ends[0] != ends[1])
     np.testing.assert_allclose(found.value, np.mean(ends), rtol=1e-4)
     np.testing.assert_allclose(found.gradient["model.length_scale"], np.mean(ends[0] - ends[1]) / 0.6, rtol=1e-3, atol=1e-4)
+    # Screening within a factor of 10 and steps of 5 lead out of the range at once; all that is played stays a step inside it.
+    options = {"screen": 8, "steps": 3, "every": 1, "validate": 4, "optimizer": optax.sgd(5.0)}
+    tuned = descend(loss, params, jax.random.key(6), **options)
+    inside = np.log([0.7, 1.4]) + np.asarray([0.3, -0.3])
+    visited = np.asarray(tuned.history["params"]).ravel()
+    assert np.all((visited >= inside[0]) & (visited <= inside[1])) and np.any(np.isclose(visited[:, None], inside[None], atol=1e-5))
+    assert all(np.isfinite(candidate.loss) for candidate in tuned.candidates)
+    with pytest.raises(jb.InvalidArgument, match=r"^limits: must leave room .* 2 x 0\.3, got a width of 0\.4"):
+        descend(loss, params, jax.random.key(6), limits=({"model.length_scale": -0.2}, {"model.length_scale": 0.2}), **options)
     for outside, message in ((1.35, "a trial failed in 6 of 6 pairs"), (1.5, "length_scale: must lie between")):
         with pytest.raises(jb.InvalidArgument, match=message):
             loss.estimate({"model.length_scale": jnp.asarray(np.log(outside), jnp.float32)}, jax.random.key(5))

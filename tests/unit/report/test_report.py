@@ -18,12 +18,13 @@ import xarray as xr
 from PIL import Image
 
 import jaxbandit as jb
+from jaxbandit import drawing
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.status import Status
-from jaxbandit.report import plots, style, sweeps, tables, traces
+from jaxbandit.report import plots, sweeps, tables, traces
 from jaxbandit.report.figures import curve_pictures, left_out
 from jaxbandit.report.html import render, write_report
-from jaxbandit.report.maps import penalised_bounds, posterior_after, posterior_animation, posterior_maps
+from jaxbandit.report.plots import penalised_bounds, posterior_after, posterior_animation, posterior_maps
 from jaxbandit.report.statistics import over_trials, paired_differences, win_matrix
 from jaxbandit.study.results.storage import save
 from tests.support.synthetic_results import LABELS, results, swept
@@ -450,6 +451,6 @@ def test_the_backend_is_the_users():
     )
     result = subprocess.run([sys.executable, "-c", program], env={**os.environ, "MPLBACKEND": "svg"}, capture_output=True, text=True)
     assert result.stdout.split() == ["svg", "FigureCanvasSVG"], result.stderr
-    for path in Path(plots.__file__).parent.glob("*.py"):
+    for path in [*Path(plots.__file__).parent.glob("**/*.py"), Path(drawing.__file__)]:
         text = path.read_text(encoding="utf-8")
-        assert "matplotlib.use" not in text and ("pyplot" not in text or path.name == Path(style.__file__).name), path.name
+        assert "matplotlib.use" not in text and ("pyplot" not in text or path.name == Path(drawing.__file__).name), path.name

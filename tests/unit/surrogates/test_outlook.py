@@ -71,6 +71,47 @@ def test_long_builds_are_said_and_what_does_not_fit_is_refused(caplog: pytest.Lo
         outlook.asked_for(slow)
 
 
+def test_long_axes_are_said_and_left_out_where_nobody_asked_for_them(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with caplog.at_level(logging.WARNING, "jaxbandit"):
+        assert outlook.axes_asked_for([900, 900]) and outlook.axes_unasked([900, 900]) and not caplog.messages
+        assert outlook.axes_asked_for([6000]) and not outlook.axes_unasked([6000]), "more than a minute"
+        outlook.tell_of_products("ranged", (200, 200, 200), (20, 20, 20), tables=4)
+    long, products = caplog.messages
+    assert long.startswith("surrogate: building the product form on axes of 6,000 points, about 86 s; form='rows'")
+    work = (200 * 20**3 + 200**2 * 20**2 + 200**3 * 20) * 4 * 13  # 13 halvings of 8,000 products
+    assert products == f"ranged: choosing products of features on 8,000,000 points, about {1e-9 * work:,.0f} s"
+    monkeypatch.setattr(outlook, "host_memory", lambda: 10**8)
+    with pytest.raises(
+        InvalidArgument, match=r"^form: 'product' needs eigenvectors of an axis of 6,000 points, .*form='rows' with horizon="
+    ):
+        outlook.axes_asked_for([6000])
+    assert not outlook.axes_unasked([3000])
+
+
+def test_the_forms_are_chosen_by_what_building_them_costs(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    domain = domains.grid([0.0], [1.0], 150)
+
+    def build(form: str) -> str:
+        model = jaxbandit.surrogate(domain, kernels.SquaredExponential(), noise_variance=0.1, form=form, horizon=100)
+        return str(model.forms[0].name)
+
+    assert build("auto") == "product"
+    monkeypatch.setattr(outlook, "PER_EIGEN", 1.0)
+    with caplog.at_level(logging.WARNING, "jaxbandit"):
+        assert build("auto") == "features" and not caplog.messages
+        assert build("product") == "product" and "axes of 150 points" in caplog.messages[0]
+        caplog.clear()
+        monkeypatch.setattr(outlook, "FIRST_LOOK", 4)
+        monkeypatch.setattr(outlook, "PER_COLUMN", 1.0)
+        jaxbandit.ranged(domain, kernels.SquaredExponential(length_scale=0.3), low=0.2, high=0.4, noise_variance=0.1)
+        assert caplog.messages[0].startswith("ranged: building ") and "on an axis of 150 points, at least" in caplog.messages[0]
+        monkeypatch.setattr(outlook, "host_memory", lambda: 1000)
+        with pytest.raises(InvalidArgument, match=r"^domain: an axis of 150 points needs .* a larger low= or a smoother kernel"):
+            jaxbandit.ranged(domain, kernels.SquaredExponential(length_scale=0.3), low=0.2, high=0.4, noise_variance=0.1)
+
+
 def test_rows_that_do_not_fit_are_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     def build(**options: Any) -> jaxbandit.Surrogate:
         domain = domains.grid([0.0], [1.0], 150)

@@ -1,17 +1,19 @@
 """The style of all figures, readable by colour-blind people and in grey print, and the axes that they are drawn on.
 
-New axes are pyplot's, so that a notebook shows them; no backend is ever chosen here. Figures for files are made by :func:`compose`, without
-pyplot; whoever asked for one writes it.
+New axes are pyplot's, so that a notebook shows them; no backend is ever chosen here. A function that returns a whole figure, for a file or
+a notebook, makes a :class:`Drawing`, without pyplot; whoever asked for one writes it.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from matplotlib import rcParams
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -21,6 +23,7 @@ from jaxbandit.core.fields import boolean, text, whole
 
 # Okabe and Ito's palette, without yellow, which is too light for lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+LINE_COLOURS = (*COLOURS, "#8C510A", "#5E3C99", "#7F7F7F", "#882255")  # brown, violet, grey and wine, where there are many lines
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
 STYLE: Any = {
     "font.size": 10,
@@ -34,6 +37,22 @@ STYLE: Any = {
 DPI = 160  # of figures in files
 SHADES = "cividis"  # colour map of heat maps; its lightness increases for colour-blind people and in grey print too
 PANEL = (4.6, 3.5)  # inches
+# The optimum, where a figure shows it.
+STAR: Any = {"linestyle": "none", "markersize": 12, "markerfacecolor": COLOURS[1], "markeredgecolor": "white", "markeredgewidth": 0.8}
+
+
+class Drawing(Figure):
+    """A figure that belongs to no window, which a notebook shows whether pyplot has been loaded or not."""
+
+    def _repr_png_(self) -> bytes:
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png", dpi=STYLE["figure.dpi"])
+        return buffer.getvalue()
+
+
+def look(number: int) -> dict[str, Any]:
+    """Return colour and dash of line ``number`` of a figure; the first eleven have colours of their own."""
+    return {"color": LINE_COLOURS[number % len(LINE_COLOURS)], "linestyle": DASHES[(number + number // len(LINE_COLOURS)) % len(DASHES)]}
 
 
 def plain(label: object) -> str:
@@ -95,13 +114,13 @@ def new_axes(rows: int, columns: int, size: tuple[float, float] = PANEL) -> np.n
 @takes(rows=whole(1), columns=whole(1), title=text, one_scale=boolean)
 def figure_of(
     rows: int, columns: int, size: tuple[float, float] = PANEL, *, title: str = "", one_scale: bool = False
-) -> tuple[Figure, np.ndarray]:
+) -> tuple[Drawing, np.ndarray]:
     """Return a figure for a file and its axes ``[rows, columns]``, ``size`` inches each.
 
     With ``one_scale`` the panels of a row share their vertical scale.
     """
     with styled():
-        figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")  # of no backend: notebooks keep theirs
+        figure = Drawing(figsize=(size[0] * columns, size[1] * rows), layout="constrained")  # of no backend: notebooks keep theirs
         axes: np.ndarray = figure.subplots(rows, columns, squeeze=False, sharey="row" if one_scale else "none")
         figure.suptitle(title, fontsize=11)
     return figure, _with_grid(axes)
@@ -121,7 +140,7 @@ def compose(
     *,
     size: tuple[float, float] = PANEL,
     one_scale: bool = False,
-) -> Figure:
+) -> Drawing:
     """Return a figure of several panels, for a file; each function in ``rows`` draws one panel on the ``ax`` that it is given.
 
     Panels are ``size`` inches each; with ``one_scale`` those of a row share their vertical scale.
@@ -136,3 +155,11 @@ def compose(
             for axis in row[1:] if one_scale else ():
                 axis.set_ylabel("")
     return figure
+
+
+def place_legend(axis: Axes, handles: Sequence[Artist], *, new: bool) -> None:
+    """Put a legend under the panels of a figure of its own, into the first panel of a user's."""
+    if new:
+        axis.figure.legend(handles=list(handles), loc="outside lower center", ncols=len(handles), fontsize=9)
+    else:
+        axis.legend(handles=list(handles), loc="best", fontsize=7, frameon=True)

@@ -1,0 +1,26 @@
+"""Functions that some platforms compute in another order of operations, which suits their compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+
+def by_platform(default: Callable[..., Any], **others: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that is ``others[platform](*args)`` on the platforms named, and ``default(*args)`` elsewhere.
+
+    All of them give the same up to rounding. A program holds the one of the platform that it is compiled for. The derivative is that of
+    ``default``: a choice that is differentiated keeps what every alternative needs for the way back.
+    """
+
+    @jax.custom_jvp
+    def function(*args: Any) -> Any:
+        return jax.lax.platform_dependent(*args, default=default, **others)
+
+    @function.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        return jax.jvp(default, primals, tangents)
+
+    return function

@@ -1,0 +1,122 @@
+"""Whole runs compiled for an H100 and a TPU v5e by the vendors' compilers, without a device: 100 trials side by side on 2,500 points."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import pytest
+
+from tests.support.compiled import CHOSEN, PROGRAMS, Program, compiled_in_a_process, in_body, is_installed, loops_of
+
+INSTALL = "the compilers of {} are not here; pip install 'jaxbandit[accelerator-tests]' has them, with the JAX whose version they have"
+on_gpu = pytest.mark.skipif(not is_installed("gpu"), reason=INSTALL.format("GPUs"))
+on_tpu = pytest.mark.skipif(not is_installed("tpu"), reason=INSTALL.format("TPUs"))
+
+# Kernels of a round on an H100, each a launch of about 2 microseconds: those of JAX 0.10.2, and as many or fewer since.
+LAUNCHES = {
+    Program("rpol"): 12,
+    Program("cbo"): 14,
+    Program("config"): 13,
+    Program("epbo"): 12,
+    Program("se3"): 16,
+    Program("primal-dual"): 12,
+    Program("cei"): 16,
+    Program("constrained-thompson"): 18,
+    Program("safeopt"): 27,  # and 14 for each block of candidates
+    Program("rpol", "features"): 13,
+    Program("rpol", "rows"): 25,  # 46 and eight branches, of which the host learns first, where rows stood in eight blocks
+    Program("rpol", "product", "wait"): 17,  # and 18 for each late value of the trial that gets most
+    Program("rpol", "product", "hallucinate"): 24,  # and 10
+    Program("rpol", "product", "censor"): 23,
+}
+
+
+@functools.cache
+def process(kind: str) -> tuple[dict[Program, dict[str, Any]], list[tuple[str, str]]]:
+    return compiled_in_a_process(kind)
+
+
+def compiled(kind: str) -> dict[Program, dict[str, Any]]:
+    return process(kind)[0]
+
+
+@on_gpu
+@pytest.mark.parametrize("program", PROGRAMS["gpu"], ids=str)
+def test_a_gpus_compiler_takes_every_program(program: Program) -> None:
+    assert "error" not in compiled("gpu")[program], compiled("gpu")[program]["error"]
+
+
+@on_gpu
+@pytest.mark.parametrize("program", LAUNCHES, ids=str)
+def test_launches_of_a_round_on_a_gpu(program: Program) -> None:
+    [launches] = compiled("gpu")[program]["launches"]
+    assert launches <= LAUNCHES[program]
+
+
+@on_gpu
+@pytest.mark.parametrize("name", CHOSEN)
+def test_the_kernel_of_a_choice_saves_a_gpu_no_launch(name: str) -> None:
+    """The reason why ``fused="auto"`` leaves choices to XLA: what goes into the kernel and comes out of it is copied."""
+    [by_xla], [by_kernel] = (compiled("gpu")[Program(name, fused=fused)]["launches"] for fused in (False, True))
+    assert by_kernel > by_xla
+
+
+@on_gpu
+def test_kernels_of_a_gpu_keep_to_its_registers() -> None:
+    spilled = process("gpu")[1]
+    assert len(spilled) >= len(CHOSEN) and set(spilled) == {("0", "0")}
+
+
+@on_gpu
+def test_a_round_with_rows_asks_the_host_nothing() -> None:
+    assert not {"kConditional", "kWhile"} & set(compiled("gpu")[Program("rpol", "rows")]["in_body"])
+
+
+@on_gpu
+@pytest.mark.skipif(jax.__version_info__ < (0, 11), reason="JAX puts a whole loop body into one CUDA graph since 0.11")
+@pytest.mark.parametrize("name", CHOSEN)
+def test_a_round_on_a_gpu_is_one_graph(name: str) -> None:
+    assert compiled("gpu")[Program(name)]["in_body"] == ["kCommandBuffer"]
+
+
+@on_tpu
+@pytest.mark.parametrize("program", PROGRAMS["tpu"], ids=str)
+def test_a_tpus_compiler_takes_every_program(program: Program) -> None:
+    assert "error" not in compiled("tpu")[program], compiled("tpu")[program]["error"]
+
+
+@on_tpu
+@pytest.mark.parametrize("name", CHOSEN)
+def test_memory_of_a_run_on_a_tpu(name: str) -> None:
+    """Some 130 MB where the two rows of the mean are read by a gather, which makes 128 lanes of them."""
+    assert compiled("tpu")[Program(name)]["temporary_bytes"] < 64e6
+
+
+HLO = """
+%body (x: (s32[], f32[2])) -> (s32[], f32[2]) {
+  %x = (s32[], f32[2]{0}) parameter(0)
+  %fusion = (s32[], /*index=1*/f32[2]{0}) fusion(%x), kind=kLoop, calls=%f
+  %copy = f32[2]{0} copy(%x)
+}
+
+ENTRY %main (y: (s32[], f32[2])) -> (s32[], f32[2]) {
+  %while.1 = (s32[], f32[2]{0}) while(%y), condition=%c, body=%body, backend_config={"known_trip_count":{"n":"50"}}
+  ROOT %while.2 = (s32[], f32[2]{0}) while(%while.1), condition=%c, body=%body
+}
+"""
+STEPS = """000: kWhile [source | sink]
+condition:
+    001: kCustomKernel [source | sink] compare
+  body:
+    000: kCommandBuffer [source | sink]
+        002: kCustomKernel [source | sink] add
+    001: kGemm [source | sink]
+003: kCopy [source | sink]
+"""
+
+
+def test_launches_are_counted() -> None:
+    assert loops_of(HLO) == [(50, 2), (None, 2)]
+    assert in_body(STEPS) == ["kCommandBuffer", "kGemm"]

@@ -1,0 +1,128 @@
+"""Studies that fit hyper-parameters: to data of a file before round 1, to each trial's initial design, and on the way.
+
+Every fit is recomputed in NumPy from what the results hold: the rows of the study's table, the trajectory of a trial, its audit trace.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import jaxbandit as jb
+from jaxbandit.study import Model, audit, grid, run_study
+from jaxbandit.study.specify.tables import from_table
+from tests.oracles import hyper_parameters
+
+LOW, HIGH, NOISE, SPAN = 0.5, 20.0, 0.05, 30.0
+DESIGN, FIRST, HORIZON, TRIALS = 6, 10, 6, 2
+TOML = f"""
+name = "fits"
+trials = {TRIALS}
+horizon = {HORIZON}
+trajectories = true
+initial = {{random = {DESIGN}}}
+
+[model]
+kernel = {{type = "Scale", variance = 1.0, kernel = {{type = "SquaredExponential", length_scale = 1.0}}}}
+length_scale_range = [{LOW}, {HIGH}]
+noise_variance = {NOISE}
+precision = "float64"
+fit_to = "FILE"
+
+[problem.sine]
+type = "sine"
+points_per_axis = 7
+
+[algorithm.rpol]
+type = "Refitted"
+algorithm = {{type = "Rpol"}}
+at_start = true
+first = {FIRST}
+points = {DESIGN + FIRST}
+steps = 60
+span = {SPAN}
+"""
+
+
+def rows() -> np.ndarray:
+    """Points and both values ``[n, 4]`` of smooth functions with a little noise."""
+    rng = np.random.default_rng(5)
+    points = rng.uniform(0, 6, (14, 2))
+    values = np.stack([np.sin(points[:, 0]) + np.cos(points[:, 1]), np.cos(points[:, 0] - points[:, 1])], axis=1)
+    return np.concatenate([points, values + 0.2 * rng.standard_normal(values.shape)], axis=1).round(6)
+
+
+def fitted(start: Any, low: Any, high: Any, points: np.ndarray, values: np.ndarray, scale: float) -> np.ndarray:
+    """Length-scale, variance and noise variance of largest posterior density, from ``start`` and inside the bounds."""
+    sides = np.ptp(np.asarray(jb.problems.sine(7).domain.points), axis=0)
+    return hyper_parameters.fit(*map(np.asarray, (start, low, high)), points, values, sides, scale)[0]
+
+
+def test_fits_are_those_of_the_data_that_results_hold(tmp_path: Path) -> None:
+    file = tmp_path / "earlier.csv"
+    np.savetxt(file, rows(), delimiter=",", header="x1,x2,reward,constraint", comments="", fmt="%.6f")
+    study = from_table(tomllib.loads(TOML.replace("FILE", file.as_posix())))
+    file.unlink()  # read at once; what is written of the study holds its rows
+    assert from_table(study.table()).fingerprint() == study.fingerprint()
+
+    # Before the study, the same for all trials: recorded as the kernel and the noise variance of the run.
+    points, values = rows()[:, :2], rows()[:, 2:]
+    start = np.asarray([1.0, 1.0, NOISE])
+    before = fitted(start, [LOW, 1e-3, NOISE / 1e3], [HIGH, 1e3, NOISE * 1e3], points, values, float(np.mean(values**2)))
+    results = run_study(study)
+    recorded = json.loads(results.attrs["kernels"])["rpol"]
+    assert recorded[0] == recorded[1] and LOW < before[0] < HIGH
+    own = [recorded[0]["kernel"]["length_scale"], recorded[0]["variance"], json.loads(results.attrs["noise_variance_of_model"])["rpol"][0]]
+    np.testing.assert_allclose(own, before, rtol=1e-3)
+
+    # Of each trial: before round 1 from its design, and after round 4 from all that it has seen, ten values for each output.
+    low, high = (np.asarray([end, before[1] * factor, before[2] * factor]) for end, factor in ((LOW, 1 / SPAN), (HIGH, SPAN)))
+    ends = []
+    for trial in range(TRIALS):
+        trace = audit(study, study.runs[0], trial)
+        seen = np.concatenate([trace["initial_indices"], trace["indices"]])
+        told = np.concatenate([trace["initial_values"], np.stack([trace["rewards"], trace["costs"][:, 0]], axis=1)])
+        np.testing.assert_array_equal(results.index.sel(trial=trial).values[0], trace["indices"])
+        first = fitted(before, low, high, trace["domain"][seen[:DESIGN]], told[:DESIGN], before[1])
+        second = fitted(first, low, high, trace["domain"][seen[:FIRST]], told[:FIRST], before[1])
+        scales = trace["length_scales"][:, 0, 0]
+        rounds = FIRST - DESIGN
+        np.testing.assert_allclose(scales, np.repeat([first[0], second[0]], [rounds, HORIZON - rounds]), rtol=1e-3)
+        np.testing.assert_allclose(results.fitted_length_scales.sel(trial=trial), second[0], rtol=1e-3)
+        ends += [first[0], second[0]]
+    assert len(set(np.round([before[0], *ends], 3))) >= 4, "fits differ"
+
+
+REFUSED = [
+    (np.ones((3, 5)), {}, r"^model: fit_to: must have 4 columns, 2 coordinates of a point and the values of 2 outputs, got 5"),
+    (np.ones(4), {}, r"^model\.fit_to: must be rows of numbers"),
+    (np.full((3, 4), np.nan), {}, r"^model\.fit_to: "),
+    ("nowhere.csv", {}, r"^model\.fit_to: path: cannot read 'nowhere\.csv'"),
+    (rows(), {"length_scale": 1.0, "length_scale_range": (0.5, 2.0)}, r"^model\.length_scale: is fitted"),
+]
+
+
+@pytest.mark.parametrize(("data", "changes", "message"), REFUSED)
+def test_other_data_are_refused(data: Any, changes: dict[str, Any], message: str) -> None:
+    problems, algorithms = {"sine": {"type": "sine", "points_per_axis": 7}}, {"rpol": jb.Rpol()}
+    with pytest.raises(jb.InvalidArgument, match=message):
+        grid(problems=problems, algorithms=algorithms, model=Model(fit_to=data, **changes), horizon=2)
+
+
+def test_a_file_with_text_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "some.csv").write_text("x1,x2,reward,constraint\n1,2,3,4\n1,2,high,4\n")
+    with pytest.raises(jb.InvalidArgument, match=r"^model\.fit_to: columns\['reward'\]: must hold finite numbers, got 'high' in row 2"):
+        Model(fit_to=tmp_path / "some.csv")
+
+
+def test_a_session_says_how_it_fits(tmp_path: Path) -> None:
+    session = {"domain": jb.problems.sine(5).domain, "algorithm": jb.Rpol(), "constraints": ["g <= 0"], "key": jax.random.key(0)}
+    with pytest.raises(jb.InvalidArgument, match=r"^model\.fit_to: a session fits .* Session\.fit\(\) and fit_every"):
+        jb.Session.create(tmp_path / "session", model=dataclasses.replace(Model(), fit_to=rows()), **session)

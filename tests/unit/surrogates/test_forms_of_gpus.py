@@ -1,0 +1,80 @@
+"""Steps of the posterior as GPUs compute them, beside those of other platforms, and rows as accelerators keep them."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxbandit
+from jaxbandit import domains, kernels, problems
+from jaxbandit.engine import simulation
+from jaxbandit.engine.programs import laid_out_for
+from jaxbandit.surrogates import features, posterior
+from tests.oracles import gaussian_process as gp
+
+RNG = np.random.default_rng(0)
+
+
+def test_the_square_root_update_is_the_same() -> None:
+    with jax.enable_x64(True):
+        root, phi, noise = RNG.standard_normal((7, 7)), RNG.standard_normal(7), np.float64(0.1)
+        for ours, theirs in zip(
+            features._square_root_update_of_gpus(root, phi, noise), features._square_root_update(root, phi, noise), strict=True
+        ):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 3), (3, 2, 5)])
+def test_contractions_are_the_same(shape: tuple[int, ...]) -> None:
+    with jax.enable_x64(True):
+        table, axis = jnp.asarray(RNG.standard_normal(shape)), jnp.asarray(RNG.standard_normal((6, shape[0])))
+        found = features._contract_by_sum(table, axis)
+        assert found.shape == (*shape[1:], 6)
+        np.testing.assert_allclose(found, features._contract_by_product(table, axis), rtol=1e-12, atol=1e-12)
+
+
+def test_features_and_columns_are_read_alike() -> None:
+    axis, columns = jnp.asarray(RNG.standard_normal((5, 3))), jnp.asarray([2, 0, 1, 2])
+    np.testing.assert_array_equal(features._features_at(axis, columns, jnp.int32(3)), axis[3][columns])
+    table = jnp.asarray(RNG.standard_normal((2, 9)))
+    np.testing.assert_array_equal(posterior._column_by_sum(table, jnp.int32(4)), table[:, 4])
+
+
+def test_rows_in_one_block_are_the_dense_posterior() -> None:
+    domain = domains.product([np.linspace(0, 1, 7), np.linspace(-1, 2, 5)])
+    points, noise = np.asarray(domain.points), 0.05
+    indices, values = RNG.integers(domain.size, size=25), RNG.standard_normal((25, 1))
+    with jax.enable_x64(True):
+        kernel = kernels.Matern32(length_scale=0.2)
+        model = jaxbandit.surrogate(domain, kernel, noise_variance=noise, form="rows", horizon=25)
+        blocks = model.forms[0].blocks
+        model = dataclasses.replace(model, forms=tuple(form.in_one_block() for form in model.forms))
+        assert model.forms[0].blocks == 1 and (blocks > 1 or not model.forms[0].skips)
+        state = jax.lax.scan(
+            lambda state, seen: (model.condition(state, *seen), None), model.init(), (jnp.asarray(indices, jnp.int32), jnp.asarray(values))
+        )[0]
+        belief = model.predict(state)
+        gram = np.asarray(kernel(points, points))
+    mean, sd = gp.mean_and_sd(gram, indices, values[:, 0], noise, 0.0)
+    np.testing.assert_allclose(belief.mean[0], mean, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(belief.sd[0], sd, rtol=0, atol=1e-7)
+
+
+def test_accelerators_keep_rows_in_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run is played by a model of one block on an accelerator, and by the model as it was built on a CPU."""
+    problem = problems.sine(8)
+    model = jaxbandit.surrogate(problem.domain, kernels.Matern12(), noise_variance=0.1, outputs=2, form="rows", horizon=40)
+    played: list[int] = []
+
+    def stop(cell: simulation.Cell, *_: object, **__: object) -> None:
+        played.append(cell.variants.pick(0)[1].forms[0].blocks)
+        raise InterruptedError
+
+    monkeypatch.setattr(simulation, "play_all", stop)
+    for platform in ("cpu", "cuda"):
+        monkeypatch.setattr(simulation, "laid_out_for", lambda _, cell, platform=platform: laid_out_for(platform, cell))
+        with pytest.raises(InterruptedError):
+            jaxbandit.simulate(problem, jaxbandit.Rpol(), model, horizon=40, key=jax.random.key(0))
+    assert played[0] > 1 and played[1] == 1
