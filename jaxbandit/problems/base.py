@@ -15,7 +15,7 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import check_methods, takes
 from jaxbandit.core.declare import Role, is_foreign
-from jaxbandit.core.fields import Check, Shape, exactly, finite, finite_numbers, instance_of, of_class, optional, text
+from jaxbandit.core.fields import Check, Shape, exactly, finite, finite_numbers, instance_of, of_class, optional, scalar, text
 from jaxbandit.core.fields import index as index_check
 from jaxbandit.core.fields import key as key_check
 from jaxbandit.core.pytree import fields_in_brief, pytree, replace, static
@@ -48,7 +48,7 @@ class AbstractProblem(Role):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         check_methods(cls, {"sample": {"key": key_check}, "draw": {"key": key_check}})
-        check_methods(cls, {"observe": {"index": index_check}}, on_domain=True)
+        check_methods(cls, {"observe": {"index": index_check.of(scalar)}}, on_domain=True)
 
     def __post_init__(self) -> None:
         self.validate()
