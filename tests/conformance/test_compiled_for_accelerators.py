@@ -14,7 +14,7 @@ INSTALL = "the compilers of {} are not here; pip install 'jaxbandit[accelerator-
 on_gpu = pytest.mark.skipif(not is_installed("gpu"), reason=INSTALL.format("GPUs"))
 on_tpu = pytest.mark.skipif(not is_installed("tpu"), reason=INSTALL.format("TPUs"))
 
-# Kernels of a round on an H100, each a launch of about 2 microseconds: those of jaxlib 0.10.2, and as many or fewer on 0.12.0.1 but for one.
+# Kernels of a round on an H100, each a launch of about 2 microseconds: jaxlib 0.10.2 has as many, 0.12.0.1 no more but for one.
 LAUNCHES = {
     Program("rpol"): 12,
     Program("cbo"): 14,
