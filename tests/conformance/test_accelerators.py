@@ -43,7 +43,7 @@ EXAMINING = {"safeopt", "safeopt-lipschitz", "stageopt"}
 LOOPS_OF_FITS = dict.fromkeys(ON_RANGED_MODELS, 2)
 # Late values are taken in one by one, a turn for each of those that arrive in the trial that gets most. A turn is 18 kernels while waiting
 # and 10 while hallucinating (RPOL, compiled as above), and the rest of a round 17 and 24: a turn for every slot of the buffer, of which
-# Poisson delays of mean 2 need 22, would be some 400 and 240.
+# Poisson delays of mean 2 need 19, would be some 340 and 190.
 LOOPS_OVER_ARRIVALS = {None: 0, "wait": 1, "hallucinate": 2, "censor": 2}
 
 # Strategies change what is scored, not how, so of the variants two are enough.
