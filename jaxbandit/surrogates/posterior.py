@@ -52,8 +52,12 @@ METHODS: dict[str, dict[str, Check]] = {
 }
 
 
+class HasGain:
+    """Base of posteriors whose field ``gain`` any surrogate reads, whoever has made them: an algorithm may refit its own model."""
+
+
 @pytree
-class Posterior:
+class Posterior(HasGain):
     """Belief after some observations: ``k = 1 + m`` outputs (reward first), ``G`` groups of outputs that share a factor."""
 
     factors: tuple[Any, ...]  # one per group, of the form's own type
@@ -117,8 +121,11 @@ class AbstractSurrogate(Role):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        posterior = of_class(cls.posteriors, "a posterior of this surrogate, such as surrogate.init()")
-        check_methods(cls, {name: {"posterior": posterior, **own} for name, own in METHODS.items()}, on_domain=True)
+        words = "a posterior of this surrogate, such as surrogate.init()"
+        posterior = of_class(cls.posteriors, words)
+        gaining = of_class(HasGain, words) if issubclass(cls.posteriors, HasGain) else posterior
+        methods = {name: {"posterior": gaining if name == "gain" else posterior, **own} for name, own in METHODS.items()}
+        check_methods(cls, methods, on_domain=True)
 
     if TYPE_CHECKING:  # declared as read-only; at run time a property here would keep subclasses from declaring a field
 

@@ -20,7 +20,7 @@ from jaxbandit.kernels import Scale
 from jaxbandit.surrogates.evidence import Collapsed, Prior, maximise
 from jaxbandit.surrogates.evidence.maximise import paths
 from jaxbandit.surrogates.nystroem import length_scales, with_length_scale
-from jaxbandit.surrogates.posterior import AbstractSurrogate, Posterior, Prediction, Surrogate
+from jaxbandit.surrogates.posterior import AbstractSurrogate, HasGain, Posterior, Prediction, Surrogate
 from jaxbandit.surrogates.precision import in_step
 from jaxbandit.surrogates.ranged import RangedSurrogate
 
@@ -62,7 +62,7 @@ class Seen:
 
 
 @pytree
-class RefittedPosterior:
+class RefittedPosterior(HasGain):
     """Belief under the hyper-parameters in force, and the data from which the next ones are fitted."""
 
     belief: Posterior
