@@ -30,7 +30,7 @@ from jaxbandit.gradients.losses import SubjectTo
 from jaxbandit.gradients.parameters import Logarithms
 from jaxbandit.gradients.smoothed import SmoothedLoss
 
-MOST = 1_000_000  # steps, points and trials of a descent
+MAX_COUNT = 1_000_000  # of steps, of points and of trials in a descent
 SCREEN, STEP, VALIDATE, CONFIRM = range(4)  # purposes of random numbers: none is used for two
 
 
@@ -46,10 +46,10 @@ class _Progress(NamedTuple):
     loss=of_class(SmoothedLoss, "a loss, jaxbandit.gradients.SmoothedLoss(...)"),
     key=key_check,
     optimizer=optional(of_class(optax.GradientTransformation, "an optimiser of optax, such as optax.adam(0.1)")),
-    steps=whole(1, MOST),
-    screen=whole(1, MOST),
-    validate=whole(2, MOST),
-    every=whole(1, MOST),
+    steps=whole(1, MAX_COUNT),
+    screen=whole(1, MAX_COUNT),
+    validate=whole(2, MAX_COUNT),
+    every=whole(1, MAX_COUNT),
     reach=between(0, float("inf"), open_high=True, host=True),
     dual_step=optional(positive),
     file=optional(text | of_class(Path, "a path")),
