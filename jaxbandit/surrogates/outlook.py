@@ -15,7 +15,7 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.memory import host_memory, in_units
 from jaxbandit.core.notes import say
 
-# Seconds on one core of a Xeon that others used, too; the order of magnitude is what matters.
+# Seconds on one core of a Xeon; the order of magnitude is what matters.
 PER_COLUMN = 2.0e-3  # a column of the kernel matrix, and Python
 PER_MULTIPLY = 2.0e-9  # of the columns before with a new one, read from memory
 PER_ROTATED = 5.0e-10  # multiply-adds of the rotation to principal directions
