@@ -116,9 +116,10 @@ def descend(
         )
     if file is not None and not (Path(file).parent.is_dir() and not Path(file).is_dir()):
         raise InvalidArgument(f"file: must be a file in a directory that is there, got {str(file)!r}")
+    loss._check(params)
     flat, rebuild = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params))
     box = _box(loss, params, limits)
-    loss.estimate(rebuild(box.nearest(flat)), key)  # refuses what makes no study, and compiles
+    loss.estimate(rebuild(box.nearest(flat)), key)  # compiles
     compared = _Compared(loss, rebuild, key, apart=dual_step is not None)
     budget = float(loss.measure.budget) if dual_step is not None and isinstance(loss.measure, SubjectTo) else None
 
