@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 FORMATS = {"nc": "results.nc", "zarr": "results.zarr"}
 FIGURE = "curves.png"
-COMPILER = "some 220 MiB of the process, 100 MiB of the compiler and 10 to 25 MiB for each program, as measured on CPUs"
+MEMORY_OF_COMPILER = "some 220 MiB of the process, 100 MiB of the compiler and 10 to 25 MiB for each program, as measured on CPUs"
 EXAMPLE = """\
 A study file:
 
@@ -297,7 +297,7 @@ def dry_run(plan: Plan) -> str:
             *("  " + line for line in plan.runs[plan.members[cell][0]].model.describe().splitlines()),
             "  choices: " + study.describe_choices(plan.runs[plan.members[cell][0]]),
         ]
-    lines.append(f"beside the memory above: {COMPILER}")
+    lines.append(f"beside the memory above: {MEMORY_OF_COMPILER}")
     return "\n".join([*lines, f"about {total:,.0f} s in all, by a few rounds played here"])
 
 

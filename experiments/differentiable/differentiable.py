@@ -40,7 +40,7 @@ PER_POINT = 64  # trials of a point of random search
 RATE = 0.2  # of Adam at the first step
 LONGER = 3  # how many times the rounds of the descent that fails
 EFFORT = {"steps": 50, "pairs": 64, "validate": 112, "batches": 64, "widths": 512}
-EFFORT |= {"failing": 50, "failing_steps": 24, "failing_validate": 128}  # points per axis, and the rest, of the descent that fails
+EFFORT |= {"failing": 50, "failing_steps": 24, "failing_validate": 128}  # the descent that fails: points per axis, steps, trials
 QUICK = {"steps": 12, "pairs": 32, "validate": 32, "batches": 8, "widths": 32, "failing": 10, "failing_steps": 4, "failing_validate": 16}
 
 

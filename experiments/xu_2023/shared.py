@@ -28,7 +28,7 @@ NOT_THE_PAPERS = ("CEI (observed)", "RPOL", "Thompson", "Random")
 # At reduced size compiling takes the time, of a program for each algorithm: a few will do.
 FEWER = {"algorithms": ("CONFIG", "CEI", "SafeOpt", "Primal-dual", "RPOL")}
 
-ALL: dict[str, Any] = {"algorithms": ()}  # of the algorithms, where none is named
+ALL: dict[str, Any] = {"algorithms": ()}  # naming none means all algorithms
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ def by_platform(default: Callable[..., Any], **others: Callable[..., Any]) -> Ca
     """Return the function that is ``others[platform](*args)`` on the platforms named, and ``default(*args)`` elsewhere.
 
     All of them give the same up to rounding. A program holds the one of the platform that it is compiled for. The derivative is that of
-    ``default``: a choice that is differentiated keeps what every alternative needs for the way back.
+    ``default`` on all platforms: reverse-mode differentiation of the choice itself would store what every alternative needs.
     """
 
     @jax.custom_jvp

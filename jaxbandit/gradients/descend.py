@@ -30,7 +30,7 @@ from jaxbandit.gradients.losses import SubjectTo
 from jaxbandit.gradients.parameters import Logarithms
 from jaxbandit.gradients.smoothed import SmoothedLoss
 
-MOST = 1_000_000  # steps, points and trials of a descent
+MAX_COUNT = 1_000_000  # of steps, of points and of trials in a descent
 SCREEN, STEP, VALIDATE, CONFIRM = range(4)  # purposes of random numbers: none is used for two
 
 
@@ -46,10 +46,10 @@ class _Progress(NamedTuple):
     loss=of_class(SmoothedLoss, "a loss, jaxbandit.gradients.SmoothedLoss(...)"),
     key=key_check,
     optimizer=optional(of_class(optax.GradientTransformation, "an optimiser of optax, such as optax.adam(0.1)")),
-    steps=whole(1, MOST),
-    screen=whole(1, MOST),
-    validate=whole(2, MOST),
-    every=whole(1, MOST),
+    steps=whole(1, MAX_COUNT),
+    screen=whole(1, MAX_COUNT),
+    validate=whole(2, MAX_COUNT),
+    every=whole(1, MAX_COUNT),
     reach=between(0, float("inf"), open_high=True, host=True),
     dual_step=optional(positive),
     file=optional(text | of_class(Path, "a path")),
@@ -116,9 +116,10 @@ def descend(
         )
     if file is not None and not (Path(file).parent.is_dir() and not Path(file).is_dir()):
         raise InvalidArgument(f"file: must be a file in a directory that is there, got {str(file)!r}")
+    loss._check(params)
     flat, rebuild = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params))
     box = _box(loss, params, limits)
-    loss.estimate(rebuild(box.nearest(flat)), key)  # refuses what makes no study, and compiles
+    loss.estimate(rebuild(box.nearest(flat)), key)  # compiles
     compared = _Compared(loss, rebuild, key, apart=dual_step is not None)
     budget = float(loss.measure.budget) if dual_step is not None and isinstance(loss.measure, SubjectTo) else None
 

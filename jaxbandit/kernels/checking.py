@@ -31,5 +31,5 @@ def check_covariance(name: str, kernel: Kernel, points: Table) -> None:
 
 def _parts(kernel: Kernel) -> list[Kernel]:
     """Return a kernel and those that it is made of."""
-    fields = [getattr(kernel, field.name) for field in dataclasses.fields(kernel)]  # type: ignore[arg-type]  # as above
+    fields = [getattr(kernel, field.name) for field in dataclasses.fields(kernel)]  # type: ignore[arg-type]  # every kernel is a dataclass
     return [kernel, *(part for value in fields if isinstance(value, Kernel) for part in _parts(value))]

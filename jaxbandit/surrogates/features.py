@@ -32,7 +32,8 @@ from jaxbandit.surrogates.outlook import GoOn, axes_asked_for, tell_of_products
 EXACT = jax.lax.Precision.HIGHEST
 matmul = partial(jnp.matmul, precision=EXACT)
 
-SUMMED = 64  # axis features up to which GPUs add products up themselves: a matrix product that small is a kernel, and one to transpose
+# Features of an axis up to which GPUs sum products themselves: so small a matrix product is a kernel, and its transposition another.
+MAX_SUMMED_FEATURES = 64
 LANES = 16  # float32 numbers in the widest vector register: rows of W that fill whole registers are cheaper than slightly shorter ones
 
 
@@ -201,7 +202,7 @@ def _contract_by_product(table: Array, axis: Array) -> Array:
 
 def _contract_by_sum(table: Array, axis: Array) -> Array:
     """Do as :func:`_contract_by_product` does, by sums that XLA fuses with what reads them."""
-    if axis.shape[1] > SUMMED:
+    if axis.shape[1] > MAX_SUMMED_FEATURES:
         return _contract_by_product(table, axis)
     rows = table.reshape(table.shape[0], -1).T
     return jnp.sum(rows[:, None, :] * axis[None, :, :], axis=-1).reshape(*table.shape[1:], axis.shape[0])
@@ -209,10 +210,18 @@ def _contract_by_sum(table: Array, axis: Array) -> Array:
 
 _contract = by_platform(_contract_by_product, cuda=_contract_by_sum)
 
-# Features of one axis [n, q] that the columns [r] name, at one of its points; on GPUs in an order in which XLA fuses it with their product.
-_features_at = by_platform(
-    lambda axis, columns, position: axis[position][columns], cuda=lambda axis, columns, position: axis[:, columns][position]
-)
+
+def _features_by_point(axis: Array, columns: Array, position: Array) -> Array:
+    """Return the features ``[r]`` of ``axis [n, q]`` that ``columns [r]`` name, at one of its points."""
+    return axis[position][columns]
+
+
+def _features_by_column(axis: Array, columns: Array, position: Array) -> Array:
+    """Do as :func:`_features_by_point` does, in an order in which XLA for GPUs fuses it with the product over axes."""
+    return axis[:, columns][position]
+
+
+_features_at = by_platform(_features_by_point, cuda=_features_by_column)
 
 
 def dense_features(kernel: Kernel, domain: Domain, tolerance: float, most: int, goes_on: GoOn) -> DenseFeatures:

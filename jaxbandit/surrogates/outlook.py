@@ -1,4 +1,4 @@
-"""The cost of a low-rank factorisation, predicted before it is paid: from its size, and from how the first columns have gone.
+"""The cost of building a surrogate, predicted before it is paid: from its size, and from how a factorisation has begun.
 
 Pivoted Cholesky leaves out less of the prior variance with every column. Its residual falls ever more slowly for rough kernels, like a
 power of the number of columns, and at best exponentially; so going on at the latest rate gives the fewest columns that can be expected.
@@ -15,7 +15,7 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.memory import host_memory, in_units
 from jaxbandit.core.notes import say
 
-# Seconds on one core of a Xeon that others used, too; the order of magnitude is what matters.
+# Seconds on one core of a Xeon; the order of magnitude is what matters.
 PER_COLUMN = 2.0e-3  # a column of the kernel matrix, and Python
 PER_MULTIPLY = 2.0e-9  # of the columns before with a new one, read from memory
 PER_ROTATED = 5.0e-10  # multiply-adds of the rotation to principal directions
@@ -28,9 +28,8 @@ SURE = 4 * FIRST_LOOK  # columns from which that doubt, which falls with their n
 SOON = 1.0  # seconds: what takes no longer is not looked at
 LONG = 2.0  # seconds from which the user is told
 TOO_LONG = 60.0  # seconds that are spent only on what was asked for by name
-COPIES = (
-    3  # of the features in memory: themselves, rotated, and their squares; of an axis' kernel matrix, its eigenvectors, and both at work
-)
+# In memory, of features: themselves, rotated, and their squares; of an axis' kernel matrix: itself, its eigenvectors, and the solver's own.
+COPIES = 3
 
 
 def seconds_of_columns(points: int, columns: float) -> float:
@@ -115,7 +114,7 @@ def asked_for(outlook: Outlook) -> bool:
 
 
 def for_a_range(outlook: Outlook) -> bool:
-    """Decide on the pivots of an axis of a ranged model, which is asked for by name; said where they take long.
+    """Decide on the pivots of an axis of a ranged model, which is asked for by name; where they take long, it is said.
 
     Raises:
       InvalidArgument: when their features do not fit memory.

@@ -13,8 +13,7 @@ import pytest
 from tests.support.compiled import ENVIRONMENT, is_installed
 from tests.support.paths import ROOT
 
-# XLA's flags for CPUs would end libtpu's process; registers and spills are wanted on the standard output.
-OWN = {"XLA_FLAGS": "", "MOSAIC_GPU_DUMP_PTXAS": "1"}
+OWN = {"XLA_FLAGS": ""}  # flags for CPUs would end libtpu's process
 
 
 @pytest.mark.parametrize("platform", ["gpu", "tpu"])

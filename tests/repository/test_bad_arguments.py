@@ -69,7 +69,6 @@ UNDECLARED = {
     **dict.fromkeys(("same", "check_covariance", "parts_on_axes"), "compare, try or take apart kernels that have been checked"),
     **dict.fromkeys(("canonicalise", "replace", "sweep"), "check what they are given themselves, for it depends on the object"),
     **dict.fromkeys(("param", "pytree", "static"), "declare fields and classes"),
-    "check_keys": "declares a check of other methods",
     "typed": "turns a key that has been checked into the newer form",
     "explain": "checks its only argument itself",
     "healthy": "checks its only argument itself, for it is called on arrays of results",

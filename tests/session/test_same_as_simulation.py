@@ -94,7 +94,7 @@ def test_every_algorithm_chooses_as_in_a_simulation(table: str, policy: str) -> 
 
 
 def test_a_fit_to_the_initial_design_is_that_of_a_simulation() -> None:
-    """Before round 1, and no other. (Without it the choices differ, from the first rounds on.)"""
+    """There is one fit, before round 1."""
     initial = InitialDesign(random=5)
     algorithm = Refitted(algorithm=Rpol(), at_start=True, first=64, points=9, steps=4)
     model = conformance.surrogate(algorithm)

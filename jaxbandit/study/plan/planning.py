@@ -30,8 +30,8 @@ class Plan:
     """All that is decided before a study runs.
 
     A cell holds runs that share one program. It is played in batches of trials of its runs, the last one filled up with repetitions, and
-    a batch in parts of some rounds. On CPUs a batch in one part is played by calls of a program that has room for some blocks, whatever
-    the number of trials, and plays as many as it is told. All tuples of numbers have one entry for each cell.
+    a batch in parts of some rounds. On CPUs a batch in one part is played by calls of a program that has room for some blocks and plays
+    as many of them as it is told. All tuples of numbers have one entry for each cell.
 
     Attributes:
       study: study that is planned.
@@ -108,7 +108,8 @@ class Plan:
     def program_size(self, cell: int) -> int:
         """Return the number of trials that one call of a cell's programs has room for.
 
-        Where programs are told how many blocks to play, it does not depend on the number of trials, unless they are fewer than a block.
+        Where programs are told how many blocks to play, it depends on the size of a block only, unless all trials fit in one: another
+        number of trials needs no new program as long as its equal blocks have the same size.
         """
         if not self.counts_blocks(cell):
             return self.batch_sizes[cell]

@@ -27,8 +27,9 @@ class Processes:
 
     Attributes:
       index: number of this process.
-      count: number of all.
-      rendezvous: connections to the others, until all have met; ``None`` where JAX's own service has brought them together.
+      count: number of all processes.
+      rendezvous: connections to the others, until all have met; ``None`` where JAX's own service has brought them together, or there is
+        only this one.
     """
 
     index: int = 0
@@ -64,7 +65,7 @@ class Processes:
 
 
 def this_process() -> Processes:
-    """Return the place of this process among those that JAX's own service has brought together; that of the only one without it."""
+    """Return the place of this process among those that JAX's own service has brought together; without that service it is the only one."""
     return Processes(index=jax.process_index(), count=jax.process_count())
 
 

@@ -119,6 +119,7 @@ class CellPrograms:
             signature(planned.problem),
             self.plan.program_size(cell),
             rounds,
+            self.plan.counts_blocks(cell),
             self.plan.devices,
             *self._measuring(cell).values(),
         )

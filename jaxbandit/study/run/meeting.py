@@ -1,7 +1,8 @@
 """How several processes of one study notice in the directory that they share that all have finished, or that one has gone.
 
-Each locks a file of its own, ``process-I.lock``, which the operating system frees when the process ends, however it ends. JAX's own
-service is left as soon as all have come: it ends every process, with a C++ stack, when it hears that one has gone.
+Each locks a file of its own, ``process-I.lock``, which the operating system frees when the process ends, however it ends. The connections
+by which the processes have found each other (:mod:`jaxbandit.study.plan.rendezvous`, or JAX's own service in a cluster) are closed before,
+as soon as all have come.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from jaxbandit.study.run.runtime import cores
 
 Lower: TypeAlias = Callable[[], jax.stages.Lowered]
 
-MAX_COMPILED_TOGETHER = 4  # each takes memory; of more than there are cores none is idle while the longest goes on
-
+# Each takes memory; on two cores two of them wait, so that no core is idle while the longest is compiled.
+MAX_COMPILED_TOGETHER = 4
 MOST_KEPT = 48  # programs of earlier studies: each holds memory maps, of which a process has few
 
 Shelf: TypeAlias = MutableMapping[Hashable, jax.stages.Compiled]

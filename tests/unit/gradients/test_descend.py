@@ -133,6 +133,9 @@ def test_bad_input_is_refused(options: dict[str, Any], message: str) -> None:
         descend(bowl(), START, jax.random.key(0), **(BUDGET | options))
     with pytest.raises(InvalidArgument, match=r"^reach: "):
         descend(bowl(), START, jax.random.key(0), reach=-1.0)
+    for params in ("text", {}, {"x": "text"}, {"y": START["x"]}):
+        with pytest.raises(InvalidArgument, match=r"^(params|build): "):
+            descend(bowl(), params, jax.random.key(0), **BUDGET)
 
 
 @jb.pytree

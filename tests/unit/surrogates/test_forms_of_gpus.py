@@ -37,7 +37,8 @@ def test_contractions_are_the_same(shape: tuple[int, ...]) -> None:
 
 def test_features_and_columns_are_read_alike() -> None:
     axis, columns = jnp.asarray(RNG.standard_normal((5, 3))), jnp.asarray([2, 0, 1, 2])
-    np.testing.assert_array_equal(features._features_at(axis, columns, jnp.int32(3)), axis[3][columns])
+    for read in (features._features_at, features._features_by_point, features._features_by_column):
+        np.testing.assert_array_equal(read(axis, columns, jnp.int32(3)), axis[3][columns])
     table = jnp.asarray(RNG.standard_normal((2, 9)))
     np.testing.assert_array_equal(posterior._column_by_sum(table, jnp.int32(4)), table[:, 4])
 
@@ -49,9 +50,8 @@ def test_rows_in_one_block_are_the_dense_posterior() -> None:
     with jax.enable_x64(True):
         kernel = kernels.Matern32(length_scale=0.2)
         model = jaxbandit.surrogate(domain, kernel, noise_variance=noise, form="rows", horizon=25)
-        blocks = model.forms[0].blocks
         model = dataclasses.replace(model, forms=tuple(form.in_one_block() for form in model.forms))
-        assert model.forms[0].blocks == 1 and (blocks > 1 or not model.forms[0].skips)
+        assert model.forms[0].blocks == 1 and not model.forms[0].skips
         state = jax.lax.scan(
             lambda state, seen: (model.condition(state, *seen), None), model.init(), (jnp.asarray(indices, jnp.int32), jnp.asarray(values))
         )[0]
