@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core.arguments import takes
+from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import boolean, choice, exactly, numbers, of_class
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.fused.rounds import steps_of
@@ -51,6 +52,13 @@ def whole_run(
       Unsupported: when a kernel cannot play the algorithm, with the reason.
     """
     algorithm, surrogate = canonicalise((algorithm, surrogate.without_kernels()))
+    size = surrogate.domain.size
+    if means.shape != (surrogate.outputs, size):
+        raise InvalidArgument(
+            f"means: expected shape {[surrogate.outputs, size]}, a row per function of the model, got {list(means.shape)}"
+        )
+    if noise.shape[1] != surrogate.outputs:
+        raise InvalidArgument(f"noise: expected shape [rounds, {surrogate.outputs}, trials], got {list(noise.shape)}")
     trials = noise.shape[-1]
     steps = steps_of(algorithm, surrogate, noise.shape[0])
     kernel = importlib.import_module(f"jaxbandit.fused.whole_{platform}")  # which loads one platform's compilers of kernels

@@ -98,8 +98,8 @@ def descend(
       every: steps between two iterates that are validated.
       dual_step: step, > 0, of the multiplier's ascent; default none, for a multiplier that stays as it is.
       limits: least and largest values of the parameters, each a pytree like ``params``, infinite where there is none. Points are projected
-        into this box, less ``loss.step`` on every side, so that no trial is played outside. Default: the ranges of the fields that
-        :func:`logarithms` has made the parameters of, and none for a ``build`` of your own.
+        into this box, less ``loss.step`` on every side, so that only trials of the start are played outside. Default: the
+        ranges of the fields that :func:`logarithms` has made the parameters of, and none for a ``build`` of your own.
       file: NumPy file that the descent is kept in, and goes on from if it is there; default nowhere.
 
     Returns:
@@ -130,6 +130,7 @@ def descend(
     chosen = optax.adam(optax.cosine_decay_schedule(0.1, steps, 0.1), b1=0.8, b2=0.95) if optimizer is None else optimizer
     identity = json.dumps(
         [np.asarray(flat).tolist(), np.asarray(jax.random.key_data(key)).tolist(), loss.horizon, loss.pairs, loss.step, dual_step]
+        + [end.tolist() for end in box]
     )
     path = None if file is None else Path(file)
     after = _descended(loss, rebuild, box, begin, key, chosen, steps, every, dual_step, path, identity)

@@ -108,6 +108,13 @@ def test_whole_runs_that_no_kernel_plays(name: str, words: str) -> None:
         fused.whole_run(ALGORITHMS[name](), model("features"), np.asarray(problem().means), noise_of(1), platform="tpu", interpret=True)
 
 
+def test_tables_of_another_shape_are_refused() -> None:
+    means, noise = np.asarray(problem().means), noise_of(1)
+    for given, words in (((means[:, 1:], noise), "means: expected shape"), ((means, noise[:, 1:]), "noise: expected shape")):
+        with pytest.raises(jaxbandit.InvalidArgument, match=words):
+            fused.whole_run(ALGORITHMS["rpol"](), model("product"), *given, platform="gpu", interpret=True)
+
+
 def test_a_trial_that_a_block_of_a_gpu_cannot_hold() -> None:
     """The figure is that of the shared memory, which the compiler would refuse otherwise."""
     with (

@@ -83,6 +83,13 @@ def test_another_number_of_trials_compiles_nothing() -> None:
     assert len(np.unique(more["regret"].values[0, :, -1])) > 200, "trials of all calls are their own"
 
 
+def test_whole_runs_and_parts_of_as_many_rounds_have_programs_of_their_own() -> None:
+    """Programs of whole runs are told how many blocks to play, those of parts are not."""
+    assert run_study(rpol_lines(trials=1, horizon=4, seed=9)) is not None
+    parts = run_study(rpol_lines(trials=1, horizon=8, seed=9), segment=4)
+    assert parts is not None and np.all(parts.status.values == 0) and len(parts["round"]) == 2 + 8  # with the initial design
+
+
 def test_a_cache_on_disk_serves_what_jax_has_forgotten(
     cache: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

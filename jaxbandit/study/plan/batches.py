@@ -86,7 +86,7 @@ def batch_numbers(
         )
     most = max(int(min(wanted, wanted_room)) // step, 1) * step
     count = max(-(-trials // most), min(processes, -(-trials // least)))  # something for every process
-    size = _size(-(-trials // count), cell.block if cpu else trials, len(devices), alone=count == 1)
+    size = _size(-(-trials // count), cell.block if cpu else trials, len(devices), alone=count == 1 or processes > 1)
     blocks = min(int(wanted_room), MAX_BYTES_OF_PROGRAM // each) // step
     return size, -(-trials // size), rounds, min(max(blocks, 1), MAX_BLOCKS_OF_PROGRAM), each, shared
 
