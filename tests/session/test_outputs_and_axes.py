@@ -160,7 +160,7 @@ def test_domains_are_spaces(domain: Any) -> None:
         (lambda: Axis.read("x", {"lower": 0}, "axis.x"), "axis.x.lower: unknown field"),
         (lambda: Axis.read("x", {"values": [1, 2], "low": 0}, "axis.x"), "axis.x.values: give either"),
         (lambda: Axis.read("x", 3, "axis.x"), "axis.x: must be a table"),
-        (lambda: Axis.of_categories("x", ["a"]), "Axis.values: must be at least two texts"),
+        (lambda: Axis.of_categories("x", ["a"]), "categories: must be a tuple of at least 2 items"),
         (lambda: Axis.of_categories("x", ["a", "a"]), "Axis.values: must be different"),
         (lambda: Axis("x", ("a", "b")), "Axis.values"),
         (lambda: Axis("x", (1, 2), "categorical"), "Axis.values: must be at least two texts"),

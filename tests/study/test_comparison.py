@@ -202,6 +202,7 @@ class Lowered:
 
 def test_programs_are_made_together_and_dropped(monkeypatch: Any) -> None:
     monkeypatch.setattr("jaxbandit.study.run.programs.cores", lambda: 2)
+    monkeypatch.setattr("jaxbandit.study.run.programs.MAX_COMPILED_TOGETHER", 2)
     notes: list[str] = []
     begun: list[Compiling] = []
     programs = Programs(notes.append, compiling=begun.append)

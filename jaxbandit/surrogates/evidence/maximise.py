@@ -154,9 +154,13 @@ def _searched(
         for name in given:
             check_known(name, names, f"{argument}.{name}", "the hyper-parameters are")
     for name, ends_of_one in bounds.items():
-        each(positive.of(any_shape))(f"bounds.{name}", ends_of_one)
-        if len(ends_of_one) != 2 or not (is_traced(ends_of_one) or np.all(np.asarray(ends_of_one[0]) <= np.asarray(ends_of_one[1]))):
+        two = isinstance(ends_of_one, tuple | list | np.ndarray | jax.Array) and len(ends_of_one) == 2
+        if not two:
             raise InvalidArgument(f"bounds.{name}: must be the least and the largest value, got {short(ends_of_one)}")
+        for end in (ends_of_one[0], ends_of_one[1]):
+            positive.of(any_shape)(f"bounds.{name}", end)
+        if not (is_traced(ends_of_one) or np.all(np.asarray(ends_of_one[0]) <= np.asarray(ends_of_one[1]))):
+            raise InvalidArgument(f"bounds.{name}: the least value must not be above the largest, got {short(ends_of_one)}")
     leaves, structure = jax.tree.flatten((kernel, noise_variance))
     free = [name not in fixed for name in names]
     ends = [bounds.get(name, (leaf / span, leaf * span)) for name, leaf in zip(names, leaves, strict=True)]

@@ -49,7 +49,7 @@ def test_rows_in_one_block_are_the_dense_posterior() -> None:
     indices, values = RNG.integers(domain.size, size=25), RNG.standard_normal((25, 1))
     with jax.enable_x64(True):
         kernel = kernels.Matern32(length_scale=0.2)
-        model = jaxbandit.surrogate(domain, kernel, noise_variance=noise, form="rows", horizon=25)
+        model = jaxbandit.surrogate(domain, kernel, noise_variance=noise, outputs=1, form="rows", horizon=25)
         model = dataclasses.replace(model, forms=tuple(form.in_one_block() for form in model.forms))
         assert model.forms[0].blocks == 1 and not model.forms[0].skips
         state = jax.lax.scan(
