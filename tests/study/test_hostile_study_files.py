@@ -110,7 +110,7 @@ def models_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     real = grid.surrogate
 
     def quick(domain: Any, given: Any, *, outputs: int, horizon: int, noise_variance: Any, prior_mean: Any, **_: Any) -> Any:
-        for kernel in given:
+        for kernel in given if isinstance(given, list | tuple) else [given]:
             kernel.validate("kernel")
             check_domain(kernel, domain.size, domain.dimension)
         for name, values in (("kernel", given), ("noise_variance", noise_variance), ("prior_mean", prior_mean)):
