@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import sys
 from pathlib import Path
 
@@ -68,33 +70,56 @@ def run_all(args: argparse.Namespace) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; returns the exit status, 2 for arguments that cannot be used."""
-    args = parser().parse_args(argv)
-    if getattr(args, "quick", False):
-        args = parser(quick=True).parse_args(argv)
+    """Run one command; returns the exit status, 2 for arguments that cannot be used, 1 for what cannot be written."""
     try:
-        if "no_cache" in args and not args.no_cache:
-            enable_cache(args.cache)
-        if args.command == "list":
-            for name, experiment in find_experiments().items():
-                print(f"{name:20s} {experiment.title}")
-        elif args.command == "bench":
-            return bench.run(args)
-        elif args.command == "all":
-            run_all(args)
-        elif args.command == "trace":
-            experiment = find_experiments()[args.experiment]
-            write_trace(experiment, options_from(args), args.algorithm, args.trial, args.out, force=args.force)
-        else:
-            experiment = find_experiments()[args.command]
-            out = args.out or Path("results") / experiment.name
-            run_experiment(experiment, options_from(args), out, force=args.force, resume=args.resume)
+        try:
+            return _command(argv)
+        finally:
+            if sys.stdout is not None:  # it is None where the caller has closed it
+                sys.stdout.flush()  # here, where it can be said that the output cannot be written
     except InvalidArgument as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except CannotWrite as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except BrokenPipeError:  # whoever reads the output has had enough of it
+        _drop_output()
+        return 0
+    except OSError as error:
+        _drop_output()
+        print(f"error: cannot read or write {error.filename or 'the output'}: {error.strerror}", file=sys.stderr)
+        return 1
+
+
+def _drop_output() -> None:
+    """Let what is still to be written to standard output go nowhere, so that Python does not try again when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # no output to turn: a caller in Python has put its own in place
+        os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def _command(argv: list[str] | None) -> int:
+    args = parser().parse_args(argv)
+    if getattr(args, "quick", False):
+        args = parser(quick=True).parse_args(argv)
+    if "no_cache" in args and not args.no_cache:
+        enable_cache(args.cache)
+    if args.command == "list":
+        for name, experiment in find_experiments().items():
+            print(f"{name:20s} {experiment.title}")
+    elif args.command == "bench":
+        return bench.run(args)
+    elif args.command == "all":
+        run_all(args)
+    elif args.command == "trace":
+        experiment = find_experiments()[args.experiment]
+        write_trace(experiment, options_from(args), args.algorithm, args.trial, args.out, force=args.force)
+    else:
+        experiment = find_experiments()[args.command]
+        out = args.out or Path("results") / experiment.name
+        run_experiment(experiment, options_from(args), out, force=args.force, resume=args.resume)
     return 0
 
 

@@ -136,7 +136,8 @@ def _command(argv: list[str] | None) -> int:
             args = parser().parse_args(argv)
             COMMANDS[args.command](args)
         finally:
-            sys.stdout.flush()  # here, where it can be said that the output cannot be written
+            if sys.stdout is not None:  # it is None where the caller has closed it
+                sys.stdout.flush()  # here, where it can be said that the output cannot be written
     except KeyboardInterrupt:
         print("interrupted; the same command with --resume goes on", file=sys.stderr)
         return 130
@@ -171,15 +172,18 @@ def _unforeseen() -> int:
 def _drop_output() -> None:
     """Let what is still to be written to standard output go nowhere, so that Python does not try again when it ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    with contextlib.suppress(OSError, ValueError):  # no output to turn: it is closed, or a caller in Python has put its own in place
+    with contextlib.suppress(
+        OSError, ValueError, AttributeError
+    ):  # no output to turn: it is closed, or a caller in Python has put its own in place
         os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 
 
 def _leave(status: int) -> None:
     """End at once, so that other processes of a study notice; JAX's own end would wait for them, as they do for this one."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
     os._exit(status)
 
 

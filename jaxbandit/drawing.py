@@ -36,6 +36,7 @@ STYLE: Any = {
 }
 DPI = 160  # of figures in files
 SHADES = "cividis"  # colour map of heat maps; its lightness increases for colour-blind people and in grey print too
+PANELS = whole(1, 1000)  # rows or columns of a figure
 PANEL = (4.6, 3.5)  # inches
 # The optimum, where a figure shows it.
 STAR: Any = {"linestyle": "none", "markersize": 12, "markerfacecolor": COLOURS[1], "markeredgecolor": "white", "markeredgewidth": 0.8}
@@ -101,6 +102,7 @@ def grid_of_axes(axes: Any, rows: int, columns: int, size: tuple[float, float] =
     return given.reshape(rows, columns)
 
 
+@takes(rows=PANELS, columns=PANELS)
 def new_axes(rows: int, columns: int, size: tuple[float, float] = PANEL) -> np.ndarray:
     """Return axes ``[rows, columns]`` of a new figure of pyplot's, ``size`` inches each, which the user's backend shows."""
     from matplotlib import pyplot  # only here: files need none
@@ -111,7 +113,7 @@ def new_axes(rows: int, columns: int, size: tuple[float, float] = PANEL) -> np.n
     return _with_grid(axes)
 
 
-@takes(rows=whole(1), columns=whole(1), title=text, one_scale=boolean)
+@takes(rows=PANELS, columns=PANELS, title=text, one_scale=boolean)
 def figure_of(
     rows: int, columns: int, size: tuple[float, float] = PANEL, *, title: str = "", one_scale: bool = False
 ) -> tuple[Drawing, np.ndarray]:

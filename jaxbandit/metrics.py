@@ -11,6 +11,7 @@ Each is one compiled program where it is called by itself, and part of the progr
 from __future__ import annotations
 
 import dataclasses
+import math
 from functools import partial
 
 import jax
@@ -33,6 +34,7 @@ from jaxbandit.core.fields import (
     whole,
 )
 from jaxbandit.core.intervals import NORMAL_95
+from jaxbandit.core.memory import check_fits
 from jaxbandit.core.pytree import fields_in_brief, float_dtype, pytree, replace, static
 from jaxbandit.core.showing import html_fields, html_table
 from jaxbandit.core.status import healthy
@@ -133,6 +135,8 @@ class Tally:
 @takes(constraints=whole(0, 1000), shape=each(whole(0, MOST_POINTS)))
 def start_tally(constraints: int, shape: tuple[int, ...] = ()) -> Tally:
     """Return the measures before the first round, for trials with the leading axes ``shape``."""
+    trials = math.prod(shape)
+    check_fits("shape", (6 + constraints) * trials * float_dtype().itemsize, f"the measures of {trials:,} trials", "take fewer")
     zero = jnp.zeros(shape, float_dtype())
     return Tally(
         regret=zero,

@@ -12,6 +12,7 @@ import jaxlib
 from jax.experimental.compilation_cache import compilation_cache
 
 from jaxbandit.core.arguments import takes
+from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import of_class, optional, text
 from jaxbandit.core.notes import say
 
@@ -30,7 +31,11 @@ def enable_cache(directory: str | Path | None = None) -> Path | None:
     Args:
       directory: where to keep them; default: where ``JAX_COMPILATION_CACHE_DIR`` or the caller has told JAX to keep them, or else
         ``jaxbandit`` in ``$XDG_CACHE_HOME``, which is ``~/.cache`` unless it is set. A user without a home directory keeps none.
+
+    Raises:
+      InvalidArgument: when ``directory`` was given, is not there and cannot be made.
     """
+    given = directory is not None
     chosen: str | None = jax.config.values["jax_compilation_cache_dir"]
     if directory is None and chosen:
         return Path(chosen)
@@ -40,6 +45,8 @@ def enable_cache(directory: str | Path | None = None) -> Path | None:
         except RuntimeError:  # no home
             return None
     if not Path(directory).exists():
+        if given:
+            _make(Path(directory))
         say(f"compiled programs are kept in {directory}, to be found by later runs; it can be deleted at any time")
     own = Path(directory) / f"jax-{jax.__version__}-{_machine()}"
     if str(own) != chosen:
@@ -48,6 +55,15 @@ def enable_cache(directory: str | Path | None = None) -> Path | None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     return own
+
+
+def _make(directory: Path) -> None:
+    """Make the directory that a user has named; raise ``InvalidArgument`` when that cannot be."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:  # a ValueError where a path holds NUL
+        words = getattr(error, "strerror", None) or error
+        raise InvalidArgument(f"cache: must be a directory that can be made, got {str(directory)!r}: {words}") from error
 
 
 def _machine() -> str:

@@ -31,6 +31,9 @@ def blaming(words: str) -> Iterator[None]:
         raise InvalidArgument(f"{words}; got one that fails with {type(error).__name__}: {text[:200]}") from error
 
 
+LONGEST_RANGE = 10**7  # numbers
+
+
 def is_traced(value: Any) -> bool:
     """Return whether any leaf of ``value`` is a JAX tracer, so that its numbers cannot be looked at."""
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value))
@@ -52,6 +55,9 @@ def numbers(name: str, value: Any) -> np.ndarray:
     Raises:
       InvalidArgument: unless it holds real numbers; text such as ``"3.0"``, booleans, complex numbers and ``None`` are none.
     """
+    for part in value if isinstance(value, list | tuple) else (value,):
+        if isinstance(part, range) and part[LONGEST_RANGE:]:  # which takes no memory until it is written out
+            raise InvalidArgument(f"{name}: must be at most {LONGEST_RANGE:,} numbers, got {short(part)}")
     try:
         array = np.asarray(value)
         real = jax.dtypes.issubdtype(array.dtype, np.floating) or jax.dtypes.issubdtype(array.dtype, np.integer)

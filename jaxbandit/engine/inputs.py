@@ -11,15 +11,13 @@ import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
-from jaxbandit.core.fields import Check, Shape, choice, each, function, of_class, optional, whole
+from jaxbandit.core.fields import MOST_ROUNDS, Check, Shape, choice, each, function, of_class, optional, whole
 from jaxbandit.core.memory import device_memory
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.sweep import Sweep
 
-__all__ = ["ALGORITHM", "DEVICES", "FUSED", "HORIZON", "INFORMED", "MOST_ROUNDS", "SWEEP", "TRIALS", "check_memory"]
+__all__ = ["ALGORITHM", "DEVICES", "FUSED", "HORIZON", "INFORMED", "SWEEP", "TRIALS", "check_memory"]
 
-MOST_ROUNDS = 2**24
-"""The most rounds of a trial: measures count rounds in floating point, and float32 counts to here."""
 MOST_TRIALS = 2**31 - 1
 
 ALGORITHM: Check = of_class(Algorithm)
@@ -45,6 +43,8 @@ class _Trials(Check):
     def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
         if isinstance(value, int | np.integer):
             return
+        if isinstance(value, range):  # which may be endless; all its numbers lie between its ends
+            value = [value[0], value[-1]] if value else []
         for number in np.asarray(value).tolist() if isinstance(value, np.ndarray | jax.Array) else value:
             checks.integer(f"{name}: the number of a trial", number, least=0, most=MOST_TRIALS)
         if not len(value):

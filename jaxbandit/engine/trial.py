@@ -19,6 +19,7 @@ from jaxbandit.core.keys import Stream, round_key, stream_key
 from jaxbandit.core.pytree import param, pytree, static
 from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Table
+from jaxbandit.domains import MOST_POINTS
 from jaxbandit.engine.delayed import Delays
 from jaxbandit.engine.rounds import (
     choose_point,
@@ -67,11 +68,12 @@ class InitialDesign(Declared):
         """Number of points ``n``."""
         return self.random if self.indices is None else int(np.shape(self.indices)[0])
 
-    @takes(key=key_check, size=whole(1))
+    @takes(key=key_check, size=whole(1, MOST_POINTS))
     def points(self, key: Array, size: int) -> Array:
         """Return the indices ``[n]`` of one trial, on a domain of ``size`` points."""
         if self.indices is not None:
             return jnp.asarray(self.indices, jnp.int32)
+        self.check_size(size)
         return jax.random.choice(key, size, (self.random,), replace=False).astype(jnp.int32)
 
     def check_size(self, size: int) -> None:

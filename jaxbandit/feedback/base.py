@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxbandit.core.arguments import check_methods, takes
 from jaxbandit.core.declare import Declared
-from jaxbandit.core.fields import Check, boolean, of_class, optional, text, whole
+from jaxbandit.core.fields import MOST_ROUNDS, Check, boolean, of_class, optional, text, whole
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.domains import Domain
 from jaxbandit.feedback.buffer import Feedback
@@ -21,7 +21,7 @@ Array = jax.Array
 BIND: dict[str, Check] = {
     "surrogate": of_class(Surrogate, "a surrogate, jaxbandit.surrogate(...)"),
     "separate_outputs": boolean,
-    "capacity": whole(1),
+    "capacity": whole(1, MOST_ROUNDS),
     "axis": optional(text),
 }
 T = TypeVar("T")

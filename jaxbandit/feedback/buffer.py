@@ -10,7 +10,8 @@ import jax.numpy as jnp
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import check_methods, takes
-from jaxbandit.core.fields import INT32_MAX, Check, booleans, integers_from, numbers, scalar, whole
+from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, Check, booleans, integers_from, numbers, scalar, whole
+from jaxbandit.core.memory import check_fits
 from jaxbandit.core.pytree import pytree, replace
 
 Array = jax.Array
@@ -71,9 +72,10 @@ class Pending:
     lost: Array  # [k] int32, values overwritten that were to arrive within the horizon
 
     @classmethod
-    @takes(capacity=whole(1), outputs=whole(1, 1000))
+    @takes(capacity=whole(1, MOST_ROUNDS), outputs=whole(1, 1000))
     def empty(cls, capacity: int, outputs: int, dtype: Any) -> Pending:
         """Return a buffer of ``capacity`` free slots."""
+        check_fits("capacity", 8 * capacity * (1 + 2 * outputs), f"a buffer of {capacity:,} slots", "take fewer")
         return cls(
             indices=jnp.zeros((capacity,), jnp.int32),
             values=jnp.zeros((capacity, outputs), dtype),

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
-from jaxbandit.core.fields import finite, per_output, whole
+from jaxbandit.core.fields import MOST_ROUNDS, finite, per_output, whole
 from jaxbandit.core.pytree import param, pytree, replace, static
 from jaxbandit.core.types import Array, Key, PerOutput
 from jaxbandit.feedback.base import DelayedSurrogate, Policy
@@ -44,7 +44,7 @@ class Censor(Policy):
 
     name: ClassVar[str] = "censor"
     posteriors: ClassVar[type] = CensorPosterior
-    window: int = static(default=30, check=whole(0), symbol="m")
+    window: int = static(default=30, check=whole(0, MOST_ROUNDS), symbol="m")
     minimum: PerOutput = param(0.0, check=finite, shape=per_output, symbol="min")
 
     def init(self, learner: DelayedSurrogate) -> CensorPosterior:

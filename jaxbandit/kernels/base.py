@@ -14,11 +14,13 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
+from jaxbandit.core.arguments import check_methods, takes
 from jaxbandit.core.declare import Declared
-from jaxbandit.core.fields import exactly, finite_numbers, instance_of, per_axis, positive
+from jaxbandit.core.fields import exactly, finite_numbers, instance_of, per_axis, positive, whole
 from jaxbandit.core.pytree import param, pytree
 from jaxbandit.core.types import Array, PerAxis, Scalar
 
+AXES = {"dimension": whole(1, 100_000)}  # for a kernel makes one of its own for each axis
 POINTS = finite_numbers.of(exactly(None, None, words="one row per point, one column per axis"))
 
 
@@ -55,6 +57,7 @@ class Kernel(Declared, abc.ABC):
         for name in ("__call__", "diag"):
             if name in vars(cls):
                 setattr(cls, name, _on_points(vars(cls)[name]))
+        check_methods(cls, {"along_axes": AXES, "check_axes": AXES})
 
     @abc.abstractmethod
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
@@ -64,10 +67,12 @@ class Kernel(Declared, abc.ABC):
         """Return the prior variances ``[n]`` at inputs ``x [n, d]``."""
         return jax.vmap(lambda row: self(row[None, :], row[None, :])[0, 0])(jnp.asarray(x))
 
+    @takes(**AXES)
     def along_axes(self, dimension: int) -> tuple[Kernel, ...] | None:
         """Return one-dimensional kernels, one per axis, whose product is this kernel; ``None`` when it is no such product."""
         return (self,) if dimension == 1 else None
 
+    @takes(**AXES)
     def check_axes(self, dimension: int) -> None:
         """Raise ``InvalidArgument`` on hyper-parameters that do not fit inputs of ``dimension`` axes, those of parts included."""
         for field in dataclasses.fields(self):  # type: ignore[arg-type]  # every kernel is a dataclass

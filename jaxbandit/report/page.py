@@ -54,7 +54,7 @@ def markdown_table(lines: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *body))
 
 
-@takes(title=text, across=whole(1))
+@takes(title=text, across=whole(1, 1000))
 def heat_maps(
     title: str, panels: Sequence[tuple[str, np.ndarray]], rows: Sequence[str], columns: Sequence[str], *, across: int = 2
 ) -> Figure:

@@ -16,6 +16,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.fields import between, boolean, each, integers, numbers, numbers_from, scalar, text, vector, whole
 from jaxbandit.core.intervals import half_width, standard_deviation
+from jaxbandit.core.memory import check_fits
 from jaxbandit.core.results import ONE, RESULTS
 from jaxbandit.core.status import healthy as healthy_trials
 
@@ -301,6 +302,7 @@ def resampling(count: int, resamples: int, seed: int) -> np.ndarray:
     """Return weights ``[resamples, count]`` of bootstrap means: the number of times each trial was drawn, divided by ``count``."""
     if count == 0:
         return np.zeros((resamples, 0))
+    check_fits("count, resamples", 2 * 8 * resamples * count, f"{resamples:,} resamples of {count:,} trials", "take fewer")
     return np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples) / count
 
 

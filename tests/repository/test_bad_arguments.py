@@ -20,10 +20,13 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import InvalidArgument, delays, kernels, problems
+from jaxbandit import InvalidArgument, delays, drawing, kernels, problems, simulate
 from jaxbandit.core import fields
 from jaxbandit.core.declare import Declared, parameters
+from jaxbandit.engine.inputs import TRIALS
 from jaxbandit.feedback.buffer import Pending
+from jaxbandit.report.page import heat_maps
+from jaxbandit.session.axes import Axis
 
 MODULES = [
     *(
@@ -179,7 +182,11 @@ def refused(name: str, field: str, what: str, make: Any) -> str | None:
         return f"{name}: {field} = {what}: {type(error).__name__}: {error}"
     else:
         return f"{name}: {field} = {what} was accepted"
-    if field not in message.partition(":")[0] or not any(word in message for word in ("got", "NaN")) or len(message) > 1000:
+    if (
+        field not in message.partition(":")[0]
+        or not any(word in message for word in ("got", "NaN", "this machine has"))
+        or len(message) > 1000
+    ):
         return f"{name}: {field} = {what}: the message says neither where nor what: {message}"
     return None if time.perf_counter() - started < LIMIT else f"{name}: {field} = {what} took long"
 
@@ -284,6 +291,46 @@ def test_a_method_refuses_what_does_not_fit_its_object(item: Any, method: str, a
         for what, value in (wrong | {"an object": object(), "complex": 1j}).items()
     ]
     assert [words for words in found if words] == []
+
+
+COUNTS: dict[str, tuple[Any, str]] = {  # functions of a number that an array or a loop would be as long as, and the argument
+    "a buffer": (lambda n: Pending.empty(n, 2, np.float32), "capacity"),
+    "a policy's buffer": (lambda n: jaxbandit.feedback.Wait().bind(MODEL, separate_outputs=False, capacity=n, axis=None), "capacity"),
+    "censored rounds": (lambda n: jaxbandit.feedback.Censor(window=n), "window"),
+    "kernels of axes": (lambda n: kernels.Constant().along_axes(n), "dimension"),
+    "kernels of some axes": (lambda n: kernels.OnAxes(kernel=kernels.White()).along_axes(n), "dimension"),
+    "axes to check": (lambda n: kernels.Matern12().check_axes(n), "dimension"),
+    "random points": (lambda n: jaxbandit.InitialDesign(random=n).points(jax.random.key(0), 5), "random"),
+    "points to draw from": (lambda n: jaxbandit.InitialDesign(random=2).points(jax.random.key(0), n), "size"),
+    "rounds kept": (lambda n: jaxbandit.study.Keep(every=1).rounds(n), "horizon"),
+    "rounds to count": (lambda n: jaxbandit.study.Keep(every=1).count(n), "horizon"),
+    "measures": (lambda n: jaxbandit.metrics.start_tally(2, (10**7, 10**7, min(n, 10**7))), "shape"),
+    "resamples": (lambda n: jaxbandit.report.statistics.resampling(n, 10**6, 0), "count"),
+    "panels": (lambda n: drawing.figure_of(n, 1), "rows"),
+    "panels of a user": (lambda n: drawing.new_axes(1, n), "columns"),
+    "heat maps": (lambda n: heat_maps("t", [("a", np.zeros((1, 1)))], ["r"], ["c"], across=n), "across"),
+    "points in a range": (lambda n: jaxbandit.domains.points(range(n)), "coordinates"),
+    "an axis in a range": (lambda n: jaxbandit.domains.product([range(n)]), "axes[0]"),
+    "a named axis in a range": (lambda n: jaxbandit.domains.mixed({"a": range(n)}), "axes['a']"),
+    "an axis of a session": (lambda n: Axis(name="a", values=range(n)), "Axis.values"),
+    "trials in a range": (
+        lambda n: simulate(PROBLEM, jaxbandit.Rpol(), MODEL, horizon=1000, key=jax.random.key(0), trials=range(n)),
+        "trials",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", COUNTS)
+def test_a_count_that_no_memory_holds_is_refused_at_once(what: str) -> None:
+    made, argument = COUNTS[what]
+    assert [words for n in (10**9, 10**30) if (words := refused(what, argument, str(n), lambda n=n: made(n)))] == []
+
+
+def test_short_ranges_are_lists() -> None:
+    assert jaxbandit.domains.product([range(3)]).size == 3 and np.shape(Axis(name="a", values=range(3)).values) == (3,)
+    TRIALS("trials", range(5, 2, -1))
+    with pytest.raises(InvalidArgument, match=r"^trials: .* is empty"):
+        TRIALS("trials", range(0))
 
 
 def test_checks_pass_over_tracers() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -141,3 +142,11 @@ def test_two_processes_give_what_one_does_even_if_one_is_lost_on_the_way(number:
     found = xr.load_dataset(out / "results.nc", engine="h5netcdf")
     assert_same(found, one_cell(), tolerance=1e-6)
     assert np.all(found.status.values == 0)
+
+
+def test_a_file_takes_the_place_of_no_device(tmp_path: Path) -> None:
+    """Renamed over ``/dev/full``, a report would end the device."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(CannotWrite, match="pipe: it is there and is no regular file"):
+        write_whole(tmp_path / "pipe", lambda temporary: temporary.write_text("new"))
+    assert (tmp_path / "pipe").is_fifo() and [path.name for path in tmp_path.iterdir()] == ["pipe"]

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import pytest
 
+from experiments import __main__ as experiments
 from jaxbandit import InvalidArgument, cli, domains, enable_cache, kernels
 from jaxbandit.cli import main
 from jaxbandit.core import memory
@@ -201,3 +202,23 @@ def test_a_name_that_leaves_the_results(name: str, tmp_path: Path, monkeypatch: 
 def test_a_clock_that_stands_still(monkeypatch: Any) -> None:
     monkeypatch.setattr(runner.time, "perf_counter", lambda: 1.0)
     assert_same(run_study(rpol_lines(), segment=5), whole().isel(algorithm=slice(0, 2)))
+
+
+def test_a_closed_output_is_no_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after ``>&-``, which leaves Python without a standard output."""
+    monkeypatch.setattr(sys, "stdout", None)
+    assert cli.main(["names"]) == 0 and experiments.main(["list"]) == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="no device that is always full")
+def test_the_output_of_an_experiment_to_a_full_device_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    with open("/dev/full", "w") as full, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", full)
+        assert experiments.main(["list"]) == 1
+    assert "No space left on device" in capsys.readouterr().err
+
+
+def test_a_cache_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidArgument, match=r"^cache: must be a directory that can be made, got"):
+        enable_cache(tmp_path / "file" / "cache")

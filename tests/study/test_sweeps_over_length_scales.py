@@ -100,3 +100,14 @@ def test_bad_models_are_refused(changes: dict[str, Any], message: str) -> None:
 def test_a_swept_length_scale_without_a_range_says_what_is_missing() -> None:
     with pytest.raises(jb.InvalidArgument, match=r"length_scale: needs length_scale_range .*jaxbandit\.ranged"):
         in_python(Model(), length_scale=[0.8, 1.0])
+
+
+@pytest.mark.parametrize("value", [0.5, [], [1.0], [3.0, 2.0], [1.0, 1.0], [1.0, 2.0, 3.0], [[1.0, 2.0], [2.0, 1.0]]], ids=str)
+def test_ranges_that_are_none_are_refused_where_the_model_is_made(value: Any) -> None:
+    with pytest.raises(jb.InvalidArgument, match=r"^model\.length_scale_range: expected \[low, high\] with low < high, got"):
+        Model(length_scale_range=value)
+
+
+def test_whole_numbers_of_more_than_64_bits_are_refused_where_the_kernel_is_made() -> None:
+    with pytest.raises(jb.InvalidArgument, match=r"length_scale: .* got 1180591620717411303424"):
+        SquaredExponential(length_scale=2**70)

@@ -27,7 +27,7 @@ from jaxbandit.core.fields.numeric import (
     whole_numbers,
 )
 from jaxbandit.core.fields.objects import each, instance_of, of_class, optional, tuple_of
-from jaxbandit.core.fields.plain import INT32_MAX, boolean, choice, function, how_many_points, text, whole
+from jaxbandit.core.fields.plain import INT32_MAX, MOST_ROUNDS, boolean, choice, function, how_many_points, text, whole
 from jaxbandit.core.fields.shapes import (
     Shape,
     any_shape,
@@ -48,6 +48,7 @@ from jaxbandit.core.fields.shapes import (
 
 __all__ = [
     "INT32_MAX",
+    "MOST_ROUNDS",
     "Check",
     "Shape",
     "any_shape",

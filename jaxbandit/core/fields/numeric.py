@@ -50,6 +50,8 @@ class _Numbers(Check):
 
     def _holds_in_the_engine(self, value: float) -> bool:
         """Return whether one number is allowed, and what the engine makes of it, too; numbers near the ends of its type are left alone."""
+        if type(value) is int and not -(2**63) <= value < 2**63:  # which no array of whole numbers holds
+            return False
         return 1e-30 < abs(value) < 1e30 and self.holds(value) and self.holds(float(float_dtype().type(value)))  # type: ignore[misc]
 
     def _in_the_engine(self, name: str, value: Any, given: np.ndarray) -> None:

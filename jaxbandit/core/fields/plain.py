@@ -35,6 +35,8 @@ text = _Plain("text", (str,))
 
 
 INT32_MAX = 2**31 - 1  # the largest whole number that the engine counts with
+MOST_ROUNDS = 2**24
+"""The most rounds of a trial: measures count rounds in floating point, and float32 counts to here."""
 
 
 def whole(least: int, most: int = INT32_MAX) -> Check:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import os
 import shutil
@@ -94,10 +95,12 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Call ``write`` on a temporary name beside ``path`` and rename, so that readers see the old file or the whole new one.
 
     Raises:
-      CannotWrite: on any error of the operating system.
+      CannotWrite: on any error of the operating system, and where something is that is no file, such as a device.
     """
     temporary = None
     try:
+        if path.exists() and not path.is_file():  # a file that is renamed would end a device
+            raise OSError(errno.EINVAL, "it is there and is no regular file")
         handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
         os.close(handle)
         temporary = Path(name)

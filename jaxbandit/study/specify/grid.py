@@ -45,7 +45,7 @@ from jaxbandit.problems.data_tables import rows_of_csv
 from jaxbandit.study.specify.describe import describe_exactly
 from jaxbandit.study.specify.registry import build, table_of
 from jaxbandit.study.specify.run import Policy, Run
-from jaxbandit.surrogates import Surrogate, ranged, surrogate
+from jaxbandit.surrogates import PRECISIONS, Surrogate, ranged, surrogate
 from jaxbandit.surrogates.choose import FORMS
 from jaxbandit.surrogates.noise import VARIANCE_IN_FILES
 from jaxbandit.surrogates.nystroem import with_length_scale
@@ -64,6 +64,7 @@ FIELDS: dict[str, Check] = {
     "form": choice(*FORMS),
     "tolerance": optional(between(0, 1, open_high=True, host=True)),
     "rank": optional(whole(1)),
+    "precision": choice(*PRECISIONS),
     "length_scale": optional(positive_numbers),
     "length_scale_range": optional(positive_numbers),
     "fit_to": optional(text | of_class(Path, "the path of a CSV file") | finite_numbers),
@@ -153,8 +154,6 @@ class Model:
                     f" got {short(self.length_scale)} without one; or set the length-scale of its kernel"
                 )
             return
-        if len(checks.numbers(f"{where}.length_scale_range", self.length_scale_range)) != 2:
-            raise InvalidArgument(f"{where}.length_scale_range: expected [low, high], got {short(self.length_scale_range)}")
         if self.form != "auto":
             raise InvalidArgument(f"{where}.form: a model with a length_scale_range has a form of its own; use 'auto', got {self.form!r}")
 
@@ -167,6 +166,12 @@ class Model:
     def __post_init__(self) -> None:
         for name, check in FIELDS.items():
             check(f"model.{name}", getattr(self, name))
+        if self.length_scale_range is not None:
+            ends = checks.numbers("model.length_scale_range", self.length_scale_range)
+            if ends.shape[:1] != (2,) or not np.all(ends[0] < ends[1]):
+                raise InvalidArgument(
+                    f"model.length_scale_range: expected [low, high] with low < high, got {short(self.length_scale_range)}"
+                )
         if self.fit_to is not None:
             object.__setattr__(self, "fit_to", _rows(self.fit_to))
 

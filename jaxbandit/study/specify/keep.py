@@ -9,7 +9,7 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.fields import whole
+from jaxbandit.core.fields import MOST_ROUNDS, whole
 
 MAX_ROUNDS_BY_DEFAULT = 1000  # rounds that are kept when nothing is said
 
@@ -27,7 +27,7 @@ class Keep:
     def __post_init__(self) -> None:
         self.validate()
 
-    @takes(horizon=whole(1))
+    @takes(horizon=whole(1, MOST_ROUNDS))
     def rounds(self, horizon: int) -> np.ndarray:
         """Return the numbers of the rounds that are kept, in order, counted from 1."""
         if self.log_spaced is not None:
@@ -36,7 +36,7 @@ class Keep:
         every = self._every(horizon)
         return np.unique(np.append(np.arange(every, horizon + 1, every), horizon))
 
-    @takes(horizon=whole(1))
+    @takes(horizon=whole(1, MOST_ROUNDS))
     def count(self, horizon: int) -> int:
         """Return how many rounds are kept at most: of evenly spaced logarithms fewer where some fall on one round."""
         if self.log_spaced is not None:
