@@ -42,7 +42,8 @@ The file of ``--json`` is one object. Its keys:
   ``ax_trials`` trials that its model proposes. What is not installed (``pip install "jaxbandit[rivals]"``) is null.
 - ``tuning``: ``gradients`` of RPOL with 4, 7 and 16 hyper-parameters and of CBO with 4 (``settings``), by name: ``parameters``,
   ``trials`` of a gradient, ``keys`` (number of gradients), mean ``cosine`` to the mean of all others (at least 0.98),
-  and ``coverage``, the share of 95% intervals that hold it;
+  and ``coverage``, the share of 95% intervals that hold it; ``descended``: for each of the ``descents`` the loss ``before`` and ``after``
+  on held-out trials, and the ``trials`` that it took;
   ``gradient_over_plain``, time of value and gradient of ``gradient_trials`` trials beside these trials alone, and
   ``gradient_mb``, its working memory by number of rounds; ``fit_many_s``: seconds of ``fits`` fits to ``fit_points`` points, by
   ``precisions``, none in the usual benchmark; ``evidence_us``: microseconds of a log evidence and its gradient, ``ranged_round_us`` and

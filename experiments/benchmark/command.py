@@ -38,6 +38,7 @@ USUAL: Sizes = {
     "session": {"points_per_axis": 20, "tickets": 50, "ax_trials": 3},
     "tuning": {
         "settings": ["rpol4"],
+        "descents": [],  # half a minute each
         "points_per_axis": 10,
         "horizon": 30,
         "keys": 8,
@@ -67,6 +68,7 @@ FULL: Sizes = {
     "session": {"points_per_axis": 50, "tickets": 1000, "ax_trials": 10},
     "tuning": {
         "settings": ["rpol4", "cbo4", "rpol7", "rpol16"],
+        "descents": ["rpol4", "rpol16"],
         "points_per_axis": 20,
         "horizon": 100,
         "keys": 200,
@@ -95,6 +97,7 @@ QUICK: Sizes = {
     "session": {"points_per_axis": 8, "tickets": 10, "ax_trials": 1},
     "tuning": {
         "settings": ["rpol4"],
+        "descents": [],
         "points_per_axis": 5,
         "horizon": 5,
         "keys": 2,

@@ -46,7 +46,7 @@ def measure(
         studies.
       accuracy: ``points_per_axis`` and ``horizon`` of the comparison with a dense solve.
       session: ``points_per_axis`` and ``tickets`` of the session, and ``ax_trials`` of Ax beside it.
-      tuning: ``settings``, ``points_per_axis``, ``horizon``, ``keys``, ``wide_keys``, ``fits``, ``fit_points``,
+      tuning: ``settings``, ``descents``, ``points_per_axis``, ``horizon``, ``keys``, ``wide_keys``, ``fits``, ``fit_points``,
         ``precisions`` and ``repeats`` of gradients and fits.
       peers: whether to time other libraries' loops.
 

@@ -58,6 +58,8 @@ def _tuning(figures: dict[str, Any]) -> list[str]:
     for name, found in figures["gradients"].items():
         numbers = [str(found["parameters"]), f"{found['trials']:,}", str(found["keys"])]
         lines.append(_row(name, [*numbers, f"{found['cosine']:.3f}", f"{found['coverage']:.1%}"]))
+    for name, found in figures["descended"].items():
+        lines.append(f"descent of {name}: {found['before']:.3f} -> {found['after']:.3f} on held-out trials, by {found['trials']:,} trials")
     memory = ", ".join(f"{mb:.1f} MB at T = {rounds}" for rounds, mb in figures["gradient_mb"].items())
     times = ", ".join(f"{seconds:.1f} s in {name}" for name, seconds in figures["fit_many_s"].items())
     fits = [f"{figures['fits']:,} fits of {figures['fit_points']} points: {times}"] if times else []

@@ -9,24 +9,32 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.flatten_util import ravel_pytree
 
 import jaxbandit as jb
+from experiments.differentiable.measurements import losses_of
 from experiments.differentiable.settings import Setting, four, seven, sine, sixteen
 from jaxbandit.estimators import Bounds
-from jaxbandit.gradients import SmoothedLoss, logarithms
+from jaxbandit.gradients import SmoothedLoss, descend, logarithms
 from jaxbandit.surrogates import fit_many, log_evidence
 
 PAIRS, WIDE_PAIRS, STEP = 32, 512, 0.3  # 64 trials for up to eight parameters, 1,024 for sixteen
 LENGTH_SCALES = (0.7, 1.4)  # range of the ranged model
+# Efforts of descents within 2,560 trials for four parameters and 7,680 for sixteen, and the trials that their ends are played on.
+EFFORT = {
+    "rpol4": {"pairs": 32, "steps": 28, "screen": 8, "validate": 40, "every": 7},
+    "rpol16": {"pairs": 64, "steps": 50, "screen": 1, "validate": 112, "every": 8},
+}
+RATE, HELD_OUT = 0.2, 1000
 
 
 def measure_tuning(spec: dict[str, Any]) -> dict[str, Any]:
     """Return accuracy and cost of smoothed gradients and of fits.
 
-    ``spec`` holds ``settings`` (names), ``points_per_axis`` and ``horizon`` of the studies, ``keys`` and ``wide_keys`` (gradients of
-    each setting, and of that with sixteen parameters), ``fits`` and ``fit_points`` of a batch of data sets that is fitted in
-    each of the ``precisions``, and ``repeats``. Times are the best of these.
+    ``spec`` holds ``settings`` and ``descents`` (names), ``points_per_axis`` and ``horizon`` of the studies, ``keys`` and ``wide_keys``
+    (gradients of each setting, and of that with sixteen parameters), ``fits`` and ``fit_points`` of a batch of data sets that is fitted
+    in each of the ``precisions``, and ``repeats``. Times are the best of these.
     """
     problem, model = sine(spec["points_per_axis"], spec["horizon"])
     settings = {"rpol4": four(model), "cbo4": _cbo(model), "rpol7": seven(model), "rpol16": sixteen(model, spec["horizon"])}
@@ -38,6 +46,7 @@ def measure_tuning(spec: dict[str, Any]) -> dict[str, Any]:
         gradients[name] = _against_the_mean(loss, setting[0], spec["wide_keys"] if wide else spec["keys"])
     return {
         "gradients": gradients,
+        "descended": {name: _descended(problem, settings[name], spec["horizon"], **EFFORT[name]) for name in spec["descents"]},
         **_cost(problem, settings["rpol4"], spec["horizon"], spec["repeats"]),
         "fit_many_s": {name: _fits(spec["fits"], spec["fit_points"], name, spec["repeats"]) for name in spec["precisions"]},
         "evidence_us": _evidence(spec["fit_points"], spec["repeats"]),
@@ -67,6 +76,18 @@ def _against_the_mean(loss: SmoothedLoss, start: Any, keys: int) -> dict[str, An
         "cosine": float(np.mean(np.sum(each * others, axis=1) / sizes)),
         "coverage": float(np.mean(np.abs(each - others) <= halves * np.sqrt(1 + 1 / max(keys - 1, 1)))),
     }
+
+
+def _descended(problem: Any, setting: Setting, horizon: int, *, pairs: int, steps: int, screen: int, **effort: int) -> dict[str, Any]:
+    """Return the loss on held-out trials before and after a descent, and the trials that the descent took."""
+    start, build = setting
+    loss = SmoothedLoss(problem, build, horizon=horizon, pairs=pairs, step=STEP)
+    adam = optax.adam(optax.cosine_decay_schedule(RATE, steps, 0.1), b1=0.8, b2=0.95)
+    found = descend(loss, start, jax.random.key(0), optimizer=adam, steps=steps, screen=screen, **effort)
+    played = max(pairs // 2, 2) * screen + 2 * pairs * (1 + steps) + (len(found.candidates) + 2) * effort["validate"]
+    ends = losses_of(loss, jax.tree.map(lambda *leaves: jnp.stack(leaves), start, found.best), HELD_OUT, jax.random.key(77))
+    before, after = (float(own) for own in np.mean(np.asarray(ends), axis=1))
+    return {"before": before, "after": after, "trials": played}
 
 
 def _cost(problem: Any, setting: Setting, horizon: int, repeats: int) -> dict[str, Any]:
