@@ -24,7 +24,7 @@ LENGTH_SCALES = (0.7, 1.4)  # range of the ranged model
 # Efforts of descents within 2,560 trials for four parameters and 7,680 for sixteen, and the trials that their ends are played on.
 EFFORT = {
     "rpol4": {"pairs": 32, "steps": 28, "screen": 8, "validate": 40, "every": 7},
-    "rpol16": {"pairs": 64, "steps": 50, "screen": 1, "validate": 112, "every": 8},
+    "rpol16": {"pairs": 64, "steps": 50, "screen": 1, "validate": 100, "every": 8},
 }
 RATE, HELD_OUT = 0.2, 1000
 
