@@ -519,7 +519,7 @@ DECLARED: dict[type, dict[str, Any]] = {
     Elimination: {"norm_bound": POSITIVE, "noise_scale": POSITIVE, "delta": PROBABILITY, "continuous": Boolean()},
     feedback.Wait: {},
     feedback.Hallucinate: {},
-    feedback.Censor: {"window": Whole(0, 2**31 - 1), "minimum": Number(**EACH)},
+    feedback.Censor: {"window": Whole(0, 2**24), "minimum": Number(**EACH)},
     informed.BestPoint: {},
     informed.FeasiblePoints: {},
     informed.SafestSeeds: {"count": Whole(1, 2**31 - 1)},
