@@ -62,7 +62,7 @@ def _make(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:  # a ValueError where a path holds NUL
-        words = getattr(error, "strerror", None) or error
+        words = error.strerror if isinstance(error, OSError) else error
         raise InvalidArgument(f"cache: must be a directory that can be made, got {str(directory)!r}: {words}") from error
 
 
