@@ -78,7 +78,7 @@ def _against_the_mean(loss: SmoothedLoss, start: Any, keys: int) -> dict[str, An
     }
 
 
-def _descended(problem: Any, setting: Setting, horizon: int, *, pairs: int, steps: int, screen: int, **effort: int) -> dict[str, Any]:
+def _descended(problem: Any, setting: Setting, horizon: int, *, pairs: int, steps: int, screen: int, **effort: Any) -> dict[str, Any]:
     """Return the loss on held-out trials before and after a descent, and the trials that the descent took."""
     start, build = setting
     loss = SmoothedLoss(problem, build, horizon=horizon, pairs=pairs, step=STEP)
