@@ -172,9 +172,8 @@ def _unforeseen() -> int:
 def _drop_output() -> None:
     """Let what is still to be written to standard output go nowhere, so that Python does not try again when it ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    with contextlib.suppress(
-        OSError, ValueError, AttributeError
-    ):  # no output to turn: it is closed, or a caller in Python has put its own in place
+    # No output to turn: it is closed, or a caller in Python has put its own in place.
+    with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 

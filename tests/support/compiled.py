@@ -175,6 +175,7 @@ def arguments(program: Program) -> tuple[tuple[Any, Any, Any], dict[str, Any]]:
         given.extend((args, options))
         raise InterruptedError
 
+    # Once it has the arguments, ``take`` ends the simulation before anything compiles.
     with mock.patch.object(simulation, "play_all", take), contextlib.suppress(InterruptedError):
         jaxbandit.simulate(
             problem,

@@ -195,7 +195,7 @@ class Rendezvous:
 def _stay_alive(line: socket.socket) -> None:
     """Have the operating system ask now and then whether the other side, a machine that may lose its power, is still there."""
     line.settimeout(None)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # of a system without these options: a lost machine is noticed later
         line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if sys.platform == "linux":
             for option, value in (
