@@ -16,7 +16,7 @@ SE = kernels.SquaredExponential
 
 
 class CompiledError(Exception):
-    """What the guard raises where the program would be compiled."""
+    """Return what the guard raises where the program would be compiled."""
 
 
 @pytest.fixture(autouse=True)
@@ -516,7 +516,7 @@ LISTS = {
 
 @pytest.mark.parametrize("name", LISTS)
 def test_a_list_serves_as_well_as_an_array_or_is_refused(name, monkeypatch):
-    """What passes validation must not fail inside the trace."""
+    """Check that what passes validation does not fail inside the trace."""
     monkeypatch.undo()
     algorithm, twin, design = LISTS[name]
     wanted = run(2, algorithm=twin, initial=None if design is None else InitialDesign(indices=np.asarray(design)))

@@ -115,7 +115,7 @@ def test_feedback_that_may_never_come_is_no_zero_delay() -> None:
 
 
 def test_one_round_has_its_delays_too() -> None:
-    """In a run of one round nothing comes back before the end, which is no zero delay."""
+    """Check that in a run of one round nothing comes back before the end, which is no zero delay."""
     _, planned = plan_delays(2, [RPOL], [delays.Constant(rounds=5)], None, None, 1)
     assert planned is not None and planned[0].capacity == 1
     assert plan_delays(2, [RPOL], [delays.NoDelay()], None, 7, HORIZON)[1] is None
@@ -265,7 +265,7 @@ def test_sharded_equals_unsharded() -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_nan_feedback_flags_its_trial_only(policy: str) -> None:
-    """In the round in which it was issued, arrived or not; until it arrives the trial is as it would have been."""
+    """Check that it fails in the round in which the value was issued; until it arrives the trial is as it would have been."""
     rate = 0.03
     run, well = simulate(rate=rate, policy=policy, delay=geometric(2.0), capacity=HORIZON), late(policy)
     with jax.enable_x64(True):

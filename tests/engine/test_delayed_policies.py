@@ -342,7 +342,7 @@ def test_every_choice_is_the_best(policy: str, name: str) -> None:
 
 
 def test_se2_starts_every_epoch_afresh() -> None:
-    """What is still on its way from an earlier epoch is no longer learnt, though its cost counts."""
+    """Check that what is still on its way from an earlier epoch is no longer learnt, though its cost counts."""
     beta, c, epoch = 1.5, 0.4, 6
     with jax.enable_x64(True):
         kernel = kernels.SquaredExponential(length_scale=LENGTH_SCALE)

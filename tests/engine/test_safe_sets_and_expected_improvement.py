@@ -157,7 +157,7 @@ def record_of(run: jaxbandit.Trajectory, trial: int) -> bandit.Record:
 
 
 def scores_of(name: str, constraints: int, form: str, run: jaxbandit.Trajectory, trial: int, **changes: Any) -> np.ndarray:
-    """What the reference would have maximised in each round; checks multipliers and doubt on the way."""
+    """Return what the reference would have maximised in each round; checks multipliers and doubt on the way."""
     told, model, record = CASES[name].told | changes, believed(constraints, form), record_of(run, trial)
     if name.startswith("primal"):
         replay = policies.primal_dual(model, record, first=np.broadcast_to(told["first"], constraints), step=told["step"])

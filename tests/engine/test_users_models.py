@@ -1,4 +1,4 @@
-"""What users' own models do wrong inside a run: refused where one look before the run shows it, flagged where only running does."""
+"""Faults of users' own models inside a run: refused where one look before the run shows it, flagged where only running does."""
 
 from __future__ import annotations
 

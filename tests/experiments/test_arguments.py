@@ -1,4 +1,4 @@
-"""What commands refuse, and what they say of grids on which nothing is feasible."""
+"""Tests of what commands refuse, and of what they say of grids on which nothing is feasible."""
 
 import pytest
 

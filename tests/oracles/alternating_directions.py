@@ -15,7 +15,7 @@ from tests.oracles.gaussian_process import Matrix, posterior
 
 @dataclass(frozen=True)
 class AdmmboReplay:
-    """What ADMMBO should have computed."""
+    """The choice that ADMMBO should have computed."""
 
     scores: Matrix  # [T, M] what it maximises
     evaluated: Matrix  # [T] 0 for the reward, j for constraint j, -1 once it has stopped

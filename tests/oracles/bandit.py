@@ -39,7 +39,7 @@ def sqrt_log(a: float, b: float) -> Width:
 
 @dataclass(frozen=True)
 class Model:
-    """What a learner believes beforehand of ``k = 1 + m`` functions on ``M`` points."""
+    """Beliefs of a learner beforehand of ``k = 1 + m`` functions on ``M`` points."""
 
     grams: Matrix  # [k, M, M]
     noise: Matrix  # [k]
@@ -49,7 +49,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Record:
-    """What one trial chose and saw."""
+    """Choices and observations of one trial."""
 
     indices: Matrix  # [T]
     values: Matrix  # [T, k]
@@ -59,7 +59,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Replay:
-    """What the algorithm should have computed."""
+    """The choice that the algorithm should have computed."""
 
     scores: Matrix  # [T, M] what it maximises
     multipliers: Matrix  # [T + 1, m] in force at rounds 1..T+1

@@ -12,7 +12,7 @@ from tests.oracles.gaussian_process import Matrix
 
 @dataclass(frozen=True)
 class OcoReplay:
-    """What bandit OCO should have computed."""
+    """The play that bandit OCO should have computed."""
 
     targets: Matrix  # [T, d] where it wanted to evaluate, in the unit box
     centres: Matrix  # [T, d]

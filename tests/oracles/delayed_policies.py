@@ -20,7 +20,7 @@ Width = Callable[[int, Matrix, Matrix], Matrix]  # (round, gain [k], deviations 
 
 @dataclass(frozen=True)
 class Model:
-    """What a learner believes beforehand of ``k`` functions on ``M`` points, and how wide it makes its bounds."""
+    """Prior beliefs of a learner about ``k`` functions on ``M`` points, and how wide it makes its bounds."""
 
     grams: Matrix  # [k, M, M]
     noise: Matrix  # [k], or [k, M] where it differs between points
@@ -42,7 +42,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Late:
-    """What one trial chose and saw, and when."""
+    """Choices and observations of one trial, and their rounds."""
 
     record: Record
     arrivals: Matrix  # [T, k] round at whose end each value arrives
@@ -50,7 +50,7 @@ class Late:
 
 @dataclass(frozen=True)
 class Belief:
-    """What is known before a round of ``k`` functions on ``M`` points."""
+    """Belief before a round of ``k`` functions on ``M`` points."""
 
     mean: Matrix  # [k, M]
     covariance: Matrix  # [k, M, M]
@@ -236,7 +236,7 @@ def whitened(model: Model, late: Late, policy: Policy, draws: Matrix, share: flo
 
 
 def log_likelihood(model: Model, late: Late, policy: Policy, draws: Matrix, jitter: float = 1e-6) -> float:
-    """Of joint draws ``[T, k, M]`` under the policy's posterior, up to a constant."""
+    """Return the log-density of joint draws ``[T, k, M]`` under the policy's posterior, up to a constant."""
     total = 0.0
     for t, known, beta in beliefs(model, late, policy):
         for j in range(len(model.grams)):

@@ -29,7 +29,7 @@ def log_expected_improvement(mean: Matrix, sd: Matrix, best: float) -> Matrix:
 
 @dataclass(frozen=True)
 class CeiReplay:
-    """What constrained EI should have computed."""
+    """The choice that constrained EI should have computed."""
 
     scores: Matrix  # [T, M] log of EI times the probability of feasibility
     feasible: Matrix  # [T] whether there was an incumbent

@@ -21,7 +21,7 @@ Psi = Callable[[Matrix], Matrix]
 
 @dataclass(frozen=True)
 class Belief:
-    """What is known before a round of ``k`` functions on ``M`` points."""
+    """Belief before a round of ``k`` functions on ``M`` points."""
 
     mean: Matrix  # [k, M]
     sd: Matrix  # [k, M]

@@ -65,7 +65,7 @@ def continuous_width(norm: float, scale: float, lam: float, delta: float, dimens
 
 @dataclass(frozen=True)
 class Trial:
-    """What one trial chose and saw of the reward, and when."""
+    """Choices of one trial and what it saw of the reward, and when."""
 
     indices: Matrix  # [T]
     values: Matrix  # [T]

@@ -30,7 +30,7 @@ class Knowledge:
 
 
 def knowledge(model: Model, record: Record) -> Iterator[Knowledge]:
-    """What is known before each round."""
+    """Belief before each round."""
     chosen = np.concatenate([record.initial_indices, record.indices])
     values = np.concatenate([record.initial_values, record.values])
     start = len(record.initial_indices)
@@ -115,7 +115,7 @@ def sets(model: Model, known: Knowledge, seeds: Matrix, margin: float, *, points
 
 
 def best_of(value: Matrix, surely: Matrix, maybe: Matrix, chosen: int, margin: float) -> str | None:
-    """What is wrong with ``chosen`` as the largest ``value`` of a set between ``surely`` and ``maybe``."""
+    """Say what is wrong with ``chosen`` as the largest ``value`` of a set between ``surely`` and ``maybe``."""
     if not maybe[chosen]:
         return "not in the set"
     best = value[surely].max(initial=-np.inf)

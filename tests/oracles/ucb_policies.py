@@ -72,7 +72,7 @@ def cbo(
 
 @dataclass(frozen=True)
 class ConfigReplay:
-    """What CONFIG should have computed; a point may be chosen where ``worst <= 0``."""
+    """The choice that CONFIG should have computed; a point may be chosen where ``worst <= 0``."""
 
     ucb: Matrix  # [T, M]
     worst: Matrix  # [T, M] the largest LCB over constraints

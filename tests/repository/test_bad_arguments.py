@@ -1,4 +1,4 @@
-"""Whatever is handed to a public class or function in place of what it declares is refused by name, before anything compiles.
+"""Tests that any other value than a public class or function declares is refused by name, before anything compiles.
 
 The cases are made from the declarations beside fields and arguments, so that a new algorithm, problem, delay model or measure is tried
 without a line here. A public function without declarations has to be listed, with the reason.
@@ -172,7 +172,7 @@ def wrong_values(check: fields.Check) -> dict[str, Any]:
 
 
 def refused(name: str, field: str, what: str, make: Any) -> str | None:
-    """What is wrong with the refusal of a value; ``None`` when nothing is."""
+    """Say what is wrong with the refusal of a value; ``None`` when nothing is."""
     started = time.perf_counter()
     try:
         make()

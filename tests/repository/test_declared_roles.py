@@ -1,4 +1,4 @@
-"""What an object is, its class declares; nothing in the package asks an object which attributes it has. Read with ``ast``.
+"""Tests that a class declares what its objects are; nothing in the package asks an object which attributes it has. Read with ``ast``.
 
 ``getattr(x, name)`` with a computed name and no default stays: it reads a field whose name another part of the program knows, and fails
 where there is none, so that it asks nothing.

@@ -1,4 +1,4 @@
-"""What the documents show is run: the README's Python blocks and every notebook."""
+"""Tests that run what the documents show: the README's Python blocks and every notebook."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def smaller(code: str, **numbers: str) -> str:
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What the README's blocks print, in a process that has set nothing, with fewer trials, rounds and points."""
+    """Return what the README's blocks print, in a process that has set nothing, with fewer trials, rounds and points."""
     example, session, study, derivatives, own, data = python_blocks()
     programs = {
         "example": smaller(example, trials_100="4", horizon_200="40"),
@@ -152,7 +152,7 @@ def test_every_notebook_is_run_and_linked():
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebooks_are_committed_with_their_outputs(path):
-    """In order, without an error, with some figures, small enough to be read in a browser."""
+    """Check that cells ran in order, without an error, with some figures, small enough to be read in a browser."""
     cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     outputs = [output for cell in cells for output in cell.outputs]

@@ -101,7 +101,7 @@ def part(name):
 
 
 def complaints(name, imported):
-    """What is wrong with the imports of module ``name``, in words."""
+    """Say what is wrong with the imports of module ``name``, in words."""
     mine, wrong = part(name), []
     for target in imported:
         if target.split(".")[0] == "experiments":
@@ -221,7 +221,7 @@ def as_module(name, attribute):
 
 
 def uses_beyond_public(source):
-    """What ``source`` uses of the package that is not public, in words."""
+    """List what ``source`` uses of the package that is not public, in words."""
     tree, wrong, modules = ast.parse(source), [], {}
 
     def name_of(module, attribute):

@@ -41,7 +41,7 @@ print(json.dumps({"modules": sorted(sys.modules), "started": xla_bridge.backends
 
 @pytest.fixture(scope="module")
 def loaded():
-    """What ``import jaxbandit`` leaves behind in a fresh interpreter."""
+    """Return what ``import jaxbandit`` leaves behind in a fresh interpreter."""
     result = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True, timeout=120)
     return json.loads(result.stdout)
 

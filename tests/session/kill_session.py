@@ -58,7 +58,7 @@ session.close()
 
 
 def driven(directory: Path, last: int, after: float | None) -> list[str]:
-    """What a process said before it was killed, ``after`` so many seconds of work, or at its end."""
+    """Return what a process said before it was killed, ``after`` so many seconds of work, or at its end."""
     command = [sys.executable, "-c", DRIVER, str(directory), str(last)]
     keep = {"JAX_COMPILATION_CACHE_DIR": str(directory.parent / "compiled"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=keep | os.environ) as process:
@@ -81,7 +81,7 @@ def happened(directory: Path) -> list[str]:
 
 
 def lost(said: list[str], events: list[str]) -> list[str]:
-    """What a process said that the journal does not hold."""
+    """List what a process said that the journal does not hold."""
     known = set()
     for kind, body in map(json.loads, events):
         if kind == "asked":

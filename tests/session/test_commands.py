@@ -45,13 +45,13 @@ def _cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def said(capsys: Any, *words: Any) -> Any:
-    """What a command prints as JSON."""
+    """Return what a command prints as JSON."""
     assert main(["session", *map(str, words), "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
 def refused(capsys: Any, *words: Any) -> str:
-    """What a command says when it is refused."""
+    """Return what a command says when it is refused."""
     assert main(["session", *map(str, words)]) == 2
     return str(capsys.readouterr().err)
 

@@ -177,7 +177,7 @@ def test_what_is_no_axis_is_refused(make: Any, words: str) -> None:
 
 
 def test_maps_show_bounds_and_the_probability_of_feasibility() -> None:
-    """On a plane with a logarithmic axis, from beliefs that no learner has made."""
+    """Draw a plane with a logarithmic axis, from beliefs that no learner has made."""
     space = Space.of([Axis.between("dose", 1, 5, 9), Axis("rate", (0.001, 0.01, 0.1), "logarithmic")])
     outputs = Outputs.read("maximise yield", ("cost <= 1.2",))
     mean = np.stack([np.sin(space.coordinates[:, 0]), space.coordinates[:, 0] / 3])

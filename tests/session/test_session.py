@@ -256,7 +256,7 @@ def test_declared_infeasibility_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("algorithm", [jaxbandit.Rpol(), jaxbandit.RandomSearch()], ids=["rpol", "random search"])
 def test_belief_and_recommendation_are_those_of_a_dense_posterior(algorithm: Any, tmp_path: Path) -> None:
-    """In the outputs' own units: a loss to minimise, a cost at most 0.2, a purity of at least 0.5, from what has arrived."""
+    """Check them in their own units: a loss to minimise, a cost of at most 0.2, a purity of at least 0.5, from what has arrived."""
     session = create(tmp_path, algorithm)
     for _ in range(4):
         session.ask()

@@ -61,7 +61,7 @@ def test_zero_variance_is_no_noise():
 
 
 def test_noise_is_independent_across_rounds_trials_and_outputs():
-    """On the keys that trials use: a correlation of neighbouring rounds, trials or outputs would shrink every interval."""
+    """Check the keys that trials use: a correlation of neighbouring rounds, trials or outputs would shrink every interval."""
     trials, rounds = 60, 400
     noise = problems.Gaussian(variance=0.3)
 

@@ -35,7 +35,7 @@ def assumptions(instance: Any, algorithm: Any, surrogate: Any) -> tuple[Any, Any
 
 
 def outcome(algorithm: Any, factor: float = 1.0) -> tuple[np.ndarray, jaxbandit.Trajectory]:
-    """In which instances a truly unsafe point was chosen, with ``beta`` scaled by ``factor``, and the runs.
+    """Return the instances in which a truly unsafe point was chosen, with ``beta`` scaled by ``factor``, and the runs.
 
     With ``lambda = R^2``, ``|f - mu| <= (B + sqrt(2 (gamma + ln(1 / delta)))) sigma`` for all points and rounds with probability
     ``1 - delta`` (Abbasi-Yadkori 2013); the schedule's ``+ 1`` is on the safe side.
@@ -107,7 +107,7 @@ def test_expanders_of_2500_points_in_30_ms() -> None:
 
 
 class ExactGp:
-    """What the package asks of a GPy model: data, a prior variance and noise-free predictions; zero mean, one kernel."""
+    """Stand-in for a GPy model, as far as the package asks: data, a prior variance and noise-free predictions; zero mean, one kernel."""
 
     def __init__(self, x: np.ndarray, y: np.ndarray, length_scale: float, noise: float) -> None:
         self.kern, self.input_dim = self, x.shape[1]
@@ -139,7 +139,7 @@ def package(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize(("constraints", "lipschitz"), [(1, None), (2, None), (1, 4.0), (2, 4.0)])
 def test_choices_agree_with_the_package(package: Any, constraints: int, lipschitz: float | None) -> None:
-    """On the data of each round of a run, whose first rounds certify some points: the package's safe set has no seeds.
+    """Compare safe sets on the data of each round of a run, whose first rounds certify some points: the package's safe set has no seeds.
 
     It maximises under ``g >= 0``; an expander may reach a point outside for each constraint by itself, hence ``together=False``.
     """

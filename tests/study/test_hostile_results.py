@@ -94,7 +94,7 @@ DAMAGE: dict[str, Callable[[xr.Dataset], xr.Dataset]] = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_report_of_damaged_results(damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was damaged is named before anything is drawn."""
+    """Check that what was damaged is named before anything is drawn."""
     monkeypatch.setattr(html, "read_results", lambda folder: DAMAGE[damage](good()))
     with pytest.raises(InvalidArgument) as caught:
         html.write_report(tmp_path)

@@ -1,1 +1,1 @@
-"""What several test modules share: small problems, studies, runs and traces."""
+"""Helpers that several test modules share: small problems, studies, runs and traces."""

@@ -142,7 +142,7 @@ def traced(name: str) -> dict[str, np.ndarray]:
 
 
 def through_a_file(arrays: dict[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]:
-    """What a reader of the file has."""
+    """The data that a reader of the file has."""
     np.savez(folder / "trace.npz", **arrays)
     with np.load(folder / "trace.npz") as file:
         return {name: file[name] for name in file.files}
@@ -244,7 +244,7 @@ def replayed(arrays: dict[str, np.ndarray]) -> bandit.Replay:
 
 
 def width_of(description: Any, gain: np.ndarray, factor: np.ndarray | float = 1.0) -> np.ndarray:
-    """What a width described in ``meta`` comes to, given the information gains ``[T]``."""
+    """Return what a width described in ``meta`` comes to, given the information gains ``[T]``."""
     if isinstance(description, dict):
         assert description["type"] == "ImprovedGPUCB"
         norm, scale = description["norm_bound"], description["noise_scale"] * factor

@@ -1,4 +1,4 @@
-"""What every algorithm owes the engine, as checks of one algorithm by name, on one small problem."""
+"""Checks of what every algorithm owes the engine, of one algorithm by name, on one small problem."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def check_side_by_side_equals_one_by_one(name: str) -> None:
 
 
 def check_a_seed_fixes_every_bit(name: str) -> None:
-    """Whatever other trials run."""
+    """Check that a trial is the same whatever other trials run."""
     others, other = again(name, trials=(4, 2, 0, 9, 1)), again(name, seed=1)
     for here, there in ((0, 4), (1, 2), (2, 0), (4, 1)):
         assert_same(jax.tree.map(lambda x, i=here: x[i], others), jax.tree.map(lambda x, i=there: x[i], baseline(name)), tolerance=0)

@@ -105,7 +105,7 @@ def assert_same(a: Any, b: Any, *, tolerance: float = 0.0) -> None:
 
 
 def model() -> delayed_policies.Model:
-    """What the learner believes, for the reference."""
+    """Beliefs of the learner, for the reference."""
     points = tables()[0].points
     gram = gp.squared_exponential(points, points, LENGTH_SCALE)
     return delayed_policies.Model(np.stack([gram] * 2), np.full(2, NOISE), np.zeros(2), lambda t, gain, recent: np.array(WIDTHS))

@@ -45,7 +45,7 @@ def in_units(values: Any) -> dict[str, float]:
 
 
 def measured(ticket: Any) -> dict[str, float]:
-    """What a simulation observes at a ticket's point, in its round or at its place in the initial design."""
+    """Return what a simulation observes at a ticket's point, in its round or at its place in the initial design."""
     means = np.asarray(conformance.study()[0].means, np.float32)[:, ticket.index]
     own = noise()[ticket.round - 1] if ticket.round else noise(Stream.DESIGN)[ticket.number - 1]
     return in_units(means + own)

@@ -231,7 +231,7 @@ def test_every_round_of_oco(name: str, constraints: int, precision: str) -> None
 
 
 def test_oco_climbs_a_slope() -> None:
-    """On linear functions without noise two-point gradients are right on average: it reaches the constrained optimum's edge."""
+    """Check that on linear functions without noise two-point gradients are right on average: it reaches the constrained optimum's edge."""
     domain = domains.grid([0.0, 0.0], [1.0, 1.0], 41)
     x = np.asarray(domain.points)
     problem = problems.from_tables(domain, x[:, 0] + x[:, 1], x[:, 0] - 0.5, noise=problems.Gaussian(variance=0.0))

@@ -66,7 +66,7 @@ def test_a_safe_set_that_empties_falls_back_to_the_seeds_and_is_flagged() -> Non
 
 @pytest.mark.parametrize("build", [SgpUcb, SafeOpt])
 def test_a_seed_outside_the_domain_is_refused_or_fails_the_trial(build: Callable[..., Any]) -> None:
-    """What is told of an instance is found at run time."""
+    """Check that what is told of an instance is found at run time."""
     with pytest.raises(InvalidArgument, match=rf"{build.__name__}\.seeds: must lie in \[0, \d+\]"):
         conformance.simulate(build(seeds=[1, 10_000]), horizon=3, trials=1)
 

@@ -1,4 +1,4 @@
-"""What a learner may be told of an instance, and the algorithms that need to be told."""
+"""Tests of what a learner may be told of an instance, and of the algorithms that need to be told."""
 
 from __future__ import annotations
 

@@ -626,7 +626,7 @@ def test_the_class_alone_is_valid(kind: type) -> None:
 
 @functools.cache
 def good_and_bad(kind: type, name: str) -> tuple[st.SearchStrategy, st.SearchStrategy]:
-    """What a field may hold, and what not; made once, for making a strategy takes longer than drawing from it."""
+    """Strategies of what a field may hold, and of what not; made once, for making a strategy takes longer than drawing from it."""
     return DECLARED[kind][name].good(), DECLARED[kind][name].bad()
 
 

@@ -1,4 +1,4 @@
-"""What arrives in one round, in which order, and what the buffer keeps."""
+"""Tests of arrivals in one round, of their order, and of what the buffer keeps."""
 
 from __future__ import annotations
 

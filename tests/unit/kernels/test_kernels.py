@@ -215,7 +215,7 @@ GRAMS = {
 @SETTINGS
 @given(x=coordinates, scale=scales)
 def test_gram_matrices_are_symmetric_and_positive_semi_definite(name, dimension, x, scale):
-    """On every dimension that the kernel's own check lets through."""
+    """Check it on every dimension that the kernel's own check lets through."""
     kernel = GRAMS[name](scale)
     if name == "periodic" and dimension == 2:  # the one kernel that may choose to refuse more than one axis
         try:

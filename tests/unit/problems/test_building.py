@@ -54,7 +54,7 @@ def test_simulated_day_solves_the_differential_equations():
 
 
 def test_energy_is_conserved():
-    """What the capacities gain is what heating and sun bring and what the outdoors take."""
+    """Check that what the capacities gain is what heating and sun bring and what the outdoors take."""
     with jax.enable_x64(True):
         zone, day = Zone(), building_day(CONTROLLERS[0])
         stored = zone.air_capacity * np.diff(day.air) + zone.wall_capacity * np.diff(day.wall)

@@ -69,7 +69,7 @@ def test_the_shift_takes_the_least_value_off_and_nothing_else():
 
 @pytest.mark.parametrize(("side", "points_per_axis", "centres"), [(10.0, 12, 50), (5.0, 20, 100)])
 def test_instances_against_numpy(side, points_per_axis, centres):
-    """In float32, to its precision, also where the centres' kernel matrix is ill-conditioned."""
+    """Check it in float32, to its precision, also where the centres' kernel matrix is ill-conditioned."""
     family = problems.rkhs_2d_draws("f1", points_per_axis, side=side, centres=centres)
     points, sample = np.asarray(family.domain.points), jax.jit(canonicalise(family).sample)
     for key in keys(3):

@@ -1,4 +1,4 @@
-"""What ``simulate`` returns is labelled, tabulated, summarised and drawn as a study's results are."""
+"""Tests that what ``simulate`` returns is labelled, tabulated, summarised and drawn as a study's results are."""
 
 import dataclasses
 import functools

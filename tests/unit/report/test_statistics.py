@@ -143,7 +143,7 @@ def test_p_values_are_those_of_scipy_and_holm_is_by_hand():
 
 
 def test_the_intervals_of_differences_cover():
-    """Of 150 intervals at 95% at least 88% hold the true difference: below by four standard errors of that share."""
+    """Check that of 150 intervals at 95% at least 88% hold the true difference: below by four standard errors of that share."""
     random = np.random.default_rng(6)
     shared = random.normal(0, 3.0, (150, 40))
     first, second = shared + random.gamma(2.0, 1.0, (150, 40)), shared + random.gamma(4.0, 1.0, (150, 40))
