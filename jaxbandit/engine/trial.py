@@ -76,6 +76,7 @@ class InitialDesign(Declared):
         self.check_size(size)
         return jax.random.choice(key, size, (self.random,), replace=False).astype(jnp.int32)
 
+    @takes(size=whole(1, MOST_POINTS))
     def check_size(self, size: int) -> None:
         """Raise ``InvalidArgument`` on points outside a domain of ``size`` points, or more random points than it has."""
         if self.indices is None and self.random > size:

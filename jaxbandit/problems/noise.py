@@ -26,6 +26,7 @@ from jaxbandit.core.fields import (
     boolean,
     each,
     finite,
+    floating_type,
     function,
     instance_of,
     matrix,
@@ -34,6 +35,7 @@ from jaxbandit.core.fields import (
     one_function,
     per_output,
     positive,
+    scalar,
     tuple_of,
     unknown,
     whole,
@@ -60,7 +62,22 @@ __all__ = [
 ]
 
 
-METHODS: dict[str, dict[str, Check]] = {"draw": {"key": key_check, "outputs": whole(1, 1000)}, "apply": {"index": index_check}}
+class _Drawn(Check):
+    allowed = "what draw(...) returns, arrays"
+
+    def takes(self, value: Any) -> bool:
+        leaves = jax.tree.leaves(value)
+        return bool(leaves) and all(isinstance(leaf, np.ndarray | np.generic | jax.Array) for leaf in leaves)
+
+    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+        """Its structure is the model's own affair."""
+
+
+DRAWN: Check = _Drawn()
+METHODS: dict[str, dict[str, Check]] = {
+    "draw": {"key": key_check, "outputs": whole(1, 1000), "dtype": floating_type},
+    "apply": {"drawn": DRAWN, "index": index_check.of(scalar)},
+}
 
 OF_A_POINT = function("(x [d])")
 
@@ -278,7 +295,7 @@ class Heteroscedastic(Noise):
     model: Noise = param(Gaussian(), check=instance_of(Noise), shape=per_output)
 
     @classmethod
-    @takes(domain=DOMAIN, variance=OF_A_POINT | each(OF_A_POINT), model=instance_of(Noise))
+    @takes(domain=DOMAIN, variance=OF_A_POINT | each(OF_A_POINT, least=1), model=instance_of(Noise))
     def of(
         cls, domain: Domain, variance: Callable[[Any], Any] | Sequence[Callable[[Any], Any]], *, model: Noise = Gaussian()
     ) -> Heteroscedastic:

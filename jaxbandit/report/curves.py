@@ -11,7 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import boolean, choice, each, optional, text, whole
+from jaxbandit.core.checks import one_of, shape
+from jaxbandit.core.fields import boolean, choice, each, exactly, mapping, numbers, optional, scalar, text, vector, whole
 from jaxbandit.core.results import ONE
 from jaxbandit.core.types import Key
 from jaxbandit.drawing import COLOURS, grid_of_axes, in_style, look, one_axis, plain
@@ -25,6 +26,9 @@ PANELS = (
     ("hard_violation", "average violation $V(t)/t$"),
 )
 LOG = choice("", "x", "y", "xy")
+PAIR = each(text, length=2)  # a measure and its axis label
+MEASURES = each(PAIR, least=1)
+LINES = optional(mapping(text, "a mapping from legend labels to labels of algorithms in the results", least=1))
 
 # Axis labels of measures, in units of the reward and the constraints, or counts.
 WORDS = {
@@ -40,7 +44,7 @@ WORDS = {
 
 
 @in_style
-@takes(**AT_HAND)
+@takes(**AT_HAND, measures=MEASURES)
 def curves(
     results: Given,
     problem: AbstractProblem | None = None,
@@ -91,7 +95,7 @@ def _band(axis: Axes, rounds: np.ndarray, summary: xr.Dataset, label: str, numbe
 
 
 @in_style
-@takes(**AT_HAND, name=text, heading=text, ylabel=optional(text), log=LOG, marks=whole(1), among=optional(each(text)))
+@takes(**AT_HAND, name=text, lines=LINES, heading=text, ylabel=optional(text), log=LOG, marks=whole(1), among=optional(each(text)))
 def cumulative(
     results: Given,
     name: str,
@@ -168,7 +172,12 @@ def _bars_of_logarithm(mean: np.ndarray, half: np.ndarray) -> np.ndarray:
 
 def _lines(dataset: xr.Dataset, lines: Mapping[str, str] | None) -> Mapping[str, str]:
     """Return the algorithms by their legend labels, all of them by default."""
-    return {plain(label): str(label) for label in dataset.algorithm.values} if lines is None else lines
+    if lines is None:
+        return {plain(label): str(label) for label in dataset.algorithm.values}
+    known = [str(label) for label in dataset.algorithm.values]
+    for label, algorithm in lines.items():
+        one_of(f"lines[{label!r}]", algorithm, known)
+    return lines
 
 
 def _words(name: str, given: str | None) -> str:
@@ -177,7 +186,7 @@ def _words(name: str, given: str | None) -> str:
 
 
 @in_style
-@takes(**AT_HAND, name=text, heading=text, ylabel=optional(text))
+@takes(**AT_HAND, name=text, lines=LINES, heading=text, ylabel=optional(text))
 def distribution(
     results: Given,
     name: str,
@@ -255,7 +264,7 @@ def boxes_over_time(
 
 
 @in_style
-@takes(**AT_HAND, heading=text)
+@takes(**AT_HAND, x=PAIR, y=PAIR, heading=text)
 def trade_off(
     results: Given,
     x: tuple[str, str] = PANELS[2],
@@ -288,7 +297,13 @@ def trade_off(
 
 
 @in_style
-@takes(xlabel=text, ylabel=text)
+@takes(
+    x=numbers.of(vector("the reference and the other places")),
+    excess=numbers.of(exactly(None, None, words="one row per trial")),
+    slope=each(numbers.of(scalar), length=2),
+    xlabel=text,
+    ylabel=text,
+)
 def line_through_reference(
     x: np.ndarray, excess: np.ndarray, slope: tuple[float, float], *, xlabel: str, ylabel: str, ax: Axes | None = None
 ) -> Axes:
@@ -296,6 +311,8 @@ def line_through_reference(
 
     ``slope`` is the slope of the line with its 95% half-width; what is NaN is not drawn. Returns the axes, which are ``ax`` or new ones.
     """
+    x, excess = np.asarray(x, np.float64), np.asarray(excess, np.float64)
+    shape("excess", excess, (None, len(x) - 1), remedy="one column for each place after the reference")
     axis = one_axis(ax)
     mean = excess.mean(axis=0) if len(excess) else np.full(len(x) - 1, np.nan)
     axis.axhline(0, color="0.4", linewidth=0.8)

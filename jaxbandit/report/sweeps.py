@@ -14,13 +14,14 @@ from matplotlib.patches import Rectangle
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import boolean, of_class, optional, text
+from jaxbandit.core.fields import boolean, each, exactly, finite_numbers, numbers, of_class, optional, scalar, text
 from jaxbandit.core.results import RESULTS
 from jaxbandit.drawing import COLOURS, DASHES, SHADES, grid_of_axes, in_style, one_axis, plain
-from jaxbandit.report.curves import PANELS
+from jaxbandit.report.curves import MEASURES, PANELS
 from jaxbandit.report.statistics import over_trials
 
 WIDE = 20.0  # positive values that span this factor or more are drawn on a logarithmic scale
+LIMITS = optional(each(finite_numbers.of(scalar), length=2))  # of the darkest and the lightest shade
 FEW = 12  # up to so many cells along an axis of a heat map are labelled one by one and have their numbers inside
 
 
@@ -134,7 +135,7 @@ def _words(measure: str, given: str | None, averaged: bool) -> str:
 
 
 @in_style
-@takes(dataset=RESULTS, measure=text, x=text, y=text, heading=text, label=optional(text), averaged=boolean)
+@takes(dataset=RESULTS, measure=text, x=text, y=text, heading=text, label=optional(text), averaged=boolean, limits=LIMITS)
 def swept_map(
     dataset: xr.Dataset,
     measure: str,
@@ -193,7 +194,7 @@ def win_map(wins: xr.DataArray, *, heading: str = "", ax: Axes | None = None) ->
 
 
 @in_style
-@takes(dataset=RESULTS)
+@takes(dataset=RESULTS, measures=MEASURES, parameters=each(text))
 def sweep(
     dataset: xr.Dataset,
     *,
@@ -245,7 +246,7 @@ def sweep_panels(
 
 
 @in_style
-@takes(label=text)
+@takes(table=numbers.of(exactly(None, None, words="rows and columns")), columns=each(text), rows=each(text), label=text, limits=LIMITS)
 def shaded_cells(
     table: np.ndarray,
     columns: Sequence[str],
@@ -259,6 +260,8 @@ def shaded_cells(
 
     Returns the axes, which are ``ax`` or new ones.
     """
+    table = np.asarray(table, np.float64)
+    checks.shape("table", table, (len(rows), len(columns)), remedy="one entry for each row and column")
     axis = one_axis(ax)
     finite = table[np.isfinite(table)]
     low, high = limits or ((finite.min(), finite.max()) if len(finite) else (0.0, 1.0))

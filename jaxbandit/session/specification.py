@@ -16,10 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.algorithms import Algorithm
+from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import check_domain
 from jaxbandit.core.fields import Check, of_class, optional, whole
 from jaxbandit.core.fields import key as key_check
+from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.keys import trial_key, typed
 from jaxbandit.core.paths import check_known
 from jaxbandit.core.pytree import pytree
@@ -198,6 +200,7 @@ class Specification:
         }
 
     @classmethod
+    @takes(table=of_class(Mapping, "a table that Specification.table() has written"), algorithm=optional(ALGORITHM))
     def from_table(cls, table: Mapping[str, Any], algorithm: Algorithm | None = None) -> Specification:
         """Return the specification that :meth:`table` has written; ``algorithm`` stands for one of a user's own class.
 
@@ -246,6 +249,7 @@ def algorithm_table(algorithm: Algorithm) -> dict[str, Any]:
         return {"class": f"{kind.__module__}.{kind.__qualname__}", "fingerprint": fingerprint({"it": describe_exactly(algorithm)})}
 
 
+@takes(path=path_check)
 def read_toml(path: Path) -> Specification:
     """Return the specification of a TOML file.
 
@@ -253,7 +257,7 @@ def read_toml(path: Path) -> Specification:
       InvalidArgument: when the file cannot be read, is no TOML, or holds what no session has.
     """
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        table = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidArgument(f"experiment: cannot read {str(path)!r}: {reason_of(error)}") from error
     for name in table:

@@ -178,6 +178,25 @@ booleans = _Booleans()
 
 
 @dataclasses.dataclass(frozen=True)
+class _FloatingType(Check):
+    allowed: str = "a floating type, such as jnp.float32"
+
+    def takes(self, value: Any) -> bool:
+        if value is None or isinstance(value, float):
+            return False
+        try:
+            return bool(jax.dtypes.issubdtype(np.dtype(value), np.floating))
+        except (TypeError, ValueError):
+            return False
+
+    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+        """A type has no range."""
+
+
+floating_type = _FloatingType()
+
+
+@dataclasses.dataclass(frozen=True)
 class _Key(Check):
     allowed: str = "one PRNG key, jax.random.key(seed)"
 
@@ -206,9 +225,10 @@ class _Array(Check):
     def takes(self, value: Any) -> bool:
         if isinstance(value, list | tuple):
             return len(value) == 0 or checks.is_sequence_of_numbers(value)
-        return isinstance(value, np.ndarray | jax.Array)
+        return isinstance(value, np.ndarray | jax.Array | range)
 
     def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+        checks.short_enough(name, value)
         actual = checks.shape_of(name, value)
         dtype = value.dtype if isinstance(value, np.ndarray | jax.Array) else np.asarray(value).dtype
         if len(actual) != 1 or (0 not in actual and dtype.kind not in self.kind):

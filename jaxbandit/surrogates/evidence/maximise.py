@@ -63,14 +63,14 @@ class _Search(NamedTuple):
 @takes(
     kernel=instance_of(Kernel),
     noise_variance=positive,
-    data=of_class(Collapsed, "values at distinct points, Collapsed(points=..., counts=..., means=..., within=...)"),
+    data=of_class(Collapsed),
     prior=optional(instance_of(Prior)),
     fixed=each(text),
     span=between(1, float("inf"), open_high=True, host=True),
     bounds=optional(of_class(Mapping, "a mapping from paths of hyper-parameters to their least and largest values")),
     errors=boolean,
     starts=whole(1, 10_000),
-    steps=whole(1),
+    steps=whole(1, 10**6),
     seed=whole(0, 2**63 - 1),
 )
 def maximise(
