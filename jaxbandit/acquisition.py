@@ -48,7 +48,7 @@ def pick(score: Array) -> Array:
     return jnp.min(jnp.where(score == best, jnp.arange(count, dtype=number), number(count))).astype(jnp.int32)
 
 
-@takes(weights=numbers.of(vector("one weight per table")), tables=numbers.of(exactly(None, None, words="one row per weight")))
+@takes(weights=numbers.of(exactly(None, words="one weight per table")), tables=numbers.of(exactly(None, None, words="one row per weight")))
 def weighted_sum(weights: Array, tables: Array) -> Array:
     """Return ``sum_j weights[j] tables[j]`` as ``[M]``, from ``[m]`` and ``[m, M]``; element-wise, so that XLA fuses it with its use."""
     checks.shape("tables", tables, (np.shape(weights)[0], None), remedy="one row for each weight")

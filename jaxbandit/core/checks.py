@@ -39,6 +39,13 @@ def is_traced(value: Any) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value))
 
 
+def real(name: str, value: Any, allowed: str = "real numbers") -> None:
+    """Raise unless all tracers in ``value`` are of real numbers, which is all that can be seen of them."""
+    for leaf in jax.tree.leaves(value):
+        if isinstance(leaf, jax.core.Tracer) and jax.dtypes.issubdtype(leaf.dtype, np.complexfloating):
+            raise InvalidArgument(f"{name}: must be {allowed}, got {leaf.dtype} {list(leaf.shape)}")
+
+
 def is_sequence_of_numbers(value: Any) -> bool:
     """Return whether ``value`` is a list or tuple, possibly nested, of plain numbers, which is taken for an array.
 

@@ -19,7 +19,7 @@ from jax.typing import DTypeLike
 
 from jaxbandit.core import checks, types
 from jaxbandit.core.arguments import check_methods, takes
-from jaxbandit.core.declare import Declared
+from jaxbandit.core.declare import Declared, is_foreign
 from jaxbandit.core.fields import (
     Check,
     Shape,
@@ -59,7 +59,14 @@ __all__ = [
     "StudentT",
     "Uniform",
     "check_points",
+    "drawn_from",
+    "noise_at",
 ]
+
+
+def _is_real(dtype: Any) -> bool:
+    """Return whether a type is one of real numbers or of keys."""
+    return jnp.issubdtype(dtype, jax.dtypes.prng_key) or jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)
 
 
 class _Drawn(Check):
@@ -67,7 +74,7 @@ class _Drawn(Check):
 
     def takes(self, value: Any) -> bool:
         leaves = jax.tree.leaves(value)
-        return bool(leaves) and all(isinstance(leaf, np.ndarray | np.generic | jax.Array) for leaf in leaves)
+        return bool(leaves) and all(isinstance(leaf, np.ndarray | jax.Array) and _is_real(leaf.dtype) for leaf in leaves)
 
     def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
         """Its structure is the model's own affair."""
@@ -343,6 +350,29 @@ class Mirrored(Noise):
         if len(set(self.doubled)) < len(self.doubled) or any(number >= most for number in self.doubled):
             raise checks.InvalidArgument(f"{name}.doubled: must be different outputs among 0..{most - 1}, got {list(self.doubled)}")
         self.model.validate(f"{name}.model", single)
+
+
+def drawn_from(noise: Noise, key: Key, outputs: int, dtype: DTypeLike) -> Drawn:
+    """Return what ``noise`` draws for a round; raise ``InvalidArgument`` where a user's model draws no arrays."""
+    if not is_foreign(noise):
+        return noise.draw(key, outputs, dtype)
+    where = f"noise: {type(noise).__name__}.draw"
+    with checks.blaming(f"{where} must return arrays for (key, outputs, dtype), and JAX must be able to trace it"):
+        drawn = noise.draw(key, outputs, dtype)
+    DRAWN(where, drawn)
+    return drawn
+
+
+def noise_at(noise: Noise, drawn: Drawn, index: Array, outputs: int) -> Array:
+    """Return the noise at a point; raise ``InvalidArgument`` where a user's model gives no real number for each output."""
+    if not is_foreign(noise):
+        return noise.apply(drawn, index)
+    where = f"noise: {type(noise).__name__}.apply must return a real number for each of the {outputs} outputs"
+    with checks.blaming(f"{where}, and JAX must be able to trace it"):
+        given = jnp.asarray(noise.apply(drawn, index))
+    if given.shape != (outputs,) or not _is_real(given.dtype):
+        raise checks.InvalidArgument(f"{where}, got {given.dtype} {list(given.shape)}")
+    return given
 
 
 def check_points(noise: Noise, size: int) -> None:

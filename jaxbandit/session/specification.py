@@ -42,6 +42,8 @@ from jaxbandit.study.specify.registry import build, fields_of, table_of
 from jaxbandit.surrogates import Surrogate, arithmetic
 
 FIELDS: dict[str, Check] = {
+    "space": of_class(Space, "the points of a session, Space.of(domain)"),
+    "outputs": of_class(Outputs, "what a session measures, Outputs.read(objective, constraints)"),
     "algorithm": ALGORITHM,
     "model": of_class(Model, "the model of a session, study.Model(...)"),
     "horizon": HORIZON,
@@ -126,6 +128,9 @@ class Specification:
         check_domain(self.algorithm, self.space.domain.size, self.space.domain.dimension)
         self.initial.validate("initial")
         self.initial.check_size(self.space.domain.size)
+        if self.delay is not None:  # of the outputs that are told, or of the functions that are modelled
+            told = len(self.outputs.names)
+            self.delay.validate("delay", self.outputs.modelled if told == self.outputs.modelled else None)
         if self.at_once and self.feedback is not None:
             raise InvalidArgument(f"feedback: has no effect where values come before the next round, got {short(self.feedback)}")
         if self.algorithm.needs_feedback_at_once and not self.at_once:

@@ -33,6 +33,7 @@ class _Numbers(Check):
 
     def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
         if checks.is_traced(value):
+            checks.real(name, value, self.allowed)
             (shape or scalar).check(name, value, outputs)
             return
         if self.holds is not None and type(value) in (float, int) and self._holds_in_the_engine(value):
@@ -120,7 +121,9 @@ class _Numeric(Check):
         return not isinstance(value, str | bytes | bool | type(None))
 
     def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
-        if not checks.is_traced(value):
+        if checks.is_traced(value):
+            checks.real(name, value, self.allowed)
+        else:
             try:
                 given = checks.numbers(name, value)
             except InvalidArgument as error:

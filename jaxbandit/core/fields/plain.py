@@ -37,7 +37,7 @@ text = _Plain("text", (str,))
 
 @dataclasses.dataclass(frozen=True)
 class _Location(Check):
-    allowed: str = "a path that is not empty"
+    allowed: str = "text that is not empty, or a path"
 
     def takes(self, value: Any) -> bool:
         return isinstance(value, str | os.PathLike) and bool(str(value).strip())

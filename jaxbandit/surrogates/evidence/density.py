@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,35 +13,35 @@ from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.declare import Declared
-from jaxbandit.core.fields import exactly, finite_numbers, instance_of, matrix, nonnegative_numbers, of_class, positive, vector, whole
-from jaxbandit.core.pytree import param, pytree
+from jaxbandit.core.fields import exactly, finite_numbers, instance_of, nonnegative_numbers, of_class, positive, vector, whole
+from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Array, Scalar, Table
 from jaxbandit.kernels import Kernel
 from jaxbandit.surrogates.evidence.inverse import inverse
 
+COLLAPSED = "values at distinct points, Collapsed(points=..., counts=..., means=..., within=...)"
 POINTS = finite_numbers.of(exactly(None, None, words="one row per point"))
 
 
 @pytree
-class Collapsed(Declared):
+class Collapsed:
     """Values of ``k`` outputs at distinct points, all that the evidence depends on; padding has a count of 0.
 
     ``c`` values at one point under noise ``s`` are as good as their mean under ``s / c`` and their spread about it, so a history of any
     length takes no more points than the domain has.
     """
 
-    described: ClassVar[str] = "values at distinct points, Collapsed(points=..., counts=..., means=..., within=...)"
-    points: Table = param(check=finite_numbers, shape=exactly(None, None, words="one row per point"))  # [n, d]
-    counts: Table = param(check=nonnegative_numbers, shape=vector("a number of values for each point"))  # [n], 0 where there are none
-    means: Table = param(check=finite_numbers, shape=matrix("outputs and points"))  # [k, n] means of these, any number where there are none
-    within: Table = param(check=nonnegative_numbers, shape=vector("one for each output"))  # [k] squared deviations from the means, summed
+    points: Table  # [n, d]
+    counts: Table  # [n] number of values at each point, 0 where there are none
+    means: Table  # [k, n] mean of these values, any finite number where there are none
+    within: Table  # [k] sum of the squared deviations of values from the mean of their point
 
-    def _check(self, name: str, outputs: int | None) -> None:
-        count, functions = np.shape(self.points)[0], np.shape(self.means)[0]
-        checks.shape(f"{name}.counts", self.counts, (count,))
-        checks.shape(f"{name}.means", self.means, (None, count))
-        checks.shape(f"{name}.within", self.within, (functions,))
+    def __post_init__(self) -> None:
+        POINTS("Collapsed.points", self.points)
+        count = np.shape(self.points)[0]
+        nonnegative_numbers("Collapsed.counts", self.counts, exactly(count, words="one for each point"))
+        finite_numbers("Collapsed.means", self.means, exactly(None, count, words="outputs and points"))
+        nonnegative_numbers("Collapsed.within", self.within, exactly(np.shape(self.means)[0], words="one for each output"))
 
     @takes(size=whole(1))
     def padded(self, size: int) -> Collapsed:
