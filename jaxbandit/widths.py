@@ -169,7 +169,7 @@ class Censored(Width):
             raise checks.InvalidArgument(f"{name}.base: must be a number or another schedule, got a second widths.Censored")
 
 
-@takes(width=of_class(Width) | finite_numbers, t=numbers, gain=numbers, recent=optional(numbers))
+@takes(width=of_class(Width) | finite_numbers, t=numbers, gain=numbers, recent=optional(finite_numbers))
 def evaluate(width: WidthLike, t: Array, gain: Array, recent: Array | None = None) -> Array:
     """Return ``beta_t`` for each entry of ``gain [...]``, in its shape, from a number, one number per entry, or a schedule.
 

@@ -18,7 +18,7 @@ from jaxbandit.core.types import Key
 from jaxbandit.drawing import COLOURS, grid_of_axes, in_style, look, one_axis, plain
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.report.given import AT_HAND, Given, results_at_hand
-from jaxbandit.report.statistics import elapsed, final_values, half_width, healthy_values, over_trials
+from jaxbandit.report.statistics import check_measure, elapsed, final_values, half_width, healthy_values, over_trials
 
 PANELS = (
     ("regret", "average regret $R(t)/t$"),
@@ -68,6 +68,8 @@ def curves(
       InvalidArgument: on results without such measures, or axes of another number.
     """
     dataset = results_at_hand(results, problem, key=key)
+    for number, (name, _) in enumerate(measures):
+        check_measure(f"measures[{number}]", dataset, name)
     row: np.ndarray = grid_of_axes(axes, 1, len(measures), (4.2, 3.6))[0]
     rounds = elapsed(dataset)
     for axis, (name, label) in zip(row, measures, strict=True):
@@ -133,6 +135,7 @@ def cumulative(
       InvalidArgument: when the results have no such measure.
     """
     dataset, axis = results_at_hand(results, problem, key=key), one_axis(ax)
+    check_measure("name", dataset, name)
     lines = _lines(dataset, lines)
     order = [*(() if among is None else among), *lines]
     rounds = elapsed(dataset)
@@ -204,6 +207,7 @@ def distribution(
     :func:`cumulative`.
     """
     dataset, axis = results_at_hand(results, problem, key=key), one_axis(ax)
+    check_measure("name", dataset, name)
     lines = _lines(dataset, lines)
     top = 0.0
     for number, algorithm in enumerate(lines.values()):
@@ -244,6 +248,7 @@ def boxes_over_time(
     ``part`` is a dataset of one algorithm; ``averaged`` divides the measure by the number of rounds. Failed trials are left out. Returns
     the axes, which are ``ax`` or new ones.
     """
+    check_measure("name", part, name)
     rounds, axis = elapsed(part), one_axis(ax)
     values = healthy_values(part, name, averaged=averaged)
     axis.set(title=heading, xlabel="round $t$", ylabel=_words(name, ylabel))
@@ -281,6 +286,8 @@ def trade_off(
     arguments, result and errors are as for :func:`cumulative`.
     """
     dataset, axis = results_at_hand(results, problem, key=key), one_axis(ax)
+    for argument, (name, _) in (("x", x), ("y", y)):
+        check_measure(argument, dataset, name)
     means = []
     for number, label in enumerate(dataset.algorithm.values):
         pair = [final_values(dataset.sel(algorithm=label), name, averaged=True) for name, _ in (x, y)]

@@ -106,7 +106,7 @@ def swept_curve(
     Raises:
       InvalidArgument: when the dataset has no such measure or sweep.
     """
-    _check(dataset, parameter)
+    _check(dataset, parameter=parameter)
     axis = one_axis(ax)
     spans = []
     for number, (label, part) in enumerate(families(dataset, parameter)):
@@ -165,7 +165,7 @@ def swept_map(
     Raises:
       InvalidArgument: when the dataset has no such measure or sweep, or several algorithms share a cell.
     """
-    _check(dataset, x, y)
+    _check(dataset, x=x, y=y)
     mean = over_trials(dataset, measure, averaged=averaged, levels=())["mean"].values[:, -1]
     columns, column = np.unique(dataset[x].values, return_inverse=True)
     rows, row = np.unique(dataset[y].values, return_inverse=True)
@@ -229,7 +229,7 @@ def sweep_panels(
 ) -> list[list[Callable[..., Axes]]]:
     """Return functions that draw the panels of :func:`sweep`, row by row, each on its ``ax``; same arguments and errors."""
     chosen = list(parameters) or swept_parameters(dataset)[:2]
-    _check(dataset, *chosen)
+    _check(dataset, **{f"parameters[{number}]": name for number, name in enumerate(chosen)})
     if len(chosen) == 1 or chosen[1] in swept_together(dataset, chosen[0]):
         return [[partial(swept_curve, dataset, name, chosen[0], ylabel=label) for name, label in measures]]
     parts = families(dataset, *chosen[:2])
@@ -301,9 +301,9 @@ def _tag(name: str, value: str | float) -> str:
     return f"{name} = {value:.3g}" if np.isfinite(value) else ""
 
 
-def _check(dataset: xr.Dataset, *parameters: str) -> None:
+def _check(dataset: xr.Dataset, **parameters: str) -> None:
     known = swept_parameters(dataset)
     if not parameters or not known:
         raise checks.InvalidArgument("dataset: no hyper-parameter was swept; there is no sweep to draw")
-    for name in parameters:
-        checks.one_of("parameter", name, known)
+    for argument, name in parameters.items():
+        checks.one_of(argument, name, known)

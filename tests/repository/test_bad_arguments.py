@@ -75,8 +75,7 @@ UNDECLARED = {
     "light_or_synthetic": "passes its options on to functions that declare them",
     "stocks_or_synthetic": "passes its options on to functions that declare them",
     **dict.fromkeys(("compile_quickly", "from_table", "use_all_cores", "write_whole"), "of the command line and of study files"),
-    "report.plots.plain": "turns any label into text",
-    "plain": "turns any label into text",
+    "drawing.plain": "turns any label into text",
     "arithmetic": "checks its only argument itself, once its context is entered",
     "product": "checks its only argument axis by axis",
 }
@@ -306,11 +305,35 @@ COUNTS: dict[str, tuple[Any, str]] = {  # functions of a number that an array or
     "an axis in a range": (lambda n: jaxbandit.domains.product([range(n)]), "axes[0]"),
     "a named axis in a range": (lambda n: jaxbandit.domains.mixed({"a": range(n)}), "axes['a']"),
     "an axis of a session": (lambda n: Axis(name="a", values=range(n)), "Axis.values"),
+    "a design in a range": (lambda n: jaxbandit.InitialDesign(indices=range(n)), "InitialDesign.indices"),
+    "a sweep over a range": (lambda n: jaxbandit.sweep(jaxbandit.Rpol(), {"initial_penalty": range(1, n)}), "sweep.initial_penalty"),
     "trials in a range": (
         lambda n: simulate(PROBLEM, jaxbandit.Rpol(), MODEL, horizon=1000, key=jax.random.key(0), trials=range(n)),
         "trials",
     ),
 }
+
+
+SURROGATE_FIELDS: dict[str, list[Any]] = {
+    "noise_variance": [-1.0, [-0.1], "x", None, [float("nan")], np.ones((3, 3)), 1j],
+    "prior_mean": ["x", None, [float("nan"), 0.0], np.zeros(3), 1j],
+    "domain": [None, 3.0, "x", object()],
+    "forms": [None, (), 3.0],
+    "kernels": [None, "x", (3.0,)],
+    "groups": [None, (-1,), (0.0, 0.0), "ab"],
+    "precision": [None, "float16", 32],
+    "refresh": [-1, 1.5, None],
+}
+
+
+@pytest.mark.parametrize("field", SURROGATE_FIELDS)
+def test_a_model_refuses_fields_that_are_replaced(field: str) -> None:
+    """It is checked where it is made, so that no posterior is computed from a model that is none."""
+    found = [
+        refused("replace", field, repr(value), lambda value=value: jaxbandit.replace(MODEL, **{field: value}))
+        for value in SURROGATE_FIELDS[field]
+    ]
+    assert [words for words in found if words] == []
 
 
 @pytest.mark.parametrize("what", COUNTS)
@@ -320,6 +343,7 @@ def test_a_count_that_no_memory_holds_is_refused_at_once(what: str) -> None:
 
 
 def test_short_ranges_are_lists() -> None:
+    assert jaxbandit.InitialDesign(indices=range(3)).count == 3
     assert jaxbandit.domains.product([range(3)]).size == 3 and np.shape(Axis(name="a", values=range(3)).values) == (3,)
     TRIALS("trials", range(5, 2, -1))
     with pytest.raises(InvalidArgument, match=r"^trials: .* is empty"):

@@ -174,7 +174,7 @@ def fit_many(
     checks.shape("mask", present, values.shape[:2], remedy="one entry for each value")
     table = values.reshape(*values.shape[:2], -1)
     checks.finite("values", table[present])
-    kernel = _checked_start(kernel, points.shape[2], fixed)
+    kernel = _checked_start(kernel, points.reshape(-1, points.shape[2]), fixed)
     sets = [collapse(x[here], y[here]) for x, y, here in zip(points, table, present, strict=True)]
     size = max([1, *(len(one.counts) for one in sets)])
     with jax.enable_x64(precision == "float64"):
