@@ -6,11 +6,14 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import log_ndtr, ndtr
 
+from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import booleans, exactly, finite_numbers, numbers, vector
+from jaxbandit.core.fields import booleans, exactly, finite_numbers, nonnegative_numbers, numbers, positive, vector
 from jaxbandit.core.fields import key as key_check
+from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Key, Scalar, Table
 
@@ -45,20 +48,27 @@ def pick(score: Array) -> Array:
     return jnp.min(jnp.where(score == best, jnp.arange(count, dtype=number), number(count))).astype(jnp.int32)
 
 
+@takes(weights=numbers.of(exactly(None, words="one weight per table")), tables=numbers.of(exactly(None, None, words="one row per weight")))
 def weighted_sum(weights: Array, tables: Array) -> Array:
     """Return ``sum_j weights[j] tables[j]`` as ``[M]``, from ``[m]`` and ``[m, M]``; element-wise, so that XLA fuses it with its use."""
-    return jnp.sum(weights[:, None] * tables, axis=0)
+    checks.shape("tables", tables, (np.shape(weights)[0], None), remedy="one row for each weight")
+    return jnp.sum(jnp.asarray(weights)[:, None] * jnp.asarray(tables), axis=0)
 
 
+@takes(reward=numbers.of(vector("one per point")), bound=positive)
 def clip_reward(reward: Array, bound: Scalar) -> tuple[Array, Array]:
     """Return ``reward [M]`` clipped to ``[-bound, bound]``, and a flag: ``ALL_CLIPPED`` when the clip makes all points equal, else 0."""
+    reward, bound = jnp.asarray(reward), jnp.asarray(bound)
     values = jnp.clip(reward, -bound, bound)
     everywhere = (jnp.min(reward) >= bound) | (jnp.max(reward) <= -bound)
     return values, jnp.where(everywhere, int(Status.ALL_CLIPPED), 0)
 
 
+@takes(allowed=booleans.of(vector("one entry per point")), score=numbers.of(vector("one score per point")))
 def restricted_to(allowed: Array, score: Array) -> Array:
     """Return ``score [M]`` where ``allowed [M]``, minus infinity elsewhere; NaN scores stay, and all are NaN when nothing is allowed."""
+    allowed, score = jnp.asarray(allowed), jnp.asarray(score)
+    checks.shape("allowed", allowed, score.shape, remedy="one entry for each score")
     hidden = jnp.where(jnp.any(allowed), -jnp.inf, jnp.nan)
     return jnp.where(allowed | jnp.isnan(score), score, hidden)
 
@@ -82,7 +92,8 @@ def unit_box(points: Table) -> Array:
 @takes(points=numbers.of(exactly(None, None)), centre=numbers.of(vector("one number per axis")))
 def squared_distance(points: Array, centre: Array) -> Array:
     """Return ``|x - centre|^2 [M]`` for each of ``points [M, d]`` and ``centre [d]``."""
-    return jnp.sum(jnp.square(points - centre[None]), axis=-1)
+    checks.shape("centre", centre, np.shape(points)[1:], remedy="one number for each axis of the points")
+    return jnp.sum(jnp.square(jnp.asarray(points) - jnp.asarray(centre)[None]), axis=-1)
 
 
 TAIL = 4.0  # standard deviations below the incumbent from which improvement is computed by a continued fraction
@@ -131,20 +142,24 @@ def _log_h(z: Array) -> Array:
 
 def _floored(sd: Array) -> Array:
     """Return standard deviations raised to the least value that can be squared and divided by."""
+    sd = jnp.asarray(sd)
+    sd = sd if jnp.issubdtype(sd.dtype, jnp.floating) else sd.astype(float_dtype())
     return jnp.maximum(sd, math.sqrt(jnp.finfo(sd.dtype).tiny))
 
 
-@takes(mean=numbers, sd=numbers, best=numbers)
+@takes(mean=numbers, sd=nonnegative_numbers, best=numbers)
 def log_expected_improvement(mean: Array, sd: Array, best: Array) -> Array:
     """Return ``log E (f - best)^+`` for ``f ~ N(mean, sd^2)``: ``log(sd (z Phi(z) + phi(z)))`` with ``z = (mean - best) / sd``.
 
     It is finite where the improvement itself underflows, so that points far below the incumbent are still ranked.
     """
-    sd = _floored(sd)
+    checks.broadcast(mean=mean, sd=sd, best=best)
+    sd, mean, best = _floored(sd), jnp.asarray(mean), jnp.asarray(best)
     return jnp.log(sd) + _log_h((mean - best) / sd)
 
 
-@takes(mean=numbers, sd=numbers)
+@takes(mean=numbers, sd=nonnegative_numbers)
 def log_feasibility(mean: Array, sd: Array) -> Array:
     """Return ``sum_j log P(g_j <= 0)`` as ``[M]``, for independent ``g_j ~ N(mean, sd^2)`` with ``mean`` and ``sd`` ``[m, M]``."""
-    return jnp.sum(log_ndtr(-mean / _floored(sd)), axis=0)
+    checks.broadcast(mean=mean, sd=sd)
+    return jnp.sum(log_ndtr(-jnp.asarray(mean) / _floored(sd)), axis=0)

@@ -64,6 +64,8 @@ class Domain(Role):
         for name, given in (("names", self.names), ("categories", self.categories)):
             if len(given) not in (0, self.dimension):
                 raise checks.InvalidArgument(f"Domain.{name}: must hold one for each of the {self.dimension} axes, got {len(given)}")
+        if len(set(self.names)) < len(self.names):
+            raise checks.InvalidArgument(f"Domain.names: must be different names, got {checks.short(self.names)}")
         for axis, labels in enumerate(() if checks.is_traced(self.points) else self.categories):
             codes = np.asarray(self.points)[:, axis]
             if labels and not np.all(np.isin(codes, np.arange(len(labels)))):

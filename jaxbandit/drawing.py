@@ -18,8 +18,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.fields import boolean, text, whole
+from jaxbandit.core.checks import InvalidArgument, short, short_enough
+from jaxbandit.core.fields import between, boolean, each, of_class, scalar, text, whole
 
 # Okabe and Ito's palette, without yellow, which is too light for lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -38,6 +38,8 @@ DPI = 160  # of figures in files
 SHADES = "cividis"  # colour map of heat maps; its lightness increases for colour-blind people and in grey print too
 PANELS = whole(1, 1000)  # rows or columns of a figure
 PANEL = (4.6, 3.5)  # inches
+INCHES = each(between(0, 1000, host=True).of(scalar), length=2)
+DRAWN = each(each(of_class(Callable, "a function of an argument ax"), least=1), least=1)
 # The optimum, where a figure shows it.
 STAR: Any = {"linestyle": "none", "markersize": 12, "markerfacecolor": COLOURS[1], "markeredgecolor": "white", "markeredgewidth": 0.8}
 
@@ -96,13 +98,14 @@ def grid_of_axes(axes: Any, rows: int, columns: int, size: tuple[float, float] =
     """
     if axes is None:
         return new_axes(rows, columns, size)
+    short_enough("axes", axes)
     given = np.asarray(axes, object).reshape(-1)
     if given.size != rows * columns or not all(isinstance(one, Axes) for one in given):
         raise InvalidArgument(f"axes: must be {rows * columns} Axes ({rows} x {columns}), or None for new ones, got {short(axes)}")
     return given.reshape(rows, columns)
 
 
-@takes(rows=PANELS, columns=PANELS)
+@takes(rows=PANELS, columns=PANELS, size=INCHES)
 def new_axes(rows: int, columns: int, size: tuple[float, float] = PANEL) -> np.ndarray:
     """Return axes ``[rows, columns]`` of a new figure of pyplot's, ``size`` inches each, which the user's backend shows."""
     from matplotlib import pyplot  # only here: files need none
@@ -113,7 +116,7 @@ def new_axes(rows: int, columns: int, size: tuple[float, float] = PANEL) -> np.n
     return _with_grid(axes)
 
 
-@takes(rows=PANELS, columns=PANELS, title=text, one_scale=boolean)
+@takes(rows=PANELS, columns=PANELS, size=INCHES, title=text, one_scale=boolean)
 def figure_of(
     rows: int, columns: int, size: tuple[float, float] = PANEL, *, title: str = "", one_scale: bool = False
 ) -> tuple[Drawing, np.ndarray]:
@@ -135,7 +138,7 @@ def _with_grid(axes: np.ndarray) -> np.ndarray:
     return axes
 
 
-@takes(title=text, one_scale=boolean)
+@takes(title=text, rows=DRAWN, size=INCHES, one_scale=boolean)
 def compose(
     title: str,
     rows: Sequence[Sequence[Callable[..., Any]]],

@@ -20,7 +20,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.checks import InvalidArgument, is_traced, short
+from jaxbandit.core.checks import InvalidArgument, is_traced, shape, short
 from jaxbandit.core.fields import (
     between,
     booleans,
@@ -153,6 +153,8 @@ def start_tally(constraints: int, shape: tuple[int, ...] = ()) -> Tally:
 def extend_tally(problem: AbstractProblem, so_far: Tally, indices: Array) -> tuple[Tally, Curves]:
     """Return the measures after further rounds, in which the points ``indices [..., n]`` were chosen, and their curves over these."""
     _check_indices(problem, indices)
+    costs = (*np.shape(indices)[:-1], problem.constraints)
+    shape("so_far.costs", so_far.costs, costs, remedy="start one of as many trials and constraints")
     return _extend_tally(jnp.asarray(problem.means), optimum(problem).value, so_far, jnp.asarray(indices))
 
 

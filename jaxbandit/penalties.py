@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import abc
-from typing import ClassVar
+import functools
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from jaxbandit.core.declare import Declared
+from jaxbandit.core import checks
+from jaxbandit.core.declare import Declared, is_foreign
 from jaxbandit.core.fields import between, positive
 from jaxbandit.core.pytree import param, pytree
 from jaxbandit.core.types import Array, Scalar
@@ -16,11 +19,33 @@ from jaxbandit.core.types import Array, Scalar
 __all__ = ["EpochSum", "Exponential", "Penalty", "Polynomial"]
 
 
+def _one_each(method: Callable[..., Array]) -> Callable[..., Array]:
+    """Return ``psi`` of a class, which for a user's raises ``InvalidArgument`` unless it gives a real number for each entry."""
+
+    @functools.wraps(method)
+    def checked(self: Penalty, x: Array) -> Array:
+        if not is_foreign(self):
+            return method(self, x)
+        where = f"psi: {type(self).__name__} must give a real number for every entry of x {list(jnp.shape(x))}"
+        with checks.blaming(f"{where}, and JAX must be able to trace it"):
+            given = jnp.asarray(method(self, x))
+        if given.shape != jnp.shape(x) or not jnp.issubdtype(given.dtype, jnp.floating):
+            raise checks.InvalidArgument(f"{where}, got {given.dtype} {list(given.shape)}")
+        return given
+
+    return checked
+
+
 class Penalty(Declared, abc.ABC):
     """Abstract base of penalty functions ``psi``, increasing and 1 for ``x <= 0``."""
 
     described: ClassVar[str] = "a penalty function of jaxbandit.penalties, such as Exponential()"
     in_files: ClassVar[bool] = True
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__call__" in vars(cls):
+            cls.__call__ = _one_each(vars(cls)["__call__"])  # type: ignore[method-assign]
 
     @abc.abstractmethod
     def __call__(self, x: Array) -> Array:

@@ -17,7 +17,19 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.declare import Declared, is_foreign
-from jaxbandit.core.fields import between, function, instance_of, nonnegative, per_function, positive, whole
+from jaxbandit.core.fields import (
+    between,
+    finite_numbers,
+    function,
+    instance_of,
+    nonnegative,
+    numbers,
+    of_class,
+    optional,
+    per_function,
+    positive,
+    whole,
+)
 from jaxbandit.core.pytree import float_dtype, param, pytree, replace, static
 from jaxbandit.core.types import Array, PerOutput
 
@@ -157,6 +169,7 @@ class Censored(Width):
             raise checks.InvalidArgument(f"{name}.base: must be a number or another schedule, got a second widths.Censored")
 
 
+@takes(width=of_class(Width) | finite_numbers, t=numbers, gain=numbers, recent=optional(finite_numbers))
 def evaluate(width: WidthLike, t: Array, gain: Array, recent: Array | None = None) -> Array:
     """Return ``beta_t`` for each entry of ``gain [...]``, in its shape, from a number, one number per entry, or a schedule.
 
@@ -165,6 +178,7 @@ def evaluate(width: WidthLike, t: Array, gain: Array, recent: Array | None = Non
     Raises:
       InvalidArgument: when a :class:`Censored` width meets a learner without.
     """
+    gain = jnp.asarray(gain)
     value = jnp.broadcast_to(_traced(width, t, gain) if isinstance(width, Width) else jnp.asarray(width, gain.dtype), gain.shape)
     if not isinstance(width, Censored):
         return value

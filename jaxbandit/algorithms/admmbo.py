@@ -11,14 +11,14 @@ from jaxbandit.acquisition import log_expected_improvement, log_feasibility, pic
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation
 from jaxbandit.consensus import Agreement, Consensus
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.fields import instance_of, nonnegative, positive, tuple_of, whole
+from jaxbandit.core.fields import MOST_ROUNDS, instance_of, nonnegative, positive, tuple_of, whole
 from jaxbandit.core.pytree import param, pytree, replace, static
 from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.feedback import Feedback
 from jaxbandit.surrogates import Posterior, Surrogate
 
-BUDGET = tuple_of(whole(1), 2)  # of evaluations: in the first outer iteration, and in later ones
+BUDGET = tuple_of(whole(1, MOST_ROUNDS), 2)  # of evaluations: in the first outer iteration, and in later ones
 
 
 @pytree
@@ -85,7 +85,7 @@ class Admmbo(Algorithm):
     feasibility_tolerance: Scalar = param(0.01, check=nonnegative, symbol="feasibility_tolerance")
     reward_budget: tuple[int, int] = static(default=(10, 5), check=BUDGET, symbol="budget_f")
     cost_budget: tuple[int, int] = static(default=(50, 5), check=BUDGET, symbol="budget_g")
-    outer_iterations: int = static(default=15, check=whole(1), symbol="outer")
+    outer_iterations: int = static(default=15, check=whole(1, MOST_ROUNDS), symbol="outer")
 
     needs_feedback_at_once = True  # every round evaluates what the one before has led to
 

@@ -8,7 +8,7 @@ import jax
 
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation, Wrapper
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.fields import between, boolean, instance_of, optional, whole
+from jaxbandit.core.fields import MOST_ROUNDS, between, boolean, instance_of, optional, whole
 from jaxbandit.core.pytree import param, pytree, replace, static
 from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.delays import Delay
@@ -55,10 +55,10 @@ class Refitted(Wrapper):
     algorithm: Algorithm = param(check=instance_of(Algorithm))
     prior: Prior = param(Prior(), check=instance_of(Prior))
     span: Scalar = param(30.0, check=between(1, float("inf"), open_high=True))
-    every: int | None = static(default=None, check=optional(whole(1)))
-    first: int = static(default=8, check=whole(1))
-    points: int = static(default=64, check=whole(1))
-    steps: int = static(default=10, check=whole(1))
+    every: int | None = static(default=None, check=optional(whole(1, MOST_ROUNDS)))
+    first: int = static(default=8, check=whole(1, MOST_ROUNDS))
+    points: int = static(default=64, check=whole(1, 10_000))
+    steps: int = static(default=10, check=whole(1, 10_000))
     fit_noise: bool = static(default=True, check=boolean)
     at_start: bool = static(default=False, check=boolean)
 

@@ -13,13 +13,13 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.fields import of_class, optional, text
+from jaxbandit.core.fields import optional, path
 from jaxbandit.core.notes import say
 
 PROCESSORS = Path("/proc/cpuinfo")
 
 
-@takes(directory=optional(text | of_class(Path, "a path")))
+@takes(directory=optional(path))
 def enable_cache(directory: str | Path | None = None) -> Path | None:
     """Keep compiled programs on disk from now on, and find those that are there; return the directory, ``None`` where there is none.
 

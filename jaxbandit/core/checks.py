@@ -39,6 +39,13 @@ def is_traced(value: Any) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value))
 
 
+def real(name: str, value: Any, allowed: str = "real numbers") -> None:
+    """Raise unless all tracers in ``value`` are of real numbers, which is all that can be seen of them."""
+    for leaf in jax.tree.leaves(value):
+        if isinstance(leaf, jax.core.Tracer) and jax.dtypes.issubdtype(leaf.dtype, np.complexfloating):
+            raise InvalidArgument(f"{name}: must be {allowed}, got {leaf.dtype} {list(leaf.shape)}")
+
+
 def is_sequence_of_numbers(value: Any) -> bool:
     """Return whether ``value`` is a list or tuple, possibly nested, of plain numbers, which is taken for an array.
 
@@ -56,8 +63,7 @@ def numbers(name: str, value: Any) -> np.ndarray:
       InvalidArgument: unless it holds real numbers; text such as ``"3.0"``, booleans, complex numbers and ``None`` are none.
     """
     for part in value if isinstance(value, list | tuple) else (value,):
-        if isinstance(part, range) and part[LONGEST_RANGE:]:  # which takes no memory until it is written out
-            raise InvalidArgument(f"{name}: must be at most {LONGEST_RANGE:,} numbers, got {short(part)}")
+        short_enough(name, part)
     try:
         array = np.asarray(value)
         real = jax.dtypes.issubdtype(array.dtype, np.floating) or jax.dtypes.issubdtype(array.dtype, np.integer)
@@ -69,6 +75,12 @@ def numbers(name: str, value: Any) -> np.ndarray:
         remedy = "; write it as a float" if isinstance(value, int) and not isinstance(value, bool) else ""  # more than 64 bits
         raise InvalidArgument(f"{name}: expected numbers, got {short(value)}{remedy}")
     return converted
+
+
+def short_enough(name: str, value: Any) -> None:
+    """Raise ``InvalidArgument`` on a range of more numbers than are written out; it takes no memory until then."""
+    if isinstance(value, range) and value[LONGEST_RANGE:]:
+        raise InvalidArgument(f"{name}: must be at most {LONGEST_RANGE:,} numbers, got {short(value)}")
 
 
 def short(value: Any) -> str:
@@ -171,8 +183,19 @@ def shape(name: str, value: Any, expected: tuple[int | None, ...], *, remedy: st
         raise InvalidArgument(f"{name}: expected shape {words}, got {list(actual)}{'; ' + remedy if remedy else ''}")
 
 
+def broadcast(**values: Any) -> None:
+    """Raise unless arrays, given by the names of their arguments, have shapes that go together element by element."""
+    shapes = {name: shape_of(name, value) for name, value in values.items()}
+    try:
+        np.broadcast_shapes(*shapes.values())
+    except ValueError as error:
+        words = " and ".join(f"{name} {list(own)}" for name, own in shapes.items())
+        raise InvalidArgument(f"{', '.join(shapes)}: must have shapes that go together, got {words}") from error
+
+
 def shape_of(name: str, value: Any) -> tuple[int, ...]:
     """Return the shape of ``value``; raise when it is a list whose rows differ in length."""
+    short_enough(name, value)
     try:
         return tuple(np.shape(value))
     except (TypeError, ValueError) as error:

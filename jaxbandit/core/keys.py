@@ -30,6 +30,7 @@ NUMBER = integers_from(0, 2**31 - 1).of(scalar)
 STREAM = of_class(Stream, "a Stream, one of " + ", ".join(stream.name for stream in Stream)) | whole(0, len(Stream) - 1)
 
 
+@takes(given=key)
 def typed(given: Key) -> Key:
     """Return a key as ``jax.random.key`` makes it; one of ``jax.random.PRNGKey``, which holds the same numbers, is converted."""
     if jax.dtypes.issubdtype(given.dtype, jax.dtypes.prng_key):

@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.checks import InvalidArgument, short
 
 
 def set_field(item: Any, path: str, value: Any, where: str) -> Any:
@@ -48,6 +48,8 @@ def set_field(item: Any, path: str, value: Any, where: str) -> Any:
 def check_known(name: str, known: Iterable[str], where: str, words: str) -> None:
     """Raise ``InvalidArgument`` with the nearest known name unless ``name`` is known; ``words`` introduce the list of known names."""
     known = list(known)
+    if not isinstance(name, str):
+        raise InvalidArgument(f"{where}: must be named by text, got {short(name)}; {words} {', '.join(known) or 'none'}")
     if name not in known:
         raise InvalidArgument(f"{where}: unknown field{did_you_mean(name, known)}; {words} {', '.join(known) or 'none'}")
 

@@ -170,7 +170,7 @@ def _as_float(number: int) -> float:
     try:
         return float(number)
     except OverflowError:
-        return math.copysign(math.inf, number)
+        return math.inf if number > 0 else -math.inf
 
 
 def signature(tree: Any) -> Any:

@@ -86,7 +86,9 @@ def healthy(status: Array) -> Array: ...
 def healthy(status: np.ndarray | Array) -> np.ndarray | Array:
     """Return booleans ``[...]``, true for trials without a failure flag; infeasibility, declared or real, is not a failure."""
     STATUS("status", status)
-    return ((np.asarray(status) if isinstance(status, list | tuple) else status) & int(FAILED)) == 0
+    if isinstance(status, list | tuple):
+        status = np.asarray(status, np.int64)
+    return (status & int(FAILED)) == 0
 
 
 def explain(bits: int) -> str:
@@ -98,8 +100,8 @@ def explain(bits: int) -> str:
 
 def flags_in_words(status: np.ndarray | Array) -> list[str]:
     """Return a line for each flag that any of the trials of ``status [...]`` has: in how many of them, what it means, and what to do."""
-    bits = np.asarray(status)
-    STATUS("status", bits)
+    STATUS("status", status)
+    bits = np.asarray(status, np.int64)
     counts = {flag: int(np.count_nonzero(bits & int(flag))) for flag in MESSAGES}
     return [_line(count, bits.size, MESSAGES[flag], REMEDIES[flag]) for flag, count in counts.items() if count]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,9 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core.checks import InvalidArgument, boolean, is_traced, short
+from jaxbandit.core.checks import InvalidArgument, boolean, integer, is_traced, short, short_enough
 from jaxbandit.core.paths import set_field
 from jaxbandit.core.pytree import canonicalise, pytree, static
+
+MOST_VARIANTS = 10**6
 
 
 @pytree
@@ -30,6 +33,8 @@ class Sweep:
 
     def pick(self, number: Any) -> Any:
         """Return object ``number``, an index ``[]`` that may be traced."""
+        if not is_traced(number):
+            integer("number", number, least=0, most=self.size - 1)
         differing = jax.tree.map(jnp.asarray, self.differing) if is_traced(number) else self.differing  # NumPy takes no traced index
         pairs = zip(self.shared, differing, strict=True)
         return jax.tree.unflatten(self.structure, [own if many is None else many[number] for own, many in pairs])
@@ -81,11 +86,15 @@ def combinations(values: Mapping[str, Sequence[Any]], *, zipped: bool, where: st
     """
     lengths = {}
     for path, given in values.items():
+        short_enough(f"{where}.{path}", given)
         if not _is_list(given) or not len(given):
             raise InvalidArgument(f"{where}.{path}: expected a list of values, got {short(given)}")
         lengths[path] = len(given)
     if zipped and len(set(lengths.values())) > 1:
         raise InvalidArgument(f"{where}: zipped lists of values have one length, got {lengths}")
+    count = 1 if zipped else math.prod(lengths.values())
+    if count > MOST_VARIANTS:
+        raise InvalidArgument(f"{where}: must be at most {MOST_VARIANTS:,} combinations of values, got {count:,} of {lengths}")
     rows = zip(*values.values(), strict=True) if zipped and values else itertools.product(*values.values())
     return [dict(zip(values, row, strict=True)) for row in rows]
 

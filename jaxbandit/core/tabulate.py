@@ -44,6 +44,8 @@ def tabulated(name: str, given: Callable[[Array], Array | float], points: Table)
                 failures.append(ValueError(f"it returns shape {list(table.shape)}"))
                 continue
             finite_numbers(f"{name}(x)", table, exactly(size, words=ONE_EACH))
+            if not way:
+                _check_indices(name, given, points[0].copy())
             return table.astype(np.float64), way
     traced, alone = (str(error).strip().partition("\n")[0][:160] for error in failures[:2])
     raise InvalidArgument(
@@ -51,6 +53,16 @@ def tabulated(name: str, given: Callable[[Array], Array | float], points: Table)
         f" ({type(failures[0]).__name__}: {traced}) and which fails on a point by itself ({type(failures[1]).__name__}: {alone});"
         " write it with jax.numpy for one point, or tabulate it yourself and use problems.from_tables"
     )
+
+
+def _check_indices(name: str, given: Callable[[Array], Array | float], x: np.ndarray) -> None:
+    """Raise ``InvalidArgument`` where a function reads a coordinate that ``x [d]`` lacks; JAX takes the last one in its place."""
+    try:
+        given(x)  # type: ignore[arg-type]
+    except IndexError as error:
+        raise InvalidArgument(f"{name}: must be a function of one point x [{len(x)}], got {_name(given)}: {error}") from error
+    except Exception:  # what works on JAX's arrays alone
+        return
 
 
 def _name(function: Any) -> str:

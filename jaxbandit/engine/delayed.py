@@ -110,9 +110,12 @@ def _try_out(delay: Delay, outputs: int) -> None:
     """Raise ``InvalidArgument`` unless a user's delay model draws whole numbers >= 0 ``[k]``, and has a mean and quantiles."""
     where = f"delay: {type(delay).__name__}"
     with checks.blaming(f"{where}.draw must return delays [{outputs}] for a key"):
-        drawn = np.asarray(delay.draw(jax.random.key(0), outputs))
+        given = delay.draw(jax.random.key(0), outputs)
+        drawn = np.asarray(given)
     if drawn.shape != (outputs,) or drawn.dtype.kind not in "iu":
         raise checks.InvalidArgument(f"{where}.draw must return whole numbers [{outputs}], int32, got {drawn.dtype} {list(drawn.shape)}")
+    if not isinstance(given, np.ndarray | jax.Array) or np.any(drawn > np.iinfo(np.int32).max):
+        raise checks.InvalidArgument(f"{where}.draw must return an array of whole numbers [{outputs}], int32, got {checks.short(given)}")
     checks.nonnegative(f"{where}.draw", drawn, remedy="a delay is a number of rounds >= 0")
     with checks.blaming(f"{where}.quantile must return a whole number of rounds for a probability, and mean a number"):
         quantile, mean = delay.quantile(ALMOST_SURELY), np.asarray(delay.mean, np.float64)

@@ -25,7 +25,22 @@ SWEEP: Check = of_class(Sweep, "a sweep of one, jaxbandit.sweep(...)")
 HORIZON: Check = whole(1, MOST_ROUNDS)
 INFORMED: Check = optional(function("(instance, algorithm, surrogate)"))
 DEVICE = of_class(jax.Device, "a device, such as jax.devices()[0]")
-DEVICES: Check = each(DEVICE, least=1)
+
+
+class _Devices(Check):
+    check: Check = each(DEVICE, least=1)
+    allowed = f"{check.allowed}, none twice"
+
+    def takes(self, value: Any) -> bool:
+        return self.check.takes(value)
+
+    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+        self.check.verify(name, value, shape, outputs)
+        if len(set(value)) < len(value):
+            raise checks.InvalidArgument(f"{name}: must be different devices, got {checks.short(value)}")
+
+
+DEVICES: Check = _Devices()
 FUSED: Check = choice("auto", True, False)
 
 

@@ -32,7 +32,7 @@ from jaxbandit.engine.rounds import (
     take_in,
     values_come_together,
 )
-from jaxbandit.engine.users import blaming_user, check_instance, check_learner
+from jaxbandit.engine.users import blaming_user, check_diagnostics, check_instance, check_learner
 from jaxbandit.feedback import Pending
 from jaxbandit.fused.choice import Choose, choose_in_kernel, fused_arena
 from jaxbandit.fused.deferred import between_rounds
@@ -76,6 +76,7 @@ class InitialDesign(Declared):
         self.check_size(size)
         return jax.random.choice(key, size, (self.random,), replace=False).astype(jnp.int32)
 
+    @takes(size=whole(1, MOST_POINTS))
     def check_size(self, size: int) -> None:
         """Raise ``InvalidArgument`` on points outside a domain of ``size`` points, or more random points than it has."""
         if self.indices is None and self.random > size:
@@ -157,7 +158,13 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Observa
     def learn(state: Any, seen: Observation) -> tuple[Any, None]:
         return algorithm.learn(arena, state, seen), None
 
-    state, _ = jax.lax.scan(learn, algorithm.init(arena), observations)
+    with blaming_user(algorithm, "algorithm: {name}.init must return a state, a pytree of arrays, for an arena"):
+        state = algorithm.init(arena)
+        if is_foreign(algorithm):
+            jax.tree.map(jnp.asarray, state)
+            check_diagnostics(algorithm, arena, state)
+    with blaming_user(algorithm, "algorithm: {name}.learn must return a state like the one it is given"):
+        state, _ = jax.lax.scan(learn, state, observations)
     if initial.count:
         with blaming_user(algorithm, "algorithm: {name}.begin must return a state like the one it is given"):
             state = algorithm.begin(arena, state)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.algorithms.base import Algorithm, Arena, Decision
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics
 from jaxbandit.core import checks
 from jaxbandit.core.declare import is_foreign
 from jaxbandit.core.pytree import replace
@@ -53,11 +53,46 @@ def choose(algorithm: Algorithm, arena: Arena, state: Any, t: Array, key: Key) -
     if not isinstance(chosen, tuple) or len(chosen) != 2 or not isinstance(chosen[0], Decision):
         raise checks.InvalidArgument(f"{where} must return (Decision, state), got {checks.short(chosen)}")
     decision, after = chosen
+    outputs = arena.constraints + 1
     if not isinstance(decision.index, int | np.integer | np.ndarray | jax.Array) or isinstance(decision.index, bool):
         raise checks.InvalidArgument(f"{where} must choose the number of a point, an int32 [], got index={checks.short(decision.index)}")
-    index = jnp.asarray(decision.index)
+    with checks.blaming(f"{where} must choose the number of a point, an int32 []"):
+        index = jnp.asarray(decision.index)
     if index.shape != () or not jnp.issubdtype(index.dtype, jnp.integer):
         raise checks.InvalidArgument(f"{where} must choose the number of a point, an int32 [], got {index.dtype} {list(index.shape)}")
-    with checks.blaming(f"{where} must give widths [1 + m]"):
-        widths = jnp.asarray(decision.widths, arena.dtype)
+    widths = _array(f"{where}: widths", decision.widths, (outputs,), jnp.number).astype(arena.dtype)
+    _array(f"{where}: flags", decision.flags, (), jnp.integer)
+    if decision.draws is not None:
+        _array(f"{where}: draws", decision.draws, None, jnp.number)
     return replace(decision, index=index.astype(jnp.int32), widths=widths), after
+
+
+def check_diagnostics(algorithm: Algorithm, arena: Arena, state: Any) -> None:
+    """Raise ``InvalidArgument`` unless what a user's algorithm shows of a state has the shapes that records hold."""
+    where = f"algorithm: {type(algorithm).__name__}.diagnose"
+    with checks.blaming(f"{where} must return Diagnostics for a state"):
+        shown = algorithm.diagnose(state)
+    if not isinstance(shown, Diagnostics):
+        raise checks.InvalidArgument(f"{where} must return Diagnostics, got {checks.short(shown)}")
+    _array(f"{where}: flags", shown.flags, (), jnp.integer)
+    expected = {
+        "multipliers": ((arena.constraints,), jnp.number),
+        "candidates": ((arena.size,), jnp.bool_),
+        "evaluations": ((), jnp.integer),
+    }
+    for name, (shape, kind) in expected.items():
+        if getattr(shown, name) is not None:
+            _array(f"{where}: {name}", getattr(shown, name), shape, kind)
+
+
+def _array(name: str, value: Any, shape: tuple[int, ...] | None, kind: Any) -> Array:
+    """Return an array that a user's method gave; raise ``InvalidArgument`` unless of that shape and kind; complex numbers are of none."""
+    words = "an array" if shape is None else f"{kind.__name__.rstrip('_')} {list(shape)}"
+    if not isinstance(value, int | float | np.number | np.ndarray | jax.Array | list | tuple):
+        raise checks.InvalidArgument(f"{name} must be {words}, got {checks.short(value)}")
+    with checks.blaming(f"{name} must be {words}"):
+        array = jnp.asarray(value)
+    is_kind = jnp.issubdtype(array.dtype, kind) and not jnp.issubdtype(array.dtype, jnp.complexfloating)
+    if not is_kind or (shape is not None and array.shape != shape):
+        raise checks.InvalidArgument(f"{name} must be {words}, got {array.dtype} {list(array.shape)}")
+    return array

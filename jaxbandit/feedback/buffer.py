@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import check_methods, takes
-from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, Check, booleans, integers_from, numbers, scalar, whole
+from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, Check, booleans, floating_type, integers_from, numbers, scalar, whole
 from jaxbandit.core.memory import check_fits
 from jaxbandit.core.pytree import pytree, replace
 
@@ -72,7 +72,7 @@ class Pending:
     lost: Array  # [k] int32, values overwritten that were to arrive within the horizon
 
     @classmethod
-    @takes(capacity=whole(1, MOST_ROUNDS), outputs=whole(1, 1000))
+    @takes(capacity=whole(1, MOST_ROUNDS), outputs=whole(1, 1000), dtype=floating_type)
     def empty(cls, capacity: int, outputs: int, dtype: Any) -> Pending:
         """Return a buffer of ``capacity`` free slots."""
         check_fits("capacity", 8 * capacity * (1 + 2 * outputs), f"a buffer of {capacity:,} slots", "take fewer")

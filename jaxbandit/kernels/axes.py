@@ -10,7 +10,8 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
-from jaxbandit.core.fields import instance_of, tuple_of, whole
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import instance_of, of_class, tuple_of, whole
 from jaxbandit.core.pytree import param, pytree, static
 from jaxbandit.core.types import Array
 from jaxbandit.kernels.base import Kernel
@@ -59,6 +60,7 @@ class OnAxes(Kernel):
             raise checks.InvalidArgument(f"{name}.axes: must be at least one axis, each once, got {list(self.axes)}")
 
 
+@takes(kernel=of_class(Kernel), axes=tuple_of(whole(0)))
 def parts_on_axes(kernel: Kernel, axes: tuple[int, ...]) -> Iterator[tuple[Kernel, tuple[int, ...]]]:
     """Return the kernels that a kernel on ``axes`` is made of and that are made of no others, each with the axes that it sees."""
     if isinstance(kernel, OnAxes):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -16,7 +17,7 @@ from jax.typing import ArrayLike
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import check_methods, takes
 from jaxbandit.core.declare import Declared
-from jaxbandit.core.fields import exactly, finite_numbers, instance_of, per_axis, positive, whole
+from jaxbandit.core.fields import exactly, finite_numbers, instance_of, of_class, per_axis, positive, whole
 from jaxbandit.core.pytree import param, pytree
 from jaxbandit.core.types import Array, PerAxis, Scalar
 
@@ -28,8 +29,10 @@ def _on_points(method: Callable[..., Array]) -> Callable[..., Array]:
     """Return a kernel's method, called with points ``[n, d]`` or, on anything else, raising ``InvalidArgument``."""
 
     @functools.wraps(method)
-    def checked(self: Kernel, *points: ArrayLike) -> Array:
+    def checked(self: Kernel, *points: ArrayLike, **named: ArrayLike) -> Array:
         name = type(self).__name__
+        if named:
+            points = inspect.signature(method).bind(self, *points, **named).args[1:]
         for letter, given in zip("xy", points, strict=False):
             POINTS(f"{name}: {letter}", given)
         axes = [np.shape(given)[1] for given in points]
@@ -51,6 +54,7 @@ class Kernel(Declared, abc.ABC):
 
     described: ClassVar[str] = "a kernel of jaxbandit.kernels, such as SquaredExponential(length_scale=0.5)"
     in_files: ClassVar[bool] = True
+    __array_ufunc__: ClassVar[None] = None  # so that NumPy leaves the product of an array and a kernel to the kernel, which refuses it
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -147,6 +151,7 @@ class Product(Kernel):
         return tuple(Product(left=a, right=b) for a, b in zip(left, right, strict=True))
 
 
+@takes(a=of_class(Kernel), b=of_class(Kernel))
 def same(a: Kernel, b: Kernel) -> bool:
     """Return whether two kernels are equal in structure and in every hyper-parameter, so that outputs can share one factor."""
     left, structure = jax.tree.flatten(a)

@@ -8,6 +8,8 @@ import jax
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.fields import exactly, finite_numbers, of_class, text
 from jaxbandit.core.gram import check_called
 from jaxbandit.core.types import Table
 from jaxbandit.kernels.base import Kernel
@@ -15,6 +17,7 @@ from jaxbandit.kernels.base import Kernel
 LOOKED_AT = 100  # points of a domain at which a user's kernel is tried
 
 
+@takes(name=text, kernel=of_class(Kernel), points=finite_numbers.of(exactly(None, None, words="one row per point")))
 def check_covariance(name: str, kernel: Kernel, points: Table) -> None:
     """Raise ``InvalidArgument`` unless ``kernel`` gives covariances: finite, symmetric and positive semi-definite at some of ``points``.
 

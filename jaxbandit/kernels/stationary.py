@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from jaxbandit.core.arguments import takes
 from jaxbandit.core.fields import per_axis, positive
 from jaxbandit.core.pytree import param, pytree
 from jaxbandit.core.types import Array, PerAxis, Scalar
@@ -26,6 +27,7 @@ class SquaredExponential(Kernel):
     length_scale: PerAxis = param(1.0, check=positive, shape=per_axis)
 
     @classmethod
+    @takes(bandwidth=positive.of(per_axis))
     def from_bandwidth(cls, bandwidth: PerAxis) -> SquaredExponential:
         """Return ``k(x, y) = exp(-|x - y|^2 / b^2)``, the convention of CONFIG (Xu et al. 2023, sec. 6.1): ``l = b / sqrt(2)``."""
         return cls(length_scale=np.asarray(bandwidth) / math.sqrt(2.0))

@@ -10,7 +10,7 @@ from typing import cast
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.fields import choice, of_class, optional, positive, text, whole
+from jaxbandit.core.fields import choice, optional, path, positive, whole
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Table
 from jaxbandit.domains import arms
@@ -20,7 +20,7 @@ from jaxbandit.problems.noise import Residuals
 
 THRESHOLD, SCALE, COST_NOISE = optional(positive), positive, choice("same", "independent")
 SEED = whole(0, 2**63 - 1)
-PATH = optional(text | of_class(Path, "a path"))
+PATH = optional(path)
 """Checks of the arguments that all data sets have."""
 
 

@@ -20,7 +20,7 @@ from jaxbandit.problems.noise import Noise
 T = TypeVar("T")
 EXACT = jax.lax.Precision.HIGHEST  # regret is measured against these tables, so no TF32 on accelerators
 
-ATTEMPTS: Check = whole(1)
+ATTEMPTS: Check = whole(1, 10**6)
 CENTRES: Check = whole(1, 10**6)
 NOISE: Check = optional(instance_of(Noise))
 KERNEL: Check = optional(instance_of(Kernel))

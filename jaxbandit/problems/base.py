@@ -18,13 +18,13 @@ from jaxbandit.core.declare import Role, is_foreign
 from jaxbandit.core.fields import Check, Shape, exactly, finite, finite_numbers, instance_of, of_class, optional, scalar, text
 from jaxbandit.core.fields import index as index_check
 from jaxbandit.core.fields import key as key_check
-from jaxbandit.core.pytree import fields_in_brief, pytree, replace, static
+from jaxbandit.core.pytree import fields_in_brief, float_dtype, pytree, replace, static
 from jaxbandit.core.showing import html_fields, thumbnail
 from jaxbandit.core.tabulate import tabulated
 from jaxbandit.core.types import Array, Key, Numbers, Scalar, Table
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import DOMAIN, Domain
-from jaxbandit.problems.noise import Drawn, Gaussian, Noise, check_points
+from jaxbandit.problems.noise import Drawn, Gaussian, Noise, check_points, drawn_from, noise_at
 
 
 class AbstractProblem(Role):
@@ -220,11 +220,11 @@ class Problem(AbstractProblem):
 
     def draw(self, key: Key) -> Drawn:
         """Return the randomness of one round, before a point is chosen."""
-        return self.noise.draw(key, self.outputs, jnp.asarray(self.means).dtype)
+        return drawn_from(self.noise, key, self.outputs, jnp.asarray(self.means).dtype)
 
     def observe(self, index: Array, drawn: Drawn) -> Array:
         """Return the noisy values ``[1 + m]`` at the grid point ``index []``, given the round's randomness."""
-        return jnp.asarray(self.means)[:, index] + self.noise.apply(drawn, index)
+        return jnp.asarray(self.means)[:, index] + noise_at(self.noise, drawn, index, self.outputs)
 
     def _repr_html_(self) -> str:
         """Return a table of what the problem is, with a picture of the reward on a two-dimensional grid: pale where infeasible."""
@@ -254,6 +254,11 @@ class Problem(AbstractProblem):
         """
         self.require(domain=DOMAIN)
         finite_numbers("problem.means", self.means, exactly(None, self.domain.size, words="one row per function, one column per point"))
+        if not checks.is_traced(self.means) and float_dtype() == np.float32 and np.any(np.abs(self.means) > np.finfo(np.float32).max):
+            large = np.asarray(self.means)[np.abs(self.means) > np.finfo(np.float32).max]
+            raise checks.InvalidArgument(
+                f"problem.means: must be finite in float32, got {checks.short(large)}; turn on jax_enable_x64, or change the unit"
+            )
         if self.outputs < 1:
             raise checks.InvalidArgument(f"problem.means: needs at least the reward's row, got shape {list(np.shape(self.means))}")
         super().validate()

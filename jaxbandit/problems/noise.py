@@ -19,13 +19,14 @@ from jax.typing import DTypeLike
 
 from jaxbandit.core import checks, types
 from jaxbandit.core.arguments import check_methods, takes
-from jaxbandit.core.declare import Declared
+from jaxbandit.core.declare import Declared, is_foreign
 from jaxbandit.core.fields import (
     Check,
     Shape,
     boolean,
     each,
     finite,
+    floating_type,
     function,
     instance_of,
     matrix,
@@ -34,6 +35,7 @@ from jaxbandit.core.fields import (
     one_function,
     per_output,
     positive,
+    scalar,
     tuple_of,
     unknown,
     whole,
@@ -57,10 +59,32 @@ __all__ = [
     "StudentT",
     "Uniform",
     "check_points",
+    "drawn_from",
+    "noise_at",
 ]
 
 
-METHODS: dict[str, dict[str, Check]] = {"draw": {"key": key_check, "outputs": whole(1, 1000)}, "apply": {"index": index_check}}
+def _is_real(dtype: Any) -> bool:
+    """Return whether a type is one of real numbers or of keys."""
+    return jnp.issubdtype(dtype, jax.dtypes.prng_key) or jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)
+
+
+class _Drawn(Check):
+    allowed = "what draw(...) returns, arrays"
+
+    def takes(self, value: Any) -> bool:
+        leaves = jax.tree.leaves(value)
+        return bool(leaves) and all(isinstance(leaf, np.ndarray | jax.Array) and _is_real(leaf.dtype) for leaf in leaves)
+
+    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+        """Its structure is the model's own affair."""
+
+
+DRAWN: Check = _Drawn()
+METHODS: dict[str, dict[str, Check]] = {
+    "draw": {"key": key_check, "outputs": whole(1, 1000), "dtype": floating_type},
+    "apply": {"drawn": DRAWN, "index": index_check.of(scalar)},
+}
 
 OF_A_POINT = function("(x [d])")
 
@@ -278,7 +302,7 @@ class Heteroscedastic(Noise):
     model: Noise = param(Gaussian(), check=instance_of(Noise), shape=per_output)
 
     @classmethod
-    @takes(domain=DOMAIN, variance=OF_A_POINT | each(OF_A_POINT), model=instance_of(Noise))
+    @takes(domain=DOMAIN, variance=OF_A_POINT | each(OF_A_POINT, least=1), model=instance_of(Noise))
     def of(
         cls, domain: Domain, variance: Callable[[Any], Any] | Sequence[Callable[[Any], Any]], *, model: Noise = Gaussian()
     ) -> Heteroscedastic:
@@ -326,6 +350,29 @@ class Mirrored(Noise):
         if len(set(self.doubled)) < len(self.doubled) or any(number >= most for number in self.doubled):
             raise checks.InvalidArgument(f"{name}.doubled: must be different outputs among 0..{most - 1}, got {list(self.doubled)}")
         self.model.validate(f"{name}.model", single)
+
+
+def drawn_from(noise: Noise, key: Key, outputs: int, dtype: DTypeLike) -> Drawn:
+    """Return what ``noise`` draws for a round; raise ``InvalidArgument`` where a user's model draws no arrays."""
+    if not is_foreign(noise):
+        return noise.draw(key, outputs, dtype)
+    where = f"noise: {type(noise).__name__}.draw"
+    with checks.blaming(f"{where} must return arrays for (key, outputs, dtype), and JAX must be able to trace it"):
+        drawn = noise.draw(key, outputs, dtype)
+    DRAWN(where, drawn)
+    return drawn
+
+
+def noise_at(noise: Noise, drawn: Drawn, index: Array, outputs: int) -> Array:
+    """Return the noise at a point; raise ``InvalidArgument`` where a user's model gives no real number for each output."""
+    if not is_foreign(noise):
+        return noise.apply(drawn, index)
+    where = f"noise: {type(noise).__name__}.apply must return a real number for each of the {outputs} outputs"
+    with checks.blaming(f"{where}, and JAX must be able to trace it"):
+        given = jnp.asarray(noise.apply(drawn, index))
+    if given.shape != (outputs,) or not _is_real(given.dtype):
+        raise checks.InvalidArgument(f"{where}, got {given.dtype} {list(given.shape)}")
+    return given
 
 
 def check_points(noise: Noise, size: int) -> None:

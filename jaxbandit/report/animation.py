@@ -15,7 +15,7 @@ from jaxbandit.drawing import SHADES, STYLE, in_style, place_legend, plain, styl
 from jaxbandit.engine import Trajectory
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import INSTANCE
-from jaxbandit.report.beliefs import RUN, Frame, Score, frames_of, names_of
+from jaxbandit.report.beliefs import ROUNDS, RUN, SCORE, Frame, Score, frames_of, names_of
 from jaxbandit.report.lines import LINE_PANEL, line_limits, line_row
 from jaxbandit.report.planes import MAP_PANEL, check_plane, headings, legend_below, panel, scales_of, truth_of
 from jaxbandit.surrogates import Surrogate
@@ -29,7 +29,9 @@ SECONDS_PER_FRAME = 0.5
 @takes(
     surrogate=of_class(Surrogate),
     trajectory=RUN,
+    rounds=ROUNDS,
     problem=optional(INSTANCE),
+    score=SCORE,
     width=positive.of(scalar),
     seconds_per_frame=positive.of(scalar),
     title=text,

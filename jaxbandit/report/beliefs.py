@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import boolean, nonnegative, of_class, scalar
+from jaxbandit.core.fields import MOST_ROUNDS, boolean, function, integers_from, nonnegative, of_class, optional, scalar, vector
 from jaxbandit.core.pytree import canonicalise, float_dtype
 from jaxbandit.core.types import Array
 from jaxbandit.engine import Trajectory
@@ -21,10 +21,12 @@ from jaxbandit.surrogates import Posterior, Prediction, Surrogate, arithmetic
 # An acquisition to map: takes the posterior of one round, the multipliers [m] in force and the round; returns the score [M].
 Score = Callable[[Prediction, np.ndarray, int], Array]
 
+ROUNDS = integers_from(0, MOST_ROUNDS).of(vector("the numbers of rounds"))
+SCORE = optional(function("(belief, multipliers, t)"))
 RUN = of_class(Trajectory, "what simulate returns, a Trajectory")
 
 
-@takes(surrogate=of_class(Surrogate), trajectory=RUN)
+@takes(surrogate=of_class(Surrogate), trajectory=RUN, rounds=ROUNDS)
 def posterior_after(surrogate: Surrogate, trajectory: Trajectory, rounds: Sequence[int]) -> Prediction:
     """Compute the posterior of one trial after some of its rounds, from its chosen points and observed values.
 
@@ -47,11 +49,8 @@ def posterior_after(surrogate: Surrogate, trajectory: Trajectory, rounds: Sequen
     if np.ndim(trajectory.indices) != 1:
         raise checks.InvalidArgument(f"trajectory: of many trials, shape {list(np.shape(trajectory.indices))}; take one by run.trial(0)")
     horizon, outputs = np.shape(trajectory.values)
-    if not len(rounds):
-        raise checks.InvalidArgument("rounds: give at least one")
-    for t in rounds:
-        if checks.integer("rounds", t, least=0) > horizon:
-            raise checks.InvalidArgument(f"rounds: {t} is beyond the last, {horizon}")
+    if np.max(rounds) > horizon:
+        raise checks.InvalidArgument(f"rounds: must be at most {horizon}, the last round, got {checks.short(rounds)}")
     before = len(np.asarray(trajectory.initial_indices))
     at_once = np.broadcast_to(np.arange(1, horizon + 1, dtype=np.int32)[:, None], (horizon, outputs))
     arrivals = at_once if trajectory.arrivals is None else np.asarray(trajectory.arrivals)

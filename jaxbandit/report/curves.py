@@ -11,13 +11,14 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import boolean, choice, each, optional, text, whole
+from jaxbandit.core.checks import one_of, shape
+from jaxbandit.core.fields import boolean, choice, each, exactly, mapping, numbers, optional, scalar, text, vector, whole
 from jaxbandit.core.results import ONE
 from jaxbandit.core.types import Key
 from jaxbandit.drawing import COLOURS, grid_of_axes, in_style, look, one_axis, plain
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.report.given import AT_HAND, Given, results_at_hand
-from jaxbandit.report.statistics import elapsed, final_values, half_width, healthy_values, over_trials
+from jaxbandit.report.statistics import check_measure, elapsed, final_values, half_width, healthy_values, over_trials
 
 PANELS = (
     ("regret", "average regret $R(t)/t$"),
@@ -25,6 +26,9 @@ PANELS = (
     ("hard_violation", "average violation $V(t)/t$"),
 )
 LOG = choice("", "x", "y", "xy")
+PAIR = each(text, length=2)  # a measure and its axis label
+MEASURES = each(PAIR, least=1)
+LINES = optional(mapping(text, "a mapping from legend labels to labels of algorithms in the results", least=1))
 
 # Axis labels of measures, in units of the reward and the constraints, or counts.
 WORDS = {
@@ -40,7 +44,7 @@ WORDS = {
 
 
 @in_style
-@takes(**AT_HAND)
+@takes(**AT_HAND, measures=MEASURES)
 def curves(
     results: Given,
     problem: AbstractProblem | None = None,
@@ -64,6 +68,8 @@ def curves(
       InvalidArgument: on results without such measures, or axes of another number.
     """
     dataset = results_at_hand(results, problem, key=key)
+    for number, (name, _) in enumerate(measures):
+        check_measure(f"measures[{number}]", dataset, name)
     row: np.ndarray = grid_of_axes(axes, 1, len(measures), (4.2, 3.6))[0]
     rounds = elapsed(dataset)
     for axis, (name, label) in zip(row, measures, strict=True):
@@ -91,7 +97,7 @@ def _band(axis: Axes, rounds: np.ndarray, summary: xr.Dataset, label: str, numbe
 
 
 @in_style
-@takes(**AT_HAND, name=text, heading=text, ylabel=optional(text), log=LOG, marks=whole(1), among=optional(each(text)))
+@takes(**AT_HAND, name=text, lines=LINES, heading=text, ylabel=optional(text), log=LOG, marks=whole(1), among=optional(each(text)))
 def cumulative(
     results: Given,
     name: str,
@@ -129,6 +135,7 @@ def cumulative(
       InvalidArgument: when the results have no such measure.
     """
     dataset, axis = results_at_hand(results, problem, key=key), one_axis(ax)
+    check_measure("name", dataset, name)
     lines = _lines(dataset, lines)
     order = [*(() if among is None else among), *lines]
     rounds = elapsed(dataset)
@@ -168,7 +175,12 @@ def _bars_of_logarithm(mean: np.ndarray, half: np.ndarray) -> np.ndarray:
 
 def _lines(dataset: xr.Dataset, lines: Mapping[str, str] | None) -> Mapping[str, str]:
     """Return the algorithms by their legend labels, all of them by default."""
-    return {plain(label): str(label) for label in dataset.algorithm.values} if lines is None else lines
+    if lines is None:
+        return {plain(label): str(label) for label in dataset.algorithm.values}
+    known = [str(label) for label in dataset.algorithm.values]
+    for label, algorithm in lines.items():
+        one_of(f"lines[{label!r}]", algorithm, known)
+    return lines
 
 
 def _words(name: str, given: str | None) -> str:
@@ -177,7 +189,7 @@ def _words(name: str, given: str | None) -> str:
 
 
 @in_style
-@takes(**AT_HAND, name=text, heading=text, ylabel=optional(text))
+@takes(**AT_HAND, name=text, lines=LINES, heading=text, ylabel=optional(text))
 def distribution(
     results: Given,
     name: str,
@@ -195,6 +207,7 @@ def distribution(
     :func:`cumulative`.
     """
     dataset, axis = results_at_hand(results, problem, key=key), one_axis(ax)
+    check_measure("name", dataset, name)
     lines = _lines(dataset, lines)
     top = 0.0
     for number, algorithm in enumerate(lines.values()):
@@ -235,6 +248,7 @@ def boxes_over_time(
     ``part`` is a dataset of one algorithm; ``averaged`` divides the measure by the number of rounds. Failed trials are left out. Returns
     the axes, which are ``ax`` or new ones.
     """
+    check_measure("name", part, name)
     rounds, axis = elapsed(part), one_axis(ax)
     values = healthy_values(part, name, averaged=averaged)
     axis.set(title=heading, xlabel="round $t$", ylabel=_words(name, ylabel))
@@ -255,7 +269,7 @@ def boxes_over_time(
 
 
 @in_style
-@takes(**AT_HAND, heading=text)
+@takes(**AT_HAND, x=PAIR, y=PAIR, heading=text)
 def trade_off(
     results: Given,
     x: tuple[str, str] = PANELS[2],
@@ -272,6 +286,8 @@ def trade_off(
     arguments, result and errors are as for :func:`cumulative`.
     """
     dataset, axis = results_at_hand(results, problem, key=key), one_axis(ax)
+    for argument, (name, _) in (("x", x), ("y", y)):
+        check_measure(argument, dataset, name)
     means = []
     for number, label in enumerate(dataset.algorithm.values):
         pair = [final_values(dataset.sel(algorithm=label), name, averaged=True) for name, _ in (x, y)]
@@ -288,7 +304,13 @@ def trade_off(
 
 
 @in_style
-@takes(xlabel=text, ylabel=text)
+@takes(
+    x=numbers.of(vector("the reference and the other places")),
+    excess=numbers.of(exactly(None, None, words="one row per trial")),
+    slope=each(numbers.of(scalar), length=2),
+    xlabel=text,
+    ylabel=text,
+)
 def line_through_reference(
     x: np.ndarray, excess: np.ndarray, slope: tuple[float, float], *, xlabel: str, ylabel: str, ax: Axes | None = None
 ) -> Axes:
@@ -296,6 +318,8 @@ def line_through_reference(
 
     ``slope`` is the slope of the line with its 95% half-width; what is NaN is not drawn. Returns the axes, which are ``ax`` or new ones.
     """
+    x, excess = np.asarray(x, np.float64), np.asarray(excess, np.float64)
+    shape("excess", excess, (None, len(x) - 1), remedy="one column for each place after the reference")
     axis = one_axis(ax)
     mean = excess.mean(axis=0) if len(excess) else np.full(len(x) - 1, np.nan)
     axis.axhline(0, color="0.4", linewidth=0.8)

@@ -14,14 +14,14 @@ from jaxbandit.drawing import COLOURS, STAR, grid_of_axes, in_style, place_legen
 from jaxbandit.engine import Trajectory
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.problems.base import INSTANCE
-from jaxbandit.report.beliefs import RUN, Frame, Score, frames_of, names_of
+from jaxbandit.report.beliefs import ROUNDS, RUN, SCORE, Frame, Score, frames_of, names_of
 from jaxbandit.surrogates import Surrogate
 
 LINE_PANEL = (4.2, 2.6)  # inches
 
 
 @in_style
-@takes(surrogate=of_class(Surrogate), trajectory=RUN, problem=optional(INSTANCE), width=positive.of(scalar))
+@takes(surrogate=of_class(Surrogate), trajectory=RUN, rounds=ROUNDS, problem=optional(INSTANCE), score=SCORE, width=positive.of(scalar))
 def posterior_curves(
     surrogate: Surrogate,
     trajectory: Trajectory,

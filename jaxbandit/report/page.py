@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import text, whole
+from jaxbandit.core.checks import shape
+from jaxbandit.core.fields import each, numbers, text, whole
 from jaxbandit.drawing import STYLE
 
 # Runs from best to worst; light, so that black numbers can be read on it.
@@ -54,7 +55,13 @@ def markdown_table(lines: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *body))
 
 
-@takes(title=text, across=whole(1, 1000))
+@takes(
+    title=text,
+    panels=each(each(text | numbers, length=2), least=1),
+    rows=each(text, least=1),
+    columns=each(text, least=1),
+    across=whole(1, 1000),
+)
 def heat_maps(
     title: str, panels: Sequence[tuple[str, np.ndarray]], rows: Sequence[str], columns: Sequence[str], *, across: int = 2
 ) -> Figure:
@@ -62,6 +69,8 @@ def heat_maps(
 
     Cells that are NaN, pairs that were not run, stay empty.
     """
+    for number, (_, table) in enumerate(panels):
+        shape(f"panels[{number}]", table, (len(rows), len(columns)), remedy="a table with an entry for each row and column")
     down = -(-len(panels) // across)
     size = (across * (1.2 + 0.46 * len(columns)), 0.6 + down * (1.35 + 0.21 * len(rows)))
     with rc_context({**STYLE, "axes.grid": False, "font.size": 7}):
@@ -70,7 +79,7 @@ def heat_maps(
         for axis in axes.flat[len(panels) :]:
             axis.set_axis_off()
         for axis, (heading, table) in zip(axes.flat, panels, strict=False):
-            _panel(axis, heading, table, rows, columns)
+            _panel(axis, heading, np.asarray(table, np.float64), rows, columns)
         figure.suptitle(title, fontsize=11)
     return figure
 

@@ -19,7 +19,7 @@ from jaxbandit.drawing import COLOURS, SHADES, STAR, grid_of_axes, in_style, pla
 from jaxbandit.engine import Trajectory
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.problems.base import INSTANCE
-from jaxbandit.report.beliefs import RUN, Frame, Score, frames_of, names_of
+from jaxbandit.report.beliefs import ROUNDS, RUN, SCORE, Frame, Score, frames_of, names_of
 from jaxbandit.surrogates import Surrogate
 
 MAP_PANEL = (3.1, 2.7)  # inches
@@ -28,7 +28,7 @@ LATEST: Any = TRIED | {"markerfacecolor": COLOURS[5]}
 
 
 @in_style
-@takes(surrogate=of_class(Surrogate), trajectory=RUN, problem=optional(INSTANCE))
+@takes(surrogate=of_class(Surrogate), trajectory=RUN, rounds=ROUNDS, problem=optional(INSTANCE), score=SCORE)
 def posterior_maps(
     surrogate: Surrogate,
     trajectory: Trajectory,

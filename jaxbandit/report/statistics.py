@@ -59,6 +59,12 @@ def healthy(dataset: xr.Dataset) -> np.ndarray:
     return healthy_trials(dataset.status.transpose(..., "trial").values)
 
 
+def check_measure(argument: str, dataset: xr.Dataset, measure: str) -> None:
+    """Raise ``InvalidArgument`` unless a dataset has a measure per trial and round, which was given as ``argument``."""
+    known = [str(name) for name, variable in dataset.data_vars.items() if {"trial", "round"} <= set(variable.dims)]
+    checks.one_of(argument, measure, known)
+
+
 @takes(part=ONE, measure=text, averaged=boolean)
 def healthy_values(part: xr.Dataset, measure: str, *, averaged: bool = False) -> np.ndarray:
     """Return a measure ``[trials, rounds]`` of one algorithm's healthy trials, in float64; ``averaged`` divides by the elapsed rounds.
@@ -66,8 +72,7 @@ def healthy_values(part: xr.Dataset, measure: str, *, averaged: bool = False) ->
     Raises:
       InvalidArgument: when the dataset has no such measure per trial and round.
     """
-    known = [str(name) for name in part.data_vars if {"trial", "round"} <= set(part[name].dims)]
-    checks.one_of("measure", measure, known)
+    check_measure("measure", part, measure)
     values = part[measure].transpose("trial", "round").values[healthy(part)].astype(np.float64)
     return values / elapsed(part) if averaged else values
 

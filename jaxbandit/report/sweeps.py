@@ -14,13 +14,14 @@ from matplotlib.patches import Rectangle
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import boolean, of_class, optional, text
+from jaxbandit.core.fields import boolean, each, exactly, finite_numbers, numbers, of_class, optional, scalar, text
 from jaxbandit.core.results import RESULTS
 from jaxbandit.drawing import COLOURS, DASHES, SHADES, grid_of_axes, in_style, one_axis, plain
-from jaxbandit.report.curves import PANELS
+from jaxbandit.report.curves import MEASURES, PANELS
 from jaxbandit.report.statistics import over_trials
 
 WIDE = 20.0  # positive values that span this factor or more are drawn on a logarithmic scale
+LIMITS = optional(each(finite_numbers.of(scalar), length=2))  # of the darkest and the lightest shade
 FEW = 12  # up to so many cells along an axis of a heat map are labelled one by one and have their numbers inside
 
 
@@ -105,7 +106,7 @@ def swept_curve(
     Raises:
       InvalidArgument: when the dataset has no such measure or sweep.
     """
-    _check(dataset, parameter)
+    _check(dataset, parameter=parameter)
     axis = one_axis(ax)
     spans = []
     for number, (label, part) in enumerate(families(dataset, parameter)):
@@ -134,7 +135,7 @@ def _words(measure: str, given: str | None, averaged: bool) -> str:
 
 
 @in_style
-@takes(dataset=RESULTS, measure=text, x=text, y=text, heading=text, label=optional(text), averaged=boolean)
+@takes(dataset=RESULTS, measure=text, x=text, y=text, heading=text, label=optional(text), averaged=boolean, limits=LIMITS)
 def swept_map(
     dataset: xr.Dataset,
     measure: str,
@@ -164,7 +165,7 @@ def swept_map(
     Raises:
       InvalidArgument: when the dataset has no such measure or sweep, or several algorithms share a cell.
     """
-    _check(dataset, x, y)
+    _check(dataset, x=x, y=y)
     mean = over_trials(dataset, measure, averaged=averaged, levels=())["mean"].values[:, -1]
     columns, column = np.unique(dataset[x].values, return_inverse=True)
     rows, row = np.unique(dataset[y].values, return_inverse=True)
@@ -193,7 +194,7 @@ def win_map(wins: xr.DataArray, *, heading: str = "", ax: Axes | None = None) ->
 
 
 @in_style
-@takes(dataset=RESULTS)
+@takes(dataset=RESULTS, measures=MEASURES, parameters=each(text))
 def sweep(
     dataset: xr.Dataset,
     *,
@@ -228,7 +229,7 @@ def sweep_panels(
 ) -> list[list[Callable[..., Axes]]]:
     """Return functions that draw the panels of :func:`sweep`, row by row, each on its ``ax``; same arguments and errors."""
     chosen = list(parameters) or swept_parameters(dataset)[:2]
-    _check(dataset, *chosen)
+    _check(dataset, **{f"parameters[{number}]": name for number, name in enumerate(chosen)})
     if len(chosen) == 1 or chosen[1] in swept_together(dataset, chosen[0]):
         return [[partial(swept_curve, dataset, name, chosen[0], ylabel=label) for name, label in measures]]
     parts = families(dataset, *chosen[:2])
@@ -245,7 +246,7 @@ def sweep_panels(
 
 
 @in_style
-@takes(label=text)
+@takes(table=numbers.of(exactly(None, None, words="rows and columns")), columns=each(text), rows=each(text), label=text, limits=LIMITS)
 def shaded_cells(
     table: np.ndarray,
     columns: Sequence[str],
@@ -259,6 +260,8 @@ def shaded_cells(
 
     Returns the axes, which are ``ax`` or new ones.
     """
+    table = np.asarray(table, np.float64)
+    checks.shape("table", table, (len(rows), len(columns)), remedy="one entry for each row and column")
     axis = one_axis(ax)
     finite = table[np.isfinite(table)]
     low, high = limits or ((finite.min(), finite.max()) if len(finite) else (0.0, 1.0))
@@ -298,9 +301,9 @@ def _tag(name: str, value: str | float) -> str:
     return f"{name} = {value:.3g}" if np.isfinite(value) else ""
 
 
-def _check(dataset: xr.Dataset, *parameters: str) -> None:
+def _check(dataset: xr.Dataset, **parameters: str) -> None:
     known = swept_parameters(dataset)
     if not parameters or not known:
         raise checks.InvalidArgument("dataset: no hyper-parameter was swept; there is no sweep to draw")
-    for name in parameters:
-        checks.one_of("parameter", name, known)
+    for argument, name in parameters.items():
+        checks.one_of(argument, name, known)

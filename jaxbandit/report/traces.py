@@ -11,20 +11,27 @@ from matplotlib.axes import Axes
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import choice, text
-from jaxbandit.core.status import healthy
+from jaxbandit.core.fields import choice, each, numbers, optional, text
+from jaxbandit.core.status import STATUS, healthy
 from jaxbandit.core.types import Key, Numbers
 from jaxbandit.delays import NEVER
 from jaxbandit.drawing import COLOURS, DASHES, in_style, one_axis, plain
 from jaxbandit.engine import Trajectory
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.report.given import AT_HAND, Given, results_at_hand, runs_of
+from jaxbandit.report.given import AT_HAND, GIVEN, Given, results_at_hand, runs_of
 
 MOST_BINS = 40
 
 
 @in_style
-@takes(heading=text, ylabel=text, log=choice("", "x", "y", "xy"))
+@takes(
+    multipliers=optional(GIVEN | numbers),
+    heading=text,
+    ylabel=text,
+    status=optional(STATUS),
+    names=each(text),
+    log=choice("", "x", "y", "xy"),
+)
 def multiplier_paths(
     multipliers: Trajectory | Mapping[str, Trajectory] | Numbers | None,
     *,
@@ -85,7 +92,11 @@ def _healthy_paths(multipliers: Any, status: Any) -> np.ndarray:
     if paths.ndim == 2:
         paths = paths[None]
     checks.shape("multipliers", paths, (None, None, None), remedy="give those of a run with record='all', of a sweep run.variant(0)")
-    return paths if status is None else paths[healthy(np.asarray(status).reshape(-1))]
+    if status is None:
+        return paths
+    flags = np.asarray(status).reshape(-1)
+    checks.shape("status", flags, (len(paths),), remedy="one for each trial of the multipliers")
+    return paths[healthy(flags)]
 
 
 def _path(axis: Axes, paths: np.ndarray, label: str, number: int) -> None:

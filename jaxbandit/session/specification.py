@@ -16,10 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.algorithms import Algorithm
+from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import check_domain
 from jaxbandit.core.fields import Check, of_class, optional, whole
 from jaxbandit.core.fields import key as key_check
+from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.keys import trial_key, typed
 from jaxbandit.core.paths import check_known
 from jaxbandit.core.pytree import pytree
@@ -40,6 +42,8 @@ from jaxbandit.study.specify.registry import build, fields_of, table_of
 from jaxbandit.surrogates import Surrogate, arithmetic
 
 FIELDS: dict[str, Check] = {
+    "space": of_class(Space, "the points of a session, Space.of(domain)"),
+    "outputs": of_class(Outputs, "what a session measures, Outputs.read(objective, constraints)"),
     "algorithm": ALGORITHM,
     "model": of_class(Model, "the model of a session, study.Model(...)"),
     "horizon": HORIZON,
@@ -124,6 +128,9 @@ class Specification:
         check_domain(self.algorithm, self.space.domain.size, self.space.domain.dimension)
         self.initial.validate("initial")
         self.initial.check_size(self.space.domain.size)
+        if self.delay is not None:  # of the outputs that are told, or of the functions that are modelled
+            told = len(self.outputs.names)
+            self.delay.validate("delay", self.outputs.modelled if told == self.outputs.modelled else None)
         if self.at_once and self.feedback is not None:
             raise InvalidArgument(f"feedback: has no effect where values come before the next round, got {short(self.feedback)}")
         if self.algorithm.needs_feedback_at_once and not self.at_once:
@@ -198,6 +205,7 @@ class Specification:
         }
 
     @classmethod
+    @takes(table=of_class(Mapping, "a table that Specification.table() has written"), algorithm=optional(ALGORITHM))
     def from_table(cls, table: Mapping[str, Any], algorithm: Algorithm | None = None) -> Specification:
         """Return the specification that :meth:`table` has written; ``algorithm`` stands for one of a user's own class.
 
@@ -246,6 +254,7 @@ def algorithm_table(algorithm: Algorithm) -> dict[str, Any]:
         return {"class": f"{kind.__module__}.{kind.__qualname__}", "fingerprint": fingerprint({"it": describe_exactly(algorithm)})}
 
 
+@takes(path=path_check)
 def read_toml(path: Path) -> Specification:
     """Return the specification of a TOML file.
 
@@ -253,7 +262,7 @@ def read_toml(path: Path) -> Specification:
       InvalidArgument: when the file cannot be read, is no TOML, or holds what no session has.
     """
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        table = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidArgument(f"experiment: cannot read {str(path)!r}: {reason_of(error)}") from error
     for name in table:

@@ -10,8 +10,9 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import boolean, nonnegative_numbers, scalar
+from jaxbandit.core.fields import path as path_check
 from jaxbandit.session.course import Course
 from jaxbandit.session.journal import Event, Journal, SessionError
 from jaxbandit.session.specification import Specification, read_model
@@ -132,7 +133,7 @@ class View:
 
     def export(self, path: str | Path | None = None) -> Path:
         """Write all events as lines of JSON to a file, by default ``events.jsonl`` beside the journal, and return its path."""
-        file = prepare_file(self.directory / "events.jsonl" if path is None else path_of(path), force=True)
+        file = prepare_file(self.directory / "events.jsonl" if path is None else path_of(path, "path"), force=True)
         text = "".join(event.line() + "\n" for event in self._journal.events)
         write_whole(file, lambda temporary: temporary.write_text(text, encoding="utf-8"))
         return file
@@ -149,11 +150,10 @@ class View:
         return self._course.with_design(self._records).predict()
 
 
-def path_of(directory: Any) -> Path:
-    """Return a path; raises ``InvalidArgument`` on what is none."""
-    if not isinstance(directory, str | Path) or not str(directory):
-        raise InvalidArgument(f"directory: must be a path, got {short(directory)}")
-    return Path(directory)
+def path_of(given: Any, name: str = "directory") -> Path:
+    """Return a path; raises ``InvalidArgument`` on what is none, which ``name`` names."""
+    path_check(name, given)
+    return Path(given)
 
 
 __all__ = ["View", "path_of"]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
+from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.memory import host_memory
 from jaxbandit.core.types import Array, Table
 from jaxbandit.kernels import Kernel
@@ -72,6 +73,8 @@ def pivots(kernel: Kernel, points: Table, tolerance: float, most: int, goes_on: 
     """
     diagonal, column = kernel_columns(kernel, points)
     scale = float(diagonal.max())
+    if not scale > 0:
+        raise InvalidArgument(f"kernel: must have a variance > 0 at some of the {len(diagonal)} points, got at most {scale:g}")
     residual, phi = diagonal.copy(), np.zeros((min(most, len(diagonal)), len(diagonal)))
     chosen: list[int] = []
     left: list[float] = []  # largest residual before each column

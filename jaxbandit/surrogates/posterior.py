@@ -15,12 +15,15 @@ from jaxbandit.core.declare import Role
 from jaxbandit.core.fields import (
     Check,
     booleans,
+    choice,
+    each,
     each_output,
     finite_numbers,
     nonnegative_numbers,
     of_class,
     per_output,
     scalar,
+    tuple_of,
     vector,
     whole,
 )
@@ -29,7 +32,7 @@ from jaxbandit.core.fields import key as key_check
 from jaxbandit.core.platforms import by_platform
 from jaxbandit.core.pytree import fields_in_brief, pytree, replace, static
 from jaxbandit.core.showing import html_fields
-from jaxbandit.domains import Domain
+from jaxbandit.domains import DOMAIN, Domain
 from jaxbandit.kernels import Kernel
 from jaxbandit.surrogates.noise import least
 from jaxbandit.surrogates.precision import Need, in_step, needed, require
@@ -49,6 +52,17 @@ METHODS: dict[str, dict[str, Check]] = {
     "gain": {},
     "draw": {"key": key_check, "scale": nonnegative_numbers.of(each_output)},
     "covariance": {"output": whole(0), "indices": index_check.of(vector("one number per point"))},
+}
+
+
+# What a model is made of, beside its numbers.
+PARTS: dict[str, Check] = {
+    "domain": DOMAIN,
+    "forms": each(of_class(object, "a form of jaxbandit.surrogates"), least=1),
+    "kernels": each(of_class(Kernel)),
+    "groups": tuple_of(whole(0)),
+    "precision": choice("float32", "float64"),
+    "refresh": whole(0),
 }
 
 
@@ -266,7 +280,8 @@ class Surrogate(AbstractSurrogate):
         """Do as :meth:`condition` does within a round that ends with :meth:`refreshed`, such as one in which several values arrive."""
         posterior, steps = self.absorb(posterior, index, present)
         if present is not None:
-            values = jnp.where(present, values, 0)
+            present = jnp.asarray(present)
+            values = jnp.where(present, jnp.asarray(values), 0)
         return self.moved(posterior, steps, index, values)
 
     def refreshed(self, posterior: Posterior) -> Posterior:
@@ -299,6 +314,7 @@ class Surrogate(AbstractSurrogate):
 
     def absorb(self, posterior: Posterior, index: Array, present: Array | None = None) -> tuple[Posterior, list[Step]]:
         """Do as :meth:`condition` does but for the mean; returns the posterior, and the step by which each group's belief moves."""
+        index, present = jnp.asarray(index), None if present is None else jnp.asarray(present)
         factors, variances, gains, steps = [], [], [], []
         for g, form in enumerate(self.forms):
             first = self.groups.index(g)
@@ -416,8 +432,13 @@ class Surrogate(AbstractSurrogate):
         sizes = [("points", f"{self.domain.size:,} of dimension {self.domain.dimension}"), ("outputs", str(self.outputs))]
         return html_fields(type(self).__name__, [*sizes, *shown, ("form", self.describe())])
 
+    def __post_init__(self) -> None:
+        self.validate()
+
     def validate(self) -> None:
-        """Raise ``InvalidArgument`` on a noise variance that is not positive or a prior mean that is not finite."""
+        """Raise ``InvalidArgument`` on a wrong type, a noise variance not > 0 or a prior mean not finite."""
+        for name, check in PARTS.items():
+            check(f"surrogate.{name}", getattr(self, name))
         checks.positive("surrogate.noise_variance", self.noise_variance, remedy="lambda is a variance > 0")
         checks.finite("surrogate.prior_mean", self.prior_mean)
         checks.shape("surrogate.prior_mean", self.prior_mean, (self.outputs,))

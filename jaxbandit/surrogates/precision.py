@@ -20,6 +20,7 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 
 from jaxbandit.core import checks
+from jaxbandit.core.fields import choice, each
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.types import Array
 
@@ -118,7 +119,9 @@ def warn_of_float32(chosen: str, need: Need, *, stacklevel: int) -> None:
 @contextlib.contextmanager
 def arithmetic(precisions: Iterable[str]) -> Iterator[bool]:
     """Run in float64 where one of ``precisions`` is ``"float64"``; gives whether that changes anything."""
-    switch = "float64" in set(precisions) and float_dtype() != np.float64
+    given = list(precisions) if isinstance(precisions, Iterable) else precisions
+    each(choice("float32", "float64"))("precisions", given)
+    switch = "float64" in given and float_dtype() != np.float64
     with jax.enable_x64(True) if switch else contextlib.nullcontext():
         yield switch
 

@@ -67,9 +67,6 @@ class RangedSurrogate(Surrogate):
     low: tuple[float, ...] = static()
     high: tuple[float, ...] = static()
 
-    def __post_init__(self) -> None:
-        self._check_length_scale()
-
     @property
     def is_factorised(self) -> bool:
         """Say whether the features of the length-scale in force have been computed."""

@@ -319,7 +319,7 @@ RUNS = [
     (
         "negative lambda in a sweep",
         lambda: run(surrogate=sweep(model(), {"noise_variance": [[1.0], [-1.0]]})),
-        "surrogate.noise_variance: must be > 0",
+        "sweep.noise_variance: surrogate.noise_variance: must be > 0",
     ),
     (
         "prior mean of wrong length",

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import InvalidArgument, Status, delays, domains, estimators, kernels, metrics, problems, widths
+from jaxbandit import Algorithm, InvalidArgument, Status, delays, domains, estimators, kernels, metrics, penalties, problems, widths
+from jaxbandit.algorithms.base import BeliefState, Decision, Diagnostics
 
 DOMAIN = domains.grid([0.0], [1.0], 8)
 X = np.asarray(DOMAIN.points)[:, 0]
@@ -255,3 +256,126 @@ def test_what_tells_nothing_is_refused(told: Any, message: str) -> None:
 def test_a_key_of_the_older_form_gives_the_same_run() -> None:
     old = jaxbandit.simulate(PROBLEM, jaxbandit.RandomSearch(), MODEL, horizon=HORIZON, trials=TRIALS, key=jax.random.PRNGKey(0))
     np.testing.assert_array_equal(old.indices, simulate().indices)
+
+
+# -- what only a trace shows -----------------------------------------------------------------------------------------------------------
+
+
+@jaxbandit.pytree
+class Drawing(problems.Noise):
+    """Noise whose steps are functions of a test."""
+
+    drawn: Any = jaxbandit.static(default=None)
+    applied: Any = jaxbandit.static(default=None)
+
+    def draw(self, key: jax.Array, outputs: int, dtype: Any) -> Any:
+        return jnp.zeros((outputs,), dtype) if self.drawn is None else self.drawn(outputs)
+
+    def apply(self, drawn: Any, index: jax.Array) -> Any:
+        return drawn if self.applied is None else self.applied(drawn)
+
+
+@jaxbandit.pytree
+class Psi(penalties.Penalty):
+    """A penalty function that is one of a test."""
+
+    function: Any = jaxbandit.static(default=None)
+
+    def __call__(self, x: jax.Array) -> Any:
+        return self.function(x)
+
+
+@jaxbandit.pytree
+class Hooked(Algorithm):
+    """An algorithm whose hooks are functions of a test."""
+
+    started: Any = jaxbandit.static(default=None)
+    shown: Any = jaxbandit.static(default=None)
+    decided: Any = jaxbandit.static(default=None)
+
+    def init(self, arena: Any) -> Any:
+        return BeliefState(posterior=arena.surrogate.init()) if self.started is None else self.started()
+
+    def select(self, arena: Any, state: Any, t: jax.Array, key: jax.Array) -> Any:
+        return Decision(index=jnp.int32(1), **({"widths": jnp.ones(2)} | ({} if self.decided is None else self.decided))), state
+
+    def diagnose(self, state: Any) -> Any:
+        return Diagnostics() if self.shown is None else self.shown()
+
+
+def _fails(*_: Any) -> Any:
+    raise ZeroDivisionError("no")
+
+
+ODD: dict[str, Any] = {"nothing": lambda *_: None, "text": lambda *_: "x", "a complex array": lambda *_: 1j * jnp.ones(2), "fails": _fails}
+TRACED: dict[str, tuple[Callable[[], Any], str]] = {
+    **{
+        f"noise drawn: {name}": (lambda own=own: {"problem": noisy(Drawing(drawn=own))}, "noise: Drawing.draw") for name, own in ODD.items()
+    },
+    **{f"noise: {name}": (lambda own=own: {"problem": noisy(Drawing(applied=own))}, "noise: Drawing.apply") for name, own in ODD.items()},
+    "noise of three": (lambda: {"problem": noisy(Drawing(drawn=lambda k: jnp.zeros(k + 1)))}, "noise: Drawing.apply"),
+    "noise that all outputs share": (lambda: {"problem": noisy(Drawing(drawn=lambda k: jnp.zeros(())))}, "noise: Drawing.apply"),
+    **{f"psi: {name}": (lambda own=own: {"algorithm": jaxbandit.Se2(psi=Psi(function=own))}, "psi: Psi") for name, own in ODD.items()},
+    "psi of seven": (lambda: {"algorithm": jaxbandit.Se2(psi=Psi(function=lambda x: jnp.ones(7)))}, "psi: Psi"),
+    **{
+        f"init: {name}": (lambda own=own: {"algorithm": Hooked(started=own)}, "algorithm: Hooked.init")
+        for name, own in ODD.items()
+        if name in ("text", "fails")
+    },
+    **{f"diagnose: {name}": (lambda own=own: {"algorithm": Hooked(shown=own)}, "algorithm: Hooked.diagnose") for name, own in ODD.items()},
+    "three multipliers": (
+        lambda: {"algorithm": Hooked(shown=lambda: Diagnostics(multipliers=jnp.ones(3)))},
+        "algorithm: Hooked.diagnose: multipliers",
+    ),
+    "candidates of other points": (
+        lambda: {"algorithm": Hooked(shown=lambda: Diagnostics(candidates=jnp.ones(3, bool)))},
+        "algorithm: Hooked.diagnose: candidates",
+    ),
+    **{
+        f"{name} {value}": (
+            lambda name=name, value=value: {"algorithm": Hooked(decided={name: value})},
+            f"algorithm: Hooked.select: {name}",
+        )
+        for name, value in (
+            ("widths", 1.0),
+            ("widths", "x"),
+            ("widths", None),
+            ("widths", [1.0, 1.0, 1.0]),
+            ("widths", [1j, 1j]),
+            ("flags", 1.5),
+            ("flags", "x"),
+            ("draws", "x"),
+        )
+    },
+    "delays in a list": (lambda: {"delay": Waiting(given=lambda k: [1] * k)}, "delay: Waiting.draw"),
+    "delays beyond int32": (lambda: {"delay": Waiting(given=lambda k: np.full(k, 2**33))}, "delay: Waiting.draw"),
+}
+
+
+@jaxbandit.pytree
+class Waiting(delays.Delay):
+    """Delays that are a function of a test."""
+
+    given: Any = jaxbandit.static(default=None)
+
+    @property
+    def mean(self) -> float:
+        return 1.0
+
+    def draw(self, key: jax.Array, outputs: int) -> Any:
+        return self.given(outputs)
+
+    def quantile(self, q: float) -> int:
+        return 2
+
+
+def noisy(noise: problems.Noise) -> problems.Problem:
+    return jaxbandit.replace(PROBLEM, noise=noise)
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_what_a_users_method_gives_is_refused_where_it_is_traced(name: str) -> None:
+    options, start = TRACED[name]
+    with pytest.raises(InvalidArgument) as caught:
+        simulate(**{"algorithm": jaxbandit.Rpol(), **options()})
+    assert str(caught.value).startswith(start), caught.value

@@ -65,27 +65,18 @@ LIMIT = 1.0  # seconds for a refusal
 # Public functions that declare nothing, and why.
 UNDECLARED = {
     **dict.fromkeys(
-        ("restricted_to", "clip_reward", "weighted_sum", "intervals", "maximisers", "observe_safety", "start"),
-        "parts of algorithms, which call them with traced arrays of their own making",
+        ("intervals", "maximisers", "observe_safety", "start"),
+        "parts of algorithms, which call them with traced arrays",
     ),
-    **dict.fromkeys(("evaluate", "with_noise"), "parts of strategies, which call them with widths that have been checked"),
-    **dict.fromkeys(("same", "check_covariance", "parts_on_axes"), "compare, try or take apart kernels that have been checked"),
+    "with_noise": "a part of strategies, which call it with widths that have been checked",
     **dict.fromkeys(("canonicalise", "replace", "sweep"), "check what they are given themselves, for it depends on the object"),
     **dict.fromkeys(("param", "pytree", "static"), "declare fields and classes"),
-    "typed": "turns a key that has been checked into the newer form",
-    "explain": "checks its only argument itself",
-    "healthy": "checks its only argument itself, for it is called on arrays of results",
+    **dict.fromkeys(("explain", "healthy", "flags_in_words", "path_of"), "check their only argument themselves"),
     "light_or_synthetic": "passes its options on to functions that declare them",
     "stocks_or_synthetic": "passes its options on to functions that declare them",
-    **dict.fromkeys(
-        ("compile_quickly", "flags_in_words", "forget", "from_table", "from_toml", "hold_directory", "prepare_directory", "prepare_file"),
-        "of the command line and of study files, which have tests of their own",
-    ),
-    "path_of": "checks its only argument itself",
-    "read_toml": "of the command line, which has tests of its own",
-    **dict.fromkeys(("run_study", "use_all_cores", "write_results", "write_whole"), "of the command line and of study files"),
+    **dict.fromkeys(("compile_quickly", "from_table", "use_all_cores", "write_whole"), "of the command line and of study files"),
     "drawing.plain": "turns any label into text",
-    "arithmetic": "opens a context for models that have been checked",
+    "arithmetic": "checks its only argument itself, once its context is entered",
     "product": "checks its only argument axis by axis",
 }
 # A value for each field that has no default.
@@ -229,6 +220,7 @@ def test_public_functions_declare_their_arguments_or_say_why_not() -> None:
     silent = {name for name, function in FUNCTIONS.items() if name not in DECLARING and inspect.signature(function).parameters}
     ours = {name for name in silent if FUNCTIONS[name].__module__.partition(".")[0] == "jaxbandit"}
     assert ours - set(UNDECLARED) == set(), "declare them by jaxbandit.core.arguments.takes"
+    assert set(UNDECLARED) - ours == set(), "these declare their arguments, or are gone"
     assert len(DECLARING) > 60 and {"simulate", "sine", "curves", "Gaussian.from_sd", "fit"} <= set(DECLARING)
 
 
@@ -313,11 +305,35 @@ COUNTS: dict[str, tuple[Any, str]] = {  # functions of a number that an array or
     "an axis in a range": (lambda n: jaxbandit.domains.product([range(n)]), "axes[0]"),
     "a named axis in a range": (lambda n: jaxbandit.domains.mixed({"a": range(n)}), "axes['a']"),
     "an axis of a session": (lambda n: Axis(name="a", values=range(n)), "Axis.values"),
+    "a design in a range": (lambda n: jaxbandit.InitialDesign(indices=range(n)), "InitialDesign.indices"),
+    "a sweep over a range": (lambda n: jaxbandit.sweep(jaxbandit.Rpol(), {"initial_penalty": range(1, n)}), "sweep.initial_penalty"),
     "trials in a range": (
         lambda n: simulate(PROBLEM, jaxbandit.Rpol(), MODEL, horizon=1000, key=jax.random.key(0), trials=range(n)),
         "trials",
     ),
 }
+
+
+SURROGATE_FIELDS: dict[str, list[Any]] = {
+    "noise_variance": [-1.0, [-0.1], "x", None, [float("nan")], np.ones((3, 3)), 1j],
+    "prior_mean": ["x", None, [float("nan"), 0.0], np.zeros(3), 1j],
+    "domain": [None, 3.0, "x", object()],
+    "forms": [None, (), 3.0],
+    "kernels": [None, "x", (3.0,)],
+    "groups": [None, (-1,), (0.0, 0.0), "ab"],
+    "precision": [None, "float16", 32],
+    "refresh": [-1, 1.5, None],
+}
+
+
+@pytest.mark.parametrize("field", SURROGATE_FIELDS)
+def test_a_model_refuses_fields_that_are_replaced(field: str) -> None:
+    """It is checked where it is made, so that no posterior is computed from a model that is none."""
+    found = [
+        refused("replace", field, repr(value), lambda value=value: jaxbandit.replace(MODEL, **{field: value}))
+        for value in SURROGATE_FIELDS[field]
+    ]
+    assert [words for words in found if words] == []
 
 
 @pytest.mark.parametrize("what", COUNTS)
@@ -327,6 +343,7 @@ def test_a_count_that_no_memory_holds_is_refused_at_once(what: str) -> None:
 
 
 def test_short_ranges_are_lists() -> None:
+    assert jaxbandit.InitialDesign(indices=range(3)).count == 3
     assert jaxbandit.domains.product([range(3)]).size == 3 and np.shape(Axis(name="a", values=range(3)).values) == (3,)
     TRIALS("trials", range(5, 2, -1))
     with pytest.raises(InvalidArgument, match=r"^trials: .* is empty"):

@@ -11,6 +11,7 @@ from jaxbandit.core.fields.numeric import (
     booleans,
     finite,
     finite_numbers,
+    floating_type,
     index,
     integers,
     integers_from,
@@ -26,8 +27,8 @@ from jaxbandit.core.fields.numeric import (
     positive_numbers,
     whole_numbers,
 )
-from jaxbandit.core.fields.objects import each, instance_of, of_class, optional, tuple_of
-from jaxbandit.core.fields.plain import INT32_MAX, MOST_ROUNDS, boolean, choice, function, how_many_points, text, whole
+from jaxbandit.core.fields.objects import each, instance_of, mapping, of_class, optional, tuple_of
+from jaxbandit.core.fields.plain import INT32_MAX, MOST_ROUNDS, boolean, choice, function, how_many_points, path, text, whole
 from jaxbandit.core.fields.shapes import (
     Shape,
     any_shape,
@@ -62,6 +63,7 @@ __all__ = [
     "exactly",
     "finite",
     "finite_numbers",
+    "floating_type",
     "function",
     "how_many_points",
     "index",
@@ -70,6 +72,7 @@ __all__ = [
     "integers_from",
     "key",
     "leading",
+    "mapping",
     "mask",
     "matrix",
     "nonnegative",
@@ -79,6 +82,7 @@ __all__ = [
     "of_class",
     "one_function",
     "optional",
+    "path",
     "per_axis",
     "per_constraint",
     "per_function",

@@ -33,6 +33,7 @@ class _Numbers(Check):
 
     def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
         if checks.is_traced(value):
+            checks.real(name, value, self.allowed)
             (shape or scalar).check(name, value, outputs)
             return
         if self.holds is not None and type(value) in (float, int) and self._holds_in_the_engine(value):
@@ -120,7 +121,9 @@ class _Numeric(Check):
         return not isinstance(value, str | bytes | bool | type(None))
 
     def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
-        if not checks.is_traced(value):
+        if checks.is_traced(value):
+            checks.real(name, value, self.allowed)
+        else:
             try:
                 given = checks.numbers(name, value)
             except InvalidArgument as error:
@@ -178,6 +181,25 @@ booleans = _Booleans()
 
 
 @dataclasses.dataclass(frozen=True)
+class _FloatingType(Check):
+    allowed: str = "a floating type, such as jnp.float32"
+
+    def takes(self, value: Any) -> bool:
+        if value is None or isinstance(value, float):
+            return False
+        try:
+            return bool(jax.dtypes.issubdtype(np.dtype(value), np.floating))
+        except (TypeError, ValueError):
+            return False
+
+    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+        """A type has no range."""
+
+
+floating_type = _FloatingType()
+
+
+@dataclasses.dataclass(frozen=True)
 class _Key(Check):
     allowed: str = "one PRNG key, jax.random.key(seed)"
 
@@ -206,9 +228,10 @@ class _Array(Check):
     def takes(self, value: Any) -> bool:
         if isinstance(value, list | tuple):
             return len(value) == 0 or checks.is_sequence_of_numbers(value)
-        return isinstance(value, np.ndarray | jax.Array)
+        return isinstance(value, np.ndarray | jax.Array | range)
 
     def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+        checks.short_enough(name, value)
         actual = checks.shape_of(name, value)
         dtype = value.dtype if isinstance(value, np.ndarray | jax.Array) else np.asarray(value).dtype
         if len(actual) != 1 or (0 not in actual and dtype.kind not in self.kind):

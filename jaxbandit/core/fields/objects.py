@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from jaxbandit.core.fields.check import Check
@@ -88,10 +89,29 @@ class _Each(Check):
             self.check(f"{name}[{number}]", item, None, outputs if shape is None else shape.functions(outputs))
 
 
-def each(check: Check, *, least: int = 0) -> Check:
-    """Return the check for a tuple or list of at least so many items, every one of which ``check`` allows."""
-    several = f" of at least {least} items" if least else ""
-    return _Each(f"a tuple{several}, each item {check.allowed}", check, (tuple, list), least=least)
+def each(check: Check, *, least: int = 0, length: int | None = None) -> Check:
+    """Return the check for a tuple or list of at least ``least`` items, or of ``length``, every one of which ``check`` allows."""
+    several = f" of at least {least} items" if least else "" if length is None else f" of {length} items"
+    return _Each(f"a tuple{several}, each item {check.allowed}", check, (tuple, list), length, least)
+
+
+def mapping(check: Check, words: str, *, least: int = 0) -> Check:
+    """Return the check for a mapping from texts, of at least ``least`` entries, whose values ``check`` allows; ``words`` describe it."""
+    return _MappingOf(words, check, least)
+
+
+@dataclasses.dataclass(frozen=True)
+class _MappingOf(Check):
+    allowed: str
+    check: Check
+    least: int
+
+    def takes(self, value: Any) -> bool:
+        return isinstance(value, Mapping) and len(value) >= self.least and all(isinstance(key, str) for key in value)
+
+    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+        for key, item in value.items():
+            self.check(f"{name}[{key!r}]", item)
 
 
 def tuple_of(check: Check, length: int | None = None) -> Check:

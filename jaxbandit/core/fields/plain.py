@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -32,6 +33,21 @@ class _Plain(Check):
 
 boolean = _Plain("true or false", (bool, np.bool_))
 text = _Plain("text", (str,))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Location(Check):
+    allowed: str = "text that is not empty, or a path"
+
+    def takes(self, value: Any) -> bool:
+        return isinstance(value, str | os.PathLike) and bool(str(value).strip())
+
+    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+        """Whether anything is there is seen when it is opened."""
+
+
+path = _Location()
+"""Text, or a ``Path``."""
 
 
 INT32_MAX = 2**31 - 1  # the largest whole number that the engine counts with

@@ -39,6 +39,10 @@ def _one_or_each(actual: tuple[int, ...], n: int | None) -> bool:
     return actual == () or (len(actual) == 1 if n is None else actual == (n,))
 
 
+def _one_or_some(actual: tuple[int, ...], n: int | None) -> bool:
+    return _one_or_each(actual, n) and 0 not in actual
+
+
 def _fewer(outputs: int | None) -> int | None:
     return None if outputs is None else outputs - 1
 
@@ -46,11 +50,9 @@ def _fewer(outputs: int | None) -> int | None:
 scalar = Shape("one number", lambda actual, n: actual == (), lambda outputs: outputs)
 one_function = Shape("one number", _one_or_each, lambda outputs: 1)
 per_constraint = Shape("one number, or one for each of {n} constraints", _one_or_each, _fewer)
-per_output = Shape("one number, or one for each of {n} outputs", _one_or_each, lambda outputs: outputs)
+per_output = Shape("one number, or one for each of {n} outputs", _one_or_some, lambda outputs: outputs)
 per_function = Shape("one number, or one for each of {n} functions", _one_or_each, lambda outputs: outputs)
-per_axis = Shape(
-    "one number, or one for each of {n} axes", lambda actual, n: _one_or_each(actual, n) and 0 not in actual, lambda outputs: None
-)
+per_axis = Shape("one number, or one for each of {n} axes", _one_or_some, lambda outputs: None)
 unknown = Shape("one number", lambda actual, n: actual == (), lambda outputs: None)
 each_output = Shape(
     "one number for each of {n} outputs", lambda actual, n: len(actual) == 1 if n is None else actual == (n,), lambda outputs: outputs

@@ -18,11 +18,12 @@ import xarray as xr
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import boolean
+from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.results import RESULTS
 from jaxbandit.core.status import Status, explain, healthy
 from jaxbandit.core.status import flags_in_words as status_in_words
 from jaxbandit.engine.labelled import Variable
-from jaxbandit.study.run.files import PATH, CannotWrite, reason_of, write_whole
+from jaxbandit.study.run.files import CannotWrite, reason_of, write_whole
 
 LEVEL = 4  # of compression
 CHUNK_BYTES = 2**20  # of what is compressed and read at a time
@@ -32,6 +33,11 @@ CHUNK_BYTES = 2**20  # of what is compressed and read at a time
 
 class TrialsFailed(RuntimeError):
     """Some trials of a study failed; the message says how many, which and why."""
+
+
+def _status(dataset: xr.Dataset) -> np.ndarray:
+    """Return the flags ``[algorithm, trial]`` of all trials."""
+    return dataset.status.transpose("algorithm", "trial").values
 
 
 @takes(dataset=RESULTS)
@@ -51,7 +57,7 @@ def flags_in_words(dataset: xr.Dataset) -> list[str]:
     """Return a line for each run and flag of its trials: ``rpol: 3 of 100 trials: why (what to do)``."""
     return [
         f"{label}: {line}"
-        for label, status in zip(dataset.algorithm.values, dataset.status.values, strict=True)
+        for label, status in zip(dataset.algorithm.values, _status(dataset), strict=True)
         for line in status_in_words(status)
     ]
 
@@ -59,19 +65,20 @@ def flags_in_words(dataset: xr.Dataset) -> list[str]:
 @takes(dataset=RESULTS)
 def raise_if_failed(dataset: xr.Dataset) -> xr.Dataset:
     """Return the dataset, if no trial failed; raises :class:`TrialsFailed` otherwise."""
-    failed = ~healthy(dataset.status.values)
+    failed = ~healthy(_status(dataset))
     if not failed.any():
         return dataset
     lines = []
-    for label, status in zip(dataset.algorithm.values, dataset.status.values, strict=True):
+    for label, status in zip(dataset.algorithm.values, _status(dataset), strict=True):
         bad = np.flatnonzero(~healthy(status))
         if len(bad):
-            rounds = dataset.failed_round.sel(algorithm=label).values[bad]
-            lines.append(f"{label}: trial {bad[0]} in round {rounds[0]} ({explain(int(status[bad[0]]))}), {len(bad)} in all")
+            known = "failed_round" in dataset
+            where = f" in round {dataset.failed_round.sel(algorithm=label).values[bad[0]]}" if known else ""
+            lines.append(f"{label}: trial {bad[0]}{where} ({explain(int(status[bad[0]]))}), {len(bad)} in all")
     raise TrialsFailed(f"{int(failed.sum())} of {failed.size} trials failed; " + "; ".join(lines))
 
 
-@takes(path=PATH, load=boolean)
+@takes(path=path_check, load=boolean)
 def read_results(path: str | Path, *, load: bool = True) -> xr.Dataset:
     """Return the dataset of a NetCDF file or a Zarr directory, or of the directory that a run wrote one to.
 
@@ -99,7 +106,7 @@ def read_results(path: str | Path, *, load: bool = True) -> xr.Dataset:
         raise InvalidArgument(f"results: cannot read {str(path)!r}: {reason_of(error)}") from error
 
 
-@takes(dataset=RESULTS, path=PATH)
+@takes(dataset=RESULTS, path=path_check)
 def write_results(dataset: xr.Dataset, path: str | Path) -> None:
     """Write NetCDF, or Zarr if ``path`` ends in ``.zarr``; whole or not at all.
 

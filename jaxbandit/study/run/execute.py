@@ -12,7 +12,8 @@ import xarray as xr
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import between, boolean, of_class, optional
+from jaxbandit.core.fields import between, boolean, function, mapping, of_class, optional, text
+from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.study.plan.memory import check_disk
 from jaxbandit.study.plan.planning import Plan, make_plan
@@ -20,7 +21,7 @@ from jaxbandit.study.plan.processes import Processes
 from jaxbandit.study.results.storage import check_results, read_results, stream_results
 from jaxbandit.study.run.checkpoints import Store, identity
 from jaxbandit.study.run.dataset import gather_results, header, pieces, study_variables
-from jaxbandit.study.run.files import PATH, drop
+from jaxbandit.study.run.files import drop
 from jaxbandit.study.run.hold import HeldDirectory, hold_directory
 from jaxbandit.study.run.meeting import Meeting
 from jaxbandit.study.run.mixed_policies import mixed_values
@@ -30,9 +31,13 @@ from jaxbandit.study.specify.study import Study, in_its_arithmetic
 
 
 @takes(
-    directory=optional(PATH | of_class(HeldDirectory, "a directory of hold_directory(...)")),
+    directory=optional(path_check | of_class(HeldDirectory, "a directory of hold_directory(...)")),
     resume=boolean,
-    results=optional(PATH),
+    attributes=optional(mapping(text, "a mapping from names to text")),
+    report=function("(progress)"),
+    note=function("(line)"),
+    compiling=function("(compiling)"),
+    results=optional(path_check),
     checkpoint_share=between(0, 1, host=True),
 )
 def run_study(
@@ -153,7 +158,7 @@ def _played(
     return read_results(results, load=False)
 
 
-@takes(directory=PATH | of_class(HeldDirectory, "a directory of hold_directory(...)"))
+@takes(directory=path_check | of_class(HeldDirectory, "a directory of hold_directory(...)"))
 def forget(directory: str | Path | HeldDirectory) -> None:
     """Drop the checkpoints and batches of a run, once its results are kept elsewhere; raises ``DirectoryInUse`` while a run goes on."""
     with _held(directory, True) as path:

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.fields import boolean, of_class, text
-
-PATH = text | of_class(os.PathLike, "a path")
+from jaxbandit.core.fields import boolean, text
+from jaxbandit.core.fields import path as path_check
 
 
 class ExistingOutput(InvalidArgument):
@@ -34,7 +33,7 @@ def reason_of(error: Exception) -> str:
     return next((line.strip() for line in words.splitlines() if line.strip()), type(error).__name__)
 
 
-@takes(path=PATH, force=boolean, besides=text)
+@takes(path=path_check, force=boolean, besides=text)
 def prepare_directory(path: str | Path, *, force: bool = False, besides: str = "") -> Path:
     """Make ``path`` ready to write results in.
 
@@ -63,7 +62,7 @@ def prepare_directory(path: str | Path, *, force: bool = False, besides: str = "
     return directory
 
 
-@takes(path=PATH, force=boolean)
+@takes(path=path_check, force=boolean)
 def prepare_file(path: str | Path, *, force: bool = False) -> Path:
     """Check that a file can be written at ``path``; raises :class:`ExistingOutput` if one is there and ``force`` is off."""
     file = Path(path)

@@ -20,7 +20,8 @@ from types import TracebackType
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import boolean
-from jaxbandit.study.run.files import PATH, prepare_directory, reason_of
+from jaxbandit.core.fields import path as path_check
+from jaxbandit.study.run.files import prepare_directory, reason_of
 
 LOCK = "run.lock"
 LONGEST_COMMAND = 200  # characters of the holder's command in a message
@@ -73,7 +74,7 @@ class HeldDirectory:
         self.release()
 
 
-@takes(path=PATH, force=boolean)
+@takes(path=path_check, force=boolean)
 def hold_directory(path: str | Path, *, force: bool = False) -> HeldDirectory:
     """Make a directory ready for a run and hold it: no other run can take it until it is given back, or this process has ended.
 

@@ -25,6 +25,7 @@ from jaxbandit.core.fields import (
     finite_numbers,
     of_class,
     optional,
+    per_axis,
     per_output,
     positive_numbers,
     text,
@@ -34,7 +35,7 @@ from jaxbandit.core.paths import set_field
 from jaxbandit.core.sweep import combinations
 from jaxbandit.core.types import PerAxis, PerOutput
 from jaxbandit.delays import Delay, NoDelay
-from jaxbandit.domains import Domain
+from jaxbandit.domains import DOMAIN, Domain
 from jaxbandit.engine import Informed, InitialDesign
 from jaxbandit.engine.inputs import HORIZON, INFORMED
 from jaxbandit.engine.labelled import value_words
@@ -58,14 +59,14 @@ MODEL = "model."  # what the path of a swept field of the model begins with
 
 ONE_KERNEL = of_class(Kernel) | of_class(Mapping, "a table of one")
 FIELDS: dict[str, Check] = {
-    "kernel": ONE_KERNEL | each(ONE_KERNEL),
+    "kernel": ONE_KERNEL | each(ONE_KERNEL, least=1),
     "noise_variance": VARIANCE_IN_FILES,
     "prior_mean": finite_numbers.of(per_output),
     "form": choice(*FORMS),
     "tolerance": optional(between(0, 1, open_high=True, host=True)),
     "rank": optional(whole(1)),
     "precision": choice(*PRECISIONS),
-    "length_scale": optional(positive_numbers),
+    "length_scale": optional(positive_numbers.of(per_axis)),
     "length_scale_range": optional(positive_numbers),
     "fit_to": optional(text | of_class(Path, "the path of a CSV file") | finite_numbers),
 }
@@ -175,10 +176,12 @@ class Model:
         if self.fit_to is not None:
             object.__setattr__(self, "fit_to", _rows(self.fit_to))
 
+    @takes(problem=PROBLEM, horizon=optional(whole(1)), where=text)
     def on(self, problem: AbstractProblem, horizon: int, where: str) -> Surrogate:
         """Return the surrogate of all outputs of a problem, with room for ``horizon`` observations."""
         return self.of(problem.domain, problem.outputs, horizon, where)
 
+    @takes(domain=DOMAIN, outputs=whole(1, 1000), horizon=optional(whole(1)), where=text)
     def of(self, domain: Domain, outputs: int, horizon: int, where: str) -> Surrogate:
         """Return the surrogate of ``outputs`` functions on a domain, with room for ``horizon`` observations."""
         kernels: Any = [build("kernel", kernel, f"{where}.kernel") for kernel in self._kernels(outputs)]

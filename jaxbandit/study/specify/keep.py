@@ -6,7 +6,6 @@ import dataclasses
 
 import numpy as np
 
-from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import MOST_ROUNDS, whole
@@ -49,11 +48,11 @@ class Keep:
 
     def table(self) -> dict[str, int]:
         """Return the table of a study file, without what is not given."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+        return {name: value for name, value in vars(self).items() if value is not None}
 
     def validate(self) -> None:
         """Raise ``InvalidArgument`` on numbers below 1, or when both ways are asked for."""
         if self.every is not None and self.log_spaced is not None:
             raise InvalidArgument(f"keep: give every or log_spaced, not both; got every={self.every}, log_spaced={self.log_spaced}")
         for name, value in self.table().items():
-            checks.integer(f"keep.{name}", value, least=1)
+            whole(1)(f"keep.{name}", value)

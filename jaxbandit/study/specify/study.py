@@ -17,13 +17,13 @@ from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.describe import in_words
-from jaxbandit.core.fields import INT32_MAX, each, of_class, whole
+from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, each, of_class, whole
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.core.paths import did_you_mean
 from jaxbandit.core.pytree import canonicalise, float_dtype
 from jaxbandit.core.showing import html_table
 from jaxbandit.core.sweep import Sweep
-from jaxbandit.delays import NEVER, NoDelay
+from jaxbandit.delays import NoDelay
 from jaxbandit.engine import Trajectory, simulate
 from jaxbandit.engine.delayed import at_once
 from jaxbandit.engine.inputs import FUSED
@@ -48,7 +48,7 @@ DEFAULT_METRICS = tuple(name for name in METRICS if name not in ("reward", "stro
 CHECKED: dict[str, Callable[[str, Any], object]] = {
     "name": check_label,
     "trials": partial(checks.integer, least=1, most=INT32_MAX),
-    "horizon": partial(checks.integer, least=1, most=NEVER - 1),
+    "horizon": whole(1, MOST_ROUNDS),
     "seed": lambda name, value: check_seed(name, value),
     "trajectories": checks.boolean,
     "common_random_numbers": checks.boolean,
@@ -335,6 +335,7 @@ def check_metrics(names: Any) -> tuple[str, ...]:
 
 def _check_parameters(values: Any) -> None:
     """Raise ``InvalidArgument`` unless further parameters are a mapping of JSON values."""
+    of_class(Mapping, "a table of plain values, as JSON has them")("parameters", values)
     try:
         json.dumps(dict(values))
     except (TypeError, ValueError, RecursionError) as error:

@@ -13,9 +13,10 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.paths import check_known
 from jaxbandit.engine import InitialDesign
-from jaxbandit.study.run.files import PATH, reason_of
+from jaxbandit.study.run.files import reason_of
 from jaxbandit.study.specify.grid import Model, grid
 from jaxbandit.study.specify.keep import Keep
 from jaxbandit.study.specify.registry import fields_of
@@ -27,7 +28,7 @@ PLAIN = (*CHECKED, "parameters")
 OF_ALGORITHM = ("sweep", "zipped", "model", "feedback", "informed")  # what an algorithm's table holds beside its type and fields
 
 
-@takes(path=PATH)
+@takes(path=path_check)
 def from_toml(path: str | Path, *, precision: str | None = None) -> Study:
     """Return the study of a TOML file, in UTF-8 with or without a byte-order mark, with ``precision`` in place of what it says.
 

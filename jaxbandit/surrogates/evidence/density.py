@@ -13,12 +13,13 @@ from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import exactly, finite_numbers, instance_of, positive, vector
+from jaxbandit.core.fields import exactly, finite_numbers, instance_of, nonnegative_numbers, of_class, positive, vector, whole
 from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Array, Scalar, Table
 from jaxbandit.kernels import Kernel
 from jaxbandit.surrogates.evidence.inverse import inverse
 
+COLLAPSED = "values at distinct points, Collapsed(points=..., counts=..., means=..., within=...)"
 POINTS = finite_numbers.of(exactly(None, None, words="one row per point"))
 
 
@@ -35,8 +36,17 @@ class Collapsed:
     means: Table  # [k, n] mean of these values, any finite number where there are none
     within: Table  # [k] sum of the squared deviations of values from the mean of their point
 
+    def __post_init__(self) -> None:
+        POINTS("Collapsed.points", self.points)
+        count = np.shape(self.points)[0]
+        nonnegative_numbers("Collapsed.counts", self.counts, exactly(count, words="one for each point"))
+        finite_numbers("Collapsed.means", self.means, exactly(None, count, words="outputs and points"))
+        nonnegative_numbers("Collapsed.within", self.within, exactly(np.shape(self.means)[0], words="one for each output"))
+
+    @takes(size=whole(1))
     def padded(self, size: int) -> Collapsed:
         """Return the same data with rows for ``size`` points, on the host."""
+        checks.integer("size", size, least=len(self.counts))
         missing = size - len(self.counts)
         return Collapsed(
             points=np.pad(self.points, ((0, missing), (0, 0))),
@@ -45,6 +55,7 @@ class Collapsed:
             within=self.within,
         )
 
+    @takes(kernel=of_class(Kernel), noise_variance=positive)
     def log_evidence(self, kernel: Kernel, noise_variance: Scalar) -> Array:
         """Return the log density ``[k]`` of the values of each output under ``N(0, K + noise_variance I)``.
 

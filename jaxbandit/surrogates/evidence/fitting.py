@@ -29,7 +29,7 @@ from jaxbandit.core.fields import (
 )
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.core.types import Numbers
-from jaxbandit.kernels import Kernel
+from jaxbandit.kernels import Kernel, check_covariance
 from jaxbandit.surrogates.evidence.density import POINTS, Collapsed, collapse
 from jaxbandit.surrogates.evidence.maximise import Fit, maximise, paths
 from jaxbandit.surrogates.evidence.prior import Prior
@@ -174,7 +174,7 @@ def fit_many(
     checks.shape("mask", present, values.shape[:2], remedy="one entry for each value")
     table = values.reshape(*values.shape[:2], -1)
     checks.finite("values", table[present])
-    kernel = _checked_start(kernel, points.shape[2], fixed)
+    kernel = _checked_start(kernel, points.reshape(-1, points.shape[2]), fixed)
     sets = [collapse(x[here], y[here]) for x, y, here in zip(points, table, present, strict=True)]
     size = max([1, *(len(one.counts) for one in sets)])
     with jax.enable_x64(precision == "float64"):
@@ -196,7 +196,7 @@ def _fitted(
     **options: Any,
 ) -> Fit[Any]:
     """Return the fit of one kernel to ``values [n, k]``."""
-    kernel = _checked_start(kernel, points.shape[1], options["fixed"])
+    kernel = _checked_start(kernel, points, options["fixed"])
     data = collapse(points, values)
     data = data.padded(-(-len(data.counts) // ROUNDED_TO) * ROUNDED_TO)
     with jax.enable_x64(True):
@@ -209,14 +209,15 @@ def _checked_bounds(bounds: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
         if not isinstance(ends, tuple | list) or len(ends) != 2:
             raise checks.InvalidArgument(f"bounds.{path}: expected the least and the largest value, got {checks.short(ends)}")
         checks.positive(f"bounds.{path}", ends)
-        if not np.all(np.asarray(ends[0]) < np.asarray(ends[1])):
-            raise checks.InvalidArgument(f"bounds.{path}: the least value must be below the largest, got {checks.short(ends)}")
+        if not np.all(np.asarray(ends[0]) <= np.asarray(ends[1])):
+            raise checks.InvalidArgument(f"bounds.{path}: the least value must not be above the largest, got {checks.short(ends)}")
     return {path: (ends[0], ends[1]) for path, ends in bounds.items()}
 
 
-def _checked_start(kernel: Kernel, dimension: int, fixed: Sequence[str]) -> Kernel:
-    """Return ``kernel`` with arrays for its numbers; raise ``InvalidArgument`` unless a search can start there, on ``dimension`` axes."""
-    kernel.check_axes(dimension)
+def _checked_start(kernel: Kernel, points: np.ndarray, fixed: Sequence[str]) -> Kernel:
+    """Return ``kernel`` with arrays for its numbers; raise ``InvalidArgument`` unless a search can start there, on ``points [n, d]``."""
+    kernel.check_axes(points.shape[1])
+    check_covariance("kernel", kernel, points)
     start: Kernel = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), kernel, is_leaf=checks.is_sequence_of_numbers)
     for path, leaf in zip(paths(start), jax.tree.leaves(start), strict=True):
         if path not in fixed:

@@ -17,7 +17,7 @@ from jaxbandit.core.paths import check_known
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree
 from jaxbandit.core.types import Array, Scalar, Table
 from jaxbandit.kernels import Kernel
-from jaxbandit.surrogates.evidence.density import Collapsed
+from jaxbandit.surrogates.evidence.density import COLLAPSED, Collapsed
 from jaxbandit.surrogates.evidence.descent import Minimum, minimise
 from jaxbandit.surrogates.evidence.inverse import inverse_diagonal
 from jaxbandit.surrogates.evidence.prior import NOISE, Prior
@@ -63,14 +63,14 @@ class _Search(NamedTuple):
 @takes(
     kernel=instance_of(Kernel),
     noise_variance=positive,
-    data=of_class(Collapsed, "values at distinct points, Collapsed(points=..., counts=..., means=..., within=...)"),
+    data=of_class(Collapsed, COLLAPSED),
     prior=optional(instance_of(Prior)),
     fixed=each(text),
     span=between(1, float("inf"), open_high=True, host=True),
     bounds=optional(of_class(Mapping, "a mapping from paths of hyper-parameters to their least and largest values")),
     errors=boolean,
     starts=whole(1, 10_000),
-    steps=whole(1),
+    steps=whole(1, 10**6),
     seed=whole(0, 2**63 - 1),
 )
 def maximise(

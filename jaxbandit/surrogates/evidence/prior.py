@@ -10,12 +10,13 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 import numpy as np
 
+from jaxbandit.core.arguments import takes
 from jaxbandit.core.declare import Declared
-from jaxbandit.core.fields import instance_of, optional, per_axis, positive
+from jaxbandit.core.fields import instance_of, of_class, optional, per_axis, positive, positive_numbers, vector
 from jaxbandit.core.pytree import param, pytree
 from jaxbandit.core.types import Array, PerAxis, Scalar
 from jaxbandit.kernels import Categorical, Kernel, Linear, OnAxes, Periodic
-from jaxbandit.surrogates.evidence.density import Collapsed
+from jaxbandit.surrogates.evidence.density import COLLAPSED, Collapsed
 
 NOISE = "noise_variance"  # path of the noise variance among hyper-parameters, which are otherwise fields of the kernel
 
@@ -28,9 +29,10 @@ class LogNormal(Declared):
     median: Scalar = param(1.0, check=positive)
     spread: Scalar = param(1.0, check=positive)
 
+    @takes(value=positive_numbers, unit=positive_numbers)
     def log_density(self, value: Array, unit: Array) -> Array:
         """Return the log density ``[]`` of ``log(value)``, summed over entries, without its constant; the median is in ``unit``."""
-        return -0.5 * jnp.sum(jnp.square((jnp.log(value) - jnp.log(self.median * unit)) / self.spread))
+        return -0.5 * jnp.sum(jnp.square((jnp.log(jnp.asarray(value)) - jnp.log(self.median * jnp.asarray(unit))) / self.spread))
 
 
 @pytree
@@ -59,6 +61,7 @@ class Prior(Declared):
     extent: PerAxis | None = param(None, check=optional(positive), shape=per_axis)
     scale: Scalar | None = param(None, check=optional(positive))
 
+    @takes(data=of_class(Collapsed, COLLAPSED))
     def units(self, data: Collapsed) -> tuple[Array, Array]:
         """Return ``extent [d]`` and ``scale []``, from ``data`` where the prior has none of its own; both may be traced."""
         points, means = jnp.asarray(data.points), jnp.asarray(data.means)
@@ -77,8 +80,10 @@ class Prior(Declared):
             scale = jnp.asarray(self.scale, means.dtype)
         return extent, scale
 
+    @takes(kernel=of_class(Kernel), noise_variance=positive, extent=positive_numbers.of(vector("one side for each axis")), scale=positive)
     def log_density(self, kernel: Kernel, noise_variance: Array, extent: Array, scale: Array) -> Array:
         """Return the log density ``[]`` of the logarithms of the hyper-parameters in these units, without its constant."""
+        extent = jnp.asarray(extent)
         found = jnp.zeros((), extent.dtype)
         everything = tuple(range(len(extent)))
         for owner, name, value, axes in hyper_parameters(kernel, everything):
