@@ -21,12 +21,12 @@ import numpy as np
 from jaxbandit._version import __version__
 from jaxbandit.core.cache import enable_cache
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.files import CannotWrite, drop, reason_of
 from jaxbandit.core.paths import did_you_mean
 from jaxbandit.engine.summary import LEGEND
 from jaxbandit.session.commands import add_commands
 from jaxbandit.session.journal import CannotRecord
 from jaxbandit.study.plan.processes import ProcessLost
-from jaxbandit.study.run.files import CannotWrite, drop, reason_of
 from jaxbandit.surrogates import PRECISIONS
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import check_domain
 from jaxbandit.core.fields import Check, of_class, optional, whole
 from jaxbandit.core.fields import key as key_check
+from jaxbandit.core.files import reason_of
 from jaxbandit.core.keys import trial_key, typed
 from jaxbandit.core.paths import check_known
 from jaxbandit.core.pytree import pytree
@@ -33,7 +34,6 @@ from jaxbandit.session.axes import Axis, Space
 from jaxbandit.session.outputs import Outputs
 from jaxbandit.session.stepping import Learner, design_points, make_learner
 from jaxbandit.session.tables import TAKEN
-from jaxbandit.study.run.files import reason_of
 from jaxbandit.study.specify.describe import describe_exactly
 from jaxbandit.study.specify.grid import Model
 from jaxbandit.study.specify.registry import build, fields_of, table_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import sys
 from collections import namedtuple
@@ -19,7 +20,7 @@ from jaxbandit.core import memory
 from jaxbandit.limited import run_apart
 from jaxbandit.study import Keep, forget, make_plan, run_study
 from jaxbandit.study.plan.memory import memory_budget
-from jaxbandit.study.plan.processes import join
+from jaxbandit.study.plan.processes import _place_in_cluster, join
 from jaxbandit.study.run import runner
 from jaxbandit.surrogates import lowrank
 from tests.support.small_study import TOML, assert_same, in_python, rpol_lines, whole, written
@@ -180,13 +181,22 @@ def test_addresses_of_no_coordinator(address: str) -> None:
 
 
 def test_no_cluster_to_find_the_others_in(monkeypatch: Any) -> None:
-    def undefined(*_: Any) -> None:
-        raise ValueError("coordinator_address should be defined.\nand more")
+    for name in [name for name in os.environ if name.startswith(("SLURM_", "OMPI_", "KUBERNETES_"))]:
+        monkeypatch.delenv(name)
+    with pytest.raises(InvalidArgument, match=r"^coordinator: auto finds no cluster here; run in a cluster such as Slurm's, or"):
+        join("auto", None, None)
 
-    monkeypatch.setattr(jax.distributed, "initialize", undefined)
-    with pytest.raises(
-        InvalidArgument, match=r"^coordinator: the processes cannot meet by auto \(coordinator_address should be defined\.\)"
-    ):
+
+def test_processes_of_slurm_find_each_other(monkeypatch: Any) -> None:
+    names = {"SLURM_JOB_ID": "5", "SLURM_STEP_NODELIST": "node[7-8]", "SLURM_NTASKS": "2", "SLURM_PROCID": "1", "SLURM_LOCALID": "0"}
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(jax.config, "update", lambda name, value: said.append((name, value)))
+    said: list[tuple[str, str]] = []
+    assert _place_in_cluster() == ("node7:61445", 2, 1)
+    assert said == [("jax_cuda_visible_devices", "0"), ("jax_rocm_visible_devices", "0")]
+    monkeypatch.setenv("SLURM_PROCID", "first")
+    with pytest.raises(InvalidArgument, match=r"^coordinator: the processes cannot meet by auto \(invalid literal.*'first'\); run in"):
         join("auto", None, None)
 
 

@@ -13,14 +13,14 @@ import xarray as xr
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.fields import between, boolean, of_class, optional
+from jaxbandit.core.files import PATH, drop
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.study.plan.memory import check_disk
 from jaxbandit.study.plan.planning import Plan, make_plan
 from jaxbandit.study.plan.processes import Processes
-from jaxbandit.study.results.storage import check_results, read_results, stream_results
+from jaxbandit.study.results.storage import check_results, open_results, stream_results
 from jaxbandit.study.run.checkpoints import Store, identity
 from jaxbandit.study.run.dataset import gather_results, header, pieces, study_variables
-from jaxbandit.study.run.files import PATH, drop
 from jaxbandit.study.run.hold import HeldDirectory, hold_directory
 from jaxbandit.study.run.meeting import Meeting
 from jaxbandit.study.run.mixed_policies import mixed_values
@@ -150,7 +150,7 @@ def _played(
     variables = study_variables(plan, batch_at, mixed)
     head = header(plan, variables, mixed=mixed, seconds=seconds).assign_attrs(attributes)
     stream_results(head, variables, pieces(plan, variables, batch_at), results)
-    return read_results(results, load=False)
+    return open_results(results)  # no need to look at its seal, which is of this moment
 
 
 @takes(directory=PATH | of_class(HeldDirectory, "a directory of hold_directory(...)"))

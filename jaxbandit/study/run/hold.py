@@ -20,7 +20,7 @@ from types import TracebackType
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import boolean
-from jaxbandit.study.run.files import PATH, prepare_directory, reason_of
+from jaxbandit.core.files import PATH, prepare_directory, reason_of
 
 LOCK = "run.lock"
 LONGEST_COMMAND = 200  # characters of the holder's command in a message

@@ -13,9 +13,9 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.files import PATH, reason_of
 from jaxbandit.core.paths import check_known
 from jaxbandit.engine import InitialDesign
-from jaxbandit.study.run.files import PATH, reason_of
 from jaxbandit.study.specify.grid import Model, grid
 from jaxbandit.study.specify.keep import Keep
 from jaxbandit.study.specify.registry import fields_of
