@@ -134,6 +134,9 @@ def _command(argv: list[str] | None) -> int:
     try:
         try:
             args = parser().parse_args(argv)
+            for name, value in vars(args).items():
+                if value == [] and name != "value":  # of "--memory=--", by a defect of argparse
+                    raise InvalidArgument(f"--{name.replace('_', '-')}: expected a value, got '--'")
             COMMANDS[args.command](args)
         finally:
             if sys.stdout is not None:  # it is None where the caller has closed it

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
 
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
@@ -78,6 +79,17 @@ def prepare_file(path: str | Path, *, force: bool = False) -> Path:
             raise
         raise InvalidArgument(f"out: cannot make a place for {str(file)!r}: {reason_of(error)}") from error
     return file
+
+
+def opened_text(path: str | Path, newline: str | None = None) -> TextIO:
+    """Return a file of text in UTF-8, with or without a byte-order mark, opened for reading.
+
+    Raises:
+      OSError: when it cannot be opened, or is a device, which may never end.
+    """
+    if Path(path).is_char_device() or Path(path).is_block_device():
+        raise OSError(errno.EINVAL, "it is a device")
+    return Path(path).open(encoding="utf-8-sig", newline=newline)
 
 
 def drop(path: Path) -> None:

@@ -20,7 +20,7 @@ from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import check_domain
 from jaxbandit.core.fields import Check, of_class, optional, whole
 from jaxbandit.core.fields import key as key_check
-from jaxbandit.core.files import reason_of
+from jaxbandit.core.files import opened_text, reason_of
 from jaxbandit.core.keys import trial_key, typed
 from jaxbandit.core.paths import check_known
 from jaxbandit.core.pytree import pytree
@@ -253,7 +253,8 @@ def read_toml(path: Path) -> Specification:
       InvalidArgument: when the file cannot be read, is no TOML, or holds what no session has.
     """
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        with opened_text(path) as file:
+            table = tomllib.loads(file.read())
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidArgument(f"experiment: cannot read {str(path)!r}: {reason_of(error)}") from error
     for name in table:

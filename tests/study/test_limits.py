@@ -228,7 +228,27 @@ def test_the_output_of_an_experiment_to_a_full_device_is_one_line(monkeypatch: p
     assert "No space left on device" in capsys.readouterr().err
 
 
-def test_a_cache_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["file", "file/cache", "x" * 300, "\0"])
+def test_a_cache_that_cannot_be_made_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InvalidArgument, match=r"^cache: must be a directory that can be made, got"):
-        enable_cache(tmp_path / "file" / "cache")
+    with pytest.raises(InvalidArgument, match=r"^cache: must be a directory that can be made, got") as caught:
+        enable_cache(tmp_path / name)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("option", ["--out", "--cache", "--format", "--precision", "--memory"])
+def test_two_dashes_are_no_value(option: str, tmp_path: Path, capsys: Any) -> None:
+    """A defect of argparse makes an empty list of them."""
+    assert main(["run", str(written(tmp_path)), f"{option}=--"]) == 2
+    assert capsys.readouterr().err == f"error: {option}: expected a value, got '--'\n"
+
+
+@pytest.mark.skipif(not Path("/dev/zero").is_char_device(), reason="no device that never ends")
+def test_a_device_that_never_ends_is_no_file(tmp_path: Path, capsys: Any) -> None:
+    arms = written(
+        tmp_path, TOML.replace('type = "sine"\npoints_per_axis = 9', 'type = "from_csv"\npath = "/dev/zero"\nobjective = "maximise y"')
+    )
+    for arguments in (["run", "/dev/zero"], ["run", str(arms)], ["session", "new", "/dev/zero", "--out", str(tmp_path / "session")]):
+        assert main(arguments) == 2
+        said = capsys.readouterr().err
+        assert "cannot read '/dev/zero': it is a device" in said and said.count("\n") == 1

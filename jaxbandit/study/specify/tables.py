@@ -13,7 +13,7 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.files import PATH, reason_of
+from jaxbandit.core.files import PATH, opened_text, reason_of
 from jaxbandit.core.paths import check_known
 from jaxbandit.engine import InitialDesign
 from jaxbandit.study.specify.grid import Model, grid
@@ -35,7 +35,8 @@ def from_toml(path: str | Path, *, precision: str | None = None) -> Study:
       InvalidArgument: when the file cannot be read, is no TOML, or holds what no study has.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
+        with opened_text(path) as file:
+            text = file.read()
     except (OSError, ValueError) as error:
         raise InvalidArgument(f"study: cannot read {str(path)!r}: {reason_of(error)}") from error
     try:
