@@ -229,6 +229,20 @@ def test_the_output_of_an_experiment_to_a_full_device_is_one_line(monkeypatch: p
 
 
 @pytest.mark.parametrize("name", ["file", "file/cache", "x" * 300, "\0"])
+@pytest.mark.parametrize(
+    ("error", "status", "words"), [(KeyboardInterrupt(), 130, "interrupted; "), (MemoryError(), 1, "error: memory does")]
+)
+def test_how_an_experiment_ends_is_one_line(error: BaseException, status: int, words: str, monkeypatch: Any, capsys: Any) -> None:
+    def end(argv: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(experiments, "_command", end)
+    assert experiments.main(["list"]) == status
+    said = capsys.readouterr().err
+    assert said.startswith(words) and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["file", "file/cache", "x" * 300, "\0"])
 def test_a_cache_that_cannot_be_made_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidArgument, match=r"^cache: must be a directory that can be made, got") as caught:
