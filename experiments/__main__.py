@@ -111,9 +111,9 @@ def _command(argv: list[str] | None) -> int:
     args = parser().parse_args(argv)
     if getattr(args, "quick", False):
         args = parser(quick=True).parse_args(argv)
-    for name in ("out", "cache", "json"):
-        if vars(args).get(name) == []:  # of "--out=--", by a defect of argparse
-            raise InvalidArgument(f"--{name}: expected a value, got '--'")
+    for name, value in vars(args).items():
+        if value == []:  # of "--out=--", by a defect of argparse
+            raise InvalidArgument(f"--{name.replace('_', '-')}: expected a value, got '--'")
     if "no_cache" in args and not args.no_cache:
         enable_cache(args.cache)
     if args.command == "list":

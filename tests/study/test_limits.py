@@ -228,7 +228,6 @@ def test_the_output_of_an_experiment_to_a_full_device_is_one_line(monkeypatch: p
     assert "No space left on device" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["file", "file/cache", "x" * 300, "\0"])
 @pytest.mark.parametrize(
     ("error", "status", "words"), [(KeyboardInterrupt(), 130, "interrupted; "), (MemoryError(), 1, "error: memory does")]
 )
@@ -255,6 +254,9 @@ def test_two_dashes_are_no_value(option: str, tmp_path: Path, capsys: Any) -> No
     """A defect of argparse makes an empty list of them."""
     assert main(["run", str(written(tmp_path)), f"{option}=--"]) == 2
     assert capsys.readouterr().err == f"error: {option}: expected a value, got '--'\n"
+    if option in ("--out", "--cache"):
+        assert experiments.main(["rpol", f"{option}=--"]) == 2
+        assert capsys.readouterr().err == f"error: {option}: expected a value, got '--'\n"
 
 
 @pytest.mark.skipif(not Path("/dev/zero").is_char_device(), reason="no device that never ends")
@@ -262,7 +264,12 @@ def test_a_device_that_never_ends_is_no_file(tmp_path: Path, capsys: Any) -> Non
     arms = written(
         tmp_path, TOML.replace('type = "sine"\npoints_per_axis = 9', 'type = "from_csv"\npath = "/dev/zero"\nobjective = "maximise y"')
     )
-    for arguments in (["run", "/dev/zero"], ["run", str(arms)], ["session", "new", "/dev/zero", "--out", str(tmp_path / "session")]):
+    for arguments in (
+        ["run", "/dev/zero"],
+        ["run", str(arms)],
+        ["rerun", "/dev/zero", "--trial", "0"],
+        ["session", "new", "/dev/zero", "--out", str(tmp_path / "session")],
+    ):
         assert main(arguments) == 2
         said = capsys.readouterr().err
         assert "cannot read '/dev/zero': it is a device" in said and said.count("\n") == 1

@@ -101,8 +101,9 @@ def test_strangers_are_not_heard(address: str) -> None:
 def test_addresses_that_cannot_be_used(address: str) -> None:
     with socket.create_server(("", int(address.split(":")[1]))), pytest.raises(InvalidArgument, match=r"^coordinator: .* in use"):
         join(address, 2, 0)
-    with pytest.raises(InvalidArgument, match=r"^coordinator: there is no host no\.such\.host\.invalid"):
-        join("no.such.host.invalid:80", 2, 1)
+    for host in ("no.such.host.invalid", "x" * 300, "\u0100" * 70):
+        with pytest.raises(InvalidArgument, match=rf"^coordinator: there is no host {host[:40]}"):
+            join(f"{host}:80", 2, 1)
 
 
 def test_strangers_who_say_nothing_or_half_a_line_keep_nobody_waiting(address: str) -> None:

@@ -22,6 +22,7 @@ SECONDS_TO_COME = 120.0  # for all processes to be started
 SECONDS_TO_SPEAK = 10.0  # for who has called to say its number, and for who was called to answer
 SECONDS_BETWEEN_CALLS = 0.2
 LONGEST_LINE = 200  # bytes
+LONGEST_HOST = 253  # characters of a host's name in a message, as many as the domain name system has
 GREETING = "jaxbandit-study"
 
 
@@ -119,7 +120,7 @@ class Rendezvous:
         host, _, port = self.address.rpartition(":")
         host = host.strip("[]")
         tries: list[tuple[socket.AddressFamily, str]] = []
-        with contextlib.suppress(OSError, UnicodeError):  # a name that stands for nothing is a service's, perhaps
+        with contextlib.suppress(OSError, ValueError):  # a name that stands for nothing is a service's, perhaps
             found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
             tries = [(family, str(place[0])) for family, _, _, _, place in found]
         if host != "localhost" and not _literal(host):
@@ -170,9 +171,9 @@ class Rendezvous:
         while line is None:
             try:
                 line = socket.create_connection((host.strip("[]"), int(port)), timeout=SECONDS_TO_SPEAK)
-            except socket.gaierror as error:
+            except (socket.gaierror, ValueError) as error:  # a ValueError on a name that no host can have
                 raise InvalidArgument(
-                    f"coordinator: there is no host {host} ({reason_of(error)}); name that of the first process"
+                    f"coordinator: there is no host {host[:LONGEST_HOST]} ({reason_of(error)}); name that of the first process"
                 ) from error
             except OSError as error:
                 if time.monotonic() > until:

@@ -25,7 +25,7 @@ from jaxbandit.core.status import Status, explain, healthy
 from jaxbandit.core.status import flags_in_words as status_in_words
 from jaxbandit.engine.labelled import Variable
 from jaxbandit.study.results.seals import check_seal, seal
-from jaxbandit.core.files import PATH, CannotWrite, reason_of, write_whole
+from jaxbandit.core.files import PATH, CannotWrite, reason_of, refuse_device, write_whole
 
 LEVEL = 4  # of compression
 CHUNK_BYTES = 2**20  # of what is compressed and read at a time
@@ -91,6 +91,7 @@ def read_results(path: str | Path, *, load: bool = True) -> xr.Dataset:
         found = next((file for file in inside if file.exists()), path)
         if not found.exists() or (found.is_dir() and found.suffix != ".zarr"):
             raise InvalidArgument(f"results: {path} holds no results.nc or results.zarr" if path.is_dir() else f"results: there is no {path}")
+        refuse_device(found)
         check_seal(found)
         lazy = open_results(found)
         if not load:
