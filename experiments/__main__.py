@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
 import sys
 from pathlib import Path
@@ -70,18 +71,24 @@ def run_all(args: argparse.Namespace) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; returns the exit status, 2 for arguments that cannot be used, 1 for what cannot be written."""
+    """Run one command; returns the exit status, 2 for arguments that cannot be used, 1 for what cannot be written or fit memory."""
+    for stream in (sys.stdout, sys.stderr):  # labels may hold letters that the terminal lacks
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         try:
             return _command(argv)
         finally:
             if sys.stdout is not None:  # it is None where the caller has closed it
                 sys.stdout.flush()  # here, where it can be said that the output cannot be written
-    except InvalidArgument as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except CannotWrite as error:
-        print(f"error: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("interrupted; the same command with --resume goes on with a study", file=sys.stderr)
+        return 130
+    except (InvalidArgument, CannotWrite) as error:
+        print("error:", " ".join(str(error).split("\n")), file=sys.stderr)
+        return 2 if isinstance(error, InvalidArgument) else 1
+    except MemoryError as error:
+        print(f"error: memory does not suffice ({error or 'there is none left'}); ask for less, or free some", file=sys.stderr)
         return 1
     except BrokenPipeError:  # whoever reads the output has had enough of it
         _drop_output()
@@ -104,6 +111,9 @@ def _command(argv: list[str] | None) -> int:
     args = parser().parse_args(argv)
     if getattr(args, "quick", False):
         args = parser(quick=True).parse_args(argv)
+    for name, value in vars(args).items():
+        if value == []:  # of "--out=--", by a defect of argparse
+            raise InvalidArgument(f"--{name.replace('_', '-')}: expected a value, got '--'")
     if "no_cache" in args and not args.no_cache:
         enable_cache(args.cache)
     if args.command == "list":

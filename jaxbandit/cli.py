@@ -21,12 +21,12 @@ import numpy as np
 from jaxbandit._version import __version__
 from jaxbandit.core.cache import enable_cache
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.files import CannotWrite, drop, reason_of
 from jaxbandit.core.paths import did_you_mean
 from jaxbandit.engine.summary import LEGEND
 from jaxbandit.session.commands import add_commands
 from jaxbandit.session.journal import CannotRecord
 from jaxbandit.study.plan.processes import ProcessLost
-from jaxbandit.study.run.files import CannotWrite, drop, reason_of
 from jaxbandit.surrogates import PRECISIONS
 
 if TYPE_CHECKING:
@@ -134,6 +134,9 @@ def _command(argv: list[str] | None) -> int:
     try:
         try:
             args = parser().parse_args(argv)
+            for name, value in vars(args).items():
+                if value == [] and name != "value":  # of "--memory=--", by a defect of argparse
+                    raise InvalidArgument(f"--{name.replace('_', '-')}: expected a value, got '--'")
             COMMANDS[args.command](args)
         finally:
             if sys.stdout is not None:  # it is None where the caller has closed it

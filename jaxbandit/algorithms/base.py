@@ -7,6 +7,7 @@ simulation and a real experiment.
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
@@ -210,7 +211,14 @@ class Algorithm(Declared, abc.ABC):
         return self
 
     def with_facts(self, **facts: Any) -> Self:
-        """Return the algorithm with fields set to facts of one instance, see :mod:`jaxbandit.informed`; a wrapper passes them on."""
+        """Return the algorithm with fields set to facts of one instance, see :mod:`jaxbandit.informed`; a wrapper passes them on.
+
+        Raises:
+          InvalidArgument: when the algorithm has no such field.
+        """
+        for name in facts:
+            if name not in {field.name for field in dataclasses.fields(self)}:
+                raise InvalidArgument(f"informed: tells {name}, which {type(self).__name__} does not take; leave it out")
         return replace(self, **facts)
 
     def symbols_in_force(self, horizon: int) -> dict[str, Any]:

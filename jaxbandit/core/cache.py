@@ -12,8 +12,9 @@ import jaxlib
 from jax.experimental.compilation_cache import compilation_cache
 
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.fields import optional, path
+from jaxbandit.core.files import reason_of
 from jaxbandit.core.notes import say
 
 PROCESSORS = Path("/proc/cpuinfo")
@@ -33,7 +34,7 @@ def enable_cache(directory: str | Path | None = None) -> Path | None:
         ``jaxbandit`` in ``$XDG_CACHE_HOME``, which is ``~/.cache`` unless it is set. A user without a home directory keeps none.
 
     Raises:
-      InvalidArgument: when ``directory`` was given, is not there and cannot be made.
+      InvalidArgument: when ``directory`` was given, is no directory and cannot be made.
     """
     given = directory is not None
     chosen: str | None = jax.config.values["jax_compilation_cache_dir"]
@@ -44,9 +45,7 @@ def enable_cache(directory: str | Path | None = None) -> Path | None:
             directory = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxbandit"
         except RuntimeError:  # no home
             return None
-    if not Path(directory).exists():
-        if given:
-            _make(Path(directory))
+    if _make(Path(directory)) if given else not Path(directory).exists():
         say(f"compiled programs are kept in {directory}, to be found by later runs; it can be deleted at any time")
     own = Path(directory) / f"jax-{jax.__version__}-{_machine()}"
     if str(own) != chosen:
@@ -57,13 +56,14 @@ def enable_cache(directory: str | Path | None = None) -> Path | None:
     return own
 
 
-def _make(directory: Path) -> None:
-    """Make the directory that a user has named; raise ``InvalidArgument`` when that cannot be."""
+def _make(directory: Path) -> bool:
+    """Make the directory that a user has named, and say whether it was not there; raise ``InvalidArgument`` when that cannot be."""
     try:
+        new = not directory.exists()
         directory.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:  # a ValueError where a path holds NUL
-        words = error.strerror if isinstance(error, OSError) else error
-        raise InvalidArgument(f"cache: must be a directory that can be made, got {str(directory)!r}: {words}") from error
+        raise InvalidArgument(f"cache: must be a directory that can be made, got {short(str(directory))}: {reason_of(error)}") from error
+    return new
 
 
 def _machine() -> str:

@@ -130,7 +130,8 @@ class Mirrored(Delay):
         single = None if outputs is None else outputs - len(self.doubled)
         most = max(self.doubled, default=-1) + 1 if single is None else single
         if len(set(self.doubled)) < len(self.doubled) or any(number >= most for number in self.doubled):
-            raise checks.InvalidArgument(f"{name}.doubled: must be different outputs among 0..{most - 1}, got {list(self.doubled)}")
+            allowed = f"different outputs among 0..{most - 1}" if most > 0 else f"fewer than {outputs} different outputs"
+            raise checks.InvalidArgument(f"{name}.doubled: must be {allowed}, got {checks.short(list(self.doubled))}")
         self.delay.validate(f"{name}.delay", single)
 
 

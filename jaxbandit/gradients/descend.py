@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.fields import between, of_class, optional, positive, text, whole
 from jaxbandit.core.fields import key as key_check
+from jaxbandit.core.files import reason_of, write_whole
 from jaxbandit.core.intervals import NORMAL_95
 from jaxbandit.core.pytree import float_dtype, replace
 from jaxbandit.core.tuned import Candidate, Tuned
@@ -109,13 +109,14 @@ def descend(
     Raises:
       InvalidArgument: on numbers out of range, parameters that make no study, a start whose trials fail, limits that leave no room for
         ``loss.step`` on both sides, or a file of another descent.
+      CannotWrite: when the file cannot be written.
     """
     if dual_step is not None and not isinstance(loss.measure, SubjectTo):
         raise InvalidArgument(
             f"dual_step: moves the multiplier of a loss with measure=SubjectTo(...), which this one is not, got {dual_step}; leave it out"
         )
-    if file is not None and not (Path(file).parent.is_dir() and not Path(file).is_dir()):
-        raise InvalidArgument(f"file: must be a file in a directory that is there, got {str(file)!r}")
+    if file is not None:
+        _check_place(Path(file))
     loss._check(params)
     flat, rebuild = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params))
     box = _box(loss, params, limits)
@@ -264,13 +265,26 @@ def _descended(
     return now
 
 
+def _check_place(file: Path) -> None:
+    """Raise ``InvalidArgument`` where no file can be: in no directory, or in place of a directory or a device."""
+    try:
+        possible = "\0" not in str(file) and file.parent.is_dir() and (file.is_file() or not file.exists())
+    except OSError:  # a name that is too long
+        possible = False
+    if not possible:
+        raise InvalidArgument(f"file: must be a file in a directory that is there, got {str(file)!r}")
+
+
 def _save(now: _Progress, file: Path, identity: str) -> None:
-    """Write the state under a temporary name and rename, so that the file is the old one or the whole new one."""
+    """Write the state; the file is the old one or the whole new one, whatever happens. Raises ``CannotWrite``."""
     leaves = {f"leaf {number}": np.asarray(leaf) for number, leaf in enumerate(jax.tree.leaves((now.params, now.optimizer)))}
-    temporary = file.with_name(f".{file.name}.npz")
     history = {f"history {name}": values for name, values in now.history.items()}
-    np.savez(temporary, **leaves, **history, identity=np.asarray(identity))  # type: ignore[arg-type]
-    os.replace(temporary, file)
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as held:
+            np.savez(held, **leaves, **history, identity=np.asarray(identity))  # type: ignore[arg-type]
+
+    write_whole(file, write)
 
 
 def _restored(like: _Progress, file: Path, identity: str) -> _Progress:
@@ -282,7 +296,7 @@ def _restored(like: _Progress, file: Path, identity: str) -> _Progress:
         restored = [jnp.asarray(kept[f"leaf {number}"], leaf.dtype) for number, leaf in enumerate(leaves)]
         same = str(kept["identity"]) == identity
     except Exception as error:  # what the readers of a damaged file raise is not documented
-        raise InvalidArgument(f"file: {file} holds no descent that can be read ({error}); remove it to begin anew") from error
+        raise InvalidArgument(f"file: {file} holds no descent that can be read ({reason_of(error)}); remove it to begin anew") from error
     if not same:
         raise InvalidArgument(f"file: {file} holds a descent from other parameters, key or loss; name another file")
     params, optimizer = jax.tree.unflatten(structure, restored)

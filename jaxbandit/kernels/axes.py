@@ -51,7 +51,7 @@ class OnAxes(Kernel):
     def check_axes(self, dimension: int) -> None:
         if max(self.axes) >= dimension:
             raise checks.InvalidArgument(
-                f"OnAxes.axes: must be among 0..{dimension - 1} for points of {dimension} axes, got {list(self.axes)}"
+                f"OnAxes.axes: must be among 0..{dimension - 1} for points of {dimension} axes, got {checks.short(list(self.axes))}"
             )
         self.kernel.check_axes(len(self.axes))
 

@@ -52,7 +52,7 @@ ARTIFICIAL = tuple(_DEFINITIONS)
 
 
 @nameable
-@takes(name=choice(*ARTIFICIAL), points_per_axis=whole(2), standardised=boolean, noise_variance=nonnegative.of(per_output))
+@takes(name=choice(*ARTIFICIAL), points_per_axis=whole(2), standardised=boolean, noise_variance=nonnegative.of(per_output, outputs=2))
 def artificial(name: str, points_per_axis: int = 100, *, standardised: bool = True, noise_variance: PerOutput = 0.0025) -> Problem:
     """Make one of CONFIG's ``P1`` to ``P6`` on ``[-10, 10]^2``: minimise Branin, or modified Branin, under one constraint.
 

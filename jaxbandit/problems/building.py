@@ -183,7 +183,7 @@ def building_day(controller: ArrayLike | Sequence[float], zone: Zone = Zone(), *
     threshold=positive,
     minutes=STEP,
     standardised=boolean,
-    noise_variance=nonnegative.of(per_output),
+    noise_variance=nonnegative.of(per_output, outputs=2),
 )
 def building(
     points_per_axis: int = 15,

@@ -14,6 +14,7 @@ import numpy as np
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.fields import Check, Shape, each, instance_of, of_class, optional, text
+from jaxbandit.core.files import opened_text, reason_of
 from jaxbandit.core.paths import did_you_mean
 from jaxbandit.core.pytree import replace
 from jaxbandit.delays import Delay
@@ -90,15 +91,19 @@ def from_columns(
         raise InvalidArgument(f"constraints: an equality is made by problems.with_equalities, got {short(list(constraints))}")
     if noise is not None and noise_variance is not None:
         raise InvalidArgument(f"noise_variance: give either noise or the column of its variance, got {short(noise_variance)} and {noise!r}")
+    variance_columns = [noise_variance] if isinstance(noise_variance, str) else [] if noise_variance is None else noise_variance
+    named = {"objective": [goal.name], "constraints": [bound.name for bound in bounds], "points": points or []}
+    for argument, names in (named | {"noise_variance": variance_columns}).items():
+        table.check_names(argument, names)
     reward = goal.sign * table.numbers(goal.name)
     costs = [sign * table.numbers(bound.name) - limit for bound in bounds for sign, limit in bound.sides]
     domain, order = _domain(table, points)
     if noise_variance is not None:
-        given = [noise_variance] if isinstance(noise_variance, str) else noise_variance
-        if len(given) not in (1, 1 + len(bounds)):
-            raise InvalidArgument(f"noise_variance: expected one column, or one for each of {1 + len(bounds)} outputs, got {len(given)}")
-        variances = [table.numbers(column)[order] for column in given]
-        noise = Heteroscedastic(variance=variances[0] if len(given) == 1 else np.stack(variances))
+        count = len(variance_columns)
+        if count not in (1, 1 + len(bounds)):
+            raise InvalidArgument(f"noise_variance: expected one column, or one for each of {1 + len(bounds)} outputs, got {count}")
+        variances = [table.numbers(column)[order] for column in variance_columns]
+        noise = Heteroscedastic(variance=variances[0] if count == 1 else np.stack(variances))
     means = np.stack([reward, *costs])[:, order]
     return from_tables(domain, means[0], means[1:].reshape(-1, domain.size), noise=noise, delay=delay, name=name)
 
@@ -163,10 +168,10 @@ def _columns_of(path: str | Path, delimiter: str) -> dict[str, list[str]]:
     if len(delimiter) != 1:
         raise InvalidArgument(f"delimiter: must be one character, got {short(delimiter)}")
     try:
-        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+        with opened_text(path, newline="") as file:
             rows = [row for row in csv.reader(file, delimiter=delimiter) if row]
     except (OSError, ValueError, csv.Error) as error:
-        raise InvalidArgument(f"path: cannot read {str(path)!r}: {error}") from error
+        raise InvalidArgument(f"path: cannot read {str(path)!r}: {reason_of(error)}") from error
     if len(rows) < 2:
         raise InvalidArgument(f"path: {str(path)!r} must hold a line of names and at least one row, got {len(rows)} lines")
     header = [word.strip() for word in rows[0]]
@@ -189,16 +194,16 @@ class _Table:
             raise InvalidArgument(f"columns: must all have one length [M], got {found}")
         self.size = next(iter(lengths.values()))[0]
 
-    def column(self, name: str) -> np.ndarray:
-        """Return a column as it is; raises ``InvalidArgument`` with the nearest name when there is none."""
-        if name not in self.columns:
-            known = ", ".join(map(repr, self.columns))
-            raise InvalidArgument(f"columns: there is no {name!r}{did_you_mean(name, self.columns)}; got {known}")
-        return self.columns[name]
+    def check_names(self, argument: str, names: Sequence[str]) -> None:
+        """Raise ``InvalidArgument``, with the nearest name, when an argument names a column that is not there."""
+        for name in names:
+            if name not in self.columns:
+                known = ", ".join(map(repr, self.columns))
+                raise InvalidArgument(f"{argument}: there is no column {name!r}{did_you_mean(name, self.columns)}; got {known}")
 
     def numbers(self, name: str) -> np.ndarray:
         """Return a column of finite numbers ``[M]``; raises ``InvalidArgument`` with the first row that holds anything else."""
-        column = self.column(name)
+        column = self.columns[name]
         values = np.asarray([_number(item) for item in column.tolist()], np.float64)
         for row in np.flatnonzero(~np.isfinite(values))[:1]:
             found = short(column.tolist()[row])
@@ -207,7 +212,7 @@ class _Table:
 
     def texts(self, name: str) -> list[str] | None:
         """Return a column of texts, ``None`` where some entry is a number or empty."""
-        items = self.column(name).tolist()
+        items = self.columns[name].tolist()
         return items if all(isinstance(item, str) and item and np.isnan(_number(item)) for item in items) else None
 
 
@@ -232,7 +237,7 @@ def _domain(table: _Table, points: Sequence[str] | None) -> tuple[Domain, np.nda
     named = {"names": tuple(points), "categories": labels if any(labels) else ()}
     _, repeated, counts = np.unique(rows, axis=0, return_index=True, return_counts=True)
     for row in repeated[counts > 1][:1]:
-        where = ", ".join(f"{name}={table.column(name)[row]}" for name in points)
+        where = ", ".join(f"{name}={table.columns[name][row]}" for name in points)
         raise InvalidArgument(f"points: each row must be another point, got {where} in {counts.max()} rows; average them first")
     axes = [np.unique(column) for column in columns]
     if np.prod([float(len(axis)) for axis in axes]) == table.size:  # all points of a grid, for none is repeated

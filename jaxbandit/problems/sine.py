@@ -22,7 +22,7 @@ CONTINUUM_OPTIMUM = 1.0 - math.asin(0.95)
 
 
 @nameable
-@takes(points_per_axis=whole(2), noise_variance=nonnegative.of(per_output))
+@takes(points_per_axis=whole(2), noise_variance=nonnegative.of(per_output, outputs=2))
 def sine(points_per_axis: int = 50, *, noise_variance: PerOutput = 0.05) -> Problem:
     """Make ``f = -sin x1 - x2``, ``g = sin x1 sin x2 + 0.95`` on ``[0, 6]^2``: 1.77% of the square is feasible, in two islands.
 
@@ -43,7 +43,7 @@ def sine(points_per_axis: int = 50, *, noise_variance: PerOutput = 0.05) -> Prob
 
 
 @nameable
-@takes(points_per_axis=whole(2), noise_variance=nonnegative.of(per_output), mean_delay=POISSON_MEAN)
+@takes(points_per_axis=whole(2), noise_variance=nonnegative.of(per_output, outputs=2), mean_delay=POISSON_MEAN)
 def sine_delayed(points_per_axis: int = 50, *, noise_variance: PerOutput = 0.05, mean_delay: Scalar = 15.0) -> Problem:
     """Make :func:`sine` with delayed feedback: delays of reward and cost are independent Poisson numbers (RPOL, sec. 6).
 

@@ -12,6 +12,7 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.fields import boolean, each, optional, text
+from jaxbandit.core.files import opened_text, reason_of
 from jaxbandit.problems._arms import COST_NOISE, PATH, SCALE, SEED, THRESHOLD, ArmsData, arms_data, find_file, given_path, is_papers
 
 __all__ = ["stocks", "stocks_or_synthetic", "stocks_synthetic"]
@@ -125,10 +126,10 @@ def _read(file: Path) -> tuple[list[str], np.ndarray]:
     """Read the names of the stocks and their prices ``[days, M]``; the first column of the file is ignored."""
     label = f"stocks: {str(file)!r}"
     try:
-        with file.open(newline="", encoding="utf-8-sig") as handle:
+        with opened_text(file, newline="") as handle:
             rows = [row for row in csv.reader(handle) if row]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise checks.InvalidArgument(f"{label} is not a CSV text file: {error}") from error
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise checks.InvalidArgument(f"{label} is not a CSV text file: {reason_of(error)}") from error
     if len(rows) < 3 or len(rows[0]) < 2:
         raise checks.InvalidArgument(f"{label}: needs a header and at least two rows of a date and a price; give {EXPECTED}")
     names = [name.strip() for name in rows[0][1:]]

@@ -12,6 +12,7 @@ import xarray as xr
 
 import jaxbandit
 from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.files import prepare_file, reason_of, write_whole
 from jaxbandit.core.status import MESSAGES, Status
 from jaxbandit.report import figures, findings
 from jaxbandit.report.markup import Markup, document, element, escaped, joined, picture, section, table
@@ -20,7 +21,6 @@ from jaxbandit.report.statistics import elapsed, growth_exponent, healthy, holm,
 from jaxbandit.report.tables import COLUMNS, summary_rows
 from jaxbandit.report.vector import figure_with_values
 from jaxbandit.study.results.storage import read_results
-from jaxbandit.study.run.files import prepare_file, reason_of, write_whole
 
 SEED = 0  # seed of the bootstraps, printed in the report
 RESAMPLES = 2000

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
+from jaxbandit.core.files import prepare_file, write_whole
 from jaxbandit.core.status import MESSAGES
 from jaxbandit.report.markup import Markup, document, element, joined, section, table
 from jaxbandit.report.vector import figure_with_values
 from jaxbandit.session import Session
 from jaxbandit.session.figures import history_figure
-from jaxbandit.study.run.files import prepare_file, write_whole
 
 MOST_ROWS = 200  # tickets in the table, the last ones
 

@@ -22,6 +22,7 @@ from jaxbandit.core.declare import check_domain
 from jaxbandit.core.fields import Check, of_class, optional, whole
 from jaxbandit.core.fields import key as key_check
 from jaxbandit.core.fields import path as path_check
+from jaxbandit.core.files import opened_text, reason_of
 from jaxbandit.core.keys import trial_key, typed
 from jaxbandit.core.paths import check_known
 from jaxbandit.core.pytree import pytree
@@ -35,7 +36,6 @@ from jaxbandit.session.axes import Axis, Space
 from jaxbandit.session.outputs import Outputs
 from jaxbandit.session.stepping import Learner, design_points, make_learner
 from jaxbandit.session.tables import TAKEN
-from jaxbandit.study.run.files import reason_of
 from jaxbandit.study.specify.describe import describe_exactly
 from jaxbandit.study.specify.grid import Model
 from jaxbandit.study.specify.registry import build, fields_of, table_of
@@ -262,7 +262,8 @@ def read_toml(path: Path) -> Specification:
       InvalidArgument: when the file cannot be read, is no TOML, or holds what no session has.
     """
     try:
-        table = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
+        with opened_text(path) as file:
+            table = tomllib.loads(file.read())
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidArgument(f"experiment: cannot read {str(path)!r}: {reason_of(error)}") from error
     for name in table:

@@ -13,12 +13,12 @@ from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import boolean, nonnegative_numbers, scalar
 from jaxbandit.core.fields import path as path_check
+from jaxbandit.core.files import prepare_file, write_whole
 from jaxbandit.session.course import Course
 from jaxbandit.session.journal import Event, Journal, SessionError
 from jaxbandit.session.specification import Specification, read_model
 from jaxbandit.session.tables import Recommendation, belief_table, history_table, recommend
 from jaxbandit.session.tickets import Record, Ticket
-from jaxbandit.study.run.files import prepare_file, write_whole
 from jaxbandit.study.specify.grid import Model
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ A study passes four containers on its way into a compiled program, a folder for 
 Needs the ``study`` extra (``pip install "jaxbandit[study]"``).
 """
 
+from jaxbandit.core.files import CannotWrite, ExistingOutput, prepare_directory, prepare_file, write_whole
 from jaxbandit.core.processes import end_with_parent
 from jaxbandit.engine.frames import to_dataframe
 from jaxbandit.study.plan.planning import Plan, make_plan
@@ -16,7 +17,6 @@ from jaxbandit.study.results.storage import TrialsFailed, flagged, flags_in_word
 from jaxbandit.study.results.tuning import tune
 from jaxbandit.study.run.checkpoints import CheckpointMismatch
 from jaxbandit.study.run.execute import forget, run_study
-from jaxbandit.study.run.files import CannotWrite, ExistingOutput, prepare_directory, prepare_file, write_whole
 from jaxbandit.study.run.hold import DirectoryInUse, HeldDirectory, hold_directory
 from jaxbandit.study.run.progress import Compiling, Progress, Reporter
 from jaxbandit.study.run.runtime import compile_quickly, use_all_cores

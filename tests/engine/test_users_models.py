@@ -11,7 +11,20 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import Algorithm, InvalidArgument, Status, delays, domains, estimators, kernels, metrics, penalties, problems, widths
+from jaxbandit import (
+    Algorithm,
+    InvalidArgument,
+    Status,
+    delays,
+    domains,
+    estimators,
+    informed,
+    kernels,
+    metrics,
+    penalties,
+    problems,
+    widths,
+)
 from jaxbandit.algorithms.base import BeliefState, Decision, Diagnostics
 
 DOMAIN = domains.grid([0.0], [1.0], 8)
@@ -245,6 +258,7 @@ def test_a_kernel_without_covariances_is_refused(of: Any, message: str, wrap: Ca
     [
         (lambda instance, algorithm, surrogate: None, r"informed: must return \(algorithm, surrogate\), got None"),
         (lambda instance, algorithm: None, r"informed: must be a function of \(instance, algorithm, surrogate\), got one"),
+        (informed.SafestSeeds(), "informed: tells seeds, which RandomSearch does not take; leave it out"),
         (lambda *given: 1 / 0, "informed: must be a function of .* fails with ZeroDivisionError"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import sys
 from collections import namedtuple
@@ -19,7 +20,7 @@ from jaxbandit.core import memory
 from jaxbandit.limited import run_apart
 from jaxbandit.study import Keep, forget, make_plan, run_study
 from jaxbandit.study.plan.memory import memory_budget
-from jaxbandit.study.plan.processes import join
+from jaxbandit.study.plan.processes import _place_in_cluster, join
 from jaxbandit.study.run import runner
 from jaxbandit.surrogates import lowrank
 from tests.support.small_study import TOML, assert_same, in_python, rpol_lines, whole, written
@@ -180,13 +181,22 @@ def test_addresses_of_no_coordinator(address: str) -> None:
 
 
 def test_no_cluster_to_find_the_others_in(monkeypatch: Any) -> None:
-    def undefined(*_: Any) -> None:
-        raise ValueError("coordinator_address should be defined.\nand more")
+    for name in [name for name in os.environ if name.startswith(("SLURM_", "OMPI_", "KUBERNETES_"))]:
+        monkeypatch.delenv(name)
+    with pytest.raises(InvalidArgument, match=r"^coordinator: auto finds no cluster here; run in a cluster such as Slurm's, or"):
+        join("auto", None, None)
 
-    monkeypatch.setattr(jax.distributed, "initialize", undefined)
-    with pytest.raises(
-        InvalidArgument, match=r"^coordinator: the processes cannot meet by auto \(coordinator_address should be defined\.\)"
-    ):
+
+def test_processes_of_slurm_find_each_other(monkeypatch: Any) -> None:
+    names = {"SLURM_JOB_ID": "5", "SLURM_STEP_NODELIST": "node[7-8]", "SLURM_NTASKS": "2", "SLURM_PROCID": "1", "SLURM_LOCALID": "0"}
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(jax.config, "update", lambda name, value: said.append((name, value)))
+    said: list[tuple[str, str]] = []
+    assert _place_in_cluster() == ("node7:61445", 2, 1)
+    assert said == [("jax_cuda_visible_devices", "0"), ("jax_rocm_visible_devices", "0")]
+    monkeypatch.setenv("SLURM_PROCID", "first")
+    with pytest.raises(InvalidArgument, match=r"^coordinator: the processes cannot meet by auto \(invalid literal.*'first'\); run in"):
         join("auto", None, None)
 
 
@@ -218,7 +228,48 @@ def test_the_output_of_an_experiment_to_a_full_device_is_one_line(monkeypatch: p
     assert "No space left on device" in capsys.readouterr().err
 
 
-def test_a_cache_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "status", "words"), [(KeyboardInterrupt(), 130, "interrupted; "), (MemoryError(), 1, "error: memory does")]
+)
+def test_how_an_experiment_ends_is_one_line(error: BaseException, status: int, words: str, monkeypatch: Any, capsys: Any) -> None:
+    def end(argv: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(experiments, "_command", end)
+    assert experiments.main(["list"]) == status
+    said = capsys.readouterr().err
+    assert said.startswith(words) and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["file", "file/cache", "x" * 300, "\0"])
+def test_a_cache_that_cannot_be_made_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InvalidArgument, match=r"^cache: must be a directory that can be made, got"):
-        enable_cache(tmp_path / "file" / "cache")
+    with pytest.raises(InvalidArgument, match=r"^cache: must be a directory that can be made, got") as caught:
+        enable_cache(tmp_path / name)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("option", ["--out", "--cache", "--format", "--precision", "--memory"])
+def test_two_dashes_are_no_value(option: str, tmp_path: Path, capsys: Any) -> None:
+    """A defect of argparse makes an empty list of them."""
+    assert main(["run", str(written(tmp_path)), f"{option}=--"]) == 2
+    assert capsys.readouterr().err == f"error: {option}: expected a value, got '--'\n"
+    if option in ("--out", "--cache"):
+        assert experiments.main(["rpol", f"{option}=--"]) == 2
+        assert capsys.readouterr().err == f"error: {option}: expected a value, got '--'\n"
+
+
+@pytest.mark.skipif(not Path("/dev/zero").is_char_device(), reason="no device that never ends")
+def test_a_device_that_never_ends_is_no_file(tmp_path: Path, capsys: Any) -> None:
+    arms = written(
+        tmp_path, TOML.replace('type = "sine"\npoints_per_axis = 9', 'type = "from_csv"\npath = "/dev/zero"\nobjective = "maximise y"')
+    )
+    for arguments in (
+        ["run", "/dev/zero"],
+        ["run", str(arms)],
+        ["rerun", "/dev/zero", "--trial", "0"],
+        ["session", "new", "/dev/zero", "--out", str(tmp_path / "session")],
+    ):
+        assert main(arguments) == 2
+        said = capsys.readouterr().err
+        assert "cannot read '/dev/zero': it is a device" in said and said.count("\n") == 1

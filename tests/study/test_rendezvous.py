@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import ipaddress
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -98,8 +101,45 @@ def test_strangers_are_not_heard(address: str) -> None:
 def test_addresses_that_cannot_be_used(address: str) -> None:
     with socket.create_server(("", int(address.split(":")[1]))), pytest.raises(InvalidArgument, match=r"^coordinator: .* in use"):
         join(address, 2, 0)
-    with pytest.raises(InvalidArgument, match=r"^coordinator: there is no host no\.such\.host\.invalid"):
-        join("no.such.host.invalid:80", 2, 1)
+    for host in ("no.such.host.invalid", "x" * 300, "\u0100" * 70):
+        with pytest.raises(InvalidArgument, match=rf"^coordinator: there is no host {host[:40]}"):
+            join(f"{host}:80", 2, 1)
+
+
+def test_strangers_who_say_nothing_or_half_a_line_keep_nobody_waiting(address: str) -> None:
+    """Their time to speak is longer than that of the test."""
+
+    def calls() -> None:
+        begun = time.monotonic()
+        while time.monotonic() < begun + 10:
+            with contextlib.suppress(ConnectionRefusedError):
+                strangers.extend(socket.create_connection(("127.0.0.1", int(address.split(":")[1]))) for _ in range(2))
+                strangers[1].sendall(rendezvous.GREETING.encode())
+                break
+
+    strangers: list[socket.socket] = []
+    assert together(lambda: come_and_meet(address, 0, 2), lambda: (calls(), come_and_meet(address, 1, 2))[1]) == ["met", "met"]
+    for stranger in strangers:
+        assert stranger.recv(1) == b""  # sent away
+        stranger.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"), [("127.0.0.1", True), ("localhost", True), ("a-service.of.a-cluster.invalid", False), ("a-machine", False)]
+)
+def test_the_first_process_listens_at_its_address_alone(host: str, loopback: bool, monkeypatch: Any) -> None:
+    """A name of no address, or of the loopback as Debian has it, has the first process listen everywhere."""
+    real = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda name, *args, **own: real({"a-machine": "127.0.1.1"}.get(name, name), *args, **own))
+    with Rendezvous(f"{host}:{free_port()}", 0, 2)._listener() as listener:
+        assert ipaddress.ip_address(listener.getsockname()[0]).is_loopback == loopback
+
+
+def test_a_silent_service_at_the_address(address: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(rendezvous, "SECONDS_TO_COME", 0.1)
+    monkeypatch.setattr(rendezvous, "SECONDS_TO_SPEAK", 0.2)
+    with socket.create_server(("127.0.0.1", int(address.split(":")[1]))), pytest.raises(ProcessLost, match="number 0, before all had met"):
+        come_and_meet(address, 1, 2)
 
 
 def test_another_service_at_the_address(address: str) -> None:

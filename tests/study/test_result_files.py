@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
+import random
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jaxbandit.study.results.seals import CHECKSUMS, LENGTH
 
 from jaxbandit import InvalidArgument
 from jaxbandit.cli import main
@@ -43,6 +49,71 @@ def test_a_study_in_zarr_from_the_command_line(tmp_path: Path, capsys: Any) -> N
     (out / "report.html").unlink()
     assert main(["rerun", str(out), "--trial", "3"]) == 0 and "the same bits" in capsys.readouterr().out
     assert main(["report", str(out)]) == 0 and (out / "report.html").stat().st_size > 10_000
+
+
+@pytest.fixture(scope="module")
+def sealed(tmp_path_factory: Any) -> Path:
+    folder = tmp_path_factory.mktemp("sealed")
+    for name in ("results.nc", "results.zarr"):
+        write_results(one_cell(), folder / name)
+    return folder
+
+
+def refused(path: Path, named: Path) -> None:
+    with pytest.raises(InvalidArgument, match=r"^results: .* was damaged or altered since it was written; restore it") as caught:
+        read_results(path, load=False)
+    assert str(named) in str(caught.value)
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=60, deadline=None)
+def test_damage_anywhere_in_a_file_is_noticed(sealed: Path, tmp_path_factory: Any, seed: int) -> None:
+    """Bytes overwritten, a bit turned, the file cut off within its data, or its seal damaged together with the data before it."""
+    rng, data = random.Random(seed), bytearray((sealed / "results.nc").read_bytes())
+    damaged, length = tmp_path_factory.getbasetemp() / "results.nc", rng.choice([1, 4, 100, 4000])
+    begin = rng.choice([0, rng.randrange(len(data) - length), len(data) - LENGTH - length // 2])
+    data[begin : begin + length] = bytes(byte ^ (rng.randrange(255) + 1) for byte in data[begin : begin + length])
+    damaged.write_bytes(data[: rng.choice([len(data), len(data), rng.randrange(len(data) - LENGTH)])])
+    with pytest.raises(InvalidArgument, match=r"^results: .*results\.nc") as caught:
+        read_results(damaged)
+    assert "\n" not in str(caught.value)
+
+
+def test_damage_in_a_directory_is_noticed(sealed: Path, tmp_path: Path) -> None:
+    for number, damage in enumerate(
+        (lambda file: file.write_bytes(b"0" + file.read_bytes()[1:]), Path.unlink, lambda file: (file.unlink(), file.mkdir()))
+    ):
+        path = shutil.copytree(sealed / "results.zarr", tmp_path / f"{number}.zarr")
+        damage(path / "regret" / ".zarray")
+        refused(path, path / "regret" / ".zarray")
+    path = shutil.copytree(sealed / "results.zarr", tmp_path / "seal.zarr")
+    (path / CHECKSUMS).write_text("[")
+    refused(path, path / CHECKSUMS)
+
+
+def test_results_that_another_program_has_written_have_no_seal(sealed: Path, tmp_path: Path) -> None:
+    changed = read_results(sealed / "results.nc").isel(trial=slice(0, 2))
+    changed.to_netcdf(tmp_path / "results.nc", engine="h5netcdf")
+    assert_same(read_results(tmp_path), changed)
+
+
+def test_a_damaged_file_without_a_seal_is_refused_without_a_traceback(tmp_path: Path, capsys: Any) -> None:
+    """h5netcdf prints one when a file ends that it could not open."""
+    one_cell().to_netcdf(tmp_path / "results.nc", engine="h5netcdf")
+    data = bytearray((tmp_path / "results.nc").read_bytes())
+    for place in (9, 60, 120):
+        (tmp_path / "results.nc").write_bytes(data[:place] + b"\xff" * 4000 + data[place + 4000 :])
+        assert main(["report", str(tmp_path)]) == 2 and main(["rerun", str(tmp_path), "--trial", "0"]) == 2
+    gc.collect()
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 6 and said.count("error: results: cannot read") == 6
+
+
+def test_no_file_is_replaced_by_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "results.zarr").write_text("kept")
+    with pytest.raises(CannotWrite, match="it is there and is no directory"):
+        write_results(one_cell(), tmp_path / "results.zarr")
+    assert (tmp_path / "results.zarr").read_text() == "kept"
 
 
 def test_files_that_are_no_results(tmp_path: Path, monkeypatch: Any) -> None:

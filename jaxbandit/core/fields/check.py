@@ -48,9 +48,12 @@ class Check:
     def __or__(self, other: Check) -> Check:
         return _Either((self, other))
 
-    def of(self, shape: Shape) -> Check:
-        """Return the check that also asks for a shape, for arguments of functions; fields declare theirs beside the check."""
-        return _Shaped(f"{self.allowed}; {shape.described()}", self, shape)
+    def of(self, shape: Shape, outputs: int | None = None) -> Check:
+        """Return the check that also asks for a shape, for arguments of functions; fields declare theirs beside the check.
+
+        A function that always serves as many functions says how many by ``outputs``.
+        """
+        return _Shaped(f"{self.allowed}; {shape.described()}", self, shape, outputs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +61,7 @@ class _Shaped(Check):
     allowed: str
     check: Check
     shape: Shape
+    outputs: int | None
 
     @property
     def classes(self) -> tuple[type, ...]:  # type: ignore[override]
@@ -71,7 +75,7 @@ class _Shaped(Check):
         return self.check.takes(value)
 
     def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
-        self.check.verify(name, value, self.shape, outputs)
+        self.check.verify(name, value, self.shape, self.outputs if outputs is None else outputs)
 
     def fit_domain(self, name: str, value: Any, size: int, dimension: int, shape: Shape | None) -> None:
         self.check.fit_domain(name, value, size, dimension, self.shape)

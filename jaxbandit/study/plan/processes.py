@@ -12,13 +12,14 @@ import jax
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.files import reason_of
 from jaxbandit.study.plan.rendezvous import ProcessLost, Rendezvous
-from jaxbandit.study.run.files import reason_of
 
 __all__ = ["ProcessLost", "Processes", "join", "this_process"]
 
 MAX_PORT = 65_535
 MAX_PROCESSES = 100_000
+SECONDS_TO_DETECT = 60  # for a cluster to say where its processes are
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,8 +84,7 @@ def join(coordinator: str | None, processes: int | None, process: int | None) ->
       ProcessLost: when another process has not come in time, or has gone again.
     """
     if coordinator == "auto" and processes is None and process is None:
-        _join_cluster()
-        return this_process()
+        coordinator, processes, process = _place_in_cluster()
     if coordinator is None or processes is None or process is None:
         raise InvalidArgument(
             f"processes: --coordinator, --processes and --process-id go together, or --coordinator auto alone; got {coordinator},"
@@ -101,12 +101,22 @@ def join(coordinator: str | None, processes: int | None, process: int | None) ->
     return Processes(process, processes, rendezvous)
 
 
-def _join_cluster() -> None:
-    """Let JAX find and meet the other processes of a cluster; raises ``InvalidArgument`` when it cannot."""
+def _place_in_cluster() -> tuple[str, int, int]:
+    """Return coordinator, number of processes and number of this one in a cluster that JAX knows; leave this one its own GPU of a machine.
+
+    JAX's service itself is not started: it ends every process when one has gone. Raises ``InvalidArgument`` where there is no cluster.
+    """
+    otherwise = "run in a cluster such as Slurm's, or give HOST:PORT with --processes and --process-id"
     try:
-        jax.distributed.initialize()
-    except (RuntimeError, ValueError, OSError, KeyError) as error:  # of what JAX detects or is told by its service
-        raise InvalidArgument(
-            f"coordinator: the processes cannot meet by auto ({reason_of(error)}); run in a cluster such as Slurm's, or give HOST:PORT with"
-            " --processes and --process-id"
-        ) from error
+        from jax._src.clusters import ClusterEnv  # what jax.distributed.initialize() asks; it has no public name
+
+        found = ClusterEnv.auto_detect_unset_distributed_params(None, None, None, None, None, SECONDS_TO_DETECT)
+    except Exception as error:  # of what each cluster is asked for
+        raise InvalidArgument(f"coordinator: the processes cannot meet by auto ({reason_of(error)}); {otherwise}") from error
+    coordinator, processes, process, devices = found
+    if coordinator is None or processes is None or process is None:
+        raise InvalidArgument(f"coordinator: auto finds no cluster here; {otherwise}")
+    if devices is not None:
+        for platform in ("cuda", "rocm"):
+            jax.config.update(f"jax_{platform}_visible_devices", ",".join(map(str, devices)))
+    return coordinator, processes, process

@@ -7,6 +7,8 @@ gone or never comes; a connection that closes is an error that can be said in on
 from __future__ import annotations
 
 import contextlib
+import errno
+import ipaddress
 import selectors
 import socket
 import sys
@@ -14,12 +16,13 @@ import time
 from types import TracebackType
 
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.study.run.files import reason_of
+from jaxbandit.core.files import reason_of
 
 SECONDS_TO_COME = 120.0  # for all processes to be started
-SECONDS_TO_SPEAK = 10.0  # for who has called to say its number
+SECONDS_TO_SPEAK = 10.0  # for who has called to say its number, and for who was called to answer
 SECONDS_BETWEEN_CALLS = 0.2
 LONGEST_LINE = 200  # bytes
+LONGEST_HOST = 253  # characters of a host's name in a message, as many as the domain name system has
 GREETING = "jaxbandit-study"
 
 
@@ -87,42 +90,67 @@ class Rendezvous:
             self._say(other, "go")
 
     def _receive(self) -> None:
-        """Take the calls of all others."""
+        """Take the calls of all others; who calls and says nothing keeps nobody waiting."""
         until = time.monotonic() + SECONDS_TO_COME
-        with self._listener() as listener, selectors.DefaultSelector() as selector:
-            selector.register(listener, selectors.EVENT_READ, 0)
+        with self._listener() as listener, selectors.DefaultSelector() as selector, contextlib.ExitStack() as strangers:
+            selector.register(listener, selectors.EVENT_READ, None)
             while len(self._lines) < self.count - 1:
                 ready = selector.select(max(until - time.monotonic(), 0))
                 if not ready:
                     missing = [str(other) for other in range(1, self.count) if other not in self._lines]
                     raise self._lost(f"process {', '.join(missing)} did not come to {self.address} within {SECONDS_TO_COME:.0f} s")
                 for chosen, _ in ready:
-                    if chosen.data:
-                        self._hear(chosen.data)  # before it was asked to: the line was closed
+                    if chosen.data is None:
+                        line, _ = listener.accept()
+                        line.setblocking(False)
+                        selector.register(line, selectors.EVENT_READ, _Stranger(strangers.enter_context(line)))
+                    elif isinstance(chosen.data, _Stranger):
+                        self._listen_to(chosen.data, selector)
                     else:
-                        self._answer(listener, selector)
-        for other in self._lines:
-            self._say(other, "go")
+                        self._hear(chosen.data)  # before it was asked to: the line was closed
+            for other in self._lines:
+                self._say(other, "go")
 
     def _listener(self) -> socket.socket:
-        port = int(self.address.rpartition(":")[2])
-        both = socket.has_dualstack_ipv6()
+        """Return a socket that listens at the coordinator's address.
+
+        It listens at all addresses of this machine where the name stands for none of them, as that of a service of a cluster does, or
+        for the loopback, by which others cannot call, as Debian has it for a machine's own name.
+        """
+        host, _, port = self.address.rpartition(":")
+        host = host.strip("[]")
+        tries: list[tuple[socket.AddressFamily, str]] = []
+        with contextlib.suppress(OSError, ValueError):  # a name that stands for nothing is a service's, perhaps
+            found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+            tries = [(family, str(place[0])) for family, _, _, _, place in found]
+        if host != "localhost" and not _literal(host):
+            tries = [(family, place) for family, place in tries if not ipaddress.ip_address(place.partition("%")[0]).is_loopback]
         try:
-            return socket.create_server(("", port), family=socket.AF_INET6 if both else socket.AF_INET, dualstack_ipv6=both)
+            for family, place in tries:
+                try:
+                    return socket.create_server((place, int(port)), family=family)
+                except OSError as error:
+                    if error.errno != errno.EADDRNOTAVAIL:
+                        raise
+            both = socket.has_dualstack_ipv6()
+            return socket.create_server(("", int(port)), family=socket.AF_INET6 if both else socket.AF_INET, dualstack_ipv6=both)
         except OSError as error:
             raise InvalidArgument(
                 f"coordinator: the first process cannot listen at port {port} of {self.address} ({reason_of(error)}); choose another port"
             ) from error
 
-    def _answer(self, listener: socket.socket, selector: selectors.BaseSelector) -> None:
-        """Take one call, of a process that says a number which is still missing."""
-        line, _ = listener.accept()
-        line.settimeout(SECONDS_TO_SPEAK)
-        words = _heard(line).split()
-        if len(words) != 3 or words[0] != GREETING or not all(word.isdecimal() for word in words[1:]):  # something else on the network
-            line.close()
+    def _listen_to(self, stranger: _Stranger, selector: selectors.BaseSelector) -> None:
+        """Take what a caller says; once it is the line of a process that is still missing, the caller stays on the line."""
+        line, ended = stranger.line, not stranger.hear()
+        if not ended and not stranger.said.endswith(b"\n"):
+            return
+        selector.unregister(line)
+        words = stranger.said.decode(errors="replace").split()
+        if ended or len(words) != 3 or words[0] != GREETING or not all(word.isdecimal() and word.isascii() for word in words[1:]):
+            line.close()  # something else on the network
             return
         index, count = int(words[1]), int(words[2])
+        line.settimeout(SECONDS_TO_SPEAK)
         if count != self.count or not 0 < index < self.count or index in self._lines:
             twice = count == self.count
             wrong = f"two processes have the number {index}" if twice else f"one was told --processes {count}, another {self.count}"
@@ -131,6 +159,7 @@ class Rendezvous:
             for other in self._lines:
                 _send(self._lines[other], f"refused {wrong}")
             raise InvalidArgument(f"process-id: {wrong}; give each of them another number from 0, and all the same --processes")
+        line = line.dup()  # which stays open when strangers are sent away
         _stay_alive(line)
         self._lines[index] = line
         selector.register(line, selectors.EVENT_READ, index)
@@ -142,9 +171,9 @@ class Rendezvous:
         while line is None:
             try:
                 line = socket.create_connection((host.strip("[]"), int(port)), timeout=SECONDS_TO_SPEAK)
-            except socket.gaierror as error:
+            except (socket.gaierror, ValueError) as error:  # a ValueError on a name that no host can have
                 raise InvalidArgument(
-                    f"coordinator: there is no host {host} ({reason_of(error)}); name that of the first process"
+                    f"coordinator: there is no host {host[:LONGEST_HOST]} ({reason_of(error)}); name that of the first process"
                 ) from error
             except OSError as error:
                 if time.monotonic() > until:
@@ -155,7 +184,9 @@ class Rendezvous:
         _stay_alive(line)
         self._lines = {0: line}
         self._say(0, f"{GREETING} {self.index} {self.count}")
+        line.settimeout(SECONDS_TO_COME + SECONDS_TO_SPEAK)  # of the first process, which has given up by then
         self._expect_to_go_on()
+        line.settimeout(None)
 
     def _expect_to_go_on(self) -> None:
         """Wait for the first process to say that all are there."""
@@ -174,9 +205,7 @@ class Rendezvous:
             raise self._gone(other)
 
     def _hear(self, other: int) -> str:
-        line = self._lines[other]
-        line.settimeout(None)
-        words = _heard(line)
+        words = _heard(self._lines[other])
         if not words:
             raise self._gone(other)
         return words
@@ -190,6 +219,33 @@ class Rendezvous:
             for line in self._lines.values():
                 _send(line, f"lost {words}")
         return ProcessLost(f"process {self.index} of {self.count}: {words}; start all of them again, as they were started")
+
+
+class _Stranger:
+    """Somebody who has called and not yet said a line."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self.line, self.said = line, b""
+
+    def hear(self) -> bool:
+        """Take what there is to hear; say whether it may be the beginning of a process's line."""
+        try:
+            heard = self.line.recv(LONGEST_LINE)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        self.said += heard
+        return bool(heard) and len(self.said) <= LONGEST_LINE
+
+
+def _literal(host: str) -> bool:
+    """Say whether a host is given by its address instead of a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _stay_alive(line: socket.socket) -> None:

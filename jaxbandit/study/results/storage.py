@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.util
 import math
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import h5netcdf
+import h5py
 import numpy as np
 import xarray as xr
 
@@ -23,7 +25,8 @@ from jaxbandit.core.results import RESULTS
 from jaxbandit.core.status import Status, explain, healthy
 from jaxbandit.core.status import flags_in_words as status_in_words
 from jaxbandit.engine.labelled import Variable
-from jaxbandit.study.run.files import CannotWrite, reason_of, write_whole
+from jaxbandit.core.files import CannotWrite, reason_of, refuse_device, write_whole
+from jaxbandit.study.results.seals import check_seal, seal
 
 LEVEL = 4  # of compression
 CHUNK_BYTES = 2**20  # of what is compressed and read at a time
@@ -87,7 +90,7 @@ def read_results(path: str | Path, *, load: bool = True) -> xr.Dataset:
       load: read everything now; otherwise what is used is read as it is used, and the file stays open until the dataset is closed.
 
     Raises:
-      InvalidArgument: when there is none, or it cannot be read.
+      InvalidArgument: when there is none, it cannot be read, or was altered since it was written by :func:`write_results`.
     """
     path = Path(path)
     try:
@@ -95,7 +98,9 @@ def read_results(path: str | Path, *, load: bool = True) -> xr.Dataset:
         found = next((file for file in inside if file.exists()), path)
         if not found.exists() or (found.is_dir() and found.suffix != ".zarr"):
             raise InvalidArgument(f"results: {path} holds no results.nc or results.zarr" if path.is_dir() else f"results: there is no {path}")
-        lazy = xr.open_zarr(_with_zarr(found), chunks=None) if found.suffix == ".zarr" else xr.open_dataset(found, engine="h5netcdf")
+        refuse_device(found)
+        check_seal(found)
+        lazy = open_results(found)
         if not load:
             return lazy
         with lazy:
@@ -104,6 +109,15 @@ def read_results(path: str | Path, *, load: bool = True) -> xr.Dataset:
         raise
     except Exception as error:  # what the readers raise on a damaged file is not documented
         raise InvalidArgument(f"results: cannot read {str(path)!r}: {reason_of(error)}") from error
+
+
+def open_results(path: Path) -> xr.Dataset:
+    """Return the dataset of a NetCDF file or a Zarr directory, to be read as it is used; raises what their readers raise."""
+    if path.suffix == ".zarr":
+        return xr.open_zarr(_with_zarr(path), chunks=None)
+    with h5py.File(path, "r") as file:  # what fails here would make h5netcdf print a traceback when it is thrown away
+        file.attrs.get("_nc3_strict")
+    return xr.open_dataset(path, engine="h5netcdf")
 
 
 @takes(dataset=RESULTS, path=path_check)
@@ -169,13 +183,21 @@ def save(dataset: xr.Dataset, path: str | Path) -> None:
 
 
 def _write(path: Path, write: Callable[[Path], object]) -> None:
-    """Call ``write`` with a temporary name and rename what it has written, a file or a Zarr directory."""
+    """Call ``write`` with a temporary name, seal what it has written, a file or a Zarr directory, and rename it."""
+
+    def sealed(temporary: Path) -> None:
+        write(temporary)
+        seal(temporary)
+
     if path.suffix != ".zarr":
-        write_whole(path, write)
+        write_whole(path, sealed)
         return
     temporary = _with_zarr(path).with_name(f".{path.name}")
     try:
-        write(temporary)
+        if path.is_symlink() or (path.exists() and not path.is_dir()):
+            raise OSError(errno.ENOTDIR, "it is there and is no directory")
+        shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
+        sealed(temporary)
         if path.exists():
             shutil.rmtree(path)
         temporary.rename(path)

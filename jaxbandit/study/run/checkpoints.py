@@ -24,8 +24,8 @@ import numpy as np
 
 import jaxbandit
 from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.files import CannotWrite, reason_of, write_whole
 from jaxbandit.core.pytree import float_dtype
-from jaxbandit.study.run.files import CannotWrite, reason_of, write_whole
 
 LAYOUT = 3  # of the files; to be raised whenever a checkpoint of the code before cannot go on
 
@@ -181,6 +181,7 @@ class Store:
     def clear(self) -> None:
         """Drop all files that the run has left, half-written ones too; raises ``CannotWrite``."""
         shutil.rmtree(self.parts, ignore_errors=True)
+        shutil.rmtree(self.directory / ".results.zarr", ignore_errors=True)
         for name in ("study.json", "at-work-*.npz", ".at-work-*.npz", ".study-*.json", ".results-*.nc", "process-*.done"):
             for file in self.directory.glob(name):
                 try:

@@ -14,14 +14,14 @@ from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.fields import between, boolean, function, mapping, of_class, optional, text
 from jaxbandit.core.fields import path as path_check
+from jaxbandit.core.files import drop
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.study.plan.memory import check_disk
 from jaxbandit.study.plan.planning import Plan, make_plan
 from jaxbandit.study.plan.processes import Processes
-from jaxbandit.study.results.storage import check_results, read_results, stream_results
+from jaxbandit.study.results.storage import check_results, open_results, stream_results
 from jaxbandit.study.run.checkpoints import Store, identity
 from jaxbandit.study.run.dataset import gather_results, header, pieces, study_variables
-from jaxbandit.study.run.files import drop
 from jaxbandit.study.run.hold import HeldDirectory, hold_directory
 from jaxbandit.study.run.meeting import Meeting
 from jaxbandit.study.run.mixed_policies import mixed_values
@@ -155,7 +155,7 @@ def _played(
     variables = study_variables(plan, batch_at, mixed)
     head = header(plan, variables, mixed=mixed, seconds=seconds).assign_attrs(attributes)
     stream_results(head, variables, pieces(plan, variables, batch_at), results)
-    return read_results(results, load=False)
+    return open_results(results)  # no need to look at its seal, which is of this moment
 
 
 @takes(directory=path_check | of_class(HeldDirectory, "a directory of hold_directory(...)"))

@@ -21,7 +21,7 @@ from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import boolean
 from jaxbandit.core.fields import path as path_check
-from jaxbandit.study.run.files import prepare_directory, reason_of
+from jaxbandit.core.files import prepare_directory, reason_of
 
 LOCK = "run.lock"
 LONGEST_COMMAND = 200  # characters of the holder's command in a message

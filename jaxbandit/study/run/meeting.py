@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from types import TracebackType
 
+from jaxbandit.core.files import CannotWrite
 from jaxbandit.study.plan.processes import Processes, ProcessLost
-from jaxbandit.study.run.files import CannotWrite
 from jaxbandit.study.run.hold import lock_now
 
 SECONDS_BETWEEN_LOOKS = 0.1

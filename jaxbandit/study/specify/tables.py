@@ -14,9 +14,9 @@ from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.fields import path as path_check
+from jaxbandit.core.files import opened_text, reason_of
 from jaxbandit.core.paths import check_known
 from jaxbandit.engine import InitialDesign
-from jaxbandit.study.run.files import reason_of
 from jaxbandit.study.specify.grid import Model, grid
 from jaxbandit.study.specify.keep import Keep
 from jaxbandit.study.specify.registry import fields_of
@@ -36,7 +36,8 @@ def from_toml(path: str | Path, *, precision: str | None = None) -> Study:
       InvalidArgument: when the file cannot be read, is no TOML, or holds what no study has.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
+        with opened_text(path) as file:
+            text = file.read()
     except (OSError, ValueError) as error:
         raise InvalidArgument(f"study: cannot read {str(path)!r}: {reason_of(error)}") from error
     try:

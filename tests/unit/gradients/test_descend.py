@@ -119,6 +119,9 @@ def test_a_file_is_gone_on_from(tmp_path: Path) -> None:
     np.testing.assert_array_equal(resumed.best["x"], whole.best["x"])
     with pytest.raises(InvalidArgument, match=r"^file: .*another file"):
         descend(bowl(), START, jax.random.key(4), file=file, **BUDGET)
+    for device in ("/dev/null", tmp_path, tmp_path / "none" / "file", "\0", "x" * 5000):
+        with pytest.raises(InvalidArgument, match=r"^file: must be a file in a directory that is there"):
+            descend(bowl(), START, jax.random.key(4), file=device, **BUDGET)
     file.write_bytes(b"nothing")
     with pytest.raises(InvalidArgument, match=r"^file: .*remove it"):
         descend(bowl(), START, jax.random.key(3), file=file, **BUDGET)

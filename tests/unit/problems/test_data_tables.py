@@ -52,8 +52,8 @@ def test_other_rows_keep_their_order_and_goals_their_sense() -> None:
 @pytest.mark.parametrize(
     ("changes", "options", "words"),
     [
-        ({"heat": None}, {}, "columns: there is no 'heat'; got 'dose', 'yield', 'spread'"),
-        ({}, {"objective": "maximise yeild"}, "columns: there is no 'yeild', did you mean 'yield'"),
+        ({"heat": None}, {}, "constraints: there is no column 'heat'; got 'dose', 'yield', 'spread'"),
+        ({}, {"objective": "maximise yeild"}, "objective: there is no column 'yeild', did you mean 'yield'"),
         ({"yield": [1.0, np.nan, 2.0]}, {}, "columns['yield']: must hold finite numbers, got nan in row 2 of 3"),
         ({"yield": [1.0, 2.0, None]}, {}, "columns['yield']: must hold finite numbers, got None in row 3"),
         ({"heat": ["70", "hot", "60"]}, {}, "columns['heat']: must hold finite numbers, got 'hot' in row 2"),
@@ -82,7 +82,7 @@ def test_what_is_wrong_with_a_table_is_named(changes: Any, options: Any, words: 
         ("yield,yield\n1,2\n", "must have different names"),
         ("yield,heat\n1,2\n3\n", "row 2 of"),
         ("yield,heat\n1,\n", "columns['heat']: must hold finite numbers, got '' in row 1"),
-        ("yield;heat\n1;2\n", "columns: there is no 'yield'"),
+        ("yield;heat\n1;2\n", "objective: there is no column 'yield'"),
         (b"\xff\xfe\x00", "path: cannot read"),
         (None, "path: cannot read"),
     ],

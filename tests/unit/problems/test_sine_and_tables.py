@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import domains, problems
+from jaxbandit import InvalidArgument, domains, problems
 
 
 @pytest.mark.parametrize("x64", [False, True])
@@ -129,3 +129,18 @@ def test_observations_are_means_plus_noise():
         np.testing.assert_allclose(noise, drawn, atol=2e-6)  # float32 near 6
     quiet = jaxbandit.replace(problem, noise=problems.Noiseless())
     np.testing.assert_array_equal(quiet.observe(jnp.int32(7), quiet.draw(jax.random.key(3))), problem.means[:, 7].astype(np.float32))
+
+
+@pytest.mark.parametrize("make", [problems.sine, problems.sine_delayed, lambda **own: problems.artificial("P1", **own), problems.building])
+@pytest.mark.parametrize("variance", [[], [0.1], [0.1] * 3, [[0.1, 0.1]]])
+def test_a_variance_for_another_number_of_outputs_is_named(make, variance):
+    with pytest.raises(
+        InvalidArgument, match=r"^noise_variance: (expected one number, or one for each of the 2 outputs|must be a number >= 0), got"
+    ):
+        make(noise_variance=variance)
+
+
+def test_more_doubled_outputs_than_there_are():
+    with pytest.raises(InvalidArgument, match=r"doubled: must be fewer than 2 different outputs, got \[0, 1, 2") as caught:
+        problems.Mirrored(doubled=tuple(range(2000))).validate("noise", 2)
+    assert len(str(caught.value)) < 300

@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
 
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
@@ -67,6 +68,8 @@ def prepare_file(path: str | Path, *, force: bool = False) -> Path:
     """Check that a file can be written at ``path``; raises :class:`ExistingOutput` if one is there and ``force`` is off."""
     file = Path(path)
     try:
+        if "\0" in str(file):
+            raise ValueError("it holds NUL")
         if file.is_dir():
             raise ExistingOutput(f"out: {file} is a directory; name a file")
         if file.exists() and not force:
@@ -77,6 +80,22 @@ def prepare_file(path: str | Path, *, force: bool = False) -> Path:
             raise
         raise InvalidArgument(f"out: cannot make a place for {str(file)!r}: {reason_of(error)}") from error
     return file
+
+
+def refuse_device(path: Path) -> None:
+    """Raise ``OSError`` where a path is a device, which may never end."""
+    if path.is_char_device() or path.is_block_device():
+        raise OSError(errno.EINVAL, "it is a device")
+
+
+def opened_text(path: str | Path, newline: str | None = None) -> TextIO:
+    """Return a file of text in UTF-8, with or without a byte-order mark, opened for reading.
+
+    Raises:
+      OSError: when it cannot be opened, or is a device, which may never end.
+    """
+    refuse_device(Path(path))
+    return Path(path).open(encoding="utf-8-sig", newline=newline)
 
 
 def drop(path: Path) -> None:
