@@ -24,6 +24,7 @@ PANELS = (
     ("positive_regret", "average positive regret $R^+(t)/t$"),
     ("hard_violation", "average violation $V(t)/t$"),
 )
+MAGNITUDE = 10  # values up to it, or that span no more than this factor, are drawn on a linear scale
 LOG = choice("", "x", "y", "xy")
 
 # Axis labels of measures, in units of the reward and the constraints, or counts.
@@ -191,28 +192,29 @@ def distribution(
 ) -> Axes:
     """Draw a measure after the last round on one axis: box plots with every trial as a point and the mean as a diamond.
 
-    The scale is linear up to 10 and logarithmic beyond; failed trials are left out. Arguments, result and errors are as for
-    :func:`cumulative`.
+    The scale is linear from 0 to 10 and logarithmic beyond, or linear about values that are all beyond and of one magnitude. Failed trials
+    are left out. Arguments, result and errors are as for :func:`cumulative`.
     """
     dataset, axis = results_at_hand(results, problem, key=key), one_axis(ax)
     lines = _lines(dataset, lines)
-    top = 0.0
+    top, least = 0.0, np.inf
     for number, algorithm in enumerate(lines.values()):
         final = final_values(dataset.sel(algorithm=algorithm), name)
         final = final[np.isfinite(final)]
         if not len(final):
             continue
-        top = max(top, final.max())
+        top, least = max(top, final.max()), min(least, final.min())
         colour = COLOURS[number % len(COLOURS)]
         axis.boxplot(final, positions=[number], widths=0.6, showfliers=False, medianprops={"color": colour, "linewidth": 2})
         jitter = np.linspace(-0.22, 0.22, len(final)) if len(final) > 1 else np.zeros(1)
         axis.plot(number + jitter, final, ".", color=colour, markersize=4, alpha=0.6)
         axis.plot(number, final.mean(), "D", color=colour, markeredgecolor="white", markersize=7)
-    axis.set_yscale("symlog", linthresh=10)
-    axis.set_yticks([0, 2, 4, 6, 8, *(digit * 10**power for power in range(1, 6) for digit in (1, 2, 5))], minor=False)
+    if not MAGNITUDE < least < top < MAGNITUDE * least:
+        axis.set_yscale("symlog", linthresh=MAGNITUDE)
+        axis.set_yticks([0, 2, 4, 6, 8, *(digit * 10**power for power in range(1, 6) for digit in (1, 2, 5))], minor=False)
+        axis.yaxis.set_minor_locator(NullLocator())
+        axis.set_ylim(-0.4, 1.15 * max(top, 1.0))
     axis.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axis.yaxis.set_minor_locator(NullLocator())
-    axis.set_ylim(-0.4, 1.15 * max(top, 1.0))
     axis.set(title=heading, ylabel=_words(name, ylabel), xlim=(-0.6, len(lines) - 0.4))
     axis.set_xticks(range(len(lines)), list(lines))
     return axis
@@ -341,6 +343,6 @@ def rounds_of_declaration(
     axis.set(title=heading, xlabel="round of the first declaration (dashed: mean)", ylabel="trials")
     axis.xaxis.set_major_locator(MaxNLocator(10, steps=[1, 2, 5, 10], integer=True))
     axis.yaxis.set_major_locator(MaxNLocator(integer=True))
-    axis.set_ylim(top=1.2 * axis.get_ylim()[1])  # room for the legend
+    axis.set_ylim(0, 1.2 * max(axis.get_ylim()[1], 1.0))  # room for the legend
     axis.legend(loc="upper right")
     return axis
