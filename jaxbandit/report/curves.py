@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from jaxbandit.core.arguments import takes
@@ -24,7 +25,10 @@ PANELS = (
     ("positive_regret", "average positive regret $R^+(t)/t$"),
     ("hard_violation", "average violation $V(t)/t$"),
 )
-MAGNITUDE = 10  # values up to it, or that span no more than this factor, are drawn on a linear scale
+FEW = 10  # values up to it are drawn on a linear scale, also in a figure of larger ones
+WIDE = 20  # values beyond, too, that span no more than this factor
+IN_A_PANEL = 60  # letters of a legend that finds room between lines
+LETTERS_PER_INCH = 12
 LOG = choice("", "x", "y", "xy")
 
 # Axis labels of measures, in units of the reward and the constraints, or counts.
@@ -76,8 +80,19 @@ def curves(
             axis.set_ylim(bottom=0)
         else:
             axis.axhline(0, color="0.4", linewidth=0.8)
-    row[-1].legend(loc="best")
+    _legend_of_row(row)
     return row
+
+
+def _legend_of_row(row: np.ndarray) -> None:
+    """Say in the last panel which line is whose, or below the panels where they are all of a figure and there is much to say."""
+    figure, (handles, labels) = row[-1].figure, row[-1].get_legend_handles_labels()
+    fits_below = isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine) and set(figure.axes) == set(row)
+    if fits_below and len("".join(labels)) > IN_A_PANEL:
+        across = int(LETTERS_PER_INCH * figure.get_figwidth() / (max(map(len, labels)) + 8))
+        figure.legend(handles, labels, loc="outside lower center", ncols=max(1, min(across, len(labels))))
+    else:
+        row[-1].legend(loc="best")
 
 
 def _band(axis: Axes, rounds: np.ndarray, summary: xr.Dataset, label: str, number: int) -> None:
@@ -209,8 +224,8 @@ def distribution(
         jitter = np.linspace(-0.22, 0.22, len(final)) if len(final) > 1 else np.zeros(1)
         axis.plot(number + jitter, final, ".", color=colour, markersize=4, alpha=0.6)
         axis.plot(number, final.mean(), "D", color=colour, markeredgecolor="white", markersize=7)
-    if not MAGNITUDE < least < top < MAGNITUDE * least:
-        axis.set_yscale("symlog", linthresh=MAGNITUDE)
+    if not FEW < least < top < WIDE * least:
+        axis.set_yscale("symlog", linthresh=FEW)
         axis.set_yticks([0, 2, 4, 6, 8, *(digit * 10**power for power in range(1, 6) for digit in (1, 2, 5))], minor=False)
         axis.yaxis.set_minor_locator(NullLocator())
         axis.set_ylim(-0.4, 1.15 * max(top, 1.0))
