@@ -118,17 +118,18 @@ def draw(dataset: Any) -> Any:
 
     names = json.loads(dataset.attrs["parameters"])["algorithms"]
 
-    def panel(ax: Any, name: str, measure: str, words: str, shows_legend: bool) -> None:
+    def panel(ax: Any, name: str, measure: str, words: str) -> None:
         lines = {words: f"{name}, {words}" for words in MODELS}
         plots.cumulative(dataset, measure, lines, heading=name, ylabel=words, ax=ax)
-        if not shows_legend:
-            ax.get_legend().remove()
+        ax.get_legend().remove()  # one for all panels stands below them
 
     rows = [
-        [partial(panel, name=name, measure=measure, words=words, shows_legend=last and name == names[0]) for name in names]
-        for measure, words, last in (("positive_regret", "positive regret $R^+(t)$", False), ("hard_violation", "violation $V(t)$", True))
+        [partial(panel, name=name, measure=measure, words=words) for name in names]
+        for measure, words in (("positive_regret", "positive regret $R^+(t)$"), ("hard_violation", "violation $V(t)$"))
     ]
-    return plots.compose("Length-scales right, wrong and fitted:\nmeans with 95% intervals (thin: medians)", rows, one_scale=True)
+    figure = plots.compose("Length-scales right, wrong and fitted:\nmeans with 95% intervals (thin: medians)", rows, one_scale=True)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=5 if len(names) > 1 else 2)
+    return figure
 
 
 EXPERIMENT = Experiment(

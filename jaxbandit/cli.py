@@ -292,17 +292,20 @@ def dry_run(plan: Plan) -> str:
         f"results: {in_units(plan.result_bytes)}, and while they are gathered up to {in_units(plan.disk_bytes(streamed=True))} on disk",
     ]
     total = 0.0
+    before: list[str] = []
     for cell, (size, count, rounds) in enumerate(plan.batches):
         seconds = seconds_per_round(plan, cell) * study.horizon * size * count
         total += seconds
         parts = "all rounds at once" if rounds == study.horizon else f"parts of {rounds:,} rounds"
         lines += [
             f"cell {cell + 1}: {plan.title(cell)}",
-            f"  {count} batches of {size:,} trials, {plan.batch_bytes(cell) / 2**20:,.0f} MiB"
+            f"  {count} batch{'es' if count > 1 else ''} of {size:,} trials, {plan.batch_bytes(cell) / 2**20:,.0f} MiB"
             f" ({plan.trial_bytes[cell] / 2**20:.2f} MiB a trial), {parts}, about {seconds:,.0f} s",
-            *("  " + line for line in plan.runs[plan.members[cell][0]].model.describe().splitlines()),
-            "  choices: " + study.describe_choices(plan.runs[plan.members[cell][0]]),
         ]
+        run = plan.runs[plan.members[cell][0]]
+        said = ["  " + line for line in [*run.model.describe().splitlines(), "choices: " + study.describe_choices(run)]]
+        lines += ["  model and choices as above"] if said == before else said
+        before = said
     lines.append(f"beside the memory above: {MEMORY_OF_COMPILER}")
     return "\n".join([*lines, f"about {total:,.0f} s in all, by a few rounds played here"])
 

@@ -56,7 +56,7 @@ def pytree(cls: type[T]) -> type[T]:
     if not isinstance(cls, type):
         raise InvalidArgument(f"cls: must be a class, got {short(cls)}; write @jaxbandit.pytree above a class")
     cls = dataclasses.dataclass(frozen=True, kw_only=True, repr=False)(cls)
-    if "__repr__" not in vars(cls):
+    if not any("__repr__" in vars(base) for base in cls.__mro__[:-1]):  # object, the last, has one
         cls.__repr__ = _in_brief  # type: ignore[method-assign]
     if not any("_repr_html_" in vars(base) for base in cls.__mro__):
         cls._repr_html_ = _as_table  # type: ignore[attr-defined]
@@ -83,13 +83,18 @@ def pytree(cls: type[T]) -> type[T]:
     return cls
 
 
-MOST_NUMBERS_SHOWN = 6
+MOST_NUMBERS_SHOWN = 6  # in the text of an object
 
 
 def fields_in_brief(item: Any) -> list[tuple[str, str]]:
-    """Return the fields of a dataclass with their values as text; a field that is ``None``, as by default, is left out."""
+    """Return the fields of a dataclass with their values as text; a field that is ``None`` or ``()``, as by default, is left out."""
     named = ((field, getattr(item, field.name)) for field in dataclasses.fields(item))
-    return [(field.name, _shown(value)) for field, value in named if field.repr and not (value is None and field.default is None)]
+    return [(field.name, in_brief(value)) for field, value in named if field.repr and not _is_left_out(field.default, value)]
+
+
+def _is_left_out(default: Any, value: Any) -> bool:
+    """Say whether a field holds nothing, as it does by default."""
+    return (value is None and default is None) or (isinstance(value, tuple) and value == () and default == ())
 
 
 def _in_brief(self: Any) -> str:
@@ -102,12 +107,12 @@ def _as_table(self: Any) -> str:
     return html_fields(type(self).__name__, fields_in_brief(self))
 
 
-def _shown(value: Any) -> str:
+def in_brief(value: Any) -> str:
     """Return a field's value as text, an array of many numbers as its type and shape."""
     if isinstance(value, jax.core.Tracer):
         return f"traced {value.dtype}{list(value.shape)}"
     if isinstance(value, tuple) and type(value) is tuple:
-        return f"({', '.join(map(_shown, value))}{',' if len(value) == 1 else ''})"
+        return f"({', '.join(map(in_brief, value))}{',' if len(value) == 1 else ''})"
     if not isinstance(value, np.ndarray | np.generic | jax.Array):
         return repr(value)
     if jnp.issubdtype(value.dtype, jax.dtypes.extended) or not 1 <= value.size <= MOST_NUMBERS_SHOWN:

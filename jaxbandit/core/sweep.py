@@ -14,7 +14,8 @@ import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument, boolean, integer, is_traced, short, short_enough
 from jaxbandit.core.paths import set_field
-from jaxbandit.core.pytree import canonicalise, pytree, static
+from jaxbandit.core.pytree import canonicalise, in_brief, pytree, static
+from jaxbandit.core.showing import html_fields
 
 MOST_VARIANTS = 10**6
 
@@ -30,6 +31,22 @@ class Sweep:
     differing: tuple[Any, ...]  # [size, ...] where they do, else None
     structure: Any = static()
     size: int = static()
+
+    def __repr__(self) -> str:
+        kind, fields = self._in_brief()
+        return f"{type(self).__name__}({self.size} variants of {kind}: {', '.join(f'{path}={text}' for path, text in fields)})"
+
+    def _repr_html_(self) -> str:
+        """Return a table of the fields in which the variants differ."""
+        kind, fields = self._in_brief()
+        return html_fields(f"{type(self).__name__}: {self.size} variants of {kind}", fields)
+
+    def _in_brief(self) -> tuple[str, list[tuple[str, str]]]:
+        """Return the class of the variants, and the dotted paths of the fields in which they differ with the values as text."""
+        numbered = jax.tree.unflatten(self.structure, range(len(self.differing)))
+        paths = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in jax.tree_util.tree_leaves_with_path(numbered)]
+        fields = [(path, in_brief(many)) for path, many in zip(paths, self.differing, strict=True) if many is not None]
+        return type(numbered).__name__, fields
 
     def pick(self, number: Any) -> Any:
         """Return object ``number``, an index ``[]`` that may be traced."""

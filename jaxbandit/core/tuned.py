@@ -68,14 +68,14 @@ class Tuned(Generic[T]):
         if axes is None:
             import matplotlib.pyplot as plt
 
-            axes = plt.subplots()[1]
+            axes = plt.subplots(layout="constrained")[1]
         steps, value, error = np.arange(len(self.history["value"])), self.history["value"], self.history["standard_error"]
         axes.plot(steps, value, label="loss around the iterate")
         axes.fill_between(steps, value - error, value + error, alpha=0.2, linewidth=0)
-        for candidate in self.candidates:
-            if candidate.found.startswith(("start", "step")):
-                place = 0 if candidate.found == "start" else int(candidate.found.split()[1])
-                axes.errorbar(place, candidate.loss, NORMAL_95 * candidate.standard_error, fmt="o", color="black", markersize=3)
+        shown = [candidate for candidate in self.candidates if candidate.found.startswith(("start", "step"))]
+        places = [0 if candidate.found == "start" else int(candidate.found.split()[1]) for candidate in shown]
+        losses, half = [candidate.loss for candidate in shown], [NORMAL_95 * candidate.standard_error for candidate in shown]
+        axes.errorbar(places, losses, half, fmt="o", color="black", markersize=3, label="candidates in the validation, 95% intervals")
         axes.set(xlabel="step", ylabel="mean loss of a round")
         axes.legend()
         return axes

@@ -76,10 +76,16 @@ class Trajectory:
         """The points that metrics count: the rounds', after the initial design's where the study counts it."""
         return jnp.concatenate([self.initial_indices, self.indices], axis=-1) if self.initial_counted else self.indices
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({'; '.join(f'{name}: {text}' for name, text in self._facts())})".replace("\n", ", ")
+
     def _repr_html_(self) -> str:
         """Return a table of the run's size, of its flags and of what it recorded."""
-        if any(checks.is_traced(leaf) for leaf in jax.tree.leaves(self)):
-            return html_fields(type(self).__name__, fields_in_brief(self))
+        return html_fields(type(self).__name__, self._facts())
+
+    def _facts(self) -> list[tuple[str, str]]:
+        if any(not isinstance(leaf, jax.Array | np.ndarray | np.generic) or checks.is_traced(leaf) for leaf in jax.tree.leaves(self)):
+            return fields_in_brief(self)
         leading, horizon = np.shape(self.status), np.shape(self.indices)[-1]
         sizes = [f"{count} {name}" for count, name in zip(leading, ("variants", "trials")[2 - len(leading) :], strict=True)]
         status = np.asarray(self.status)
@@ -93,8 +99,7 @@ class Trajectory:
             for f in dataclasses.fields(self)
             if np.ndim(getattr(self, f.name)) > len(leading)
         ]
-        facts = [("size", ", ".join([*sizes, f"{horizon} rounds"])), ("flags", "\n".join(flags) or "none"), ("arrays", ", ".join(recorded))]
-        return html_fields(type(self).__name__, facts)
+        return [("size", ", ".join([*sizes, f"{horizon} rounds"])), ("flags", "\n".join(flags) or "none"), ("arrays", ", ".join(recorded))]
 
     @takes(number=whole(0), variant=optional(whole(0)))
     def trial(self, number: int, *, variant: int | None = None) -> Trajectory:

@@ -17,7 +17,7 @@ from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import INSTANCE
 from jaxbandit.report.beliefs import ROUNDS, RUN, SCORE, Frame, Score, frames_of, names_of
 from jaxbandit.report.lines import LINE_PANEL, line_limits, line_row
-from jaxbandit.report.planes import MAP_PANEL, check_plane, headings, legend_below, panel, scales_of, truth_of
+from jaxbandit.report.planes import MAP_PANEL, check_plane, headings, legend_below, name_of_axis, panel, scales_of, truth_of
 from jaxbandit.surrogates import Surrogate
 
 if TYPE_CHECKING:
@@ -78,11 +78,11 @@ def posterior_animation(
         if on_line:
             line_row(axes, surrogate, frame, width, problem, limits)
             for axis in axes:
-                axis.set_xlabel("$x$")
+                axis.set_xlabel(name_of_axis(surrogate.domain, 0))
         for column, (axis, head) in enumerate(zip(axes, heads, strict=True)):
             if not on_line:
                 panel(axis, surrogate, frame, column, scales[column], truth)
-                axis.set(xlabel="$x_1$", ylabel="" if column else "$x_2$")
+                axis.set(xlabel=name_of_axis(surrogate.domain, 0), ylabel="" if column else name_of_axis(surrogate.domain, 1))
             axis.set_title(head)
         figure.suptitle(f"{plain(title)}{', ' if title else ''}after round {frame.round}", fontsize=11)
         return []

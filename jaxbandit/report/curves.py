@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from jaxbandit.core.arguments import takes
@@ -25,6 +26,10 @@ PANELS = (
     ("positive_regret", "average positive regret $R^+(t)/t$"),
     ("hard_violation", "average violation $V(t)/t$"),
 )
+FEW = 10  # values up to it are drawn on a linear scale, also in a figure of larger ones
+WIDE = 20  # values beyond, too, that span no more than this factor
+IN_A_PANEL = 60  # letters of a legend that finds room between lines
+LETTERS_PER_INCH = 12
 LOG = choice("", "x", "y", "xy")
 PAIR = each(text, length=2)  # a measure and its axis label
 MEASURES = each(PAIR, least=1)
@@ -81,8 +86,19 @@ def curves(
             axis.set_ylim(bottom=0)
         else:
             axis.axhline(0, color="0.4", linewidth=0.8)
-    row[-1].legend(loc="best")
+    _legend_of_row(row)
     return row
+
+
+def _legend_of_row(row: np.ndarray) -> None:
+    """Say in the last panel which line is whose, or below the panels where they are all of a figure and there is much to say."""
+    figure, (handles, labels) = row[-1].figure, row[-1].get_legend_handles_labels()
+    fits_below = isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine) and set(figure.axes) == set(row)
+    if fits_below and len("".join(labels)) > IN_A_PANEL:
+        across = int(LETTERS_PER_INCH * figure.get_figwidth() / (max(map(len, labels)) + 8))
+        figure.legend(handles, labels, loc="outside lower center", ncols=max(1, min(across, len(labels))))
+    else:
+        row[-1].legend(loc="best")
 
 
 def _band(axis: Axes, rounds: np.ndarray, summary: xr.Dataset, label: str, number: int) -> None:
@@ -203,29 +219,30 @@ def distribution(
 ) -> Axes:
     """Draw a measure after the last round on one axis: box plots with every trial as a point and the mean as a diamond.
 
-    The scale is linear up to 10 and logarithmic beyond; failed trials are left out. Arguments, result and errors are as for
-    :func:`cumulative`.
+    The scale is linear from 0 to 10 and logarithmic beyond, or linear about values that are all beyond and of one magnitude. Failed trials
+    are left out. Arguments, result and errors are as for :func:`cumulative`.
     """
     dataset, axis = results_at_hand(results, problem, key=key), one_axis(ax)
     check_measure("name", dataset, name)
     lines = _lines(dataset, lines)
-    top = 0.0
+    top, least = 0.0, np.inf
     for number, algorithm in enumerate(lines.values()):
         final = final_values(dataset.sel(algorithm=algorithm), name)
         final = final[np.isfinite(final)]
         if not len(final):
             continue
-        top = max(top, final.max())
+        top, least = max(top, final.max()), min(least, final.min())
         colour = COLOURS[number % len(COLOURS)]
         axis.boxplot(final, positions=[number], widths=0.6, showfliers=False, medianprops={"color": colour, "linewidth": 2})
         jitter = np.linspace(-0.22, 0.22, len(final)) if len(final) > 1 else np.zeros(1)
         axis.plot(number + jitter, final, ".", color=colour, markersize=4, alpha=0.6)
         axis.plot(number, final.mean(), "D", color=colour, markeredgecolor="white", markersize=7)
-    axis.set_yscale("symlog", linthresh=10)
-    axis.set_yticks([0, 2, 4, 6, 8, *(digit * 10**power for power in range(1, 6) for digit in (1, 2, 5))], minor=False)
+    if not FEW < least < top < WIDE * least:
+        axis.set_yscale("symlog", linthresh=FEW)
+        axis.set_yticks([0, 2, 4, 6, 8, *(digit * 10**power for power in range(1, 6) for digit in (1, 2, 5))], minor=False)
+        axis.yaxis.set_minor_locator(NullLocator())
+        axis.set_ylim(-0.4, 1.15 * max(top, 1.0))
     axis.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axis.yaxis.set_minor_locator(NullLocator())
-    axis.set_ylim(-0.4, 1.15 * max(top, 1.0))
     axis.set(title=heading, ylabel=_words(name, ylabel), xlim=(-0.6, len(lines) - 0.4))
     axis.set_xticks(range(len(lines)), list(lines))
     return axis
@@ -365,6 +382,6 @@ def rounds_of_declaration(
     axis.set(title=heading, xlabel="round of the first declaration (dashed: mean)", ylabel="trials")
     axis.xaxis.set_major_locator(MaxNLocator(10, steps=[1, 2, 5, 10], integer=True))
     axis.yaxis.set_major_locator(MaxNLocator(integer=True))
-    axis.set_ylim(top=1.2 * axis.get_ylim()[1])  # room for the legend
+    axis.set_ylim(0, 1.2 * max(axis.get_ylim()[1], 1.0))  # room for the legend
     axis.legend(loc="upper right")
     return axis

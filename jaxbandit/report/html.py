@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import xarray as xr
 import jaxbandit
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.files import prepare_file, reason_of, write_whole
-from jaxbandit.core.status import MESSAGES, Status
+from jaxbandit.core.status import MESSAGES, REMEDIES, Status
 from jaxbandit.report import figures, findings
 from jaxbandit.report.markup import Markup, document, element, escaped, joined, picture, section, table
 from jaxbandit.report.rates import PAPER_RATES, Rate, rate_of
@@ -28,6 +29,7 @@ MOST_CHARACTERS = 2_000_000  # of a report; a study's PNG files are left out whe
 MOST_SENTENCES = 4  # above a section; more are folded away
 MOST_COLUMNS = 7  # up to so many algorithms are compared each with each; more are all compared with the first
 PNG = b"\x89PNG\r\n\x1a\n"
+NUMBERS = re.compile(r"\[[^\[\]{}\"]*\]")  # lists in JSON, which take one line each
 
 MEASURES = {"regret": "regret R", "positive_regret": "positive regret R+", "hard_violation": "violation V"}
 CUMULATIVE = MEASURES | {"soft_violation": "soft violation", "strong_regret": "strong regret"}
@@ -191,7 +193,7 @@ def _flags(dataset: xr.Dataset) -> list[Markup]:
     ]
     quiet = dataset.sizes["algorithm"] - len(rows)
     heads = ["algorithm", *(_spaced(str(flag.name)) for flag in seen), "failed, left out"]
-    meanings = [element("li", element("b", _spaced(str(flag.name))), f": {MESSAGES[flag]}") for flag in seen]
+    meanings = [element("li", element("b", _spaced(str(flag.name))), f": {MESSAGES[flag]} ({REMEDIES[flag]})") for flag in seen]
     others = [element("p", f"No trial of the other {quiet} algorithms was flagged.")] if quiet else []
     return [table(heads, rows), *others, element("ul", joined(meanings), class_="quiet")]
 
@@ -336,7 +338,7 @@ def _parameters(dataset: xr.Dataset) -> list[Markup]:
             continue
         plain = _parsed(value)
         if isinstance(plain, dict | list):
-            text = json.dumps(plain, indent=2, ensure_ascii=False)
+            text = NUMBERS.sub(lambda found: " ".join(found.group().split()), json.dumps(plain, indent=2, ensure_ascii=False))
             nested.append(element("details", element("summary", element("code", name)), element("pre", text)))
         else:
             single.append([element("code", name), str(plain)])

@@ -13,7 +13,7 @@ from jaxbandit.drawing import COLOURS, SHADES, STAR, grid_of_axes, in_style, pla
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.problems.base import INSTANCE
 from jaxbandit.report.beliefs import names_of
-from jaxbandit.report.planes import check_plane, outline, worst_of
+from jaxbandit.report.planes import check_plane, name_of_axis, outline, tick_categories, worst_of
 
 
 @in_style
@@ -44,6 +44,7 @@ def problem_maps(problem: AbstractProblem, *, axes: Any = None) -> np.ndarray:
             _true_curve(
                 axis, np.asarray(domain.points)[:, 0], values, feasible, None if place is None else (place[0], values[int(best.index)])
             )
+            axis.set_xlabel(name_of_axis(domain, 0))
             continue
         across, up = (np.asarray(values) for values in domain.axes)
         table = values.reshape(domain.grid_shape).T
@@ -53,7 +54,8 @@ def problem_maps(problem: AbstractProblem, *, axes: Any = None) -> np.ndarray:
         if place is not None:
             axis.plot(*place, "*", **STAR)
         axis.grid(False)
-        axis.set(xlabel="$x_1$", ylabel="$x_2$")
+        axis.set(xlabel=name_of_axis(domain, 0), ylabel=name_of_axis(domain, 1))
+        tick_categories(axis, domain)
     if place is not None and not on_line:
         handles = [Line2D([], [], marker="*", label="optimum", **STAR), Line2D([], [], color="black", label="edge of the feasible region")]
         place_legend(row[0], handles[: 1 + (len(means) > 1)], new=axes is None)
@@ -66,7 +68,7 @@ def _true_curve(axis: Axes, x: np.ndarray, values: np.ndarray, feasible: np.ndar
     axis.plot(x[order], values[order], color=COLOURS[0])
     bottom, top = axis.get_ylim()
     axis.fill_between(x[order], bottom, top, where=~feasible[order], step="mid", color="0.85", linewidth=0, zorder=0, label="infeasible")
-    axis.set(xlabel="$x$", ylim=(bottom, top), xlim=(x.min(), x.max()))
+    axis.set(ylim=(bottom, top), xlim=(x.min(), x.max()))
     if best is not None:
         axis.plot(*best, "*", label="optimum", **STAR)
     axis.legend(loc="best", fontsize=8)

@@ -15,6 +15,7 @@ from jaxbandit.engine import Trajectory
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.problems.base import INSTANCE
 from jaxbandit.report.beliefs import ROUNDS, RUN, SCORE, Frame, Score, frames_of, names_of
+from jaxbandit.report.planes import name_of_axis
 from jaxbandit.surrogates import Surrogate
 
 LINE_PANEL = (4.2, 2.6)  # inches
@@ -61,7 +62,7 @@ def posterior_curves(
     for axis, head in zip(grid[0], [*heads, "acquisition"], strict=False):
         axis.set_title(head)
     for axis in grid[-1]:
-        axis.set_xlabel("$x$")
+        axis.set_xlabel(name_of_axis(surrogate.domain, 0))
     place_legend(grid[0, 0], grid[0, 0].get_legend_handles_labels()[0], new=axes is None)
     return grid
 

@@ -21,9 +21,9 @@ table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabu
 th, td { padding: .25rem .5rem; text-align: right; white-space: nowrap; }
 th.words, td.words { white-space: normal; text-align: left; min-width: 9rem; }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
-thead th { border-bottom: 1.5px solid #1a1a1a; vertical-align: bottom; }
+thead th { border-bottom: 1.5px solid #1a1a1a; vertical-align: bottom; white-space: normal; }
 tbody tr + tr > * { border-top: 1px solid #e3e3e3; }
-tbody th { font-weight: 600; }
+tbody th { font-weight: 600; white-space: normal; min-width: 7rem; }
 code, pre { font-family: ui-monospace, "SFMono-Regular", Menlo, Consolas, monospace; font-size: .85em; }
 pre { background: #f5f5f5; border: 1px solid #ddd; border-radius: 4px; padding: .7rem .9rem; overflow-x: auto; margin: .4rem 0; }
 pre.command { white-space: pre-wrap; overflow-wrap: anywhere; }
@@ -35,7 +35,8 @@ details { margin: .3rem 0; }
 summary { cursor: pointer; }
 nav { margin: 1rem 0; font-size: .92em; }
 nav a { color: #005a8c; margin-right: 1rem; white-space: nowrap; }
-@media print { body { max-width: none; padding: 0; } nav { display: none; } figure, table { break-inside: avoid; } }
+@page { size: A4 landscape; margin: 12mm; }
+@media print { body { max-width: none; padding: 0; font-size: 11px; } nav { display: none; } figure, table { break-inside: avoid; } }
 """
 # With this policy a browser loads nothing from elsewhere, whatever a report holds.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"

@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import QuadMesh
+from matplotlib.collections import LineCollection, QuadMesh
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.fields import of_class, optional
-from jaxbandit.drawing import COLOURS, SHADES, STAR, grid_of_axes, in_style, place_legend
+from jaxbandit.domains import Domain
+from jaxbandit.drawing import COLOURS, SHADES, STAR, grid_of_axes, in_style, place_legend, plain
 from jaxbandit.engine import Trajectory
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.problems.base import INSTANCE
@@ -63,10 +64,10 @@ def posterior_maps(
     grid = grid_of_axes(axes, len(frames), len(heads), MAP_PANEL)
     for row, frame in zip(grid, frames, strict=True):
         images = [panel(axis, surrogate, frame, c, scales[c], truth) for c, axis in enumerate(row)]
-        row[0].set_ylabel(f"after round {frame.round}\n$x_2$")
+        row[0].set_ylabel(f"after round {frame.round}\n{name_of_axis(surrogate.domain, 1)}")
     for top, bottom, head in zip(grid[0], grid[-1], heads, strict=True):
         top.set_title(head)
-        bottom.set_xlabel("$x_1$")
+        bottom.set_xlabel(name_of_axis(surrogate.domain, 0))
     for column, image in enumerate(images):
         grid[0, 0].figure.colorbar(image, ax=list(grid[:, column]), location="bottom", shrink=0.85, aspect=30)
     legend_below(grid[0, 0].figure, truth, frames, new=axes is None)
@@ -81,6 +82,34 @@ def check_plane(item: Surrogate | AbstractProblem) -> None:
             f"{'surrogate' if isinstance(item, Surrogate) else 'problem'}: maps need a two-dimensional product grid (domains.grid), not"
             f" {domain.size} points of dimension {domain.dimension}{'' if domain.axes else ' without axes'}"
         )
+
+
+def name_of_axis(domain: Domain, number: int) -> str:
+    """Return the label of an axis in figures: its name, or a letter where it has none."""
+    if domain.names:
+        return plain(domain.name_of(number))
+    return f"$x_{number + 1}$" if domain.dimension > 1 else "$x$"
+
+
+def is_categorical(domain: Domain) -> bool:
+    """Say whether some axis of a plane holds categories, between which there is nothing."""
+    return any(domain.is_categorical(number) for number in (0, 1))
+
+
+def _between_cells(across: np.ndarray, up: np.ndarray, inside: np.ndarray) -> list[list[tuple[float, float]]]:
+    """Return the sides ``[n]`` from point to point that part cells of ``inside [up, across]`` that differ, of cells about the values."""
+    x, y = (np.concatenate([[1.5 * v[0] - 0.5 * v[1]], (v[1:] + v[:-1]) / 2, [1.5 * v[-1] - 0.5 * v[-2]]]) for v in (across, up))
+    upright = [[(x[c + 1], y[r]), (x[c + 1], y[r + 1])] for r, c in zip(*np.nonzero(inside[:, 1:] != inside[:, :-1]), strict=True)]
+    level = [[(x[c], y[r + 1]), (x[c + 1], y[r + 1])] for r, c in zip(*np.nonzero(inside[1:] != inside[:-1]), strict=True)]
+    return [*upright, *level]
+
+
+def tick_categories(axis: Axes, domain: Domain) -> None:
+    """Put the names of categories, where an axis of the domain has such, at the ticks of a plane."""
+    for number, ticks in enumerate((axis.xaxis, axis.yaxis)):
+        if domain.is_categorical(number):
+            names = [plain(name) for name in domain.categories[number]]
+            ticks.set_ticks(range(len(names)), names)
 
 
 def headings(surrogate: Surrogate, score: Score | None) -> list[str]:
@@ -148,15 +177,21 @@ def panel(axis: Axes, surrogate: Surrogate, frame: Frame, column: int, scale: tu
     for mark in marks:
         mark.set_in_layout(False)  # marks that are not clipped would enlarge the panel
     axis.grid(False)
-    axis.set(xlim=(across[0], across[-1]), ylim=(up[0], up[-1]))
+    if not is_categorical(surrogate.domain):
+        axis.set(xlim=(across[0], across[-1]), ylim=(up[0], up[-1]))
+    tick_categories(axis, surrogate.domain)
     return image
 
 
-def outline(axis: Axes, domain: Any, worst: np.ndarray | None, dash: str) -> None:
+def outline(axis: Axes, domain: Domain, worst: np.ndarray | None, dash: str) -> None:
     """Draw the line on a plane where the largest constraint is zero, if it is anywhere."""
     if worst is None or not np.nanmin(worst, initial=np.inf) < 0 < np.nanmax(worst, initial=-np.inf):
         return
     across, up = (np.asarray(values) for values in domain.axes)
     table = np.ma.masked_invalid(worst.reshape(domain.grid_shape).T)
-    line = axis.contour(across, up, table, levels=[0.0], colors="white", linewidths=1.2, linestyles=dash)
+    style: Any = {"colors": "white", "linewidths": 1.2, "linestyles": dash}
+    if is_categorical(domain):
+        line: Any = axis.add_collection(LineCollection(_between_cells(across, up, np.asarray(table.filled(np.inf) > 0)), **style))
+    else:
+        line = axis.contour(across, up, table, levels=[0.0], **style)
     line.set(path_effects=[withStroke(linewidth=2.6, foreground="black")])  # visible on dark and on light shades

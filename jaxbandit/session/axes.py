@@ -13,14 +13,14 @@ from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.fields import each, finite, text, whole
 from jaxbandit.core.paths import check_known
-from jaxbandit.core.pytree import replace
+from jaxbandit.core.pytree import MOST_NUMBERS_SHOWN, replace
 from jaxbandit.domains import MOST_POINTS, Domain, product
 from jaxbandit.domains import points as bare_points
 
 SCALES = ("linear", "logarithmic", "categorical")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Axis:
     """One quantity that is chosen: its name and the values that it can take.
 
@@ -62,6 +62,12 @@ class Axis:
         if len(set(given)) < len(given):
             raise InvalidArgument(f"Axis.values: must be different categories, got {short(given)}")
         object.__setattr__(self, "values", tuple(given))
+
+    def __repr__(self) -> str:
+        first, last = self.values[0], self.values[-1]
+        few = self.scale == "categorical" or len(self.values) <= MOST_NUMBERS_SHOWN
+        values = ", ".join(map(str, self.values)) if few else f"{len(self.values)} values from {first:g} to {last:g}"
+        return f"Axis({self.name!r}: {values}; {self.scale})"
 
     @classmethod
     @takes(name=text, categories=each(text, least=2))

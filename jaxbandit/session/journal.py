@@ -63,8 +63,8 @@ class Event:
     number: int
     kind: str
     at: str
-    body: Mapping[str, Any]
-    digest: str
+    body: Mapping[str, Any] = dataclasses.field(repr=False)
+    digest: str = dataclasses.field(repr=False)
 
     def line(self) -> str:
         """Return the event as a line of JSON."""

@@ -14,6 +14,7 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import boolean, nonnegative_numbers, scalar
 from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.files import prepare_file, write_whole
+from jaxbandit.core.showing import html_fields
 from jaxbandit.session.course import Course
 from jaxbandit.session.journal import Event, Journal, SessionError
 from jaxbandit.session.specification import Specification, read_model
@@ -40,6 +41,27 @@ class View:
     _mutex: threading.RLock
     _records: dict[int, Record]
     _course: Course
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({'; '.join(f'{name}: {text}' for name, text in self._in_brief()[:4])})".replace("\n", ", ")
+
+    def _repr_html_(self) -> str:
+        """Return a table of what the session is about and how far it is."""
+        return html_fields(type(self).__name__, self._in_brief())
+
+    def _in_brief(self) -> list[tuple[str, str]]:
+        """Return facts by name: those of the text first, then those of the table."""
+        own, waiting = self.specification, len(self.pending)
+        return [
+            ("directory", str(self.directory)),
+            ("tickets", f"{len(self._records)}, {waiting} pending" if waiting else str(len(self._records))),
+            ("outputs", "\n".join([str(own.outputs.objective), *map(str, own.outputs.constraints)])),
+            ("points", f"{own.space.domain.size:,} of {', '.join(own.space.names)}"),
+            ("axes", "\n".join(map(repr, own.space.axes)) or "those of the domain"),
+            ("algorithm", repr(own.algorithm)),
+            ("model", repr(self.model)),
+            ("feedback", repr(own.feedback) if own.feedback is not None else "the algorithm's own"),
+        ]
 
     @property
     def pending(self) -> tuple[Ticket, ...]:

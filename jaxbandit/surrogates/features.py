@@ -11,6 +11,7 @@ never formed: its columns are products of one-dimensional features, so ``c`` is 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -120,7 +121,7 @@ class DenseFeatures(SquareRoot):
 
     name: ClassVar[str] = "features"
     phi: Table
-    prior_variance: Table
+    prior_variance: Table = dataclasses.field(repr=False)
     residual: Scalar
 
     @property
@@ -157,10 +158,10 @@ class ProductFeatures(SquareRoot):
     """
 
     name: ClassVar[str] = "product"
-    axes: tuple[Table, ...]
+    axes: tuple[Table, ...] = dataclasses.field(repr=False)
     columns: Table
-    slots: Table
-    prior_variance: Table
+    slots: Table = dataclasses.field(repr=False)
+    prior_variance: Table = dataclasses.field(repr=False)
     residual: Scalar
 
     @property

@@ -51,15 +51,15 @@ class NystroemFeatures(SquareRoot):
 
     name: ClassVar[str] = "nystroem"
     kernel: Kernel
-    coordinates: tuple[Table, ...]
-    pivots: tuple[Table, ...]
-    rotations: tuple[Table, ...]
+    coordinates: tuple[Table, ...] = dataclasses.field(repr=False)
+    pivots: tuple[Table, ...] = dataclasses.field(repr=False)
+    rotations: tuple[Table, ...] = dataclasses.field(repr=False)
     columns: Table
-    slots: Table
-    kernel_variance: Table
+    slots: Table = dataclasses.field(repr=False)
+    kernel_variance: Table = dataclasses.field(repr=False)
     residual: Scalar
     features: ProductFeatures | None = None
-    jitter: float = static()
+    jitter: float = static(repr=False)
 
     @property
     def rank(self) -> int:

@@ -233,9 +233,9 @@ class Surrogate(AbstractSurrogate):
             " length_scale by jaxbandit.ranged"
         },
     )
-    groups: tuple[int, ...] = static()
+    groups: tuple[int, ...] = static(repr=False)
     precision: str = static(default="float32")
-    refresh: int = static(default=0)
+    refresh: int = static(default=0, repr=False)
 
     @property
     def model(self) -> Surrogate:
@@ -416,8 +416,10 @@ class Surrogate(AbstractSurrogate):
         lines = []
         for g, form in enumerate(self.forms):
             outputs = [("reward" if j == 0 else f"constraint {j}") for j, group in enumerate(self.groups) if group == g]
-            left = f"residual {float(form.residual):.1e}" if form.name != "rows" else "exact at visited points"
-            lines.append(f"{', '.join(outputs)}: form {form.name!r}, rank {form.rank} of {self.domain.size} points, {left}")
+            said = f"rank {form.rank} of {self.domain.size} points, residual {float(form.residual):.1e}"
+            if form.name == "rows":
+                said = f"room for {form.capacity} of {self.domain.size} points, exact at visited points"
+            lines.append(f"{', '.join(outputs)}: form {form.name!r}, {said}")
         if self.noise_differs:
             table = np.asarray(self.noise_variance)
             lines.append(f"noise variance {table.min():.3g} to {table.max():.3g}, by point")

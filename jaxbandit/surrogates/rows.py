@@ -15,6 +15,7 @@ products, and the branches around them, cost more than they save: there all rows
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import ClassVar, NamedTuple, TypeVar
@@ -85,14 +86,14 @@ class RowCache:
 
     name: ClassVar[str] = "rows"
     kernel: Kernel
-    points: Table
-    seeds: Table
-    prior_variance: Table
+    points: Table = dataclasses.field(repr=False)
+    seeds: Table = dataclasses.field(repr=False)
+    prior_variance: Table = dataclasses.field(repr=False)
     residual: Scalar
     capacity: int = static()
-    blocks: int = static()
-    block: int = static()
-    skips: bool = static(default=True)
+    blocks: int = static(repr=False)
+    block: int = static(repr=False)
+    skips: bool = static(default=True, repr=False)
 
     def in_one_block(self) -> RowCache:
         """Return the same form with all rows in one block that no branch leaves out, as accelerators want it."""

@@ -11,6 +11,7 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.fields import boolean, of_class, optional, text, whole
+from jaxbandit.core.memory import in_units
 from jaxbandit.core.pytree import signature
 from jaxbandit.engine.footprint import carried_bytes
 from jaxbandit.engine.inputs import DEVICES
@@ -25,7 +26,7 @@ from jaxbandit.study.specify.study import Study, in_its_arithmetic
 MAX_PARTS = 1_000_000  # of a batch
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Plan:
     """All that is decided before a study runs.
 
@@ -62,6 +63,11 @@ class Plan:
     result_bytes: int
     devices: tuple[jax.Device, ...]
     processes: Processes = Processes()
+
+    def __repr__(self) -> str:
+        cells, batches = len(self.cells), sum(self.batch_counts)
+        size, devices = in_units(self.result_bytes), len(self.devices)
+        return f"Plan({self.study!r}; cells: {cells}, batches: {batches}, results: {size}, devices: {devices})"
 
     @property
     def work(self) -> int:

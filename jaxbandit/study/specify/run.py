@@ -9,6 +9,7 @@ from typing import Any
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import Check, of_class, optional, text
+from jaxbandit.core.showing import html_fields
 from jaxbandit.delays import Delay
 from jaxbandit.engine import Informed, InitialDesign
 from jaxbandit.engine.delayed import delay_in_force, policy_in_force
@@ -32,7 +33,7 @@ FIELDS: dict[str, Check] = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Run:
     """One algorithm on one problem: a row of the results, played in every trial of the study.
 
@@ -69,6 +70,29 @@ class Run:
     def __post_init__(self) -> None:
         for name, check in FIELDS.items():
             check(f"Run.{name}", getattr(self, name))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={text}' for name, text in self._in_brief())})"
+
+    def _repr_html_(self) -> str:
+        """Return a table of what is played."""
+        return html_fields(type(self).__name__, self._in_brief())
+
+    def _in_brief(self) -> list[tuple[str, str]]:
+        """Return the fields that are set as text; problem and model, which show themselves at length, by name and size."""
+        problem, forms = self.problem, " and ".join(dict.fromkeys(form.name for form in self.model.forms))
+        given: dict[str, str] = {
+            "label": repr(self.label),
+            "problem": f"{problem.name} on {problem.domain.size:,} points, {problem.outputs} outputs",
+            "algorithm": repr(self.algorithm),
+            "model": f"{type(self.model).__name__} of form {forms}",
+        }
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            is_unset = value is None or (isinstance(value, Mapping) and not value) or (isinstance(value, InitialDesign) and not value.count)
+            if field.name not in given and not is_unset:
+                given[field.name] = repr(value)
+        return list(given.items())
 
     @property
     def delay_in_force(self) -> Delay:
