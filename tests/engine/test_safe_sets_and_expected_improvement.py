@@ -18,6 +18,7 @@ import jaxbandit
 from jaxbandit import Cei, ConstrainedThompson, PrimalDual, SafeOpt, SgpUcb, StageOpt, acquisition, domains, estimators, kernels, problems
 from tests.oracles import bandit, expected_improvement, policies, safe_sets
 from tests.oracles import gaussian_process as gp
+from tests.support import panel
 
 HORIZON, TRIALS, SIDE = 24, 2, 9
 LENGTH_SCALE, NOISE = 0.35, 0.05
@@ -119,9 +120,10 @@ def believed(constraints: int, form: str) -> bandit.Model:
 
 
 @functools.cache
-def recorded(name: str, constraints: int, form: str, precision: str) -> jaxbandit.Trajectory:
-    """The trials of a case."""
-    case, problem, outputs = CASES[name], problem_of(constraints), 1 + constraints
+def played(constraints: int, form: str, precision: str, design: tuple[int, ...]) -> dict[str, jaxbandit.Trajectory]:
+    """The trials of all cases that run so, from one program."""
+    problem, outputs = problem_of(constraints), 1 + constraints
+    names = [name for name, case in CASES.items() if (constraints, form, precision) in case.runs and case.design == design]
     with jax.enable_x64(precision == "float64"):
         surrogate = jaxbandit.surrogate(
             problem.domain,
@@ -130,21 +132,26 @@ def recorded(name: str, constraints: int, form: str, precision: str) -> jaxbandi
             prior_mean=PRIOR_MEAN[:outputs],
             outputs=outputs,
             form=form,
-            horizon=HORIZON + len(case.design),
+            horizon=HORIZON + len(design),
         )
         bounds = estimators.Bounds(reward_width=BETA[0], cost_width=BETA[1:outputs])
-        run = jaxbandit.simulate(
+        return panel.play(
             problem,
-            case.build(bounds, constraints),
+            {name: CASES[name].build(bounds, constraints) for name in names},
             surrogate,
             horizon=HORIZON,
             trials=TRIALS,
             key=jax.random.key(7),
             record="audit",
-            initial=jaxbandit.InitialDesign(indices=np.array(case.design)) if case.design else None,
+            initial=jaxbandit.InitialDesign(indices=np.array(design)) if design else None,
         )
-        assert run.values.dtype == precision
-        return jax.tree.map(np.asarray, run)
+
+
+def recorded(name: str, constraints: int, form: str, precision: str) -> jaxbandit.Trajectory:
+    """The trials of a case."""
+    run = played(constraints, form, precision, CASES[name].design)[name]
+    assert run.values.dtype == precision
+    return run
 
 
 def record_of(run: jaxbandit.Trajectory, trial: int) -> bandit.Record:

@@ -45,8 +45,14 @@ def test_nothing_is_said_of_full_size_from_what_does_not_scale(changed):
     assert figures["full_seconds"] is None and figures["full_peak_mb"] is None
 
 
-TINY_ENGINE = {"points_per_axis": 5, "repeats": 1}
-TINY_STUDY = {"points_per_axis": 5, "values": 2, "trials": 2, "many": 2, "horizon": 2, "few": 2, "long": 2}
+TINY = {
+    "engine": {"points_per_axis": 5, "repeats": 1},
+    "study": {"points_per_axis": 5, "values": 2, "trials": 2, "many": 2, "horizon": 2, "few": 2, "long": 2},
+    "data-rate": {"trials": 2, "horizon": 2},
+    "accuracy": {"points_per_axis": 5, "horizon": 12},
+    "session": {"points_per_axis": 5, "tickets": 3},
+    "tuning": {"horizon": 2},
+}
 
 
 def most_here(own_process, spec, *, pinned, cores=1):
@@ -57,9 +63,9 @@ def most_here(own_process, spec, *, pinned, cores=1):
 @pytest.mark.slow
 def test_every_key_of_the_file_is_documented(tmp_path, monkeypatch, capsys):
     """At sizes at which the figures mean nothing: most measurements share their programs, and processes compile quickly."""
-    for sizes, tiny in ((command.QUICK["engine"], TINY_ENGINE), (command.QUICK["study"], TINY_STUDY)):
-        for name, size in tiny.items():
-            monkeypatch.setitem(sizes, name, size)
+    for part, sizes in TINY.items():
+        for name, size in sizes.items():
+            monkeypatch.setitem(command.QUICK[part], name, size)
     monkeypatch.setattr(measure, "DROPPED", ("JAX_NUM_CPU_DEVICES",))
     monkeypatch.setattr(measure, "_child", partial(most_here, measure._child))
     file = tmp_path / "figures.json"

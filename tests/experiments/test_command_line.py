@@ -1,6 +1,7 @@
-"""Commands in processes of their own, as a user starts them: the files of a study, its figures, and the trace of one of its trials."""
+"""Commands in a process of their own, as a user starts them: the files of a study, its figures, and the trace of one of its trials."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -15,16 +16,36 @@ TRIALS, HORIZON = 20, 1000
 SIZE = ["--trials", str(TRIALS), "--seed", "3"]  # 50x50 points and 1,000 rounds
 
 
-def experiments(*arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-m", "experiments", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=500)
+# ``python -m experiments`` with the first list of arguments given on the command line, and in the same process the command of the second.
+COMMANDS = """
+import json, runpy, sys
+first, second = json.loads(sys.argv[1])
+sys.argv = ["experiments", *first]
+try:
+    runpy.run_module("experiments", run_name="__main__", alter_sys=True)
+except SystemExit as end:
+    print(f"== {end.code}", flush=True)
+from experiments.__main__ import main
+print(f"== {main(second)}")
+"""
 
 
 @pytest.fixture(scope="module")
-def reduced_run(tmp_path_factory):
-    out = tmp_path_factory.mktemp("reduced") / "rpol"
-    result = experiments("rpol", *SIZE, "--out", str(out))
+def commands(tmp_path_factory):
+    """The directory of a study's results, the file of a trace, and what the study's command prints: one process runs both."""
+    folder = tmp_path_factory.mktemp("reduced")
+    out, file = folder / "rpol", folder / "trace.npz"
+    trace = ["trace", "rpol", "--algorithm", "cbo-ucb", "--trial", "3", *SIZE, "--out", str(file)]
+    program = [sys.executable, "-c", COMMANDS, json.dumps([["rpol", *SIZE, "--out", str(out)], trace])]
+    result = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=500)
     assert result.returncode == 0, result.stderr
-    return out, result.stdout
+    assert re.findall(r"^== (.*)$", result.stdout, re.MULTILINE) == ["0", "0"], result.stderr
+    return out, file, result.stdout.split("== 0\n")[0]
+
+
+@pytest.fixture(scope="module")
+def reduced_run(commands):
+    return commands[0], commands[2]
 
 
 def test_run_writes_dataset_table_and_figure(reduced_run):
@@ -55,11 +76,8 @@ def test_existing_output_is_kept_without_force(reduced_run, capsys):
     assert not [path for path in out.iterdir() if path.name.startswith(".")]
 
 
-def test_trace_repeats_the_trial_of_the_study(reduced_run, tmp_path):
-    out, _ = reduced_run
-    file = tmp_path / "trace.npz"
-    result = experiments("trace", "rpol", "--algorithm", "cbo-ucb", "--trial", "3", *SIZE, "--out", str(file))
-    assert result.returncode == 0, result.stderr
+def test_trace_repeats_the_trial_of_the_study(commands):
+    out, file, _ = commands
     trace = np.load(file)
     with xr.open_dataset(out / "results.nc", engine="h5netcdf") as data:
         same = data.sel(algorithm="CBO-UCB", trial=3)

@@ -18,7 +18,7 @@ from jaxbandit import InvalidArgument, cli, domains, enable_cache, kernels
 from jaxbandit.cli import main
 from jaxbandit.core import memory
 from jaxbandit.limited import run_apart
-from jaxbandit.study import Keep, forget, make_plan, run_study
+from jaxbandit.study import Keep, make_plan, run_study
 from jaxbandit.study.plan.memory import memory_budget
 from jaxbandit.study.plan.processes import _place_in_cluster, join
 from jaxbandit.study.run import runner
@@ -26,23 +26,6 @@ from jaxbandit.surrogates import lowrank
 from tests.support.small_study import TOML, assert_same, in_python, rpol_lines, whole, written
 
 # Memory and disk.
-
-
-def test_results_written_batch_by_batch_are_those_gathered_at_once(tmp_path: Path) -> None:
-    plan = make_plan(in_python(), segment=5, streamed=True)
-    memory = max(plan.shared_bytes) + 10 * max(plan.trial_bytes)
-    assert make_plan(in_python(), memory=memory, segment=5, streamed=True).batch_counts == (3, 2)
-    file = tmp_path / "out" / "results.nc"
-    data = run_study(in_python(), tmp_path / "out", memory=memory, segment=5, results=file, attributes={"command": "by hand"})
-    assert data is not None
-    with data:
-        assert not data.regret._in_memory and data.attrs["command"] == "by hand"
-        assert_same(data, whole(), tolerance=1e-5)
-        assert {name: (v.dims, v.dtype) for name, v in data.variables.items()} == {
-            name: (v.dims, v.dtype) for name, v in whole().variables.items()
-        }
-    forget(tmp_path / "out")
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["results.nc"]
 
 
 @pytest.mark.parametrize(("end", "status"), [("exit 0", 0), ("exit 2", 2), ("kill -ABRT $$", 1), ("kill -TERM $$", 143)])

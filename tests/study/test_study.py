@@ -146,6 +146,23 @@ def test_batches_and_parts_change_nothing() -> None:
     assert len([note for note in notes if note.startswith("compiled")]) == 3 * len(plan.cells)
 
 
+def test_results_written_batch_by_batch_are_those_gathered_at_once(tmp_path: Path) -> None:
+    plan = make_plan(in_python(), segment=5, streamed=True)
+    memory = max(plan.shared_bytes) + 10 * max(plan.trial_bytes)
+    assert make_plan(in_python(), memory=memory, segment=5, streamed=True).batch_counts == (3, 2)
+    file = tmp_path / "out" / "results.nc"
+    data = run_study(in_python(), tmp_path / "out", memory=memory, segment=5, results=file, attributes={"command": "by hand"})
+    assert data is not None
+    with data:
+        assert not data.regret._in_memory and data.attrs["command"] == "by hand"
+        assert_same(data, whole(), tolerance=1e-5)
+        assert {name: (v.dims, v.dtype) for name, v in data.variables.items()} == {
+            name: (v.dims, v.dtype) for name, v in whole().variables.items()
+        }
+    forget(tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["results.nc"]
+
+
 class Stop(Exception):
     """An interruption."""
 

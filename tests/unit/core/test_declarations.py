@@ -582,8 +582,6 @@ REQUIRED = {
     problems.PerOutput: {"models": (problems.Noiseless(),) * OUTPUTS},
     widths.Custom: {"function": lambda t, gain: gain},
 }
-FIELDS = [(kind, name) for kind, own in DECLARED.items() for name in own]
-every_field = pytest.mark.parametrize(("kind", "name"), FIELDS, ids=[f"{k.__module__}.{k.__name__}.{name}" for k, name in FIELDS])
 every_class = pytest.mark.parametrize("kind", DECLARED, ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
 
 
@@ -631,39 +629,44 @@ def good_and_bad(kind: type, name: str) -> tuple[st.SearchStrategy, st.SearchStr
     return DECLARED[kind][name].good(), DECLARED[kind][name].bad()
 
 
-@every_field
-@SETTINGS
-@given(data=st.data())
-def test_what_a_field_may_hold_passes(kind: type, name: str, data: st.DataObject) -> None:
-    value = data.draw(good_and_bad(kind, name)[0])
-    beside = partners(kind, name) if value is not None else {}
-    if kind is delays.Uniform and name == "low":
-        beside = beside | {"high": delays.LONGEST_DELAY}
-    if kind is estimators.DiscreteGaussian and name == "low":
-        assume(value < 3e38)
-        beside = {"high": float(np.finfo(np.float32).max) if value > 0 else 2.0}
-    if kind is estimators.DiscreteGaussian and name == "high":
-        beside = {"low": -1.0}
-    make(kind, **beside, **{name: value}).validate(outputs=OUTPUTS)
+# One run of hypothesis draws values of all fields of a class: starting one takes as long as twenty examples.
 
 
-@every_field
+@every_class
 @SETTINGS
 @given(data=st.data())
-def test_anything_else_is_refused_by_the_fields_path_and_by_the_constructor(kind: type, name: str, data: st.DataObject) -> None:
-    value = data.draw(good_and_bad(kind, name)[1])
-    message = refusal(make(kind, **partners(kind, name), **{name: value}), name="study.item", outputs=OUTPUTS)
-    assert message.startswith(f"study.item.{name}"), message
-    assert len(message) < 500
-    values = REQUIRED.get(kind, {}) | partners(kind, name) | {name: value}
-    try:
-        unchecked(kind, **values).validate()
-    except InvalidArgument as error:
-        with pytest.raises(InvalidArgument) as caught:
+def test_what_a_field_may_hold_passes(kind: type, data: st.DataObject) -> None:
+    for name in DECLARED[kind]:
+        value = data.draw(good_and_bad(kind, name)[0], label=name)
+        beside = partners(kind, name) if value is not None else {}
+        if kind is delays.Uniform and name == "low":
+            beside = beside | {"high": delays.LONGEST_DELAY}
+        if kind is estimators.DiscreteGaussian and name == "low":
+            assume(value < 3e38)
+            beside = {"high": float(np.finfo(np.float32).max) if value > 0 else 2.0}
+        if kind is estimators.DiscreteGaussian and name == "high":
+            beside = {"low": -1.0}
+        make(kind, **beside, **{name: value}).validate(outputs=OUTPUTS)
+
+
+@every_class
+@SETTINGS
+@given(data=st.data())
+def test_anything_else_is_refused_by_the_fields_path_and_by_the_constructor(kind: type, data: st.DataObject) -> None:
+    for name in DECLARED[kind]:
+        value = data.draw(good_and_bad(kind, name)[1], label=name)
+        message = refusal(make(kind, **partners(kind, name), **{name: value}), name="study.item", outputs=OUTPUTS)
+        assert message.startswith(f"study.item.{name}"), message
+        assert len(message) < 500
+        values = REQUIRED.get(kind, {}) | partners(kind, name) | {name: value}
+        try:
+            unchecked(kind, **values).validate()
+        except InvalidArgument as error:
+            with pytest.raises(InvalidArgument) as caught:
+                kind(**values)
+            assert str(caught.value) == str(error)
+        else:  # only the number of outputs shows that it is bad
             kind(**values)
-        assert str(caught.value) == str(error)
-    else:  # only the number of outputs shows that it is bad
-        kind(**values)
 
 
 @every_class

@@ -189,6 +189,7 @@ def many():
     return points, values, mask, fit_many(se(), points, values, 0.05, mask=mask, prior=None)
 
 
+@pytest.mark.usefixtures("optimised")  # 120 fits at once run a tenth of the time
 def test_many_fits_are_those_of_each_by_itself():
     gp = pytest.importorskip("sklearn.gaussian_process")
     points, values, mask, fits = many()
@@ -204,6 +205,7 @@ def test_many_fits_are_those_of_each_by_itself():
         np.testing.assert_allclose(np.log(found), other.kernel_.theta, atol=5e-3)
 
 
+@pytest.mark.usefixtures("optimised")
 def test_standard_errors_cover_the_truth():
     """About 95% of the intervals hold the true value; a maximum-likelihood error of few data is a little small, so 90% to 97% will do."""
     *_, fits = many()
