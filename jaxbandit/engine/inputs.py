@@ -28,6 +28,8 @@ DEVICE = of_class(jax.Device, "a device, such as jax.devices()[0]")
 
 
 class _Devices(Check):
+    """Lists of different devices."""
+
     check: Check = each(DEVICE, least=1)
     allowed = f"{check.allowed}, none twice"
 

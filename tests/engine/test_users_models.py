@@ -322,48 +322,30 @@ def _fails(*_: Any) -> Any:
 
 
 ODD: dict[str, Any] = {"nothing": lambda *_: None, "text": lambda *_: "x", "a complex array": lambda *_: 1j * jnp.ones(2), "fails": _fails}
-TRACED: dict[str, tuple[Callable[[], Any], str]] = {
-    **{
-        f"noise drawn: {name}": (lambda own=own: {"problem": noisy(Drawing(drawn=own))}, "noise: Drawing.draw") for name, own in ODD.items()
-    },
-    **{f"noise: {name}": (lambda own=own: {"problem": noisy(Drawing(applied=own))}, "noise: Drawing.apply") for name, own in ODD.items()},
-    "noise of three": (lambda: {"problem": noisy(Drawing(drawn=lambda k: jnp.zeros(k + 1)))}, "noise: Drawing.apply"),
-    "noise that all outputs share": (lambda: {"problem": noisy(Drawing(drawn=lambda k: jnp.zeros(())))}, "noise: Drawing.apply"),
-    **{f"psi: {name}": (lambda own=own: {"algorithm": jaxbandit.Se2(psi=Psi(function=own))}, "psi: Psi") for name, own in ODD.items()},
-    "psi of seven": (lambda: {"algorithm": jaxbandit.Se2(psi=Psi(function=lambda x: jnp.ones(7)))}, "psi: Psi"),
-    **{
-        f"init: {name}": (lambda own=own: {"algorithm": Hooked(started=own)}, "algorithm: Hooked.init")
-        for name, own in ODD.items()
-        if name in ("text", "fails")
-    },
-    **{f"diagnose: {name}": (lambda own=own: {"algorithm": Hooked(shown=own)}, "algorithm: Hooked.diagnose") for name, own in ODD.items()},
-    "three multipliers": (
-        lambda: {"algorithm": Hooked(shown=lambda: Diagnostics(multipliers=jnp.ones(3)))},
-        "algorithm: Hooked.diagnose: multipliers",
-    ),
-    "candidates of other points": (
-        lambda: {"algorithm": Hooked(shown=lambda: Diagnostics(candidates=jnp.ones(3, bool)))},
-        "algorithm: Hooked.diagnose: candidates",
-    ),
-    **{
-        f"{name} {value}": (
-            lambda name=name, value=value: {"algorithm": Hooked(decided={name: value})},
-            f"algorithm: Hooked.select: {name}",
-        )
-        for name, value in (
-            ("widths", 1.0),
-            ("widths", "x"),
-            ("widths", None),
-            ("widths", [1.0, 1.0, 1.0]),
-            ("widths", [1j, 1j]),
-            ("flags", 1.5),
-            ("flags", "x"),
-            ("draws", "x"),
-        )
-    },
-    "delays in a list": (lambda: {"delay": Waiting(given=lambda k: [1] * k)}, "delay: Waiting.draw"),
-    "delays beyond int32": (lambda: {"delay": Waiting(given=lambda k: np.full(k, 2**33))}, "delay: Waiting.draw"),
-}
+DECIDED = [("widths", value) for value in (1.0, "x", None, [1.0, 1.0, 1.0], [1j, 1j])] + [("flags", 1.5), ("flags", "x"), ("draws", "x")]
+
+
+def traced() -> dict[str, tuple[dict[str, Any], str]]:
+    """Options of runs with a user's method that gives something odd, and how the refusal begins."""
+    found: dict[str, tuple[dict[str, Any], str]] = {}
+    for name, own in ODD.items():
+        found[f"noise drawn: {name}"] = {"problem": noisy(Drawing(drawn=own))}, "noise: Drawing.draw"
+        found[f"noise: {name}"] = {"problem": noisy(Drawing(applied=own))}, "noise: Drawing.apply"
+        found[f"psi: {name}"] = {"algorithm": jaxbandit.Se2(psi=Psi(function=own))}, "psi: Psi"
+        found[f"diagnose: {name}"] = {"algorithm": Hooked(shown=own)}, "algorithm: Hooked.diagnose"
+    for name in ("text", "fails"):
+        found[f"init: {name}"] = {"algorithm": Hooked(started=ODD[name])}, "algorithm: Hooked.init"
+    for field, value in DECIDED:
+        found[f"{field} {value}"] = {"algorithm": Hooked(decided={field: value})}, f"algorithm: Hooked.select: {field}"
+    for field, shown in (("multipliers", jnp.ones(3)), ("candidates", jnp.ones(3, bool))):
+        own = {field: shown}
+        found[f"three {field}"] = {"algorithm": Hooked(shown=lambda own=own: Diagnostics(**own))}, f"algorithm: Hooked.diagnose: {field}"
+    found["noise of three"] = {"problem": noisy(Drawing(drawn=lambda k: jnp.zeros(k + 1)))}, "noise: Drawing.apply"
+    found["noise that outputs share"] = {"problem": noisy(Drawing(drawn=lambda k: jnp.zeros(())))}, "noise: Drawing.apply"
+    found["psi of seven"] = {"algorithm": jaxbandit.Se2(psi=Psi(function=lambda x: jnp.ones(7)))}, "psi: Psi"
+    found["delays in a list"] = {"delay": Waiting(given=lambda k: [1] * k)}, "delay: Waiting.draw"
+    found["delays beyond int32"] = {"delay": Waiting(given=lambda k: np.full(k, 2**33))}, "delay: Waiting.draw"
+    return found
 
 
 @jaxbandit.pytree
@@ -387,9 +369,12 @@ def noisy(noise: problems.Noise) -> problems.Problem:
     return jaxbandit.replace(PROBLEM, noise=noise)
 
 
+TRACED = traced()
+
+
 @pytest.mark.parametrize("name", TRACED)
 def test_what_a_users_method_gives_is_refused_where_it_is_traced(name: str) -> None:
     options, start = TRACED[name]
     with pytest.raises(InvalidArgument) as caught:
-        simulate(**{"algorithm": jaxbandit.Rpol(), **options()})
+        simulate(**{"algorithm": jaxbandit.Rpol(), **options})
     assert str(caught.value).startswith(start), caught.value

@@ -338,7 +338,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no domain": ({"domain": 3}, "domain: must be a domain"),
     "no model": ({"model": 3}, "model: must be the model of a session"),
     "a model of other outputs": ({"model": jaxbandit.session.Model(noise_variance=[0.1, 0.2, 0.3])}, "model.noise_variance: must hold one"),
-    "no path": ({"directory": 3}, "directory: must be a path"),
+    "no path": ({"directory": 3}, "directory: must be text that is not empty, or a path"),
 }
 
 

@@ -43,7 +43,7 @@ class _Location(Check):
         return isinstance(value, str | os.PathLike) and bool(str(value).strip())
 
     def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
-        """Whether anything is there is seen when it is opened."""
+        """Nothing more is asked of it: what is there shows when it is opened."""
 
 
 path = _Location()
