@@ -182,7 +182,7 @@ def save(dataset: xr.Dataset, path: str | Path) -> None:
 
 
 def _check_room(directory: Path, size: int) -> None:
-    """Raise ``OSError`` unless a file of ``size`` bytes of values fits; HDF5 itself ends in tracebacks, or the process, when one does not."""
+    """Raise ``OSError`` unless a file of ``size`` bytes of values fits; where one does not, HDF5 ends in tracebacks or ends the process."""
     size += OVERHEAD
     if size > shutil.disk_usage(directory).free:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
