@@ -216,8 +216,9 @@ class Algorithm(Declared, abc.ABC):
         Raises:
           InvalidArgument: when the algorithm has no such field.
         """
+        known = {field.name for field in dataclasses.fields(self)}  # type: ignore[arg-type]  # its subclasses are dataclasses
         for name in facts:
-            if name not in {field.name for field in dataclasses.fields(self)}:
+            if name not in known:
                 raise InvalidArgument(f"informed: tells {name}, which {type(self).__name__} does not take; leave it out")
         return replace(self, **facts)
 

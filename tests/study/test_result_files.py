@@ -6,6 +6,7 @@ import gc
 import importlib.util
 import random
 import shutil
+from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from jaxbandit.study.results.seals import CHECKSUMS, LENGTH
 from jaxbandit import InvalidArgument
 from jaxbandit.cli import main
 from jaxbandit.study import CannotWrite, read_results, rerun, write_results
+from jaxbandit.study.results import storage
+from jaxbandit.study.results.seals import CHECKSUMS, LENGTH
 from tests.support.small_study import ONE_CELL, assert_same, one_cell, written
 
 ONLY_REPORT = ["--report", "--no-figure"]
@@ -107,6 +110,17 @@ def test_a_damaged_file_without_a_seal_is_refused_without_a_traceback(tmp_path: 
     gc.collect()
     said = capsys.readouterr().err
     assert len(said.splitlines()) == 6 and said.count("error: results: cannot read") == 6
+
+
+def test_results_for_which_there_is_no_room_are_not_begun(tmp_path: Path, monkeypatch: Any) -> None:
+    """HDF5 would print tracebacks when a file ends that it could not write."""
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(2**20, 0, 2**18))
+    monkeypatch.setattr(storage, "save", None)
+    with pytest.raises(CannotWrite, match=r"results\.nc: No space left on device"):
+        write_results(one_cell(), tmp_path / "results.nc")
+    storage.check_results(one_cell(), tmp_path / "results.nc")  # tried in a place for temporary files, whose want of room says nothing
+    assert not list(tmp_path.iterdir())
 
 
 def test_no_file_is_replaced_by_a_directory(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ from jaxbandit.study.specify.keep import Keep
 from jaxbandit.study.specify.study import Study, in_its_arithmetic
 from jaxbandit.study.specify.tables import from_table
 
-
 T = TypeVar("T")
 
 
@@ -51,7 +50,11 @@ def _of_another_version(dataset: xr.Dataset) -> str:
         version = json.loads(dataset.attrs["versions"])["jaxbandit"]
     except (KeyError, TypeError, ValueError, RecursionError):
         version = "an unknown one"
-    return "" if version == jaxbandit.__version__ else f"; they were written by another version of jaxbandit ({version}, this is {jaxbandit.__version__})"
+    return (
+        ""
+        if version == jaxbandit.__version__
+        else f"; they were written by another version of jaxbandit ({version}, this is {jaxbandit.__version__})"
+    )
 
 
 def _parsed(dataset: xr.Dataset, name: str, kind: type[T]) -> T:

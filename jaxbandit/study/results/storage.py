@@ -6,7 +6,9 @@ import contextlib
 import errno
 import importlib.util
 import math
+import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -21,6 +23,7 @@ from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import boolean
 from jaxbandit.core.fields import path as path_check
+from jaxbandit.core.files import PATH, CannotWrite, reason_of, refuse_device, write_whole
 from jaxbandit.core.results import RESULTS
 from jaxbandit.core.status import Status, explain, healthy
 from jaxbandit.core.status import flags_in_words as status_in_words
@@ -30,8 +33,7 @@ from jaxbandit.study.results.seals import check_seal, seal
 
 LEVEL = 4  # of compression
 CHUNK_BYTES = 2**20  # of what is compressed and read at a time
-
-
+OVERHEAD = 2**18  # bytes of a file beside its values: names, attributes, and room for what HDF5 aligns
 
 
 class TrialsFailed(RuntimeError):
@@ -97,7 +99,9 @@ def read_results(path: str | Path, *, load: bool = True) -> xr.Dataset:
         inside = [path / name for name in ("results.nc", "results.zarr")]
         found = next((file for file in inside if file.exists()), path)
         if not found.exists() or (found.is_dir() and found.suffix != ".zarr"):
-            raise InvalidArgument(f"results: {path} holds no results.nc or results.zarr" if path.is_dir() else f"results: there is no {path}")
+            raise InvalidArgument(
+                f"results: {path} holds no results.nc or results.zarr" if path.is_dir() else f"results: there is no {path}"
+            )
         refuse_device(found)
         check_seal(found)
         lazy = open_results(found)
@@ -128,7 +132,7 @@ def write_results(dataset: xr.Dataset, path: str | Path) -> None:
       InvalidArgument: when Zarr is asked for and not installed.
       CannotWrite: on any error of the operating system.
     """
-    _write(Path(path), lambda temporary: save(dataset, temporary))
+    _write(Path(path), dataset.nbytes, lambda temporary: save(dataset, temporary))
 
 
 def stream_results(
@@ -148,7 +152,9 @@ def stream_results(
     """
 
     # As xarray writes down which coordinates a variable has.
-    along_runs = " ".join(sorted(str(name) for name, coordinate in head.coords.items() if "algorithm" in coordinate.dims and name not in head.dims))
+    along_runs = " ".join(
+        sorted(str(name) for name, coordinate in head.coords.items() if "algorithm" in coordinate.dims and name not in head.dims)
+    )
 
     def write(temporary: Path) -> None:
         save(head, temporary)
@@ -157,7 +163,7 @@ def stream_results(
             for name, run, trials, values in pieces:
                 arrays[name][run, trials] = values
 
-    _write(path, write)
+    _write(path, head.nbytes + sum(math.prod(own.shape) * own.dtype.itemsize for own in variables.values()), write)
 
 
 def check_results(head: xr.Dataset, path: Path) -> None:
@@ -166,6 +172,7 @@ def check_results(head: xr.Dataset, path: Path) -> None:
         _with_zarr(path)
     try:
         with tempfile.TemporaryDirectory() as folder:
+            _check_room(Path(folder), head.nbytes)
             save(head, Path(folder) / path.name)
     except OSError:  # for want of room there, which says nothing of the results' own place
         return
@@ -182,10 +189,32 @@ def save(dataset: xr.Dataset, path: str | Path) -> None:
     dataset.to_netcdf(path, engine="h5netcdf", encoding=compressed)
 
 
-def _write(path: Path, write: Callable[[Path], object]) -> None:
-    """Call ``write`` with a temporary name, seal what it has written, a file or a Zarr directory, and rename it."""
+def _check_room(directory: Path, size: int) -> None:
+    """Raise ``OSError`` unless a file of ``size`` bytes of values fits; where one does not, HDF5 ends in tracebacks or ends the process."""
+    size += OVERHEAD
+    if size > shutil.disk_usage(directory).free:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    if sys.platform == "win32":  # which has no limits of a process
+        return
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if limit != resource.RLIM_INFINITY and limit < size:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+
+
+def _write(path: Path, size: int, write: Callable[[Path], object]) -> None:
+    """Call ``write`` with a temporary name, seal what it has written, a file or a Zarr directory, and rename it.
+
+    Args:
+      path: path of the file or directory.
+      size: bytes of all values that are to be written.
+      write: writes them.
+    """
 
     def sealed(temporary: Path) -> None:
+        if path.suffix != ".zarr":
+            _check_room(temporary.parent, size)
         write(temporary)
         seal(temporary)
 

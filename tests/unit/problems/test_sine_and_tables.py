@@ -134,9 +134,7 @@ def test_observations_are_means_plus_noise():
 @pytest.mark.parametrize("make", [problems.sine, problems.sine_delayed, lambda **own: problems.artificial("P1", **own), problems.building])
 @pytest.mark.parametrize("variance", [[], [0.1], [0.1] * 3, [[0.1, 0.1]]])
 def test_a_variance_for_another_number_of_outputs_is_named(make, variance):
-    with pytest.raises(
-        InvalidArgument, match=r"^noise_variance: (expected one number, or one for each of the 2 outputs|must be a number >= 0), got"
-    ):
+    with pytest.raises(InvalidArgument, match=r"^noise_variance: .*one number, or one for each of the .*outputs, got"):
         make(noise_variance=variance)
 
 
