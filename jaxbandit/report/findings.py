@@ -33,7 +33,7 @@ def summary(dataset: xr.Dataset) -> list[str]:
         for name, (word, _) in _present(dataset.sel(algorithm=labels), VERBS):
             finals = {label: final_values(dataset.sel(algorithm=label), name, averaged=True) for label in labels}
             means = {label: float(values.mean()) for label, values in finals.items() if len(values) and np.isfinite(values).all()}
-            if means:
+            if means and any(means.values()):  # without constraints nothing is violated
                 best = min(means, key=lambda label: means[label])
                 found.append(f"Least {word} per round{note}: {best}, {_with_half(finals[best])}.")
     return found

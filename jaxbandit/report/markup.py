@@ -36,7 +36,13 @@ summary { cursor: pointer; }
 nav { margin: 1rem 0; font-size: .92em; }
 nav a { color: #005a8c; margin-right: 1rem; white-space: nowrap; }
 @page { size: A4 landscape; margin: 12mm; }
-@media print { body { max-width: none; padding: 0; font-size: 11px; } nav { display: none; } figure, table { break-inside: avoid; } }
+@media print {
+  :root { font-size: 11px; }
+  body { max-width: none; padding: 0; font-size: 1rem; }
+  nav { display: none; }
+  figure, tr { break-inside: avoid; }
+  h2, h3, .finding { break-after: avoid; }
+}
 """
 # With this policy a browser loads nothing from elsewhere, whatever a report holds.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,10 @@ def after(session: Session, count: int = 3) -> list[int]:
 def test_values_come_in_parts_and_tickets_say_where_they_stand(session: Session) -> None:
     assert session.history()["state"].values.tolist() == ["complete", "partial", "pending", "pending"]
     assert [ticket.number for ticket in session.pending] == [2, 3, 4]
+    assert re.fullmatch(
+        r"Session\(directory: .*; tickets: \d+, 3 pending; outputs: minimise loss, cost .*, purity .*; points: .*\)", repr(session)
+    )
+    assert "<script" not in session._repr_html_() and "3 pending" in session._repr_html_()
     belief = session.belief()
     session.tell(2, reward=measured(session.pending[0])["loss"])
     moved = np.abs(session.belief() - belief)["mean"].max("point")

@@ -26,6 +26,8 @@ def test_the_least_mean_is_named_with_its_interval():
     half = 1.96 * np.std([0.1, 0.1, 0.11], ddof=1) / np.sqrt(3)
     assert findings.summary(PAIR)[0] == f"Least violation per round: A, {np.mean([0.1, 0.1, 0.11]):.3g} ± {half:.2g}."
     assert findings.summary(PAIR.isel(algorithm=[0])) == []
+    without = findings.summary(PAIR.assign(hard_violation=0 * PAIR.hard_violation))
+    assert len(without) == len(findings.summary(PAIR)) - 1 and not any("violation" in sentence for sentence in without)
 
 
 def test_wins_are_counted_and_ties_are_none():

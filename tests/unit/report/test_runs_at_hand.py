@@ -8,6 +8,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import xarray as xr
+from matplotlib.collections import LineCollection
 from PIL import Image
 
 import jaxbandit as jb
@@ -236,6 +237,25 @@ def test_plots_draw_on_the_axes_that_they_are_given():
     assert plots.cumulative(labelled(), "regret", ax=axes[1, 0]) is axes[1, 0]
     assert plots.swept_curve(labelled(), "regret", "estimator.reward_width", ax=axes[1, 1]) is axes[1, 1]
     assert plt.get_fignums() == [figure.number]
+
+
+def test_axes_have_the_names_of_the_domain_and_categories_edges_between_cells():
+    named = jb.domains.mixed({"dose, mg": [0.0, 1.0, 3.0], "catalyst": ["Pd", "Ni"]})
+    excess = np.asarray([-1.0, -1.0, 1.0, -1.0, 1.0, 1.0])  # feasible: dose 0 with both, dose 1 with Ni
+    reward, _ = plots.problem_maps(jb.problems.from_tables(named, np.arange(6.0), [excess]))
+    assert (reward.get_xlabel(), reward.get_ylabel()) == ("dose, mg", "catalyst")
+    assert [label.get_text() for label in reward.get_yticklabels()] == ["Pd", "Ni"]
+    (edges,) = (found for found in reward.collections if isinstance(found, LineCollection))
+    sides = {tuple(map(tuple, np.round(side, 6).tolist())) for side in edges.get_segments()}
+    assert sides == {((0.5, -0.5), (0.5, 0.5)), ((2.0, 0.5), (2.0, 1.5)), ((0.5, 0.5), (2.0, 0.5))}
+
+
+def test_many_labels_stand_below_the_panels_of_a_figure_of_ones_own():
+    run = swept().variant(0)
+    many = plots.curves({f"an algorithm of a long name {n}": run for n in range(4)}, PROBLEM)
+    assert len(many[0].figure.legends) == 1 and many[-1].get_legend() is None
+    few = plots.curves(run, PROBLEM)
+    assert few[0].figure.legends == [] and few[-1].get_legend() is not None
 
 
 def test_problems_and_beliefs_on_a_line_and_a_plane(tmp_path):
