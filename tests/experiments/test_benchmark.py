@@ -57,7 +57,11 @@ def most_here(own_process, spec, *, pinned, cores=1):
 @pytest.mark.slow
 def test_every_key_of_the_file_is_documented(tmp_path, monkeypatch, capsys):
     """At sizes at which the figures mean nothing: most measurements share their programs, and processes compile quickly."""
-    for sizes, tiny in ((command.QUICK["engine"], TINY_ENGINE), (command.QUICK["study"], TINY_STUDY)):
+    for sizes, tiny in (
+        (command.QUICK["engine"], TINY_ENGINE),
+        (command.QUICK["study"], TINY_STUDY),
+        (command.QUICK["tuning"], {"refits": True}),
+    ):
         for name, size in tiny.items():
             monkeypatch.setitem(sizes, name, size)
     monkeypatch.setattr(measure, "DROPPED", ("JAX_NUM_CPU_DEVICES",))
