@@ -47,7 +47,7 @@ The file of ``--json`` is one object. Its keys:
   ``gradient_over_plain``, time of value and gradient of ``gradient_trials`` trials beside these trials alone, and
   ``gradient_mb``, its working memory by number of rounds; ``fit_many_s``: seconds of ``fits`` fits to ``fit_points`` points, by
   ``precisions``, none in the usual benchmark; ``evidence_us``: microseconds of a log evidence and its gradient, ``ranged_round_us`` and
-  ``refitted_round_us``: microseconds per trial-round on a ranged model without and with fits; ``wide_keys``: gradients of 16
-  hyper-parameters.
+  ``refitted_round_us``: microseconds per trial-round on a ranged model without and with fits, where ``refits`` are timed, which is not in
+  the usual benchmark; ``wide_keys``: gradients of 16 hyper-parameters.
 - ``backend``, ``device``, ``cpu_model``, ``cores``, ``pinned``, ``versions``, ``date``, ``seconds`` of the whole run.
 """

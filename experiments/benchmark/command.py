@@ -43,6 +43,7 @@ USUAL: Sizes = {
         "horizon": 30,
         "keys": 8,
         "wide_keys": 2,
+        "refits": False,  # which take half a minute to compile
         "fits": 100,
         "precisions": [],  # of fits, which take a quarter of a minute to compile in each
         "fit_points": 20,
@@ -73,6 +74,7 @@ FULL: Sizes = {
         "horizon": 100,
         "keys": 200,
         "wide_keys": 16,
+        "refits": True,
         "fits": 1000,
         "precisions": ["float32", "float64"],
         "fit_points": 50,
@@ -102,6 +104,7 @@ QUICK: Sizes = {
         "horizon": 5,
         "keys": 2,
         "wide_keys": 2,
+        "refits": False,
         "fits": 4,
         "precisions": [],
         "fit_points": 6,

@@ -47,7 +47,7 @@ def measure(
       accuracy: ``points_per_axis`` and ``horizon`` of the comparison with a dense solve.
       session: ``points_per_axis`` and ``tickets`` of the session, and ``ax_trials`` of Ax beside it.
       tuning: ``settings``, ``descents``, ``points_per_axis``, ``horizon``, ``keys``, ``wide_keys``, ``fits``, ``fit_points``,
-        ``precisions`` and ``repeats`` of gradients and fits.
+        ``precisions``, ``refits`` and ``repeats`` of gradients and fits.
       peers: whether to time other libraries' loops.
 
     Raises:

@@ -63,13 +63,15 @@ def _tuning(figures: dict[str, Any]) -> list[str]:
     memory = ", ".join(f"{mb:.1f} MB at T = {rounds}" for rounds, mb in figures["gradient_mb"].items())
     times = ", ".join(f"{seconds:.1f} s in {name}" for name, seconds in figures["fit_many_s"].items())
     fits = [f"{figures['fits']:,} fits of {figures['fit_points']} points: {times}"] if times else []
+    ranged, refitted = (figures.get(f"{name}_round_us") for name in ("ranged", "refitted"))
+    refits = [] if refitted is None else [f"a round on a ranged model {ranged:.1f} us, with fits at doubling times {refitted:.1f} us"]
     return [
         *lines,
         f"value and gradient of {figures['gradient_trials']} trials take {figures['gradient_over_plain']:.2f} times as long as the trials"
         f" alone; working memory {memory}",
         *fits,
         f"a log evidence of {figures['fit_points']} points with its gradient {figures['evidence_us']:.0f} us",
-        f"a round on a ranged model {figures['ranged_round_us']:.1f} us, with fits at doubling times {figures['refitted_round_us']:.1f} us",
+        *refits,
     ]
 
 

@@ -34,7 +34,7 @@ def measure_tuning(spec: dict[str, Any]) -> dict[str, Any]:
 
     ``spec`` holds ``settings`` and ``descents`` (names), ``points_per_axis`` and ``horizon`` of the studies, ``keys`` and ``wide_keys``
     (gradients of each setting, and of that with sixteen parameters), ``fits`` and ``fit_points`` of a batch of data sets that is fitted
-    in each of the ``precisions``, and ``repeats``. Times are the best of these.
+    in each of the ``precisions``, whether fits between rounds are timed (``refits``), and ``repeats``. Times are the best of these.
     """
     problem, model = sine(spec["points_per_axis"], spec["horizon"])
     settings = {"rpol4": four(model), "cbo4": _cbo(model), "rpol7": seven(model), "rpol16": sixteen(model, spec["horizon"])}
@@ -50,7 +50,7 @@ def measure_tuning(spec: dict[str, Any]) -> dict[str, Any]:
         **_cost(problem, settings["rpol4"], spec["horizon"], spec["repeats"]),
         "fit_many_s": {name: _fits(spec["fits"], spec["fit_points"], name, spec["repeats"]) for name in spec["precisions"]},
         "evidence_us": _evidence(spec["fit_points"], spec["repeats"]),
-        **_refits(problem, spec["horizon"], spec["repeats"]),
+        **(_refits(problem, spec["horizon"], spec["repeats"]) if spec["refits"] else {}),
     }
 
 

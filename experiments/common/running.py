@@ -48,7 +48,10 @@ def _run(experiment: Experiment, options: Options, held: HeldDirectory, resume: 
         dataset, rows = experiment.play(options, directory)
         text = tables.aligned([list(rows[0]), *([str(cell) for cell in row.values()] for row in rows)])
     dataset.attrs["command"] = " ".join(["python -m experiments", experiment.name, *sys.argv[2:]])
-    write_results(dataset, directory / "results.nc")
+    if study is None:  # a dataset of its own form, which is no study's results
+        write_whole(directory / "results.nc", lambda path: dataset.to_netcdf(path, engine="h5netcdf"))
+    else:
+        write_results(dataset, directory / "results.nc")
     files: dict[str, Callable[[Path], object]] = {
         "summary.csv": lambda path: tables.write_csv(rows, path),
         "figure.png": lambda path: experiment.draw(dataset).savefig(path, dpi=plots.DPI),

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
@@ -29,7 +28,8 @@ def losses_of(loss: SmoothedLoss, points: Any, trials: int, key: Any) -> np.ndar
     room, found = 2 * loss.pairs, []
     for first in range(0, len(owners), room):
         part = np.resize(np.arange(first, min(first + room, len(owners))), room)  # whole batches, so that one program runs them
-        played, _, healthy = loss.played(jax.tree.map(lambda leaf, part=part: leaf[owners[part]], points), jnp.asarray(numbers[part]), key)
+        own = jax.tree.map(lambda leaf, part=part: np.asarray(leaf)[owners[part]], points)
+        played, _, healthy = loss.played(own, numbers[part], key)
         found.append(np.where(healthy, np.asarray(played, np.float64), np.inf)[: len(owners) - first])
     return np.concatenate(found).reshape(count, trials)
 
@@ -43,7 +43,7 @@ def jump(problem: Any, model: Any, horizon: int, trials: int, key: Any) -> dict[
     found: dict[str, Any] = {"widths": NEAR.tolist()}
     for name, initial in (("as it is", jb.InitialDesign()), ("after 5 random points", jb.InitialDesign(random=5))):
         loss = SmoothedLoss(problem, build, horizon=horizon, pairs=PAIRS, initial=initial)
-        each = losses_of(loss, jnp.asarray(NEAR), trials, key)
+        each = losses_of(loss, NEAR.astype(np.float32), trials, key)
         found[name] = {"mean": each.mean(axis=1).tolist(), "half": half_width(each.T).tolist()}
     return found
 
@@ -56,12 +56,13 @@ def errors_of_gradients(problem: Any, setting: Setting, horizon: int, batches: i
     start, build = setting
     loss = SmoothedLoss(problem, build, horizon=horizon, pairs=PAIRS, step=STEP)
     flat, rebuild = ravel_pytree(start)
+    flat, rebuilt = np.asarray(flat), jax.jit(jax.vmap(rebuild))
     size = len(flat)
 
     def differences(steps: np.ndarray, key: Any) -> np.ndarray:
-        both = jax.vmap(rebuild)(jnp.concatenate([flat[None] + steps, flat[None] - steps]))
-        numbers = jnp.tile(jnp.arange(PAIRS, dtype=jnp.int32), 2)
-        played = np.asarray(loss.played(both, numbers, key)[0], np.float64)
+        around = flat[None] + np.concatenate([steps, -steps]).astype(flat.dtype)
+        numbers = np.tile(np.arange(PAIRS, dtype=np.int32), 2)
+        played = np.asarray(loss.played(rebuilt(around), numbers, key)[0], np.float64)
         return played[:PAIRS] - played[PAIRS:]
 
     def factorial(random: np.random.Generator, key: Any) -> np.ndarray:
@@ -101,8 +102,8 @@ def random_search(loss: SmoothedLoss, setting: Setting, trials: int, each: int, 
     """Return the best of as many random points as ``trials`` allow with ``each`` trials for every point; the start is one of them."""
     flat, rebuild = ravel_pytree(setting[0])
     away = np.random.default_rng(seed).uniform(-REACH, REACH, (max(1, trials // each) - 1, len(flat)))
-    points = jnp.concatenate([flat[None], flat[None] + jnp.asarray(away, flat.dtype)])
-    return rebuild(points[int(np.argmin(losses_of(loss, jax.vmap(rebuild)(points), each, key).mean(axis=1)))])
+    points = np.concatenate([np.asarray(flat)[None], np.asarray(flat)[None] + away.astype(flat.dtype)])
+    return rebuild(points[int(np.argmin(losses_of(loss, jax.jit(jax.vmap(rebuild))(points), each, key).mean(axis=1)))])
 
 
 def failing_descent(points_per_axis: int, horizon: int, steps: int, validate: int, held_out: int, key: Any) -> dict[str, Any]:
@@ -125,7 +126,7 @@ def failing_descent(points_per_axis: int, horizon: int, steps: int, validate: in
         "rash, validated": bare.best,
         "screened, validated": guarded.best,
     }
-    points = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *settings.values())
+    points = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *settings.values())
     each = losses_of(loss, points, held_out, jax.random.fold_in(key, 1))
     return {
         "value": bare.history["value"].tolist(),

@@ -25,6 +25,7 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import importlib.util
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -153,7 +154,11 @@ def labels() -> list[str]:
 
 
 def play(options: Options, directory: Path) -> tuple[xr.Dataset, list[dict[str, Any]]]:
-    """Tune in all trials by each tuner; returns what every training gave, in the order in which they ended, and the table's rows."""
+    """Tune in all trials by each tuner; returns what every training gave, in the order in which they ended, and the table's rows.
+
+    Sessions that an earlier run has left in the directory, which is then to be replaced, are removed.
+    """
+    shutil.rmtree(directory / "sessions", ignore_errors=True)
     names, shape = labels(), (len(labels()), options.trials, FIRST + options.horizon)
     columns = {name: np.full(shape, np.nan) for name in Trained._fields}
     for trial in range(options.trials):

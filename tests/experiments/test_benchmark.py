@@ -51,7 +51,7 @@ TINY = {
     "data-rate": {"trials": 2, "horizon": 2},
     "accuracy": {"points_per_axis": 5, "horizon": 12},
     "session": {"points_per_axis": 5, "tickets": 3},
-    "tuning": {"horizon": 2},
+    "tuning": {"horizon": 2, "refits": True},
 }
 
 

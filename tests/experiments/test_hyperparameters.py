@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import jax
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import xarray as xr
 
+from experiments.common.experiment import Experiment, Options
+from experiments.common.running import run_experiment
 from experiments.shi_eryilmaz_2022 import digits, hyperparameters
 from experiments.shi_eryilmaz_2022.digits import Trained
-from experiments.shi_eryilmaz_2022.hyperparameters import BUDGET, FIRST, WORKERS, best_feasible, played
+from experiments.shi_eryilmaz_2022.hyperparameters import BUDGET, FIRST, WORKERS, best_feasible, play, played
 
 
 class Recording:
@@ -53,6 +57,32 @@ def test_the_best_is_chosen_by_validation_and_judged_by_the_test() -> None:
     np.testing.assert_array_equal(best_feasible(dataset)[0, 0], [0.51, 0.51, 0.71, 0.71, 0.81])
     none = dataset.assign(work=dataset["work"] + 2 * BUDGET)
     assert np.isnan(best_feasible(none)).all()
+
+
+def test_what_is_no_study_is_written_and_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its dataset has a form of its own, without flags and rounds."""
+    dataset = xr.Dataset({"work": ("training", [1.0, 2.0])})
+    experiment = Experiment(
+        name="none",
+        title="No study",
+        defaults=Options(trials=1, horizon=2, points_per_axis=0, seed=0, parameters="recommended"),
+        build=None,
+        play=lambda options, directory: (dataset.copy(), [{"algorithm": "a", "trials": 1}]),
+        notes=lambda dataset: [f"work {float(dataset['work'].sum()):g}"],
+        draw=lambda dataset: plt.figure(),
+        position=1,
+    )
+    for force in (False, True):
+        run_experiment(experiment, experiment.defaults, tmp_path / "out", force=force)
+        xr.testing.assert_equal(xr.load_dataset(tmp_path / "out" / "results.nc", engine="h5netcdf"), dataset)
+    assert "- work 3" in capsys.readouterr().out
+
+
+def test_sessions_of_a_run_that_is_replaced_are_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "sessions" / "old").mkdir(parents=True)
+    monkeypatch.setattr(hyperparameters, "labels", list)
+    play(Options(trials=1, horizon=2, points_per_axis=0, seed=0, parameters="recommended"), tmp_path)
+    assert not (tmp_path / "sessions").exists()
 
 
 def test_a_training_repeats_and_its_cost_is_counted_work() -> None:

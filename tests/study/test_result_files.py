@@ -14,7 +14,6 @@ import pytest
 import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jaxbandit.study.results.seals import CHECKSUMS, LENGTH
 
 from jaxbandit import InvalidArgument
 from jaxbandit.cli import main

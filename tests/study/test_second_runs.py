@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from jax.experimental.compilation_cache import compilation_cache
 import jaxbandit
 from jaxbandit import InvalidArgument
 from jaxbandit.study import Progress, make_plan, run_study
+from jaxbandit.study.run.programs import Programs
 from tests.support.small_study import rpol_lines
 
 COMPILED = "/jax/core/compile/backend_compile_duration"
@@ -59,7 +61,7 @@ def test_a_study_that_is_run_again_compiles_nothing_and_says_a_number_for_each_l
     notes: list[str] = []
     with Counted() as events:
         again = run_study(rpol_lines(), note=notes.append)
-    assert events[COMPILED] == 0 and not [line for line in notes if line.startswith("compiled")]
+    assert events[COMPILED] == 0 and not [line for line in notes if line.startswith(("compiled", "loaded"))]
     assert first is not None and again is not None
     np.testing.assert_array_equal(first["regret"], again["regret"])
     labels = [str(label) for label in first.algorithm.values]
@@ -88,6 +90,21 @@ def test_whole_runs_and_parts_of_as_many_rounds_have_programs_of_their_own() -> 
     assert run_study(rpol_lines(trials=1, horizon=4, seed=9)) is not None
     parts = run_study(rpol_lines(trials=1, horizon=8, seed=9), segment=4)
     assert parts is not None and np.all(parts.status.values == 0) and len(parts["round"]) == 2 + 8  # with the initial design
+
+
+def test_programs_that_were_on_disk_are_said_to_be_loaded(cache: None, tmp_path: Path) -> None:
+    jaxbandit.enable_cache(tmp_path)
+    asked: dict[str, Any] = {name: jax.jit(lambda x, power=power: x**power) for name, power in (("a", 3), ("b", 5), ("c", 7))}
+
+    def note(names: str) -> str:
+        jax.clear_caches()
+        notes: list[str] = []
+        Programs(notes.append).get(names[0], lambda: [(name, partial(asked[name].lower, 2.0)) for name in names])
+        return notes[0].split(" in ")[0]
+
+    assert note("ab") == "compiled 2 programs"
+    assert note("ab") == "loaded 2 compiled programs"
+    assert note("bc") == "compiled 1 program and loaded 1 compiled program"
 
 
 def test_a_cache_on_disk_serves_what_jax_has_forgotten(

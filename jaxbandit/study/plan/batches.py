@@ -94,7 +94,8 @@ def batch_numbers(
 def _size(trials: int, block: int, devices: int, *, alone: bool) -> int:
     """Return the size of a batch of so many trials: in equal blocks where it is ``alone`` or small, otherwise in whole ones.
 
-    Whole blocks are the same whatever the number of trials, and so are their programs; only in the last batch one is not full.
+    Whole blocks are the same whatever the number of trials, and so are their programs; only in the last batch one is not full. Equal ones
+    of another size need a program of their own: to fill whole blocks up instead would change the last bits of results, and play in vain.
     """
     if not alone and trials >= block * devices:
         return -(-trials // (block * devices)) * block * devices

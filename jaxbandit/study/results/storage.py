@@ -23,12 +23,11 @@ from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import boolean
 from jaxbandit.core.fields import path as path_check
-from jaxbandit.core.files import PATH, CannotWrite, reason_of, refuse_device, write_whole
+from jaxbandit.core.files import CannotWrite, reason_of, refuse_device, write_whole
 from jaxbandit.core.results import RESULTS
 from jaxbandit.core.status import Status, explain, healthy
 from jaxbandit.core.status import flags_in_words as status_in_words
 from jaxbandit.engine.labelled import Variable
-from jaxbandit.core.files import CannotWrite, reason_of, refuse_device, write_whole
 from jaxbandit.study.results.seals import check_seal, seal
 
 LEVEL = 4  # of compression

@@ -5,8 +5,9 @@ Those that were used last stay in this process, as the programs of ``jax.jit`` d
 
 from __future__ import annotations
 
+import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
@@ -19,8 +20,9 @@ from jaxbandit.study.run.runtime import cores
 
 Lower: TypeAlias = Callable[[], jax.stages.Lowered]
 
-# Each takes memory; on two cores two of them wait, so that no core is idle while the longest is compiled.
-MAX_COMPILED_TOGETHER = 4
+# Each takes memory; on two cores four of them wait, so that no core is idle while the longest is compiled.
+MAX_COMPILED_TOGETHER = 6
+CACHE_HIT = "/jax/compilation_cache/cache_hits"  # JAX's name of the event
 MOST_KEPT = 48  # programs of earlier studies: each holds memory maps, of which a process has few
 
 Shelf: TypeAlias = MutableMapping[Hashable, jax.stages.Compiled]
@@ -85,7 +87,7 @@ class Programs:
             wanted = [(other, lower) for other, lower in needed.items() if other not in self._known]
             ready = [(other, lower) for other, lower in wanted if lower is not None]
             if name not in self._known:
-                self._compile(ready[: MAX_COMPILED_TOGETHER if cores() > 1 else 1], len(wanted))
+                self._compile(ready[: _together(len(ready))], len(wanted))
             self.missing = sum(other not in self._known for other, _ in wanted)
             for used in needed.keys() & self._known.keys():
                 self._keep(used)
@@ -114,14 +116,52 @@ class Programs:
         """Compile programs together, of ``wanted`` ones that the rest of the run needs."""
         start = time.perf_counter()
         self.compiling(Compiling(first=self.made + 1, last=self.made + len(missing), total=self.made + wanted))
-        with ThreadPoolExecutor(min(len(missing), cores())) as pool:
+        with FoundOnDisk() as found, ThreadPoolExecutor(min(len(missing), cores())) as pool:
             # Traced and lowered here, for that depends on settings of this thread, while those before are compiled.
-            compiled = [pool.submit(lower().compile) for _, lower in missing]
-            programs = [one.result() for one in compiled]
+            compiled = [pool.submit(found.compiled, lower()) for _, lower in missing]
+            programs, loaded = zip(*(one.result() for one in compiled), strict=True)
         seconds = time.perf_counter() - start
         self.waited += seconds
         self.made += len(missing)
         for (name, _), program in zip(missing, programs, strict=True):
             self._known[name] = program
             self._owed[name] = seconds / len(missing)
-        self.note(f"compiled {len(missing)} programs in {seconds:.1f} s" if len(missing) > 1 else f"compiled in {seconds:.1f} s")
+        self.note(f"{made_in_words(len(missing) - sum(loaded), sum(loaded))} in {seconds:.1f} s")
+
+
+def made_in_words(compiled: int, loaded: int) -> str:
+    """Return ``compiled 3 programs``, ``loaded 1 compiled program``, or both, of programs compiled and those that were on disk."""
+    said = [
+        f"{verb} {count} {kind}program{'' if count == 1 else 's'}"
+        for verb, count, kind in (("compiled", compiled, ""), ("loaded", loaded, "compiled "))
+        if count
+    ]
+    return " and ".join(said)
+
+
+def _together(ready: int) -> int:
+    """Return how many of the programs that could be compiled now are, in rounds of about the same number."""
+    rounds = -(-ready // (MAX_COMPILED_TOGETHER if cores() > 1 else 1))
+    return -(-ready // max(rounds, 1))
+
+
+class FoundOnDisk:
+    """Compiles and notices, while it is open, which programs were not compiled but found in the cache on disk."""
+
+    def __enter__(self) -> FoundOnDisk:
+        self._found: Counter[int] = Counter()  # by thread: JAX tells in the one that compiles
+        jax.monitoring.register_event_listener(self._heard)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        jax.monitoring.unregister_event_listener(self._heard)
+
+    def _heard(self, event: str, **_: object) -> None:
+        if event == CACHE_HIT:
+            self._found[threading.get_ident()] += 1
+
+    def compiled(self, lowered: jax.stages.Lowered) -> tuple[jax.stages.Compiled, bool]:
+        """Return a program, and whether it was on disk."""
+        thread = threading.get_ident()
+        before = self._found[thread]
+        return lowered.compile(), self._found[thread] > before
