@@ -55,8 +55,8 @@ def errors_of_gradients(problem: Any, setting: Setting, horizon: int, batches: i
     """
     start, build = setting
     loss = SmoothedLoss(problem, build, horizon=horizon, pairs=PAIRS, step=STEP)
-    flat, rebuild = ravel_pytree(start)
-    flat, rebuilt = np.asarray(flat), jax.jit(jax.vmap(rebuild))
+    ravelled, rebuild = ravel_pytree(start)
+    flat, rebuilt = np.asarray(ravelled), jax.jit(jax.vmap(rebuild))
     size = len(flat)
 
     def differences(steps: np.ndarray, key: Any) -> np.ndarray:

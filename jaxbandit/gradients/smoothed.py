@@ -157,7 +157,7 @@ class SmoothedLoss:
         return found
 
     @takes(trials=TRIALS, key=key_check)
-    def played(self, points: Any, trials: Array, key: Key) -> tuple[Array, Array, Array]:
+    def played(self, points: Any, trials: Array | np.ndarray, key: Key) -> tuple[Array, Array, Array]:
         """Play trials at parameters of their own: ``points`` is like the parameters with leading axes ``[P]``, ``trials [P]`` are numbers.
 
         Returns:
@@ -172,7 +172,7 @@ class SmoothedLoss:
         return self.measure.combined(measured) if isinstance(self.measure, SubjectTo) else measured
 
     @takes(trials=TRIALS, key=key_check)
-    def measured(self, points: Any, trials: Array, key: Key) -> tuple[Array, Array, Array]:
+    def measured(self, points: Any, trials: Array | np.ndarray, key: Key) -> tuple[Array, Array, Array]:
         """Play trials as :meth:`played` does; of a measure ``SubjectTo`` return objective and violation ``[P, 2]`` for losses."""
         if any(np.shape(leaf)[:1] != np.shape(trials) for leaf in jax.tree.leaves(points)) or not jax.tree.leaves(points):
             raise InvalidArgument(
