@@ -39,7 +39,7 @@ SHADES = "cividis"  # colour map of heat maps; its lightness increases for colou
 PANELS = whole(1, 1000)  # rows or columns of a figure
 PANEL = (4.6, 3.5)  # inches
 INCHES = each(between(0, 1000, host=True).of(scalar), length=2)
-DRAWN = each(each(of_class(Callable, "a function of an argument ax"), least=1), least=1)  # type: ignore[arg-type]
+DRAWN = each(each(of_class(Callable, "a function of an argument ax"), least=1), least=1)  # type: ignore[arg-type]  # a class at run time
 # The optimum, where a figure shows it.
 STAR: Any = {"linestyle": "none", "markersize": 12, "markerfacecolor": COLOURS[1], "markeredgecolor": "white", "markeredgewidth": 0.8}
 

@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 
+from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import MOST_ROUNDS, whole
@@ -55,4 +56,4 @@ class Keep:
         if self.every is not None and self.log_spaced is not None:
             raise InvalidArgument(f"keep: give every or log_spaced, not both; got every={self.every}, log_spaced={self.log_spaced}")
         for name, value in self.table().items():
-            whole(1)(f"keep.{name}", value)
+            checks.integer(f"keep.{name}", value, least=1)
