@@ -6,6 +6,11 @@ import argparse
 
 from experiments.common.experiment import PARAMETER_SETS, Experiment, Options
 from jaxbandit import checks
+from jaxbandit.delays import NEVER
+
+# What no study takes is refused before any problem is made.
+MAX_TRIALS = 2**31 - 1
+MAX_SEED = 2**63 - 1
 
 
 def add_options(parser: argparse.ArgumentParser, of: Experiment | Options) -> None:
@@ -27,11 +32,11 @@ def add_options(parser: argparse.ArgumentParser, of: Experiment | Options) -> No
 
 def options_from(args: argparse.Namespace) -> Options:
     """Return the options as parsed; raises ``InvalidArgument`` on numbers out of range."""
-    checks.integer("--trials", args.trials, least=1)
-    checks.integer("--horizon", args.horizon, least=1)
+    checks.integer("--trials", args.trials, least=1, most=MAX_TRIALS)
+    checks.integer("--horizon", args.horizon, least=1, most=NEVER - 1)
     if args.option_defaults.points_per_axis:
         checks.integer("--points-per-axis", args.points_per_axis, least=2)
-    checks.integer("--seed", args.seed, least=0)
+    checks.integer("--seed", args.seed, least=0, most=MAX_SEED)
     return Options(
         trials=args.trials,
         horizon=args.horizon,

@@ -106,15 +106,25 @@ class Journal:
         return event
 
     def keep_snapshot(self, maker: str, state: bytes) -> None:
-        """Keep a state that the events so far lead to; a snapshot that cannot be written is left out."""
+        """Keep a state that the events so far lead to, behind its SHA-256; a snapshot that cannot be written is left out."""
+        sealed = hashlib.sha256(state).digest() + state
         with contextlib.suppress(sqlite3.Error):  # such as a full disk: the events are kept, and without a snapshot opening is slower
-            self._connection.execute("INSERT OR REPLACE INTO snapshots VALUES (1, ?, ?, ?)", (self.events[-1].digest, maker, state))
+            self._connection.execute("INSERT OR REPLACE INTO snapshots VALUES (1, ?, ?, ?)", (self.events[-1].digest, maker, sealed))
 
     def snapshot(self, maker: str) -> tuple[int, bytes] | None:
-        """Return the number of events that lead to the snapshot, and its state; ``None`` where none is of these events and ``maker``."""
-        row = self._connection.execute("SELECT digest, maker, state FROM snapshots").fetchone()
+        """Return the number of events that lead to the snapshot, and its state.
+
+        It is ``None`` where there is none of these events and ``maker``, or one that is damaged: all it holds can be had from the events.
+        """
+        try:
+            row = self._connection.execute("SELECT digest, maker, state FROM snapshots").fetchone()
+        except sqlite3.Error:
+            return None
         places = {event.digest: event.number for event in self.events}
-        return (places[row[0]], row[2]) if row is not None and row[1] == maker and row[0] in places else None
+        if row is None or row[1] != maker or row[0] not in places or not isinstance(row[2], bytes):
+            return None
+        digest, state = row[2][:32], row[2][32:]
+        return (places[row[0]], state) if digest == hashlib.sha256(state).digest() else None
 
     def close(self) -> None:
         """Let go of the journal, for others to take."""

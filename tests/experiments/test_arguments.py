@@ -10,6 +10,7 @@ from experiments.__main__ import main
     [
         (["rpol", "--horizon", "0"], "--horizon"),
         (["rpol", "--trials", "0"], "--trials"),
+        *(([name, option, "9" * 30], option) for name in ("rpol", "bpe") for option in ("--trials", "--horizon", "--seed")),
         (["rpol", "--points-per-axis", "1"], "--points-per-axis"),
         (["trace", "rpol", "--algorithm", "nope", "--out", "t.npz"], "cbo-ucb"),
         (["trace", "rpol", "--algorithm", "rpol", "--trial", "100", "--out", "t.npz"], "trial"),
@@ -17,7 +18,7 @@ from experiments.__main__ import main
     ],
 )
 def test_bad_arguments_are_named(arguments, words, tmp_path, capsys):
-    if arguments[0] == "rpol":
+    if arguments[0] != "trace":
         arguments = [*arguments, "--out", str(tmp_path / "out")]
     else:
         arguments = [a if not a.startswith("t.") else str(tmp_path / a) for a in arguments]

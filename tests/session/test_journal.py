@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 import subprocess
@@ -176,6 +177,18 @@ def test_an_event_that_cannot_be_written_has_not_happened(journal: Journal) -> N
     again = open_journal(journal.directory)
     assert again.events == before
     again.close()
+
+
+@pytest.mark.parametrize("state", [b"", b"stale", "text", None, 3])
+def test_a_damaged_snapshot_is_none(state: object, journal: Journal) -> None:
+    journal.keep_snapshot("this program", b"state")
+    kept = journal._connection.execute("SELECT state FROM snapshots").fetchone()[0]
+    altered = kept[:-5] + state if isinstance(state, bytes) and state else state
+    with contextlib.suppress(sqlite3.IntegrityError):  # no state at all is refused by the table
+        journal._connection.execute("UPDATE snapshots SET state = ?", (altered,))
+        assert journal.snapshot("this program") is None
+    journal._connection.execute("DROP TABLE snapshots")
+    assert journal.snapshot("this program") is None
 
 
 def test_a_snapshot_counts_only_for_the_events_that_led_to_it(journal: Journal) -> None:
