@@ -21,15 +21,17 @@ KEY = jax.random.key(0)
 
 @jaxbandit.pytree
 class Faulty(problems.Noise):
-    """Gaussian noise that in some rounds of some trials is ``fault`` for one output."""
+    """Gaussian noise that in some rounds of some trials is ``fault`` for one output; all numbers are data, so runs share programs."""
 
-    rate: Any  # probability of a fault in a round
+    rate: Any = 0.0  # probability of a fault in a round
     fault: Any = float("nan")
-    output: int = jaxbandit.static(default=0)
+    output: Any = 0
+    scale: Any = 0.1  # standard deviation
 
     def draw(self, key: jax.Array, outputs: int, dtype: Any) -> jax.Array:
-        noise = 0.1 * jax.random.normal(key, (outputs,), dtype)
-        return noise.at[self.output].set(jnp.where(self.strikes(key), self.fault, noise[self.output]))
+        noise = self.scale * jax.random.normal(key, (outputs,), dtype)
+        struck = self.strikes(key) & (jnp.arange(outputs) == jnp.asarray(self.output, jnp.int32))
+        return jnp.where(struck, self.fault, noise)
 
     def strikes(self, key: jax.Array) -> jax.Array:
         return jax.random.uniform(jax.random.fold_in(key, 1)) < self.rate
@@ -50,7 +52,8 @@ def surrogate(of: problems.Problem) -> jaxbandit.Surrogate:
 
 
 def simulate(of: problems.Problem, algorithm: Any, **options: Any) -> jaxbandit.Trajectory:
-    return jaxbandit.simulate(of, algorithm, surrogate(of), horizon=HORIZON, trials=TRIALS, key=KEY, **options)
+    """A run in two blocks."""
+    return jaxbandit.simulate(of, algorithm, surrogate(of), **{"horizon": HORIZON, "trials": TRIALS, "key": KEY, "block": 4} | options)
 
 
 @jax.jit
@@ -83,8 +86,8 @@ ALGORITHMS = {
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_bad_observation_flags_its_trial_only(name: str, output: int, fault: float) -> None:
     sick = Faulty(rate=RATE, fault=fault, output=output)
-    run = simulate(problem(sick), ALGORITHMS[name](), block=4)
-    well = simulate(problem(Faulty(rate=0.0, fault=fault, output=output)), ALGORITHMS[name](), block=4)
+    run = simulate(problem(sick), ALGORITHMS[name]())
+    well = simulate(problem(Faulty(rate=0.0, fault=fault, output=output)), ALGORITHMS[name]())
     expected = first_strikes(sick)
     failed = expected > 0
     assert 2 <= failed.sum() <= TRIALS - 2, "the rate must spoil some trials and spare some"
@@ -142,7 +145,7 @@ def test_nan_in_the_initial_design_is_flagged() -> None:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_problem_without_a_feasible_point_runs_and_says_so(name: str) -> None:
-    impossible, possible = problem(problems.Gaussian(variance=0.01), shift=3.0), problem(problems.Gaussian(variance=0.01))
+    impossible, possible = problem(Faulty(), shift=3.0), problem(Faulty())
     run, other = simulate(impossible, ALGORITHMS[name]()), simulate(possible, ALGORITHMS[name]())
     assert np.all(np.asarray(run.status) & Status.NO_FEASIBLE_POINT)
     assert not np.any(np.asarray(other.status) & Status.NO_FEASIBLE_POINT)
@@ -158,7 +161,7 @@ def test_a_problem_without_a_feasible_point_runs_and_says_so(name: str) -> None:
 
 
 def test_config_declares_and_goes_on() -> None:
-    impossible = problem(problems.Gaussian(variance=0.01), shift=3.0)
+    impossible = problem(Faulty(), shift=3.0)
     run = simulate(impossible, jaxbandit.Config())
     declared = np.asarray(run.declared_round)
     assert np.all((declared > 1) & (declared <= HORIZON)), "not before data, and before the end"
@@ -170,16 +173,16 @@ def test_config_declares_and_goes_on() -> None:
     # From then on it goes to where the worst constraint looks least: 2.60 to 2.75 were seen, of 2.60 to 3.99 on the domain.
     worst = np.asarray(impossible.means)[1:].max(0)
     assert np.all(worst[np.asarray(run.indices)[:, -1]] <= np.quantile(worst, 0.4))
-    longer = jaxbandit.simulate(impossible, jaxbandit.Config(), surrogate(impossible), horizon=2 * HORIZON, trials=TRIALS, key=KEY)
+    longer = simulate(impossible, jaxbandit.Config(), horizon=2 * HORIZON)
     np.testing.assert_array_equal(longer.declared_round, declared)  # the first declaration, not the last
-    feasible = simulate(problem(problems.Gaussian(variance=0.01)), jaxbandit.Config())
+    feasible = simulate(problem(Faulty()), jaxbandit.Config())
     np.testing.assert_array_equal(feasible.declared_round, np.zeros(TRIALS))
     np.testing.assert_array_equal(feasible.status, np.zeros(TRIALS))
 
 
 def test_a_false_declaration_is_flagged_as_such() -> None:
     """With widths far too small CONFIG gives up on a feasible problem: declared, but the problem has a feasible point."""
-    tight = problem(problems.Gaussian(variance=4.0))
+    tight = problem(Faulty(scale=2.0))
     run = simulate(tight, jaxbandit.Config(estimator=estimators.Bounds(reward_width=1e-3, cost_width=1e-3)))
     status = np.asarray(run.status)
     gave_up = np.asarray(run.declared_round) > 0
