@@ -41,7 +41,7 @@ RATE = 0.2  # of Adam at the first step
 LONGER = 3  # how many times the rounds of the descent that fails
 EFFORT = {"steps": 50, "pairs": 64, "validate": 112, "batches": 64, "widths": 512}
 EFFORT |= {"failing": 50, "failing_steps": 24, "failing_validate": 128}  # the descent that fails: points per axis, steps, trials
-QUICK = {"steps": 12, "pairs": 32, "validate": 32, "batches": 8, "widths": 16, "failing": 10, "failing_steps": 4, "failing_validate": 16}
+QUICK = {"steps": 12, "pairs": 32, "validate": 32, "batches": 8, "widths": 16, "failing": 10, "failing_steps": 2, "failing_validate": 16}
 
 
 def build(options: Options) -> Study:

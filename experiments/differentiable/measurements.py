@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
@@ -29,7 +30,7 @@ def losses_of(loss: SmoothedLoss, points: Any, trials: int, key: Any) -> np.ndar
     for first in range(0, len(owners), room):
         part = np.resize(np.arange(first, min(first + room, len(owners))), room)  # whole batches, so that one program runs them
         own = jax.tree.map(lambda leaf, part=part: np.asarray(leaf)[owners[part]], points)
-        played, _, healthy = loss.played(own, numbers[part], key)
+        played, _, healthy = loss.played(own, jnp.asarray(numbers[part]), key)
         found.append(np.where(healthy, np.asarray(played, np.float64), np.inf)[: len(owners) - first])
     return np.concatenate(found).reshape(count, trials)
 
@@ -55,13 +56,13 @@ def errors_of_gradients(problem: Any, setting: Setting, horizon: int, batches: i
     """
     start, build = setting
     loss = SmoothedLoss(problem, build, horizon=horizon, pairs=PAIRS, step=STEP)
-    ravelled, rebuild = ravel_pytree(start)
-    flat, rebuilt = np.asarray(ravelled), jax.jit(jax.vmap(rebuild))
-    size = len(flat)
+    flat, rebuild = ravel_pytree(start)
+    start_at, rebuilt = np.asarray(flat), jax.jit(jax.vmap(rebuild))
+    size = len(start_at)
 
     def differences(steps: np.ndarray, key: Any) -> np.ndarray:
-        around = flat[None] + np.concatenate([steps, -steps]).astype(flat.dtype)
-        numbers = np.tile(np.arange(PAIRS, dtype=np.int32), 2)
+        around = start_at[None] + np.concatenate([steps, -steps]).astype(start_at.dtype)
+        numbers = jnp.asarray(np.tile(np.arange(PAIRS, dtype=np.int32), 2))
         played = np.asarray(loss.played(rebuilt(around), numbers, key)[0], np.float64)
         return played[:PAIRS] - played[PAIRS:]
 
