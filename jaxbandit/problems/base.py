@@ -367,7 +367,7 @@ def from_tables(
     Args:
       domain: the ``M`` points.
       reward: ``[M]`` mean reward.
-      constraints: ``[m, M]`` mean constraints, or ``[M]`` for one.
+      constraints: ``[m, M]`` mean constraints, or ``[M]`` for one, or ``[]`` for none.
       noise: a noise model; ``None`` for standard Gaussian noise.
       delay: a delay model; ``None`` for no delay.
       name: label of the problem in tables, figures and files.
@@ -380,6 +380,7 @@ def from_tables(
     if np.ndim(constraints) == 0:
         exactly(None, domain.size, words="one row per constraint").check("constraints", constraints, None)
     reward, constraints = np.asarray(reward, np.float64), np.atleast_2d(np.asarray(constraints, np.float64))
+    constraints = np.zeros((0, domain.size)) if constraints.shape == (1, 0) else constraints
     exactly(None, domain.size, words="one row per constraint").check("constraints", constraints, None)
     return _checked(domain, np.concatenate([reward[None, :], constraints]), noise, delay, name)
 

@@ -142,3 +142,10 @@ def test_more_doubled_outputs_than_there_are():
     with pytest.raises(InvalidArgument, match=r"doubled: must be fewer than 2 different outputs, got \[0, 1, 2") as caught:
         problems.Mirrored(doubled=tuple(range(2000))).validate("noise", 2)
     assert len(str(caught.value)) < 300
+
+
+def test_tables_of_no_constraints():
+    free = problems.from_tables(domains.arms(3), [0.0, 2.0, 1.0], [])
+    assert free.constraints == 0 and np.array_equal(free.means, [[0, 2, 1]])
+    with pytest.raises(InvalidArgument, match=r"constraints: expected shape \[\*, 3\]"):
+        problems.from_tables(domains.arms(3), [0.0, 2.0, 1.0], [[], []])
