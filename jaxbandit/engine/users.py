@@ -62,8 +62,8 @@ def choose(algorithm: Algorithm, arena: Arena, state: Any, t: Array, key: Key) -
         raise checks.InvalidArgument(f"{where} must choose the number of a point, an int32 [], got {index.dtype} {list(index.shape)}")
     widths = _array(f"{where}: widths", decision.widths, (outputs,), jnp.number).astype(arena.dtype)
     _array(f"{where}: flags", decision.flags, (), jnp.integer)
-    if decision.draws is not None:
-        _array(f"{where}: draws", decision.draws, None, jnp.number)
+    for leaf in jax.tree.leaves(decision.draws):  # None where it draws nothing
+        _array(f"{where}: draws", leaf, None, jnp.number)
     return replace(decision, index=index.astype(jnp.int32), widths=widths), after
 
 

@@ -67,6 +67,7 @@ class Kernel(Declared, abc.ABC):
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         """Return the covariances ``[n, p]`` between inputs ``x [n, d]`` and ``y [p, d]``."""
 
+    @_on_points
     def diag(self, x: ArrayLike) -> Array:
         """Return the prior variances ``[n]`` at inputs ``x [n, d]``."""
         return jax.vmap(lambda row: self(row[None, :], row[None, :])[0, 0])(jnp.asarray(x))
