@@ -63,7 +63,7 @@ def choose(algorithm: Algorithm, arena: Arena, state: Any, t: Array, key: Key) -
     widths = _array(f"{where}: widths", decision.widths, (outputs,), jnp.number).astype(arena.dtype)
     _array(f"{where}: flags", decision.flags, (), jnp.integer)
     for leaf in jax.tree.leaves(decision.draws):  # None where it draws nothing
-        _array(f"{where}: draws", leaf, None, jnp.number)
+        _array(f"{where}: draws", leaf, None, np.generic)
     return replace(decision, index=index.astype(jnp.int32), widths=widths), after
 
 

@@ -289,7 +289,7 @@ BAD: list[tuple[str, Callable[[], Any], str]] = [
     (
         "one budget",
         lambda: Admmbo(reward_budget=10).validate(outputs=2),
-        "Admmbo.reward_budget: must be a tuple of 2 items, each item a whole number >= 1, got 10",
+        "Admmbo.reward_budget: must be a tuple of 2 items, each item a whole number from 1 to 16777216, got 10",
     ),
     ("empty step", lambda: Admmbo(cost_budget=(50, 0)).validate(outputs=2), "Admmbo.cost_budget[1]: must be a whole number >= 1, got 0"),
     ("no iteration", lambda: Admmbo(outer_iterations=0).validate(outputs=2), "Admmbo.outer_iterations: must be a whole number >= 1"),

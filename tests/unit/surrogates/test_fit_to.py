@@ -74,7 +74,7 @@ def test_a_ranged_model_is_fitted_within_its_range() -> None:
 @pytest.mark.parametrize(
     ("bounds", "words"),
     [
-        ({"length_scale": (1.0, 0.5)}, "bounds.length_scale: the least value must be below the largest"),
+        ({"length_scale": (1.0, 0.5)}, "bounds.length_scale: the least value must not be above the largest"),
         ({"length_scale": (0.0, 0.5)}, "bounds.length_scale: must be > 0"),
         ({"length_scale": 0.5}, "bounds.length_scale: expected the least and the largest value, got 0.5"),
         ({"length": (0.5, 1.0)}, "bounds.length: unknown field, did you mean 'length_scale'?"),
