@@ -179,6 +179,7 @@ def _failure(ax: Any, measured: dict[str, Any]) -> None:
     for (name, (mean, half)), colour, dashes in zip(measured["held out"].items(), COLOURS, DASHES, strict=False):
         ax.axhline(mean, color=colour, linestyle=dashes, linewidth=1.2, label=f"{name}: {mean:.3f} $\\pm$ {half:.3f}")
     ax.set(xlabel="step", ylabel="mean loss of a round", title=f"Seven hyper-parameters, ${LONGER}T$ rounds", yscale="log")
+    ax.xaxis.get_major_locator().set_params(integer=True)
     _few_ticks(ax)
     _legend_above(ax, 0.6, fontsize=7)
 
