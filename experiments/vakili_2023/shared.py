@@ -47,7 +47,7 @@ def build(name: str, options: Options, lines: Iterable[tuple[str, float]]) -> St
                 Run(
                     label=label(function, algorithm, mean),
                     problem=kinds[censors],
-                    algorithm=_sdf(options, mean) if censors else _bpe(options, aware=algorithm == "BPE-Delay" and mean > 0),
+                    algorithm=_sdf(options, mean) if censors else _bpe(options, algorithm, mean),
                     model=model,
                     trace_name=ALGORITHMS[algorithm],
                     delay=Poisson(mean=mean) if mean else NoDelay(),
@@ -63,9 +63,10 @@ def label(function: str, algorithm: str, mean: float) -> str:
     return f"{function} {algorithm} {mean:g}"
 
 
-def _bpe(options: Options, *, aware: bool) -> jb.Bpe:
-    """Return BPE-Delay if ``aware`` of the delays, else BPE."""
+def _bpe(options: Options, algorithm: str, mean: float) -> jb.Bpe:
+    """Return BPE-Delay or BPE under delays of some mean; without delay both are BPE, but the published code waits all the same."""
     code = options.parameters == "code"
+    aware = algorithm == "BPE-Delay" and (mean > 0 or code)
     width: Any = 2.0
     delta = 0.1
     if options.parameters == "paper":
@@ -109,9 +110,10 @@ def stage_notes(dataset: Any) -> list[str]:
     plans = {}
     if any("BPE-Delay" in str(name) for name in dataset.algorithm.values):
         for mean in known["means"]:
-            told = jb.replace(_bpe(options, aware=mean > 0), **({"mean_delay": mean} if mean else {}))
+            late = _bpe(options, "BPE-Delay", mean)
+            told = jb.replace(late, mean_delay=mean) if late.aware else late
             plans[f"E[tau] = {mean:g}"] = told.stage_lengths(options.horizon)
-    plans["BPE"] = _bpe(options, aware=False).stage_lengths(options.horizon)
+    plans["BPE"] = _bpe(options, "BPE", 0.0).stage_lengths(options.horizon)
     written = [f"{name}: {', '.join(str(rounds) for rounds, _ in stages)}" for name, stages in plans.items()]
     return [f"stages in rounds, the last cut to the horizon: {'; '.join(written)}"]
 

@@ -46,6 +46,7 @@ observed cost, no cap, in both sets. RPOL, Thompson sampling and random search a
 
 from __future__ import annotations
 
+import argparse
 from functools import partial
 from typing import Any
 
@@ -54,12 +55,16 @@ import numpy as np
 import jaxbandit as jb
 from experiments.common.experiment import Experiment, Options
 from experiments.xu_2023 import shared
+from jaxbandit import checks
 from jaxbandit.report.statistics import final_values
 from jaxbandit.study import Study
+
+NOISE = {"noise": shared.LEAST_NOISE}
 
 
 def build(options: Options) -> Study:
     """Return the study of CONFIG and its baselines on functions drawn from a Gaussian process, another instance in every trial."""
+    checks.within("--noise", options.extra.get("noise", shared.LEAST_NOISE), 1e-14, 1.0)
     return shared.on_draws("config-gp", jb.problems.gp_draws, options)
 
 
@@ -92,15 +97,24 @@ def draw(dataset: Any) -> Any:
     return plots.compose("Functions drawn from a Gaussian process: means with 95% intervals (thin: medians)", rows)
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that choose algorithms, and the noise variance that the model has under ``code``."""
+    shared.add_algorithms(parser)
+    words = "noise variance of the model under code, of the functions' variance (default %(default)s)"
+    parser.add_argument("--noise", type=float, default=NOISE["noise"], metavar="X", help=words)
+
+
 EXPERIMENT = Experiment(
     name="config-gp",
     title="CONFIG and baselines on functions drawn from a Gaussian process (CONFIG paper, Figures 2 and 3)",
     position=60,
-    defaults=Options(trials=48, horizon=100, points_per_axis=shared.RECOMMENDED_POINTS, seed=0, parameters="recommended", extra=shared.ALL),
-    quick=Options(trials=10, horizon=40, points_per_axis=81, seed=0, parameters="recommended", extra=shared.FEWER),
+    defaults=Options(
+        trials=48, horizon=100, points_per_axis=shared.RECOMMENDED_POINTS, seed=0, parameters="recommended", extra=shared.ALL | NOISE
+    ),
+    quick=Options(trials=10, horizon=40, points_per_axis=81, seed=0, parameters="recommended", extra=shared.FEWER | NOISE),
     build=build,
     notes=notes,
     draw=draw,
     text=__doc__ or "",
-    add_arguments=shared.add_algorithms,
+    add_arguments=add_arguments,
 )

@@ -96,7 +96,7 @@ def interval(options: Options) -> Any:
 
 def noise_of_model(options: Options) -> float:
     """Return the noise variance of the model, the regulariser ``lambda``."""
-    return LEAST_NOISE * VARIANCE if is_code(options) else NOISE_VARIANCE
+    return options.extra.get("noise", LEAST_NOISE) * VARIANCE if is_code(options) else NOISE_VARIANCE
 
 
 def start(family: Any) -> jb.InitialDesign:
@@ -113,10 +113,10 @@ def prior_mean_at_start(instance: Any, algorithm: Any, surrogate: jb.Surrogate) 
 def told(options: Options, algorithm: Any) -> jb.Informed | None:
     """Return what tells an algorithm facts of each instance, if anything does.
 
-    Under ``code`` all but primal-dual are told the prior means; otherwise SafeOpt is told a safe point.
+    Under ``code`` all but primal-dual and SafeOpt are told the prior means; otherwise SafeOpt is told a safe point.
     """
     if is_code(options):
-        return None if isinstance(algorithm, jb.PrimalDual) else prior_mean_at_start
+        return None if isinstance(algorithm, jb.PrimalDual | jb.SafeOpt) else prior_mean_at_start
     return SafestSeeds() if isinstance(algorithm, jb.SafeOpt) else None
 
 

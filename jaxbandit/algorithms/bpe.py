@@ -20,8 +20,6 @@ from jaxbandit.delays import Delay
 from jaxbandit.feedback import Feedback, Hallucinate, Policy
 from jaxbandit.surrogates import Prediction
 
-CODE_FIRST_ROUND = 5  # the least t that the published code's round lengths are consistent with
-
 
 @pytree
 class Elimination(Declared):
@@ -103,8 +101,8 @@ class Bpe(Algorithm):
       xi, b: the delays' sub-exponential parameters >= 0; default: the delay model's.
       delta: failure probability in (0, 1), half of which goes to the delays.
       aware: whether stages are longer for the delays.
-      lengths: ``"paper"``; or ``"code"``, what its authors published: ``q_r`` not rounded, ``u`` at the rounds played so far with
-        ``delta / 4`` (inferred from the lengths that it gives).
+      lengths: ``"paper"``; or ``"code"``, what its authors published: ``t_r = floor(q_r + u_t)`` with ``t`` the rounds played so far and
+        ``q_r``, all of ``delta`` for the delays.
       ties: ``"first"`` of the points of equal deviation, or a ``"random"`` one.
     """
 
@@ -184,15 +182,12 @@ class Bpe(Algorithm):
         """Return ``q_r`` and the length ``t_r`` of the stage after ``played`` rounds."""
         horizon = jnp.asarray(horizon, q.dtype)
         square = horizon * q
-        q = jnp.sqrt(square)
+        q = jnp.ceil(jnp.sqrt(square))
+        q = jnp.where(jnp.square(q - 1) >= square, q - 1, q)  # where the root of a square came out above it
         if self.lengths == "paper":
-            q = jnp.ceil(q)
-            q = jnp.where(jnp.square(q - 1) >= square, q - 1, q)  # where the root of a square came out above it
-            wait = self._wait(horizon, jnp.asarray(self.delta / 2, q.dtype))
-        else:
-            rounds = jnp.maximum(jnp.asarray(played, q.dtype), CODE_FIRST_ROUND)
-            wait = self._wait(rounds, jnp.asarray(self.delta / 4, q.dtype))
-        return q, jnp.ceil(q + wait).astype(jnp.int32)
+            return q, jnp.ceil(q + self._wait(horizon, jnp.asarray(self.delta / 2, q.dtype))).astype(jnp.int32)
+        wait = self._wait(jnp.asarray(played, q.dtype) + q, jnp.asarray(self.delta, q.dtype))
+        return q, jnp.floor(q + wait).astype(jnp.int32)
 
     def _wait(self, rounds: Array, delta: Array) -> Array:
         """Return ``u_T``, the rounds after which feedback will have arrived, eq. (5)."""
