@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
-import os
 import sys
 from pathlib import Path
 
@@ -14,16 +11,16 @@ from experiments.common.discovery import find_experiments
 from experiments.common.options import add_options, options_from
 from experiments.common.running import run_experiment
 from experiments.common.traces import write_trace
-from jaxbandit import InvalidArgument, enable_cache
-from jaxbandit.study import CannotWrite, compile_quickly, use_all_cores
+from jaxbandit import enable_cache
+from jaxbandit.study import compile_quickly, ended, interrupted, parsed, use_all_cores
 
 
 def parser(*, quick: bool = False) -> argparse.ArgumentParser:
     """Return the parser of all commands; with the experiments' reduced sizes as defaults if ``quick``."""
     experiments = find_experiments()
     top = argparse.ArgumentParser(prog="python -m experiments", description="The studies of the papers, from parameters to figure.")
-    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    commands.add_parser("list", help="what there is to run")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND")
+    commands.add_parser("list", help="what there is to run (the default)")
     for experiment in experiments.values():
         command = commands.add_parser(
             experiment.name,
@@ -37,7 +34,7 @@ def parser(*, quick: bool = False) -> argparse.ArgumentParser:
         command.add_argument("--force", action="store_true", help="replace files that are there")
         command.add_argument("--resume", action="store_true", help="go on with the interrupted run of the same options in DIR")
         _add_cache(command)
-    everything = commands.add_parser("all", help="run every experiment")
+    everything = commands.add_parser("all", help="run every experiment, or go on with those that are missing")
     everything.add_argument("--quick", action="store_true", help="at reduced size: minutes, and figures that only show that it works")
     everything.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="where to write (default %(default)s)")
     everything.add_argument("--force", action="store_true", help="replace files that are there")
@@ -63,60 +60,28 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
 
 
 def run_all(args: argparse.Namespace) -> None:
-    """Run every experiment, one after the other, each into its own directory."""
+    """Run every experiment whose results are missing, one after the other, each into its own directory, and print all tables."""
     for name, experiment in find_experiments().items():
         options = (experiment.reduced() if args.quick else experiment).defaults
-        run_experiment(experiment, options, args.out / name, force=args.force)
+        out = args.out / name
+        anew = experiment.play is not None and not (out / "results.nc").exists()  # it cannot be resumed
+        run_experiment(experiment, options, out, force=args.force or anew, resume=interrupted(out) and not args.force)
         print()
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns the exit status, 2 for arguments that cannot be used, 1 for what cannot be written or fit memory."""
-    for stream in (sys.stdout, sys.stderr):  # labels may hold letters that the terminal lacks
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-    try:
-        try:
-            return _command(argv)
-        finally:
-            if sys.stdout is not None:  # it is None where the caller has closed it
-                sys.stdout.flush()  # here, where it can be said that the output cannot be written
-    except KeyboardInterrupt:
-        print("interrupted; the same command with --resume goes on with a study", file=sys.stderr)
-        return 130
-    except (InvalidArgument, CannotWrite) as error:
-        print("error:", " ".join(str(error).split("\n")), file=sys.stderr)
-        return 2 if isinstance(error, InvalidArgument) else 1
-    except MemoryError as error:
-        print(f"error: memory does not suffice ({error or 'there is none left'}); ask for less, or free some", file=sys.stderr)
-        return 1
-    except BrokenPipeError:  # whoever reads the output has had enough of it
-        _drop_output()
-        return 0
-    except OSError as error:
-        _drop_output()
-        print(f"error: cannot read or write {error.filename or 'the output'}: {error.strerror}", file=sys.stderr)
-        return 1
-
-
-def _drop_output() -> None:
-    """Let what is still to be written to standard output go nowhere, so that Python does not try again when it ends."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # no output to turn: a caller in Python has put its own in place
-        os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    go_on = "a study goes on by the same command with --resume, all by the same command"
+    return ended(lambda: _command(argv), go_on=go_on, less="ask for less")
 
 
 def _command(argv: list[str] | None) -> int:
-    args = parser().parse_args(argv)
+    args = parsed(parser(), argv)
     if getattr(args, "quick", False):
-        args = parser(quick=True).parse_args(argv)
-    for name, value in vars(args).items():
-        if value == []:  # of "--out=--", by a defect of argparse
-            raise InvalidArgument(f"--{name.replace('_', '-')}: expected a value, got '--'")
+        args = parsed(parser(quick=True), argv)
     if "no_cache" in args and not args.no_cache:
         enable_cache(args.cache)
-    if args.command == "list":
+    if args.command in (None, "list"):
         for name, experiment in find_experiments().items():
             print(f"{name:20s} {experiment.title}")
     elif args.command == "bench":

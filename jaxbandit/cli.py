@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import io
 import os
 import sys
 import textwrap
@@ -21,8 +20,10 @@ import numpy as np
 from jaxbandit._version import __version__
 from jaxbandit.core.cache import enable_cache
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.files import CannotWrite, drop, reason_of
+from jaxbandit.core.commands import ended, parsed
+from jaxbandit.core.files import drop, reason_of
 from jaxbandit.core.paths import did_you_mean
+from jaxbandit.core.pytree import float_dtype
 from jaxbandit.engine.summary import LEGEND
 from jaxbandit.session.commands import add_commands
 from jaxbandit.session.journal import CannotRecord
@@ -32,7 +33,8 @@ from jaxbandit.surrogates import PRECISIONS
 if TYPE_CHECKING:
     import xarray as xr
 
-    from jaxbandit.study import Plan
+    from jaxbandit.study import HeldDirectory, Plan, Study
+    from jaxbandit.study.plan.processes import Processes
 
 FORMATS = {"nc": "results.nc", "zarr": "results.zarr"}
 FIGURE = "curves.png"
@@ -121,64 +123,22 @@ def main(argv: list[str] | None = None) -> int:
 
     It is 1 for what cannot be written, or memory that does not suffice, 2 for arguments that cannot be used, and 3 for lost processes.
     """
-    for stream in (sys.stdout, sys.stderr):  # labels may hold letters that the terminal lacks
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-    status = _command(argv)
-    if status and jax.distributed.is_initialized():
+    less, go_on = "allow less by --memory", "the same command with --resume goes on"
+    try:
+        status = ended(partial(_command, argv), go_on=go_on, less=less, further={CannotRecord: 1, ProcessLost: 3})
+    except Exception:  # a defect of ours: shown with its traceback, never swallowed
+        if not jax.distributed.is_initialized():
+            raise
+        traceback.print_exc()
+        status = 1
+    if status and jax.distributed.is_initialized():  # other processes wait for this one unless it leaves at once
         _leave(status)
     return status
 
 
-def _command(argv: list[str] | None) -> int:
-    try:
-        try:
-            args = parser().parse_args(argv)
-            for name, value in vars(args).items():
-                if value == [] and name != "value":  # of "--memory=--", by a defect of argparse
-                    raise InvalidArgument(f"--{name.replace('_', '-')}: expected a value, got '--'")
-            COMMANDS[args.command](args)
-        finally:
-            if sys.stdout is not None:  # it is None where the caller has closed it
-                sys.stdout.flush()  # here, where it can be said that the output cannot be written
-    except KeyboardInterrupt:
-        print("interrupted; the same command with --resume goes on", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # whoever reads the output has had enough of it
-        _drop_output()
-    except tuple(STATUS) as error:
-        print("error:", " ".join(str(error).split("\n")), file=sys.stderr)
-        return next(status for kind, status in STATUS.items() if isinstance(error, kind))
-    except OSError as error:
-        _drop_output()
-        print(f"error: cannot read or write {error.filename or 'the output'}: {reason_of(error)}", file=sys.stderr)
-        return 1
-    except (MemoryError, jax.errors.JaxRuntimeError) as error:
-        if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
-            return _unforeseen()
-        words = reason_of(error) if str(error) else "there is none left"
-        print(f"error: memory does not suffice ({words}); allow less by --memory, or free some", file=sys.stderr)
-        return 1
-    except Exception:  # a defect of ours: shown with its traceback, never swallowed
-        return _unforeseen()
-    return 0
-
-
-def _unforeseen() -> int:
-    """Print the traceback of what was not foreseen, if other processes wait for this one unless it leaves at once; raise it otherwise."""
-    if not jax.distributed.is_initialized():
-        raise
-    traceback.print_exc()
-    return 1
-
-
-def _drop_output() -> None:
-    """Let what is still to be written to standard output go nowhere, so that Python does not try again when it ends."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    # No output to turn: it is closed, or a caller in Python has put its own in place.
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+def _command(argv: list[str] | None) -> None:
+    args = parsed(parser(), argv)
+    COMMANDS[args.command](args)
 
 
 def _leave(status: int) -> None:
@@ -191,7 +151,7 @@ def _leave(status: int) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Run the study of a TOML file: the command ``run``."""
-    from jaxbandit.study import Reporter, forget, from_toml, hold_directory, make_plan, run_study, use_all_cores
+    from jaxbandit.study import forget, from_toml, hold_directory, made_before, make_plan, use_all_cores
     from jaxbandit.study.plan.memory import check_disk
     from jaxbandit.study.plan.processes import join, this_process
 
@@ -210,27 +170,19 @@ def run(args: argparse.Namespace) -> None:
         check_disk(out, plan.disk_bytes(streamed=True))
         print(dry_run(plan))
         return
+    path = out / FORMATS[args.format]
+    same = {"fingerprint": study.fingerprint(), "jax_enable_x64": str(float_dtype() == np.float64)}
+    made = None if args.force else made_before(path, same)
+    if made is not None:
+        with made:
+            show(made, path, args, f"{{}}: made {made.attrs['created']}; --force runs again")
+        return
     if args.resume and not out.is_dir():
         raise InvalidArgument(f"resume: {out} is no directory; nothing to go on with")
     started = time.perf_counter()
-    path = out / FORMATS[args.format]
     with contextlib.ExitStack() as stack:
         held = stack.enter_context(hold_directory(out, force=args.force or args.resume)) if processes.first else None  # others find it
-        with Reporter() as (report, note, compiling):
-            dataset = run_study(
-                study,
-                held or out,
-                resume=args.resume,
-                results=path,
-                attributes={"command": " ".join(["python -m jaxbandit", *sys.argv[1:]])},
-                memory=args.memory,
-                segment=args.segment,
-                checkpoint_share=args.checkpoint_share,
-                processes=processes,
-                report=report,
-                note=note,
-                compiling=compiling,
-            )
+        dataset = play(study, held or out, path, args, processes)
         if dataset is None:
             print(f"process {processes.index} has done its part; the first one writes the results")
             return
@@ -238,13 +190,39 @@ def run(args: argparse.Namespace) -> None:
         forget(held or out)  # only now: until here a run that is cut off can be resumed
         for other in set(FORMATS.values()) - {path.name}:  # results of a run that this one has replaced
             drop(out / other)
-        print(summary(dataset, out))
-        written = [str(path), "summary.csv", *([] if args.no_figure else draw_curves(dataset, out))]
-        print(f"wrote {' and '.join([', '.join(written[:-1]), written[-1]])} in {time.perf_counter() - started:.1f} s")
+        show(dataset, path, args, f"wrote {{}} in {time.perf_counter() - started:.1f} s")
+
+
+def play(study: Study, place: Path | HeldDirectory, path: Path, args: argparse.Namespace, processes: Processes) -> xr.Dataset | None:
+    """Return the results of a study that is run in a directory, written to ``path``; ``None`` in all processes but the first."""
+    from jaxbandit.study import Reporter, run_study
+
+    with Reporter() as (report, note, compiling):
+        return run_study(
+            study,
+            place,
+            resume=args.resume,
+            results=path,
+            attributes={"command": " ".join(["python -m jaxbandit", *sys.argv[1:]])},
+            memory=args.memory,
+            segment=args.segment,
+            checkpoint_share=args.checkpoint_share,
+            processes=processes,
+            report=report,
+            note=note,
+            compiling=compiling,
+        )
+
+
+def show(dataset: xr.Dataset, path: Path, args: argparse.Namespace, words: str) -> None:
+    """Print the table of a study and, in ``words``, the names of the files that go with its results at ``path``, which are written."""
+    print(summary(dataset, path.parent))
+    files = [str(path), "summary.csv", *([] if args.no_figure else draw_curves(dataset, path.parent))]
+    print(words.format(f"{', '.join(files[:-1])} and {files[-1]}"))
     if args.report:
         from jaxbandit.report.html import write_report
 
-        print(f"wrote {write_report(out)}")
+        print(f"wrote {write_report(path.parent)}")
 
 
 def directory_of(name: str) -> Path:
@@ -381,7 +359,6 @@ def session(args: argparse.Namespace) -> None:
     commands.run(args, write_session_report)
 
 
-STATUS: dict[type[Exception], int] = {CannotWrite: 1, CannotRecord: 1, InvalidArgument: 2, ProcessLost: 3}
 COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "run": run,
     "rerun": rerun,

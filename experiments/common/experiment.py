@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxbandit import ALGORITHMS, Algorithm, InvalidArgument
+from jaxbandit.report.tables import summary_rows
 from jaxbandit.study import Run, Study
 
 PARAMETER_SETS = ("recommended", "paper", "code")
@@ -51,7 +52,8 @@ class Experiment:
       quick: options of a reduced size, for a run of minutes over all experiments.
       add_arguments: adds the experiment's own options to a parser; their names and defaults are the keys and values of
         ``defaults.extra``.
-      play: function that plays an experiment which is no study, in a directory, and returns its dataset and the rows of its table.
+      play: function that plays an experiment which is no study, in a directory, and returns its dataset.
+      rows: function that returns the rows of the table of a dataset.
       files: further files by name, each with a function that writes it to a path, from the dataset and the table's rows.
     """
 
@@ -65,7 +67,8 @@ class Experiment:
     text: str = ""
     quick: Options | None = None
     add_arguments: Callable[[argparse.ArgumentParser], None] | None = None
-    play: Callable[[Options, Path], tuple[Any, list[dict[str, Any]]]] | None = None
+    play: Callable[[Options, Path], Any] | None = None
+    rows: Callable[[Any], list[dict[str, Any]]] = summary_rows
     files: Callable[[Any, Sequence[dict[str, Any]]], Mapping[str, Callable[[Path], object]]] | None = None
 
     def study(self, options: Options) -> Study:

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
+import json
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
+
 from experiments.common.experiment import Experiment, Options
 from jaxbandit import InvalidArgument
-from jaxbandit.study import HeldDirectory, Reporter, Study, flags_in_words, forget, hold_directory, run_study, write_results, write_whole
+from jaxbandit.report import tables
+from jaxbandit.study import (
+    HeldDirectory,
+    Reporter,
+    Study,
+    flags_in_words,
+    forget,
+    hold_directory,
+    made_before,
+    run_study,
+    write_results,
+    write_whole,
+)
 
 
 def progress(line: str) -> None:
@@ -21,51 +38,64 @@ def progress(line: str) -> None:
 def run_experiment(experiment: Experiment, options: Options, out: Path, *, force: bool, resume: bool = False) -> None:
     """Run an experiment, write ``results.nc``, ``summary.csv``, ``figure.png`` and its further files to ``out``, and print the table.
 
+    Where ``out`` holds the results of the same options, nothing is run unless ``force`` is on.
+
     Raises:
-      InvalidArgument: when ``out`` holds files and neither ``force`` nor ``resume`` is on, or nothing that can be resumed, or when a run
-        that is going on holds it.
+      InvalidArgument: when ``out`` holds other files and neither ``force`` nor ``resume`` is on, or nothing that can be resumed, or when a
+        run that is going on holds it.
     """
+    asked = {"name": experiment.name, "precision": str(jnp.result_type(float)), **dataclasses.asdict(options)}
+    attributes = {"options": json.dumps(asked, sort_keys=True)}
+    made = None if force else made_before(out / "results.nc", attributes)
+    if made is not None:
+        with made:
+            _show(experiment, options, made, _write(experiment, made, out), f"made {made.attrs['created']}; --force runs again")
+        return
     if resume and experiment.play is not None:
         raise InvalidArgument(f"--resume: {experiment.name} is no study, and cannot be resumed; start it anew with --force")
     with hold_directory(out, force=force or resume) as held:
-        _run(experiment, options, held, resume)
-
-
-def _run(experiment: Experiment, options: Options, held: HeldDirectory, resume: bool) -> None:
-    """Run an experiment in a directory that is held."""
-    from jaxbandit.report import plots, tables  # matplotlib is slow to import: not for --help
-
-    started, directory = time.perf_counter(), held.path
-    study = experiment.study(options) if experiment.play is None else None
-    progress(f"{experiment.name}: {experiment.title}")
-    if study is not None:
-        dataset = _studied(study, held, resume)
+        started = time.perf_counter()
+        progress(f"{experiment.name}: {experiment.title}")
+        dataset = _studied(experiment.study(options), held, resume) if experiment.play is None else experiment.play(options, held.path)
         if dataset is None:
             return  # the first of several processes gathers the results
-        rows = tables.summary_rows(dataset)
-        text = tables.text_table(rows)
-    elif experiment.play is not None:
-        dataset, rows = experiment.play(options, directory)
-        text = tables.aligned([list(rows[0]), *([str(cell) for cell in row.values()] for row in rows)])
-    dataset.attrs["command"] = " ".join(["python -m experiments", experiment.name, *sys.argv[2:]])
-    if study is None:  # a dataset of its own form, which is no study's results
-        write_whole(directory / "results.nc", lambda path: dataset.to_netcdf(path, engine="h5netcdf"))
-    else:
-        write_results(dataset, directory / "results.nc")
+        attributes["command"] = " ".join(["python -m experiments", experiment.name, *sys.argv[2:]])
+        attributes["created"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        dataset = dataset.assign_attrs(attributes)
+        if experiment.play is None:
+            write_results(dataset, out / "results.nc")
+        else:  # a dataset of its own form, which is no study's results
+            write_whole(out / "results.nc", lambda path: dataset.to_netcdf(path, engine="h5netcdf"))
+        files = _write(experiment, dataset, out)
+        forget(held)  # only now: until here a run that is cut off can be resumed
+        _show(experiment, options, dataset, files, f"written in {time.perf_counter() - started:.1f} s")
+
+
+def _write(experiment: Experiment, dataset: Any, out: Path) -> list[str]:
+    """Write all files of an experiment but its results; return the paths of all."""
+    from jaxbandit.report import plots  # matplotlib is slow to import: not for --help
+
+    rows = experiment.rows(dataset)
     files: dict[str, Callable[[Path], object]] = {
         "summary.csv": lambda path: tables.write_csv(rows, path),
         "figure.png": lambda path: experiment.draw(dataset).savefig(path, dpi=plots.DPI),
         **({} if experiment.files is None else experiment.files(dataset, rows)),
     }
     for name, write in files.items():
-        write_whole(directory / name, write)
-    forget(held)  # only now: until here a run that is cut off can be resumed
+        write_whole(out / name, write)
+    return [str(out / name) for name in ("results.nc", *files)]
+
+
+def _show(experiment: Experiment, options: Options, dataset: Any, files: list[str], ending: str) -> None:
+    """Print the table of an experiment, its notes, and its files."""
+    rows = experiment.rows(dataset)
+    cells = [list(rows[0]), *([str(cell) for cell in row.values()] for row in rows)]
     trials = f"{options.trials} trial{'' if options.trials == 1 else 's'}"
     print(f"\n{experiment.title}\n{trials}, T = {options.horizon}, {options.parameters} parameters, seed {options.seed}\n")
-    print(text)
+    print(tables.text_table(rows) if experiment.play is None else tables.aligned(cells))
     for line in experiment.notes(dataset):
         print(f"- {line}")
-    print(f"\nwrote {directory}/results.nc, {', '.join(files)} in {time.perf_counter() - started:.1f} s")
+    print(f"\n{', '.join(files)}: {ending}")
 
 
 def _studied(study: Study, held: HeldDirectory, resume: bool) -> Any:

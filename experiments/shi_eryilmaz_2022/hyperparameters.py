@@ -153,8 +153,8 @@ def labels() -> list[str]:
     return [*ALGORITHMS, *([OPTUNA] if importlib.util.find_spec("optuna") else [])]
 
 
-def play(options: Options, directory: Path) -> tuple[xr.Dataset, list[dict[str, Any]]]:
-    """Tune in all trials by each tuner; returns what every training gave, in the order in which they ended, and the table's rows.
+def play(options: Options, directory: Path) -> xr.Dataset:
+    """Tune in all trials by each tuner; returns what every training gave, in the order in which they ended.
 
     Sessions that an earlier run has left in the directory, which is then to be replaced, are removed.
     """
@@ -178,7 +178,7 @@ def play(options: Options, directory: Path) -> tuple[xr.Dataset, list[dict[str, 
     dataset = xr.Dataset({name: (("algorithm", "trial", "training"), column) for name, column in columns.items()}, coords=coordinates)
     dataset["best"] = best_feasible(dataset)
     dataset["violation"] = (dataset["work"] - BUDGET).clip(min=0).cumsum("training")
-    return dataset, [row(dataset.sel(algorithm=label), label) for label in names]
+    return dataset
 
 
 def best_feasible(dataset: xr.Dataset) -> xr.DataArray:
@@ -189,6 +189,11 @@ def best_feasible(dataset: xr.Dataset) -> xr.DataArray:
     places = np.maximum.accumulate(np.where(risen, np.arange(accuracy.shape[-1]), 0), axis=-1)
     test = np.take_along_axis(dataset["test_accuracy"].values, places, axis=-1)
     return xr.DataArray(np.where(np.isfinite(best), test, np.nan), dims=dataset["accuracy"].dims)
+
+
+def rows(dataset: xr.Dataset) -> list[dict[str, Any]]:
+    """Return the rows of the table, one for each tuner."""
+    return [row(dataset.sel(algorithm=label), str(label)) for label in dataset["algorithm"].values]
 
 
 def row(part: xr.Dataset, label: str) -> dict[str, Any]:
@@ -249,6 +254,7 @@ EXPERIMENT = Experiment(
     quick=Options(trials=1, horizon=8, points_per_axis=0, seed=0, parameters="recommended"),
     build=None,
     play=play,
+    rows=rows,
     notes=notes,
     draw=draw,
     text=__doc__ or "",

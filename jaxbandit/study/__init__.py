@@ -6,6 +6,7 @@ A study passes four containers on its way into a compiled program, a folder for 
 Needs the ``study`` extra (``pip install "jaxbandit[study]"``).
 """
 
+from jaxbandit.core.commands import ended, parsed
 from jaxbandit.core.files import CannotWrite, ExistingOutput, prepare_directory, prepare_file, write_whole
 from jaxbandit.core.processes import end_with_parent
 from jaxbandit.engine.frames import to_dataframe
@@ -13,9 +14,9 @@ from jaxbandit.study.plan.planning import Plan, make_plan
 from jaxbandit.study.plan.processes import ProcessLost
 from jaxbandit.study.results.audit import audit
 from jaxbandit.study.results.rerun import rerun
-from jaxbandit.study.results.storage import TrialsFailed, flagged, flags_in_words, raise_if_failed, read_results, write_results
+from jaxbandit.study.results.storage import TrialsFailed, flagged, flags_in_words, made_before, raise_if_failed, read_results, write_results
 from jaxbandit.study.results.tuning import tune
-from jaxbandit.study.run.checkpoints import CheckpointMismatch
+from jaxbandit.study.run.checkpoints import CheckpointMismatch, interrupted
 from jaxbandit.study.run.execute import forget, run_study
 from jaxbandit.study.run.hold import DirectoryInUse, HeldDirectory, hold_directory
 from jaxbandit.study.run.progress import Compiling, Progress, Reporter
@@ -47,6 +48,7 @@ __all__ = [
     "audit",
     "compile_quickly",
     "end_with_parent",
+    "ended",
     "flagged",
     "flags_in_words",
     "forget",
@@ -54,7 +56,10 @@ __all__ = [
     "from_toml",
     "grid",
     "hold_directory",
+    "interrupted",
+    "made_before",
     "make_plan",
+    "parsed",
     "prepare_directory",
     "prepare_file",
     "raise_if_failed",

@@ -35,4 +35,6 @@ def test_a_grid_without_feasible_points_runs_and_says_so(tmp_path, capsys):
 
 
 def test_list_names_the_experiments(capsys):
-    assert main(["list"]) == 0 and capsys.readouterr().out.split()[0] == "rpol"
+    assert main(["list"]) == 0
+    listed = capsys.readouterr().out
+    assert listed.split()[0] == "rpol" and main([]) == 0 and capsys.readouterr().out == listed

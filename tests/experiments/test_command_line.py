@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 
@@ -68,12 +69,37 @@ def test_run_writes_dataset_table_and_figure(reduced_run):
     assert header.startswith("algorithm,trials,failed,R/t,") and len(lines) == 3
 
 
-def test_existing_output_is_kept_without_force(reduced_run, capsys):
-    out, _ = reduced_run
+def test_the_same_command_shows_what_it_made(reduced_run, capsys):
+    out, printed = reduced_run
     before = (out / "results.nc").read_bytes()
-    assert main(["rpol", *SIZE, "--out", str(out)]) == 2 and "--force" in capsys.readouterr().err
+    assert main(["rpol", *SIZE, "--out", str(out)]) == 0
+    table, _, ending = capsys.readouterr().out.rpartition(f"{out}/results.nc")
+    assert table and table == printed.rpartition(f"{out}/results.nc")[0]
+    assert re.search(rf"{out}/figure.png: made \d{{4}}-\d\d-\d\dT\S+; --force runs again$", ending.strip())
     assert (out / "results.nc").read_bytes() == before
+    for other in (["--seed", "4"], ["--horizon", "999"], ["--parameters", "paper"]):
+        assert main(["rpol", *SIZE, *other, "--out", str(out)]) == 2 and "not empty" in capsys.readouterr().err
     assert not [path for path in out.iterdir() if path.name.startswith(".")]
+
+
+def test_an_interrupted_run_is_told_to_go_on(reduced_run, tmp_path, capsys):
+    """Also where it was to replace the results of the same."""
+    shutil.copytree(reduced_run[0], tmp_path, dirs_exist_ok=True)
+    (tmp_path / "study.json").write_text("{}")
+    assert main(["rpol", *SIZE, "--out", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert 0 < said.index("--resume") < said.index("--force")
+
+
+def test_all_goes_on_with_what_is_missing(tmp_path, monkeypatch):
+    for name, file in (("rpol", "results.nc"), ("bpe", "study.json"), ("hyperparameters", "sessions")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).touch()
+    asked = {}
+    monkeypatch.setattr("experiments.__main__.run_experiment", lambda experiment, *given, **how: asked.update({experiment.name: how}))
+    assert main(["all", "--no-cache", "--out", str(tmp_path)]) == 0
+    assert asked["rpol"] == asked["scgp"] == {"force": False, "resume": False} and asked["bpe"] == {"force": False, "resume": True}
+    assert asked["hyperparameters"] == {"force": True, "resume": False}, "which cannot be resumed"
 
 
 def test_trace_repeats_the_trial_of_the_study(commands):

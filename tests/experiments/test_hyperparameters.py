@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from experiments.common.running import run_experiment
 from experiments.shi_eryilmaz_2022 import digits, hyperparameters
 from experiments.shi_eryilmaz_2022.digits import Trained
 from experiments.shi_eryilmaz_2022.hyperparameters import BUDGET, FIRST, WORKERS, best_feasible, play, played
+from jaxbandit import InvalidArgument
 
 
 class Recording:
@@ -61,21 +63,25 @@ def test_the_best_is_chosen_by_validation_and_judged_by_the_test() -> None:
 
 def test_what_is_no_study_is_written_and_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its dataset has a form of its own, without flags and rounds."""
-    dataset = xr.Dataset({"work": ("training", [1.0, 2.0])})
+    dataset, plays = xr.Dataset({"work": ("training", [1.0, 2.0])}), list[Path]()
     experiment = Experiment(
         name="none",
         title="No study",
         defaults=Options(trials=1, horizon=2, points_per_axis=0, seed=0, parameters="recommended"),
         build=None,
-        play=lambda options, directory: (dataset.copy(), [{"algorithm": "a", "trials": 1}]),
+        play=lambda options, directory: plays.append(directory) or dataset.copy(),
+        rows=lambda dataset: [{"algorithm": "a", "trials": 1}],
         notes=lambda dataset: [f"work {float(dataset['work'].sum()):g}"],
         draw=lambda dataset: plt.figure(),
         position=1,
     )
-    for force in (False, True):
+    for force, count, ending in ((False, 1, "written in"), (False, 1, "made 20"), (True, 2, "written in")):
         run_experiment(experiment, experiment.defaults, tmp_path / "out", force=force)
         xr.testing.assert_equal(xr.load_dataset(tmp_path / "out" / "results.nc", engine="h5netcdf"), dataset)
-    assert "- work 3" in capsys.readouterr().out
+        printed = capsys.readouterr().out
+        assert len(plays) == count and "- work 3" in printed and f"figure.png: {ending}" in printed
+    with pytest.raises(InvalidArgument, match="not empty"):
+        run_experiment(experiment, dataclasses.replace(experiment.defaults, seed=1), tmp_path / "out", force=False)
 
 
 def test_sessions_of_a_run_that_is_replaced_are_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from experiments.__main__ import main, parser
 from experiments.common.options import options_from
 from experiments.shi_eryilmaz_2022 import shared as se22
 from experiments.shootout import arenas, contestants, shootout
+from experiments.vakili_2023 import bpe_delays
 from experiments.xu_2023 import config_gp, config_p
 from experiments.xu_2023 import shared as xu
 from experiments.zhou_ji_2022 import shared as zhou_ji
@@ -40,11 +41,26 @@ def test_baselines_of_config_are_told_what_the_scripts_tell():
     assert set(code) - set(ours) == {"EPBO-0.2", "EPBO-3"} and set(ours) - set(code) == {"EPBO-20"}
     assert ours["SafeOpt"].informed == jaxbandit.informed.SafestSeeds() and ours["CEI"].informed is None
     assert code["Primal-dual"].informed is None and code["CEI"].informed is xu.prior_mean_at_start
+    assert code["SafeOpt"].informed is None and not np.any(code["SafeOpt"].model.prior_mean)
+    noisier = config_gp.build(dataclasses.replace(whole, parameters="code", extra=xu.ALL | {"noise": 1e-4})).runs[0].model
+    np.testing.assert_allclose([noisier.noise_variance, code["CEI"].model.noise_variance], [[2e-4, 2e-4], [2e-6, 2e-6]], rtol=1e-6)
     family = problems.gp_draws("code", domain=domains.grid([-10.0], [10.0], 21))
     assert list(code["SafeOpt"].algorithm.seeds) == [family.start]
     assert float(code["SafeOpt"].algorithm.threshold) == 0.1 and float(code["SafeOpt"].algorithm.estimator.cost_width) == 2.0
     drawn = [label for lines in xu.panels(list(ours)).values() for label in lines]
     assert sorted(drawn) == sorted([*ours, "CONFIG"]) and max(map(len, xu.panels(list(code)).values())) <= 7
+
+
+def test_stages_of_bpe_are_those_of_the_scripts():
+    """Without delay, too; the last one cut to the horizon."""
+    study = bpe_delays.build(dataclasses.replace(small(bpe_delays, parameters="code"), horizon=1000))
+    for function in ("f1", "f2"):
+        for mean, lengths in ((0, [48, 199, 447, 306]), (25, [73, 225, 472, 230]), (50, [98, 250, 497, 155])):
+            run = by_label(study)[f"{function} BPE-Delay {mean}"]
+            told = run.algorithm.with_delays(run.delay_in_force, run.policy_in_force)
+            assert [rounds for rounds, _ in told.stage_lengths(1000)] == lengths
+    plain = by_label(bpe_delays.build(small(bpe_delays)))["f1 BPE-Delay 0"].algorithm
+    assert not plain.aware, "in the paper BPE-Delay is BPE without delay"
 
 
 def test_config_p_starts_safeopt_at_the_safest_point_and_primal_dual_without_prior_mean():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -379,7 +380,15 @@ def test_run_report_and_rerun(tmp_path: Path, capsys: Any, monkeypatch: Any) -> 
     assert_same(xr.load_dataset(out / "results.nc", engine="h5netcdf"), whole(), tolerance=1e-5)
     told = capsys.readouterr().out
     assert "rpol reward_width=2.5" in told and "R regret, R+ its positive part" in told and "summary.csv and curves.png in" in told
-    assert main(["run", str(study), "--out", str(out), "--no-cache"]) == 2 and "not empty" in capsys.readouterr().err
+    for again in ([], ["--resume"], ["--segment", "7"]):  # what is there is shown again
+        before = (out / "results.nc").read_bytes()
+        assert main(["run", str(study), "--out", str(out), "--no-cache", *again]) == 0
+        table, _, ending = capsys.readouterr().out.rpartition(str(out / "results.nc"))
+        assert table == told.rpartition("wrote ")[0] and re.search(r"curves.png: made \d{4}-\d\d-\d\dT\S+; --force runs again", ending)
+        assert (out / "results.nc").read_bytes() == before
+    for text in (TOML.replace("reward_clip = 7", "reward_clip = 6"), "seed = 1" + TOML):
+        other = written(tmp_path, text)
+        assert main(["run", str(other), "--out", str(out), "--no-cache"]) == 2 and "not empty" in capsys.readouterr().err
     assert main(["rerun", str(out), "--trial", "3", "--out", str(tmp_path / "trial.nc")]) == 0
     assert capsys.readouterr().out.count("the same bits") == 5  # of four measures and the points
     assert main(["report", str(out)]) == 0 and (out / "report.html").stat().st_size > 10_000

@@ -21,7 +21,7 @@ import xarray as xr
 
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.fields import boolean
+from jaxbandit.core.fields import boolean, mapping, text
 from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.files import CannotWrite, reason_of, refuse_device, write_whole
 from jaxbandit.core.results import RESULTS
@@ -29,6 +29,7 @@ from jaxbandit.core.status import Status, explain, healthy
 from jaxbandit.core.status import flags_in_words as status_in_words
 from jaxbandit.engine.labelled import Variable
 from jaxbandit.study.results.seals import check_seal, seal
+from jaxbandit.study.run.checkpoints import interrupted
 
 LEVEL = 4  # of compression
 CHUNK_BYTES = 2**20  # of what is compressed and read at a time
@@ -112,6 +113,25 @@ def read_results(path: str | Path, *, load: bool = True) -> xr.Dataset:
         raise
     except Exception as error:  # what the readers raise on a damaged file is not documented
         raise InvalidArgument(f"results: cannot read {str(path)!r}: {reason_of(error)}") from error
+
+
+@takes(path=path_check, attributes=mapping(text, "a mapping from names to text"))
+def made_before(path: str | Path, attributes: Mapping[str, str]) -> xr.Dataset | None:
+    """Return the results that a run has left at ``path`` earlier, to be read as they are used; ``None`` where there are none such.
+
+    Args:
+      path: NetCDF file or Zarr directory.
+      attributes: what the results must say of their run, such as the study's fingerprint.
+    """
+    path = Path(path)
+    if not path.exists() or interrupted(path.parent):
+        return None
+    with contextlib.suppress(InvalidArgument):  # no results, or damaged ones
+        dataset = read_results(path, load=False)
+        if all(str(dataset.attrs.get(name)) == value for name, value in attributes.items()):
+            return dataset
+        dataset.close()
+    return None
 
 
 def open_results(path: Path) -> xr.Dataset:

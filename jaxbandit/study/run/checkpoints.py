@@ -42,6 +42,7 @@ WORDS = {
 
 
 SEAL = "seal"  # name of the array that holds it
+RECORD = "study.json"
 
 
 class CheckpointMismatch(InvalidArgument):
@@ -60,6 +61,11 @@ def identity(fingerprint: str, devices: int, processes: int = 1) -> dict[str, An
         "devices": devices,
         "processes": processes,
     }
+
+
+def interrupted(directory: Path) -> bool:
+    """Say whether a directory holds a run that goes on, or was cut off before its results were kept."""
+    return (directory / RECORD).exists()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +99,7 @@ class Store:
         except OSError as error:
             raise CannotWrite(self.parts, error) from error
         self.run = digest(record)
-        write_json(self.directory / "study.json", {**record, SEAL: self.run})
+        write_json(self.directory / RECORD, {**record, SEAL: self.run})
 
     def resume(self, expected: Mapping[str, Any]) -> dict[str, Any]:
         """Return what was written down at the start.
@@ -101,7 +107,7 @@ class Store:
         Raises:
           CheckpointMismatch: when the directory holds no run, one of something else than ``expected``, or one whose record was damaged.
         """
-        path = self.directory / "study.json"
+        path = self.directory / RECORD
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
             found, seal = dict(record["identity"]), record.pop(SEAL, None)
@@ -182,7 +188,7 @@ class Store:
         """Drop all files that the run has left, half-written ones too; raises ``CannotWrite``."""
         shutil.rmtree(self.parts, ignore_errors=True)
         shutil.rmtree(self.directory / ".results.zarr", ignore_errors=True)
-        for name in ("study.json", "at-work-*.npz", ".at-work-*.npz", ".study-*.json", ".results-*.nc", "process-*.done"):
+        for name in (RECORD, "at-work-*.npz", ".at-work-*.npz", ".study-*.json", ".results-*.nc", "process-*.done"):
             for file in self.directory.glob(name):
                 try:
                     file.unlink(missing_ok=True)

@@ -21,7 +21,8 @@ from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import boolean
 from jaxbandit.core.fields import path as path_check
-from jaxbandit.core.files import prepare_directory, reason_of
+from jaxbandit.core.files import ExistingOutput, prepare_directory, reason_of
+from jaxbandit.study.run.checkpoints import interrupted
 
 LOCK = "run.lock"
 LONGEST_COMMAND = 200  # characters of the holder's command in a message
@@ -84,12 +85,16 @@ def hold_directory(path: str | Path, *, force: bool = False) -> HeldDirectory:
 
     Raises:
       DirectoryInUse: when another run holds it; the message says which process, where, since when and what it runs.
-      ExistingOutput: when it is not empty and ``force`` is off, or no directory.
+      ExistingOutput: when it is not empty and ``force`` is off, or no directory; the message says if it holds a run that can go on.
       InvalidArgument: when it cannot be made or written to.
     """
     directory = prepare_directory(path, force=True)
     held = HeldDirectory(directory, _locked(directory / LOCK))
     try:
+        if interrupted(directory) and not force:
+            raise ExistingOutput(
+                f"out: {directory} holds a run that was cut off; go on with --resume, or choose another place; --force drops what was done"
+            )
         prepare_directory(directory, force=force, besides="*.lock")  # of this one, and of others that run the study, too
         _sign(held._handle)
     except BaseException:

@@ -74,10 +74,12 @@ def test_lengths_of_the_papers_experiment() -> None:
     assert [s.last - s.first + 1 for s in pure_exploration.stages(1000, u)] == [103, 250, 495, 152]
 
 
-def test_lengths_of_the_published_code() -> None:
-    got = played_stages(Bpe(mean_delay=50.0, xi=9.0, b=1.0, delta=0.01, lengths="code"), 1000)
-    assert [length for _, length in got] == [98, 250, 497, 726]
-    np.testing.assert_allclose([q for q, _ in got], [1000 ** (1 - 2.0**-r) for r in (1, 2, 3, 4)], rtol=1e-6)
+@pytest.mark.parametrize(("mean", "lengths"), [(0.0, [48, 199, 447, 676]), (25.0, [73, 225, 472, 701]), (50.0, [98, 250, 497, 726])])
+def test_lengths_of_the_published_code(mean: float, lengths: list[int]) -> None:
+    got = played_stages(Bpe(mean_delay=mean, xi=9.0, b=1.0, delta=0.01, lengths="code"), 1000)
+    assert got == list(zip([32, 179, 424, 652], lengths, strict=True))
+    for (q, length), played in zip(got, np.cumsum([0, *lengths]), strict=False):  # by hand, in float64
+        assert length == int(q + min(np.sqrt(162 * np.log(150 * (played + q))), 2 * np.log(150 * (played + q))) + mean)
 
 
 @pytest.mark.parametrize("algorithm", [Bpe(), Bpe(mean_delay=50.0, xi=9.0, b=1.0, aware=False), Bpe(mean_delay=0.0, xi=0.0, b=0.0)])
