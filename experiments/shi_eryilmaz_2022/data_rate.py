@@ -4,6 +4,7 @@ The paper: box plots over 100 runs of average utility and violation (CV). Algori
 Algorithm 3, with noisy costs, too, but more slowly, after an initial rise; both have lower utility than the baselines ADMMBO, which
 stops after some 50 rounds, and bandit OCO, which violate.
 
+Measured 2026-11-21 by ``python -m experiments data-rate`` and the options that are named:
 What we get (recommended parameters, 100 trials on 11^4 points) and why:
 - Algorithm 2: CV/t 0.010 at t = 20 and 0.003 at t = 350, 0 in most trials: reproduces. It settles on a feasible point that is often
   not the best: average utility 2.0, from 1.3 to 2.64 between trials, where the optimum is 2.642. The penalty exp(g) - 1 starts so

@@ -3,6 +3,7 @@
 The paper: box plots over 100 runs of average regret and violation (CV) of its Algorithm 3, sublinear; CV converges more slowly than
 Algorithm 2's without noise. ADMMBO, which stops by itself after some 90 rounds, and bandit OCO reduce either much less.
 
+Measured 2026-11-21 by ``python -m experiments se22-noisy`` and the options that are named:
 What we get (recommended parameters, 100 trials) and why:
 - CV/t is 0.59 at t = 100 and 0.25 at t = 350 and falling; Algorithm 2 on the same problem without noise on the constraint has 0.195
   and 0.066: both claims reproduce. The additive multiplier starts at 0 and needs many epochs of mu = 0.5 times the mean violation.

@@ -3,6 +3,7 @@
 The paper: mean regret and violation (CV) for five pairs of L and S; for three of them more frequent updates of the multiplier trade
 regret for violation.
 
+Measured 2026-11-21 by ``python -m experiments se22-tradeoff`` and the options that are named:
 What we get (recommended parameters, 100 trials, T = 350): S = 10, 20, 35, 70 give CV/T 0.042, 0.066, 0.101, 0.162 and average regret
 -0.12, -0.21, -0.29, -0.41: the trade-off reproduces, for all four. Regret is negative because points outside the region pay more;
 positive regret, 0.085 at S = 10 and 0.064 at all others, is spent before the first updates and shows the trade-off only at S = 10.

@@ -2,6 +2,7 @@
 
 No paper draws this table. It says which algorithm is for which problem, and catches an algorithm that has stopped working.
 
+Measured 2026-11-21 by ``python -m experiments shootout`` and the options that are named:
 What we get (20 trials of 200 rounds, 30x30 points, seed 0; 289 pairs in six and a half minutes on two cores):
 - RPOL and CONFIG are alike within 0.002 in positive regret everywhere, and so is EPBO with penalty 20 on P1, P2, P5, RKHS and both data
   sets; elsewhere EPBO violates more (``sine``: V/t 0.75 beside 0.23) for slightly less regret.

@@ -3,6 +3,7 @@
 The paper: constrained regret, the least suboptimality plus violation so far, on Branin and a modified Branin under three constraints.
 CONFIG is best or near best everywhere; SafeOpt, from a feasible start, beats it on P3 and P4.
 
+Measured 2026-11-21 by ``python -m experiments config-p`` and the options that are named:
 What we get (recommended parameters, 20 trials, T = 100, 100x100 grid; least suboptimality plus violation, in standard deviations):
 
     ==============  ======  ======  ======  ======  ======  ======
@@ -37,7 +38,8 @@ first point counted as a round, the reward standardised and the constraint divid
 units a fitted variance reaches 1e6, 5e8 times lambda, and single precision sits on infeasible points of P6. ``paper`` has those
 units: run it with JAX_ENABLE_X64=1. ``code``, the authors' scripts: Matern-5/2 with length-scale 3, variances, prior means and first
 point from a 20x20 grid, no noise (lambda 1e-6 of the variance), EPBO with penalties 0.2, 1 and 3; primal-dual and SafeOpt as in
-``config-gp``. Thompson sampling is missing there: the row cache that these kernels need has no joint draws.
+``config-gp``, but that SafeOpt is told prior means. Thompson sampling is missing there: the row cache that these kernels need has no
+joint draws.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ The paper gives no experiment, only bounds: expected *soft* violation is 0 after
 and V_t (cases i and ii of Theorem 4, here case 1 and case 2). We run both on random functions with a constraint that binds, and on
 the queueing example of App. A.
 
+Measured 2026-11-21 by ``python -m experiments scgp`` and the options that are named:
 What we get (recommended parameters, seed 0, 50 trials, T = 20,000) and why:
 - The sum of costs is back at 0, for good, in all trials: on the random functions after at most 10 rounds under case 1 and 25 under
   case 2, on the queues after at most 34 under both. Case 2 is not slower by much here. It is when delta may exceed 1 (the paper

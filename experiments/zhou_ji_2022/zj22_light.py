@@ -3,6 +3,7 @@
 The paper: regret and violation over T = 1,000 rounds, 50 trials; CBO-Rand best of the three in regret, CBO-TS worse than CBO-UCB.
 N = 0 for CBO-UCB, 38 on average for CBO-Rand. Soft violation 0.
 
+Measured 2026-11-21 by ``python -m experiments zj22-light --data FILE`` and the options that are named:
 What we get on the paper's data (recommended parameters, seed 0; regret in units of B) and why:
 - Soft violation is 0 in every trial, and CBO-TS is worse than CBO-UCB (regret 190 against 52): reproduce.
 - CBO-Rand has N = 37.2 on average, as in the paper; CBO-TS has 157, which the paper does not give.

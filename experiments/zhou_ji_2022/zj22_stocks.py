@@ -2,6 +2,7 @@
 
 The paper: regret and violation over T = 10,000 rounds, 50 trials; the three sublinear. N = 47 for CBO-UCB, 21 for CBO-Rand.
 
+Measured 2026-11-21 by ``python -m experiments zj22-stocks --data FILE`` and the options that are named:
 What we get on the paper's data (recommended parameters, seed 0; regret in units of B) and why:
 - Soft violation is 0 in every trial, and violation flattens out: reproduce.
 - N is 9.6 / 102 / 17.0 (UCB / TS / Rand): CBO-Rand's is near the paper's 21, CBO-UCB's is not near 47.

@@ -1,5 +1,6 @@
 """Experiments are found by where they stand: every module that defines ``EXPERIMENT`` is a command, and no list names it again."""
 
+import datetime
 import importlib
 import itertools
 import re
@@ -56,3 +57,28 @@ def test_no_module_but_the_experiments_own_names_it():
 def test_no_experiment_takes_the_name_of_a_command(reserved):
     assert reserved not in find_experiments()
     assert reserved in parser().format_help()
+
+
+MEASURED = re.compile(r"Measured (\d{4}-\d\d-\d\d) by `{1,2}python -m experiments ([^`]+)`")
+TABLE = re.compile(r"^ *=+ +=+|^\|.*\| *\d[\d.,]* ", re.MULTILINE)  # of reStructuredText; or of Markdown, with numbers
+
+
+def measured(text, commands):
+    """Where the text says when and by which command its figures were measured, the experiment's name first."""
+    found = MEASURED.search(text)
+    assert found, "say when and by which command the figures were measured"
+    datetime.date.fromisoformat(found[1])
+    commands.parse_args(found[2].split())
+    return found.start(), found[2].split()[0]
+
+
+def test_figures_in_texts_have_a_date_and_a_command():
+    commands = parser()
+    for name, experiment in find_experiments().items():
+        start, command = measured(experiment.text, commands)
+        table = TABLE.search(experiment.text)
+        assert command == name and (table is None or start < table.start())
+    files = [*ROOT.glob("*.md"), *(path for part in ("jaxbandit", "experiments") for path in (ROOT / part).rglob("*.py"))]
+    tables = {path: TABLE.search(path.read_text(encoding="utf-8")) for path in files}
+    tables = {path.name: measured(path.read_text(encoding="utf-8"), commands)[0] < found.start() for path, found in tables.items() if found}
+    assert {"README.md", "config_gp.py"} <= set(tables) and all(tables.values())
