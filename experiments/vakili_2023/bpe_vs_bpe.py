@@ -9,7 +9,8 @@ What we get (recommended parameters, 40 trials, T = 1,000) and why:
   all of it, strikes out next to nothing, and explores all the longer in the second.
 - Waiting has a price: BPE-Delay struck out the maximiser in 2 of 40 trials in each setting, BPE in none, since it decides on less data.
 - With what the authors published (``code``, 10 trials, delta = 0.01) BPE has 34 +- 27 and 95 +- 48 more at E[tau] = 25, 5 +- 34 and
-  71 +- 50 more at 50; with the theory's widths (``paper``, 10 trials) BPE-Delay is ahead at E[tau] = 50 (51 +- 41, 88 +- 53), and not on f2 at 25.
+  71 +- 50 more at 50; with the theory's widths (``paper``, 10 trials) BPE-Delay is ahead at E[tau] = 50 (51 +- 41, 88 +- 53), and not on
+  f2 at 25.
 
 Parameters: as in ``bpe``.
 """
