@@ -83,7 +83,7 @@ def killed(arguments: list[str], after: float) -> bool:
 def resume(base: Path, out: str) -> str:
     """Go on to the end; returns what the run said of where it was."""
     done = subprocess.run(command(base, out, "--resume"), capture_output=True, text=True)
-    if done.returncode == 2 and (base / out / "results.nc").exists():
+    if "--force runs again" in done.stdout:
         return "after the results were written"
     if done.returncode == 2 and ("holds no run" in done.stderr or "is no directory" in done.stderr):
         subprocess.run(command(base, out, "--force"), check=True, capture_output=True)

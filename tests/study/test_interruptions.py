@@ -104,8 +104,11 @@ def test_a_user_who_stops_a_run_is_told_how_to_go_on(tmp_path: Path, monkeypatch
         raise KeyboardInterrupt
 
     monkeypatch.setattr(jaxbandit.study.run.checkpoints.Store, "finish", stop)
-    assert main(["run", str(written(tmp_path, ONE_CELL)), "--out", str(tmp_path / "out"), "--no-cache", "--segment", "5"]) == 130
-    assert "--resume" in capsys.readouterr().err
+    command = ["run", str(written(tmp_path, ONE_CELL)), "--out", str(tmp_path / "out"), "--no-cache", "--segment", "5"]
+    assert main(command) == 130 and "--resume" in capsys.readouterr().err
+    assert main(command) == 2
+    said = capsys.readouterr().err
+    assert 0 < said.index("--resume") < said.index("--force"), "which would throw away what was done"
 
 
 @pytest.mark.slow
