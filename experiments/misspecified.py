@@ -19,8 +19,8 @@ What we get (25x25, T = 300; differences to the right length-scale, trial by tri
   the optimum was found by the end (with the right one in less than 1%, CBO's 4%), and the mean goes on growing in proportion to t: RPOL
   and CONFIG +22 +- 7 by T = 300, CBO +11 +- 7. Few trials make it, so that 48 of them, the default, say little: RPOL +9 +- 15. Violation
   is lower (RPOL -5 +- 1), for little is explored.
-- fitted from too short: nearly as good as the right one, R+(T) +6 +- 3 and V(T) +0.5 +- 0.4; CBO +4 +- 3 and -0.5 +- 1.5. In 3% of the trials
-  (CBO 5%) no such point was found.
+- fitted from too short: nearly as good as the right one, R+(T) +6 +- 3 and V(T) +0.5 +- 0.4; CBO +4 +- 3 and -0.5 +- 1.5. In 3% of the
+  trials (CBO 5%) no such point was found.
 - fitted from too long: R+(T) +5 +- 2, CBO +4 +- 2. The first rounds were played with a model that is too sure, and in 2% of the trials
   (CBO 6%) no such point was found.
 """
