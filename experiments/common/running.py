@@ -8,6 +8,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,10 @@ def run_experiment(experiment: Experiment, options: Options, out: Path, *, force
         raise InvalidArgument(f"--resume: {experiment.name} is no study, and cannot be resumed; start it anew with --force")
     with hold_directory(out, force=force or resume) as held:
         started = time.perf_counter()
+        own = experiment.play
+        play = partial(_studied, experiment.study(options), held, resume) if own is None else partial(own, options, held.path)
         progress(f"{experiment.name}: {experiment.title}")
-        dataset = _studied(experiment.study(options), held, resume) if experiment.play is None else experiment.play(options, held.path)
+        dataset = play()
         if dataset is None:
             return  # the first of several processes gathers the results
         attributes["command"] = " ".join(["python -m experiments", experiment.name, *sys.argv[2:]])
