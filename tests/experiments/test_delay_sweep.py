@@ -55,7 +55,7 @@ class Stop(Exception):
 
 
 def test_an_experiment_goes_on(tmp_path, capsys):
-    """After a stop between two cells, to what it would have been; a directory without a run is refused."""
+    """After a stop between two cells, to what it would have been, which is shown again; a directory without a run is refused."""
     seen = []
 
     def report(progress):
@@ -72,6 +72,8 @@ def test_an_experiment_goes_on(tmp_path, capsys):
     for name in set(straight().data_vars) - {"run_seconds", "playing_seconds"}:
         np.testing.assert_array_equal(data[name].values, straight()[name].values, err_msg=name)
     assert np.isnan(data.playing_seconds.values).tolist() == [True, False, False]  # the first cell was read
+    assert main(command) == 0 and "--force runs again" in capsys.readouterr().out
+    (tmp_path / "results.nc").unlink()
     assert main(command) == 2
     assert "holds no run" in capsys.readouterr().err
 
