@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import jax
@@ -29,41 +31,72 @@ def enable_cache(directory: str | Path | None = None) -> Path | None:
     jaxbandit`` and ``python -m experiments`` call this; a script or a notebook calls it before its first simulation. When the directory is
     made, that is said.
 
+    Whoever can write to the directory can have this process run programs of theirs. So it is made for its owner alone, and one that
+    belongs to another user than this process's, that others can write to, or that holds such files, is not used, which is said.
+
     Args:
       directory: where to keep them; default: where ``JAX_COMPILATION_CACHE_DIR`` or the caller has told JAX to keep them, or else
-        ``jaxbandit`` in ``$XDG_CACHE_HOME``, which is ``~/.cache`` unless it is set. A user without a home directory keeps none.
+        ``jaxbandit`` in ``$XDG_CACHE_HOME``, which is ``~/.cache`` unless it is set. A user without a home directory, or whose own cannot
+        be written to, keeps none.
 
     Raises:
       InvalidArgument: when ``directory`` was given, is no directory and cannot be made.
     """
-    given = directory is not None
-    chosen: str | None = jax.config.values["jax_compilation_cache_dir"]
-    if directory is None and chosen:
-        return Path(chosen)
-    if directory is None:
+    given, chosen = directory, jax.config.values["jax_compilation_cache_dir"]
+    if given is None and chosen:
+        return None if _refused(Path(chosen)) else Path(chosen)
+    try:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxbandit" if given is None else Path(given)
+    except RuntimeError:  # no home
+        return None
+    own, new = base / f"jax-{jax.__version__}-{_machine()}", False
+    for place in (base, own):
         try:
-            directory = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxbandit"
-        except RuntimeError:  # no home
+            new |= place == base and not base.exists()
+            place.mkdir(0o700, parents=True, exist_ok=True)
+        except (OSError, ValueError) as error:  # a ValueError where a path holds NUL
+            if given is None:
+                return None
+            raise InvalidArgument(f"cache: must be a directory that can be made, got {short(str(base))}: {reason_of(error)}") from error
+        if _refused(place, inside=place == own):
             return None
-    if _make(Path(directory)) if given else not Path(directory).exists():
-        say(f"compiled programs are kept in {directory}, to be found by later runs; it can be deleted at any time")
-    own = Path(directory) / f"jax-{jax.__version__}-{_machine()}"
+    if new:
+        say(f"compiled programs are kept in {base}, to be found by later runs; it can be deleted at any time")
     if str(own) != chosen:
-        jax.config.update("jax_compilation_cache_dir", str(own))
-        compilation_cache.reset_cache()  # JAX looks for it once, when it first compiles
+        _use(own)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     return own
 
 
-def _make(directory: Path) -> bool:
-    """Make the directory that a user has named, and say whether it was not there; raise ``InvalidArgument`` when that cannot be."""
-    try:
-        new = not directory.exists()
-        directory.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:  # a ValueError where a path holds NUL
-        raise InvalidArgument(f"cache: must be a directory that can be made, got {short(str(directory))}: {reason_of(error)}") from error
-    return new
+def _use(directory: Path | None) -> None:
+    """Let JAX keep programs in a directory, or keep none."""
+    jax.config.update("jax_compilation_cache_dir", None if directory is None else str(directory))
+    compilation_cache.reset_cache()  # JAX looks for it once, when it first compiles
+
+
+def _refused(directory: Path, *, inside: bool = True) -> bool:
+    """Keep no programs, and say so, where others than this process's user may have put some into a directory."""
+    reason = "" if sys.platform == "win32" else _others(directory, directory.rglob("*") if inside else ())
+    if reason:
+        say(f"compiled programs are not kept: {reason}, and what others put there would be run; remove it or choose another directory")
+        _use(None)
+    return bool(reason)
+
+
+def _others(directory: Path, entries: Iterable[Path]) -> str:
+    """Return what others than this process's user own or can write to of a directory and its entries; empty where there is nothing."""
+    for place in (directory, *entries):
+        try:
+            status = place.stat()
+        except OSError:  # it is gone, or cannot be read either
+            continue
+        if status.st_uid != os.geteuid():
+            return f"{place} belongs to another user"
+        # Files that let others write, as some users' all do, let nobody whom the directory does not let enter.
+        if status.st_mode & 0o022 and (place == directory or directory.stat().st_mode & 0o011):
+            return f"others can write to {place}"
+    return ""
 
 
 def _machine() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fnmatch
 import os
@@ -109,6 +110,17 @@ def drop(path: Path) -> None:
         raise CannotWrite(path, error) from error
 
 
+def replace(temporary: Path, path: Path) -> None:
+    """Rename a file or directory, in place of the file of that name; once this returns, a power cut cannot take the new name back."""
+    os.replace(temporary, path)
+    with contextlib.suppress(OSError):  # of Windows, and of file systems that cannot write a directory down by itself
+        handle = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Call ``write`` on a temporary name beside ``path`` and rename, so that readers see the old file or the whole new one.
 
@@ -126,7 +138,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         with temporary.open("rb+") as file:
             os.fsync(file)
         os.chmod(temporary, 0o644)  # mkstemp makes files that only their owner can read
-        os.replace(temporary, path)
+        replace(temporary, path)
     except OSError as error:
         raise CannotWrite(path, error) from error
     finally:

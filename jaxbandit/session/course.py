@@ -13,11 +13,13 @@ import jax
 import numpy as np
 
 from jaxbandit._version import __version__
+from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import is_foreign
+from jaxbandit.core.fields import boolean, finite_numbers, scalar, whole
 from jaxbandit.session.journal import Event
 from jaxbandit.session.specification import Specification
 from jaxbandit.session.stepping import Learner, Rounds, initial_shapes
-from jaxbandit.session.tickets import Record
+from jaxbandit.session.tickets import Record, rounds_begun
 
 MAKER = f"jaxbandit {__version__}, jax {jax.__version__}"
 """Programs that write a snapshot and may read it again; others replay the events."""
@@ -93,15 +95,8 @@ class Course:
         if is_foreign(self.specification.algorithm):
             return None
         rounds = self.rounds
-        plain = {
-            "round": rounds.round,
-            "index": rounds.index,
-            "open": rounds.open,
-            "begun": rounds.begun,
-            "arrivals": [[number, output, value] for (number, output), value in rounds.arrivals.items()],
-            "told": {number: sorted(names) for number, names in self.told.items()},
-            "before": rounds.before is not None,
-        }
+        arrivals = [[number, output, value] for (number, output), value in rounds.arrivals.items()]
+        plain = {"begun": rounds.begun, "arrivals": arrivals}  # the rest follows from the tickets
         leaves = jax.tree.leaves(rounds.carry) + jax.tree.leaves(rounds.before)
         file = io.BytesIO()
         arrays: dict[str, Any] = {f"leaf{number}": np.asarray(leaf) for number, leaf in enumerate(leaves)}
@@ -109,24 +104,30 @@ class Course:
         return file.getvalue()
 
     @classmethod
-    def from_snapshot(cls, specification: Specification, learner: Learner, state: bytes) -> Course | None:
-        """Return the course that :meth:`snapshot` has written; ``None`` where its arrays are not those of the learner."""
+    def from_snapshot(cls, specification: Specification, learner: Learner, state: bytes, records: Mapping[int, Record]) -> Course | None:
+        """Return the course that :meth:`snapshot` has written after the events that led to ``records``; ``None`` for anything else."""
+        try:
+            return cls._of_snapshot(specification, learner, state, records)
+        except Exception:  # what NumPy and JSON raise is not documented; all that a snapshot holds can be had from the events
+            return None
+
+    @classmethod
+    def _of_snapshot(cls, specification: Specification, learner: Learner, state: bytes, records: Mapping[int, Record]) -> Course:
         with np.load(io.BytesIO(state), allow_pickle=False) as file:
             plain = json.loads(str(file["plain"]))
             leaves = [file[f"leaf{number}"] for number in range(len(file.files) - 1)]
+        last, round_ = records.get(len(records)), rounds_begun(records, at_once=specification.at_once)
+        index = last.index if last is not None and last.round == round_ > 0 else None  # of the round that is open
+        begun, arrivals = plain["begun"], {(number, output): value for number, output, value in plain["arrivals"]}
+        boolean("begun", begun)
+        for (number, output), value in arrivals.items():
+            whole(1, round_)("arrivals", number)
+            whole(0, specification.outputs.modelled - 1)("arrivals", output)
+            finite_numbers.of(scalar)("arrivals", value)
         shapes = initial_shapes(learner)
-        wanted, structure = jax.tree.flatten((shapes, shapes if plain["before"] else None))
-        if [(leaf.shape, leaf.dtype) for leaf in leaves] != [(leaf.shape, leaf.dtype) for leaf in wanted]:
-            return None
+        wanted, structure = jax.tree.flatten((shapes, shapes if learner.capacity is None and index is not None else None))
+        if [(leaf.shape, leaf.dtype) for leaf in leaves] != [(leaf.shape, leaf.dtype) for leaf in wanted] or begun < (round_ > 0):
+            raise InvalidArgument("snapshot: is of another learner")
         carry, before = jax.tree.unflatten(structure, leaves)
-        rounds = Rounds(
-            learner=learner,
-            carry=carry,
-            round=plain["round"],
-            index=plain["index"],
-            arrivals={(number, output): value for number, output, value in plain["arrivals"]},
-            before=before,
-            open=plain["open"],
-            begun=plain["begun"],
-        )
-        return cls(specification, rounds, {int(number): set(names) for number, names in plain["told"].items()})
+        rounds = Rounds(learner, carry, round_, index or 0, arrivals, before, open=index is not None, begun=begun)
+        return cls(specification, rounds, {number: set(record.values) for number, record in records.items()})

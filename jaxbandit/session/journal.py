@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.files import reason_of, replace
 
 JOURNAL, LOCK = "session.sqlite", "lock.sqlite"
 SCHEMA = 1
@@ -149,9 +150,8 @@ def create_journal(directory: Path, specification: Mapping[str, Any]) -> Journal
     try:
         if path.exists():
             raise SessionError(f"directory: {directory} holds a session already; open it, or choose another place")
-        made = _begun(directory / f".{JOURNAL}", specification)
-        os.replace(directory / f".{JOURNAL}", path)  # a process that dies before leaves no half of a journal
-        return Journal(directory, _connected(path, read_only=False), lock, [made])
+        made = _begun(path, specification)
+        return Journal(directory, _connected(path), lock, [made])
     except (sqlite3.Error, OSError) as error:
         lock.close()
         raise CannotRecord(f"cannot write {path}: {error}; there is no session") from error
@@ -161,22 +161,25 @@ def create_journal(directory: Path, specification: Mapping[str, Any]) -> Journal
 
 
 def _begun(path: Path, specification: Mapping[str, Any]) -> Event:
-    """Write a journal that holds its first event, and return that."""
-    path.unlink(missing_ok=True)
-    connection = _connected(path, read_only=False)
+    """Write a journal that holds its first event, which is under its name only once all of it is on the disk; return the event."""
+    temporary = path.with_name(f".{path.name}")
     try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        created = _event(1, "created", _now(), specification, "")
-        connection.execute("BEGIN")
-        for statement in TABLES:
-            connection.execute(statement)
-        connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", _row(created))
-        connection.execute(f"PRAGMA application_id = {APPLICATION}")
-        connection.execute(f"PRAGMA user_version = {SCHEMA}")
-        connection.execute("COMMIT")
+        temporary.unlink(missing_ok=True)
+        with contextlib.closing(_connected(temporary)) as connection:
+            created = _event(1, "created", _now(), specification, "")
+            connection.execute("BEGIN")
+            for statement in TABLES:
+                connection.execute(statement)
+            connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", _row(created))
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {SCHEMA}")
+            connection.execute("COMMIT")
+            connection.execute("PRAGMA journal_mode = WAL")  # not before: what a log holds comes into the file when there is room
+        replace(temporary, path)
+        return created
     finally:
-        connection.close()
-    return created
+        for left in path.parent.glob(f"{temporary.name}*"):
+            left.unlink(missing_ok=True)
 
 
 def open_journal(directory: Path, *, read_only: bool = False, wait: float = 0.0) -> Journal:
@@ -198,7 +201,7 @@ def open_journal(directory: Path, *, read_only: bool = False, wait: float = 0.0)
     lock = None if read_only else _locked(directory, wait=wait)
     try:
         with _naming(path):
-            connection = _connected(path, read_only=read_only)
+            connection = _connected(path, _mode(path)) if read_only else _connected(path)
             _check_header(path, connection)
             events = _read(path, connection)
     except BaseException:
@@ -208,10 +211,28 @@ def open_journal(directory: Path, *, read_only: bool = False, wait: float = 0.0)
     return Journal(directory, connection, lock, events)
 
 
-def _connected(path: Path, *, read_only: bool) -> sqlite3.Connection:
+def _mode(path: Path) -> str:
+    """Return how SQLite is to open a journal for reading only.
+
+    Raises:
+      SessionError: when events wait in a log that cannot be read where nothing can be written.
+    """
+    log, shared = (path.with_name(path.name + end) for end in ("-wal", "-shm"))
+    if os.access(path.parent, os.W_OK):
+        return "mode=ro"
+    if not (log.exists() and log.stat().st_size):
+        return "mode=ro&immutable=1"  # without which SQLite makes files of its own to read it
+    if not shared.exists():
+        raise SessionError(
+            f"directory: {path.parent} cannot be written to and lacks {shared.name}, without which the events in {log.name} cannot be read;"
+            " copy all of it to where one can write, and open the copy"
+        )
+    return "mode=ro"
+
+
+def _connected(path: Path, mode: str = "mode=rwc") -> sqlite3.Connection:
     """Return a connection each of whose statements is committed, and on the disk, when it returns."""
-    mode = "ro" if read_only else "rwc"
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA synchronous = FULL")
     return connection
 
@@ -222,7 +243,10 @@ def _locked(directory: Path, *, wait: float) -> sqlite3.Connection:
     The lock is SQLite's own, on a database that holds nothing: the journal itself stays readable for others.
     """
     path = directory / LOCK
-    lock = sqlite3.connect(path, timeout=0.0, isolation_level=None, check_same_thread=False)
+    try:
+        lock = sqlite3.connect(path, timeout=0.0, isolation_level=None, check_same_thread=False)
+    except sqlite3.Error as error:  # such as for a directory of that name
+        raise SessionError(f"directory: cannot open {path}, by which a process holds the session: {error}") from error
     end = time.monotonic() + wait
     while True:
         try:
@@ -272,9 +296,11 @@ def _read(path: Path, connection: sqlite3.Connection) -> list[Event]:
     events: list[Event] = []
     for number, kind, at, text, digest in connection.execute("SELECT number, kind, at, body, digest FROM events ORDER BY number"):
         try:
-            event = _event(number, kind, at, json.loads(text), events[-1].digest if events else "")
-        except (ValueError, TypeError) as error:
-            raise DamagedSession(f"directory: event {number} of {path} cannot be read: {error}") from error
+            event = _event(number, kind, at, dict(json.loads(text)), events[-1].digest if events else "")
+            if datetime.datetime.fromisoformat(at).utcoffset() != datetime.timedelta(0):
+                raise ValueError(f"its time, {at}, is not in UTC")
+        except (ValueError, TypeError, RecursionError) as error:
+            raise DamagedSession(f"directory: event {number} of {path} cannot be read: {reason_of(error)}") from error
         if event.digest != digest or number != len(events) + 1 or kind not in KINDS or (kind == "created") != (number == 1):
             raise DamagedSession(f"directory: event {number} of {path} is not as it was written; restore the file from a copy")
         events.append(event)

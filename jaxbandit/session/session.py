@@ -15,7 +15,9 @@ import numpy as np
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
+from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import boolean, nonnegative_numbers, of_class, optional, scalar
+from jaxbandit.core.files import reason_of
 from jaxbandit.core.status import Status, explain, healthy
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
@@ -24,8 +26,9 @@ from jaxbandit.engine.inputs import ALGORITHM
 from jaxbandit.feedback import Policy
 from jaxbandit.session.axes import Axis, Space
 from jaxbandit.session.course import MAKER, Course
+from jaxbandit.session.events import checked_records
 from jaxbandit.session.fitting import fitted_model
-from jaxbandit.session.journal import DamagedSession, Event, Journal, SessionError, create_journal, open_journal
+from jaxbandit.session.journal import JOURNAL, DamagedSession, Event, Journal, SessionError, create_journal, open_journal
 from jaxbandit.session.outputs import Outputs, told_values
 from jaxbandit.session.specification import Specification, fingerprint
 from jaxbandit.session.stepping import Rounds
@@ -58,7 +61,7 @@ class Session(View):
         self.directory, self.specification = journal.directory, specification
         self._journal, self._mutex = journal, threading.RLock()
         self._design = specification.design()
-        self._records = records_of(journal.events)
+        self._records = checked_records(specification, self._design, journal)
         self._since_snapshot = 0
         self._course = self._replayed()
 
@@ -149,8 +152,12 @@ class Session(View):
             table = journal.events[0].body
             try:
                 specification = Specification.from_table(table, algorithm)
-            except (KeyError, TypeError) as error:
-                raise DamagedSession(f"directory: the specification of {journal.directory} lacks {error}") from error
+            except InvalidArgument:
+                raise
+            except Exception as error:  # whatever reading plain values of any kind raises
+                raise DamagedSession(
+                    f"directory: event 1 of {journal.directory / JOURNAL} is no specification of a session: {reason_of(error)}"
+                ) from error
             if algorithm is None and specification.fingerprint != fingerprint(table):
                 raise DamagedSession(
                     f"directory: the specification of {journal.directory} is not what this version of jaxbandit makes of it"
@@ -282,7 +289,7 @@ class Session(View):
         course, start = None, 0
         if kept is not None and kept[0] >= max(fitted, default=0):
             start, state = kept
-            course = Course.from_snapshot(self.specification, learner, state)
+            course = Course.from_snapshot(self.specification, learner, state, records_of(self._journal.events[:start]))
         if course is None:
             course, start = Course.start(self.specification, learner), 0
         for event in self._journal.events[start:]:

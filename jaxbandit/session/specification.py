@@ -271,14 +271,14 @@ def read_toml(path: Path) -> Specification:
     for name in ("axis", "algorithm"):
         if not isinstance(table.get(name), Mapping) or not table[name]:
             raise InvalidArgument(f"{name}: there is none; add a table [{'axis.NAME' if name == 'axis' else name}]")
-    model, initial = (_fields(kind, table.get(name, {}), name) for name, kind in (("model", Model), ("initial", InitialDesign)))
+    initial = _fields(InitialDesign, table.get("initial", {}), "initial")
     seed = table.get("seed", 0)
     whole(0, 2**32 - 1)("seed", seed)
     return Specification(
         space=Space.of([Axis.read(name, axis, f"axis.{name}") for name, axis in table["axis"].items()]),
         outputs=Outputs.read(table.get("objective", "maximise reward"), table.get("constraints", [])),
         algorithm=build("algorithm", table["algorithm"], "algorithm"),
-        model=read_model(model),
+        model=read_model(table.get("model", {})),
         horizon=table.get("horizon", 1000),
         key=jax.random.key(seed),
         delay=build("delay", table.get("delay"), "delay"),
@@ -300,8 +300,8 @@ def _fields(kind: type, table: Any, where: str) -> dict[str, Any]:
 
 def read_model(table: Mapping[str, Any]) -> Model:
     """Return the model that a table describes, as ``Model.table`` and experiment files write it."""
-    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
-    return Model(**fields)
+    fields = _fields(Model, table, "model").items()
+    return Model(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields})
 
 
 def prior_means(model: Model, outputs: Outputs) -> list[float]:

@@ -84,6 +84,12 @@ def note(records: dict[int, Record], event: Event) -> None:
         records[body["ticket"]].dropped = True
 
 
+def rounds_begun(records: Mapping[int, Record], *, at_once: bool) -> int:
+    """Return the number of rounds whose tickets were asked for; with values ``at_once`` a ticket that is dropped gives its round back."""
+    last = next(reversed(records.values()), None) if records else None
+    return 0 if last is None else last.round - (at_once and last.dropped and last.round > 0)
+
+
 def number_of(ticket: Ticket | int, records: Mapping[int, Record]) -> int:
     """Return the number of a ticket; raises ``InvalidArgument`` on one that was never asked for."""
     number = ticket.number if isinstance(ticket, Ticket) else ticket

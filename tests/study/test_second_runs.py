@@ -114,7 +114,7 @@ def test_a_cache_on_disk_serves_what_jax_has_forgotten(
     with caplog.at_level(logging.WARNING, "jaxbandit"):
         own = jaxbandit.enable_cache()
         assert jaxbandit.enable_cache() == own and own is not None and own.parent == tmp_path / "jaxbandit"
-        assert not own.exists(), "nothing is written before something is compiled"
+        assert [place.stat().st_mode & 0o777 for place in (own, own.parent)] == [0o700, 0o700] and not list(own.iterdir())
     assert [line.split(",")[0] for line in caplog.messages] == [f"compiled programs are kept in {tmp_path / 'jaxbandit'}"]
 
     def run() -> Any:

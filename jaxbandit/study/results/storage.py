@@ -23,7 +23,7 @@ from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import boolean, mapping, text
 from jaxbandit.core.fields import path as path_check
-from jaxbandit.core.files import CannotWrite, reason_of, refuse_device, write_whole
+from jaxbandit.core.files import CannotWrite, reason_of, refuse_device, replace, write_whole
 from jaxbandit.core.results import RESULTS
 from jaxbandit.core.status import Status, explain, healthy
 from jaxbandit.core.status import flags_in_words as status_in_words
@@ -103,6 +103,7 @@ def read_results(path: str | Path, *, load: bool = True) -> xr.Dataset:
                 f"results: {path} holds no results.nc or results.zarr" if path.is_dir() else f"results: there is no {path}"
             )
         refuse_device(found)
+        _refuse(found, next((file.name for file in found.rglob("*") if file.is_symlink()), None))
         check_seal(found)
         lazy = open_results(found)
         if not load:
@@ -140,7 +141,20 @@ def open_results(path: Path) -> xr.Dataset:
         return xr.open_zarr(_with_zarr(path), chunks=None)
     with h5py.File(path, "r") as file:  # what fails here would make h5netcdf print a traceback when it is thrown away
         file.attrs.get("_nc3_strict")
+        _refuse(path, file.visititems_links(lambda name, link: None if isinstance(link, h5py.HardLink) else name))
+        _refuse(path, file.visititems(lambda name, held: name if isinstance(held, h5py.Dataset) and _is_elsewhere(held) else None))
     return xr.open_dataset(path, engine="h5netcdf")
+
+
+def _is_elsewhere(held: h5py.Dataset) -> bool:
+    """Say whether a variable's values lie outside its file, in any file that whoever wrote it has named."""
+    return bool(held.external) or held.is_virtual
+
+
+def _refuse(path: Path, linked: str | None) -> None:
+    """Raise ``InvalidArgument`` where results hold something, named ``linked``, that may lead to another file of this machine."""
+    if linked is not None:
+        raise InvalidArgument(f"results: {path} is not read, for {linked!r} is no values but a link, which could be to any file here")
 
 
 @takes(dataset=RESULTS, path=path_check)
@@ -248,7 +262,7 @@ def _write(path: Path, size: int, write: Callable[[Path], object]) -> None:
         sealed(temporary)
         if path.exists():
             shutil.rmtree(path)
-        temporary.rename(path)
+        replace(temporary, path)
     except OSError as error:
         raise CannotWrite(path, error) from error
     finally:

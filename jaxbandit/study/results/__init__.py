@@ -1,0 +1,1 @@
+"""Results of studies: on disk, run again, audited, and compared."""
