@@ -150,8 +150,8 @@ def create_journal(directory: Path, specification: Mapping[str, Any]) -> Journal
     try:
         if path.exists():
             raise SessionError(f"directory: {directory} holds a session already; open it, or choose another place")
-        made = _begun(path, specification)
-        return Journal(directory, _connected(path), lock, [made])
+        connection, made = _begun(path, specification)
+        return Journal(directory, connection, lock, [made])
     except (sqlite3.Error, OSError) as error:
         lock.close()
         raise CannotRecord(f"cannot write {path}: {error}; there is no session") from error
@@ -160,8 +160,8 @@ def create_journal(directory: Path, specification: Mapping[str, Any]) -> Journal
         raise
 
 
-def _begun(path: Path, specification: Mapping[str, Any]) -> Event:
-    """Write a journal that holds its first event, which is under its name only once all of it is on the disk; return the event."""
+def _begun(path: Path, specification: Mapping[str, Any]) -> tuple[sqlite3.Connection, Event]:
+    """Write a journal that holds its first event, of which nothing is left if that fails; return a connection to it, and the event."""
     temporary = path.with_name(f".{path.name}")
     try:
         temporary.unlink(missing_ok=True)
@@ -175,11 +175,13 @@ def _begun(path: Path, specification: Mapping[str, Any]) -> Event:
             connection.execute(f"PRAGMA user_version = {SCHEMA}")
             connection.execute("COMMIT")
             connection.execute("PRAGMA journal_mode = WAL")  # not before: what a log holds comes into the file when there is room
-        replace(temporary, path)
-        return created
-    finally:
-        for left in path.parent.glob(f"{temporary.name}*"):
-            left.unlink(missing_ok=True)
+        replace(temporary, path)  # a process that dies before leaves no half of a journal
+        return _connected(path), created
+    except BaseException:
+        for name in (temporary.name, path.name):
+            for end in ("", "-journal", "-wal", "-shm"):
+                path.with_name(name + end).unlink(missing_ok=True)
+        raise
 
 
 def open_journal(directory: Path, *, read_only: bool = False, wait: float = 0.0) -> Journal:

@@ -300,8 +300,9 @@ def _fields(kind: type, table: Any, where: str) -> dict[str, Any]:
 
 def read_model(table: Mapping[str, Any]) -> Model:
     """Return the model that a table describes, as ``Model.table`` and experiment files write it."""
-    fields = _fields(Model, table, "model").items()
-    return Model(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields})
+    own = _fields(Model, table, "model").items()
+    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in own}
+    return Model(**fields)
 
 
 def prior_means(model: Model, outputs: Outputs) -> list[float]:

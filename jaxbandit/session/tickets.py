@@ -86,7 +86,7 @@ def note(records: dict[int, Record], event: Event) -> None:
 
 def rounds_begun(records: Mapping[int, Record], *, at_once: bool) -> int:
     """Return the number of rounds whose tickets were asked for; with values ``at_once`` a ticket that is dropped gives its round back."""
-    last = next(reversed(records.values()), None) if records else None
+    last = records.get(len(records))
     return 0 if last is None else last.round - (at_once and last.dropped and last.round > 0)
 
 

@@ -88,6 +88,11 @@ PATHS = sorted(ROOT.rglob("*.py"))
 MODULES = {module_name(path): path for path in PATHS}
 
 
+def test_every_folder_of_modules_is_a_package():
+    folders = {path.parent for place in (ROOT, REPOSITORY / "experiments", REPOSITORY / "tests") for path in place.rglob("*.py")}
+    assert [folder for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
+
+
 @functools.cache
 def imports_of(name):
     """The imports of one module of the package."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import resource
 import sqlite3
 import subprocess
 import sys
@@ -26,6 +28,7 @@ from jaxbandit.session.journal import (
     create_journal,
     open_journal,
 )
+from tests.support.users import read_only
 
 SPECIFICATION = {"horizon": 12, "objective": "maximise yield"}
 
@@ -82,6 +85,12 @@ OTHER_HANDS: dict[str, tuple[tuple[str, ...], str]] = {
     "a removed event": (("DROP TRIGGER events_remain", "DELETE FROM events WHERE number = 2"), "event 3"),
     "a last event removed from the middle": (("DROP TRIGGER events_remain", "DELETE FROM events WHERE number = 1"), "event 2"),
     "no JSON": (("DROP TRIGGER events_stay", "UPDATE events SET body = '{' WHERE number = 3"), "event 3 .* cannot be read"),
+    "JSON in JSON without end": (
+        ("DROP TRIGGER events_stay", f"UPDATE events SET body = '{'[' * 100_000}' WHERE number = 3"),
+        "event 3 .* cannot be read: maximum recursion",
+    ),
+    "no JSON object": (("DROP TRIGGER events_stay", "UPDATE events SET body = '3' WHERE number = 3"), "event 3 .* cannot be read"),
+    "no time": (("DROP TRIGGER events_stay", "UPDATE events SET at = 'noon' WHERE number = 3"), "event 3 .* cannot be read"),
     "no event": (("DROP TRIGGER events_remain", "DELETE FROM events"), "holds no event"),
     "no table": (("DROP TABLE events",), "no journal that can be read"),
     "a newer version": (("PRAGMA user_version = 2",), "is of version 2, newer than 1"),
@@ -163,6 +172,54 @@ def test_a_session_is_not_begun_twice(journal: Journal, tmp_path: Path) -> None:
     (tmp_path / "odd" / LOCK).write_bytes(b"something else" * 100)
     with pytest.raises(DamagedSession, match="is no lock of a session"):
         create_journal(tmp_path / "odd", SPECIFICATION)
+    (journal.directory / LOCK).unlink()
+    (journal.directory / LOCK).mkdir()
+    with pytest.raises(SessionError, match=rf"cannot open .*{LOCK}, by which a process holds the session"):
+        open_journal(journal.directory)
+
+
+def test_a_journal_where_nothing_can_be_written_is_read(journal: Journal) -> None:
+    path, events = journal.directory / JOURNAL, list(journal.events)
+    log, shared = (path.with_name(path.name + end) for end in ("-wal", "-shm"))
+    with read_only(path, log, shared) as directory:  # as a process that was killed leaves them
+        reader = open_journal(directory, read_only=True)
+        assert reader.events == events
+        reader.close()
+    with read_only(path, log) as directory, pytest.raises(SessionError, match=rf"cannot be written to and lacks {shared.name}"):
+        open_journal(directory, read_only=True)
+    journal.close()
+    with read_only(path) as directory:
+        reader = open_journal(directory, read_only=True)
+        assert reader.events == events and not reader.writable
+        reader.close()
+
+
+def test_a_disk_that_is_full_leaves_no_half_of_a_journal(tmp_path: Path) -> None:
+    """Whatever fits: less than a page, the file without its tables, or all but the last page."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    refused = 0
+    for size in range(1024, 64 * 1024, 2048):
+        directory = tmp_path / str(size)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+        try:
+            create_journal(directory, SPECIFICATION).close()
+        except CannotRecord:
+            refused += 1
+            assert {file.name for file in directory.iterdir()} <= {LOCK}
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        if refused and not (directory / JOURNAL).exists():
+            create_journal(directory, SPECIFICATION).close()  # there is room again
+        open_journal(directory).close()
+    assert 3 <= refused < 32
+
+
+def test_a_new_name_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that the directory is synced once the journal has its name."""
+    synced: list[tuple[int, bool]] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append((os.fstat(handle).st_ino, (tmp_path / JOURNAL).exists())))
+    create_journal(tmp_path, SPECIFICATION).close()
+    assert synced == [(tmp_path.stat().st_ino, True)]
 
 
 def test_an_event_that_cannot_be_written_has_not_happened(journal: Journal) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ import jaxbandit
 from jaxbandit import InvalidArgument, delays, feedback
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.session import Axis, DeclaredInfeasible, Session, SessionError
+from jaxbandit.session.course import MAKER
+from jaxbandit.session.journal import JOURNAL, DamagedSession, open_journal
 from tests.oracles import gaussian_process as gp
 from tests.support import conformance
 from tests.support.sessions import HORIZON, KEY, MODEL, SEED, create, in_units, measured
@@ -204,6 +208,66 @@ def test_opened_again_it_goes_on_with_the_same_bits(session: Session, snapshot: 
                 unbroken.tell(event.body["ticket"], event.body["values"])
         assert after(again) == after(unbroken)
     again.close()
+
+
+FALSE: dict[str, tuple[str, dict[str, Any], str]] = {
+    "a ticket twice": ("asked", {"ticket": 4, "round": 5, "index": 2, "status": 0}, "ticket: must be 5 after the events before, got 4"),
+    "a round twice": ("asked", {"ticket": 5, "round": 4, "index": 2, "status": 0}, "round: must be 5 after the events before, got 4"),
+    "a point that there is not": ("asked", {"ticket": 5, "round": 5, "index": 999, "status": 0}, "index: must be a whole number from 0 to"),
+    "a status in words": ("asked", {"ticket": 5, "round": 5, "index": 2, "status": "ok"}, "status: must be a whole number from 0 to"),
+    "no round": ("asked", {"ticket": 5, "index": 2, "status": 0}, "must hold index, round, status, ticket, got"),
+    "infinity": ("told", {"ticket": 3, "values": {"cost": float("inf")}}, "cost: must be a finite number, got inf"),
+    "an unknown ticket": ("told", {"ticket": 9, "values": {"cost": 0.1}}, r"ticket: must be one that was asked for \(1 to 4\), got 9"),
+    "an unknown output": ("told", {"ticket": 3, "values": {"price": 0.1}}, "values: there is no output 'price'"),
+    "a value twice": ("told", {"ticket": 2, "values": {"cost": 0.1}}, "values: cost of ticket 2 was told before"),
+    "no values": ("told", {"ticket": 3, "values": {}}, "values: must hold at least one of"),
+    "a correction of nothing": ("corrected", {"ticket": 3, "values": {"cost": 0.1}}, "values: cost of ticket 3 had not been told"),
+    "a complete ticket dropped": ("dropped", {"ticket": 1}, "ticket: must be one that could be dropped, got 1, which is complete"),
+    "a fit of nothing": ("fitted", {"model": {}, "told": 3}, "told: must be 1 after the events before, got 3"),
+    "a fit of no model": ("fitted", {"model": {"colour": 1}, "told": 1}, "model.colour: unknown field"),
+    "a fit of a kernel that there is not": ("fitted", {"model": {"kernel": {"type": "Blue"}}, "told": 1}, "model.kernel"),
+}
+
+
+def test_events_that_do_not_fit_the_session_are_refused_by_number(session: Session) -> None:
+    session.close()
+    for number, (what, (kind, body, words)) in enumerate(FALSE.items()):
+        other = shutil.copytree(session.directory, session.directory.parent / str(number))
+        with contextlib.closing(open_journal(other)) as journal:
+            last = journal.append(kind, body).number
+        with pytest.raises(DamagedSession, match=rf"event {last} of .*{JOURNAL}, '{kind}', does not fit its session: {words}"):
+            Session.open(other)
+            pytest.fail(what)
+
+
+def test_a_snapshot_that_cannot_be_used_is_left_out(session: Session) -> None:
+    belief, whole = session.belief(), session._course.snapshot()
+    assert whole is not None
+
+    def with_changed(**changes: Any) -> bytes:
+        file = io.BytesIO()
+        np.savez(file, **{**np.load(io.BytesIO(whole)), **{name: np.asarray(value) for name, value in changes.items()}})
+        return file.getvalue()
+
+    false = [
+        b"",
+        b"no archive",
+        with_changed(plain="["),
+        with_changed(plain='{"begun": true}'),
+        with_changed(plain='{"begun": false, "arrivals": []}'),
+        with_changed(plain='{"begun": true, "arrivals": [[1, 99, 0.0]]}'),
+        with_changed(plain='{"begun": true, "arrivals": [[9, 0, 0.0]]}'),
+        with_changed(plain='{"begun": true, "arrivals": [[1, 0, "x"]]}'),
+        with_changed(leaf0=np.zeros(5)),
+        with_changed(leaf99=1.0),
+    ]
+    for number, state in enumerate([*false, with_changed()]):
+        session._journal.keep_snapshot(MAKER, state)
+        session._journal.close()
+        session = Session.open(session.directory)
+        assert session._since_snapshot == (len(session.events) if number < len(false) else 0), number
+        assert session.belief().equals(belief)
+    session._journal.close()
 
 
 def test_values_before_the_next_round(tmp_path: Path) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import os
 import random
 import shutil
 from collections import namedtuple
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import pytest
 import xarray as xr
 from hypothesis import given, settings
@@ -91,6 +94,53 @@ def test_damage_in_a_directory_is_noticed(sealed: Path, tmp_path: Path) -> None:
     path = shutil.copytree(sealed / "results.zarr", tmp_path / "seal.zarr")
     (path / CHECKSUMS).write_text("[")
     refused(path, path / CHECKSUMS)
+
+
+def outside(file: h5py.File, secret: Path) -> dict[str, Callable[[], object]]:
+    """Ways of a file to hold what lies elsewhere, by the name that they have in it."""
+    layout = h5py.VirtualLayout(shape=(4,), dtype="u1")
+    layout[:] = h5py.VirtualSource(str(secret), "bytes", shape=(4,))
+    return {
+        "inside/external": lambda: file.create_dataset("inside/external", (4,), "u1", external=[(str(secret), 0, 4)]),
+        "virtual": lambda: file.create_virtual_dataset("virtual", layout),
+        "link": lambda: file.__setitem__("link", h5py.ExternalLink(str(secret), "/")),
+        "inside/soft": lambda: file.create_group("inside").__setitem__("soft", h5py.SoftLink("/regret")),
+    }
+
+
+@pytest.mark.parametrize("name", ["inside/external", "virtual", "link", "inside/soft"])
+def test_results_that_lead_to_other_files_are_not_read(name: str, tmp_path: Path, capsys: Any) -> None:
+    one_cell().to_netcdf(tmp_path / "results.nc", engine="h5netcdf")
+    (tmp_path / "secret").write_bytes(b"1234")
+    with h5py.File(tmp_path / "results.nc", "a") as file:
+        outside(file, tmp_path / "secret")[name]()
+    for load in (True, False):
+        with pytest.raises(InvalidArgument, match=rf"results: .*results\.nc is not read: '{name}' in it is a link, or takes"):
+            read_results(tmp_path, load=load)
+    assert main(["report", str(tmp_path)]) == 2 and main(["rerun", str(tmp_path), "--trial", "0"]) == 2
+    assert capsys.readouterr().err.count("is not read") == 2
+
+
+def test_a_directory_of_results_that_leads_to_other_files_is_not_read(sealed: Path, tmp_path: Path) -> None:
+    path = shutil.copytree(sealed / "results.zarr", tmp_path / "results.zarr")
+    (path / CHECKSUMS).unlink()
+    (path / "regret" / "0.0.0").rename(tmp_path / "elsewhere")
+    (path / "regret" / "0.0.0").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InvalidArgument, match=r"results\.zarr is not read: '0\.0\.0' in it is a link"):
+        read_results(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["results.nc", "results.zarr"])
+def test_the_new_name_of_results_is_on_the_disk(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that their directory is synced once they have their name."""
+    synced: list[tuple[int, bool]] = []
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda file: synced.append((os.fstat(file if isinstance(file, int) else file.fileno()).st_ino, (tmp_path / name).exists())),
+    )
+    write_results(one_cell(), tmp_path / name)
+    assert synced[-1:] == [(tmp_path.stat().st_ino, True)]
 
 
 def test_results_that_another_program_has_written_have_no_seal(sealed: Path, tmp_path: Path) -> None:

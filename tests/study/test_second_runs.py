@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -134,3 +135,44 @@ def test_a_cache_on_disk_serves_what_jax_has_forgotten(
     assert other == own and not caplog.messages, "said when it is made, and not again"
     with pytest.raises(InvalidArgument, match=r"^directory: must be"):
         jaxbandit.enable_cache(3)  # type: ignore[arg-type]
+
+
+def is_refused(directory: Path | None, reason: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Check that no program of a directory is used, which is said in one line."""
+    caplog.clear()
+    assert jaxbandit.enable_cache(directory) is None and jax.config.values["jax_compilation_cache_dir"] is None
+    (said,) = caplog.messages
+    assert reason in said and "what others put there would be run" in said and "\n" not in said
+
+
+def test_programs_that_others_may_have_planted_are_not_used(
+    cache: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = jaxbandit.enable_cache(tmp_path / "cache")
+    assert own is not None
+    entry = own / "program-cache"
+    entry.write_text("")
+    entry.chmod(0o664)  # as all files of some users are: nobody else reaches it
+    assert jaxbandit.enable_cache(own.parent) == own
+    own.chmod(0o755)
+    is_refused(own.parent, f"others can write to {entry}", caplog)
+    entry.chmod(0o644)
+    assert jaxbandit.enable_cache(own.parent) == own
+    for place in (own, own.parent):
+        for mode in (0o775, 0o1777):
+            place.chmod(mode)
+            is_refused(own.parent, f"others can write to {place}", caplog)
+        place.chmod(0o755)
+    assert jaxbandit.enable_cache(own.parent) == own
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    is_refused(None, f"{own} belongs to another user", caplog)  # where JAX was told to keep them
+    is_refused(own.parent, f"{own.parent} belongs to another user", caplog)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
+def test_one_file_of_another_user_is_enough(cache: None, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    own = jaxbandit.enable_cache(tmp_path / "cache")
+    assert own is not None
+    (own / "program-cache").write_text("")
+    os.chown(own / "program-cache", 65534, -1)
+    is_refused(own.parent, "program-cache belongs to another user", caplog)

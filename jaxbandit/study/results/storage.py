@@ -154,7 +154,9 @@ def _is_elsewhere(held: h5py.Dataset) -> bool:
 def _refuse(path: Path, linked: str | None) -> None:
     """Raise ``InvalidArgument`` where results hold something, named ``linked``, that may lead to another file of this machine."""
     if linked is not None:
-        raise InvalidArgument(f"results: {path} is not read, for {linked!r} is no values but a link, which could be to any file here")
+        raise InvalidArgument(
+            f"results: {path} is not read: {linked!r} in it is a link, or takes its values from elsewhere, which could be any file"
+        )
 
 
 @takes(dataset=RESULTS, path=path_check)
