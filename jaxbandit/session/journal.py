@@ -193,13 +193,15 @@ def open_journal(directory: Path, *, read_only: bool = False, wait: float = 0.0)
       wait: seconds to wait for a process that holds it.
 
     Raises:
-      SessionError: where there is none.
+      SessionError: where there is none, or it cannot be written to, unless it is to be read only.
       SessionInUse: when another process holds it.
       DamagedSession: when it is no journal, of a newer version, damaged, or changed by other hands.
     """
     path = directory / JOURNAL
     if not path.is_file():
         raise SessionError(f"directory: {directory} holds no session; session.Session.create makes one")
+    if not (read_only or os.access(directory, os.W_OK)):
+        raise SessionError(f"directory: {directory} cannot be written to; open the session for reading only, or a copy of it")
     lock = None if read_only else _locked(directory, wait=wait)
     try:
         with _naming(path):

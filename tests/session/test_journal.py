@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+import jaxbandit.session.journal as journal_module
 from jaxbandit.session.journal import (
     JOURNAL,
     LOCK,
@@ -192,6 +193,8 @@ def test_a_journal_where_nothing_can_be_written_is_read(journal: Journal) -> Non
         reader = open_journal(directory, read_only=True)
         assert reader.events == events and not reader.writable
         reader.close()
+        with pytest.raises(SessionError, match="cannot be written to; open the session for reading only"):
+            open_journal(directory)
 
 
 def test_a_disk_that_is_full_leaves_no_half_of_a_journal(tmp_path: Path) -> None:
@@ -212,6 +215,22 @@ def test_a_disk_that_is_full_leaves_no_half_of_a_journal(tmp_path: Path) -> None
             create_journal(directory, SPECIFICATION).close()  # there is room again
         open_journal(directory).close()
     assert 3 <= refused < 32
+
+
+def test_a_journal_that_cannot_be_opened_once_it_is_there_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the disk fills at that moment."""
+    connected = journal_module._connected
+
+    def full(path: Path, **mode: Any) -> sqlite3.Connection:
+        if path.name == JOURNAL:
+            raise sqlite3.OperationalError("disk I/O error")
+        return connected(path, **mode)
+
+    with monkeypatch.context() as patch, pytest.raises(CannotRecord, match="there is no session"):
+        patch.setattr(journal_module, "_connected", full)
+        create_journal(tmp_path, SPECIFICATION)
+    assert [file.name for file in tmp_path.iterdir()] == [LOCK]
+    create_journal(tmp_path, SPECIFICATION).close()
 
 
 def test_a_new_name_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
