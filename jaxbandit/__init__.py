@@ -12,7 +12,7 @@ Sign rule everywhere: maximise the reward; a constraint holds where its value is
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jaxbandit import (
     acquisition,
@@ -89,8 +89,15 @@ __all__ = [
     *ALGORITHMS,
 ]
 
+if TYPE_CHECKING:
+    from jaxbandit import gradients as gradients
+    from jaxbandit import report as report
+    from jaxbandit import session as session
+    from jaxbandit import study as study
+    from jaxbandit.session import Session as Session
 
 LATER = ("gradients", "report", "session", "study")  # which need optax, or the extra ``study``
+__dir__ = [*__all__, "Session", *LATER].copy
 
 
 def __getattr__(name: str) -> Any:
@@ -100,7 +107,3 @@ def __getattr__(name: str) -> Any:
     if name in LATER:
         return importlib.import_module(f"jaxbandit.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), "Session", *LATER})

@@ -28,6 +28,7 @@ __all__ = [
     "unit_box",
     "weighted_sum",
 ]
+__dir__ = __all__.copy  # what completion shows
 
 EXACT_IN_FLOAT32 = 2**24  # the integers up to here are exact in float32
 

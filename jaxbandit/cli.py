@@ -183,7 +183,7 @@ def run(args: argparse.Namespace) -> None:
     with contextlib.ExitStack() as stack:
         held = stack.enter_context(hold_directory(out, force=args.force or args.resume)) if processes.first else None  # others find it
         dataset = play(study, held or out, path, args, processes)
-        if dataset is None:
+        if not processes.first:
             print(f"process {processes.index} has done its part; the first one writes the results")
             return
         stack.enter_context(dataset)
@@ -193,8 +193,8 @@ def run(args: argparse.Namespace) -> None:
         show(dataset, path, args, f"wrote {{}} in {time.perf_counter() - started:.1f} s")
 
 
-def play(study: Study, place: Path | HeldDirectory, path: Path, args: argparse.Namespace, processes: Processes) -> xr.Dataset | None:
-    """Return the results of a study that is run in a directory, written to ``path``; ``None`` in all processes but the first."""
+def play(study: Study, place: Path | HeldDirectory, path: Path, args: argparse.Namespace, processes: Processes) -> xr.Dataset:
+    """Return the results of a study that is run in a directory, written to ``path``; without variables in all processes but the first."""
     from jaxbandit.study import Reporter, run_study
 
     with Reporter() as (report, note, compiling):

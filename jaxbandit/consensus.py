@@ -18,6 +18,7 @@ from jaxbandit.core.pytree import param, pytree, replace
 from jaxbandit.core.types import Array, Scalar
 
 __all__ = ["Agreement", "Consensus"]
+__dir__ = __all__.copy  # what completion shows
 
 
 @pytree

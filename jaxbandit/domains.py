@@ -24,6 +24,7 @@ from jaxbandit.core.tabulate import tabulated
 from jaxbandit.core.types import Key, Numbers, Table
 
 __all__ = ["DOMAIN", "MOST_POINTS", "Domain", "arms", "grid", "mixed", "points", "product", "sobol", "tabulate"]
+__dir__ = __all__.copy  # what completion shows
 
 MOST_POINTS = 10**7
 """The most points of a domain: beyond, the posterior of a single trial would take gigabytes."""

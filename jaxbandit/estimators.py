@@ -25,6 +25,7 @@ from jaxbandit.surrogates import AbstractSurrogate, Prediction
 from jaxbandit.widths import WIDTH, WidthLike
 
 __all__ = ["Bounds", "DiscreteGaussian", "DiscreteUniform", "Distribution", "Estimate", "Gaussian", "Randomised", "Strategy", "Thompson"]
+__dir__ = __all__.copy  # what completion shows
 
 
 @pytree

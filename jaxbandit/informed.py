@@ -22,6 +22,7 @@ from jaxbandit.problems.base import INSTANCE
 from jaxbandit.surrogates import Surrogate
 
 __all__ = ["BestPoint", "FeasiblePoints", "Rule", "SafestSeeds", "safest"]
+__dir__ = __all__.copy  # what completion shows
 
 A = TypeVar("A", bound=Algorithm)
 

@@ -60,6 +60,7 @@ __all__ = [
     "summarise",
     "violation_by_constraint",
 ]
+__dir__ = __all__.copy  # what completion shows
 
 
 @pytree

@@ -17,6 +17,7 @@ from jaxbandit.core.pytree import param, pytree
 from jaxbandit.core.types import Array, Scalar
 
 __all__ = ["EpochSum", "Exponential", "Penalty", "Polynomial"]
+__dir__ = __all__.copy  # what completion shows
 
 
 def _one_each(method: Callable[..., Array]) -> Callable[..., Array]:

@@ -22,6 +22,7 @@ from jaxbandit.estimators import Bounds
 from jaxbandit.surrogates import AbstractSurrogate
 
 __all__ = ["SEEDS", "Expansion", "Intervals", "SafeState", "intervals", "maximisers", "observe_safety", "start"]
+__dir__ = __all__.copy  # what completion shows
 
 SEEDS = vector("the number of a point each")
 """Shape of a seed set, which holds at least one point."""

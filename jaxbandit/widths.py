@@ -34,6 +34,7 @@ from jaxbandit.core.pytree import float_dtype, param, pytree, replace, static
 from jaxbandit.core.types import Array, PerOutput
 
 __all__ = ["WIDTH", "Censored", "Custom", "ImprovedGPUCB", "SqrtLog", "Width", "WidthLike", "evaluate", "finite_set", "with_noise"]
+__dir__ = __all__.copy  # what completion shows
 
 
 class Width(Declared, abc.ABC):

@@ -88,7 +88,6 @@ def _study(spec: dict[str, Any], trials: int, sweep: str | None = None) -> Study
 def _us(study: Study, memory: str) -> float:
     """Return the microseconds per trial-round of a study, without compilation."""
     dataset = run_study(study, memory=memory)
-    assert dataset is not None  # it runs in one process
     rounds = dataset.sizes["algorithm"] * study.trials * study.horizon
     return float(dataset.playing_seconds.sum()) / rounds * 1e6
 

@@ -60,7 +60,7 @@ def run_experiment(experiment: Experiment, options: Options, out: Path, *, force
         play = partial(_studied, experiment.study(options), held, resume) if own is None else partial(own, options, held.path)
         progress(f"{experiment.name}: {experiment.title}")
         dataset = play()
-        if dataset is None:
+        if not dataset:
             return  # the first of several processes gathers the results
         attributes["command"] = " ".join(["python -m experiments", experiment.name, *sys.argv[2:]])
         attributes["created"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -102,11 +102,11 @@ def _show(experiment: Experiment, options: Options, dataset: Any, files: list[st
 
 
 def _studied(study: Study, held: HeldDirectory, resume: bool) -> Any:
-    """Return the dataset of a study that is run in a directory; ``None`` in all processes but the first."""
+    """Return the dataset of a study that is run in a directory, without variables in all processes but the first."""
     for line in dict.fromkeys(run.model.describe() for run in study.runs):
         progress("surrogate: " + line.replace("\n", "; "))
     with Reporter() as (report, note, compiling):
         dataset = run_study(study, held, resume=resume, report=report, note=note, compiling=compiling)
-    for line in [] if dataset is None else flags_in_words(dataset):
+    for line in flags_in_words(dataset) if dataset else []:
         progress(line)
     return dataset

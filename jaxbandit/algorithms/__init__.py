@@ -6,3 +6,4 @@ from jaxbandit.algorithms.registry import *  # noqa: F403  # the algorithms them
 from jaxbandit.algorithms.registry import ALGORITHMS
 
 __all__ = ["ALGORITHMS", "Algorithm", "Arena", "Decision", "Diagnostics", "Elimination", "Observation", *ALGORITHMS]
+__dir__ = __all__.copy  # what completion shows

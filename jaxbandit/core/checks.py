@@ -14,6 +14,31 @@ from typing import Any
 import jax
 import numpy as np
 
+__all__ = [
+    "InvalidArgument",
+    "blaming",
+    "boolean",
+    "broadcast",
+    "finite",
+    "integer",
+    "is_sequence_of_numbers",
+    "is_traced",
+    "nonnegative",
+    "numbers",
+    "one_of",
+    "per_constraint",
+    "positive",
+    "real",
+    "scalar",
+    "shape",
+    "shape_of",
+    "short",
+    "short_enough",
+    "whole",
+    "within",
+]
+__dir__ = __all__.copy  # what completion shows
+
 
 class InvalidArgument(ValueError):
     """A value the library cannot work with; the message names the argument, the value and the remedy."""

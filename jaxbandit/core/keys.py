@@ -15,6 +15,9 @@ from jaxbandit.core.arguments import takes
 from jaxbandit.core.fields import integers_from, key, of_class, scalar, whole
 from jaxbandit.core.types import Array, Key
 
+__all__ = ["Stream", "round_key", "stream_key", "trial_key", "typed"]
+__dir__ = __all__.copy  # what completion shows
+
 
 class Stream(enum.IntEnum):
     """Purposes of random numbers. Their values are part of the results' reproducibility: append, never renumber."""

@@ -11,6 +11,9 @@ from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.fields import integers_from
 from jaxbandit.core.types import Array
 
+__all__ = ["FAILED", "MESSAGES", "REMEDIES", "Status", "explain", "flags_in_words", "healthy"]
+__dir__ = __all__.copy  # what completion shows
+
 
 class Status(enum.IntFlag):
     """Flags of a trial. ``OK`` is 0; the results of a trial with any bit of ``FAILED`` are meaningless from its failed round on."""

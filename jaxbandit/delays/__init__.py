@@ -33,3 +33,4 @@ __all__ = [
     "Poisson",
     "Uniform",
 ]
+__dir__ = __all__.copy  # what completion shows

@@ -9,3 +9,4 @@ from jaxbandit.engine.trajectory import Trajectory
 from jaxbandit.engine.trial import Informed, InitialDesign
 
 __all__ = ["Informed", "InitialDesign", "Trajectory", "simulate"]
+__dir__ = __all__.copy  # what completion shows

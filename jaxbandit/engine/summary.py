@@ -43,7 +43,7 @@ class RunSummary:
     rows: tuple[dict[str, Any], ...]
 
     def __repr__(self) -> str:
-        return text_table(self.rows)
+        return aligned(summary_cells(self.rows))
 
     def _repr_html_(self) -> str:
         head, *body = summary_cells(self.rows, " ± ")
@@ -114,8 +114,3 @@ def summary_cells(rows: Sequence[Mapping[str, Any]], joint: str = " +- ") -> lis
         for row in rows
     ]
     return [["algorithm", *shown, "declared"], *body]
-
-
-def text_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Format rows as an aligned text table, with ``mean +- half-width`` of every measure that some row has."""
-    return aligned(summary_cells(rows))

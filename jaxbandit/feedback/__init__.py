@@ -10,3 +10,4 @@ from jaxbandit.feedback.hallucinate import Hallucinate
 from jaxbandit.feedback.wait import Wait
 
 __all__ = ["Censor", "DelayedSurrogate", "Feedback", "Hallucinate", "Pending", "Policy", "Wait"]
+__dir__ = __all__.copy  # what completion shows

@@ -20,6 +20,7 @@ from jaxbandit.fused.equations import Unsupported
 from jaxbandit.fused.reasons import describe
 
 __all__ = ["Unsupported", "describe", "whole_run"]
+__dir__ = __all__.copy  # what completion shows
 
 
 def __getattr__(name: str) -> Any:

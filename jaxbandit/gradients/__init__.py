@@ -41,3 +41,4 @@ __all__ = [
     "replay",
     "soft_violation",
 ]
+__dir__ = __all__.copy  # what completion shows

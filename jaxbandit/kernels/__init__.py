@@ -35,3 +35,4 @@ __all__ = [
     "parts_on_axes",
     "same",
 ]
+__dir__ = __all__.copy  # what completion shows

@@ -96,3 +96,4 @@ __all__ = [
     "stocks_synthetic",
     "with_equalities",
 ]
+__dir__ = __all__.copy  # what completion shows

@@ -8,6 +8,7 @@ import importlib
 from typing import Any
 
 __all__ = ["html", "page", "plots", "rates", "session", "statistics", "tables"]
+__dir__ = __all__.copy  # what completion shows
 
 
 def __getattr__(name: str) -> Any:
@@ -15,7 +16,3 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         return importlib.import_module(f"jaxbandit.report.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

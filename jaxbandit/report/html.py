@@ -396,3 +396,4 @@ def _share(value: float) -> str:
 
 
 __all__ = ["render", "write_report"]
+__dir__ = __all__.copy  # what completion shows

@@ -14,6 +14,9 @@ from jaxbandit.core.checks import shape
 from jaxbandit.core.fields import each, numbers, text, whole
 from jaxbandit.drawing import STYLE
 
+__all__ = ["heat_maps", "markdown_table", "ranks", "short"]
+__dir__ = __all__.copy  # what completion shows
+
 # Runs from best to worst; light, so that black numbers can be read on it.
 COLOUR_MAP = "RdYlBu_r"
 ALPHA = 0.6

@@ -57,3 +57,4 @@ __all__ = [
     "trade_off",
     "win_map",
 ]
+__dir__ = __all__.copy  # what completion shows

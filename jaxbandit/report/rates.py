@@ -7,6 +7,9 @@ import json
 
 import xarray as xr
 
+__all__ = ["PAPER_RATES", "Rate", "rate_of"]
+__dir__ = __all__.copy  # what completion shows
+
 
 @dataclasses.dataclass(frozen=True)
 class Rate:

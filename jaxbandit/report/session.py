@@ -13,6 +13,9 @@ from jaxbandit.report.vector import figure_with_values
 from jaxbandit.session import Session
 from jaxbandit.session.figures import history_figure
 
+__all__ = ["write_session_report"]
+__dir__ = __all__.copy  # what completion shows
+
 MOST_ROWS = 200  # tickets in the table, the last ones
 
 

@@ -36,6 +36,7 @@ __all__ = [
     "resampling",
     "win_matrix",
 ]
+__dir__ = __all__.copy  # what completion shows
 
 
 SEED, LEVEL, RESAMPLES = whole(0, 2**63 - 1), between(0, 1, open_high=True, host=True), whole(1, 10**6)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
 import xarray as xr
 
 from jaxbandit.core.arguments import takes
@@ -14,11 +15,15 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import choice, text
 from jaxbandit.core.results import RESULTS
 from jaxbandit.core.showing import aligned
+from jaxbandit.core.types import Key
 from jaxbandit.engine.frames import to_dataframe
-from jaxbandit.engine.summary import COLUMNS, summary_cells, summary_row, text_table
+from jaxbandit.engine.summary import COLUMNS, RunSummary, summary_cells, summary_row
+from jaxbandit.problems import AbstractProblem
+from jaxbandit.report.given import Given, results_at_hand
 from jaxbandit.report.statistics import final_values
 
 __all__ = ["COLUMNS", "aligned", "latex_table", "latex_text", "summary_rows", "text_table", "to_dataframe", "write_csv", "write_tidy"]
+__dir__ = __all__.copy  # what completion shows
 
 SUFFIXES = (".csv", ".parquet")
 
@@ -43,8 +48,26 @@ FORMULAS = {
 }
 
 
-def summary_rows(dataset: xr.Dataset) -> list[dict[str, Any]]:
-    """Return a row per algorithm: mean and 95% half-width of every measure after the last round, over trials that did not fail."""
+Summarised: TypeAlias = Given | RunSummary | Sequence[Mapping[str, Any]]
+"""Results as plots take them, or a summary of them: that of a run, or the rows of one."""
+
+ROW = summary_row("", {}, np.zeros(0, np.int32), np.zeros(0, np.int32)).keys()
+
+
+def summary_rows(results: Summarised, problem: AbstractProblem | None = None, *, key: Key | None = None) -> list[dict[str, Any]]:
+    """Return a row per algorithm: mean and 95% half-width of every measure after the last round, over trials that did not fail.
+
+    Args:
+      results: what plots take, see :func:`~jaxbandit.report.given.results_at_hand`; rows, and those of a summary, stay as they are.
+      problem, key: of trajectories, as for plots.
+
+    Raises:
+      InvalidArgument: on anything else, or when the problem or the key is missing.
+    """
+    given = results.rows if isinstance(results, RunSummary) else results
+    if isinstance(given, list | tuple) and given and all(isinstance(row, Mapping) and row.keys() >= ROW for row in given):
+        return [dict(row) for row in given]
+    dataset = results_at_hand(given, problem, key=key)  # type: ignore[arg-type]  # which refuses what it does not take
     rows = []
     for label in dataset.algorithm.values:
         part = dataset.sel(algorithm=label)
@@ -65,15 +88,22 @@ def write_csv(rows: Sequence[dict[str, Any]], path: Path) -> None:
         writer.writerows(rows)
 
 
-def latex_table(rows: Sequence[dict[str, Any]], *, caption: str = "", label: str = "") -> str:
-    """Return rows of :func:`summary_rows` as a LaTeX ``tabular``, which needs no package; with a caption or label as a ``table``.
+def text_table(results: Summarised, problem: AbstractProblem | None = None, *, key: Key | None = None) -> str:
+    """Return an aligned text table, with ``mean +- half-width`` of every measure that some row has; arguments as :func:`summary_rows`."""
+    return aligned(summary_cells(summary_rows(results, problem, key=key)))
+
+
+def latex_table(
+    results: Summarised, problem: AbstractProblem | None = None, *, key: Key | None = None, caption: str = "", label: str = ""
+) -> str:
+    """Return a table of results as a LaTeX ``tabular``, which needs no package; with a caption or label as a ``table``.
 
     Args:
-      rows: rows of :func:`summary_rows`, or of a :class:`RunSummary <jaxbandit.engine.summary.RunSummary>`.
+      results, problem, key: as for :func:`summary_rows`.
       caption: text of the caption, in LaTeX.
       label: name for references, such as ``tab:sine``.
     """
-    head, *body = summary_cells(rows, joint=r" \pm ")
+    head, *body = summary_cells(summary_rows(results, problem, key=key), joint=r" \pm ")
     lines = [[latex_text(first), *(f"${cell}$" if r"\pm" in cell else latex_text(cell) for cell in others)] for first, *others in body]
     table = [rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\hline", _line([FORMULAS.get(cell, cell) for cell in head]), r"\hline"]
     table += [*map(_line, lines), r"\hline", r"\end{tabular}"]

@@ -26,3 +26,4 @@ __all__ = [
     "Ticket",
     "read_toml",
 ]
+__dir__ = __all__.copy  # what completion shows

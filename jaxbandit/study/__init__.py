@@ -72,3 +72,4 @@ __all__ = [
     "write_results",
     "write_whole",
 ]
+__dir__ = __all__.copy  # what completion shows

@@ -29,3 +29,4 @@ __all__ = [
     "ranged",
     "surrogate",
 ]
+__dir__ = __all__.copy  # what completion shows

@@ -64,7 +64,7 @@ def test_import_takes_less_than_a_second_of_its_own(loaded):
     assert loaded["seconds"] < 1.0
 
 
-@pytest.mark.parametrize("name", ["gradients", "report", "session", "study", "report.plots", "report.tables", "surrogates.evidence"])
+@pytest.mark.parametrize("name", ["gradients", "report", "session", "study", "report.plots", "report.tables"])
 def test_modules_are_loaded_when_they_are_asked_for(name):
     load(f"jaxbandit.{name}")  # skips where the extras are missing
     found = jaxbandit
@@ -74,6 +74,19 @@ def test_modules_are_loaded_when_they_are_asked_for(name):
     assert found is sys.modules[f"jaxbandit.{name}"]
     with pytest.raises(AttributeError, match="no_such_module"):
         _ = jaxbandit.no_such_module
+
+
+def test_completion_shows_public_names_only():
+    """What ``dir`` gives for the package and each public module below it is what ``__all__`` lists."""
+    load("jaxbandit.report")  # skips where the extras are missing
+    assert dir(jaxbandit) == sorted([*jaxbandit.__all__, "Session", *jaxbandit.LATER])
+    left, seen = [jaxbandit], set()
+    while left:
+        module = left.pop()
+        seen.add(module.__name__)
+        assert module is jaxbandit or dir(module) == sorted(module.__all__), module.__name__
+        left += [value for name in dir(module) if inspect.ismodule(value := getattr(module, name)) and value.__name__ not in seen]
+    assert {"jaxbandit.metrics", "jaxbandit.core.status", "jaxbandit.report.plots"} <= seen and len(seen) > 25
 
 
 def test_import_starts_no_device(loaded):

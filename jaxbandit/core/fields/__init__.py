@@ -99,3 +99,4 @@ __all__ = [
     "whole",
     "whole_numbers",
 ]
+__dir__ = __all__.copy  # what completion shows

@@ -55,8 +55,8 @@ def run_study(
     report: Callable[[Progress], None] = lambda progress: None,
     note: Callable[[str], None] = lambda line: None,
     compiling: Callable[[Compiling], None] = lambda compiling: None,
-) -> xr.Dataset | None:
-    """Run a study and return its results, ``None`` in all but the first of several processes.
+) -> xr.Dataset:
+    """Run a study and return its results; a dataset without variables, which is false, in all but the first of several processes.
 
     Args:
       study: study to run.
@@ -100,7 +100,7 @@ def _run(
     report: Callable[[Progress], None],
     note: Callable[[str], None],
     compiling: Callable[[Compiling], None],
-) -> xr.Dataset | None:
+) -> xr.Dataset:
     """Do as :func:`run_study` says, in the arithmetic of the study."""
     plan = make_plan(study, memory=memory, segment=segment, devices=devices, streamed=results is not None, processes=processes)
     if directory is None:
@@ -129,7 +129,7 @@ def _played(
     note: Callable[[str], None],
     compiling: Callable[[Compiling], None],
     meeting: Meeting | None = None,
-) -> xr.Dataset | None:
+) -> xr.Dataset:
     """Play what is left of a plan and gather the results."""
     runner = Runner(plan, store, report, note, checkpoint_share, compiling)
     finished: dict[tuple[int, int], Mapping[str, np.ndarray]] = {}
@@ -142,7 +142,7 @@ def _played(
         meeting.finished()
         if not plan.processes.first:
             meeting.gathered()
-            return None
+            return xr.Dataset()
 
     def batch_at(cell: int, number: int) -> Mapping[str, np.ndarray]:
         return finished[cell, number] if (cell, number) in finished else runner.read(cell, number)

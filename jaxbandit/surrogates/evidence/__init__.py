@@ -9,3 +9,4 @@ from jaxbandit.surrogates.evidence.maximise import Fit, maximise
 from jaxbandit.surrogates.evidence.prior import LogNormal, Prior
 
 __all__ = ["Collapsed", "Fit", "LogNormal", "Prior", "fit", "fit_many", "log_evidence", "maximise"]
+__dir__ = __all__.copy  # what completion shows

@@ -86,7 +86,10 @@ def test_summaries_and_tables_are_those_of_the_study():
         assert row.keys() < expected.keys()
         np.testing.assert_equal(row, {name: expected[name] for name in row})
     summary = swept().summary(PROBLEM, label="RPOL", swept=WIDTHS)
-    assert repr(summary) == tables.text_table(want) and "±" in summary._repr_html_() and summary._repr_html_().count("<tr>") == 3
+    given = [(summary,), (want,), (studied(),), (labelled(),), ({"RPOL": swept()}, PROBLEM)]  # what plots take, and summaries
+    texts = [tables.text_table(*each).replace("RPOL reward_width=1", "1") for each in given]
+    assert repr(summary) == tables.text_table(want) and len(set(texts[:4])) == 1 and "RPOL variant 1" in texts[4]
+    assert "±" in summary._repr_html_() and summary._repr_html_().count("<tr>") == 3
 
 
 def test_the_tidy_table_has_a_row_for_each_round_and_columns_for_what_was_run():
@@ -150,6 +153,12 @@ def test_latex_needs_no_package_and_escapes_labels():
     )
     columns = text.split(r"\begin{tabular}{")[1].split("}")[0]
     (line,) = [line for line in text.splitlines() if line.startswith("50")]
+    assert tables.latex_table(studied()) == tables.latex_table(tables.summary_rows(studied()))
+    for wrong in (5, [], [{"algorithm": "RPOL"}], studied().drop_vars("status")):
+        with pytest.raises(InvalidArgument, match="results"):
+            tables.text_table(wrong)
+    with pytest.raises(InvalidArgument, match="problem: give the problem"):
+        tables.latex_table(swept())
     assert len(columns) == line.count(" & ") + 1 and tables.latex_table(rows).startswith(r"\begin{tabular}")
     assert tables.latex_text("a\\b{}~^$#") == r"a\textbackslash{}b\{\}\textasciitilde{}\textasciicircum{}\$\#"
 
