@@ -118,7 +118,7 @@ class Bpe(Algorithm):
     lengths: str = static(default="paper", check=choice("paper", "code"), symbol="lengths")
     ties: str = static(default="first", check=choice("first", "random"), symbol="ties")
 
-    feedback = Hallucinate()  # deviations of all points chosen, means of what has arrived
+    feedback: ClassVar[Policy] = Hallucinate()  # deviations of all points chosen, means of what has arrived
 
     def init(self, arena: Arena) -> BpeState:
         q, length = self._next(arena.horizon, jnp.ones((), arena.dtype), jnp.int32(0))

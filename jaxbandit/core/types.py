@@ -8,7 +8,7 @@ or ``Table`` starts with ``jnp.asarray(...)``, which costs nothing there; a ``Sc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
@@ -19,6 +19,9 @@ Array: TypeAlias = jax.Array
 
 Key: TypeAlias = jax.Array
 """A PRNG key of ``jax.random.key``, shape ``[]``."""
+
+Device: TypeAlias = Any
+"""A ``jax.Device``, of which jaxlib tells type checkers nothing."""
 
 Scalar: TypeAlias = float | jax.Array
 """One number: a Python or NumPy float, an int, or an array of shape ``[]``."""

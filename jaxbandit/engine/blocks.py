@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
+from jaxbandit.core.types import Device
+
 BLOCK_AXIS = "trials"  # name of a block's batch axis, for what its trials decide together
 MESH_AXIS = "trial"
 
@@ -67,7 +69,7 @@ def least_block(block: int) -> int:
     return min(2, block)
 
 
-def mesh_of(devices: Sequence[jax.Device]) -> Mesh | None:
+def mesh_of(devices: Sequence[Device]) -> Mesh | None:
     """Return a mesh over which trials are spread, ``None`` for one device."""
     return Mesh(np.asarray(devices), (MESH_AXIS,), axis_types=(AxisType.Auto,)) if len(devices) > 1 else None
 
@@ -77,7 +79,7 @@ def axis_of(block: int) -> str | None:
     return BLOCK_AXIS if block > 1 else None
 
 
-def place(array: Any, devices: Sequence[jax.Device]) -> Any:
+def place(array: Any, devices: Sequence[Device]) -> Any:
     """Place an array on the devices, sharded over its leading axis of pairs."""
     mesh = mesh_of(devices)
     if mesh is None:

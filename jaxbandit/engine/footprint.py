@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxbandit.core.memory import device_memory, tree_bytes
+from jaxbandit.core.types import Device
 from jaxbandit.engine.programs import Cell, begin_all
 
 COPIES_OF_CARRY = 2.5  # of what trials carry from round to round: before and after a part, and what a block works on
@@ -23,7 +24,7 @@ def carried_bytes(cell: Cell) -> int:
     return -(-tree_bytes(carry) // cell.block)
 
 
-def default_block(cell: Cell, on_cpu: int, trials: int, devices: Sequence[jax.Device]) -> int:
+def default_block(cell: Cell, on_cpu: int, trials: int, devices: Sequence[Device]) -> int:
     """Return the number of trials side by side on each device: ``on_cpu`` of them there, as many as fit on an accelerator.
 
     There it is all ``trials``, or fewer where those of each device would take more than ``SHARE_FOR_BLOCKS`` of its memory.

@@ -19,6 +19,7 @@ from jaxbandit.core.fields import key as key_check
 from jaxbandit.core.keys import typed
 from jaxbandit.core.pytree import canonicalise, float_dtype, replace
 from jaxbandit.core.sweep import Sweep, gather_variants, variants_of
+from jaxbandit.core.types import Device
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
 from jaxbandit.engine.blocks import equal_blocks, least_block, mesh_of, place
@@ -71,7 +72,7 @@ def simulate(
     capacity: int | None = None,
     record: str = "all",
     block: int | None = None,
-    devices: Sequence[jax.Device] | None = None,
+    devices: Sequence[Device] | None = None,
     fused: bool | str = "auto",
 ) -> Trajectory:
     """Run an algorithm on a problem: ``trials`` independent trials of ``horizon`` rounds, compiled once.

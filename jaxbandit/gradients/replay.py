@@ -18,7 +18,7 @@ from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, is_traced
 from jaxbandit.core.fields import integers, numbers, of_class
 from jaxbandit.core.pytree import canonicalise, pytree
-from jaxbandit.core.types import Array
+from jaxbandit.core.types import Array, Indices, Table
 from jaxbandit.surrogates import Posterior, Prediction, Surrogate
 
 
@@ -34,7 +34,7 @@ class Replay:
 
 
 @takes(model=of_class(Surrogate, "a model, jaxbandit.surrogate(...)"), indices=integers, values=numbers)
-def replay(model: Surrogate, indices: Array, values: Array) -> Replay:
+def replay(model: Surrogate, indices: Indices, values: Table) -> Replay:
     """Return beliefs along fixed observations, differentiable in every floating-point leaf of ``model`` that is traced.
 
     ``jax.grad`` of any of its results with respect to ``model.noise_variance`` or ``model.prior_mean`` is exact up to rounding, in forward

@@ -12,6 +12,7 @@ import pytest
 import jaxbandit
 from tests.support.paths import ROOT
 
+SCRIPT = ROOT / "tests" / "repository" / "user_script.py"
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
@@ -26,10 +27,9 @@ for name, code in json.loads(sys.argv[1]).items():
     print(f"== {name}", flush=True)
     exec(compile(code, name, "exec"), {"__name__": name})
 """
-MODEL = "model = jb.surrogate(problem.domain, jb.kernels.SquaredExponential(length_scale=1.0), noise_variance=0.05)"
-USE = f"""
+USE = """
 problem = jb.problems.sine(20)
-{MODEL}
+model = jb.surrogate(problem.domain, jb.kernels.SquaredExponential(length_scale=1.0), noise_variance=0.05)
 run = jb.simulate(problem, Greedy(), model, horizon=20, trials=3, key=jax.random.key(0))
 print(run.indices.shape, int(run.status.max()))
 """
@@ -47,28 +47,17 @@ def smaller(code: str, **numbers: str) -> str:
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return what the README's blocks print, in a process that has set nothing, with fewer trials, rounds and points."""
+    """Return what the README's blocks and the user's script print, each alone, with fewer trials, rounds and points."""
     example, session, study, derivatives, own, data = python_blocks()
+    place = tmp_path_factory.mktemp("documents")
     programs = {
         "example": smaller(example, trials_100="4", horizon_200="40"),
-        "session": session.replace("range(30)", "range(3)").replace('"tuning"', repr(str(tmp_path_factory.mktemp("session") / "tuning"))),
-        "study": "\n".join(
-            [
-                "import jaxbandit as jb\nproblem = jb.problems.sine(5)",
-                MODEL,
-                smaller(study, sine_50="5", trials_1000="6", horizon_1000="6", every_10="2"),
-                "print(dataset.regret.shape)",
-            ]
-        ),
-        "derivatives": "\n".join(
-            [
-                "import jax\nimport jaxbandit as jb\nproblem = jb.problems.sine(10)",
-                MODEL,
-                smaller(derivatives, horizon_100="6", pairs_32="4"),
-            ]
-        ),
-        "own": f"import jax\nimport jaxbandit as jb\n{own}\n{USE}",
-        "data": f"import jaxbandit as jb\n{data}",
+        "session": session.replace("range(30)", "range(3)").replace('"tuning"', repr(str(place / "tuning"))),
+        "study": smaller(study, sine_50="5", trials_1000="6", horizon_1000="6", every_10="2") + "print(dataset.regret.shape)",
+        "derivatives": smaller(derivatives, sine_50="10", horizon_100="6", pairs_32="4"),
+        "own": own + USE,
+        "data": data,
+        "script": SCRIPT.read_text() + f"main({str(place)!r})",
     }
     command = [sys.executable, "-c", RUNNER, json.dumps(programs)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
@@ -100,6 +89,10 @@ def test_readme_derivatives_run(printed):
 
 def test_readme_algorithm_of_ones_own_runs(printed):
     assert printed["own"].split() == ["(3,", "20)", "0"]
+
+
+def test_the_script_that_ci_checks_the_types_of_runs(printed):
+    assert "RPOL" in printed["script"] and "report.html" in printed["script"]
 
 
 def test_readme_mixed_domain_runs(printed):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.memory import tree_bytes
 from jaxbandit.core.pytree import float_dtype
+from jaxbandit.core.types import Device
 from jaxbandit.engine.blocks import equal_blocks, least_block
 from jaxbandit.engine.footprint import COPIES_OF_CARRY
 from jaxbandit.engine.programs import Cell
@@ -39,7 +39,7 @@ def batch_numbers(
     carried: int,
     segment: int | None,
     budget: Budget,
-    devices: Sequence[jax.Device],
+    devices: Sequence[Device],
     processes: int = 1,
 ) -> tuple[int, int, int, int, int, int]:
     """Return how a cell is cut into batches, parts and programs, and what it takes.
@@ -103,12 +103,12 @@ def _size(trials: int, block: int, devices: int, *, alone: bool) -> int:
     return devices * blocks * own
 
 
-def seconds_of_trial(carried: int, horizon: int, devices: Sequence[jax.Device]) -> float:
+def seconds_of_trial(carried: int, horizon: int, devices: Sequence[Device]) -> float:
     """Estimate the seconds that one trial adds to a run on CPUs from the bytes that it carries."""
     return horizon * max(carried / BYTES_PER_SECOND["cpu"], MIN_SECONDS_PER_ROUND) / len(devices)
 
 
-def seconds_of_batch(carried: int, horizon: int, trials: float, devices: Sequence[jax.Device]) -> float:
+def seconds_of_batch(carried: int, horizon: int, trials: float, devices: Sequence[Device]) -> float:
     """Estimate the seconds of a batch: on CPUs the sum of its trials', elsewhere launches for all of them and what each carries."""
     if devices[0].platform == "cpu":
         return trials * seconds_of_trial(carried, horizon, devices)

@@ -13,6 +13,7 @@ from jaxbandit.core.arguments import takes
 from jaxbandit.core.fields import boolean, of_class, optional, text, whole
 from jaxbandit.core.memory import in_units
 from jaxbandit.core.pytree import signature
+from jaxbandit.core.types import Device
 from jaxbandit.engine.footprint import carried_bytes
 from jaxbandit.engine.inputs import DEVICES
 from jaxbandit.engine.programs import Cell, laid_out_for
@@ -61,7 +62,7 @@ class Plan:
     trial_bytes: tuple[int, ...]
     shared_bytes: tuple[int, ...]
     result_bytes: int
-    devices: tuple[jax.Device, ...]
+    devices: tuple[Device, ...]
     processes: Processes = Processes()
 
     def __repr__(self) -> str:
@@ -169,7 +170,7 @@ def make_plan(
     *,
     memory: str | int | None = None,
     segment: int | None = None,
-    devices: Sequence[jax.Device] | None = None,
+    devices: Sequence[Device] | None = None,
     streamed: bool = False,
     processes: Processes | None = None,
 ) -> Plan:

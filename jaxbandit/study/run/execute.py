@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import jax
 import numpy as np
 import xarray as xr
 
@@ -16,6 +15,7 @@ from jaxbandit.core.fields import between, boolean, function, mapping, of_class,
 from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.files import drop
 from jaxbandit.core.pytree import float_dtype
+from jaxbandit.core.types import Device
 from jaxbandit.study.plan.memory import check_disk
 from jaxbandit.study.plan.planning import Plan, make_plan
 from jaxbandit.study.plan.processes import Processes
@@ -49,7 +49,7 @@ def run_study(
     attributes: Mapping[str, str] | None = None,
     memory: str | int | None = None,
     segment: int | None = None,
-    devices: Sequence[jax.Device] | None = None,
+    devices: Sequence[Device] | None = None,
     checkpoint_share: float = CHECKPOINT_SHARE,
     processes: Processes | None = None,
     report: Callable[[Progress], None] = lambda progress: None,
@@ -94,7 +94,7 @@ def _run(
     attributes: Mapping[str, str],
     memory: str | int | None,
     segment: int | None,
-    devices: Sequence[jax.Device] | None,
+    devices: Sequence[Device] | None,
     checkpoint_share: float,
     processes: Processes | None,
     report: Callable[[Progress], None],
