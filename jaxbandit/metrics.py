@@ -35,7 +35,7 @@ from jaxbandit.core.fields import (
 )
 from jaxbandit.core.intervals import NORMAL_95
 from jaxbandit.core.memory import check_fits
-from jaxbandit.core.pytree import fields_in_brief, float_dtype, pytree, replace, static
+from jaxbandit.core.pytree import as_argument, fields_in_brief, float_dtype, pytree, replace, static
 from jaxbandit.core.showing import html_fields, html_table
 from jaxbandit.core.status import healthy
 from jaxbandit.core.types import Array, Scalar
@@ -108,7 +108,7 @@ def curves(problem: AbstractProblem, indices: Array, *, mixed_value: Scalar | No
       mixed_value: reward of the best mixed policy (:func:`~jaxbandit.problems.best_mixed_policy`), for strong regret.
     """
     _check_indices(problem, indices)
-    return _curves(jnp.asarray(problem.means), optimum(problem).value, jnp.asarray(indices), mixed_value)
+    return _curves(as_argument(problem.means), optimum(problem).value, as_argument(indices), mixed_value)
 
 
 @partial(jax.jit, inline=True)
@@ -138,6 +138,12 @@ def start_tally(constraints: int, shape: tuple[int, ...] = ()) -> Tally:
     """Return the measures before the first round, for trials with the leading axes ``shape``."""
     trials = math.prod(shape)
     check_fits("shape", (6 + constraints) * trials * float_dtype().itemsize, f"the measures of {trials:,} trials", "take fewer")
+    return _start_tally(constraints, tuple(shape))
+
+
+@partial(jax.jit, static_argnums=(0, 1), inline=True)
+def _start_tally(constraints: int, shape: tuple[int, ...]) -> Tally:
+    """Return the measures before the first round."""
     zero = jnp.zeros(shape, float_dtype())
     return Tally(
         regret=zero,
@@ -156,7 +162,7 @@ def extend_tally(problem: AbstractProblem, so_far: Tally, indices: Array) -> tup
     _check_indices(problem, indices)
     costs = (*np.shape(indices)[:-1], problem.constraints)
     shape("so_far.costs", so_far.costs, costs, remedy="start one of as many trials and constraints")
-    return _extend_tally(jnp.asarray(problem.means), optimum(problem).value, so_far, jnp.asarray(indices))
+    return _extend_tally(as_argument(problem.means), optimum(problem).value, so_far, as_argument(indices))
 
 
 @partial(jax.jit, inline=True)
@@ -198,7 +204,7 @@ def _extend_tally(means: Array, best: Array, so_far: Tally, indices: Array) -> t
 def violation_by_constraint(problem: AbstractProblem, indices: Array) -> Array:
     """Return the hard violation of each constraint, ``sum over rounds of g_j(x_s)^+``, as ``[..., m, T]``."""
     _check_indices(problem, indices)
-    return _violation_by_constraint(jnp.asarray(problem.means), jnp.asarray(indices))
+    return _violation_by_constraint(as_argument(problem.means), as_argument(indices))
 
 
 @partial(jax.jit, inline=True)
@@ -211,7 +217,7 @@ def _violation_by_constraint(means: Array, indices: Array) -> Array:
 @takes(amounts=numbers, arrivals=ARRIVALS)
 def by_arrival(amounts: Array, arrivals: Array) -> Array:
     """Return the sums ``[..., T]`` of the ``amounts [..., T]`` that have arrived: after round ``t``, those with ``arrivals <= t``."""
-    amounts, arrivals = jnp.asarray(amounts), jnp.asarray(arrivals)
+    amounts, arrivals = as_argument(amounts), as_argument(arrivals)
     if not amounts.ndim or amounts.shape[-1:] != arrivals.shape[-1:]:
         raise InvalidArgument(
             f"amounts, arrivals: expected shapes [..., T] of one T, got shapes {list(amounts.shape)} and {list(arrivals.shape)}"
@@ -256,7 +262,7 @@ def arrived_curves(problem: AbstractProblem, indices: Array, arrivals: Array) ->
             f"arrivals: expected shape {[*np.shape(indices), problem.outputs]}, a round for each output at each point,"
             f" got shape {list(np.shape(arrivals))}"
         )
-    return _arrived_curves(jnp.asarray(problem.means), optimum(problem).value, jnp.asarray(indices), jnp.asarray(arrivals))
+    return _arrived_curves(as_argument(problem.means), optimum(problem).value, as_argument(indices), as_argument(arrivals))
 
 
 @partial(jax.jit, inline=True)
@@ -293,7 +299,7 @@ def delay_counts(arrivals: ArrayLike, *, window: Scalar | None = None, lost: Arr
       lost: ``[..., k]`` numbers of values that the buffer had no place for, :attr:`Trajectory.lost
         <jaxbandit.Trajectory.lost>`; default none. A buffer loses the values of the longest delays.
     """
-    arrivals = jnp.asarray(arrivals)
+    arrivals = as_argument(arrivals)
     if arrivals.ndim < 2:
         raise InvalidArgument(f"arrivals: expected shape [..., T, k], got shape {list(arrivals.shape)}")
     if lost is not None and np.shape(lost) != (*arrivals.shape[:-2], arrivals.shape[-1]):

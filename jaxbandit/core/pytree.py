@@ -13,6 +13,7 @@ import numpy as np
 from jaxbandit.core.checks import InvalidArgument, is_sequence_of_numbers, shape_of, short
 from jaxbandit.core.paths import check_known
 from jaxbandit.core.showing import html_fields
+from jaxbandit.core.types import Array
 
 T = TypeVar("T")
 
@@ -132,6 +133,11 @@ def replace(obj: T, **changes: Any) -> T:
     for name in changes:
         check_known(name, known, f"replace.{name}", f"{type(obj).__name__} has")
     return dataclasses.replace(obj, **changes)
+
+
+def as_argument(given: Any) -> Array | np.ndarray:
+    """Return an array that a compiled program takes as it is; ``jnp.asarray`` would compile a program for each shape from the host."""
+    return given if isinstance(given, jax.Array) else np.asarray(given)
 
 
 def float_dtype() -> np.dtype:

@@ -29,7 +29,7 @@ def tabulated(name: str, given: Callable[[Array], Array | float], points: Table)
     size = len(points)
     with jax.enable_x64(True):
         ways = {
-            "": lambda: jax.vmap(given)(jnp.asarray(points)),
+            "": lambda: _traced(given, points),
             f"({_name(given)}), which was called for each of the {size} points": lambda: [given(x) for x in points.copy()],
             f"({_name(given)}), which was called once with all points [M, d]": lambda: given(points.copy()),  # type: ignore[arg-type]
         }
@@ -55,10 +55,18 @@ def tabulated(name: str, given: Callable[[Array], Array | float], points: Table)
     )
 
 
+def _traced(given: Callable[[Array], Array | float], points: np.ndarray) -> Array:
+    """Return the values ``[M]`` by one compiled program, or operation by operation where the function needs numbers of JAX's on the way."""
+    try:
+        return jax.jit(jax.vmap(given))(points)
+    except jax.errors.ConcretizationTypeError:
+        return jax.vmap(given)(jnp.asarray(points))
+
+
 def _check_indices(name: str, given: Callable[[Array], Array | float], x: np.ndarray) -> None:
     """Raise ``InvalidArgument`` where a function reads a coordinate that ``x [d]`` lacks; JAX takes the last one in its place."""
     try:
-        given(x)  # type: ignore[arg-type]
+        jax.eval_shape(lambda: given(x))  # type: ignore[arg-type]  # compiles nothing
     except IndexError as error:
         raise InvalidArgument(f"{name}: must be a function of one point x [{len(x)}], got {_name(given)}: {error}") from error
     except Exception:  # what works on JAX's arrays alone

@@ -24,7 +24,6 @@ from jaxbandit.engine.blocks import equal_blocks
 from jaxbandit.engine.delayed import delay_in_force
 from jaxbandit.engine.labelled import METRICS, Contents, Row, coordinate_of, coordinates, value_words, variables_of
 from jaxbandit.engine.programs import measure_all
-from jaxbandit.metrics import start_tally
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.surrogates import arithmetic
 
@@ -179,10 +178,9 @@ def measured(run: Played, problem: AbstractProblem, numbers: Sequence[int], key:
     pairs = np.stack([np.zeros(count, int), np.tile(numbers, run.variants), np.ones(count, int)], axis=1).astype(np.int32)
     padded = [np.concatenate([array, np.repeat(array[-1:], blocks * block - count, axis=0)]) for array in (pairs, indices)]
     with arithmetic([run.precision]):
-        used = jax.random.key(0) if key is None else typed(key)
-        zero = start_tally(problem.constraints, (blocks * block,))
+        used = None if key is None else typed(key)
         _, curves, facts = measure_all(
-            canonicalise(problem), used, padded[0], zero, padded[1], common=True, metrics=MEASURED, block=block, mesh=None
+            canonicalise(problem), used, padded[0], None, padded[1], common=True, metrics=MEASURED, block=block, mesh=None
         )
         found = {name: np.asarray(curve)[:count] for name, curve in curves.items()}
         known = {f"fact_{name}": np.asarray(values)[:count] for name, values in facts.items()}

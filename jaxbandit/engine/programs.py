@@ -22,7 +22,7 @@ from jaxbandit.core.sweep import Sweep, gather_variants
 from jaxbandit.engine.blocks import axis_of, equal_blocks, least_block, map_blocks
 from jaxbandit.engine.delayed import Delays
 from jaxbandit.engine.trial import Informed, InitialDesign, Setting, TrialState, advance, begin, conclude, multipliers_of, prepare
-from jaxbandit.metrics import Curves, Tally, curves, extend_tally, healthy
+from jaxbandit.metrics import Curves, Tally, curves, extend_tally, healthy, start_tally
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.surrogates import Surrogate
 from jaxbandit.surrogates.rows import RowCache
@@ -166,9 +166,9 @@ def play_all(
 @partial(jax.jit, static_argnames=("common", "metrics", "block", "mesh"))
 def measure_all(
     problem: Any,
-    key: Array,
+    key: Array | None,
     pairs: Array,
-    so_far: Tally,
+    so_far: Tally | None,
     indices: Array,
     count: Array | None = None,
     *,
@@ -180,14 +180,15 @@ def measure_all(
     """Return sums over further rounds, in which ``indices [P, n]`` were chosen, the curves over them, and facts of each trial's instance.
 
     A program of its own, for it depends on the problem only: cells on problems of one shape share it. Given ``count``, only so many
-    blocks of each device are measured.
+    blocks of each device are measured. Without ``so_far`` these rounds are the first; without ``key`` the problem must not be random.
     """
+    key = jax.random.key(0) if key is None else key
 
-    def one(shared: tuple[Any, Array], own: tuple[Array, Tally, Array]) -> tuple[Tally, dict[str, Array], dict[str, Array]]:
+    def one(shared: tuple[Any, Array], own: tuple[Array, Tally | None, Array]) -> tuple[Tally, dict[str, Array], dict[str, Array]]:
         problem, key = shared
         pair, before, chosen = own
         instance = problem.sample(stream_key(_trial_key(key, pair, common), Stream.PROBLEM))
-        after, found = extend_tally(instance, before, chosen)
+        after, found = extend_tally(instance, start_tally(instance.constraints) if before is None else before, chosen)
         best = optimum(instance)
         facts = {"optimum": best.value, "feasible_fraction": best.feasible_fraction, "slater_slack": best.slater_slack}
         return after, {name: getattr(found, name) for name in metrics}, facts

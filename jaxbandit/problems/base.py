@@ -18,7 +18,7 @@ from jaxbandit.core.declare import Role, is_foreign
 from jaxbandit.core.fields import Check, Shape, exactly, finite, finite_numbers, instance_of, of_class, optional, scalar, text
 from jaxbandit.core.fields import index as index_check
 from jaxbandit.core.fields import key as key_check
-from jaxbandit.core.pytree import fields_in_brief, float_dtype, pytree, replace, static
+from jaxbandit.core.pytree import as_argument, fields_in_brief, float_dtype, pytree, replace, static
 from jaxbandit.core.showing import html_fields, thumbnail
 from jaxbandit.core.tabulate import tabulated
 from jaxbandit.core.types import Array, Key, Numbers, Scalar, Table
@@ -313,7 +313,7 @@ def optimum(problem: AbstractProblem) -> Optimum:
 
     Pure, so it works on sampled instances under ``vmap``.
     """
-    return _optimum(jnp.asarray(problem.means))
+    return _optimum(as_argument(problem.means))
 
 
 @partial(jax.jit, inline=True)  # one program where it is called by itself

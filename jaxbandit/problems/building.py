@@ -223,7 +223,7 @@ def building(
         raise checks.InvalidArgument(f"minutes: steps of {minutes} overshoot by the greatest gain; at most {int(minutes / decay)} here")
     domain = grid(*LIMITS, points_per_axis)
     with jax.enable_x64(True):
-        energy, deviation = (np.asarray(table) for table in _simulated(jnp.asarray(domain.points), zone, minutes))
+        energy, deviation = (np.asarray(table) for table in _simulated(np.asarray(domain.points), zone, minutes))
     reward, constraint = -energy, deviation - threshold
     if standardised:
         reward, constraint = (reward - reward.mean()) / reward.std(), constraint / constraint.std()

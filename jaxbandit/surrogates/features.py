@@ -26,6 +26,7 @@ from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
+from jaxbandit.kernels.on_host import covariances
 from jaxbandit.surrogates.lowrank import features as low_rank_features
 from jaxbandit.surrogates.outlook import GoOn, axes_asked_for, tell_of_products
 
@@ -241,7 +242,8 @@ def product_features(
     parts = kernel.along_axes(domain.dimension)
     if parts is None or not domain.axes or not worthwhile(domain.grid_shape):
         return None
-    axes = [_axis_features(part, axis) for part, axis in zip(parts, domain.axes, strict=True)]
+    points = [np.asarray(axis)[:, None] for axis in domain.axes]
+    axes = [_axis_features(matrix) for matrix in covariances(parts, points, points)]
     shape = tuple(axis.shape[1] for axis in axes)
     tell_of_products("surrogate", domain.grid_shape, shape)
     sizes = outer([np.sum(axis * axis, axis=0) for axis in axes])
@@ -296,11 +298,8 @@ def kept_products(
     return columns, slots
 
 
-def _axis_features(kernel: Kernel, axis: Table) -> np.ndarray:
-    """Return one-dimensional features ``[n_a, q_a]``, as many as float64 resolves."""
-    with jax.enable_x64(True):
-        column = np.asarray(axis, np.float64)[:, None]
-        matrix = np.asarray(kernel(column, column), np.float64)
+def _axis_features(matrix: np.ndarray) -> np.ndarray:
+    """Return one-dimensional features ``[n_a, q_a]`` of the covariances of an axis, as many as float64 resolves."""
     values, vectors = np.linalg.eigh(matrix)
     values, vectors = values[::-1], vectors[:, ::-1]
     keep = values > 1e-15 * values[0]

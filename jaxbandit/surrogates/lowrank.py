@@ -7,15 +7,14 @@ the small ``Phi^T Phi`` then drops what the tolerance allows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
-import jax
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.memory import host_memory
-from jaxbandit.core.types import Array, Table
+from jaxbandit.core.types import Table
 from jaxbandit.kernels import Kernel
+from jaxbandit.kernels.on_host import covariances_with
 from jaxbandit.surrogates.outlook import COPIES, GoOn, look_ahead, looks
 
 MOST_WORK = 2e10  # multiply-adds of a factorisation that nobody asked for by name: some ten seconds
@@ -28,25 +27,7 @@ def affordable_rank(points: int) -> int:
 
 def prior_variance(kernel: Kernel, points: Table) -> np.ndarray:
     """Return the diagonal ``[M]`` of the kernel matrix, in float64."""
-    with jax.enable_x64(True):
-        return np.asarray(kernel.diag(np.asarray(points, np.float64)), np.float64)
-
-
-def kernel_columns(kernel: Kernel, points: Table) -> tuple[np.ndarray, Callable[[int], np.ndarray]]:
-    """Return the diagonal ``[M]`` of the kernel matrix and a function that computes its column ``i [M]``, both in float64."""
-    table = np.asarray(points, np.float64)
-
-    def column(i: int) -> np.ndarray:
-        with jax.enable_x64(True):
-            return np.asarray(_covariances(kernel, table, table[i]), np.float64)
-
-    return prior_variance(kernel, table), column
-
-
-@jax.jit  # once: kernels of one structure on equally many points share the program
-def _covariances(kernel: Kernel, points: Array, point: Array) -> Array:
-    """Return the covariances ``[M]`` of every point with one of them."""
-    return kernel(points, point[None, :])[:, 0]
+    return covariances_with(kernel, points, points[0])[1]
 
 
 def pivoted_cholesky(kernel: Kernel, points: Table, tolerance: float, most: int, goes_on: GoOn | None = None) -> tuple[np.ndarray, float]:
@@ -71,7 +52,8 @@ def pivots(kernel: Kernel, points: Table, tolerance: float, most: int, goes_on: 
 
     The pivot is always the point of largest residual variance (Harbrecht, Peters and Schneider 2012).
     """
-    diagonal, column = kernel_columns(kernel, points)
+    points = np.asarray(points, np.float64)
+    diagonal = prior_variance(kernel, points)
     scale = float(diagonal.max())
     if not scale > 0:
         raise InvalidArgument(f"kernel: must have a variance > 0 at some of the {len(diagonal)} points, got at most {scale:g}")
@@ -86,7 +68,7 @@ def pivots(kernel: Kernel, points: Table, tolerance: float, most: int, goes_on: 
         if goes_on is not None and r in at and not goes_on(look_ahead(len(diagonal), len(phi), left, tolerance)):
             break
         left.append(float(residual[pivot]) / scale)
-        row = (column(pivot) - phi[:r, pivot] @ phi[:r]) / np.sqrt(residual[pivot])
+        row = (covariances_with(kernel, points, points[pivot])[0] - phi[:r, pivot] @ phi[:r]) / np.sqrt(residual[pivot])
         phi[r] = row
         chosen.append(pivot)
         residual = np.maximum(residual - row * row, 0.0)

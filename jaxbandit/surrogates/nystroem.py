@@ -21,6 +21,7 @@ from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.types import Array, Scalar, Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel, OnAxes
+from jaxbandit.kernels.on_host import covariances
 from jaxbandit.surrogates.features import EXACT, ProductFeatures, SquareRoot, contract, kept_products, matmul, outer
 from jaxbandit.surrogates.lowrank import pivots, prior_variance
 from jaxbandit.surrogates.outlook import for_a_range, tell_of_products
@@ -206,8 +207,7 @@ class _Axis(NamedTuple):
         points = np.asarray(domain.axes[number], np.float64)[:, None]
 
         def features(length_scale: float) -> np.ndarray:
-            with jax.enable_x64(True):
-                matrix = np.asarray(part(length_scale)(points[chosen], points), np.float64)
+            (matrix,) = covariances([part(length_scale)], [points[chosen]], [points])
             root = np.linalg.cholesky(matrix[:, chosen] + jitter * np.max(matrix) * np.eye(len(chosen)))
             return np.linalg.solve(root, matrix).T
 

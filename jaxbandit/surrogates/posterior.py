@@ -345,11 +345,11 @@ class Surrogate(AbstractSurrogate):
 
     def separate(self) -> Surrogate:
         """Return the same model with a factor for every output, which outputs observed at different points need."""
-        groups = np.asarray(self.groups)
+        groups, noise = np.asarray(self.groups), self.noise_variance
         return replace(
             self,
             forms=tuple(self.forms[g] for g in self.groups),
-            noise_variance=jnp.asarray(self.noise_variance)[groups],
+            noise_variance=(noise if checks.is_traced(noise) else np.asarray(noise))[groups],
             groups=tuple(range(self.outputs)),
         )
 

@@ -262,7 +262,7 @@ def ranged(
         high=upper,
     )
     with arithmetic([chosen]):
-        return replace(jax.tree.map(jnp.asarray, canonicalise(model)), kernels=tuple(kernels))
+        return replace(jax.device_put(canonicalise(model)), kernels=tuple(kernels))
 
 
 def _ends(low: Any, high: Any, dimension: int) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -30,7 +30,7 @@ from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
 from jaxbandit.surrogates.features import matmul
-from jaxbandit.surrogates.lowrank import affordable_rank, pivoted_cholesky
+from jaxbandit.surrogates.lowrank import affordable_rank, pivoted_cholesky, prior_variance
 from jaxbandit.surrogates.outlook import unasked
 
 T = TypeVar("T")
@@ -275,13 +275,11 @@ def row_cache(kernel: Kernel, domain: Domain, tolerance: float, capacity: int) -
         seeds = seeds[:, :SEEDS]
     rows = min(capacity, domain.size - seeds.shape[1]) if residual > tolerance else 0
     block = min(MOST_ROWS_PER_BLOCK, 16 * -(-rows // MOST_ROWS_PER_BLOCK))  # about 8 blocks, until a block has its largest size
-    with jax.enable_x64(True):
-        variance = np.asarray(kernel.diag(np.asarray(domain.points)), np.float64)
     return RowCache(
         kernel=kernel,
         points=np.asarray(domain.points),
         seeds=seeds.T,
-        prior_variance=variance,
+        prior_variance=prior_variance(kernel, domain.points),
         residual=np.float64(tolerance),
         capacity=min(capacity, domain.size),
         blocks=-(-rows // block) if rows else 0,

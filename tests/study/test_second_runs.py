@@ -18,10 +18,8 @@ import jaxbandit
 from jaxbandit import InvalidArgument
 from jaxbandit.study import Progress, make_plan, run_study
 from jaxbandit.study.run.programs import Programs
+from tests.support.counted import COMPILED, FOUND, Counted
 from tests.support.small_study import rpol_lines
-
-COMPILED = "/jax/core/compile/backend_compile_duration"
-FOUND = "/jax/compilation_cache/cache_hits"
 
 
 @pytest.fixture
@@ -35,24 +33,6 @@ def cache() -> Iterator[None]:
     for name, value in before.items():
         jax.config.update(name, value)
     compilation_cache.reset_cache()
-
-
-class Counted:
-    """Counts JAX's events by name while it is open."""
-
-    def __enter__(self) -> dict[str, int]:
-        self.events: dict[str, int] = {COMPILED: 0, FOUND: 0}
-        jax.monitoring.register_event_listener(self._count)
-        jax.monitoring.register_event_duration_secs_listener(self._count)
-        return self.events
-
-    def _count(self, name: str, *_: Any, **__: Any) -> None:
-        if name in self.events:
-            self.events[name] += 1
-
-    def __exit__(self, *_: Any) -> None:
-        jax.monitoring.unregister_event_listener(self._count)
-        jax.monitoring.unregister_event_duration_listener(self._count)
 
 
 def test_a_study_that_is_run_again_compiles_nothing_and_says_a_number_for_each_line() -> None:
