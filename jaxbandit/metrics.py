@@ -217,7 +217,7 @@ def _violation_by_constraint(means: Array, indices: Array) -> Array:
 @takes(amounts=numbers, arrivals=ARRIVALS)
 def by_arrival(amounts: Array, arrivals: Array) -> Array:
     """Return the sums ``[..., T]`` of the ``amounts [..., T]`` that have arrived: after round ``t``, those with ``arrivals <= t``."""
-    amounts, arrivals = as_argument(amounts), as_argument(arrivals)
+    amounts, arrivals = jnp.asarray(amounts), jnp.asarray(arrivals)
     if not amounts.ndim or amounts.shape[-1:] != arrivals.shape[-1:]:
         raise InvalidArgument(
             f"amounts, arrivals: expected shapes [..., T] of one T, got shapes {list(amounts.shape)} and {list(arrivals.shape)}"
@@ -299,7 +299,7 @@ def delay_counts(arrivals: ArrayLike, *, window: Scalar | None = None, lost: Arr
       lost: ``[..., k]`` numbers of values that the buffer had no place for, :attr:`Trajectory.lost
         <jaxbandit.Trajectory.lost>`; default none. A buffer loses the values of the longest delays.
     """
-    arrivals = as_argument(arrivals)
+    arrivals = jnp.asarray(arrivals)
     if arrivals.ndim < 2:
         raise InvalidArgument(f"arrivals: expected shape [..., T, k], got shape {list(arrivals.shape)}")
     if lost is not None and np.shape(lost) != (*arrivals.shape[:-2], arrivals.shape[-1]):

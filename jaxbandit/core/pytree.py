@@ -13,7 +13,6 @@ import numpy as np
 from jaxbandit.core.checks import InvalidArgument, is_sequence_of_numbers, shape_of, short
 from jaxbandit.core.paths import check_known
 from jaxbandit.core.showing import html_fields
-from jaxbandit.core.types import Array
 
 T = TypeVar("T")
 
@@ -135,7 +134,7 @@ def replace(obj: T, **changes: Any) -> T:
     return dataclasses.replace(obj, **changes)
 
 
-def as_argument(given: Any) -> Array | np.ndarray:
+def as_argument(given: Any) -> Any:
     """Return an array that a compiled program takes as it is; ``jnp.asarray`` would compile a program for each shape from the host."""
     return given if isinstance(given, jax.Array) else np.asarray(given)
 

@@ -55,7 +55,7 @@ def tabulated(name: str, given: Callable[[Array], Array | float], points: Table)
     )
 
 
-def _traced(given: Callable[[Array], Array | float], points: np.ndarray) -> Array:
+def _traced(given: Callable[[Array], Array | float], points: np.ndarray) -> Array | float:
     """Return the values ``[M]`` by one compiled program, or operation by operation where the function needs numbers of JAX's on the way."""
     try:
         return jax.jit(jax.vmap(given))(points)

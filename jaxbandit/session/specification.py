@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.algorithms import Algorithm
@@ -225,7 +226,7 @@ class Specification:
             algorithm=build("algorithm", own, "algorithm") if algorithm is None else algorithm,
             model=read_model(table["model"]),
             horizon=table["horizon"],
-            key=jax.random.wrap_key_data(np.asarray(key["data"], np.uint32), impl=key["generator"]),
+            key=jax.random.wrap_key_data(jnp.asarray(key["data"], jnp.uint32), impl=key["generator"]),
             delay=build("delay", table["delay"], "delay"),
             feedback=build("feedback", table["feedback"], "feedback"),
             initial=InitialDesign(indices=None if indices is None else np.asarray(indices), random=initial["random"]),
