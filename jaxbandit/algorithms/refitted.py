@@ -34,6 +34,9 @@ class Refitted(Wrapper):
     ``feedback.Wait()`` and refuses others: what they believe of points whose values are missing is a sum of updates under one kernel, which
     a fit would void.
 
+    A fit that ends within 0.1% of an end of a range flags the trial, which warns and changes nothing: data may say that an axis does not
+    matter, or that the range is too narrow.
+
     Attributes:
       algorithm: any algorithm that learns by the posterior it is given.
       every: rounds between fits; by default they follow rounds ``first``, ``2 first``, ``4 first``, ...
@@ -42,7 +45,7 @@ class Refitted(Wrapper):
         of the variances are in units of the model's own variance.
       span: largest factor by which variance and noise variance may differ from the model's own.
       points: most distinct points that a fit looks at, those visited most; its cost grows with their third power.
-      steps: most steps of a fit, which starts from the last one.
+      steps: most steps of each of a fit's two searches, one from the last fit and one from short length-scales and little noise.
       fit_noise: whether the noise variance is fitted, too.
       at_start: whether there is a fit to the initial design, too, before round 1; without a design there is nothing to fit to.
     """
@@ -58,7 +61,7 @@ class Refitted(Wrapper):
     every: int | None = static(default=None, check=optional(whole(1, MOST_ROUNDS)))
     first: int = static(default=8, check=whole(1, MOST_ROUNDS))
     points: int = static(default=64, check=whole(1, 10_000))
-    steps: int = static(default=10, check=whole(1, 10_000))
+    steps: int = static(default=12, check=whole(1, 10_000))
     fit_noise: bool = static(default=True, check=boolean)
     at_start: bool = static(default=False, check=boolean)
 
@@ -111,7 +114,8 @@ class Refitted(Wrapper):
         return belief.belief if isinstance(belief, WaitPosterior) else belief
 
     def diagnose(self, state: Any) -> Diagnostics:
-        return replace(self.algorithm.diagnose(state), length_scales=self._held(state).hyper_parameters.length_scale)
+        shown, held = self.algorithm.diagnose(state), self._held(state)
+        return replace(shown, length_scales=held.hyper_parameters.length_scale, flags=shown.flags | held.flags)
 
     def with_delays(self, delay: Delay, policy: Policy) -> Refitted:
         if not isinstance(policy, Wait):

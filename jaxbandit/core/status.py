@@ -33,6 +33,7 @@ class Status(enum.IntFlag):
     NO_SUCH_POINT = 2048
     NEGATIVE_WIDTH = 4096
     SEEDS_UNCERTAIN = 8192
+    FIT_AT_BOUND = 16384
 
 
 FAILED = (
@@ -59,6 +60,7 @@ MESSAGES = {
     Status.SAFE_SET_EMPTIED: "no point was certified safe any more, after some had been; the algorithm fell back to its seed set",
     Status.STOPPED: "the algorithm stopped by itself before the horizon; later rounds repeat its answer",
     Status.SEEDS_UNCERTAIN: "the algorithm began at seeds that the model did not certify as safe",
+    Status.FIT_AT_BOUND: "a fit of hyper-parameters ended at an end of their range",
 }
 
 REMEDIES = {
@@ -76,6 +78,7 @@ REMEDIES = {
     Status.SAFE_SET_EMPTIED: "give narrower confidence bounds, or a model that fits the data",
     Status.STOPPED: "evaluations is the number of rounds that it used; nothing is wrong",
     Status.SEEDS_UNCERTAIN: "give seeds that are known to be safe, or informed=jaxbandit.informed.SafestSeeds()",
+    Status.FIT_AT_BOUND: "widen low and high of jaxbandit.ranged, or Refitted's span; an axis that does not matter ends at the longest",
 }
 
 

@@ -15,7 +15,7 @@ from jaxbandit.core.types import Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
 from jaxbandit.surrogates.evidence import Prior, fit
-from jaxbandit.surrogates.evidence.maximise import paths
+from jaxbandit.surrogates.evidence.maximise import paths, with_arrays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +70,7 @@ def fitted(
     prior = Prior(extent=np.where(sides > 0, sides, 1.0))
 
     def one(own: Kernel, columns: np.ndarray, noise: float | Table) -> tuple[Kernel, float]:
+        own = with_arrays(own)
         found = fit(own, points, columns, float(noise), prior=prior, fixed=_kept(own), bounds=_bounds(own, ends))
         return jax.tree.map(_rounded, found.kernel), float(_rounded(found.noise_variance))
 

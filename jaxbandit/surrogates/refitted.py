@@ -6,6 +6,7 @@ hyper-parameters change, features are computed anew and the posterior is conditi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Scale
@@ -70,6 +72,7 @@ class RefittedPosterior(HasGain):
     hyper_parameters: HyperParameters
     axes: tuple[tuple[Array, ...], ...]  # of each group, one-dimensional features [n_a, q_a]
     prior_variance: tuple[Array, ...]  # [M] of each group
+    flags: Array  # [] int32 bits of core.status.Status, whether a fit has ended at a bound
     rounds: Array  # [] int32 rounds and points of the initial design, the same for every trial of a batch
 
     @property
@@ -89,7 +92,7 @@ class RefittedSurrogate(AbstractSurrogate):
       every: rounds between fits, ``None`` for after ``first``, ``2 first``, ``4 first``, ... rounds.
       first: rounds before the first fit.
       points: most points that a fit looks at, those visited most.
-      steps: most steps of a fit, which starts from the last one.
+      steps: most steps of each of a fit's two searches.
       fit_noise: whether the noise variance is fitted.
       fits: whether fits follow rounds at all; without them a program that only takes in data is smaller.
     """
@@ -132,6 +135,7 @@ class RefittedSurrogate(AbstractSurrogate):
             ),
             axes=tuple(form.features.axes for form in model.forms),
             prior_variance=tuple(form.features.prior_variance for form in model.forms),
+            flags=jnp.int32(0),
             rounds=jnp.int32(0),
         )
 
@@ -159,7 +163,7 @@ class RefittedSurrogate(AbstractSurrogate):
 
     def fitted(self, posterior: RefittedPosterior) -> RefittedPosterior:
         """Return the posterior under the hyper-parameters of maximum posterior, given all values so far."""
-        found = self._fits(posterior)
+        found, at_bound = self._fits(posterior)
         model = replace(
             self.ranged,
             length_scale=jnp.broadcast_to(found.length_scale, (len(self.ranged.forms), self.domain.dimension)),
@@ -171,6 +175,7 @@ class RefittedSurrogate(AbstractSurrogate):
             posterior,
             belief=replace(belief, rounds=posterior.belief.rounds),
             hyper_parameters=found,
+            flags=posterior.flags | jnp.where(jnp.any(at_bound), int(Status.FIT_AT_BOUND), 0),
             axes=tuple(form.features.axes for form in model.forms),
             prior_variance=tuple(form.features.prior_variance for form in model.forms),
         )
@@ -201,12 +206,12 @@ class RefittedSurrogate(AbstractSurrogate):
         times = rounds // self.first
         return (rounds % self.first == 0) & (times > 0) & ((times & (times - 1)) == 0)
 
-    def _fits(self, posterior: RefittedPosterior) -> HyperParameters:
-        """Return the hyper-parameters of maximum posterior of every group of outputs, starting from those in force."""
+    def _fits(self, posterior: RefittedPosterior) -> tuple[HyperParameters, Array]:
+        """Return the hyper-parameters of maximum posterior of every group of outputs, and whether any is at a bound, ``[G]``."""
         batches: dict[Any, list[int]] = {}  # groups whose fits differ in numbers only: one program does them side by side
         for group, form in enumerate(self.ranged.forms):
             batches.setdefault((jax.tree.structure(form.kernel), len(self._members(group))), []).append(group)
-        found: dict[int, HyperParameters] = {}
+        found: dict[int, tuple[HyperParameters, Array]] = {}
         for groups in batches.values():
             given = [self._data_and_start(posterior, group) for group in groups]
             fits = jax.vmap(self._fit)(*jax.tree.map(lambda *parts: jnp.stack(parts), *given))
@@ -232,8 +237,14 @@ class RefittedSurrogate(AbstractSurrogate):
         own = jnp.asarray(model.variance)[group], jnp.asarray(model.noise_variance)[group]
         return data, Scale(kernel=kernel, variance=now.variance[group]), now.noise_variance[group], *own
 
-    def _fit(self, data: Collapsed, kernel: Scale, noise_variance: Array, own_variance: Array, own_noise: Array) -> HyperParameters:
-        """Return the hyper-parameters of maximum posterior of one group."""
+    def _fit(
+        self, data: Collapsed, kernel: Scale, noise_variance: Array, own_variance: Array, own_noise: Array
+    ) -> tuple[HyperParameters, Array]:
+        """Return the hyper-parameters of maximum posterior of one group, and whether any is at a bound, ``[]``.
+
+        One search goes on from those in force, which may lie in a valley of long length-scales and much noise; another starts at short
+        length-scales and little noise.
+        """
         low, high = jnp.asarray(self.ranged.low, self.dtype), jnp.asarray(self.ranged.high, self.dtype)
         if jnp.ndim(length_scales(kernel)[0]) == 0:  # one for all axes, whose ranges it may not leave
             low, high = jnp.max(low), jnp.min(high)
@@ -248,15 +259,17 @@ class RefittedSurrogate(AbstractSurrogate):
             prior=self._prior(own_variance),
             fixed=tuple(name for name in (*known, NOISE) if name not in fitted),
             bounds=fitted,
+            second={scale: low**0.75 * high**0.25, VARIANCE: own_variance, NOISE: own_noise / math.e},
             starts=1,
             steps=self.steps,
             errors=False,
         )
-        return HyperParameters(
+        hyper_parameters = HyperParameters(
             length_scale=jnp.atleast_1d(jnp.asarray(length_scales(found.kernel)[0])),
             variance=jnp.asarray(found.kernel.variance),
             noise_variance=jnp.asarray(found.noise_variance),
         )
+        return hyper_parameters, jnp.any(jnp.stack([jnp.any(at) for at in found.at_bound.values()]))
 
     def _prior(self, variance: Array) -> Prior:
         """Return the prior in units of the domain's sides and of the model's variance, where it has none of its own."""

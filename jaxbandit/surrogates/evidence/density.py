@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -70,6 +71,40 @@ class Collapsed:
         total = jnp.sum(counts)
         rest = -0.5 * self.within / noise - 0.5 * total * (jnp.log(noise) + math.log(2 * math.pi))
         return _log_density(matrix, white) + rest
+
+    def expansion(self, model: Callable[[Array], tuple[Kernel, Array]], place: Array) -> tuple[Array, Array, Array]:
+        """Return the log evidence ``[]`` of all outputs under ``model(place)``, its gradient ``[P]`` and Fisher's information ``[P, P]``.
+
+        The information is ``tr(V^-1 dV_i V^-1 dV_j) / 2`` for each output, ``V`` the covariance of its values. Derivatives of the
+        covariances are taken forwards: backwards, sums over pairs of points keep a compiler from computing several exponentials at once.
+        """
+        points, means = jnp.asarray(self.points), jnp.asarray(self.means)
+        counts, (outputs, size) = jnp.asarray(self.counts, means.dtype), means.shape
+
+        def parts(at: Array) -> tuple[Array, Array]:
+            kernel, noise = model(at)
+            return _covariances(kernel, points), jnp.log(jnp.asarray(noise, means.dtype))
+
+        (covariances, log_noise), along = jax.linearize(parts, place)
+        changes, noises = jax.vmap(along)(jnp.eye(len(place), dtype=place.dtype))
+        roots, noise, total = jnp.sqrt(counts), jnp.exp(log_noise), jnp.sum(counts)
+        scale = roots[:, None] * roots[None] / noise
+        excess = scale * covariances  # B - I
+        changes = (scale[None] * changes - noises[:, None, None] * excess[None]).reshape(len(place), -1)  # dB
+        inverted, logdet = inverse(jnp.eye(size, dtype=means.dtype) + excess)
+        white = roots[None] * means / jnp.sqrt(noise)
+        solved = jnp.matmul(white, inverted, precision="highest")
+        rest = white - solved - jnp.matmul(solved, excess, precision="highest")  # rounding, which counts where many values meet
+        fit, spread = jnp.sum(solved * (white + rest)), jnp.sum(jnp.asarray(self.within)) / noise
+        value = -0.5 * (fit + spread + outputs * (logdet + total * (log_noise + math.log(2 * math.pi))))
+        solved += jnp.matmul(rest, inverted, precision="highest")
+        slopes = 0.5 * (jnp.matmul(solved.T, solved, precision="highest") - outputs * inverted)
+        gradient = jnp.matmul(changes, slopes.reshape(-1), precision="highest") + 0.5 * (fit + spread - outputs * total) * noises
+        # V^-1 dV is B^-1 dB + dlog(noise) between the points, and dlog(noise) within them.
+        along_all = jnp.matmul(changes.reshape(-1, size), inverted, precision="highest").reshape(len(place), size, size)
+        along_all = along_all + noises[:, None, None] * jnp.eye(size, dtype=means.dtype)[None]
+        both = jnp.matmul(along_all.reshape(len(place), -1), along_all.transpose(0, 2, 1).reshape(len(place), -1).T, precision="highest")
+        return value, gradient, 0.5 * outputs * (both + (total - size) * noises[:, None] * noises[None])
 
 
 def _covariances(kernel: Kernel, points: Array) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -31,7 +32,7 @@ from jaxbandit.core.pytree import canonicalise
 from jaxbandit.core.types import Numbers
 from jaxbandit.kernels import Kernel, check_covariance
 from jaxbandit.surrogates.evidence.density import POINTS, Collapsed, collapse
-from jaxbandit.surrogates.evidence.maximise import Fit, maximise, paths
+from jaxbandit.surrogates.evidence.maximise import Fit, maximise, paths, with_arrays
 from jaxbandit.surrogates.evidence.prior import Prior
 
 SIDE_BY_SIDE = 16  # data sets of few points that are fitted together on a CPU, to share what each operation costs beside its arithmetic
@@ -112,17 +113,19 @@ def fit(
         seed=seed,
     )
     if isinstance(kernel, Kernel):
-        return fitted(kernel, values=table)
+        return _with_bounds_said(fitted(kernel, values=table))
     if len(kernel) != table.shape[1]:
         raise checks.InvalidArgument(f"kernel: expected one, or one for each of the {table.shape[1]} outputs, got {len(kernel)}")
     found = [fitted(own, values=table[:, [j]]) for j, own in enumerate(kernel)]
-    return Fit(
+    together = Fit(
         kernel=tuple(one.kernel for one in found),
         noise_variance=np.stack([one.noise_variance for one in found]),
         log_evidence=np.asarray(sum(one.log_evidence for one in found)),
         standard_errors={f"{j}.{path}": error for j, one in enumerate(found) for path, error in one.standard_errors.items()},
+        at_bound={f"{j}.{path}": at for j, one in enumerate(found) for path, at in one.at_bound.items()},
         converged=np.asarray(all(one.converged for one in found)),
     )
+    return _with_bounds_said(together)
 
 
 @takes(
@@ -203,6 +206,16 @@ def _fitted(
         return jax.tree.map(np.asarray, _fit_one(*canonicalise((kernel, noise_variance, prior, span, bounds, data)), **options))
 
 
+def _with_bounds_said(found: Fit[Any]) -> Fit[Any]:
+    """Return a fit, with a warning that names the hyper-parameters at a bound."""
+    held = [path for path, at in found.at_bound.items() if np.any(at)]
+    if held:
+        warnings.warn(
+            f"fit: {', '.join(held)} ended at the end of the range that the search was given; widen it, or fix the value", stacklevel=4
+        )
+    return found
+
+
 def _checked_bounds(bounds: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return ``bounds``; raise ``InvalidArgument`` unless each is two positive numbers, the lesser first, or two arrays of such."""
     for path, ends in bounds.items():
@@ -218,7 +231,7 @@ def _checked_start(kernel: Kernel, points: np.ndarray, fixed: Sequence[str]) -> 
     """Return ``kernel`` with arrays for its numbers; raise ``InvalidArgument`` unless a search can start there, on ``points [n, d]``."""
     kernel.check_axes(points.shape[1])
     check_covariance("kernel", kernel, points)
-    start: Kernel = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), kernel, is_leaf=checks.is_sequence_of_numbers)
+    start = with_arrays(kernel)
     for path, leaf in zip(paths(start), jax.tree.leaves(start), strict=True):
         if path not in fixed:
             checks.positive(f"kernel.{path}", leaf)

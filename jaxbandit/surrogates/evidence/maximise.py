@@ -11,7 +11,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.checks import InvalidArgument, is_traced, short
+from jaxbandit.core.checks import InvalidArgument, is_sequence_of_numbers, is_traced, short
 from jaxbandit.core.fields import any_shape, between, boolean, each, instance_of, of_class, optional, positive, text, whole
 from jaxbandit.core.paths import check_known
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree
@@ -25,6 +25,7 @@ from jaxbandit.surrogates.evidence.prior import NOISE, Prior
 K = TypeVar("K")
 
 COMPARED = 4  # points of which a search starts from the best
+AT_BOUND = 1e-3  # distance from a bound, in logarithms, within which a hyper-parameter counts as lying at it
 AWAY = float(np.log(10.0))  # largest distance of a starting point from the first, in logarithms
 TOLERANCE = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-9}  # nats
 
@@ -40,6 +41,7 @@ class Fit(Generic[K]):
       standard_errors: standard errors of the logarithms of the hyper-parameters, by their paths: square roots of the diagonal of the
         inverse Hessian of the negative log posterior. An error of 0.1 is one of 10%. They are 0 for what was fixed, and NaN at a bound
         and where the Hessian is not positive definite. With kernels of their own, the output's number comes before the path.
+      at_bound: by the same paths, whether a hyper-parameter lies within 0.1% of an end of where the search might go.
       converged: whether the search ended because the gradient did, ``[]``; if not, it ran out of steps.
     """
 
@@ -47,13 +49,15 @@ class Fit(Generic[K]):
     noise_variance: Table
     log_evidence: Table
     standard_errors: Mapping[str, Table]
+    at_bound: Mapping[str, Table]
     converged: Table
 
 
 class _Search(NamedTuple):
     """The logarithms that a search moves, and how hyper-parameters are made of them."""
 
-    start: Array  # [P], as are the next two
+    start: Array  # [P], as are the next three
+    second: Array
     low: Array
     high: Array
     rebuild: Callable[[Array], tuple[Any, Array]]  # from [P] to the kernel and the noise variance
@@ -69,6 +73,7 @@ class _Search(NamedTuple):
     span=between(1, float("inf"), open_high=True, host=True),
     bounds=optional(of_class(Mapping, "a mapping from paths of hyper-parameters to their least and largest values")),
     errors=boolean,
+    second=optional(of_class(Mapping, "a mapping from paths of hyper-parameters to values")),
     starts=whole(1, 10_000),
     steps=whole(1, 10**6),
     seed=whole(0, 2**63 - 1),
@@ -82,6 +87,7 @@ def maximise(
     fixed: tuple[str, ...] = (),
     span: Scalar = 1e3,
     bounds: Mapping[str, tuple[Scalar, Scalar]] | None = None,
+    second: Mapping[str, Scalar] | None = None,
     starts: int = 4,
     steps: int = 60,
     seed: int = 0,
@@ -91,7 +97,7 @@ def maximise(
 
     It is pure and may be traced, called in ``jax.vmap`` and in loops; nothing in it is LAPACK's. The best of ``starts`` searches is
     returned, each from the best of four points, all but one up to a factor of 10 away. With ``starts=1`` there is one search from where it
-    is told to start, as for a fit that goes on from an earlier one.
+    is told to start, as for a fit that goes on from an earlier one, and another from ``second`` where that is given.
 
     Args:
       kernel: where the search starts; every leaf is a hyper-parameter > 0, unless it is fixed.
@@ -101,6 +107,7 @@ def maximise(
       fixed: dotted paths of what keeps its value, ``"noise_variance"`` or a field of the kernel such as ``"kernel.length_scale"``.
       span: largest factor by which a hyper-parameter may grow or shrink.
       bounds: by path, the least and the largest value of a hyper-parameter, in place of ``span``.
+      second: by path, hyper-parameters from which one more search starts; what it does not name is as in the first.
       starts, steps: number of searches, and most steps of each.
       seed: of the starting points.
       errors: whether standard errors are wanted, which cost about as much as five steps.
@@ -110,7 +117,7 @@ def maximise(
     """
     kernel, noise_variance, data, prior = canonicalise((kernel, noise_variance, data, prior))
     dtype = float_dtype()
-    search = _searched(kernel, noise_variance, fixed, jnp.asarray(span, dtype), bounds or {})
+    search = _searched(kernel, noise_variance, fixed, jnp.asarray(span, dtype), bounds or {}, second or {})
     units = None if prior is None else prior.units(data)
 
     def prior_density(place: Array) -> Array:
@@ -119,13 +126,21 @@ def maximise(
     def loss(place: Array) -> Array:
         return -jnp.sum(data.log_evidence(*search.rebuild(place))) - prior_density(place)
 
+    def expansion(place: Array) -> tuple[Array, Array, Array]:
+        evidence, gradient, information = data.expansion(search.rebuild, place)
+        slope, curvature = jax.grad(prior_density)(place), jax.hessian(prior_density)(place)
+        return -evidence - prior_density(place), -gradient - slope, information - curvature
+
     start, low, high = search.start, search.low, search.high
     if len(start):
         groups = _groups_of_starts(start, low, high, starts, seed)
-        ends = jax.lax.map(lambda own: minimise(loss, own, low, high, steps=steps, tolerance=TOLERANCE[dtype]), groups)
+        if second:
+            groups = jnp.concatenate([groups, jnp.broadcast_to(search.second, (1, *groups.shape[1:]))])
+        ends = jax.lax.map(lambda own: minimise(expansion, own, low, high, steps=steps, tolerance=TOLERANCE[dtype]), groups)
         best: Minimum = jax.tree.map(lambda leaf: leaf[jnp.argmin(ends.value)], ends)
     else:
         best = Minimum(start, loss(start), jnp.ones((), bool))
+    at_bound = (jnp.minimum(best.place - low, high - best.place) < AT_BOUND) & (high - low > 2 * AT_BOUND)
     fitted, noise = search.rebuild(best.place)
     found: Mapping[str, Array] = {}
     if errors:
@@ -135,8 +150,15 @@ def maximise(
         noise_variance=noise,
         log_evidence=-best.value - prior_density(best.place),
         standard_errors=found,
+        at_bound={name: part > 0 for name, part in search.spread(at_bound.astype(dtype)).items()},
         converged=best.converged,
     )
+
+
+def with_arrays(kernel: K) -> K:
+    """Return a kernel on the host with float64 arrays for its numbers and lists of numbers, as :func:`paths` takes it."""
+    made: K = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), kernel, is_leaf=is_sequence_of_numbers)
+    return made
 
 
 def paths(kernel: Any) -> list[str]:
@@ -146,11 +168,16 @@ def paths(kernel: Any) -> list[str]:
 
 
 def _searched(
-    kernel: Any, noise_variance: Scalar, fixed: tuple[str, ...], span: Array, bounds: Mapping[str, tuple[Scalar, Scalar]]
+    kernel: Any,
+    noise_variance: Scalar,
+    fixed: tuple[str, ...],
+    span: Array,
+    bounds: Mapping[str, tuple[Scalar, Scalar]],
+    second: Mapping[str, Scalar],
 ) -> _Search:
     """Return the search for all hyper-parameters but those whose path is ``fixed``."""
     names = [*paths(kernel), NOISE]
-    for argument, given in (("fixed", fixed), ("bounds", bounds)):
+    for argument, given in (("fixed", fixed), ("bounds", bounds), ("second", second)):
         for name in given:
             check_known(name, names, f"{argument}.{name}", "the hyper-parameters are")
     for name, ends_of_one in bounds.items():
@@ -183,7 +210,8 @@ def _searched(
     def spread(place: Array) -> dict[str, Array]:
         return {name: jnp.zeros_like(leaf) if part is None else part for name, leaf, part in zip(names, leaves, placed(place), strict=True)}
 
-    return _Search(jnp.clip(start, low, high), low, high, rebuild, spread)
+    other, _ = flat(jnp.broadcast_to(second.get(name, leaf), jnp.shape(leaf)) for name, leaf in zip(names, leaves, strict=True))
+    return _Search(jnp.clip(start, low, high), jnp.clip(other, low, high), low, high, rebuild, spread)
 
 
 def _groups_of_starts(first: Array, low: Array, high: Array, starts: int, seed: int) -> Array:
