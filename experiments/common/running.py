@@ -10,7 +10,18 @@ from typing import Any
 
 from experiments.common.experiment import Experiment, Options
 from jaxbandit import InvalidArgument
-from jaxbandit.study import HeldDirectory, Reporter, Study, flags_in_words, forget, hold_directory, run_study, write_results, write_whole
+from jaxbandit.study import (
+    HeldDirectory,
+    Reporter,
+    Study,
+    flags_in_words,
+    forget,
+    hold_directory,
+    run_study,
+    sweeps_without_effect,
+    write_results,
+    write_whole,
+)
 
 
 def progress(line: str) -> None:
@@ -63,7 +74,7 @@ def _run(experiment: Experiment, options: Options, held: HeldDirectory, resume: 
     trials = f"{options.trials} trial{'' if options.trials == 1 else 's'}"
     print(f"\n{experiment.title}\n{trials}, T = {options.horizon}, {options.parameters} parameters, seed {options.seed}\n")
     print(text)
-    for line in experiment.notes(dataset):
+    for line in (*experiment.notes(dataset), *([] if study is None else sweeps_without_effect(dataset))):
         print(f"- {line}")
     print(f"\nwrote {directory}/results.nc, {', '.join(files)} in {time.perf_counter() - started:.1f} s")
 
