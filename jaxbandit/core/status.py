@@ -34,6 +34,8 @@ class Status(enum.IntFlag):
     NEGATIVE_WIDTH = 4096
     SEEDS_UNCERTAIN = 8192
     FIT_AT_BOUND = 16384
+    FAR_FROM_PRIOR = 32768
+    NONFINITE_STATE = 65536
 
 
 FAILED = (
@@ -43,6 +45,7 @@ FAILED = (
     | Status.NEGATIVE_DELAY
     | Status.NO_SUCH_POINT
     | Status.NEGATIVE_WIDTH
+    | Status.NONFINITE_STATE
 )
 
 MESSAGES = {
@@ -61,6 +64,8 @@ MESSAGES = {
     Status.STOPPED: "the algorithm stopped by itself before the horizon; later rounds repeat its answer",
     Status.SEEDS_UNCERTAIN: "the algorithm began at seeds that the model did not certify as safe",
     Status.FIT_AT_BOUND: "a fit of hyper-parameters ended at an end of their range",
+    Status.FAR_FROM_PRIOR: "observed values lay so far from the prior mean that the model calls them impossible",
+    Status.NONFINITE_STATE: "a number in the state of the algorithm became NaN or infinite",
 }
 
 REMEDIES = {
@@ -79,6 +84,8 @@ REMEDIES = {
     Status.STOPPED: "evaluations is the number of rounds that it used; nothing is wrong",
     Status.SEEDS_UNCERTAIN: "give seeds that are known to be safe, or informed=jaxbandit.informed.SafestSeeds()",
     Status.FIT_AT_BOUND: "widen low and high of jaxbandit.ranged, or Refitted's span; an axis that does not matter ends at the longest",
+    Status.FAR_FROM_PRIOR: "give prior_mean and the kernel's variance in the units of the values, or standardise the values",
+    Status.NONFINITE_STATE: "look at the algorithm's select and update",
 }
 
 

@@ -6,6 +6,7 @@ A fault that only running shows is flagged, see :mod:`jaxbandit.core.status`.
 from __future__ import annotations
 
 import contextlib
+import re
 from typing import Any
 
 import jax
@@ -19,6 +20,9 @@ from jaxbandit.core.pytree import replace
 from jaxbandit.core.types import Array, Key
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.surrogates import Surrogate
+
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of functions, in the text of a program
+PURE: set[Any] = set()  # structures of algorithms that were looked at
 
 
 def blaming_user(item: Any, words: str) -> contextlib.AbstractContextManager[None]:
@@ -64,7 +68,27 @@ def choose(algorithm: Algorithm, arena: Arena, state: Any, t: Array, key: Key) -
     _array(f"{where}: flags", decision.flags, (), jnp.integer)
     for leaf in jax.tree.leaves(decision.draws):  # None where it draws nothing
         _array(f"{where}: draws", leaf, None, np.generic)
+    _check_pure(where, algorithm, arena, state, t, key)
     return replace(decision, index=index.astype(jnp.int32), widths=widths), after
+
+
+def _check_pure(where: str, algorithm: Algorithm, *given: Any) -> None:
+    """Raise ``InvalidArgument`` where a user's ``select``, traced twice on the same arguments, gives two programs; once for a structure."""
+
+    def traced() -> tuple[str, list[bytes]]:
+        made = jax.make_jaxpr(lambda *given: [jnp.asarray(leaf) for leaf in jax.tree.leaves(algorithm.select(*given))])(*given)
+        known = [value for value in made.consts if not checks.is_traced(value) and not jnp.issubdtype(value.dtype, jax.dtypes.extended)]
+        return ADDRESS.sub("", str(made.jaxpr)), [np.asarray(value).tobytes() for value in known]
+
+    structure = jax.tree.structure(algorithm)
+    if structure in PURE:
+        return
+    if traced() != traced():
+        raise checks.InvalidArgument(
+            f"{where} must be a pure function, for it is traced once and then compiled, but it gives another program each time: keep what"
+            " changes in the state, not in Python's variables, and draw random numbers by the key"
+        )
+    PURE.add(structure)
 
 
 def check_diagnostics(algorithm: Algorithm, arena: Arena, state: Any) -> None:
