@@ -11,8 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument, is_sequence_of_numbers, shape_of, short
+from jaxbandit.core.fields import Check, Shape, optional, text
 from jaxbandit.core.paths import check_known
 from jaxbandit.core.showing import html_fields
+from jaxbandit.core.types import float_dtype as float_dtype
 
 T = TypeVar("T")
 
@@ -25,6 +27,8 @@ def static(*, check: Any = None, symbol: str | None = None, **kwargs: Any) -> An
       symbol: the paper's letter for it, under which audit traces write it.
       **kwargs: keyword arguments of ``dataclasses.field``, such as ``default``.
     """
+    if check is not None:
+        _check_declaration(check, None, symbol)
     return dataclasses.field(metadata={"static": True, "check": check, "symbol": symbol}, **kwargs)
 
 
@@ -41,7 +45,16 @@ def param(default: Any = dataclasses.MISSING, *, check: Any, shape: Any = None, 
         object for all functions of its owner.
       symbol: the paper's letter for it, under which audit traces write it.
     """
+    _check_declaration(check, shape, symbol)
     return dataclasses.field(default=default, metadata={"check": check, "shape": shape, "symbol": symbol})
+
+
+def _check_declaration(check: Any, shape: Any, symbol: Any) -> None:
+    """Raise ``InvalidArgument`` on a declaration of a field that says nothing."""
+    for name, value, wanted in (("check", check, Check), ("shape", shape, Shape)):
+        if not isinstance(value, wanted) and not (name == "shape" and value is None):
+            raise InvalidArgument(f"{name}: must be a {name} of jaxbandit.fields, got {short(value)}")
+    optional(text)("symbol", symbol)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(static, dataclasses.field))
@@ -137,11 +150,6 @@ def replace(obj: T, **changes: Any) -> T:
 def as_argument(given: Any) -> Any:
     """Return an array that a compiled program takes as it is; ``jnp.asarray`` would compile a program for each shape from the host."""
     return given if isinstance(given, jax.Array) else np.asarray(given)
-
-
-def float_dtype() -> np.dtype:
-    """The engine's floating type: float64 when ``jax_enable_x64`` is on, float32 otherwise."""
-    return np.dtype(jax.dtypes.canonicalize_dtype(np.float64))
 
 
 def canonicalise(tree: T) -> T:

@@ -36,6 +36,7 @@ class Status(enum.IntFlag):
     FIT_AT_BOUND = 16384
     FAR_FROM_PRIOR = 32768
     NONFINITE_STATE = 65536
+    OUT_OF_RANGE = 131072
 
 
 FAILED = (
@@ -46,6 +47,7 @@ FAILED = (
     | Status.NO_SUCH_POINT
     | Status.NEGATIVE_WIDTH
     | Status.NONFINITE_STATE
+    | Status.OUT_OF_RANGE
 )
 
 MESSAGES = {
@@ -66,6 +68,7 @@ MESSAGES = {
     Status.FIT_AT_BOUND: "a fit of hyper-parameters ended at an end of their range",
     Status.FAR_FROM_PRIOR: "observed values lay so far from the prior mean that the model calls them impossible",
     Status.NONFINITE_STATE: "a number in the state of the algorithm became NaN or infinite",
+    Status.OUT_OF_RANGE: "a user's function gave the algorithm a hyper-parameter outside its range",
 }
 
 REMEDIES = {
@@ -86,6 +89,7 @@ REMEDIES = {
     Status.FIT_AT_BOUND: "widen low and high of jaxbandit.ranged, or Refitted's span; an axis that does not matter ends at the longest",
     Status.FAR_FROM_PRIOR: "give prior_mean and the kernel's variance in the units of the values, or standardise the values",
     Status.NONFINITE_STATE: "look at the algorithm's select and update",
+    Status.OUT_OF_RANGE: "look at what informed, or the build of a smoothed loss, makes of the instance or the parameters",
 }
 
 
@@ -99,7 +103,7 @@ def healthy(status: Array) -> Array: ...
 def healthy(status: np.ndarray | Array) -> np.ndarray | Array:
     """Return booleans ``[...]``, true for trials without a failure flag; infeasibility, declared or real, is not a failure."""
     STATUS("status", status)
-    if isinstance(status, list | tuple):
+    if isinstance(status, list | tuple) or not np.size(status):
         status = np.asarray(status, np.int64)
     return (status & int(FAILED)) == 0
 

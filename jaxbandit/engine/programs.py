@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from jaxbandit.algorithms.base import Algorithm
-from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.checks import InvalidArgument, blaming
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.sweep import Sweep, gather_variants
@@ -222,11 +222,13 @@ def measure_each(
 
     def one(shared: tuple[Any, Any, Any, Array], mine: tuple[Any, Array]) -> tuple[Array, Array, Array]:
         problem, initial, delays, key = shared
-        algorithm, surrogate = build(mine[0])
+        with blaming("build: must make an algorithm and a surrogate of traced parameters"):
+            algorithm, surrogate = build(mine[0])
         if delays is not None:
             algorithm = algorithm.with_delays(delays.model, delays.policy)
         own_key = trial_key(key, mine[1])
-        setting = prepare(problem, algorithm, surrogate, own_key, horizon=horizon, informed=informed, delays=delays, axis=axis_of(block))
+        axis = axis_of(block)
+        setting = prepare(problem, algorithm, surrogate, own_key, horizon=horizon, informed=informed, delays=delays, axis=axis, told=True)
         trial, before = begin(setting, initial)
         trial, seen = advance(setting, trial, 1, horizon, record="indices")
         indices = jnp.concatenate([before.index, seen["indices"]]) if initial.counted else seen["indices"]

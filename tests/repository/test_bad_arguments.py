@@ -245,6 +245,8 @@ GIVEN: dict[str, Any] = {
     "capacity": 2,
     "outputs": 2,
     "axis": 0,
+    "state": None,
+    "observation": None,
 }
 NO_POINT = {"beyond": 3, "negative": -1, "a float": 1.0, "a point for each of three": [0, 1, 2], "true": True}
 NOT_EACH_OUTPUT = {"one": [0.0], "three": [0.0, 1.0, 2.0], "a number": 1.0, "NaN": [0.0, float("nan")]}
@@ -266,6 +268,9 @@ OF_OBJECTS: list[tuple[Any, str, str, dict[str, Any]]] = [
     (BUFFER, "arrived", "t", {"negative": -1}),
     (BUFFER, "empty", "capacity", {"none": 0}),
     (PROBLEM, "observe", "index", NO_POINT),
+    *((jaxbandit.Rpol(), name, "arena", NO_BELIEF) for name in ("init", "select", "update", "learn", "reset")),
+    *((jaxbandit.Anytime(algorithm=kind()), "belief", "state", NO_BELIEF) for kind in (jaxbandit.Rpol, jaxbandit.Cei, jaxbandit.Admmbo)),
+    (jaxbandit.Cei(), "belief", "state", NO_BELIEF | {"a posterior": POSTERIOR}),
     (ARMS, "name_of", "axis", {"beyond": 1, "negative": -1}),
     (ARMS, "is_categorical", "axis", {"beyond": 1, "text": "x1"}),
 ]
@@ -292,6 +297,7 @@ COUNTS: dict[str, tuple[Any, str]] = {  # functions of a number that an array or
     "axes to check": (lambda n: kernels.Matern12().check_axes(n), "dimension"),
     "random points": (lambda n: jaxbandit.InitialDesign(random=n).points(jax.random.key(0), 5), "random"),
     "points to draw from": (lambda n: jaxbandit.InitialDesign(random=2).points(jax.random.key(0), n), "size"),
+    "every so many rounds": (lambda n: jaxbandit.study.Keep(every=n), "every"),
     "rounds kept": (lambda n: jaxbandit.study.Keep(every=1).rounds(n), "horizon"),
     "rounds to count": (lambda n: jaxbandit.study.Keep(every=1).count(n), "horizon"),
     "measures": (lambda n: jaxbandit.metrics.start_tally(2, (10**7, 10**7, min(n, 10**7))), "shape"),
@@ -337,7 +343,7 @@ def test_a_model_refuses_fields_that_are_replaced(field: str) -> None:
 @pytest.mark.parametrize("what", COUNTS)
 def test_a_count_that_no_memory_holds_is_refused_at_once(what: str) -> None:
     made, argument = COUNTS[what]
-    assert [words for n in (10**9, 10**30) if (words := refused(what, argument, str(n), lambda n=n: made(n)))] == []
+    assert [words for n in (10**9, 10**400) if (words := refused(what, argument, str(n), lambda n=n: made(n)))] == []
 
 
 def test_short_ranges_are_lists() -> None:

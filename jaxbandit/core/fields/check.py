@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.fields.shapes import Shape, each_axis, per_axis
 
@@ -38,6 +39,10 @@ class Check:
             raise InvalidArgument(f"{name}: must be {self.allowed}, got {short(value)}")
         self.verify(name, value, shape, outputs)
 
+    def inside(self, value: Any) -> Any:
+        """Return whether traced numbers lie in the range, ``[]``; true for a check that has none."""
+        return True
+
     def fit_domain(self, name: str, value: Any, size: int, dimension: int, shape: Shape | None) -> None:
         """Raise ``InvalidArgument`` when ``value``, which is allowed on some domain, does not fit one of ``size`` points."""
         if shape is per_axis and np.shape(value) not in ((), (dimension,)):
@@ -46,6 +51,7 @@ class Check:
             raise InvalidArgument(f"{name}: expected one number for each of the {dimension} axes, got shape {list(np.shape(value))}")
 
     def __or__(self, other: Check) -> Check:
+        must_be_check("other", other)
         return _Either((self, other))
 
     def of(self, shape: Shape, outputs: int | None = None) -> Check:
@@ -53,7 +59,17 @@ class Check:
 
         A function that always serves as many functions says how many by ``outputs``.
         """
+        if not isinstance(shape, Shape):
+            raise InvalidArgument(f"shape: must be a shape of jaxbandit.fields, such as per_output, got {short(shape)}")
+        if outputs is not None:
+            checks.integer("outputs", outputs, least=1)
         return _Shaped(f"{self.allowed}; {shape.described()}", self, shape, outputs)
+
+
+def must_be_check(name: str, value: Any) -> None:
+    """Raise ``InvalidArgument`` unless ``value`` is a check."""
+    if not isinstance(value, Check):
+        raise InvalidArgument(f"{name}: must be a check of jaxbandit.fields, such as positive, got {short(value)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +118,9 @@ class _Either(Check):
 
     def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
         next(check for check in self.checks if check.takes(value)).verify(name, value, shape, outputs)
+
+    def inside(self, value: Any) -> Any:
+        return next(check for check in self.checks if check.takes(value)).inside(value)
 
     def fit_domain(self, name: str, value: Any, size: int, dimension: int, shape: Shape | None) -> None:
         next(check for check in self.checks if check.takes(value)).fit_domain(name, value, size, dimension, shape)

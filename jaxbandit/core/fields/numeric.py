@@ -8,20 +8,23 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.fields.check import Check
 from jaxbandit.core.fields.shapes import Shape, scalar
-from jaxbandit.core.pytree import float_dtype
+from jaxbandit.core.types import float_dtype
 
 
 @dataclasses.dataclass(frozen=True)
 class _Numbers(Check):
     allowed: str
     test: Callable[[str, Any], None]  # of concrete numbers
-    holds: Callable[[float], bool] | None = None  # the same of one number, for it is asked of most fields of every object that is made
+    holds: Callable[[Any], Any] | None = (
+        None  # the same of one number, asked of most fields of every object that is made, or of traced ones
+    )
     engine: bool = True  # whether the engine calculates with the numbers, in its own floating type
     ends: tuple[float, float] = Check.ends
 
@@ -48,6 +51,9 @@ class _Numbers(Check):
         self.test(name, value)
         if self.engine:
             self._in_the_engine(name, value, given)
+
+    def inside(self, value: Any) -> Any:
+        return True if self.holds is None else jnp.all(self.holds(value) & jnp.isfinite(value))
 
     def _holds_in_the_engine(self, value: float) -> bool:
         """Return whether one number is allowed, and what the engine makes of it, too; numbers near the ends of its type are left alone."""
@@ -78,13 +84,20 @@ finite = _Numbers("a finite number", checks.finite, lambda value: True)
 
 def between(low: float, high: float, *, open_low: bool = True, open_high: bool = False, host: bool = False) -> Check:
     """Return the check for numbers in an interval; ``open_*`` says which ends are left out, ``host`` that they stay in float64."""
+    checks.ends(low=low, high=high)
     interval = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
     test = partial(checks.within, low=low, high=high, open_low=open_low, open_high=open_high)
-    return _Numbers(f"a number in {interval}", test, lambda value: low < value < high, engine=not host, ends=(low, high))
+
+    def holds(value: Any) -> Any:
+        return (value > low if open_low else value >= low) & (value < high if open_high else value <= high)
+
+    return _Numbers(f"a number in {interval}", test, holds, engine=not host, ends=(low, high))
 
 
 def whole_numbers(least: int, most: int, unit: str) -> Check:
     """Return the check for leaves that hold whole numbers of some unit; a float such as 3.0 is one."""
+    checks.ends(least=least, most=most)
+    checks.text("unit", unit)
     return _Numbers(f"a whole number of {unit} from {least} to {most}", partial(checks.whole, low=least, high=most, unit=unit))
 
 
@@ -123,13 +136,15 @@ class _Numeric(Check):
     def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
         if checks.is_traced(value):
             checks.real(name, value, self.allowed)
+            kind = value.dtype.kind if isinstance(value, jax.Array) else "i"
         else:
             try:
                 given = checks.numbers(name, value)
             except InvalidArgument as error:
                 raise InvalidArgument(f"{name}: must be {self.allowed}, got {short(value)}") from error
-            if self.whole and given.size and np.asarray(value).dtype.kind not in "iu":
-                raise InvalidArgument(f"{name}: must be {self.allowed}, got {short(value)}")
+            kind = np.asarray(value).dtype.kind if given.size else "i"
+        if self.whole and kind not in "iu":
+            raise InvalidArgument(f"{name}: must be {self.allowed}, got {short(value)}")
         if shape is not None:
             shape.check(name, value, outputs)
         if self.test is not None and not checks.is_traced(value):
@@ -155,11 +170,13 @@ integers = _Numeric("whole numbers", None, whole=True)
 
 def numbers_from(low: float, high: float) -> Check:
     """Return the check for an array of numbers from ``low`` to ``high``, both allowed."""
+    checks.ends(low=low, high=high)
     return _Numeric(f"numbers from {low:g} to {high:g}", partial(checks.within, low=low, high=high, open_low=False))
 
 
 def integers_from(low: int, high: int) -> Check:
     """Return the check for an array of whole numbers from ``low`` to ``high``, both allowed."""
+    checks.ends(low=low, high=high, integers=True)
     return _Numeric(f"whole numbers from {low} to {high}", partial(checks.within, low=low, high=high, open_low=False), whole=True)
 
 
@@ -208,7 +225,8 @@ class _Key(Check):
             return False
         if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
             return value.shape == ()
-        return value.dtype == np.uint32 and value.shape in ((2,), (4,))  # by the generator
+        default = jax.config.jax_default_prng_impl  # type: ignore[attr-defined]  # the generator of keys that do not name theirs
+        return value.dtype == np.uint32 and value.shape == ((2,) if default == "threefry2x32" else (4,))
 
     def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
         """A key has no range."""
