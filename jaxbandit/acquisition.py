@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import log_ndtr, ndtr
+from jax.typing import DTypeLike
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
@@ -22,6 +23,7 @@ __all__ = [
     "draw_uniformly",
     "log_expected_improvement",
     "log_feasibility",
+    "nearly_best",
     "pick",
     "restricted_to",
     "squared_distance",
@@ -31,13 +33,38 @@ __all__ = [
 __dir__ = __all__.copy  # what completion shows
 
 EXACT_IN_FLOAT32 = 2**24  # the integers up to here are exact in float32
+TIE_POWER = 0.72  # of the rounding error: scores tie that differ by less than 1e-5 of themselves in float32, and 5e-12 in float64
+ROUNDINGS = 4  # of the best score, by which points tie however near all of them are
+
+
+def tie_share(dtype: DTypeLike) -> float:
+    """Return the share of a score by which points tie: far more than rounding, and what features leave out, move those that are equal."""
+    return float(jnp.finfo(dtype).eps) ** TIE_POWER
+
+
+@takes(score=numbers.of(vector("one score per point")))
+def nearly_best(score: Array) -> Array:
+    """Return where ``score [M]`` is the largest but for rounding, as ``[M]``; nowhere when a score is NaN.
+
+    Points tie that are within :func:`tie_share` of the best score or of the scores' range, whichever is less: neither a large mean of all
+    scores nor a large penalty on some makes others equal. Without it rounding, which differs between programs, would choose among points
+    so far from all data that they are equally good.
+    """
+    score = jnp.asarray(score)
+    best = jnp.max(score)
+    if not jnp.issubdtype(score.dtype, jnp.floating):
+        return score == best
+    spread = best - jnp.min(score)  # infinite where some points are not allowed: the others may all tie
+    rounding = ROUNDINGS * float(jnp.finfo(score.dtype).eps) * jnp.abs(best)
+    room = jnp.maximum(tie_share(score.dtype) * jnp.minimum(jnp.abs(best), spread), rounding)
+    return score >= jnp.where(jnp.abs(best) < jnp.inf, best - room, best)
 
 
 @takes(score=numbers.of(vector("one score per point")))
 def pick(score: Array) -> Array:
-    """Return the index ``[]`` (int32) of the largest of ``score [M]``, the first of equals; ``M`` when a score is NaN.
+    """Return the index ``[]`` (int32) of the first of ``score [M]`` that is :func:`nearly_best`; ``M`` when a score is NaN.
 
-    Computed as a maximum and then the least matching index, because XLA's argmax takes over three times as long on CPUs. The indices
+    Computed as a maximum and then the least index near it, because XLA's argmax takes over three times as long on CPUs. The indices
     are floats meanwhile, because XLA vectorises reductions of floats on CPUs but not those of integers. The out-of-range index for
     NaN lets ``simulate`` flag the trial.
     """
@@ -45,8 +72,7 @@ def pick(score: Array) -> Array:
     count = score.shape[0]
     # In the score's own precision: XLA's CPU compiler was seen to lose the comparison where float32 indices met a float64 score.
     number = score.dtype.type if count < EXACT_IN_FLOAT32 else jnp.int32
-    best = jnp.max(score)
-    return jnp.min(jnp.where(score == best, jnp.arange(count, dtype=number), number(count))).astype(jnp.int32)
+    return jnp.min(jnp.where(nearly_best(score), jnp.arange(count, dtype=number), number(count))).astype(jnp.int32)
 
 
 @takes(weights=numbers.of(exactly(None, words="one weight per table")), tables=numbers.of(exactly(None, None, words="one row per weight")))
