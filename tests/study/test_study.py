@@ -399,7 +399,7 @@ def test_run_report_and_rerun(tmp_path: Path, capsys: Any, monkeypatch: Any) -> 
     assert main(["names", "delay", "Poison"]) == 2 and "did you mean 'Poisson'" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_kills() -> None:
     """At reduced size, of one cell; ``python tests/study/kill_study.py`` does it at full size."""
     said: list[str] = []
