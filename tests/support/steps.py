@@ -58,9 +58,7 @@ class DenseReference(AbstractSurrogate):
 
     def condition(self, posterior: Remembered, index: jax.Array, values: jax.Array) -> Remembered:
         place = posterior.count
-        return Remembered(
-            indices=posterior.indices.at[place].set(index), values=posterior.values.at[place].set(values), count=place + 1
-        )
+        return Remembered(indices=posterior.indices.at[place].set(index), values=posterior.values.at[place].set(values), count=place + 1)
 
     def predict(self, posterior: Remembered) -> Prediction:
         outputs, points = self.grams.shape[:2]
@@ -133,7 +131,9 @@ def _trial(problem: Any, algorithm: Any, arena: Arena, rounds: jax.Array, drawn:
     keys, noise, before = drawn
     values = jax.vmap(problem.observe)(design, before) if len(design) else jnp.zeros((0, 1 + arena.constraints))
     state = algorithm.init(arena)
-    state, _ = jax.lax.scan(lambda now, seen: (algorithm.learn(arena, now, Observation(index=seen[0], values=seen[1])), None), state, (design, values))
+    state, _ = jax.lax.scan(
+        lambda now, seen: (algorithm.learn(arena, now, Observation(index=seen[0], values=seen[1])), None), state, (design, values)
+    )
     state = algorithm.begin(arena, state) if len(design) else state
 
     def one_round(now: Any, given: Any) -> Any:
@@ -179,7 +179,9 @@ def play(
     """Every algorithm's trials in float64, as ``panel.play`` gives those of the engine; ``own`` is the model in JAX."""
     with jax.enable_x64(True):
         design, rounds = jnp.asarray(initial, jnp.int32).reshape(-1), jnp.arange(1, horizon + 1, dtype=jnp.int32)
-        known = DenseReference(own=own, grams=model.grams, noise=model.noise, prior_mean=model.prior_mean, empty=np.zeros(horizon + len(initial)))
+        known = DenseReference(
+            own=own, grams=model.grams, noise=model.noise, prior_mean=model.prior_mean, empty=np.zeros(horizon + len(initial))
+        )
         arena = Arena(surrogate=jax.tree.map(jnp.asarray, known), horizon=jnp.int32(horizon))
         problem = jaxbandit.canonicalise(problem)
         numbers = jnp.arange(1, len(initial) + 1, dtype=jnp.int32)
