@@ -8,7 +8,7 @@ import functools
 import gc
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ import jaxbandit
 from jaxbandit.core.files import write_whole
 
 pytest.register_assert_rewrite("tests.support")  # before its modules are imported, so that their failures show values too
+
+from tests.support.golden import Golden
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -90,6 +92,16 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.stash[CACHE] is not None:  # child processes inherit it
         settings = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs", "jax_persistent_cache_min_entry_size_bytes")
         os.environ |= {name.upper(): str(jax.config.values[name]) for name in settings}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--write-golden", action="store_true", help="write golden files in place of comparing with them (with -n 0)")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str], Any]:
+    """Gives golden files by their names."""
+    return functools.partial(Golden, write=request.config.option.write_golden)
 
 
 class ToldToWorkers:

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxbandit import InitialDesign, Refitted, Rpol, delays, feedback, simulate
+import jaxbandit
+from jaxbandit import InitialDesign, Refitted, Rpol, delays, feedback, kernels, simulate
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
 from jaxbandit.engine.delayed import Delays
 from jaxbandit.session.stepping import Rounds, design_points, make_learner
@@ -94,6 +95,24 @@ def test_every_algorithm_chooses_as_in_a_simulation(table: str, policy: str) -> 
     expected = {name: run.indices[0].tolist() for name, run in simulated(table, policy).items()}
     assert {name: session(algorithm, policy) for name, algorithm in members(table).items()} == expected
     assert len({tuple(points) for points in expected.values()}) > len(expected) // 2, "algorithms do differ"
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("table", TABLES)
+def test_golden_choices_under_policies(table: str, policy: str, golden: Any) -> None:
+    golden("choices").check_bits(f"{table} {policy}", {name: run.indices[0] for name, run in simulated(table, policy).items()})
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("form", ["product", "rows"])
+def test_golden_choices_of_forms(form: str, golden: Any) -> None:
+    """The other forms of the posterior: those above have features."""
+    domain = conformance.study()[0].domain
+    model = jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=0.3), noise_variance=0.05, outputs=3, form=form)
+    algorithms = {name: make() for members in NO_FULL_INFORMATION.values() for name, make in members.items()}
+    algorithms = {name: own for name, own in algorithms.items() if form != "rows" or "thompson" not in name}  # rows have no joint draws
+    played = panel.play(conformance.study()[0], algorithms, model, trials=[0], **options("at-once"))
+    golden("choices").check_bits(form, {name: run.indices[0] for name, run in played.items()})
 
 
 def test_a_fit_to_the_initial_design_is_that_of_a_simulation() -> None:
