@@ -1,17 +1,29 @@
-"""Strict numerics for every test: no implicit broadcasting between ranks, no implicit dtype promotion. Compiled programs are kept."""
+"""Strict numerics for every test: no implicit broadcasting between ranks, no implicit dtype promotion.
 
+Compiled programs, and how long each file took, are kept for the next run, of another clone, too. Each file has a budget of programs.
+"""
+
+import collections
 import functools
 import gc
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # matrices are small, and threads that wait for each other take the workers' time
 
 import jax
+import jax.monitoring
 import pytest
 
+import jaxbandit
+from jaxbandit.core.files import write_whole
+
 pytest.register_assert_rewrite("tests.support")  # before its modules are imported, so that their failures show values too
+
+from tests.support.golden import Golden
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -26,12 +38,6 @@ if jax.__version_info__[:2] == (0, 10):
     from jax._src.interpreters import mlir
 
     mlir.make_ir_context = functools.cache(mlir.make_ir_context)
-
-# Compilation takes most of the time, of the same programs in every worker and child process: each is compiled once.
-CACHE = {
-    "jax_persistent_cache_min_compile_time_secs": 0,
-    "jax_persistent_cache_min_entry_size_bytes": -1,
-}
 
 # XLA compiles for a CPU in a quarter of the time without the passes that emit fused loops and in one piece instead of 32, and large
 # programs in two thirds of that by its preset for quick compilation. Read once, when JAX starts its backend; XLA ends a process that gives
@@ -51,87 +57,99 @@ if jax.__version_info__[:2] == (0, 10) and QUICK_FLAGS not in USERS_FLAGS:
 # passes, which change the order of sums and nothing else: what they check holds up to rounding.
 OPTIMISED = {"experiments/test_command_line.py"}  # 1,000 rounds on 2,500 points
 
-# The order of files by CPU time; all others follow. Those of one way of compiling stand together, for a change drops programs.
-LONGEST_FIRST = (
-    "experiments/test_command_line.py",
-    "repository/test_documents.py",
-    "session/test_same_as_simulation.py",
-    "study/test_study.py",
-    "conformance/test_baseline_methods.py",
-    "engine/test_policies.py",
-    "study/test_interruptions.py",
-    "conformance/test_fused.py",
-    "unit/algorithms/test_bpe.py",
-    "engine/test_delayed_policies.py",
-    "unit/gradients/test_smoothed_loss.py",
-    "engine/test_ucb_policies.py",
-    "unit/gradients/test_replay.py",
-    "unit/surrogates/test_posteriors.py",
-    "conformance/test_accelerators.py",
-    "experiments/test_benchmark.py",
-    "study/test_audit.py",
-    "unit/algorithms/test_anytime.py",
-    "conformance/test_strategies_and_settings.py",
-    "study/test_comparison.py",
-    "unit/report/test_report.py",
-    "engine/test_delayed_feedback.py",
-    "unit/problems/test_random_families.py",
-    "unit/surrogates/test_evidence.py",
-    "engine/test_safe_sets_and_expected_improvement.py",
-    "conformance/test_algorithms.py",
-    "unit/algorithms/test_admmbo_and_oco.py",
-    "unit/surrogates/test_precision.py",
-    "study/test_audit_of_baseline_methods.py",
-    "session/test_session.py",
-    "experiments/test_papers_and_shootout.py",
-    "engine/test_users_models.py",
-    "statistical/test_exploration_strategies.py",
-    "unit/report/test_runs_at_hand.py",
-    "unit/surrogates/test_ranged.py",
-    "unit/gradients/test_descend.py",
-    "unit/gradients/test_length_scales.py",
-    "statistical/test_safety.py",
-    "unit/kernels/test_kernels.py",
-    "unit/delays/test_delay_models.py",
-    "unit/problems/test_fixed_problems.py",
-    "conformance/test_several_devices.py",
-    "session/test_kills.py",
-    "study/test_hostile_study_files.py",
-    "engine/test_failed_trials.py",
-    "unit/surrogates/test_covariances_and_partial_outputs.py",
-    "unit/algorithms/test_penalties_clips_and_epochs.py",
-    "unit/metrics/test_metrics.py",
-    "experiments/test_delay_sweep.py",
-    "study/test_second_runs.py",
-)
-
+TESTS = Path(__file__).parent
 MAPS = Path("/proc/self/maps")  # of Linux, which allows a process 65,530; every compiled program holds some
 MANY = 30_000
+
+BUDGETS = json.loads((TESTS / "programs.json").read_text())  # programs that a file may compile, of files that compile more than USUAL
+USUAL = 10_000
+COMPILED = collections.Counter()  # programs that this process has compiled, or found compiled
+SECONDS = collections.Counter()  # that each file's tests have taken
+CACHE, BEFORE = pytest.StashKey[Path | None](), pytest.StashKey[dict[str, float]]()
+
+
+def _count(event: str, seconds: float, **about: object) -> None:
+    COMPILED["programs"] += event == "/jax/core/compile/backend_compile_duration"
+
+
+jax.monitoring.register_event_duration_secs_listener(_count)
+
+
+def relative(path: Path) -> str:
+    """The name of a test file, from this folder."""
+    return path.relative_to(TESTS).as_posix()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     gc.set_threshold(50_000, 20, 50)  # tracing makes many objects and few cycles
-    if not hasattr(config, "workerinput"):  # workers and child processes inherit what the first process sets
-        directory = config.cache.mkdir("compiled") if getattr(config, "cache", None) else None
-        if directory is not None:
-            os.environ |= {"JAX_COMPILATION_CACHE_DIR": str(directory)} | {name.upper(): str(value) for name, value in CACHE.items()}
-    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
-        jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
-        for name, value in CACHE.items():
-            jax.config.update(name, value)
+    if hasattr(config, "workerinput"):  # whose environment is that of the process that hands out the tests
+        config.stash[BEFORE] = config.workerinput["seconds"]
+        return
+    config.stash[CACHE] = jaxbandit.enable_cache(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxbandit-tests")
+    config.stash[BEFORE] = _seconds_known(config).get(config.option.markexpr, {})
+    if config.pluginmanager.has_plugin("xdist"):
+        config.pluginmanager.register(ToldToWorkers())
+    if config.stash[CACHE] is not None:  # child processes inherit it
+        settings = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs", "jax_persistent_cache_min_entry_size_bytes")
+        os.environ |= {name.upper(): str(jax.config.values[name]) for name in settings}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--write-golden", action="store_true", help="write golden files in place of comparing with them (with -n 0)")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str], Any]:
+    """Gives golden files by their names."""
+    return functools.partial(Golden, write=request.config.option.write_golden)
+
+
+class ToldToWorkers:
+    """Tells workers how long files took: all have to collect the tests in one order."""
+
+    def pytest_configure_node(self, node: Any) -> None:
+        node.workerinput["seconds"] = node.config.stash[BEFORE]
+
+
+def _seconds_known(config: pytest.Config) -> dict[str, dict[str, float]]:
+    """How long files took in earlier runs, by the ring."""
+    file = (config.stash[CACHE] or TESTS) / "seconds.json"
+    return json.loads(file.read_text()) if file.exists() else {}
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files that take longest first, so that workers, which take a file at a time, end together."""
-    place = {name: number for number, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: place.get(item.path.relative_to(Path(__file__).parent).as_posix(), len(place)))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave some cases of full tests in the quick ring, and put files that take long first, so that workers end together.
+
+    ``@pytest.mark.full(but=("rpol",))`` stands for all cases of a test but those in whose name a part between hyphens is "rpol".
+    """
+    for item in items:
+        mark = item.get_closest_marker("full")
+        if mark is not None and mark.kwargs and set(item.callspec.id.split("-")) & set(mark.kwargs["but"]):
+            item.own_markers = [own for own in item.own_markers if own.name != "full"]
+    seconds = config.stash[BEFORE]
+    items.sort(key=lambda item: -seconds.get(relative(item.path), 0.0))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    SECONDS[relative(Path(report.fspath).absolute())] += report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Keep how long files took, after a run of a whole ring."""
+    config = session.config
+    whole = config.args == [str(TESTS)] and not config.option.keyword
+    if hasattr(config, "workerinput") or config.stash[CACHE] is None or not whole:
+        return
+    rings = _seconds_known(config) | {config.option.markexpr: {name: round(time, 1) for name, time in SECONDS.items()}}
+    write_whole(config.stash[CACHE] / "seconds.json", lambda path: path.write_text(json.dumps(rings)))
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _compilation(request: pytest.FixtureRequest) -> Iterator[None]:
     """Compile as a file needs it, and drop programs when the mode changes or when they hold too many memory maps."""
-    quick = request.path.relative_to(Path(__file__).parent).as_posix() not in OPTIMISED
+    name, before = relative(request.path), COMPILED["programs"]
+    quick = name not in OPTIMISED
     many = MAPS.exists() and MAPS.read_bytes().count(b"\n") > MANY
     if many or quick != jax.config.read("jax_disable_most_optimizations"):
         jax.clear_caches()
@@ -141,6 +159,8 @@ def _compilation(request: pytest.FixtureRequest) -> Iterator[None]:
         patch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", "") if quick else USERS_FLAGS)
         yield
     gc.freeze()  # programs and their traces stay: nobody need look through them again and again
+    made, budget = COMPILED["programs"] - before, BUDGETS.get(name, USUAL)
+    assert made <= budget, f"{name} compiled {made} programs; its budget in tests/programs.json is {budget}"
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ print(json.dumps(report))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_sharded_equals_unsharded() -> None:
     """Five trials spread over four devices, with padding, or all on the third of them, against this process's run on its only one."""
     flags = " ".join([os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_count=4"]).strip()

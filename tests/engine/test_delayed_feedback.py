@@ -242,7 +242,7 @@ print(json.dumps({jax.tree_util.keystr(path): np.asarray(x).tolist() for path, x
 """
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_sharded_equals_unsharded() -> None:
     """The loop over arrivals has as many steps as the busiest trial of its own device needs."""
     flags = " ".join([os.environ.get("XLA_FLAGS", ""), "--xla_force_host_platform_device_count=4"]).strip()

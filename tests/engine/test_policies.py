@@ -20,7 +20,7 @@ from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
 from jaxbandit.widths import ImprovedGPUCB
 from tests.oracles import bandit, policies, ucb_policies
 from tests.oracles import gaussian_process as gp
-from tests.support import panel
+from tests.support import panel, steps
 
 HORIZON, TRIALS, SIDE = 38, 2, 9  # 38 rounds: five epochs of 7 and a part of one, five stretches and a part of one
 LENGTH_SCALE, NOISE = 0.3, 0.05
@@ -31,6 +31,7 @@ KEY = jax.random.key(11)
 TOLERANCE = {"float32": 1e-3, "float64": 1e-8}
 
 KERNEL = {
+    "known": (kernels.SquaredExponential, gp.squared_exponential),  # beliefs of the reference: the algorithm's steps alone
     "features": (kernels.Matern52, gp.matern52),
     "product": (kernels.SquaredExponential, gp.squared_exponential),
     "rows": (kernels.Matern52, gp.matern52),
@@ -203,17 +204,17 @@ CASES: dict[str, Case] = {
     ),
 }
 EPOCHS = [name for name in CASES if name.startswith("se")]
-# An algorithm sees means, deviations and gains, whatever form gives them: every case runs in both precisions, with the forms in turn,
-# and one of each kind (a single function, a combination) in every form. Cases on problems of one shape, which may differ in their noise,
-# share a program.
+# An algorithm sees means, deviations and gains, whatever form gives them. Every case is played on the reference's beliefs, and by the
+# engine in one form and precision, dealt in turn; one of each kind (a single function, a combination) in every form and precision. Cases on
+# problems of one shape, which may differ in their noise, share a program of the engine.
 EVERYWHERE = ["igp-ucb", "se2-poly"]
-FORMS = {  # of problems of one shape in float64 and float32
-    (1, "hidden"): ("product", "features"),
-    (2, "hidden"): ("features", "product"),
-    (3, "hidden"): ("features", "rows"),
-    (1, "shared"): ("product", "rows"),
-    (2, "shared"): ("product", "features"),
-    (2, "independent"): ("features", "rows"),
+FORMS = {  # of problems of one shape
+    (1, "hidden"): ("features", "float64"),
+    (2, "hidden"): ("product", "float64"),
+    (3, "hidden"): ("rows", "float32"),
+    (1, "shared"): ("rows", "float32"),
+    (2, "shared"): ("features", "float64"),
+    (2, "independent"): ("features", "float32"),
 }
 
 
@@ -223,21 +224,11 @@ def shape_of(name: str) -> tuple[int, str]:
     return CASES[name].constraints, kind if kind in ("shared", "independent") else "hidden"
 
 
-def own_form(name: str, precision: str) -> str:
-    """The form that a case shares with the others on problems of its shape."""
-    return FORMS[shape_of(name)][precision == "float32"]
-
-
-def forms_of(name: str, precision: str) -> list[str]:
-    return list(KERNEL) if name in EVERYWHERE else [own_form(name, precision)]
-
-
-RUNS = [
-    pytest.param(name, form, precision, id=f"{name}-{form}-{precision}")
-    for name in CASES
-    for precision in TOLERANCE
-    for form in forms_of(name, precision)
-]
+ENGINE = [(name, *FORMS[shape_of(name)]) for name in CASES]
+ENGINE += [(name, form, precision) for name in EVERYWHERE for form in ("features", "product", "rows") for precision in TOLERANCE]
+STEPS = [(name, "known", "float64") for name in CASES]
+RUNS = [pytest.param(*run, id="-".join(run)) for run in STEPS]
+RUNS += [pytest.param(*run, id="-".join(run), marks=pytest.mark.full) for run in dict.fromkeys(ENGINE)]
 
 
 @functools.cache
@@ -281,6 +272,11 @@ def played(names: tuple[str, ...], kind: str, form: str, precision: str, initial
     """The trajectories of some cases on a problem: those of several come from one program, on all problems of one shape."""
     case = CASES[names[0]]
     problem, outputs = problem_of(case.constraints, kind), 1 + case.constraints
+    if form == "known":
+        algorithms = {name: CASES[name].build(strategy_of(CASES[name])) for name in names}
+        return steps.play(
+            problem, algorithms, believed(case, form), own_model(case.constraints), horizon=HORIZON, trials=TRIALS, key=KEY, initial=initial
+        )
     with jax.enable_x64(precision == "float64"):
         surrogate = jaxbandit.surrogate(
             problem.domain,
@@ -299,17 +295,24 @@ def played(names: tuple[str, ...], kind: str, form: str, precision: str, initial
         return {names[0]: jax.tree.map(np.asarray, jaxbandit.simulate(problem, algorithms[names[0]], surrogate, **options))}
 
 
+@functools.cache
+def own_model(constraints: int) -> jaxbandit.Surrogate:
+    """What algorithms ask of the model itself when beliefs are the reference's."""
+    with jax.enable_x64(True):
+        kernel, options = kernels.SquaredExponential(length_scale=LENGTH_SCALE), {"outputs": 1 + constraints, "form": "features"}
+        return jaxbandit.surrogate(problem_of(constraints, "noisy").domain, kernel, noise_variance=NOISE, **options)
+
+
 DESIGN = (3, 40, 77, 22, 22, 65)
 KNOWING = ["igp-ucb", "cbo-ts", "scgp-1", "se2-poly", "se3", "anytime-cbo-keep"]  # the design, in every round
 STARTING_AFRESH = ["se2-poly-restart", "se3-restart", "anytime-cbo"]
 
 
 def trajectory(name: str, form: str, precision: str, initial: tuple[int, ...] = ()) -> jaxbandit.Trajectory:
-    """The case's, from the program of all cases on problems of its shape that run in this form."""
-    names = EVERYWHERE
-    if form == own_form(name, precision):
-        possible = KNOWING + STARTING_AFRESH if initial else list(CASES)
-        names = [other for other in possible if shape_of(other) == shape_of(name)]
+    """The case's, by its steps or from the program of all cases on problems of its shape that run in this form."""
+    names = [name] if form == "known" else EVERYWHERE
+    if (form, precision) == FORMS[shape_of(name)]:
+        names = [other for other in CASES if shape_of(other) == shape_of(name)]
     return played(tuple(names), CASES[name].problem, form, precision, initial)[name]
 
 
@@ -373,18 +376,20 @@ def test_every_round_is_the_papers(name: str, form: str, precision: str) -> None
         assert np.mean(bandit.score_gaps(expected.scores, neighbour) > tolerance) > 0.5
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["se3-restart", "anytime-cbo-keep"])
 def test_a_run_of_its_own_is_that_of_the_panel(name: str) -> None:
     """A case in a program of its own does what it does beside others; SCGP is compared with the reference so."""
-    form = own_form(name, "float64")
-    alone = played((name,), CASES[name].problem, form, "float64", ())[name]
-    chex.assert_trees_all_close(alone, trajectory(name, form, "float64"), rtol=1e-9, atol=1e-9)
+    form, precision = FORMS[shape_of(name)]
+    alone = played((name,), CASES[name].problem, form, precision, ())[name]
+    tolerance = {"float32": 1e-4, "float64": 1e-9}[precision]
+    chex.assert_trees_all_close(alone, trajectory(name, form, precision), rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if CASES[name].problem in ("shared", "independent")])
 def test_what_is_shown_is_what_is_paid(name: str) -> None:
     """The costs observed are the shown function's at the chosen point; only independent noise differs between points."""
-    run = recorded(name, own_form(name, "float64"), "float64")
+    run = recorded(name, "known", "float64")
     means = np.asarray(problem_of(CASES[name].constraints, CASES[name].problem).means)[1:]
     for record, samples in zip(run.records, run.samples, strict=True):
         paid = samples[np.arange(HORIZON), :, record.indices]
@@ -478,7 +483,7 @@ def positive_part(model: bandit.Model, record: bandit.Record) -> bandit.Replay:
 @pytest.mark.parametrize("what", WRONG)
 def test_the_check_sees_another_algorithm(what: str) -> None:
     name, wrong = WRONG[what]
-    form = own_form(name, "float64")
+    form = "known"
     run = recorded(name, form, "float64")
     worst = 0.0
     for b, record in enumerate(run.records):
@@ -490,7 +495,7 @@ def test_the_check_sees_another_algorithm(what: str) -> None:
 def test_the_width_grows_with_the_combined_noise() -> None:
     """Algorithm 3's theory width differs from the plain one once ``kappa > 0``, by more than the check's tolerance."""
     for name in ("se3-improved", "se3-improved-restart", "se3-rand"):
-        form = own_form(name, "float64")
+        form = "known"
         run = recorded(name, form, "float64")
         for b, record in enumerate(run.records):
             plain = policies.se3(
@@ -513,7 +518,7 @@ def test_the_width_grows_with_the_combined_noise() -> None:
 def test_the_cases_exercise_what_they_should() -> None:
     """Penalties move, in every method that has some, and the clips and caps act without swallowing everything."""
     for name, case in CASES.items():
-        run = recorded(name, own_form(name, "float64"), "float64")
+        run = recorded(name, "known", "float64")
         moved = np.ptp(run.trajectory.multipliers, axis=1)
         none = name.startswith(("igp", "gp", "rand", "epbo"))
         assert np.all(moved == 0) if none else np.all(moved.max(-1) > 0.05), name
@@ -527,14 +532,15 @@ def test_the_cases_exercise_what_they_should() -> None:
             assert run.draws[0].shape == (HORIZON, functions, *size), name
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", [name for name in CASES if CASES[name].strategy == "thompson" and not name.startswith(("se2", "anytime"))])
 def test_draws_inside_runs_have_the_posteriors_law(name: str) -> None:
     """``(h_t - mu_t) / beta_t`` in the principal directions of the dense posterior covariance is white, round after round.
 
     Given the past every number is a standard normal independent of the ones before, so sums over rounds have standard errors at once.
     """
-    form = own_form(name, "float64")
-    run, model = recorded(name, form, "float64"), believed(CASES[name], form)
+    form, precision = FORMS[shape_of(name)]
+    run, model = recorded(name, form, precision), believed(CASES[name], form)
     rounds = [policies.whitened(model, record, draws) for record, draws in zip(run.records, run.draws, strict=True)]
     z = np.concatenate([x for trial in rounds for x in trial])
     assert z.size > 5000
@@ -551,7 +557,7 @@ def test_draws_inside_runs_have_the_posteriors_law(name: str) -> None:
 @pytest.mark.parametrize("name", ["anytime-cbo", "anytime-cbo-keep", "anytime-cbo-ts"])
 def test_anytime_records_the_multipliers_in_force(name: str) -> None:
     """``Trajectory.multipliers`` says those in force at round ``t``: after a restart, the fresh ones."""
-    form = own_form(name, "float64")
+    form = "known"
     run = recorded(name, form, "float64")
     for b in range(TRIALS):
         expected = replay(name, form, run, b).multipliers
@@ -560,7 +566,7 @@ def test_anytime_records_the_multipliers_in_force(name: str) -> None:
 
 @pytest.mark.parametrize("name", KNOWING)
 def test_an_initial_design_is_known_before_round_1(name: str) -> None:
-    form = own_form(name, "float64")
+    form = "known"
     run = recorded(name, form, "float64", DESIGN)
     for b, record in enumerate(run.records):
         gaps = bandit.score_gaps(replay(name, form, run, b).scores, record.indices)
@@ -570,7 +576,7 @@ def test_an_initial_design_is_known_before_round_1(name: str) -> None:
 @pytest.mark.parametrize("name", STARTING_AFRESH)
 def test_a_fresh_start_at_round_1_does_not_forget_the_initial_design(name: str) -> None:
     """Earlier epochs and stretches are forgotten, but before the first there is none: its rounds know the design."""
-    form = own_form(name, "float64")
+    form = "known"
     run = recorded(name, form, "float64", DESIGN)
     first = 1 if name.startswith("anytime") else 7
     for b, record in enumerate(run.records):

@@ -18,7 +18,7 @@ import jaxbandit
 from jaxbandit import Cei, ConstrainedThompson, PrimalDual, SafeOpt, SgpUcb, StageOpt, acquisition, domains, estimators, kernels, problems
 from tests.oracles import bandit, expected_improvement, policies, safe_sets
 from tests.oracles import gaussian_process as gp
-from tests.support import panel
+from tests.support import panel, steps
 
 HORIZON, TRIALS, SIDE = 24, 2, 9
 LENGTH_SCALE, NOISE = 0.35, 0.05
@@ -29,6 +29,7 @@ LIPSCHITZ = np.array([2.0, 3.0])
 # Relative to max(1, |best|), and how far from the edge of a set a point is surely on its side.
 TOLERANCE = {"float32": 1e-3, "float64": 1e-8}
 KERNEL = {
+    "known": (kernels.SquaredExponential, gp.squared_exponential),  # beliefs of the reference: the algorithm's steps alone
     "features": (kernels.Matern52, gp.matern52),
     "product": (kernels.SquaredExponential, gp.squared_exponential),
     "rows": (kernels.Matern52, gp.matern52),
@@ -90,7 +91,12 @@ CASES: dict[str, Case] = {
     ),
     "sgp-ucb": Case(lambda b, m: SgpUcb(estimator=b, seeds=SEEDS, warm_up=6.0), {"rule": "sgp_ucb", "seeds": SEEDS, "stage": 6}, USUAL),
 }
-RUNS = [pytest.param(name, *run, id="-".join([name, *map(str, run)])) for name, case in CASES.items() for run in case.runs]
+KNOWN = (2, "known", "float64")
+RUNS = [
+    pytest.param(name, *run, id="-".join([name, *map(str, run)]), marks=() if run == KNOWN else pytest.mark.full)
+    for name, case in CASES.items()
+    for run in (KNOWN, *case.runs)
+]
 SAFE = [run for run in RUNS if run.values[0].startswith(("safeopt", "stageopt", "sgp"))]
 SCORED = [run for run in RUNS if run not in SAFE]
 
@@ -123,7 +129,15 @@ def believed(constraints: int, form: str) -> bandit.Model:
 def played(constraints: int, form: str, precision: str, design: tuple[int, ...]) -> dict[str, jaxbandit.Trajectory]:
     """The trials of all cases that run so, from one program."""
     problem, outputs = problem_of(constraints), 1 + constraints
-    names = [name for name, case in CASES.items() if (constraints, form, precision) in case.runs and case.design == design]
+    run = constraints, form, precision
+    names = [name for name, case in CASES.items() if run in (KNOWN, *case.runs) and case.design == design]
+    bounds = estimators.Bounds(reward_width=BETA[0], cost_width=BETA[1:outputs])
+    algorithms = {name: CASES[name].build(bounds, constraints) for name in names}
+    options = {"horizon": HORIZON, "trials": TRIALS, "key": jax.random.key(7)}
+    if run == KNOWN:
+        with jax.enable_x64(True):
+            own = jaxbandit.surrogate(problem.domain, kernels.Matern52(), noise_variance=NOISE, outputs=outputs, form="features")
+        return steps.play(problem, algorithms, believed(constraints, form), own, initial=design, **options)
     with jax.enable_x64(precision == "float64"):
         surrogate = jaxbandit.surrogate(
             problem.domain,
@@ -134,17 +148,8 @@ def played(constraints: int, form: str, precision: str, design: tuple[int, ...])
             form=form,
             horizon=HORIZON + len(design),
         )
-        bounds = estimators.Bounds(reward_width=BETA[0], cost_width=BETA[1:outputs])
-        return panel.play(
-            problem,
-            {name: CASES[name].build(bounds, constraints) for name in names},
-            surrogate,
-            horizon=HORIZON,
-            trials=TRIALS,
-            key=jax.random.key(7),
-            record="audit",
-            initial=jaxbandit.InitialDesign(indices=np.array(design)) if design else None,
-        )
+        initial = jaxbandit.InitialDesign(indices=np.array(design)) if design else None
+        return panel.play(problem, algorithms, surrogate, record="audit", initial=initial, **options)
 
 
 def recorded(name: str, constraints: int, form: str, precision: str) -> jaxbandit.Trajectory:
@@ -232,7 +237,8 @@ WRONG: dict[str, tuple[str, int, dict[str, Any]]] = {
 @pytest.mark.parametrize("what", WRONG)
 def test_the_check_sees_another_algorithm(what: str) -> None:
     name, constraints, changes = WRONG[what]
-    _, form, precision = next(run for run in CASES[name].runs if run[0] == constraints)
+    assert constraints == KNOWN[0]
+    _, form, precision = KNOWN
     run = recorded(name, constraints, form, precision)
     if name.startswith(("safeopt", "stageopt", "sgp")):
         assert any(faults(name, constraints, form, precision, trial, **changes) for trial in range(TRIALS))
@@ -247,25 +253,25 @@ def test_the_cases_exercise_what_they_should() -> None:
     """Both phases of constrained EI, both branches of Thompson sampling, expanders beside maximisers."""
     found = np.concatenate(
         [
-            expected_improvement.cei(believed(2, "rows"), record_of(recorded("cei", 2, "rows", "float64"), b), incumbent="mean").feasible
+            expected_improvement.cei(believed(2, "known"), record_of(recorded("cei", *KNOWN), b), incumbent="mean").feasible
             for b in range(TRIALS)
         ]
     )
     assert found.any() and not found.all()
-    run = recorded("constrained-thompson", 2, "features", "float64")
+    run = recorded("constrained-thompson", *KNOWN)
     some = np.any(np.all(run.draws[:, :, 1:] <= 0, axis=2), axis=-1)
     assert some.any()
     points = np.asarray(problem_of(2).domain.points)
     kinds = {"maximiser": 0, "expander": 0}
-    run = recorded("safeopt", 2, "features", "float64")
+    run = recorded("safeopt", *KNOWN)
     mask = np.isin(np.arange(len(points)), SEEDS)
     for b in range(TRIALS):
-        for chosen, known in zip(run.indices[b], safe_sets.knowledge(believed(2, "features"), record_of(run, b)), strict=True):
-            s = safe_sets.sets(believed(2, "features"), known, mask, 1e-8, points=points, lipschitz=None, together=True)
+        for chosen, known in zip(run.indices[b], safe_sets.knowledge(believed(2, "known"), record_of(run, b)), strict=True):
+            s = safe_sets.sets(believed(2, "known"), known, mask, 1e-8, points=points, lipschitz=None, together=True)
             kinds["maximiser" if s.maximisers[1][chosen] else "expander"] += 1
     assert min(kinds.values()) >= 3, kinds
-    assert np.all(recorded("primal-dual", 2, "features", "float64").multipliers >= 0)
-    assert np.any(recorded("primal-dual", 2, "features", "float64").multipliers == 0), "the dual meets its floor"
+    assert np.all(recorded("primal-dual", *KNOWN).multipliers >= 0)
+    assert np.any(recorded("primal-dual", *KNOWN).multipliers == 0), "the dual meets its floor"
 
 
 # Values of constrained EI.

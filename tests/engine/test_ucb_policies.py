@@ -17,7 +17,7 @@ import jaxbandit
 from jaxbandit import domains, kernels, problems, widths
 from tests.oracles import bandit, ucb_policies
 from tests.oracles import gaussian_process as gp
-from tests.support import panel
+from tests.support import panel, steps
 
 HORIZON, TRIALS, SIDE = 45, 2, 12
 LENGTH_SCALE, NOISE = 0.3, 0.05
@@ -32,6 +32,7 @@ KERNELS: dict[str, tuple[Callable[..., Any], Callable[..., np.ndarray]]] = {
     "matern32": (kernels.Matern32, gp.matern32),
     "matern52": (kernels.Matern52, gp.matern52),
 }
+KNOWN = ("se", "known")  # beliefs of the reference: the algorithms' steps alone
 PAIRS = [("se", "features"), ("se", "product"), ("se", "rows"), ("se", "auto")]
 PAIRS += [("matern52", "features"), ("matern52", "rows"), ("matern52", "auto")]
 
@@ -98,10 +99,11 @@ ALGORITHMS: dict[str, Callable[..., Any]] = {"rpol": jaxbandit.Rpol, "cbo": jaxb
 # CBO's clips lie inside the range of the bounds, so that they act, and its step is small enough for the dual not to sit at a cap.
 PARAMETERS: dict[str, dict[str, Any]] = {"rpol": {}, "cbo": {"reward_clip": 2.0, "cost_clip": 1.5, "dual_cap": 4.0}, "config": {}}
 BETA = np.array([2.0, 1.5, 1.0, 0.5])
+# The steps of every algorithm, and the engine with every pair, in one precision or the other.
+ENGINE = [(*pair, list(TOLERANCE)[number % 2]) for number, pair in enumerate(PAIRS)]
 CASES = [
-    pytest.param(algorithm, kernel, form, precision, id=f"{algorithm}-{kernel}-{form}-{precision}")
-    for kernel, form in PAIRS
-    for precision in TOLERANCE
+    pytest.param(algorithm, *run, id="-".join([algorithm, *run]), marks=() if run[1] == "known" else pytest.mark.full)
+    for run in [(*KNOWN, "float64"), *ENGINE]
     for algorithm in ALGORITHMS
 ]
 
@@ -120,14 +122,26 @@ def model_of(points: np.ndarray, kernel: str, outputs: int, noise: float, width:
 def constraints_of(kernel: str, form: str) -> int:
     """One to three, in turn; with the form ``auto`` as many as with the form that it chooses, so that they share a program."""
     chosen = {"se": "product", "matern52": "features"}[kernel] if form == "auto" else form
-    return 1 + PAIRS.index((kernel, chosen)) % 3
+    return 2 if form == "known" else 1 + PAIRS.index((kernel, chosen)) % 3
+
+
+def by_steps(problem: Any, members: dict[str, Any], model: bandit.Model, *, seed: int, initial: tuple[int, ...] = ()) -> Any:
+    """The trials of some algorithms with the reference's beliefs."""
+    with precision_of("float64"):
+        own = jaxbandit.surrogate(problem.domain, kernels.Matern52(), noise_variance=NOISE, outputs=len(model.grams), form="features")
+    options = {"horizon": HORIZON, "trials": TRIALS, "key": jax.random.key(seed), "initial": initial}
+    return steps.play(problem, members, model, own, **options)
 
 
 @functools.cache
 def recorded(kernel: str, form: str, precision: str) -> dict[str, jaxbandit.Trajectory]:
     """The runs of all algorithms, from one program."""
     constraints = constraints_of(kernel, form)
-    problem, _ = random_problem(constraints, f"{kernel}-{form}")
+    problem, points = random_problem(constraints, f"{kernel}-{form}")
+    all_learners = learners(BETA[0], BETA[1 : 1 + constraints])
+    if form == "known":
+        model = model_of(points, kernel, 1 + constraints, NOISE, bandit.constant(BETA[: 1 + constraints]))
+        return by_steps(problem, all_learners, model, seed=1)
     with precision_of(precision):
         surrogate = jaxbandit.surrogate(
             problem.domain,
@@ -137,7 +151,6 @@ def recorded(kernel: str, form: str, precision: str) -> dict[str, jaxbandit.Traj
             form=form,
             horizon=HORIZON,
         )
-        all_learners = learners(BETA[0], BETA[1 : 1 + constraints])
         return panel.play(problem, all_learners, surrogate, horizon=HORIZON, trials=TRIALS, key=jax.random.key(1))
 
 
@@ -150,18 +163,19 @@ def test_every_round_is_the_papers(algorithm: str, kernel: str, form: str, preci
     check(run, algorithm, model, TOLERANCE[precision], **PARAMETERS[algorithm])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_run_of_its_own_is_that_of_the_panel(algorithm: str) -> None:
     """An algorithm in a program of its own does what it does beside others."""
-    kernel, form = "se", "product"
+    kernel, form, precision = ENGINE[1]
     constraints = constraints_of(kernel, form)
     problem, _ = random_problem(constraints, f"{kernel}-{form}")
-    with precision_of("float64"):
+    with precision_of(precision):
         model = KERNELS[kernel][0](length_scale=LENGTH_SCALE)
         surrogate = jaxbandit.surrogate(problem.domain, model, noise_variance=NOISE, outputs=1 + constraints, form=form, horizon=HORIZON)
         learner = learners(BETA[0], BETA[1 : 1 + constraints])[algorithm]
         alone = jaxbandit.simulate(problem, learner, surrogate, horizon=HORIZON, trials=TRIALS, key=jax.random.key(1))
-    chex.assert_trees_all_close(jax.tree.map(np.asarray, alone), recorded(kernel, form, "float64")[algorithm], rtol=1e-9, atol=1e-9)
+    chex.assert_trees_all_close(jax.tree.map(np.asarray, alone), recorded(kernel, form, precision)[algorithm], rtol=1e-9, atol=1e-9)
 
 
 SCHEDULES: dict[str, tuple[Any, bandit.Width]] = {
@@ -172,22 +186,29 @@ SCHEDULES: dict[str, tuple[Any, bandit.Width]] = {
 SCHEDULED = [(algorithm, schedule) for algorithm in ALGORITHMS for schedule in ("improved", "sqrt_log")] + [("rpol", "constant")]
 
 
+def schedule_model(schedule: str) -> bandit.Model:
+    return model_of(random_problem(2, "schedules")[1], "se", 3, 1 + 2 / HORIZON, SCHEDULES[schedule][1])
+
+
 @functools.cache
 def scheduled(precision: str) -> dict[str, jaxbandit.Trajectory]:
-    """The runs of algorithms under schedules, by "algorithm-schedule", from one program."""
+    """The runs of algorithms under schedules, by "algorithm-schedule": in float64 by their steps, in float32 from one program."""
     problem, _ = random_problem(2, "schedules")
+    members = {f"{name}-{schedule}": learners(*[SCHEDULES[schedule][0]] * 2)[name] for name, schedule in SCHEDULED}
+    if precision == "float64":
+        return by_steps(problem, members, schedule_model("constant"), seed=2)
     with precision_of(precision):
         kernel = kernels.SquaredExponential(length_scale=LENGTH_SCALE)
         surrogate = jaxbandit.surrogate(problem.domain, kernel, noise_variance=1 + 2 / HORIZON, outputs=3, form="product")
-        members = {f"{name}-{schedule}": learners(*[SCHEDULES[schedule][0]] * 2)[name] for name, schedule in SCHEDULED}
         return panel.play(problem, members, surrogate, horizon=HORIZON, trials=TRIALS, key=jax.random.key(2))
 
 
+@pytest.mark.full(but=("float64",))
 @pytest.mark.parametrize("precision", TOLERANCE)
 @pytest.mark.parametrize(("algorithm", "schedule"), SCHEDULED)
 def test_width_schedules(algorithm: str, schedule: str, precision: str) -> None:
-    model = model_of(random_problem(2, "schedules")[1], "se", 3, 1 + 2 / HORIZON, SCHEDULES[schedule][1])
-    check(scheduled(precision)[f"{algorithm}-{schedule}"], algorithm, model, TOLERANCE[precision], **PARAMETERS[algorithm])
+    run = scheduled(precision)[f"{algorithm}-{schedule}"]
+    check(run, algorithm, schedule_model(schedule), TOLERANCE[precision], **PARAMETERS[algorithm])
 
 
 # Another kernel, regulariser and prior mean for every output; points seen before round 1; per-constraint parameters.
@@ -216,6 +237,7 @@ def separate(design: str, precision: str) -> dict[str, jaxbandit.Trajectory]:
         return panel.play(problem, members, surrogate, **options)
 
 
+@pytest.mark.full(but=("given",))
 @pytest.mark.parametrize(("design", "precision"), [("given", "float64"), ("random", "float32")])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_separate_models_and_an_initial_design(algorithm: str, design: str, precision: str) -> None:
@@ -232,6 +254,7 @@ def test_separate_models_and_an_initial_design(algorithm: str, design: str, prec
     check(run, algorithm, model, TOLERANCE[precision], **PER_CONSTRAINT[algorithm])
 
 
+@pytest.mark.full(but=("float64",))
 @pytest.mark.parametrize("precision", TOLERANCE)
 def test_config_on_an_infeasible_problem(precision: str) -> None:
     """Declares in the right round, and goes on at the point of least worst-case lower bound."""
@@ -249,11 +272,9 @@ def test_config_on_an_infeasible_problem(precision: str) -> None:
 
 @functools.cache
 def control() -> dict[str, jaxbandit.Trajectory]:
-    problem, _ = random_problem(2, "control")
-    with precision_of("float64"):
-        kernel = kernels.SquaredExponential(length_scale=LENGTH_SCALE)
-        surrogate = jaxbandit.surrogate(problem.domain, kernel, noise_variance=NOISE, outputs=3, form="product")
-        return panel.play(problem, learners(2.0, 1.5), surrogate, horizon=HORIZON, trials=TRIALS, key=jax.random.key(5))
+    problem, points = random_problem(2, "control")
+    model = model_of(points, "se", 3, NOISE, bandit.constant([2.0, 1.5, 1.5]))
+    return by_steps(problem, learners(2.0, 1.5), model, seed=5)
 
 
 def one_run(algorithm: str) -> tuple[list[bandit.Record], bandit.Model]:

@@ -60,7 +60,7 @@ def most_here(own_process, spec, *, pinned, cores=1):
     return own_process(spec, pinned=pinned, cores=cores) if spec["task"] in ("devices", "study") else child.measure(spec)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_every_key_of_the_file_is_documented(tmp_path, monkeypatch, capsys):
     """At sizes at which the figures mean nothing: most measurements share their programs, and processes compile quickly."""
     for part, sizes in TINY.items():

@@ -188,6 +188,27 @@ def _no_trial_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jaxbandit.engine.simulation.play_all", stop)
 
 
+def words_of(make: Any) -> str:
+    """The message of a refusal."""
+    with pytest.raises(InvalidArgument) as refusal:
+        make()
+    return str(refusal.value)
+
+
+def test_golden_messages(golden: Any) -> None:
+    """What users are told, for one wrong value of every field and argument."""
+    found = {}
+    for name, kind in CLASSES.items():
+        required = {field: value for field, value in REQUIRED.get(kind.__name__, {}).items() if field in {p.name for p in parameters(kind)}}
+        for field in parameters(kind):
+            found[f"{name}.{field.name}"] = words_of(lambda kind=kind, given=required | {field.name: 1j}: kind(**given))
+    for name, function in DECLARING.items():
+        for argument in function.declared:
+            found[f"{name}({argument})"] = words_of(lambda function=function, argument=argument: function(**{argument: 1j}))
+    for name, words in found.items():
+        golden("messages").check(name, words)
+
+
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_constructor_refuses_what_a_field_does_not_allow(name: str) -> None:
     kind = CLASSES[name]

@@ -125,6 +125,24 @@ def tied() -> tuple[Any, Any]:
     return problem, jaxbandit.surrogate(problem.domain, kernels.SquaredExponential(length_scale=1.0), noise_variance=0.05)
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("table", TABLES)
+def test_golden_choices_under_policies(table: str, policy: str, golden: Any) -> None:
+    golden("choices").check_bits(f"{table} {policy}", {name: run.indices[0] for name, run in simulated(table, policy).items()})
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("form", ["product", "rows"])
+def test_golden_choices_of_forms(form: str, golden: Any) -> None:
+    """The other forms of the posterior: those above have features."""
+    domain = conformance.study()[0].domain
+    model = jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=0.3), noise_variance=0.05, outputs=3, form=form)
+    algorithms = {name: make() for members in NO_FULL_INFORMATION.values() for name, make in members.items()}
+    algorithms = {name: own for name, own in algorithms.items() if form != "rows" or "thompson" not in name}  # rows have no joint draws
+    played = panel.play(conformance.study()[0], algorithms, model, trials=[0], **options("at-once"))
+    golden("choices").check_bits(form, {name: run.indices[0] for name, run in played.items()})
+
+
 def test_a_fit_to_the_initial_design_is_that_of_a_simulation() -> None:
     """There is one fit, before round 1."""
     initial = InitialDesign(random=5)

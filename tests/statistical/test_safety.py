@@ -54,7 +54,7 @@ def outcome(algorithm: Any, factor: float = 1.0) -> tuple[np.ndarray, jaxbandit.
     return unsafe.any(1), run
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("algorithm", [SafeOpt(), StageOpt(exploration=15.0), SgpUcb(warm_up=8.0)], ids=lambda a: a.name)
 def test_the_safe_set_is_left_in_at_most_delta_of_instances(algorithm: Any) -> None:
     left, run = outcome(algorithm)
@@ -64,7 +64,7 @@ def test_the_safe_set_is_left_in_at_most_delta_of_instances(algorithm: Any) -> N
     assert grown.mean() > 0.5, "it is no feat to stay among the seeds"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_bounds_that_are_too_narrow_do_leave_it() -> None:
     """The same check finds a learner whose assumptions are wrong."""
     left, _ = outcome(SafeOpt(), factor=0.05)

@@ -35,6 +35,7 @@ from tests.support.audit_traces import (
     THEORY,
     TOLERANCE,
     TRIALS,
+    check_golden_trace,
     comparison,
     listed,
     model_and_record,
@@ -66,6 +67,12 @@ def test_every_choice_follows_from_the_arrays(name: str, tmp_path: Path) -> None
     # And not from just any arrays.
     neighbour = np.where(record.indices % SIDE > 0, record.indices - 1, record.indices + 1)
     assert np.mean(bandit.score_gaps(expected.scores, neighbour) > TOLERANCE) > 0.5
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_golden_traces(name: str, golden: Any) -> None:
+    """The arrays of a trace, what it says of itself, and, on the JAX that they were written with, the choices."""
+    check_golden_trace(golden("traces"), name)
 
 
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if not name.startswith("anytime")])

@@ -51,6 +51,11 @@ def table(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(traces.ALGORITHMS, name, algorithm)
 
 
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_golden_traces(name: str, golden: Any) -> None:
+    traces.check_golden_trace(golden("traces"), name)
+
+
 def listed(value: Any) -> np.ndarray | None:
     return None if value is None else np.asarray(value)
 

@@ -111,7 +111,7 @@ def test_a_user_who_stops_a_run_is_told_how_to_go_on(tmp_path: Path, monkeypatch
     assert 0 < said.index("--resume") < said.index("--force"), "which would throw away what was done"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("number", [0, 1])
 def test_two_processes_give_what_one_does_even_if_one_is_lost_on_the_way(number: int, tmp_path: Path) -> None:
     """One of two processes is killed; the other ends with an error that says so, and both resume to the results of an unbroken run."""

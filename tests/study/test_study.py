@@ -98,6 +98,13 @@ def test_rounds_kept() -> None:
 # Running one.
 
 
+def test_golden_dataset(golden: Any) -> None:
+    """Names, axes, types and attributes of results are what readers of them count on."""
+    data, changing = whole(), ("batches", "devices", "versions", "created")
+    golden("dataset").check("variables", {name: [list(item.dims), str(item.dtype)] for name, item in sorted(data.variables.items())})
+    golden("dataset").check("attributes", {name: None if name in changing else text for name, text in sorted(data.attrs.items())})
+
+
 def test_it_is_what_simulate_gives() -> None:
     """Every line, with and without delay, to the rounding of sums."""
     study = in_python()
@@ -401,7 +408,7 @@ def test_run_report_and_rerun(tmp_path: Path, capsys: Any, monkeypatch: Any) -> 
     assert main(["names", "delay", "Poison"]) == 2 and "did you mean 'Poisson'" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_kills() -> None:
     """At reduced size, of one cell; ``python tests/study/kill_study.py`` does it at full size."""
     said: list[str] = []

@@ -33,6 +33,7 @@ from jaxbandit.widths import ImprovedGPUCB
 from tests.oracles import bandit, policies, ucb_policies
 from tests.oracles import gaussian_process as gp
 from tests.support import panel
+from tests.support.golden import Golden
 
 HORIZON, TRIALS, SIDE, NOISE = 23, 3, 7, 0.05
 # Relative to max(1, |best|), as in `tests/engine/test_ucb_policies.py`: float32 features and 23 rounds of float32 sums.
@@ -139,6 +140,14 @@ def traced(name: str) -> dict[str, np.ndarray]:
     if len(companions(name)) > 1:
         study = Shared(**{field.name: getattr(study, field.name) for field in dataclasses.fields(study)})
     return audit(study, run, trial=1)
+
+
+def check_golden_trace(golden: Golden, name: str) -> None:
+    """Compare names, shapes, types, meta data and choices of a trace with the golden ones; choices by the version of JAX."""
+    arrays = traced(name)
+    golden.check(f"{name} arrays", {key: [list(array.shape), array.dtype.kind] for key, array in sorted(arrays.items())})
+    golden.check(f"{name} meta", json.loads(str(arrays["meta"])))
+    golden.check_bits(f"{name} choices", arrays["indices"])
 
 
 def through_a_file(arrays: dict[str, np.ndarray], folder: Path) -> dict[str, np.ndarray]:

@@ -291,7 +291,7 @@ def test_elimination_by_the_theorys_bounds(continuous: bool) -> None:
         assert any(pure_exploration.faults(gram, NOISE, trial, plan, betas_only, sets, 1e-7) for trial, sets in others)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_theorys_width_seldom_strikes_out_the_maximiser() -> None:
     """At most ``delta`` of the trials; a width far too narrow does so in more."""
     trials, delta, horizon = 150, 0.1, 150

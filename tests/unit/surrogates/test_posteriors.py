@@ -127,7 +127,7 @@ def wide_model(form: str) -> Surrogate:
     return jaxbandit.surrogate(domain, kernels.SquaredExponential(length_scale=1.0), noise_variance=1.0, outputs=1, form=form)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("form", ["product", "features", "rows"])
 @pytest.mark.parametrize(("noise", "mean_limit", "sd_limit"), [(0.0025, 3e-3, 2e-4), (1.0, 1e-4, 1e-4)])

@@ -1,0 +1,49 @@
+"""Golden files: what users rely on and no change of the inside may alter, such as tables, attributes, traces and messages.
+
+``pytest -n 0 -m "full or not full" --write-golden -k golden`` writes them anew; the change then shows in them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jax
+import numpy as np
+
+from tests.support.paths import TESTS
+
+FOLDER = TESTS / "golden"
+
+
+class Golden:
+    """One golden file, which holds plain values by keys."""
+
+    def __init__(self, name: str, *, write: bool) -> None:
+        self.file, self.write = FOLDER / f"{name}.json", write
+
+    def values(self) -> dict[str, Any]:
+        return json.loads(self.file.read_text()) if self.file.exists() else {}
+
+    def check(self, key: str, found: Any) -> None:
+        """Compare a value with the file's."""
+        found = json.loads(json.dumps(found, default=plain))
+        if self.write:
+            FOLDER.mkdir(exist_ok=True)
+            lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in sorted((self.values() | {key: found}).items())]
+            self.file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+        assert found == self.values()[key]
+
+    def check_bits(self, key: str, found: Any) -> None:
+        """Compare what rounding may change with the file's, on the version of JAX with which that was written.
+
+        Others round differently; there the references hold the same choices against their scores.
+        """
+        version = f"{key} by JAX {jax.__version__}"
+        if self.write or version in self.values():
+            self.check(version, found)
+
+
+def plain(value: Any) -> Any:
+    """An array or a number of NumPy or JAX as JSON has it."""
+    return np.asarray(value).tolist()

@@ -1,0 +1,193 @@
+"""Algorithms on their steps alone: ``select`` and ``update`` in a scan, with beliefs of the dense float64 reference.
+
+A program of one algorithm so is a sixth of a trial's, and what fails in it is the algorithm: posteriors come from
+``tests.oracles.gaussian_process``, whatever JAX makes of them elsewhere. Keys and noise are those of :func:`jaxbandit.simulate`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxbandit
+from jaxbandit.algorithms import Arena, Observation
+from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
+from jaxbandit.engine.rounds import choose_point, faults, flags_raised, policy_key
+from jaxbandit.engine.trial import multipliers_of
+from jaxbandit.surrogates.posterior import AbstractSurrogate, HasGain, Prediction
+from tests.oracles import bandit
+from tests.oracles import gaussian_process as gp
+
+
+@jaxbandit.pytree
+class Remembered(HasGain):
+    """All observations so far."""
+
+    indices: jax.Array  # [n]
+    values: jax.Array  # [n, k]
+    count: jax.Array  # []
+
+
+@jaxbandit.pytree
+class DenseReference(AbstractSurrogate):
+    """The reference's beliefs, worked out by NumPy from all observations, in every round anew."""
+
+    posteriors = Remembered
+    own: jaxbandit.Surrogate  # for what algorithms ask of the model itself: domain, noise variance, groups
+    grams: Any  # [k, M, M]
+    noise: Any  # [k]
+    prior_mean: Any  # [k]
+    empty: Any  # [n] room for observations
+
+    @property
+    def model(self) -> jaxbandit.Surrogate:
+        return self.own
+
+    @property
+    def domain(self) -> jaxbandit.domains.Domain:
+        return self.own.domain
+
+    def init(self) -> Remembered:
+        room = self.empty.shape[0]
+        return Remembered(indices=jnp.zeros(room, jnp.int32), values=jnp.zeros((room, self.outputs)), count=jnp.int32(0))
+
+    def condition(self, posterior: Remembered, index: jax.Array, values: jax.Array) -> Remembered:
+        place = posterior.count
+        return Remembered(indices=posterior.indices.at[place].set(index), values=posterior.values.at[place].set(values), count=place + 1)
+
+    def predict(self, posterior: Remembered) -> Prediction:
+        outputs, points = self.grams.shape[:2]
+        mean, sd, gained = self._worked_out(_beliefs, [(outputs, points), (outputs, points), (outputs,)], posterior)
+        return Prediction(mean=mean, sd=sd, gain=gained)
+
+    def gain(self, posterior: Remembered) -> jax.Array:
+        return self.predict(posterior).gain[np.unique(self.own.groups, return_index=True)[1]]
+
+    def draw(self, posterior: Remembered, key: jax.Array, scale: jax.Array) -> jax.Array:
+        shape = self.grams.shape[:2]
+        return self._worked_out(_drawn, [shape], posterior, jax.random.normal(key, shape), scale)[0]
+
+    def covariance(self, posterior: Remembered, output: int, indices: jax.Array) -> jax.Array:
+        return self._worked_out(functools.partial(_covariance, output), [self.grams.shape[1:]], posterior)[0][indices]
+
+    def _worked_out(self, function: Any, shapes: list[tuple[int, ...]], posterior: Remembered, *given: Any) -> list[jax.Array]:
+        """The arrays ``function`` gives, of some ``shapes``, for the observations so far.
+
+        Floats go both ways as bits: a callback runs in a thread in which 64 bits are not switched on, where JAX makes them float32.
+        """
+        floats = (self.grams, self.noise, self.prior_mean, posterior.values, *given)
+        bits = [jax.lax.bitcast_convert_type(x, jnp.uint32) for x in floats]
+        made = [jax.ShapeDtypeStruct((*shape, 2), "uint32") for shape in shapes]
+        found = jax.pure_callback(functools.partial(_in_bits, function), made, posterior.indices, posterior.count, *bits)
+        return [jax.lax.bitcast_convert_type(x, jnp.float64) for x in found]
+
+
+def _in_bits(function: Any, *arrays: Any) -> list[np.ndarray]:
+    return [np.ascontiguousarray(x)[..., None].view(np.uint32) for x in function(*_host(*arrays))]
+
+
+def _host(indices: Any, count: Any, *bits: Any) -> list[np.ndarray]:
+    """The model's arrays, the observations without the room for others, and whatever else was given, in NumPy."""
+    grams, noise, prior_mean, values, *given = (np.asarray(x).view(np.float64)[..., 0] for x in bits)
+    seen = slice(0, int(count))
+    return [grams, noise, prior_mean, np.asarray(indices)[seen], values[seen], *given]
+
+
+def _beliefs(grams: Any, noise: Any, prior_mean: Any, indices: Any, values: Any) -> tuple[np.ndarray, ...]:
+    return gp.beliefs(grams, indices, values, noise, prior_mean)
+
+
+def _covariance(output: int, grams: Any, noise: Any, prior_mean: Any, indices: Any, values: Any) -> tuple[np.ndarray, ...]:
+    return (gp.posterior(grams[output], indices, values[:, output], noise[output], prior_mean[output])[1],)
+
+
+def _drawn(grams: Any, noise: Any, prior_mean: Any, indices: Any, values: Any, normals: Any, scale: Any) -> tuple[np.ndarray, ...]:
+    drawn = []
+    for j, gram in enumerate(grams):
+        mean, covariance = gp.posterior(gram, indices, values[:, j], noise[j], prior_mean[j])
+        variances, directions = np.linalg.eigh(covariance)
+        drawn.append(mean + scale[j] * directions @ (np.sqrt(np.maximum(variances, 0)) * normals[j]))
+    return (np.stack(drawn),)
+
+
+@jax.jit
+def _drawn_beforehand(problem: Any, trial: jax.Array, rounds: jax.Array, design: jax.Array) -> Any:
+    """Keys of the algorithm and noise of every round, and the noise of an initial design."""
+
+    def noise(stream: Stream, numbers: jax.Array) -> Any:
+        return jax.vmap(lambda t: problem.draw(round_key(stream_key(trial, stream), t)))(numbers)
+
+    return jax.vmap(policy_key, (None, 0))(trial, rounds), noise(Stream.NOISE, rounds), noise(Stream.DESIGN, design)
+
+
+@jax.jit
+def _trial(problem: Any, algorithm: Any, arena: Arena, rounds: jax.Array, drawn: Any, design: jax.Array) -> dict[str, Any]:
+    """One trial, whose initial design comes first."""
+    keys, noise, before = drawn
+    values = jax.vmap(problem.observe)(design, before) if len(design) else jnp.zeros((0, 1 + arena.constraints))
+    state = algorithm.init(arena)
+    state, _ = jax.lax.scan(
+        lambda now, seen: (algorithm.learn(arena, now, Observation(index=seen[0], values=seen[1])), None), state, (design, values)
+    )
+    state = algorithm.begin(arena, state) if len(design) else state
+
+    def one_round(now: Any, given: Any) -> Any:
+        t, key, own = given
+        multipliers = multipliers_of(algorithm, now, arena)
+        if algorithm.sees_constraints:
+            now = algorithm.reveal(arena, now, problem.constraint_sample(own), t)
+        index, decision, now = choose_point(algorithm, arena, now, t, key)
+        observed = problem.observe(index, own)
+        now = algorithm.update(arena, now, Observation(index=index, values=observed), t)
+        failed = jnp.stack(list(faults(algorithm, arena, decision).values())).any()
+        flags = flags_raised(algorithm, decision, now)
+        return now, (index, observed, multipliers, decision.widths, decision.draws, flags, failed)
+
+    state, (indices, observed, multipliers, widths, draws, flags, failed) = jax.lax.scan(one_round, state, (rounds, keys, noise))
+    infeasible = (flags & int(jaxbandit.Status.DECLARED_INFEASIBLE)) != 0
+    return {
+        "indices": indices,
+        "values": observed,
+        "multipliers": jnp.concatenate([multipliers, multipliers_of(algorithm, state, arena)[None]]),
+        "widths": widths,
+        "draws": draws,
+        "status": jax.lax.reduce(flags, jnp.int32(0), jax.lax.bitwise_or, (0,)),
+        "failed_round": jnp.where(failed.any(), jnp.argmax(failed) + 1, 0),
+        "declared_round": jnp.where(infeasible.any(), jnp.argmax(infeasible) + 1, 0),
+        "information_gain": arena.surrogate.gain(algorithm.belief(state)),
+        "initial_indices": design,
+        "initial_values": values,
+    }
+
+
+def play(
+    problem: Any,
+    algorithms: Mapping[str, Any],
+    model: bandit.Model,
+    own: jaxbandit.Surrogate,
+    *,
+    horizon: int,
+    trials: int,
+    key: jax.Array,
+    initial: tuple[int, ...] = (),
+) -> dict[str, jaxbandit.Trajectory]:
+    """Every algorithm's trials in float64, as ``panel.play`` gives those of the engine; ``own`` is the model in JAX."""
+    with jax.enable_x64(True):
+        design, rounds = jnp.asarray(initial, jnp.int32).reshape(-1), jnp.arange(1, horizon + 1, dtype=jnp.int32)
+        known = DenseReference(
+            own=own, grams=model.grams, noise=model.noise, prior_mean=model.prior_mean, empty=np.zeros(horizon + len(initial))
+        )
+        arena = Arena(surrogate=jax.tree.map(jnp.asarray, known), horizon=jnp.int32(horizon))
+        problem = jaxbandit.canonicalise(problem)
+        numbers = jnp.arange(1, len(initial) + 1, dtype=jnp.int32)
+        drawn = [_drawn_beforehand(problem, trial_key(key, number), rounds, numbers) for number in range(trials)]
+        found = {}
+        for name, algorithm in algorithms.items():
+            made = [_trial(problem, jaxbandit.canonicalise(algorithm), arena, rounds, now, design) for now in drawn]
+            found[name] = jaxbandit.Trajectory(**jax.tree.map(lambda *x: np.stack(x), *made))
+        return found
