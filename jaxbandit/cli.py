@@ -236,7 +236,7 @@ def directory_of(name: str) -> Path:
 
 
 def summary(dataset: xr.Dataset, directory: Path) -> str:
-    """Return the table of a study, also written as CSV, the flags of its trials, and what is to be known of swept fields and first points."""
+    """Return the table of a study, also written as CSV, the flags of its trials, and notes on swept fields and first points."""
     from jaxbandit.report import findings, tables
     from jaxbandit.study import flags_in_words, sweeps_without_effect, write_whole
 

@@ -23,7 +23,7 @@ from jaxbandit.core.files import write_whole
 
 pytest.register_assert_rewrite("tests.support")  # before its modules are imported, so that their failures show values too
 
-from tests.support.golden import Golden
+from tests.support.golden import Golden  # noqa: E402
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
