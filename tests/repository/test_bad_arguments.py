@@ -205,8 +205,7 @@ def test_golden_messages(golden: Any) -> None:
     for name, function in DECLARING.items():
         for argument in function.declared:
             found[f"{name}({argument})"] = words_of(lambda function=function, argument=argument: function(**{argument: 1j}))
-    for name, words in found.items():
-        golden("messages").check(name, words)
+    golden("messages").check_all(found)
 
 
 @pytest.mark.parametrize("name", CLASSES)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -27,12 +28,17 @@ class Golden:
 
     def check(self, key: str, found: Any) -> None:
         """Compare a value with the file's."""
-        found = json.loads(json.dumps(found, default=plain))
+        self.check_all({key: found})
+
+    def check_all(self, found: Mapping[str, Any]) -> None:
+        """Compare values with those of the file under the same keys."""
+        given, known = json.loads(json.dumps(found, default=plain)), self.values()
         if self.write:
             FOLDER.mkdir(exist_ok=True)
-            lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in sorted((self.values() | {key: found}).items())]
+            known = known | given
+            lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in sorted(known.items())]
             self.file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-        assert found == self.values()[key]
+        assert given == {key: known.get(key, "not in the golden file") for key in given}
 
     def check_bits(self, key: str, found: Any) -> None:
         """Compare what rounding may change with the file's, on the version of JAX with which that was written.
