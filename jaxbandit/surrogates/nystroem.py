@@ -1,35 +1,44 @@
-"""Features whose length-scale is known only inside the program: per axis of a product grid, the kernel at fixed pivots.
+"""Features whose length-scale is known only inside the program: per axis of a product grid, polynomials in its logarithm.
 
-On axis ``a`` the features of the one-dimensional kernel ``k`` are ``K(x, z) (K(z, z) + jitter I)^(-T/2) Q``, with pivots ``z`` chosen once
-for the shortest length-scale (Nystroem's method, Williams and Seeger 2001) and a fixed rotation ``Q`` that puts most of the variance into
-few columns. Products of them are features on the grid, see :mod:`jaxbandit.surrogates.features`. All is smooth in the length-scale.
+On axis ``a`` the features of the one-dimensional kernel ``k`` are ``K(x, z) R^-1 O`` with pivots ``z``, which are chosen once for the
+shortest length-scale, and ``R^T R = K(z, z)`` (Nystroem's method, Williams and Seeger 2001). The rotation ``O`` makes them smooth in the
+length-scale and puts most of the variance into few columns. Products of them are features on the grid, see
+:mod:`jaxbandit.surrogates.features`.
+
+The host computes them in float64 at Chebyshev points of the range, and the program adds up the Chebyshev polynomials through them
+(Trefethen 2013, *Approximation theory and approximation practice*, ch. 3). So float32 rounds features, and factorises nothing.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.polynomial import chebyshev
 
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace
 from jaxbandit.core.types import Array, Scalar, Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel, OnAxes
-from jaxbandit.surrogates.features import EXACT, ProductFeatures, SquareRoot, contract, kept_products, matmul, outer
+from jaxbandit.surrogates.features import EXACT, ProductFeatures, SquareRoot, contract, kept_products, outer
 from jaxbandit.surrogates.lowrank import pivots, prior_variance
 from jaxbandit.surrogates.outlook import for_a_range, tell_of_products
+from jaxbandit.surrogates.precision import arithmetic
 
-# Added to K(z, z), in shares of the prior variance: what a Cholesky factorisation in the arithmetic of the run needs.
-JITTER = {"float32": 3e-7, "float64": 1e-13}
+# Shares of the tolerance: what the pivots of an axis may leave out, the rest being for the products that are dropped; what is added to
+# K(z, z) for its factorisation, at least LEAST_JITTER of the prior variance; and how far polynomials may be from features.
+SHARE_OF_PIVOTS, SHARE_OF_JITTER, SHARE_OF_DISTANCE = 0.1, 1e-3, 1e-3
+LEAST_JITTER = 1e-14
 
-SHARE_OF_PIVOTS = 0.1  # of the tolerance, that the pivots may leave out on an axis; the rest is for the products that are dropped
-LENGTH_SCALES_TRIED = 9  # over the range, for the sizes of features
+NODES = (9, 17, 33, 65)  # Chebyshev points of the range; those of one number are among those of the next
+LENGTH_SCALES_TRIED = 9  # over the range, for the sizes of features and their distance from the polynomials
 MOST_COMBINATIONS = 81  # of length-scales on several axes, over which the residual is measured
 
 
@@ -40,26 +49,25 @@ class NystroemFeatures(SquareRoot):
     Attributes:
       kernel: the kernel; its length-scale is replaced by the one given.
       coordinates: points ``[n_a]`` of each axis.
-      pivots: numbers ``[q_a]`` of the points of each axis that are pivots.
-      rotations: ``[q_a, p_a]`` orthonormal columns that one-dimensional features are multiplied by.
+      low, high: ends ``[d]`` of the range of length-scales on each axis.
+      coefficients: ``[N_a, n_a, p_a]`` of the polynomials that one-dimensional features are in the logarithm of the length-scale.
       columns, slots: the products that are kept, as in :class:`~jaxbandit.surrogates.features.ProductFeatures`.
-      kernel_variance: ``[M]`` prior variances of the kernel.
-      residual: ``[]`` largest share of prior variance left out over the range.
+      kernel_variance: ``[M]`` prior variances of the kernel at the shortest length-scale.
+      residual: ``[]`` largest share of prior variance over the range that features leave out, or that rounding and polynomials move.
       features: the features of one length-scale, ``None`` before :meth:`at`.
-      jitter: share of prior variance that is added to the kernel matrix of the pivots.
     """
 
     name: ClassVar[str] = "nystroem"
     kernel: Kernel
     coordinates: tuple[Table, ...] = dataclasses.field(repr=False)
-    pivots: tuple[Table, ...] = dataclasses.field(repr=False)
-    rotations: tuple[Table, ...] = dataclasses.field(repr=False)
+    low: Table
+    high: Table
+    coefficients: tuple[Table, ...] = dataclasses.field(repr=False)
     columns: Table
     slots: Table = dataclasses.field(repr=False)
     kernel_variance: Table = dataclasses.field(repr=False)
     residual: Scalar
     features: ProductFeatures | None = None
-    jitter: float = static(repr=False)
 
     @property
     def rank(self) -> int:
@@ -73,23 +81,21 @@ class NystroemFeatures(SquareRoot):
 
     def at(self, length_scale: Array, variance: Array) -> NystroemFeatures:
         """Return the features for ``length_scale [d]`` and for ``variance []`` times the kernel, both of which may be traced."""
-        parts = with_length_scale(self.kernel, length_scale).along_axes(len(self.coordinates)) or ()
-        axes = [
-            matmul(_axis(part, jnp.asarray(points), jnp.asarray(chosen), self.jitter), jnp.asarray(rotation))
-            for part, points, chosen, rotation in zip(parts, self.coordinates, self.pivots, self.rotations, strict=True)
-        ]
+        ends = zip(self.coefficients, length_scale, jnp.asarray(self.low), jnp.asarray(self.high), strict=True)
+        axes = [_polynomials(jnp.asarray(coefficients), scale, low, high) for coefficients, scale, low, high in ends]
         axes[0] = axes[0] * jnp.sqrt(variance)
-        table = (jnp.asarray(self.slots) < self.rank).astype(axes[0].dtype)
-        for axis in axes:
-            table = jnp.tensordot(table, axis * axis, axes=(0, 1), precision=EXACT)
+        parts = with_length_scale(self.kernel, length_scale).along_axes(len(self.coordinates)) or ()
+        prior = variance  # of the kernel itself, so that equal variances are equal to the last digit
+        for part, points in zip(parts, self.coordinates, strict=True):
+            prior = jnp.multiply.outer(prior, part.diag(jnp.asarray(points)[:, None]))
         made = ProductFeatures(
-            axes=tuple(axes), columns=self.columns, slots=self.slots, prior_variance=table.reshape(-1), residual=self.residual
+            axes=tuple(axes), columns=self.columns, slots=self.slots, prior_variance=prior.reshape(-1), residual=self.residual
         )
         return replace(self, features=made)
 
     @property
     def prior_variance(self) -> Table:
-        """Prior variances ``[M]`` under the features of the length-scale in force."""
+        """Prior variances ``[M]`` of the kernel at the length-scale in force."""
         return self._made().prior_variance
 
     def init(self) -> Array:
@@ -108,23 +114,16 @@ class NystroemFeatures(SquareRoot):
         return self.features
 
 
-def _axis(kernel: Kernel, points: Array, chosen: Array, jitter: float) -> Array:
-    """Return one-dimensional features ``[n, q]``, ``K(x, z) L^-T`` with ``L L^T = K(z, z) + jitter I``.
+def _polynomials(coefficients: Array, length_scale: Array, low: Array, high: Array) -> Array:
+    """Return one-dimensional features ``[n, p]``, sums of Chebyshev polynomials with ``coefficients [N, n, p]``."""
+    place = 2 * jnp.log(length_scale / low) / jnp.log(high / low) - 1
+    rows = [jnp.ones_like(place), place]
+    for _ in range(2, len(coefficients)):
+        rows.append(2 * place * rows[-1] - rows[-2])
+    return jnp.tensordot(jnp.stack(rows), coefficients, axes=1, precision=EXACT)
 
-    Rows of ``L^-1 K(z, x)`` are computed one after the other. Cholesky factorisations of LAPACK under ``vmap`` inside a loop can wait for
-    each other for ever on CPUs (jaxlib 0.10.2), and the pivots are few.
-    """
-    matrix = kernel(points[chosen][:, None], points[:, None])  # [q, n]
-    count = matrix.shape[0]
-    added = jitter * jnp.max(matrix)
 
-    def one(number: Array, rows: Array) -> Array:
-        pivot = chosen[number]
-        known = rows[:, pivot]  # row ``number`` of L, zeros from its diagonal on
-        left = jnp.maximum(matrix[number, pivot] + added - jnp.sum(known * known), 0.5 * added)  # rounding can leave less
-        return rows.at[number].set((matrix[number] - matmul(known, rows)) / jnp.sqrt(left))
-
-    return jax.lax.fori_loop(0, count, one, jnp.zeros_like(matrix)).T
+_polynomials_of_many = jax.jit(jax.vmap(_polynomials, (None, 0, None, None)))
 
 
 def with_length_scale(kernel: Kernel, length_scale: Any) -> Kernel:
@@ -158,71 +157,133 @@ def nystroem_features(
     Raises:
       InvalidArgument: when the kernel does not factorise over the axes of the domain, or the domain is no product grid.
     """
-    jitter = JITTER[precision]
-    parts = with_length_scale(kernel, np.asarray(low)).along_axes(domain.dimension)
-    if parts is None or not domain.axes:
+    if with_length_scale(kernel, np.asarray(low)).along_axes(domain.dimension) is None or not domain.axes:
         raise InvalidArgument(
             f"kernel: a length-scale is traced axis by axis; needs a product grid and a kernel that factorises over its axes, got"
             f" {type(kernel).__name__} on {'a product grid' if domain.axes else 'a bare set of points'}; use jaxbandit.surrogate for each"
             " length-scale, which a study does for a sweep over model.kernel.length_scale"
         )
-    axes = [_Axis.of(kernel, number, domain, low[number], high[number], tolerance, jitter) for number in range(domain.dimension)]
-    sizes = outer([np.max([np.sum(a * a, axis=0) for a in axis.tried], axis=0) for axis in axes])
+    with arithmetic([precision]):
+        axes = [_Axis.of(kernel, number, domain, low[number], high[number], tolerance) for number in range(domain.dimension)]
+    sizes = outer([np.max([np.max(a * a, axis=0) for a, _ in axis.tried], axis=0) for axis in axes])
     combinations = _combinations([axis.tried for axis in axes])
-    tell_of_products("ranged", domain.grid_shape, [axis.tried[0].shape[1] for axis in axes], len(combinations))
-    variance = prior_variance(kernel, domain.points)
+    shape = tuple(axis.coefficients.shape[2] for axis in axes)
+    tell_of_products("ranged", domain.grid_shape, shape, len(combinations))
+    moved = sum(axis.distance for axis in axes) ** 2
 
     def residual_of(kept: np.ndarray) -> float:
-        explained = (contract([a * a for a in combination], kept) for combination in combinations)
-        return max(float(np.max(variance - found)) for found in explained) / float(variance.max())
+        left = 0.0
+        for combination in combinations:
+            variance = outer([own for _, own in combination])
+            left = max(left, float(np.max(variance - contract([a * a for a, _ in combination], kept))) / float(variance.max()))
+        return left + moved
 
-    shape = tuple(axis.tried[0].shape[1] for axis in axes)
     columns, slots = kept_products(sizes, shape, residual_of, tolerance, most)
     kept = np.zeros(shape)
     kept[tuple(columns)] = 1.0
+    shortest = with_length_scale(kernel, np.asarray(low))
     return NystroemFeatures(
-        kernel=with_length_scale(kernel, np.asarray(low)),
+        kernel=shortest,
         coordinates=tuple(np.asarray(points) for points in domain.axes),
-        pivots=tuple(axis.pivots.astype(np.int32) for axis in axes),
-        rotations=tuple(axis.rotation[:, :used] for axis, used in zip(axes, slots.shape, strict=True)),
+        low=np.asarray(low),
+        high=np.asarray(high),
+        coefficients=tuple(axis.coefficients[:, :, :used] for axis, used in zip(axes, slots.shape, strict=True)),
         columns=columns,
         slots=slots,
-        kernel_variance=variance,
-        residual=np.float64(max(residual_of(kept), 0.0)),
-        jitter=jitter,
+        kernel_variance=prior_variance(shortest, domain.points),
+        residual=np.float64(residual_of(kept)),
     )
 
 
-class _Axis(NamedTuple):
-    """Pivots and rotation of one axis, fixed at build time, and the features that they give for some length-scales of the range."""
+Tried = tuple[np.ndarray, np.ndarray]  # features [n, q] for one length-scale, and prior variances [n]
 
-    pivots: np.ndarray  # [q]
-    rotation: np.ndarray  # [q, q]
-    tried: list[np.ndarray]  # each [n, q], from the shortest length-scale to the longest
+
+class _Axis(NamedTuple):
+    """Features of one axis over the range."""
+
+    coefficients: np.ndarray  # [N, n, q]
+    tried: list[Tried]  # from the shortest length-scale to the longest
+    distance: float  # of those that a program computes from features, in prior deviations, at the worst point and length-scale
 
     @classmethod
-    def of(cls, kernel: Kernel, number: int, domain: Domain, low: float, high: float, tolerance: float, jitter: float) -> _Axis:
-        """Choose pivots and rotation of axis ``number`` for the shortest length-scale, which needs the most features."""
+    def of(cls, kernel: Kernel, number: int, domain: Domain, low: float, high: float, tolerance: float) -> _Axis:
+        """Compute the features of axis ``number`` and enough polynomials for them, in the arithmetic in force."""
         points = np.asarray(domain.axes[number], np.float64)[:, None]
-
-        def features(length_scale: float) -> np.ndarray:
-            with jax.enable_x64(True):
-                matrix = np.asarray(part(length_scale)(points[chosen], points), np.float64)
-            root = np.linalg.cholesky(matrix[:, chosen] + jitter * np.max(matrix) * np.eye(len(chosen)))
-            return np.linalg.solve(root, matrix).T
 
         def part(length_scale: float) -> Kernel:
             parts = with_length_scale(kernel, np.full(domain.dimension, length_scale)).along_axes(domain.dimension)
             return (parts or ())[number]
 
-        _, chosen, _ = pivots(part(low), points, SHARE_OF_PIVOTS * tolerance, len(points), for_a_range)
-        shortest = features(low)
-        _, vectors = np.linalg.eigh(shortest.T @ shortest)
-        rotation = vectors[:, ::-1]
-        return cls(chosen, rotation, [features(scale) @ rotation for scale in np.geomspace(low, high, LENGTH_SCALES_TRIED)])
+        features = functools.cache(_features_on_pivots(part, points, low, tolerance))
+        # Both ends, and between them irregular places: multiples of the golden ratio without their whole parts.
+        places = np.sort(np.append(np.modf(np.arange(1, LENGTH_SCALES_TRIED - 1) * 0.5 * (np.sqrt(5) - 1))[0], [0.0, 1.0]))
+        scales = low * (high / low) ** places
+        tried = [(features(scale), prior_variance(part(scale), points)) for scale in scales]
+        deviations = [np.sqrt(float(variance.max())) for _, variance in tried]
+
+        def distance_of(coefficients: np.ndarray) -> float:
+            given = canonicalise((coefficients, scales, np.float64(low), np.float64(high)))
+            played = np.asarray(_polynomials_of_many(*given), np.float64)
+            moved = [np.linalg.norm(own - exact, axis=1).max() for own, (exact, _) in zip(played, tried, strict=True)]
+            return float(np.max(np.divide(moved, deviations)))
+
+        enough = max(SHARE_OF_DISTANCE * tolerance, 16 * float(np.finfo(float_dtype()).eps))
+        best, least = np.zeros(0), np.inf
+        for nodes in NODES:
+            at = np.cos(np.pi * np.arange(nodes) / (nodes - 1)).round(15)
+            values = np.stack([features(low * (high / low) ** ((place + 1) / 2)) for place in at])
+            coefficients = np.tensordot(np.linalg.inv(chebyshev.chebvander(at, nodes - 1)), values, axes=1)
+            distance, before = distance_of(coefficients), least
+            if distance < least:
+                best, least = coefficients, distance
+            if least <= enough or (least**2 <= SHARE_OF_PIVOTS * tolerance and distance > before / 2):  # more would follow its rounding
+                break
+        return cls(best, tried, least)
 
 
-def _combinations(tried: list[list[np.ndarray]]) -> list[tuple[np.ndarray, ...]]:
+def _features_on_pivots(part: Callable[[float], Kernel], points: np.ndarray, low: float, tolerance: float) -> Callable[[float], np.ndarray]:
+    """Return the function that computes features ``[n, q]`` of an axis for a length-scale, in float64.
+
+    With ``F = K(x, z) R^-1`` for a root ``R``, the features at the shortest length-scale are ``F V``, whose columns are the principal
+    directions under weights by leverage: an end of an axis needs more features than its middle, and a residual is that of the worst point.
+    For any other length-scale ``F O`` spans by its first columns what those of ``K(x, z) R_low^-1 V`` span.
+    """
+    _, chosen, _ = pivots(part(low), points, SHARE_OF_PIVOTS * max(tolerance, LEAST_JITTER), len(points), for_a_range)
+    jitter = max(SHARE_OF_JITTER * tolerance, LEAST_JITTER)
+
+    def nystroem(length_scale: float) -> tuple[np.ndarray, np.ndarray]:
+        with jax.enable_x64(True):
+            matrix = np.asarray(part(length_scale)(points, points[chosen]), np.float64)  # [n, q]
+        root = _root(matrix[chosen], jitter)
+        return np.linalg.solve(root, matrix.T).T, root.T
+
+    shortest, root = nystroem(low)
+    leverage = np.sum(np.linalg.qr(shortest)[0] ** 2, axis=1)
+    basis = np.linalg.solve(root, np.linalg.eigh(shortest.T @ (leverage[:, None] * shortest))[1][:, ::-1])
+
+    def features(length_scale: float) -> np.ndarray:
+        own, root = nystroem(length_scale)
+        rotation, triangle = np.linalg.qr(root @ basis)
+        return own @ (rotation * np.where(np.diag(triangle) < 0, -1, 1))
+
+    return features
+
+
+def _root(matrix: np.ndarray, jitter: float) -> np.ndarray:
+    """Return the Cholesky factor of a matrix with the least jitter, in shares of its largest entry, from ``jitter`` on that it needs.
+
+    Raises:
+      InvalidArgument: when no jitter is enough, as for a matrix that is not finite.
+    """
+    if not jitter < 1:
+        raise InvalidArgument("kernel: must be a covariance for all length-scales from low to high")
+    try:
+        return np.linalg.cholesky(matrix + jitter * np.max(matrix) * np.eye(len(matrix)))
+    except np.linalg.LinAlgError:
+        return _root(matrix, 10 * jitter)
+
+
+def _combinations(tried: list[list[Tried]]) -> list[tuple[Tried, ...]]:
     """Return features of all axes for length-scales that differ between axes: the ends and the middle of each range where that is few."""
     some = [axis[:: (LENGTH_SCALES_TRIED - 1) // 2] for axis in tried]
     if len(some[0]) ** len(some) <= MOST_COMBINATIONS:

@@ -45,6 +45,7 @@ class Need(NamedTuple):
     precision: str  # "float32" or "float64"
     refresh: int  # rounds between refreshes of the variance in float32, 0 for never; float64 needs none
     tolerance: float  # share of prior variance that features may leave out in float32
+    least_variance: float  # share of prior variance that the variance of a point falls to when it is observed in every round
     reason: str = ""  # why float32 is not enough, empty where it is
 
 
@@ -59,18 +60,18 @@ def needed(prior_variance: Any, noise_variance: Any, prior_mean: Any, horizon: i
     """
     noises, mean = np.asarray(noise_variance, np.float64), float(np.max(np.abs(np.asarray(prior_mean, np.float64))))
     ratio = float(np.max(np.asarray(prior_variance, np.float64) / noises))
-    tolerance = SHARE_LEFT_OUT[np.dtype(np.float32)]
+    tolerance, least = SHARE_LEFT_OUT[np.dtype(np.float32)], 1 / (ratio * horizon)
     if ratio * horizon > FRESH_UP_TO:
         tolerance = min(tolerance, SHARE_OF_LEAST_VARIANCE / (ratio * horizon))
     if float(np.finfo(np.float32).eps) * mean > ROUNDING_OF_VALUES * float(np.sqrt(np.min(noises))):
-        return Need("float64", SHORTEST_PERIOD, tolerance, f"the prior mean is {mean:.3g}, whose rounding the noise does not hide")
+        return Need("float64", SHORTEST_PERIOD, tolerance, least, f"the prior mean is {mean:.3g}, whose rounding the noise does not hide")
     if ratio * horizon <= FRESH_UP_TO:
-        return Need("float32", 0, tolerance)
+        return Need("float32", 0, tolerance, least)
     reason = f"the prior variance is {ratio:.2g} times the noise variance, over {horizon} rounds"
     rounds = int(np.clip(ROUNDS_PER_SHARE / ratio, SHORTEST_PERIOD, LONGEST_PERIOD))
     refresh = 1 << (rounds.bit_length() - 1)
     enough = refreshable and ratio * SHORTEST_PERIOD <= ROUNDS_PER_SHARE and 1 / np.sqrt(ratio) / horizon**1.5 >= STANDSTILL
-    return Need("float32", refresh, tolerance) if enough else Need("float64", refresh, tolerance, reason)
+    return Need("float32", refresh, tolerance, least) if enough else Need("float64", refresh, tolerance, least, reason)
 
 
 def check_float64_suffices(prior_variance: Any, noise_variance: Any, prior_mean: Any, horizon: int) -> None:
@@ -86,11 +87,10 @@ def check_float64_suffices(prior_variance: Any, noise_variance: Any, prior_mean:
             f"prior_mean: must be at most {most:.3g} for float64 to tell values one prior deviation apart, got {mean:.3g}; subtract it from"
             " the values"
         )
-    standstill = STANDSTILL * eps / float(np.finfo(np.float32).eps)
-    least = float(np.max(variances)) * (standstill * horizon**1.5) ** 2
+    least = float(np.max(variances)) * horizon * SHARE_LEFT_OUT[np.dtype(np.float64)]  # means were off by 0.1 deviations there
     if float(np.min(noises)) < least:
         warnings.warn(
-            f"noise_variance: below {least:.1g}, over {horizon} rounds, deviations are rounding even in float64, got {np.min(noises):.3g}",
+            f"noise_variance: below {least:.1g}, over {horizon} rounds, means and deviations are rounding even in float64, got {np.min(noises):.3g}",
             stacklevel=4,
         )
 

@@ -45,6 +45,8 @@ from jaxbandit.surrogates.precision import (
     warn_of_float32,
 )
 
+# Most that features may miss: share of prior variance, and of the variance of a point that is observed in every round.
+MOST_MISSED, SHARE_OF_LEAST_VARIANCE = 1e-4, 0.1
 SLACK = 1e-5  # share by which a length-scale may lie outside the range, as after rounding to float32
 
 
@@ -78,8 +80,7 @@ class RangedSurrogate(Surrogate):
         inside = jnp.all(
             (scales >= jnp.asarray(self.low)[None] * (1 - SLACK)) & (scales <= jnp.asarray(self.high)[None] * (1 + SLACK)), axis=1
         )
-        scales = jnp.where(inside[:, None], scales, jnp.nan)
-        variance = jnp.asarray(self.variance)
+        variance = jnp.where(inside, jnp.asarray(self.variance), jnp.nan)
         return replace(self, forms=tuple(form.at(scales[g], variance[g]) for g, form in enumerate(self.forms)))
 
     def scale_of_groups(self) -> Array:
@@ -172,7 +173,7 @@ def base_and_variance(kernel: Kernel) -> tuple[Kernel, Any]:
     noise_variance=VARIANCE,
     outputs=whole(1, 1000),
     prior_mean=finite_numbers.of(per_output),
-    tolerance=between(0, 1, open_high=True, host=True),
+    tolerance=optional(between(0, 1, open_high=True, host=True)),
     rank=optional(whole(1)),
     horizon=optional(whole(1)),
     precision=choice(*PRECISIONS),
@@ -187,7 +188,7 @@ def ranged(
     noise_variance: Variance,
     outputs: int = 2,
     prior_mean: float | Sequence[float] = 0.0,
-    tolerance: float = 1e-4,
+    tolerance: float | None = None,
     rank: int | None = None,
     horizon: int | None = None,
     precision: str = "auto",
@@ -196,8 +197,9 @@ def ranged(
     """Return a GP model as :func:`jaxbandit.surrogate` does, whose length-scale can be any number from ``low`` to ``high``.
 
     The field ``length_scale`` starts as the kernel's; it can be replaced, swept in one program and differentiated. Features are those of
-    Nystroem's method on each axis, with pivots that are fixed when the model is built; ``describe`` says how many, and the share of
-    prior variance that they leave out. The wider the range, the more there are: a model serves best over a factor of two or so.
+    Nystroem's method on each axis, with pivots that are fixed when the model is built, as polynomials in the logarithm of the length-scale;
+    ``describe`` says how many, and the share of prior variance that they miss in the arithmetic of the model, over the whole range. There
+    are as many as the shortest length-scale needs: a model serves best over a factor of two or so.
 
     Args:
       domain: the ``M`` points, a product grid.
@@ -209,11 +211,11 @@ def ranged(
       noise_variance: the regulariser ``lambda`` in ``(K + lambda I)``, a variance > 0, as for :func:`jaxbandit.surrogate`.
       outputs: ``1 + m``; 1 is an unconstrained problem.
       prior_mean: constant prior mean, one number or one per output.
-      tolerance: largest share of prior variance that features may leave out, at the worst length-scale; the least that float32 allows is
-        about 5e-6. Where ``noise_variance`` is low, choose it below ``noise_variance / horizon``.
+      tolerance: largest share of prior variance that features may miss, at the worst length-scale; default a tenth of
+        ``noise_variance / (horizon prior_variance)``, at most 1e-4.
       rank: most features allowed; a residual above ``tolerance`` is then an error.
-      horizon: number of rounds to come, for the choice of precision (default 1000).
-      precision: as for :func:`jaxbandit.surrogate`.
+      horizon: number of rounds to come, for the tolerance and the choice of precision (default 1000).
+      precision: as for :func:`jaxbandit.surrogate`; ``"auto"`` is float64, too, where float32 misses the tolerance.
       fit_to: points ``[n, d]`` and values ``[n]`` or ``[n, 1 + m]``, from which length-scale, variance and noise variance are fitted first,
         as for :func:`jaxbandit.surrogate`; the length-scale stays between ``low`` and ``high``.
 
@@ -242,15 +244,16 @@ def ranged(
     check_float64_suffices(largest, lambdas, means, horizon or HORIZON_IF_UNKNOWN)
     chosen = in_force(precision, need)
     warn_of_float32(chosen, need, stacklevel=3)
-    most = domain.size if rank is None else rank
-    built: list[NystroemFeatures] = []
-    for base, _ in bases:
-        twin = [features for features in built if same(features.kernel, with_length_scale(base, np.asarray(lower)))]
-        features = twin[0] if twin else nystroem_features(base, domain, lower, upper, tolerance, most, chosen)
-        built.append(_within_tolerance(features, tolerance, rank))
+    allowed = min(MOST_MISSED, SHARE_OF_LEAST_VARIANCE * need.least_variance) if tolerance is None else tolerance
+    for chosen in dict.fromkeys((chosen, "float64") if precision == "auto" else (chosen,)):
+        built = _forms([base for base, _ in bases], domain, (lower, upper), allowed, rank, chosen)
+        if max(float(form.residual) for form in built) <= allowed:
+            break
+    else:
+        raise _missed(built, allowed, rank, chosen)
     model = RangedSurrogate(
         domain=domain,
-        forms=tuple(built),
+        forms=built,
         noise_variance=table,
         prior_mean=np.asarray(means),
         length_scale=_together(scales, domain.dimension),
@@ -296,11 +299,29 @@ def _together(scales: list[np.ndarray], dimension: int) -> np.ndarray:
     return np.stack([np.broadcast_to(scale, (dimension,)) for scale in scales])
 
 
-def _within_tolerance(built: NystroemFeatures, tolerance: float, rank: int | None) -> NystroemFeatures:
-    if float(built.residual) <= tolerance:
-        return built
-    limit = f" with rank={rank}" if rank is not None else ""
-    raise InvalidArgument(
-        f"tolerance: {tolerance:.0e} cannot be met{limit}: the features leave out {float(built.residual):.1e} of the prior variance at the"
-        f" shortest length-scale; loosen tolerance, narrow the range{', raise rank' if rank is not None else ''} or use precision='float64'"
+def _forms(
+    bases: list[Kernel],
+    domain: Domain,
+    ends: tuple[tuple[float, ...], tuple[float, ...]],
+    tolerance: float,
+    rank: int | None,
+    precision: str,
+) -> tuple[NystroemFeatures, ...]:
+    """Return the features of each group's kernel; equal kernels share theirs."""
+    built: list[NystroemFeatures] = []
+    for base in bases:
+        twin = [features for features in built if same(features.kernel, with_length_scale(base, np.asarray(ends[0])))]
+        most = domain.size if rank is None else rank
+        built.append(twin[0] if twin else nystroem_features(base, domain, *ends, tolerance, most, precision))
+    return tuple(built)
+
+
+def _missed(built: tuple[NystroemFeatures, ...], tolerance: float, rank: int | None, precision: str) -> InvalidArgument:
+    """Return the error of features that miss the tolerance."""
+    remedies = ["loosen tolerance", "narrow the range"]
+    remedies += ["raise rank"] if rank is not None else []
+    remedies += ["use precision='float64'"] if precision == "float32" else ["raise noise_variance"]
+    return InvalidArgument(
+        f"tolerance: {tolerance:.0e} cannot be met{'' if rank is None else f' with rank={rank}'}: in {precision} the features miss"
+        f" {max(float(form.residual) for form in built):.1e} of the prior variance at the worst length-scale; {', or '.join(remedies)}"
     )
