@@ -90,7 +90,8 @@ def check_float64_suffices(prior_variance: Any, noise_variance: Any, prior_mean:
     least = float(np.max(variances)) * horizon * SHARE_LEFT_OUT[np.dtype(np.float64)]  # means were off by 0.1 deviations there
     if float(np.min(noises)) < least:
         warnings.warn(
-            f"noise_variance: below {least:.1g}, over {horizon} rounds, means and deviations are rounding even in float64, got {np.min(noises):.3g}",
+            f"noise_variance: below {least:.1g}, over {horizon} rounds, means and deviations are rounding even in float64, got"
+            f" {np.min(noises):.3g}",
             stacklevel=4,
         )
 

@@ -242,10 +242,10 @@ def ranged(
     largest = [float(np.max(prior_variance(k, domain.points))) for k, _ in members]
     need = needed(largest, lambdas, means, horizon or HORIZON_IF_UNKNOWN, refreshable=True)
     check_float64_suffices(largest, lambdas, means, horizon or HORIZON_IF_UNKNOWN)
-    chosen = in_force(precision, need)
-    warn_of_float32(chosen, need, stacklevel=3)
+    first = in_force(precision, need)
+    warn_of_float32(first, need, stacklevel=3)
     allowed = min(MOST_MISSED, SHARE_OF_LEAST_VARIANCE * need.least_variance) if tolerance is None else tolerance
-    for chosen in dict.fromkeys((chosen, "float64") if precision == "auto" else (chosen,)):
+    for chosen in dict.fromkeys((first, "float64") if precision == "auto" else (first,)):
         built = _forms([base for base, _ in bases], domain, (lower, upper), allowed, rank, chosen)
         if max(float(form.residual) for form in built) <= allowed:
             break
