@@ -30,6 +30,7 @@ LONG = 2.0  # seconds from which the user is told
 TOO_LONG = 60.0  # seconds that are spent only on what was asked for by name
 # In memory, of features: themselves, rotated, and their squares; of an axis' kernel matrix: itself, its eigenvectors, and the solver's own.
 COPIES = 3
+TABLES = 40  # in memory, of the features of an axis over a range of length-scales, of which there are as many as it has Chebyshev points
 
 
 def seconds_of_columns(points: int, columns: float) -> float:
@@ -120,7 +121,7 @@ def for_a_range(outlook: Outlook) -> bool:
       InvalidArgument: when their features do not fit memory.
     """
     columns = min(outlook.columns, outlook.points)
-    needed = int(COPIES * 8 * columns * outlook.points)
+    needed = int(TABLES * 8 * columns * outlook.points)
     if needed > host_memory():
         raise InvalidArgument(
             f"domain: an axis of {outlook.points:,} points needs {columns:,.0f} features or more for these length-scales, which take"
