@@ -19,7 +19,7 @@ import numpy as np
 
 from jaxbandit._version import __version__
 from jaxbandit.core.cache import enable_cache
-from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.checks import InvalidArgument, decimal, whole_number
 from jaxbandit.core.commands import ended, parsed
 from jaxbandit.core.files import drop, reason_of
 from jaxbandit.core.paths import did_you_mean
@@ -87,8 +87,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="SIZE",
         help="limit of trials and results, such as 4GiB (default half of the devices' memory); the compiler takes some 100 MiB more",
     )
-    run.add_argument("--segment", type=int, metavar="N", help="rounds between two checkpoints (default some seconds' worth)")
-    run.add_argument("--checkpoint-share", type=float, default=0.04, metavar="X", help="of the time, for checkpoints (default %(default)s)")
+    run.add_argument("--segment", type=whole_number, metavar="N", help="rounds between two checkpoints (default some seconds' worth)")
+    run.add_argument("--checkpoint-share", type=decimal, default=0.04, metavar="X", help="of the time, for checkpoints (default %(default)s)")
     run.add_argument("--no-figure", action="store_true", help=f"draw no figure of the averages (default DIR/{FIGURE})")
     run.add_argument("--report", action="store_true", help="write the report, too (DIR/report.html, as the command report does)")
     run.add_argument("--format", choices=sorted(FORMATS), default="nc", help="NetCDF or Zarr (default %(default)s)")
@@ -96,11 +96,11 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--cache", type=Path, metavar="DIR", help="where compiled programs are kept (default ~/.cache/jaxbandit)")
     run.add_argument("--no-cache", action="store_true", help="keep no compiled programs")
     run.add_argument("--coordinator", metavar="HOST:PORT", help="of the first of several processes; auto in a cluster such as Slurm's")
-    run.add_argument("--processes", type=int, metavar="N", help="how many processes run the study")
-    run.add_argument("--process-id", type=int, metavar="I", help="number of this process, from 0")
+    run.add_argument("--processes", type=whole_number, metavar="N", help="how many processes run the study")
+    run.add_argument("--process-id", type=whole_number, metavar="I", help="number of this process, from 0")
     again = commands.add_parser("rerun", help="play one trial of a study again, from its results")
     again.add_argument("results", type=Path, metavar="RESULTS")
-    again.add_argument("--trial", type=int, required=True, metavar="I", help="number of the trial, from 0")
+    again.add_argument("--trial", type=whole_number, required=True, metavar="I", help="number of the trial, from 0")
     again.add_argument("--run", metavar="LABEL", help="which run of the results, by its label (default the first)")
     again.add_argument("--out", type=Path, metavar="FILE", help="where to write the trial's rounds, as NetCDF")
     again.add_argument("--force", action="store_true", help="replace a file that is there")

@@ -245,11 +245,13 @@ def sobol(low: Sequence[float], high: Sequence[float], count: int, key: Key | in
       key: a PRNG key, or a whole number as a seed, of the scrambling (Owen 1998).
 
     Raises:
-      InvalidArgument: on corners of different lengths, or ``low >= high``.
+      InvalidArgument: on corners of different lengths, ``low >= high``, or too many axes.
     """
     from scipy.stats import qmc  # comes with JAX; imported here because start-up should not pay for it
 
     lower, upper = _corners(low, high)
+    if len(lower) > qmc.Sobol.MAXDIM:
+        raise checks.InvalidArgument(f"low, high: must have at most {qmc.Sobol.MAXDIM:,} axes, got {len(lower):,}")
     check_fits("count", 2 * 8 * len(lower) * count, f"a domain of {checks.short(count)} points", "take fewer")
     words = np.asarray(key if isinstance(key, int | np.integer) else jax.random.key_data(typed(key)), np.uint64)
     sequence = qmc.Sobol(len(lower), seed=np.random.default_rng(np.atleast_1d(words).tolist()))

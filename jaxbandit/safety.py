@@ -112,7 +112,7 @@ def observe_safety(state: SafeState, known: Intervals, t: Array, count: int | No
     some = jnp.any(certified)
     flags = jnp.where(state.certified & ~some, int(Status.SAFE_SET_EMPTIED), 0)
     if count is not None:
-        chosen = jax.lax.top_k(-known.worst, min(count, len(seeds)))[1]
+        chosen = jax.lax.top_k(-known.worst, count)[1]
         seeds = jnp.where(t == 1, _mask(chosen, len(seeds)), seeds)
         flags = flags | jnp.where((t == 1) & ~jnp.all(certified[chosen]), int(Status.SEEDS_UNCERTAIN), 0)
     return certified | seeds, flags, replace(state, seeds=seeds, certified=state.certified | some)

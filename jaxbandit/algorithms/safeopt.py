@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxbandit import safety
 from jaxbandit.acquisition import pick, restricted_to
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision
-from jaxbandit.core.fields import boolean, instance_of, nonnegative, optional, per_constraint, points, positive, whole
+from jaxbandit.core.fields import boolean, how_many_points, instance_of, nonnegative, optional, per_constraint, points, positive
 from jaxbandit.core.pytree import param, pytree, static
 from jaxbandit.core.types import Array, Indices, Key, PerConstraint, Scalar
 from jaxbandit.estimators import Bounds
@@ -48,7 +48,7 @@ class SafeOpt(Algorithm):
     seeds: Indices | None = param(None, check=optional(points), shape=safety.SEEDS, symbol="seeds")
     lipschitz: PerConstraint | None = param(None, check=optional(positive), shape=per_constraint, symbol="L")
     threshold: Scalar = param(0.0, check=nonnegative, symbol="threshold")
-    count: int | None = static(default=None, check=optional(whole(1)), symbol="count")
+    count: int | None = static(default=None, check=optional(how_many_points()), symbol="count")
     together: bool = static(default=True, check=boolean, symbol="together")
 
     def init(self, arena: Arena) -> SafeState:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxbandit import safety
 from jaxbandit.acquisition import draw_uniformly, pick, restricted_to
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision
-from jaxbandit.core.fields import instance_of, nonnegative, optional, points, whole
+from jaxbandit.core.fields import how_many_points, instance_of, nonnegative, optional, points, whole
 from jaxbandit.core.pytree import param, pytree, static
 from jaxbandit.core.types import Array, Indices, Key, Scalar
 from jaxbandit.estimators import Bounds
@@ -35,7 +35,7 @@ class SgpUcb(Algorithm):
     estimator: Bounds = param(Bounds(), check=instance_of(Bounds))
     seeds: Indices | None = param(None, check=optional(points), shape=safety.SEEDS, symbol="seeds")
     warm_up: Scalar = param(50.0, check=nonnegative, symbol="T'")
-    count: int | None = static(default=None, check=optional(whole(1)), symbol="count")
+    count: int | None = static(default=None, check=optional(how_many_points()), symbol="count")
 
     def init(self, arena: Arena) -> SafeState:
         return safety.start(arena.surrogate, self.seeds, self.count, type(self).__name__)

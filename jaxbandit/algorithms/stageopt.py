@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxbandit import safety
 from jaxbandit.acquisition import pick, restricted_to
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision
-from jaxbandit.core.fields import boolean, instance_of, nonnegative, optional, per_constraint, points, positive, whole
+from jaxbandit.core.fields import boolean, how_many_points, instance_of, nonnegative, optional, per_constraint, points, positive, whole
 from jaxbandit.core.pytree import param, pytree, static
 from jaxbandit.core.types import Array, Indices, Key, PerConstraint, Scalar
 from jaxbandit.estimators import Bounds
@@ -40,7 +40,7 @@ class StageOpt(Algorithm):
     seeds: Indices | None = param(None, check=optional(points), shape=safety.SEEDS, symbol="seeds")
     lipschitz: PerConstraint | None = param(None, check=optional(positive), shape=per_constraint, symbol="L")
     exploration: Scalar = param(50.0, check=nonnegative, symbol="T0")
-    count: int | None = static(default=None, check=optional(whole(1)), symbol="count")
+    count: int | None = static(default=None, check=optional(how_many_points()), symbol="count")
     together: bool = static(default=True, check=boolean, symbol="together")
 
     def init(self, arena: Arena) -> SafeState:

@@ -210,6 +210,18 @@ def per_constraint(name: str, value: Any, constraints: int) -> None:
         )
 
 
+def decimal(text: str) -> float:
+    """Return the number that a text of a file or a command writes; raises ``ValueError`` on ``1_0``, which is a number to Python alone."""
+    if "_" in text:
+        raise ValueError(f"could not read {text!r} as a number")
+    return float(text)
+
+
+def whole_number(text: str) -> int:
+    """Return the whole number that a text writes; raises ``ValueError`` as :func:`decimal` does."""
+    return int(text) if "_" not in text else int(decimal(text))
+
+
 def scalar(name: str, value: Any) -> None:
     """Raise unless ``value`` is a single number."""
     if shape_of(name, value) != ():

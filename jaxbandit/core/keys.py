@@ -38,6 +38,12 @@ def typed(given: Key) -> Key:
     return jax.random.wrap_key_data(jnp.asarray(given))
 
 
+@takes(given=key)
+def threefry(given: Key) -> Key:
+    """Return a key of JAX's default generator, the only one that ``jax.random.poisson`` knows; a key of ``rbg`` is two equal ones of it."""
+    return jax.random.wrap_key_data(jax.random.key_data(typed(given))[:2], impl="threefry2x32")
+
+
 @takes(root=key, trial=NUMBER)
 def trial_key(root: Key, trial: Array | int) -> Key:
     """Return the key of one trial of a study, the same however many trials run beside it."""

@@ -90,6 +90,8 @@ def sweep(base: Any, values: Mapping[str, Sequence[Any]], *, zipped: bool = Fals
             variants.append(canonicalise(variant))
         except (TypeError, InvalidArgument) as error:
             raise InvalidArgument(f"sweep: values: expected numbers, or objects that hold numbers, got {short(chosen)}") from error
+    for path, given in values.items():
+        gather_variants([canonicalise(value) for value in given], f"sweep.{path}")  # refuses values of several shapes or kinds
     return gather_variants(variants)
 
 
@@ -123,19 +125,20 @@ def _is_list(given: Any) -> bool:
     return isinstance(given, Sequence) and not isinstance(given, str)
 
 
-def gather_variants(trees: Sequence[Any]) -> Sweep:
+def gather_variants(trees: Sequence[Any], where: str = "sweep") -> Sweep:
     """Return objects of one structure as a :class:`Sweep`; leaves are compared by value.
 
     Raises:
-      InvalidArgument: when objects differ in structure or in the shape of a leaf.
+      InvalidArgument: when objects differ in structure or in the shape of a leaf; ``where`` names the place.
     """
     structure = jax.tree.structure(trees[0])
     shared: list[Any] = []
     differing: list[Any] = []
-    for leaves in zip(*(_leaves(tree, structure) for tree in trees), strict=True):
+    for leaves in zip(*(_leaves(tree, structure, where) for tree in trees), strict=True):
         same = all(_equal(leaves[0], leaf) for leaf in leaves[1:])
         if not same and len({np.shape(leaf) for leaf in leaves}) > 1:
-            raise InvalidArgument(f"sweep: values of one field must have one shape, got {sorted({np.shape(leaf) for leaf in leaves})}")
+            shapes = sorted({np.shape(leaf) for leaf in leaves})
+            raise InvalidArgument(f"{where}: values of one field must have one shape, got {shapes}")
         shared.append(leaves[0] if same else None)
         differing.append(None if same else _stacked(leaves))
     return Sweep(shared=tuple(shared), differing=tuple(differing), structure=structure, size=len(trees))
@@ -146,10 +149,10 @@ def variants_of(item: Any) -> list[Any]:
     return item.unstack() if isinstance(item, Sweep) else [item]
 
 
-def _leaves(tree: Any, structure: Any) -> list[Any]:
+def _leaves(tree: Any, structure: Any, where: str) -> list[Any]:
     leaves, own = jax.tree.flatten(tree)
     if own != structure:
-        raise InvalidArgument("sweep: values of one field are of different kinds; all numbers, or all schedules of one class")
+        raise InvalidArgument(f"{where}: values of one field are of different kinds; all numbers, or all schedules of one class")
     return leaves
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.fields import between, positive, vector, whole_numbers
+from jaxbandit.core.keys import threefry
 from jaxbandit.core.pytree import float_dtype, param, pytree
 from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.delays.base import LONGEST_DELAY, PROBABILITY, Delay, Model, SubExponential
@@ -71,7 +72,7 @@ class Constant(Model):
 
 @pytree
 class Poisson(Model):
-    """Poisson delays. They need JAX's default PRNG (threefry).
+    """Poisson delays.
 
     ``log E exp(h (tau - mean)) = mean (e^h - 1 - h)``, and ``(e^h - 1 - h) / h^2`` increases in ``h``; so for ``|h| <= 1 / b = 1`` it
     is at most ``(e - 2) mean h^2``: ``xi^2 = 2 (e - 2) mean``, ``b = 1``. At mean 50 that is ``xi = 8.5``; Vakili et al. use 9.
@@ -83,7 +84,7 @@ class Poisson(Model):
     mean: Scalar = param(1.0, check=POISSON_MEAN)
 
     def _sample(self, key: Key, size: int) -> Array:
-        return jax.random.poisson(key, jnp.asarray(self.mean, float_dtype()), (size,), jnp.int32)
+        return jax.random.poisson(threefry(key), jnp.asarray(self.mean, float_dtype()), (size,), jnp.int32)
 
     def _exceeds(self, n: int) -> np.ndarray:
         from scipy.special import gammainc  # comes with JAX; imported here because start-up should not pay for it

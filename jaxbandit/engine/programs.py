@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from jaxbandit.algorithms.base import Algorithm
-from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.checks import InvalidArgument, blaming
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.sweep import Sweep, gather_variants
@@ -221,7 +221,8 @@ def measure_each(
 
     def one(shared: tuple[Any, Any, Any, Array], mine: tuple[Any, Array]) -> tuple[Array, Array, Array]:
         problem, initial, delays, key = shared
-        algorithm, surrogate = build(mine[0])
+        with blaming("build: must make an algorithm and a surrogate of traced parameters"):
+            algorithm, surrogate = build(mine[0])
         if delays is not None:
             algorithm = algorithm.with_delays(delays.model, delays.policy)
         own_key = trial_key(key, mine[1])

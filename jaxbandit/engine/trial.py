@@ -68,6 +68,10 @@ class InitialDesign(Declared):
         """Number of points ``n``."""
         return self.random if self.indices is None else int(np.shape(self.indices)[0])
 
+    def _check(self, name: str, outputs: int | None) -> None:
+        if self.indices is not None and self.random:
+            raise checks.InvalidArgument(f"{name}.random: give either indices or a number of random points, got {self.random} beside indices")
+
     @takes(key=key_check, size=whole(1, MOST_POINTS))
     def points(self, key: Array, size: int) -> Array:
         """Return the indices ``[n]`` of one trial, on a domain of ``size`` points."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.checks import InvalidArgument, decimal, short
 from jaxbandit.core.fields import Check, Shape, each, instance_of, of_class, optional, text
 from jaxbandit.core.files import opened_text, reason_of
 from jaxbandit.core.paths import did_you_mean
@@ -165,8 +165,8 @@ def rows_of_csv(path: str | Path) -> np.ndarray:
 
 def _columns_of(path: str | Path, delimiter: str) -> dict[str, list[str]]:
     """Return the columns of a CSV file by name, as texts."""
-    if len(delimiter) != 1:
-        raise InvalidArgument(f"delimiter: must be one character, got {short(delimiter)}")
+    if len(delimiter) != 1 or delimiter in '"\r\n\0':
+        raise InvalidArgument(f"delimiter: must be one character, no quote and no line's end, got {short(delimiter)}")
     try:
         with opened_text(path, newline="") as file:
             rows = [row for row in csv.reader(file, delimiter=delimiter) if row]
@@ -193,6 +193,8 @@ class _Table:
             found = ", ".join(f"{name!r} {list(shape)}" for name, shape in lengths.items())
             raise InvalidArgument(f"columns: must all have one length [M], got {found}")
         self.size = next(iter(lengths.values()))[0]
+        if not self.size:
+            raise InvalidArgument(f"columns: must have at least one row, got none of {', '.join(map(repr, lengths))}")
 
     def check_names(self, argument: str, names: Sequence[str]) -> None:
         """Raise ``InvalidArgument``, with the nearest name, when an argument names a column that is not there."""
@@ -221,7 +223,7 @@ def _number(item: Any) -> float:
     if isinstance(item, bool | np.bool_):
         return float("nan")
     try:
-        return float(item)
+        return decimal(item) if isinstance(item, str) else float(item)
     except (TypeError, ValueError, OverflowError):
         return float("nan")
 

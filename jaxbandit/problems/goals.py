@@ -11,8 +11,9 @@ import numpy as np
 from jaxbandit.core.checks import InvalidArgument, short
 
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-OBJECTIVE = re.compile(r"\s*(maximise|minimise)\s+(\S.*?)\s*")
-CONSTRAINT = re.compile(rf"\s*([^<>=\s][^<>=]*?)\s*(<=|>=|=)\s*({NUMBER})\s*(?:\+-\s*({NUMBER})\s*)?")
+NAME = r"[^<>=\s][^<>=]*?"
+OBJECTIVE = re.compile(rf"\s*(maximise|minimise)\s+({NAME})\s*")
+CONSTRAINT = re.compile(rf"\s*({NAME})\s*(<=|>=|=)\s*({NUMBER})\s*(?:\+-\s*({NUMBER})\s*)?")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,6 +23,7 @@ from jaxbandit.core.declare import Declared, is_foreign
 from jaxbandit.core.fields import (
     Check,
     Shape,
+    between,
     boolean,
     each,
     finite,
@@ -42,6 +43,7 @@ from jaxbandit.core.fields import (
 )
 from jaxbandit.core.fields import index as index_check
 from jaxbandit.core.fields import key as key_check
+from jaxbandit.core.keys import threefry
 from jaxbandit.core.pytree import param, pytree, static
 from jaxbandit.core.types import Array, Key, Table
 from jaxbandit.domains import DOMAIN, Domain, tabulate
@@ -193,17 +195,15 @@ class StudentT(Noise):
 class CentredPoisson(Noise):
     """Counts less their mean, ``Poisson(rate) - rate``.
 
-    They need JAX's default PRNG (threefry), the only one that ``jax.random.poisson`` knows.
-
     Attributes:
-      rate: mean count >= 0: one number, or ``[k]``, one per output.
+      rate: mean count from 0 to 1e9, for counts are int32: one number, or ``[k]``, one per output.
     """
 
-    rate: types.PerOutput = param(1.0, check=nonnegative, shape=per_output)
+    rate: types.PerOutput = param(1.0, check=between(0, 1e9, open_low=False), shape=per_output)
 
     def draw(self, key: Key, outputs: int, dtype: DTypeLike) -> Array:
         rate = jnp.broadcast_to(jnp.asarray(self.rate, dtype), (outputs,))
-        return jax.random.poisson(key, rate, (outputs,)).astype(dtype) - rate
+        return jax.random.poisson(threefry(key), rate, (outputs,)).astype(dtype) - rate
 
     def apply(self, drawn: Array, index: Array) -> Array:
         return drawn

@@ -105,19 +105,18 @@ def told_values(
     largest: float,
 ) -> dict[str, float]:
     """Return the values that are told, by name; raises ``InvalidArgument`` on what is no value of an output, or larger than ``largest``."""
-    given: dict[str, Any] = {}
-    if values is not None:
-        if not isinstance(values, Mapping):
-            raise InvalidArgument(f"values: must be a mapping from the names {', '.join(outputs.names)} to numbers, got {short(values)}")
-        given |= values
-    if reward is not None:
-        given = {outputs.objective.name: reward} | given
+    if values is not None and not isinstance(values, Mapping):
+        raise InvalidArgument(f"values: must be a mapping from the names {', '.join(outputs.names)} to numbers, got {short(values)}")
+    named: dict[str, Any] = dict(values or {})
+    in_order: dict[str, Any] = {} if reward is None else {outputs.objective.name: reward}
     if constraints is not None:
         listed = list(constraints) if isinstance(constraints, list | tuple | np.ndarray) else [constraints]
         if len(listed) != len(outputs.constraints):
             raise InvalidArgument(f"constraints: must hold {len(outputs.constraints)} values, one for each, got {short(constraints)}")
-        named = {constraint.name: value for constraint, value in zip(outputs.constraints, listed, strict=True) if value is not None}
-        given = named | given
+        in_order |= {constraint.name: value for constraint, value in zip(outputs.constraints, listed, strict=True) if value is not None}
+    for name in in_order.keys() & named.keys():
+        raise InvalidArgument(f"values: {name} is given twice, as {short(named[name])} and in order as {short(in_order[name])}; give it once")
+    given = named | in_order
     if not given:
         raise InvalidArgument(f"values: must hold at least one of {', '.join(outputs.names)}, got none")
     for name in given:

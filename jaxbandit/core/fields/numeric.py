@@ -208,7 +208,7 @@ class _Key(Check):
             return False
         if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
             return value.shape == ()
-        return value.dtype == np.uint32 and value.shape in ((2,), (4,))  # by the generator
+        return value.dtype == np.uint32 and value.shape == ((2,) if jax.config.jax_default_prng_impl == "threefry2x32" else (4,))
 
     def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
         """A key has no range."""

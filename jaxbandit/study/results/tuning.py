@@ -57,12 +57,13 @@ def tune(
       failed, or without a number, counts as infinitely bad.
 
     Raises:
-      InvalidArgument: on no field, an unknown one, or when every combination failed.
+      InvalidArgument: on no field, an unknown one, a measure that does not make a number of each trial, or when every combination failed.
     """
     if not values:
         raise checks.InvalidArgument("values: must hold at least one field with the values to try, got {}")
     variants = sweep(run.algorithm, values)
     own = dataclasses.replace(study, seed=study.seed + 1, trials=int(trials))
+    _check_measure(measure, (variants.size, own.trials), own.horizon + run.initial.counted * run.initial.count)
     played = own.trajectory(run, algorithm=variants)
     over_trials = 0 if run.problem.is_random else None
     by_trial = jax.jit(jax.vmap(curves, (over_trials, 1), 1))  # curves of [variants, T] points in each trial
@@ -77,3 +78,13 @@ def tune(
     chosen = dataclasses.replace(run, algorithm=variants.pick(best))
     tried = zip(combinations(values, zipped=False, where="values"), scores.tolist(), errors.tolist(), strict=True)
     return Tuned(chosen, tuple(Candidate(combination, loss, error, "grid") for combination, loss, error in tried))
+
+
+def _check_measure(measure: Callable[[Curves], jax.Array], trials: tuple[int, int], rounds: int) -> None:
+    """Raise ``InvalidArgument`` unless a measure makes a number of each of ``[variants, trials]``; it is called on zeros."""
+    wanted = f"measure: must make a number of each trial, {list(trials)}, of curves {[*trials, rounds]}"
+    curve = jnp.zeros((*trials, rounds))
+    with checks.blaming(wanted):
+        made = np.asarray(measure(Curves(**{field.name: curve for field in dataclasses.fields(Curves) if field.name != "strong_regret"})))
+    if made.shape != trials or made.dtype.kind not in "fiu":
+        raise checks.InvalidArgument(f"{wanted}, got {made.dtype} {list(made.shape)}")

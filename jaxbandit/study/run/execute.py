@@ -80,6 +80,8 @@ def run_study(
       CannotWrite: on any error of the operating system when a file is written.
       ProcessLost: when another process of the study has gone.
     """
+    if resume and directory is None:
+        raise checks.InvalidArgument("resume: needs the directory that holds the run to go on with; give one")
     # Problems are made in the arithmetic of the caller, which a trial that is played again needs, too.
     said = {"jax_enable_x64": str(float_dtype() == np.float64), **(attributes or {})}
     return _run(study, directory, resume, results, said, memory, segment, devices, checkpoint_share, processes, report, note, compiling)
