@@ -88,7 +88,9 @@ def parser() -> argparse.ArgumentParser:
         help="limit of trials and results, such as 4GiB (default half of the devices' memory); the compiler takes some 100 MiB more",
     )
     run.add_argument("--segment", type=whole_number, metavar="N", help="rounds between two checkpoints (default some seconds' worth)")
-    run.add_argument("--checkpoint-share", type=decimal, default=0.04, metavar="X", help="of the time, for checkpoints (default %(default)s)")
+    run.add_argument(
+        "--checkpoint-share", type=decimal, default=0.04, metavar="X", help="share of time for checkpoints (default %(default)s)"
+    )
     run.add_argument("--no-figure", action="store_true", help=f"draw no figure of the averages (default DIR/{FIGURE})")
     run.add_argument("--report", action="store_true", help="write the report, too (DIR/report.html, as the command report does)")
     run.add_argument("--format", choices=sorted(FORMATS), default="nc", help="NetCDF or Zarr (default %(default)s)")

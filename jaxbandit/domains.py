@@ -226,7 +226,7 @@ def grid(low: Sequence[float], high: Sequence[float], points_per_axis: int | Seq
     counts: list[Any] = list(points_per_axis) if several else [points_per_axis] * len(lower)  # type: ignore[arg-type]
     if len(counts) != len(lower):
         raise checks.InvalidArgument(f"points_per_axis: expected one number or {len(lower)}, got {len(counts)}")
-    counts = [checks.integer("points_per_axis", count, least=2) for count in counts]
+    counts = [checks.integer("points_per_axis", count, least=2, most=MOST_POINTS) for count in counts]
     _check_count("points_per_axis", counts)
     size = math.prod(counts)
     check_fits("points_per_axis", 2 * 8 * len(counts) * size, f"a grid of {checks.short(size)} points", "take fewer")

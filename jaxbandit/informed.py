@@ -35,6 +35,7 @@ def worst_cost(instance: AbstractProblem) -> Array:
 @takes(instance=INSTANCE, count=how_many_points())
 def safest(instance: AbstractProblem, count: int) -> Array:
     """Return the ``count`` points ``[count]`` (int32) whose largest mean constraint is least, safest first."""
+    how_many_points().fit_domain("count", count, instance.domain.size, instance.domain.dimension, None)
     return jax.lax.top_k(-worst_cost(instance), count)[1].astype(jnp.int32)
 
 

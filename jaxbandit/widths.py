@@ -179,6 +179,8 @@ def evaluate(width: WidthLike, t: Array, gain: Array, recent: Array | None = Non
       InvalidArgument: when a :class:`Censored` width meets a learner without.
     """
     gain = jnp.asarray(gain)
+    if not isinstance(width, Width) and checks.shape_of("width", width) not in ((), gain.shape):
+        raise checks.InvalidArgument(f"width: expected one number, or one for each of gain {list(gain.shape)}, got {list(np.shape(width))}")
     value = jnp.broadcast_to(_traced(width, t, gain) if isinstance(width, Width) else jnp.asarray(width, gain.dtype), gain.shape)
     if not isinstance(width, Censored):
         return value

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxbandit import safety
 from jaxbandit.acquisition import draw_uniformly, pick, restricted_to
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision
-from jaxbandit.core.fields import how_many_points, instance_of, nonnegative, optional, points, whole
+from jaxbandit.core.fields import how_many_points, instance_of, nonnegative, optional, points
 from jaxbandit.core.pytree import param, pytree, static
 from jaxbandit.core.types import Array, Indices, Key, Scalar
 from jaxbandit.estimators import Bounds

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxbandit import safety
 from jaxbandit.acquisition import pick, restricted_to
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision
-from jaxbandit.core.fields import boolean, how_many_points, instance_of, nonnegative, optional, per_constraint, points, positive, whole
+from jaxbandit.core.fields import boolean, how_many_points, instance_of, nonnegative, optional, per_constraint, points, positive
 from jaxbandit.core.pytree import param, pytree, static
 from jaxbandit.core.types import Array, Indices, Key, PerConstraint, Scalar
 from jaxbandit.estimators import Bounds

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar, cast
 
-from jaxbandit.core.checks import InvalidArgument, short
+import jax
+
+from jaxbandit.core.checks import InvalidArgument, is_traced, short
 from jaxbandit.core.fields import Check
 
 __all__ = ["check_methods", "takes"]
@@ -44,12 +47,26 @@ def takes(**declared: Check) -> Callable[[F], F]:
             for name, value in given.items():
                 if name in declared:
                     declared[name](name, value)
-            return function(*args, **kwargs)
+            with _naming_traced(given):
+                return function(*args, **kwargs)
 
         checked.declared = declared  # type: ignore[attr-defined]
         return cast(F, checked)
 
     return decorate
+
+
+@contextlib.contextmanager
+def _naming_traced(given: Mapping[str, Any]) -> Iterator[None]:
+    """Turn JAX's errors on traced numbers that are looked at into ``InvalidArgument``, which names the arguments that hold them."""
+    try:
+        yield
+    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
+        traced = [name for name, value in given.items() if is_traced(value)]
+        if not traced:
+            raise
+        words = ", ".join(f"{name}={short(given[name])}" for name in traced)
+        raise InvalidArgument(f"{', '.join(traced)}: must be known here, not traced by jit or vmap, got {words}") from error
 
 
 class _OnADomain(Protocol):
@@ -94,6 +111,7 @@ def _fitting(method: Callable[..., Any], declared: Mapping[str, Check]) -> Calla
             if name in declared and not (value is None and signature.parameters[name].default is None):
                 declared[name](name, value, None, self.outputs)
                 declared[name].fit_domain(name, value, self.domain.size, self.domain.dimension, None)
-        return method(self, *args, **kwargs)
+        with _naming_traced(given):
+            return method(self, *args, **kwargs)
 
     return checked

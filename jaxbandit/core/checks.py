@@ -42,7 +42,7 @@ def is_traced(value: Any) -> bool:
 def real(name: str, value: Any, allowed: str = "real numbers") -> None:
     """Raise unless all tracers in ``value`` are of real numbers, which is all that can be seen of them."""
     for leaf in jax.tree.leaves(value):
-        if isinstance(leaf, jax.core.Tracer) and jax.dtypes.issubdtype(leaf.dtype, np.complexfloating):
+        if isinstance(leaf, jax.core.Tracer) and not any(jax.dtypes.issubdtype(leaf.dtype, kind) for kind in (np.floating, np.integer)):
             raise InvalidArgument(f"{name}: must be {allowed}, got {leaf.dtype} {list(leaf.shape)}")
 
 
@@ -212,14 +212,32 @@ def per_constraint(name: str, value: Any, constraints: int) -> None:
 
 def decimal(text: str) -> float:
     """Return the number that a text of a file or a command writes; raises ``ValueError`` on ``1_0``, which is a number to Python alone."""
-    if "_" in text:
+    if "_" in text or not text.isascii():
         raise ValueError(f"could not read {text!r} as a number")
     return float(text)
 
 
 def whole_number(text: str) -> int:
     """Return the whole number that a text writes; raises ``ValueError`` as :func:`decimal` does."""
-    return int(text) if "_" not in text else int(decimal(text))
+    decimal(text)
+    return int(text)
+
+
+def text(name: str, value: Any) -> None:
+    """Raise unless ``value`` is text."""
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{name}: must be text, got {short(value)}")
+
+
+def ends(*, integers: bool = False, **given: Any) -> None:
+    """Raise unless two numbers, by the names of their arguments, are the least and the largest of some; infinity may be either."""
+    kinds = (int, np.integer) if integers else (int, float, np.integer, np.floating)
+    for name, value in given.items():
+        if isinstance(value, bool) or not isinstance(value, kinds) or value != value:
+            raise InvalidArgument(f"{name}: must be a {'whole ' if integers else ''}number, got {short(value)}")
+    (low, least), (high, most) = given.items()
+    if least > most:
+        raise InvalidArgument(f"{low}: must be at most {high}, got {short(least)} and {short(most)}")
 
 
 def scalar(name: str, value: Any) -> None:

@@ -25,6 +25,8 @@ def static(*, check: Any = None, symbol: str | None = None, **kwargs: Any) -> An
       symbol: the paper's letter for it, under which audit traces write it.
       **kwargs: keyword arguments of ``dataclasses.field``, such as ``default``.
     """
+    if check is not None:
+        _check_declaration(check, None, symbol)
     return dataclasses.field(metadata={"static": True, "check": check, "symbol": symbol}, **kwargs)
 
 
@@ -41,7 +43,18 @@ def param(default: Any = dataclasses.MISSING, *, check: Any, shape: Any = None, 
         object for all functions of its owner.
       symbol: the paper's letter for it, under which audit traces write it.
     """
+    _check_declaration(check, shape, symbol)
     return dataclasses.field(default=default, metadata={"check": check, "shape": shape, "symbol": symbol})
+
+
+def _check_declaration(check: Any, shape: Any, symbol: Any) -> None:
+    """Raise ``InvalidArgument`` on a declaration of a field that says nothing."""
+    from jaxbandit.core.fields import Check, Shape, optional, text  # here, for they need this module
+
+    for name, value, wanted in (("check", check, Check), ("shape", shape, Shape)):
+        if not isinstance(value, wanted) and not (name == "shape" and value is None):
+            raise InvalidArgument(f"{name}: must be a {name} of jaxbandit.fields, got {short(value)}")
+    optional(text)("symbol", symbol)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(static, dataclasses.field))

@@ -86,7 +86,7 @@ def healthy(status: Array) -> Array: ...
 def healthy(status: np.ndarray | Array) -> np.ndarray | Array:
     """Return booleans ``[...]``, true for trials without a failure flag; infeasibility, declared or real, is not a failure."""
     STATUS("status", status)
-    if isinstance(status, list | tuple):
+    if isinstance(status, list | tuple) or not np.size(status):
         status = np.asarray(status, np.int64)
     return (status & int(FAILED)) == 0
 

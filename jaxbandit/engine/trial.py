@@ -70,7 +70,7 @@ class InitialDesign(Declared):
 
     def _check(self, name: str, outputs: int | None) -> None:
         if self.indices is not None and self.random:
-            raise checks.InvalidArgument(f"{name}.random: give either indices or a number of random points, got {self.random} beside indices")
+            raise checks.InvalidArgument(f"{name}.random: give either indices or how many are random, got {self.random} beside indices")
 
     @takes(key=key_check, size=whole(1, MOST_POINTS))
     def points(self, key: Array, size: int) -> Array:

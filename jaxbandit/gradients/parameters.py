@@ -81,6 +81,8 @@ def logarithms(algorithm: Algorithm, model: Surrogate, *paths: str) -> tuple[dic
         raise InvalidArgument('paths: give at least one field, such as "estimator.reward_width"')
     for number, path in enumerate(paths):
         text_check(f"paths[{number}]", path)
+        if path in paths[:number]:
+            raise InvalidArgument(f"paths: must name different fields, got {path!r} twice")
     params = {path: jnp.log(jnp.asarray(_positive(algorithm, model, path), float_dtype())) for path in paths}
     return params, Logarithms(algorithm, model)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, decimal, short
 from jaxbandit.core.fields import Check, Shape, each, instance_of, of_class, optional, text
@@ -103,6 +104,8 @@ def from_columns(
         if count not in (1, 1 + len(bounds)):
             raise InvalidArgument(f"noise_variance: expected one column, or one for each of {1 + len(bounds)} outputs, got {count}")
         variances = [table.numbers(column)[order] for column in variance_columns]
+        for column, variance in zip(variance_columns, variances, strict=True):
+            checks.nonnegative(f"noise_variance: column {column!r}", variance)
         noise = Heteroscedastic(variance=variances[0] if count == 1 else np.stack(variances))
     means = np.stack([reward, *costs])[:, order]
     return from_tables(domain, means[0], means[1:].reshape(-1, domain.size), noise=noise, delay=delay, name=name)
@@ -187,7 +190,7 @@ class _Table:
     """Columns of one length, looked up by name."""
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
-        self.columns = {str(name): np.asarray(columns[name]) for name in columns}
+        self.columns = {str(name): np.asarray(columns[name], object) for name in columns}
         lengths = {name: column.shape for name, column in self.columns.items()}
         if any(len(shape) != 1 for shape in lengths.values()) or len(set(lengths.values())) > 1:
             found = ", ".join(f"{name!r} {list(shape)}" for name, shape in lengths.items())

@@ -12,7 +12,10 @@ import numpy as np
 import xarray as xr
 
 import jaxbandit
+from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.fields import optional
+from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.files import prepare_file, reason_of, write_whole
 from jaxbandit.core.status import MESSAGES, REMEDIES, Status
 from jaxbandit.report import figures, findings
@@ -37,6 +40,7 @@ CUMULATIVE = MEASURES | {"soft_violation": "soft violation", "strong_regret": "s
 SHOWN_ELSEWHERE = ("command", "versions", "devices", "created", "precision", "study")
 
 
+@takes(directory=path_check, out=optional(path_check))
 def write_report(directory: str | Path, out: str | Path | None = None) -> Path:
     """Write the report of a study's results as one HTML file.
 

@@ -14,6 +14,7 @@ from matplotlib.patches import Rectangle
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
+from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import boolean, each, exactly, finite_numbers, numbers, of_class, optional, scalar, text
 from jaxbandit.core.results import RESULTS
 from jaxbandit.drawing import COLOURS, DASHES, SHADES, grid_of_axes, in_style, one_axis, plain
@@ -186,6 +187,8 @@ def win_map(wins: xr.DataArray, *, heading: str = "", ax: Axes | None = None) ->
 
     Returns the axes, which are ``ax`` or new ones.
     """
+    if "algorithm" not in wins.coords or wins.ndim != 2:
+        raise InvalidArgument(f"wins: must be a matrix of win_matrix, got one of {list(wins.dims)}")
     axis, labels = one_axis(ax), [plain(label) for label in wins.algorithm.values]
     shaded_cells(wins.values[::-1], labels, labels[::-1], label="share of trials that the row wins", limits=(0.0, 1.0), ax=axis)
     axis.set_xticks(axis.get_xticks(), [tick.get_text() for tick in axis.get_xticklabels()], rotation=35, ha="right")

@@ -115,7 +115,7 @@ def told_values(
             raise InvalidArgument(f"constraints: must hold {len(outputs.constraints)} values, one for each, got {short(constraints)}")
         in_order |= {constraint.name: value for constraint, value in zip(outputs.constraints, listed, strict=True) if value is not None}
     for name in in_order.keys() & named.keys():
-        raise InvalidArgument(f"values: {name} is given twice, as {short(named[name])} and in order as {short(in_order[name])}; give it once")
+        raise InvalidArgument(f"values: {name} is told twice, as {short(named[name])} and in order as {short(in_order[name])}")
     given = named | in_order
     if not given:
         raise InvalidArgument(f"values: must hold at least one of {', '.join(outputs.names)}, got none")

@@ -111,8 +111,10 @@ class Specification:
         names = [*self.space.names, *self.outputs.names]
         for number, name in enumerate(names):
             if name in TAKEN or name in names[:number]:
+                own = number - len(self.space.names)
+                where = "domain" if own < 0 else "constraints" if own else "objective"
                 raise InvalidArgument(
-                    f"constraints: outputs and axes must have names of their own, none of {', '.join(sorted(TAKEN))}, got {name!r}"
+                    f"{where}: outputs and axes must have names of their own, none of {', '.join(sorted(TAKEN))}, got {name!r}"
                 )
         if self.model.fit_to is not None:
             raise InvalidArgument(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.fields.shapes import Shape, each_axis, per_axis
 
@@ -46,6 +47,7 @@ class Check:
             raise InvalidArgument(f"{name}: expected one number for each of the {dimension} axes, got shape {list(np.shape(value))}")
 
     def __or__(self, other: Check) -> Check:
+        must_be_check("other", other)
         return _Either((self, other))
 
     def of(self, shape: Shape, outputs: int | None = None) -> Check:
@@ -53,7 +55,17 @@ class Check:
 
         A function that always serves as many functions says how many by ``outputs``.
         """
+        if not isinstance(shape, Shape):
+            raise InvalidArgument(f"shape: must be a shape of jaxbandit.fields, such as per_output, got {short(shape)}")
+        if outputs is not None:
+            checks.integer("outputs", outputs, least=1)
         return _Shaped(f"{self.allowed}; {shape.described()}", self, shape, outputs)
+
+
+def must_be_check(name: str, value: Any) -> None:
+    """Raise ``InvalidArgument`` unless ``value`` is a check."""
+    if not isinstance(value, Check):
+        raise InvalidArgument(f"{name}: must be a check of jaxbandit.fields, such as positive, got {short(value)}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -78,6 +78,7 @@ finite = _Numbers("a finite number", checks.finite, lambda value: True)
 
 def between(low: float, high: float, *, open_low: bool = True, open_high: bool = False, host: bool = False) -> Check:
     """Return the check for numbers in an interval; ``open_*`` says which ends are left out, ``host`` that they stay in float64."""
+    checks.ends(low=low, high=high)
     interval = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
     test = partial(checks.within, low=low, high=high, open_low=open_low, open_high=open_high)
     return _Numbers(f"a number in {interval}", test, lambda value: low < value < high, engine=not host, ends=(low, high))
@@ -85,6 +86,8 @@ def between(low: float, high: float, *, open_low: bool = True, open_high: bool =
 
 def whole_numbers(least: int, most: int, unit: str) -> Check:
     """Return the check for leaves that hold whole numbers of some unit; a float such as 3.0 is one."""
+    checks.ends(least=least, most=most)
+    checks.text("unit", unit)
     return _Numbers(f"a whole number of {unit} from {least} to {most}", partial(checks.whole, low=least, high=most, unit=unit))
 
 
@@ -123,13 +126,15 @@ class _Numeric(Check):
     def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
         if checks.is_traced(value):
             checks.real(name, value, self.allowed)
+            kind = getattr(value, "dtype", np.dtype(int)).kind
         else:
             try:
                 given = checks.numbers(name, value)
             except InvalidArgument as error:
                 raise InvalidArgument(f"{name}: must be {self.allowed}, got {short(value)}") from error
-            if self.whole and given.size and np.asarray(value).dtype.kind not in "iu":
-                raise InvalidArgument(f"{name}: must be {self.allowed}, got {short(value)}")
+            kind = np.asarray(value).dtype.kind if given.size else "i"
+        if self.whole and kind not in "iu":
+            raise InvalidArgument(f"{name}: must be {self.allowed}, got {short(value)}")
         if shape is not None:
             shape.check(name, value, outputs)
         if self.test is not None and not checks.is_traced(value):
@@ -155,11 +160,13 @@ integers = _Numeric("whole numbers", None, whole=True)
 
 def numbers_from(low: float, high: float) -> Check:
     """Return the check for an array of numbers from ``low`` to ``high``, both allowed."""
+    checks.ends(low=low, high=high)
     return _Numeric(f"numbers from {low:g} to {high:g}", partial(checks.within, low=low, high=high, open_low=False))
 
 
 def integers_from(low: int, high: int) -> Check:
     """Return the check for an array of whole numbers from ``low`` to ``high``, both allowed."""
+    checks.ends(low=low, high=high, integers=True)
     return _Numeric(f"whole numbers from {low} to {high}", partial(checks.within, low=low, high=high, open_low=False), whole=True)
 
 

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from jaxbandit.core.fields.check import Check
+from jaxbandit.core import checks
+from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.declare import Declared, Role
+from jaxbandit.core.fields.check import Check, must_be_check
 from jaxbandit.core.fields.shapes import Shape
-
-
-class _Role(Protocol):
-    """Objects that :class:`~jaxbandit.core.declare.Declared` makes."""
-
-    def validate(self, name: str | None = None, outputs: int | None = None) -> None: ...
 
 
 @dataclasses.dataclass(frozen=True)
 class _InstanceOf(Check):
     allowed: str
-    classes: tuple[type[_Role], ...]
+    classes: tuple[type[Declared], ...]
 
     def takes(self, value: Any) -> bool:
         return isinstance(value, self.classes)
@@ -30,7 +27,9 @@ class _InstanceOf(Check):
 
 def instance_of(role: type) -> Check:
     """Return the check for objects of a class that derives from ``Declared``; their own fields are checked, too."""
-    return _InstanceOf(role.described, (role,))  # type: ignore[attr-defined]
+    if not isinstance(role, type) or not issubclass(role, Declared):
+        raise InvalidArgument(f"role: must be a class that derives from Declared, got {short(role)}")
+    return _InstanceOf(role.described, (role,))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +49,9 @@ def of_class(role: type, described: str = "") -> Check:
 
     Without words they are those of the class itself, see :class:`~jaxbandit.core.declare.Role`.
     """
+    checks.text("described", described)
+    if not isinstance(role, type) or not (described or issubclass(role, Role)):
+        raise InvalidArgument(f"role: must be a class, with words unless it has its own, got {short(role)}")
     return _OfClass(described or role.described, (role,))  # type: ignore[attr-defined]
 
 
@@ -66,6 +68,7 @@ class _Nothing(Check):
 
 def optional(check: Check) -> Check:
     """Return the check for ``None`` or what ``check`` allows."""
+    must_be_check("check", check)
     return check | _Nothing()
 
 
@@ -91,12 +94,19 @@ class _Each(Check):
 
 def each(check: Check, *, least: int = 0, length: int | None = None) -> Check:
     """Return the check for a tuple or list of at least ``least`` items, or of ``length``, every one of which ``check`` allows."""
+    must_be_check("check", check)
+    checks.integer("least", least, least=0)
+    if length is not None:
+        checks.integer("length", length, least=0)
     several = f" of at least {least} items" if least else "" if length is None else f" of {length} items"
     return _Each(f"a tuple{several}, each item {check.allowed}", check, (tuple, list), length, least)
 
 
 def mapping(check: Check, words: str, *, least: int = 0) -> Check:
     """Return the check for a mapping from texts, of at least ``least`` entries, whose values ``check`` allows; ``words`` describe it."""
+    must_be_check("check", check)
+    checks.text("words", words)
+    checks.integer("least", least, least=0)
     return _MappingOf(words, check, least)
 
 
@@ -116,4 +126,4 @@ class _MappingOf(Check):
 
 def tuple_of(check: Check, length: int | None = None) -> Check:
     """Return the check for a tuple of plain values, of ``length`` items where given; a static list would have no hash."""
-    return _Each(f"a tuple{f' of {length} items' if length else ''}, each item {check.allowed}", check, (tuple,), length)
+    return dataclasses.replace(each(check, length=length), types=(tuple,))  # type: ignore[type-var]

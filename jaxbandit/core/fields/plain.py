@@ -57,6 +57,7 @@ MOST_ROUNDS = 2**24
 
 def whole(least: int, most: int = INT32_MAX) -> Check:
     """Return the check for a whole number of at least ``least`` and at most ``most``."""
+    checks.ends(least=least, most=most, integers=True)
     words = f"a whole number >= {least}" if most == INT32_MAX else f"a whole number from {least} to {most}"
     return _Plain(words, (int, np.integer), partial(checks.integer, least=least, most=most))
 
@@ -89,6 +90,8 @@ def how_many_points() -> Check:
 
 def choice(*values: str | int) -> Check:
     """Return the check for one of a few names or numbers."""
+    if not values or len({(type(value), value) for value in values if isinstance(value, str | int)}) < len(values):
+        raise InvalidArgument(f"values: must be different names or whole numbers, at least one, got {short(values)}")
     kinds = tuple({type(value) for value in values}) + (np.integer,) * any(isinstance(value, int) for value in values)
     return _Plain("one of " + ", ".join(map(repr, values)), kinds, partial(checks.one_of, allowed=values))
 
@@ -114,4 +117,6 @@ class _Function(Check):
 
 def function(arguments: str) -> Check:
     """Return the check for a function that can be called with the positional ``arguments``, such as ``"(t, gain)"``."""
+    if not isinstance(arguments, str) or not arguments.startswith("("):
+        raise InvalidArgument(f"arguments: must be text such as '(t, gain)', got {short(arguments)}")
     return _Function(f"a function of {arguments}", arguments.count(",") + 1)

@@ -63,16 +63,22 @@ any_shape = Shape("any shape", lambda actual, n: True, lambda outputs: None)
 
 def vector(words: str) -> Shape:
     """Return the shape ``[n]``, ``n >= 1``; ``words`` say what an entry is: "one number per observed delay"."""
+    checks.text("words", words)
     return Shape(f"shape [n] with n >= 1, {words}", lambda actual, n: len(actual) == 1 and 0 not in actual, lambda outputs: outputs)
 
 
 def matrix(words: str) -> Shape:
     """Return the shape ``[n, p]``, ``n, p >= 1``; ``words`` say what rows and columns are."""
+    checks.text("words", words)
     return Shape(f"shape [n, p] with n, p >= 1, {words}", lambda actual, n: len(actual) == 2 and 0 not in actual, lambda outputs: outputs)
 
 
 def exactly(*sizes: int | None, words: str = "") -> Shape:
     """Return the shape of these sizes, ``None`` for any; ``words`` say what an axis holds: "one row per point"."""
+    checks.text("words", words)
+    for size in sizes:
+        if size is not None:
+            checks.integer("sizes", size, least=0)
 
     def fits(actual: tuple[int, ...], n: int | None) -> bool:
         return len(actual) == len(sizes) and all(want is None or want == have for want, have in zip(sizes, actual, strict=True))
@@ -83,4 +89,5 @@ def exactly(*sizes: int | None, words: str = "") -> Shape:
 
 def leading(words: str) -> Shape:
     """Return the shapes ``[n, ...]``, ``n >= 0``, of arrays with at least one axis; ``words`` say what the first one counts."""
+    checks.text("words", words)
     return Shape(f"shape [{words}, ...]", lambda actual, n: len(actual) >= 1, lambda outputs: None)

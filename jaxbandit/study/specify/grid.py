@@ -125,13 +125,6 @@ class Model:
 
     def validate(self, where: str) -> None:
         """Raise ``InvalidArgument`` on fields of wrong types and out of range; what depends on the problem is checked with it."""
-        kernels = self.kernel if isinstance(self.kernel, list | tuple) else [self.kernel]
-        for kernel in kernels:
-            if not isinstance(kernel, Kernel | Mapping):
-                raise InvalidArgument(
-                    f"{where}.kernel: expected a kernel or its table, or a list of one for each output, got {short(kernel)}"
-                )
-            build("kernel", kernel, f"{where}.kernel")
         for name in ("noise_variance", "prior_mean"):
             FIELDS[name](f"{where}.{name}", getattr(self, name))
         checks.one_of(f"{where}.form", self.form, FORMS)
@@ -167,6 +160,8 @@ class Model:
     def __post_init__(self) -> None:
         for name, check in FIELDS.items():
             check(f"model.{name}", getattr(self, name))
+        for kernel in self.kernel if isinstance(self.kernel, list | tuple) else [self.kernel]:
+            build("kernel", kernel, "model.kernel")
         if self.length_scale_range is not None:
             ends = checks.numbers("model.length_scale_range", self.length_scale_range)
             if ends.shape[:1] != (2,) or not np.all(ends[0] < ends[1]):

@@ -17,7 +17,7 @@ def check_label(name: str, value: Any, *, empty: bool = False) -> str:
       value: the label.
       empty: whether it may be empty.
     """
-    if not isinstance(value, str) or not (value or empty):
+    if not isinstance(value, str) or not (value.strip() or empty):
         raise InvalidArgument(f"{name}: expected text{'' if empty else ' that is not empty'}, got {short(value)}")
     if len(value) > LONGEST_LABEL:
         raise InvalidArgument(f"{name}: at most {LONGEST_LABEL} characters are allowed, got {len(value)}: {short(value)}")

@@ -17,6 +17,7 @@ from jaxbandit.engine.inputs import INFORMED
 from jaxbandit.feedback import Policy
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import PROBLEM
+from jaxbandit.study.specify.labels import check_label
 from jaxbandit.surrogates import Surrogate
 
 FIELDS: dict[str, Check] = {
@@ -70,6 +71,10 @@ class Run:
     def __post_init__(self) -> None:
         for name, check in FIELDS.items():
             check(f"Run.{name}", getattr(self, name))
+        check_label("Run.label", self.label)
+        for name in ("algorithm_label", "problem_label", "delay_label", "trace_name"):
+            if getattr(self, name) is not None:
+                check_label(f"Run.{name}", getattr(self, name), empty=True)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={text}' for name, text in self._in_brief())})"

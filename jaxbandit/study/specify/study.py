@@ -160,11 +160,6 @@ class Study:
         if self.parameters is not None:
             _check_parameters(self.parameters)
         each(of_class(Run, "a Run"))("runs", self.runs)
-        for run in self.runs:
-            check_label("label", run.label)
-            for name in ("algorithm_label", "problem_label", "delay_label", "trace_name"):
-                if getattr(run, name) is not None:
-                    check_label(name, getattr(run, name), empty=True)
         labels = [run.label for run in self.runs]
         if not labels or len(set(labels)) < len(labels):
             raise InvalidArgument(f"runs: give at least one, with distinct labels, got {short(labels)}")
