@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import Cbo, Config, InitialDesign, InvalidArgument, Rpol, domains, kernels, metrics, problems, replace, sweep, widths
+from jaxbandit import Cbo, Config, InitialDesign, InvalidArgument, Rpol, Se2, domains, kernels, metrics, problems, replace, sweep, widths
 from jaxbandit.engine import simulation
 from jaxbandit.estimators import Bounds
 
@@ -134,6 +134,7 @@ NOISE = [
         lambda: run(problem=replace(problem(), noise=problems.Gaussian(variance=np.nan))),
         "Gaussian.variance: 1 of 1 values are NaN",
     ),
+    ("counts beyond int32", lambda: problems.CentredPoisson(rate=2e9), "CentredPoisson.rate: must lie in [0, 1e+09]"),
     (
         "too many variances",
         lambda: run(problem=replace(problem(), noise=problems.Gaussian(variance=np.ones(3)))),
@@ -342,6 +343,22 @@ RUNS = [
         lambda: run(algorithm=Rpol),
         "algorithm: must be an algorithm of jaxbandit, or of a subclass of jaxbandit.Algorithm or a sweep of ",
     ),
+    (
+        "design of points and of random ones",
+        lambda: InitialDesign(indices=[1], random=5),
+        "InitialDesign.random: give either indices or how many are random, got 5 beside indices",
+    ),
+    (
+        "more seeds than points",
+        lambda: run(algorithm=jaxbandit.SafeOpt(count=99)),
+        "SafeOpt.count: must be at most 9, the number of points of the domain, got 99",
+    ),
+    ("more safest points than there are", lambda: jaxbandit.informed.safest(problem(), 99), "count: must be at most 9"),
+    ("horizon that is traced", lambda: jax.jit(lambda t: run(horizon=t))(3), "horizon: must be a whole number"),
+    ("lambda that is traced", lambda: jax.jit(lambda x: build(noise_variance=x))(0.1), "noise_variance: must be known here, not traced"),
+    ("table that is traced", lambda: jax.jit(lambda x: problems.from_tables(GRID, x, COST))(REWARD), "reward: must be known here, not tr"),
+    ("points that are traced floats", lambda: jax.jit(lambda x: metrics.curves(problem(), x))(REWARD), "indices: must be whole numbers"),
+    ("widths for others", lambda: widths.evaluate(np.ones(2), 1, np.ones(3)), "width: expected one number, or one for each of gain [3]"),
     ("no devices", lambda: run(devices=[]), "devices"),
 ]
 
@@ -439,6 +456,16 @@ SWEEPS = [
     ("unknown", lambda: sweep(Rpol(), {"beta": [1.0]}), "sweep.beta: unknown field; Rpol can sweep estimator, initial_penalty"),
     ("unknown inside", lambda: sweep(Rpol(), {"estimator.beta": [1.0]}), "sweep.estimator.beta: unknown field; Bounds can sweep"),
     ("misspelt", lambda: sweep(Rpol(), {"estimator.reward_widht": [1.0]}), "unknown field, did you mean 'reward_width'?"),
+    (
+        "two shapes",
+        lambda: sweep(Rpol(), {"initial_penalty": [1.0, [1.0, 2.0]]}),
+        "sweep.initial_penalty: values of one field must have one",
+    ),
+    (
+        "two kinds",
+        lambda: sweep(Rpol(), {"penalty_growth": [0.5, 1.0], "estimator.reward_width": [1.0, widths.SqrtLog()]}),
+        "sweep.estimator.reward_width: values of one field are of different kinds",
+    ),
     ("inside a number", lambda: sweep(Rpol(), {"initial_penalty.x": [1.0]}), "sweep.initial_penalty.x: a float has no fields"),
     ("static", lambda: sweep(model(), {"groups": [(0, 0), (0, 0)]}), "sweep.groups: groups of Surrogate is static"),
     (
@@ -527,7 +554,7 @@ def test_a_list_serves_as_well_as_an_array_or_is_refused(name, monkeypatch):
     np.testing.assert_array_equal(result.indices, wanted.indices)
 
 
-@pytest.mark.parametrize("algorithm", [Rpol(), Cbo(), Config()], ids=lambda algorithm: algorithm.name)
+@pytest.mark.parametrize("algorithm", [Rpol(), Cbo(), Config(), Se2()], ids=lambda algorithm: algorithm.name)
 def test_a_problem_without_constraints_runs_or_is_refused(algorithm, monkeypatch):
     monkeypatch.undo()
     try:

@@ -113,4 +113,10 @@ def test_what_no_session_has_is_refused_by_name(case: str, tmp_path: Path, capsy
 def test_numbers_that_are_none_are_refused(tmp_path: Path, capsys: Any) -> None:
     assert "holds no session" in refused(capsys, "ask", tmp_path)
     assert "--value: must be NAME=X" in refused(capsys, "tell", tmp_path, 1, "--value", "3")
+    assert "--value: must be a number, got '1_0'" in refused(capsys, "tell", tmp_path, 1, "--value", "y=1_0")
+    assert "--value: y must be given once" in refused(capsys, "tell", tmp_path, 1, "--value", "y=1", "--value", "y=2")
+    assert "--reward: must be given once" in refused(capsys, "tell", tmp_path, 1, "--reward", 1, "--reward", 2)
+    assert "experiment: cannot read" in refused(capsys, "new", "")
+    with pytest.raises(SystemExit):
+        main(["session", "tell", str(tmp_path), "1", "--reward", "1_0"])
     assert "--constraint: must be a number" in refused(capsys, "tell", tmp_path, 1, "--constraint", "x")

@@ -18,7 +18,7 @@ from jaxbandit.report.session import render
 from jaxbandit.session import Model, Session
 from jaxbandit.session.axes import Axis, Space
 from jaxbandit.session.figures import belief_figure
-from jaxbandit.session.outputs import Constraint, Objective, Outputs
+from jaxbandit.session.outputs import Constraint, Objective, Outputs, told_values
 
 OUTPUTS = Outputs.read("minimise loss", ["cost <= 2.5", "purity >= 0.9", "pH = 7 +- 0.2"])
 
@@ -74,12 +74,21 @@ def test_the_probability_of_feasibility_is_that_of_draws() -> None:
         ("cost = 3", "needs a tolerance > 0"),
         ("cost = 3 +- 0", "needs a tolerance > 0"),
         ("cost <= 3 +- 1", "takes no tolerance"),
+        ("cost <= 1_0", "must be 'NAME <= NUMBER'"),
         (3, "must be 'NAME <= NUMBER'"),
     ],
 )
 def test_what_is_no_constraint_is_refused(text: Any, words: str) -> None:
     with pytest.raises(InvalidArgument, match=f"constraints: .*{words}"):
         Constraint.read(text)
+
+
+def test_a_value_that_is_told_twice_is_refused() -> None:
+    three = [None, 0.9, None]
+    assert told_values(OUTPUTS, {"cost": 2}, 1.0, three, 1e9) == {"cost": 2.0, "loss": 1.0, "purity": 0.9}
+    for named, reward, name in (({"loss": 1}, 2.0, "loss"), ({"purity": 0.9}, None, "purity")):
+        with pytest.raises(InvalidArgument, match=f"^values: {name} is told twice"):
+            told_values(OUTPUTS, named, reward, three, 1e9)
 
 
 def test_axes_are_scaled() -> None:

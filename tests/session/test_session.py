@@ -398,6 +398,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "values that come late": ({"algorithm": jaxbandit.Oco(), "delay": LATE}, "delay: Oco needs the values of a round before"),
     "delays that BPE cannot know": ({"algorithm": jaxbandit.Bpe()}, "Bpe.mean_delay"),
     "a policy without delay": ({"delay": delays.NoDelay(), "feedback": feedback.Wait()}, "feedback: has no effect"),
+    "a bound in the objective": ({"objective": "maximise reward <= 3"}, "objective: must be 'maximise NAME'"),
+    "an objective that is an axis": ({"objective": "maximise x1"}, "objective: outputs and axes must have names of their own"),
     "no objective": ({"objective": "loss"}, "objective: must be 'maximise NAME'"),
     "a name twice": ({"constraints": ["reward <= 1"]}, "constraints: must have names of their own"),
     "the name of an axis": ({"constraints": ["x1 <= 1"]}, "constraints: outputs and axes must have names of their own"),

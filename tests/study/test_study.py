@@ -196,6 +196,8 @@ def test_it_goes_on_bit_for_bit(tmp_path: Path) -> None:
 
 
 def test_the_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="resume: needs the directory"):
+        run_study(in_python(), resume=True)
     with pytest.raises(CheckpointMismatch, match="holds no run"):
         run_study(in_python(), tmp_path, resume=True)
     with pytest.raises(Stop):

@@ -59,7 +59,7 @@ def test_random_families_are_tuned_on_instances_of_their_own() -> None:
     np.testing.assert_allclose(table[1].loss, np.mean(curves.positive_regret[:, -1] + curves.hard_violation[:, -1]), rtol=1e-4)
 
 
-def test_refusals() -> None:
+def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
     tuned, run = study(slope())
     with pytest.raises(InvalidArgument, match="values: must hold at least one field"):
         tune(tuned, run, {})
@@ -67,5 +67,10 @@ def test_refusals() -> None:
         tune(tuned, run, {"step": [1.0]}, trials=0)
     with pytest.raises(InvalidArgument, match=r"stride: unknown field.*Oco can sweep"):
         tune(tuned, run, {"stride": [1.0]})
+    with monkeypatch.context() as patched:  # before anything compiles
+        patched.setattr("jaxbandit.engine.simulation.play_all", None)
+        for measure in (lambda curves: curves.regret, lambda curves: 0.0, lambda curves: "low", lambda curves: curves.regrets):
+            with pytest.raises(InvalidArgument, match=r"^measure: must make a number of each trial, \[6, 4\]"):
+                tune(tuned, run, VALUES, trials=4, measure=measure)
     with pytest.raises(InvalidArgument, match="none of the 6 combinations gave a finite measure"):
         tune(tuned, run, VALUES, trials=4, measure=lambda curves: np.nan * curves.regret[..., -1])

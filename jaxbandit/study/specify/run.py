@@ -71,10 +71,10 @@ class Run:
     def __post_init__(self) -> None:
         for name, check in FIELDS.items():
             check(f"Run.{name}", getattr(self, name))
-        check_label("Run.label", self.label)
         for name in ("algorithm_label", "problem_label", "delay_label", "trace_name"):
             if getattr(self, name) is not None:
                 check_label(f"Run.{name}", getattr(self, name), empty=True)
+        check_label("Run.label", self.label)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={text}' for name, text in self._in_brief())})"

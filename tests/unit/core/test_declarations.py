@@ -550,7 +550,7 @@ DECLARED: dict[type, dict[str, Any]] = {
     problems.Noiseless: {},
     problems.noise.Uniform: {"half_width": NONNEGATIVE_EACH},
     problems.StudentT: {"df": POSITIVE_EACH, "scale": NONNEGATIVE_EACH},
-    problems.CentredPoisson: {"rate": NONNEGATIVE_EACH},
+    problems.CentredPoisson: {"rate": Number(0.0, 1e9, open_low=False, open_high=False, **EACH)},
     problems.Heteroscedastic: {"variance": OverPoints(), "model": NOISE},
     problems.Residuals: {"table": Matrix(), "weights": Number(**EACH), "shared": Boolean()},
     problems.PerOutput: {"models": Roles(NOISE)},
@@ -964,7 +964,7 @@ CHECKS: list[tuple[fields.Check, list[Any], list[Any]]] = [
     (fields.positive | fields.choice("auto"), [1.0, "auto"], [0.0, "automatic", "1.0", None]),
     (fields.tuple_of(fields.whole(1), 2), [(1, 2)], [(1,), (1, 2, 3), [1, 2], (0, 1), (1, "2"), (1, True), 1]),
     (fields.each(fields.text), [("a",), ["a", "b"], ()], ["a", (1,), None]),
-    (fields.function("x"), [max, lambda x: x], [None, 3]),
+    (fields.function("(x)"), [max, lambda x: x], [None, 3]),
     (fields.instance_of(delays.Delay), [delays.NoDelay()], [None, delays.NoDelay, problems.Noiseless(), "NoDelay"]),
 ]
 
@@ -976,6 +976,43 @@ def test_a_check_passes_the_good_and_refuses_the_bad_by_name(check: fields.Check
     for value in bad:
         with pytest.raises(InvalidArgument, match=r"^field"):
             check("field", value)
+
+
+NO_CHECKS = (3, "x", None, int, abs, object())
+NO_ENDS = ((2, 1), ("x", 1), (1, "x"), (float("nan"), 1), (None, 1), (1j, 2), (True, 2), ([1], 2))
+NO_COUNTS = (-1, 1.5, "x", True)
+DECLARATIONS: dict[str, tuple[Callable[..., Any], str, list[tuple[Any, ...]]]] = {  # what a declaration itself is made of
+    "between": (fields.between, "low|high", list(NO_ENDS)),
+    "numbers_from": (fields.numbers_from, "low|high", list(NO_ENDS)),
+    "integers_from": (fields.integers_from, "low|high", [*NO_ENDS, (1, 2.5)]),
+    "whole": (fields.whole, "least|most", [*NO_ENDS, (1.5,), (None,)]),
+    "whole_numbers": (fields.whole_numbers, "least|most|unit", [*((*ends, "rounds") for ends in NO_ENDS), (1, 2, 3)]),
+    "choice": (fields.choice, "values", [(), (1.5,), (None,), ("a", "a"), ([1],)]),
+    "function": (fields.function, "arguments", [(wrong,) for wrong in (*NO_CHECKS, "")]),
+    "each": (fields.each, "check", [(wrong,) for wrong in NO_CHECKS]),
+    "least": (lambda least: fields.each(fields.text, least=least), "least", [(wrong,) for wrong in NO_COUNTS]),
+    "tuple_of": (fields.tuple_of, "check|length", [*((wrong,) for wrong in NO_CHECKS), *((fields.text, wrong) for wrong in NO_COUNTS)]),
+    "mapping": (fields.mapping, "check|words", [*((wrong, "a table") for wrong in NO_CHECKS), (fields.text, 3)]),
+    "optional": (fields.optional, "check", [(wrong,) for wrong in NO_CHECKS]),
+    "or": (lambda other: fields.positive | other, "other", [(wrong,) for wrong in NO_CHECKS]),
+    "of": (fields.positive.of, "shape|outputs", [*((wrong,) for wrong in NO_CHECKS), (fields.scalar, 0), (fields.scalar, "x")]),
+    "instance_of": (fields.instance_of, "role", [(wrong,) for wrong in (*NO_CHECKS, delays.NoDelay())]),
+    "of_class": (fields.of_class, "role|described", [*((wrong,) for wrong in NO_CHECKS), (int, 3)]),
+    **{name: (getattr(fields, name), "words", [(wrong,) for wrong in (3, None)]) for name in ("vector", "matrix", "leading")},
+    "exactly": (fields.exactly, "sizes", [(wrong,) for wrong in NO_COUNTS]),
+    "param": (lambda check: param(1.0, check=check), "check", [(wrong,) for wrong in NO_CHECKS]),
+    "shape": (lambda shape: param(1.0, check=fields.positive, shape=shape), "shape", [("scalar",), (3,), ((2,),), (fields.positive,)]),
+    "symbol": (lambda symbol: param(1.0, check=fields.positive, symbol=symbol), "symbol", [(3,), (["a"],)]),
+    "static": (lambda check: static(check=check), "check", [(wrong,) for wrong in NO_CHECKS if wrong is not None]),
+}
+
+
+@pytest.mark.parametrize("name", DECLARATIONS)
+def test_a_declaration_of_what_is_no_check_is_refused_by_name(name: str) -> None:
+    declare, arguments, cases = DECLARATIONS[name]
+    for wrong in cases:
+        with pytest.raises(InvalidArgument, match=rf"^({arguments}): must be"):
+            declare(*wrong)
 
 
 @pytest.mark.parametrize(

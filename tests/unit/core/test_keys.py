@@ -3,7 +3,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
+from jaxbandit import InvalidArgument, delays, problems
 from jaxbandit.core import keys
 
 # -- keys and flags ------------------------------------------------------------------------------------------------------------------
@@ -25,6 +27,25 @@ def test_keys_of_trials_streams_and_rounds_are_all_different_and_repeatable():
     once = list(all_keys())
     assert len(set(once)) == len(once) == 25 * len(keys.Stream)
     assert once == list(all_keys())
+
+
+@pytest.mark.parametrize("generator", ["threefry2x32", "rbg", "unsafe_rbg"])
+def test_counts_are_drawn_under_every_generator(generator):
+    """Poisson numbers of JAX know one generator; a key of another is turned into one of it, each into one of its own."""
+    root = jax.random.key(3, impl=generator)
+    same = keys.round_key(root, 1) if generator == "threefry2x32" else jax.random.fold_in(jax.random.key(3), 1)
+    made = [keys.threefry(keys.round_key(root, t)) for t in (1, 2)]
+    assert data(made[0]) != data(made[1]) and (generator == "unsafe_rbg" or data(made[0]) == data(same))
+    for model in (delays.Poisson(mean=4.0), problems.CentredPoisson(rate=4.0)):
+        drawn = [
+            model.draw(jax.random.fold_in(root, t), 3, *([np.float32] if isinstance(model, problems.Noise) else [])) for t in range(30)
+        ]
+        assert len(np.unique(drawn)) > 5 and np.std(drawn) < 4
+
+
+def test_a_raw_key_of_another_generator_is_refused():
+    with pytest.raises(InvalidArgument, match="given: must be one PRNG key"):
+        keys.typed(jax.random.PRNGKey(0, impl="rbg"))
 
 
 def test_keys_do_not_depend_on_whether_the_number_is_traced():

@@ -137,6 +137,8 @@ def test_sobol_points_fill_the_box_evenly() -> None:
     assert domains.sobol([0.0], [1.0], 1, 0).size == 1
     with pytest.raises(InvalidArgument, match="low, high"):
         domains.sobol([0.0, 1.0], [1.0, 1.0], 8, 0)
+    with pytest.raises(InvalidArgument, match="low, high: must have at most 21,201 axes, got 21,202"):
+        domains.sobol(np.zeros(21_202), np.ones(21_202), 1, 0)
 
 
 @pytest.mark.parametrize(

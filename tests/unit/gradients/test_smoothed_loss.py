@@ -216,6 +216,14 @@ REFUSED = [
     ("unknown path", lambda: logarithms(jb.Rpol(), sine()[1], "penalty_grwth"), r"^paths\.penalty_grwth: .*penalty_growth"),
     ("not positive", lambda: logarithms(jb.Rpol(), sine()[1], "model.prior_mean"), r"^paths\.model\.prior_mean: .*positive"),
     ("an object", lambda: logarithms(jb.Rpol(), sine()[1], "estimator"), r"^paths\.estimator: .*positive"),
+    (
+        "build that branches on numbers",
+        lambda: SmoothedLoss(sine()[0], lambda p: (jb.Rpol(), sine()[1]) if p["x"][0] < 1 else p, horizon=2, pairs=4).estimate(
+            PARAMS, jax.random.key(0)
+        ),
+        r"^build: must make an algorithm and a surrogate of traced parameters; .*TracerBool",
+    ),
+    ("a path twice", lambda: logarithms(jb.Rpol(), sine()[1], "initial_penalty", "initial_penalty"), r"^paths: .*twice"),
     ("no path", lambda: logarithms(jb.Rpol(), sine()[1]), r"^paths: "),
 ]
 

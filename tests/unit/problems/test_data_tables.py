@@ -60,12 +60,14 @@ def test_other_rows_keep_their_order_and_goals_their_sense() -> None:
         ({"dose": ["low", "0.1", "high"]}, {"points": ["dose"]}, "columns['dose']: must hold finite numbers, got 'low' in row 1"),
         ({"dose": [0.1, 0.2]}, {}, "columns: must all have one length [M]"),
         ({}, {"points": ["dose"]}, "points: each row must be another point, got dose=0.1 in 2 rows"),
+        ({"yield": [1.0, True, 2.0]}, {}, "columns['yield']: must hold finite numbers, got True in row 2"),
+        ({"dose": [], "yield": [], "heat": [], "spread": []}, {}, "columns: must have at least one row"),
         ({}, {"points": ["dose", "dose"]}, "points: must be different names"),
         ({}, {"objective": "yield"}, "objective: must be 'maximise NAME'"),
         ({}, {"constraints": ["heat < 3"]}, "constraints[0]: must be 'NAME <= NUMBER'"),
         ({}, {"constraints": ["heat = 3 +- 1"]}, "constraints: an equality is made by problems.with_equalities"),
         ({}, {"noise_variance": ["spread"] * 3}, "noise_variance: expected one column, or one for each of 2 outputs, got 3"),
-        ({"spread": [0.1, -0.1, 0.1]}, {"noise_variance": "spread"}, "Heteroscedastic.variance: must be >= 0"),
+        ({"spread": [0.1, -0.1, 0.1]}, {"noise_variance": "spread"}, "noise_variance: column 'spread': must be >= 0"),
         ({}, {"noise_variance": "spread", "noise": problems.Noiseless()}, "noise_variance: give either noise or"),
     ],
 )
@@ -81,6 +83,7 @@ def test_what_is_wrong_with_a_table_is_named(changes: Any, options: Any, words: 
         ("yield,heat\n", "got 1 lines"),
         ("yield,yield\n1,2\n", "must have different names"),
         ("yield,heat\n1,2\n3\n", "row 2 of"),
+        ("yield,heat\n1_0,2\n", "columns['yield']: must hold finite numbers, got '1_0' in row 1"),
         ("yield,heat\n1,\n", "columns['heat']: must hold finite numbers, got '' in row 1"),
         ("yield;heat\n1;2\n", "objective: there is no column 'yield'"),
         (b"\xff\xfe\x00", "path: cannot read"),
@@ -93,5 +96,8 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path: Path, content: Any, words:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(InvalidArgument, match=re.escape(words)):
         problems.from_csv(path, **GOALS)
+    for delimiter in ("", "::", '"', "\n", "\0"):
+        with pytest.raises(InvalidArgument, match="delimiter: must be one character"):
+            problems.from_csv(path, **GOALS, delimiter=delimiter)
     if content == "yield;heat\n1;2\n":
         assert problems.from_csv(str(path), **GOALS, delimiter=";").means.shape == (2, 1)

@@ -82,7 +82,7 @@ def test_numbers_and_vectors_are_broadcast_to_the_gains(dtype):
 
 
 def test_a_vector_of_another_length_does_not_pass():
-    with pytest.raises(ValueError, match="broadcast"):
+    with pytest.raises(jaxbandit.InvalidArgument, match="width: expected one number"):
         evaluated(np.ones(2))
 
 
