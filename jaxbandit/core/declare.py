@@ -17,9 +17,20 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.checks import InvalidArgument, is_traced, short
 
-__all__ = ["Declared", "Parameter", "Role", "check_domain", "constructible", "is_foreign", "parameters", "roles_of_arguments", "symbols"]
+__all__ = [
+    "Declared",
+    "Parameter",
+    "Role",
+    "check_domain",
+    "constructible",
+    "in_range",
+    "is_foreign",
+    "parameters",
+    "roles_of_arguments",
+    "symbols",
+]
 
 
 PACKAGE = __name__.partition(".")[0]
@@ -88,6 +99,18 @@ def check_domain(item: Any, size: int, dimension: int, name: str | None = None) 
             check_domain(value, size, dimension, path)
         elif check is not None and value is not None:
             check.fit_domain(path, value, size, dimension, field.metadata.get("shape"))
+
+
+def in_range(item: Any) -> Any:
+    """Return whether the traced numbers of all fields, here or in an object within, lie in their ranges, ``[]``."""
+    found: Any = True
+    for field, value in _fields(item):
+        check = field.metadata.get("check")
+        if isinstance(value, Role):
+            found &= in_range(value)
+        elif check is not None and is_traced(value):
+            found &= check.inside(value)
+    return found
 
 
 def is_foreign(item: Any) -> bool:

@@ -30,6 +30,7 @@ class Status(enum.IntFlag):
     NO_SUCH_POINT = 2048
     NEGATIVE_WIDTH = 4096
     SEEDS_UNCERTAIN = 8192
+    OUT_OF_RANGE = 131072
 
 
 FAILED = (
@@ -39,6 +40,7 @@ FAILED = (
     | Status.NEGATIVE_DELAY
     | Status.NO_SUCH_POINT
     | Status.NEGATIVE_WIDTH
+    | Status.OUT_OF_RANGE
 )
 
 MESSAGES = {
@@ -56,6 +58,7 @@ MESSAGES = {
     Status.SAFE_SET_EMPTIED: "no point was certified safe any more, after some had been; the algorithm fell back to its seed set",
     Status.STOPPED: "the algorithm stopped by itself before the horizon; later rounds repeat its answer",
     Status.SEEDS_UNCERTAIN: "the algorithm began at seeds that the model did not certify as safe",
+    Status.OUT_OF_RANGE: "a user's function gave the algorithm a hyper-parameter outside its range",
 }
 
 REMEDIES = {
@@ -73,6 +76,7 @@ REMEDIES = {
     Status.SAFE_SET_EMPTIED: "give narrower confidence bounds, or a model that fits the data",
     Status.STOPPED: "evaluations is the number of rounds that it used; nothing is wrong",
     Status.SEEDS_UNCERTAIN: "give seeds that are known to be safe, or informed=jaxbandit.informed.SafestSeeds()",
+    Status.OUT_OF_RANGE: "look at what informed, or the build of a smoothed loss, makes of the instance or the parameters",
 }
 
 

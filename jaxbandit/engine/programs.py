@@ -226,7 +226,8 @@ def measure_each(
         if delays is not None:
             algorithm = algorithm.with_delays(delays.model, delays.policy)
         own_key = trial_key(key, mine[1])
-        setting = prepare(problem, algorithm, surrogate, own_key, horizon=horizon, informed=informed, delays=delays, axis=axis_of(block))
+        axis = axis_of(block)
+        setting = prepare(problem, algorithm, surrogate, own_key, horizon=horizon, informed=informed, delays=delays, axis=axis, told=True)
         trial, before = begin(setting, initial)
         trial, seen = advance(setting, trial, 1, horizon, record="indices")
         indices = jnp.concatenate([before.index, seen["indices"]]) if initial.counted else seen["indices"]

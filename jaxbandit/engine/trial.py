@@ -12,7 +12,7 @@ import numpy as np
 from jaxbandit.algorithms.base import Algorithm, Arena, Observation
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.declare import Declared, is_foreign
+from jaxbandit.core.declare import Declared, in_range, is_foreign
 from jaxbandit.core.fields import boolean, optional, points, whole
 from jaxbandit.core.fields import key as key_check
 from jaxbandit.core.keys import Stream, round_key, stream_key
@@ -103,6 +103,7 @@ class Setting:
     joint_arrival: bool = static(default=False)  # whether the values of a point arrive together
     drawn: bool = static(default=False)  # whether the instance was drawn in the trial, so that nobody has looked at its means before
     fused: bool = static(default=False)  # whether choices are made by kernels of jaxbandit.fused
+    told: bool = static(default=False)  # whether a user's function set hyper-parameters in the trial, so that nobody has looked at them
 
 
 @pytree
@@ -127,6 +128,7 @@ def prepare(
     delays: Delays | None = None,
     axis: str | None = None,
     fused: bool = False,
+    told: bool = False,
 ) -> Setting:
     """Return the instance of a trial and the learner on it; ``axis`` names the batch axis of trials, if there is one."""
     with blaming_user(problem, "problem: {name}.sample must return an instance for a key"):
@@ -137,16 +139,25 @@ def prepare(
     if informed is not None:
         with checks.blaming("informed: must be a function of (instance, algorithm, surrogate) that JAX can trace"):
             algorithm, surrogate = check_learner(informed(instance, algorithm, surrogate))
+        told = told or not isinstance(informed, Declared) or is_foreign(informed)
     surrogate = surrogate.factorised()  # once, before the rounds: a length-scale may be traced
     if delays is None:
         arena = immediate_arena(surrogate, horizon)
         arena = fused_arena(arena) if fused else arena
-        return Setting(instance=instance, algorithm=algorithm, arena=arena, key=key, drawn=drawn, fused=fused)
+        return Setting(instance=instance, algorithm=algorithm, arena=arena, key=key, drawn=drawn, fused=fused, told=told)
     joint = values_come_together(algorithm, surrogate)
     separate = not (joint or delays.model.joint)
     arena = delayed_arena(surrogate, horizon, delays.policy, separate_outputs=separate, capacity=delays.capacity, axis=axis)
     return Setting(
-        instance=instance, algorithm=algorithm, arena=arena, key=key, delays=delays, joint_arrival=joint, drawn=drawn, fused=fused
+        instance=instance,
+        algorithm=algorithm,
+        arena=arena,
+        key=key,
+        delays=delays,
+        joint_arrival=joint,
+        drawn=drawn,
+        fused=fused,
+        told=told,
     )
 
 
@@ -178,6 +189,8 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Observa
     )
     if setting.drawn:
         status = status | jnp.where(jnp.all(jnp.isfinite(jnp.asarray(instance.means))), 0, int(Status.NONFINITE_TRUTH))
+    if setting.told:
+        status = status | jnp.where(in_range(algorithm), 0, int(Status.OUT_OF_RANGE))
     pending = None
     if setting.delays is not None:
         pending = Pending.empty(setting.delays.capacity, arena.surrogate.outputs, dtype)

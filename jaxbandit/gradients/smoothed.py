@@ -152,7 +152,8 @@ class SmoothedLoss:
         if not is_traced(found.failed) and int(found.failed) > int(MOST_FAILED * self.pairs):
             raise InvalidArgument(
                 f"params: a trial failed in {int(found.failed)} of {self.pairs} pairs around them, at most"
-                f" {MOST_FAILED:.0%} may; the loss, the problem or the score gives NaN or infinity there, or no point is feasible"
+                f" {MOST_FAILED:.0%} may; the loss, the problem or the score gives NaN or infinity there, a hyper-parameter leaves"
+                f" its range, or no point is feasible"
             )
         return found
 

@@ -39,6 +39,10 @@ class Check:
             raise InvalidArgument(f"{name}: must be {self.allowed}, got {short(value)}")
         self.verify(name, value, shape, outputs)
 
+    def inside(self, value: Any) -> Any:
+        """Return whether traced numbers lie in the range, ``[]``; true for a check that has none."""
+        return True
+
     def fit_domain(self, name: str, value: Any, size: int, dimension: int, shape: Shape | None) -> None:
         """Raise ``InvalidArgument`` when ``value``, which is allowed on some domain, does not fit one of ``size`` points."""
         if shape is per_axis and np.shape(value) not in ((), (dimension,)):
@@ -114,6 +118,9 @@ class _Either(Check):
 
     def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
         next(check for check in self.checks if check.takes(value)).verify(name, value, shape, outputs)
+
+    def inside(self, value: Any) -> Any:
+        return next(check for check in self.checks if check.takes(value)).inside(value)
 
     def fit_domain(self, name: str, value: Any, size: int, dimension: int, shape: Shape | None) -> None:
         next(check for check in self.checks if check.takes(value)).fit_domain(name, value, size, dimension, shape)

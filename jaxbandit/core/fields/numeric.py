@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
@@ -21,7 +22,9 @@ from jaxbandit.core.pytree import float_dtype
 class _Numbers(Check):
     allowed: str
     test: Callable[[str, Any], None]  # of concrete numbers
-    holds: Callable[[float], bool] | None = None  # the same of one number, for it is asked of most fields of every object that is made
+    holds: Callable[[Any], Any] | None = (
+        None  # the same of one number, asked of most fields of every object that is made, or of traced ones
+    )
     engine: bool = True  # whether the engine calculates with the numbers, in its own floating type
     ends: tuple[float, float] = Check.ends
 
@@ -48,6 +51,9 @@ class _Numbers(Check):
         self.test(name, value)
         if self.engine:
             self._in_the_engine(name, value, given)
+
+    def inside(self, value: Any) -> Any:
+        return True if self.holds is None else jnp.all(self.holds(value) & jnp.isfinite(value))
 
     def _holds_in_the_engine(self, value: float) -> bool:
         """Return whether one number is allowed, and what the engine makes of it, too; numbers near the ends of its type are left alone."""
@@ -81,7 +87,11 @@ def between(low: float, high: float, *, open_low: bool = True, open_high: bool =
     checks.ends(low=low, high=high)
     interval = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
     test = partial(checks.within, low=low, high=high, open_low=open_low, open_high=open_high)
-    return _Numbers(f"a number in {interval}", test, lambda value: low < value < high, engine=not host, ends=(low, high))
+
+    def holds(value: Any) -> Any:
+        return (value > low if open_low else value >= low) & (value < high if open_high else value <= high)
+
+    return _Numbers(f"a number in {interval}", test, holds, engine=not host, ends=(low, high))
 
 
 def whole_numbers(least: int, most: int, unit: str) -> Check:

@@ -71,6 +71,20 @@ def test_equal_hooks_are_one_program() -> None:
     assert informed.SafestSeeds(count=2) != informed.SafestSeeds(count=3)
 
 
+def test_a_value_out_of_range_flags_the_trial() -> None:
+    """What a user's function sets is traced, so that no check can look at it before the trial is played."""
+
+    def less_one(instance: Any, algorithm: Any, surrogate: Any) -> Any:
+        width = jaxbandit.replace(algorithm.estimator, cost_width=algorithm.penalty_growth - 1)
+        return jaxbandit.replace(algorithm, estimator=width), surrogate
+
+    growths = jaxbandit.sweep(jaxbandit.Rpol(), {"penalty_growth": [0.5, 1.0, 1.5]})
+    with pytest.warns(UserWarning, match="gave the algorithm a hyper-parameter outside its range"):
+        run = told(growths, less_one)
+    outside = np.asarray(run.status) & int(jaxbandit.Status.OUT_OF_RANGE) != 0
+    assert outside.all(axis=1).tolist() == outside.any(axis=1).tolist() == [True, True, False]
+
+
 def test_an_oracle_that_nobody_tells() -> None:
     with pytest.raises(InvalidArgument, match=r"Oracle\.index: nobody told it the optimum"):
         told(Oracle(), None)
