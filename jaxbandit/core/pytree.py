@@ -11,8 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument, is_sequence_of_numbers, shape_of, short
+from jaxbandit.core.fields import Check, Shape, optional, text
 from jaxbandit.core.paths import check_known
 from jaxbandit.core.showing import html_fields
+from jaxbandit.core.types import float_dtype as float_dtype
 
 T = TypeVar("T")
 
@@ -49,8 +51,6 @@ def param(default: Any = dataclasses.MISSING, *, check: Any, shape: Any = None, 
 
 def _check_declaration(check: Any, shape: Any, symbol: Any) -> None:
     """Raise ``InvalidArgument`` on a declaration of a field that says nothing."""
-    from jaxbandit.core.fields import Check, Shape, optional, text  # here, for they need this module
-
     for name, value, wanted in (("check", check, Check), ("shape", shape, Shape)):
         if not isinstance(value, wanted) and not (name == "shape" and value is None):
             raise InvalidArgument(f"{name}: must be a {name} of jaxbandit.fields, got {short(value)}")
@@ -145,11 +145,6 @@ def replace(obj: T, **changes: Any) -> T:
     for name in changes:
         check_known(name, known, f"replace.{name}", f"{type(obj).__name__} has")
     return dataclasses.replace(obj, **changes)
-
-
-def float_dtype() -> np.dtype:
-    """The engine's floating type: float64 when ``jax_enable_x64`` is on, float32 otherwise."""
-    return np.dtype(jax.dtypes.canonicalize_dtype(np.float64))
 
 
 def canonicalise(tree: T) -> T:

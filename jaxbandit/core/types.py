@@ -40,3 +40,8 @@ Numbers: TypeAlias = numpy.typing.ArrayLike
 
 Table: TypeAlias = np.ndarray | jax.Array
 """An array of values given by the user or made on the host (NumPy) and used inside compiled programs (JAX)."""
+
+
+def float_dtype() -> np.dtype:
+    """The engine's floating type: float64 when ``jax_enable_x64`` is on, float32 otherwise."""
+    return np.dtype(jax.dtypes.canonicalize_dtype(np.float64))

@@ -15,7 +15,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.fields.check import Check
 from jaxbandit.core.fields.shapes import Shape, scalar
-from jaxbandit.core.pytree import float_dtype
+from jaxbandit.core.types import float_dtype
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +136,7 @@ class _Numeric(Check):
     def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
         if checks.is_traced(value):
             checks.real(name, value, self.allowed)
-            kind = getattr(value, "dtype", np.dtype(int)).kind
+            kind = value.dtype.kind if isinstance(value, jax.Array) else "i"
         else:
             try:
                 given = checks.numbers(name, value)
@@ -225,7 +225,8 @@ class _Key(Check):
             return False
         if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
             return value.shape == ()
-        return value.dtype == np.uint32 and value.shape == ((2,) if jax.config.jax_default_prng_impl == "threefry2x32" else (4,))
+        default = jax.config.jax_default_prng_impl  # type: ignore[attr-defined]  # the generator of keys that do not name theirs
+        return value.dtype == np.uint32 and value.shape == ((2,) if default == "threefry2x32" else (4,))
 
     def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
         """A key has no range."""
