@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import log_expected_improvement, log_feasibility, pick, restricted_to, unit_box
-from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation
+from jaxbandit.algorithms.base import A_STATE, Algorithm, Arena, Decision, Diagnostics, Observation
 from jaxbandit.consensus import Agreement, Consensus
-from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.checks import InvalidArgument, blaming
 from jaxbandit.core.fields import MOST_ROUNDS, instance_of, nonnegative, positive, tuple_of, whole
 from jaxbandit.core.pytree import param, pytree, replace, static
 from jaxbandit.core.status import Status
@@ -146,7 +146,8 @@ class Admmbo(Algorithm):
         return replace(state, posterior=self._condition(arena, state.posterior, observation, everything))
 
     def belief(self, state: AdmmboState) -> Posterior:
-        return state.posterior.belief
+        with blaming(A_STATE):
+            return state.posterior.belief
 
     def diagnose(self, state: AdmmboState) -> Diagnostics:
         return Diagnostics(flags=state.flags, evaluations=state.evaluations)

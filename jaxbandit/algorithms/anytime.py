@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation, Wrapper
+from jaxbandit.algorithms.base import A_STATE, Algorithm, Arena, Decision, Diagnostics, Observation, Wrapper
+from jaxbandit.core.checks import blaming
 from jaxbandit.core.fields import boolean, instance_of
 from jaxbandit.core.pytree import param, pytree, replace, static
 from jaxbandit.core.types import Array, Key
@@ -68,7 +69,8 @@ class Anytime(Wrapper):
         return AnytimeState(inner=inner, flags=jnp.int32(0), evaluations=jnp.int32(0))
 
     def belief(self, state: AnytimeState) -> Any:
-        return self.algorithm.belief(state.inner)
+        with blaming(A_STATE):
+            return self.algorithm.belief(state.inner)
 
     def diagnose(self, state: AnytimeState) -> Diagnostics:
         shown = self.algorithm.diagnose(state.inner)

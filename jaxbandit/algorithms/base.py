@@ -14,8 +14,10 @@ from typing import Any, ClassVar, Self
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.arguments import check_methods
+from jaxbandit.core.checks import InvalidArgument, blaming
 from jaxbandit.core.declare import Declared, symbols
+from jaxbandit.core.fields import of_class
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.core.types import Array, Key
 from jaxbandit.delays import Delay
@@ -115,6 +117,11 @@ class BeliefState:
     posterior: Any
 
 
+ARENA = {"arena": of_class(Arena, "an Arena, all that a learner may know")}
+SEEING = ("init", "select", "update", "learn", "begin", "reveal", "reset")  # methods that take an arena
+A_STATE = "state: must be one that this algorithm has made"
+
+
 class Algorithm(Declared, abc.ABC):
     """Rule that chooses points and learns from what comes back; abstract, and every algorithm is a final pytree dataclass.
 
@@ -135,6 +142,10 @@ class Algorithm(Declared, abc.ABC):
     name: ClassVar[str]
     title: ClassVar[str] = ""
     paper: ClassVar[str] = ""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        check_methods(cls, dict.fromkeys(SEEING, ARENA))
 
     @property
     def feedback(self) -> Policy:
@@ -194,7 +205,8 @@ class Algorithm(Declared, abc.ABC):
 
     def belief(self, state: Any) -> Any:
         """Return the posterior of ``arena.surrogate`` that ``state`` holds."""
-        return state.posterior
+        with blaming(A_STATE):
+            return state.posterior
 
     def diagnose(self, state: Any) -> Diagnostics:
         """Return what a run records of ``state``."""
@@ -228,6 +240,9 @@ class Algorithm(Declared, abc.ABC):
         These are the fields that declare a symbol; an algorithm that derives others from them, or from the horizon, adds those.
         """
         return symbols(self)
+
+
+check_methods(Algorithm, dict.fromkeys(SEEING, ARENA))
 
 
 class Wrapper(Algorithm):

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import log_expected_improvement, log_feasibility, pick
-from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation
+from jaxbandit.algorithms.base import A_STATE, Algorithm, Arena, Decision, Observation
+from jaxbandit.core.checks import blaming
 from jaxbandit.core.fields import choice, nonnegative
 from jaxbandit.core.pytree import param, pytree, static
 from jaxbandit.core.types import Array, Key, Scalar
@@ -89,4 +90,5 @@ class Cei(Algorithm):
         return CeiState(posterior=after)
 
     def belief(self, state: CeiState) -> Any:
-        return state.posterior.belief
+        with blaming(A_STATE):
+            return state.posterior.belief

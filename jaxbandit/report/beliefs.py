@@ -82,6 +82,7 @@ def _replayed(surrogate: Surrogate, indices: Array, values: Array, due: Array, r
 def penalised_bounds(reward_width: float, cost_width: float, *, rectified: bool = True) -> Score:
     """Return RPOL-UCB's score ``UCB_f - sum_j Q_j LCB_{g_j}^+`` as a function; ``rectified=False``: CBO-UCB's, without its clipping."""
 
+    @takes(belief=of_class(Prediction, "what a model predicts, surrogate.predict(posterior)"))
     def score(belief: Prediction, multipliers: np.ndarray, t: int) -> Array:
         costs = belief.mean[1:] - cost_width * belief.sd[1:]
         costs = jnp.maximum(costs, 0) if rectified else costs

@@ -245,6 +245,8 @@ GIVEN: dict[str, Any] = {
     "capacity": 2,
     "outputs": 2,
     "axis": 0,
+    "state": None,
+    "observation": None,
 }
 NO_POINT = {"beyond": 3, "negative": -1, "a float": 1.0, "a point for each of three": [0, 1, 2], "true": True}
 NOT_EACH_OUTPUT = {"one": [0.0], "three": [0.0, 1.0, 2.0], "a number": 1.0, "NaN": [0.0, float("nan")]}
@@ -266,6 +268,9 @@ OF_OBJECTS: list[tuple[Any, str, str, dict[str, Any]]] = [
     (BUFFER, "arrived", "t", {"negative": -1}),
     (BUFFER, "empty", "capacity", {"none": 0}),
     (PROBLEM, "observe", "index", NO_POINT),
+    *((jaxbandit.Rpol(), name, "arena", NO_BELIEF) for name in ("init", "select", "update", "learn", "reset")),
+    *((jaxbandit.Anytime(algorithm=kind()), "belief", "state", NO_BELIEF) for kind in (jaxbandit.Rpol, jaxbandit.Cei, jaxbandit.Admmbo)),
+    (jaxbandit.Cei(), "belief", "state", NO_BELIEF | {"a posterior": POSTERIOR}),
     (ARMS, "name_of", "axis", {"beyond": 1, "negative": -1}),
     (ARMS, "is_categorical", "axis", {"beyond": 1, "text": "x1"}),
 ]
