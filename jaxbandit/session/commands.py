@@ -57,9 +57,7 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
         if name != "new":
             own.add_argument("directory", type=Path, metavar="DIR", help="where the session lies")
         own.add_argument("--json", action="store_true", help="print one JSON object")
-        own.add_argument(
-            "--wait", type=decimal, default=WAIT, metavar="S", help="seconds to wait for other processes (default %(default)s)"
-        )
+        own.add_argument("--wait", type=decimal, default=WAIT, metavar="S", help="seconds to wait for others (default %(default)s)")
         return own
 
     new = command("new", "begin a session", epilog=EXAMPLE, formatter_class=argparse.RawTextHelpFormatter)
@@ -75,9 +73,7 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     command("drop", "give a run up that failed").add_argument("ticket", type=whole_number, metavar="TICKET")
     command("status", "print what is under way and what has been told")
     best = command("recommend", "print the best feasible point")
-    best.add_argument(
-        "--probability", type=decimal, default=0.5, metavar="P", help="least probability of feasibility (default %(default)s)"
-    )
+    best.add_argument("--probability", type=decimal, default=0.5, metavar="P", help="least chance of feasibility (default %(default)s)")
     best.add_argument("--measured", action="store_true", help="among points that have been measured")
     command("fit", "fit the model to what has been told")
     command("report", "write a self-contained HTML report").add_argument("--out", type=Path, metavar="FILE", help="default DIR/report.html")
