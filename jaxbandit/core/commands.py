@@ -62,7 +62,7 @@ def parsed(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.
     """Return the arguments of a command line; raises ``InvalidArgument`` for ``--out=--``, which argparse takes for an empty list."""
     args = parser.parse_args(argv)
     for name, value in vars(args).items():
-        if value == [] and name not in ("value", "reward"):
+        if value == [] and name != "value":
             raise InvalidArgument(f"--{name.replace('_', '-')}: expected a value, got '--'")
     return args
 

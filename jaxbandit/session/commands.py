@@ -57,9 +57,7 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
         if name != "new":
             own.add_argument("directory", type=Path, metavar="DIR", help="where the session lies")
         own.add_argument("--json", action="store_true", help="print one JSON object")
-        own.add_argument(
-            "--wait", type=decimal, default=WAIT, metavar="S", help="seconds to wait for other processes (default %(default)s)"
-        )
+        own.add_argument("--wait", type=decimal, default=WAIT, metavar="S", help="seconds to wait for others (default %(default)s)")
         return own
 
     new = command("new", "begin a session", epilog=EXAMPLE, formatter_class=argparse.RawTextHelpFormatter)
@@ -68,16 +66,14 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     command("ask", "print the next point to measure")
     tell = command("tell", "tell what was measured at a ticket's point, or the part that is there")
     tell.add_argument("ticket", type=whole_number, metavar="TICKET")
-    tell.add_argument("--reward", type=decimal, action="append", default=[], metavar="X", help="value of the objective")
+    tell.add_argument("--reward", type=decimal, action="append", metavar="X", help="value of the objective")
     tell.add_argument("--constraint", action="append", metavar="X", help="value of a constraint, in order; - where it is not there yet")
     tell.add_argument("--value", action="append", default=[], metavar="NAME=X", help="value of an output by its name")
     tell.add_argument("--correct", action="store_true", help="replace values that were told before")
     command("drop", "give a run up that failed").add_argument("ticket", type=whole_number, metavar="TICKET")
     command("status", "print what is under way and what has been told")
     best = command("recommend", "print the best feasible point")
-    best.add_argument(
-        "--probability", type=decimal, default=0.5, metavar="P", help="least probability of feasibility (default %(default)s)"
-    )
+    best.add_argument("--probability", type=decimal, default=0.5, metavar="P", help="least chance of feasibility (default %(default)s)")
     best.add_argument("--measured", action="store_true", help="among points that have been measured")
     command("fit", "fit the model to what has been told")
     command("report", "write a self-contained HTML report").add_argument("--out", type=Path, metavar="FILE", help="default DIR/report.html")
@@ -116,13 +112,12 @@ def tell(args: argparse.Namespace) -> dict[str, Any]:
         if name in values:
             raise InvalidArgument(f"--value: {name} must be given once, got {values[name]!r} and {value!r}")
         values[name] = value
-    if len(args.reward) > 1:
+    reward, *others = args.reward or [None]
+    if others:
         raise InvalidArgument(f"--reward: must be given once, got {' and '.join(map(repr, args.reward))}")
     constraints = None if args.constraint is None else [None if text == "-" else _number("--constraint", text) for text in args.constraint]
     with _opened(args) as session:
-        session.tell(
-            args.ticket, values or None, reward=args.reward[0] if args.reward else None, constraints=constraints, correct=args.correct
-        )
+        session.tell(args.ticket, values or None, reward=reward, constraints=constraints, correct=args.correct)
         return {"ticket": args.ticket, "told": session.told[args.ticket]}
 
 
