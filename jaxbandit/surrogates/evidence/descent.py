@@ -75,10 +75,11 @@ def minimise(
         reached = (place, *evaluate(place))
         better = reached[1] <= now.value + wanted
         reached = (*reached[:3], _corrected(reached[3], place - now.place, reached[2] - now.gradient, ~screening))
-        kept = [jnp.where(better, new, old) for new, old in zip(reached, now, strict=False)]
+        place, value, gradient, information = (jnp.where(better, new, old) for new, old in zip(reached, now, strict=False))
         damping = jnp.where(better, jnp.maximum(EASED * now.damping, LEAST_DAMPING), STIFFENED * now.damping)
         damping = jnp.where(screening, now.damping, damping)
-        return _State(*kept, damping, step_of(kept[0], *kept[2:], damping), now.evaluations + 1)
+        step = step_of(place, gradient, information, damping)
+        return _State(place, value, gradient, information, damping, step, now.evaluations + 1)
 
     one, nothing = jnp.ones((), dtype), jnp.zeros((size,), dtype)
     nowhere = _State(starts[0], jnp.inf * one, nothing, jnp.eye(size, dtype=dtype), DAMPING * one, nothing, jnp.zeros((), jnp.int32))
