@@ -30,6 +30,8 @@ class Status(enum.IntFlag):
     NO_SUCH_POINT = 2048
     NEGATIVE_WIDTH = 4096
     SEEDS_UNCERTAIN = 8192
+    FAR_FROM_PRIOR = 32768
+    NONFINITE_STATE = 65536
 
 
 FAILED = (
@@ -39,6 +41,7 @@ FAILED = (
     | Status.NEGATIVE_DELAY
     | Status.NO_SUCH_POINT
     | Status.NEGATIVE_WIDTH
+    | Status.NONFINITE_STATE
 )
 
 MESSAGES = {
@@ -56,6 +59,8 @@ MESSAGES = {
     Status.SAFE_SET_EMPTIED: "no point was certified safe any more, after some had been; the algorithm fell back to its seed set",
     Status.STOPPED: "the algorithm stopped by itself before the horizon; later rounds repeat its answer",
     Status.SEEDS_UNCERTAIN: "the algorithm began at seeds that the model did not certify as safe",
+    Status.FAR_FROM_PRIOR: "observed values lay so far from the prior mean that the model calls them impossible",
+    Status.NONFINITE_STATE: "a number in the state of the algorithm became NaN or infinite",
 }
 
 REMEDIES = {
@@ -73,6 +78,8 @@ REMEDIES = {
     Status.SAFE_SET_EMPTIED: "give narrower confidence bounds, or a model that fits the data",
     Status.STOPPED: "evaluations is the number of rounds that it used; nothing is wrong",
     Status.SEEDS_UNCERTAIN: "give seeds that are known to be safe, or informed=jaxbandit.informed.SafestSeeds()",
+    Status.FAR_FROM_PRIOR: "give prior_mean and the kernel's variance in the units of the values, or standardise the values",
+    Status.NONFINITE_STATE: "look at the algorithm's select and update",
 }
 
 

@@ -6,8 +6,9 @@ Both call these functions, so that equal feedback leads to equal choices.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+import jax
 import jax.numpy as jnp
 
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation
@@ -17,7 +18,12 @@ from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Key
 from jaxbandit.engine.users import choose
 from jaxbandit.feedback import Feedback, Policy
-from jaxbandit.surrogates import Surrogate
+from jaxbandit.surrogates import Posterior, Surrogate
+
+# Prior deviations, noise included, beyond which the model calls a value unlikely, and impossible. Functions of the papers' problems reach 14.
+UNLIKELY, IMPOSSIBLE = 5.0, 20.0
+A_FEW = 5  # values
+T = TypeVar("T")
 
 
 class Choice(NamedTuple):
@@ -62,11 +68,15 @@ def choose_point(algorithm: Algorithm, arena: Arena, state: Any, t: Array, key: 
     return Choice(jnp.maximum(index, 0) if watched else index, decision, state)
 
 
-def faults(algorithm: Algorithm, arena: Arena, decision: Decision) -> dict[Status, Array]:
-    """Return which failures a decision shows, each a boolean ``[]``."""
+def faults(algorithm: Algorithm, arena: Arena, decision: Decision, state: Any, start: Any) -> dict[Status, Array]:
+    """Return which failures a decision and the state after it show, each a boolean ``[]``; ``start`` is the state before round 1.
+
+    The package's own algorithms have no state that is not finite without a score that is NaN.
+    """
     if not is_foreign(algorithm):
         return {Status.NONFINITE_SCORE: decision.index >= arena.size}
     return {
+        Status.NONFINITE_STATE: _is_broken(state, start),
         Status.NONFINITE_SCORE: decision.index == arena.size,
         Status.NO_SUCH_POINT: (decision.index < 0) | (decision.index > arena.size),
         Status.NEGATIVE_WIDTH: ~jnp.all(decision.widths >= 0),
@@ -76,6 +86,49 @@ def faults(algorithm: Algorithm, arena: Arena, decision: Decision) -> dict[Statu
 def flags_raised(algorithm: Algorithm, decision: Decision, state: Any) -> Array:
     """Return the flags ``[]`` (int32) that a decision and the state after it raise, such as a declared infeasibility."""
     return jnp.asarray(decision.flags, jnp.int32) | jnp.asarray(algorithm.diagnose(state).flags, jnp.int32)
+
+
+def start_of(algorithm: Algorithm, arena: Arena) -> Any:
+    """Return the state before round 1 that :func:`faults` takes."""
+    return algorithm.init(arena) if is_foreign(algorithm) else None
+
+
+def _is_broken(state: Any, start: Any) -> Array:
+    """Return whether a number of a state is NaN, or infinite where the state before round 1 is not, as a best value so far may be."""
+
+    def numbers(tree: Any) -> list[Array]:
+        parts = jax.tree.leaves(tree, is_leaf=lambda part: isinstance(part, Posterior))
+        kept = [(part.shift, part.variance) if isinstance(part, Posterior) else part for part in parts]  # not its large factors
+        return [leaf for leaf in map(jnp.asarray, jax.tree.leaves(kept)) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+
+    pairs = zip(numbers(state), numbers(start), strict=True)
+    found = [~jnp.all(jnp.isfinite(now) | (jnp.isinf(now) & jnp.isinf(before))) for now, before in pairs]
+    return jnp.any(jnp.stack(found)) if found else jnp.asarray(False)
+
+
+def variance_of_values(model: Surrogate, index: Array) -> Array:
+    """Return the variance ``[..., k]`` of values observed at points ``index [...]`` under the prior."""
+    own = [jnp.asarray(form.prior_variance)[index] + model.noise_at(g, index) for g, form in enumerate(model.forms)]
+    return jnp.stack([own[g] for g in model.groups], axis=-1)
+
+
+def surprises(values: T, mean: Any, variance: Any) -> tuple[T, T, T]:
+    """Return which ``values [..., k]`` are there, as NaN is not, and which are unlikely and impossible under their prior mean and variance.
+
+    They are NumPy's arrays or JAX's.
+    """
+    away: Any = values - mean
+    square = away * away
+    return square == square, square > UNLIKELY**2 * variance, square > IMPOSSIBLE**2 * variance
+
+
+def is_far(counts: tuple[Any, Any, Any]) -> Any:
+    """Return whether too many values lie far from the prior, given how many ``[k]`` of each output :func:`surprises` finds.
+
+    Either all values of an output are unlikely, as when a reward has an offset, or more than a few are impossible.
+    """
+    seen, unlikely, impossible = counts
+    return (((unlikely == seen) & (seen >= A_FEW)) | ((impossible >= A_FEW) & (impossible > seen // 100))).any()
 
 
 def take_in(algorithm: Algorithm, arena: Arena, state: Any, observation: Observation | Feedback, t: Array) -> Any:

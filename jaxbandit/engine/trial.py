@@ -28,9 +28,13 @@ from jaxbandit.engine.rounds import (
     faults,
     flags_raised,
     immediate_arena,
+    is_far,
     policy_key,
+    start_of,
+    surprises,
     take_in,
     values_come_together,
+    variance_of_values,
 )
 from jaxbandit.engine.users import blaming_user, check_diagnostics, check_instance, check_learner
 from jaxbandit.feedback import Pending
@@ -110,6 +114,7 @@ class TrialState:
     status: Array  # [] int32
     failed_round: Array  # [] int32
     declared_round: Array  # [] int32
+    surprises: tuple[Array, Array, Array]  # [k] int32, values that arrive within the run, those unlikely under the prior, and impossible
 
 
 def prepare(
@@ -178,7 +183,16 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Observa
     if setting.delays is not None:
         pending = Pending.empty(setting.delays.capacity, arena.surrogate.outputs, dtype)
     zero = jnp.int32(0)
-    started = TrialState(state=state, pending=pending, status=status.astype(jnp.int32), failed_round=zero, declared_round=zero)
+    model = arena.surrogate.model
+    far = surprises(values, jnp.asarray(model.prior_mean, dtype), variance_of_values(model, points))
+    started = TrialState(
+        state=state,
+        pending=pending,
+        status=status.astype(jnp.int32),
+        failed_round=zero,
+        declared_round=zero,
+        surprises=jax.tree.map(lambda which: jnp.sum(which, axis=0, dtype=jnp.int32), far),
+    )
     return started, observations
 
 
@@ -186,6 +200,7 @@ def advance(setting: Setting, trial: TrialState, first: Array | int, rounds: int
     """Play rounds ``first .. first + rounds - 1``; returns the state after them and the record of each, with rounds as leading axis."""
     numbers = jnp.asarray(first, jnp.int32) + jnp.arange(rounds, dtype=jnp.int32)
     instance, algorithm, arena = setting.instance, setting.algorithm, setting.arena
+    start = start_of(algorithm, arena)
     due: Any = None
     early: Any = None  # [T] whether a delay of the round is negative, where a user's model draws them
     if setting.delays is not None:
@@ -214,12 +229,16 @@ def advance(setting: Setting, trial: TrialState, first: Array | int, rounds: int
         if setting.fused:
             state = between_rounds(arena.surrogate, state)
 
-        failures = faults(algorithm, arena, decision) | {Status.NONFINITE_FEEDBACK: ~_all_finite(values)}
+        failures = faults(algorithm, arena, decision, state, start) | {Status.NONFINITE_FEEDBACK: ~_all_finite(values)}
         if too_early is not None:
             failures |= {Status.NEGATIVE_DELAY: too_early}
         failed = functools.reduce(jnp.logical_or, failures.values())
         flags = flags_raised(algorithm, decision, state)
         infeasible = (flags & int(Status.DECLARED_INFEASIBLE)) != 0
+        timely = values if arrives is None else jnp.where(arrives <= arena.horizon, values, jnp.nan)
+        far = surprises(
+            timely, jnp.asarray(arena.surrogate.model.prior_mean, values.dtype), variance_of_values(arena.surrogate.model, index)
+        )
         after = TrialState(
             state=state,
             pending=pending,
@@ -228,6 +247,7 @@ def advance(setting: Setting, trial: TrialState, first: Array | int, rounds: int
             ),
             failed_round=jnp.where((now.failed_round == 0) & failed, t, now.failed_round),
             declared_round=jnp.where((now.declared_round == 0) & infeasible, t, now.declared_round),
+            surprises=jax.tree.map(jnp.add, now.surprises, far),
         )
         seen = {
             "indices": index,
@@ -262,6 +282,8 @@ def conclude(setting: Setting, trial: TrialState) -> dict[str, Any]:
     """Return the quantities of a trial that has ended, by the names of :class:`~jaxbandit.Trajectory`; those that it lacks are left out."""
     lost = None if trial.pending is None else trial.pending.lost
     status = trial.status
+    if setting.algorithm.learns:
+        status = status | jnp.where(is_far(trial.surprises), int(Status.FAR_FROM_PRIOR), 0)
     if lost is not None:
         status = status | jnp.where(jnp.any(lost > 0), int(Status.FEEDBACK_LOST), 0)
     shown = setting.algorithm.diagnose(trial.state)

@@ -18,7 +18,7 @@ from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import boolean, nonnegative_numbers, of_class, optional, scalar
 from jaxbandit.core.files import reason_of
-from jaxbandit.core.status import Status, explain, healthy
+from jaxbandit.core.status import Status, explain, flags_in_words, healthy
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
 from jaxbandit.engine import InitialDesign
@@ -187,7 +187,8 @@ class Session(View):
             after, asked = self._course.rounds.ask()
             if not healthy(np.asarray(int(asked.status))):
                 raise SessionError(f"ask: the algorithm cannot choose: {explain(int(asked.status))}; nothing has happened")
-            ticket = self._asked({"ticket": number, "round": asked.round, "index": asked.point, "status": int(asked.status)})
+            status = asked.status | self._far_from_prior()
+            ticket = self._asked({"ticket": number, "round": asked.round, "index": asked.point, "status": int(status)})
             self._course.rounds = after
             if ticket.declared_infeasible:
                 warnings.warn(f"ask: {explain(int(Status.DECLARED_INFEASIBLE))} (ticket {number})", DeclaredInfeasible, stacklevel=2)
@@ -333,6 +334,15 @@ class Session(View):
             raise SessionError(f"ask: values come before the next round here; tell {', '.join(lacking)} of ticket {number}, or drop it")
         if rounds.round >= self.specification.horizon:
             raise SessionError(f"ask: all {self.specification.horizon} rounds of the session's horizon have been asked for")
+
+    def _far_from_prior(self) -> Status:
+        """Return the flag of values that the model calls impossible, where they are; warn of it the first time."""
+        if not self.specification.algorithm.learns or not self._course.rounds.far_from_prior(self._told()):
+            return Status.OK
+        if not any(record.status & Status.FAR_FROM_PRIOR for record in self._records.values()):
+            [line] = flags_in_words(np.asarray(int(Status.FAR_FROM_PRIOR)))
+            warnings.warn(f"ask: {line.partition(': ')[2]}", stacklevel=3)
+        return Status.FAR_FROM_PRIOR
 
     def _complete(self) -> int:
         """Return the number of tickets all of whose values have been told."""

@@ -27,7 +27,10 @@ from jaxbandit.engine.rounds import (
     faults,
     flags_raised,
     immediate_arena,
+    is_far,
     policy_key,
+    start_of,
+    surprises,
     take_in,
     values_come_together,
 )
@@ -112,7 +115,7 @@ def _choose(learner: Learner, state: Any, t: Array) -> tuple[Array, Any]:
     algorithm, arena = learner.algorithm, learner.arena
     index, decision, state = choose_point(algorithm, arena, state, t, policy_key(learner.key, t))
     status = flags_raised(algorithm, decision, state)
-    for flag, raised in faults(algorithm, arena, decision).items():
+    for flag, raised in faults(algorithm, arena, decision, state, start_of(algorithm, arena)).items():
         status = status | jnp.where(raised, int(flag), 0)
     return jnp.stack([index, status.astype(jnp.int32)]), state
 
@@ -278,6 +281,19 @@ class Rounds:
                 row[list(values)], here[list(values)] = list(values.values()), True
                 posterior = _take_in(self.learner, posterior, np.int32(index), row, here)
             return jax.tree.map(np.asarray, _predict_told(self.learner, posterior))
+
+    def far_from_prior(self, told: Iterable[tuple[int, Mapping[int, float]]]) -> bool:
+        """Say whether values told at points, by output, lie so far from the prior mean that the model calls them impossible."""
+        points = list(told)
+        rows = np.full((len(points), self._outputs), np.nan)
+        for row, (_, values) in zip(rows, points, strict=True):
+            row[list(values)] = list(values.values())
+        model = self.learner.arena.surrogate.model
+        groups, noise = list(model.groups), np.asarray(model.noise_variance)
+        noise = noise[:, [index for index, _ in points]].T if model.noise_differs else noise
+        variance = np.asarray(model.largest_variances())[groups] + noise[..., groups]
+        found = surprises(rows, np.asarray(model.prior_mean), variance)
+        return bool(is_far(tuple(part.sum(axis=0) for part in found)))
 
     @property
     def _outputs(self) -> int:

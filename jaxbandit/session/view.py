@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,9 +168,12 @@ class View:
     def _predicted(self) -> Any:
         """Return what is believed: by the algorithm, or, where it learns nothing, by the model given all that has been told."""
         if not self.specification.algorithm.learns:
-            inward = self.specification.outputs.inward
-            return self._course.rounds.predict_from((own.index, inward(own.values)) for own in self._records.values() if own.values)
+            return self._course.rounds.predict_from(self._told())
         return self._course.with_design(self._records).predict()
+
+    def _told(self) -> Iterator[tuple[int, dict[int, float]]]:
+        """Return the points of all values that have been told, with these as the model sees them, by output."""
+        return ((own.index, self.specification.outputs.inward(own.values)) for own in self._records.values() if own.values)
 
 
 def path_of(given: Any, name: str = "directory") -> Path:
