@@ -20,7 +20,7 @@ from jaxbandit.engine.users import choose
 from jaxbandit.feedback import Feedback, Policy
 from jaxbandit.surrogates import Posterior, Surrogate
 
-# Prior deviations, noise included, beyond which the model calls a value unlikely, and impossible. Functions of the papers' problems reach 14.
+# Prior deviations, noise included, beyond which the model calls a value unlikely, and impossible; the papers' functions reach 14.
 UNLIKELY, IMPOSSIBLE = 5.0, 20.0
 A_FEW = 5  # values
 T = TypeVar("T")
@@ -106,10 +106,10 @@ def _is_broken(state: Any, start: Any) -> Array:
     return jnp.any(jnp.stack(found)) if found else jnp.asarray(False)
 
 
-def variance_of_values(model: Surrogate, index: Array) -> Array:
-    """Return the variance ``[..., k]`` of values observed at points ``index [...]`` under the prior."""
+def surprises_at(model: Surrogate, index: Array, values: Array) -> tuple[Array, Array, Array]:
+    """Return the :func:`surprises` ``[k]`` of values ``[k]`` at a point."""
     own = [jnp.asarray(form.prior_variance)[index] + model.noise_at(g, index) for g, form in enumerate(model.forms)]
-    return jnp.stack([own[g] for g in model.groups], axis=-1)
+    return surprises(values, jnp.asarray(model.prior_mean, values.dtype), jnp.stack([own[g] for g in model.groups]))
 
 
 def surprises(values: T, mean: Any, variance: Any) -> tuple[T, T, T]:

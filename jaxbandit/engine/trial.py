@@ -31,10 +31,9 @@ from jaxbandit.engine.rounds import (
     is_far,
     policy_key,
     start_of,
-    surprises,
+    surprises_at,
     take_in,
     values_come_together,
-    variance_of_values,
 )
 from jaxbandit.engine.users import blaming_user, check_diagnostics, check_instance, check_learner
 from jaxbandit.feedback import Pending
@@ -183,8 +182,7 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Observa
     if setting.delays is not None:
         pending = Pending.empty(setting.delays.capacity, arena.surrogate.outputs, dtype)
     zero = jnp.int32(0)
-    model = arena.surrogate.model
-    far = surprises(values, jnp.asarray(model.prior_mean, dtype), variance_of_values(model, points))
+    far = jax.vmap(functools.partial(surprises_at, arena.surrogate.model))(points, values)
     started = TrialState(
         state=state,
         pending=pending,
@@ -236,9 +234,7 @@ def advance(setting: Setting, trial: TrialState, first: Array | int, rounds: int
         flags = flags_raised(algorithm, decision, state)
         infeasible = (flags & int(Status.DECLARED_INFEASIBLE)) != 0
         timely = values if arrives is None else jnp.where(arrives <= arena.horizon, values, jnp.nan)
-        far = surprises(
-            timely, jnp.asarray(arena.surrogate.model.prior_mean, values.dtype), variance_of_values(arena.surrogate.model, index)
-        )
+        far = surprises_at(arena.surrogate.model, index, timely)
         after = TrialState(
             state=state,
             pending=pending,
@@ -247,7 +243,7 @@ def advance(setting: Setting, trial: TrialState, first: Array | int, rounds: int
             ),
             failed_round=jnp.where((now.failed_round == 0) & failed, t, now.failed_round),
             declared_round=jnp.where((now.declared_round == 0) & infeasible, t, now.declared_round),
-            surprises=jax.tree.map(jnp.add, now.surprises, far),
+            surprises=jax.tree.map(lambda count, which: count + which.astype(jnp.int32), now.surprises, far),
         )
         seen = {
             "indices": index,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -23,6 +22,7 @@ from jaxbandit.problems import AbstractProblem
 from jaxbandit.surrogates import Surrogate
 
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of functions, in the text of a program
+PURE: set[Any] = set()  # structures of algorithms that were looked at
 
 
 def blaming_user(item: Any, words: str) -> contextlib.AbstractContextManager[None]:
@@ -53,7 +53,6 @@ def choose(algorithm: Algorithm, arena: Arena, state: Any, t: Array, key: Key) -
     """Return what a user's algorithm chooses; raise ``InvalidArgument`` unless it is a decision with the number of a point."""
     where = f"algorithm: {type(algorithm).__name__}.select"
     with checks.blaming(f"{where} must return (Decision, state) for (arena, state, t, key)"):
-        check_pure(where, algorithm.select, arena, state, t, key)
         chosen = algorithm.select(arena, state, t, key)
     if not isinstance(chosen, tuple) or len(chosen) != 2 or not isinstance(chosen[0], Decision):
         raise checks.InvalidArgument(f"{where} must return (Decision, state), got {checks.short(chosen)}")
@@ -69,23 +68,27 @@ def choose(algorithm: Algorithm, arena: Arena, state: Any, t: Array, key: Key) -
     _array(f"{where}: flags", decision.flags, (), jnp.integer)
     for leaf in jax.tree.leaves(decision.draws):  # None where it draws nothing
         _array(f"{where}: draws", leaf, None, np.generic)
+    _check_pure(where, algorithm, arena, state, t, key)
     return replace(decision, index=index.astype(jnp.int32), widths=widths), after
 
 
-def check_pure(where: str, method: Callable[..., Any], *given: Any) -> None:
-    """Raise ``InvalidArgument`` where a method of the user's, traced twice on the same arguments, gives two programs."""
+def _check_pure(where: str, algorithm: Algorithm, *given: Any) -> None:
+    """Raise ``InvalidArgument`` where a user's ``select``, traced twice on the same arguments, gives two programs; once for a structure."""
 
-    def traced() -> tuple[str, list[Any]]:
-        made = jax.make_jaxpr(lambda *given: [jnp.asarray(leaf) for leaf in jax.tree.leaves(method(*given))])(*given)
-        known = [np.asarray(value) for value in made.consts if not isinstance(value, jax.core.Tracer)]
-        return ADDRESS.sub("", str(made.jaxpr)), known
+    def traced() -> tuple[str, list[bytes]]:
+        made = jax.make_jaxpr(lambda *given: [jnp.asarray(leaf) for leaf in jax.tree.leaves(algorithm.select(*given))])(*given)
+        known = [value for value in made.consts if not checks.is_traced(value) and not jnp.issubdtype(value.dtype, jax.dtypes.extended)]
+        return ADDRESS.sub("", str(made.jaxpr)), [np.asarray(value).tobytes() for value in known]
 
-    (first, known), (second, others) = traced(), traced()
-    if first != second or any(not np.array_equal(a, b, equal_nan=True) for a, b in zip(known, others, strict=True)):
+    structure = jax.tree.structure(algorithm)
+    if structure in PURE:
+        return
+    if traced() != traced():
         raise checks.InvalidArgument(
-            f"{where} must be a pure function, which is traced once and then compiled, but it gives another program each time: keep what"
+            f"{where} must be a pure function, for it is traced once and then compiled, but it gives another program each time: keep what"
             " changes in the state, not in Python's variables, and draw random numbers by the key"
         )
+    PURE.add(structure)
 
 
 def check_diagnostics(algorithm: Algorithm, arena: Arena, state: Any) -> None:

@@ -228,5 +228,5 @@ def test_every_flag_has_words() -> None:
         if flag:
             assert jaxbandit.explain(int(flag)) not in ("", "ok"), flag
     assert jaxbandit.explain(0) == "ok"
-    users = Status.NONFINITE_TRUTH | Status.NEGATIVE_DELAY | Status.NO_SUCH_POINT | Status.NEGATIVE_WIDTH
+    users = Status.NONFINITE_TRUTH | Status.NEGATIVE_DELAY | Status.NO_SUCH_POINT | Status.NEGATIVE_WIDTH | Status.NONFINITE_STATE
     assert Status.NONFINITE_FEEDBACK | Status.NONFINITE_SCORE | users == FAILED

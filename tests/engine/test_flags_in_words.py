@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import InvalidArgument, Status, delays, informed, kernels, problems
+from jaxbandit import InitialDesign, InvalidArgument, Status, delays, informed, kernels, metrics, problems
 from jaxbandit.core.status import MESSAGES, REMEDIES, flags_in_words
 from jaxbandit.session import Axis
-from jaxbandit.study import Model, Run, Study, from_toml, make_plan
+from jaxbandit.study import Model, Run, Study, from_toml, make_plan, run_study
+from jaxbandit.study import flags_in_words as results_in_words
 
 POINTS, HORIZON, TRIALS = 6, 4, 3
+KEY = jax.random.key(0)
 CAUTIOUS = [jaxbandit.SafeOpt, jaxbandit.StageOpt, jaxbandit.SgpUcb]
 
 
@@ -140,3 +142,57 @@ def test_lines_of_flags() -> None:
     ]
     assert flags_in_words(np.zeros(3, np.int32)) == []
     assert flags_in_words(np.array([both]))[0].startswith("1 of 1 trial: ")
+
+
+def shifted(offset: float, factor: float = 1.0) -> problems.Problem:
+    """The problem with rewards between 0 and 1, times a factor and plus an offset."""
+    return jaxbandit.replace(problem(), means=np.stack([factor * (problem().means[0] - 8) + offset, problem().means[1]]), noise=QUIET)
+
+
+QUIET = problems.Gaussian(variance=0.01)
+FAR = int(Status.FAR_FROM_PRIOR)
+LONG: dict[str, Any] = {"horizon": 8}
+OFFSET = {"offset by 1e6": shifted(1e6), "offset by 8": shifted(8.0), "1e6 times as large": shifted(0.0, 1e6)}
+
+
+@pytest.mark.parametrize("name", OFFSET)
+def test_values_that_the_model_calls_impossible_are_flagged_and_warned_of(name: str) -> None:
+    """An offset by eight prior deviations is more than the papers' problems begin with, one by 1e6 leaves one point for all rounds."""
+    with pytest.warns(UserWarning, match=r"simulate: 3 of 3 trials: observed values lay so far .* impossible \(give prior_mean and"):
+        run = simulate(jaxbandit.Rpol(), OFFSET[name], **LONG)
+    assert np.all(np.asarray(run.status) == FAR) and np.all(metrics.healthy(run.status))
+    for fits in (shifted(0.0), shifted(0.0, 20.0)):  # up to 19 deviations, where some values are near
+        assert np.all(np.asarray(simulate(jaxbandit.Rpol(), fits, **LONG).status) == 0)
+    if name == "offset by 8":
+        few = [
+            simulate(jaxbandit.Rpol(), OFFSET[name], horizon=4),
+            simulate(jaxbandit.RandomSearch(), OFFSET[name], **LONG),  # which does not learn
+            jaxbandit.simulate(
+                OFFSET[name], jaxbandit.Rpol(), jaxbandit.replace(model(), prior_mean=np.array([8.0, 0.0])), key=KEY, **LONG
+            ),
+        ]
+        assert not any(np.any(np.asarray(run.status) & FAR) for run in few)
+
+
+def test_values_count_once_they_arrive_and_those_of_an_initial_design_too() -> None:
+    late = {delay: simulate(jaxbandit.Rpol(), shifted(8.0), delay=delays.Constant(rounds=delay), **LONG).status for delay in (3, 4)}
+    assert np.all(np.asarray(late[3]) == FAR) and not np.any(np.asarray(late[4])), "five values arrive, and four"
+    begun = simulate(jaxbandit.Rpol(), shifted(8.0), horizon=4, initial=InitialDesign(random=2))
+    assert np.all(np.asarray(begun.status) == FAR)
+
+
+def test_studies_and_sessions_say_so_too(tmp_path: Path) -> None:
+    study = Study("far", runs=(Run("mine", shifted(8.0), jaxbandit.Rpol(), model()),), trials=2, horizon=8, metrics=("reward",))
+    [line] = results_in_words(run_study(study, segment=4))
+    assert line.startswith(f"mine: 2 of 2 trials: {MESSAGES[Status.FAR_FROM_PRIOR]}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session = in_session(jaxbandit.Rpol(), tmp_path / "session")
+        for _ in range(5):
+            session.tell(session.ask(), reward=8.0, constraints=0.5)
+    with session, pytest.warns(UserWarning, match="^ask: observed values lay so far from the prior mean"):
+        assert session.ask().status & Status.FAR_FROM_PRIOR
+        assert session.ask().status & Status.FAR_FROM_PRIOR
+    with session.open(tmp_path / "session") as again, warnings.catch_warnings():
+        warnings.simplefilter("error")  # once is enough
+        assert again.ask().status & Status.FAR_FROM_PRIOR

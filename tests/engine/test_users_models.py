@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -26,6 +28,7 @@ from jaxbandit import (
     widths,
 )
 from jaxbandit.algorithms.base import BeliefState, Decision, Diagnostics
+from jaxbandit.session import Model, Session
 
 DOMAIN = domains.grid([0.0], [1.0], 8)
 X = np.asarray(DOMAIN.points)[:, 0]
@@ -222,6 +225,56 @@ def test_a_width_that_becomes_negative_flags_the_trial() -> None:
     falling = widths.Custom(function=lambda t, gain: 3 - t.astype(gain.dtype) + 0 * gain)  # 0 in round 3
     run = simulate(jaxbandit.Rpol(estimator=estimators.Bounds(reward_width=falling)))
     assert np.all(np.asarray(run.status) & Status.NEGATIVE_WIDTH != 0) and np.all(np.asarray(run.failed_round) == 4)
+
+
+@jaxbandit.pytree
+class Remembers(Algorithm):
+    """An algorithm with a best value so far, minus infinity at first, and a number that ``step`` gives in round ``t``."""
+
+    step: Any = jaxbandit.static()
+
+    def init(self, arena: Any) -> Any:
+        return {"posterior": arena.surrogate.init(), "best": -jnp.inf, "own": jnp.float32(0)}
+
+    def belief(self, state: Any) -> Any:
+        return state["posterior"]
+
+    def select(self, arena: Any, state: Any, t: jax.Array, key: jax.Array) -> Any:
+        return Decision(index=jnp.argmax(jnp.full(arena.size, state["own"])).astype(jnp.int32), widths=jnp.ones(2)), state
+
+    def learn(self, arena: Any, state: Any, observation: Any) -> Any:
+        return state
+
+    def update(self, arena: Any, state: Any, observation: Any, t: jax.Array) -> Any:
+        return state | {"own": jnp.asarray(self.step(t), jnp.float32)}
+
+
+@pytest.mark.parametrize(
+    ("step", "first"), [(lambda t: jnp.where(t == 4, jnp.nan, 1), 4), (lambda t: 1 / (t - 2), 2), (lambda t: 0 * t, 0)], ids=str
+)
+def test_a_state_that_is_not_finite_flags_the_trial(step: Any, first: int) -> None:
+    run = simulate(Remembers(step=step))
+    assert np.all(np.asarray(run.status) == (int(Status.NONFINITE_STATE) if first else 0)) and np.all(np.asarray(run.failed_round) == first)
+
+
+def test_a_count_in_python_is_refused(tmp_path: Path) -> None:
+    """Tracing happens once, so that a program would hold one of the numbers for ever."""
+    counted: list[int] = []
+
+    def counting(t: jax.Array) -> Any:
+        counted.append(1)
+        return jnp.int32(len(counted) % DOMAIN.size), 1.0
+
+    own = Model(kernel=kernels.SquaredExponential(length_scale=0.3), noise_variance=0.1)
+    for choose in (
+        counting,
+        lambda t: (jnp.argmax(t.astype(jnp.float32) * np.random.default_rng().random(8, np.float32)).astype(jnp.int32), 1.0),
+    ):
+        with pytest.raises(InvalidArgument, match=r"algorithm: Own\.select must be a pure function, .* keep what changes in the state"):
+            simulate(Own(choose=choose))
+        with pytest.raises(InvalidArgument, match=r"algorithm: Own\.select must be a pure function"):
+            Session.create(tmp_path, DOMAIN, Own(choose=choose), own, key=KEY, constraints=["cost <= 1"]).ask()
+        shutil.rmtree(tmp_path)
 
 
 # -- kernels and what a learner is told ------------------------------------------------------------------------------------------------

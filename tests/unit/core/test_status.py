@@ -21,5 +21,5 @@ def test_explain_lists_every_flag():
 
 def test_failures_are_numbers_and_points_without_meaning():
     nonfinite = Status.NONFINITE_FEEDBACK | Status.NONFINITE_SCORE | Status.NONFINITE_TRUTH
-    wrong = Status.NEGATIVE_DELAY | Status.NO_SUCH_POINT | Status.NEGATIVE_WIDTH
+    wrong = Status.NEGATIVE_DELAY | Status.NO_SUCH_POINT | Status.NEGATIVE_WIDTH | Status.NONFINITE_STATE
     assert nonfinite | wrong == FAILED
