@@ -50,14 +50,19 @@ class Kernel(Declared, abc.ABC):
 
     Hyper-parameters are declared beside their fields, those with one number per axis by ``shape=jaxbandit.fields.per_axis``. Subclasses
     need not look at the points that they are given: what is no ``[n, d]`` is refused before.
+
+    Attributes:
+      short_name: name in audit traces; by default that of the class in lower case.
     """
 
     described: ClassVar[str] = "a kernel of jaxbandit.kernels, such as SquaredExponential(length_scale=0.5)"
     in_files: ClassVar[bool] = True
+    short_name: ClassVar[str]
     __array_ufunc__: ClassVar[None] = None  # so that NumPy leaves the product of an array and a kernel to the kernel, which refuses it
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        cls.short_name = vars(cls).get("short_name", cls.__name__.lower())
         for name in ("__call__", "diag"):
             if name in vars(cls):
                 setattr(cls, name, _on_points(vars(cls)[name]))

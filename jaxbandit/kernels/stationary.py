@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,6 +25,7 @@ class SquaredExponential(Kernel):
     For the convention without the 2, ``exp(-|x - y|^2 / b^2)``, use :meth:`from_bandwidth`.
     """
 
+    short_name: ClassVar[str] = "se"
     length_scale: PerAxis = param(1.0, check=positive, shape=per_axis)
 
     @classmethod
@@ -87,6 +89,7 @@ class Matern52(Kernel):
 class RationalQuadratic(Kernel):
     """Rational quadratic, ``k = (1 + r^2 / (2 alpha))^-alpha`` with ``r = |(x - y) / l|``; ``alpha > 0`` mixes length-scales."""
 
+    short_name: ClassVar[str] = "rq"
     length_scale: PerAxis = param(1.0, check=positive, shape=per_axis)
     alpha: Scalar = param(1.0, check=positive)
 

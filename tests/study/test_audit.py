@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -18,8 +19,12 @@ from jaxbandit import (
     delays,
     estimators,
     feedback,
+    kernels,
+    problems,
 )
-from jaxbandit.study import audit
+from jaxbandit.core.fields import per_axis, positive
+from jaxbandit.core.pytree import param
+from jaxbandit.study import Run, Study, audit
 from jaxbandit.widths import Censored
 from tests.oracles import bandit, policies, ucb_policies
 from tests.oracles import gaussian_process as gp
@@ -274,3 +279,29 @@ def test_there_is_no_such_trial() -> None:
     for trial in (TRIALS, -1, 0.5):
         with pytest.raises(jaxbandit.InvalidArgument, match="trial"):
             audit(study, run, trial)
+
+
+@jaxbandit.pytree
+class Cauchy(kernels.Kernel):
+    """A user's kernel of one length-scale, which may hold another kernel and a function."""
+
+    length_scale: Any = param(1.0, check=positive, shape=per_axis)
+    inner: kernels.Kernel | None = None
+    of: Any = jaxbandit.static(default=np.square)
+
+    def __call__(self, x: Any, y: Any) -> Any:
+        away = (jnp.asarray(x)[:, None] - jnp.asarray(y)[None]) / jnp.asarray(self.length_scale)
+        return 1 / (1 + jnp.sum(away * away, axis=-1))
+
+
+def test_a_users_kernel_is_audited_without_a_table_of_kernels() -> None:
+    """By the name of its class and its fields; other kernels by the names of the format."""
+    problem = problems.sine(3)
+    inner = kernels.SquaredExponential(length_scale=np.array([1.0, 2.0]))
+    kernel = 2.0 * Cauchy(length_scale=0.5, inner=inner)
+    model = jaxbandit.surrogate(problem.domain, [kernel, kernels.Constant(variance=3.0)], noise_variance=0.1)
+    run = Run("mine", problem, jaxbandit.RandomSearch(), model)
+    params = json.loads(str(audit(Study("own", runs=(run,), trials=1, horizon=2), run, 0)["meta"]))["params"]
+    inside = {"name": "se", "var": 1.0, "u": [1.0, 2.0]}
+    assert params["kernel"] == {"name": "cauchy", "var": 2.0, "u": 0.5, "inner": inside, "of": "numpy.square"}
+    assert params["kernel_g"] == {"name": "constant", "var": 3.0}

@@ -7,11 +7,12 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxbandit import kernels
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.describe import name_of
+from jaxbandit.core.describe import describe, name_of
 from jaxbandit.surrogates import RangedSurrogate, Surrogate
 
 
@@ -45,25 +46,14 @@ def describe_exactly(item: Any) -> Any:
     return float(array) if array.ndim == 0 else [list(array.shape), hashlib.sha256(array.tobytes()).hexdigest()]
 
 
-SHORT_NAMES: dict[type[Any], str] = {
-    kernels.SquaredExponential: "se",
-    kernels.Matern12: "matern12",
-    kernels.Matern32: "matern32",
-    kernels.Matern52: "matern52",
-    kernels.Linear: "linear",
-    kernels.RationalQuadratic: "rq",
-    kernels.Periodic: "periodic",
-    kernels.Constant: "constant",
-    kernels.White: "white",
-    kernels.Gram: "gram",
-    kernels.Categorical: "categorical",
-}
+LETTERS = {"length_scale": "u", "variance": "var"}  # of fields of kernels in audit traces
 
 
 def kernel_record(kernel: kernels.Kernel) -> dict[str, Any]:
     """Return a kernel as an audit trace writes it: ``{"name": "se", "u": length-scale, "var": variance, ...}``.
 
-    ``u`` is the length-scale of ``exp(-|x - y|^2 / (2 u^2))``, or of the Matern distance; sums and products are nested.
+    ``u`` is the length-scale of ``exp(-|x - y|^2 / (2 u^2))``, or of the Matern distance; sums and products are nested. The name is the
+    ``short_name`` of the kernel's class; its other fields have their own names.
     """
     if isinstance(kernel, kernels.Scale):
         inner = kernel_record(kernel.kernel)
@@ -71,15 +61,15 @@ def kernel_record(kernel: kernels.Kernel) -> dict[str, Any]:
     if isinstance(kernel, kernels.OnAxes):
         return {**kernel_record(kernel.kernel), "axes": list(kernel.axes)}
     if isinstance(kernel, kernels.Sum | kernels.Product):
-        name = type(kernel).__name__.lower()
-        return {"name": name, "var": 1.0, "parts": [kernel_record(kernel.left), kernel_record(kernel.right)]}
-    if type(kernel) not in SHORT_NAMES:
-        raise InvalidArgument(f"kernel: no audit record for {type(kernel).__name__}")
-    record: dict[str, Any] = {"name": SHORT_NAMES[type(kernel)], "var": 1.0}
-    if isinstance(kernel, kernels.Constant | kernels.White):
-        return {**record, "var": float(np.asarray(kernel.variance))}
-    if isinstance(kernel, kernels.Gram):
-        return {**record, "matrix": np.asarray(kernel.matrix).tolist()}
-    names = {"length_scale": "u"}
-    own = {f.name: np.asarray(getattr(kernel, f.name)).tolist() for f in dataclasses.fields(kernel)}  # type: ignore[arg-type]
-    return record | {names.get(name, name): value for name, value in own.items()}
+        return {"name": kernel.short_name, "var": 1.0, "parts": [kernel_record(kernel.left), kernel_record(kernel.right)]}
+    own = {LETTERS.get(f.name, f.name): _plain(getattr(kernel, f.name)) for f in dataclasses.fields(kernel)}  # type: ignore[arg-type]
+    return {"name": kernel.short_name, "var": 1.0} | own
+
+
+def _plain(value: Any) -> Any:
+    """Return the value of a kernel's field as plain values, arrays in full."""
+    if isinstance(value, kernels.Kernel):
+        return kernel_record(value)
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return np.asarray(value).tolist() if isinstance(value, np.ndarray | jax.Array) else describe(value)
