@@ -15,13 +15,26 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import check_methods, takes
 from jaxbandit.core.declare import Role, is_foreign
-from jaxbandit.core.fields import Check, Shape, exactly, finite, finite_numbers, instance_of, of_class, optional, scalar, text
+from jaxbandit.core.fields import (
+    Check,
+    Shape,
+    exactly,
+    finite,
+    finite_numbers,
+    instance_of,
+    nonnegative,
+    of_class,
+    optional,
+    per_output,
+    scalar,
+    text,
+)
 from jaxbandit.core.fields import index as index_check
 from jaxbandit.core.fields import key as key_check
 from jaxbandit.core.pytree import fields_in_brief, float_dtype, pytree, replace, static
 from jaxbandit.core.showing import html_fields, thumbnail
 from jaxbandit.core.tabulate import tabulated
-from jaxbandit.core.types import Array, Key, Numbers, Scalar, Table
+from jaxbandit.core.types import Array, Key, Numbers, PerOutput, Scalar, Table
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import DOMAIN, Domain
 from jaxbandit.problems.noise import Drawn, Gaussian, Noise, check_points, drawn_from, noise_at
@@ -352,12 +365,23 @@ def best_mixed_policy(problem: AbstractProblem) -> tuple[float, np.ndarray]:
     return float(-solution.fun), np.asarray(solution.x)
 
 
-@takes(domain=DOMAIN, noise=optional(instance_of(Noise)), delay=optional(instance_of(Delay)), name=text)
+# What the makers of problems from tables and functions take.
+MADE: dict[str, Check] = {
+    "domain": DOMAIN,
+    "noise_variance": optional(nonnegative.of(per_output)),
+    "noise": optional(instance_of(Noise)),
+    "delay": optional(instance_of(Delay)),
+    "name": text,
+}
+
+
+@takes(**MADE)
 def from_tables(
     domain: Domain,
     reward: Numbers,
     constraints: Numbers,
     *,
+    noise_variance: PerOutput | None = None,
     noise: Noise | None = None,
     delay: Delay | None = None,
     name: str = "user",
@@ -368,7 +392,8 @@ def from_tables(
       domain: the ``M`` points.
       reward: ``[M]`` mean reward.
       constraints: ``[m, M]`` mean constraints, or ``[M]`` for one, or ``[]`` for none.
-      noise: a noise model; ``None`` for standard Gaussian noise.
+      noise_variance: Gaussian noise variance of all outputs, or ``[1 + m]``, ``>= 0``; 1 where no noise is given.
+      noise: a noise model, instead of ``noise_variance``.
       delay: a delay model; ``None`` for no delay.
       name: label of the problem in tables, figures and files.
 
@@ -382,15 +407,17 @@ def from_tables(
     reward, constraints = np.asarray(reward, np.float64), np.atleast_2d(np.asarray(constraints, np.float64))
     constraints = np.zeros((0, domain.size)) if constraints.shape == (1, 0) else constraints
     exactly(None, domain.size, words="one row per constraint").check("constraints", constraints, None)
+    noise = _noise(1.0 if noise is None and noise_variance is None else noise_variance, noise)
     return _checked(domain, np.concatenate([reward[None, :], constraints]), noise, delay, name)
 
 
-@takes(domain=DOMAIN, noise=optional(instance_of(Noise)), delay=optional(instance_of(Delay)), name=text)
+@takes(**MADE)
 def from_functions(
     domain: Domain,
     reward: Callable[[Array], Array | float],
     constraints: Sequence[Callable[[Array], Array | float]],
     *,
+    noise_variance: PerOutput | None = None,
     noise: Noise | None = None,
     delay: Delay | None = None,
     name: str = "user",
@@ -399,10 +426,10 @@ def from_functions(
 
     Functions of ``jax.numpy`` are tabulated in one go. What JAX cannot trace, such as a function of NumPy or one that branches on ``x``, is
     called for each point in turn, or for all points ``[M, d]`` together if it takes no other, with one warning: the table is as exact.
-    ``noise``, ``delay`` and ``name`` are as for :func:`from_tables`.
+    Arguments are as for :func:`from_tables`, but that the noise has to be given: ``noise_variance`` or ``noise``.
 
     Raises:
-      InvalidArgument: when a function does not give one finite number per point, or on what is no noise or delay model.
+      InvalidArgument: when a function does not give one finite number per point, or on what is no noise or delay model, or without noise.
     """
     if isinstance(constraints, str | Mapping | np.ndarray | jax.Array) or not isinstance(constraints, Iterable):
         raise checks.InvalidArgument(f"constraints: must be a list of functions of one point x [d], got {checks.short(constraints)}")
@@ -415,12 +442,22 @@ def from_functions(
             " exact, and functions of jax.numpy are faster and can be differentiated",
             stacklevel=3,
         )
-    return _checked(domain, np.stack(tables), noise, delay, name)
+    return _checked(domain, np.stack(tables), _noise(noise_variance, noise), delay, name)
 
 
-def _checked(domain: Domain, means: np.ndarray, noise: Noise | None, delay: Delay | None, name: str) -> Problem:
+def _noise(variance: PerOutput | None, noise: Noise | None) -> Noise:
+    """Return the noise that is given, by its variance or as a model; raise ``InvalidArgument`` unless it is given in one of these ways."""
+    if variance is None and noise is None:
+        raise checks.InvalidArgument(
+            "noise_variance: must be given, a number >= 0, or noise, a noise model; observations without noise have 0"
+        )
+    if variance is not None and noise is not None:
+        raise checks.InvalidArgument(f"noise_variance: give either it or noise, got {checks.short(variance)} and {checks.short(noise)}")
+    return Gaussian(variance=variance) if noise is None else noise
+
+
+def _checked(domain: Domain, means: np.ndarray, noise: Noise, delay: Delay | None, name: str) -> Problem:
     """Return the problem with defaults filled in, validated."""
-    noise = Gaussian() if noise is None else noise
     problem = Problem(domain=domain, means=means, noise=noise, delay=NoDelay() if delay is None else delay, name=name)
     problem.validate()
     return problem

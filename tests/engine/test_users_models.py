@@ -32,7 +32,7 @@ from jaxbandit.session import Model, Session
 
 DOMAIN = domains.grid([0.0], [1.0], 8)
 X = np.asarray(DOMAIN.points)[:, 0]
-PROBLEM = problems.from_functions(DOMAIN, lambda x: x[0], [lambda x: x[0] - 0.5])
+PROBLEM = problems.from_functions(DOMAIN, lambda x: x[0], [lambda x: x[0] - 0.5], noise_variance=1.0)
 MODEL = jaxbandit.surrogate(DOMAIN, kernels.SquaredExponential(length_scale=0.3), noise_variance=0.1, form="features")
 HORIZON, TRIALS = 6, 8
 KEY = jax.random.key(0)

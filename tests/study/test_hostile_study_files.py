@@ -284,5 +284,5 @@ def test_numbers_out_of_range(name: str, value: Any) -> None:
 
 def test_functions_of_whole_numbers() -> None:
     domain = jaxbandit.domains.grid([0.0], [4.0], 5)
-    problem = jaxbandit.problems.from_functions(domain, lambda x: x[0].astype(int), [lambda x: 1])
+    problem = jaxbandit.problems.from_functions(domain, lambda x: x[0].astype(int), [lambda x: 1], noise_variance=1.0)
     assert problem.means.dtype == np.float64 and problem.means.tolist() == [[0, 1, 2, 3, 4], [1] * 5]

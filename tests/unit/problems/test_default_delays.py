@@ -34,7 +34,7 @@ def test_sine_delayed_is_sine_with_independent_poisson_delays():
 def test_a_users_problem_takes_a_delay():
     domain = domains.arms(3)
     tables = problems.from_tables(domain, np.zeros(3), np.zeros((2, 3)), delay=LATE)
-    functions = problems.from_functions(domain, lambda x: x[0], [lambda x: x[0] - 1], delay=LATE)
+    functions = problems.from_functions(domain, lambda x: x[0], [lambda x: x[0] - 1], delay=LATE, noise_variance=1.0)
     assert tables.delay == functions.delay == LATE
     assert isinstance(problems.from_tables(domain, np.zeros(3), np.zeros(3)).delay, delays.NoDelay)
     for bad in (unchecked(delays.Poisson, mean=-1.0), delays.PerOutput(delays=(LATE, LATE))):

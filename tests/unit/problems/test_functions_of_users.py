@@ -48,7 +48,7 @@ TABLES: dict[Callable[[Any], Any], tuple[np.ndarray, str]] = {
 def test_what_jax_cannot_trace_is_tabulated_with_one_warning(function: Callable[[Any], Any]) -> None:
     table, way = TABLES[function]
     with pytest.warns(UserWarning, match=rf"reward \({function.__name__}\), which was {way}.* constraints\[1\] ") as said:
-        problem = problems.from_functions(DOMAIN, function, [lambda x: x[0], function])
+        problem = problems.from_functions(DOMAIN, function, [lambda x: x[0], function], noise_variance=1.0)
     assert len(said) == 1 and said[0].filename == __file__
     np.testing.assert_allclose(problem.means, [table, X[:, 0], table], rtol=1e-15, atol=1e-15)
 
@@ -56,14 +56,17 @@ def test_what_jax_cannot_trace_is_tabulated_with_one_warning(function: Callable[
 def test_what_jax_can_trace_is_said_nothing_of() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        problems.from_functions(DOMAIN, lambda x: jnp.sum(x), [lambda x: 1])
+        problems.from_functions(DOMAIN, lambda x: jnp.sum(x), [lambda x: 1], noise_variance=1.0)
 
 
 def test_what_gives_no_number_is_refused_with_both_ways_out() -> None:
     def wrong(x: Any) -> Any:
         return x.missing
 
-    for named in (lambda: problems.from_functions(DOMAIN, wrong, []), lambda: problems.from_functions(DOMAIN, with_numpy, [wrong])):
+    for named in (
+        lambda: problems.from_functions(DOMAIN, wrong, []),
+        lambda: problems.from_functions(DOMAIN, with_numpy, [wrong]),
+    ):
         with pytest.raises(InvalidArgument, match=r"^(reward|constraints\[0\]): .* got wrong, .* jax\.numpy .* problems\.from_tables"):
             named()
     with pytest.raises(InvalidArgument, match=r"^reward\(x\): 9 of 9 values are NaN"):

@@ -93,7 +93,7 @@ def from_tables(**options: Any) -> problems.Problem:
 
 
 def from_functions(**options: Any) -> problems.Problem:
-    return problems.from_functions(DOMAIN, lambda x: x[0], [lambda x: x[0] - 0.5], **options)
+    return problems.from_functions(DOMAIN, lambda x: x[0], [lambda x: x[0] - 0.5], **({"noise_variance": 0.1} | options))
 
 
 @pytest.mark.parametrize("make", [from_tables, from_functions])
@@ -108,6 +108,22 @@ def test_noise_that_is_no_noise_model_is_refused(make: Any, given: Any) -> None:
 def test_a_delay_that_is_no_delay_model_is_refused(make: Any, given: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"delay: must be a delay model.*Poisson\(mean="):
         make(delay=given)
+
+
+@pytest.mark.parametrize("make", [from_tables, from_functions])
+def test_noise_is_given_by_its_variance_or_as_a_model(make: Any) -> None:
+    for given in (0.05, [0.05, 0.0]):
+        assert repr(make(noise_variance=given).noise) == repr(problems.Gaussian(variance=given))
+    with pytest.raises(InvalidArgument, match="noise_variance: must be >= 0, got -1"):
+        make(noise_variance=-1.0)
+    with pytest.raises(InvalidArgument, match=r"noise_variance: give either it or noise, got 0\.05 and Noiseless"):
+        make(noise_variance=0.05, noise=problems.Noiseless())
+
+
+def test_functions_have_no_noise_that_nobody_gave() -> None:
+    """A default of 1 would stand beside a model whose noise variance is 1e-3."""
+    with pytest.raises(InvalidArgument, match=r"^noise_variance: must be given, .* or noise, a noise model"):
+        from_functions(noise_variance=None)
 
 
 def test_none_stands_for_the_defaults() -> None:
