@@ -26,6 +26,7 @@ from jaxbandit.engine.delayed import Delays, delay_in_force, plan_delays
 from jaxbandit.engine.flags import warn_of_flags
 from jaxbandit.engine.footprint import default_block
 from jaxbandit.engine.inputs import ALGORITHM, DEVICES, FUSED, HORIZON, INFORMED, SWEEP, TRIALS, check_memory
+from jaxbandit.engine.labelled import output_names
 from jaxbandit.engine.programs import Cell, laid_out_for, play_all
 from jaxbandit.engine.trajectory import Trajectory
 from jaxbandit.engine.trial import Informed, InitialDesign
@@ -37,6 +38,7 @@ from jaxbandit.surrogates import Surrogate, arithmetic
 
 Array = jax.Array
 RECORDS = ("all", "audit", "indices")
+NOISE_OFF = 100  # factor between the noise variances of a model and of a problem beyond which that is said
 
 
 @takes(
@@ -211,6 +213,24 @@ def _warn_of_precision(model: Surrogate, horizon: int) -> None:
         )
 
 
+def _warn_of_noise(problem: AbstractProblem, models: Sequence[Surrogate]) -> None:
+    """Warn where the noise variance of a model is more than ``NOISE_OFF`` times that of the problem, or less than its share of it."""
+    if checks.is_traced((problem.noise, [model.noise_variance for model in models])):
+        return
+    true = problem.noise.variances(problem.outputs)
+    for model in models if true is not None else ():
+        own = np.asarray(model.noise_variance, np.float64).reshape(len(model.forms), -1).mean(axis=1)[list(model.groups)]
+        off = (true > 0) & ((own > NOISE_OFF * true) | (NOISE_OFF * own < true))
+        if np.any(off):
+            j = int(np.argmax(off))
+            warnings.warn(
+                f"noise_variance: the model's is {own[j]:.3g} for {output_names(problem.outputs)[j]}, while the noise of problem"
+                f" {problem.name!r} has {true[j]:.3g}, more than {NOISE_OFF} times off; give both in the same units, unless that is meant",
+                stacklevel=5,
+            )
+            return
+
+
 def _same_points(a: Domain, b: Domain) -> bool:
     """Return whether two domains have the same points, to float32's rounding of their extent."""
     if a is b:
@@ -233,7 +253,8 @@ def check_run(
       InvalidArgument: on the first that does not fit.
     """
     problem.validate()
-    for model in {id(model): model for model in models}.values():
+    distinct = {id(model): model for model in models}.values()
+    for model in distinct:
         _check_model(problem, model)
         _warn_of_precision(model, horizon)
         if model.capacity is not None and horizon + initial.count > model.capacity:
@@ -241,6 +262,7 @@ def check_run(
                 f"horizon: {horizon} rounds and {initial.count} initial points, but the surrogate's row cache holds"
                 f" {model.capacity}; build it with horizon={horizon + initial.count}"
             )
+    _warn_of_noise(problem, list(distinct))
     for algorithm in {id(algorithm): algorithm for algorithm in algorithms}.values():
         ALGORITHM("algorithm", algorithm)
         if algorithm.sees_constraints and not problem.reveals_constraints:

@@ -110,6 +110,10 @@ class Noise(Declared, abc.ABC):
     def apply(self, drawn: Drawn, index: Array) -> Array:
         """Return the noise ``[outputs]``, in the units of the outputs, of an observation at grid ``index []``."""
 
+    def variances(self, outputs: int) -> np.ndarray | None:
+        """Return the variance ``[outputs]`` on the host, a mean over points; ``None`` (the default) where it is not known."""
+        return None
+
 
 @pytree
 class Gaussian(Noise):
@@ -137,6 +141,9 @@ class Gaussian(Noise):
     def apply(self, drawn: Array, index: Array) -> Array:
         return drawn
 
+    def variances(self, outputs: int) -> np.ndarray | None:
+        return np.broadcast_to(np.asarray(self.variance, np.float64), (outputs,))
+
 
 @pytree
 class Noiseless(Noise):
@@ -147,6 +154,9 @@ class Noiseless(Noise):
 
     def apply(self, drawn: Array, index: Array) -> Array:
         return drawn
+
+    def variances(self, outputs: int) -> np.ndarray | None:
+        return np.zeros(outputs)
 
 
 @pytree
@@ -165,6 +175,9 @@ class Uniform(Noise):
 
     def apply(self, drawn: Array, index: Array) -> Array:
         return drawn
+
+    def variances(self, outputs: int) -> np.ndarray | None:
+        return np.broadcast_to(np.square(np.asarray(self.half_width, np.float64)) / 3, (outputs,))
 
 
 @pytree
@@ -208,6 +221,9 @@ class CentredPoisson(Noise):
     def apply(self, drawn: Array, index: Array) -> Array:
         return drawn
 
+    def variances(self, outputs: int) -> np.ndarray | None:
+        return np.broadcast_to(np.asarray(self.rate, np.float64), (outputs,))
+
 
 @pytree
 class Residuals(Noise):
@@ -231,6 +247,9 @@ class Residuals(Noise):
     def apply(self, drawn: tuple[Array, Array], index: Array) -> Array:
         rows, weights = drawn
         return weights * jnp.asarray(self.table)[rows, index].astype(weights.dtype)
+
+    def variances(self, outputs: int) -> np.ndarray | None:
+        return np.broadcast_to(np.square(np.asarray(self.weights, np.float64)), (outputs,)) * np.asarray(self.table).var(axis=0).mean()
 
 
 @pytree
@@ -256,6 +275,10 @@ class PerOutput(Noise):
         if outputs is not None and len(self.models) != outputs:
             raise checks.InvalidArgument(f"{name}.models: must hold {outputs} models, one per output, got {len(self.models)}")
 
+    def variances(self, outputs: int) -> np.ndarray | None:
+        own = [model.variances(1) for model in self.models]
+        return None if any(one is None for one in own) else np.concatenate(own)  # type: ignore[arg-type]
+
 
 @pytree
 class PerPoint(Noise):
@@ -277,6 +300,9 @@ class PerPoint(Noise):
     def apply(self, drawn: tuple[Array, Array], index: Array) -> Array:
         key, zeros = drawn
         return self.model.apply(self.model.draw(jax.random.fold_in(key, index), zeros.shape[0], zeros.dtype), index)
+
+    def variances(self, outputs: int) -> np.ndarray | None:
+        return self.model.variances(outputs)
 
 
 PER_POINT = Shape(
@@ -323,6 +349,10 @@ class Heteroscedastic(Noise):
     def apply(self, drawn: Drawn, index: Array) -> Array:
         noise = self.model.apply(drawn, index)
         return jnp.sqrt(jnp.asarray(self.variance, noise.dtype)[..., index]) * noise
+
+    def variances(self, outputs: int) -> np.ndarray | None:
+        own = self.model.variances(outputs)
+        return None if own is None else own * np.asarray(self.variance, np.float64).mean(axis=-1)
 
 
 @pytree
