@@ -3,7 +3,8 @@
 All functions are pure; ``[..., T]`` stands for any leading axes of trials and variants. Definitions: RPOL eq. (5)-(6) (regret and hard
 violation), Zhou and Ji (2022) sec. 2 and App. F (strong regret, soft violation, violating rounds), Xu et al. (2023) sec. 3 (positive
 regret, best constrained regret). :func:`curves` count a round when its point is chosen; :func:`arrived_curves` count it when its
-feedback has arrived, which under delay is all that an observer of the feedback can know.
+feedback has arrived, which under delay is all that an observer of the feedback can know. Tables on the host in float64 give NumPy's arrays
+in float64, inside a program of JAX its arrays.
 
 Each is one compiled program where it is called by itself, and part of the program around it where it is called in one.
 """
@@ -42,7 +43,7 @@ from jaxbandit.core.types import Array, Scalar
 from jaxbandit.delays import NEVER
 from jaxbandit.domains import MOST_POINTS
 from jaxbandit.problems import AbstractProblem, optimum
-from jaxbandit.problems.base import INSTANCE
+from jaxbandit.problems.base import INSTANCE, as_exact_as_tables
 
 __all__ = [
     "ArrivedCurves",
@@ -98,6 +99,7 @@ def _check_indices(problem: AbstractProblem, indices: ArrayLike) -> None:
 
 
 @takes(problem=INSTANCE, indices=INDICES, mixed_value=optional(finite))
+@as_exact_as_tables
 def curves(problem: AbstractProblem, indices: Array, *, mixed_value: Scalar | None = None) -> Curves:
     """Compute the cumulative measures of the points ``indices [..., T]`` chosen on ``problem``.
 
@@ -150,11 +152,13 @@ def start_tally(constraints: int, shape: tuple[int, ...] = ()) -> Tally:
 
 
 @takes(problem=INSTANCE, so_far=of_class(Tally, "the tally of earlier rounds, metrics.start_tally(constraints)"), indices=INDICES)
+@as_exact_as_tables
 def extend_tally(problem: AbstractProblem, so_far: Tally, indices: Array) -> tuple[Tally, Curves]:
     """Return the measures after further rounds, in which the points ``indices [..., n]`` were chosen, and their curves over these."""
     _check_indices(problem, indices)
     costs = (*np.shape(indices)[:-1], problem.constraints)
     shape("so_far.costs", so_far.costs, costs, remedy="start one of as many trials and constraints")
+    so_far = jax.tree.map(lambda x: jnp.asarray(x, float_dtype()) if jnp.issubdtype(x.dtype, jnp.floating) else x, so_far)
     return _extend_tally(jnp.asarray(problem.means), optimum(problem).value, so_far, jnp.asarray(indices))
 
 
@@ -194,6 +198,7 @@ def _extend_tally(means: Array, best: Array, so_far: Tally, indices: Array) -> t
 
 
 @takes(problem=INSTANCE, indices=INDICES)
+@as_exact_as_tables
 def violation_by_constraint(problem: AbstractProblem, indices: Array) -> Array:
     """Return the hard violation of each constraint, ``sum over rounds of g_j(x_s)^+``, as ``[..., m, T]``."""
     _check_indices(problem, indices)
@@ -240,6 +245,7 @@ class ArrivedCurves:
 
 
 @takes(problem=INSTANCE, indices=INDICES, arrivals=ARRIVALS)
+@as_exact_as_tables
 def arrived_curves(problem: AbstractProblem, indices: Array, arrivals: Array) -> ArrivedCurves:
     """Compute the measures of the points ``indices [..., T]`` whose values have arrived by the end of each round.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -146,6 +146,8 @@ class AbstractProblem(Role):
 NO_NAME = "problem"
 
 P = TypeVar("P", bound=AbstractProblem)
+A = ParamSpec("A")
+T = TypeVar("T")
 
 
 def without_name(problem: P) -> P:
@@ -309,6 +311,23 @@ INSTANCE: Check = _Instance()
 """Check of an argument whose means are looked up."""
 
 
+def as_exact_as_tables(function: Callable[Concatenate[AbstractProblem, A], T]) -> Callable[Concatenate[AbstractProblem, A], T]:
+    """Let a function of an instance compute in float64 where its tables are NumPy's in float64, as those of the package's problems are.
+
+    It returns NumPy's arrays then, for JAX would round its own. Inside a program it computes as the program does.
+    """
+
+    @functools.wraps(function)
+    def computed(problem: AbstractProblem, *args: A.args, **kwargs: A.kwargs) -> T:
+        exact = isinstance(problem.means, np.ndarray) and problem.means.dtype == np.float64
+        if not exact or float_dtype() == np.float64 or checks.is_traced((args, kwargs, jnp.zeros(()))):  # JAX traces a constant in jit
+            return function(problem, *args, **kwargs)
+        with jax.enable_x64(True):
+            return jax.tree.map(np.asarray, function(problem, *args, **kwargs))
+
+    return computed
+
+
 @pytree
 class Optimum:
     """The best feasible point of a problem on its grid, with measures of how hard the constraints are."""
@@ -321,6 +340,7 @@ class Optimum:
 
 
 @takes(problem=INSTANCE)
+@as_exact_as_tables
 def optimum(problem: AbstractProblem) -> Optimum:
     """Find the best feasible point of an instance by enumerating the grid; its value is NaN when no point is feasible.
 
@@ -329,7 +349,7 @@ def optimum(problem: AbstractProblem) -> Optimum:
     return _optimum(jnp.asarray(problem.means))
 
 
-@partial(jax.jit, inline=True)  # one program where it is called by itself
+@functools.partial(jax.jit, inline=True)  # one program where it is called by itself
 def _optimum(means: Array) -> Optimum:
     """Return the best feasible point of the tables ``means [1 + m, M]``."""
     reward = means[0]
@@ -447,13 +467,15 @@ def from_functions(
 
 def _noise(variance: PerOutput | None, noise: Noise | None) -> Noise:
     """Return the noise that is given, by its variance or as a model; raise ``InvalidArgument`` unless it is given in one of these ways."""
-    if variance is None and noise is None:
-        raise checks.InvalidArgument(
-            "noise_variance: must be given, a number >= 0, or noise, a noise model; observations without noise have 0"
-        )
-    if variance is not None and noise is not None:
+    if variance is None:
+        if noise is None:
+            raise checks.InvalidArgument(
+                "noise_variance: must be given, a number >= 0, or noise, a noise model; observations without noise have 0"
+            )
+        return noise
+    if noise is not None:
         raise checks.InvalidArgument(f"noise_variance: give either it or noise, got {checks.short(variance)} and {checks.short(noise)}")
-    return Gaussian(variance=variance) if noise is None else noise
+    return Gaussian(variance=variance)
 
 
 def _checked(domain: Domain, means: np.ndarray, noise: Noise, delay: Delay | None, name: str) -> Problem:

@@ -429,3 +429,24 @@ def test_summaries_never_see_failed_trials(values, ok, junk):
 def test_healthy(status, want):
     assert bool(metrics.healthy(jnp.int32(int(status)))) is want
     np.testing.assert_array_equal(metrics.healthy(jnp.full((2, 3), int(status), jnp.int32)), np.full((2, 3), want))
+
+
+def test_tables_far_from_zero_are_measured_in_float64_where_they_are_in_float64() -> None:
+    """In float32 a reward of 1e6 has steps of 0.06, of which 400 rounds make much; within a program its own precision holds."""
+    rng = np.random.default_rng(5)
+    means = np.stack([1e6 + rng.random(30), rng.random(30) - 0.5])
+    problem = problems.from_tables(domains.arms(30), *means)
+    indices = rng.integers(0, 30, (3, 400)).astype(np.int32)
+    best = means[0][means[1] <= 0].max()
+    regret, violation = np.cumsum(best - means[0][indices], axis=1), np.cumsum(np.maximum(means[1][indices], 0), axis=1)
+    found = metrics.curves(problem, indices)
+    assert float(problems.optimum(problem).value) == best and found.regret.dtype == np.float64
+    np.testing.assert_allclose(found.regret, regret, rtol=1e-9)
+    np.testing.assert_allclose(found.hard_violation, violation, rtol=1e-12)
+    tally, _ = metrics.extend_tally(problem, metrics.start_tally(1, (3,)), indices[:, :150])
+    np.testing.assert_allclose(metrics.extend_tally(problem, tally, indices[:, 150:])[1].regret, regret[:, 150:], rtol=1e-9)
+    np.testing.assert_allclose(metrics.violation_by_constraint(problem, indices)[:, 0], violation, rtol=1e-12)
+    at_once = np.broadcast_to(np.arange(1, 401)[:, None], (3, 400, 2))
+    np.testing.assert_allclose(metrics.arrived_curves(problem, indices, at_once).regret, regret, rtol=1e-9)
+    inside = jax.jit(lambda indices: metrics.curves(problem, indices).regret + 0 * problems.optimum(problem).value)(indices)
+    assert inside.dtype == (np.float64 if jax.config.read("jax_enable_x64") else np.float32)
