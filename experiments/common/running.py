@@ -26,6 +26,7 @@ from jaxbandit.study import (
     hold_directory,
     made_before,
     run_study,
+    sweeps_without_effect,
     write_results,
     write_whole,
 )
@@ -96,7 +97,7 @@ def _show(experiment: Experiment, options: Options, dataset: Any, files: list[st
     trials = f"{options.trials} trial{'' if options.trials == 1 else 's'}"
     print(f"\n{experiment.title}\n{trials}, T = {options.horizon}, {options.parameters} parameters, seed {options.seed}\n")
     print(tables.text_table(rows) if experiment.play is None else tables.aligned(cells))
-    for line in experiment.notes(dataset):
+    for line in (*experiment.notes(dataset), *(sweeps_without_effect(dataset) if experiment.play is None else ())):
         print(f"- {line}")
     print(f"\n{', '.join(files)}: {ending}")
 

@@ -218,7 +218,9 @@ def _warn_of_noise(problem: AbstractProblem, models: Sequence[Surrogate]) -> Non
     if checks.is_traced((problem.noise, [model.noise_variance for model in models])):
         return
     true = problem.noise.variances(problem.outputs)
-    for model in models if true is not None else ():
+    if true is None:
+        return
+    for model in models:
         own = np.asarray(model.noise_variance, np.float64).reshape(len(model.forms), -1).mean(axis=1)[list(model.groups)]
         off = (true > 0) & ((own > NOISE_OFF * true) | (NOISE_OFF * own < true))
         if np.any(off):

@@ -21,7 +21,7 @@ from jaxbandit.report.rates import PAPER_RATES, Rate, rate_of
 from jaxbandit.report.statistics import elapsed, growth_exponent, healthy, holm, paired_differences, problem_groups, win_matrix
 from jaxbandit.report.tables import COLUMNS, summary_rows
 from jaxbandit.report.vector import figure_with_values
-from jaxbandit.study.results.storage import read_results
+from jaxbandit.study.results.storage import read_results, sweeps_without_effect
 
 SEED = 0  # seed of the bootstraps, printed in the report
 RESAMPLES = 2000
@@ -132,7 +132,7 @@ def render(dataset: xr.Dataset, *, name: str, extra: dict[str, bytes] | None = N
         "summary": findings.summary(dataset),
         "curves": findings.curves(dataset),
         "boxes": findings.spread(dataset),
-        "sweep": findings.sweep(dataset),
+        "sweep": [*sweeps_without_effect(dataset), *findings.sweep(dataset)],
         "delays": findings.delays(dataset),
         "differences": findings.differences(dataset, SEED),
         "wins": findings.wins(dataset),

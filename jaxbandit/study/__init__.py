@@ -14,7 +14,16 @@ from jaxbandit.study.plan.planning import Plan, make_plan
 from jaxbandit.study.plan.processes import ProcessLost
 from jaxbandit.study.results.audit import audit
 from jaxbandit.study.results.rerun import rerun
-from jaxbandit.study.results.storage import TrialsFailed, flagged, flags_in_words, made_before, raise_if_failed, read_results, write_results
+from jaxbandit.study.results.storage import (
+    TrialsFailed,
+    flagged,
+    flags_in_words,
+    made_before,
+    raise_if_failed,
+    read_results,
+    sweeps_without_effect,
+    write_results,
+)
 from jaxbandit.study.results.tuning import tune
 from jaxbandit.study.run.checkpoints import CheckpointMismatch, interrupted
 from jaxbandit.study.run.execute import forget, run_study
@@ -66,6 +75,7 @@ __all__ = [
     "read_results",
     "rerun",
     "run_study",
+    "sweeps_without_effect",
     "to_dataframe",
     "tune",
     "use_all_cores",

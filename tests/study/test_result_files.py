@@ -13,17 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
 import pytest
 import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import jaxbandit
 from jaxbandit import InvalidArgument
 from jaxbandit.cli import main
-from jaxbandit.study import CannotWrite, read_results, rerun, write_results
+from jaxbandit.study import CannotWrite, Model, Study, grid, read_results, rerun, run_study, sweeps_without_effect, write_results
 from jaxbandit.study.results import storage
 from jaxbandit.study.results.seals import CHECKSUMS, LENGTH
 from tests.support.small_study import ONE_CELL, assert_same, one_cell, written
+from tests.support.synthetic_results import swept
 
 ONLY_REPORT = ["--report", "--no-figure"]
 LINE = "rpol reward_width=2.5"
@@ -196,3 +199,33 @@ def test_files_that_are_no_results(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InvalidArgument, match="zarr is not installed"):
         write_results(one_cell(), tmp_path / "results.zarr")
+
+
+def test_swept_values_that_change_nothing_are_named() -> None:
+    """Of runs that ended with equal numbers, bit for bit, in every trial."""
+    dataset = swept(widths=(1.0, 2.0, 4.0), costs=(0.5, 1.0))
+    assert sweeps_without_effect(dataset) == []
+
+    def alike(to: dict[int, int]) -> xr.Dataset:
+        own = [to.get(a, a) for a in range(7)]
+        return dataset.assign({name: (dataset[name].dims, dataset[name].values[own]) for name in dataset.data_vars})
+
+    [line] = sweeps_without_effect(alike({5: 4}))
+    assert line == "estimator.cost_width changed no number in any trial of RPOL-UCB w=4 c=0.5, RPOL-UCB w=4 c=1"
+    [line] = sweeps_without_effect(alike({3: 2, 5: 4}))
+    assert line.endswith("of RPOL-UCB w=2 c=0.5, RPOL-UCB w=2 c=1 (and of 1 more such groups)")
+    assert sweeps_without_effect(alike({5: 2}))[0].startswith("estimator.reward_width and estimator.cost_width changed no number")
+    almost = alike({5: 4})
+    almost.regret.values[5, 3, -1] += 1e-9
+    assert sweeps_without_effect(almost) == [], "one trial differs"
+
+
+def test_a_study_whose_penalty_never_binds_says_so() -> None:
+    """No point violates, so that the growth of a penalty sets nothing; the width of the bounds does."""
+    domain = jaxbandit.domains.grid([0.0], [1.0], 9)
+    problem = jaxbandit.problems.from_tables(domain, np.sin(9 * domain.points[:, 0]), np.full(9, -9.0), noise_variance=0.1)
+    sweeps = {"rpol": {"penalty_growth": [0.5, 1.0], "estimator.reward_width": [0.1, 9.0]}}
+    model = Model(kernel=jaxbandit.kernels.SquaredExponential(length_scale=0.3), noise_variance=0.1, prior_mean=(0.0, -9.0))
+    runs = grid(problems={"safe": problem}, algorithms={"rpol": jaxbandit.Rpol()}, sweeps=sweeps, model=model, horizon=6)
+    [line] = sweeps_without_effect(run_study(Study("safe", runs=runs, trials=2, horizon=6, metrics=("regret", "reward"))))
+    assert line.startswith("penalty_growth changed no number in any trial of ") and line.endswith("(and of 1 more such groups)")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib.util
+import json
 import math
 import os
 import shutil
@@ -27,7 +28,7 @@ from jaxbandit.core.files import CannotWrite, reason_of, refuse_device, replace,
 from jaxbandit.core.results import RESULTS
 from jaxbandit.core.status import Status, explain, healthy
 from jaxbandit.core.status import flags_in_words as status_in_words
-from jaxbandit.engine.labelled import Variable
+from jaxbandit.engine.labelled import LABELS, TRIAL, Variable
 from jaxbandit.study.results.seals import check_seal, seal
 from jaxbandit.study.run.checkpoints import interrupted
 
@@ -65,6 +66,25 @@ def flags_in_words(dataset: xr.Dataset) -> list[str]:
         for label, status in zip(dataset.algorithm.values, _status(dataset), strict=True)
         for line in status_in_words(status)
     ]
+
+
+@takes(dataset=RESULTS)
+def sweeps_without_effect(dataset: xr.Dataset) -> list[str]:
+    """Return a line for the swept fields whose values have not mattered: runs ended with the same numbers, bit for bit, in every trial."""
+    ends = [dataset[name].isel(round=-1) if "round" in dataset[name].dims else dataset[name] for name in sorted(map(str, dataset))]
+    ends = [end.transpose(*TRIAL, ...) for end in ends if set(TRIAL) <= set(end.dims) and "played" not in end.dims]
+    swept = {str(name): dataset[name].values for name in json.loads(dataset.attrs.get("swept", "[]")) if name in dataset.coords}
+    alike: dict[tuple[Any, ...], list[int]] = {}
+    for run in range(dataset.sizes["algorithm"] if swept else 0):
+        same = [str(dataset[name].values[run]) for name in LABELS if name in dataset.coords]
+        alike.setdefault((*same, *(end.values[run].tobytes() for end in ends)), []).append(run)
+    found: dict[str, list[str]] = {}
+    for runs in alike.values():
+        fields = [name for name, values in swept.items() if len(set(values[runs][np.isfinite(values[runs])].tolist())) > 1]
+        if fields:
+            found.setdefault(" and ".join(fields), []).append(", ".join(dataset.algorithm.values[runs]))
+    more = {fields: f" (and of {len(runs) - 1} more such groups)" if len(runs) > 1 else "" for fields, runs in found.items()}
+    return [f"{fields} changed no number in any trial of {runs[0]}{more[fields]}" for fields, runs in found.items()]
 
 
 @takes(dataset=RESULTS)
