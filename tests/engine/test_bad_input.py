@@ -541,6 +541,7 @@ LISTS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", LISTS)
 def test_a_list_serves_as_well_as_an_array_or_is_refused(name, monkeypatch):
     """Check that what passes validation does not fail inside the trace."""
@@ -554,6 +555,7 @@ def test_a_list_serves_as_well_as_an_array_or_is_refused(name, monkeypatch):
     np.testing.assert_array_equal(result.indices, wanted.indices)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("algorithm", [Rpol(), Cbo(), Config(), Se2()], ids=lambda algorithm: algorithm.name)
 def test_a_problem_without_constraints_runs_or_is_refused(algorithm, monkeypatch):
     monkeypatch.undo()

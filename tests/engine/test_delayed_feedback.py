@@ -180,6 +180,7 @@ def test_variants_share_a_buffer_that_covers_the_longest_delay() -> None:
 # Invariances.
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("policy", "block"), [("wait", 1), ("hallucinate", 2), ("censor", 1)])
 def test_side_by_side_equals_one_by_one(policy: str, block: int) -> None:
     """The loop over arrivals has as many steps as the trial with most arrivals needs; in the others it idles. Two a block need padding."""

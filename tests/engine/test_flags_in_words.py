@@ -89,6 +89,7 @@ problem.sine = {type = "sine", points_per_axis = 4}
         in_study(jaxbandit.Oracle())
 
 
+@pytest.mark.full
 def test_seeds_of_the_model_are_taken_when_asked_for_and_flagged_unless_certified() -> None:
     with pytest.warns(UserWarning, match=r"3 of 3 trials: the algorithm began at seeds .* \(give seeds that are known to be safe"):
         guessed = simulate(jaxbandit.SafeOpt(count=2))

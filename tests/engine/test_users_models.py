@@ -63,6 +63,7 @@ class Holes(problems.Family):
         return jaxbandit.replace(self.base, means=means.at[self.row, 0].set(hole), noise=self.noise)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("row", [0, 1])
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_a_hole_that_no_trial_visits_flags_the_trial_and_is_left_out_of_means(value: float, row: int) -> None:
@@ -156,6 +157,7 @@ def test_a_quantile_that_is_no_number_of_rounds_is_refused(longest: Any) -> None
         simulate(delay=Late(drawn=lambda u: jnp.ones(u.shape, jnp.int32), longest=longest))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shown", [Late(drawn=seldom_negative), delays.Lossy(delay=Late(drawn=seldom_negative), never=0.0)])
 def test_a_negative_delay_flags_its_trial(shown: Any) -> None:
     run = simulate(delay=shown)
@@ -186,6 +188,7 @@ class Own(jaxbandit.Algorithm):
         return self.step(state)
 
 
+@pytest.mark.full(but=("2",))
 @pytest.mark.parametrize(
     ("choose", "flag", "first"),
     [

@@ -28,6 +28,7 @@ def test_bad_arguments_are_named(arguments, words, tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.full
 def test_a_grid_without_feasible_points_runs_and_says_so(tmp_path, capsys):
     assert main(["rpol", "--trials", "2", "--horizon", "20", "--points-per-axis", "3", "--out", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out

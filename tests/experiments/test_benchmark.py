@@ -121,6 +121,7 @@ def test_measurements_end_when_the_benchmark_is_ended(monkeypatch):
     assert asked == [end_with_parent, end_with_parent]
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
 def test_a_process_ends_with_its_parent(tmp_path):
     parent = f"""

@@ -49,6 +49,7 @@ def reduced_run(commands):
     return commands[0], commands[2]
 
 
+@pytest.mark.full
 def test_run_writes_dataset_table_and_figure(reduced_run):
     out, printed = reduced_run
     assert sorted(path.name for path in out.iterdir()) == ["figure.png", "results.nc", "summary.csv"]

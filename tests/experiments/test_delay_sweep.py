@@ -30,6 +30,7 @@ def straight():
     return run_study(study())
 
 
+@pytest.mark.full
 def test_delay_sweep_runs_delays_together_as_each_by_itself():
     assert [len(members) for members in make_plan(study()).members] == [1, 2]  # without delay there is no buffer
     data = straight()

@@ -22,6 +22,7 @@ def test_every_part_has_its_measurement_and_all_end_in_nine_minutes() -> None:
     assert device.SECONDS_IN_ALL <= 540
 
 
+@pytest.mark.full
 def test_a_part_that_fails_or_takes_too_long_stops_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -43,6 +44,7 @@ def test_without_an_accelerator_it_says_so(monkeypatch: pytest.MonkeyPatch, caps
     assert "JAX sees no accelerator here; --cpu-rehearsal" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_choices_are_compared_with_a_dense_reference() -> None:
     found = device_parts.choices(TINY)
     for form in ("product", "features"):

@@ -31,6 +31,7 @@ def by_label(study):
     return {run.label: run for run in study.runs}
 
 
+@pytest.mark.full
 def test_baselines_of_config_are_told_what_the_scripts_tell():
     whole = small(config_gp, points_per_axis=21, extra=xu.ALL)
     ours, code = (by_label(config_gp.build(dataclasses.replace(whole, parameters=p))) for p in ("recommended", "code"))
@@ -74,6 +75,7 @@ def test_config_p_starts_safeopt_at_the_safest_point_and_primal_dual_without_pri
     assert list(code["P6 SafeOpt"].algorithm.seeds) == list(code["P6 SafeOpt"].initial.indices)
 
 
+@pytest.mark.full
 def test_safe_algorithms_of_zj22_are_told_a_safe_point_that_is_not_the_best():
     options = small(zj22, points_per_axis=40)
     runs = by_label(zj22.build(options))
@@ -106,6 +108,7 @@ def stopped():
     return run_study(Study(name="s", runs=runs, horizon=12, trials=3, parameters={"set": "recommended"}).keeping_everything())
 
 
+@pytest.mark.full
 def test_results_say_when_an_algorithm_stopped(stopped):
     ends = stopped.evaluations.values
     assert ends[0].max() <= 7 and ends[0].min() >= 5 and (ends[1] == 12).all()
@@ -154,6 +157,7 @@ def tiny_shootout(tmp_path_factory):
     return out / "shootout"
 
 
+@pytest.mark.full
 def test_shootout_writes_one_page(tiny_shootout):
     assert {"figure.png", "results.nc", "shootout.csv", "shootout.md", "summary.csv"} == {p.name for p in tiny_shootout.iterdir()}
     with (tiny_shootout / "shootout.csv").open() as file:

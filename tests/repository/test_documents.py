@@ -45,27 +45,41 @@ def smaller(code: str, **numbers: str) -> str:
     return code
 
 
+# Blocks that a process runs together, each alone in its namespace: the first process in the quick ring.
+TOGETHER = (("own", "data"), ("example", "session", "study", "derivatives", "script"))
+
+
+class Printed(dict[str, str]):
+    """What the README's blocks and the user's script print, each alone, with fewer trials, rounds and points; run when asked for."""
+
+    def __init__(self, place: Path) -> None:
+        example, session, study, derivatives, own, data = python_blocks()
+        self.programs = {
+            "example": smaller(example, trials_100="4", horizon_200="40"),
+            "session": session.replace("range(30)", "range(3)").replace('"tuning"', repr(str(place / "tuning"))),
+            "study": smaller(study, sine_50="5", trials_1000="6", horizon_1000="6", every_10="2") + "print(dataset.regret.shape)",
+            "derivatives": smaller(derivatives, sine_50="10", horizon_100="6", pairs_32="4"),
+            "own": own + USE,
+            "data": data,
+            "script": SCRIPT.read_text() + f"main({str(place)!r})",
+        }
+
+    def __missing__(self, name: str) -> str:
+        programs = {own: self.programs[own] for own in next(names for names in TOGETHER if name in names)}
+        command = [sys.executable, "-c", RUNNER, json.dumps(programs)]
+        result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+        assert result.returncode == 0, result.stderr
+        parts = re.split(r"^== (.*)\n", result.stdout, flags=re.MULTILINE)[1:]
+        self.update(zip(parts[::2], parts[1::2], strict=True))
+        return self[name]
+
+
 @pytest.fixture(scope="module")
-def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return what the README's blocks and the user's script print, each alone, with fewer trials, rounds and points."""
-    example, session, study, derivatives, own, data = python_blocks()
-    place = tmp_path_factory.mktemp("documents")
-    programs = {
-        "example": smaller(example, trials_100="4", horizon_200="40"),
-        "session": session.replace("range(30)", "range(3)").replace('"tuning"', repr(str(place / "tuning"))),
-        "study": smaller(study, sine_50="5", trials_1000="6", horizon_1000="6", every_10="2") + "print(dataset.regret.shape)",
-        "derivatives": smaller(derivatives, sine_50="10", horizon_100="6", pairs_32="4"),
-        "own": own + USE,
-        "data": data,
-        "script": SCRIPT.read_text() + f"main({str(place)!r})",
-    }
-    command = [sys.executable, "-c", RUNNER, json.dumps(programs)]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert result.returncode == 0, result.stderr
-    parts = re.split(r"^== (.*)\n", result.stdout, flags=re.MULTILINE)[1:]
-    return dict(zip(parts[::2], parts[1::2], strict=True))
+def printed(tmp_path_factory: pytest.TempPathFactory) -> Printed:
+    return Printed(tmp_path_factory.mktemp("documents"))
 
 
+@pytest.mark.full
 def test_readme_example_runs_and_prints_small_violations(printed):
     assert len([line for line in python_blocks()[0].splitlines() if line.strip()]) <= 15
     numbers = [float(x) for x in re.findall(r"\d+\.\d+", printed["example"])]
@@ -73,16 +87,19 @@ def test_readme_example_runs_and_prints_small_violations(printed):
     assert all(0 < value < 1 for value in numbers)
 
 
+@pytest.mark.full
 def test_readme_session_runs(printed):
     block = python_blocks()[1]
     assert len([line for line in block.splitlines() if line.strip()]) < 20 and "range(30)" in block
     assert re.match(r"Recommendation\(index=\d+, point={'learning rate': ", printed["session"])
 
 
+@pytest.mark.full
 def test_readme_study_of_runs_runs(printed):
     assert printed["study"].split() == ["(7,", "6,", "3)"]
 
 
+@pytest.mark.full
 def test_readme_derivatives_run(printed):
     assert re.search(r"'penalty_growth': .* wins -?\d+\.\d+ a round, 95% interval \(", printed["derivatives"])
 
@@ -91,6 +108,7 @@ def test_readme_algorithm_of_ones_own_runs(printed):
     assert printed["own"].split() == ["(3,", "20)", "0"]
 
 
+@pytest.mark.full
 def test_the_script_that_ci_checks_the_types_of_runs(printed):
     assert "RPOL" in printed["script"] and "report.html" in printed["script"]
 
@@ -154,14 +172,16 @@ def test_notebooks_are_committed_with_their_outputs(path):
     assert path.stat().st_size < 2_000_000
 
 
-def test_notebooks_run(tmp_path):
-    """All of them in one process, at the reduced size: what takes long is the start and the compilation."""
-    programs = {path.stem: code_of(path) for path in NOTEBOOKS}
+@pytest.mark.full(but=("first",))
+@pytest.mark.parametrize("names", [["first_steps"], sorted({*REDUCED} - {"first_steps"})], ids=["first", "others"])
+def test_notebooks_run(names, tmp_path):
+    """Several in one process, at the reduced size: what takes long is the start and the compilation."""
+    programs = {path.stem: code_of(path) for path in NOTEBOOKS if path.stem in names}
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg", "IPYTHONDIR": str(tmp_path)}
     command = [sys.executable, "-c", RUN_CELLS, json.dumps(programs)]
     result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
-    assert re.findall(r"^== (.*)$", result.stdout, re.MULTILINE) == list(programs)
+    assert re.findall(r"^== (.*)$", result.stdout, re.MULTILINE) == names
 
 
 def test_the_version_stands_in_one_place_and_its_citation():

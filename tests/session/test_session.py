@@ -54,6 +54,7 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 CHOOSING_MATTERS = {"no model, values at once"}  # OCO draws a direction, which its update needs; the others keep their states
 
 
+@pytest.mark.full(but=("a wrapper, values at once",))
 @pytest.mark.parametrize("case", CASES)
 def test_a_session_chooses_as_a_simulation_with_its_key(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jaxbandit.session.course.Course.snapshot", lambda self: None)
@@ -480,6 +481,7 @@ SPACES = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("space", SPACES)
 def test_beliefs_are_drawn_on_any_domain(space: str, tmp_path: Path) -> None:
     options: Any = {"key": KEY, "objective": "maximise yield", "constraints": ["pH = 7 +- 0.2"]}

@@ -102,6 +102,7 @@ def assert_gaussian(draws: np.ndarray, mean: np.ndarray, covariance: np.ndarray)
     assert stats.kstest(z[:, -1], "norm").pvalue > RISK
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("form", "separate"), [("features", False), ("product", False), ("features", True)])
 def test_thompson_draws_have_the_posteriors_law(form: str, separate: bool) -> None:
     """Mean and covariance of the joint draws of all functions: blocks ``beta_j^2 k_j`` on the diagonal, nothing between functions."""
@@ -222,6 +223,7 @@ def test_randomised_combination_draws_one_scalar() -> None:
     assert stats.chisquare(counts).pvalue > RISK
 
 
+@pytest.mark.full
 def test_draws_are_fresh_every_round_and_trial() -> None:
     """No number comes twice in the recorded runs of a continuous law."""
     rng = np.random.default_rng(5)
@@ -297,6 +299,7 @@ def product(size: int, rank: int) -> Any:
     return jaxbandit.canonicalise(form)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("build", [dense, product])
 def test_a_draw_costs_points_times_rank(build: Any) -> None:

@@ -97,6 +97,7 @@ def test_streams_share_no_numbers():
     assert len(keys) == 50 * len(Stream)
 
 
+@pytest.mark.full
 def test_trials_of_any_algorithm_see_the_same_noise():
     domain = domains.grid([0.0, 0.0], [6.0, 6.0], 4)
     problem = jaxbandit.replace(problems.sine(4, noise_variance=[0.04, 0.25]), domain=domain)

@@ -87,6 +87,7 @@ def test_warm_up_stays_in_the_seed_set() -> None:
     assert np.sum((counts - expected) ** 2 / expected) < 3 + 5 * np.sqrt(6), "uniform: chi-square with 3 degrees of freedom"
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("optimised")
 def test_expanders_of_2500_points_in_30_ms() -> None:
     """At worst: every point is a candidate, and none is an expander, so that all pairs are looked at."""

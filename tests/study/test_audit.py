@@ -47,6 +47,7 @@ from tests.support.audit_traces import (
 )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_choice_follows_from_the_arrays(name: str, tmp_path: Path) -> None:
     arrays = through_a_file(traced(name), tmp_path)
@@ -133,6 +134,7 @@ def test_the_arrays_are_as_documented(name: str) -> None:
     assert all(value.dtype != object for value in arrays.values()), "loads without pickle"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "outputs"), [("cbo_ts", 2), ("cbo_rand", 2), ("rpol", 2), ("igp_ucb", 2)])
 def test_one_constraint_and_an_initial_design(name: str, outputs: int, tmp_path: Path) -> None:
     """With one constraint its arrays lose the axis; points observed before round 1 are part of the trace."""
@@ -243,6 +245,7 @@ def check_late_trace(arrays: dict[str, np.ndarray]) -> None:
     assert bandit.score_gaps(early, arrays["indices"]).max() > TOLERANCE
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("policy", LATE)
 def test_every_choice_under_delay_follows_from_the_arrays(policy: str, tmp_path: Path) -> None:
     arrays = through_a_file(late_trace(policy), tmp_path)
@@ -265,6 +268,7 @@ def test_every_choice_under_delay_follows_from_the_arrays(policy: str, tmp_path:
         np.testing.assert_allclose(got, np.stack(want, axis=1) + 0.3 * 1.5 * recent, rtol=TOLERANCE)
 
 
+@pytest.mark.full
 def test_trace_of_the_delayed_study(tmp_path: Path) -> None:
     """The command of the documentation, at reduced size."""
     small = ["--trials", "4", "--horizon", "50", "--points-per-axis", "10"]

@@ -112,6 +112,7 @@ def fits(arrays: dict[str, np.ndarray]) -> bool:
     return bool(nearest) and np.allclose(centres, replay.centres, **near) and np.allclose(arrays["multipliers"], replay.multipliers, **near)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_choice_follows_from_the_arrays(name: str, tmp_path: Path) -> None:
     options = {"initial": traces.jaxbandit.InitialDesign(random=3)} if name in ("stageopt", "cei_observed", "admmbo") else {}
@@ -137,6 +138,7 @@ def test_what_a_study_tells_of_an_instance_is_in_the_trace() -> None:
     assert set(arrays["indices"]) == set(params["seeds"])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("algorithm", "hook"), [(RandomSearch(), None), (RandomSearch(), informed.FeasiblePoints()), (Oracle(), informed.BestPoint())]
 )

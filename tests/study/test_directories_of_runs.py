@@ -51,6 +51,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.full
 def test_a_dead_holder_holds_nothing_and_a_living_one_keeps_all_out(tmp_path: Path, capsys: Any) -> None:
     study, out = str(written(tmp_path)), tmp_path / "out"
     other = subprocess.Popen([sys.executable, "-c", HOLD, str(out)], stdout=subprocess.PIPE, text=True, cwd=ROOT)
@@ -186,6 +187,7 @@ def test_a_broken_record_of_a_run_is_refused(text: str, tmp_path: Path) -> None:
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000
 
 
+@pytest.mark.full
 def test_a_run_with_damaged_files_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     run_study(in_python(), tmp_path, segment=5, checkpoint_share=1.0)
     truncated(tmp_path / "parts" / "0-0.npz")

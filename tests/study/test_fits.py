@@ -65,6 +65,7 @@ def fitted(start: Any, low: Any, high: Any, points: np.ndarray, values: np.ndarr
     return hyper_parameters.fit(*map(np.asarray, (start, low, high)), points, values, sides, scale)[0]
 
 
+@pytest.mark.full
 def test_fits_are_those_of_the_data_that_results_hold(tmp_path: Path) -> None:
     file = tmp_path / "earlier.csv"
     np.savetxt(file, rows(), delimiter=",", header="x1,x2,reward,constraint", comments="", fmt="%.6f")

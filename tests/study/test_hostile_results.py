@@ -92,6 +92,7 @@ DAMAGE: dict[str, Callable[[xr.Dataset], xr.Dataset]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_report_of_damaged_results(damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Check that what was damaged is named before anything is drawn."""

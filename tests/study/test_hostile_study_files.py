@@ -139,6 +139,7 @@ def test_the_study_itself_is_right() -> None:
     ]
 
 
+@pytest.mark.full(but=("trials", "metrics", "keep"))
 @pytest.mark.parametrize("table", list(BASE))
 def test_every_mistake_is_refused_by_its_key_or_works(table: str) -> None:
     unnamed, refused = [], 0

@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pytest
 
 from jaxbandit.study import from_table, make_plan, rerun, run_study
 
@@ -17,6 +18,7 @@ TABLE = {
 }
 
 
+@pytest.mark.full
 def test_a_study_is_in_one_precision() -> None:
     study = from_table(TABLE)
     assert [run.model.precision for run in study.runs] == ["float64", "float32"]

@@ -154,6 +154,7 @@ def test_another_service_at_the_address(address: str) -> None:
     assert isinstance(end, InvalidArgument) and str(end).startswith("coordinator: no process of a study answers at")
 
 
+@pytest.mark.full
 def test_a_process_that_cannot_begin_ends_the_others_in_one_line(tmp_path: Path, address: str) -> None:
     """The second process has a study file that cannot be read."""
     good, bad = written(tmp_path, ONE_CELL), tmp_path / "bad.toml"

@@ -32,6 +32,7 @@ ONLY_REPORT = ["--report", "--no-figure"]
 LINE = "rpol reward_width=2.5"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["results.nc", "results.zarr"])
 def test_what_is_written_is_what_is_read(name: str, tmp_path: Path) -> None:
     write_results(one_cell(), tmp_path / name)
@@ -46,6 +47,7 @@ def test_what_is_written_is_what_is_read(name: str, tmp_path: Path) -> None:
     assert again.regret.values[0, 0].tolist() == one_cell().regret.sel(algorithm=LINE, trial=4).values.tolist()
 
 
+@pytest.mark.full
 def test_a_study_in_zarr_from_the_command_line(tmp_path: Path, capsys: Any) -> None:
     out = tmp_path / "out"
     assert (

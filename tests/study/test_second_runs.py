@@ -35,6 +35,7 @@ def cache() -> Iterator[None]:
     compilation_cache.reset_cache()
 
 
+@pytest.mark.full
 def test_a_study_that_is_run_again_compiles_nothing_and_says_a_number_for_each_line() -> None:
     study = rpol_lines()
     said: list[Progress] = []
@@ -51,6 +52,7 @@ def test_a_study_that_is_run_again_compiles_nothing_and_says_a_number_for_each_l
     assert said[-1].done == said[-1].work and said[-1].left == 0
 
 
+@pytest.mark.full
 def test_another_number_of_trials_compiles_nothing() -> None:
     """Both numbers make blocks of one size: the programs have room for some, are told how many to play, and are called again for more."""
     few, many = (rpol_lines(trials=trials, horizon=4, seed=8) for trials in (30, 240))
@@ -64,6 +66,7 @@ def test_another_number_of_trials_compiles_nothing() -> None:
     assert len(np.unique(more["regret"].values[0, :, -1])) > 200, "trials of all calls are their own"
 
 
+@pytest.mark.full
 def test_whole_runs_and_parts_of_as_many_rounds_have_programs_of_their_own() -> None:
     """Programs of whole runs are told how many blocks to play, those of parts are not."""
     run_study(rpol_lines(trials=1, horizon=4, seed=9))
@@ -71,6 +74,7 @@ def test_whole_runs_and_parts_of_as_many_rounds_have_programs_of_their_own() -> 
     assert np.all(parts.status.values == 0) and len(parts["round"]) == 2 + 8  # with the initial design
 
 
+@pytest.mark.full
 def test_programs_that_were_on_disk_are_said_to_be_loaded(cache: None, tmp_path: Path) -> None:
     jaxbandit.enable_cache(tmp_path)
     asked: dict[str, Any] = {name: jax.jit(lambda x, power=power: x**power) for name, power in (("a", 3), ("b", 5), ("c", 7))}
@@ -86,6 +90,7 @@ def test_programs_that_were_on_disk_are_said_to_be_loaded(cache: None, tmp_path:
     assert note("bc") == "compiled 1 program and loaded 1 compiled program"
 
 
+@pytest.mark.full
 def test_a_cache_on_disk_serves_what_jax_has_forgotten(
     cache: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -283,6 +283,7 @@ def random_lines(common: bool) -> xr.Dataset:
     return run_study(study, segment=None if common else 5)
 
 
+@pytest.mark.full
 def test_other_random_numbers_for_every_line() -> None:
     own, shared = (random_lines(common).observed.values for common in (False, True))
     np.testing.assert_array_equal(shared[0], shared[1])
@@ -303,6 +304,7 @@ def test_strong_regret_of_random_instances(common: bool) -> None:
             np.testing.assert_allclose(found.strong_regret.values[line, trial], expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.full
 def test_one_trial_again_of_several_blocks() -> None:
     """A run in one part, whose batch holds more trials than run side by side."""
     study = in_python(trials=25, horizon=6, algorithms={"rpol": jaxbandit.Rpol()}, delays={"none": {"type": "NoDelay"}})
@@ -346,6 +348,7 @@ assert counts and all(count == {4} for count in counts), counts
 """
 
 
+@pytest.mark.full
 def test_four_devices_give_what_one_does(tmp_path: Path) -> None:
     path = tmp_path / "four.nc"
     subprocess.run([sys.executable, "-c", DEVICES, str(path)], check=True, cwd=ROOT, env=os.environ | {"JAX_PLATFORMS": "cpu"})

@@ -69,6 +69,7 @@ def test_the_file_the_table_and_the_objects_are_one_study() -> None:
     assert len({study.fingerprint(), *(other.fingerprint() for other in others)}) == 3
 
 
+@pytest.mark.full
 def test_a_run_is_played_as_a_model_of_that_length_scale_is_and_recorded_with_it() -> None:
     results = run_study(from_file())
     problem = jb.problems.sine(9)

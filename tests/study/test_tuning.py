@@ -31,6 +31,7 @@ def slope(**changes: Any) -> problems.Problem:
     return problems.from_tables(domain, x.sum(1), x[:, 0] - 0.5, noise=problems.Gaussian(variance=0.01))
 
 
+@pytest.mark.full
 def test_it_picks_what_separate_runs_find_best() -> None:
     tuned, run = study(slope())
     found = tune(tuned, run, VALUES, trials=4)
@@ -50,6 +51,7 @@ def test_it_picks_what_separate_runs_find_best() -> None:
     assert float(other.algorithm.step) != float(chosen.algorithm.step)
 
 
+@pytest.mark.full
 def test_random_families_are_tuned_on_instances_of_their_own() -> None:
     tuned, run = study(problems.rkhs_1d_binding(20))
     table = tune(tuned, run, {"step": [0.1, 1.0]}, trials=3).candidates

@@ -117,6 +117,7 @@ def admmbo_replay(
     return alternating_directions.admmbo(believed(constraints), record_of(run, trial), points, **given)
 
 
+@pytest.mark.full(but=("float32",))
 @pytest.mark.parametrize(("name", "constraints", "precision", "horizon", "design"), ADMMBO_RUNS)
 def test_every_evaluation_of_admmbo(name: str, constraints: int, precision: str, horizon: int, design: tuple[int, ...]) -> None:
     run = recorded(name, constraints, precision, horizon, design)
@@ -230,6 +231,7 @@ def test_every_round_of_oco(name: str, constraints: int, precision: str) -> None
         np.testing.assert_allclose(run.draws[:, 0, 1], [[0.75, 0.4]] * TRIALS, rtol=1e-6)
 
 
+@pytest.mark.full
 def test_oco_climbs_a_slope() -> None:
     """Check that on linear functions without noise two-point gradients are right on average: it reaches the constrained optimum's edge."""
     domain = domains.grid([0.0, 0.0], [1.0, 1.0], 41)
@@ -248,6 +250,7 @@ def test_oco_climbs_a_slope() -> None:
 # What they owe the engine.
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["admmbo", "oco"])
 def test_engine(name: str) -> None:
     algorithm, problem = ALGORITHMS[name], problem_of(2)

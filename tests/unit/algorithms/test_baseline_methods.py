@@ -38,6 +38,7 @@ from tests.support.conformance import CONSTRAINTS
 # Flags.
 
 
+@pytest.mark.full
 def test_a_safe_set_that_empties_falls_back_to_the_seeds_and_is_flagged() -> None:
     """The model believes at first that every point is safe; data say that none is."""
     domain = domains.grid([0.0], [1.0], 12)
@@ -77,6 +78,7 @@ def test_a_seed_outside_the_domain_is_refused_or_fails_the_trial(build: Callable
     assert np.all(np.asarray(run.status) & int(Status.NONFINITE_SCORE) != 0) and np.all(run.failed_round == 1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["cei", "constrained-thompson", "safeopt", "stageopt", "sgp-ucb"])
 def test_nan_feedback_is_flagged_and_chooses_nothing(name: str) -> None:
     """Once the posterior is NaN so is every score; it is not taken for a small one."""

@@ -39,6 +39,7 @@ def test_the_safest_points() -> None:
     assert set(np.unique(wrapped.indices)) == set(np.argsort(worst)[:4])
 
 
+@pytest.mark.full
 def test_the_floor_and_the_ceiling() -> None:
     problem = conformance.study()[0]
     feasible = np.flatnonzero(np.all(np.asarray(problem.means)[1:] <= 0, axis=0))

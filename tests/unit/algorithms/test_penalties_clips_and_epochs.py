@@ -54,6 +54,7 @@ def assert_finite(run: jaxbandit.Trajectory) -> None:
 # Penalty caps.
 
 
+@pytest.mark.full(but=("float64",))
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize("psi", [penalties.Exponential(c=1000.0), penalties.Polynomial(c=1e8, n=40.0)])
 def test_an_overflow_of_psi_stops_at_the_cap_and_is_flagged(psi: Any, precision: str) -> None:
@@ -99,6 +100,7 @@ def test_a_cap_reached_in_the_last_round_is_flagged(horizon: int) -> None:
 # Clips.
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("build", [Cbo, Scgp, lambda **clip: Anytime(algorithm=Cbo(**clip))], ids=["cbo", "scgp", "anytime"])
 def test_a_clip_that_cuts_every_point_is_flagged(build: Callable[..., Any]) -> None:
     plain = problem(-0.5, noiseless=False)

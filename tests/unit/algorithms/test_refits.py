@@ -32,6 +32,7 @@ def run(algorithm: jb.Algorithm, model: Any = None, **options: Any) -> jb.Trajec
     return jb.simulate(problem(), algorithm, ranged() if model is None else model, **options)
 
 
+@pytest.mark.full
 def test_before_the_first_fit_it_is_the_algorithm_and_after_it_another() -> None:
     fitted = jb.sweep(Refitted(algorithm=Rpol(), first=6, points=8, steps=3), {"span": [30.0, 2.0]})
     alone = jb.sweep(ranged(), {"length_scale": [1.0, 1.0]})
@@ -58,6 +59,7 @@ def test_it_can_be_wrapped_itself() -> None:
     assert jax.eval_shape(algorithm.update, arena, start, seen, jnp.int32(1)) == start
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("inner", "late"), [(Rpol(), True), (Cei(), False)], ids=["rpol late", "cei at once"])
 def test_a_fit_to_the_design_changes_the_model_and_counts_nothing(inner: jb.Algorithm, late: bool) -> None:
     """The state keeps what the algorithm has counted; hyper-parameters and belief are new, and so they are in a wrapper."""

@@ -78,6 +78,7 @@ def test_other_axes_are_refused(axes: Any, words: str) -> None:
         domains.mixed(axes)
 
 
+@pytest.mark.full(but=("additive",))
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize(("name", "form"), [("hamming", "product"), ("gram", "product"), ("additive", "features"), ("gram", "rows")])
 def test_the_posterior_on_a_mixed_domain_is_the_dense_one(name: str, form: str, precision: str) -> None:

@@ -58,6 +58,7 @@ def as_feedback(given: dict[str, np.ndarray]) -> Feedback:
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), rubbish=st.sampled_from([np.nan, np.inf, 1e30]))

@@ -42,6 +42,7 @@ def bowl() -> SmoothedLoss:
     return loss_of(quadratic, 0.02)
 
 
+@pytest.mark.full
 def test_it_finds_the_minimum_and_says_how_much_is_won() -> None:
     import optax
 
@@ -175,6 +176,7 @@ def bounded(budget: float = 0.1, multiplier: float = 0.0) -> SmoothedLoss:
     return SmoothedLoss(problem, build, horizon=2, pairs=16, step=0.1, measure=measure)
 
 
+@pytest.mark.full
 def test_a_multiplier_that_rises_keeps_the_violation_within_the_budget(tmp_path: Path) -> None:
     import optax
 

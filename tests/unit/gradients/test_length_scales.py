@@ -39,6 +39,7 @@ def expected(scale: np.ndarray, variance: float) -> float:
     return float(total)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("precision", "built_to", "tolerance"), [("float64", 1e-11, 1e-7), ("float32", 5e-6, 5e-5)])
 def test_replay_is_exact_in_the_length_scale_and_the_variance(precision: str, built_to: float, tolerance: float) -> None:
     indices, values = observations()
@@ -63,6 +64,7 @@ def test_replay_is_exact_in_the_length_scale_and_the_variance(precision: str, bu
         assert np.abs(gradient - slopes).max() <= tolerance * np.abs(slopes).max()
 
 
+@pytest.mark.full
 def test_a_smoothed_loss_of_the_length_scale_is_the_difference_of_simulated_trials() -> None:
     problem = jb.problems.sine(10)
     model = jb.ranged(problem.domain, kernels.SquaredExponential(length_scale=1.0), low=0.7, high=1.4, noise_variance=NOISE)

@@ -172,6 +172,7 @@ def test_along_one_axis_every_kernel_is_its_own_product(name):
     np.testing.assert_array_equal(ours(part, x, x, np.float64), ours(kernel, x, x, np.float64))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ALL)
 def test_gradients_are_finite_at_coinciding_points(name):
     kernel = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), ALL[name])

@@ -193,6 +193,7 @@ def play(name, problem, prior_mean):
     return run, record
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_choice_under_one_equality_is_the_papers_for_two_inequalities(name):
     problem, gram = smooth()

@@ -109,6 +109,7 @@ def test_queueing_shows_the_arrivals_of_the_round():
     np.testing.assert_allclose(seen - means[None], np.broadcast_to((arrivals - 6)[:, None, None], seen.shape), atol=1e-4)
 
 
+@pytest.mark.full(but=("problem",))
 @pytest.mark.parametrize("noise", ["shared", "independent"])
 @pytest.mark.parametrize("inner", ["problem", "family", "residuals"])
 def test_observation_agrees_with_the_sample(noise, inner):
@@ -132,6 +133,7 @@ def test_observation_agrees_with_the_sample(noise, inner):
     assert np.allclose(added, added[:, :1], atol=1e-5) == one_number
 
 
+@pytest.mark.full
 def test_full_information_runs_in_simulate():
     problem = problems.full_information(problems.rkhs_1d_binding(12), noise="independent")
     model = jaxbandit.surrogate(problem.domain, kernels.SquaredExponential(length_scale=0.2), noise_variance=0.01)

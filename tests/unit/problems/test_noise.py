@@ -31,6 +31,7 @@ def assert_moments(values, mean, variance):
     assert np.all(np.abs(values.var(0) - variance) <= 5 * error + 1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("noise", "variance"),
     [

@@ -39,6 +39,7 @@ def instances(family, count, seed=0):
     return sampled(canonicalise(family), jax.random.split(jax.random.key(seed), count))
 
 
+@pytest.mark.full(but=("3",))
 @pytest.mark.parametrize("name", FAMILIES)
 def test_sampling_is_distinct_repeatable_and_the_same_alone(name):
     family = FAMILIES[name]()
@@ -55,6 +56,7 @@ def test_sampling_is_distinct_repeatable_and_the_same_alone(name):
     alone.validate()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", FAMILIES)
 def test_feasibility_is_as_declared(name):
     family = FAMILIES[name]()

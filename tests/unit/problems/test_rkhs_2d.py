@@ -67,6 +67,7 @@ def test_the_shift_takes_the_least_value_off_and_nothing_else():
     np.testing.assert_array_equal(np.asarray(many.means).min((1, 2)), 0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("side", "points_per_axis", "centres"), [(10.0, 12, 50), (5.0, 20, 100)])
 def test_instances_against_numpy(side, points_per_axis, centres):
     """Check it in float32, to its precision, also where the centres' kernel matrix is ill-conditioned."""

@@ -105,6 +105,7 @@ def full_report(tmp_path_factory):
     return dataset, *read(path)
 
 
+@pytest.mark.full
 def test_a_report_has_every_section_and_needs_nothing_else(full_report):
     _, reader, text = full_report
     assert reader.sections == SECTIONS
@@ -381,6 +382,7 @@ def dense_posterior(points, kernel, indices, values, noise):
     return weights.T @ values, np.sqrt(np.maximum(1 - (gram[indices] * weights).sum(axis=0), 0))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("delayed", [True, False])
 def test_the_replayed_posterior_is_the_dense_one(late_run, delayed):
     problem, kernel, model, run = late_run
@@ -402,6 +404,7 @@ def test_the_replayed_posterior_is_the_dense_one(late_run, delayed):
             np.testing.assert_allclose(belief.sd[place, j], sd, atol=2e-3)
 
 
+@pytest.mark.full
 def test_posterior_maps_and_their_animation_are_written(late_run, tmp_path):
     problem, _, model, run = late_run
     trial = jax.tree.map(lambda x: x[0], run)
@@ -442,6 +445,7 @@ def test_maps_say_what_they_need(late_run):
         posterior_maps(bare, trial, [1])
 
 
+@pytest.mark.full
 def test_the_backend_is_the_users():
     """Drawing on new Axes leaves matplotlib the backend that the user chose; importing the functions does not even load pyplot."""
     program = (

@@ -70,6 +70,7 @@ def lines(axis):
     return [line for line in axis.get_lines() if len(line.get_xdata()) > 1]
 
 
+@pytest.mark.full
 def test_a_run_is_labelled_as_the_study_of_it_is():
     got, want = labelled(), studied().drop_vars(["run_seconds", "playing_seconds"])
     assert set(got.variables) == set(want.variables)
@@ -181,6 +182,7 @@ def test_one_trial_of_many():
             wrong()
 
 
+@pytest.mark.full
 def test_a_random_family_is_measured_on_the_instances_of_the_key():
     family, key = jb.problems.rkhs_1d(6), jax.random.key(3)
     empty = np.zeros((2,), np.int32)
@@ -267,6 +269,7 @@ def test_many_labels_stand_below_the_panels_of_a_figure_of_ones_own():
     assert few[0].figure.legends == [] and few[-1].get_legend() is not None
 
 
+@pytest.mark.full
 def test_problems_and_beliefs_on_a_line_and_a_plane(tmp_path):
     left, right = plots.problem_maps(PROBLEM)
     assert (left.get_title(), right.get_title()) == ("reward", "constraint") and left.get_xlabel() == "$x_1$"

@@ -39,6 +39,7 @@ def conditioned(model: Surrogate, indices: jax.Array, values: jax.Array, present
     return jax.lax.scan(step, model.init(), given)[0]
 
 
+@pytest.mark.full(but=("features",))
 @pytest.mark.parametrize("precision", TOLERANCE)
 @pytest.mark.parametrize("form", FORMS)
 def test_covariance_columns_are_the_dense_ones(form: str, precision: str) -> None:
@@ -56,6 +57,7 @@ def test_covariance_columns_are_the_dense_ones(form: str, precision: str) -> Non
     np.testing.assert_allclose(np.diag(everything), posterior.variance[0], rtol=0, atol=TOLERANCE[precision])
 
 
+@pytest.mark.full(but=("product",))
 @pytest.mark.parametrize("form", FORMS)
 def test_outputs_observed_apart(form: str) -> None:
     """Each output's posterior is that of its own observations alone; the values of the others may be anything."""

@@ -189,6 +189,7 @@ def many():
     return points, values, mask, fit_many(se(), points, values, 0.05, mask=mask, prior=None)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("optimised")  # 120 fits at once run a tenth of the time
 def test_many_fits_are_those_of_each_by_itself():
     gp = pytest.importorskip("sklearn.gaussian_process")
@@ -284,6 +285,7 @@ print("ended")
 """
 
 
+@pytest.mark.full
 def test_batches_of_fits_in_a_loop_end():
     """Within a time limit, and without LAPACK, whose batches inside a loop can wait for each other for ever."""
     done = subprocess.run([sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=120)

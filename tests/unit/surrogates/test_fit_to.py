@@ -36,6 +36,7 @@ def near(one: kernels.Kernel, other: kernels.Kernel) -> bool:
     return jax.tree.structure(one) == jax.tree.structure(other) and all(np.allclose(a, b, rtol=5.1e-7, atol=0) for a, b in pairs)
 
 
+@pytest.mark.full
 def test_outputs_that_share_a_kernel_are_fitted_together() -> None:
     found, want = model(), fit(KERNEL, POINTS, VALUES - [0.0, 3.0], 0.1, prior=PRIOR, fixed=FIXED)
     assert near(found.kernels[0], want.kernel) and kernels.same(*found.kernels) and found.groups == (0, 0)

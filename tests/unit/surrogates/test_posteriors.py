@@ -163,6 +163,7 @@ def test_aggregated_data_give_the_same_posterior() -> None:
         np.testing.assert_allclose(brief, whole, atol=1e-12)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "form"), [("se", "features"), ("se", "product"), ("matern52", "rows")])
 def test_outputs_that_share_a_factor_equal_separate_ones(name: str, form: str) -> None:
     domain = domains.grid([0.0, 0.0], [1.0, 1.0], 9)
@@ -305,6 +306,7 @@ def test_arms_with_an_explicit_gram_matrix() -> None:
         kernels.Gram.checked(gram + np.triu(np.ones((7, 7)), 1))
 
 
+@pytest.mark.full(but=("features",))
 @pytest.mark.parametrize("form", ["features", "product", "rows"])
 def test_a_sweep_over_the_noise_variance(form: str) -> None:
     """One compiled run over several ``lambda`` equals a run of each, and each equals the dense posterior."""

@@ -84,6 +84,7 @@ CASES = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("noise", "rule", "rounds", "prior_mean", "rough", "precision"), CASES)
 def test_beliefs_are_right(noise: float, rule: Choice, rounds: int, prior_mean: float, rough: bool, precision: str) -> None:
     side, rng = (6 if rounds > 10_000 else 14 if rough else 20), np.random.default_rng(3)
@@ -125,6 +126,7 @@ def model_of(noise: float, **options: object) -> Surrogate:
     return jaxbandit.surrogate(problem_of(noise).domain, kernels.SquaredExponential(length_scale=1.0), noise_variance=noise, **options)
 
 
+@pytest.mark.full
 def test_a_run_is_in_the_precision_of_its_model() -> None:
     problem, options = problem_of(1e-6), {"horizon": 12, "trials": 1, "key": jax.random.key(0)}
     model = model_of(1e-6, horizon=12)
@@ -182,6 +184,7 @@ def test_a_refreshed_variance_is_one_branch_in_a_batch() -> None:
     np.testing.assert_allclose(alone.variance[0], model.forms[0].spread(alone.factors[0]), rtol=1e-5)
 
 
+@pytest.mark.full
 def test_a_sweep_refreshes_as_its_least_noise_needs() -> None:
     problem, model = problem_of(1e-2), model_of(1e-2)
     options = {"horizon": 40, "trials": 2, "key": jax.random.key(0)}

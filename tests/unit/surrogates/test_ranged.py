@@ -66,6 +66,7 @@ CASES = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("x64", [False, True])
 def test_the_features_are_those_of_the_kernel_over_the_range_and_so_is_their_derivative(case: str, x64: bool) -> None:
@@ -112,6 +113,7 @@ def test_each_axis_can_have_its_own_length_scale_and_each_group_of_outputs_too()
     assert len(apart.forms) == len(apart.variance) == 2
 
 
+@pytest.mark.full
 def test_a_posterior_is_that_of_a_dense_solve_whether_features_are_computed_once_or_every_time() -> None:
     rng = np.random.default_rng(1)
     indices, values = rng.integers(0, PLANE.size, 12), rng.standard_normal((12, 2))

@@ -109,6 +109,7 @@ def test_fits_follow_the_schedule(every: int | None, first: int, rounds: list[in
     assert np.flatnonzero(due).tolist() == rounds
 
 
+@pytest.mark.full
 def test_a_fit_looks_at_the_points_visited_most_and_can_leave_the_noise_alone() -> None:
     indices, values = data(2)
     kept = np.isin(indices, [11]) | (np.arange(ROUNDS) % 2 == 0)
