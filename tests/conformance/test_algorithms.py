@@ -17,7 +17,7 @@ from jaxbandit.algorithms import Arena, Observation
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.engine.trial import multipliers_of
 from tests.support import conformance, panel
-from tests.support.algorithms import ALGORITHMS, BASELINES, ON_RANGED_MODELS, TRUNCATED, UNIFORM
+from tests.support.algorithms import ALGORITHMS, BASELINES, ON_RANGED_MODELS, REGISTERED, TRUNCATED, UNIFORM
 from tests.support.conformance import CONSTRAINTS, HORIZON, assert_same, scaled
 
 OUTPUTS = 1 + CONSTRAINTS
@@ -82,7 +82,8 @@ def one_round(algorithm: Any, arena: Arena, key: jax.Array, values: jax.Array, s
     return states, decision, multipliers_of(algorithm, states[-1], arena), algorithm.diagnose(states[-1])
 
 
-def check_a_round_by_its_types(algorithm: Any, precision: str) -> None:
+def check_a_round_by_its_types(algorithm: Any, precision: str) -> Any:
+    """Return the decision, after looking at the types of all that a round makes."""
     with jax.enable_x64(precision == "float64"):
         algorithm = jaxbandit.canonicalise(algorithm)
         arena = Arena(surrogate=jaxbandit.canonicalise(conformance.surrogate(algorithm)), horizon=jnp.int32(HORIZON))
@@ -100,13 +101,16 @@ def check_a_round_by_its_types(algorithm: Any, precision: str) -> None:
     assert (decision.widths.shape, decision.widths.dtype) == ((OUTPUTS,), precision)
     assert (multipliers.shape, multipliers.dtype) == ((CONSTRAINTS,), precision)
     assert all(jnp.shape(x) == () and jax.dtypes.result_type(x) == jnp.int32 for x in (decision.flags, diagnosed.flags))
+    return decision
 
 
 @every_precision
 @every_algorithm
 def test_a_round_keeps_the_types_of_its_state(name: str, precision: str) -> None:
     """With hyper-parameters of which nothing but the types is known: no value of them can make another program."""
-    check_a_round_by_its_types(ALGORITHMS[name](), precision)
+    drawn = check_a_round_by_its_types(ALGORITHMS[name](), precision).draws
+    shape = conformance.shape_of_draws(name)
+    assert (drawn is None if shape is None else (drawn.shape, drawn.dtype) == (shape, precision)) or name in REGISTERED
 
 
 @pytest.mark.parametrize("name", CLASSES)

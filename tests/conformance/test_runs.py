@@ -139,9 +139,10 @@ def test_recording_less_changes_nothing() -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_no_delay_is_a_delay_of_nothing(policy: str) -> None:
     """The same decisions when what is observed takes the way of delayed feedback, and different ones when it is late."""
-    at_once = beside(REPRESENTATIVES, "float64", **under(policy))
+    options = {"precision": "float64", "record": "all" if policy == "censor" else "audit"}
+    at_once = beside(REPRESENTATIVES, **options, **under(policy))
     with no_new_program():
-        late = beside(REPRESENTATIVES, "float64", **under(policy, LATE))
+        late = beside(REPRESENTATIVES, **options, **under(policy, LATE))
     for name, run in at_once.items():
         for field in ("indices", "multipliers", "widths"):
             expected = getattr(baseline(name), field)
@@ -237,20 +238,22 @@ class Row(NamedTuple):
     names: tuple[str, ...]
 
 
-# Every two settings meet. Rows have no joint draws; BPE waits for what is late, and is under delay in unit/algorithms/test_bpe.py.
+# Rows have no joint draws; BPE waits for what is late, and is under delay in unit/algorithms/test_bpe.py.
 TABLE = [
-    Row("float32", "features", "at-once", 4, "all", ("rpol-thompson", "bpe", "safeopt-lipschitz")),
-    Row("float32", "features", "hallucinate", 100, "audit", ("se3-randomised", "config", "cei")),
-    Row("float32", "product", "wait", 4, "all", ("cbo-thompson", "se2", "primal-dual")),
-    Row("float32", "product", "censor", 4, "audit", ("epbo", "unconstrained-randomised", "oracle")),
-    Row("float32", "rows", "at-once", 4, "indices", ("rpol-randomised", "stageopt")),
-    Row("float32", "rows", "wait", 100, "audit", ("cbo-uniform", "anytime-cbo", "cei-observed")),
-    Row("float64", "features", "wait", 100, "indices", ("scgp-2-thompson", "anytime-se3-keep", "sgp-ucb")),
-    Row("float64", "features", "censor", 100, "all", ("unconstrained-thompson", "cbo", "epbo-thompson")),
-    Row("float64", "product", "at-once", 100, "audit", ("scgp", "bpe-code", "constrained-thompson")),
-    Row("float64", "product", "hallucinate", 100, "indices", ("se2-polynomial-restart", "cbo-randomised")),
-    Row("float64", "rows", "censor", 100, "indices", ("se3", "random-search")),
-    Row("float64", "rows", "hallucinate", 4, "all", ("config-randomised", "unconstrained")),
+    Row("float32", "rows", "at-once", 100, "audit", ("bpe", "rpol-randomised", "config", "safeopt-lipschitz")),
+    Row("float32", "rows", "hallucinate", 100, "all", ("se2-polynomial-restart", "epbo", "cei", "sgp-ucb")),
+    Row("float32", "rows", "wait", 100, "indices", ("cbo", "se3", "anytime-cbo", "oracle")),
+    Row("float32", "product", "censor", 100, "audit", ("epbo-thompson", "unconstrained-randomised", "primal-dual", "cbo-thompson")),
+    Row("float32", "product", "hallucinate", 4, "indices", ("unconstrained-thompson", "cbo-uniform", "unconstrained", "random-search")),
+    Row("float64", "rows", "censor", 4, "indices", ("scgp", "config-randomised", "se2", "anytime-se3-keep")),
+    Row("float64", "product", "at-once", 4, "audit", ("bpe-code", "constrained-thompson", "rpol-thompson", "se3-randomised")),
+    Row("float64", "product", "wait", 4, "all", ("stageopt", "cei-observed", "scgp-2-thompson", "cbo-randomised")),
+]
+# What the tests above play.
+STANDING = [
+    *(Row("float64", "features", "at-once", 4, record, ()) for record in ("audit", "all", "indices")),
+    *(Row("float64", "features", policy, 100, "all" if policy == "censor" else "audit", ()) for policy in POLICIES),
+    Row("float32", "features", "at-once", 100, "audit", ()),
 ]
 BY_THEMSELVES = (*REGISTERED, *ON_RANGED_MODELS)  # which learn in ways of their own, for which no program has room beside others
 
@@ -258,85 +261,62 @@ BY_THEMSELVES = (*REGISTERED, *ON_RANGED_MODELS)  # which learn in ways of their
 def test_every_other_algorithm_is_dealt_once_and_every_two_settings_meet() -> None:
     dealt = [name for row in TABLE for name in row.names]
     assert sorted(dealt) == sorted({*ALGORITHMS} - {*REPRESENTATIVES, *BY_THEMSELVES})
-    settings = [row[:-1] for row in TABLE]
-    for (i, first), (j, second) in itertools.combinations(enumerate(zip(*settings, strict=True)), 2):
-        met = {(setting[i], setting[j]) for setting in settings}
-        assert met == set(itertools.product(first, second))
+    settings = list(zip(*(row[:-1] for row in (*TABLE, *STANDING)), strict=True))
+    for first, second in itertools.combinations(settings, 2):
+        assert {*zip(first, second, strict=True)} == {*itertools.product(first, second)}
 
 
 @functools.cache
-def references(precision: str, form: str) -> dict[str, jaxbandit.Trajectory]:
-    """One trial at a time, at once, with all that can be recorded, from one program of all rows of a precision and a form."""
-    names = [name for row in TABLE if (row.precision, row.form) == (precision, form) for name in row.names]
-    return beside(names, precision, form=form, block=1)
-
-
-def assert_as_recorded(run: jaxbandit.Trajectory, expected: jaxbandit.Trajectory, row: Row, name: str) -> None:
-    """What is recorded is what was recorded by the reference, but where rounding decides between points of equal scores."""
-    recorded = {"audit": ("indices", "values", "multipliers", "widths", "draws"), "all": ("indices", "values", "multipliers", "widths")}
-    for field in recorded.get(row.record, ("indices",)):
-        seen, known = getattr(run, field), getattr(expected, field)
-        assert (seen is None) == (known is None), (name, field)
-        if seen is not None:
-            tolerance = {"float32": 1e-3, "float64": 1e-8}[row.precision]
-            np.testing.assert_allclose(seen, known, rtol=tolerance, atol=tolerance, err_msg=f"{name} {field}")
-    if row.record != "audit":
-        assert run.draws is None, name
-    if row.record == "indices":
-        assert run.values is None and run.multipliers is None and run.widths is None, name
-    np.testing.assert_array_equal(run.status, expected.status, err_msg=name)
+def references() -> dict[str, jaxbandit.Trajectory]:
+    """One trial at a time, at once, with all that can be recorded, of the rows in float64 with joint draws."""
+    return beside([name for row in TABLE if row[:2] == ("float64", "product") for name in row.names], "float64", form="product", block=1)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: "-".join(map(str, row[:-1])))
 def test_dealt_settings(row: Row) -> None:
-    """A delay of nothing, blocks and less that is recorded change nothing; new values, seeds, trials and delays do not compile again."""
-    known = references(row.precision, row.form)
-    options = {"form": row.form, "block": row.block, "record": row.record}
+    """New values, seeds, trials and delays do not compile again; a delay of nothing, blocks and less that is recorded change nothing."""
 
     def play(delay: Any = NEVER, **changes: Any) -> dict[str, jaxbandit.Trajectory]:
-        return beside(row.names, row.precision, **options, **under(row.policy, delay), **changes)
+        options = {"form": row.form, "block": row.block, "record": row.record, **under(row.policy, delay)}
+        return beside(row.names, row.precision, **options, **changes)
 
     runs = play()
     with no_new_program():
-        other, others, late = play(factor=0.75, seed=1), play(trials=OTHERS), play(LATE)
-    for name in row.names:
-        run = runs[name]
-        assert_healthy(known[name], row.precision, name)
-        assert_draws(known[name], name)
-        assert_as_recorded(run, known[name], row, name)
-        for here, there in ((0, 4), (1, 2), (2, 0), (4, 1)):
-            np.testing.assert_array_equal(others[name].indices[here], run.indices[there], err_msg=name)
-        if row.record == "indices":
-            assert name == "oracle" or not np.array_equal(other[name].indices, run.indices), name
-        else:
-            assert not np.any(other[name].values == run.values), name
-            assert name not in DEFAULTS or not np.array_equal(other[name].widths, run.widths), "the hyper-parameters reach the run"
-        if row.policy != "at-once":
-            assert name in ("oracle", "random-search") or not np.array_equal(late[name].indices, run.indices), name
-            assert np.all(jaxbandit.metrics.healthy(late[name].status)), name
+        scaled, others, other, late = play(factor=0.75), play(trials=OTHERS), play(seed=1), play(LATE)
+    for name, run in runs.items():
+        assert_healthy(run, row.precision, name, row.record)
+        assert_seeded(run, others[name], other[name])
+        if row.record == "audit":
+            assert_draws(run, name)
+        assert row.record == "indices" or name not in DEFAULTS or not np.array_equal(scaled[name].widths, run.widths), name
+        assert np.all(jaxbandit.metrics.healthy(late[name].status)), name
+        still = row.policy == "at-once" or name in ("oracle", "random-search")
+        assert np.array_equal(late[name].indices, run.indices) == still, name
+        if row[:2] == ("float64", "product"):
+            for field in ("indices", "values", "multipliers", "widths"):
+                expected = getattr(references()[name], field)
+                np.testing.assert_allclose(getattr(run, field), expected, rtol=1e-9, atol=1e-9, err_msg=f"{name} {field}")
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("form", ["features", "product", "rows"])
-def test_noise_is_common_to_every_other_algorithm(form: str) -> None:
-    assert_common_noise(references("float64", form))
+def test_noise_is_common_to_other_algorithms() -> None:
+    assert_common_noise(references())
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", BY_THEMSELVES)
 def test_algorithms_by_themselves(name: str) -> None:
-    """In blocks with padding and one by one, or without delay and under one of nothing where values may be late."""
+    """In blocks with padding; one by one under a delay of nothing, where values may be late."""
     run = baseline(name)
     assert_healthy(run, "float64", name)
     with no_new_program():
         again(name, factor=0.75)
         assert_seeded(run, again(name, trials=OTHERS), again(name, seed=1))
-    policy = "at-once" if ALGORITHMS[name]().needs_feedback_at_once else "wait"
+    if ALGORITHMS[name]().needs_feedback_at_once:  # blocks of ADMMBO and OCO: unit/algorithms/test_admmbo_and_oco.py
+        return
     with jax.enable_x64(True):
-        alone = simulate(ALGORITHMS[name](), block=1, **under(policy))
-        for field in ("indices", "multipliers", "widths"):
-            np.testing.assert_allclose(getattr(alone, field), getattr(run, field), rtol=1e-9, atol=1e-9, err_msg=field)
-        if policy == "wait":
-            late = simulate(ALGORITHMS[name](), block=1, **under(policy, LATE))
-            assert not np.array_equal(late.indices, run.indices) and np.all(jaxbandit.metrics.healthy(late.status))
+        at_once, late = (simulate(ALGORITHMS[name](), block=1, **under("wait", delay)) for delay in (NEVER, LATE))
+    for field in ("indices", "multipliers", "widths"):
+        np.testing.assert_allclose(getattr(at_once, field), getattr(run, field), rtol=1e-9, atol=1e-9, err_msg=field)
+    assert not np.array_equal(late.indices, run.indices) and np.all(jaxbandit.metrics.healthy(late.status))

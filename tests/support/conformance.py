@@ -142,39 +142,41 @@ def scaled(algorithm: Any, factor: float) -> Any:
     return jax.tree_util.tree_map_with_path(lambda path, x: x if path[-1].name in ("seeds", "index") else x * factor, algorithm)
 
 
-def assert_healthy(run: jaxbandit.Trajectory, precision: str, name: str) -> None:
+def assert_healthy(run: jaxbandit.Trajectory, precision: str, name: str, record: str = "audit") -> None:
     """Five trials without a fault, of finite numbers of the engine's type, that look at more than one point."""
-    assert run.values.shape == (TRIALS, HORIZON, 1 + CONSTRAINTS)
-    assert run.multipliers.shape == (TRIALS, HORIZON + 1, CONSTRAINTS)
-    assert run.widths.shape == (TRIALS, HORIZON, 1 + CONSTRAINTS)
+    if record != "indices":
+        assert run.values.shape == run.widths.shape == (TRIALS, HORIZON, 1 + CONSTRAINTS)
+        assert run.multipliers.shape == (TRIALS, HORIZON + 1, CONSTRAINTS)
+        for field in ("values", "multipliers", "widths", "information_gain"):
+            array = np.asarray(getattr(run, field))
+            assert array.dtype == precision and np.all(np.isfinite(array)), (name, field)
+        assert np.all((run.widths > 0) == (name not in WITHOUT_WIDTHS)) or name in MARKS, name
+        assert np.all(run.multipliers >= 0), name
     assert (run.indices.shape, run.indices.dtype) == ((TRIALS, HORIZON), np.int32)
-    for field in ("values", "multipliers", "widths", "information_gain"):
-        array = np.asarray(getattr(run, field))
-        assert array.dtype == precision and np.all(np.isfinite(array)), (name, field)
-    assert np.all((run.widths > 0) == (name not in WITHOUT_WIDTHS)) or name in MARKS, name
-    assert np.all(run.multipliers >= 0) and np.all(run.failed_round == 0), name
     assert np.all((run.indices >= 0) & (run.indices < study()[0].domain.size)), name
-    assert np.all(jaxbandit.metrics.healthy(jnp.asarray(run.status))), name
+    assert np.all(run.failed_round == 0) and np.all(jaxbandit.metrics.healthy(jnp.asarray(run.status))), name
     # Not stuck: in nine rounds a learner looks at more than one point.
     assert len(np.unique(run.indices)) > (0 if name == "oracle" else 1 if name in BASELINES else 2) or name == "safeopt-lipschitz", name
 
 
-def assert_draws(run: jaxbandit.Trajectory, name: str) -> None:
-    """What was drawn, of those that draw by a strategy: a value for each output and point, or for each output."""
+def shape_of_draws(name: str) -> tuple[int, ...] | None:
+    """The shape of what a strategy that draws records of a round: a value for each output and point, or for each output."""
     outputs = 1 if name.startswith(("se2", "se3")) else 1 + CONSTRAINTS  # of a combination
     if "thompson" in name:
-        assert run.draws.shape == (TRIALS, HORIZON, outputs, study()[0].domain.size), name
-    elif name.endswith(("randomised", "uniform")):
-        assert run.draws.shape == (TRIALS, HORIZON, outputs), name
-    else:
-        assert run.draws is None, name
-        return
-    assert np.all(np.isfinite(run.draws)), name
+        return outputs, study()[0].domain.size
+    return (outputs,) if name.endswith(("randomised", "uniform")) else None
+
+
+def assert_draws(run: jaxbandit.Trajectory, name: str) -> None:
+    shape = shape_of_draws(name)
+    assert (run.draws is None) == (shape is None), name
+    assert shape is None or (run.draws.shape == (TRIALS, HORIZON, *shape) and np.all(np.isfinite(run.draws))), name
 
 
 def assert_seeded(run: jaxbandit.Trajectory, others: jaxbandit.Trajectory, other: jaxbandit.Trajectory) -> None:
     """A trial is the same whatever other trials run, here 4, 2, 0, 9, 1 in ``others``, and ``other`` is of another seed."""
     for here, there in ((0, 4), (1, 2), (2, 0), (4, 1)):
         assert_same(jax.tree.map(lambda x, i=here: x[i], others), jax.tree.map(lambda x, i=there: x[i], run), tolerance=0)
-    assert not np.any(other.values == run.values)
-    assert len({x.tobytes() for x in run.values}) == TRIALS, "trials differ from each other"
+    if run.values is not None:
+        assert not np.any(other.values == run.values)
+        assert len({x.tobytes() for x in run.values}) == TRIALS, "trials differ from each other"
