@@ -1,7 +1,8 @@
-"""What every algorithm owes the engine. A new algorithm is covered by one row in ``DEFAULTS`` of ``tests.support.algorithms``."""
+"""What every algorithm owes the engine, as far as its types tell; ``ALGORITHMS`` of ``tests.support.algorithms`` has a row for each."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,22 +12,148 @@ import numpy as np
 import pytest
 
 import jaxbandit
-from jaxbandit import estimators, kernels
-from tests.support import conformance
-from tests.support.algorithms import DEFAULTS
-from tests.support.conformance import HORIZON, TRIALS, assert_same, baseline, no_new_program, scaled, simulate, study
+from jaxbandit import Anytime, Bpe, Cbo, Config, Epbo, Rpol, Scgp, Se2, Se3, Unconstrained, estimators, kernels, penalties
+from jaxbandit.algorithms import Arena, Observation
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.engine.trial import multipliers_of
+from tests.support import conformance, panel
+from tests.support.algorithms import ALGORITHMS, BASELINES, ON_RANGED_MODELS, REGISTERED, TRUNCATED, UNIFORM
+from tests.support.conformance import CONSTRAINTS, HORIZON, assert_same, scaled
 
-every_algorithm = pytest.mark.parametrize("name", DEFAULTS)
+OUTPUTS = 1 + CONSTRAINTS
+CLASSES = {build.name: build for build in (Unconstrained, Rpol, Cbo, Config, Epbo, Scgp, Se2, Se3, Bpe)}
+every_algorithm = pytest.mark.parametrize("name", ALGORITHMS)
+every_precision = pytest.mark.parametrize("precision", ["float32", "float64"])
 
 
 @every_algorithm
-def test_default_construction_is_valid_and_named(name: str) -> None:
-    conformance.check_default_construction_is_valid_and_named(name)
+def test_valid_named_and_a_frozen_pytree(name: str) -> None:
+    algorithm = ALGORITHMS[name]()
+    algorithm.validate(outputs=OUTPUTS)
+    if name in BASELINES and name not in ON_RANGED_MODELS:
+        type(algorithm)().validate(outputs=OUTPUTS)
+    assert isinstance(algorithm.name, str) and algorithm.name == type(algorithm).__name__.lower()
+    leaves, structure = jax.tree.flatten(algorithm)
+    again = jax.tree.unflatten(structure, leaves)
+    assert type(again) is type(algorithm) and again == algorithm
+    # Nothing on the way in or out of a transformation converts, checks or loses a field.
+    assert jax.tree.structure(jax.eval_shape(lambda x: x, algorithm)) == structure
+    assert all(x is None for x in jax.tree.leaves(jax.tree.unflatten(structure, [None] * len(leaves)), is_leaf=lambda x: x is None))
+    with pytest.raises(AttributeError):
+        algorithm.name = "other"
+    with pytest.raises(InvalidArgument, match=r"^replace\.no_such_field: unknown field"):
+        jaxbandit.replace(algorithm, no_such_field=1)
 
 
+@every_precision
 @every_algorithm
-def test_it_is_a_frozen_pytree_of_floats(name: str) -> None:
-    conformance.check_it_is_a_frozen_pytree_of_floats(name)
+def test_values_are_data(name: str, precision: str) -> None:
+    """Other values, or the same written as ``3``, ``3.0``, NumPy and JAX scalars of either precision, are of the same types."""
+    algorithm = ALGORITHMS[name]()
+
+    def written_as(kind: Callable[[Any], Any]) -> Any:
+        return jax.tree.map(lambda x: kind(x) if np.ndim(x) == 0 and float(x).is_integer() else x, algorithm)
+
+    def types(x: Any) -> Any:
+        return jax.tree.structure(x), [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(x)]
+
+    with jax.enable_x64(precision == "float64"):
+        arrays = jaxbandit.canonicalise(algorithm)
+        whole = {"seeds", "index"}  # numbers of points
+        for path, x in jax.tree_util.tree_leaves_with_path(arrays):
+            assert x.dtype == precision or (path[-1].name in whole and jnp.issubdtype(x.dtype, jnp.integer)), path
+        assert_same(jaxbandit.canonicalise(arrays), arrays, tolerance=0)
+        for kind in (int, np.int64, float, np.float32, np.float64, lambda x: np.asarray(float(x)), jnp.float32):
+            written = jaxbandit.canonicalise(written_as(kind))
+            assert types(written) == types(arrays)
+            assert_same(written, arrays, tolerance=0)
+        assert types(jaxbandit.canonicalise(scaled(algorithm, 0.75))) == types(arrays)
+
+
+def one_round(algorithm: Any, arena: Arena, key: jax.Array, values: jax.Array, sample: jax.Array) -> Any:
+    """States in the order in which a trial makes them, the decision of a round, and what is recorded of the last state."""
+    t, states = jnp.int32(1), [algorithm.init(arena)]
+    states.append(algorithm.learn(arena, states[-1], Observation(index=jnp.int32(0), values=values)))
+    states.append(algorithm.begin(arena, states[-1]))
+    if algorithm.sees_constraints:
+        states.append(algorithm.reveal(arena, states[-1], sample, t))
+    decision, state = algorithm.select(arena, states[-1], t, key)
+    states += [state, algorithm.update(arena, state, Observation(index=decision.index, values=values), t)]
+    return states, decision, multipliers_of(algorithm, states[-1], arena), algorithm.diagnose(states[-1])
+
+
+def check_a_round_by_its_types(algorithm: Any, precision: str) -> Any:
+    """Return the decision, after looking at the types of all that a round makes."""
+    with jax.enable_x64(precision == "float64"):
+        algorithm = jaxbandit.canonicalise(algorithm)
+        arena = Arena(surrogate=jaxbandit.canonicalise(conformance.surrogate(algorithm)), horizon=jnp.int32(HORIZON))
+        size = arena.surrogate.domain.size
+        given = [jax.ShapeDtypeStruct(shape, precision) for shape in ((OUTPUTS,), (CONSTRAINTS, size))]
+        states, decision, multipliers, diagnosed = jax.eval_shape(one_round, algorithm, arena, jax.random.key(0), *given)
+    floats = [x for x in jax.tree.leaves(states[0]) if jnp.issubdtype(x.dtype, jnp.floating)]
+    assert floats and all(x.dtype == precision for x in floats)
+    assert not any(x.weak_type for x in jax.tree.leaves(states[0])), "a scan over rounds would be traced twice"
+    for state in states[1:]:
+        assert jax.tree.structure(state) == jax.tree.structure(states[0])
+        for (path, x), start in zip(jax.tree_util.tree_leaves_with_path(state), jax.tree.leaves(states[0]), strict=True):
+            assert (x.shape, x.dtype) == (start.shape, start.dtype), path
+    assert (decision.index.shape, decision.index.dtype) == ((), jnp.int32)
+    assert (decision.widths.shape, decision.widths.dtype) == ((OUTPUTS,), precision)
+    assert (multipliers.shape, multipliers.dtype) == ((CONSTRAINTS,), precision)
+    assert all(jnp.shape(x) == () and jax.dtypes.result_type(x) == jnp.int32 for x in (decision.flags, diagnosed.flags))
+    return decision
+
+
+@every_precision
+@every_algorithm
+def test_a_round_keeps_the_types_of_its_state(name: str, precision: str) -> None:
+    """With hyper-parameters of which nothing but the types is known: no value of them can make another program."""
+    drawn = check_a_round_by_its_types(ALGORITHMS[name](), precision).draws
+    shape = conformance.shape_of_draws(name)
+    assert (drawn is None if shape is None else (drawn.shape, drawn.dtype) == (shape, precision)) or name in REGISTERED
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_the_class_alone_is_valid(name: str) -> None:
+    algorithm = CLASSES[name]()
+    algorithm.validate(outputs=OUTPUTS)
+    check_a_round_by_its_types(algorithm, "float32")
+    wrapped = Anytime(algorithm=algorithm)
+    wrapped.validate(outputs=OUTPUTS)
+    check_a_round_by_its_types(wrapped, "float32")
+
+
+@functools.cache
+def two_rounds() -> dict[str, jaxbandit.Trajectory]:
+    """The runs of all classes without any setting."""
+    algorithms = {name: build() for name, build in CLASSES.items()}
+    return panel.play(conformance.study()[1], algorithms, conformance.surrogate(), horizon=2, trials=1, key=jax.random.key(0))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", CLASSES)
+def test_the_class_alone_plays(name: str) -> None:
+    run = two_rounds()[name]
+    assert run.indices.shape == (1, 2) and np.all(jaxbandit.metrics.healthy(run.status))
+
+
+def test_strategies_alone_are_valid() -> None:
+    for build in (
+        estimators.Bounds,
+        estimators.Thompson,
+        estimators.Randomised,
+        lambda: TRUNCATED,
+        lambda: UNIFORM,
+        penalties.Exponential,
+        penalties.Polynomial,
+        estimators.Gaussian,
+        estimators.DiscreteGaussian,
+        estimators.DiscreteUniform,
+    ):
+        item = build()
+        item.validate(outputs=OUTPUTS)
+        leaves, structure = jax.tree.flatten(item)
+        assert jax.tree.unflatten(structure, leaves) == item
 
 
 LOOKALIKES = {
@@ -50,6 +177,7 @@ def test_classes_with_equal_fields_are_different_structures(kind: str) -> None:
     assert structures == [jax.tree.structure(x) for x in LOOKALIKES[kind]]
 
 
+@pytest.mark.full
 def test_jit_never_takes_one_class_for_another() -> None:
     """420 classes of one field each: with equal structures some 60 of them were answered for by another, by the chance of their hashes.
 
@@ -62,114 +190,3 @@ def test_jit_never_takes_one_class_for_another() -> None:
     assert equal == []
     which = jax.jit(lambda x: classes.index(type(x)) + 0 * x.value)
     assert [int(which(cls())) for cls in classes[:20]] == list(range(20))
-
-
-@pytest.mark.parametrize("precision", ["float32", "float64"])
-@every_algorithm
-def test_the_state_begins_in_the_engines_type(name: str, precision: str) -> None:
-    conformance.check_the_state_begins_in_the_engines_type(name, precision)
-
-
-@pytest.mark.parametrize("precision", ["float32", "float64"])
-@every_algorithm
-def test_new_values_do_not_compile_again(name: str, precision: str) -> None:
-    conformance.check_new_values_do_not_compile_again(name, precision)
-
-
-def test_a_new_horizon_does_compile_again() -> None:
-    """The check of the tests around this one can fail."""
-    baseline("rpol")
-    with jax.enable_x64(True), no_new_program(), pytest.raises(AssertionError, match="traced"):
-        simulate(jaxbandit.Rpol(), horizon=HORIZON - 1)
-
-
-@pytest.mark.parametrize(("name", "precision"), [*((name, "float64") for name in DEFAULTS), ("rpol", "float32")])
-def test_the_type_of_a_number_does_not_matter(name: str, precision: str) -> None:
-    """``3``, ``3.0``, NumPy and JAX scalars of either precision are one value and one program."""
-    algorithm = DEFAULTS[name]()
-
-    def written_as(kind: Callable[[Any], Any]) -> Any:
-        return jax.tree.map(lambda x: kind(x) if np.ndim(x) == 0 and float(x).is_integer() else x, algorithm)
-
-    kinds = (int, float, np.float32, np.float64, lambda x: np.asarray(float(x)), jnp.float32)
-    assert any(isinstance(x, int) for x in jax.tree.leaves(written_as(int)))
-    with jax.enable_x64(precision == "float64"):
-        expected = simulate(algorithm) if precision == "float32" else baseline(name)
-        for kind in kinds:
-            with no_new_program():
-                result = simulate(written_as(kind))
-            assert_same(result, expected, tolerance=0)
-
-
-def test_numpy_integers_are_numbers_too() -> None:
-    """As elements of ``numpy.arange`` they turn up in sweeps."""
-    expected = simulate(jaxbandit.Rpol(initial_penalty=2.0))
-    assert_same(simulate(jaxbandit.Rpol(initial_penalty=np.int64(2))), expected, tolerance=0)
-    swept = jaxbandit.sweep(jaxbandit.Rpol(), {"initial_penalty": np.arange(1, 3)})
-    assert all(x.dtype == np.float32 for x in jax.tree.leaves(swept))
-
-
-@every_algorithm
-def test_the_default_is_not_the_scaled_one(name: str) -> None:
-    """The hyper-parameters reach the run: other values give other numbers."""
-    with jax.enable_x64(True):
-        other = simulate(scaled(DEFAULTS[name](), 0.5))
-    assert not np.array_equal(other.widths, baseline(name).widths)
-
-
-@every_algorithm
-def test_side_by_side_equals_one_by_one(name: str) -> None:
-    conformance.check_side_by_side_equals_one_by_one(name)
-
-
-@every_algorithm
-def test_a_seed_fixes_every_bit(name: str) -> None:
-    conformance.check_a_seed_fixes_every_bit(name)
-
-
-@every_algorithm
-def test_a_sweep_equals_its_runs(name: str) -> None:
-    with jax.enable_x64(True):
-        alone = simulate(conformance.variants(name).unstack()[0])
-    together = conformance.swept(name)
-    assert together.indices.shape == (2, TRIALS, HORIZON)
-    assert_same(jax.tree.map(lambda x: x[0], together), alone, tolerance=1e-9)
-    assert_same(jax.tree.map(lambda x: x[1], together), baseline(name), tolerance=1e-9)
-    assert not np.array_equal(together.widths[0], together.widths[1]), "the swept field acts"
-
-
-@pytest.mark.parametrize("name", ["rpol-thompson", "anytime-cbo"])
-def test_a_sweep_in_a_program_of_its_own(name: str) -> None:
-    with jax.enable_x64(True):
-        together = simulate(conformance.variants(name), block=TRIALS)  # side by side without padding
-    assert_same(together, conformance.swept(name), tolerance=1e-9)
-
-
-@pytest.mark.parametrize("precision", ["float32", "float64"])
-@every_algorithm
-def test_results_are_finite_and_of_the_engines_type(name: str, precision: str) -> None:
-    conformance.check_results_are_finite_and_of_the_engines_type(name, precision)
-
-
-@pytest.mark.parametrize("name", ["rpol", "config"])
-def test_recording_less_changes_nothing(name: str) -> None:
-    with jax.enable_x64(True):
-        brief = simulate(DEFAULTS[name](), record="indices")
-    assert brief.values is None and brief.multipliers is None and brief.widths is None
-    np.testing.assert_array_equal(brief.indices, baseline(name).indices)
-    np.testing.assert_array_equal(brief.status, baseline(name).status)
-
-
-def test_noise_is_common_to_all_algorithms() -> None:
-    """Trial ``i`` sees the same noise in round ``t`` whatever was chosen, so differences between algorithms are theirs."""
-    means = np.asarray(study()[0].means)
-    seen = {}
-    for name in DEFAULTS:
-        run = baseline(name)
-        seen[name] = run.values - np.moveaxis(means[:, run.indices], 0, -1)
-    first = next(iter(seen.values()))
-    assert 0.8 < first.std() / np.sqrt(0.05) < 1.2  # 135 draws: 5 standard errors of a standard deviation are 0.3
-    assert len(np.unique(first)) == first.size
-    for name, noise in seen.items():
-        np.testing.assert_allclose(noise, first, rtol=0, atol=1e-14, err_msg=name)  # one subtraction's rounding
-    assert len({baseline(name).indices.tobytes() for name in DEFAULTS}) > len(DEFAULTS) // 2, "the choices do differ"

@@ -98,7 +98,5 @@ BASELINES = BASELINES | REGISTERED | ON_RANGED_MODELS
 ALGORITHMS = DEFAULTS | VARIANTS | BASELINES
 assert len(ALGORITHMS) == len(DEFAULTS) + len(VARIANTS) + len(BASELINES), "every name is used once"
 
-# Variants and baselines that only the programs of their tables play, unless what they show or how they loop needs one of their own.
-SHOWING_CANDIDATES = ("bpe", "bpe-code")
-LOOPING_OVER_CANDIDATES = ("cei-observed", "constrained-thompson", "safeopt", "stageopt")
-IN_PANELS = frozenset({*VARIANTS, *TABLES["baselines"]} - {*SHOWING_CANDIDATES, *LOOPING_OVER_CANDIDATES})
+# They stand for all others where the engine is concerned: bounds and multipliers, draws and epochs, loops and flags, a wrapper.
+REPRESENTATIVES = ("rpol", "se2-thompson", "safeopt", "anytime-cbo-keep")
