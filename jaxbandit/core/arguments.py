@@ -31,6 +31,11 @@ def takes(**declared: Check) -> Callable[[F], F]:
     for name, check in declared.items():
         if not isinstance(check, Check):
             raise InvalidArgument(f"takes.{name}: must be a check of jaxbandit.fields, got {short(check)}")
+    return _checking(declared, by_name=True)
+
+
+def _checking(declared: Mapping[str, Check], *, by_name: bool) -> Callable[[F], F]:
+    """Return the decorator of :func:`takes`; ``by_name``: whether it names traced arguments that fail; hooks leave it to the engine."""
 
     def decorate(function: F) -> F:
         signature = inspect.signature(function)
@@ -47,7 +52,7 @@ def takes(**declared: Check) -> Callable[[F], F]:
             for name, value in given.items():
                 if name in declared:
                     declared[name](name, value)
-            with _naming_traced(given):
+            with _naming_traced(given) if by_name else contextlib.nullcontext():
                 return function(*args, **kwargs)
 
         checked.declared = declared  # type: ignore[attr-defined]
@@ -94,7 +99,7 @@ def check_methods(kind: type, methods: Mapping[str, Mapping[str, Check]], *, on_
         if not inspect.isfunction(method):
             continue
         own = {argument: check for argument, check in declared.items() if argument in inspect.signature(method).parameters}
-        setattr(kind, name, _fitting(method, own) if on_domain else takes(**own)(method))
+        setattr(kind, name, _fitting(method, own) if on_domain else _checking(own, by_name=False)(method))
 
 
 def _fitting(method: Callable[..., Any], declared: Mapping[str, Check]) -> Callable[..., Any]:
@@ -111,7 +116,6 @@ def _fitting(method: Callable[..., Any], declared: Mapping[str, Check]) -> Calla
             if name in declared and not (value is None and signature.parameters[name].default is None):
                 declared[name](name, value, None, self.outputs)
                 declared[name].fit_domain(name, value, self.domain.size, self.domain.dimension, None)
-        with _naming_traced(given):
-            return method(self, *args, **kwargs)
+        return method(self, *args, **kwargs)
 
     return checked

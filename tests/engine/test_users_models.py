@@ -220,6 +220,8 @@ def test_a_choice_that_is_no_whole_number_is_refused(index: Any) -> None:
 def test_an_algorithm_that_fails_is_named() -> None:
     with pytest.raises(InvalidArgument, match=r"algorithm: Own.select must return .*fails with ZeroDivisionError"):
         simulate(Own(choose=lambda t: 1 / 0))
+    with pytest.raises(InvalidArgument, match=r"algorithm: Own.select must return .*fails with TracerBoolConversionError"):
+        simulate(Own(choose=lambda t: (3, 1.0) if t > 2 else (2, 1.0)))
     with pytest.raises(InvalidArgument, match=r"algorithm: Own.update must return a state like the one it is given"):
         simulate(Own(choose=lambda t: (jnp.int32(0), 1.0), step=lambda state: (state, 1.0)))
 
