@@ -23,6 +23,7 @@ from jaxbandit.core.files import write_whole
 
 pytest.register_assert_rewrite("tests.support")  # before its modules are imported, so that their failures show values too
 
+from tests.support.counted import COMPILED  # noqa: E402
 from tests.support.golden import Golden  # noqa: E402
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -63,13 +64,13 @@ MANY = 30_000
 
 BUDGETS = json.loads((TESTS / "programs.json").read_text())  # programs that a file may compile, of files that compile more than USUAL
 USUAL = 10_000
-COMPILED = collections.Counter()  # programs that this process has compiled, or found compiled
+PROGRAMS = collections.Counter()  # programs that this process has compiled, or found compiled
 SECONDS = collections.Counter()  # that each file's tests have taken
 CACHE, BEFORE = pytest.StashKey[Path | None](), pytest.StashKey[dict[str, float]]()
 
 
 def _count(event: str, seconds: float, **about: object) -> None:
-    COMPILED["programs"] += event == "/jax/core/compile/backend_compile_duration"
+    PROGRAMS["compiled"] += event == COMPILED
 
 
 jax.monitoring.register_event_duration_secs_listener(_count)
@@ -148,7 +149,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def _compilation(request: pytest.FixtureRequest) -> Iterator[None]:
     """Compile as a file needs it, and drop programs when the mode changes or when they hold too many memory maps."""
-    name, before = relative(request.path), COMPILED["programs"]
+    name, before = relative(request.path), PROGRAMS["compiled"]
     quick = name not in OPTIMISED
     many = MAPS.exists() and MAPS.read_bytes().count(b"\n") > MANY
     if many or quick != jax.config.read("jax_disable_most_optimizations"):
@@ -159,7 +160,7 @@ def _compilation(request: pytest.FixtureRequest) -> Iterator[None]:
         patch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", "") if quick else USERS_FLAGS)
         yield
     gc.freeze()  # programs and their traces stay: nobody need look through them again and again
-    made, budget = COMPILED["programs"] - before, BUDGETS.get(name, USUAL)
+    made, budget = PROGRAMS["compiled"] - before, BUDGETS.get(name, USUAL)
     assert made <= budget, f"{name} compiled {made} programs; its budget in tests/programs.json is {budget}"
 
 
