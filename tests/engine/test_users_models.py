@@ -255,7 +255,7 @@ class Remembers(Algorithm):
 
 
 @pytest.mark.parametrize(
-    ("step", "first"), [(lambda t: jnp.where(t == 4, jnp.nan, 1), 4), (lambda t: 1 / (t - 2), 2), (lambda t: 0 * t, 0)], ids=str
+    ("step", "first"), [(lambda t: jnp.where(t == 4, jnp.nan, 1), 4), (lambda t: 1 / (t - 2), 2), (lambda t: 0 * t, 0)], ids=["late", "early", "never"]
 )
 def test_a_state_that_is_not_finite_flags_the_trial(step: Any, first: int) -> None:
     run = simulate(Remembers(step=step))
