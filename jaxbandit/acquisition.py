@@ -22,6 +22,7 @@ __all__ = [
     "draw_uniformly",
     "log_expected_improvement",
     "log_feasibility",
+    "nearly_best",
     "pick",
     "restricted_to",
     "squared_distance",
@@ -30,13 +31,32 @@ __all__ = [
 ]
 
 EXACT_IN_FLOAT32 = 2**24  # the integers up to here are exact in float32
+TIE = 1e-4  # shares of a score by which points tie: some 100 roundings of float32, and what features leave out, so that neither chooses
+ROUNDINGS = 4  # of the best score, by which points tie however near all of them are
+
+
+@takes(score=numbers.of(vector("one score per point")))
+def nearly_best(score: Array) -> Array:
+    """Return where ``score [M]`` is the largest but for rounding, as ``[M]``; nowhere when a score is NaN.
+
+    Points tie that are within ``TIE`` of the best score or of the scores' range, whichever is less: neither a large mean of all scores nor
+    a large penalty on some makes others equal. It is the same in every precision, for rounding decides otherwise which of the points far
+    from all data is chosen first, and each program rounds in its own way.
+    """
+    score = jnp.asarray(score)
+    best = jnp.max(score)
+    if not jnp.issubdtype(score.dtype, jnp.floating):
+        return score == best
+    spread = best - jnp.min(jnp.where(score > -jnp.inf, score, best))
+    room = jnp.maximum(TIE * jnp.minimum(jnp.abs(best), spread), ROUNDINGS * float(jnp.finfo(score.dtype).eps) * jnp.abs(best))
+    return score >= jnp.where(jnp.abs(best) < jnp.inf, best - room, best)
 
 
 @takes(score=numbers.of(vector("one score per point")))
 def pick(score: Array) -> Array:
-    """Return the index ``[]`` (int32) of the largest of ``score [M]``, the first of equals; ``M`` when a score is NaN.
+    """Return the index ``[]`` (int32) of the first of ``score [M]`` that is :func:`nearly_best`; ``M`` when a score is NaN.
 
-    Computed as a maximum and then the least matching index, because XLA's argmax takes over three times as long on CPUs. The indices
+    Computed as a maximum and then the least index near it, because XLA's argmax takes over three times as long on CPUs. The indices
     are floats meanwhile, because XLA vectorises reductions of floats on CPUs but not those of integers. The out-of-range index for
     NaN lets ``simulate`` flag the trial.
     """
@@ -44,8 +64,7 @@ def pick(score: Array) -> Array:
     count = score.shape[0]
     # In the score's own precision: XLA's CPU compiler was seen to lose the comparison where float32 indices met a float64 score.
     number = score.dtype.type if count < EXACT_IN_FLOAT32 else jnp.int32
-    best = jnp.max(score)
-    return jnp.min(jnp.where(score == best, jnp.arange(count, dtype=number), number(count))).astype(jnp.int32)
+    return jnp.min(jnp.where(nearly_best(score), jnp.arange(count, dtype=number), number(count))).astype(jnp.int32)
 
 
 @takes(weights=numbers.of(exactly(None, words="one weight per table")), tables=numbers.of(exactly(None, None, words="one row per weight")))

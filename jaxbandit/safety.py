@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxbandit.acquisition import restricted_to
+from jaxbandit.acquisition import nearly_best, restricted_to
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Declared
 from jaxbandit.core.fields import boolean, optional, per_constraint, positive, vector
@@ -158,11 +158,11 @@ class Expansion(Declared):
 
         def examine(carry: tuple[Array, Array]) -> tuple[Array, Array]:
             left, _ = carry
-            widest, points = jax.lax.top_k(left, block)  # of equals the first; a full sort takes fifty times as long
+            level = jnp.where(nearly_best(left), jnp.max(left), left)
+            widest, points = jax.lax.top_k(level, block)  # of equals the first; a full sort takes fifty times as long
             good = self.expands(surrogate, posterior, known, safe, points) & (widest > -jnp.inf)
-            first = jnp.min(jnp.where(good, jnp.arange(block, dtype=jnp.int32), block))
-            found = jnp.where(first < block, points[jnp.minimum(first, block - 1)].astype(jnp.int32), size)
-            return left.at[points].set(-jnp.inf), found
+            tied = good & nearly_best(jnp.where(good, widest, -jnp.inf))
+            return left.at[points].set(-jnp.inf), jnp.min(jnp.where(tied, points.astype(jnp.int32), size))
 
         return jax.lax.while_loop(more, examine, (left, jnp.int32(size)))[1]
 

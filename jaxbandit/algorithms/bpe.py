@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.acquisition import pick
+from jaxbandit.acquisition import nearly_best, pick
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import Declared
@@ -135,8 +135,7 @@ class Bpe(Algorithm):
         belief = arena.surrogate.predict(state.posterior)
         score = jnp.where(state.alive, belief.sd[0], -jnp.inf)
         if self.ties == "random":
-            widest = score == jnp.max(score)
-            score = jnp.where(widest, jax.random.uniform(key, score.shape, score.dtype), -1)
+            score = jnp.where(nearly_best(score), jax.random.uniform(key, score.shape, score.dtype), -1)
         beta, _, _ = self._width(arena, state)
         return Decision(index=pick(score), widths=jnp.broadcast_to(beta, (1 + arena.constraints,))), state
 

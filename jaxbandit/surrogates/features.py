@@ -27,6 +27,7 @@ from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
 from jaxbandit.surrogates.lowrank import features as low_rank_features
+from jaxbandit.surrogates.lowrank import prior_variance
 from jaxbandit.surrogates.outlook import GoOn, axes_asked_for, tell_of_products
 
 # Accelerators round the factors of a float32 product to about 10 bits by default, too few for a posterior after many rounds.
@@ -68,6 +69,8 @@ class SquareRoot:
     Its state is the root ``W [r, r]`` of the weights' posterior covariance.
     """
 
+    left_out: Any = 0.0  # [M] prior variance that the features leave out, which no observation takes away
+
     def observe(self, root: Array, index: Array, noise: Array, present: Array | None = None) -> tuple[Array, Array, Array, Array]:
         """Condition on one observation at the grid point ``index []`` with noise variance ``noise []``.
 
@@ -94,7 +97,7 @@ class SquareRoot:
 
     def spread(self, root: Array) -> Array:
         """Compute the posterior variance ``[M]`` from the root alone, in ``O(M r^2)``; the engine updates it incrementally instead."""
-        return jnp.sum(jnp.square(jax.vmap(self.expand, (None, 0))(root, root.T)), axis=0)
+        return self.left_out + jnp.sum(jnp.square(jax.vmap(self.expand, (None, 0))(root, root.T)), axis=0)
 
     def draw(self, root: Array, key: Key) -> Array:
         """Draw from the zero-mean posterior at all points jointly, ``Phi W z [M]``, in ``O(M r)``."""
@@ -115,14 +118,16 @@ class DenseFeatures(SquareRoot):
 
     Attributes:
       phi: ``[M, r]`` features, columns of decreasing norm.
-      prior_variance: ``[M]`` prior variances under the features, ``sum_r phi^2``.
+      prior_variance: ``[M]`` prior variances ``k(x, x)``, equal where the kernel's are.
       residual: ``[]`` largest share of prior variance that the features leave out.
+      left_out: ``[M]`` prior variance that they leave out, ``k(x, x) - sum_r phi^2``.
     """
 
     name: ClassVar[str] = "features"
     phi: Table
     prior_variance: Table = dataclasses.field(repr=False)
     residual: Scalar
+    left_out: Scalar | Table = dataclasses.field(default=0.0, repr=False)
 
     @property
     def rank(self) -> int:
@@ -153,8 +158,7 @@ class ProductFeatures(SquareRoot):
       axes: one-dimensional features ``[n_a, q_a]`` of each axis.
       columns: ``[d, r]`` numbers of the one-dimensional features, one on each axis, whose product is a kept feature.
       slots: ``[q_1, ..., q_d]`` position of a product among the kept ones, ``r`` where it was dropped.
-      prior_variance: ``[M]`` prior variances under the features.
-      residual: ``[]`` largest share of prior variance that the features leave out.
+      prior_variance, residual, left_out: as in :class:`DenseFeatures`.
     """
 
     name: ClassVar[str] = "product"
@@ -163,6 +167,7 @@ class ProductFeatures(SquareRoot):
     slots: Table = dataclasses.field(repr=False)
     prior_variance: Table = dataclasses.field(repr=False)
     residual: Scalar
+    left_out: Scalar | Table = dataclasses.field(default=0.0, repr=False)
 
     @property
     def rank(self) -> int:
@@ -228,7 +233,8 @@ _features_at = by_platform(_features_by_point, cuda=_features_by_column)
 def dense_features(kernel: Kernel, domain: Domain, tolerance: float, most: int, goes_on: GoOn) -> DenseFeatures:
     """Build :class:`DenseFeatures` on the host, with at most ``most`` columns; ``goes_on`` decides on the way whether to go on."""
     phi, residual = low_rank_features(kernel, domain.points, tolerance, min(most, domain.size), goes_on)
-    return DenseFeatures(phi=phi, prior_variance=np.sum(phi * phi, axis=1), residual=np.float64(residual))
+    variance = prior_variance(kernel, domain.points)
+    return DenseFeatures(phi=phi, prior_variance=variance, residual=np.float64(residual), left_out=variance - np.sum(phi * phi, axis=1))
 
 
 def product_features(
@@ -253,13 +259,15 @@ def product_features(
 
     columns, slots = kept_products(sizes, shape, residual_of, tolerance, most)
     axes = [axis[:, :used] for axis, used in zip(axes, slots.shape, strict=True)]
-    variance = contract([axis * axis for axis in axes], (slots < columns.shape[1]).astype(np.float64))
+    variance = prior_variance(kernel, domain.points)
+    left_out = variance - contract([axis * axis for axis in axes], (slots < columns.shape[1]).astype(np.float64))
     return ProductFeatures(
         axes=tuple(axes),
         columns=columns,
         slots=slots,
         prior_variance=variance,
-        residual=np.float64(max(float(np.max(variance_of_all - variance)) / float(variance_of_all.max()), 0.0)),
+        residual=np.float64(max(float(np.max(left_out)) / float(variance.max()), 0.0)),
+        left_out=left_out,
     )
 
 
