@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import log_ndtr, ndtr
+from jax.typing import DTypeLike
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
@@ -31,24 +32,30 @@ __all__ = [
 ]
 
 EXACT_IN_FLOAT32 = 2**24  # the integers up to here are exact in float32
-TIE = 1e-4  # shares of a score by which points tie: some 100 roundings of float32, and what features leave out, so that neither chooses
+TIE_POWER = 0.72  # of the rounding error: scores tie that differ by less than 1e-5 of themselves in float32, and 5e-12 in float64
 ROUNDINGS = 4  # of the best score, by which points tie however near all of them are
+
+
+def tie_share(dtype: DTypeLike) -> float:
+    """Return the share of a score by which points tie: far more than rounding, and what features leave out, move those that are equal."""
+    return float(jnp.finfo(dtype).eps) ** TIE_POWER
 
 
 @takes(score=numbers.of(vector("one score per point")))
 def nearly_best(score: Array) -> Array:
     """Return where ``score [M]`` is the largest but for rounding, as ``[M]``; nowhere when a score is NaN.
 
-    Points tie that are within ``TIE`` of the best score or of the scores' range, whichever is less: neither a large mean of all scores nor
-    a large penalty on some makes others equal. It is the same in every precision, for rounding decides otherwise which of the points far
-    from all data is chosen first, and each program rounds in its own way.
+    Points tie that are within :func:`tie_share` of the best score or of the scores' range, whichever is less: neither a large mean of all
+    scores nor a large penalty on some makes others equal. Without it rounding, which differs between programs, would choose among points
+    so far from all data that they are equally good.
     """
     score = jnp.asarray(score)
     best = jnp.max(score)
     if not jnp.issubdtype(score.dtype, jnp.floating):
         return score == best
-    spread = best - jnp.min(jnp.where(score > -jnp.inf, score, best))
-    room = jnp.maximum(TIE * jnp.minimum(jnp.abs(best), spread), ROUNDINGS * float(jnp.finfo(score.dtype).eps) * jnp.abs(best))
+    spread = best - jnp.min(score)  # infinite where some points are not allowed: the others may all tie
+    rounding = ROUNDINGS * float(jnp.finfo(score.dtype).eps) * jnp.abs(best)
+    room = jnp.maximum(tie_share(score.dtype) * jnp.minimum(jnp.abs(best), spread), rounding)
     return score >= jnp.where(jnp.abs(best) < jnp.inf, best - room, best)
 
 

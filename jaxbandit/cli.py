@@ -235,12 +235,12 @@ def directory_of(name: str) -> Path:
 
 def summary(dataset: xr.Dataset, directory: Path) -> str:
     """Return the table of a study, also written as CSV, and the flags of its trials."""
-    from jaxbandit.report import tables
+    from jaxbandit.report import findings, tables
     from jaxbandit.study import flags_in_words, write_whole
 
     rows = tables.summary_rows(dataset)
     write_whole(directory / "summary.csv", lambda path: tables.write_csv(rows, path))
-    notes = [f"- {line}" for line in flags_in_words(dataset)]
+    notes = [f"- {line}" for line in [*flags_in_words(dataset), *findings.shared_start(dataset)]]
     return "\n".join(["", tables.text_table(rows), "", *textwrap.wrap(LEGEND, 110), *notes, ""])
 
 

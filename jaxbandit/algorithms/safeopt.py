@@ -8,7 +8,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 
 from jaxbandit import safety
-from jaxbandit.acquisition import TIE, pick, restricted_to
+from jaxbandit.acquisition import pick, restricted_to, tie_share
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision
 from jaxbandit.core.fields import boolean, instance_of, nonnegative, optional, per_constraint, points, positive, whole
 from jaxbandit.core.pytree import param, pytree, static
@@ -59,7 +59,7 @@ class SafeOpt(Algorithm):
         safe, flags, after = safety.observe_safety(state, known, t, self.count if self.seeds is None else None)
         promising = safety.maximisers(known, safe)
         # An expander can be chosen only where the interval is wider than every maximiser's.
-        wider = known.size * (1 - TIE) > jnp.max(jnp.where(promising, known.size, -jnp.inf))
+        wider = known.size * (1 - tie_share(known.size.dtype)) > jnp.max(jnp.where(promising, known.size, -jnp.inf))
         candidates = safe & wider & jnp.any(known.sd > self.threshold, axis=0)
         expansion = Expansion(lipschitz=self.lipschitz, together=self.together)
         found = expansion.widest(arena.surrogate, state.posterior, known, safe, candidates)

@@ -36,7 +36,22 @@ def summary(dataset: xr.Dataset) -> list[str]:
             if means and any(means.values()):  # without constraints nothing is violated
                 best = min(means, key=lambda label: means[label])
                 found.append(f"Least {word} per round{note}: {best}, {_with_half(finals[best])}.")
-    return found
+    return found + shared_start(dataset)
+
+
+def shared_start(dataset: xr.Dataset) -> list[str]:
+    """Return whose trials all begin at one point, as far as the points or the measures of round 1 are there to show it."""
+    names = ["index"] if "index" in dataset else [name for name in VERBS if name in dataset and "regret" in dataset]
+    over = "played" if names and "played" in dataset[names[0]].dims else "round"
+    if not names or 1 not in dataset[over] or dataset.sizes["trial"] < 2:
+        return []
+    first = [dataset[name].sel({over: 1}).transpose("algorithm", "trial").values for name in names]
+    shared = np.all([values == values[:, :1] for values in first], axis=(0, 2))
+    if not shared.any():
+        return []
+    whose = "every algorithm" if shared.all() and len(shared) > 1 else ", ".join(map(str, dataset.algorithm.values[shared]))
+    advice = "so that intervals over trials leave out what another one would change; an initial design of random points draws one for each"
+    return [f"All trials of {whose} begin at one point, {advice}."]
 
 
 def curves(dataset: xr.Dataset) -> list[str]:

@@ -69,7 +69,7 @@ class SquareRoot:
     Its state is the root ``W [r, r]`` of the weights' posterior covariance.
     """
 
-    left_out: Any = 0.0  # [M] prior variance that the features leave out, which no observation takes away
+    left_out: Scalar | Table = 0.0  # [M] prior variance that the features leave out, which no observation takes away
 
     def observe(self, root: Array, index: Array, noise: Array, present: Array | None = None) -> tuple[Array, Array, Array, Array]:
         """Condition on one observation at the grid point ``index []`` with noise variance ``noise []``.
@@ -97,7 +97,7 @@ class SquareRoot:
 
     def spread(self, root: Array) -> Array:
         """Compute the posterior variance ``[M]`` from the root alone, in ``O(M r^2)``; the engine updates it incrementally instead."""
-        return self.left_out + jnp.sum(jnp.square(jax.vmap(self.expand, (None, 0))(root, root.T)), axis=0)
+        return jnp.sum(jnp.square(jax.vmap(self.expand, (None, 0))(root, root.T)), axis=0) + self.left_out
 
     def draw(self, root: Array, key: Key) -> Array:
         """Draw from the zero-mean posterior at all points jointly, ``Phi W z [M]``, in ``O(M r)``."""

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxbandit import InitialDesign, Refitted, Rpol, delays, feedback, simulate
+import jaxbandit
+from jaxbandit import Anytime, Cbo, Config, InitialDesign, Refitted, Rpol, Se3, delays, feedback, kernels, problems, simulate
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
 from jaxbandit.engine.delayed import Delays
 from jaxbandit.session.stepping import Rounds, design_points, make_learner
@@ -38,17 +39,22 @@ def options(policy: str) -> dict[str, Any]:
     return {"horizon": HORIZON, "key": KEY, "record": "indices"} | late
 
 
+def noise_of(problem: Any, trial: int, horizon: int) -> np.ndarray:
+    """The noise of every round of a trial."""
+    key, rounds = stream_key(trial_key(KEY, trial), Stream.NOISE), jnp.arange(1, horizon + 1, dtype=jnp.int32)
+    return np.asarray(jax.vmap(lambda t: problem.draw(round_key(key, t)))(rounds))
+
+
 @functools.cache
 def observed() -> tuple[Any, Any]:
     """The noise of every round of trial 0, and the rounds at whose ends the values arrive, separately."""
-    key, problem = trial_key(KEY, 0), conformance.study()[0]
+    key, noise = trial_key(KEY, 0), noise_of(conformance.study()[0], 0, HORIZON)
     rounds = jnp.arange(1, HORIZON + 1, dtype=jnp.int32)
-    noise = jax.vmap(lambda t: problem.draw(round_key(stream_key(key, Stream.NOISE), t)))(rounds)
     drawn = [
         np.asarray(Delays(model=LATE, policy=feedback.Wait(), capacity=1).draw(stream_key(key, Stream.DELAY), rounds, 3, joint=joint)[0])
         for joint in (False, True)
     ]
-    return np.asarray(noise), drawn
+    return noise, drawn
 
 
 def session(algorithm: Any, policy: str, initial: Any = None) -> list[int]:
@@ -94,6 +100,29 @@ def test_every_algorithm_chooses_as_in_a_simulation(table: str, policy: str) -> 
     expected = {name: run.indices[0].tolist() for name, run in simulated(table, policy).items()}
     assert {name: session(algorithm, policy) for name, algorithm in members(table).items()} == expected
     assert len({tuple(points) for points in expected.values()}) > len(expected) // 2, "algorithms do differ"
+
+
+@pytest.mark.parametrize("name", ["rpol", "config", "se3", "anytime"])
+def test_points_that_tie_are_chosen_as_in_a_simulation(name: str) -> None:
+    """On a grid most of whose points are far from all data, from no design on; the session compiles its rounds by themselves."""
+    rounds, trials = 14, 3
+    problem, model = tied()
+    algorithms = {"rpol": Rpol(), "config": Config(), "se3": Se3(epoch=3, restart=True), "anytime": Anytime(algorithm=Cbo(reward_clip=4.0))}
+    run = simulate(problem, algorithms[name], model, trials=trials, horizon=rounds, key=KEY, record="indices")
+    for trial in range(trials):
+        now = Rounds.start(make_learner(algorithms[name], model, trial_key(KEY, trial), horizon=rounds, policy=None, capacity=rounds))
+        chosen, noise = [], noise_of(problem, trial, rounds)
+        for t in range(1, rounds + 1):
+            now, asked = now.ask()
+            chosen.append(asked.point)
+            now = now.tell(t, dict(enumerate(np.asarray(problem.means)[:, asked.point] + noise[t - 1])))
+        assert chosen == run.indices[trial].tolist()
+
+
+@functools.cache
+def tied() -> tuple[Any, Any]:
+    problem = problems.sine(20)
+    return problem, jaxbandit.surrogate(problem.domain, kernels.SquaredExponential(length_scale=1.0), noise_variance=0.05)
 
 
 def test_a_fit_to_the_initial_design_is_that_of_a_simulation() -> None:

@@ -26,8 +26,19 @@ def test_the_least_mean_is_named_with_its_interval():
     half = 1.96 * np.std([0.1, 0.1, 0.11], ddof=1) / np.sqrt(3)
     assert findings.summary(PAIR)[0] == f"Least violation per round: A, {np.mean([0.1, 0.1, 0.11]):.3g} ± {half:.2g}."
     assert findings.summary(PAIR.isel(algorithm=[0])) == []
-    without = findings.summary(PAIR.assign(hard_violation=0 * PAIR.hard_violation))
+    without = findings.summary(PAIR.assign(hard_violation=0 * PAIR.hard_violation))[:-1]  # the last says that all trials begin alike
     assert len(without) == len(findings.summary(PAIR)) - 1 and not any("violation" in sentence for sentence in without)
+
+
+def test_a_first_point_that_all_trials_share_is_said():
+    said = "All trials of A begin at one point, so that intervals over trials leave out what another one would change; an initial design"
+    apart = PAIR.assign(regret=PAIR.regret + np.arange(6.0).reshape(2, 3, 1))  # whose third violation of A differs, too
+    assert not any("begin" in sentence for sentence in findings.summary(apart))
+    alike = by_hand([[LINEAR] * 3, [LINEAR, LINEAR, 2 * LINEAR]], np.ones((2, 3, 100)))
+    assert findings.summary(alike)[-1].startswith(said)
+    points = xr.DataArray([[[4, 1], [4, 2], [4, 3]], [[0, 1], [5, 1], [0, 1]]], dims=("algorithm", "trial", "played"))
+    assert findings.summary(apart.assign(index=points).assign_coords(played=[1, 2]))[-1].startswith(said)
+    assert findings.shared_start(alike.sel(round=slice(2, None))) == findings.shared_start(alike.isel(trial=[0])) == []
 
 
 def test_wins_are_counted_and_ties_are_none():

@@ -414,5 +414,6 @@ def test_features_reproduce_the_kernel_matrix() -> None:
         residual = np.diag(gram) - (phi**2).sum(1)
         assert 1e-6 < residual.max() <= 1e-3
         np.testing.assert_allclose(built.residual, residual.max(), rtol=1e-6)
-        np.testing.assert_allclose(built.prior_variance, (phi**2).sum(1), rtol=1e-12)
+        np.testing.assert_array_equal(built.prior_variance, np.diag(gram))
+        np.testing.assert_allclose(built.left_out, residual, atol=1e-12)
         assert np.abs(gram - phi @ phi.T).max() <= 1.001 * residual.max()
