@@ -141,7 +141,7 @@ def played(constraints: int, form: str, precision: str, design: tuple[int, ...])
             surrogate,
             horizon=HORIZON,
             trials=TRIALS,
-            key=jax.random.key(7),
+            key=jax.random.key(9),
             record="audit",
             initial=jaxbandit.InitialDesign(indices=np.array(design)) if design else None,
         )
