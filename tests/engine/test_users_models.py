@@ -254,9 +254,10 @@ class Remembers(Algorithm):
         return state | {"own": jnp.asarray(self.step(t), jnp.float32)}
 
 
-@pytest.mark.parametrize(
-    ("step", "first"), [(lambda t: jnp.where(t == 4, jnp.nan, 1), 4), (lambda t: 1 / (t - 2), 2), (lambda t: 0 * t, 0)], ids=["late", "early", "never"]
-)
+STEPS = {"late": (lambda t: jnp.where(t == 4, jnp.nan, 1), 4), "early": (lambda t: 1 / (t - 2), 2), "never": (lambda t: 0 * t, 0)}
+
+
+@pytest.mark.parametrize(("step", "first"), STEPS.values(), ids=STEPS)
 def test_a_state_that_is_not_finite_flags_the_trial(step: Any, first: int) -> None:
     run = simulate(Remembers(step=step))
     assert np.all(np.asarray(run.status) == (int(Status.NONFINITE_STATE) if first else 0)) and np.all(np.asarray(run.failed_round) == first)
