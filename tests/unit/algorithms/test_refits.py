@@ -13,6 +13,7 @@ import pytest
 import jaxbandit as jb
 from jaxbandit import Anytime, Cei, Refitted, Rpol, delays, feedback, kernels, problems
 from jaxbandit.algorithms import Arena, Observation
+from jaxbandit.core.status import Status
 
 KERNEL = kernels.SquaredExponential(length_scale=1.0)
 
@@ -37,7 +38,9 @@ def test_before_the_first_fit_it_is_the_algorithm_and_after_it_another() -> None
     fitted = jb.sweep(Refitted(algorithm=Rpol(), first=6, points=8, steps=3), {"span": [30.0, 2.0]})
     alone = jb.sweep(ranged(), {"length_scale": [1.0, 1.0]})
     design = jb.InitialDesign(random=2)
-    at, plain = run(fitted, initial=design, record="all"), run(Rpol(), alone, initial=design)
+    with pytest.warns(UserWarning, match="4 of 4 trials: a fit of hyper-parameters ended at an end of their range"):
+        at = run(fitted, initial=design, record="all")
+    plain = run(Rpol(), alone, initial=design)
     np.testing.assert_array_equal(at.indices[..., :4], plain.indices[..., :4])  # two points of the initial design count
     assert not np.array_equal(at.indices[..., 5:], plain.indices[..., 5:])
     assert not np.any(at.failed_round) and np.all(np.isfinite(at.information_gain))
@@ -45,6 +48,7 @@ def test_before_the_first_fit_it_is_the_algorithm_and_after_it_another() -> None
     assert at.length_scales.shape == (2, 2, 12, 1, 1) and np.all(at.length_scales[:, :, :4] == 1.0)
     assert np.all(at.length_scales[:, :, 4:] != 1.0) and np.all(at.length_scales[:, :, 4:10] == at.length_scales[:, :, 4:5])
     assert np.all(at.length_scales[:, :, -1] == at.fitted_length_scales)  # the next fit follows round 10, another round 22
+    assert np.all(at.fitted_length_scales == 2.0) and np.all(at.status == int(Status.FIT_AT_BOUND)) and not np.any(plain.status)
     assert plain.fitted_length_scales is None
     table = at.to_xarray(problem())
     assert table.fitted_length_scales.dims == ("algorithm", "trial", "group", "axis")

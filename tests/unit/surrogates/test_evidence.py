@@ -113,6 +113,42 @@ def test_derivatives_are_those_of_finite_differences():
         np.testing.assert_allclose(forward, gradient, rtol=1e-9)
 
 
+def test_the_expansion_is_that_of_a_dense_covariance():
+    points, values = repeated()
+    data, theta = collapse(points, values).padded(40), np.log([0.8, 1.5, 0.1])
+
+    def model(place):
+        return Scale(kernel=SquaredExponential(length_scale=jnp.exp(place[0])), variance=jnp.exp(place[1])), jnp.exp(place[2])
+
+    with jax.enable_x64(True):
+        value, gradient, information = jax.jit(lambda place: data.expansion(model, place))(jnp.asarray(theta))
+
+    def covariance(theta):
+        length_scale, variance, noise = np.exp(theta)
+        return variance * squared_exponential(points, points, length_scale) + noise * np.eye(len(points))
+
+    def evidence(theta):
+        return sum(gaussian_log_density(covariance(theta), column) for column in values.T)
+
+    steps = 1e-5 * np.eye(3)
+    relative = [np.linalg.solve(covariance(theta), (covariance(theta + h) - covariance(theta - h)) / 2e-5) for h in steps]
+    assert float(value) == pytest.approx(evidence(theta), rel=1e-10)
+    np.testing.assert_allclose(gradient, [(evidence(theta + h) - evidence(theta - h)) / 2e-5 for h in steps], rtol=1e-6)
+    want = [[0.5 * values.shape[1] * np.trace(a @ b) for b in relative] for a in relative]
+    np.testing.assert_allclose(information, want, rtol=1e-6)
+
+
+def test_float32_is_near_where_most_values_are_at_one_point():
+    """Padding, and points seen once, keep the pivots that they have."""
+    counts = np.asarray([250.0, 3, 1, 1, 1, 1])
+    data = Collapsed(points=np.linspace(0, 1, 6)[:, None], counts=counts, means=np.ones((1, 6)), within=np.ones(1)).padded(64)
+    found = {}
+    for precise in (False, True):
+        with jax.enable_x64(precise):
+            found[precise] = float(jax.jit(lambda: data.log_evidence(se(0.3, 8.0), 0.01))()[0])
+    assert found[False] == pytest.approx(found[True], abs=0.05)
+
+
 def test_fit_finds_what_scikit_learn_finds():
     gp = pytest.importorskip("sklearn.gaussian_process")
     points, values = sample(length_scale=1.5, seed=1)
@@ -127,10 +163,12 @@ def test_fit_finds_what_scikit_learn_finds():
 
 def test_span_bounds_the_search_and_seeds_repeat():
     points, values = sample()
-    found = fit(se(100.0, 1.0), points, values, NOISE, span=2.0, **LIKELIEST)
+    with pytest.warns(UserWarning, match=r"^fit: kernel\.length_scale, variance ended at the end of the range"):
+        found = fit(se(100.0, 1.0), points, values, NOISE, span=2.0, **LIKELIEST)
     assert 50.0 * (1 - 1e-9) <= float(found.kernel.kernel.length_scale) <= 200.0 * (1 + 1e-9)
-    assert np.isnan(found.standard_errors["kernel.length_scale"])  # at its bound
-    assert found.log_evidence < fit(se(), points, values, NOISE, **LIKELIEST).log_evidence
+    assert np.isnan(found.standard_errors["kernel.length_scale"]) and found.at_bound["kernel.length_scale"]
+    free = fit(se(), points, values, NOISE, **LIKELIEST)
+    assert found.log_evidence < free.log_evidence and not any(free.at_bound.values())
     again = fit(se(100.0, 1.0), points, values, NOISE, span=2.0, **LIKELIEST).kernel
     assert jax.tree.leaves(again) == jax.tree.leaves(found.kernel)
 
