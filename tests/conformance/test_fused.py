@@ -102,20 +102,24 @@ def check(found: tuple[np.ndarray, np.ndarray, np.ndarray], tolerance: float) ->
     assert np.max(widths) <= tolerance
 
 
+@pytest.mark.full(but=("rpol",))
 @pytest.mark.parametrize("name", TAKEN)
 def test_choices_are_as_good_as_those_of_xla(name: str) -> None:
     check(side_by_side(TAKEN[name](), "product"), 2e-5)
 
 
+@pytest.mark.full
 def test_choices_are_as_good_in_the_layout_of_gpus() -> None:
     check(side_by_side(ALGORITHMS["cbo"](), "features", gpu=True), 2e-5)
 
 
+@pytest.mark.full
 def test_choices_are_as_good_in_float64() -> None:
     with jax.enable_x64(True):
         check(side_by_side(ALGORITHMS["cei-observed"](), "features"), 1e-12)
 
 
+@pytest.mark.full
 def test_the_check_fails_when_a_kernel_forgets_the_last_observation() -> None:
     def forgetful(self: Any, state: Any) -> deferred.Settled:
         return state if isinstance(state, deferred.Settled) else deferred.Settled(posterior=state.posterior)
@@ -145,6 +149,7 @@ def lowered(plan: choice.Plan, platform: str) -> str:
     return jax.jit(run).trace(*values).lower(lowering_platforms=(platform,)).as_text()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
 def test_kernels_lower_for_accelerators(platform: str) -> None:
     call = {"cuda": "mosaic_gpu_v2", "tpu": "tpu_custom_call"}[platform]
@@ -154,6 +159,7 @@ def test_kernels_lower_for_accelerators(platform: str) -> None:
         assert not re.search("[x<]f64>", text), name
 
 
+@pytest.mark.full(but=("policy2",))
 @pytest.mark.parametrize("policy", [feedback.Wait(), feedback.Hallucinate(), feedback.Censor(window=3, minimum=-1.0)])
 def test_late_feedback_is_scored_by_kernels(policy: feedback.Policy) -> None:
     """The kernel of a round reads what the policy believes, and has nothing to move; here it plays a trial by itself."""
@@ -175,6 +181,7 @@ def test_late_feedback_is_scored_by_kernels(policy: feedback.Policy) -> None:
     assert score[best] - score[point] <= 2e-5 and score[best] - jnp.sort(score)[-2] < 1
 
 
+@pytest.mark.full
 def test_simulations_choose_by_kernels() -> None:
     """After an initial design, in a program for a CPU, and the same program for GPUs and TPUs."""
 
@@ -279,5 +286,6 @@ class Mine(Algorithm):
         return self.learn(arena, state, observation)
 
 
+@pytest.mark.full
 def test_algorithms_of_users_are_taken() -> None:
     check(side_by_side(Mine(), "features"), 2e-5)

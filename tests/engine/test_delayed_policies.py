@@ -172,37 +172,43 @@ def check_history(
         close(columns[b], known.covariance, err_msg=f"covariance, {pattern}")
 
 
+@pytest.mark.full(but=("features",))
 @pytest.mark.parametrize(
-    ("form", "policy"), [(form, policy) for form in ("features", "rows") for policy in POLICIES] + [("product", "hallucinate")]
+    ("form", "policy"),
+    [*(("features", policy) for policy in POLICIES), ("rows", "hallucinate"), ("rows", "censor"), ("product", "hallucinate")],
 )
 def test_the_posterior_is_the_dense_one_in_every_round(form: str, policy: str) -> None:
     check_history(form, policy, "float64", 2)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("form", "policy"), [("rows", "wait"), ("product", "censor")])
 def test_the_posterior_in_float32(form: str, policy: str) -> None:
     check_history(form, policy, "float32", 2)
 
 
+@pytest.mark.full
 def test_the_posterior_of_one_output_without_a_window() -> None:
     """With ``m = 0`` only what comes at once is ever used."""
     check_history("features", "censor", "float64", 1, window=0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("policy", ["hallucinate", "censor"])
 def test_the_posterior_of_outputs_with_models_of_their_own(policy: str) -> None:
     check_history("features", policy, "float64", 3, window=5, mixed=True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("policy", "precision"), [("hallucinate", "float64"), ("censor", "float64"), ("wait", "float32")])
 def test_the_posterior_where_noise_differs_between_points(policy: str, precision: str) -> None:
     check_history("features", policy, precision, 2, by_point=True)
 
 
-@pytest.mark.parametrize("policy", ["wait", "hallucinate"])
-def test_the_posterior_of_outputs_that_arrive_together(policy: str) -> None:
-    """They share one factor."""
-    check_history("features", policy, "float64", 2, whole=True)
+@pytest.mark.full
+def test_the_posterior_of_outputs_that_arrive_together() -> None:
+    """They share one factor; with what is hallucinated stands what waiting knows."""
+    check_history("features", "hallucinate", "float64", 2, whole=True)
 
 
 def test_the_patterns_exercise_the_policies() -> None:
@@ -320,6 +326,7 @@ def replay(name: str, policy: str, late: delayed_policies.Late) -> Any:
     return getattr(delayed_policies, function)(model, late, rule, **parameters.get(name, {}))
 
 
+@pytest.mark.full(but=("censor",))
 @pytest.mark.parametrize("name", NAMES[:-1])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_choice_is_the_best(policy: str, name: str) -> None:
@@ -341,6 +348,7 @@ def test_every_choice_is_the_best(policy: str, name: str) -> None:
         np.testing.assert_allclose(run.widths[trial][:, columns], expected.widths[:, columns], rtol=1e-8)
 
 
+@pytest.mark.full
 def test_se2_starts_every_epoch_afresh() -> None:
     """Check that what is still on its way from an earlier epoch is no longer learnt, though its cost counts."""
     beta, c, epoch = 1.5, 0.4, 6
@@ -369,6 +377,7 @@ def test_se2_starts_every_epoch_afresh() -> None:
     assert bandit.score_gaps(through.scores, late.record.indices).max() > 1e-3, "the restart must matter"
 
 
+@pytest.mark.full(but=("censor",))
 @pytest.mark.parametrize("policy", POLICIES)
 def test_thompson_draws_follow_the_posterior(policy: str) -> None:
     """Standard normal once whitened by the dense posterior of the policy, and of no other; the drawn function's best point is chosen."""
@@ -389,6 +398,7 @@ def test_thompson_draws_follow_the_posterior(policy: str) -> None:
     assert all(likelihood[policy] > likelihood[other] + 30 for other in POLICIES if other != policy), likelihood
 
 
+@pytest.mark.full(but=("censor",))
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_check_sees_another_policy(policy: str) -> None:
     """Another policy's scores, a window one round shorter and values known one round early are all caught."""
@@ -413,7 +423,7 @@ def test_the_check_sees_another_policy(policy: str) -> None:
 
 
 def test_delays_vary_and_several_values_arrive_at_once() -> None:
-    run = runs_under("wait")["rpol"]
+    run = runs_under("censor")["rpol"]
     delay = run.arrivals - np.arange(1, HORIZON + 1)[:, None]
     assert {1, 4, 6, 9} <= set(np.unique(delay)) <= set(np.asarray(DELAYS.values)), "of three draws the longest counts"
     assert max(np.bincount(run.arrivals[trial, :, 0]).max() for trial in range(TRIALS)) >= 3

@@ -67,10 +67,11 @@ def thinned() -> xr.Dataset:
     return run_study(dataclasses.replace(mixed(), runs=mixed().runs[:1], keep=Keep(every=4)))
 
 
+@pytest.mark.full
 def test_it_is_what_simulate_gives() -> None:
     """The same points and values, bit for bit, and the curves of them to the rounding of sums."""
     data, study = results(), mixed()
-    for run in study.runs[:3]:
+    for run in study.runs[1:3]:  # the first is as those of test_study.py
         own, played = data.sel(algorithm=run.label), alone(run.label)
         outputs = run.problem.outputs
         np.testing.assert_array_equal(own["index"].values, played.scored_indices)
@@ -84,6 +85,7 @@ def test_it_is_what_simulate_gives() -> None:
     assert data["round"].values.tolist() == list(range(-1, HORIZON + 1)) and data.attrs["counted_before"] == 2
 
 
+@pytest.mark.full
 def test_what_some_lines_have_all_can_be_asked_for() -> None:
     data = results()
     np.testing.assert_array_equal(data.arrival.sel(algorithm="late").values, np.minimum(alone("late").arrivals, NEVER))
@@ -115,8 +117,10 @@ def test_lines_that_differ_in_numbers_share_a_cell() -> None:
     assert [len(members) for members in make_plan(study).members] == [2]
 
 
-def test_seconds_of_every_line() -> None:
+@pytest.mark.full
+def test_seconds_of_every_line_and_what_is_said_of_the_study() -> None:
     data = results()
+    assert data.attrs["table"] == "" and data.attrs["parameters"] == '{"set": "any"}'
     assert (data.playing_seconds.values > 0).all() and (data.run_seconds.values > data.playing_seconds.values).all()
 
 
@@ -128,9 +132,9 @@ def test_what_cannot_be_compared_is_refused() -> None:
         run_study(dataclasses.replace(study, runs=study.runs[:1] * 2))
     with pytest.raises(InvalidArgument, match="cannot be written as a table"):
         study.table()
-    assert results().attrs["table"] == "" and results().attrs["parameters"] == '{"set": "any"}'
 
 
+@pytest.mark.full
 def test_strong_regret_where_nothing_is_feasible() -> None:
     """No point is feasible but, in expectation, no mixture either: NaN; where regret alone is undefined it is a number."""
     domain = domains.grid([0.0], [1.0], 9)
@@ -146,6 +150,7 @@ def test_strong_regret_where_nothing_is_feasible() -> None:
     np.testing.assert_allclose(data.reward.values[0], np.cumsum(reward[data["index"].values[0]], axis=-1), atol=1e-5)
 
 
+@pytest.mark.full
 def test_parts_give_what_one_program_does() -> None:
     """To the rounding of sums, thinned or not."""
     study = mixed()
@@ -161,6 +166,7 @@ def test_parts_give_what_one_program_does() -> None:
     np.testing.assert_array_equal(thin.strong_regret.values, same.strong_regret.sel(round=thin["round"]).values)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("label", ["a", "late", "bpe"])
 def test_one_trial_again(label: str) -> None:
     """The same bits, strong regret too."""

@@ -45,6 +45,7 @@ def test_a_linear_loss_has_its_gradient_at_any_seed(seed: int) -> None:
     assert float(jnp.max(found.standard_error["x"])) < 1e-3 and int(found.failed) == 0
 
 
+@pytest.mark.full
 def test_a_cubic_loss_has_the_gradient_of_its_smoothed_form() -> None:
     step, x = 0.4, 0.3
     found = toy_loss(lambda params: params**3, step=step, pairs=2).estimate(jnp.asarray(x), jax.random.key(0))
@@ -54,6 +55,7 @@ def test_a_cubic_loss_has_the_gradient_of_its_smoothed_form() -> None:
     np.testing.assert_allclose(found.value, 1 + x**3 + 3 * x * step**2, atol=SPACING)
 
 
+@pytest.mark.full
 def test_grad_and_jit_and_optax_give_the_estimate() -> None:
     loss, params, key = toy_loss(linear, spread=0.05), {"x": jnp.zeros(3)}, jax.random.key(4)
     found = loss.estimate(params, key)
@@ -67,6 +69,7 @@ def test_grad_and_jit_and_optax_give_the_estimate() -> None:
     assert float(loss(optax.apply_updates(params, updates), key)) < float(value)
 
 
+@pytest.mark.full
 def test_equal_keys_give_equal_bits_and_blocks_change_nothing() -> None:
     params, key = {"x": jnp.asarray([0.1, 0.0, 0.1])}, jax.random.key(1)
     several = [toy_loss(linear, spread=0.3, block=block).estimate(params, key) for block in (16, 16, 4)]
@@ -76,6 +79,7 @@ def test_equal_keys_give_equal_bits_and_blocks_change_nothing() -> None:
     assert np.any(np.asarray(another.gradient["x"]) != np.asarray(several[0].gradient["x"]))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("pairs", [16, 64])
 def test_the_interval_covers(pairs: int) -> None:
     """The true gradient is within the interval for 95% of keys, up to the error of 200 of them: with many pairs, and with few."""
@@ -102,6 +106,7 @@ def test_a_parameter_without_effect_has_gradient_0_and_pairs_are_unchanged() -> 
     assert float(found.unchanged) == 1
 
 
+@pytest.mark.full
 def test_failed_pairs_are_left_out_and_too_many_are_refused() -> None:
     problem, model = toy()
 
@@ -137,7 +142,8 @@ def simulated(problem: Any, algorithm: Any, model: Any, trials: int, key: Any, *
     return np.asarray(curves.positive_regret[:, -1] + curves.hard_violation[:, -1]) / 20
 
 
-@pytest.mark.parametrize(("base", "late"), [(jb.Rpol(), False), (jb.Cbo(), True)], ids=["rpol-at-once", "cbo-delayed"])
+@pytest.mark.full
+@pytest.mark.parametrize(("base", "late"), [(jb.Cbo(), False), (jb.Rpol(), True)], ids=["cbo-at-once", "rpol-delayed"])
 def test_it_is_the_difference_of_simulated_trials(base: jb.Algorithm, late: bool) -> None:
     """One parameter: the gradient is the central difference of ``simulate``'s results at both ends of the step."""
     (problem, model), options = sine(), {"initial": jb.InitialDesign(random=3)}
@@ -154,6 +160,7 @@ def test_it_is_the_difference_of_simulated_trials(base: jb.Algorithm, late: bool
     np.testing.assert_allclose(found.gradient["estimator.reward_width"], np.mean(ends[0] - ends[1]) / 0.6, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.full
 def test_a_model_in_float64_plays_in_float64() -> None:
     """Its losses are those under ``enable_x64``, where a gradient in float32 comes out; a compiled program refuses it by name."""
     problem, _ = sine()
@@ -169,6 +176,7 @@ def test_a_model_in_float64_plays_in_float64() -> None:
         np.testing.assert_allclose(loss(params, key), value, rtol=1e-6)
 
 
+@pytest.mark.full
 def test_the_lagrangian_weighs_the_violation() -> None:
     problem, model = sine()
     params, build = logarithms(jb.Rpol(), model, "estimator.cost_width", "model.noise_variance")
