@@ -39,7 +39,7 @@ rpol = jb.Rpol()
 made, counts = {}, {}
 for name, line in {
     "sine": lambda: jb.problems.sine(5),
-    "from_functions": lambda: jb.problems.from_functions(LINE, lambda x: jax.numpy.sin(1.6 * x[0] + 0.4), [lambda x: x[0] - 1]),
+    "from_functions": lambda: jb.problems.from_functions(LINE, lambda x: jax.numpy.sin(x[0]), [lambda x: x[0] - 1], noise_variance=0.05),
     "surrogate": lambda: jb.surrogate(made["sine"].domain, SE, noise_variance=0.05),
     "rough": lambda: jb.surrogate(made["sine"].domain, [SE, 2.0 * MATERN], noise_variance=[0.05, 0.1], form="features"),
     "rows": lambda: jb.surrogate(made["sine"].domain, MATERN, noise_variance=0.05, form="rows"),

@@ -82,7 +82,7 @@ def session(algorithm: Any, policy: str, initial: Any = None) -> list[int]:
 @functools.cache
 def simulated(table: str, policy: str) -> Any:
     if policy == "at-once":  # a program of the conformance tests
-        return conformance.beside(table, False, "float32", seed=SEED)
+        return conformance.beside(tuple(NO_FULL_INFORMATION[table]), "float32", seed=SEED)
     algorithms = {name: make() for name, make in NO_FULL_INFORMATION[table].items()}
     return panel.play(conformance.study()[0], algorithms, conformance.surrogate(), trials=[0], **options(policy))
 

@@ -56,4 +56,4 @@ class Keep:
         if self.every is not None and self.log_spaced is not None:
             raise InvalidArgument(f"keep: give every or log_spaced, not both; got every={self.every}, log_spaced={self.log_spaced}")
         for name, value in self.table().items():
-            checks.integer(f"keep.{name}", value, least=1, most=MOST_ROUNDS)
+            checks.integer(f"keep.{name}", value, least=1)
