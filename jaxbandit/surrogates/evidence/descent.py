@@ -71,14 +71,28 @@ def minimise(
         screening = now.evaluations < len(starts)  # in the same loop, so that the function is compiled once
         start = jax.lax.dynamic_index_in_dim(starts, jnp.minimum(now.evaluations, len(starts) - 1), keepdims=False)
         place = jnp.where(screening, start, jnp.clip(now.place + now.step, low, high))
-        wanted = jnp.where(screening, 0, ARMIJO * jnp.sum(now.gradient * (place - now.place)))
-        reached = (place, *evaluate(place))
-        better = reached[1] <= now.value + wanted
-        reached = (*reached[:3], _corrected(reached[3], place - now.place, reached[2] - now.gradient, ~screening))
-        kept = [jnp.where(better, new, old) for new, old in zip(reached, now, strict=False)]
+        value, gradient, information = evaluate(place)
+        moved = place - now.place
+        better = value <= now.value + jnp.where(screening, 0, ARMIJO * jnp.sum(now.gradient * moved))
+        place, gradient, information = (
+            jnp.where(better, new, old)
+            for new, old in (
+                (place, now.place),
+                (gradient, now.gradient),
+                (_corrected(information, moved, gradient - now.gradient, ~screening), now.information),
+            )
+        )
         damping = jnp.where(better, jnp.maximum(EASED * now.damping, LEAST_DAMPING), STIFFENED * now.damping)
         damping = jnp.where(screening, now.damping, damping)
-        return _State(*kept, damping, step_of(kept[0], *kept[2:], damping), now.evaluations + 1)
+        return _State(
+            place=place,
+            value=jnp.where(better, value, now.value),
+            gradient=gradient,
+            information=information,
+            damping=damping,
+            step=step_of(place, gradient, information, damping),
+            evaluations=now.evaluations + 1,
+        )
 
     one, nothing = jnp.ones((), dtype), jnp.zeros((size,), dtype)
     nowhere = _State(starts[0], jnp.inf * one, nothing, jnp.eye(size, dtype=dtype), DAMPING * one, nothing, jnp.zeros((), jnp.int32))
