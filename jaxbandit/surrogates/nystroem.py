@@ -182,16 +182,15 @@ def nystroem_features(
     columns, slots = kept_products(sizes, shape, residual_of, tolerance, most)
     kept = np.zeros(shape)
     kept[tuple(columns)] = 1.0
-    shortest = with_length_scale(kernel, np.asarray(low))
     return NystroemFeatures(
-        kernel=shortest,
+        kernel=with_length_scale(kernel, np.asarray(low)),
         coordinates=tuple(np.asarray(points) for points in domain.axes),
         low=np.asarray(low),
         high=np.asarray(high),
         coefficients=tuple(axis.coefficients[:, :, :used] for axis, used in zip(axes, slots.shape, strict=True)),
         columns=columns,
         slots=slots,
-        kernel_variance=prior_variance(shortest, domain.points),
+        kernel_variance=outer([axis.tried[0][1] for axis in axes]),
         residual=np.float64(residual_of(kept)),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -240,7 +241,7 @@ def ranged(
     table = stacked([noise for _, noise in members])
     lambdas = least(table)
     refuse_float32_in_float64(precision)
-    largest = [float(np.max(prior_variance(k, domain.points))) for k, _ in members]
+    largest = [variance * _largest_variance(base, domain) for (base, _), variance in zip(bases, variances, strict=True)]
     need = needed(largest, lambdas, means, horizon or HORIZON_IF_UNKNOWN, refreshable=True)
     check_float64_suffices(largest, lambdas, means, horizon or HORIZON_IF_UNKNOWN)
     first = in_force(precision, need)
@@ -267,6 +268,15 @@ def ranged(
     )
     with arithmetic([chosen]):
         return replace(jax.device_put(canonicalise(model)), kernels=tuple(kernels))
+
+
+def _largest_variance(kernel: Kernel, domain: Domain) -> float:
+    """Return the largest prior variance on a domain; axis by axis where the kernel is a product, by the programs of its features."""
+    parts = kernel.along_axes(domain.dimension) if domain.axes else None
+    if parts is None:
+        return float(np.max(prior_variance(kernel, domain.points)))
+    axes = [np.asarray(points)[:, None] for points in domain.axes]
+    return math.prod(float(np.max(prior_variance(part, points))) for part, points in zip(parts, axes, strict=True))
 
 
 def _ends(low: Any, high: Any, dimension: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
