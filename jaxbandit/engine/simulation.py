@@ -13,7 +13,7 @@ import numpy as np
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.declare import Declared, check_domain
+from jaxbandit.core.declare import Declared, check_domain, is_foreign
 from jaxbandit.core.fields import choice, instance_of, of_class, optional, whole
 from jaxbandit.core.fields import key as key_check
 from jaxbandit.core.keys import typed
@@ -215,7 +215,7 @@ def _warn_of_precision(model: Surrogate, horizon: int) -> None:
 
 def _warn_of_noise(problem: AbstractProblem, models: Sequence[Surrogate]) -> None:
     """Warn where the noise variance of a model is more than ``NOISE_OFF`` times that of the problem, or less than its share of it."""
-    if checks.is_traced((problem.noise, [model.noise_variance for model in models])):
+    if is_foreign(problem) or checks.is_traced((problem.noise, [model.noise_variance for model in models])):
         return
     true = problem.noise.variances(problem.outputs)
     if true is None:

@@ -22,6 +22,7 @@ from jaxbandit.problems import AbstractProblem
 from jaxbandit.surrogates import Surrogate
 
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of functions, in the text of a program
+NUMBERS = (jax.Array, np.ndarray, np.generic, int, float)
 PURE: set[Any] = set()  # structures of algorithms that were looked at
 
 
@@ -53,6 +54,7 @@ def choose(algorithm: Algorithm, arena: Arena, state: Any, t: Array, key: Key) -
     """Return what a user's algorithm chooses; raise ``InvalidArgument`` unless it is a decision with the number of a point."""
     where = f"algorithm: {type(algorithm).__name__}.select"
     with checks.blaming(f"{where} must return (Decision, state) for (arena, state, t, key)"):
+        _check_pure(where, algorithm, arena, state, t, key)
         chosen = algorithm.select(arena, state, t, key)
     if not isinstance(chosen, tuple) or len(chosen) != 2 or not isinstance(chosen[0], Decision):
         raise checks.InvalidArgument(f"{where} must return (Decision, state), got {checks.short(chosen)}")
@@ -68,7 +70,6 @@ def choose(algorithm: Algorithm, arena: Arena, state: Any, t: Array, key: Key) -
     _array(f"{where}: flags", decision.flags, (), jnp.integer)
     for leaf in jax.tree.leaves(decision.draws):  # None where it draws nothing
         _array(f"{where}: draws", leaf, None, np.generic)
-    _check_pure(where, algorithm, arena, state, t, key)
     return replace(decision, index=index.astype(jnp.int32), widths=widths), after
 
 
@@ -76,7 +77,7 @@ def _check_pure(where: str, algorithm: Algorithm, *given: Any) -> None:
     """Raise ``InvalidArgument`` where a user's ``select``, traced twice on the same arguments, gives two programs; once for a structure."""
 
     def traced() -> tuple[str, list[bytes]]:
-        made = jax.make_jaxpr(lambda *given: [jnp.asarray(leaf) for leaf in jax.tree.leaves(algorithm.select(*given))])(*given)
+        made = jax.make_jaxpr(lambda *given: [x for x in jax.tree.leaves(algorithm.select(*given)) if isinstance(x, NUMBERS)])(*given)
         known = [value for value in made.consts if not checks.is_traced(value) and not jnp.issubdtype(value.dtype, jax.dtypes.extended)]
         return ADDRESS.sub("", str(made.jaxpr)), [np.asarray(value).tobytes() for value in known]
 
