@@ -17,7 +17,7 @@ from jaxbandit.kernels.base import Kernel
 def covariances_with(kernel: Kernel, points: Table, point: Table) -> tuple[np.ndarray, np.ndarray]:
     """Return the covariances ``[M]`` of ``points [M, d]`` with one ``point [d]``, and the prior variances ``[M]``."""
     with jax.enable_x64(True):
-        column, variances = _covariances_with(kernel, np.asarray(points, np.float64), np.asarray(point, np.float64))
+        column, variances = _covariances_with(_plain(kernel), np.asarray(points, np.float64), np.asarray(point, np.float64))
         return np.asarray(column, np.float64), np.asarray(variances, np.float64)
 
 
@@ -25,7 +25,12 @@ def covariances(kernels: Sequence[Kernel], x: Sequence[Table], y: Sequence[Table
     """Return for each of ``kernels`` the covariances ``[n, p]`` of its own points, ``[n, d]`` of ``x`` and ``[p, d]`` of ``y``."""
     with jax.enable_x64(True):
         given = [[np.asarray(points, np.float64) for points in side] for side in (x, y)]
-        return [np.asarray(matrix, np.float64) for matrix in _covariances(tuple(kernels), *given)]
+        return [np.asarray(matrix, np.float64) for matrix in _covariances(tuple(map(_plain, kernels)), *given)]
+
+
+def _plain(kernel: Kernel) -> Kernel:
+    """Return the kernel with arrays for its numbers: Python's are of another type to JAX, and would have programs of their own."""
+    return jax.tree.map(np.asarray, kernel)
 
 
 @jax.jit
