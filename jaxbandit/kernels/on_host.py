@@ -1,6 +1,7 @@
 """Covariances of kernels on the host, in float64 whatever the engine's precision, by one compiled program each.
 
-Called by itself a kernel compiles one program for each of its operations. Kernels of one structure share programs on equally many points.
+Called by itself a kernel compiles one program for each of its operations. Kernels of one structure share programs on equally many points,
+whether their numbers are Python's or NumPy's.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
+from jaxbandit.core.pytree import canonicalise
 from jaxbandit.core.types import Array, Table
 from jaxbandit.kernels.base import Kernel
 
@@ -17,7 +19,7 @@ from jaxbandit.kernels.base import Kernel
 def covariances_with(kernel: Kernel, points: Table, point: Table) -> tuple[np.ndarray, np.ndarray]:
     """Return the covariances ``[M]`` of ``points [M, d]`` with one ``point [d]``, and the prior variances ``[M]``."""
     with jax.enable_x64(True):
-        column, variances = _covariances_with(_plain(kernel), np.asarray(points, np.float64), np.asarray(point, np.float64))
+        column, variances = _covariances_with(canonicalise(kernel), np.asarray(points, np.float64), np.asarray(point, np.float64))
         return np.asarray(column, np.float64), np.asarray(variances, np.float64)
 
 
@@ -25,12 +27,7 @@ def covariances(kernels: Sequence[Kernel], x: Sequence[Table], y: Sequence[Table
     """Return for each of ``kernels`` the covariances ``[n, p]`` of its own points, ``[n, d]`` of ``x`` and ``[p, d]`` of ``y``."""
     with jax.enable_x64(True):
         given = [[np.asarray(points, np.float64) for points in side] for side in (x, y)]
-        return [np.asarray(matrix, np.float64) for matrix in _covariances(tuple(map(_plain, kernels)), *given)]
-
-
-def _plain(kernel: Kernel) -> Kernel:
-    """Return the kernel with arrays for its numbers: Python's are of another type to JAX, and would have programs of their own."""
-    return jax.tree.map(np.asarray, kernel)
+        return [np.asarray(matrix, np.float64) for matrix in _covariances(tuple(map(canonicalise, kernels)), *given)]
 
 
 @jax.jit
