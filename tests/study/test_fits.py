@@ -60,9 +60,11 @@ def rows() -> np.ndarray:
 
 
 def fitted(start: Any, low: Any, high: Any, points: np.ndarray, values: np.ndarray, scale: float) -> np.ndarray:
-    """Length-scale, variance and noise variance of largest posterior density, from ``start`` and inside the bounds."""
+    """Length-scale, variance and noise variance of largest posterior density inside the bounds, from ``start`` and other length-scales."""
     sides = np.ptp(np.asarray(jb.problems.sine(7).domain.points), axis=0)
-    return hyper_parameters.fit(*map(np.asarray, (start, low, high)), points, values, sides, scale)[0]
+    start, low, high = map(np.asarray, (start, low, high))
+    starts = [start, *([length, *start[1:]] for length in np.geomspace(low[0], high[0], 5))]
+    return min((hyper_parameters.fit(own, low, high, points, values, sides, scale) for own in starts), key=lambda found: found[1])[0]
 
 
 @pytest.mark.full
