@@ -63,7 +63,7 @@ MAPS = Path("/proc/self/maps")  # of Linux, which allows a process 65,530; every
 MANY = 30_000
 
 BUDGETS = json.loads((TESTS / "programs.json").read_text())  # programs that a file may compile, of files that compile more than USUAL
-USUAL = 10_000
+USUAL = 30
 PROGRAMS = collections.Counter()  # programs that this process has compiled, or found compiled
 SECONDS = collections.Counter()  # that each file's tests have taken
 CACHE, BEFORE = pytest.StashKey[Path | None](), pytest.StashKey[dict[str, float]]()

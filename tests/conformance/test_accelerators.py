@@ -122,6 +122,7 @@ def loops_of(name: str, policy: str | None) -> int:
     return (name in EXAMINING) + LOOPS_OF_FITS.get(name, 0) + LOOPS_OVER_ARRIVALS[policy]
 
 
+@pytest.mark.full(but=("rpol",))
 @pytest.mark.parametrize("name", LOWERED)
 def test_every_algorithm_lowers_for_accelerators(name: str) -> None:
     program = traced(name, "product")
@@ -132,6 +133,7 @@ def test_every_algorithm_lowers_for_accelerators(name: str) -> None:
     assert all("HIGHEST" in line for line in re.findall(r"dot_general[^\n]*", text))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", ["features", "rows"])
 @pytest.mark.parametrize("name", ["rpol", "cbo", "cei", "bpe", "se3"])
 def test_other_forms_lower_for_accelerators(name: str, form: str) -> None:
@@ -140,6 +142,7 @@ def test_other_forms_lower_for_accelerators(name: str, form: str) -> None:
     assert not re.search(r"custom_call @(?!Sharding|annotate)", lowered(program))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", ["rpol", "cbo-randomised", "config", "se2", "cei", "stageopt", "anytime-cbo"])
 def test_every_policy_is_fit_for_accelerators(name: str, policy: str) -> None:
@@ -147,6 +150,7 @@ def test_every_policy_is_fit_for_accelerators(name: str, policy: str) -> None:
     assert faults(program.jaxpr.jaxpr, loops=loops_of(name, policy)) == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("form", "policy"), [("features", "wait"), ("product", "hallucinate"), ("product", "censor"), ("rows", "wait")])
 def test_policies_lower_for_accelerators(form: str, policy: str) -> None:
     assert not re.search(r"custom_call @(?!Sharding|annotate)", lowered(traced("rpol", form, policy)))

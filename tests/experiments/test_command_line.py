@@ -70,6 +70,7 @@ def test_run_writes_dataset_table_and_figure(reduced_run):
     assert header.startswith("algorithm,trials,failed,R/t,") and len(lines) == 3
 
 
+@pytest.mark.full
 def test_the_same_command_shows_what_it_made(reduced_run, capsys):
     out, printed = reduced_run
     before = (out / "results.nc").read_bytes()

@@ -55,6 +55,7 @@ class Stop(Exception):
     """An interruption."""
 
 
+@pytest.mark.full
 def test_an_experiment_goes_on(tmp_path, capsys):
     """After a stop between two cells, to what it would have been, which is shown again; a directory without a run is refused."""
     seen = []

@@ -94,6 +94,7 @@ def members(table: str) -> dict[str, Any]:
     return {name: panel.OneOf(algorithms=tuple(algorithms), which=float(number)) for number, name in enumerate(NO_FULL_INFORMATION[table])}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("table", TABLES)
 def test_every_algorithm_chooses_as_in_a_simulation(table: str, policy: str) -> None:
@@ -102,6 +103,7 @@ def test_every_algorithm_chooses_as_in_a_simulation(table: str, policy: str) -> 
     assert len({tuple(points) for points in expected.values()}) > len(expected) // 2, "algorithms do differ"
 
 
+@pytest.mark.full(but=("rpol",))
 @pytest.mark.parametrize("name", ["rpol", "config", "se3", "anytime"])
 def test_points_that_tie_are_chosen_as_in_a_simulation(name: str) -> None:
     """On a grid most of whose points are far from all data, from no design on; the session compiles its rounds by themselves."""
@@ -125,6 +127,7 @@ def tied() -> tuple[Any, Any]:
     return problem, jaxbandit.surrogate(problem.domain, kernels.SquaredExponential(length_scale=1.0), noise_variance=0.05)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("table", TABLES)
 def test_golden_choices_under_policies(table: str, policy: str, golden: Any) -> None:
@@ -143,6 +146,7 @@ def test_golden_choices_of_forms(form: str, golden: Any) -> None:
     golden("choices").check_bits(form, {name: run.indices[0] for name, run in played.items()})
 
 
+@pytest.mark.full
 def test_a_fit_to_the_initial_design_is_that_of_a_simulation() -> None:
     """There is one fit, before round 1."""
     initial = InitialDesign(random=5)

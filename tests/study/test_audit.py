@@ -70,6 +70,7 @@ def test_every_choice_follows_from_the_arrays(name: str, tmp_path: Path) -> None
     assert np.mean(bandit.score_gaps(expected.scores, neighbour) > TOLERANCE) > 0.5
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_golden_traces(name: str, golden: Any) -> None:
     """The arrays of a trace, what it says of itself, and, on the JAX that they were written with, the choices."""

@@ -51,6 +51,7 @@ def table(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(traces.ALGORITHMS, name, algorithm)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_golden_traces(name: str, golden: Any) -> None:
     traces.check_golden_trace(golden("traces"), name)

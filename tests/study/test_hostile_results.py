@@ -36,6 +36,7 @@ BROKEN: list[Any] = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["table", "fingerprint", "batches", "devices"])
 def test_broken_attributes_in_a_rerun(name: str) -> None:
     for value in [None, *BROKEN]:

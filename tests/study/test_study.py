@@ -290,6 +290,7 @@ def test_other_random_numbers_for_every_line() -> None:
     assert not np.any(own[0, :, 0] == own[1, :, 0])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("common", [True, False])
 def test_strong_regret_of_random_instances(common: bool) -> None:
     """Each line has the best mixed policies of its own instances."""

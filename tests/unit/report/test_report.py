@@ -419,6 +419,7 @@ def test_posterior_maps_and_their_animation_are_written(late_run, tmp_path):
         assert image.n_frames == 2 and image.info["duration"] == 500
 
 
+@pytest.mark.full
 def test_the_mapped_score_is_the_one_that_rpol_maximises(late_run):
     _, _, model, run = late_run
     trial = jax.tree.map(lambda x: x[0], run)

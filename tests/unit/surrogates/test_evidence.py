@@ -244,6 +244,7 @@ def test_many_fits_are_those_of_each_by_itself():
         np.testing.assert_allclose(np.log(found), other.kernel_.theta, atol=5e-3)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("optimised")
 def test_standard_errors_cover_the_truth():
     """About 95% of the intervals hold the true value; a maximum-likelihood error of few data is a little small, so 90% to 97% will do."""
