@@ -13,7 +13,7 @@ import xarray as xr
 from experiments.__main__ import main
 from tests.support.paths import ROOT
 
-TRIALS, HORIZON = 20, 1000
+TRIALS, HORIZON = 40, 1000
 SIZE = ["--trials", str(TRIALS), "--seed", "3"]  # 50x50 points and 1,000 rounds
 
 
