@@ -66,7 +66,7 @@ def played_by_xla(algorithm: Algorithm, indices: Any, noise: Any) -> tuple[list[
 
 
 # A product form has an expansion of its own on GPUs; another form has the general one.
-@pytest.mark.full(but=("rpol",))
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "form"), [("rpol", "product"), ("cbo", "features"), ("config", "product")])
 def test_whole_runs_in_a_kernel_choose_as_well_as_xla(name: str, form: str) -> None:
     algorithm, means, noise = ALGORITHMS[name](), np.asarray(problem().means), noise_of(TRIALS)

@@ -84,6 +84,7 @@ def test_the_same_command_shows_what_it_made(reduced_run, capsys):
     assert not [path for path in out.iterdir() if path.name.startswith(".")]
 
 
+@pytest.mark.full
 def test_an_interrupted_run_is_told_to_go_on(reduced_run, tmp_path, capsys):
     """Also where it was to replace the results of the same."""
     shutil.copytree(reduced_run[0], tmp_path, dirs_exist_ok=True)

@@ -23,6 +23,7 @@ def test_errors_of_gradients_fall_as_the_root_of_their_number():
     np.testing.assert_allclose([one, four], [0.5, 0.25], rtol=0.05)  # sqrt(3) over 2 sqrt(3), in 4,096 and 1,024 groups
 
 
+@pytest.mark.full
 def test_losses_and_random_search_are_those_of_the_trials():
     problem, model = toy()
 

@@ -117,6 +117,7 @@ def test_results_say_when_an_algorithm_stopped(stopped):
     assert all((trial[end:] == trial[end]).all() for trial, end in zip(indices, ends[0], strict=True))
 
 
+@pytest.mark.full
 def test_averages_are_held_from_where_an_algorithm_stopped(stopped, tmp_path):
     held, elapsed = se22.until_stopped(stopped), np.arange(1, 13)
     for trial, end in enumerate(stopped.evaluations.values[0]):

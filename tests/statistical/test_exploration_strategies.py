@@ -117,6 +117,7 @@ def test_thompson_draws_have_the_posteriors_law(form: str, separate: bool) -> No
     assert_gaussian(outcome.draws.reshape(DRAWS, -1), mean.reshape(-1), whole)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", ["features", "product"])
 def test_thompson_draw_of_a_combination(form: str) -> None:
     """One function with the combined mean and ``beta^2 k_t`` of the reward's width."""

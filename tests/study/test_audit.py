@@ -46,8 +46,9 @@ from tests.support.audit_traces import (
     width_of,
 )
 
+pytestmark = pytest.mark.full  # whole runs of every algorithm
 
-@pytest.mark.full
+
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_choice_follows_from_the_arrays(name: str, tmp_path: Path) -> None:
     arrays = through_a_file(traced(name), tmp_path)
@@ -70,7 +71,6 @@ def test_every_choice_follows_from_the_arrays(name: str, tmp_path: Path) -> None
     assert np.mean(bandit.score_gaps(expected.scores, neighbour) > TOLERANCE) > 0.5
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_golden_traces(name: str, golden: Any) -> None:
     """The arrays of a trace, what it says of itself, and, on the JAX that they were written with, the choices."""
@@ -135,7 +135,6 @@ def test_the_arrays_are_as_documented(name: str) -> None:
     assert all(value.dtype != object for value in arrays.values()), "loads without pickle"
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(("name", "outputs"), [("cbo_ts", 2), ("cbo_rand", 2), ("rpol", 2), ("igp_ucb", 2)])
 def test_one_constraint_and_an_initial_design(name: str, outputs: int, tmp_path: Path) -> None:
     """With one constraint its arrays lose the axis; points observed before round 1 are part of the trace."""
@@ -246,7 +245,6 @@ def check_late_trace(arrays: dict[str, np.ndarray]) -> None:
     assert bandit.score_gaps(early, arrays["indices"]).max() > TOLERANCE
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("policy", LATE)
 def test_every_choice_under_delay_follows_from_the_arrays(policy: str, tmp_path: Path) -> None:
     arrays = through_a_file(late_trace(policy), tmp_path)
@@ -269,7 +267,6 @@ def test_every_choice_under_delay_follows_from_the_arrays(policy: str, tmp_path:
         np.testing.assert_allclose(got, np.stack(want, axis=1) + 0.3 * 1.5 * recent, rtol=TOLERANCE)
 
 
-@pytest.mark.full
 def test_trace_of_the_delayed_study(tmp_path: Path) -> None:
     """The command of the documentation, at reduced size."""
     small = ["--trials", "4", "--horizon", "50", "--points-per-axis", "10"]

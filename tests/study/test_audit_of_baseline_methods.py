@@ -28,6 +28,8 @@ from jaxbandit.study import audit
 from tests.oracles import alternating_directions, bandit, boxes, convex_optimisation, expected_improvement, policies, safe_sets
 from tests.support import audit_traces as traces
 
+pytestmark = pytest.mark.full  # whole runs of every algorithm
+
 SEEDS = [24, 17]
 ALGORITHMS: dict[str, Any] = {
     "primal_dual": PrimalDual(estimator=traces.BOUNDS, step=0.5, initial_multiplier=[0.5, 2.0]),
@@ -51,7 +53,6 @@ def table(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(traces.ALGORITHMS, name, algorithm)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_golden_traces(name: str, golden: Any) -> None:
     traces.check_golden_trace(golden("traces"), name)
@@ -113,7 +114,6 @@ def fits(arrays: dict[str, np.ndarray]) -> bool:
     return bool(nearest) and np.allclose(centres, replay.centres, **near) and np.allclose(arrays["multipliers"], replay.multipliers, **near)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_choice_follows_from_the_arrays(name: str, tmp_path: Path) -> None:
     options = {"initial": traces.jaxbandit.InitialDesign(random=3)} if name in ("stageopt", "cei_observed", "admmbo") else {}
@@ -139,7 +139,6 @@ def test_what_a_study_tells_of_an_instance_is_in_the_trace() -> None:
     assert set(arrays["indices"]) == set(params["seeds"])
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("algorithm", "hook"), [(RandomSearch(), None), (RandomSearch(), informed.FeasiblePoints()), (Oracle(), informed.BestPoint())]
 )

@@ -48,6 +48,7 @@ def test_broken_attributes_in_a_rerun(name: str) -> None:
         assert "\n" not in str(caught.value) and str(caught.value).startswith(("results: ", "study: "))
 
 
+@pytest.mark.full
 def test_results_of_another_version_are_said_to_be_so() -> None:
     old = whole().copy()
     old.attrs = old.attrs | {"versions": json.dumps({"jaxbandit": "0.0.1"}), "fingerprint": "of old"}

@@ -136,6 +136,7 @@ def test_every_evaluation_of_admmbo(name: str, constraints: int, precision: str,
     assert np.all(jaxbandit.metrics.healthy(run.status))
 
 
+@pytest.mark.full
 def test_admmbo_stops_and_repeats_its_answer() -> None:
     run = recorded("admmbo", 1, "float64", 50, (3, 60))
     ends = np.asarray(run.evaluations)

@@ -58,6 +58,7 @@ def test_it_finds_the_minimum_and_says_how_much_is_won() -> None:
     assert axes.get_xlabel() == "step" and len(axes.lines) >= 1
 
 
+@pytest.mark.full
 def test_screening_leaves_a_bad_start() -> None:
     """A narrow valley far from the start, in a plane: its gradient is 0 and only screening finds the way."""
 

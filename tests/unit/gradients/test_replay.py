@@ -102,6 +102,7 @@ def slope(noise: jax.Array, model: jb.Surrogate) -> jax.Array:
     return jnp.sum(found.log_evidence) + jnp.sum(found.belief.sd) + jnp.sum(found.sd)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("noise", [1e-3, 1e-5, 1e-7])
 def test_no_derivative_is_nan_at_low_noise(noise: float) -> None:
     with pytest.warns(UserWarning, match="float32 resolves too little") if noise < 1e-4 else jax.numpy_dtype_promotion("strict"):

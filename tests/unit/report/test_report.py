@@ -124,6 +124,7 @@ def test_a_report_has_every_section_and_needs_nothing_else(full_report):
     )
 
 
+@pytest.mark.full
 def test_figures_say_their_values_to_who_does_not_see_them(full_report):
     dataset, reader, _ = full_report
     last = over_trials(dataset, "hard_violation", averaged=True).isel(round=-1, algorithm=0)
@@ -430,6 +431,7 @@ def test_the_mapped_score_is_the_one_that_rpol_maximises(late_run):
         assert float(score[int(trial.indices[t])]) == pytest.approx(float(score.max()), abs=1e-3)
 
 
+@pytest.mark.full
 def test_maps_say_what_they_need(late_run):
     problem, kernel, model, run = late_run
     trial = jax.tree.map(lambda x: x[0], run)

@@ -81,6 +81,7 @@ def test_a_run_is_labelled_as_the_study_of_it_is():
     assert {name: got.attrs[name] for name in shared} == {name: want.attrs[name] for name in shared}
 
 
+@pytest.mark.full
 def test_summaries_and_tables_are_those_of_the_study():
     rows, want = swept().summary(PROBLEM, label="RPOL", swept=WIDTHS).rows, tables.summary_rows(studied())
     for row, expected in zip(rows, want, strict=True):

@@ -49,7 +49,7 @@ def test_the_prior_variance_is_that_of_the_kernel(form: str, precision: str) -> 
         np.testing.assert_array_equal(model.init().variance, np.full((1, DOMAIN.size), 2.5, precision))
 
 
-@pytest.mark.full(but=("float32",))
+@pytest.mark.full
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_points_far_from_data_tie_alike_in_every_form(precision: str) -> None:
     chosen = []
