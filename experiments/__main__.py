@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from experiments.benchmark import command as bench
 from experiments.common.discovery import find_experiments
@@ -12,7 +13,12 @@ from experiments.common.options import add_options, options_from
 from experiments.common.running import run_experiment
 from experiments.common.traces import write_trace
 from jaxbandit import enable_cache
-from jaxbandit.study import compile_quickly, ended, interrupted, parsed, use_all_cores
+from jaxbandit.study import BatchFailed, WorkersLost, compile_quickly, connected, ended, interrupted, parsed, use_all_cores
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+WORKERS = "let workers of Dask play: local for some of this machine, or the address or the scheduler file of a cluster"
 
 
 def parser(*, quick: bool = False) -> argparse.ArgumentParser:
@@ -33,11 +39,13 @@ def parser(*, quick: bool = False) -> argparse.ArgumentParser:
         command.add_argument("--out", type=Path, metavar="DIR", help=f"where to write (default results/{experiment.name})")
         command.add_argument("--force", action="store_true", help="replace files that are there")
         command.add_argument("--resume", action="store_true", help="go on with the interrupted run of the same options in DIR")
+        command.add_argument("--dask", metavar="WHERE", help=WORKERS)
         _add_cache(command)
     everything = commands.add_parser("all", help="run every experiment, or go on with those that are missing")
     everything.add_argument("--quick", action="store_true", help="at reduced size: minutes, and figures that only show that it works")
     everything.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="where to write (default %(default)s)")
     everything.add_argument("--force", action="store_true", help="replace files that are there")
+    everything.add_argument("--dask", metavar="WHERE", help=WORKERS)
     _add_cache(everything)
     trace = commands.add_parser("trace", help="write one trial as arrays that anybody can recompute (.npz)")
     which = trace.add_subparsers(dest="experiment", required=True, metavar="EXPERIMENT")
@@ -59,20 +67,20 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-cache", action="store_true", help="keep no compiled programs")
 
 
-def run_all(args: argparse.Namespace) -> None:
+def run_all(args: argparse.Namespace, executor: Client | None) -> None:
     """Run every experiment whose results are missing, one after the other, each into its own directory, and print all tables."""
     for name, experiment in find_experiments().items():
         options = (experiment.reduced() if args.quick else experiment).defaults
         out = args.out / name
         anew = experiment.play is not None and not (out / "results.nc").exists()  # it cannot be resumed
-        run_experiment(experiment, options, out, force=args.force or anew, resume=interrupted(out) and not args.force)
+        run_experiment(experiment, options, out, force=args.force or anew, resume=interrupted(out) and not args.force, executor=executor)
         print()
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; returns the exit status, 2 for arguments that cannot be used, 1 for what cannot be written or fit memory."""
+    """Run one command; returns the exit status, 2 for bad arguments, 1 for what cannot be written or fit memory, 3 for lost workers."""
     go_on = "a study goes on by the same command with --resume, all by the same command"
-    return ended(lambda: _command(argv), go_on=go_on, less="ask for less")
+    return ended(lambda: _command(argv), go_on=go_on, less="ask for less", further={WorkersLost: 3, BatchFailed: 3})
 
 
 def _command(argv: list[str] | None) -> int:
@@ -87,14 +95,16 @@ def _command(argv: list[str] | None) -> int:
     elif args.command == "bench":
         return bench.run(args)
     elif args.command == "all":
-        run_all(args)
+        with connected(args.dask) as client:
+            run_all(args, client)
     elif args.command == "trace":
         experiment = find_experiments()[args.experiment]
         write_trace(experiment, options_from(args), args.algorithm, args.trial, args.out, force=args.force)
     else:
         experiment = find_experiments()[args.command]
         out = args.out or Path("results") / experiment.name
-        run_experiment(experiment, options_from(args), out, force=args.force, resume=args.resume)
+        with connected(args.dask) as client:
+            run_experiment(experiment, options_from(args), out, force=args.force, resume=args.resume, executor=client)
     return 0
 
 

@@ -1,14 +1,12 @@
-"""The command line: ``python -m jaxbandit run STUDY.toml | rerun RESULTS | report DIR | names [PLACE [NAME]] | session COMMAND``."""
+"""The command line: ``python -m jaxbandit run STUDY.toml | rerun RESULTS | report DIR | watch DIR | names [PLACE] | session COMMAND``."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import sys
 import textwrap
 import time
-import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,20 +19,22 @@ from jaxbandit._version import __version__
 from jaxbandit.core.cache import enable_cache
 from jaxbandit.core.checks import InvalidArgument, decimal, whole_number
 from jaxbandit.core.commands import ended, parsed
+from jaxbandit.core.executors import WorkersLost
 from jaxbandit.core.files import drop, reason_of
 from jaxbandit.core.paths import did_you_mean
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.engine.summary import LEGEND
 from jaxbandit.session.commands import add_commands
 from jaxbandit.session.journal import CannotRecord
-from jaxbandit.study.plan.processes import ProcessLost
+from jaxbandit.study.cluster import WORKERS, connected
+from jaxbandit.study.run.tasks import BatchFailed
 from jaxbandit.surrogates import PRECISIONS
 
 if TYPE_CHECKING:
     import xarray as xr
+    from distributed import Client
 
     from jaxbandit.study import HeldDirectory, Plan, Study
-    from jaxbandit.study.plan.processes import Processes
 
 FORMATS = {"nc": "results.nc", "zarr": "results.zarr"}
 FIGURE = "curves.png"
@@ -93,13 +93,12 @@ def parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--no-figure", action="store_true", help=f"draw no figure of the averages (default DIR/{FIGURE})")
     run.add_argument("--report", action="store_true", help="write the report, too (DIR/report.html, as the command report does)")
+    run.add_argument("--watch", action="store_true", help="keep a page of the study (DIR/report.html) while it runs; its report at the end")
     run.add_argument("--format", choices=sorted(FORMATS), default="nc", help="NetCDF or Zarr (default %(default)s)")
     run.add_argument("--precision", choices=PRECISIONS, default="auto", help="auto: float64 where float32 would not do (the default)")
     run.add_argument("--cache", type=Path, metavar="DIR", help="where compiled programs are kept (default ~/.cache/jaxbandit)")
     run.add_argument("--no-cache", action="store_true", help="keep no compiled programs")
-    run.add_argument("--coordinator", metavar="HOST:PORT", help="of the first of several processes; auto in a cluster such as Slurm's")
-    run.add_argument("--processes", type=whole_number, metavar="N", help="how many processes run the study")
-    run.add_argument("--process-id", type=whole_number, metavar="I", help="number of this process, from 0")
+    run.add_argument("--dask", metavar="WHERE", help=WORKERS)
     again = commands.add_parser("rerun", help="play one trial of a study again, from its results")
     again.add_argument("results", type=Path, metavar="RESULTS")
     again.add_argument("--trial", type=whole_number, required=True, metavar="I", help="number of the trial, from 0")
@@ -109,6 +108,8 @@ def parser() -> argparse.ArgumentParser:
     report = commands.add_parser("report", help="write a self-contained HTML report of the results in a directory")
     report.add_argument("directory", type=Path, metavar="DIR")
     report.add_argument("--out", type=Path, metavar="FILE", help="where to write (default DIR/report.html)")
+    watching = commands.add_parser("watch", help="keep a page of a study (DIR/report.html) while it runs elsewhere; its report at the end")
+    watching.add_argument("directory", type=Path, metavar="DIR")
     add_commands(commands.add_parser("session", help="a real experiment: ask for points, tell what was measured"))
     named = commands.add_parser(
         "names",
@@ -123,19 +124,12 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return the exit status.
 
-    It is 1 for what cannot be written, or memory that does not suffice, 2 for arguments that cannot be used, and 3 for lost processes.
+    It is 1 for what cannot be written, or memory that does not suffice, 2 for arguments that cannot be used, and 3 for workers that are
+    lost or fail.
     """
     less, go_on = "allow less by --memory", "the same command with --resume goes on"
-    try:
-        status = ended(partial(_command, argv), go_on=go_on, less=less, further={CannotRecord: 1, ProcessLost: 3})
-    except Exception:  # a defect of ours: shown with its traceback, never swallowed
-        if not jax.distributed.is_initialized():
-            raise
-        traceback.print_exc()
-        status = 1
-    if status and jax.distributed.is_initialized():  # other processes wait for this one unless it leaves at once
-        _leave(status)
-    return status
+    further: dict[type[Exception], int] = {CannotRecord: 1, WorkersLost: 3, BatchFailed: 3}
+    return ended(partial(_command, argv), go_on=go_on, less=less, further=further)
 
 
 def _command(argv: list[str] | None) -> None:
@@ -143,32 +137,20 @@ def _command(argv: list[str] | None) -> None:
     COMMANDS[args.command](args)
 
 
-def _leave(status: int) -> None:
-    """End at once, so that other processes of a study notice; JAX's own end would wait for them, as they do for this one."""
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()
-    os._exit(status)
-
-
 def run(args: argparse.Namespace) -> None:
     """Run the study of a TOML file: the command ``run``."""
     from jaxbandit.study import forget, from_toml, hold_directory, made_before, make_plan, use_all_cores
     from jaxbandit.study.plan.memory import check_disk
-    from jaxbandit.study.plan.processes import join, this_process
 
     jax.config.update("jax_enable_x64", args.precision == "float64")
     with contextlib.suppress(RuntimeError):  # devices have been started: a caller in Python has chosen them
         use_all_cores()
-    several = (args.coordinator, args.processes, args.process_id) != (None, None, None)
-    joined = join(args.coordinator, args.processes, args.process_id) if several else None
     if not args.no_cache:
         enable_cache(args.cache)
     study = from_toml(args.study, precision="float32" if args.precision == "float32" else None)
-    processes = joined or this_process()
     out = directory_of(study.name) if args.out is None else args.out
     if args.dry_run:
-        plan = make_plan(study, memory=args.memory, segment=args.segment, streamed=True, processes=processes)
+        plan = make_plan(study, memory=args.memory, segment=args.segment, streamed=True, by_workers=args.dask is not None)
         check_disk(out, plan.disk_bytes(streamed=True))
         print(dry_run(plan))
         return
@@ -183,33 +165,35 @@ def run(args: argparse.Namespace) -> None:
         raise InvalidArgument(f"resume: {out} is no directory; nothing to go on with")
     started = time.perf_counter()
     with contextlib.ExitStack() as stack:
-        held = stack.enter_context(hold_directory(out, force=args.force or args.resume)) if processes.first else None  # others find it
-        dataset = play(study, held or out, path, args, processes)
-        if not processes.first:
-            print(f"process {processes.index} has done its part; the first one writes the results")
-            return
-        stack.enter_context(dataset)
-        forget(held or out)  # only now: until here a run that is cut off can be resumed
+        held = stack.enter_context(hold_directory(out, force=args.force or args.resume))
+        with connected(args.dask) as client:
+            dataset = stack.enter_context(play(study, held, path, args, client))
+        forget(held)  # only now: until here a run that is cut off can be resumed
         for other in set(FORMATS.values()) - {path.name}:  # results of a run that this one has replaced
             drop(out / other)
         show(dataset, path, args, f"wrote {{}} in {time.perf_counter() - started:.1f} s")
 
 
-def play(study: Study, place: Path | HeldDirectory, path: Path, args: argparse.Namespace, processes: Processes) -> xr.Dataset:
-    """Return the results of a study that is run in a directory, written to ``path``; without variables in all processes but the first."""
+def play(study: Study, held: HeldDirectory, path: Path, args: argparse.Namespace, client: Client | None) -> xr.Dataset:
+    """Return the results of a study that is run in a directory, by this process or by workers, written to ``path``."""
     from jaxbandit.study import Reporter, run_study
 
-    with Reporter() as (report, note, compiling):
+    with contextlib.ExitStack() as stack:
+        report, note, compiling = stack.enter_context(Reporter())
+        if args.watch:
+            from jaxbandit.report.watching import watched
+
+            stack.enter_context(watched(held.path, note))
         return run_study(
             study,
-            place,
+            held,
             resume=args.resume,
             results=path,
             attributes={"command": " ".join(["python -m jaxbandit", *sys.argv[1:]])},
             memory=args.memory,
             segment=args.segment,
             checkpoint_share=args.checkpoint_share,
-            processes=processes,
+            executor=client,
             report=report,
             note=note,
             compiling=compiling,
@@ -221,7 +205,7 @@ def show(dataset: xr.Dataset, path: Path, args: argparse.Namespace, words: str) 
     print(summary(dataset, path.parent))
     files = [str(path), "summary.csv", *([] if args.no_figure else draw_curves(dataset, path.parent))]
     print(words.format(f"{', '.join(files[:-1])} and {files[-1]}"))
-    if args.report:
+    if args.report or args.watch:
         from jaxbandit.report.html import write_report
 
         print(f"wrote {write_report(path.parent)}")
@@ -273,7 +257,7 @@ def dry_run(plan: Plan) -> str:
     ]
     total = 0.0
     before: list[str] = []
-    for cell, (size, count, rounds) in enumerate(plan.batches):
+    for cell, (size, count, rounds, _) in enumerate(plan.batches):
         seconds = seconds_per_round(plan, cell) * study.horizon * size * count
         total += seconds
         parts = "all rounds at once" if rounds == study.horizon else f"parts of {rounds:,} rounds"
@@ -333,6 +317,14 @@ def report(args: argparse.Namespace) -> None:
     print(f"wrote {write_report(args.directory, args.out)}")
 
 
+def watch(args: argparse.Namespace) -> None:
+    """Show a study while it runs, until its user has seen enough: the command ``watch``."""
+    from jaxbandit.report.watching import watch as follow
+
+    with contextlib.suppress(KeyboardInterrupt):
+        follow(args.directory, say=partial(print, flush=True))
+
+
 def names(args: argparse.Namespace) -> None:
     """Print what a study file can name: the command ``names``."""
     from jaxbandit.study.specify.catalogue import catalogue, described, places
@@ -365,6 +357,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
     "run": run,
     "rerun": rerun,
     "report": report,
+    "watch": watch,
     "names": names,
     "session": session,
 }

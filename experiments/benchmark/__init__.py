@@ -49,5 +49,9 @@ The file of ``--json`` is one object. Its keys:
   ``precisions``, none in the usual benchmark; ``evidence_us``: microseconds of a log evidence and its gradient, ``ranged_round_us`` and
   ``refitted_round_us``: microseconds per trial-round on a ranged model without and with fits, where ``refits`` are timed, which is not in
   the usual benchmark; ``wide_keys``: gradients of 16 hyper-parameters.
+- ``cluster``: workers of Dask, on this machine or where ``dask`` says: ``workers``, how many there are; ``tasks`` without work:
+  ``tasks_a_second``, ``task_ms`` and by how much they made the memory of the process that hands them out grow (``grown_mb``); and a
+  study of ``trials``: seconds by workers (``workers_s``) and by one process on all cores (``here_s``), programs being compiled, and their
+  ratio ``workers_over_here`` (at most 1.1 with a worker for each core). A ``note`` where Dask is not installed.
 - ``backend``, ``device``, ``cpu_model``, ``cores``, ``pinned``, ``versions``, ``date``, ``seconds`` of the whole run.
 """

@@ -26,13 +26,14 @@ def measure(spec: dict[str, Any]) -> dict[str, Any]:
 
         result: dict[str, Any] = getattr(device_parts, spec["part"])(spec["sizes"])
         return result
-    from experiments.benchmark import accuracy, engine, session, study, tuning
+    from experiments.benchmark import accuracy, cluster, engine, session, study, tuning
 
     tasks = {
         "engine": engine.measure_engine,
         "devices": engine.measure_devices,
         "data-rate": engine.measure_data_rate,
         "study": study.measure_study,
+        "cluster": cluster.measure_cluster,
         "accuracy": accuracy.measure_accuracy,
         "session": session.measure_session,
         "tuning": tuning.measure_tuning,
@@ -41,5 +42,5 @@ def measure(spec: dict[str, Any]) -> dict[str, Any]:
     return tasks[spec["task"]](spec)
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # not so in workers, which load this file again
     print("\n" + json.dumps(measure(json.loads(sys.argv[1]))))

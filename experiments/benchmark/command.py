@@ -34,6 +34,7 @@ USUAL: Sizes = {
         "repeats": 1,
         "memory_gib": 4,
     },
+    "cluster": {"tasks": 1_000, "points_per_axis": 20, "trials": 2_000, "horizon": 100, "repeats": 1},
     "accuracy": {"points_per_axis": 16, "horizon": 300},
     "session": {"points_per_axis": 20, "tickets": 50, "ax_trials": 3},
     "tuning": {
@@ -65,6 +66,7 @@ FULL: Sizes = {
         "repeats": 2,
         "memory_gib": 4,
     },
+    "cluster": {"tasks": 10_000, "points_per_axis": 50, "trials": 10_000, "horizon": 1000, "repeats": 2},
     "accuracy": {"points_per_axis": 30, "horizon": 3000},
     "session": {"points_per_axis": 50, "tickets": 1000, "ax_trials": 10},
     "tuning": {
@@ -95,6 +97,7 @@ QUICK: Sizes = {
         "repeats": 1,
         "memory_gib": 4,
     },
+    "cluster": {"tasks": 20, "points_per_axis": 10, "trials": 20, "horizon": 20, "repeats": 1},
     "accuracy": {"points_per_axis": 8, "horizon": 60},
     "session": {"points_per_axis": 8, "tickets": 10, "ax_trials": 1},
     "tuning": {
@@ -124,6 +127,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works; the figures mean little")
     parser.add_argument("--device", action="store_true", help="measure an accelerator instead, part by part, within nine minutes")
     parser.add_argument("--cpu-rehearsal", action="store_true", help="with --device: play its parts small, on the CPU")
+    parser.add_argument("--dask", metavar="WHERE", default="local", help="workers that are measured, too (default %(default)s)")
     parser.add_argument("--skip-peers", action="store_true", help="measure the engine only")
 
 
@@ -140,7 +144,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         sizes = _sizes(args)
         others = (sizes[name] for name in ("data-rate", "study", "accuracy", "session", "tuning"))
-        figures = measure(_settings(args), *others, peers=not args.skip_peers)
+        cluster = sizes["cluster"] | {"dask": args.dask}
+        figures = measure(_settings(args), *others, cluster=cluster, peers=not args.skip_peers)
     except ChildFailed as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -34,6 +35,7 @@ def measure(
     session: dict[str, Any],
     tuning: dict[str, Any],
     *,
+    cluster: dict[str, Any],
     peers: bool = True,
 ) -> dict[str, Any]:
     """Measure everything and return all figures, as they are written to the file.
@@ -48,6 +50,7 @@ def measure(
       session: ``points_per_axis`` and ``tickets`` of the session, and ``ax_trials`` of Ax beside it.
       tuning: ``settings``, ``descents``, ``points_per_axis``, ``horizon``, ``keys``, ``wide_keys``, ``fits``, ``fit_points``,
         ``precisions``, ``refits`` and ``repeats`` of gradients and fits.
+      cluster: ``tasks`` without work, ``points_per_axis``, ``trials``, ``horizon`` and ``repeats`` of a study, and ``dask``, the cluster.
       peers: whether to time other libraries' loops.
 
     Raises:
@@ -68,6 +71,9 @@ def measure(
     tuned = _child({"task": "tuning", **tuning}, pinned=pinned)
     progress("  studies")
     studies = _child({"task": "study", **study}, pinned=False)
+    progress("  workers")
+    installed = importlib.util.find_spec("distributed") is not None
+    shared = _child({"task": "cluster", **cluster}, pinned=False) if installed else {"note": "not installed"}
     figures: dict[str, Any] = dict.fromkeys(RATIOS)
     figures |= engine_figures(settings, engine)
     figures |= device_figures(devices) | machine_figures(machine, pinned)
@@ -76,6 +82,7 @@ def measure(
     figures["accuracy"] = accuracy | exact
     figures["session"] = session | asked
     figures["tuning"] = tuning | tuned
+    figures["cluster"] = cluster | shared
     figures["peers"] = {name: _peer(name, settings, pinned) for name in PEERS} if peers else {}
     for name, peer in figures["peers"].items():
         figures |= peer_figures(name.replace("-", "_"), peer, figures["own_us"])

@@ -39,10 +39,10 @@ def measure_study(spec: dict[str, Any]) -> dict[str, Any]:
 
 def _measured(spec: dict[str, Any], out: Path) -> dict[str, Any]:
     studies = {
-        "single": _study(spec, spec["trials"]),
-        "sweep": _study(spec, spec["trials"], sweep="sweep"),
-        "model_sweep": _study(spec, spec["trials"], sweep="model_sweep"),
-        "many": _study(spec, spec["many"]),
+        "single": one_value(spec, spec["trials"]),
+        "sweep": _study(spec, spec["trials"], "sweep", spec["values"]),
+        "model_sweep": _study(spec, spec["trials"], "model_sweep", spec["values"]),
+        "many": one_value(spec, spec["many"]),
     }
     plan, limit = make_plan(studies["sweep"]), f"{spec['memory_gib']}GiB"
     us = dict.fromkeys(studies, np.inf)
@@ -66,10 +66,15 @@ def _measured(spec: dict[str, Any], out: Path) -> dict[str, Any]:
     }
 
 
-def _study(spec: dict[str, Any], trials: int, sweep: str | None = None) -> Study:
-    """Return a study of ``spec["values"]`` values of what the sweep varies, or of one width without a sweep."""
-    path, least, most = SWEPT["sweep" if sweep is None else sweep]
-    values = [(least + most) / 2] if sweep is None else np.linspace(least, most, spec["values"]).tolist()
+def one_value(spec: dict[str, Any], trials: int) -> Study:
+    """Return a study of RPOL-UCB with one width, on ``sine`` of ``spec["points_per_axis"]`` and over ``spec["horizon"]`` rounds."""
+    return _study(spec, trials, "sweep", 1)
+
+
+def _study(spec: dict[str, Any], trials: int, sweep: str, count: int) -> Study:
+    """Return a study of so many values of what the sweep varies; one is the middle."""
+    path, least, most = SWEPT[sweep]
+    values = [(least + most) / 2] if count == 1 else np.linspace(least, most, count).tolist()
     return Study(
         name="bench",
         runs=grid(

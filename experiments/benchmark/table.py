@@ -28,6 +28,8 @@ def table(figures: dict[str, Any]) -> str:
             "",
             *_study(figures["study"]),
             "",
+            *_cluster(figures["cluster"]),
+            "",
             *_session(figures["session"]),
             "",
             *_tuning(figures["tuning"]),
@@ -151,6 +153,19 @@ def _study(figures: dict[str, Any]) -> list[str]:
         cost = f"{run['kept_s']:.2f} s with progress and checkpoints, {run['whole_s']:.2f} s in one piece without"
         lines.append(f"{size}: {cost}, {run['ratio']:.3f} times as long")
     return lines
+
+
+def _cluster(figures: dict[str, Any]) -> list[str]:
+    """Return the lines on workers of Dask."""
+    if "note" in figures:
+        return [f"workers of Dask: {figures['note']}"]
+    size = f"{_trials(figures['trials'])} x {figures['horizon']:,} rounds on {figures['points_per_axis'] ** 2:,} points"
+    return [
+        f"{figures['workers']} workers of Dask ({figures['dask']}): {figures['tasks']:,} tasks without work,"
+        f" {figures['tasks_a_second']:,.0f} a second, {figures['task_ms']:.1f} ms each; memory grew by {figures['grown_mb']:.0f} MB",
+        f"{size}: {figures['workers_s']:.2f} s by workers, {figures['here_s']:.2f} s by one process on all cores,"
+        f" {figures['workers_over_here']:.3f} times as long",
+    ]
 
 
 def _peers(figures: dict[str, Any]) -> list[str]:

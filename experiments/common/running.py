@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
@@ -31,15 +31,21 @@ from jaxbandit.study import (
     write_whole,
 )
 
+if TYPE_CHECKING:
+    from distributed import Client
+
 
 def progress(line: str) -> None:
     """Print one line of progress, on standard error so that tables can be piped."""
     print(line, file=sys.stderr, flush=True)
 
 
-def run_experiment(experiment: Experiment, options: Options, out: Path, *, force: bool, resume: bool = False) -> None:
+def run_experiment(
+    experiment: Experiment, options: Options, out: Path, *, force: bool, resume: bool = False, executor: Client | None = None
+) -> None:
     """Run an experiment, write ``results.nc``, ``summary.csv``, ``figure.png`` and its further files to ``out``, and print the table.
 
+    Workers of the executor, if one is given, play the study; an experiment that is no study plays by itself.
     Where ``out`` holds the results of the same options, nothing is run unless ``force`` is on.
 
     Raises:
@@ -58,11 +64,11 @@ def run_experiment(experiment: Experiment, options: Options, out: Path, *, force
     with hold_directory(out, force=force or resume) as held:
         started = time.perf_counter()
         own = experiment.play
-        play = partial(_studied, experiment.study(options), held, resume) if own is None else partial(own, options, held.path)
+        play = partial(_studied, experiment.study(options), held, resume, executor) if own is None else partial(own, options, held.path)
         progress(f"{experiment.name}: {experiment.title}")
+        if own is not None and executor is not None:
+            progress(f"{experiment.name} is no study of batches: this process plays it, without the workers")
         dataset = play()
-        if not dataset:
-            return  # the first of several processes gathers the results
         attributes["command"] = " ".join(["python -m experiments", experiment.name, *sys.argv[2:]])
         attributes["created"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         dataset = dataset.assign_attrs(attributes)
@@ -102,12 +108,12 @@ def _show(experiment: Experiment, options: Options, dataset: Any, files: list[st
     print(f"\n{', '.join(files)}: {ending}")
 
 
-def _studied(study: Study, held: HeldDirectory, resume: bool) -> Any:
-    """Return the dataset of a study that is run in a directory, without variables in all processes but the first."""
+def _studied(study: Study, held: HeldDirectory, resume: bool, executor: Client | None) -> Any:
+    """Return the dataset of a study that is run in a directory, by workers if there are any."""
     for line in dict.fromkeys(run.model.describe() for run in study.runs):
         progress("surrogate: " + line.replace("\n", "; "))
     with Reporter() as (report, note, compiling):
-        dataset = run_study(study, held, resume=resume, report=report, note=note, compiling=compiling)
-    for line in flags_in_words(dataset) if dataset else []:
+        dataset = run_study(study, held, resume=resume, executor=executor, report=report, note=note, compiling=compiling)
+    for line in flags_in_words(dataset):
         progress(line)
     return dataset

@@ -20,6 +20,8 @@ from jaxbandit.core.files import reason_of
 from jaxbandit.core.notes import say
 
 PROCESSORS = Path("/proc/cpuinfo")
+VECTORS = ("amx", "asimd", "avx", "fma", "sse", "sve")  # beginnings of the names of instructions on vectors
+WIDEST = ("avx512f", "avx2", "avx", "sve2", "sve", "asimd")
 
 
 @takes(directory=optional(path))
@@ -101,6 +103,17 @@ def _others(directory: Path, entries: Iterable[Path]) -> str:
 
 def _machine() -> str:
     """Return a short name of what programs are compiled for: the instructions of the processor and the version of the compiler."""
+    return hashlib.sha256(f"{platform.machine()} {_instructions()} {jaxlib.__version__}".encode()).hexdigest()[:12]
+
+
+def processor() -> str:
+    """Return a short name of the processor, equal where its instructions on vectors are, on which the last bits of sums depend."""
+    vectors = sorted(word for word in _instructions().split() if word.startswith(VECTORS))
+    widest = next((word for word in WIDEST if word in vectors), "")
+    return f"{platform.machine()} {widest} {hashlib.sha256(' '.join(vectors).encode()).hexdigest()[:6]}".replace("  ", " ")
+
+
+def _instructions() -> str:
+    """Return the names of the processor's instructions, as Linux lists them."""
     known = PROCESSORS.read_text(encoding="utf-8", errors="replace").splitlines() if PROCESSORS.exists() else []
-    instructions = next((line for line in known if line.startswith(("flags", "Features"))), platform.processor())
-    return hashlib.sha256(f"{platform.machine()} {instructions} {jaxlib.__version__}".encode()).hexdigest()[:12]
+    return next((line for line in known if line.startswith(("flags", "Features"))), platform.processor())

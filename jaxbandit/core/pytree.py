@@ -73,7 +73,19 @@ def pytree(cls: type[T]) -> type[T]:
         cls.__repr__ = _in_brief  # type: ignore[method-assign]
     if not any("_repr_html_" in vars(base) for base in cls.__mro__):
         cls._repr_html_ = _as_table  # type: ignore[attr-defined]
-    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    register(cls)
+    return cls
+
+
+PYTREES = set[type]()  # all classes that are registered
+
+
+def register(cls: type) -> None:
+    """Let JAX see a dataclass as a pytree, unless it does already."""
+    if cls in PYTREES:
+        return
+    PYTREES.add(cls)
+    fields = dataclasses.fields(cls)
     leaves = [f.name for f in fields if not f.metadata.get("static")]
     statics = [f.name for f in fields if f.metadata.get("static")]
     keys = [jax.tree_util.GetAttrKey(name) for name in leaves]
@@ -85,7 +97,7 @@ def pytree(cls: type[T]) -> type[T]:
         return tuple((key, getattr(x, key.name)) for key in keys), (cls, *(getattr(x, name) for name in statics))
 
     def unflatten(aux: Any, children: Any) -> Any:
-        made = object.__new__(cls)  # not cls(...), which would check what JAX fills in
+        made: Any = object.__new__(cls)  # not cls(...), which would check what JAX fills in
         for name, value in (*zip(leaves, children, strict=True), *zip(statics, aux[1:], strict=True)):
             object.__setattr__(made, name, value)
         return made
@@ -93,7 +105,6 @@ def pytree(cls: type[T]) -> type[T]:
     # Not register_dataclass: in JAX 0.10.2 the structures of two dataclasses with equal fields compare equal, so that a cache keyed by
     # structure takes one for the other whenever their hashes share a bucket. The class in the auxiliary data tells them apart.
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
-    return cls
 
 
 MOST_NUMBERS_SHOWN = 6  # in the text of an object

@@ -44,6 +44,7 @@ Arrays: TypeAlias = Mapping[str, np.ndarray]
 """Arrays of a batch by name, each with an entry for every trial of it along the first axis."""
 
 Maker: TypeAlias = Callable[[int, Arrays, np.ndarray], np.ndarray]
+Mixed: TypeAlias = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,13 +150,13 @@ def number_of(value: Any) -> float:
         return float("nan")
 
 
-def variables_of(contents: Contents, first: Sequence[Arrays], mixed: np.ndarray | None) -> dict[str, Variable]:
+def variables_of(contents: Contents, first: Sequence[Arrays], mixed: Mixed | None) -> dict[str, Variable]:
     """Return all variables over runs and trials.
 
     Args:
       contents: what the results hold.
       first: the arrays of the first batch of each cell, which say what there is.
-      mixed: rewards of the best mixed policies ``[runs, trials]``, for strong regret.
+      mixed: returns the rewards ``[n]`` of the best mixed policies of runs and trials ``[n, 2]``, for strong regret.
     """
     makers = _Makers(contents, first, mixed)
     found = {metric: makers.variable((*TRIAL, "round"), makers.metric(metric)) for metric in contents.metrics}
@@ -167,7 +168,7 @@ def variables_of(contents: Contents, first: Sequence[Arrays], mixed: np.ndarray 
 class _Makers:
     """Functions that make variables of the arrays of batches; see :class:`Variable`."""
 
-    def __init__(self, contents: Contents, first: Sequence[Arrays], mixed: np.ndarray | None) -> None:
+    def __init__(self, contents: Contents, first: Sequence[Arrays], mixed: Mixed | None) -> None:
         self.contents, self.mixed = contents, mixed
         # The arrays of each cell without their rows: what there is, of which type and shape.
         self.empty = [{name: np.empty((0, *a.shape[1:]), a.dtype) for name, a in arrays.items()} for arrays in first]
@@ -227,8 +228,7 @@ class _Makers:
         elapsed = self.contents.rounds + self.contents.before  # rounds that each entry sums over
 
         def strong(cell: int, arrays: Arrays, rows: np.ndarray) -> np.ndarray:
-            best = mixed[rows[:, 0], rows[:, 1]]
-            return (best[:, None] * elapsed - reward(cell, arrays, rows)).astype(float_dtype())
+            return (mixed(rows)[:, None] * elapsed - reward(cell, arrays, rows)).astype(float_dtype())
 
         return strong
 

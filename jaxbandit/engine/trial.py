@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.algorithms.base import Algorithm, Arena, Observation
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.declare import Declared, in_range, is_foreign
@@ -211,69 +211,112 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Observa
     return started, observations
 
 
-def advance(setting: Setting, trial: TrialState, first: Array | int, rounds: int, *, record: str) -> tuple[TrialState, dict[str, Any]]:
-    """Play rounds ``first .. first + rounds - 1``; returns the state after them and the record of each, with rounds as leading axis."""
-    numbers = jnp.asarray(first, jnp.int32) + jnp.arange(rounds, dtype=jnp.int32)
-    instance, algorithm, arena = setting.instance, setting.algorithm, setting.arena
-    start = start_of(algorithm, arena)
-    due: Any = None
-    early: Any = None  # [T] whether a delay of the round is negative, where a user's model draws them
-    if setting.delays is not None:
-        key = stream_key(setting.key, Stream.DELAY)
-        due, early = setting.delays.draw(key, numbers, arena.surrogate.outputs, joint=setting.joint_arrival)
-    policy_keys = jax.vmap(policy_key, (None, 0))(setting.key, numbers)
-    noise = jax.vmap(lambda t: instance.draw(round_key(stream_key(setting.key, Stream.NOISE), t)))(numbers)
+class Given(NamedTuple):
+    """Facts of a round that do not depend on what is chosen, all rounds together with a leading axis ``[T]``."""
 
-    choose: Choose = choose_point
-    if setting.fused:
-        choose = functools.partial(choose_in_kernel, choose_point, draws="draws" in RECORDED[record])
+    number: Array  # t, int32
+    key: Array  # of the algorithm's own random numbers
+    noise: Any
+    due: Any  # [k] rounds at whose ends values arrive, None for feedback at once
+    early: Any  # whether a delay is negative, where a user's model draws them
 
-    def one_round(now: TrialState, given: tuple[Array, Array, Any, Any, Any]) -> tuple[TrialState, dict[str, Any]]:
-        t, own_key, drawn, arrives, too_early = given
-        state, pending = now.state, now.pending
+
+class Chosen(NamedTuple):
+    """A chosen point and what was shown when it was chosen."""
+
+    point: Array  # its index
+    decision: Decision
+    multipliers: Array
+    length_scales: Any
+
+
+class Round:
+    """One round of a trial: choose a point, observe its values, learn from what arrives, and record."""
+
+    def __init__(self, setting: Setting, record: str) -> None:
+        self.setting, self.recorded = setting, RECORDED[record]
+        self.start = start_of(setting.algorithm, setting.arena)
+        self.choice: Choose = choose_point
+        if setting.fused:
+            self.choice = functools.partial(choose_in_kernel, choose_point, draws="draws" in self.recorded)
+
+    def __call__(self, now: TrialState, given: Given) -> tuple[TrialState, dict[str, Any]]:
+        """Return the state of the trial after a round, and the record of the round."""
+        state, chosen = self.choose(now.state, given)
+        values, pending, observation = self.observe(now.pending, chosen.point, given)
+        state = self.learn(state, observation, given.number)
+        return self.record(now, state, pending, chosen, values, given)
+
+    def choose(self, state: Any, given: Given) -> tuple[Any, Chosen]:
+        """Return the algorithm's state after its choice, and the choice."""
+        algorithm, arena = self.setting.algorithm, self.setting.arena
         multipliers, length_scales = multipliers_of(algorithm, state, arena), algorithm.diagnose(state).length_scales
         if algorithm.sees_constraints:
-            state = algorithm.reveal(arena, state, instance.constraint_sample(drawn), t)
-        index, decision, state = choose(algorithm, arena, state, t, own_key)
-        values = instance.observe(index, drawn)
-        observation: Any = Observation(index=index, values=values)
-        if pending is not None:
-            pending = pending.push(t, index, values, arrives, arena.horizon)
-            observation = pending.arriving(t, index, values, arrives)
-        state = take_in(algorithm, arena, state, observation, t)
-        if setting.fused:
-            state = between_rounds(arena.surrogate, state)
+            state = algorithm.reveal(arena, state, self.setting.instance.constraint_sample(given.noise), given.number)
+        index, decision, state = self.choice(algorithm, arena, state, given.number, given.key)
+        return state, Chosen(index, decision, multipliers, length_scales)
 
-        failures = faults(algorithm, arena, decision, state, start) | {Status.NONFINITE_FEEDBACK: ~_all_finite(values)}
-        if too_early is not None:
-            failures |= {Status.NEGATIVE_DELAY: too_early}
-        failed = functools.reduce(jnp.logical_or, failures.values())
-        flags = flags_raised(algorithm, decision, state)
-        infeasible = (flags & int(Status.DECLARED_INFEASIBLE)) != 0
-        timely = values if arrives is None else jnp.where(arrives <= arena.horizon, values, jnp.nan)
-        far = surprises_at(arena.surrogate.model, index, timely)
+    def observe(self, pending: Pending | None, index: Array, given: Given) -> tuple[Array, Pending | None, Any]:
+        """Return the values ``[k]`` at a point, what is pending then, and what arrives in this round."""
+        values = self.setting.instance.observe(index, given.noise)
+        if pending is None:
+            return values, None, Observation(index=index, values=values)
+        pending = pending.push(given.number, index, values, given.due, self.setting.arena.horizon)
+        return values, pending, pending.arriving(given.number, index, values, given.due)
+
+    def learn(self, state: Any, observation: Any, number: Array) -> Any:
+        """Return the algorithm's state after what has arrived."""
+        state = take_in(self.setting.algorithm, self.setting.arena, state, observation, number)
+        return between_rounds(self.setting.arena.surrogate, state) if self.setting.fused else state
+
+    def record(
+        self, now: TrialState, state: Any, pending: Pending | None, chosen: Chosen, values: Array, given: Given
+    ) -> tuple[TrialState, dict[str, Any]]:
+        """Return the state of the trial after the round, with its flags, and what is kept of the round."""
+        status, failed, infeasible = self.flags(now.status, state, chosen, values, given)
         after = TrialState(
             state=state,
             pending=pending,
-            status=functools.reduce(
-                jnp.bitwise_or, [jnp.where(raised, int(bit), 0) for bit, raised in failures.items()], now.status | flags
-            ),
-            failed_round=jnp.where((now.failed_round == 0) & failed, t, now.failed_round),
-            declared_round=jnp.where((now.declared_round == 0) & infeasible, t, now.declared_round),
-            surprises=jax.tree.map(lambda count, which: count + which.astype(jnp.int32), now.surprises, far),
+            status=status,
+            failed_round=jnp.where((now.failed_round == 0) & failed, given.number, now.failed_round),
+            declared_round=jnp.where((now.declared_round == 0) & infeasible, given.number, now.declared_round),
+            surprises=self.surprises(now.surprises, chosen.point, values, given.due),
         )
-        seen = {
-            "indices": index,
-            "values": values,
-            "multipliers": multipliers,
-            "widths": decision.widths,
-            "draws": decision.draws,
-            "length_scales": length_scales,
-        }
-        return after, {name: seen[name] for name in RECORDED[record]}
+        named = {"indices": chosen.point, "values": values, "multipliers": chosen.multipliers, "length_scales": chosen.length_scales}
+        named |= {"widths": chosen.decision.widths, "draws": chosen.decision.draws}
+        return after, {name: named[name] for name in self.recorded}
 
-    with blaming_user(algorithm, "algorithm: {name}.update must return a state like the one it is given"):
-        trial, seen = jax.lax.scan(one_round, trial, (numbers, policy_keys, noise, due, early))
+    def flags(self, status: Array, state: Any, chosen: Chosen, values: Array, given: Given) -> tuple[Array, Array, Array]:
+        """Return the trial's flags with those of the round, whether the round failed, and whether the instance was declared infeasible."""
+        failures = faults(self.setting.algorithm, self.setting.arena, chosen.decision, state, self.start)
+        failures |= {Status.NONFINITE_FEEDBACK: ~_all_finite(values)}
+        if given.early is not None:
+            failures |= {Status.NEGATIVE_DELAY: given.early}
+        failed = functools.reduce(jnp.logical_or, failures.values())
+        flags = flags_raised(self.setting.algorithm, chosen.decision, state)
+        raised = [jnp.where(is_so, int(bit), 0) for bit, is_so in failures.items()]
+        return functools.reduce(jnp.bitwise_or, raised, status | flags), failed, (flags & int(Status.DECLARED_INFEASIBLE)) != 0
+
+    def surprises(self, before: Any, index: Array, values: Array, due: Any) -> Any:
+        """Return the counts of unlikely values with those of the round that arrive within the run."""
+        timely = values if due is None else jnp.where(due <= self.setting.arena.horizon, values, jnp.nan)
+        far = surprises_at(self.setting.arena.surrogate.model, index, timely)
+        return jax.tree.map(lambda count, which: count + which.astype(jnp.int32), before, far)
+
+
+def advance(setting: Setting, trial: TrialState, first: Array | int, rounds: int, *, record: str) -> tuple[TrialState, dict[str, Any]]:
+    """Play rounds ``first .. first + rounds - 1``; returns the state after them and the record of each, with rounds as leading axis."""
+    numbers = jnp.asarray(first, jnp.int32) + jnp.arange(rounds, dtype=jnp.int32)
+    one_round = Round(setting, record)
+    due: Any = None
+    early: Any = None
+    if setting.delays is not None:
+        key = stream_key(setting.key, Stream.DELAY)
+        due, early = setting.delays.draw(key, numbers, setting.arena.surrogate.outputs, joint=setting.joint_arrival)
+    keys = jax.vmap(policy_key, (None, 0))(setting.key, numbers)
+    noise = jax.vmap(lambda t: setting.instance.draw(round_key(stream_key(setting.key, Stream.NOISE), t)))(numbers)
+    with blaming_user(setting.algorithm, "algorithm: {name}.update must return a state like the one it is given"):
+        trial, seen = jax.lax.scan(one_round, trial, Given(numbers, keys, noise, due, early))
     return trial, seen | ({} if record == "indices" else {"arrivals": due})
 
 

@@ -7,7 +7,9 @@ best of several screened points, iterates are compared on trials that no step ha
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +21,7 @@ from jax.flatten_util import ravel_pytree
 
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.executors import EXECUTOR, AnyExecutor, map_tasks
 from jaxbandit.core.fields import between, of_class, optional, positive, text, whole
 from jaxbandit.core.fields import key as key_check
 from jaxbandit.core.files import reason_of, write_whole
@@ -53,6 +56,7 @@ class _Progress(NamedTuple):
     reach=between(0, float("inf"), open_high=True, host=True),
     dual_step=optional(positive),
     file=optional(text | of_class(Path, "a path")),
+    executor=optional(EXECUTOR),
 )
 def descend(
     loss: SmoothedLoss,
@@ -68,6 +72,7 @@ def descend(
     dual_step: float | None = None,
     limits: tuple[Any, Any] | None = None,
     file: str | Path | None = None,
+    executor: AnyExecutor | None = None,
 ) -> Tuned[Any]:
     """Return parameters with a smaller loss, never worse than ``params`` beyond the interval of the validation.
 
@@ -101,6 +106,8 @@ def descend(
         into this box, less ``loss.step`` on every side, so that only trials of the start are played outside. Default: the
         ranges of the fields that :func:`logarithms` has made the parameters of, and none for a ``build`` of your own.
       file: NumPy file that the descent is kept in, and goes on from if it is there; default nowhere.
+      executor: workers that play the trials of screening, validation and confirmation, as for :func:`~jaxbandit.study.run_study`; steps
+        are taken here, one after the other. Default none, for this process.
 
     Returns:
       The best parameters, all candidates, the improvement over the start with its interval, and the history of the descent. With
@@ -110,6 +117,7 @@ def descend(
       InvalidArgument: on numbers out of range, parameters that make no study, a start whose trials fail, limits that leave no room for
         ``loss.step`` on both sides, or a file of another descent.
       CannotWrite: when the file cannot be written.
+      TaskFailed: when trials have failed on workers again and again.
     """
     if dual_step is not None and not isinstance(loss.measure, SubjectTo):
         raise InvalidArgument(
@@ -121,7 +129,7 @@ def descend(
     flat, rebuild = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params))
     box = _box(loss, params, limits)
     loss.estimate(rebuild(box.nearest(flat)), key)  # compiles
-    compared = _Compared(loss, rebuild, key, apart=dual_step is not None)
+    compared = _Compared(loss, params, key, dual_step is not None, executor)
     budget = float(loss.measure.budget) if dual_step is not None and isinstance(loss.measure, SubjectTo) else None
 
     away = jax.random.uniform(jax.random.fold_in(key, SCREEN), (screen - 1, flat.shape[0]), flat.dtype, -reach, reach)
@@ -195,9 +203,8 @@ def _box(loss: SmoothedLoss, params: Any, limits: tuple[Any, Any] | None) -> _Bo
 class _Compared:
     """Losses of points on common trials, by the program of the gradient: as many trials at a time as it has."""
 
-    def __init__(self, loss: SmoothedLoss, rebuild: Any, key: Key, apart: bool) -> None:
-        self.loss, self.key, self.apart = loss, key, apart
-        self.rebuild = jax.jit(jax.vmap(rebuild))
+    def __init__(self, loss: SmoothedLoss, params: Any, key: Key, apart: bool, executor: AnyExecutor | None) -> None:
+        self.loss, self.params, self.key, self.apart, self.executor = loss, params, key, apart, executor
 
     def __call__(self, points: Array, trials: int, purpose: int) -> np.ndarray:
         """Return losses ``[C, trials]`` of ``points [C, d]``, or both parts ``[C, trials, 2]``; infinite where a trial failed."""
@@ -205,17 +212,36 @@ class _Compared:
         missing = -count % room
         owners = np.concatenate([np.repeat(np.arange(len(points)), trials), np.zeros(missing, int)])
         numbers = np.concatenate([np.tile(np.arange(trials), len(points)), np.zeros(missing, int)]).astype(np.int32)
-        key = jax.random.fold_in(self.key, purpose)
-        found = []
-        for first in range(0, count, room):
-            part = slice(first, first + room)
-            own = self.rebuild(np.asarray(points)[owners[part]])
-            measured, _, healthy = self.loss.measured(own, jnp.asarray(numbers[part]), key)
-            losses = np.asarray(measured if self.apart else self.loss.combined(measured), np.float64)
-            usable = np.asarray(healthy) & np.isfinite(self.loss.combined(measured))
-            found.append(np.where(usable[:, None] if self.apart else usable, losses, np.inf))
-        together = np.concatenate(found)[:count]
+        tasks = [(np.asarray(points)[owners[i : i + room]], numbers[i : i + room]) for i in range(0, count, room)]
+        key = np.asarray(jax.random.key_data(jax.random.fold_in(self.key, purpose)))
+        work = _Losses(self.loss, self.params, key, str(jax.random.key_impl(self.key)), self.apart)
+        together = np.concatenate(map_tasks(self.executor, work, tasks))[:count]
         return together.reshape(len(points), trials, *together.shape[1:])
+
+
+@dataclasses.dataclass(frozen=True)
+class _Losses:
+    """Work of a process: play trials at points given as flat parameters."""
+
+    loss: SmoothedLoss
+    params: Any
+    key: np.ndarray
+    kind: str  # of the key
+    apart: bool
+
+    @functools.cached_property
+    def rebuild(self) -> Callable[[np.ndarray], Any]:
+        """Function from points ``[n, d]`` to parameters."""
+        return jax.jit(jax.vmap(ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), self.params))[1]))
+
+    def __call__(self, task: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        """Return the losses of trials by their points and numbers, infinite where one failed."""
+        points, numbers = task
+        key = jax.random.wrap_key_data(jnp.asarray(self.key), impl=self.kind)
+        measured, _, healthy = self.loss.measured(self.rebuild(points), jnp.asarray(numbers), key)
+        losses = np.asarray(measured if self.apart else self.loss.combined(measured), np.float64)
+        usable = np.asarray(healthy) & np.isfinite(self.loss.combined(measured))
+        return np.where(usable[:, None] if self.apart else usable, losses, np.inf)
 
 
 def _descended(

@@ -15,6 +15,7 @@ from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.types import Array, Key, Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel, check_covariance
+from jaxbandit.kernels.on_host import covariances
 from jaxbandit.problems.noise import Noise
 
 T = TypeVar("T")
@@ -31,9 +32,7 @@ def gram(kernel: Kernel, domain: Domain) -> np.ndarray:
     """Return the kernel matrix ``[M, M]`` of the domain, in float64."""
     kernel.check_axes(domain.dimension)
     check_covariance("kernel", kernel, domain.points)
-    with jax.enable_x64(True):
-        points = jnp.asarray(domain.points, np.float64)
-        matrix = np.asarray(kernel(points, points))
+    (matrix,) = covariances([kernel], [domain.points], [domain.points])
     checks.finite("kernel", matrix, remedy="its values on the domain overflow; change its hyper-parameters")
     return (matrix + matrix.T) / 2
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.fields import boolean, choice, exactly, finite_numbers, instance_of, optional, positive, whole
-from jaxbandit.core.pytree import float_dtype, pytree, replace, static
+from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace, static
 from jaxbandit.core.types import Array, Key, Table
 from jaxbandit.delays import Delay, NoDelay, Poisson
 from jaxbandit.domains import DOMAIN, Domain, grid
@@ -62,7 +62,7 @@ class RkhsInterpolants(Family):
         """Return the instance that belongs to ``key``; pure, and distinct under ``vmap`` over keys."""
         where_key, weight_key = jax.random.split(key)
         where = jax.random.choice(where_key, self.domain.size, (self.centres,), replace=False)
-        return self._instance(where, jax.random.normal(weight_key, (self.centres,), float_dtype()))
+        return self._instance(*self._values(where, jax.random.normal(weight_key, (self.centres,), float_dtype())))
 
     @takes(seed=SEED)
     def fixed(self, seed: int) -> Problem:
@@ -70,18 +70,20 @@ class RkhsInterpolants(Family):
         rng = np.random.default_rng(seed)
         where, weights = rng.choice(self.domain.size, self.centres, replace=False), rng.standard_normal(self.centres)
         with jax.enable_x64(True):
-            instance = self._instance(jnp.asarray(where), jnp.asarray(weights))
-            return replace(instance, means=np.asarray(instance.means), norm=np.asarray(instance.norm).item())
+            reward, norm = _values(canonicalise(self), where, weights)
+            return self._instance(np.asarray(reward), np.asarray(norm).item())
 
-    def _instance(self, where: Array, weights: Array) -> Problem:
-        """Return the instance ``f = k(., Z) L^{-T} w``, of norm ``|w|``, with ``L L^T = k(Z, Z)`` and centres ``Z = points[where]``."""
+    def _values(self, where: Array, weights: Array) -> tuple[Array, Array]:
+        """Return ``f = k(., Z) L^{-T} w`` and its norm ``|w|``, with ``L L^T = k(Z, Z)`` and centres ``Z = points[where]``."""
         # L^T is the triangular factor of root[Z]^T = Q L^T, and so f = root Q w, without solving with a nearly singular matrix.
         basis, triangle = _qr(jnp.asarray(self.root, float_dtype())[where].T)
         signs = jnp.where(jnp.diagonal(triangle) < 0, -1, 1).astype(weights.dtype)
         weights = signs * weights[: signs.shape[0]]  # fewer than centres where the kernel matrix has a lower rank
         reward = times(self.root, times(basis, weights))
         norm = jnp.sqrt(jnp.sum(weights**2))
-        reward = reward - jnp.min(reward) if self.shift_to_zero else reward
+        return reward - jnp.min(reward) if self.shift_to_zero else reward, norm
+
+    def _instance(self, reward: Table, norm: Array | float) -> Problem:
         return Problem(domain=self.domain, means=reward[None], noise=self.noise, delay=self.delay, norm=norm, name=self.name)
 
     def validate(self) -> None:
@@ -89,6 +91,9 @@ class RkhsInterpolants(Family):
         self.require(centres=whole(1, self.domain.size))
         self.require(root=finite_numbers.of(exactly(self.domain.size, None, words="one row per point of the domain")))
         super().validate()
+
+
+_values = jax.jit(RkhsInterpolants._values)
 
 
 @jax.custom_batching.sequential_vmap

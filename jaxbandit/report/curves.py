@@ -76,18 +76,22 @@ def curves(
     for number, (name, _) in enumerate(measures):
         check_measure(f"measures[{number}]", dataset, name)
     row: np.ndarray = grid_of_axes(axes, 1, len(measures), (4.2, 3.6))[0]
-    rounds = elapsed(dataset)
-    for axis, (name, label) in zip(row, measures, strict=True):
-        summary = over_trials(dataset, name, averaged=True, levels=())
-        for number, algorithm in enumerate(dataset.algorithm.values):
+    mean_curves(row, elapsed(dataset), measures, [over_trials(dataset, name, averaged=True, levels=()) for name, _ in measures])
+    return row
+
+
+@in_style
+def mean_curves(axes: np.ndarray, rounds: np.ndarray, measures: Sequence[tuple[str, str]], summaries: Sequence[xr.Dataset]) -> None:
+    """Draw the ``mean`` of each algorithm with a band from ``low`` to ``high``, on one of ``axes [measures]`` for each summary."""
+    for axis, (name, label), summary in zip(axes, measures, summaries, strict=True):
+        for number, algorithm in enumerate(summary.algorithm.values):
             _band(axis, rounds, summary.isel(algorithm=number), plain(algorithm), number)
         axis.set(xlabel="round $t$", ylabel=label, xlim=(rounds[0], max(rounds[-1], 2)))
         if name != "regret":
             axis.set_ylim(bottom=0)
         else:
             axis.axhline(0, color="0.4", linewidth=0.8)
-    _legend_of_row(row)
-    return row
+    _legend_of_row(axes)
 
 
 def _legend_of_row(row: np.ndarray) -> None:

@@ -48,7 +48,7 @@ def curve_pictures(dataset: xr.Dataset) -> list[Picture]:
     for labels, note in _parts(dataset, MOST_LINES) if panels else ():
         part = dataset.sel(algorithm=labels)
         figure, axes = figure_of(1, len(panels), (4.2, 3.6))
-        curves(_thinned(part), measures=panels, axes=axes)
+        curves(thinned(part), measures=panels, axes=axes)
         caption = f"Averages over rounds, means over trials with 95% confidence bands{note}."
         pictures.append(Picture(caption, figure, final_values_in_words(part, panels)))
     return pictures
@@ -114,7 +114,7 @@ def final_values_in_words(dataset: xr.Dataset, panels: Sequence[tuple[str, str]]
     return " ".join(sentences)
 
 
-def _thinned(dataset: xr.Dataset) -> xr.Dataset:
+def thinned(dataset: xr.Dataset) -> xr.Dataset:
     """Return the dataset at up to ``MOST_POINTS`` of its rounds, the last one among them."""
     count = dataset.sizes["round"]
     return dataset.isel(round=np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).round().astype(int)))
@@ -127,8 +127,12 @@ def left_out(dataset: xr.Dataset, most: int) -> int:
 
 def _parts(dataset: xr.Dataset, most: int) -> Iterator[tuple[list[str], str]]:
     """Yield the labels of each figure, up to ``most`` of one problem, with a note on the problem; at most ``MOST_FIGURES`` times."""
-    parts = [(chunk, group_note(dataset, labels)) for labels in problem_groups(dataset) for chunk in _chunks(labels, most)]
-    yield from parts[:MOST_FIGURES]
+    yield from parts_of([(labels, group_note(dataset, labels)) for labels in problem_groups(dataset)], most)
+
+
+def parts_of(groups: Sequence[tuple[Sequence[T], str]], most: int) -> list[tuple[list[T], str]]:
+    """Return the members of each figure, up to ``most`` of one group, with the note on the group; at most ``MOST_FIGURES`` of them."""
+    return [(chunk, note) for members, note in groups for chunk in _chunks(members, most)][:MOST_FIGURES]
 
 
 def group_note(dataset: xr.Dataset, labels: list[str]) -> str:

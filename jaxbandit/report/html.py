@@ -173,7 +173,7 @@ def _summary(dataset: xr.Dataset) -> list[Markup]:
         [
             row["algorithm"],
             f"{row['trials'] - row['failed']} of {row['trials']}",
-            *(_with_half(row[heading], row[f"{heading} +-"]) for heading in shown),
+            *(with_half(row[heading], row[f"{heading} +-"]) for heading in shown),
         ]
         for row in summary_rows(dataset)
     ]
@@ -388,7 +388,8 @@ def _fixed(value: float, digits: int) -> str:
     return f"{round(value, digits) + 0.0:,.{digits}f}"
 
 
-def _with_half(mean: float, half: float) -> str:
+def with_half(mean: float, half: float) -> str:
+    """Return a mean and its half-width as text, such as ``0.52 ± 0.13``."""
     if not np.isfinite(mean):
         return "undefined"
     digits = _decimals(half)

@@ -33,6 +33,7 @@ figure img { max-width: 100%; height: auto; display: block; }
 figcaption { color: #595959; font-size: .92em; margin-top: .2rem; }
 details { margin: .3rem 0; }
 summary { cursor: pointer; }
+progress { width: 100%; height: 1.1rem; accent-color: #0072B2; }
 nav { margin: 1rem 0; font-size: .92em; }
 nav a { color: #005a8c; margin-right: 1rem; white-space: nowrap; }
 @page { size: A4 landscape; margin: 12mm; }
@@ -94,11 +95,12 @@ def section(name: str, heading: str, *parts: object) -> Markup:
     return element("section", element("h2", heading), joined(parts), id=name)
 
 
-def document(title: str, *parts: object) -> str:
-    """Return a complete HTML document that needs no other file."""
+def document(title: str, *parts: object, reload: int = 0) -> str:
+    """Return a complete HTML document that needs no other file; browsers load it again after ``reload`` seconds, unless that is 0."""
+    again = f'<meta http-equiv="refresh" content="{reload}">\n' if reload else ""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escaped(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{joined(parts)}\n</body>\n</html>\n"
+        f"{again}<title>{escaped(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{joined(parts)}\n</body>\n</html>\n"
     )

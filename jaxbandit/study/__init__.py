@@ -7,11 +7,12 @@ Needs the ``study`` extra (``pip install "jaxbandit[study]"``).
 """
 
 from jaxbandit.core.commands import ended, parsed
+from jaxbandit.core.executors import TaskFailed, WorkerMismatch, WorkersLost, spread
 from jaxbandit.core.files import CannotWrite, ExistingOutput, prepare_directory, prepare_file, write_whole
 from jaxbandit.core.processes import end_with_parent
 from jaxbandit.engine.frames import to_dataframe
+from jaxbandit.study.cluster import connected
 from jaxbandit.study.plan.planning import Plan, make_plan
-from jaxbandit.study.plan.processes import ProcessLost
 from jaxbandit.study.results.audit import audit
 from jaxbandit.study.results.rerun import rerun
 from jaxbandit.study.results.storage import (
@@ -30,6 +31,7 @@ from jaxbandit.study.run.execute import forget, run_study
 from jaxbandit.study.run.hold import DirectoryInUse, HeldDirectory, hold_directory
 from jaxbandit.study.run.progress import Compiling, Progress, Reporter
 from jaxbandit.study.run.runtime import compile_quickly, use_all_cores
+from jaxbandit.study.run.tasks import BatchFailed
 from jaxbandit.study.specify.grid import Grid, Model, grid
 from jaxbandit.study.specify.keep import Keep
 from jaxbandit.study.specify.run import Policy, Run
@@ -37,6 +39,7 @@ from jaxbandit.study.specify.study import Study
 from jaxbandit.study.specify.tables import from_table, from_toml
 
 __all__ = [
+    "BatchFailed",
     "CannotWrite",
     "CheckpointMismatch",
     "Compiling",
@@ -48,14 +51,17 @@ __all__ = [
     "Model",
     "Plan",
     "Policy",
-    "ProcessLost",
     "Progress",
     "Reporter",
     "Run",
     "Study",
+    "TaskFailed",
     "TrialsFailed",
+    "WorkerMismatch",
+    "WorkersLost",
     "audit",
     "compile_quickly",
+    "connected",
     "end_with_parent",
     "ended",
     "flagged",
@@ -75,6 +81,7 @@ __all__ = [
     "read_results",
     "rerun",
     "run_study",
+    "spread",
     "sweeps_without_effect",
     "to_dataframe",
     "tune",

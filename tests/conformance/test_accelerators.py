@@ -17,7 +17,8 @@ import jaxbandit
 from jaxbandit import delays, domains, feedback, kernels, problems
 from jaxbandit.engine import simulation
 from jaxbandit.engine.programs import laid_out_for
-from tests.support.algorithms import ALGORITHMS, BASELINES, DEFAULTS, ON_RANGED_MODELS
+from tests.support import panel
+from tests.support.algorithms import ALGORITHMS, DEFAULTS, ON_RANGED_MODELS, REGISTERED, TABLES
 
 PLATFORMS = ("cuda", "tpu")
 POLICIES = {
@@ -47,7 +48,8 @@ LOOPS_OF_FITS = dict.fromkeys(ON_RANGED_MODELS, 2)
 LOOPS_OVER_ARRIVALS = {None: 0, "wait": 1, "hallucinate": 2, "censor": 2}
 
 # Strategies change what is scored, not how, so of the variants two are enough.
-LOWERED = [*DEFAULTS, *BASELINES, "bpe", "cbo-uniform"]
+ALONE = [(name,) for name in ("rpol", *REGISTERED, *ON_RANGED_MODELS)]  # the others are parts of one program
+LOWERED = [*ALONE, tuple(DEFAULTS), (*TABLES["baselines"], "bpe", "cbo-uniform")]
 
 
 @functools.cache
@@ -71,13 +73,14 @@ def surrogate(form: str, double: bool) -> jaxbandit.Surrogate:
     return jaxbandit.surrogate(domain, FORMS[form], noise_variance=0.05, outputs=3, form=form, horizon=horizon)
 
 
-def traced(name: str, form: str, policy: str | None = None) -> Any:
-    """The program of three trials of four rounds side by side, as an accelerator runs them."""
-    algorithm = ALGORITHMS[name]()
+def traced(names: tuple[str, ...], form: str, policy: str | None = None) -> Any:
+    """The program of three trials of four rounds side by side, as an accelerator runs them, of one algorithm or of several."""
+    algorithms = tuple(ALGORITHMS[name]() for name in names)
+    algorithm = algorithms[0] if len(names) == 1 else panel.OneOf(algorithms=algorithms)
     late = {} if policy is None else {"delay": delays.Poisson(mean=2.0), "feedback": POLICIES[policy]}
 
     problem, double = study()[algorithm.sees_constraints], jax.config.read("jax_enable_x64")
-    model = ranged(double) if name in ON_RANGED_MODELS else surrogate(form, double)
+    model = ranged(double) if names[0] in ON_RANGED_MODELS else surrogate(form, double)
 
     def run(key: jax.Array) -> jaxbandit.Trajectory:
         return jaxbandit.simulate(problem, algorithm, model, horizon=4, trials=3, key=key, block=3, **late)
@@ -118,15 +121,19 @@ def lowered(program: Any) -> str:
     return program.lower(lowering_platforms=PLATFORMS).as_text()
 
 
-def loops_of(name: str, policy: str | None) -> int:
-    return (name in EXAMINING) + LOOPS_OF_FITS.get(name, 0) + LOOPS_OVER_ARRIVALS[policy]
+def loops_of(names: tuple[str, ...], policy: str | None) -> int:
+    return sum((name in EXAMINING) + LOOPS_OF_FITS.get(name, 0) for name in names) + LOOPS_OVER_ARRIVALS[policy]
+
+
+def labels(names: tuple[str, ...]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and others"
 
 
 @pytest.mark.full(but=("rpol",))
-@pytest.mark.parametrize("name", LOWERED)
-def test_every_algorithm_lowers_for_accelerators(name: str) -> None:
-    program = traced(name, "product")
-    assert faults(program.jaxpr.jaxpr, loops=loops_of(name, None)) == []
+@pytest.mark.parametrize("names", LOWERED, ids=labels)
+def test_every_algorithm_lowers_for_accelerators(names: tuple[str, ...]) -> None:
+    program = traced(names, "product")
+    assert faults(program.jaxpr.jaxpr, loops=loops_of(names, None)) == []
     text = lowered(program)
     assert not re.search(r"custom_call @(?!Sharding|annotate)", text)
     assert "f64" not in text
@@ -135,30 +142,29 @@ def test_every_algorithm_lowers_for_accelerators(name: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("form", ["features", "rows"])
-@pytest.mark.parametrize("name", ["rpol", "cbo", "cei", "bpe", "se3"])
-def test_other_forms_lower_for_accelerators(name: str, form: str) -> None:
-    program = traced(name, form)
+def test_other_forms_lower_for_accelerators(form: str) -> None:
+    program = traced(("rpol", "cbo", "cei", "bpe", "se3"), form)
     assert faults(program.jaxpr.jaxpr) == []
     assert not re.search(r"custom_call @(?!Sharding|annotate)", lowered(program))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("name", ["rpol", "cbo-randomised", "config", "se2", "cei", "stageopt", "anytime-cbo"])
-def test_every_policy_is_fit_for_accelerators(name: str, policy: str) -> None:
-    program = traced(name, "product", policy)
-    assert faults(program.jaxpr.jaxpr, loops=loops_of(name, policy)) == []
+def test_every_policy_is_fit_for_accelerators(policy: str) -> None:
+    names = ("rpol", "cbo-randomised", "config", "se2", "cei", "stageopt", "anytime-cbo")
+    assert faults(traced(names, "product", policy).jaxpr.jaxpr, loops=loops_of(names, policy)) == []
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(("form", "policy"), [("features", "wait"), ("product", "hallucinate"), ("product", "censor"), ("rows", "wait")])
 def test_policies_lower_for_accelerators(form: str, policy: str) -> None:
-    assert not re.search(r"custom_call @(?!Sharding|annotate)", lowered(traced("rpol", form, policy)))
+    assert not re.search(r"custom_call @(?!Sharding|annotate)", lowered(traced(("rpol",), form, policy)))
 
 
+@pytest.mark.full
 def test_double_precision_lowers_for_gpus() -> None:
     with jax.enable_x64(True):
-        text = traced("rpol", "product").lower(lowering_platforms=("cuda",)).as_text()
+        text = traced(("rpol",), "product").lower(lowering_platforms=("cuda",)).as_text()
     assert "f64" in text and "f32" not in text and not re.search(r"custom_call @(?!Sharding|annotate)", text)
 
 

@@ -118,7 +118,7 @@ def test_a_sweep_equals_its_runs(name: str) -> None:
     assert not np.array_equal(together.widths[0], together.widths[1]), "the swept field acts"
 
 
-@pytest.mark.full(but=("rpol",))
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["rpol", "anytime-cbo-keep"])
 def test_a_sweep_in_a_program_of_its_own(name: str) -> None:
     with jax.enable_x64(True):
@@ -136,6 +136,7 @@ def test_recording_less_changes_nothing() -> None:
     np.testing.assert_array_equal(brief.status, run.status)
 
 
+@pytest.mark.full(but=("hallucinate", "censor"))
 @pytest.mark.parametrize("policy", POLICIES)
 def test_no_delay_is_a_delay_of_nothing(policy: str) -> None:
     """The same decisions when what is observed takes the way of delayed feedback, and different ones when it is late."""
@@ -167,7 +168,7 @@ def test_noise_is_common_to_all_algorithms() -> None:
     assert_common_noise({name: baseline(name) for name in REPRESENTATIVES})
 
 
-@pytest.mark.full(but=("safeopt",))
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["cei", "safeopt"])
 def test_without_constraints(name: str) -> None:
     """Every point is safe, and certainly feasible."""

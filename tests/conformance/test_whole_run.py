@@ -95,6 +95,7 @@ def test_cells_that_repeat_a_point_count_once(axes: tuple[int, int] | None) -> N
         assert divmod(point, cut.width) == tuple(int(place[0]) for place in np.nonzero(cut.places == point))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("platform", "call"), [("gpu", "mosaic_gpu_v2"), ("tpu", "tpu_custom_call")])
 def test_whole_runs_lower_to_one_kernel(platform: str, call: str) -> None:
     play = jax.jit(functools.partial(fused.whole_run, ALGORITHMS["rpol"](), model("product"), platform=platform))

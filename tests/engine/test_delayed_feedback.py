@@ -78,7 +78,8 @@ def test_no_delay_is_the_immediate_run(delay: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "capacity"), [("wait", HORIZON), ("wait", 3), ("censor", HORIZON), ("censor", 1), ("hallucinate", HORIZON)]
+    ("policy", "capacity"),
+    [("wait", HORIZON), ("wait", 3), ("censor", HORIZON), pytest.param("censor", 1, marks=pytest.mark.full), ("hallucinate", HORIZON)],
 )
 def test_delays_that_are_zero_change_nothing(policy: str, capacity: int) -> None:
     """They could be 1, so the buffer is there; a buffer with one slot is enough for this round's own values."""

@@ -81,6 +81,7 @@ ALGORITHMS = {
 }
 
 
+@pytest.mark.full(but=("rpol", "config"))
 @pytest.mark.parametrize("fault", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("output", [0, 2])
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -143,6 +144,7 @@ def test_nan_in_the_initial_design_is_flagged() -> None:
     np.testing.assert_array_equal(clean.status, np.zeros(TRIALS))
 
 
+@pytest.mark.full(but=("rpol", "config"))
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_problem_without_a_feasible_point_runs_and_says_so(name: str) -> None:
     impossible, possible = problem(Faulty(), shift=3.0), problem(Faulty())

@@ -117,6 +117,7 @@ def test_every_flag_is_one_warning_with_the_number_of_trials_and_the_remedy() ->
         simulate(jaxbandit.Cbo(reward_clip=1e3))
 
 
+@pytest.mark.full
 def test_transformations_and_lost_feedback() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -175,6 +176,7 @@ def test_values_that_the_model_calls_impossible_are_flagged_and_warned_of(name: 
         assert not any(np.any(np.asarray(run.status) & FAR) for run in few)
 
 
+@pytest.mark.full
 def test_values_count_once_they_arrive_and_those_of_an_initial_design_too() -> None:
     late = {delay: simulate(jaxbandit.Rpol(), shifted(8.0), delay=delays.Constant(rounds=delay), **LONG).status for delay in (3, 4)}
     assert np.all(np.asarray(late[3]) == FAR) and not np.any(np.asarray(late[4])), "five values arrive, and four"
@@ -182,6 +184,7 @@ def test_values_count_once_they_arrive_and_those_of_an_initial_design_too() -> N
     assert np.all(np.asarray(begun.status) == FAR)
 
 
+@pytest.mark.full
 def test_studies_and_sessions_say_so_too(tmp_path: Path) -> None:
     study = Study("far", runs=(Run("mine", shifted(8.0), jaxbandit.Rpol(), model()),), trials=2, horizon=8, metrics=("reward",))
     [line] = results_in_words(run_study(study, segment=4))

@@ -304,7 +304,7 @@ def own_model(constraints: int) -> jaxbandit.Surrogate:
 
 
 DESIGN = (3, 40, 77, 22, 22, 65)
-KNOWING = ["igp-ucb", "cbo-ts", "scgp-1", "se2-poly", "se3", "anytime-cbo-keep"]  # the design, in every round
+KNOWING = ["igp-ucb", "cbo-ts", "scgp-1", "se2-poly", "se3", "anytime-cbo-keep"]  # the design, in every round of their steps
 STARTING_AFRESH = ["se2-poly-restart", "se3-restart", "anytime-cbo"]
 
 
@@ -316,8 +316,13 @@ def trajectory(name: str, form: str, precision: str, initial: tuple[int, ...] = 
     return played(tuple(names), CASES[name].problem, form, precision, initial)[name]
 
 
+def recorded(name: str, form: str, precision: str) -> Run:
+    """The case's trials; those of its steps begin with an initial design where that is known ever after."""
+    return trials_of(name, form, precision, DESIGN if form == "known" and name in KNOWING else ())
+
+
 @functools.cache
-def recorded(name: str, form: str, precision: str, initial: tuple[int, ...] = ()) -> Run:
+def trials_of(name: str, form: str, precision: str, initial: tuple[int, ...]) -> Run:
     """The case's trials, with draws and constraint samples, in float64 NumPy."""
     problem, whole = problem_of(CASES[name].constraints, CASES[name].problem), trajectory(name, form, precision, initial)
     assert whole.values.dtype == precision
@@ -402,6 +407,7 @@ def test_what_is_shown_is_what_is_paid(name: str) -> None:
         assert abs(np.mean(independent**2) / NOISE - 1) < 5 * np.sqrt(2 / independent.size)
 
 
+@pytest.mark.full(but=("float64",))
 @pytest.mark.parametrize("precision", TOLERANCE)
 def test_config_with_several_constraints(precision: str) -> None:
     """CONFIG with three constraints that differ in width; reference and faults are those of ``oracles.ucb_policies``."""
@@ -564,20 +570,11 @@ def test_anytime_records_the_multipliers_in_force(name: str) -> None:
         np.testing.assert_allclose(run.trajectory.multipliers[b], expected, rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", KNOWING)
-def test_an_initial_design_is_known_before_round_1(name: str) -> None:
-    form = "known"
-    run = recorded(name, form, "float64", DESIGN)
-    for b, record in enumerate(run.records):
-        gaps = bandit.score_gaps(replay(name, form, run, b).scores, record.indices)
-        assert gaps.max() <= TOLERANCE["float64"], f"trial {b}, round {gaps.argmax() + 1}: short of the best by {gaps.max():.3g}"
-
-
 @pytest.mark.parametrize("name", STARTING_AFRESH)
 def test_a_fresh_start_at_round_1_does_not_forget_the_initial_design(name: str) -> None:
     """Earlier epochs and stretches are forgotten, but before the first there is none: its rounds know the design."""
     form = "known"
-    run = recorded(name, form, "float64", DESIGN)
+    run = trials_of(name, form, "float64", DESIGN)
     first = 1 if name.startswith("anytime") else 7
     for b, record in enumerate(run.records):
         gaps = bandit.score_gaps(replay(name, form, run, b).scores, record.indices)[:first]

@@ -40,6 +40,7 @@ made, counts = {}, {}
 for name, line in {
     "sine": lambda: jb.problems.sine(5),
     "from_functions": lambda: jb.problems.from_functions(LINE, lambda x: jax.numpy.sin(x[0]), [lambda x: x[0] - 1], noise_variance=0.05),
+    "rkhs_2d": lambda: jb.problems.rkhs_2d(points_per_axis=6, centres=9),
     "surrogate": lambda: jb.surrogate(made["sine"].domain, SE, noise_variance=0.05),
     "rough": lambda: jb.surrogate(made["sine"].domain, [SE, 2.0 * MATERN], noise_variance=[0.05, 0.1], form="features"),
     "rows": lambda: jb.surrogate(made["sine"].domain, MATERN, noise_variance=0.05, form="rows"),
@@ -62,6 +63,7 @@ print(json.dumps(counts))
 """
 
 
+@pytest.mark.full
 def test_first_lines_compile_few_programs():
     pytest.importorskip("pandas")
     done = subprocess.run([sys.executable, "-c", LINES], cwd=ROOT, capture_output=True, text=True, timeout=300)

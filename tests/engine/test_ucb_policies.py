@@ -203,7 +203,7 @@ def scheduled(precision: str) -> dict[str, jaxbandit.Trajectory]:
         return panel.play(problem, members, surrogate, horizon=HORIZON, trials=TRIALS, key=jax.random.key(2))
 
 
-@pytest.mark.full(but=("float64",))
+@pytest.mark.full
 @pytest.mark.parametrize("precision", TOLERANCE)
 @pytest.mark.parametrize(("algorithm", "schedule"), SCHEDULED)
 def test_width_schedules(algorithm: str, schedule: str, precision: str) -> None:
@@ -237,7 +237,7 @@ def separate(design: str, precision: str) -> dict[str, jaxbandit.Trajectory]:
         return panel.play(problem, members, surrogate, **options)
 
 
-@pytest.mark.full(but=("given",))
+@pytest.mark.full
 @pytest.mark.parametrize(("design", "precision"), [("given", "float64"), ("random", "float32")])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_separate_models_and_an_initial_design(algorithm: str, design: str, precision: str) -> None:

@@ -437,3 +437,37 @@ def test_what_a_users_method_gives_is_refused_where_it_is_traced(name: str) -> N
     with pytest.raises(InvalidArgument) as caught:
         simulate(**{"algorithm": jaxbandit.Rpol(), **options})
     assert str(caught.value).startswith(start), caught.value
+
+
+# -- the initial design ----------------------------------------------------------------------------------------------------------------
+
+
+@jaxbandit.pytree
+class Digits:
+    posterior: Any
+    multipliers: Any
+
+
+@jaxbandit.pytree
+class Remembering(Algorithm):
+    """Notes the points that it learns of, in their order, as digits of a multiplier."""
+
+    name = "remembering"
+
+    def init(self, arena: Any) -> Digits:
+        return Digits(posterior=arena.surrogate.init(), multipliers=jnp.zeros(1))
+
+    def learn(self, arena: Any, state: Digits, observation: Any) -> Digits:
+        return jaxbandit.replace(state, multipliers=10 * state.multipliers + observation.index.astype(float))
+
+    def select(self, arena: Any, state: Digits, t: Any, key: Any) -> Any:
+        return Decision(index=jnp.int32(0), widths=jnp.zeros(2)), state
+
+    def diagnose(self, state: Digits) -> Any:
+        return Diagnostics(multipliers=state.multipliers)
+
+
+def test_an_initial_design_is_learnt_in_its_order() -> None:
+    """A posterior shows no order, but for rounding; a state may."""
+    run = simulate(Remembering(), initial=jaxbandit.InitialDesign(indices=np.array([4, 1, 7])))
+    np.testing.assert_array_equal(run.multipliers[:, 0, 0], np.full(TRIALS, 417))

@@ -52,12 +52,13 @@ TINY = {
     "accuracy": {"points_per_axis": 5, "horizon": 12},
     "session": {"points_per_axis": 5, "tickets": 3},
     "tuning": {"horizon": 2, "refits": True},
+    "cluster": {"points_per_axis": 5, "trials": 2, "horizon": 2},
 }
 
 
 def most_here(own_process, spec, *, pinned, cores=1):
     """Measure in a process of its own what needs devices of its own, and all else in this one, which has started already."""
-    return own_process(spec, pinned=pinned, cores=cores) if spec["task"] in ("devices", "study") else child.measure(spec)
+    return own_process(spec, pinned=pinned, cores=cores) if spec["task"] in ("devices", "study", "cluster") else child.measure(spec)
 
 
 @pytest.mark.full
@@ -74,6 +75,7 @@ def test_every_key_of_the_file_is_documented(tmp_path, monkeypatch, capsys):
     documented = set(re.findall("``([a-z0-9_]+)``", benchmark.__doc__))
     keys = {key for key in figures if not re.search(r"_T\d+$", key)}  # a peer's have its name and the number of rounds in them
     assert keys <= documented
+    assert set(figures["cluster"]) <= documented and figures["cluster"]["tasks_a_second"] > 0
     studies = figures["study"]
     assert set(studies) | set(studies["us"]) <= documented
     assert (

@@ -101,10 +101,15 @@ def test_all_goes_on_with_what_is_missing(tmp_path, monkeypatch):
     asked = {}
     monkeypatch.setattr("experiments.__main__.run_experiment", lambda experiment, *given, **how: asked.update({experiment.name: how}))
     assert main(["all", "--no-cache", "--out", str(tmp_path)]) == 0
-    assert asked["rpol"] == asked["scgp"] == {"force": False, "resume": False} and asked["bpe"] == {"force": False, "resume": True}
-    assert asked["hyperparameters"] == {"force": True, "resume": False}, "which cannot be resumed"
+    assert asked["rpol"] == asked["scgp"] == {"force": False, "resume": False, "executor": None} and asked["bpe"] == {
+        "force": False,
+        "resume": True,
+        "executor": None,
+    }
+    assert asked["hyperparameters"] == {"force": True, "resume": False, "executor": None}, "which cannot be resumed"
 
 
+@pytest.mark.full
 def test_trace_repeats_the_trial_of_the_study(commands):
     out, file, _ = commands
     trace = np.load(file)
@@ -123,6 +128,7 @@ def test_trace_repeats_the_trial_of_the_study(commands):
     assert meta["params"]["V"] == pytest.approx(2.0 * np.sqrt(HORIZON) / 10.0)
 
 
+@pytest.mark.full
 def test_rpol_study_reproduces_the_expected_figures(reduced_run):
     """Specified at T = 1,000, 50x50: R/t, R+/t, V/t of RPOL -0.13, 0.05, 0.074 and of CBO -0.20, 0.085, 0.155 (two digits)."""
     out, _ = reduced_run

@@ -91,6 +91,7 @@ def test_sessions_of_a_run_that_is_replaced_are_removed(monkeypatch: pytest.Monk
     assert not (tmp_path / "sessions").exists()
 
 
+@pytest.mark.full
 def test_a_training_repeats_and_its_cost_is_counted_work() -> None:
     with jax.numpy_dtype_promotion("standard"):  # as Optax needs it
         found, again, other, narrow = (digits.train(0.01, 1e-3, *own) for own in ((16, 3), (16, 3), (16, 4), (4, 3)))

@@ -64,6 +64,7 @@ def test_stages_of_bpe_are_those_of_the_scripts():
     assert not plain.aware, "in the paper BPE-Delay is BPE without delay"
 
 
+@pytest.mark.full
 def test_config_p_starts_safeopt_at_the_safest_point_and_primal_dual_without_prior_mean():
     options = small(config_p, points_per_axis=10, extra={"problem": "P6", **xu.ALL})
     ours, code = (by_label(config_p.build(dataclasses.replace(options, parameters=p))) for p in ("recommended", "code"))
@@ -184,6 +185,7 @@ def test_shootout_writes_one_page(tiny_shootout):
     assert all(np.isfinite(row["R/t"]) for row in page_rows)
 
 
+@pytest.mark.full
 def test_tabulated_instances_are_those_of_the_family():
     options = dataclasses.replace(shootout.EXPERIMENT.quick, trials=3, seed=5)
     arena = arenas.PROBLEMS["RKHS"](10)
@@ -194,6 +196,7 @@ def test_tabulated_instances_are_those_of_the_family():
     assert np.isnan(tables.sample(jax.random.key(99)).means).all()
 
 
+@pytest.mark.full
 def test_features_of_zeros_change_nothing():
     arena = arenas.PROBLEMS["GP draws"](10)
     padded = arena.model(20)

@@ -15,7 +15,7 @@ REPOSITORY = ROOT.parent
 
 # A part of the package may import from parts of a lower number, and from itself.
 LAYERS = {
-    "_version": 0,
+    "_version": -1,
     "core": 0,
     "kernels": 1,
     "domains": 1,

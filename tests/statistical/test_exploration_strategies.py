@@ -129,6 +129,7 @@ def test_thompson_draw_of_a_combination(form: str) -> None:
     assert_gaussian(outcome.reward, weights @ mean, BETA[0] ** 2 * covariance[0])
 
 
+@pytest.mark.full
 def test_the_law_is_checked_sharply() -> None:
     """A width off by 2%, a mean off by a tenth of a deviation, the prior's covariance, or a common draw do not pass."""
     *_, mean, covariance = setting("features", False)
@@ -316,6 +317,7 @@ def test_a_draw_costs_points_times_rank(build: Any) -> None:
     assert np.all(temporaries < 64 * (sizes + 30**2))
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("optimised")
 def test_a_draw_of_features_costs_the_rank_too() -> None:
     """Twice the rank is twice the operations: what is counted is ``M r``."""

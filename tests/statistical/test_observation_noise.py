@@ -60,6 +60,7 @@ def test_zero_variance_is_no_noise():
     np.testing.assert_array_equal(samples(problems.Noiseless(), 2), np.zeros((DRAWS, 2)))
 
 
+@pytest.mark.full
 def test_noise_is_independent_across_rounds_trials_and_outputs():
     """Check the keys that trials use: a correlation of neighbouring rounds, trials or outputs would shrink every interval."""
     trials, rounds = 60, 400

@@ -71,6 +71,7 @@ def test_bounds_that_are_too_narrow_do_leave_it() -> None:
     assert left.mean() > DELTA
 
 
+@pytest.mark.full
 def test_warm_up_stays_in_the_seed_set() -> None:
     domain = domains.grid([0.0, 0.0], [1.0, 1.0], 6)
     rng = np.random.default_rng(0)

@@ -154,7 +154,7 @@ def test_strong_regret_where_nothing_is_feasible() -> None:
 def test_parts_give_what_one_program_does() -> None:
     """To the rounding of sums, thinned or not."""
     study = mixed()
-    assert all(rounds == HORIZON and count == 1 for _, count, rounds in make_plan(study).batches)
+    assert all(rounds == HORIZON and count == 1 for _, count, rounds, _ in make_plan(study).batches)
     some = dataclasses.replace(study, runs=study.runs[1:3])  # delays after a given design, and one that eliminates
     parts, same = run_study(some, segment=5), results().sel(algorithm=[run.label for run in some.runs])
     assert set(parts.data_vars) == set(same.data_vars)
@@ -189,10 +189,10 @@ def test_long_runs_are_heard_of() -> None:
     """Many trials make many batches; one block of a very long run is cut into parts."""
     runs = grid(problems={"sine": problems.sine(50)}, algorithms={"rpol": jaxbandit.Rpol()}, horizon=1000)
     study = Study(name="long", runs=runs, trials=50_000)
-    ((many_size, many_count, many_rounds),) = make_plan(study).batches
+    ((many_size, many_count, many_rounds, _),) = make_plan(study).batches
     assert many_rounds == 1000 and many_count > 1
     plan = make_plan(dataclasses.replace(study, trials=8, horizon=3_000_000))
-    (cell,), ((long_size, _, long_rounds),) = plan.cells, plan.batches
+    (cell,), ((long_size, _, long_rounds, _),) = plan.cells, plan.batches
     assert long_rounds < 3_000_000 and 3_000_000 % long_rounds == 0
     for size, rounds in ((many_size, many_rounds), (long_size, long_rounds)):
         assert size * seconds_of_trial(carried_bytes(cell), rounds, plan.devices) <= 1.01 * MAX_SECONDS_WITHOUT_REPORT

@@ -17,7 +17,7 @@ from jaxbandit.cli import main
 from jaxbandit.study import CheckpointMismatch, DirectoryInUse, ExistingOutput, forget, hold_directory, run_study
 from jaxbandit.study.run.checkpoints import Place, Store, identity
 from tests.support.paths import ROOT
-from tests.support.small_study import assert_same, in_python, whole, written
+from tests.support.small_study import assert_same, in_python, one_cell, one_cell_in_python, written
 
 # Who holds it.
 
@@ -72,7 +72,7 @@ def test_a_dead_holder_holds_nothing_and_a_living_one_keeps_all_out(tmp_path: Pa
 
 # What lies in it.
 
-RECORD: dict[str, Any] = {"identity": identity("study", 1), "batches": [[4, 2, 10]]}
+RECORD: dict[str, Any] = {"identity": identity("study"), "batches": [[4, 2, 10, 4]]}
 PART = {"regret": np.arange(12, dtype=np.float32).reshape(3, 4), "end_status": np.zeros(3, np.int32), "empty": np.zeros((3, 0), np.float32)}
 
 
@@ -112,7 +112,7 @@ def of_another_place(path: Path) -> None:
 
 def of_another_run(path: Path) -> None:
     other = Store(path.parent.parent.parent / "other")
-    other.start(RECORD | {"identity": identity("another study", 1)})
+    other.start(RECORD | {"identity": identity("another study")})
     other.finish(0, 0, PART)
     path.write_bytes((other.parts / "0-0.npz").read_bytes())
 
@@ -163,9 +163,9 @@ def test_a_checkpoint_that_does_not_fit_is_dropped(tmp_path: Path) -> None:
     store.save(place, PART)
     found, leaves = store.load() or pytest.fail("no checkpoint")
     assert found == place and set(leaves) == set(PART)
-    Store(tmp_path, process=1).at_work.write_bytes(store.at_work.read_bytes())
-    other = Store(tmp_path, process=1, note=said.append)
-    other.resume(RECORD["identity"])
+    other = Store(tmp_path / "other", note=said.append)
+    other.start(RECORD | {"batches": [[4, 1, 10, 4]]})
+    other.at_work.write_bytes(store.at_work.read_bytes())
     assert other.load() is None and "from its first round on" in said[-1]
     truncated(store.at_work)
     assert store.load() is None and len(said) == 2 and store.load() is None and len(said) == 2
@@ -173,7 +173,7 @@ def test_a_checkpoint_that_does_not_fit_is_dropped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "3", '{"identity": 3}', '{"identity": {}}', '{"identity": []}', "\xff", "[" * 100_000, '{"batches": [[4, 2, 9]]}'],
+    ["", "{", "[]", "3", '{"identity": 3}', '{"identity": {}}', '{"identity": []}', "\xff", "[" * 100_000, '{"batches": [[4, 2, 9, 4]]}'],
     ids=["empty", "cut off", "list", "number", "identity a number", "no identity", "identity a list", "bytes", "deep", "other batches"],
 )
 def test_a_broken_record_of_a_run_is_refused(text: str, tmp_path: Path) -> None:
@@ -189,9 +189,9 @@ def test_a_broken_record_of_a_run_is_refused(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_a_run_with_damaged_files_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    run_study(in_python(), tmp_path, segment=5, checkpoint_share=1.0)
+    run_study(one_cell_in_python(), tmp_path, segment=5, checkpoint_share=1.0)
     truncated(tmp_path / "parts" / "0-0.npz")
-    (tmp_path / "at-work-0.npz").write_bytes(b"PK")
+    (tmp_path / "at-work.npz").write_bytes(b"PK")
     said: list[str] = []
-    assert_same(run_study(in_python(), tmp_path, resume=True, note=said.append), whole())
-    assert [line for line in said if "0-0.npz does not fit" in line] and [line for line in said if "at-work-0.npz does not fit" in line]
+    assert_same(run_study(one_cell_in_python(), tmp_path, resume=True, note=said.append), one_cell())
+    assert [line for line in said if "0-0.npz does not fit" in line] and [line for line in said if "at-work.npz does not fit" in line]

@@ -5,15 +5,10 @@ from __future__ import annotations
 import json
 import os
 import resource
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import xarray as xr
 
@@ -22,7 +17,7 @@ from jaxbandit import InvalidArgument
 from jaxbandit.cli import main
 from jaxbandit.study import CannotWrite, prepare_directory, run_study, write_whole
 from jaxbandit.study.run.checkpoints import Store
-from tests.support.small_study import ONE_CELL, assert_same, free_port, one_cell, one_cell_in_python, written
+from tests.support.small_study import ONE_CELL, assert_same, one_cell, one_cell_in_python, written
 
 
 class FullDisk:
@@ -44,6 +39,7 @@ def disk() -> Iterator[FullDisk]:
     disk.empty()
 
 
+@pytest.mark.full
 def test_a_full_disk_ends_a_run_and_leaves_the_last_checkpoint(tmp_path: Path, disk: FullDisk) -> None:
     def fill_after_ten_rounds(progress: Any) -> None:
         if progress.round == 10:
@@ -109,42 +105,6 @@ def test_a_user_who_stops_a_run_is_told_how_to_go_on(tmp_path: Path, monkeypatch
     assert main(command) == 2
     said = capsys.readouterr().err
     assert 0 < said.index("--resume") < said.index("--force"), "which would throw away what was done"
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("number", [0, 1])
-def test_two_processes_give_what_one_does_even_if_one_is_lost_on_the_way(number: int, tmp_path: Path) -> None:
-    """One of two processes is killed; the other ends with an error that says so, and both resume to the results of an unbroken run."""
-    study, out = written(tmp_path, ONE_CELL), tmp_path / "out"
-    # A checkpoint in every round, so that there is time to kill it while it works.
-    command = [sys.executable, "-m", "jaxbandit", "run", str(study), "--out", str(out), "--segment", "1", "--no-cache"]
-
-    def start(*options: str) -> list[subprocess.Popen[str]]:
-        hosts = ["--coordinator", f"127.0.0.1:{free_port()}", "--processes", "2", "--checkpoint-share", "1", *options]
-        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return [subprocess.Popen([*command, *hosts, "--process-id", str(i)], **pipes) for i in range(2)]
-
-    processes = start()
-    lost, other = processes[number], processes[1 - number]
-    deadline = time.monotonic() + 200
-    while not (out / f"at-work-{number}.npz").exists() and time.monotonic() < deadline and lost.poll() is None:
-        time.sleep(0.05)
-    lost.send_signal(signal.SIGKILL)
-    _, said = other.communicate(timeout=300)
-    assert other.returncode == 3 and f"another process has gone, number {number}; run all of them again with --resume" in said, said
-    assert [line for line in said.splitlines() if line.startswith(("error", "terminate", "F", "E", "Traceback"))] == [said.splitlines()[-1]]
-    assert not (out / "results.nc").exists()
-    again = start("--resume")
-    ends = [process.communicate(timeout=300) for process in again]
-    assert [process.returncode for process in again] == [0, 0], ends
-    assert "process 1 has done its part" in ends[1][0] and sorted(p.name for p in out.iterdir()) == [
-        "curves.png",
-        "results.nc",
-        "summary.csv",
-    ]
-    found = xr.load_dataset(out / "results.nc", engine="h5netcdf")
-    assert_same(found, one_cell(), tolerance=1e-6)
-    assert np.all(found.status.values == 0)
 
 
 def test_a_file_takes_the_place_of_no_device(tmp_path: Path) -> None:

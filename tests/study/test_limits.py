@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import shutil
 import sys
 from collections import namedtuple
@@ -20,7 +19,6 @@ from jaxbandit.core import memory
 from jaxbandit.limited import run_apart
 from jaxbandit.study import Keep, make_plan, run_study
 from jaxbandit.study.plan.memory import memory_budget
-from jaxbandit.study.plan.processes import _place_in_cluster, join
 from jaxbandit.study.run import runner
 from jaxbandit.surrogates import lowrank
 from tests.support.small_study import TOML, assert_same, in_python, rpol_lines, whole, written
@@ -62,6 +60,7 @@ def test_results_that_do_not_fit_memory_are_refused_unless_they_are_streamed() -
     assert make_plan(many, memory="8MiB", streamed=True).batch_bytes(0) <= 8 * 2**20
 
 
+@pytest.mark.full
 def test_the_size_of_results_is_what_they_take() -> None:
     for study in (in_python(), rpol_lines(keep=Keep(every=3), trajectories=False)):
         plan = make_plan(study)
@@ -153,34 +152,6 @@ def test_a_user_without_a_home_keeps_no_programs(monkeypatch: Any) -> None:
         assert enable_cache() is None and jax.config.jax_compilation_cache_dir is None
     finally:
         jax.config.update("jax_compilation_cache_dir", before)
-
-
-@pytest.mark.parametrize(
-    "address", ["localhost:port", "localhost:", ":80", "localhost:0", "localhost:99999", "h:-1", "h:٣", "h:" + "9" * 400]
-)
-def test_addresses_of_no_coordinator(address: str) -> None:
-    with pytest.raises(InvalidArgument, match=r"^coordinator: expected HOST:PORT"):
-        join(address, 1, 0)
-
-
-def test_no_cluster_to_find_the_others_in(monkeypatch: Any) -> None:
-    for name in [name for name in os.environ if name.startswith(("SLURM_", "OMPI_", "KUBERNETES_"))]:
-        monkeypatch.delenv(name)
-    with pytest.raises(InvalidArgument, match=r"^coordinator: auto finds no cluster here; run in a cluster such as Slurm's, or"):
-        join("auto", None, None)
-
-
-def test_processes_of_slurm_find_each_other(monkeypatch: Any) -> None:
-    names = {"SLURM_JOB_ID": "5", "SLURM_STEP_NODELIST": "node[7-8]", "SLURM_NTASKS": "2", "SLURM_PROCID": "1", "SLURM_LOCALID": "0"}
-    for name, value in names.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(jax.config, "update", lambda name, value: said.append((name, value)))
-    said: list[tuple[str, str]] = []
-    assert _place_in_cluster() == ("node7:61445", 2, 1)
-    assert said == [("jax_cuda_visible_devices", "0"), ("jax_rocm_visible_devices", "0")]
-    monkeypatch.setenv("SLURM_PROCID", "first")
-    with pytest.raises(InvalidArgument, match=r"^coordinator: the processes cannot meet by auto \(invalid literal.*'first'\); run in"):
-        join("auto", None, None)
 
 
 @pytest.mark.parametrize("name", ["../../evil", "/evil", "a/../../b", "..", ".", "a/.."])

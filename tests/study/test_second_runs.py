@@ -69,8 +69,8 @@ def test_another_number_of_trials_compiles_nothing() -> None:
 @pytest.mark.full
 def test_whole_runs_and_parts_of_as_many_rounds_have_programs_of_their_own() -> None:
     """Programs of whole runs are told how many blocks to play, those of parts are not."""
-    run_study(rpol_lines(trials=1, horizon=4, seed=9))
-    parts = run_study(rpol_lines(trials=1, horizon=8, seed=9), segment=4)
+    run_study(rpol_lines(trials=30, horizon=4, seed=8))
+    parts = run_study(rpol_lines(trials=30, horizon=8, seed=8), segment=4)
     assert np.all(parts.status.values == 0) and len(parts["round"]) == 2 + 8  # with the initial design
 
 

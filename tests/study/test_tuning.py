@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ import pytest
 import jaxbandit
 from jaxbandit import InvalidArgument, Oco, domains, kernels, metrics, problems
 from jaxbandit.study import Run, Study, tune
+from jaxbandit.study.results import tuning
 
 KERNEL = kernels.SquaredExponential(length_scale=0.3)
 HORIZON = 60
@@ -52,6 +54,18 @@ def test_it_picks_what_separate_runs_find_best() -> None:
 
 
 @pytest.mark.full
+def test_workers_try_a_few_combinations_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    tuned, run = study(slope())
+    alone = tune(tuned, run, VALUES, trials=4)
+    monkeypatch.setattr(tuning, "MOST_TASKS", 4)  # six combinations, two in a task
+    with ThreadPoolExecutor(2) as pool:
+        shared = tune(tuned, run, VALUES, trials=4, executor=pool)
+    assert [row.values for row in shared.candidates] == [row.values for row in alone.candidates]
+    np.testing.assert_allclose([row.loss for row in shared.candidates], [row.loss for row in alone.candidates], rtol=1e-5)
+    assert float(shared.best.algorithm.step) == float(alone.best.algorithm.step)
+
+
+@pytest.mark.full
 def test_random_families_are_tuned_on_instances_of_their_own() -> None:
     tuned, run = study(problems.rkhs_1d_binding(20))
     table = tune(tuned, run, {"step": [0.1, 1.0]}, trials=3).candidates
@@ -61,6 +75,7 @@ def test_random_families_are_tuned_on_instances_of_their_own() -> None:
     np.testing.assert_allclose(table[1].loss, np.mean(curves.positive_regret[:, -1] + curves.hard_violation[:, -1]), rtol=1e-4)
 
 
+@pytest.mark.full
 def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
     tuned, run = study(slope())
     with pytest.raises(InvalidArgument, match="values: must hold at least one field"):

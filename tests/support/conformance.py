@@ -58,7 +58,7 @@ def simulate(algorithm: Any, *, seed: int = 0, trials: Any = TRIALS, **options: 
 
 def beside(names: Iterable[str], precision: str, *, form: str = "features", factor: float = 1.0, seed: int = 0, **options: Any) -> Any:
     """The runs of several algorithms by their names, side by side from one program."""
-    options = {"horizon": HORIZON, "trials": TRIALS, "record": "audit", "key": jax.random.key(seed)} | options
+    options = {"horizon": HORIZON, "trials": TRIALS, "record": "audit", "key": jax.random.key(seed), "block": 100} | options
     with jax.enable_x64(precision == "float64"):
         algorithms = {name: scaled(ALGORITHMS[name](), factor) for name in names}
         full = any(algorithm.sees_constraints for algorithm in algorithms.values())

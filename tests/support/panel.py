@@ -128,6 +128,7 @@ class OneOf(jaxbandit.Algorithm):
 def play(problem: Any, algorithms: Mapping[str, Any], surrogate: Any, *, trials: Any, **options: Any) -> dict[str, Any]:
     """Every algorithm's run of ``jaxbandit.simulate``, as NumPy arrays, from one program; what stopping algorithms add is not kept.
 
+    Trials are played one at a time unless ``block`` says otherwise: a program without a batch is traced in half of the time.
     In place of an algorithm may stand a sweep of one, whose run has its variants along the first axis.
     """
     members = {name: variants_of(item) for name, item in algorithms.items()}
@@ -139,14 +140,15 @@ def play(problem: Any, algorithms: Mapping[str, Any], surrogate: Any, *, trials:
     ]
     chosen = gather_variants([jaxbandit.canonicalise(row) for row in rows])
     count = trials if isinstance(trials, int) else len(trials)
-    options = {"trials": trials, "block": count * len(rows), **options}
+    together = any(form.name == "rows" for form in surrogate.forms)  # whose branches are others then
+    options = {"trials": trials, "block": count * len(rows) if together else 1, **options}
     run = jax.tree.map(np.asarray, jaxbandit.simulate(problem, chosen, surrogate, **options))
     draws = run.draws if run.draws is not None else (None,) * len(algorithms)
-    together, found, start = jaxbandit.replace(run, draws=None), {}, 0
+    every, found, start = jaxbandit.replace(run, draws=None), {}, 0
     for (name, item), own in zip(algorithms.items(), draws, strict=True):
         end = start + len(members[name])
         place = slice(start, end) if isinstance(item, jaxbandit.Sweep) else start
-        here = jax.tree.map(lambda x, place=place: x[place], together)
+        here = jax.tree.map(lambda x, place=place: x[place], every)
         found[name] = jaxbandit.replace(here, draws=None if own is None else own[place])
         start = end
     return found

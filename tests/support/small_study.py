@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +55,7 @@ LATE = """
 type = "Poisson"
 mean = 2
 """
-# The lines of the first cell alone, with values that come at once, which compiles in less time; of two processes each has one batch.
+# The lines of the first cell alone, with values that come at once, which compiles in less time.
 ONE_CELL = TOML.split("[algorithm.cbo]")[0].replace(LATE, "")
 
 
@@ -92,10 +91,10 @@ def whole() -> xr.Dataset:
     return run_study(in_python(), segment=5)
 
 
-def one_cell_in_python() -> Study:
-    """The study of :data:`ONE_CELL`, of objects."""
+def one_cell_in_python(**changes: Any) -> Study:
+    """The study of :data:`ONE_CELL`, of objects, with changes."""
     algorithms, sweeps = {"rpol": jaxbandit.Rpol(estimator=Bounds(reward_width=3.0))}, {"rpol": {"estimator.reward_width": [1.0, 2.5]}}
-    return in_python(algorithms=algorithms, sweeps=sweeps, delays=None)
+    return in_python(algorithms=algorithms, sweeps=sweeps, delays=None, **changes)
 
 
 @functools.cache
@@ -117,9 +116,3 @@ def written(tmp_path: Path, text: str = TOML) -> Path:
     jax.devices()  # started before a command would start one for each core: all tests share programs of one
     (tmp_path / "small.toml").write_text(text)
     return tmp_path / "small.toml"
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

@@ -27,6 +27,12 @@ MIN_SECONDS_PER_ROUND = 3e-6
 SECONDS_OF_LAUNCHES = 6e-5
 MAX_SECONDS_WITHOUT_REPORT = 10.0  # by that estimate
 
+# A task of a worker, by the same estimate: so long that handing it out costs next to nothing, so short that little is lost with a worker
+# and that the last ones end together. It depends on the cell alone: results have the same bits whatever the number of workers.
+LEAST_SECONDS_OF_TASK, MOST_SECONDS_OF_TASK = 1.0, 300.0
+USUAL_SECONDS_OF_TASK = 10.0
+FEW_TASKS, MANY_TASKS = 16, 16_384
+
 # Room of a program for trials: so large that calling it costs next to nothing, so small that what is left empty costs nothing either.
 MAX_BLOCKS_OF_PROGRAM = 16
 MAX_BYTES_OF_PROGRAM = 2**24  # of results
@@ -40,7 +46,7 @@ def batch_numbers(
     segment: int | None,
     budget: Budget,
     devices: Sequence[Device],
-    processes: int = 1,
+    by_workers: bool = False,
 ) -> tuple[int, int, int, int, int, int]:
     """Return how a cell is cut into batches, parts and programs, and what it takes.
 
@@ -58,7 +64,7 @@ def batch_numbers(
       segment: rounds in a part, if they are given.
       budget: memory that may be used.
       devices: devices that a batch is spread over.
-      processes: processes that share the batches.
+      by_workers: whether batches are tasks of workers.
 
     Raises:
       InvalidArgument: when not even the smallest batch fits.
@@ -68,7 +74,10 @@ def batch_numbers(
     step = (cell.block if cpu else 1) * len(devices)
     seconds = seconds_of_trial(carried, horizon, devices)
     wanted = max(step, MAX_SECONDS_WITHOUT_REPORT // seconds) if cpu and segment is None else np.inf
-    parts = int(np.ceil(seconds_of_batch(carried, horizon, min(wanted, trials), devices) / MAX_SECONDS_WITHOUT_REPORT))
+    if by_workers:
+        wanted = max(step, trials_of_task(carried, horizon, trials, devices))
+    seconds_without_report = np.inf if by_workers else MAX_SECONDS_WITHOUT_REPORT  # a task makes no checkpoints and no reports
+    parts = int(np.ceil(seconds_of_batch(carried, horizon, min(wanted, trials), devices) / seconds_without_report))
     rounds = min(segment, horizon) if segment else rounds_of_part(horizon, parts)
 
     each, shared = _result_bytes(study, cell, rounds), tree_bytes(cell)
@@ -85,8 +94,8 @@ def batch_numbers(
             f" {(least * each + shared) / 2**20:,.0f} MiB or more"
         )
     most = max(int(min(wanted, wanted_room)) // step, 1) * step
-    count = max(-(-trials // most), min(processes, -(-trials // least)))  # something for every process
-    size = _size(-(-trials // count), cell.block if cpu else trials, len(devices), alone=count == 1 or processes > 1)
+    count = -(-trials // most)
+    size = _size(-(-trials // count), cell.block if cpu else trials, len(devices), alone=count == 1)
     blocks = min(int(wanted_room), MAX_BYTES_OF_PROGRAM // each) // step
     return size, -(-trials // size), rounds, min(max(blocks, 1), MAX_BLOCKS_OF_PROGRAM), each, shared
 
@@ -106,6 +115,16 @@ def _size(trials: int, block: int, devices: int, *, alone: bool) -> int:
 def seconds_of_trial(carried: int, horizon: int, devices: Sequence[Device]) -> float:
     """Estimate the seconds that one trial adds to a run on CPUs from the bytes that it carries."""
     return horizon * max(carried / BYTES_PER_SECOND["cpu"], MIN_SECONDS_PER_ROUND) / len(devices)
+
+
+def trials_of_task(carried: int, horizon: int, trials: int, devices: Sequence[Device]) -> int:
+    """Return how many of a cell's trials make a task of a worker."""
+    if devices[0].platform == "cpu":
+        each, least = seconds_of_trial(carried, horizon, devices), 1.0
+    else:  # side by side, and so many that launches do not count
+        each, least = horizon * carried / BYTES_PER_SECOND_ELSEWHERE, SECONDS_OF_LAUNCHES * BYTES_PER_SECOND_ELSEWHERE / carried
+    usual = min(max(trials * each / MANY_TASKS, USUAL_SECONDS_OF_TASK), MOST_SECONDS_OF_TASK)
+    return int(max(min(usual, max(trials * each / FEW_TASKS, LEAST_SECONDS_OF_TASK)) / each, least))
 
 
 def seconds_of_batch(carried: int, horizon: int, trials: float, devices: Sequence[Device]) -> float:

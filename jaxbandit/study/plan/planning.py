@@ -20,7 +20,6 @@ from jaxbandit.engine.programs import Cell, laid_out_for
 from jaxbandit.study.plan.batches import batch_numbers, kept_bytes
 from jaxbandit.study.plan.cells import group_runs
 from jaxbandit.study.plan.memory import memory_budget
-from jaxbandit.study.plan.processes import Processes, this_process
 from jaxbandit.study.specify.run import Run, counted_before
 from jaxbandit.study.specify.study import Study, in_its_arithmetic
 
@@ -48,7 +47,7 @@ class Plan:
       shared_bytes: memory that the trials of a batch share.
       result_bytes: size of all results, uncompressed.
       devices: devices that batches are spread over.
-      processes: this process among those that share the batches.
+      blocks: trials in a block; results round alike where blocks have one size, whatever the number of devices.
     """
 
     study: Study
@@ -63,7 +62,7 @@ class Plan:
     shared_bytes: tuple[int, ...]
     result_bytes: int
     devices: tuple[Device, ...]
-    processes: Processes = Processes()
+    blocks: tuple[int, ...]
 
     def __repr__(self) -> str:
         cells, batches = len(self.cells), sum(self.batch_counts)
@@ -77,13 +76,13 @@ class Plan:
 
     @property
     def batches(self) -> list[list[int]]:
-        """Size, number and rounds of a part of each cell's batches: all that a run must keep to give the same bits again."""
-        return [list(numbers) for numbers in zip(self.batch_sizes, self.batch_counts, self.part_rounds, strict=True)]
+        """Size and number of each cell's batches, rounds of a part, and size of a block: all that a run must keep to give the same bits."""
+        return [list(numbers) for numbers in zip(self.batch_sizes, self.batch_counts, self.part_rounds, self.blocks, strict=True)]
 
     def with_batches(self, batches: Sequence[Sequence[int]]) -> Plan:
         """Return the plan with other batches, in the form of :attr:`batches`."""
-        sizes, counts, rounds = (tuple(numbers) for numbers in zip(*batches, strict=True))
-        return dataclasses.replace(self, batch_sizes=sizes, batch_counts=counts, part_rounds=rounds)
+        sizes, counts, rounds, blocks = (tuple(numbers) for numbers in zip(*batches, strict=True))
+        return dataclasses.replace(self, batch_sizes=sizes, batch_counts=counts, part_rounds=rounds, blocks=blocks)
 
     def batch_bytes(self, cell: int) -> int:
         """Return the memory of one batch of a cell."""
@@ -92,7 +91,7 @@ class Plan:
     def disk_bytes(self, streamed: bool) -> int:
         """Return what a run may take on the disk of its directory: finished batches, checkpoints, and the results if they are streamed."""
         in_parts = [self.batch_bytes(cell) for cell, rounds in enumerate(self.part_rounds) if rounds < self.study.horizon]
-        return (1 + streamed) * self.result_bytes + 2 * self.processes.count * max(in_parts, default=0)  # an old checkpoint and a new one
+        return (1 + streamed) * self.result_bytes + 2 * max(in_parts, default=0)  # an old checkpoint and a new one
 
     def of_one_trial(self) -> Plan:
         """Return the plan of the same runs with one trial, whose results have the same names, labels and attributes."""
@@ -103,10 +102,10 @@ class Plan:
         horizon, rounds = self.study.horizon, self.part_rounds[cell]
         return [(first, min(rounds, horizon - first + 1)) for first in range(1, horizon + 1, rounds)]
 
-    def own_batches(self) -> list[tuple[int, int]]:
-        """Return the batches that this process runs, as pairs of a cell and a batch of it."""
-        every = [(cell, batch) for cell, count in enumerate(self.batch_counts) for batch in range(count)]
-        return [place for number, place in enumerate(every) if self.processes.owns(number)]
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """All batches, as pairs of a cell and a batch of it."""
+        return [(cell, batch) for cell, count in enumerate(self.batch_counts) for batch in range(count)]
 
     def counts_blocks(self, cell: int) -> bool:
         """Say whether the programs of a cell are told how many blocks to play: on CPUs, where blocks run one after the other."""
@@ -118,10 +117,10 @@ class Plan:
         Where programs are told how many blocks to play, it depends on the size of a block only, unless all trials fit in one: another
         number of trials needs no new program as long as its equal blocks have the same size.
         """
-        if not self.counts_blocks(cell):
-            return self.batch_sizes[cell]
-        block = self.blocked_cell(cell).block
+        block = self.blocks[cell]
         step = block * len(self.devices)
+        if not self.counts_blocks(cell):
+            return -(-self.batch_sizes[cell] // step) * step
         small = self.batch_sizes[cell] == step and block < self.cells[cell].block
         return step * (1 if small else self.program_blocks[cell])
 
@@ -131,13 +130,14 @@ class Plan:
         variant, trial = np.divmod(np.arange(batch * size, min((batch + 1) * size, len(members) * trials)), trials)
         return np.stack([np.asarray(members)[variant], trial], axis=1)
 
+    def numbers_of(self, cell: int, batch: int) -> np.ndarray:
+        """Return ``[n, 3]``: the run's number within the cell, the trial, and the run's number within the study counted from 1."""
+        run, trial = self.trials_of(cell, batch).T
+        return np.stack([np.searchsorted(np.asarray(self.members[cell]), run), trial, run + 1], axis=1).astype(np.int32)
+
     def blocked_cell(self, cell: int) -> Cell:
-        """Return a cell in blocks as equal as can be within a batch; all of a batch side by side on an accelerator."""
-        planned = self.cells[cell]
-        local = self.batch_sizes[cell] // len(self.devices)
-        block = planned.block if self.devices[0].platform == "cpu" else local
-        block = next(size for size in range(min(block, local), 0, -1) if local % size == 0)
-        return dataclasses.replace(planned, block=block)
+        """Return a cell in blocks as the plan has them."""
+        return dataclasses.replace(self.cells[cell], block=self.blocks[cell])
 
     def title(self, cell: int) -> str:
         """Return the name of a cell in messages: ``RPOL and 3 like it``."""
@@ -162,7 +162,7 @@ class Plan:
     segment=optional(whole(1)),
     devices=optional(DEVICES),
     streamed=boolean,
-    processes=optional(of_class(Processes, "a Processes")),
+    by_workers=boolean,
 )
 @in_its_arithmetic
 def make_plan(
@@ -172,7 +172,7 @@ def make_plan(
     segment: int | None = None,
     devices: Sequence[Device] | None = None,
     streamed: bool = False,
-    processes: Processes | None = None,
+    by_workers: bool = False,
 ) -> Plan:
     """Plan the cells and batches of a study.
 
@@ -184,14 +184,14 @@ def make_plan(
       segment: rounds in a part; default all of a run of some seconds, otherwise as few as take some seconds.
       devices: devices to spread trials over; default all local ones.
       streamed: whether results go to a file batch by batch, so that they need not fit memory all at once.
-      processes: this process among those that share the study; default those that JAX's own service has brought together.
+      by_workers: whether batches are tasks of workers, of one device each; they are shorter then, and many.
 
     Raises:
       InvalidArgument: on anything in the study that cannot run, before anything compiles.
     """
     if segment is not None:
         checks.integer("segment", segment, least=1)
-    used = tuple(jax.local_devices() if devices is None else devices)
+    used = tuple(jax.local_devices()[: 1 if by_workers else None] if devices is None else devices)
     runs = study.named_runs()
     if segment is not None and study.horizon > segment * MAX_PARTS:
         least = -(-study.horizon // MAX_PARTS)
@@ -199,14 +199,13 @@ def make_plan(
     counted_before(runs)
     groups = [(laid_out_for(used[0].platform, cell), members) for cell, members in group_runs(study, runs)]
     results = sum(len(members) * study.trials * kept_bytes(study, cell) for cell, members in groups)
-    budget, processes = memory_budget(memory, used[0].platform), processes or this_process()
+    budget = memory_budget(memory, used[0].platform)
     if not streamed:
         budget = budget.beside(results, used[0].platform)
     kinds = {signature(cell): (cell, runs[members[0]].label) for cell, members in groups}
     carried = {kind: _carried(*own) for kind, own in kinds.items()}  # once of each kind: it takes a while
     numbers = [
-        batch_numbers(study, cell, len(members), carried[signature(cell)], segment, budget, used, processes.count)
-        for cell, members in groups
+        batch_numbers(study, cell, len(members), carried[signature(cell)], segment, budget, used, by_workers) for cell, members in groups
     ]
     cells, members = zip(*groups, strict=True)
     sizes, counts, rounds, blocks, trial_bytes, shared_bytes = zip(*numbers, strict=True)
@@ -223,8 +222,15 @@ def make_plan(
         shared_bytes=shared_bytes,
         result_bytes=results,
         devices=used,
-        processes=processes,
+        blocks=tuple(block_of(cell, size, used) for cell, size in zip(cells, sizes, strict=True)),
     )
+
+
+def block_of(cell: Cell, size: int, devices: Sequence[Device]) -> int:
+    """Return the size of the blocks of batches: as equal as can be; all of a batch side by side on an accelerator."""
+    local = size // len(devices)
+    most = min(cell.block if devices[0].platform == "cpu" else local, local)
+    return next(size for size in range(most, 0, -1) if local % size == 0)
 
 
 def _carried(cell: Cell, label: str) -> int:

@@ -98,29 +98,30 @@ def _again(study: Study, dataset: xr.Dataset, trial: int, label: str | None) -> 
     checks.one_of("run", label, labels)
     whole = dataclasses.replace(study, keep=Keep(every=1), trajectories=True)
     plan = make_plan(whole, memory=MAX_BYTES, devices=jax.local_devices()[:1])
-    batches, named = _parsed(dataset, "batches", list), _parsed(dataset, "devices", list)
-    devices = len(named) if all(isinstance(device, str) for device in named) else 0
-    _check_batches(plan, batches, devices)
-    return _play(plan, labels.index(label), trial, batches, devices)
+    batches = _parsed(dataset, "batches", list)
+    _check_batches(plan, batches)
+    return _play(plan, labels.index(label), trial, batches)
 
 
-def _check_batches(plan: Plan, batches: Sequence[Any], devices: int) -> None:
-    """Raise ``InvalidArgument`` unless the batches in results are a size, a number and rounds for every cell of the study."""
-    numbers = [row for row in batches if isinstance(row, list) and len(row) == 3 and all(type(number) is int for number in row)]
-    if devices < 1 or len(numbers) < len(batches) or len(batches) != len(plan.cells) or any(min(row) < 1 for row in numbers):
-        raise InvalidArgument(f"results: their batches, {short(batches)} on {devices} devices, are none of this study")
-    for (size, count, rounds), members in zip(numbers, plan.members, strict=True):
-        if size % devices or size * count < len(members) * plan.study.trials or rounds > plan.study.horizon:
-            raise InvalidArgument(f"results: their batches, {short(batches)} on {devices} devices, are none of this study")
+def _check_batches(plan: Plan, batches: Sequence[Any]) -> None:
+    """Raise ``InvalidArgument`` unless the batches in results are a size, a number, rounds and a block for every cell of the study."""
+    numbers = [row for row in batches if isinstance(row, list) and len(row) == 4 and all(type(number) is int for number in row)]
+    fits = len(numbers) == len(batches) == len(plan.cells) and all(
+        min(size, count, rounds, block) >= 1
+        and size * count >= len(members) * plan.study.trials
+        and rounds <= plan.study.horizon
+        and block <= size
+        for (size, count, rounds, block), members in zip(numbers, plan.members, strict=True)
+    )
+    if not fits:
+        raise InvalidArgument(f"results: their batches, {short(batches)}, are none of this study")
 
 
-def _play(plan: Plan, number: int, trial: int, batches: Sequence[Sequence[int]], devices: int) -> xr.Dataset:
+def _play(plan: Plan, number: int, trial: int, batches: Sequence[Sequence[int]]) -> xr.Dataset:
     """Play a trial of a run beside itself, in a block as large as it had and in the same parts: only then it rounds alike."""
     cell = next(cell for cell, members in enumerate(plan.members) if number in members)
-    size, _, rounds = batches[cell]
-    own = plan.only_cell(cell).with_batches([[size // devices, 1, rounds]])
-    block = own.blocked_cell(0).block
-    own = own.with_batches([[block, 1, rounds]])
+    _, _, rounds, block = batches[cell]
+    own = plan.only_cell(cell).with_batches([[block, 1, rounds, block]])
     runner = Runner(own)
     pair = np.asarray([[plan.members[cell].index(number), trial, number + 1]], np.int32)
     played = runner.play(0, 0, pair)

@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -193,32 +193,32 @@ def write_results(dataset: xr.Dataset, path: str | Path) -> None:
 def stream_results(
     head: xr.Dataset, variables: Mapping[str, Variable], pieces: Iterable[tuple[str, int, slice, np.ndarray]], path: Path
 ) -> None:
-    """Write results piece by piece, as :func:`write_results` does whole ones.
+    """Write a NetCDF file of results piece by piece, as :func:`write_results` does whole ones.
 
     Args:
       head: coordinates, attributes, and what has no entry for each trial.
       variables: the other variables.
       pieces: name of a variable, number of the run, trials and values of every piece.
-      path: NetCDF file, or Zarr directory if it ends in ``.zarr``.
+      path: path of the file.
 
     Raises:
-      InvalidArgument: when Zarr is asked for and not installed.
       CannotWrite: on any error of the operating system.
     """
 
-    # As xarray writes down which coordinates a variable has.
-    along_runs = " ".join(
-        sorted(str(name) for name, coordinate in head.coords.items() if "algorithm" in coordinate.dims and name not in head.dims)
-    )
-
     def write(temporary: Path) -> None:
         save(head, temporary)
-        with _opened(temporary) as file:
-            arrays = {name: file.add(name, variable, along_runs) for name, variable in variables.items()}
+        with h5netcdf.File(temporary, "a") as file:
+            arrays = {name: _added(file, name, variable, along_runs(head)) for name, variable in variables.items()}
             for name, run, trials, values in pieces:
                 arrays[name][run, trials] = values
 
     _write(path, head.nbytes + sum(math.prod(own.shape) * own.dtype.itemsize for own in variables.values()), write)
+
+
+def along_runs(head: xr.Dataset) -> str:
+    """Return the names of coordinates along the runs, as xarray writes down which ones a variable has."""
+    found = (str(name) for name, coordinate in head.coords.items() if "algorithm" in coordinate.dims and name not in head.dims)
+    return " ".join(sorted(found))
 
 
 def check_results(head: xr.Dataset, path: Path) -> None:
@@ -275,20 +275,34 @@ def _write(path: Path, size: int, write: Callable[[Path], object]) -> None:
 
     if path.suffix != ".zarr":
         write_whole(path, sealed)
-        return
-    temporary = _with_zarr(path).with_name(f".{path.name}")
+    else:
+        publish(_with_zarr(path), write)
+
+
+def hidden(path: Path) -> Path:
+    """Return the name of a Zarr directory until it is whole."""
+    return path.with_name(f".{path.name}")
+
+
+def publish(path: Path, write: Callable[[Path], object], *, keep: bool = False) -> None:
+    """Call ``write`` with the hidden name of a Zarr directory, seal it, and give it its name; ``keep`` what is there to be added to."""
+    temporary, whole = hidden(path), False
     try:
         if path.is_symlink() or (path.exists() and not path.is_dir()):
             raise OSError(errno.ENOTDIR, "it is there and is no directory")
-        shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
-        sealed(temporary)
+        if not keep:
+            shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
+        write(temporary)
+        seal(temporary)
         if path.exists():
             shutil.rmtree(path)
         replace(temporary, path)
+        whole = True
     except OSError as error:
         raise CannotWrite(path, error) from error
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        if not (keep or whole):
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _with_zarr(path: Path) -> Path:
@@ -298,61 +312,20 @@ def _with_zarr(path: Path) -> Path:
     return path
 
 
-class _NetCdf:
-    """NetCDF file that variables are added to."""
-
-    def __init__(self, path: Path) -> None:
-        self.file = h5netcdf.File(path, "a")
-
-    def add(self, name: str, variable: Variable, coordinates: str) -> Any:
-        """Add a variable, whose pieces are then set; missing numbers and coordinates are marked as xarray marks them."""
-        numeric = variable.dtype.kind in "fi"
-        options: dict[str, Any] = {"compression": "gzip", "compression_opts": LEVEL, "shuffle": True} if numeric else {}
-        kind = np.dtype(np.int8) if variable.dtype == bool else variable.dtype
-        fill = kind.type(np.nan) if kind.kind == "f" else None
-        made = self.file.create_variable(name, variable.dims, kind, chunks=_chunks(variable), fillvalue=fill, **options)
-        made.attrs["coordinates"] = coordinates
-        if variable.dtype == bool:
-            made.attrs["dtype"] = "bool"
-        return made
-
-    def close(self) -> None:
-        """Finish the file."""
-        self.file.close()
+def _added(file: h5netcdf.File, name: str, variable: Variable, coordinates: str) -> Any:
+    """Add a variable to a file, whose pieces are then set; missing numbers and coordinates are marked as xarray marks them."""
+    numeric = variable.dtype.kind in "fi"
+    options: dict[str, Any] = {"compression": "gzip", "compression_opts": LEVEL, "shuffle": True} if numeric else {}
+    kind = np.dtype(np.int8) if variable.dtype == bool else variable.dtype
+    fill = kind.type(np.nan) if kind.kind == "f" else None
+    made = file.create_variable(name, variable.dims, kind, chunks=chunks_of(variable), fillvalue=fill, **options)
+    made.attrs["coordinates"] = coordinates
+    if variable.dtype == bool:
+        made.attrs["dtype"] = "bool"
+    return made
 
 
-class _Zarr:
-    """Zarr directory that variables are added to."""
-
-    def __init__(self, path: Path) -> None:
-        import zarr
-
-        self.path, self.group = path, zarr.open_group(path, mode="a", zarr_format=2)
-
-    def add(self, name: str, variable: Variable, coordinates: str) -> Any:
-        """Add a variable, whose pieces are then set; dimensions and coordinates are named as xarray names them."""
-        fill = np.nan if variable.dtype.kind == "f" else None
-        named: dict[str, Any] = {"_ARRAY_DIMENSIONS": list(variable.dims), "coordinates": coordinates}
-        shape, chunks = variable.shape, _chunks(variable)
-        return self.group.create_array(name, shape=shape, chunks=chunks, dtype=variable.dtype, fill_value=fill, attributes=named)
-
-    def close(self) -> None:
-        """Finish the directory."""
-        import zarr
-
-        zarr.consolidate_metadata(self.path, zarr_format=2)
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[_NetCdf | _Zarr]:
-    file = _Zarr(path) if path.suffix == ".zarr" else _NetCdf(path)
-    try:
-        yield file
-    finally:
-        file.close()
-
-
-def _chunks(variable: Variable) -> tuple[int, ...]:
+def chunks_of(variable: Variable) -> tuple[int, ...]:
     """Return the shape of a variable's chunks: of one run, whole trials, as many as make a chunk of some size."""
     trial = math.prod(variable.shape[2:]) * variable.dtype.itemsize
     return (1, min(max(CHUNK_BYTES // max(trial, 1), 1), variable.shape[1]), *variable.shape[2:])

@@ -12,12 +12,15 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import function, of_class, whole
+from jaxbandit.core.executors import EXECUTOR, AnyExecutor, map_tasks
+from jaxbandit.core.fields import function, of_class, optional, whole
 from jaxbandit.core.sweep import combinations, sweep
 from jaxbandit.core.tuned import Candidate, Tuned
 from jaxbandit.metrics import Curves, curves, healthy
 from jaxbandit.study.specify.run import Run
 from jaxbandit.study.specify.study import Study, in_its_arithmetic
+
+MOST_TASKS = 64  # of workers, however many combinations there are
 
 
 def regret_and_violation(measures: Curves) -> jax.Array:
@@ -31,6 +34,7 @@ def regret_and_violation(measures: Curves) -> jax.Array:
     values=of_class(Mapping, "a mapping from fields to values"),
     trials=whole(1),
     measure=function("(curves)"),
+    executor=optional(EXECUTOR),
 )
 @in_its_arithmetic
 def tune(
@@ -40,6 +44,7 @@ def tune(
     *,
     trials: int = 20,
     measure: Callable[[Curves], jax.Array] = regret_and_violation,
+    executor: AnyExecutor | None = None,
 ) -> Tuned[Run]:
     """Return the run with the best hyper-parameters of a grid, as papers do who set a baseline's to its best performance.
 
@@ -51,6 +56,7 @@ def tune(
       values: for the dotted paths of fields the values to try, as for :func:`~jaxbandit.sweep`; every combination is tried.
       trials: number of trials.
       measure: a number per trial, ``[variants, trials]``, from curves ``[variants, trials, T]``; its mean is made small.
+      executor: workers that play some combinations each, as for :func:`~jaxbandit.study.run_study`; default none, for this process.
 
     Returns:
       The run with the best algorithm, and every combination with its mean, in the order tried. A combination with a trial that
@@ -58,26 +64,55 @@ def tune(
 
     Raises:
       InvalidArgument: on no field, an unknown one, a measure that does not make a number of each trial, or when every combination failed.
+      TaskFailed: when combinations have failed on workers again and again.
     """
     if not values:
         raise checks.InvalidArgument("values: must hold at least one field with the values to try, got {}")
     variants = sweep(run.algorithm, values)
     own = dataclasses.replace(study, seed=study.seed + 1, trials=int(trials))
     _check_measure(measure, (variants.size, own.trials), own.horizon + run.initial.counted * run.initial.count)
-    played = own.trajectory(run, algorithm=variants)
-    over_trials = 0 if run.problem.is_random else None
-    by_trial = jax.jit(jax.vmap(curves, (over_trials, 1), 1))  # curves of [variants, T] points in each trial
-    # On the host first: one after the other, small operations on what several CPU devices share can wait for each other for ever.
-    points = jnp.asarray(np.asarray(played.scored_indices))
-    measures = np.asarray(measure(by_trial(own.instances(run.problem), points)), np.float64)
+    tried = combinations(values, zipped=False, where="values")
+    size = len(tried) if executor is None else -(-len(tried) // MOST_TASKS)
+    parts = [tried[first : first + size] for first in range(0, len(tried), size)]
+    parts[-1] = parts[-1] + parts[-1][-1:] * (size - len(parts[-1]))  # so that all are played by one program
+    found = map_tasks(executor, _Scores(own, run, measure), parts)
+    measures, usable = (np.concatenate(arrays)[: len(tried)] for arrays in zip(*found, strict=True))
     scores, errors = np.mean(measures, axis=1), np.std(measures, axis=1, ddof=min(1, own.trials - 1)) / np.sqrt(own.trials)
-    scores = np.where(np.all(np.asarray(healthy(played.status)), axis=1) & np.isfinite(scores), scores, np.inf)
+    scores = np.where(usable & np.isfinite(scores), scores, np.inf)
     best = int(np.argmin(scores))
     if not np.isfinite(scores[best]):
         raise checks.InvalidArgument(f"values: none of the {len(scores)} combinations gave a finite measure; give others")
     chosen = dataclasses.replace(run, algorithm=variants.pick(best))
-    tried = zip(combinations(values, zipped=False, where="values"), scores.tolist(), errors.tolist(), strict=True)
-    return Tuned(chosen, tuple(Candidate(combination, loss, error, "grid") for combination, loss, error in tried))
+    rows = zip(tried, scores.tolist(), errors.tolist(), strict=True)
+    return Tuned(chosen, tuple(Candidate(combination, loss, error, "grid") for combination, loss, error in rows))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Scores:
+    """Work of a process: play some combinations of hyper-parameters in one program."""
+
+    study: Study
+    run: Run
+    measure: Callable[[Curves], jax.Array]
+
+    def __call__(self, tried: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the measure of every trial ``[n, trials]``, and whether all trials of a combination went well, ``[n]``."""
+        return _scored(self.study, self.run, self.measure, tried)
+
+
+@in_its_arithmetic
+def _scored(
+    study: Study, run: Run, measure: Callable[[Curves], jax.Array], tried: Sequence[Mapping[str, Any]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return what :class:`_Scores` returns, in the arithmetic of the study."""
+    variants = sweep(run.algorithm, {path: [chosen[path] for chosen in tried] for path in tried[0]}, zipped=True)
+    played = study.trajectory(run, algorithm=variants)
+    over_trials = 0 if run.problem.is_random else None
+    by_trial = jax.jit(jax.vmap(curves, (over_trials, 1), 1))  # curves of [variants, T] points in each trial
+    # On the host first: one after the other, small operations on what several CPU devices share can wait for each other for ever.
+    points = jnp.asarray(np.asarray(played.scored_indices))
+    measures = np.asarray(measure(by_trial(study.instances(run.problem), points)), np.float64)
+    return measures, np.all(np.asarray(healthy(played.status)), axis=1)
 
 
 def _check_measure(measure: Callable[[Curves], jax.Array], trials: tuple[int, int], rounds: int) -> None:

@@ -17,6 +17,7 @@ from jaxbandit.engine.blocks import mesh_of, place
 from jaxbandit.engine.programs import advance_all, measure_all, play_all
 from jaxbandit.metrics import Tally, start_tally
 from jaxbandit.study.plan.planning import Plan
+from jaxbandit.study.run.collector import BatchCollector
 from jaxbandit.study.run.programs import KEPT, Lower, Programs
 from jaxbandit.study.run.progress import Compiling
 from jaxbandit.study.specify.run import counted_before
@@ -161,6 +162,22 @@ class CellPrograms:
                 found.append((self._play_name(cell, rounds), partial(self._lowered_play, cell) if whole else None))
                 found.append((self._measure_name(cell, counted), partial(self._lowered_measure, cell, counted) if whole else None))
         return found
+
+
+def empty_batch(plan: Plan, cell: int) -> dict[str, np.ndarray]:
+    """Return the arrays of a batch of a cell, without any trial: their names, types and shapes, by tracing alone."""
+    made = CellPrograms(plan, lambda: ())
+    planned, horizon = made.cell(cell), plan.study.horizon
+    pairs = np.zeros((planned.block * len(plan.devices), 3), np.int32)
+    tally = start_tally(planned.problem.constraints, (len(pairs),))
+    shapes = jax.eval_shape(partial(play_all, **made._recording()), planned, made.key, pairs, None)
+    indices = jax.ShapeDtypeStruct((len(pairs), made.before + horizon), np.int32)
+    measured = jax.eval_shape(partial(measure_all, **made._measuring(cell)), planned.problem, made.key, pairs, tally, indices, None)
+    (before, seen, ended), (_, curves, facts) = jax.tree.map(lambda x: np.empty((0, *x.shape[1:]), x.dtype), (shapes, measured))
+    collector = BatchCollector(plan.study, made.before)
+    collector.begin(before["initial_indices"])
+    collector.add(1, seen, curves, facts)
+    return collector.finished(ended, 0)
 
 
 def _forget() -> None:

@@ -2,7 +2,8 @@
 
     study.json          the study, versions and batches; written first, and compared when the run is resumed
     parts/C-B.npz       batch B of cell C, finished
-    at-work-P.npz       the last checkpoint of the batch that process P plays, and its place in the run
+    at-work.npz         the last checkpoint of the batch that is played, and its place in the run
+    progress.json       what is finished, and the mean curves so far, for whoever watches
 
 Every file appears under its name only once it is whole. All of them carry a seal: of which run they are, in which place, and a checksum
 of what they hold. A file whose seal does not fit is dropped, and what it held is run again.
@@ -19,48 +20,38 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
-import jaxbandit
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.files import CannotWrite, reason_of, write_whole
 from jaxbandit.core.pytree import float_dtype
+from jaxbandit.core.workers import surroundings
 
-LAYOUT = 3  # of the files; to be raised whenever a checkpoint of the code before cannot go on
+LAYOUT = 4  # of the files; to be raised whenever a checkpoint of the code before cannot go on
 
 WORDS = {
     "layout": "another layout of checkpoints",
     "jaxbandit": "another version of jaxbandit",
     "jax": "another version of JAX",
+    "jaxlib": "another version of jaxlib",
     "precision": "another precision",
-    "platform": "another kind of device",
-    "devices": "another number of devices",
-    "processes": "another number of processes",
+    "device": "another kind of device",
     "study": "another study",  # last: precision and versions change what a study is made of
 }
 
 
 SEAL = "seal"  # name of the array that holds it
 RECORD = "study.json"
+PROGRESS = "progress.json"
 
 
 class CheckpointMismatch(InvalidArgument):
     """A directory holds the run of something else; the message says what differs."""
 
 
-def identity(fingerprint: str, devices: int, processes: int = 1) -> dict[str, Any]:
-    """Return what must be equal for a run to go on bit for bit."""
-    return {
-        "layout": LAYOUT,
-        "study": fingerprint,
-        "jaxbandit": jaxbandit.__version__,
-        "jax": jax.__version__,
-        "precision": str(float_dtype()),
-        "platform": jax.default_backend(),
-        "devices": devices,
-        "processes": processes,
-    }
+def identity(fingerprint: str, around: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return what must be equal for a run to go on bit for bit; ``around`` are the workers' surroundings, default those of this process."""
+    return {"layout": LAYOUT, "study": fingerprint, "precision": str(float_dtype()), **(surroundings() if around is None else around)}
 
 
 def interrupted(directory: Path) -> bool:
@@ -82,13 +73,12 @@ class Store:
 
     Attributes:
       directory: path of the directory.
-      process: number of this process.
       note: called with a line of text when a file does not fit and is dropped.
     """
 
-    def __init__(self, directory: Path, process: int = 0, note: Callable[[str], None] = lambda line: None) -> None:
-        self.directory, self.process, self.note = directory, process, note
-        self.parts, self.at_work = directory / "parts", directory / f"at-work-{process}.npz"
+    def __init__(self, directory: Path, note: Callable[[str], None] = lambda line: None) -> None:
+        self.directory, self.note = directory, note
+        self.parts, self.at_work = directory / "parts", directory / "at-work.npz"
         self.run = ""  # of the record of the run: what seals begin with
 
     def start(self, record: Mapping[str, Any]) -> None:
@@ -101,18 +91,25 @@ class Store:
         self.run = digest(record)
         write_json(self.directory / RECORD, {**record, SEAL: self.run})
 
+    def record(self) -> dict[str, Any]:
+        """Return what was written down at the start; raises ``CheckpointMismatch`` when there is nothing, or it was damaged."""
+        path = self.directory / RECORD
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            if not (isinstance(record, dict) and isinstance(record.get("identity"), dict)):
+                raise ValueError("it is damaged")
+        except (OSError, ValueError, RecursionError) as error:
+            raise CheckpointMismatch(f"resume: {self.directory} holds no run that can go on ({path.name}: {reason_of(error)})") from error
+        return record
+
     def resume(self, expected: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what was written down at the start.
+        """Go on with the run that was written down, and return what that was.
 
         Raises:
           CheckpointMismatch: when the directory holds no run, one of something else than ``expected``, or one whose record was damaged.
         """
-        path = self.directory / RECORD
-        try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-            found, seal = dict(record["identity"]), record.pop(SEAL, None)
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise CheckpointMismatch(f"resume: {self.directory} holds no run that can go on ({path.name}: {reason_of(error)})") from error
+        record = self.record()
+        found, seal = record["identity"], record.pop(SEAL, None)
         for name, words in WORDS.items():
             if found.get(name) != expected[name]:
                 raise CheckpointMismatch(
@@ -120,13 +117,18 @@ class Store:
                     " --resume into another directory, or as it was"
                 )
         if seal != digest(record):
-            raise CheckpointMismatch(f"resume: {self.directory} holds no run that can go on ({path.name} was altered since it was written)")
+            raise CheckpointMismatch(f"resume: {self.directory} holds no run that can go on ({RECORD} was altered since it was written)")
         try:
             self.parts.mkdir(exist_ok=True)
         except OSError as error:
             raise CannotWrite(self.parts, error) from error
         self.run = digest(record)
         return record
+
+    def forget_parts(self) -> None:
+        """Drop all finished batches."""
+        shutil.rmtree(self.parts, ignore_errors=True)
+        self.parts.mkdir(parents=True)
 
     def has(self, cell: int, batch: int) -> bool:
         """Say whether a batch is finished."""
@@ -147,11 +149,11 @@ class Store:
     def save(self, place: Place, leaves: Mapping[str, np.ndarray]) -> None:
         """Write a checkpoint in place of the last one; raises ``CannotWrite``, and then that one stays."""
         where = {f"place_{name}": np.asarray(number) for name, number in dataclasses.asdict(place).items()}
-        self._write(self.at_work, f"checkpoint {self.process}", {**where, **leaves})
+        self._write(self.at_work, "checkpoint", {**where, **leaves})
 
     def load(self) -> tuple[Place, dict[str, np.ndarray]] | None:
         """Return the last checkpoint, ``None`` when there is none; one that does not fit is dropped."""
-        leaves = self._read(self.at_work, f"checkpoint {self.process}", "its batch is run from its first round on")
+        leaves = self._read(self.at_work, "checkpoint", "its batch is run from its first round on")
         if leaves is None:
             return None
         return Place(**{f.name: int(leaves.pop(f"place_{f.name}")) for f in dataclasses.fields(Place)}), leaves
@@ -188,7 +190,7 @@ class Store:
         """Drop all files that the run has left, half-written ones too; raises ``CannotWrite``."""
         shutil.rmtree(self.parts, ignore_errors=True)
         shutil.rmtree(self.directory / ".results.zarr", ignore_errors=True)
-        for name in (RECORD, "at-work-*.npz", ".at-work-*.npz", ".study-*.json", ".results-*.nc", "process-*.done"):
+        for name in (RECORD, PROGRESS, "at-work.npz", ".at-work-*.npz", ".study-*.json", ".progress-*.json", ".results-*.nc"):
             for file in self.directory.glob(name):
                 try:
                     file.unlink(missing_ok=True)

@@ -16,7 +16,7 @@ import jaxbandit
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.describe import describe
 from jaxbandit.core.pytree import float_dtype
-from jaxbandit.engine.labelled import SECONDS, TRIAL, Arrays, Contents, Row, Variable, coordinate_of, coordinates, variables_of
+from jaxbandit.engine.labelled import SECONDS, TRIAL, Arrays, Contents, Mixed, Row, Variable, coordinate_of, coordinates, variables_of
 from jaxbandit.study.plan.planning import Plan
 from jaxbandit.study.specify.run import counted_before
 
@@ -36,7 +36,8 @@ def gather_results(
 
     - ``lost``: values that found no place in the buffer of pending feedback, where feedback is late.
     - ``candidates``, ``optimum_kept``: points that were not struck out, and whether the best is one of them, where some run eliminates.
-    - ``run_seconds``, ``playing_seconds``: seconds of the run, with and without compilation; NaN where other processes ran some of it.
+    - ``run_seconds``, ``playing_seconds``: seconds of the run, with and without compilation, of all workers together; NaN where an
+      earlier process ran some of it.
 
     Trajectories add ``observed``, the noisy values; ``index``, the points, over ``round`` with those of a counted initial design where
     every round is kept, otherwise over ``played``; ``arrival``, the round at whose end each value arrives (``delays.NEVER``: it never
@@ -48,7 +49,7 @@ def gather_results(
       mixed: rewards of the best mixed policies ``[runs, trials]``, for strong regret.
       seconds: seconds of a run of every cell, with and without compilation.
     """
-    variables = study_variables(plan, batch, mixed)
+    variables = study_variables(plan, lambda cell: batch(cell, 0), of_rows(mixed))
     arrays = {name: np.empty(variable.shape, variable.dtype) for name, variable in variables.items()}
     for name, run, trials, values in pieces(plan, variables, batch):
         arrays[name][run, trials] = values
@@ -60,16 +61,22 @@ def pieces(
     plan: Plan, variables: Mapping[str, Variable], batch: Callable[[int, int], Arrays]
 ) -> Iterator[tuple[str, int, slice, np.ndarray]]:
     """Return pieces of all variables, batch by batch: the variable's name, the number of the run, the trials, and the values."""
-    for cell, count in enumerate(plan.batch_counts):
-        for number in range(count):
-            arrays, rows = batch(cell, number), plan.trials_of(cell, number)
-            runs, starts = np.unique(rows[:, 0], return_index=True)
-            ends = [*starts[1:], len(rows)]
-            for name, variable in variables.items():
-                values = variable.made_of(cell, arrays, rows)
-                for run, start, end in zip(runs, starts, ends, strict=True):
-                    first = int(rows[start, 1])
-                    yield name, int(run), slice(first, first + int(end - start)), values[start:end]
+    for cell, number in plan.places:
+        yield from pieces_of(plan, variables, cell, number, batch(cell, number))
+
+
+def pieces_of(
+    plan: Plan, variables: Mapping[str, Variable], cell: int, number: int, arrays: Arrays
+) -> Iterator[tuple[str, int, slice, np.ndarray]]:
+    """Return the pieces of all variables that a batch holds."""
+    rows = plan.trials_of(cell, number)
+    runs, starts = np.unique(rows[:, 0], return_index=True)
+    ends = [*starts[1:], len(rows)]
+    for name, variable in variables.items():
+        values = variable.made_of(cell, arrays, rows)
+        for run, start, end in zip(runs, starts, ends, strict=True):
+            first = int(rows[start, 1])
+            yield name, int(run), slice(first, first + int(end - start)), values[start:end]
 
 
 def header(
@@ -103,9 +110,14 @@ def contents_of(plan: Plan) -> Contents:
     )
 
 
-def study_variables(plan: Plan, batch: Callable[[int, int], Arrays], mixed: np.ndarray | None) -> dict[str, Variable]:
-    """Return all variables over runs and trials that batches hold; arguments as for :func:`gather_results`."""
-    return variables_of(contents_of(plan), [batch(cell, 0) for cell in range(len(plan.cells))], mixed)
+def study_variables(plan: Plan, first: Callable[[int], Arrays], mixed: Mixed | None) -> dict[str, Variable]:
+    """Return all variables over runs and trials that batches hold, given what the first batch of a cell holds, or one without trials."""
+    return variables_of(contents_of(plan), [first(cell) for cell in range(len(plan.cells))], mixed)
+
+
+def of_rows(mixed: np.ndarray | None) -> Mixed | None:
+    """Return the function that variables are made by from the rewards of the best mixed policies ``[runs, trials]``, if there are any."""
+    return None if mixed is None else lambda rows: mixed[rows[:, 0], rows[:, 1]]
 
 
 def _seconds(plan: Plan, seconds: Sequence[tuple[float, float]]) -> dict[str, Any]:
@@ -113,6 +125,11 @@ def _seconds(plan: Plan, seconds: Sequence[tuple[float, float]]) -> dict[str, An
     by_run = {number: own for members, own in zip(plan.members, seconds, strict=True) for number in members}
     columns = zip(*(by_run[number] for number in range(len(plan.runs))), strict=True)
     return {name: ("algorithm", np.asarray(column)) for name, column in zip(SECONDS, columns, strict=True)}
+
+
+def run_of(plan: Plan) -> dict[str, str]:
+    """Return the attributes on which all values of the results depend."""
+    return {"fingerprint": plan.study.fingerprint(), "batches": json.dumps(plan.batches)}
 
 
 def attributes(plan: Plan, before: int) -> dict[str, Any]:
@@ -123,16 +140,15 @@ def attributes(plan: Plan, before: int) -> dict[str, Any]:
     except InvalidArgument:
         table = ""
     return {
+        **run_of(plan),
         "study": study.name,
         "table": table,
-        "fingerprint": study.fingerprint(),
         "horizon": study.horizon,
         "trials": study.trials,
         "seed": study.seed,
         "swept": json.dumps([coordinate_of(path) for path in study.swept]),
         "counted_before": before,
         "parameters": json.dumps(dict(study.recorded)),
-        "batches": json.dumps(plan.batches),
         "problems": json.dumps({run.problem_label: describe(run.problem) for run in runs}),
         "initial_designs": json.dumps({run.label: describe(run.initial) for run in runs}),
         "algorithms": json.dumps({run.label: {"alg": run.name_in_traces, **describe(run.algorithm)} for run in runs}),

@@ -128,6 +128,21 @@ def _locked(path: Path) -> int:
         os.close(handle)  # its holder has removed it between our opening and our locking it
 
 
+def is_held(path: str | Path) -> bool:
+    """Say whether a run that is going on holds a directory; where the file system has no locks, one that was killed seems to."""
+    try:
+        handle = os.open(Path(path) / LOCK, os.O_RDWR)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    try:
+        lock_now(handle)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
 def _is_still(handle: int, path: Path) -> bool:
     """Say whether an open file still is the one under its name."""
     try:

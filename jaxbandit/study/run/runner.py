@@ -12,7 +12,6 @@ import numpy as np
 from jaxbandit.engine.programs import begin_all, conclude_all
 from jaxbandit.metrics import Tally
 from jaxbandit.study.plan.planning import Plan
-from jaxbandit.study.plan.processes import ProcessLost
 from jaxbandit.study.run.cell_programs import CellPrograms
 from jaxbandit.study.run.checkpoints import Place, Store
 from jaxbandit.study.run.collector import BatchCollector
@@ -48,47 +47,18 @@ class Runner:
         self.saving = 0.0  # seconds that the last checkpoint took
         self.resumed = None if store is None else store.load()
 
-    def read(self, cell: int, batch: int) -> dict[str, np.ndarray]:
-        """Return the results of a batch that another process has run."""
-        found = None if self.store is None else self.store.part(cell, batch)
-        if found is None:
-            raise ProcessLost(
-                f"batch {batch + 1} of cell {cell + 1} is missing in {self.store and self.store.parts}; run all again with --resume"
-            )
-        return found
-
     def batch(self, cell: int, batch: int) -> dict[str, np.ndarray]:
-        """Return the results of a batch, run or read."""
-        numbers = self._numbers(cell, batch)
-        found = None if self.store is None else self.store.part(cell, batch)
-        if found is not None:
-            self._skip(len(numbers) * self.plan.study.horizon)
-            return found
-        finished = self.play(cell, batch, numbers)
-        if self.store is not None:
-            self.store.finish(cell, batch, finished)
-        return finished
-
-    def seconds(self, cell: int) -> tuple[float, float]:
-        """Return the seconds of each run of a cell, with and without compilation; NaN unless all of it was run here."""
-        found = [self.clock.get((cell, batch), np.full(2, np.nan)) for batch in range(self.plan.batch_counts[cell])]
-        whole, playing = np.sum(found, axis=0) / len(self.plan.members[cell])
-        return float(whole), float(playing)
+        """Play a batch and return its results."""
+        return self.play(cell, batch, self.plan.numbers_of(cell, batch))
 
     def _left(self) -> list[int]:
         """Return the cells of which some batch is still to be run here."""
-        places = [place for place in self.plan.own_batches() if place not in self.clock and not (self.store and self.store.has(*place))]
+        places = [place for place in self.plan.places if place not in self.clock and not (self.store and self.store.has(*place))]
         return list(dict.fromkeys(cell for cell, _ in places))
-
-    def _numbers(self, cell: int, batch: int) -> np.ndarray:
-        """Return ``[n, 3]``: the run's number within the cell, the trial, and the run's number within the study counted from 1."""
-        run, trial = self.plan.trials_of(cell, batch).T
-        members = np.asarray(self.plan.members[cell])
-        return np.stack([np.searchsorted(members, run), trial, run + 1], axis=1).astype(np.int32)
 
     def _padded(self, cell: int, numbers: np.ndarray) -> jax.Array:
         """Place the numbers of a batch's trials on the devices, the last one repeated until the batch is full."""
-        missing = self.plan.batch_sizes[cell] - len(numbers)
+        missing = self.plan.program_size(cell) - len(numbers)
         return self.made.place(np.concatenate([numbers, np.repeat(numbers[-1:], missing, axis=0)]))
 
     def play(self, cell: int, batch: int, numbers: np.ndarray) -> dict[str, np.ndarray]:
@@ -139,10 +109,11 @@ class Runner:
         collector = BatchCollector(self.plan.study, self.made.before)
         collector.begin(before["initial_indices"])
         if self.resumed is not None and self._resumes(cell, batch):
-            place, leaves = self.resumed
+            place, saved = self.resumed
+            leaves = {name: _of_rows(array, len(pairs)) for name, array in saved.items()}
             (progress, tally), next_round = self._restored((progress, tally), leaves), place.next_round
             collector.restore(leaves)
-            self._skip(count * (next_round - 1))
+            self.skip(count * (next_round - 1))
             self.note(f"resumed at round {next_round} of batch {batch + 1} of cell {cell + 1}")
         for first, rounds in self.plan.parts(cell):
             if first < next_round:
@@ -185,7 +156,7 @@ class Runner:
         self.saved = time.perf_counter()
         self.saving = self.saved - start
 
-    def _skip(self, work: int) -> None:
+    def skip(self, work: int) -> None:
         """Count trial-rounds that need not be played."""
         self.done += work
         self.skipped += work
@@ -211,9 +182,14 @@ class Runner:
                 done=self.done,
                 seconds=now - self.started,
                 rate=rate,
-                work=plan.work // plan.processes.count,
-                left=max(plan.work / plan.processes.count - self.done, 0) / rate + self.made.programs.seconds_left,
+                work=plan.work,
+                left=max(plan.work - self.done, 0) / rate + self.made.programs.seconds_left,
                 means=collector.means(count),
                 lines={label: self.lines[label] for label in own if label in self.lines},
             )
         )
+
+
+def _of_rows(array: np.ndarray, rows: int) -> np.ndarray:
+    """Return an array of a full batch with so many rows: on another number of devices the last trial is repeated more or less often."""
+    return array if len(array) == rows else array[np.minimum(np.arange(rows), len(array) - 1)]

@@ -363,9 +363,7 @@ def grid(
                 )
             )
 
-    def write() -> dict[str, Any]:
-        return grid_table(problems, algorithms, delays, model, initial, own)
-
+    write = partial(grid_table, problems, algorithms, delays, model, initial, own)
     return Grid.of(_distinct(runs), horizon, tables, write)
 
 

@@ -156,6 +156,7 @@ def own_points(run: jaxbandit.Trajectory, trial: int) -> list[np.ndarray]:
     return [np.concatenate([run.initial_indices[trial], run.indices[trial][run.widths[trial, :, k] > 0]]) for k in range(functions)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "changes"),
     [

@@ -225,7 +225,7 @@ class Cheapest(Algorithm):
         return state.inner
 
 
-@pytest.mark.full(but=("2",))
+@pytest.mark.full
 @pytest.mark.parametrize("depth", [0, 2])
 def test_a_field_called_algorithm_hides_no_sample_and_a_state_may_have_a_field_called_inner(depth: int) -> None:
     noisy = replace(problem(), noise=problems.Gaussian(variance=np.array([NOISE, 1.0, 1.0])))

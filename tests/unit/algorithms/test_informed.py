@@ -55,6 +55,7 @@ def test_the_floor_and_the_ceiling() -> None:
     assert int(informed.BestPoint()(problem, Oracle(), None)[0].index) == best
 
 
+@pytest.mark.full
 def test_nothing_feasible() -> None:
     """The feasible points are all points then, and the best point is the least violating one."""
     problem = conformance.study()[0]

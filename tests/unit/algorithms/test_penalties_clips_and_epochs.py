@@ -88,6 +88,7 @@ def test_a_capped_psi_of_one_observation_is_flagged() -> None:
     assert np.all(flagged(run, Status.PENALTY_CAPPED))
 
 
+@pytest.mark.full(but=("5",))
 @pytest.mark.parametrize("horizon", [4, 5])
 def test_a_cap_reached_in_the_last_round_is_flagged(horizon: int) -> None:
     """Two epochs of two rounds at violations of 2 to 4: ``psi`` stays below the cap, the second ``kappa`` does not."""

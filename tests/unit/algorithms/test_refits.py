@@ -71,9 +71,9 @@ def test_a_fit_to_the_design_changes_the_model_and_counts_nothing(inner: jb.Algo
     surrogate: Any = jb.canonicalise(ranged()).factorised()
     surrogate = feedback.Wait().bind(surrogate, separate_outputs=False, capacity=3, axis=None) if late else surrogate
     arena = Arena(surrogate=surrogate, horizon=jnp.int32(5))
-    state = algorithm.init(arena)
+    state, learn = jax.jit(algorithm.init)(arena), jax.jit(algorithm.learn)
     for index, reward in ((3, 0.5), (40, -0.2), (77, 1.0)):
-        state = algorithm.learn(arena, state, Observation(index=jnp.int32(index), values=jnp.asarray([reward, -1.0])))
+        state = learn(arena, state, Observation(index=np.int32(index), values=np.asarray([reward, -1.0], np.float32)))
     begun = jax.jit(algorithm.begin)(arena, state)
     assert jax.tree.structure(begun) == jax.tree.structure(state)
     before, after = algorithm.diagnose(state).length_scales, algorithm.diagnose(begun).length_scales

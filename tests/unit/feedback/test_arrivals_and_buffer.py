@@ -120,10 +120,10 @@ late_by = st.one_of(st.integers(0, 15), st.just(int(delays.NEVER)), st.just(int(
 def test_every_value_arrives_once_or_is_counted_as_lost(taus: list[tuple[int, int]], capacity: int, beyond: int) -> None:
     rounds, horizon = np.arange(1, HORIZON + 1), HORIZON + beyond  # a horizon may be longer than what is run
     due = rounds[:, None] + np.array(taus)
-    pending, seen = through_the_buffer(jnp.asarray(due, jnp.int32), jnp.int32(horizon), capacity=capacity)
+    pending, seen = jax.device_get(through_the_buffer(due.astype(np.int32), np.int32(horizon), capacity=capacity))
     arrived: dict[tuple[int, int], int] = {}
     for t in rounds:
-        present, ages, values, points = (np.asarray(x[t - 1]) for x in (seen.present, seen.ages, seen.values, seen.indices))
+        present, ages, values, points = (x[t - 1] for x in (seen.present, seen.ages, seen.values, seen.indices))
         for slot, output in np.argwhere(present):
             s = t - int(ages[slot])
             assert points[slot] == 10 * s and values[slot, output] == (s if output == 0 else -s)

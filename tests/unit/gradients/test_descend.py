@@ -1,6 +1,7 @@
 """Descent: it finds what is better, claims nothing where there is nothing, and goes on from its file."""
 
 import functools
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,16 @@ def test_screening_leaves_a_bad_start() -> None:
     assert screened.improvement > 0.1
 
 
+@pytest.mark.full
+def test_workers_play_the_trials_that_points_are_compared_on() -> None:
+    alone = descend(bowl(), START, jax.random.key(0), **(BUDGET | {"screen": 4}))
+    with ThreadPoolExecutor(2) as pool:
+        shared = descend(bowl(), START, jax.random.key(0), executor=pool, **(BUDGET | {"screen": 4}))
+    np.testing.assert_array_equal([own.loss for own in shared.candidates], [own.loss for own in alone.candidates])
+    np.testing.assert_array_equal(shared.best["x"], alone.best["x"])
+
+
+@pytest.mark.full
 def test_noise_alone_is_no_improvement() -> None:
     loss = loss_of(lambda params: 0 * params["x"][0], 0.3)
     for seed in range(5):
@@ -81,6 +92,7 @@ def test_noise_alone_is_no_improvement() -> None:
         assert found.improvement == 0 and found.interval == (0.0, 0.0)
 
 
+@pytest.mark.full
 def test_it_is_never_worse_than_the_start() -> None:
     """With steps that go far beyond the minimum all iterates are worse; the start comes back."""
     import optax

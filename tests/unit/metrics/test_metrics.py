@@ -205,6 +205,7 @@ def test_delay_counts_match_loops_over_values(window):
     assert got.censored.dtype == jnp.int32
 
 
+@pytest.mark.full
 def test_delay_counts_of_a_run_whose_buffer_is_too_small():
     """Against the rule of the buffer: what is late by its capacity or more, and due, is lost."""
     capacity, window = 5, 3

@@ -40,13 +40,16 @@ def reference(controller, zone):
     return air, np.trapezoid(used, minutes), deviation
 
 
+compiled_day = jax.jit(building_day, static_argnames="minutes")
+
+
 def test_simulated_day_solves_the_differential_equations():
     """Euler's error is of first order: small at 1 minute, and at the 5 minutes of the problem about five times as large."""
     for controller in CONTROLLERS[:2]:
         air, energy, deviation = reference(controller, Zone())
         errors = []
         for minutes in (1, 5):
-            day = building_day(controller, minutes=minutes)
+            day = compiled_day(controller, minutes=minutes)
             errors.append(np.abs(np.asarray(day.air) - air[:-1:minutes]).max())
             assert float(day.energy) == pytest.approx(energy, abs=0.03 * minutes)
             assert float(day.deviation) == pytest.approx(deviation, abs=5e-4 * minutes)
@@ -56,10 +59,10 @@ def test_simulated_day_solves_the_differential_equations():
 def test_energy_is_conserved():
     """Check that what the capacities gain is what heating and sun bring and what the outdoors take."""
     with jax.enable_x64(True):
-        zone, day = Zone(), building_day(CONTROLLERS[0])
+        zone, day = Zone(), jax.device_get(compiled_day(CONTROLLERS[0]))
         stored = zone.air_capacity * np.diff(day.air) + zone.wall_capacity * np.diff(day.wall)
         brought = day.power + day.solar + (day.outdoor - day.wall) / zone.wall_to_outdoors
-        np.testing.assert_allclose(stored, np.asarray(brought)[:-1] * 5 / 60, atol=1e-12)
+        np.testing.assert_allclose(stored, brought[:-1] * 5 / 60, atol=1e-12)
         assert float(day.energy) == pytest.approx(float(np.sum(day.power)) * 5 / 60)
 
 

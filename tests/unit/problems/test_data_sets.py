@@ -102,6 +102,7 @@ def test_one_reading_gives_reward_and_cost_or_two_do(cost_noise):
     assert np.all(np.abs(values.mean(0) - np.asarray(problem.means)[:, 5]) < 5 * error)
 
 
+@pytest.mark.full
 def test_arms_run_in_simulate():
     data = problems.stocks_synthetic(scale=100.0)
     model = jaxbandit.surrogate(data.problem.domain, data.kernel, noise_variance=0.1)

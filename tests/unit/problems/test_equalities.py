@@ -59,15 +59,20 @@ NOISES = {
 }
 
 
+@jax.jit
+def reading(problem, key, index):
+    return problem.observe(index, problem.draw(key))
+
+
 @pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
 def test_both_inequalities_see_the_reading_of_the_problem_itself(noise):
     plain = canonicalise(three(noise))
     problem = canonicalise(with_equalities(three(noise), [1, 3], tolerance=[0.25, 0.5]))
     problem.validate()
     for number in range(5):
-        key, index = jax.random.key(number), jnp.int32(number)
-        reward, h1, g2, h3 = np.asarray(plain.observe(index, plain.draw(key)))
-        seen = np.asarray(problem.observe(index, problem.draw(key)))
+        read = jax.random.key(number), np.int32(number)
+        reward, h1, g2, h3 = np.asarray(reading(plain, *read))
+        seen = np.asarray(reading(problem, *read))
         np.testing.assert_allclose(seen, [reward, h1 - 0.25, -h1 - 0.25, g2, h3 - 0.5, -h3 - 0.5], rtol=1e-5, atol=1e-5)
         assert np.any(np.abs(seen - np.asarray(problem.means)[:, number]) > 1e-3), "the case must be noisy"
 
@@ -86,13 +91,15 @@ def test_a_family_samples_the_instances_of_the_family_inside():
     inside, outside = (np.asarray(jax.jit(jax.vmap(canonicalise(f).sample))(keys).means) for f in (family, paired))
     h = inside[:, 1:2]
     np.testing.assert_allclose(outside, np.concatenate([inside[:, :1], h - 0.125, -h - 0.125, inside[:, 2:]], axis=1), rtol=1e-6)
-    instance = canonicalise(paired).sample(keys[0])
-    values = np.asarray(instance.observe(jnp.int32(3), instance.draw(jax.random.key(1))))
+    values = np.asarray(
+        jax.jit(lambda family, key: reading(family.sample(key), jax.random.key(1), jnp.int32(3)))(canonicalise(paired), keys[0])
+    )
     assert values[1] + values[2] == pytest.approx(-0.25, abs=1e-6)
     with pytest.raises(InvalidArgument, match="sample"):
         paired.draw(jax.random.key(0))
 
 
+@pytest.mark.full
 def test_instances_run_in_simulate():
     family = with_equalities(draws(), [1], tolerance=0.3)
     kernel = kernels.SquaredExponential(length_scale=0.5)
@@ -117,12 +124,17 @@ def test_under_full_information(base, noise, order):
         problem = with_equalities(problems.full_information(base(), noise=noise), [1], tolerance=0.5)
     assert isinstance(problem, problems.FullInformation)
     problem.validate()
-    instance = canonicalise(problem).sample(jax.random.key(1))
-    drawn = instance.draw(jax.random.key(2))
-    seen = np.asarray(instance.constraint_sample(drawn))
+
+    @jax.jit
+    def shown(problem):
+        instance = problem.sample(jax.random.key(1))
+        drawn = instance.draw(jax.random.key(2))
+        return instance.constraint_sample(drawn), instance.observe(jnp.int32(4), drawn)
+
+    seen, observed = jax.device_get(shown(canonicalise(problem)))
     assert seen.shape == (base().constraints + 1, base().domain.size)
     np.testing.assert_allclose(seen[0] + seen[1], -np.ones(seen.shape[1]), atol=1e-4)
-    np.testing.assert_allclose(instance.observe(jnp.int32(4), drawn)[1:], seen[:, 4], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(observed[1:], seen[:, 4], rtol=1e-6, atol=1e-6)
 
 
 def test_a_tolerance_may_be_traced():

@@ -105,7 +105,6 @@ def full_report(tmp_path_factory):
     return dataset, *read(path)
 
 
-@pytest.mark.full
 def test_a_report_has_every_section_and_needs_nothing_else(full_report):
     _, reader, text = full_report
     assert reader.sections == SECTIONS
@@ -124,7 +123,6 @@ def test_a_report_has_every_section_and_needs_nothing_else(full_report):
     )
 
 
-@pytest.mark.full
 def test_figures_say_their_values_to_who_does_not_see_them(full_report):
     dataset, reader, _ = full_report
     last = over_trials(dataset, "hard_violation", averaged=True).isel(round=-1, algorithm=0)

@@ -94,6 +94,7 @@ def test_summaries_and_tables_are_those_of_the_study():
     assert "±" in summary._repr_html_() and summary._repr_html_().count("<tr>") == 3
 
 
+@pytest.mark.full
 def test_the_tidy_table_has_a_row_for_each_round_and_columns_for_what_was_run():
     frame, dataset = swept().to_dataframe(PROBLEM, **LABELLED), studied()
     assert len(frame) == 2 * 3 * 9 and list(frame.columns[:7]) == [
@@ -113,6 +114,7 @@ def test_the_tidy_table_has_a_row_for_each_round_and_columns_for_what_was_run():
     assert len(to_dataframe(dataset, last=True)) == 6 and set(to_dataframe(dataset, last=True)["round"]) == {7}
 
 
+@pytest.mark.full
 def test_tidy_tables_are_written_and_parquet_says_what_it_needs(tmp_path, monkeypatch):
     import pandas as pd
 

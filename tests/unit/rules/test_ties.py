@@ -14,6 +14,7 @@ from jaxbandit import Bpe, Unconstrained, domains, kernels, replace, safety
 from jaxbandit.acquisition import nearly_best, pick
 from jaxbandit.algorithms import Arena, Observation
 from jaxbandit.estimators import Bounds
+from tests.support import posteriors
 
 DOMAIN = domains.grid([0.0, 0.0], [6.0, 6.0], 20)
 
@@ -46,7 +47,7 @@ def test_scores_that_are_no_numbers_infinite_or_whole() -> None:
 def test_the_prior_variance_is_that_of_the_kernel(form: str, precision: str) -> None:
     model = model_of(form, precision=precision)
     with jax.enable_x64(precision == "float64"):
-        np.testing.assert_array_equal(model.init().variance, np.full((1, DOMAIN.size), 2.5, precision))
+        np.testing.assert_array_equal(posteriors.start(model).variance, np.full((1, DOMAIN.size), 2.5, precision))
 
 
 @pytest.mark.full
@@ -57,37 +58,43 @@ def test_points_far_from_data_tie_alike_in_every_form(precision: str) -> None:
         model = model_of(form, precision=precision)
         with jax.enable_x64(precision == "float64"):
             arena, learner = Arena(surrogate=model, horizon=jnp.int32(9)), Unconstrained()
-            state = learner.init(arena)
-            assert int(learner.select(arena, state, jnp.int32(1), jax.random.key(0))[0].index) == 0
+            select, update = jax.jit(learner.select), jax.jit(learner.update)
+            state = jax.jit(learner.init)(arena)
+            assert int(select(arena, state, np.int32(1), jax.random.key(0))[0].index) == 0
             for index, value in ((0, 1e-3), (19, -1e-3)):
-                state = learner.update(arena, state, Observation(index=index, values=jnp.array([value])), jnp.int32(1))
-            chosen.append(int(learner.select(arena, state, jnp.int32(3), jax.random.key(0))[0].index))
+                state = update(arena, state, Observation(index=np.int32(index), values=np.array([value], precision)), np.int32(1))
+            chosen.append(int(select(arena, state, np.int32(3), jax.random.key(0))[0].index))
     assert chosen == [chosen[0]] * 3
 
 
 def test_a_variance_computed_anew_keeps_what_features_leave_out() -> None:
     model = model_of("features", tolerance=1e-2)
-    form, point = model.forms[0], model.init()
-    np.testing.assert_allclose(form.spread(point.factors[0]), 2.5, rtol=1e-6)
-    after = model.condition(point, jnp.int32(7), jnp.zeros(1))
-    np.testing.assert_allclose(form.spread(after.factors[0]), after.variance[0], rtol=1e-4)
+    spread, point = jax.jit(model.forms[0].spread), posteriors.start(model)
+    np.testing.assert_allclose(spread(point.factors[0]), 2.5, rtol=1e-6)
+    after = posteriors.condition(model, point, np.int32(7), np.zeros(1, np.float32))
+    np.testing.assert_allclose(spread(after.factors[0]), after.variance[0], rtol=1e-4)
 
 
 def test_random_ties_of_bpe_are_drawn_among_all_that_rounding_parts() -> None:
     model = model_of("product")
     arena, learner = Arena(surrogate=model, horizon=jnp.int32(50)), Bpe(width=1.0, ties="random")
-    state = learner.init(arena)
-    rounded = state.posterior.variance.at[0, 5].multiply(1 + 2e-7)
+    state, select = jax.jit(learner.init)(arena), jax.jit(learner.select)
+    rounded = np.array(state.posterior.variance)
+    rounded[0, 5] *= 1 + 2e-7
     state = replace(state, posterior=replace(state.posterior, variance=rounded))
-    drawn = {int(learner.select(arena, state, jnp.int32(1), jax.random.key(seed))[0].index) for seed in range(5)}
+    drawn = {int(select(arena, state, np.int32(1), jax.random.key(seed))[0].index) for seed in range(5)}
     assert len(drawn) > 3
 
 
 def test_expanders_of_equal_width_but_for_rounding() -> None:
     model = model_of("product", outputs=2)
-    known = safety.intervals(model, model.init(), Bounds(), jnp.int32(1), jax.random.key(0))
-    known = replace(known, sd=known.sd.at[:, 60].multiply(1 + 2e-7))
-    safe = jnp.arange(DOMAIN.size) < 100
-    reachable = replace(known, mean=known.mean.at[1].set(jnp.where(safe, -30.0, 3.0)))
-    found = safety.Expansion(lipschitz=1.0).widest(model, model.init(), reachable, safe, safe)
-    assert int(found) == 0
+    safe = np.arange(DOMAIN.size) < 100
+
+    @jax.jit
+    def widest(key: jax.Array) -> jax.Array:
+        posterior = model.init()
+        known = safety.intervals(model, posterior, Bounds(), jnp.int32(1), key)
+        known = replace(known, sd=known.sd.at[:, 60].multiply(1 + 2e-7), mean=known.mean.at[1].set(jnp.where(safe, -30.0, 3.0)))
+        return safety.Expansion(lipschitz=1.0).widest(model, posterior, known, safe, safe)
+
+    assert int(widest(jax.random.key(0))) == 0

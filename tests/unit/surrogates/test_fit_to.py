@@ -54,6 +54,7 @@ def test_outputs_with_numbers_of_their_own_are_fitted_apart() -> None:
         np.testing.assert_allclose(found.noise_variance[output], want.noise_variance, rtol=1e-6)
 
 
+@pytest.mark.full(but=("tuple",))
 @pytest.mark.parametrize("kind", [list, tuple])
 def test_a_length_scale_for_each_axis_may_be_a_sequence(kind: type) -> None:
     domain, start = domains.grid([0.0, 0.0], [2.0, 1.0], [9, 2]), {"noise_variance": 0.1, "fit_to": (POINTS, VALUES)}

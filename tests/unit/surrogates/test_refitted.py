@@ -65,6 +65,7 @@ def play(model: RefittedSurrogate, indices: Any, values: Any) -> tuple[RefittedP
     return fitted, last, [model.predict(fitted), model.predict(last)]
 
 
+@pytest.mark.full(but=("one fit, a scale an axis",))
 @pytest.mark.parametrize(("separate", "per_axis"), [(True, False), (False, True)], ids=["one fit an output", "one fit, a scale an axis"])
 def test_the_fit_has_the_largest_posterior_and_the_belief_is_that_of_a_dense_solve(separate: bool, per_axis: bool) -> None:
     sets = [data(0), data(1)]
@@ -107,6 +108,7 @@ def test_the_fit_has_the_largest_posterior_and_the_belief_is_that_of_a_dense_sol
 STARTS = np.asarray([[0.6, 0.6, 1.0, NOISE], [HIGH, HIGH, 0.3, 1.4], [LOW, HIGH, 20.0, 0.002]])  # as made, all noise, at bounds
 
 
+@pytest.mark.full
 def test_a_fit_of_the_default_steps_ends_near_the_best_of_many_searches() -> None:
     """In float32, wherever the last fit has left it: 95% are within 0.1 nats of the maximum posterior that SciPy finds."""
     seen = [(POINTS[indices[:n]], (values - MEANS)[:n]) for indices, values in map(data, range(3)) for n in (8, 16, ROUNDS)]

@@ -1,0 +1,270 @@
+"""Page of a study while it runs, made again whenever the run says how far it has come; a browser reloads it, and no server is needed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.fields import between, function
+from jaxbandit.core.fields import path as path_check
+from jaxbandit.core.files import CannotWrite, reason_of, write_whole
+from jaxbandit.core.intervals import NORMAL_95
+from jaxbandit.drawing import figure_of
+from jaxbandit.report.curves import PANELS, WORDS, mean_curves
+from jaxbandit.report.figures import MOST_LINES, parts_of, thinned
+from jaxbandit.report.html import with_half, write_report
+from jaxbandit.report.markup import Markup, document, element, joined, section, table
+from jaxbandit.report.tables import COLUMNS
+from jaxbandit.report.vector import figure_with_values
+from jaxbandit.study.run.checkpoints import PROGRESS, RECORD
+from jaxbandit.study.run.hold import is_held
+
+__all__ = ["page_so_far", "watch", "watched"]
+__dir__ = __all__.copy  # what completion shows
+
+PAGE = "report.html"
+SECONDS = 5  # between two looks at a run, and until a browser loads its page again
+SECONDS_BETWEEN_LINES = 30.0
+SHARE = 0.1  # most of the time that pages may take beside a run
+PANELS_ACROSS = 3
+UNITS = (("days", 86400), ("hours", 3600), ("minutes", 60))
+
+
+def page_so_far(found: Mapping[str, Any], *, cut_off: bool = False) -> str:
+    """Return the page of a study that runs as HTML: how far it is, mean curves with 95% confidence bands, and a table of its runs.
+
+    Args:
+      found: what ``progress.json`` holds.
+      cut_off: whether nobody goes on with the run, which the page says then.
+
+    Raises:
+      InvalidArgument: on anything else than a run writes.
+    """
+    try:
+        return _page(found, cut_off)
+    except (KeyError, ValueError, TypeError, IndexError, ArithmeticError) as error:  # of what no run writes
+        raise InvalidArgument(f"{PROGRESS}: it is damaged, or of another version of jaxbandit ({reason_of(error)})") from error
+
+
+def _page(found: Mapping[str, Any], cut_off: bool) -> str:
+    name, runs = str(found["study"]), found["runs"]
+    begun = [run for run in runs if run["trials"]]
+    failed, finished = sum(run["failed"] for run in runs), sum(run["trials"] for run in runs)
+    head = [
+        element("h1", name),
+        element("p", f"runs: {len(runs):,}, trials of each: {found['trials']:,}, rounds: {found['horizon']:,}", class_="quiet"),
+        element("progress", value=str(_share(found)), max="1"),
+        element("p", _line({**found, "left": None} if cut_off else found)),
+        _asides(found),
+    ]
+    if cut_off:
+        head.append(element("p", "This run was cut off. Its command goes on with it if --resume is added.", class_="finding"))
+    if failed:
+        head.append(element("p", f"{failed:,} of {finished:,} finished trials failed; they are left out of all means.", class_="finding"))
+    body = []
+    if begun:
+        columns = [column for column in COLUMNS if any(column[1] in run["mean"] for run in begun)]
+        means = [_means(found, begun, measure, averaged) for _, measure, averaged in columns]
+        body += [section("curves", "Curves so far", *_curves(begun, columns, means))] if columns else []
+        body.append(section("runs", "Runs", *_table(found, begun, columns, means)))
+    if len(begun) < len(runs):
+        waiting = ", ".join(str(run["label"]) for run in runs if not run["trials"])
+        said = f"Runs without a finished trial, {len(runs) - len(begun):,} of {len(runs):,}: {waiting}."
+        body.append(section("waiting", "To come", element("p", said)))
+    return document(f"{name}: {_share(found):.0%}", *head, *body, reload=SECONDS)
+
+
+def _share(found: Mapping[str, Any]) -> float:
+    """Return the share of the trial-rounds that are done, in whole per cents; what is not all done is less than 1."""
+    return min(max(int(100 * found["done"] / max(found["work"], 1)), 0), 100) / 100
+
+
+def _line(found: Mapping[str, Any]) -> str:
+    """Return how far a run is, such as ``43% done, 12 minutes left``."""
+    left = found["left"]
+    return f"{_share(found):.0%} done" + (f", {_in_words(left)} left" if left is not None and 0 < left < np.inf else "")
+
+
+def _in_words(seconds: float) -> str:
+    """Return a time in its largest unit of which there are two or more."""
+    return next((f"{seconds / size:.0f} {unit}" for unit, size in UNITS if seconds >= 2 * size), f"{np.ceil(seconds):.0f} s")
+
+
+def _asides(found: Mapping[str, Any]) -> Markup:
+    """Return what else is known of the run: its work and workers, and when that was."""
+    rate, workers, dashboard = found.get("rate"), found["workers"], str(found["dashboard"])
+    said = [f"{found['done']:,} of {found['work']:,} trial-rounds"]
+    said += [f"{rate:,.0f} trial-rounds/s"] if rate is not None else []
+    said += [f"workers: {workers:,}", f"updated {str(found['updated']).replace('T', ' ')}"]
+    link = element("a", "dashboard of the workers", href=dashboard) if dashboard.startswith(("http://", "https://")) else dashboard
+    return element("p", joined([*said, link] if dashboard else said, "; "), class_="quiet")
+
+
+def _means(found: Mapping[str, Any], begun: list[Any], measure: str, averaged: bool) -> xr.Dataset:
+    """Return ``mean``, ``low`` and ``high`` of a measure ``[algorithm, round]``, divided by the number of rounds if it is averaged."""
+    elapsed = np.asarray(found["rounds"], np.int64) + int(found.get("counted_before", 0))  # with the initial design where it counts
+    unknown = np.full(len(elapsed), np.nan)  # where all trials failed; or the deviation of one trial
+    mean, sd = (np.asarray([dict(run[kind]).get(measure, unknown) for run in begun], np.float64) for kind in ("mean", "deviation"))
+    if not mean.shape == sd.shape == (len(begun), len(elapsed)):
+        raise ValueError(f"curves of {measure} have other lengths than the rounds")
+    half = NORMAL_95 * sd / np.sqrt([[max(run["trials"] - run["failed"], 1)] for run in begun])
+    share = elapsed if averaged else 1
+    return xr.Dataset(
+        {name: (("algorithm", "round"), values / share) for name, values in (("mean", mean), ("low", mean - half), ("high", mean + half))},
+        coords={"algorithm": [str(run["label"]) for run in begun], "round": elapsed},
+    )
+
+
+def _curves(begun: list[Any], columns: list[tuple[str, str, bool]], means: list[xr.Dataset]) -> list[Markup]:
+    """Return figures as the report has them, each with a panel for every measure, and a line on the runs that are in none."""
+    problems: dict[str, list[int]] = {}
+    for place, run in enumerate(begun):
+        problems.setdefault(str(run.get("problem", "")), []).append(place)
+    groups = [(places, f", problem {name}" if len(problems) > 1 else "") for name, places in problems.items()]
+    parts, titles, across = parts_of(groups, MOST_LINES), dict(PANELS), min(len(columns), PANELS_ACROSS)
+    shown = []
+    for places, note in parts:
+        figure, axes = figure_of(-(-len(columns) // across), across, (4.2, 3.6))
+        for axis in axes.flat[len(columns) :]:
+            axis.remove()
+        own = [thinned(mean.isel(algorithm=places)) for mean in means]
+        measures = [(name, titles.get(name, heading if averaged else WORDS[name])) for heading, name, averaged in columns]
+        mean_curves(axes.flat[: len(columns)], own[0]["round"].values, measures, own)
+        shown.append(figure_with_values(figure, f"Means over finished trials with 95% confidence bands{note}."))
+    hidden = len(begun) - sum(len(places) for places, _ in parts)
+    return [*shown, element("p", f"{hidden:,} more runs are in the table only.", class_="quiet")] if hidden else shown
+
+
+def _table(found: Mapping[str, Any], begun: list[Any], columns: list[tuple[str, str, bool]], means: list[xr.Dataset]) -> list[Markup]:
+    """Return the table of the runs that have finished trials, and what its numbers are."""
+    last = [mean.isel(round=-1) for mean in means]
+    finals = np.asarray([[own["mean"].values, (own.high - own["mean"]).values] for own in last]).reshape(-1, 2, len(begun))
+    rows = [
+        [
+            run["label"],
+            f"{run['trials']:,} of {found['trials']:,}",
+            f"{run['failed']:,}",
+            *(with_half(*pair) for pair in finals[..., number]),
+        ]
+        for number, run in enumerate(begun)
+    ]
+    note = "Means over finished trials after the last round, with half-widths of 95% confidence intervals; /t: divided by the rounds."
+    heads = ["run", "finished", "failed", *(heading for heading, _, _ in columns)]
+    return [table(heads, rows), element("p", note, class_="quiet")]
+
+
+class _Page:
+    """Page in the directory of a run, which is rewritten when the run has said something new."""
+
+    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+        self.path, self.source, self.say = folder / PAGE, folder / PROGRESS, say
+        self.shown: tuple[float, bool] | None = None  # when that was said, and whether the run was cut off
+        self.told = False  # where the page is
+
+    def rewrite(self, *, cut_off: bool = False) -> Mapping[str, Any] | None:
+        """Rewrite the page and return what the run has said, ``None`` where that is nothing new or cannot be read, which is said."""
+        now = (_written(self.source), cut_off)
+        if now[0] == 0 or now == self.shown:
+            return None
+        self.shown = now
+        try:
+            found = json.loads(self.source.read_text(encoding="utf-8"))
+            page = page_so_far(found, cut_off=cut_off).encode()
+        except FileNotFoundError:  # the run has just ended
+            return None
+        except (ValueError, RecursionError) as error:
+            self.say(str(error) if isinstance(error, InvalidArgument) else f"{self.source} cannot be read: {reason_of(error)}")
+            return None
+        write_whole(self.path, lambda temporary: temporary.write_bytes(page))
+        if not self.told:
+            self.told = True
+            self.say(f"the study while it runs: {self.path}; a browser that shows it loads it again every {SECONDS} s")
+        return found
+
+
+@takes(directory=path_check, seconds=between(0, 3600, host=True), say=function("(line)"))
+def watch(directory: str | Path, *, seconds: float = SECONDS, say: Callable[[str], None] = print) -> Path:
+    """Rewrite the page of a run, ``report.html`` in its directory, as often as the run says something new, and write its report at the end.
+
+    A run that was cut off is waited for, too: somebody may go on with it.
+
+    Args:
+      directory: directory of a run that goes on in another process, or was cut off; or one with results.
+      seconds: how long to wait between two looks at the directory, in (0, 3600].
+      say: called with lines of text: where the page is, how far the run is, and what is amiss.
+
+    Returns:
+      The path of the report.
+
+    Raises:
+      InvalidArgument: when the directory holds no run and no results, or results that cannot be shown.
+      CannotWrite: when the page cannot be written.
+    """
+    folder = Path(directory)
+    page, said, before = _Page(folder, say), -np.inf, ""
+    while True:
+        going_on, begun = is_held(folder), _written(folder / RECORD)
+        if not going_on and max(_written(folder / name) for name in ("results.nc", "results.zarr")) > begun:
+            path = write_report(folder)
+            say(f"wrote {path}")
+            return path
+        if not (going_on or begun):
+            raise InvalidArgument(f"directory: {folder} holds no run and no results; give one that a study is run in, or was")
+        found = page.rewrite(cut_off=not going_on)
+        if found is not None and time.monotonic() - said >= SECONDS_BETWEEN_LINES:
+            say(f"{found['study']}: {_line(found)}")
+            said = time.monotonic()
+        state = ("" if page.shown else "has finished no batch yet") if going_on else "was cut off; waiting until --resume goes on with it"
+        if state and state != before:
+            say(f"the run in {folder} {state}")
+        before = state
+        time.sleep(seconds)
+
+
+@contextlib.contextmanager
+def watched(directory: Path, say: Callable[[str], None], *, seconds: float = SECONDS) -> Iterator[None]:
+    """Rewrite the page of a run that goes on inside the block, beside it; a page that cannot be written is said and ends nothing."""
+    page, ended = _Page(directory, say), threading.Event()
+
+    def rewrite(cut_off: bool = False) -> None:
+        try:
+            page.rewrite(cut_off=cut_off)
+        except CannotWrite as error:
+            say(str(error))
+
+    def follow() -> None:
+        pause = seconds
+        while not ended.wait(pause):
+            start = time.monotonic()
+            rewrite()
+            pause = max(seconds, (time.monotonic() - start) / SHARE)
+
+    follower = threading.Thread(target=follow, daemon=True)
+    follower.start()
+    cut_off = True
+    try:
+        yield
+        cut_off = False
+    finally:
+        ended.set()
+        follower.join()
+        if cut_off:
+            rewrite(cut_off=True)
+
+
+def _written(path: Path) -> float:
+    """Return when a file or directory was written, 0 for one that is not there."""
+    try:
+        return path.stat().st_mtime
+    except (FileNotFoundError, NotADirectoryError):
+        return 0.0

@@ -1,0 +1,150 @@
+"""Mean curves of a study while it runs, from the batches that are finished, for whoever watches."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxbandit.core.files import CannotWrite
+from jaxbandit.core.status import healthy
+from jaxbandit.study.plan.planning import Plan
+from jaxbandit.study.run.checkpoints import PROGRESS, Store, write_json
+from jaxbandit.study.run.progress import Progress
+from jaxbandit.study.specify.run import counted_before
+
+LEAST_SECONDS_BETWEEN_WRITES = 1.0
+SHARE_OF_WRITES = 0.02  # of the time
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """Moments of the kept curves of a batch, for each of its runs.
+
+    Attributes:
+      runs: numbers of the runs in the study, ``[r]``.
+      trials, failed: trials of each, and how many of them failed, ``[r]``.
+      mean, squares: mean curves of those that did not fail and their sums of squared deviations, ``[r, rounds]``, by metric.
+    """
+
+    runs: np.ndarray
+    trials: np.ndarray
+    failed: np.ndarray
+    mean: Mapping[str, np.ndarray]
+    squares: Mapping[str, np.ndarray]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return arrays that a file can keep."""
+        curves = {f"mean {name}": x for name, x in self.mean.items()} | {f"squares {name}": x for name, x in self.squares.items()}
+        return {"runs": self.runs, "trials": self.trials, "failed": self.failed, **curves}
+
+    @staticmethod
+    def of_arrays(arrays: Mapping[str, np.ndarray]) -> Summary:
+        """Return what :meth:`arrays` has made arrays of, which may have others beside them."""
+        mean, squares = ({key.removeprefix(kind): x for key, x in arrays.items() if key.startswith(kind)} for kind in ("mean ", "squares "))
+        return Summary(arrays["runs"], arrays["trials"], arrays["failed"], mean, squares)
+
+
+def summarise(plan: Plan, cell: int, batch: int, arrays: Mapping[str, np.ndarray]) -> Summary:
+    """Return the moments of a batch."""
+    owners = plan.trials_of(cell, batch)[:, 0]
+    runs, usable = np.unique(owners), healthy(arrays["end_status"])
+    chosen = [(owners == run) & usable for run in runs]
+    curves = {name: np.asarray(arrays[name], np.float64) for name in plan.study.metrics if name in arrays}  # strong regret comes at the end
+    mean = {name: np.stack([_mean(curve[own]) for own in chosen]) for name, curve in curves.items()}
+    squares = {
+        name: np.stack([np.sum((curve[own] - centre) ** 2, axis=0) for own, centre in zip(chosen, mean[name], strict=True)])
+        for name, curve in curves.items()
+    }
+    trials = np.asarray([np.count_nonzero(owners == run) for run in runs])
+    return Summary(runs, trials, trials - np.asarray([np.count_nonzero(own) for own in chosen]), mean, squares)
+
+
+def _mean(curves: np.ndarray) -> np.ndarray:
+    """Return the mean curve, zero of none."""
+    return curves.mean(axis=0) if len(curves) else np.zeros(curves.shape[1:])
+
+
+class SoFar:
+    """Moments of all batches that are finished; written to the directory of the run, if there is one."""
+
+    def __init__(self, plan: Plan, store: Store | None, dashboard: str = "") -> None:
+        self.plan, self.store, self.dashboard = plan, store, dashboard
+        runs, kept = len(plan.runs), plan.study.keep.rounds(plan.study.horizon)
+        self.rounds = kept
+        self.trials, self.failed = np.zeros(runs, np.int64), np.zeros(runs, np.int64)
+        names = [name for name in plan.study.metrics if name != "strong_regret"]
+        self.mean = {name: np.zeros((runs, len(kept))) for name in names}
+        self.squares = {name: np.zeros((runs, len(kept))) for name in names}
+        self.due = -np.inf  # when it may be written again
+        self.progress: Progress | None = None
+        self.workers = 0
+
+    def add(self, found: Summary) -> None:
+        """Add a batch (Chan, Golub and LeVeque 1979, eq. 2.1)."""
+        own, new = (self.trials - self.failed)[found.runs, None], (found.trials - found.failed)[:, None]
+        share = new / np.maximum(own + new, 1)
+        for name, mean in found.mean.items():
+            apart = mean - self.mean[name][found.runs]
+            self.squares[name][found.runs] += found.squares[name] + apart**2 * own * share
+            self.mean[name][found.runs] += apart * share
+        self.trials[found.runs] += found.trials
+        self.failed[found.runs] += found.failed
+
+    def final(self, runs: Sequence[int]) -> dict[str, dict[str, float]]:
+        """Return the means in the last round by metric, of each of some runs by its label, as far as trials are finished."""
+        known = [run for run in runs if self.trials[run] > self.failed[run]]
+        return {name: {self.plan.runs[run].label: float(mean[run, -1]) for run in known} for name, mean in self.mean.items()}
+
+    def tell(self, progress: Progress | None, workers: int) -> None:
+        """Write the latest progress to ``progress.json``, unless that was written a moment ago."""
+        self.progress, self.workers = progress, workers
+        if time.monotonic() >= self.due:
+            start = time.monotonic()
+            self.write()
+            end = time.monotonic()
+            self.due = end + max(LEAST_SECONDS_BETWEEN_WRITES, (end - start) / SHARE_OF_WRITES)
+
+    def write(self) -> None:
+        """Write ``progress.json`` now, where there is a directory."""
+        if self.store is not None:
+            with contextlib.suppress(CannotWrite):  # no run ends for want of it
+                write_json(self.store.directory / PROGRESS, self._table())
+
+    def _table(self) -> dict[str, Any]:
+        """Return what ``progress.json`` holds: plain values, curves of deviations being those of trials, not of means."""
+        progress = self.progress
+        study, counts = self.plan.study, self.trials - self.failed
+        deviation = {name: np.sqrt(squares / np.maximum(counts - 1, 1)[:, None]) for name, squares in self.squares.items()}
+        runs = [
+            {
+                "label": run.label,
+                "problem": str(run.problem_label),
+                "trials": int(self.trials[number]),
+                "failed": int(self.failed[number]),
+                "mean": {name: mean[number].tolist() for name, mean in self.mean.items()} if counts[number] else {},
+                "deviation": {name: own[number].tolist() for name, own in deviation.items()} if counts[number] > 1 else {},
+            }
+            for number, run in enumerate(self.plan.runs)
+        ]
+        return {
+            "study": study.name,
+            "trials": study.trials,
+            "horizon": study.horizon,
+            "rounds": self.rounds.tolist(),
+            "counted_before": counted_before(self.plan.runs),
+            "runs": runs,
+            "work": self.plan.work,  # trial-rounds in all
+            "done": int(self.trials.sum()) * study.horizon,
+            "seconds": None if progress is None else progress.seconds,
+            "rate": None if progress is None else progress.rate,  # trial-rounds a second
+            "left": None if progress is None else progress.left,  # seconds
+            "workers": self.workers,
+            "dashboard": self.dashboard,
+            "updated": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        }

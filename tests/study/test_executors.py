@@ -1,0 +1,676 @@
+"""Studies whose batches are tasks of an executor: of one that loses, repeats and delays them, of processes, and of clusters of Dask."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import importlib.util
+import itertools
+import json
+import multiprocessing
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxbandit import InvalidArgument
+from jaxbandit.cli import main
+from jaxbandit.core import executors
+from jaxbandit.core.executors import ATTEMPTS, TaskFailed, spread
+from jaxbandit.core.pytree import float_dtype
+from jaxbandit.core.workers import Answer, Task, perform
+from jaxbandit.engine.labelled import Variable
+from jaxbandit.study import (
+    BatchFailed,
+    CheckpointMismatch,
+    Study,
+    WorkerMismatch,
+    WorkersLost,
+    cluster,
+    connected,
+    from_toml,
+    make_plan,
+    run_study,
+)
+from jaxbandit.study.plan import batches
+from jaxbandit.study.results import storage
+from jaxbandit.study.results.regions import begin_regions, fill_regions, finish_regions, put_in
+from jaxbandit.study.results.storage import hidden, open_results
+from jaxbandit.study.run.runner import Runner
+from jaxbandit.study.run.tasks import Batch
+from tests.support.paths import ROOT
+from tests.support.small_study import ONE_CELL, assert_same, one_cell_in_python, rpol_lines, written
+
+FORK, SPAWN = multiprocessing.get_context("fork"), multiprocessing.get_context("spawn")
+
+# Executors of this process, in order of what goes wrong with them.
+
+
+class Faulty(Executor):
+    """Does tasks in a thread, in any order; ``fault`` says of each task, and how often it was given before, what happens to it."""
+
+    def __init__(self, fault: Callable[[Task, int], str] = lambda task, before: "", seed: int = 0) -> None:
+        self.fault, self.random, self.given = fault, random.Random(seed), {}
+        self.waiting: list[tuple[Twice, Task]] = []
+        self.again: list[Twice] = []  # what is said at once, and after another task
+        self.some, self.ended = threading.Condition(), False
+        self.thread = threading.Thread(target=self.work, daemon=True)
+        self.thread.start()
+
+    def submit(self, function: Any, /, task: Task) -> Any:  # type: ignore[override]
+        assert function is perform
+        with self.some:
+            self.waiting.append((Twice(), task))
+            self.some.notify()
+            return self.waiting[-1][0]
+
+    def work(self) -> None:
+        while True:
+            with self.some:
+                self.some.wait_for(lambda: self.waiting or self.ended)
+                if self.ended:
+                    return
+                future, task = self.waiting.pop(self.random.randrange(len(self.waiting)))
+            self.end(future, task)
+
+    def end(self, future: Twice, task: Task) -> None:
+        key = repr(task.argument)
+        before = self.given[key] = self.given.get(key, -1) + 1
+        fault = self.fault(task, before)
+        if fault == "lost":
+            future.set_exception(RuntimeError("its worker was lost"))
+            return
+        if fault == "done and lost":
+            perform(task)
+            future.set_exception(RuntimeError("its answer was lost"))
+            return
+        answer = perform(task)
+        if fault == "done twice":
+            answer = perform(task)
+        future.set_result(answer)
+        for one in self.again:
+            one.say()
+        self.again = [future] if fault == "said twice" else []
+        for one in self.again:
+            one.say()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        with self.some:
+            self.ended = True
+            self.some.notify()
+        self.thread.join()
+
+
+class Twice(Future[Any]):
+    """A future that can say a second time that it has ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[Callable[[Any], object]] = []
+
+    def add_done_callback(self, fn: Callable[[Any], object], /) -> None:  # type: ignore[override]
+        self.told.append(fn)
+        super().add_done_callback(fn)
+
+    def say(self) -> None:
+        for function in self.told:
+            function(self)
+
+
+def squared(number: int) -> int:
+    return number * number
+
+
+DONE: list[int] = []
+
+
+def slowly_squared(number: int) -> int:
+    time.sleep(0.01)
+    DONE.append(number)
+    return number * number
+
+
+def odd_fails(number: int) -> int:
+    if number % 2:
+        raise ValueError(f"{number} is odd")
+    return number
+
+
+FAULTS = ["", "lost", "done and lost", "done twice", "said twice"]
+
+
+@given(st.integers(0, 40), st.integers(0, 2**32), st.lists(st.lists(st.sampled_from(FAULTS), max_size=ATTEMPTS - 1), max_size=40))
+def test_each_task_is_answered_once_whatever_an_executor_does(count: int, seed: int, faults: list[list[str]]) -> None:
+    """Tasks are lost less often than they are attempted."""
+
+    def fault(task: Task, before: int) -> str:
+        own = faults[task.argument] if task.argument < len(faults) else []
+        return own[before] if before < len(own) else ""
+
+    with Faulty(fault, seed) as executor:
+        found = list(spread(executor, squared, range(count), group=lambda number: number % 3))
+    assert sorted((number, answer.result) for number, answer in found) == [(number, number**2) for number in range(count)]
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_task_that_fails_in_every_attempt(lost: bool) -> None:
+    """All others that are under way are answered; the message says which it was, and why."""
+    found, said = [], []
+    with Faulty(lambda task, before: "lost" if lost and task.argument % 2 else "") as executor, pytest.raises(TaskFailed) as failed:
+        for number, answer in spread(executor, squared if lost else odd_fails, range(6), note=said.append):
+            found.append((number, answer.result))
+    assert sorted(found) == [(number, number**2 if lost else number) for number in (0, 2, 4)]
+    why = "its worker was lost" if lost else f"{failed.value.index} is odd"
+    assert str(failed.value) == f"task {failed.value.index + 1} failed 3 times: {why}" and failed.value.index % 2
+    assert f"task {failed.value.index + 1} is given out again: {why}" in said
+
+
+def test_work_that_no_worker_could_be_sent_is_refused() -> None:
+    with ThreadPoolExecutor(1) as executor, pytest.raises(InvalidArgument, match=r"^executor: what is to be done cannot be sent"):
+        list(spread(executor, threading.Lock().acquire, [1]))
+
+
+def test_a_worker_that_lacks_the_work_says_so() -> None:
+    answer = perform(Task("of another", None, 1, {}, {}))
+    assert answer.unknown and not answer.error and answer.worker.startswith(f"process {os.getpid()} on ")
+
+
+def test_an_executor_that_is_shut_down() -> None:
+    executor = ThreadPoolExecutor(1)
+    with pytest.raises(WorkersLost, match="the executor takes no more tasks: cannot schedule new futures after shutdown"):
+        for _ in spread(executor, slowly_squared, range(9)):
+            executor.shutdown(cancel_futures=True)
+
+
+def test_whoever_stops_leaves_nothing_to_be_done() -> None:
+    before = len(DONE)
+    with ThreadPoolExecutor(1) as executor, contextlib.closing(spread(executor, slowly_squared, range(100))) as found:
+        next(found)
+    assert len(DONE) - before < 5
+
+
+@pytest.mark.filterwarnings("ignore:os.fork")
+def test_a_forked_process_is_refused_by_name() -> None:
+    words = r"^executor: process \d+ on .* cannot take part: it was forked from .*get_context\('spawn'\)"
+    with ProcessPoolExecutor(1, mp_context=FORK) as executor, pytest.raises(WorkerMismatch, match=words):
+        list(spread(executor, squared, [1]))
+
+
+# Studies in this process.
+
+
+@pytest.fixture
+def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks of one block."""
+    monkeypatch.setattr(batches, "LEAST_SECONDS_OF_TASK", 0.0)
+    monkeypatch.setattr(batches, "FEW_TASKS", 1000)
+
+
+@functools.cache
+def alone() -> xr.Dataset:
+    """The lines of the first cell, in this process, in one part."""
+    return run_study(rpol_lines())
+
+
+class Stop(Exception):
+    """An interruption."""
+
+
+def stop_after(reports: int) -> Callable[[Any], None]:
+    count = itertools.count(1)
+
+    def report(progress: Any) -> None:
+        if next(count) == reports:
+            raise Stop
+
+    return report
+
+
+@pytest.mark.usefixtures("small_tasks")
+def test_a_study_on_a_faulty_executor_has_the_same_bits() -> None:
+    faults = itertools.cycle(["", "lost", "said twice", "done and lost", "done twice"])
+    reports: list[Any] = []
+    with Faulty(lambda task, before: next(faults) if before < ATTEMPTS - 1 else "", seed=3) as executor:
+        found = run_study(rpol_lines(), executor=executor, report=reports.append)
+    assert len(json.loads(found.attrs["batches"])) == 1 and json.loads(found.attrs["batches"])[0][1] == len(reports) > 1
+    assert_same(found, alone())
+    assert reports[-1].last and reports[-1].done == reports[-1].work == 2 * 11 * 20
+    assert np.isfinite(found.run_seconds).all() and np.all(found.playing_seconds <= found.run_seconds)
+
+
+def test_no_worker_can_plan_a_study(tmp_path: Path) -> None:
+    with Faulty(lambda task, before: "lost") as executor, pytest.raises(InvalidArgument) as refused:
+        run_study(rpol_lines(), tmp_path, executor=executor)
+    assert str(refused.value) == "executor: a worker cannot plan the study: its worker was lost"
+
+
+@pytest.mark.usefixtures("small_tasks")
+def test_the_scheduler_goes(tmp_path: Path) -> None:
+    """That of a cluster of threads; a pool goes on, and what is finished is there for whoever watches."""
+    from distributed import Client, LocalCluster
+
+    options: dict[str, Any] = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(**options) as own, Client(own, timeout=1) as client, pytest.raises(WorkersLost) as lost:
+        run_study(rpol_lines(), tmp_path, executor=client, report=lambda progress: own.close())
+    assert str(lost.value) == "executor: the scheduler has gone; what is finished is kept, and --resume goes on"
+    so_far = json.loads((tmp_path / "progress.json").read_text())
+    assert 0 < so_far["done"] < so_far["work"] == 2 * 11 * 20 and so_far["workers"] == 1
+    with ThreadPoolExecutor(1) as executor:
+        assert_same(run_study(rpol_lines(), tmp_path, resume=True, executor=executor), alone())
+
+
+class Rewriting(ThreadPoolExecutor):
+    """Workers of which some say something else, or were told something else."""
+
+    def __init__(self, answer: Callable[[Answer], Answer] = lambda own: own, task: Callable[[Task], Task] = lambda own: own) -> None:
+        super().__init__(1)
+        self.answer, self.task = answer, task
+
+    def submit(self, function: Any, /, task: Task) -> Any:  # type: ignore[override]
+        return super().submit(lambda: self.answer(function(self.task(task))))
+
+
+def of_another(name: str, value: str) -> Callable[[Answer], Answer]:
+    return lambda answer: dataclasses.replace(answer, surroundings={**answer.surroundings, name: value})
+
+
+def now_and_then(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    count = itertools.count()
+    return lambda one: change(one) if next(count) == 2 else one
+
+
+@pytest.mark.parametrize("name", ["jaxbandit", "jax", "jaxlib", "device"])
+def test_a_worker_of_another_version_or_kind_of_device_is_refused(name: str) -> None:
+    """The client looks at answers, and a worker at what it is told of the others."""
+    for executor, words in (
+        (Rewriting(answer=now_and_then(of_another(name, "0.0"))), f"its results would differ: it has {name} 0.0"),
+        (Rewriting(task=lambda task: dataclasses.replace(task, wanted=task.wanted | {name: "0.0"})), f"it has {name} .* instead of 0.0"),
+    ):
+        with executor, pytest.raises(WorkerMismatch, match=rf"^executor: process {os.getpid()} on .* cannot take part: .*{words}"):
+            list(spread(executor, squared, range(9)))
+
+
+@pytest.mark.usefixtures("small_tasks")
+def test_a_run_goes_on_with_its_own_kind_of_device_alone(tmp_path: Path) -> None:
+    old = {"answer": of_another("device", "cpu of old"), "task": lambda task: dataclasses.replace(task, wanted={})}
+    with Rewriting(**old) as executor, pytest.raises(Stop):
+        run_study(rpol_lines(), tmp_path, executor=executor, report=stop_after(1))
+    with pytest.raises(CheckpointMismatch, match=r"holds a run of another kind of device \('cpu of old', now cpu "):
+        run_study(rpol_lines(), tmp_path, resume=True)
+    with ThreadPoolExecutor(1) as executor, pytest.raises(WorkerMismatch, match=r"it has device cpu .* instead of cpu of old"):
+        run_study(rpol_lines(), tmp_path, resume=True, executor=executor)
+    with Rewriting(**old) as executor:
+        found = run_study(rpol_lines(), tmp_path, resume=True, executor=executor)
+    assert_same(found, alone())
+    assert json.loads(found.attrs["devices"]) == ["cpu of old"]
+
+
+def second_lost(task: Task, before: int) -> str:
+    return "lost" if isinstance(task.argument, Batch) and task.argument.batch == 1 else ""
+
+
+@pytest.mark.usefixtures("small_tasks")
+def test_a_batch_that_fails_every_time_is_named_and_the_others_are_kept(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    """By the command line, whose table is that of a run in one process afterwards."""
+    command = ["run", str(written(tmp_path, ONE_CELL)), "--no-cache", "--out"]
+    with Faulty(second_lost) as executor, monkeypatch.context() as patch:
+        patch.setattr("jaxbandit.cli.connected", lambda where: contextlib.nullcontext(executor))
+        assert main([*command, str(tmp_path / "out"), "--dask", "these"]) == 3
+    said = capsys.readouterr().err.splitlines()
+    assert (
+        [line for line in said if line.startswith("error")]
+        == said[-1:]
+        == [
+            "error: run 'rpol reward_width=1 and 1 like it': batch 2 of 3 of cell 1 failed on workers, every time: its worker was lost;"
+            " what is finished is kept, and --resume goes on"
+        ]
+    )
+    assert {path.name for path in (tmp_path / "out" / "parts").iterdir()} == {"0-0.npz", "0-2.npz"}
+    played, real = [], Runner.batch
+    with monkeypatch.context() as patch:
+        patch.setattr(Runner, "batch", lambda self, *place: played.append(place) or real(self, *place))
+        assert main([*command, str(tmp_path / "out"), "--resume"]) == 0
+    assert played == [(0, 1)]
+    table = capsys.readouterr().out.partition("wrote")[0]
+    assert main([*command, str(tmp_path / "whole")]) == 0 and table == capsys.readouterr().out.partition("wrote")[0]
+    results = [xr.load_dataset(tmp_path / name / "results.nc", engine="h5netcdf") for name in ("out", "whole")]
+    assert_same(*results)
+
+
+# Results that workers fill region by region.
+
+
+@functools.cache
+def with_mixed() -> tuple[Study, xr.Dataset]:
+    """A study whose variables need the best mixed policies, and its results."""
+    study = rpol_lines(metrics=("regret", "strong_regret"))
+    return study, run_study(study)
+
+
+@pytest.mark.full(but=("3",))
+@pytest.mark.usefixtures("small_tasks")
+@pytest.mark.parametrize(("trials", "begun", "resumed"), [(1, 1, 0), (3, 1, 1), (5, 0, 1), (100, 1, 1)])
+def test_results_by_regions_are_those_gathered(trials: int, begun: int, resumed: int, tmp_path: Path, monkeypatch: Any) -> None:
+    """Chunks of so many trials, which batches do not divide; by workers or in this process, and resumed in the middle."""
+    study, whole = with_mixed()
+    monkeypatch.setattr(storage, "CHUNK_BYTES", trials * 22 * 4)
+    plan, file = make_plan(study, streamed=True), tmp_path / "results.zarr"
+    memory = plan.shared_bytes[0] + plan.cells[0].block * plan.trial_bytes[0]  # for some batches in this process, too
+    run: Callable[..., xr.Dataset] = functools.partial(run_study, study, tmp_path, results=file, memory=memory)
+    with ThreadPoolExecutor(1) as pool:
+        executor = {0: None, 1: pool}
+        with pytest.raises(Stop):
+            run(executor=executor[begun], report=stop_after(2))
+        assert hidden(file).is_dir() and not file.exists()
+        with pytest.raises(CheckpointMismatch, match=r"holds a run with results in Zarr; resume it as it was"):
+            run_study(study, tmp_path, resume=True)
+        reports: list[Any] = []
+        with run(executor=executor[resumed], resume=True, report=reports.append) as found:
+            assert found.regret.encoding["chunks"][:2] == (1, min(trials, 11))
+            assert_same(found, whole)
+            assert {name: (own.dims, own.dtype) for name, own in found.variables.items()} == {
+                name: (own.dims, own.dtype) for name, own in whole.variables.items()
+            }
+    assert 0 < len(reports) < json.loads(found.attrs["batches"])[0][1] and not hidden(file).exists()
+
+
+@pytest.mark.parametrize("trials", [1, 3, 5, 11, 100])
+def test_a_batch_writes_whole_chunks_alone(trials: int, tmp_path: Path, monkeypatch: Any) -> None:
+    """So that no two workers write the same file at a time; the rest is put in at the end."""
+    monkeypatch.setattr(storage, "CHUNK_BYTES", trials * 2 * 4)
+    file, values = tmp_path / "results.zarr", np.arange(2 * 11 * 2, dtype=np.float32).reshape(2, 11, 2)
+    head = xr.Dataset(coords={"algorithm": ["a", "b"], "base": ("algorithm", ["x", "y"])}, attrs={"fingerprint": "its own"})
+    variable = Variable(("algorithm", "trial", "round"), (2, 11, 2), np.dtype(np.float32), lambda *_: values)
+    begin_regions(file, head, {"regret": variable})
+    left = []
+    for run, start, stop in ((0, 7, 11), (1, 0, 4), (0, 0, 7), (1, 4, 8), (1, 8, 11)):
+        before = {path: path.stat().st_mtime_ns for path in hidden(file).glob("regret/[0-9]*")}
+        left.append(fill_regions(file, [("regret", run, slice(start, stop), values[run, start:stop])], {"fingerprint": "its own"}))
+        written = {path.name for path in hidden(file).glob("regret/[0-9]*")} - {path.name for path in before}
+        size = min(trials, 11)
+        chunks = [chunk for chunk in range(-(-11 // size)) if start <= chunk * size and min((chunk + 1) * size, 11) <= stop]
+        assert written == {f"{run}.{chunk}.0" for chunk in chunks} and all(path.stat().st_mtime_ns == time for path, time in before.items())
+    with pytest.raises(InvalidArgument, match=r"results.zarr is filled by another run meanwhile"):
+        fill_regions(file, [("regret", 0, slice(0, 11), values[1])], {"fingerprint": "another's"})
+    put_in(file, left)
+    finish_regions(file, head)
+    with open_results(file) as found:
+        np.testing.assert_array_equal(found.regret.values, values)
+
+
+@pytest.mark.usefixtures("small_tasks")
+def test_regions_that_a_worker_does_not_see(tmp_path: Path) -> None:
+    """They are taken away while it plays; the run begins anew then."""
+    study, whole = with_mixed()
+    file, reports = tmp_path / "results.zarr", []
+
+    def take_away(progress: Any) -> None:
+        shutil.rmtree(hidden(file), ignore_errors=True)
+
+    with ThreadPoolExecutor(1) as pool:
+        with Faulty() as executor, pytest.raises(BatchFailed) as failed:
+            run_study(study, tmp_path, results=file, executor=executor, report=take_away)
+        assert re.search(
+            rf"every time: results: workers fill {file}, and this one does not see it; give a directory that all machines share, or write",
+            str(failed.value),
+        )
+        with run_study(study, tmp_path, results=file, executor=pool, resume=True, report=reports.append) as found:
+            assert_same(found, whole)
+    assert len(reports) == json.loads(found.attrs["batches"])[0][1]
+
+
+# What is in force, and what is refused.
+
+
+def in_force(_: None) -> tuple[Any, ...]:
+    """Settings of a worker, and the precision of numbers there."""
+    names = ("jax_enable_x64", "jax_default_matmul_precision", "jax_threefry_partitionable")
+    return *(getattr(jax.config, name) for name in names), str(np.dtype(float_dtype()))
+
+
+def assert_in_force(executor: Any) -> None:
+    before = in_force(None)
+    with jax.enable_x64(True), jax.default_matmul_precision("float32"), jax.threefry_partitionable(False):
+        (_, there), here = next(iter(spread(executor, in_force, [None]))), in_force(None)
+    (_, after), *_ = spread(executor, in_force, [None])
+    assert there.result == here == (True, "float32", False, "float64") and after.result == before != here
+
+
+def test_settings_of_the_caller_are_in_force_in_threads() -> None:
+    with ThreadPoolExecutor(1) as executor:
+        assert_in_force(executor)
+
+
+def test_what_cannot_go_together() -> None:
+    with ThreadPoolExecutor(1) as executor, pytest.raises(InvalidArgument, match=r"^devices: .* give devices or an executor, not both"):
+        run_study(rpol_lines(), executor=executor, devices=jax.devices())
+    for wrong in (3, "tcp://127.0.0.1:8786", ThreadPoolExecutor, [], map):
+        with pytest.raises(InvalidArgument, match=r"^executor: must be an executor of concurrent.futures, or a client of Dask, .*, got"):
+            run_study(rpol_lines(), executor=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("where", ["127.0.0.1:1", "nowhere.invalid:1", "nowhere", "none.json", "tcp://", "x" * 300, ""])
+def test_no_scheduler_to_be_found(where: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setattr(cluster, "SECONDS_TO_ANSWER", 0.3)
+    assert main(["run", str(written(tmp_path, ONE_CELL)), "--out", str(tmp_path / "out"), "--no-cache", "--dask", where]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: dask: no scheduler answers at {where}") and said.endswith("its file, or local\n")
+    assert said.count("\n") == 1
+    assert [path.name for path in (tmp_path / "out").iterdir()] == []
+
+
+def test_a_broken_scheduler_file(tmp_path: Path, monkeypatch: Any) -> None:
+    """Nothing is left by which xarray would write its files."""
+    from distributed import get_client
+
+    monkeypatch.setattr(cluster, "SECONDS_TO_ANSWER", 0.3)
+    for text in ("", "{", "[]", "{}", '{"address": 3}'):
+        (tmp_path / "scheduler.json").write_text(text)
+        with pytest.raises(InvalidArgument, match=r"^dask: no scheduler answers at .*scheduler.json \("):
+            connected(str(tmp_path / "scheduler.json")).__enter__()
+        with pytest.raises(ValueError, match="No global client found"):
+            get_client()
+
+
+def test_without_dask(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *own: None if name == "distributed" else real(name, *own))
+    assert main(["run", str(written(tmp_path, ONE_CELL)), "--out", str(tmp_path / "out"), "--no-cache", "--dask", "local"]) == 2
+    assert capsys.readouterr().err == "error: dask: Dask is not installed; pip install 'jaxbandit[cluster]'\n"
+
+
+# Processes of this machine.
+
+LONG: dict[str, Any] = {"trials": 100, "horizon": 400, "trajectories": False}  # some tenths of a second for each batch
+
+
+@functools.cache
+def long_study() -> Study:
+    return one_cell_in_python(**LONG)
+
+
+@functools.cache
+def long_alone() -> xr.Dataset:
+    return run_study(long_study())
+
+
+def small_memory() -> int:
+    """Memory of a worker for batches of two blocks."""
+    plan = make_plan(long_study(), by_workers=True)
+    return plan.shared_bytes[0] + 2 * plan.cells[0].block * plan.trial_bytes[0]
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    """A client of a cluster of two processes, each of which is started again when it has ended."""
+    from distributed import Client, LocalCluster
+
+    options: dict[str, Any] = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "memory_limit": 0}
+    with LocalCluster(**options) as own, Client(own) as client:
+        yield client
+
+
+@pytest.mark.full
+def test_a_worker_of_a_cluster_is_killed(client: Any, tmp_path: Path) -> None:
+    """In the middle of a batch; others wait for it."""
+    before, lost, said = set(client.run(os.getpid).values()), set(), []
+
+    def report(progress: Any) -> None:
+        if not lost:
+            lost.add(min(before))
+            os.kill(min(before), signal.SIGKILL)
+
+    run: Callable[..., xr.Dataset] = functools.partial(run_study, executor=client, memory=small_memory(), report=report, note=said.append)
+    with run(long_study(), tmp_path, results=tmp_path / "results.nc") as found:
+        assert json.loads(found.attrs["batches"])[0][1] == 10 and "dashboard of the workers: http://127.0.0.1" in said[0]
+        assert_same(found, long_alone())
+    client.wait_for_workers(2, timeout=60)
+    assert len(set(client.run(os.getpid).values()) & before) == 1
+
+
+@pytest.mark.full
+def test_all_workers_of_a_cluster_are_killed_with_what_they_have_finished(client: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    """Dask itself would wait for ever then: for a moment there is nobody who could take over."""
+    monkeypatch.setattr(executors, "SECONDS_TO_SEND", 2.0)
+    reports: list[Any] = []
+
+    def report(progress: Any) -> None:
+        reports.append(progress)
+        if len(reports) == 2:
+            time.sleep(1.5)  # some others are finished meanwhile, and wait to be asked for
+            for pid in client.run(os.getpid).values():
+                os.kill(pid, signal.SIGKILL)
+
+    run: Callable[..., xr.Dataset] = functools.partial(run_study, long_study(), tmp_path, executor=client, memory=small_memory())
+    with run(results=tmp_path / "results.nc", report=report) as found:
+        assert_same(found, long_alone())
+    assert len(reports) == 10
+
+
+@pytest.mark.full
+def test_settings_of_the_caller_are_in_force_in_a_cluster(client: Any) -> None:
+    assert_in_force(client)
+
+
+@pytest.mark.full
+def test_a_batch_that_fails_on_a_cluster_is_not_remembered(client: Any, tmp_path: Path) -> None:
+    """Its results' directory is taken away, and is there again when the run goes on."""
+    study, file, reports = long_study(), tmp_path / "results.zarr", []
+    run: Callable[..., xr.Dataset] = functools.partial(run_study, study, tmp_path, results=file, executor=client)
+    with pytest.raises(BatchFailed, match="this one does not see it"):
+        run(report=lambda progress: shutil.rmtree(hidden(file), ignore_errors=True), memory=small_memory())
+    with run(resume=True, report=reports.append) as found:
+        assert_same(found, long_alone())
+    assert len(reports) == json.loads(found.attrs["batches"])[0][1]
+
+
+@pytest.mark.full
+def test_a_pool_of_processes_breaks_and_the_run_goes_on_without_one(tmp_path: Path) -> None:
+    run: Callable[..., xr.Dataset] = functools.partial(run_study, long_study(), tmp_path, results=tmp_path / "results.nc")
+    reports: list[Any] = []
+
+    def report(progress: Any) -> None:
+        os.kill(next(iter(pool._processes)), signal.SIGKILL)
+
+    with ProcessPoolExecutor(1, mp_context=SPAWN) as pool:
+        assert_in_force(pool)
+        words = r"^executor: the pool of processes is broken: .*; what is finished is kept, and --resume goes on$"
+        with pytest.raises(WorkersLost, match=words):
+            run(executor=pool, memory=small_memory(), report=report)
+    with run(resume=True, report=reports.append) as found:
+        assert_same(found, long_alone())
+        assert 0 < len(reports) < json.loads(found.attrs["batches"])[0][1] == 10
+
+
+LONG_TOML = ONE_CELL.replace("trials = 11", "trials = 100").replace("horizon = 20", "horizon = 400").replace("trajectories = true", "")
+
+
+@pytest.mark.full
+def test_the_client_is_killed_and_others_go_on(client: Any, tmp_path: Path, capsys: Any) -> None:
+    """It had a cluster of its own, of one worker; two others go on, and this process without any."""
+    study = written(tmp_path, LONG_TOML)
+    assert from_toml(study).fingerprint() == long_study().fingerprint()
+    out, memory = tmp_path / "out", ["--memory", str(small_memory())]
+    command = [sys.executable, "-m", "jaxbandit", "run", str(study), "--out", str(out), "--no-cache", *memory, "--dask", "local"]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE)
+    os.sched_setaffinity(process.pid, {min(os.sched_getaffinity(0))})  # before it counts them
+    deadline = time.monotonic() + 200
+    while len(list(out.glob("parts/*.npz"))) < 2 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL and not (out / "results.nc").exists()
+    shutil.copytree(out, tmp_path / "copy")
+    with run_study(long_study(), out, results=out / "results.nc", resume=True, executor=client) as found:
+        assert_same(found, long_alone())
+    assert main(["run", str(study), "--out", str(tmp_path / "copy"), "--no-cache", "--resume"]) == 0
+    assert_same(xr.load_dataset(tmp_path / "copy" / "results.nc", engine="h5netcdf"), long_alone())
+
+
+@pytest.mark.full
+def test_the_command_line_on_a_cluster_of_its_own(tmp_path: Path, capsys: Any) -> None:
+    """The table is that of a run without."""
+    study = str(written(tmp_path, ONE_CELL))
+    command = [sys.executable, "-m", "jaxbandit", "run", study, "--no-cache", "--dask", "local", "--out", str(tmp_path / "by workers")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and "dashboard of the workers: http://127.0.0.1:" in done.stderr and "Traceback" not in done.stderr
+    assert main(["run", study, "--no-cache", "--out", str(tmp_path / "here")]) == 0
+    assert capsys.readouterr().out.partition("wrote")[0] == done.stdout.partition("wrote")[0]
+    assert_same(*(xr.load_dataset(tmp_path / name / "results.nc", engine="h5netcdf") for name in ("here", "by workers")))
+
+
+SCRIPT = """
+import multiprocessing, sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import jax
+import jaxbandit
+from jaxbandit.study import connected, run_study
+from tests.support.paths import ROOT
+from tests.support.small_study import assert_same, rpol_lines
+
+
+@jaxbandit.pytree
+class Own(jaxbandit.Rpol):
+    shift: int = jaxbandit.static(default=1, check=jaxbandit.fields.whole(1))
+
+    def select(self, arena, state, t, key):
+        chosen, state = super().select(arena, state, t, key)
+        return jaxbandit.replace(chosen, index=(chosen.index + self.shift) % arena.surrogate.domain.size), state
+
+
+if __name__ == "__main__":
+    study = rpol_lines(algorithms={"own": Own(shift=2)}, trials=20)
+    whole = run_study(study)
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        assert_same(run_study(study, executor=pool), whole)
+    with connected("local") as client:
+        assert_same(run_study(study, executor=client), whole)
+    print("the same bits")
+"""
+
+
+@pytest.mark.full
+def test_a_class_of_the_callers_script(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    where = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, str(tmp_path / "script.py")], env=where, capture_output=True, text=True)
+    assert done.stdout == "the same bits\n", done.stderr
