@@ -43,7 +43,6 @@ class Cell:
       block: number of trials side by side.
       common: whether the runs share their trials' random numbers.
       informed: as for :func:`~jaxbandit.simulate`.
-      fused: whether choices are made by kernels of :mod:`jaxbandit.fused`.
     """
 
     problem: AbstractProblem
@@ -53,7 +52,6 @@ class Cell:
     block: int = static()
     common: bool = static(default=True)
     informed: Informed | None = static(default=None)
-    fused: bool = static(default=False)
 
     def setting(self, key: Array, pair: Array) -> Setting:
         """Return the setting of ``pair [3]``: the variant within the cell, the trial, and the run within the study counted from 1."""
@@ -67,7 +65,6 @@ class Cell:
             informed=self.informed,
             delays=delays,
             axis=axis_of(self.block),
-            fused=self.fused,
         )
 
 

@@ -139,7 +139,6 @@ def simulate(
         )
         if fused is True:
             check_fused(algorithms[0], models[0], None if delays is None else delays[0].policy, used[0].platform)
-            cell = replace(cell, fused=True)
         cell = laid_out_for(used[0].platform, cell)
         least = 1
         if block is None:

@@ -37,8 +37,6 @@ from jaxbandit.engine.rounds import (
 )
 from jaxbandit.engine.users import blaming_user, check_diagnostics, check_instance, check_learner
 from jaxbandit.feedback import Pending
-from jaxbandit.fused.choice import Choose, choose_in_kernel, fused_arena
-from jaxbandit.fused.deferred import between_rounds
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.surrogates import Surrogate
 
@@ -105,7 +103,6 @@ class Setting:
     delays: Delays | None = None  # None for feedback at once
     joint_arrival: bool = static(default=False)  # whether the values of a point arrive together
     drawn: bool = static(default=False)  # whether the instance was drawn in the trial, so that nobody has looked at its means before
-    fused: bool = static(default=False)  # whether choices are made by kernels of jaxbandit.fused
     told: bool = static(default=False)  # whether a user's function set hyper-parameters in the trial, so that nobody has looked at them
 
 
@@ -131,7 +128,6 @@ def prepare(
     informed: Informed | None = None,
     delays: Delays | None = None,
     axis: str | None = None,
-    fused: bool = False,
     told: bool = False,
 ) -> Setting:
     """Return the instance of a trial and the learner on it; ``axis`` names the batch axis of trials, if there is one."""
@@ -147,8 +143,7 @@ def prepare(
     surrogate = surrogate.factorised()  # once, before the rounds: a length-scale may be traced
     if delays is None:
         arena = immediate_arena(surrogate, horizon)
-        arena = fused_arena(arena) if fused else arena
-        return Setting(instance=instance, algorithm=algorithm, arena=arena, key=key, drawn=drawn, fused=fused, told=told)
+        return Setting(instance=instance, algorithm=algorithm, arena=arena, key=key, drawn=drawn, told=told)
     joint = values_come_together(algorithm, surrogate)
     separate = not (joint or delays.model.joint)
     arena = delayed_arena(surrogate, horizon, delays.policy, separate_outputs=separate, capacity=delays.capacity, axis=axis)
@@ -160,7 +155,6 @@ def prepare(
         delays=delays,
         joint_arrival=joint,
         drawn=drawn,
-        fused=fused,
         told=told,
     )
 
@@ -236,9 +230,6 @@ class Round:
     def __init__(self, setting: Setting, record: str) -> None:
         self.setting, self.recorded = setting, RECORDED[record]
         self.start = start_of(setting.algorithm, setting.arena)
-        self.choice: Choose = choose_point
-        if setting.fused:
-            self.choice = functools.partial(choose_in_kernel, choose_point, draws="draws" in self.recorded)
 
     def __call__(self, now: TrialState, given: Given) -> tuple[TrialState, dict[str, Any]]:
         """Return the state of the trial after a round, and the record of the round."""
@@ -253,7 +244,7 @@ class Round:
         multipliers, length_scales = multipliers_of(algorithm, state, arena), algorithm.diagnose(state).length_scales
         if algorithm.sees_constraints:
             state = algorithm.reveal(arena, state, self.setting.instance.constraint_sample(given.noise), given.number)
-        index, decision, state = self.choice(algorithm, arena, state, given.number, given.key)
+        index, decision, state = choose_point(algorithm, arena, state, given.number, given.key)
         return state, Chosen(index, decision, multipliers, length_scales)
 
     def observe(self, pending: Pending | None, index: Array, given: Given) -> tuple[Array, Pending | None, Any]:
@@ -266,8 +257,7 @@ class Round:
 
     def learn(self, state: Any, observation: Any, number: Array) -> Any:
         """Return the algorithm's state after what has arrived."""
-        state = take_in(self.setting.algorithm, self.setting.arena, state, observation, number)
-        return between_rounds(self.setting.arena.surrogate, state) if self.setting.fused else state
+        return take_in(self.setting.algorithm, self.setting.arena, state, observation, number)
 
     def record(
         self, now: TrialState, state: Any, pending: Pending | None, chosen: Chosen, values: Array, given: Given

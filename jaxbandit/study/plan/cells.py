@@ -42,7 +42,7 @@ def group_runs(study: Study, runs: Sequence[Run]) -> list[tuple[Cell, tuple[int,
         else:
             groups.append([number])
     cells = [(_cell(study, runs[group[0]], [parts[number] for number in group]), tuple(group)) for group in groups]
-    if study.fused is True and not any(cell.fused for cell, _ in cells):
+    if study.fused is True and not any(study.chooses_by_kernel(run) for run in runs):
         raise InvalidArgument(f"fused: no kernel can make the choices of any run; {runs[0].label!r}: {study.describe_choices(runs[0])}")
     return cells
 
@@ -100,5 +100,4 @@ def _cell(study: Study, first: Run, parts: Sequence[Parts]) -> Cell:
         block=first.model.trials_per_block,
         common=study.common_random_numbers,
         informed=first.informed,
-        fused=study.chooses_by_kernel(first),
     )

@@ -249,7 +249,6 @@ class Study:
             informed=run.informed,
             delay=run.delay_in_force,
             feedback=run.policy_in_force,
-            fused=self.chooses_by_kernel(run),
         )
 
     @takes(run=RUN)
