@@ -20,10 +20,10 @@ from jaxbandit.core.cache import enable_cache
 from jaxbandit.core.checks import InvalidArgument, decimal, whole_number
 from jaxbandit.core.commands import ended, parsed
 from jaxbandit.core.executors import WorkersLost
-from jaxbandit.core.files import drop, reason_of
+from jaxbandit.core.files import reason_of
 from jaxbandit.core.paths import did_you_mean
 from jaxbandit.core.pytree import float_dtype
-from jaxbandit.engine.summary import LEGEND
+from jaxbandit.results.summary import LEGEND
 from jaxbandit.session.commands import add_commands
 from jaxbandit.session.journal import CannotRecord
 from jaxbandit.study.cluster import WORKERS, connected
@@ -139,6 +139,7 @@ def _command(argv: list[str] | None) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Run the study of a TOML file: the command ``run``."""
+    from jaxbandit.results.seals import drop_results
     from jaxbandit.study import forget, from_toml, hold_directory, made_before, make_plan, use_all_cores
     from jaxbandit.study.plan.memory import check_disk
 
@@ -170,7 +171,7 @@ def run(args: argparse.Namespace) -> None:
             dataset = stack.enter_context(play(study, held, path, args, client))
         forget(held)  # only now: until here a run that is cut off can be resumed
         for other in set(FORMATS.values()) - {path.name}:  # results of a run that this one has replaced
-            drop(out / other)
+            drop_results(out / other)
         show(dataset, path, args, f"wrote {{}} in {time.perf_counter() - started:.1f} s")
 
 

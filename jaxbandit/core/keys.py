@@ -53,6 +53,11 @@ def trial_key(root: Key, trial: Array | int) -> Key:
     return jax.random.fold_in(root, trial)
 
 
+def pair_key(root: Key, pair: Array, common: bool) -> Key:
+    """Return the key of a trial ``pair [3]``: variant, trial, and run from 1; runs have trials of their own unless numbers are common."""
+    return trial_key(root if common else jax.random.fold_in(root, pair[2]), pair[1])
+
+
 @takes(trial=key, stream=STREAM)
 def stream_key(trial: Key, stream: Stream) -> Key:
     """Return the key of one purpose within a trial."""

@@ -15,15 +15,15 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from jaxbandit.algorithms.base import Algorithm
+from jaxbandit.core.blocks import axis_of, equal_blocks, least_block, map_blocks
 from jaxbandit.core.checks import InvalidArgument, blaming
-from jaxbandit.core.keys import Stream, stream_key, trial_key
+from jaxbandit.core.keys import pair_key, trial_key
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.sweep import Sweep, gather_variants
-from jaxbandit.engine.blocks import axis_of, equal_blocks, least_block, map_blocks
 from jaxbandit.engine.delayed import Delays
 from jaxbandit.engine.trial import Informed, InitialDesign, Setting, TrialState, advance, begin, conclude, multipliers_of, prepare
-from jaxbandit.metrics import Curves, Tally, curves, extend_tally, healthy, start_tally
-from jaxbandit.problems import AbstractProblem, optimum
+from jaxbandit.metrics import Curves, curves, healthy
+from jaxbandit.problems import AbstractProblem
 from jaxbandit.surrogates import Surrogate
 from jaxbandit.surrogates.rows import RowCache
 
@@ -60,7 +60,7 @@ class Cell:
             self.problem,
             algorithm,
             surrogate,
-            _trial_key(key, pair, self.common),
+            pair_key(key, pair, self.common),
             horizon=self.horizon,
             informed=self.informed,
             delays=delays,
@@ -139,7 +139,7 @@ def play_all(
 ) -> tuple[dict[str, Array], dict[str, Any], dict[str, Any]]:
     """Play all rounds in one program; returns the initial design, the record of every round, and the quantities at the end.
 
-    Given ``count``, only so many blocks of each device are played, see :func:`~jaxbandit.engine.blocks.map_blocks`.
+    Given ``count``, only so many blocks of each device are played, see :func:`~jaxbandit.core.blocks.map_blocks`.
 
     Raises:
       InvalidArgument: when it is differentiated.
@@ -158,39 +158,6 @@ def play_all(
         return _initial(before), _present(seen), ended if record in WHOLE_RECORDS else _brief(ended)
 
     return map_blocks(one, (cell, key), pairs, block=cell.block, mesh=mesh, count=count)
-
-
-@partial(jax.jit, static_argnames=("common", "metrics", "block", "mesh"))
-def measure_all(
-    problem: Any,
-    key: Array | None,
-    pairs: Array,
-    so_far: Tally | None,
-    indices: Array,
-    count: Array | None = None,
-    *,
-    common: bool,
-    metrics: tuple[str, ...],
-    block: int,
-    mesh: Mesh | None,
-) -> tuple[Tally, dict[str, Array], dict[str, Array]]:
-    """Return sums over further rounds, in which ``indices [P, n]`` were chosen, the curves over them, and facts of each trial's instance.
-
-    A program of its own, for it depends on the problem only: cells on problems of one shape share it. Given ``count``, only so many
-    blocks of each device are measured. Without ``so_far`` these rounds are the first; without ``key`` the problem must not be random.
-    """
-    key = jax.random.key(0) if key is None else key
-
-    def one(shared: tuple[Any, Array], own: tuple[Array, Tally | None, Array]) -> tuple[Tally, dict[str, Array], dict[str, Array]]:
-        problem, key = shared
-        pair, before, chosen = own
-        instance = problem.sample(stream_key(_trial_key(key, pair, common), Stream.PROBLEM))
-        after, found = extend_tally(instance, start_tally(instance.constraints) if before is None else before, chosen)
-        best = optimum(instance)
-        facts = {"optimum": best.value, "feasible_fraction": best.feasible_fraction, "slater_slack": best.slater_slack}
-        return after, {name: getattr(found, name) for name in metrics}, facts
-
-    return map_blocks(one, (problem, key), (pairs, so_far, indices), block=block, mesh=mesh, count=count)
 
 
 @partial(jax.jit, static_argnames=("build", "measure", "horizon", "block", "informed"))
@@ -235,11 +202,6 @@ def measure_each(
 
     played = map_blocks(one, (problem, initial, delays, key), padded, block=block, mesh=None)
     return jax.tree.map(lambda x: x[:count], played)
-
-
-def _trial_key(key: Array, pair: Array, common: bool) -> Array:
-    """Return the key of a pair's trial; each run has trials of its own unless random numbers are common."""
-    return trial_key(key if common else jax.random.fold_in(key, pair[2]), pair[1])
 
 
 def _initial(before: Any) -> dict[str, Array]:

@@ -13,6 +13,7 @@ import numpy as np
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
+from jaxbandit.core.blocks import equal_blocks, least_block, mesh_of, place
 from jaxbandit.core.declare import Declared, check_domain, is_foreign
 from jaxbandit.core.fields import choice, instance_of, of_class, optional, whole
 from jaxbandit.core.fields import key as key_check
@@ -22,12 +23,10 @@ from jaxbandit.core.sweep import Sweep, gather_variants, variants_of
 from jaxbandit.core.types import Device
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
-from jaxbandit.engine.blocks import equal_blocks, least_block, mesh_of, place
 from jaxbandit.engine.delayed import Delays, delay_in_force, plan_delays
 from jaxbandit.engine.flags import warn_of_flags
 from jaxbandit.engine.footprint import default_block
 from jaxbandit.engine.inputs import ALGORITHM, DEVICES, FUSED, HORIZON, INFORMED, SWEEP, TRIALS, check_memory
-from jaxbandit.engine.labelled import output_names
 from jaxbandit.engine.programs import Cell, laid_out_for, play_all
 from jaxbandit.engine.trajectory import Trajectory
 from jaxbandit.engine.trial import Informed, InitialDesign
@@ -35,6 +34,7 @@ from jaxbandit.feedback import Policy
 from jaxbandit.fused.reasons import why_not
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import PROBLEM, without_name
+from jaxbandit.results.schema import output_names
 from jaxbandit.surrogates import Surrogate, arithmetic
 
 Array = jax.Array

@@ -20,12 +20,12 @@ from jaxbandit.core.showing import html_fields
 from jaxbandit.core.status import MESSAGES
 from jaxbandit.core.types import Array, Key
 from jaxbandit.delays import Delay
-from jaxbandit.engine.frames import to_dataframe
 from jaxbandit.engine.inputs import TRIALS
-from jaxbandit.engine.measured import Played, results_of
-from jaxbandit.engine.summary import RunSummary, summary_of
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import PROBLEM
+from jaxbandit.results.dataset import to_dataframe
+from jaxbandit.results.measured import Played, results_of
+from jaxbandit.results.summary import RunSummary, summary_of
 
 if TYPE_CHECKING:
     import pandas as pd

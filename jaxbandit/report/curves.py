@@ -14,12 +14,12 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import one_of, shape
 from jaxbandit.core.fields import boolean, choice, each, exactly, mapping, numbers, optional, scalar, text, vector, whole
-from jaxbandit.core.results import ONE
 from jaxbandit.core.types import Key
 from jaxbandit.drawing import COLOURS, grid_of_axes, in_style, look, one_axis, plain
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.report.given import AT_HAND, Given, results_at_hand
 from jaxbandit.report.statistics import check_measure, elapsed, final_values, half_width, healthy_values, over_trials
+from jaxbandit.results.checks import ONE
 
 PANELS = (
     ("regret", "average regret $R(t)/t$"),

@@ -11,12 +11,12 @@ import xarray as xr
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.fields import Check, Shape, optional
 from jaxbandit.core.fields import key as key_check
-from jaxbandit.core.results import ONE, RESULTS
 from jaxbandit.core.types import Key
 from jaxbandit.engine import Trajectory
-from jaxbandit.engine.measured import results_of
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import PROBLEM
+from jaxbandit.results.checks import ONE, RESULTS
+from jaxbandit.results.measured import results_of
 
 Given: TypeAlias = Trajectory | Mapping[str, Trajectory] | xr.Dataset
 """A trajectory from ``simulate``, a mapping from labels to such, or a study's dataset."""

@@ -24,7 +24,8 @@ from jaxbandit.report.rates import PAPER_RATES, Rate, rate_of
 from jaxbandit.report.statistics import elapsed, growth_exponent, healthy, holm, paired_differences, problem_groups, win_matrix
 from jaxbandit.report.tables import COLUMNS, summary_rows
 from jaxbandit.report.vector import figure_with_values
-from jaxbandit.study.results.storage import read_results, sweeps_without_effect
+from jaxbandit.results.files import read_results
+from jaxbandit.results.flags import sweeps_without_effect
 
 SEED = 0  # seed of the bootstraps, printed in the report
 RESAMPLES = 2000

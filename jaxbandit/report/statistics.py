@@ -17,8 +17,8 @@ from jaxbandit.core.arguments import takes
 from jaxbandit.core.fields import between, boolean, each, integers, numbers, numbers_from, scalar, text, vector, whole
 from jaxbandit.core.intervals import half_width, standard_deviation
 from jaxbandit.core.memory import check_fits
-from jaxbandit.core.results import ONE, RESULTS
 from jaxbandit.core.status import healthy as healthy_trials
+from jaxbandit.results.checks import ONE, RESULTS
 
 __all__ = [
     "box_statistics",

@@ -16,10 +16,10 @@ from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import boolean, each, exactly, finite_numbers, numbers, of_class, optional, scalar, text
-from jaxbandit.core.results import RESULTS
 from jaxbandit.drawing import COLOURS, DASHES, SHADES, grid_of_axes, in_style, one_axis, plain
 from jaxbandit.report.curves import MEASURES, PANELS
 from jaxbandit.report.statistics import over_trials
+from jaxbandit.results.checks import RESULTS
 
 WIDE = 20.0  # positive values that span this factor or more are drawn on a logarithmic scale
 LIMITS = optional(each(finite_numbers.of(scalar), length=2))  # of the darkest and the lightest shade

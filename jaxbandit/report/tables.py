@@ -13,14 +13,14 @@ import xarray as xr
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import choice, text
-from jaxbandit.core.results import RESULTS
 from jaxbandit.core.showing import aligned
 from jaxbandit.core.types import Key
-from jaxbandit.engine.frames import to_dataframe
-from jaxbandit.engine.summary import COLUMNS, RunSummary, summary_cells, summary_row
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.report.given import Given, results_at_hand
 from jaxbandit.report.statistics import final_values
+from jaxbandit.results.checks import RESULTS
+from jaxbandit.results.dataset import to_dataframe
+from jaxbandit.results.summary import COLUMNS, RunSummary, summary_cells, summary_row
 
 __all__ = ["COLUMNS", "aligned", "latex_table", "latex_text", "summary_rows", "text_table", "to_dataframe", "write_csv", "write_tidy"]
 __dir__ = __all__.copy  # what completion shows

@@ -10,23 +10,15 @@ from jaxbandit.core.commands import ended, parsed
 from jaxbandit.core.executors import TaskFailed, WorkerMismatch, WorkersLost, spread
 from jaxbandit.core.files import CannotWrite, ExistingOutput, prepare_directory, prepare_file, write_whole
 from jaxbandit.core.processes import end_with_parent
-from jaxbandit.engine.frames import to_dataframe
+from jaxbandit.results.dataset import to_dataframe
+from jaxbandit.results.files import read_results, write_results
+from jaxbandit.results.flags import TrialsFailed, flagged, flags_in_words, raise_if_failed, sweeps_without_effect
 from jaxbandit.study.cluster import connected
 from jaxbandit.study.plan.planning import Plan, make_plan
 from jaxbandit.study.results.audit import audit
 from jaxbandit.study.results.rerun import rerun
-from jaxbandit.study.results.storage import (
-    TrialsFailed,
-    flagged,
-    flags_in_words,
-    made_before,
-    raise_if_failed,
-    read_results,
-    sweeps_without_effect,
-    write_results,
-)
 from jaxbandit.study.results.tuning import tune
-from jaxbandit.study.run.checkpoints import CheckpointMismatch, interrupted
+from jaxbandit.study.run.checkpoints import CheckpointMismatch, interrupted, made_before
 from jaxbandit.study.run.execute import forget, run_study
 from jaxbandit.study.run.hold import DirectoryInUse, HeldDirectory, hold_directory
 from jaxbandit.study.run.progress import Compiling, Progress, Reporter

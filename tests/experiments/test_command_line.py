@@ -52,7 +52,7 @@ def reduced_run(commands):
 @pytest.mark.full
 def test_run_writes_dataset_table_and_figure(reduced_run):
     out, printed = reduced_run
-    assert sorted(path.name for path in out.iterdir()) == ["figure.png", "results.nc", "summary.csv"]
+    assert sorted(path.name for path in out.iterdir()) == ["figure.png", "results.nc", "results.nc.sha256", "summary.csv"]
     assert (out / "figure.png").read_bytes().startswith(b"\x89PNG")
     for label in ("RPOL-UCB", "CBO-UCB", "CONFIG"):
         assert label in printed

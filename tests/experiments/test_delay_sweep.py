@@ -69,7 +69,7 @@ def test_an_experiment_goes_on(tmp_path, capsys):
         run_study(study(), tmp_path, report=report)
     command = ["delay-sweep", *SMALL, "--out", str(tmp_path), "--resume"]
     assert main(command) == 0
-    assert {path.name for path in tmp_path.iterdir()} == {"figure.png", "results.nc", "summary.csv"}
+    assert {path.name for path in tmp_path.iterdir()} == {"figure.png", "results.nc", "results.nc.sha256", "summary.csv"}
     data = xr.load_dataset(tmp_path / "results.nc", engine="h5netcdf")
     for name in set(straight().data_vars) - {"run_seconds", "playing_seconds"}:
         np.testing.assert_array_equal(data[name].values, straight()[name].values, err_msg=name)

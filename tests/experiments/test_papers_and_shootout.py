@@ -161,7 +161,9 @@ def tiny_shootout(tmp_path_factory):
 
 @pytest.mark.full
 def test_shootout_writes_one_page(tiny_shootout):
-    assert {"figure.png", "results.nc", "shootout.csv", "shootout.md", "summary.csv"} == {p.name for p in tiny_shootout.iterdir()}
+    assert {"figure.png", "results.nc", "results.nc.sha256", "shootout.csv", "shootout.md", "summary.csv"} == {
+        p.name for p in tiny_shootout.iterdir()
+    }
     with (tiny_shootout / "shootout.csv").open() as file:
         rows = list(csv.DictReader(file))
     pairs = {(row["problem"], row["algorithm"]) for row in rows}

@@ -34,6 +34,7 @@ LAYERS = {
     "fused": 5.5,
     "informed": 6,
     "engine": 6,
+    "results": 5.8,
     "metrics": 3,
     "gradients": 7,
     "study": 8,

@@ -36,7 +36,10 @@ from jaxbandit.core import executors
 from jaxbandit.core.executors import ATTEMPTS, TaskFailed, spread
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.workers import Answer, Task, perform
-from jaxbandit.engine.labelled import Variable
+from jaxbandit.results import files
+from jaxbandit.results.files import hidden, open_results
+from jaxbandit.results.regions import begin_regions, fill_regions, finish_regions, put_in
+from jaxbandit.results.schema import Variable
 from jaxbandit.study import (
     BatchFailed,
     CheckpointMismatch,
@@ -50,9 +53,6 @@ from jaxbandit.study import (
     run_study,
 )
 from jaxbandit.study.plan import batches
-from jaxbandit.study.results import storage
-from jaxbandit.study.results.regions import begin_regions, fill_regions, finish_regions, put_in
-from jaxbandit.study.results.storage import hidden, open_results
 from jaxbandit.study.run.runner import Runner
 from jaxbandit.study.run.tasks import Batch
 from tests.support.paths import ROOT
@@ -370,7 +370,7 @@ def with_mixed() -> tuple[Study, xr.Dataset]:
 def test_results_by_regions_are_those_gathered(trials: int, begun: int, resumed: int, tmp_path: Path, monkeypatch: Any) -> None:
     """Chunks of so many trials, which batches do not divide; by workers or in this process, and resumed in the middle."""
     study, whole = with_mixed()
-    monkeypatch.setattr(storage, "CHUNK_BYTES", trials * 22 * 4)
+    monkeypatch.setattr(files, "CHUNK_BYTES", trials * 22 * 4)
     plan, file = make_plan(study, streamed=True), tmp_path / "results.zarr"
     memory = plan.shared_bytes[0] + plan.cells[0].block * plan.trial_bytes[0]  # for some batches in this process, too
     run: Callable[..., xr.Dataset] = functools.partial(run_study, study, tmp_path, results=file, memory=memory)
@@ -394,7 +394,7 @@ def test_results_by_regions_are_those_gathered(trials: int, begun: int, resumed:
 @pytest.mark.parametrize("trials", [1, 3, 5, 11, 100])
 def test_a_batch_writes_whole_chunks_alone(trials: int, tmp_path: Path, monkeypatch: Any) -> None:
     """So that no two workers write the same file at a time; the rest is put in at the end."""
-    monkeypatch.setattr(storage, "CHUNK_BYTES", trials * 2 * 4)
+    monkeypatch.setattr(files, "CHUNK_BYTES", trials * 2 * 4)
     file, values = tmp_path / "results.zarr", np.arange(2 * 11 * 2, dtype=np.float32).reshape(2, 11, 2)
     head = xr.Dataset(coords={"algorithm": ["a", "b"], "base": ("algorithm", ["x", "y"])}, attrs={"fingerprint": "its own"})
     variable = Variable(("algorithm", "trial", "round"), (2, 11, 2), np.dtype(np.float32), lambda *_: values)

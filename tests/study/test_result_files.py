@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 import jaxbandit
 from jaxbandit import InvalidArgument
 from jaxbandit.cli import main
+from jaxbandit.results import files
+from jaxbandit.results.seals import seal_of
 from jaxbandit.study import CannotWrite, Model, Study, grid, read_results, rerun, run_study, sweeps_without_effect, write_results
-from jaxbandit.study.results import storage
-from jaxbandit.study.results.seals import CHECKSUMS, LENGTH
 from tests.support.small_study import ONE_CELL, assert_same, one_cell, written
 from tests.support.synthetic_results import swept
 
@@ -37,7 +37,7 @@ LINE = "rpol reward_width=2.5"
 def test_what_is_written_is_what_is_read(name: str, tmp_path: Path) -> None:
     write_results(one_cell(), tmp_path / name)
     write_results(one_cell(), tmp_path / name)  # in place of itself
-    assert [file.name for file in tmp_path.iterdir()] == [name]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [name, f"{name}.sha256"]
     for place in (tmp_path, tmp_path / name):
         found = read_results(place)
         assert_same(found, one_cell())
@@ -55,7 +55,7 @@ def test_a_study_in_zarr_from_the_command_line(tmp_path: Path, capsys: Any) -> N
         == 0
     )
     assert "report.html" in capsys.readouterr().out
-    assert sorted(file.name for file in out.iterdir()) == ["report.html", "results.zarr", "summary.csv"]
+    assert sorted(file.name for file in out.iterdir()) == ["report.html", "results.zarr", "results.zarr.sha256", "summary.csv"]
     (out / "report.html").unlink()
     assert main(["rerun", str(out), "--trial", "3"]) == 0 and "the same bits" in capsys.readouterr().out
     assert main(["report", str(out)]) == 0 and (out / "report.html").stat().st_size > 10_000
@@ -78,27 +78,36 @@ def refused(path: Path, named: Path) -> None:
 @given(seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=60, deadline=None)
 def test_damage_anywhere_in_a_file_is_noticed(sealed: Path, tmp_path_factory: Any, seed: int) -> None:
-    """Bytes overwritten, a bit turned, the file cut off within its data, or its seal damaged together with the data before it."""
+    """Bytes overwritten, a bit turned, the file cut off, or its seal damaged."""
     rng, data = random.Random(seed), bytearray((sealed / "results.nc").read_bytes())
     damaged, length = tmp_path_factory.getbasetemp() / "results.nc", rng.choice([1, 4, 100, 4000])
-    begin = rng.choice([0, rng.randrange(len(data) - length), len(data) - LENGTH - length // 2])
-    data[begin : begin + length] = bytes(byte ^ (rng.randrange(255) + 1) for byte in data[begin : begin + length])
-    damaged.write_bytes(data[: rng.choice([len(data), len(data), rng.randrange(len(data) - LENGTH)])])
+    seal = bytearray(seal_of(sealed / "results.nc").read_bytes())
+    other = data if rng.randrange(4) else seal
+    begin = rng.choice([0, rng.randrange(len(other))])
+    other[begin : begin + length] = bytes(byte ^ (rng.randrange(255) + 1) for byte in other[begin : begin + length])
+    damaged.write_bytes(data[: rng.choice([len(data), len(data), rng.randrange(len(data))])])
+    seal_of(damaged).write_bytes(seal)
     with pytest.raises(InvalidArgument, match=r"^results: .*results\.nc") as caught:
         read_results(damaged)
     assert "\n" not in str(caught.value)
+
+
+def copied(sealed: Path, path: Path) -> Path:
+    """Copy the Zarr directory with its seal, under another name."""
+    seal_of(path).write_bytes(seal_of(sealed / "results.zarr").read_bytes())
+    return shutil.copytree(sealed / "results.zarr", path)
 
 
 def test_damage_in_a_directory_is_noticed(sealed: Path, tmp_path: Path) -> None:
     for number, damage in enumerate(
         (lambda file: file.write_bytes(b"0" + file.read_bytes()[1:]), Path.unlink, lambda file: (file.unlink(), file.mkdir()))
     ):
-        path = shutil.copytree(sealed / "results.zarr", tmp_path / f"{number}.zarr")
+        path = copied(sealed, tmp_path / f"{number}.zarr")
         damage(path / "regret" / ".zarray")
         refused(path, path / "regret" / ".zarray")
-    path = shutil.copytree(sealed / "results.zarr", tmp_path / "seal.zarr")
-    (path / CHECKSUMS).write_text("[")
-    refused(path, path / CHECKSUMS)
+    path = copied(sealed, tmp_path / "seal.zarr")
+    seal_of(path).write_text("[")
+    refused(path, path)
 
 
 def outside(file: h5py.File, secret: Path) -> dict[str, Callable[[], object]]:
@@ -128,7 +137,6 @@ def test_results_that_lead_to_other_files_are_not_read(name: str, tmp_path: Path
 
 def test_a_directory_of_results_that_leads_to_other_files_is_not_read(sealed: Path, tmp_path: Path) -> None:
     path = shutil.copytree(sealed / "results.zarr", tmp_path / "results.zarr")
-    (path / CHECKSUMS).unlink()
     (path / "regret" / "0.0.0").rename(tmp_path / "elsewhere")
     (path / "regret" / "0.0.0").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(InvalidArgument, match=r"results\.zarr is not read: '0\.0\.0' in it is a link"):
@@ -170,10 +178,10 @@ def test_results_for_which_there_is_no_room_are_not_begun(tmp_path: Path, monkey
     """HDF5 would print tracebacks when a file ends that it could not write."""
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(2**20, 0, 2**18))
-    monkeypatch.setattr(storage, "save", None)
+    monkeypatch.setattr(files, "save", None)
     with pytest.raises(CannotWrite, match=r"results\.nc: No space left on device"):
         write_results(one_cell(), tmp_path / "results.nc")
-    storage.check_results(one_cell(), tmp_path / "results.nc")  # tried in a place for temporary files, whose want of room says nothing
+    files.check_results(one_cell(), tmp_path / "results.nc")  # tried in a place for temporary files, whose want of room says nothing
     assert not list(tmp_path.iterdir())
 
 

@@ -169,7 +169,7 @@ def test_results_written_batch_by_batch_are_those_gathered_at_once(tmp_path: Pat
             name: (v.dims, v.dtype) for name, v in whole().variables.items()
         }
     forget(tmp_path / "out")
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["results.nc"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["results.nc", "results.nc.sha256"]
 
 
 class Stop(Exception):
@@ -412,7 +412,7 @@ def test_run_report_and_rerun(tmp_path: Path, capsys: Any, monkeypatch: Any) -> 
     told = capsys.readouterr().out
     assert "3 runs of 11 trials x 20 rounds" in told and "rank" in told and "MiB" in told and not out.exists()
     assert main(["run", str(study), "--out", str(out), "--no-cache", "--segment", "5"]) == 0
-    assert sorted(path.name for path in out.iterdir()) == ["curves.png", "results.nc", "summary.csv"]
+    assert sorted(path.name for path in out.iterdir()) == ["curves.png", "results.nc", "results.nc.sha256", "summary.csv"]
     assert_same(xr.load_dataset(out / "results.nc", engine="h5netcdf"), whole(), tolerance=1e-5)
     told = capsys.readouterr().out
     assert "rpol reward_width=2.5" in told and "R regret, R+ its positive part" in told and "summary.csv and curves.png in" in told

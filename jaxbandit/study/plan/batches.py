@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from jaxbandit.core.blocks import equal_blocks, least_block
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.memory import tree_bytes
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.types import Device
-from jaxbandit.engine.blocks import equal_blocks, least_block
 from jaxbandit.engine.footprint import COPIES_OF_CARRY
 from jaxbandit.engine.programs import Cell
 from jaxbandit.study.plan.memory import Budget

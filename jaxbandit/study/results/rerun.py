@@ -16,10 +16,11 @@ from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.fields import of_class, optional, text, whole
-from jaxbandit.core.results import RESULTS
+from jaxbandit.results.checks import RESULTS
+from jaxbandit.results.dataset import assembled
 from jaxbandit.study.plan.memory import MAX_BYTES
 from jaxbandit.study.plan.planning import Plan, make_plan
-from jaxbandit.study.run.dataset import gather_results
+from jaxbandit.study.run.dataset import pieces, study_header, variables_of
 from jaxbandit.study.run.mixed_policies import mixed_values
 from jaxbandit.study.run.runner import Runner
 from jaxbandit.study.specify.keep import Keep
@@ -128,4 +129,6 @@ def _play(plan: Plan, number: int, trial: int, batches: Sequence[Sequence[int]])
     single = dataclasses.replace(own, study=dataclasses.replace(plan.study, trials=1), runs=(plan.runs[number],), members=((0,),))
     strong = "strong_regret" in plan.study.metrics
     mixed = mixed_values(plan.study, [(number, plan.runs[number])], [trial]) if strong else None
-    return gather_results(single, lambda cell, batch: played, mixed=mixed).assign_coords(trial=[trial])
+    variables = variables_of(single, [played], mixed)
+    head = study_header(single, variables, mixed).assign_coords(trial=[trial])
+    return assembled(head, variables, pieces(single, variables, 0, 0, played))

@@ -12,10 +12,11 @@ import numpy as np
 from jax.stages import Compiled, Lowered
 from numpy.typing import ArrayLike
 
+from jaxbandit.core.blocks import mesh_of, place
 from jaxbandit.core.pytree import signature
-from jaxbandit.engine.blocks import mesh_of, place
-from jaxbandit.engine.programs import advance_all, measure_all, play_all
+from jaxbandit.engine.programs import advance_all, play_all
 from jaxbandit.metrics import Tally, start_tally
+from jaxbandit.results.measured import Measuring, measure_all
 from jaxbandit.study.plan.planning import Plan
 from jaxbandit.study.run.collector import BatchCollector
 from jaxbandit.study.run.programs import KEPT, Lower, Programs
@@ -122,7 +123,7 @@ class CellPrograms:
             rounds,
             self.plan.counts_blocks(cell),
             self.plan.devices,
-            *self._measuring(cell).values(),
+            self._measuring(cell),
         )
 
     def _lowered_measure(self, cell: int, rounds: int) -> Lowered:
@@ -136,18 +137,14 @@ class CellPrograms:
             self.no_tally(cell),
             indices,
             self.blocks(cell, 0),
-            **self._measuring(cell),
+            how=self._measuring(cell),
         )
 
-    def _measuring(self, cell: int) -> dict[str, Any]:
-        """Return the arguments of the programs that measure a cell which are part of the program."""
+    def _measuring(self, cell: int) -> Measuring:
+        """Return how a cell is measured."""
         planned, metrics = self.cell(cell), self.plan.study.metrics
-        return {
-            "common": planned.common,
-            "metrics": tuple(dict.fromkeys("reward" if metric == "strong_regret" else metric for metric in metrics)),
-            "block": planned.block,
-            "mesh": self.mesh,
-        }
+        names = tuple(dict.fromkeys("reward" if metric == "strong_regret" else metric for metric in metrics))
+        return Measuring(metrics=names, block=planned.block, common=planned.common, mesh=self.mesh)
 
     def _no_pairs(self, cell: int) -> np.ndarray:
         """Return the numbers of trials as zeros, of the shape that programs are made for."""
@@ -172,7 +169,7 @@ def empty_batch(plan: Plan, cell: int) -> dict[str, np.ndarray]:
     tally = start_tally(planned.problem.constraints, (len(pairs),))
     shapes = jax.eval_shape(partial(play_all, **made._recording()), planned, made.key, pairs, None)
     indices = jax.ShapeDtypeStruct((len(pairs), made.before + horizon), np.int32)
-    measured = jax.eval_shape(partial(measure_all, **made._measuring(cell)), planned.problem, made.key, pairs, tally, indices, None)
+    measured = jax.eval_shape(partial(measure_all, how=made._measuring(cell)), planned.problem, made.key, pairs, tally, indices, None)
     (before, seen, ended), (_, curves, facts) = jax.tree.map(lambda x: np.empty((0, *x.shape[1:]), x.dtype), (shapes, measured))
     collector = BatchCollector(plan.study, made.before)
     collector.begin(before["initial_indices"])

@@ -11,6 +11,7 @@ of what they hold. A file whose seal does not fit is dropped, and what it held i
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -21,11 +22,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xarray as xr
 
+from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.fields import mapping, text
+from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.files import CannotWrite, reason_of, write_whole
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.workers import surroundings
+from jaxbandit.results.files import read_results
 
 LAYOUT = 4  # of the files; to be raised whenever a checkpoint of the code before cannot go on
 
@@ -43,6 +49,25 @@ WORDS = {
 SEAL = "seal"  # name of the array that holds it
 RECORD = "study.json"
 PROGRESS = "progress.json"
+
+
+@takes(path=path_check, attributes=mapping(text, "a mapping from names to text"))
+def made_before(path: str | Path, attributes: Mapping[str, str]) -> xr.Dataset | None:
+    """Return the results that a run has left at ``path`` earlier, to be read as they are used; ``None`` where there are none such.
+
+    Args:
+      path: NetCDF file or Zarr directory.
+      attributes: what the results must say of their run, such as the study's fingerprint.
+    """
+    path = Path(path)
+    if not path.exists() or interrupted(path.parent):
+        return None
+    with contextlib.suppress(InvalidArgument):  # no results, or damaged ones
+        dataset = read_results(path, load=False)
+        if all(str(dataset.attrs.get(name)) == value for name, value in attributes.items()):
+            return dataset
+        dataset.close()
+    return None
 
 
 class CheckpointMismatch(InvalidArgument):

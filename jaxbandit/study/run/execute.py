@@ -20,14 +20,15 @@ from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.types import Device
 from jaxbandit.core.workers import VERSIONS_AND_DEVICE
-from jaxbandit.engine.labelled import Variable
+from jaxbandit.results.dataset import assembled
+from jaxbandit.results.files import check_results, hidden, open_results, stream_results
+from jaxbandit.results.regions import begin_regions, fill_regions, finish_regions, put_in
+from jaxbandit.results.schema import Variable
 from jaxbandit.study.plan.memory import check_disk
 from jaxbandit.study.plan.planning import Plan, make_plan
-from jaxbandit.study.results.regions import begin_regions, fill_regions, finish_regions, put_in
-from jaxbandit.study.results.storage import check_results, hidden, open_results, stream_results
 from jaxbandit.study.run.cell_programs import empty_batch
 from jaxbandit.study.run.checkpoints import CheckpointMismatch, Store, identity
-from jaxbandit.study.run.dataset import gather_results, header, of_rows, pieces, pieces_of, run_of, study_variables
+from jaxbandit.study.run.dataset import pieces, run_of, study_header, variables_of
 from jaxbandit.study.run.hold import HeldDirectory, hold_directory
 from jaxbandit.study.run.mixed_policies import mixed_values
 from jaxbandit.study.run.progress import Compiling, Progress
@@ -139,7 +140,7 @@ def _run(
         study, memory=options.memory, segment=options.segment, devices=options.devices, streamed=streamed, by_workers=by_workers
     )
     if file is not None:
-        check_results(header(plan.of_one_trial(), ()), file)
+        check_results(study_header(plan.of_one_trial(), {}), file)
     if directory is None:
         course = _Course(plan, None, None, options)
         course.plan_by_worker()
@@ -208,7 +209,7 @@ class _Course:
     def _begin_regions(self) -> None:
         if self.regions is not None:
             variables = self._variables()
-            begin_regions(self.regions, header(self.plan, variables), variables)
+            begin_regions(self.regions, study_header(self.plan, variables), variables)
 
     def played(self, attributes: Mapping[str, str]) -> xr.Dataset:
         """Play what is left and return the results."""
@@ -255,7 +256,7 @@ class _Course:
                 self.seconds[place] = runner.clock[place]
             summary = summarise(self.plan, *place, arrays)
             if self.regions is not None:
-                arrays = fill_regions(self.regions, pieces_of(self.plan, variables, *place, arrays), own)
+                arrays = fill_regions(self.regions, pieces(self.plan, variables, *place, arrays), own)
             self._keep(place, arrays, summary)
             self.so_far.tell(latest[0] if latest else None, 1)
 
@@ -339,21 +340,22 @@ class _Course:
 
     def _variables(self) -> dict[str, Variable]:
         """Return the variables of results that go to a Zarr directory."""
-        return study_variables(self.plan, lambda cell: empty_batch(self.plan, cell), of_rows(self._best_mixed()))
+        return variables_of(self.plan, [empty_batch(self.plan, cell) for cell in range(len(self.plan.cells))], self._best_mixed())
 
     def _results(self, attributes: Mapping[str, str]) -> xr.Dataset:
         """Return the results of all batches, read from their file if they are written to one."""
         plan, mixed, part = self.plan, self._best_mixed(), self._part
         seconds = [self._seconds_of(cell) for cell in range(len(plan.cells))]
-        if self.file is None:
-            return gather_results(plan, part, mixed=mixed, seconds=seconds).assign_attrs(attributes)
-        if self.regions is not None:
+        if self.file is not None and self.regions is not None:
             put_in(self.regions, ({name: x for name, x in part(*place).items() if "|" in name} for place in plan.places))
-            finish_regions(self.regions, header(plan, self._variables(), mixed=mixed, seconds=seconds).assign_attrs(attributes))
+            finish_regions(self.regions, study_header(plan, self._variables(), mixed, seconds).assign_attrs(attributes))
         else:
-            variables = study_variables(plan, lambda cell: part(cell, 0), of_rows(mixed))
-            head = header(plan, variables, mixed=mixed, seconds=seconds).assign_attrs(attributes)
-            stream_results(head, variables, pieces(plan, variables, part), self.file)
+            variables = variables_of(plan, [part(cell, 0) for cell in range(len(plan.cells))], mixed)
+            head = study_header(plan, variables, mixed, seconds).assign_attrs(attributes)
+            held = (piece for place in plan.places for piece in pieces(plan, variables, *place, part(*place)))
+            if self.file is None:
+                return assembled(head, variables, held)
+            stream_results(head, variables, held, self.file)
         return open_results(self.file)  # no need to look at its seal, which is of this moment
 
     def _seconds_of(self, cell: int) -> tuple[float, float]:

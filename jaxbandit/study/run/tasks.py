@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxbandit.engine.labelled import Variable
+from jaxbandit.results.regions import fill_regions
+from jaxbandit.results.schema import Variable
 from jaxbandit.study.plan.planning import Plan, make_plan
-from jaxbandit.study.results.regions import fill_regions
 from jaxbandit.study.run.cell_programs import empty_batch
-from jaxbandit.study.run.dataset import pieces_of, run_of, study_variables
+from jaxbandit.study.run.dataset import contents_of, pieces, run_of
 from jaxbandit.study.run.runner import Runner
 from jaxbandit.study.run.so_far import Summary, summarise
 from jaxbandit.study.specify.study import Study, in_its_arithmetic
@@ -99,8 +99,7 @@ class PlayBatches:
 
     def variables(self, mixed: np.ndarray | None) -> dict[str, Variable]:
         """Return the variables of the results, for a batch with these rewards of the best mixed policies."""
-        given = None if mixed is None else lambda rows: mixed[: len(rows)]
-        return study_variables(self.plan, self.empty.__getitem__, given)
+        return contents_of(self.plan).variables(self.empty, None if mixed is None else lambda rows: mixed[: len(rows)])
 
 
 def _planned(study: Study, memory: str | int | None, segment: int | None) -> Plan:
@@ -118,6 +117,6 @@ def _played(study: Study, work: PlayBatches, task: Batch) -> Played:
     seconds = runner.clock.pop((0, task.batch))
     summary = summarise(work.plan, task.cell, task.batch, arrays)
     if work.results is not None:
-        pieces = pieces_of(work.plan, work.variables(task.mixed), task.cell, task.batch, arrays)
-        arrays = fill_regions(work.results, pieces, work.run)
+        held = pieces(work.plan, work.variables(task.mixed), task.cell, task.batch, arrays)
+        arrays = fill_regions(work.results, held, work.run)
     return Played(arrays, summary, seconds)

@@ -38,11 +38,11 @@ from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import DOMAIN, Domain
 from jaxbandit.engine import Informed, InitialDesign
 from jaxbandit.engine.inputs import HORIZON, INFORMED
-from jaxbandit.engine.labelled import value_words
 from jaxbandit.kernels import Kernel
 from jaxbandit.problems import AbstractProblem, full_information
 from jaxbandit.problems.base import PROBLEM
 from jaxbandit.problems.data_tables import rows_of_csv
+from jaxbandit.results.schema import value_words
 from jaxbandit.study.specify.describe import describe_exactly
 from jaxbandit.study.specify.registry import build, table_of
 from jaxbandit.study.specify.run import Policy, Run

@@ -27,13 +27,13 @@ from jaxbandit.delays import NoDelay
 from jaxbandit.engine import Trajectory, simulate
 from jaxbandit.engine.delayed import at_once
 from jaxbandit.engine.inputs import FUSED
-from jaxbandit.engine.labelled import METRICS
 from jaxbandit.feedback import Policy
 from jaxbandit.fused.reasons import in_words as in_words_of_choices
 from jaxbandit.fused.reasons import why_not
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems._nameable import READERS
 from jaxbandit.problems.base import PROBLEM
+from jaxbandit.results.schema import METRICS
 from jaxbandit.study.specify.describe import describe_exactly
 from jaxbandit.study.specify.grid import Grid
 from jaxbandit.study.specify.instances import sampled

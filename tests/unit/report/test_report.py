@@ -26,7 +26,7 @@ from jaxbandit.report.figures import curve_pictures, left_out
 from jaxbandit.report.html import render, write_report
 from jaxbandit.report.plots import penalised_bounds, posterior_after, posterior_animation, posterior_maps
 from jaxbandit.report.statistics import over_trials, paired_differences, win_matrix
-from jaxbandit.study.results.storage import save
+from jaxbandit.results.files import save
 from tests.support.synthetic_results import LABELS, results, swept
 
 MALICIOUS = '<script>alert("x")</script>&amp;$\\frac$'

@@ -201,7 +201,7 @@ def test_a_study_is_followed_from_its_first_batch_to_its_report(tmp_path: Path, 
     first, last = told.pages[-2], told.pages[-1]
     assert "11 of 11" in first and "rpol reward_width=2.5" in first and 'http-equiv="refresh"' in first
     assert 'id="differences"' in last and 'http-equiv="refresh"' not in last
-    assert sorted(file.name for file in out.iterdir()) == ["report.html", "results.nc"]
+    assert sorted(file.name for file in out.iterdir()) == ["report.html", "results.nc", "results.nc.sha256"]
 
 
 @pytest.mark.full

@@ -1,30 +1,29 @@
-"""Measures of runs that were played by ``simulate``, as one labelled dataset."""
+"""Measures of runs: the compiled program that computes them, and the runs that ``simulate`` has played as one labelled dataset."""
 
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import json
-import platform
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
-from jaxbandit._version import __version__
+from jaxbandit.core.blocks import equal_blocks, map_blocks
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.describe import describe, in_words
-from jaxbandit.core.keys import typed
+from jaxbandit.core.keys import Stream, pair_key, stream_key, typed
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.core.sweep import combinations
-from jaxbandit.core.types import Key
+from jaxbandit.core.types import Array, Key
 from jaxbandit.delays import Delay, NoDelay
-from jaxbandit.engine.blocks import equal_blocks
-from jaxbandit.engine.delayed import delay_in_force
-from jaxbandit.engine.labelled import METRICS, Contents, Row, coordinate_of, coordinates, value_words, variables_of
-from jaxbandit.engine.programs import measure_all
-from jaxbandit.problems import AbstractProblem
+from jaxbandit.metrics import Tally, extend_tally, start_tally
+from jaxbandit.problems import AbstractProblem, optimum
+from jaxbandit.results.dataset import assembled, header, pieces_of
+from jaxbandit.results.schema import METRICS, Contents, Row, value_words
 from jaxbandit.surrogates import arithmetic
 
 if TYPE_CHECKING:
@@ -32,6 +31,55 @@ if TYPE_CHECKING:
 
 MEASURED = tuple(name for name in METRICS if name != "strong_regret")  # which takes a linear programme for each instance
 SIDE_BY_SIDE = 64  # trials measured in one block, which bounds the memory that instances of a random family take
+
+
+@dataclasses.dataclass(frozen=True)
+class Measuring:
+    """How trials are measured: everything that the program is compiled for.
+
+    Attributes:
+      metrics: names of the measures.
+      block: number of trials side by side.
+      common: whether runs share their trials' random numbers.
+      mesh: devices that trials are spread over, ``None`` for one.
+    """
+
+    metrics: tuple[str, ...]
+    block: int
+    common: bool = True
+    mesh: Mesh | None = None
+
+
+@partial(jax.jit, static_argnames="how")
+def measure_all(
+    problem: AbstractProblem,
+    key: Array | None,
+    pairs: Array,
+    so_far: Tally | None,
+    indices: Array,
+    count: Array | None = None,
+    *,
+    how: Measuring,
+) -> tuple[Tally, dict[str, Array], dict[str, Array]]:
+    """Return sums over further rounds, in which ``indices [P, n]`` were chosen, the curves over them, and facts of each trial's instance.
+
+    A program of its own, for it depends on the problem only: cells on problems of one shape share it. Given ``count``, only so many
+    blocks of each device are measured. Without ``so_far`` these rounds are the first; without ``key`` the problem must not be random.
+    """
+    key = jax.random.key(0) if key is None else key
+
+    def one(
+        shared: tuple[AbstractProblem, Array], own: tuple[Array, Tally | None, Array]
+    ) -> tuple[Tally, dict[str, Array], dict[str, Array]]:
+        problem, key = shared
+        pair, before, chosen = own
+        instance = problem.sample(stream_key(pair_key(key, pair, how.common), Stream.PROBLEM))
+        after, found = extend_tally(instance, start_tally(instance.constraints) if before is None else before, chosen)
+        best = optimum(instance)
+        facts = {"optimum": best.value, "feasible_fraction": best.feasible_fraction, "slater_slack": best.slater_slack}
+        return after, {name: getattr(found, name) for name in how.metrics}, facts
+
+    return map_blocks(one, (problem, key), (pairs, so_far, indices), block=how.block, mesh=how.mesh, count=count)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,21 +122,16 @@ def results_of(
     Raises:
       InvalidArgument: also when runs differ in their numbers of trials, rounds or counted points.
     """
-    try:
-        import xarray as xr
-    except ImportError as error:
-        raise InvalidArgument('to_xarray: needs xarray; install it with pip install "jaxbandit[study]"') from error
-
     numbers = check_alike(runs, problem, trials)
-    late = delay_in_force(problem, delay)
+    late = problem.delay if delay is None else delay
     unknown = "late" if any("seen_arrivals" in run.arrays for run in runs.values()) else ""
     words = unknown if isinstance(late, NoDelay) else in_words(late)
     cells = [variants_named(label, run, swept) for label, run in runs.items()]
-    rows = [Row(name, label, str(problem.name), words, chosen) for label, cell in zip(runs, cells, strict=True) for name, chosen in cell]
     first = next(iter(runs.values()))
     contents = Contents(
-        runs=len(rows),
-        trials=len(numbers),
+        rows=[Row(name, label, str(problem.name), words, own) for label, cell in zip(runs, cells, strict=True) for name, own in cell],
+        swept=list(swept or {}),
+        trials=numbers,
         horizon=first.horizon,
         kept=np.arange(1, first.horizon + 1),
         before=first.before,
@@ -97,29 +140,21 @@ def results_of(
         problems=[problem] * len(runs),
     )
     batches = [{**run.arrays, **measured(run, problem, numbers, key)} for run in runs.values()]
-    variables = variables_of(contents, batches, None)
-    paths = list(swept or {})
-    made = {}
-    for name, variable in variables.items():
-        parts = [variable.made_of(cell, arrays, _pairs(run)) for cell, (run, arrays) in enumerate(zip(runs.values(), batches, strict=True))]
-        made[name] = (variable.dims, np.concatenate(parts).reshape(variable.shape))
-    labels = coordinates(contents, rows, paths, outputs="lost" in variables) | {"trial": np.asarray(numbers)}
+    variables = contents.variables(batches)
     attributes = {
         "study": "",
         "table": "",  # no study that could be run again
-        "horizon": contents.horizon,
-        "trials": contents.trials,
-        "swept": json.dumps([coordinate_of(path) for path in paths]),
-        "counted_before": contents.before,
         "problems": json.dumps({str(problem.name): describe(problem)}),
-        "delays": json.dumps({row.label: describe(late) for row in rows}),
+        "delays": json.dumps({row.label: describe(late) for row in contents.rows}),
         "precision": first.precision,
-        "versions": json.dumps(
-            {"jaxbandit": __version__, "jax": jax.__version__, "numpy": np.__version__, "python": platform.python_version()}
-        ),
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
-    return xr.Dataset(made, labels, attributes)
+    firsts = np.cumsum([0, *(run.variants for run in runs.values())])
+    rows = [
+        np.stack([axis.ravel() for axis in np.indices((run.variants, run.trials))], axis=1) + np.asarray([start, 0])
+        for start, run in zip(firsts, runs.values(), strict=False)
+    ]
+    pieces = (piece for cell, arrays in enumerate(batches) for piece in pieces_of(variables, cell, arrays, rows[cell]))
+    return assembled(header(contents, attributes, variables), variables, pieces)
 
 
 def check_alike(runs: Mapping[str, Played], problem: AbstractProblem, trials: int | Sequence[int] | None) -> list[int]:
@@ -179,15 +214,9 @@ def measured(run: Played, problem: AbstractProblem, numbers: Sequence[int], key:
     padded = [np.concatenate([array, np.repeat(array[-1:], blocks * block - count, axis=0)]) for array in (pairs, indices)]
     with arithmetic([run.precision]):
         used = None if key is None else typed(key)
-        _, curves, facts = measure_all(
-            canonicalise(problem), used, padded[0], None, padded[1], common=True, metrics=MEASURED, block=block, mesh=None
-        )
+        how = Measuring(metrics=MEASURED, block=block)
+        _, curves, facts = measure_all(canonicalise(problem), used, padded[0], None, padded[1], how=how)
         found = {name: np.asarray(curve)[:count] for name, curve in curves.items()}
         known = {f"fact_{name}": np.asarray(values)[:count] for name, values in facts.items()}
     early = {f"before_{name}": curve[:, :before] for name, curve in found.items()} if before else {}
     return {name: curve[:, before:] for name, curve in found.items()} | early | known
-
-
-def _pairs(run: Played) -> np.ndarray:
-    """Return the variant and the trial of every row of a run, ``[variants * trials, 2]``."""
-    return np.stack([axis.ravel() for axis in np.indices((run.variants, run.trials))], axis=1)

@@ -16,11 +16,9 @@ import xarray as xr
 
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.files import CannotWrite, replace
-from jaxbandit.engine.labelled import Variable
-from jaxbandit.study.results.storage import along_runs, chunks_of, hidden, publish, save
-
-Piece = tuple[str, int, slice, np.ndarray]
-"""Name of a variable, number of the run, trials, and their values."""
+from jaxbandit.results.dataset import Piece
+from jaxbandit.results.files import along_runs, chunks_of, hidden, publish, save
+from jaxbandit.results.schema import Variable
 
 
 def begin_regions(path: Path, head: xr.Dataset, variables: Mapping[str, Variable]) -> None:

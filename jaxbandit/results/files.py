@@ -1,11 +1,9 @@
-"""Results on disk, and the flags of their trials."""
+"""Results on disk: NetCDF files and Zarr directories, written whole or not at all, and refused where they were damaged."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import importlib.util
-import json
 import math
 import os
 import shutil
@@ -22,85 +20,17 @@ import xarray as xr
 
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.fields import boolean, mapping, text
+from jaxbandit.core.fields import boolean
 from jaxbandit.core.fields import path as path_check
-from jaxbandit.core.files import CannotWrite, reason_of, refuse_device, replace, write_whole
-from jaxbandit.core.results import RESULTS
-from jaxbandit.core.status import Status, explain, healthy
-from jaxbandit.core.status import flags_in_words as status_in_words
-from jaxbandit.engine.labelled import LABELS, TRIAL, Variable
-from jaxbandit.study.results.seals import check_seal, seal
-from jaxbandit.study.run.checkpoints import interrupted
+from jaxbandit.core.files import CannotWrite, drop, reason_of, refuse_device, replace, write_whole
+from jaxbandit.results.checks import RESULTS
+from jaxbandit.results.dataset import Piece
+from jaxbandit.results.schema import Variable
+from jaxbandit.results.seals import check_seal, drop_results, seal, seal_of
 
 LEVEL = 4  # of compression
 CHUNK_BYTES = 2**20  # of what is compressed and read at a time
 OVERHEAD = 2**18  # bytes of a file beside its values: names, attributes, and room for what HDF5 aligns
-
-
-class TrialsFailed(RuntimeError):
-    """Some trials of a study failed; the message says how many, which and why."""
-
-
-def _status(dataset: xr.Dataset) -> np.ndarray:
-    """Return the flags ``[algorithm, trial]`` of all trials."""
-    return dataset.status.transpose("algorithm", "trial").values
-
-
-@takes(dataset=RESULTS)
-def flagged(dataset: xr.Dataset) -> dict[str, dict[str, int]]:
-    """Return, for each run with flagged trials, how many trials have each flag."""
-    found: dict[str, dict[str, int]] = {}
-    for label in dataset.algorithm.values:
-        status = dataset.status.sel(algorithm=label).values
-        counts = {explain(int(flag)): int(np.count_nonzero(status & flag)) for flag in Status if flag}
-        if any(counts.values()):
-            found[str(label)] = {words: count for words, count in counts.items() if count}
-    return found
-
-
-@takes(dataset=RESULTS)
-def flags_in_words(dataset: xr.Dataset) -> list[str]:
-    """Return a line for each run and flag of its trials: ``rpol: 3 of 100 trials: why (what to do)``."""
-    return [
-        f"{label}: {line}"
-        for label, status in zip(dataset.algorithm.values, _status(dataset), strict=True)
-        for line in status_in_words(status)
-    ]
-
-
-@takes(dataset=RESULTS)
-def sweeps_without_effect(dataset: xr.Dataset) -> list[str]:
-    """Return a line for the swept fields whose values have not mattered: runs ended with the same numbers, bit for bit, in every trial."""
-    ends = [dataset[name].isel(round=-1) if "round" in dataset[name].dims else dataset[name] for name in sorted(map(str, dataset))]
-    ends = [end.transpose(*TRIAL, ...) for end in ends if set(TRIAL) <= set(end.dims) and "played" not in end.dims]
-    swept = {str(name): dataset[name].values for name in json.loads(dataset.attrs.get("swept", "[]")) if name in dataset.coords}
-    alike: dict[tuple[Any, ...], list[int]] = {}
-    for run in range(dataset.sizes["algorithm"] if swept else 0):
-        same = [str(dataset[name].values[run]) for name in LABELS if name in dataset.coords]
-        alike.setdefault((*same, *(end.values[run].tobytes() for end in ends)), []).append(run)
-    found: dict[str, list[str]] = {}
-    for runs in alike.values():
-        fields = [name for name, values in swept.items() if len(set(values[runs][np.isfinite(values[runs])].tolist())) > 1]
-        if fields:
-            found.setdefault(" and ".join(fields), []).append(", ".join(dataset.algorithm.values[runs]))
-    more = {fields: f" (and of {len(runs) - 1} more such groups)" if len(runs) > 1 else "" for fields, runs in found.items()}
-    return [f"{fields} changed no number in any trial of {runs[0]}{more[fields]}" for fields, runs in found.items()]
-
-
-@takes(dataset=RESULTS)
-def raise_if_failed(dataset: xr.Dataset) -> xr.Dataset:
-    """Return the dataset, if no trial failed; raises :class:`TrialsFailed` otherwise."""
-    failed = ~healthy(_status(dataset))
-    if not failed.any():
-        return dataset
-    lines = []
-    for label, status in zip(dataset.algorithm.values, _status(dataset), strict=True):
-        bad = np.flatnonzero(~healthy(status))
-        if len(bad):
-            known = "failed_round" in dataset
-            where = f" in round {dataset.failed_round.sel(algorithm=label).values[bad[0]]}" if known else ""
-            lines.append(f"{label}: trial {bad[0]}{where} ({explain(int(status[bad[0]]))}), {len(bad)} in all")
-    raise TrialsFailed(f"{int(failed.sum())} of {failed.size} trials failed; " + "; ".join(lines))
 
 
 @takes(path=path_check, load=boolean)
@@ -134,25 +64,6 @@ def read_results(path: str | Path, *, load: bool = True) -> xr.Dataset:
         raise
     except Exception as error:  # what the readers raise on a damaged file is not documented
         raise InvalidArgument(f"results: cannot read {str(path)!r}: {reason_of(error)}") from error
-
-
-@takes(path=path_check, attributes=mapping(text, "a mapping from names to text"))
-def made_before(path: str | Path, attributes: Mapping[str, str]) -> xr.Dataset | None:
-    """Return the results that a run has left at ``path`` earlier, to be read as they are used; ``None`` where there are none such.
-
-    Args:
-      path: NetCDF file or Zarr directory.
-      attributes: what the results must say of their run, such as the study's fingerprint.
-    """
-    path = Path(path)
-    if not path.exists() or interrupted(path.parent):
-        return None
-    with contextlib.suppress(InvalidArgument):  # no results, or damaged ones
-        dataset = read_results(path, load=False)
-        if all(str(dataset.attrs.get(name)) == value for name, value in attributes.items()):
-            return dataset
-        dataset.close()
-    return None
 
 
 def open_results(path: Path) -> xr.Dataset:
@@ -190,9 +101,7 @@ def write_results(dataset: xr.Dataset, path: str | Path) -> None:
     _write(Path(path), dataset.nbytes, lambda temporary: save(dataset, temporary))
 
 
-def stream_results(
-    head: xr.Dataset, variables: Mapping[str, Variable], pieces: Iterable[tuple[str, int, slice, np.ndarray]], path: Path
-) -> None:
+def stream_results(head: xr.Dataset, variables: Mapping[str, Variable], pieces: Iterable[Piece], path: Path) -> None:
     """Write a NetCDF file of results piece by piece, as :func:`write_results` does whole ones.
 
     Args:
@@ -259,7 +168,7 @@ def _check_room(directory: Path, size: int) -> None:
 
 
 def _write(path: Path, size: int, write: Callable[[Path], object]) -> None:
-    """Call ``write`` with a temporary name, seal what it has written, a file or a Zarr directory, and rename it.
+    """Call ``write`` with a temporary name, rename what it has written, a file or a Zarr directory, and seal it.
 
     Args:
       path: path of the file or directory.
@@ -267,16 +176,16 @@ def _write(path: Path, size: int, write: Callable[[Path], object]) -> None:
       write: writes them.
     """
 
-    def sealed(temporary: Path) -> None:
-        if path.suffix != ".zarr":
-            _check_room(temporary.parent, size)
+    def written(temporary: Path) -> None:
+        _check_room(temporary.parent, size)
         write(temporary)
-        seal(temporary)
+        drop(seal_of(path))  # of what is replaced now
 
-    if path.suffix != ".zarr":
-        write_whole(path, sealed)
-    else:
+    if path.suffix == ".zarr":
         publish(_with_zarr(path), write)
+    else:
+        write_whole(path, written)
+        seal(path)
 
 
 def hidden(path: Path) -> Path:
@@ -285,23 +194,21 @@ def hidden(path: Path) -> Path:
 
 
 def publish(path: Path, write: Callable[[Path], object], *, keep: bool = False) -> None:
-    """Call ``write`` with the hidden name of a Zarr directory, seal it, and give it its name; ``keep`` what is there to be added to."""
-    temporary, whole = hidden(path), False
+    """Call ``write`` with the hidden name of a Zarr directory, give it its name, and seal it; ``keep`` what is there to be added to."""
+    temporary = hidden(path)
     try:
         if path.is_symlink() or (path.exists() and not path.is_dir()):
             raise OSError(errno.ENOTDIR, "it is there and is no directory")
         if not keep:
             shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
         write(temporary)
-        seal(temporary)
-        if path.exists():
-            shutil.rmtree(path)
+        drop_results(path)
         replace(temporary, path)
-        whole = True
+        seal(path)
     except OSError as error:
         raise CannotWrite(path, error) from error
     finally:
-        if not (keep or whole):
+        if not keep:
             shutil.rmtree(temporary, ignore_errors=True)
 
 

@@ -12,8 +12,8 @@ from jaxbandit.core.intervals import half_width
 from jaxbandit.core.showing import aligned, html_table
 from jaxbandit.core.status import Status, healthy
 from jaxbandit.core.types import Key
-from jaxbandit.engine.measured import Played, check_alike, measured, variants_named
 from jaxbandit.problems import AbstractProblem
+from jaxbandit.results.measured import Played, check_alike, measured, variants_named
 
 # Columns of a table: heading, measure, and true if it is divided by the number of rounds.
 COLUMNS = (
