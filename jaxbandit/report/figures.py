@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import xarray as xr
-from matplotlib.figure import Figure
 
 from jaxbandit.drawing import COLOURS, compose, figure_of, plain
 from jaxbandit.report.curves import PANELS, boxes_over_time, curves
 from jaxbandit.report.statistics import elapsed, over_trials, problem_groups, win_matrix
 from jaxbandit.report.sweeps import sweep_panels, sweeps_of, win_map
+from jaxbandit.report.template import Picture
 from jaxbandit.report.traces import delay_histogram
 
 MOST_LINES = len(COLOURS)  # most lines in one panel
@@ -26,15 +25,6 @@ MOST_RIVALS = 24  # most algorithms in a heat map of wins
 
 T = TypeVar("T")
 Panels: TypeAlias = list[list[Callable[..., Any]]]  # rows of functions, each of which draws one panel
-
-
-@dataclasses.dataclass(frozen=True)
-class Picture:
-    """A figure of a report: its caption, the figure, and its values in words."""
-
-    caption: str
-    figure: Figure
-    values: str = ""
 
 
 def panels_of(dataset: xr.Dataset) -> list[tuple[str, str]]:

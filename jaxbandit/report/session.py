@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from jaxbandit.core.files import prepare_file, write_whole
 from jaxbandit.core.status import MESSAGES
-from jaxbandit.report.markup import Markup, document, element, joined, section, table
-from jaxbandit.report.vector import figure_with_values
+from jaxbandit.report import template
+from jaxbandit.report.template import Picture
 from jaxbandit.session import Session
 from jaxbandit.session.figures import history_figure
 
 __all__ = ["write_session_report"]
 __dir__ = __all__.copy  # what completion shows
-
-MOST_ROWS = 200  # tickets in the table, the last ones
 
 
 def write_session_report(directory: str | Path, out: str | Path | None = None) -> Path:
@@ -38,87 +37,67 @@ def write_session_report(directory: str | Path, out: str | Path | None = None) -
 
 def render(session: Session) -> str:
     """Return the report of a session as HTML."""
-    name = session.directory.resolve().name
-    sections: list[tuple[str, str, list[Markup]]] = [
-        ("recommendation", "Recommendation", _recommendation(session)),
-        ("history", "History", _history(session)),
-        ("belief", "Beliefs", _belief(session)),
-        ("pending", "Under way", _pending(session)),
-        ("tickets", "Tickets", _tickets(session)),
-        ("made-of", "Specification", _specification(session)),
-    ]
-    shown = [(key, heading, parts) for key, heading, parts in sections if parts]
-    links = joined([element("a", heading, href=f"#{key}") for key, heading, _ in shown], " ")
-    body = [section(key, heading, *parts) for key, heading, parts in shown]
-    return document(f"{name}: session", element("h1", name), element("p", _facts(session), class_="quiet"), element("nav", links), *body)
-
-
-def _facts(session: Session) -> str:
-    states = session.history()["state"].values
+    history = session.history()
+    states = history["state"].values
     counts = ", ".join(f"{np.count_nonzero(states == state)} {state}" for state in ("complete", "partial", "pending", "dropped"))
     first, last = session.events[0], session.events[-1]
-    return f"{len(states)} tickets: {counts}; begun {first.at}, last event {last.at} (UTC)"
+    facts = f"{len(states)} tickets: {counts}; begun {first.at}, last event {last.at} (UTC)"
+    sections = {
+        "recommendation": _recommendation(session),
+        "history": _history(session) if len(states) else {},
+        "belief": {"pictures": [_belief(session)]},
+        "pending": _pending(session),
+        "tickets": _tickets(session) if len(states) else {},
+        "made-of": [
+            [name, str(value)]
+            for name, value in session.specification.table().items()
+            if name not in ("space", "key") and value is not None
+        ],
+    }
+    return template.render("session", sections, title=session.directory.resolve().name, subtitle="session", facts=facts)
 
 
-def _recommendation(session: Session) -> list[Markup]:
-    best, outputs = session.recommend(), session.specification.outputs
-    rows = [[name, _number(best.mean[name]), _number(best.sd[name])] for name in outputs.names]
-    point = [[name, _number(value)] for name, value in best.point.items()]
-    how = (
-        "the best posterior mean among points that are feasible with probability 0.5"
-        if best.feasible
-        else ("the point most likely to be feasible: none is with probability 0.5")
-    )
-    note = f"Probability that all constraints hold there: {best.probability_of_feasibility:.3f}. It is {how}."
-    return [table(["coordinate", "value"], point), table(["output", "mean", "sd"], rows), element("p", note, class_="quiet")]
+def _recommendation(session: Session) -> dict[str, Any]:
+    best = session.recommend()
+    return {
+        "point": [[name, _number(value)] for name, value in best.point.items()],
+        "outputs": [[name, _number(best.mean[name]), _number(best.sd[name])] for name in session.specification.outputs.names],
+        "probability": f"{best.probability_of_feasibility:.3f}",
+        "feasible": best.feasible,
+    }
 
 
-def _history(session: Session) -> list[Markup]:
-    if not len(session.history()["ticket"]):
-        return []
+def _history(session: Session) -> dict[str, Any]:
+    outputs, history = session.specification.outputs, session.history()
     caption = "What was measured by ticket, the best objective where all constraints were measured to hold, and the bounds."
-    violations = [
-        [c.name, _number(float(session.history()[f"violation of {c.name}"][-1]))] for c in session.specification.outputs.constraints
-    ]
-    sums = [table(["constraint", "cumulative violation"], violations)] if violations else []
-    return [figure_with_values(history_figure(session.specification.outputs, session.history()), caption), *sums]
+    violations = [[c.name, _number(float(history[f"violation of {c.name}"][-1]))] for c in outputs.constraints]
+    return {"pictures": [Picture(caption, history_figure(outputs, history))], "violations": violations}
 
 
-def _belief(session: Session) -> list[Markup]:
+def _belief(session: Session) -> Picture:
     kinds = {1: "Posterior means with bands of two standard deviations", 2: "Posterior means and standard deviations"}
-    kind = kinds.get(session.specification.space.domain.dimension, "Posterior means with bands of two standard deviations, in slices")
+    kind = kinds.get(session.specification.space.domain.dimension, f"{kinds[1]}, in slices")
     constrained = bool(session.specification.outputs.constraints)
     last = " The last row is the probability that all constraints hold." if constrained else ""
     caption = f"{kind}; white dots were measured, orange marks what is recommended.{last}"
-    return [figure_with_values(session.plot(feasibility=constrained), caption)]
+    return Picture(caption, session.plot(feasibility=constrained))
 
 
-def _pending(session: Session) -> list[Markup]:
-    if not session.pending:
-        return [element("p", "Nothing is under way.")]
-    told = {number: ", ".join(names) or "nothing yet" for number, names in session.told.items()}
-    names = session.specification.space.names
-    rows = [[ticket.number, *(_number(ticket.point[name]) for name in names), told[ticket.number]] for ticket in session.pending]
-    return [table(["ticket", *names, "told"], rows, words=[1 + len(names)])]
+def _pending(session: Session) -> dict[str, Any]:
+    names, told = session.specification.space.names, session.told
+    rows = [
+        [own.number, *(_number(own.point[name]) for name in names), ", ".join(told[own.number]) or "nothing yet"] for own in session.pending
+    ]
+    return {"heads": ["ticket", *names, "told"], "rows": rows}
 
 
-def _tickets(session: Session) -> list[Markup]:
+def _tickets(session: Session) -> dict[str, Any]:
     history = session.history()
     names = [*session.specification.space.names, *session.specification.outputs.names]
-    rows = [
-        [int(history["ticket"][row]), str(history["state"].values[row]), *(_number(history[name].values[row].item()) for name in names)]
-        for row in range(len(history["ticket"]))
-    ]
-    flags = [flag for flag in MESSAGES if any(int(event.body.get("status", 0)) & int(flag) for event in session.events)]
-    said = [element("ul", joined([element("li", MESSAGES[flag]) for flag in flags]))] if flags else []
-    hidden = [element("p", f"The first {len(rows) - MOST_ROWS} are not shown.", class_="quiet")] if len(rows) > MOST_ROWS else []
-    return [*said, table(["ticket", "state", *names], rows[-MOST_ROWS:]), *hidden] if rows else []
-
-
-def _specification(session: Session) -> list[Markup]:
-    own = session.specification.table()
-    rows = [[name, str(value)] for name, value in own.items() if name not in ("space", "key") and value is not None]
-    return [table(["part", "value"], rows, words=[1])]
+    columns = [history["ticket"].values, history["state"].values, *(map(_number, history[name].values.tolist()) for name in names)]
+    raised = [int(event.body.get("status", 0)) for event in session.events]
+    flags = [meaning for flag, meaning in MESSAGES.items() if any(status & int(flag) for status in raised)]
+    return {"heads": ["ticket", "state", *names], "rows": [list(row) for row in zip(*columns, strict=True)], "flags": flags}
 
 
 def _number(value: float | str) -> str:

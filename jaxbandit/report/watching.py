@@ -20,12 +20,12 @@ from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.files import CannotWrite, reason_of, write_whole
 from jaxbandit.core.intervals import NORMAL_95
 from jaxbandit.drawing import figure_of
+from jaxbandit.report import template
 from jaxbandit.report.curves import PANELS, WORDS, mean_curves
 from jaxbandit.report.figures import MOST_LINES, parts_of, thinned
 from jaxbandit.report.html import with_half, write_report
-from jaxbandit.report.markup import Markup, document, element, joined, section, table
 from jaxbandit.report.tables import COLUMNS
-from jaxbandit.report.vector import figure_with_values
+from jaxbandit.report.template import Picture
 from jaxbandit.study.run.checkpoints import PROGRESS, RECORD
 from jaxbandit.study.run.hold import is_held
 
@@ -56,43 +56,49 @@ def page_so_far(found: Mapping[str, Any], *, cut_off: bool = False) -> str:
         raise InvalidArgument(f"{PROGRESS}: it is damaged, or of another version of jaxbandit ({reason_of(error)})") from error
 
 
-def _page(found: Mapping[str, Any], cut_off: bool) -> str:
-    name, runs = str(found["study"]), found["runs"]
+def _page(state: Mapping[str, Any], cut_off: bool) -> str:
+    name, runs = str(state["study"]), state["runs"]
     begun = [run for run in runs if run["trials"]]
+    waiting = [str(run["label"]) for run in runs if not run["trials"]]
     failed, finished = sum(run["failed"] for run in runs), sum(run["trials"] for run in runs)
-    head = [
-        element("h1", name),
-        element("p", f"runs: {len(runs):,}, trials of each: {found['trials']:,}, rounds: {found['horizon']:,}", class_="quiet"),
-        element("progress", value=str(_share(found)), max="1"),
-        element("p", _line({**found, "left": None} if cut_off else found)),
-        _asides(found),
-    ]
-    if cut_off:
-        head.append(element("p", "This run was cut off. Its command goes on with it if --resume is added.", class_="finding"))
-    if failed:
-        head.append(element("p", f"{failed:,} of {finished:,} finished trials failed; they are left out of all means.", class_="finding"))
-    body = []
-    if begun:
-        columns = [column for column in COLUMNS if any(column[1] in run["mean"] for run in begun)]
-        means = [_means(found, begun, measure, averaged) for _, measure, averaged in columns]
-        body += [section("curves", "Curves so far", *_curves(begun, columns, means))] if columns else []
-        body.append(section("runs", "Runs", *_table(found, begun, columns, means)))
-    if len(begun) < len(runs):
-        waiting = ", ".join(str(run["label"]) for run in runs if not run["trials"])
-        said = f"Runs without a finished trial, {len(runs) - len(begun):,} of {len(runs):,}: {waiting}."
-        body.append(section("waiting", "To come", element("p", said)))
-    return document(f"{name}: {_share(found):.0%}", *head, *body, reload=SECONDS)
+    columns = [column for column in COLUMNS if any(column[1] in run["mean"] for run in begun)]
+    means = [_means(state, begun, measure, averaged) for _, measure, averaged in columns]
+    rate = state.get("rate")
+    sections = {
+        "so-far": _curves(begun, columns, means) if columns else {},
+        "runs": _table(state, begun, columns, means) if begun else {},
+        "waiting": f"Runs without a finished trial, {len(waiting):,} of {len(runs):,}: {', '.join(waiting)}." if waiting else "",
+    }
+    return template.render(
+        "watched",
+        sections,
+        title=name,
+        subtitle=f"{_share(state):.0%}",
+        reload=SECONDS,
+        facts=f"runs: {len(runs):,}, trials of each: {state['trials']:,}, rounds: {state['horizon']:,}",
+        share=_share(state),
+        progress=_line({**state, "left": None} if cut_off else state),
+        asides=[
+            f"{state['done']:,} of {state['work']:,} trial-rounds",
+            *([f"{rate:,.0f} trial-rounds/s"] if rate is not None else []),
+            f"workers: {state['workers']:,}",
+            f"updated {str(state['updated']).replace('T', ' ')}",
+        ],
+        dashboard=str(state["dashboard"]),
+        cut_off=cut_off,
+        failed=f"{failed:,} of {finished:,} finished trials failed; they are left out of all means." if failed else "",
+    )
 
 
-def _share(found: Mapping[str, Any]) -> float:
+def _share(state: Mapping[str, Any]) -> float:
     """Return the share of the trial-rounds that are done, in whole per cents; what is not all done is less than 1."""
-    return min(max(int(100 * found["done"] / max(found["work"], 1)), 0), 100) / 100
+    return min(max(int(100 * state["done"] / max(state["work"], 1)), 0), 100) / 100
 
 
-def _line(found: Mapping[str, Any]) -> str:
+def _line(state: Mapping[str, Any]) -> str:
     """Return how far a run is, such as ``43% done, 12 minutes left``."""
-    left = found["left"]
-    return f"{_share(found):.0%} done" + (f", {_in_words(left)} left" if left is not None and 0 < left < np.inf else "")
+    left = state["left"]
+    return f"{_share(state):.0%} done" + (f", {_in_words(left)} left" if left is not None and 0 < left < np.inf else "")
 
 
 def _in_words(seconds: float) -> str:
@@ -100,19 +106,9 @@ def _in_words(seconds: float) -> str:
     return next((f"{seconds / size:.0f} {unit}" for unit, size in UNITS if seconds >= 2 * size), f"{np.ceil(seconds):.0f} s")
 
 
-def _asides(found: Mapping[str, Any]) -> Markup:
-    """Return what else is known of the run: its work and workers, and when that was."""
-    rate, workers, dashboard = found.get("rate"), found["workers"], str(found["dashboard"])
-    said = [f"{found['done']:,} of {found['work']:,} trial-rounds"]
-    said += [f"{rate:,.0f} trial-rounds/s"] if rate is not None else []
-    said += [f"workers: {workers:,}", f"updated {str(found['updated']).replace('T', ' ')}"]
-    link = element("a", "dashboard of the workers", href=dashboard) if dashboard.startswith(("http://", "https://")) else dashboard
-    return element("p", joined([*said, link] if dashboard else said, "; "), class_="quiet")
-
-
-def _means(found: Mapping[str, Any], begun: list[Any], measure: str, averaged: bool) -> xr.Dataset:
+def _means(state: Mapping[str, Any], begun: list[Any], measure: str, averaged: bool) -> xr.Dataset:
     """Return ``mean``, ``low`` and ``high`` of a measure ``[algorithm, round]``, divided by the number of rounds if it is averaged."""
-    elapsed = np.asarray(found["rounds"], np.int64) + int(found.get("counted_before", 0))  # with the initial design where it counts
+    elapsed = np.asarray(state["rounds"], np.int64) + int(state.get("counted_before", 0))  # with the initial design where it counts
     unknown = np.full(len(elapsed), np.nan)  # where all trials failed; or the deviation of one trial
     mean, sd = (np.asarray([dict(run[kind]).get(measure, unknown) for run in begun], np.float64) for kind in ("mean", "deviation"))
     if not mean.shape == sd.shape == (len(begun), len(elapsed)):
@@ -125,14 +121,14 @@ def _means(found: Mapping[str, Any], begun: list[Any], measure: str, averaged: b
     )
 
 
-def _curves(begun: list[Any], columns: list[tuple[str, str, bool]], means: list[xr.Dataset]) -> list[Markup]:
+def _curves(begun: list[Any], columns: list[tuple[str, str, bool]], means: list[xr.Dataset]) -> dict[str, Any]:
     """Return figures as the report has them, each with a panel for every measure, and a line on the runs that are in none."""
     problems: dict[str, list[int]] = {}
     for place, run in enumerate(begun):
         problems.setdefault(str(run.get("problem", "")), []).append(place)
     groups = [(places, f", problem {name}" if len(problems) > 1 else "") for name, places in problems.items()]
     parts, titles, across = parts_of(groups, MOST_LINES), dict(PANELS), min(len(columns), PANELS_ACROSS)
-    shown = []
+    pictures = []
     for places, note in parts:
         figure, axes = figure_of(-(-len(columns) // across), across, (4.2, 3.6))
         for axis in axes.flat[len(columns) :]:
@@ -140,27 +136,20 @@ def _curves(begun: list[Any], columns: list[tuple[str, str, bool]], means: list[
         own = [thinned(mean.isel(algorithm=places)) for mean in means]
         measures = [(name, titles.get(name, heading if averaged else WORDS[name])) for heading, name, averaged in columns]
         mean_curves(axes.flat[: len(columns)], own[0]["round"].values, measures, own)
-        shown.append(figure_with_values(figure, f"Means over finished trials with 95% confidence bands{note}."))
+        pictures.append(Picture(f"Means over finished trials with 95% confidence bands{note}.", figure))
     hidden = len(begun) - sum(len(places) for places, _ in parts)
-    return [*shown, element("p", f"{hidden:,} more runs are in the table only.", class_="quiet")] if hidden else shown
+    return {"pictures": pictures, "hidden": f"{hidden:,} more runs are in the table only." if hidden else ""}
 
 
-def _table(found: Mapping[str, Any], begun: list[Any], columns: list[tuple[str, str, bool]], means: list[xr.Dataset]) -> list[Markup]:
-    """Return the table of the runs that have finished trials, and what its numbers are."""
+def _table(state: Mapping[str, Any], begun: list[Any], columns: list[tuple[str, str, bool]], means: list[xr.Dataset]) -> dict[str, Any]:
+    """Return the table of the runs that have finished trials."""
     last = [mean.isel(round=-1) for mean in means]
-    finals = np.asarray([[own["mean"].values, (own.high - own["mean"]).values] for own in last]).reshape(-1, 2, len(begun))
+    finals = [[with_half(float(m), float(h - m)) for m, h in zip(own["mean"], own.high, strict=True)] for own in last]
     rows = [
-        [
-            run["label"],
-            f"{run['trials']:,} of {found['trials']:,}",
-            f"{run['failed']:,}",
-            *(with_half(*pair) for pair in finals[..., number]),
-        ]
+        [run["label"], f"{run['trials']:,} of {state['trials']:,}", f"{run['failed']:,}", *(column[number] for column in finals)]
         for number, run in enumerate(begun)
     ]
-    note = "Means over finished trials after the last round, with half-widths of 95% confidence intervals; /t: divided by the rounds."
-    heads = ["run", "finished", "failed", *(heading for heading, _, _ in columns)]
-    return [table(heads, rows), element("p", note, class_="quiet")]
+    return {"heads": ["run", "finished", "failed", *(heading for heading, _, _ in columns)], "rows": rows}
 
 
 class _Page:
