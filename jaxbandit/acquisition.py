@@ -52,12 +52,15 @@ def nearly_best(score: Array) -> Array:
     """
     score = jnp.asarray(score)
     best = jnp.max(score)
-    if not jnp.issubdtype(score.dtype, jnp.floating):
-        return score == best
-    spread = best - jnp.min(score)  # infinite where some points are not allowed: the others may all tie
-    rounding = ROUNDINGS * float(jnp.finfo(score.dtype).eps) * jnp.abs(best)
-    room = jnp.maximum(tie_share(score.dtype) * jnp.minimum(jnp.abs(best), spread), rounding)
-    return score >= jnp.where(jnp.abs(best) < jnp.inf, best - room, best)
+    return score >= least_of_best(best, jnp.min(score)) if jnp.issubdtype(score.dtype, jnp.floating) else score == best
+
+
+def least_of_best(best: Array, least: Array) -> Array:
+    """Return the score from which on points tie with the best one, from the largest and the least score, both floating."""
+    spread = best - least  # infinite where some points are not allowed: the others may all tie
+    rounding = ROUNDINGS * float(jnp.finfo(best.dtype).eps) * jnp.abs(best)
+    room = jnp.maximum(tie_share(best.dtype) * jnp.minimum(jnp.abs(best), spread), rounding)
+    return jnp.where(jnp.abs(best) < jnp.inf, best - room, best)
 
 
 @takes(score=numbers.of(vector("one score per point")))
@@ -73,6 +76,11 @@ def pick(score: Array) -> Array:
     # In the score's own precision: XLA's CPU compiler was seen to lose the comparison where float32 indices met a float64 score.
     number = score.dtype.type if count < EXACT_IN_FLOAT32 else jnp.int32
     return jnp.min(jnp.where(nearly_best(score), jnp.arange(count, dtype=number), number(count))).astype(jnp.int32)
+
+
+def everywhere(mask: Array) -> Array:
+    """Return whether ``mask [M]`` holds at every point; by a reduction of floats, which XLA vectorises on CPUs."""
+    return jnp.min(jnp.where(mask, 1.0, 0.0)) > 0
 
 
 @takes(weights=numbers.of(exactly(None, words="one weight per table")), tables=numbers.of(exactly(None, None, words="one row per weight")))

@@ -9,18 +9,21 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax.numpy as jnp
 import numpy as np
 
+from jaxbandit.acquisition import everywhere, pick
 from jaxbandit.core.arguments import check_methods
 from jaxbandit.core.checks import InvalidArgument, blaming
 from jaxbandit.core.declare import Declared, symbols
 from jaxbandit.core.fields import of_class
 from jaxbandit.core.pytree import pytree, replace
+from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Key
 from jaxbandit.delays import Delay
+from jaxbandit.estimators import Estimate, Strategy
 from jaxbandit.feedback import Feedback, Policy, Wait
 from jaxbandit.surrogates import AbstractSurrogate
 
@@ -243,6 +246,55 @@ class Algorithm(Declared, abc.ABC):
 
 
 check_methods(Algorithm, dict.fromkeys(SEEING, ARENA))
+
+
+class Score(NamedTuple):
+    """Scores of points, the best of which is chosen, see :func:`~jaxbandit.acquisition.pick`."""
+
+    values: Array  # [M] minus infinity where a point is excluded
+    flags: tuple[tuple[Array, Status], ...] = ()  # masks [M], each with the flag that it raises where it holds at every point
+    otherwise: Array | None = None  # [M] scores that decide instead in a round that raises a flag
+
+    def choose(self) -> tuple[Array, Array | int]:
+        """Return the index of the point chosen, ``M`` where a score is NaN, and the status bits that the round raises."""
+        raised = [everywhere(mask) for mask, _ in self.flags]
+        bits: Array | int = 0
+        values = self.values
+        for is_raised, (_, flag) in zip(raised, self.flags, strict=True):
+            bits = bits | jnp.where(is_raised, int(flag), 0)
+            values = values if self.otherwise is None else jnp.where(is_raised, self.otherwise, values)
+        return pick(values), bits
+
+
+class Scored(Algorithm):
+    """Algorithm that chooses the point of the best score, which depends on what is believed of that point alone; abstract.
+
+    Both :meth:`select` and the kernel of :mod:`jaxbandit.fused`, which computes scores point by point, are made from its methods. A
+    subclass defines :meth:`score`, and overrides of the rest what it needs; its state holds one posterior.
+
+    Attributes:
+      estimator: the exploration strategy.
+    """
+
+    estimator: Strategy
+
+    def estimate(self, arena: Arena, state: Any, t: Array, key: Key) -> Estimate:
+        """Return the estimates from which points are scored in round ``t``; default: those of every output by the strategy."""
+        return self.estimator.estimate(arena.surrogate, state.posterior, t, key)
+
+    @abc.abstractmethod
+    def score(self, state: Any, estimate: Estimate) -> Score:
+        """Return the scores ``[M]`` of points, each computed from what ``estimate`` has at that point."""
+
+    def after_choice(self, arena: Arena, state: Any, estimate: Estimate, index: Array) -> Any:
+        """Return the state once the point ``index`` of ``estimate`` was chosen; default: the same."""
+        return state
+
+    def select(self, arena: Arena, state: Any, t: Array, key: Key) -> tuple[Decision, Any]:
+        estimate = self.estimate(arena, state, t, key)
+        index, flags = self.score(state, estimate).choose()
+        decision = Decision(index=index, widths=estimate.widths, flags=flags, draws=estimate.draws)
+        return decision, self.after_choice(arena, state, estimate, index)
 
 
 class Wrapper(Algorithm):

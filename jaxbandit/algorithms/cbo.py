@@ -8,12 +8,13 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.acquisition import clip_reward, pick, weighted_sum
-from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics
+from jaxbandit.acquisition import weighted_sum
+from jaxbandit.algorithms.base import Arena, Diagnostics, Score, Scored
 from jaxbandit.core.fields import instance_of, optional, per_constraint, positive
 from jaxbandit.core.pytree import float_dtype, param, pytree, replace
-from jaxbandit.core.types import Array, Key, PerConstraint, Scalar
-from jaxbandit.estimators import Bounds, Strategy
+from jaxbandit.core.status import Status
+from jaxbandit.core.types import Array, PerConstraint, Scalar
+from jaxbandit.estimators import Bounds, Estimate, Strategy
 from jaxbandit.surrogates import Posterior
 
 
@@ -26,7 +27,7 @@ class CboState:
 
 
 @pytree
-class Cbo(Algorithm):
+class Cbo(Scored):
     r"""CBO: the best point of an optimistic Lagrangian, then a projected dual step along the *estimated* cost there.
 
     .. math::
@@ -56,15 +57,20 @@ class Cbo(Algorithm):
     def init(self, arena: Arena) -> CboState:
         return CboState(posterior=arena.surrogate.init(), multipliers=jnp.zeros((arena.constraints,), arena.dtype))
 
-    def select(self, arena: Arena, state: CboState, t: Array, key: Key) -> tuple[Decision, CboState]:
-        estimate = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
-        reward, flags = clip_reward(estimate.reward, self.reward_clip)
-        clip = jnp.broadcast_to(jnp.asarray(self.cost_clip), (arena.constraints,))
-        costs = jnp.clip(estimate.costs, -clip[:, None], clip[:, None])
-        index = pick(reward - weighted_sum(state.multipliers, costs))
-        # Line 7 of Algorithm 1: the estimate at x_t moves the dual, not the observation.
-        dual = jnp.clip(state.multipliers + costs[:, index] / self.divisor(arena.horizon), 0, jnp.asarray(self.dual_cap))
-        return Decision(index=index, widths=estimate.widths, flags=flags, draws=estimate.draws), replace(state, multipliers=dual)
+    def score(self, state: CboState, estimate: Estimate) -> Score:
+        bound = jnp.asarray(self.reward_clip)
+        reward = jnp.clip(estimate.reward, -bound, bound)
+        clipped = tuple((mask, Status.ALL_CLIPPED) for mask in (estimate.reward >= bound, estimate.reward <= -bound))
+        return Score(reward - weighted_sum(state.multipliers, self._clipped(estimate.costs)), flags=clipped)
+
+    def after_choice(self, arena: Arena, state: CboState, estimate: Estimate, index: Array) -> CboState:
+        """Move the dual by the estimate at ``x_t``, not by the observation (line 7 of Algorithm 1)."""
+        costs = self._clipped(estimate.costs)[:, index]
+        return replace(state, multipliers=jnp.clip(state.multipliers + costs / self.divisor(arena.horizon), 0, jnp.asarray(self.dual_cap)))
+
+    def _clipped(self, costs: Array) -> Array:
+        clip = jnp.broadcast_to(jnp.asarray(self.cost_clip), (len(costs),))
+        return jnp.clip(costs, -clip[:, None], clip[:, None])
 
     def divisor(self, horizon: Array | int) -> Array:
         """Return ``V`` in force over ``horizon`` rounds, ``[]``, or ``[m]`` where a number that it depends on is."""

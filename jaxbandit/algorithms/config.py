@@ -7,17 +7,15 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 
-from jaxbandit.acquisition import pick
-from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision
+from jaxbandit.algorithms.base import BeliefState, Score, Scored
 from jaxbandit.core.fields import instance_of
 from jaxbandit.core.pytree import param, pytree
 from jaxbandit.core.status import Status
-from jaxbandit.core.types import Array, Key
-from jaxbandit.estimators import Bounds, Strategy
+from jaxbandit.estimators import Bounds, Estimate, Strategy
 
 
 @pytree
-class Config(Algorithm):
+class Config(Scored):
     r"""CONFIG: the best upper bound of the reward among points whose constraints can still hold.
 
     .. math:: x_t = \arg\max_x \mathrm{UCB}_f(x) \quad\text{s.t.}\quad \mathrm{LCB}_{g_j}(x) \le 0 \;\; \forall j
@@ -37,11 +35,8 @@ class Config(Algorithm):
     )
     estimator: Strategy = param(Bounds(), check=instance_of(Strategy))
 
-    def select(self, arena: Arena, state: BeliefState, t: Array, key: Key) -> tuple[Decision, BeliefState]:
-        estimate = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
+    def score(self, state: BeliefState, estimate: Estimate) -> Score:
         worst = jnp.max(estimate.costs, axis=0, initial=-jnp.inf)  # without constraints every point is feasible
-        infeasible = jnp.all(worst > 0)  # not "none is <= 0": a NaN declares nothing
         optimistic = jnp.where(worst > 0, -jnp.inf, jnp.where(worst <= 0, estimate.reward, jnp.nan))
-        index = pick(jnp.where(infeasible, -worst, optimistic))
-        flags = jnp.where(infeasible, int(Status.DECLARED_INFEASIBLE), 0)
-        return Decision(index=index, widths=estimate.widths, flags=flags, draws=estimate.draws), state
+        # Infeasible where it is > 0 everywhere, not where it is <= 0 nowhere: a NaN declares nothing.
+        return Score(optimistic, flags=((worst > 0, Status.DECLARED_INFEASIBLE),), otherwise=-worst)

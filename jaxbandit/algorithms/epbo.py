@@ -7,16 +7,16 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 
-from jaxbandit.acquisition import pick, weighted_sum
-from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision
+from jaxbandit.acquisition import weighted_sum
+from jaxbandit.algorithms.base import BeliefState, Score, Scored
 from jaxbandit.core.fields import instance_of, nonnegative, per_constraint
 from jaxbandit.core.pytree import param, pytree
-from jaxbandit.core.types import Array, Key, PerConstraint
-from jaxbandit.estimators import Bounds, Strategy
+from jaxbandit.core.types import PerConstraint
+from jaxbandit.estimators import Bounds, Estimate, Strategy
 
 
 @pytree
-class Epbo(Algorithm):
+class Epbo(Scored):
     r"""EPBO: a fixed penalty on the positive part of optimistic constraint estimates.
 
     .. math:: x_t = \arg\max_x \mathrm{UCB}_f(x) - \rho \sum_j \mathrm{LCB}_{g_j}(x)^+
@@ -35,8 +35,6 @@ class Epbo(Algorithm):
     estimator: Strategy = param(Bounds(), check=instance_of(Strategy))
     penalty: PerConstraint = param(1.0, check=nonnegative, shape=per_constraint, symbol="rho")
 
-    def select(self, arena: Arena, state: BeliefState, t: Array, key: Key) -> tuple[Decision, BeliefState]:
-        estimate = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
-        penalty = jnp.broadcast_to(jnp.asarray(self.penalty, estimate.reward.dtype), (arena.constraints,))
-        index = pick(estimate.reward - weighted_sum(penalty, jnp.maximum(estimate.costs, 0)))
-        return Decision(index=index, widths=estimate.widths, draws=estimate.draws), state
+    def score(self, state: BeliefState, estimate: Estimate) -> Score:
+        penalty = jnp.broadcast_to(jnp.asarray(self.penalty, estimate.reward.dtype), (len(estimate.costs),))
+        return Score(estimate.reward - weighted_sum(penalty, jnp.maximum(estimate.costs, 0)))

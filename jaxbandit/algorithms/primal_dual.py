@@ -6,12 +6,12 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 
-from jaxbandit.acquisition import pick, weighted_sum
-from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation
+from jaxbandit.acquisition import weighted_sum
+from jaxbandit.algorithms.base import Arena, Diagnostics, Observation, Score, Scored
 from jaxbandit.core.fields import instance_of, nonnegative, per_constraint, positive
 from jaxbandit.core.pytree import param, pytree, replace
-from jaxbandit.core.types import Array, Key, PerConstraint
-from jaxbandit.estimators import Bounds, Strategy
+from jaxbandit.core.types import Array, PerConstraint
+from jaxbandit.estimators import Bounds, Estimate, Strategy
 from jaxbandit.feedback import Feedback
 from jaxbandit.surrogates import Posterior
 
@@ -25,7 +25,7 @@ class PrimalDualState:
 
 
 @pytree
-class PrimalDual(Algorithm):
+class PrimalDual(Scored):
     r"""CBO with a dual that the *observed* cost moves, by plain steps, without clips and without a cap.
 
     .. math::
@@ -52,10 +52,8 @@ class PrimalDual(Algorithm):
         first = jnp.broadcast_to(jnp.asarray(self.initial_multiplier, arena.dtype), (arena.constraints,))
         return PrimalDualState(posterior=arena.surrogate.init(), multipliers=first)
 
-    def select(self, arena: Arena, state: PrimalDualState, t: Array, key: Key) -> tuple[Decision, PrimalDualState]:
-        estimate = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
-        index = pick(estimate.reward - weighted_sum(state.multipliers, estimate.costs))
-        return Decision(index=index, widths=estimate.widths, draws=estimate.draws), state
+    def score(self, state: PrimalDualState, estimate: Estimate) -> Score:
+        return Score(estimate.reward - weighted_sum(state.multipliers, estimate.costs))
 
     def update(self, arena: Arena, state: PrimalDualState, observation: Observation | Feedback, t: Array) -> PrimalDualState:
         dual = jnp.maximum(state.multipliers + jnp.asarray(self.step) * observation.total()[1:], 0)

@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import jax.numpy as jnp
 
-from jaxbandit.acquisition import pick, weighted_sum
-from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation
+from jaxbandit.acquisition import weighted_sum
+from jaxbandit.algorithms.base import Arena, Diagnostics, Observation, Score, Scored
 from jaxbandit.core.fields import instance_of, per_constraint, positive
 from jaxbandit.core.pytree import param, pytree, replace
-from jaxbandit.core.types import Array, Key, PerConstraint, Scalar
-from jaxbandit.estimators import Bounds, Strategy
+from jaxbandit.core.types import Array, PerConstraint, Scalar
+from jaxbandit.estimators import Bounds, Estimate, Strategy
 from jaxbandit.feedback import Feedback
 from jaxbandit.surrogates import Posterior
 
@@ -26,7 +26,7 @@ class RpolState:
 
 
 @pytree
-class Rpol(Algorithm):
+class Rpol(Scored):
     r"""RPOL: a penalty on the *positive part* of optimistic constraint estimates, growing at least like ``sqrt(t)``.
 
     .. math::
@@ -53,10 +53,8 @@ class Rpol(Algorithm):
         penalty = jnp.full((arena.constraints,), jnp.asarray(self.initial_penalty), arena.dtype)
         return RpolState(posterior=arena.surrogate.init(), multipliers=penalty)
 
-    def select(self, arena: Arena, state: RpolState, t: Array, key: Key) -> tuple[Decision, RpolState]:
-        estimate = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
-        index = pick(estimate.reward - weighted_sum(state.multipliers, jnp.maximum(estimate.costs, 0)))  # eq. (7)
-        return Decision(index=index, widths=estimate.widths, draws=estimate.draws), state
+    def score(self, state: RpolState, estimate: Estimate) -> Score:
+        return Score(estimate.reward - weighted_sum(state.multipliers, jnp.maximum(estimate.costs, 0)))  # eq. (7)
 
     def update(self, arena: Arena, state: RpolState, observation: Observation | Feedback, t: Array) -> RpolState:
         violation = observation.total(lambda values: jnp.maximum(values, 0))[1:]

@@ -8,13 +8,12 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxbandit.acquisition import pick
-from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation, shared_factor
+from jaxbandit.algorithms.base import Arena, Diagnostics, Observation, Score, Scored, shared_factor
 from jaxbandit.core.fields import between, boolean, instance_of, whole
 from jaxbandit.core.pytree import param, pytree, replace, static
 from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Key, Scalar
-from jaxbandit.estimators import Bounds, Strategy
+from jaxbandit.estimators import Bounds, Estimate, Strategy
 from jaxbandit.feedback import Feedback
 from jaxbandit.penalties import EpochSum, Exponential, Penalty
 from jaxbandit.surrogates import Posterior
@@ -31,7 +30,7 @@ class Se2State:
 
 
 @pytree
-class Se2(Algorithm):
+class Se2(Scored):
     r"""Multiplicative penalties in epochs of ``S`` rounds, for constraints observed without noise.
 
     .. math::
@@ -71,10 +70,12 @@ class Se2(Algorithm):
             flags=jnp.int32(0),
         )
 
-    def select(self, arena: Arena, state: Se2State, t: Array, key: Key) -> tuple[Decision, Se2State]:
+    def estimate(self, arena: Arena, state: Se2State, t: Array, key: Key) -> Estimate:
         weights = jnp.append(jnp.ones((1,), state.multipliers.dtype), -state.multipliers)
-        estimate = self.estimator.combination(arena.surrogate, state.posterior, weights, t, key)
-        return Decision(index=pick(estimate.reward), widths=estimate.widths, draws=estimate.draws), state
+        return self.estimator.combination(arena.surrogate, state.posterior, weights, t, key)
+
+    def score(self, state: Se2State, estimate: Estimate) -> Score:
+        return Score(estimate.reward)
 
     def update(self, arena: Arena, state: Se2State, observation: Observation | Feedback, t: Array) -> Se2State:
         posterior = self.learn(arena, state, observation).posterior

@@ -9,12 +9,11 @@ import jax
 import jax.numpy as jnp
 
 from jaxbandit import widths
-from jaxbandit.acquisition import pick
-from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation, shared_factor
+from jaxbandit.algorithms.base import Arena, Diagnostics, Observation, Score, Scored, shared_factor
 from jaxbandit.core.fields import boolean, instance_of, positive, whole
 from jaxbandit.core.pytree import param, pytree, replace, static
 from jaxbandit.core.types import Array, Key, Scalar
-from jaxbandit.estimators import Bounds, Strategy
+from jaxbandit.estimators import Bounds, Estimate, Strategy
 from jaxbandit.feedback import Feedback
 from jaxbandit.penalties import EpochSum
 from jaxbandit.surrogates import Posterior
@@ -30,7 +29,7 @@ class Se3State:
 
 
 @pytree
-class Se3(Algorithm):
+class Se3(Scored):
     r"""Additive penalties in epochs of ``S`` rounds, for constraints observed with noise.
 
     .. math::
@@ -64,12 +63,14 @@ class Se3(Algorithm):
         sums = EpochSum.empty(arena.constraints, arena.dtype)
         return Se3State(posterior=posterior, multipliers=jnp.zeros((arena.constraints,), arena.dtype), epoch=sums)
 
-    def select(self, arena: Arena, state: Se3State, t: Array, key: Key) -> tuple[Decision, Se3State]:
+    def estimate(self, arena: Arena, state: Se3State, t: Array, key: Key) -> Estimate:
         noise_factor = jnp.sqrt(1 + jnp.sum(jnp.square(state.multipliers)))
         scaled = replace(self.estimator, reward_width=widths.with_noise(self.estimator.reward_width, noise_factor))
         weights = jnp.append(jnp.ones((1,), state.multipliers.dtype), -state.multipliers)
-        estimate = scaled.combination(arena.surrogate, state.posterior, weights, t, key)
-        return Decision(index=pick(estimate.reward), widths=estimate.widths, draws=estimate.draws), state
+        return scaled.combination(arena.surrogate, state.posterior, weights, t, key)
+
+    def score(self, state: Se3State, estimate: Estimate) -> Score:
+        return Score(estimate.reward)
 
     def update(self, arena: Arena, state: Se3State, observation: Observation | Feedback, t: Array) -> Se3State:
         posterior = arena.learn(state.posterior, observation)

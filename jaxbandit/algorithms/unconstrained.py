@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from jaxbandit.acquisition import pick
-from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision
+from jaxbandit.algorithms.base import BeliefState, Score, Scored
 from jaxbandit.core.fields import instance_of
 from jaxbandit.core.pytree import param, pytree
-from jaxbandit.core.types import Array, Key
-from jaxbandit.estimators import Bounds, Strategy
+from jaxbandit.estimators import Bounds, Estimate, Strategy
 
 
 @pytree
-class Unconstrained(Algorithm):
+class Unconstrained(Scored):
     r"""The point with the best reward estimate, ``x_t = argmax_x f_t(x)``.
 
     IGP-UCB with ``Bounds``, GP-TS with ``Thompson``, RandGP-UCB with ``Randomised``.
@@ -30,6 +28,5 @@ class Unconstrained(Algorithm):
     paper: ClassVar[str] = "Chowdhury, Gopalan (2017), *On Kernelized Multi-armed Bandits*, Algorithms 1-2"
     estimator: Strategy = param(Bounds(), check=instance_of(Strategy))
 
-    def select(self, arena: Arena, state: BeliefState, t: Array, key: Key) -> tuple[Decision, BeliefState]:
-        estimate = self.estimator.estimate(arena.surrogate, state.posterior, t, key)
-        return Decision(index=pick(estimate.reward), widths=estimate.widths, draws=estimate.draws), state
+    def score(self, state: BeliefState, estimate: Estimate) -> Score:
+        return Score(estimate.reward)
