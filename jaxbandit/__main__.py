@@ -4,18 +4,13 @@ import importlib.metadata
 import sys
 
 from jaxbandit._version import __version__
-from jaxbandit.core.memory import address_limit
-from jaxbandit.limited import run_apart
 
 
 def start() -> int:
-    """Run the command line, in a process of its own where the memory that may be used is limited; return the exit status."""
+    """Run the command line and return the exit status."""
     if sys.argv[1:] == ["--version"]:  # which needs no extra, and no command
         print(f"jaxbandit {__version__}, JAX {importlib.metadata.version('jax')}")
         return 0
-    limit = address_limit()
-    if limit is not None:
-        return run_apart(sys.argv[1:], limit)
     try:
         from jaxbandit.cli import main
     except ModuleNotFoundError as error:

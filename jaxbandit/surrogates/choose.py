@@ -21,7 +21,6 @@ from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures, dense_
 from jaxbandit.surrogates.fitted import DATA, fitted
 from jaxbandit.surrogates.lowrank import affordable_rank, prior_variance
 from jaxbandit.surrogates.noise import VARIANCE, Variance, least, stacked, variance_of_outputs
-from jaxbandit.surrogates.outlook import asked_for, axes_asked_for, axes_unasked, unasked
 from jaxbandit.surrogates.posterior import Surrogate
 from jaxbandit.surrogates.precision import (
     HORIZON_IF_UNKNOWN,
@@ -182,8 +181,8 @@ def _build(kernel: Kernel, domain: Domain, form: str, tolerance: float, rank: in
     if form == "rows":
         return _that_fits(row_cache(kernel, domain, tolerance, horizon or size), size)
     if form == "features":
-        return _within_tolerance(dense_features(kernel, domain, tolerance, most, asked_for), tolerance, rank)
-    product = product_features(kernel, domain, tolerance, most, axes_asked_for if form == "product" else axes_unasked)
+        return _within_tolerance(dense_features(kernel, domain, tolerance, most, asked=True), tolerance, rank)
+    product = product_features(kernel, domain, tolerance, most, asked=form == "product")
     if form == "product":
         if product is None:
             raise checks.InvalidArgument(
@@ -200,7 +199,7 @@ def _build(kernel: Kernel, domain: Domain, form: str, tolerance: float, rank: in
     else:
         # A rank at which features cost as much as rows is not worth finding: stop the factorisation there.
         worthwhile = int(np.sqrt(budget / PER_FACTOR_ENTRY)) + 1
-        dense = dense_features(kernel, domain, tolerance, min(most, worthwhile, affordable_rank(size)), unasked)
+        dense = dense_features(kernel, domain, tolerance, min(most, worthwhile, affordable_rank(size)), asked=False)
         if float(dense.residual) <= tolerance:
             candidates.append(dense)
     return _that_fits(min(candidates, key=lambda c: estimated_cost(c, size, horizon or HORIZON_IF_UNKNOWN)), size)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import ClassVar
 
@@ -21,19 +21,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxbandit.core.memory import check_fits, host_memory
 from jaxbandit.core.platforms import by_platform
 from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
 from jaxbandit.kernels.on_host import covariances
+from jaxbandit.surrogates.lowrank import COPIES, prior_variance
 from jaxbandit.surrogates.lowrank import features as low_rank_features
-from jaxbandit.surrogates.lowrank import prior_variance
-from jaxbandit.surrogates.outlook import GoOn, axes_asked_for, tell_of_products
 
 # Accelerators round the factors of a float32 product to about 10 bits by default, too few for a posterior after many rounds.
 EXACT = jax.lax.Precision.HIGHEST
 matmul = partial(jnp.matmul, precision=EXACT)
+
+MOST_CUBES = 1.5e11  # sum of the cubed sizes of axes whose eigenvectors are computed unasked: about a minute on one core
 
 # Features of an axis up to which GPUs sum products themselves: so small a matrix product is a kernel, and its transposition another.
 MAX_SUMMED_FEATURES = 64
@@ -231,27 +233,44 @@ def _features_by_column(axis: Array, columns: Array, position: Array) -> Array:
 _features_at = by_platform(_features_by_point, cuda=_features_by_column)
 
 
-def dense_features(kernel: Kernel, domain: Domain, tolerance: float, most: int, goes_on: GoOn) -> DenseFeatures:
-    """Build :class:`DenseFeatures` on the host, with at most ``most`` columns; ``goes_on`` decides on the way whether to go on."""
-    phi, residual = low_rank_features(kernel, domain.points, tolerance, min(most, domain.size), goes_on)
+def dense_features(kernel: Kernel, domain: Domain, tolerance: float, most: int, *, asked: bool) -> DenseFeatures:
+    """Build :class:`DenseFeatures` on the host, with at most ``most`` columns; fewer where nobody ``asked`` and more would not suffice.
+
+    Raises:
+      InvalidArgument: when features that were asked for do not fit memory.
+    """
+
+    def check(columns: float) -> None:
+        what = f"the {columns:,.0f} features or more that 'features' needs on {domain.size:,} points"
+        remedy = "use form='rows' with horizon=, fewer points, or a smoother kernel"
+        check_fits("form", int(COPIES * 8 * columns * domain.size), what, remedy)
+
+    phi, residual = low_rank_features(kernel, domain.points, tolerance, min(most, domain.size), check if asked else None)
     variance = prior_variance(kernel, domain.points)
     return DenseFeatures(phi=phi, prior_variance=variance, residual=np.float64(residual), left_out=variance - np.sum(phi * phi, axis=1))
 
 
-def product_features(
-    kernel: Kernel, domain: Domain, tolerance: float, most: int, worthwhile: Callable[[Sequence[int]], bool] = axes_asked_for
-) -> ProductFeatures | None:
+def product_features(kernel: Kernel, domain: Domain, tolerance: float, most: int, *, asked: bool) -> ProductFeatures | None:
     """Build :class:`ProductFeatures` on the host, with at most ``most`` columns; ``None`` when kernel or domain is no product.
 
-    ``None``, too, where axes of so many points are not ``worthwhile``.
+    ``None``, too, where nobody ``asked`` and an axis has so many points that its eigenvectors take long or do not fit memory.
+
+    Raises:
+      InvalidArgument: when eigenvectors that were asked for do not fit memory.
     """
     parts = kernel.along_axes(domain.dimension)
-    if parts is None or not domain.axes or not worthwhile(domain.grid_shape):
+    if parts is None or not domain.axes:
+        return None
+    largest = max(domain.grid_shape)
+    needed = COPIES * 8 * largest**2
+    if asked:
+        what = f"the eigenvectors of an axis of {largest:,} points that 'product' needs"
+        check_fits("form", needed, what, "use form='rows' with horizon=, or fewer points")
+    elif needed > host_memory() or sum(float(size) ** 3 for size in domain.grid_shape) > MOST_CUBES:
         return None
     points = [np.asarray(axis)[:, None] for axis in domain.axes]
     axes = [_axis_features(matrix) for matrix in covariances(parts, points, points)]
     shape = tuple(axis.shape[1] for axis in axes)
-    tell_of_products("surrogate", domain.grid_shape, shape)
     sizes = outer([np.sum(axis * axis, axis=0) for axis in axes])
     variance_of_all = outer([np.sum(axis * axis, axis=1) for axis in axes])
 

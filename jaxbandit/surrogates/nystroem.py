@@ -23,6 +23,7 @@ import numpy as np
 from numpy.polynomial import chebyshev
 
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.memory import check_fits
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace
 from jaxbandit.core.types import Array, Scalar, Table
 from jaxbandit.domains import Domain
@@ -30,13 +31,13 @@ from jaxbandit.kernels import Kernel, OnAxes
 from jaxbandit.kernels.on_host import covariances
 from jaxbandit.surrogates.features import EXACT, ProductFeatures, SquareRoot, contract, kept_products, outer
 from jaxbandit.surrogates.lowrank import pivots, prior_variance
-from jaxbandit.surrogates.outlook import for_a_range, tell_of_products
 from jaxbandit.surrogates.precision import arithmetic
 
 # Shares of the tolerance: what the pivots of an axis may leave out, the rest being for the products that are dropped; what is added to
 # K(z, z) for its factorisation, at least LEAST_JITTER of the prior variance; and how far polynomials may be from features.
 SHARE_OF_PIVOTS, SHARE_OF_JITTER, SHARE_OF_DISTANCE = 0.1, 1e-3, 1e-3
 LEAST_JITTER = 1e-14
+TABLES = 40  # in memory, of the features of an axis over a range, of which there are as many as it has Chebyshev points
 
 NODES = (9, 17, 33, 65)  # Chebyshev points of the range; those of one number are among those of the next
 LENGTH_SCALES_TRIED = 9  # over the range, for the sizes of features and their distance from the polynomials
@@ -169,7 +170,6 @@ def nystroem_features(
     sizes = outer([np.max([np.max(a * a, axis=0) for a, _ in axis.tried], axis=0) for axis in axes])
     combinations = _combinations([axis.tried for axis in axes])
     shape = tuple(axis.coefficients.shape[2] for axis in axes)
-    tell_of_products("ranged", domain.grid_shape, shape, len(combinations))
     moved = sum(axis.distance for axis in axes) ** 2
 
     def residual_of(kept: np.ndarray) -> float:
@@ -248,7 +248,12 @@ def _features_on_pivots(part: Callable[[float], Kernel], points: np.ndarray, low
     directions under weights by leverage: an end of an axis needs more features than its middle, and a residual is that of the worst point.
     For any other length-scale ``F O`` spans by its first columns what those of ``K(x, z) R_low^-1 V`` span.
     """
-    _, chosen, _ = pivots(part(low), points, SHARE_OF_PIVOTS * max(tolerance, LEAST_JITTER), len(points), for_a_range)
+
+    def check(columns: float) -> None:
+        what = f"the {columns:,.0f} features or more that these length-scales need on an axis of {len(points):,} points"
+        check_fits("domain", int(TABLES * 8 * columns * len(points)), what, "give fewer points, a larger low= or a smoother kernel")
+
+    _, chosen, _ = pivots(part(low), points, SHARE_OF_PIVOTS * max(tolerance, LEAST_JITTER), len(points), check)
     jitter = max(SHARE_OF_JITTER * tolerance, LEAST_JITTER)
 
     def nystroem(length_scale: float) -> tuple[np.ndarray, np.ndarray]:

@@ -30,8 +30,7 @@ from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
 from jaxbandit.surrogates.features import matmul
-from jaxbandit.surrogates.lowrank import affordable_rank, pivoted_cholesky, prior_variance
-from jaxbandit.surrogates.outlook import unasked
+from jaxbandit.surrogates.lowrank import affordable_rank, pivots, prior_variance
 
 T = TypeVar("T")
 
@@ -270,7 +269,7 @@ def row_cache(kernel: Kernel, domain: Domain, tolerance: float, capacity: int) -
     tolerance = max(tolerance, 8 * float(np.finfo(float_dtype()).eps))
     # A kernel counts as low-rank when its pivots are few compared with the points, and no more than the rows that a run could fill.
     low_rank = min(max(32, domain.size // 4), capacity + SEEDS, affordable_rank(domain.size))
-    seeds, residual = pivoted_cholesky(kernel, domain.points, tolerance, low_rank, unasked)
+    seeds, _, residual = pivots(kernel, domain.points, tolerance, low_rank)
     if residual > tolerance:  # rough
         seeds = seeds[:, :SEEDS]
     rows = min(capacity, domain.size - seeds.shape[1]) if residual > tolerance else 0

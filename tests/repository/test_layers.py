@@ -41,7 +41,6 @@ LAYERS = {
     "session": 8.5,
     "report": 9,
     "cli": 10,
-    "limited": 10,
     "__main__": 11,
 }
 # Beyond the order: what may not be imported although it is lower, or what only some may import.

@@ -16,7 +16,6 @@ from experiments import __main__ as experiments
 from jaxbandit import InvalidArgument, cli, domains, enable_cache, kernels
 from jaxbandit.cli import main
 from jaxbandit.core import memory
-from jaxbandit.limited import run_apart
 from jaxbandit.study import Keep, make_plan, run_study
 from jaxbandit.study.plan.memory import memory_budget
 from jaxbandit.study.run import runner
@@ -24,17 +23,6 @@ from jaxbandit.surrogates import lowrank
 from tests.support.small_study import TOML, assert_same, in_python, rpol_lines, whole, written
 
 # Memory and disk.
-
-
-@pytest.mark.parametrize(("end", "status"), [("exit 0", 0), ("exit 2", 2), ("kill -ABRT $$", 1), ("kill -TERM $$", 143)])
-def test_an_abrupt_end_under_a_limit_of_memory_is_told_in_words(end, status, tmp_path, monkeypatch, capsys) -> None:
-    stand_in = tmp_path / "python"
-    stand_in.write_text(f"#!/bin/sh\n{end}\n")
-    stand_in.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(stand_in))
-    assert run_apart(["run", "study.toml"], 2**30) == status
-    said = capsys.readouterr().err
-    assert ("ended by SIGABRT" in said and "the limit (ulimit -v) is 1.0 GiB" in said) if status == 1 else not said
 
 
 def test_the_address_space_and_the_container_bound_what_is_planned(tmp_path, monkeypatch) -> None:
