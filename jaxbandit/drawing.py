@@ -168,3 +168,14 @@ def place_legend(axis: Axes, handles: Sequence[Artist], *, new: bool) -> None:
         axis.figure.legend(handles=list(handles), loc="outside lower center", ncols=len(handles), fontsize=9)
     else:
         axis.legend(handles=list(handles), loc="best", fontsize=7, frameon=True)
+
+
+def thumbnail(values: np.ndarray, feasible: np.ndarray, best: tuple[int, int] | None) -> bytes:
+    """Return a PNG of a table on a plane: shades of the ``values [across, up]``, pale where not ``feasible``, a cross at the best point."""
+    figure = Drawing(figsize=(1.6, 1.6))
+    axis = figure.add_axes((0, 0, 1, 1))
+    axis.set_axis_off()
+    axis.imshow(values.T, cmap=SHADES, alpha=np.where(feasible, 1.0, 0.35).T, origin="lower", interpolation="nearest", aspect="auto")
+    if best is not None:
+        axis.plot(*best, "P", **STAR | {"markersize": 13})
+    return figure._repr_png_()

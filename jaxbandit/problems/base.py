@@ -32,7 +32,7 @@ from jaxbandit.core.fields import (
 from jaxbandit.core.fields import index as index_check
 from jaxbandit.core.fields import key as key_check
 from jaxbandit.core.pytree import as_argument, fields_in_brief, float_dtype, pytree, replace, static
-from jaxbandit.core.showing import html_fields, thumbnail
+from jaxbandit.core.showing import html_fields
 from jaxbandit.core.tabulate import tabulated
 from jaxbandit.core.types import Array, Key, Numbers, PerOutput, Scalar, Table
 from jaxbandit.delays import Delay, NoDelay
@@ -257,6 +257,10 @@ class Problem(AbstractProblem):
         shape = self.domain.grid_shape
         across, up = np.unravel_index(int(best.index), shape)
         place = (int(across), int(up)) if feasible.any() else None
+        try:
+            from jaxbandit.drawing import thumbnail  # needs matplotlib, which is optional
+        except ModuleNotFoundError:
+            return html_fields(f"{type(self).__name__} {self.name}", facts)
         picture = thumbnail(means[0].reshape(shape), feasible.reshape(shape), place)
         said = f"reward, yellow is large; infeasible points are pale; the cross is the best feasible point: {found}"
         return html_fields(f"{type(self).__name__} {self.name}", facts, picture=picture, said=said)
