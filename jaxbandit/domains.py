@@ -15,6 +15,7 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
+from jaxbandit.core.codec import nameable
 from jaxbandit.core.declare import Role
 from jaxbandit.core.fields import Check, each, exactly, finite_numbers, function, key, of_class, text, tuple_of, vector, whole
 from jaxbandit.core.keys import typed
@@ -122,6 +123,7 @@ DOMAIN: Check = of_class(Domain)
 """Check of an argument that is a domain."""
 
 
+@nameable
 @takes(coordinates=finite_numbers.of(COORDINATES))
 def points(coordinates: Numbers) -> Domain:
     """Make a bare set of points from ``coordinates [M, d]``; raises ``InvalidArgument`` if empty, not finite or with repeated points."""
@@ -136,6 +138,7 @@ def points(coordinates: Numbers) -> Domain:
     return Domain(points=table)
 
 
+@nameable
 @takes(count=whole(1, MOST_POINTS))
 def arms(count: int) -> Domain:
     """Make a domain of ``count`` unordered arms, whose points are arm numbers ``[count, 1]``; for explicit Gram matrices."""
@@ -143,6 +146,7 @@ def arms(count: int) -> Domain:
     return Domain(points=np.arange(count, dtype=np.float64)[:, None])
 
 
+@nameable
 def product(axes: Sequence[Numbers]) -> Domain:
     """Make a product grid from one increasing ``[n_a]`` array per axis; raises ``InvalidArgument`` on empty or repeated axis points."""
     if not isinstance(axes, list | tuple) and not (isinstance(axes, np.ndarray) and axes.ndim):
@@ -164,6 +168,7 @@ def product(axes: Sequence[Numbers]) -> Domain:
     return Domain(points=table, axes=tuple(arrays))
 
 
+@nameable
 @takes(axes=of_class(Mapping, "a mapping from the names of axes to numbers or to labels of categories"))
 def mixed(axes: Mapping[str, Sequence[float] | Sequence[str]]) -> Domain:
     """Make a product grid of named axes that hold numbers or categories: ``mixed({"dose": [0.1, 0.2, 0.5], "catalyst": ["Pd", "Ni"]})``.
@@ -211,6 +216,7 @@ def _check_count(name: str, counts: Sequence[int]) -> None:
         )
 
 
+@nameable
 @takes(low=finite_numbers, high=finite_numbers)
 def grid(low: Sequence[float], high: Sequence[float], points_per_axis: int | Sequence[int]) -> Domain:
     """Make a product grid of evenly spaced points (ends included) on the box ``[low, high]`` in ``R^d``.
@@ -234,6 +240,7 @@ def grid(low: Sequence[float], high: Sequence[float], points_per_axis: int | Seq
     return product([np.linspace(a, b, n) for a, b, n in zip(lower, upper, counts, strict=True)])
 
 
+@nameable
 @takes(low=finite_numbers, high=finite_numbers, count=whole(1, MOST_POINTS), key=key | whole(0))
 def sobol(low: Sequence[float], high: Sequence[float], count: int, key: Key | int) -> Domain:
     """Make a bare set of points that fill the box ``[low, high]`` in ``R^d`` evenly, the first of a scrambled Sobol sequence.

@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from jaxbandit.core.arguments import takes
+from jaxbandit.core.codec import nameable
 from jaxbandit.core.fields import boolean, choice, nonnegative, per_output, whole
 from jaxbandit.core.types import PerOutput
 from jaxbandit.domains import grid
-from jaxbandit.problems._nameable import nameable
 from jaxbandit.problems.base import Problem, from_tables
 from jaxbandit.problems.noise import Gaussian
 

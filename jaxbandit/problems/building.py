@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
+from jaxbandit.core.codec import nameable
 from jaxbandit.core.declare import Declared
 from jaxbandit.core.fields import (
     between,
@@ -30,7 +31,6 @@ from jaxbandit.core.fields import (
 from jaxbandit.core.pytree import param, pytree
 from jaxbandit.core.types import Array, PerOutput, Scalar
 from jaxbandit.domains import grid
-from jaxbandit.problems._nameable import nameable
 from jaxbandit.problems.base import Problem, from_tables
 from jaxbandit.problems.noise import Gaussian
 

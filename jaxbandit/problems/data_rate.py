@@ -8,10 +8,10 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
+from jaxbandit.core.codec import nameable
 from jaxbandit.core.fields import exactly, finite_numbers, nonnegative, positive_numbers, whole
 from jaxbandit.core.types import Scalar
 from jaxbandit.domains import grid
-from jaxbandit.problems._nameable import nameable
 from jaxbandit.problems.base import Problem, from_tables
 from jaxbandit.problems.noise import Gaussian, PerOutput, Uniform
 

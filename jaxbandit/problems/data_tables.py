@@ -14,6 +14,7 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, decimal, short
+from jaxbandit.core.codec import reads_files
 from jaxbandit.core.fields import Check, Shape, each, instance_of, of_class, optional, text
 from jaxbandit.core.files import opened_text, reason_of
 from jaxbandit.core.paths import did_you_mean
@@ -21,7 +22,6 @@ from jaxbandit.core.pytree import replace
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain, arms, product
 from jaxbandit.domains import points as bare_points
-from jaxbandit.problems._nameable import reads_files
 from jaxbandit.problems.base import Problem, from_tables
 from jaxbandit.problems.goals import Constraint, Objective
 from jaxbandit.problems.noise import Heteroscedastic, Noise

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core.arguments import takes
+from jaxbandit.core.codec import nameable
 from jaxbandit.core.fields import choice, exactly, finite, finite_numbers, optional, positive, whole
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.core.types import Array, Key, Scalar, Table
@@ -16,7 +17,6 @@ from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import DOMAIN, Domain, grid
 from jaxbandit.kernels import Kernel, Scale, SquaredExponential
 from jaxbandit.problems._draws import ATTEMPTS, KERNEL, NOISE, gram, reject, square_root, times
-from jaxbandit.problems._nameable import nameable
 from jaxbandit.problems.base import Family, Problem
 from jaxbandit.problems.noise import Gaussian, Noise, Noiseless
 

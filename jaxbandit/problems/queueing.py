@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxbandit.core.arguments import takes
+from jaxbandit.core.codec import nameable
 from jaxbandit.core.fields import exactly, nonnegative, positive, positive_numbers, whole
 from jaxbandit.core.types import Scalar
 from jaxbandit.domains import grid
-from jaxbandit.problems._nameable import nameable
 from jaxbandit.problems.base import from_tables
 from jaxbandit.problems.full_information import FullInformation, full_information
 from jaxbandit.problems.noise import CentredPoisson, Gaussian, PerOutput

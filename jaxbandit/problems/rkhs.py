@@ -8,6 +8,7 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
+from jaxbandit.core.codec import nameable
 from jaxbandit.core.fields import between, choice, exactly, finite_numbers, whole
 from jaxbandit.core.memory import check_fits
 from jaxbandit.core.pytree import float_dtype, pytree, static
@@ -16,7 +17,6 @@ from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import DOMAIN, Domain, grid
 from jaxbandit.kernels import Kernel, SquaredExponential
 from jaxbandit.problems._draws import ATTEMPTS, CENTRES, KERNEL, NOISE, gram, reject, times
-from jaxbandit.problems._nameable import nameable
 from jaxbandit.problems.base import Family, Problem
 from jaxbandit.problems.noise import Gaussian, Noise
 

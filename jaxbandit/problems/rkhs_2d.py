@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core.arguments import takes
+from jaxbandit.core.codec import nameable
 from jaxbandit.core.fields import boolean, choice, exactly, finite_numbers, instance_of, optional, positive, whole
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace, static
 from jaxbandit.core.types import Array, Key, Table
@@ -16,7 +17,6 @@ from jaxbandit.delays import Delay, NoDelay, Poisson
 from jaxbandit.domains import DOMAIN, Domain, grid
 from jaxbandit.kernels import Kernel, SquaredExponential
 from jaxbandit.problems._draws import KERNEL, NOISE, gram, square_root, times
-from jaxbandit.problems._nameable import nameable
 from jaxbandit.problems.base import Family, Problem
 from jaxbandit.problems.noise import Gaussian, Noise
 

@@ -7,12 +7,12 @@ import math
 import numpy as np
 
 from jaxbandit.core.arguments import takes
+from jaxbandit.core.codec import nameable
 from jaxbandit.core.fields import nonnegative, per_output, whole
 from jaxbandit.core.pytree import replace
 from jaxbandit.core.types import PerOutput, Scalar
 from jaxbandit.delays import POISSON_MEAN, Poisson
 from jaxbandit.domains import grid
-from jaxbandit.problems._nameable import nameable
 from jaxbandit.problems.base import Problem, from_tables
 from jaxbandit.problems.noise import Gaussian
 

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from jaxbandit.core.blocks import equal_blocks, map_blocks
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.describe import describe, in_words
+from jaxbandit.core.codec import describe, in_words
 from jaxbandit.core.keys import Stream, pair_key, stream_key, typed
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.core.sweep import combinations

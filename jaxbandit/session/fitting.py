@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from jaxbandit.core.codec import to_plain
 from jaxbandit.session.journal import SessionError
 from jaxbandit.session.specification import Specification, prior_means
 from jaxbandit.session.tickets import Record
-from jaxbandit.study.specify.grid import Model
-from jaxbandit.study.specify.registry import build, table_of
+from jaxbandit.study.specify.model import Model
+from jaxbandit.study.specify.registry import build
 from jaxbandit.surrogates import Prior, fit
 
 
@@ -39,7 +40,7 @@ def fitted_model(specification: Specification, model: Model, records: Mapping[in
             places, values = (np.asarray(column) for column in zip(*told, strict=True))
             found = fit(kernel, points[places], values - means[number], noise, prior=prior)
             kernel, noise = found.kernel, float(found.noise_variance)
-        kernels.append(table_of(kernel, "model.kernel"))
+        kernels.append(to_plain(kernel, "model.kernel"))
         noises.append(noise)
     return dataclasses.replace(model, kernel=tuple(kernels), noise_variance=tuple(noises), prior_mean=tuple(means))
 

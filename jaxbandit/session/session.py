@@ -16,6 +16,7 @@ from jaxbandit.algorithms import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.codec import digest
 from jaxbandit.core.fields import boolean, nonnegative_numbers, of_class, optional, scalar
 from jaxbandit.core.files import reason_of
 from jaxbandit.core.status import Status, explain, flags_in_words, healthy
@@ -30,11 +31,11 @@ from jaxbandit.session.events import checked_records
 from jaxbandit.session.fitting import fitted_model
 from jaxbandit.session.journal import JOURNAL, DamagedSession, Event, Journal, SessionError, create_journal, open_journal
 from jaxbandit.session.outputs import Outputs, told_values
-from jaxbandit.session.specification import Specification, fingerprint
+from jaxbandit.session.specification import Specification
 from jaxbandit.session.stepping import Rounds
 from jaxbandit.session.tickets import Ticket, check_tellable, note, number_of, records_of
 from jaxbandit.session.view import View, path_of
-from jaxbandit.study.specify.grid import Model
+from jaxbandit.study.specify.model import Model
 
 SNAPSHOT_EVERY = 100  # events between two snapshots: fewer than can be replayed in the time that opening may take
 
@@ -158,7 +159,7 @@ class Session(View):
                 raise DamagedSession(
                     f"directory: event 1 of {journal.directory / JOURNAL} is no specification of a session: {reason_of(error)}"
                 ) from error
-            if algorithm is None and specification.fingerprint != fingerprint(table):
+            if algorithm is None and specification.fingerprint != digest(table):
                 raise DamagedSession(
                     f"directory: the specification of {journal.directory} is not what this version of jaxbandit makes of it"
                 )

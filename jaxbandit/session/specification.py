@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
-import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +16,7 @@ import numpy as np
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.codec import digest, exact, from_fields, name_of, to_plain
 from jaxbandit.core.declare import check_domain
 from jaxbandit.core.fields import Check, of_class, optional, whole
 from jaxbandit.core.fields import key as key_check
@@ -36,9 +35,8 @@ from jaxbandit.session.axes import Axis, Space
 from jaxbandit.session.outputs import Outputs
 from jaxbandit.session.stepping import Learner, design_points, make_learner
 from jaxbandit.session.tables import TAKEN
-from jaxbandit.study.specify.describe import describe_exactly
-from jaxbandit.study.specify.grid import Model
-from jaxbandit.study.specify.registry import build, fields_of, table_of
+from jaxbandit.study.specify.model import Model
+from jaxbandit.study.specify.registry import build
 from jaxbandit.surrogates import Surrogate, arithmetic
 
 FIELDS: dict[str, Check] = {
@@ -54,7 +52,8 @@ FIELDS: dict[str, Check] = {
     "capacity": optional(HORIZON),
     "fit_every": optional(whole(1)),
 }
-PLAIN = ("objective", "constraints", "horizon", "seed", "capacity", "fit_every")
+NUMBERS = ("horizon", "capacity", "fit_every")
+PLAIN = ("objective", "constraints", "seed", *NUMBERS)
 PARTS = ("axis", "algorithm", "model", "feedback", "delay", "initial")
 
 
@@ -185,10 +184,7 @@ class Specification:
             )
 
     def table(self) -> dict[str, Any]:
-        """Return the specification as plain values.
-
-        An algorithm of a user's own class is described by its fingerprint: whoever opens the session has to bring it along.
-        """
+        """Return the specification as plain values; an algorithm that no table describes by its fingerprint."""
         key = typed(self.key)
         return {
             "space": self.space.table(),
@@ -196,64 +192,49 @@ class Specification:
             "constraints": [str(constraint) for constraint in self.outputs.constraints],
             "algorithm": algorithm_table(self.algorithm),
             "model": self.model.table(),
-            "horizon": int(self.horizon),
             "key": {"generator": str(jax.random.key_impl(key)), "data": np.asarray(jax.random.key_data(key)).tolist()},
-            "delay": table_of(self.delay, "delay"),
-            "feedback": table_of(self.feedback, "feedback"),
-            "initial": {"indices": None if self.initial.indices is None else np.asarray(self.initial.indices).tolist()}
-            | {"random": self.initial.random},
-            "capacity": self.capacity,
-            "fit_every": self.fit_every,
-        }
+            "delay": to_plain(self.delay, "delay"),
+            "feedback": to_plain(self.feedback, "feedback"),
+            "initial": {"indices": to_plain(self.initial.indices, "initial.indices"), "random": self.initial.random},
+        } | {name: to_plain(getattr(self, name), name) for name in NUMBERS}
 
     @classmethod
     @takes(table=of_class(Mapping, "a table that Specification.table() has written"), algorithm=optional(ALGORITHM))
     def from_table(cls, table: Mapping[str, Any], algorithm: Algorithm | None = None) -> Specification:
-        """Return the specification that :meth:`table` has written; ``algorithm`` stands for one of a user's own class.
+        """Return the specification that :meth:`table` has written; ``algorithm`` stands for one that no table describes.
 
         Raises:
           InvalidArgument: when that is missing, or is not the one that the session was made with.
         """
-        own, initial, key = table["algorithm"], table["initial"], table["key"]
-        if "fingerprint" in own:
-            if algorithm is None or algorithm_table(algorithm) != own:
-                words = "none was given" if algorithm is None else f"got another one, {short(algorithm)}"
-                raise InvalidArgument(f"algorithm: the session was made with {own['class']} of your own; pass the same object, {words}")
-        elif algorithm is not None and algorithm_table(algorithm) != own:
+        own, key = table["algorithm"], table["key"]
+        if "fingerprint" in own and (algorithm is None or fingerprint_of(algorithm) != own):
+            words = "none was given" if algorithm is None else f"got another one, {short(algorithm)}"
+            raise InvalidArgument(f"algorithm: the session was made with {own['class']} of your own; pass the same object, {words}")
+        if "fingerprint" not in own and algorithm is not None and algorithm_table(algorithm) != own:
             raise InvalidArgument(f"algorithm: the session was made with another one, {short(own)}, got {short(algorithm)}")
-        indices = initial["indices"]
         return cls(
             space=Space.from_table(table["space"]),
-            outputs=Outputs.read(table["objective"], table["constraints"]),
-            algorithm=build("algorithm", own, "algorithm") if algorithm is None else algorithm,
-            model=read_model(table["model"]),
-            horizon=table["horizon"],
             key=jax.random.wrap_key_data(jnp.asarray(key["data"], jnp.uint32), impl=key["generator"]),
-            delay=build("delay", table["delay"], "delay"),
-            feedback=build("feedback", table["feedback"], "feedback"),
-            initial=InitialDesign(indices=None if indices is None else np.asarray(indices), random=initial["random"]),
-            capacity=table["capacity"],
-            fit_every=table["fit_every"],
+            **_read_parts({**table, "algorithm": own if algorithm is None else algorithm}),
         )
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the specification."""
-        return fingerprint(self.table())
-
-
-def fingerprint(table: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of plain values."""
-    return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()
+        return digest(self.table())
 
 
 def algorithm_table(algorithm: Algorithm) -> dict[str, Any]:
     """Return an algorithm as plain values: its table, or the class and the fingerprint of one that no table can describe."""
     try:
-        return dict(table_of(algorithm, "algorithm"))
+        return dict(to_plain(algorithm, "algorithm"))
     except InvalidArgument:
-        kind = type(algorithm)
-        return {"class": f"{kind.__module__}.{kind.__qualname__}", "fingerprint": fingerprint({"it": describe_exactly(algorithm)})}
+        return fingerprint_of(algorithm)
+
+
+def fingerprint_of(algorithm: Algorithm) -> dict[str, Any]:
+    """Return the class and the fingerprint of an algorithm."""
+    return {"class": name_of(type(algorithm)), "fingerprint": digest({"it": exact(algorithm)})}
 
 
 @takes(path=path_check)
@@ -273,38 +254,30 @@ def read_toml(path: Path) -> Specification:
     for name in ("axis", "algorithm"):
         if not isinstance(table.get(name), Mapping) or not table[name]:
             raise InvalidArgument(f"{name}: there is none; add a table [{'axis.NAME' if name == 'axis' else name}]")
-    initial = _fields(InitialDesign, table.get("initial", {}), "initial")
     seed = table.get("seed", 0)
     whole(0, 2**32 - 1)("seed", seed)
     return Specification(
         space=Space.of([Axis.read(name, axis, f"axis.{name}") for name, axis in table["axis"].items()]),
-        outputs=Outputs.read(table.get("objective", "maximise reward"), table.get("constraints", [])),
-        algorithm=build("algorithm", table["algorithm"], "algorithm"),
-        model=read_model(table.get("model", {})),
-        horizon=table.get("horizon", 1000),
         key=jax.random.key(seed),
-        delay=build("delay", table.get("delay"), "delay"),
-        feedback=build("feedback", table.get("feedback"), "feedback"),
-        initial=InitialDesign(**{**initial, "indices": None if "indices" not in initial else np.asarray(initial["indices"])}),
-        capacity=table.get("capacity"),
-        fit_every=table.get("fit_every"),
+        **_read_parts(table),
     )
 
 
-def _fields(kind: type, table: Any, where: str) -> dict[str, Any]:
-    """Return a table of the fields of ``kind``; raises ``InvalidArgument`` on others."""
-    if not isinstance(table, Mapping):
-        raise InvalidArgument(f"{where}: must be a table, got {short(table)}")
-    for name in table:
-        check_known(name, fields_of(kind), f"{where}.{name}", f"{where} takes")
-    return dict(table)
+def _read_parts(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a specification, without its points and its key, that a table of a file or of a journal holds."""
+    return {
+        "outputs": Outputs.read(table.get("objective", "maximise reward"), table.get("constraints", [])),
+        "model": read_model(table.get("model", {})),
+        "initial": from_fields(InitialDesign, table.get("initial", {}), "initial"),
+        "horizon": table.get("horizon", 1000),
+        **{name: build(name, table.get(name), name) for name in ("algorithm", "delay", "feedback")},
+        **{name: table.get(name) for name in ("capacity", "fit_every")},
+    }
 
 
 def read_model(table: Mapping[str, Any]) -> Model:
     """Return the model that a table describes, as ``Model.table`` and experiment files write it."""
-    own = _fields(Model, table, "model").items()
-    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in own}
-    return Model(**fields)
+    return from_fields(Model, table, "model")
 
 
 def prior_means(model: Model, outputs: Outputs) -> list[float]:

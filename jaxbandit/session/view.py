@@ -21,7 +21,7 @@ from jaxbandit.session.journal import Event, Journal, SessionError
 from jaxbandit.session.specification import Specification, read_model
 from jaxbandit.session.tables import Recommendation, belief_table, history_table, recommend
 from jaxbandit.session.tickets import Record, Ticket
-from jaxbandit.study.specify.grid import Model
+from jaxbandit.study.specify.model import Model
 
 if TYPE_CHECKING:
     import matplotlib.figure

@@ -24,8 +24,9 @@ from jaxbandit.study.run.hold import DirectoryInUse, HeldDirectory, hold_directo
 from jaxbandit.study.run.progress import Compiling, Progress, Reporter
 from jaxbandit.study.run.runtime import compile_quickly, use_all_cores
 from jaxbandit.study.run.tasks import BatchFailed
-from jaxbandit.study.specify.grid import Grid, Model, grid
+from jaxbandit.study.specify.grid import grid
 from jaxbandit.study.specify.keep import Keep
+from jaxbandit.study.specify.model import Model
 from jaxbandit.study.specify.run import Policy, Run
 from jaxbandit.study.specify.study import Study
 from jaxbandit.study.specify.tables import from_table, from_toml
@@ -37,7 +38,6 @@ __all__ = [
     "Compiling",
     "DirectoryInUse",
     "ExistingOutput",
-    "Grid",
     "HeldDirectory",
     "Keep",
     "Model",

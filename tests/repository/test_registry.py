@@ -10,9 +10,11 @@ import pytest
 
 import jaxbandit
 from jaxbandit.algorithms import ALGORITHMS
-from jaxbandit.study.specify import registry as study_files
+from jaxbandit.core.codec import to_plain
+from jaxbandit.study.specify.registry import build
 from tests.support.algorithms import ALGORITHMS as CONFORMING
 from tests.support.paths import ROOT
+from tests.support.study_files import names
 
 FOLDER = Path(jaxbandit.algorithms.__file__).parent
 NOT_ALGORITHMS = {"__init__", "base", "registry"}
@@ -66,11 +68,11 @@ def test_names_and_titles_are_used_once() -> None:
 
 @every_algorithm
 def test_a_study_file_can_name_it_and_write_it_down(name: str) -> None:
-    assert study_files.names("algorithm")[name] is ALGORITHMS[name]
+    assert names("algorithm")[name] is ALGORITHMS[name]
     algorithm = default(name)
-    table = json.loads(json.dumps(study_files.table_of(algorithm, "it")))
+    table = json.loads(json.dumps(to_plain(algorithm, "it")))
     assert table["type"] == name
-    assert study_files.build("algorithm", table, "it") == algorithm
+    assert build("algorithm", table, "it") == algorithm
 
 
 @every_algorithm

@@ -21,6 +21,7 @@ from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.session import Axis, DeclaredInfeasible, Session, SessionError
 from jaxbandit.session.course import MAKER
 from jaxbandit.session.journal import JOURNAL, DamagedSession, open_journal
+from jaxbandit.session.specification import Specification, fingerprint_of
 from tests.oracles import gaussian_process as gp
 from tests.support import conformance
 from tests.support.sessions import HORIZON, KEY, MODEL, SEED, create, in_units, measured
@@ -383,15 +384,36 @@ class Mine(jaxbandit.Algorithm):
         return Decision(index=jnp.asarray(self.index).astype(jnp.int32), widths=jnp.zeros((1 + arena.constraints,), arena.dtype)), state
 
 
-def test_an_algorithm_of_a_users_own_has_to_be_brought_along(tmp_path: Path) -> None:
+def test_an_algorithm_of_a_users_own_is_looked_up_in_its_module(tmp_path: Path) -> None:
     with create(tmp_path, Mine()) as session:
         assert session.ask().index == 3
-    with pytest.raises(InvalidArgument, match=r"algorithm: the session was made with .*Mine of your own; pass the same object"):
+    with pytest.raises(InvalidArgument, match=rf"the session was made with another one, .*{__name__}:Mine.*, got Mine\(index=4\)"):
+        Session.open(tmp_path, algorithm=Mine(index=4))
+    for algorithm in (None, Mine()):
+        with Session.open(tmp_path, algorithm=algorithm) as again:
+            assert again.specification.algorithm == Mine() and again.ask().index == 3
+
+
+def test_an_algorithm_that_nobody_can_import_has_to_be_brought_along(tmp_path: Path) -> None:
+    """As one of a notebook; earlier versions wrote the fingerprint of every algorithm of a user's own."""
+
+    @jaxbandit.pytree
+    class Local(Mine):
+        """Defined where it is used."""
+
+    with create(tmp_path, Local()) as session:
+        assert session.ask().index == 3
+        earlier = {**session.specification.table(), "algorithm": fingerprint_of(Mine())}
+    with pytest.raises(InvalidArgument, match=r"algorithm: the session was made with .*Local of your own; pass the same object"):
         Session.open(tmp_path)
     with pytest.raises(InvalidArgument, match="got another one"):
-        Session.open(tmp_path, algorithm=Mine(index=4))
-    with Session.open(tmp_path, algorithm=Mine()) as again:
+        Session.open(tmp_path, algorithm=Local(index=4))
+    with Session.open(tmp_path, algorithm=Local()) as again:
         assert again.ask().number == 2
+    assert earlier["algorithm"]["fingerprint"].startswith("be3f6ef7c33dff92")  # what it has always been
+    assert Specification.from_table(earlier, Mine()).algorithm == Mine()
+    with pytest.raises(InvalidArgument, match="pass the same object, none was given"):
+        Specification.from_table(earlier)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

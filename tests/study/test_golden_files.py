@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from jaxbandit.core.codec import to_plain
 from jaxbandit.study import from_table, from_toml
-from jaxbandit.study.specify.registry import KINDS, build, names, table_of
+from jaxbandit.study.specify.registry import build
 from tests.support import small_study
 from tests.support.paths import ROOT
+from tests.support.study_files import KINDS, names
 
 # One of everything that a study file can say.
 EVERYTHING = """
@@ -92,5 +94,5 @@ def test_golden_names(kind: str, golden: Any) -> None:
         except Exception as error:
             item, found[name] = None, str(error)
         if item is not None:
-            found[name] = table_of(item, "it")
+            found[name] = to_plain(item, "it")
     golden("names").check(kind, {name: found.get(name) for name in names(kind)})

@@ -18,7 +18,7 @@ from jaxbandit.core.declare import check_domain
 from jaxbandit.study import Run, Study, from_table, from_toml, make_plan, run_study
 from jaxbandit.study.plan import cells
 from jaxbandit.study.run.dataset import study_header
-from jaxbandit.study.specify import grid
+from jaxbandit.study.specify import model
 
 TEXT = """\
 name = "all"
@@ -107,7 +107,7 @@ def mistakes(path: Keys) -> Iterator[tuple[str, dict[str, Any]]]:
 def models_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels are checked and no model is built from them, which takes most of the time: one of each size takes the place of all."""
     known: dict[Any, Any] = {}
-    real = grid.surrogate
+    real = model.surrogate
 
     def quick(domain: Any, given: Any, *, outputs: int, horizon: int, noise_variance: Any, prior_mean: Any, **_: Any) -> Any:
         for kernel in given if isinstance(given, list) else [given]:
@@ -121,7 +121,7 @@ def models_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
             known[domain.size, outputs] = real(domain, one, outputs=outputs, noise_variance=0.1, form="features")
         return known[domain.size, outputs]
 
-    monkeypatch.setattr(grid, "surrogate", quick)
+    monkeypatch.setattr(model, "surrogate", quick)
 
 
 def load(table: Mapping[str, Any]) -> Study:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 
 import jaxbandit
 from jaxbandit import InvalidArgument, delays, estimators, informed, kernels, penalties, problems, widths
+from jaxbandit.core.codec import fields_of, to_plain
 from jaxbandit.problems.base import AbstractProblem
 from jaxbandit.study import from_table
 from jaxbandit.study.specify.catalogue import described, places
-from jaxbandit.study.specify.registry import KINDS, ROLES, build, fields_of, names, table_of
+from jaxbandit.study.specify.registry import ROLES, build
+from tests.support.study_files import KINDS, names
 
 ARMS = Path(__file__).parents[1] / "support" / "arms.csv"
 # What a maker cannot do without, by its name.
@@ -56,8 +59,8 @@ def test_every_name_builds_an_object_that_can_be_written_again(kind: str) -> Non
     for name, maker in own.items():
         item = build(kind, {"type": name} | required(name, kind), "it")
         assert type(item) is maker
-        again = build(kind, table_of(item, "it"), "it")
-        assert type(again) is maker and table_of(again, "it") == table_of(item, "it")
+        again = build(kind, to_plain(item, "it"), "it")
+        assert type(again) is maker and to_plain(again, "it") == to_plain(item, "it")
 
 
 def test_every_problem_that_can_be_named_is_one() -> None:
@@ -124,7 +127,7 @@ def test_lists_become_arrays_tuples_or_objects_as_the_field_declares() -> None:
     np.testing.assert_array_equal(build("algorithm", {"type": "Cbo", "cost_clip": [1.0, 2.0]}, "a").cost_clip, [1.0, 2.0])
     each = build("delay", {"type": "PerOutput", "delays": [{"type": "Poisson", "mean": 2.0}, {"type": "NoDelay"}]}, "d")
     assert each == delays.PerOutput(delays=(delays.Poisson(mean=2.0), delays.NoDelay()))
-    assert build("delay", table_of(each, "d"), "d") == each
+    assert build("delay", to_plain(each, "d"), "d") == each
     noisy = build("problem", {"type": "gp_draws", "noise": {"type": "StudentT"}, "kernel": {"type": "Matern32"}}, "p")
     assert noisy.noise == problems.StudentT()
 
@@ -189,8 +192,36 @@ class Own(jaxbandit.Algorithm):
         raise NotImplementedError
 
 
-def test_a_users_own_class_is_no_table() -> None:
-    for item in (Own(), jaxbandit.Anytime(algorithm=Own()), widths.Custom(function=max), object()):
+def test_what_cannot_be_found_again_is_no_table() -> None:
+    @jaxbandit.pytree
+    class Local(jaxbandit.Algorithm):
+        """A user's own, defined where nobody can import it from."""
+
+        name = "local"
+
+        def select(self, arena: Any, state: Any, t: Any, key: Any) -> Any:
+            raise NotImplementedError
+
+    for item in (Local(), jaxbandit.Anytime(algorithm=Local()), widths.Custom(function=max), object(), problems.sine(4)):
         with pytest.raises(InvalidArgument, match="cannot be written as a table"):
-            table_of(item, "it")
+            to_plain(item, "it")
     assert "Own" not in names("algorithm")
+
+
+def test_a_users_own_class_is_named_with_its_module_and_read_only_where_that_is_imported() -> None:
+    table = {"type": f"{__name__}:Own"}
+    assert to_plain(Own(), "it") == table and build("algorithm", table, "it") == Own()
+    assert build("algorithm", {"type": "Anytime", "algorithm": table}, "it").algorithm == Own()
+    for name in (
+        "this.is_not_there:Own",
+        "antigravity:Own",
+        f"{__name__}:Nope",
+        f"{__name__}:required",
+        "os:system",
+        f"{__name__}:Own.name",
+    ):
+        with pytest.raises(InvalidArgument, match=f"it: there is no algorithm '{name}' in the modules that have been imported"):
+            build("algorithm", {"type": name}, "it")
+    with pytest.raises(InvalidArgument, match="there is no delay"):
+        build("delay", table, "it")
+    assert "antigravity" not in sys.modules

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Any
 
 import jax.numpy as jnp
@@ -15,13 +16,14 @@ from jaxbandit.core.paths import set_field
 from jaxbandit.core.pytree import signature
 from jaxbandit.estimators import Bounds
 from jaxbandit.feedback import Hallucinate, Wait
-from jaxbandit.study import Grid, Keep, Model, Run, Study, from_table, grid, make_plan
+from jaxbandit.study import Keep, Model, Run, Study, from_table, grid, make_plan
 
 SINE = {"type": "sine", "points_per_axis": 5}
+KERNEL = kernels.Matern32(length_scale=0.8)
 RPOL = jaxbandit.Rpol(estimator=Bounds(reward_width=3.0))
 
 
-def small(**changes: Any) -> Grid:
+def small(**changes: Any) -> list[Run]:
     return grid(**{"problems": {"sine": SINE}, "algorithms": {"rpol": RPOL}, "horizon": 9} | changes)
 
 
@@ -136,12 +138,35 @@ def test_a_grid_of_tables_is_made_again_from_its_table() -> None:
     assert isinstance(again.runs[4].problem, problems.FullInformation) and again.recorded == {"set": "any"}
 
 
-def test_what_is_no_grid_has_no_table() -> None:
+def test_any_list_of_the_runs_of_grids_has_a_table() -> None:
+    """Which names them one by one where they are not all combinations."""
+    sweep = {"rpol": {"estimator.reward_width": [1.0, 2.0], "initial_penalty": np.asarray([[0.5], [1.5]])}}
+    widths = [jaxbandit.widths.SqrtLog(a=2.0), 3.0]
+    first = small(sweeps=sweep, delays={"none": {"type": "NoDelay"}, "late": {"type": "Poisson", "mean": 2}})
+    other = small(problems={"fine": SINE | {"points_per_axis": 6}}, algorithms={"cbo": jaxbandit.Cbo()}, model=Model(noise_variance=0.1))
+    widest = small(algorithms={"scgp": jaxbandit.Scgp()}, sweeps={"scgp": {"estimator.cost_width": widths, "model.kernel": [KERNEL]}})
+    renamed = dataclasses.replace(first[0], label="another", algorithm_label="mine")
+    for runs in (first, first[1:3], [*first, *other], [*reversed(first)], [other[0], renamed], widest):
+        study = Study("lists", runs=runs, horizon=9)
+        again = from_table(json.loads(json.dumps(study.table())))
+        assert again.fingerprint() == study.fingerprint() and again.table() == study.table()
+        assert [run.label for run in again.runs] == [run.label for run in runs]
+        assert ("run" in study.table()) == (runs is not first)
+
+
+def test_what_no_grid_made_has_no_table() -> None:
     runs = small()
-    Study("grid", runs=runs, horizon=9).table()
-    for other in (runs[:1], [*runs], [dataclasses.replace(runs[0], label="other")]):
-        with pytest.raises(InvalidArgument, match="cannot be written as a table"):
-            Study("grid", runs=other, horizon=9).table()
+    for algorithm in (jaxbandit.Cbo(), jaxbandit.replace(RPOL)):
+        with pytest.raises(InvalidArgument, match="written by hand, they cannot be written as a table"):
+            Study("grid", runs=[dataclasses.replace(runs[0], algorithm=algorithm)], horizon=9).table()
+    others: dict[str, dict[str, Any]] = {
+        "algorithm 'rpol' is not the same in all of them": {"algorithms": {"rpol": jaxbandit.Cbo()}},
+        "one initial design for all of them": {"initial": jaxbandit.InitialDesign(random=2)},
+    }
+    for words, changes in others.items():
+        (other,) = small(**changes)
+        with pytest.raises(InvalidArgument, match=words):
+            Study("grid", runs=[*runs, dataclasses.replace(other, label="other")], horizon=9).table()
     with pytest.raises(InvalidArgument, match="made for 9 rounds, not for 10"):
         Study("grid", runs=runs, horizon=10).table()
     with pytest.raises(InvalidArgument, match=r"problem\.sine: a Problem cannot be written as a table"):
@@ -163,8 +188,11 @@ def test_a_fingerprint_does_not_depend_on_the_bits_of_features_and_tables() -> N
     assert Study("bits", runs=[other]).fingerprint() != study.fingerprint()
     runs = small()
     near = jaxbandit.replace(runs[0].problem, means=np.asarray(runs[0].problem.means) * (1 + 1e-15))
-    elsewhere = Grid.of([dataclasses.replace(runs[0], problem=near)], runs.horizon, runs.problem_tables, runs.table)
-    assert Study("bits", runs=elsewhere).fingerprint() == Study("bits", runs=runs).fingerprint()
+    (run,) = runs
+    assert run.origin is not None
+    there = dataclasses.replace(run.origin, made={**run.origin.made, "problem": near})
+    elsewhere = dataclasses.replace(run, problem=near, origin=there)
+    assert Study("bits", runs=[elsewhere]).fingerprint() == Study("bits", runs=runs).fingerprint()
     assert (
         Study("bits", runs=small(problems={"sine": SINE | {"points_per_axis": 6}})).fingerprint() != Study("bits", runs=runs).fingerprint()
     )

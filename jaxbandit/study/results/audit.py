@@ -8,16 +8,16 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxbandit import kernels
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
+from jaxbandit.core.codec import describe
 from jaxbandit.core.declare import symbols
-from jaxbandit.core.describe import describe
 from jaxbandit.core.fields import of_class, whole
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.delays import NEVER
 from jaxbandit.engine import Trajectory
 from jaxbandit.engine.delayed import plan_delays
-from jaxbandit.study.specify.describe import kernel_record
 from jaxbandit.study.specify.run import Run
 from jaxbandit.study.specify.study import Study, in_its_arithmetic
 from jaxbandit.surrogates import Surrogate
@@ -119,6 +119,35 @@ def _informed(study: Study, run: Run, trial: int, algorithm: Any) -> tuple[Any, 
     if run.informed is None:
         return algorithm, run.model
     return run.informed(study.instance(run.problem, trial), *canonicalise((algorithm, run.model)))
+
+
+LETTERS = {"length_scale": "u", "variance": "var"}  # of fields of kernels
+
+
+def kernel_record(kernel: kernels.Kernel) -> dict[str, Any]:
+    """Return a kernel as a trace writes it: ``{"name": "se", "u": length-scale, "var": variance, ...}``.
+
+    ``u`` is the length-scale of ``exp(-|x - y|^2 / (2 u^2))``, or of the Matern distance; sums and products are nested. The name is the
+    ``short_name`` of the kernel's class; its other fields have their own names.
+    """
+    if isinstance(kernel, kernels.Scale):
+        inner = kernel_record(kernel.kernel)
+        return inner | {"var": float(np.asarray(kernel.variance)) * inner["var"]}
+    if isinstance(kernel, kernels.OnAxes):
+        return kernel_record(kernel.kernel) | {"axes": list(kernel.axes)}
+    record: dict[str, Any] = {"name": kernel.short_name, "var": 1.0}
+    if isinstance(kernel, kernels.Sum | kernels.Product):
+        return record | {"parts": [kernel_record(kernel.left), kernel_record(kernel.right)]}
+    return record | {LETTERS.get(name, name): _recorded(value) for name, value in vars(kernel).items()}
+
+
+def _recorded(value: Any) -> Any:
+    """Return the value of a kernel's field as plain values, arrays in full."""
+    if isinstance(value, list | tuple):
+        return [_recorded(part) for part in value]
+    if isinstance(value, np.ndarray | jax.Array):
+        return np.asarray(value).tolist()
+    return kernel_record(value) if isinstance(value, kernels.Kernel) else describe(value)
 
 
 def _one_or_list(values: list[Any]) -> Any:

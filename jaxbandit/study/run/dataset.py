@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.describe import describe
+from jaxbandit.core.codec import describe
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.results.dataset import Piece, header, pieces_of
 from jaxbandit.results.schema import SECONDS, TRIAL, Arrays, Contents, Row, Variable

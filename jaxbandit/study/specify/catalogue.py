@@ -6,40 +6,37 @@ import dataclasses
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from jaxbandit.core.declare import Declared, Role, constructible, parameters, roles_of_arguments
+from jaxbandit.core.codec import Maker, fields_of, makers
+from jaxbandit.core.declare import Declared, Role, parameters, roles_of_arguments
 from jaxbandit.core.fields import Check
-from jaxbandit.problems._nameable import MAKERS
-from jaxbandit.study.specify.registry import DOMAINS, ROLES, domain_arguments, fields_of
+from jaxbandit.study.specify.registry import ROLES
 
 WIDTH = 110  # characters of a line
 REQUIRED = "  (required)"
 FIELD = re.compile(r"^      (\w+(?:, \w+)*): (.+)$")  # of a docstring's list of attributes or arguments
 
 
-def places() -> dict[str, Mapping[str, Callable[..., Any]]]:
+def places() -> dict[str, Mapping[str, Maker]]:
     """Return, for each place in a study file, the makers that a table there can name, by name.
 
     The places are those of a study's own tables, and after them the objects that fields of these hold, by the name of their role.
     """
-    found: dict[str, dict[str, Callable[..., Any]]] = {"problem": dict(sorted(MAKERS.items())), "domain": dict(DOMAINS)}
-    found |= {kind: dict(constructible(role)) for kind, role in ROLES.items()}
-    seen: set[type[Role]] = set(ROLES.values())
-    makers = [maker for own in found.values() for maker in own.values()]
-    for maker in makers:  # which grows meanwhile
+    known = {kind: makers(role) for kind, role in ROLES.items()}
+    seen = set(ROLES.values())
+    todo = [maker for named in known.values() for maker in named.values()]
+    for maker in todo:  # which grows meanwhile
         for role in (role for roles in roles_of_arguments(maker).values() for role in roles):
-            own = constructible(role)
-            if role in seen or not own or any(issubclass(role, other) for other in seen):
-                continue
-            seen.add(role)
-            found[role.__name__.lower()] = dict(own)
-            makers += own.values()
-    return {place: {name: maker for name, maker in own.items() if not _needs_code(maker)} for place, own in sorted(found.items())}
+            if makers(role) and not any(issubclass(role, other) for other in seen):
+                seen.add(role)
+                known[role.__name__.lower()] = makers(role)
+                todo += makers(role).values()
+    return {place: {name: maker for name, maker in named.items() if not _needs_code(maker)} for place, named in sorted(known.items())}
 
 
-def _needs_code(maker: Callable[..., Any]) -> bool:
+def _needs_code(maker: Maker) -> bool:
     """Say whether a maker has to be given a function, which no file holds."""
     allowed, defaults = _allowed(maker), _defaults(maker)
     return any(words.startswith("a function") and defaults[name] == REQUIRED for name, words in allowed.items())
@@ -50,27 +47,21 @@ def catalogue(place: str) -> str:
     return "\n\n".join(described(name, maker) for name, maker in places()[place].items())
 
 
-def described(name: str, maker: Callable[..., Any]) -> str:
+def described(name: str, maker: Maker) -> str:
     """Return a class or function that a table can name: a line on what it is, and its fields."""
     lines = [f"{name}: {_first_sentence(maker)}"]
     words, defaults, allowed = _words_of_fields(maker), _defaults(maker), _allowed(maker)
     for field in fields_of(maker):
         roles = roles_of_arguments(maker).get(field, ())
-        held = [name for role in roles for name, kind in constructible(role).items() if not _needs_code(kind)]
-        held += DOMAINS if field in domain_arguments(maker) else []
+        held = [name for role in roles for name, kind in makers(role).items() if not _needs_code(kind)]
         says = [words.get(field, "").rstrip(".;") or allowed.get(field, "")]
         says += [f"a table of {', '.join(held)}"] if held else [] if words.get(field) is None else [allowed.get(field, "")]
-        lines += _folded(f"  {field}{defaults[field]}", "; ".join(part for part in dict.fromkeys(says) if part))
+        text = "; ".join(part for part in dict.fromkeys(says) if part)
+        lines += [f"  {field}{defaults[field]}", *(f"      {line}" for line in textwrap.wrap(text, WIDTH - 6, break_on_hyphens=False))]
     return "\n".join(lines)
 
 
-def _folded(head: str, words: str) -> list[str]:
-    """Return a field and its words on as many lines as they need."""
-    folded = textwrap.wrap(words, WIDTH - 6, break_on_hyphens=False)
-    return [head, *(f"      {line}" for line in folded)]
-
-
-def _first_sentence(maker: Callable[..., Any]) -> str:
+def _first_sentence(maker: Maker) -> str:
     """Return the first sentence of a docstring, without marks of markup."""
     text = " ".join((inspect.getdoc(maker) or "").split("\n\n")[0].split())
     return _plain(re.split(r"(?<=[a-z0-9)`])(?<!et al)(?<!sec)(?<!Thm)\.(?: |$)", text)[0])
@@ -82,7 +73,7 @@ def _plain(text: str) -> str:
     return re.sub(r":math:`([^`]*)`", r"\1", text).replace("``", "").replace("\\", "")
 
 
-def _words_of_fields(maker: Callable[..., Any]) -> dict[str, str]:
+def _words_of_fields(maker: Maker) -> dict[str, str]:
     """Return what the docstrings of a function, or of a class and its bases, say of each field or argument."""
     found: dict[str, str] = {}
     names: list[str] = []
@@ -99,7 +90,7 @@ def _words_of_fields(maker: Callable[..., Any]) -> dict[str, str]:
     return {name: _plain(words) for name, words in found.items()}
 
 
-def _defaults(maker: Callable[..., Any]) -> dict[str, str]:
+def _defaults(maker: Maker) -> dict[str, str]:
     """Return the default of each field as it follows its name, or that it is required."""
     given = {name: parameter.default for name, parameter in inspect.signature(maker).parameters.items()}
     return {name: REQUIRED if value is inspect.Parameter.empty else f" = {_shown(value)}" for name, value in given.items()}
@@ -116,7 +107,7 @@ def _shown(value: Any) -> str:
     return f'"{value}"' if isinstance(value, str) else str(list(value)) if isinstance(value, tuple) else str(value)
 
 
-def _allowed(maker: Callable[..., Any]) -> dict[str, str]:
+def _allowed(maker: Maker) -> dict[str, str]:
     """Return what each field may hold, in the words of its check."""
     if isinstance(maker, type) and issubclass(maker, Declared):
         return {parameter.name: parameter.allowed for parameter in parameters(maker)}

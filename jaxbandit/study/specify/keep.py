@@ -47,13 +47,10 @@ class Keep:
     def _every(self, horizon: int) -> int:
         return -(-horizon // MAX_ROUNDS_BY_DEFAULT) if self.every is None else min(self.every, horizon)
 
-    def table(self) -> dict[str, int]:
-        """Return the table of a study file, without what is not given."""
-        return {name: value for name, value in vars(self).items() if value is not None}
-
     def validate(self) -> None:
         """Raise ``InvalidArgument`` on numbers below 1, or when both ways are asked for."""
         if self.every is not None and self.log_spaced is not None:
             raise InvalidArgument(f"keep: give every or log_spaced, not both; got every={self.every}, log_spaced={self.log_spaced}")
-        for name, value in self.table().items():
-            checks.integer(f"keep.{name}", value, least=1)
+        for name, value in vars(self).items():
+            if value is not None:
+                checks.integer(f"keep.{name}", value, least=1)

@@ -18,6 +18,7 @@ from jaxbandit.feedback import Policy
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import PROBLEM
 from jaxbandit.study.specify.labels import check_label
+from jaxbandit.study.specify.parts import Origin
 from jaxbandit.surrogates import Surrogate
 
 FIELDS: dict[str, Check] = {
@@ -52,6 +53,7 @@ class Run:
       problem_label: name of the problem in results; ``None`` for the problem's own name, numbered where different problems share it.
       delay_label: name of the delay in results; ``None`` for its model in words, empty without delay.
       trace_name: name of the algorithm in audit traces, such as ``"cbo_ucb"``; ``None`` for the algorithm's own name.
+      origin: how a grid made the run, which a table tells; ``None`` for a run written by hand.
     """
 
     label: str
@@ -67,6 +69,7 @@ class Run:
     problem_label: str | None = None
     delay_label: str | None = None
     trace_name: str | None = None
+    origin: Origin | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name, check in FIELDS.items():
@@ -95,9 +98,14 @@ class Run:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             is_unset = value is None or (isinstance(value, Mapping) and not value) or (isinstance(value, InitialDesign) and not value.count)
-            if field.name not in given and not is_unset:
+            if field.repr and field.name not in given and not is_unset:
                 given[field.name] = repr(value)
         return list(given.items())
+
+    @property
+    def is_as_made(self) -> bool:
+        """Return whether a grid has made the run and nothing but labels of it was changed since."""
+        return self.origin is not None and all(getattr(self, name) is value for name, value in self.origin.made.items())
 
     @property
     def delay_in_force(self) -> Delay:

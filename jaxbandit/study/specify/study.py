@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -16,7 +15,7 @@ import jax.numpy as jnp
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.describe import in_words
+from jaxbandit.core.codec import digest, exact, in_words, says_all, to_fields
 from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, each, of_class, whole
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.core.paths import did_you_mean
@@ -31,16 +30,14 @@ from jaxbandit.feedback import Policy
 from jaxbandit.fused.reasons import in_words as in_words_of_choices
 from jaxbandit.fused.reasons import why_not
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.problems._nameable import READERS
 from jaxbandit.problems.base import PROBLEM
 from jaxbandit.results.schema import METRICS
-from jaxbandit.study.specify.describe import describe_exactly
-from jaxbandit.study.specify.grid import Grid
+from jaxbandit.study.specify.grid import table_of
 from jaxbandit.study.specify.instances import sampled
 from jaxbandit.study.specify.keep import Keep
 from jaxbandit.study.specify.labels import check_label
 from jaxbandit.study.specify.run import Run
-from jaxbandit.surrogates import Surrogate, arithmetic
+from jaxbandit.surrogates import RangedSurrogate, Surrogate, arithmetic
 
 DEFAULT_METRICS = tuple(name for name in METRICS if name not in ("reward", "strong_regret"))
 
@@ -191,25 +188,18 @@ class Study:
         Problems that a grid has made from tables count as these tables, for the last bits of their values depend on the machine; models
         count as what they were made from.
         """
-        tables = self.runs.problem_tables if isinstance(self.runs, Grid) else {}
-        known: dict[int, tuple[Any, Any]] = {}  # with the item itself, so that no other one takes over its id
-
-        def described(item: Any) -> Any:
-            if id(item) not in known:
-                known[id(item)] = item, describe_exactly(item)
-            return known[id(item)][1]
-
-        def described_run(run: Run) -> dict[str, Any]:
-            own = {f.name: described(getattr(run, f.name)) for f in dataclasses.fields(Run) if f.name != "problem"}
-            table = tables.get(run.problem_label or "")
-            if table is not None and table.get("type") in READERS:  # the file may have changed
-                table = None
-            problem = described(run.problem) if table is None else [type(run.problem).__name__, described(table)]
-            return own | {"problem": problem, "delay": described(run.delay_in_force), "feedback": described(run.policy_in_force)}
-
-        runs = [described_run(run) for run in self.named_runs()]
-        own = {f.name: describe_exactly(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name != "runs"}
-        return hashlib.sha256(json.dumps({**own, "runs": runs}, sort_keys=True).encode()).hexdigest()
+        runs = self.named_runs()
+        problems = {key: _counted_problem(run) for key, run in {id(run.problem): run for run in runs}.items()}  # each once
+        models = {key: _counted_model(run.model) for key, run in {id(run.model): run for run in runs}.items()}
+        plain = [field.name for field in dataclasses.fields(Run) if field.name not in ("problem", "model", "delay", "feedback", "origin")]
+        counted = [
+            {name: exact(getattr(run, name)) for name in plain}
+            | {"problem": problems[id(run.problem)], "model": models[id(run.model)]}
+            | {"delay": exact(run.delay_in_force), "feedback": exact(run.policy_in_force)}
+            for run in runs
+        ]
+        own = {f.name: exact(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name != "runs"}
+        return digest({**own, "runs": counted})
 
     def table(self) -> dict[str, Any]:
         """Return the study as a TOML file would have it.
@@ -218,15 +208,10 @@ class Study:
           InvalidArgument: when it has no table: its runs were written by hand, changed since a grid made them, or made of objects that
             no table describes.
         """
-        if not isinstance(self.runs, Grid):
-            raise InvalidArgument("runs: written by hand, they cannot be written as a table; make them by grid from tables")
-        if self.runs.horizon != self.horizon:
-            raise InvalidArgument(f"runs: the grid was made for {self.runs.horizon} rounds, not for {self.horizon}")
-        plain = {
-            name: getattr(self, name) for name in ("name", "trials", "horizon", "seed", "trajectories", "common_random_numbers", "fused")
-        }
+        runs = table_of(self.named_runs(), self.horizon)
+        plain = {name: getattr(self, name) for name in CHECKED}
         recorded = {} if self.parameters is None else {"parameters": dict(self.parameters)}
-        return {**plain, "metrics": list(self.metrics), "keep": self.keep.table(), **recorded, **self.runs.table()}
+        return {**plain, "metrics": list(self.metrics), "keep": to_fields(self.keep, "keep"), **recorded, **runs}
 
     @takes(run=RUN)
     @in_its_arithmetic
@@ -280,26 +265,43 @@ def _late_feedback(run: Run) -> Policy | None:
     return None if at_once([run.delay_in_force]) else run.policy_in_force
 
 
+def _counted_problem(run: Run) -> Any:
+    """Return what counts of a problem: its contents, or the table that a grid made it from unless that reads a file."""
+    given = run.origin.parts.problems[run.origin.row.problem] if run.origin is not None and run.is_as_made else None
+    is_table = isinstance(given, Mapping) and says_all(given)
+    return [type(run.problem).__name__, exact(given)] if is_table else exact(run.problem)
+
+
+def _counted_model(model: Surrogate) -> Any:
+    """Return what counts of a model: what it was made from, since the last bits of its features depend on the machine."""
+    if not model.kernels:
+        return exact(model)
+    names = ["kernels", "noise_variance", "prior_mean", "groups", "domain"]
+    names += ["length_scale", "variance", "low", "high"] if isinstance(model, RangedSurrogate) else []
+    made_from = {name: exact(getattr(model, name)) for name in names}
+    return {"class": "Surrogate", **made_from, "forms": [[form.name, form.rank] for form in model.forms]}
+
+
 def _named(items: Sequence[T], labels: Sequence[str | None], words: Callable[[T], str]) -> list[tuple[str, T]]:
     """Return a label and an item for each of ``items``.
 
     An item without a label is called by its words, numbered where different items have the same words, and the first item that equals it
     takes its place.
     """
-    exact: dict[int, str] = {}
+    digests: dict[int, str] = {}
     known: dict[str, dict[str, T]] = {}
-    found = []
+    named = []
     for item, label in zip(items, labels, strict=True):
         if label is not None:
-            found.append((label, item))
+            named.append((label, item))
             continue
-        if id(item) not in exact:
-            exact[id(item)] = json.dumps(describe_exactly(item), sort_keys=True)
+        if id(item) not in digests:
+            digests[id(item)] = digest(exact(item))
         alike = known.setdefault(words(item), {})
-        first = alike.setdefault(exact[id(item)], item)
-        number = list(alike).index(exact[id(item)]) + 1
-        found.append((words(item) + (f" {number}" if number > 1 else ""), first))
-    return found
+        first = alike.setdefault(digests[id(item)], item)
+        number = list(alike).index(digests[id(item)]) + 1
+        named.append((words(item) + (f" {number}" if number > 1 else ""), first))
+    return named
 
 
 def check_plain(**values: Any) -> None:

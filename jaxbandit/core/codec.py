@@ -1,0 +1,341 @@
+"""Objects as plain values, and back: the one encoding of study files, journals, attributes of results, audit traces and fingerprints.
+
+A table ``{"type": "Rpol", "penalty_growth": 0.5}`` names a class that has declared its fields, or a function that is marked by
+:func:`nameable`, and holds values, or tables in turn, for its fields. The package's are named as they are called, a user's
+``"module:Name"``: whoever reads such a name has to have imported the module before, for reading a table imports nothing. What could not be
+found again, defined within a function or in ``__main__``, is refused when it is written.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import datetime
+import functools
+import hashlib
+import inspect
+import json
+import sys
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+import jax
+import numpy as np
+
+from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.declare import Declared, Role, constructible, parameters, roles_of_arguments
+from jaxbandit.core.paths import check_known, did_you_mean
+
+Plain: TypeAlias = "bool | int | float | str | Sequence[Plain] | Mapping[str, Plain] | None"
+"""Values that JSON and TOML have."""
+
+Maker: TypeAlias = Callable[..., Any]
+"""A class or function that a table can name."""
+
+M = TypeVar("M", bound=Maker)
+T = TypeVar("T")
+
+PACKAGE = __name__.partition(".")[0]
+MAX_NUMBERS_DESCRIBED = 64  # larger arrays are named by their shape: a table belongs in the data, not in an attribute
+
+# Names.
+
+_FUNCTIONS: dict[str, Maker] = {}  # those marked as nameable, by name
+_READERS: set[str] = set()  # those of them whose objects depend on files
+
+
+def nameable(maker: M) -> M:
+    """Let tables name ``maker``, a function of plain values and of objects with roles, which returns what its annotation says."""
+    _FUNCTIONS[_name(maker)] = maker
+    return maker
+
+
+def reads_files(maker: M) -> M:
+    """Mark ``maker`` as :func:`nameable` does, and as one whose objects depend on files, too."""
+    _READERS.add(_name(maker))
+    return nameable(maker)
+
+
+def says_all(table: Mapping[str, Any]) -> bool:
+    """Return whether a table says all that its object depends on, as one of a function that reads files does not."""
+    return table.get("type") not in _READERS
+
+
+def makers(*roles: type[Role]) -> dict[str, Maker]:
+    """Return the package's classes and functions that a table can name where an object of one of ``roles`` is wanted, by name."""
+    functions = {name: maker for name, maker in _FUNCTIONS.items() if ":" not in name and issubclass(_returned(maker), roles)}
+    return dict(sorted((constructible(*roles) | functions).items()))
+
+
+def fields_of(maker: Maker) -> list[str]:
+    """Return the names of the arguments that a class or function takes."""
+    return [name for name, p in inspect.signature(maker).parameters.items() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+@functools.cache
+def _returned(maker: Maker) -> type:
+    """Return the class that a marked function returns, by its annotation."""
+    returned = typing.get_type_hints(maker).get("return")
+    return returned if isinstance(returned, type) else object
+
+
+def _name(maker: Maker) -> str:
+    """Return the name of a class or function in tables."""
+    return maker.__name__ if maker.__module__.partition(".")[0] == PACKAGE else f"{maker.__module__}:{maker.__name__}"
+
+
+def _imported(name: str, roles: tuple[type[Role], ...]) -> Maker | None:
+    """Return a user's class or marked function for one of ``roles`` by its name ``module:Name``, if its module has been imported."""
+    module, _, own = name.partition(":")
+    maker = vars(sys.modules[module]).get(own) if module in sys.modules else None
+    if isinstance(maker, type) and issubclass(maker, roles):
+        return maker if dataclasses.is_dataclass(maker) and maker.in_files else None
+    return maker if maker is not None and maker is _FUNCTIONS.get(name) and issubclass(_returned(maker), roles) else None
+
+
+# Objects as plain values.
+
+
+@dataclasses.dataclass(frozen=True)
+class _Encoding:
+    """One way in which objects become plain values.
+
+    Attributes:
+      head: how the fields of a dataclass at some place begin, with its type.
+      array: an array of NumPy.
+      other: whatever else there is, at some place.
+      number: a number of Python.
+      again: whether objects are made of them again: fields that hold ``None`` are left out, and the numbers of a list are of one type.
+    """
+
+    head: Callable[[Any, str], dict[str, Plain]]
+    array: Callable[[np.ndarray], Plain]
+    other: Callable[[Any, str], Plain]
+    number: Callable[[Any], Plain] = lambda number: number
+    again: bool = False
+
+    def __call__(self, item: Any, where: str = "it") -> Plain:
+        if item is None or isinstance(item, bool | str):
+            return item
+        if dataclasses.is_dataclass(item) and not isinstance(item, type):
+            table = self.head(item, where)
+            held = ((field.name, getattr(item, field.name)) for field in dataclasses.fields(item))
+            return table | {name: self(value, f"{where}.{name}") for name, value in held if value is not None or not self.again}
+        if isinstance(item, int | float):
+            return self.number(item)
+        if isinstance(item, Mapping):
+            return {str(name): self(value, f"{where}.{name}") for name, value in item.items()}
+        if isinstance(item, tuple | list):
+            if self.again and not any(isinstance(part, Role | Mapping) for part in item):
+                return self.array(np.asarray(item))
+            return [self(value, f"{where}[{number}]") for number, value in enumerate(item)]
+        if isinstance(item, np.ndarray | np.generic | jax.Array):
+            return self.array(np.asarray(item))
+        return self.other(item, where)
+
+
+def _head_of_table(item: Any, where: str) -> dict[str, Plain]:
+    """Return the type of an object by the name that :func:`from_plain` finds its class by."""
+    kind = type(item)
+    if not (isinstance(item, Role) and item.in_files):
+        raise InvalidArgument(f"{where}: a {kind.__name__} cannot be written as a table")
+    if kind.__module__ == "__main__" or vars(sys.modules.get(kind.__module__, sys)).get(kind.__name__) is not kind:
+        raise InvalidArgument(
+            f"{where}: a {kind.__name__} cannot be written as a table, for its class, {kind.__module__}.{kind.__qualname__}, cannot be"
+            " imported again; define it at the top of a module of its own"
+        )
+    return {"type": _name(kind)}
+
+
+def _refuse(item: Any, where: str) -> Plain:
+    raise InvalidArgument(f"{where}: a {type(item).__name__} cannot be written as a table")
+
+
+def _described_array(array: np.ndarray) -> Plain:
+    return array.tolist() if array.size <= MAX_NUMBERS_DESCRIBED else f"array {list(array.shape)} {array.dtype}"
+
+
+def _exact_number(number: float) -> Plain:
+    return hex(number) if isinstance(number, int) and not -(2**63) <= number < 2**64 else float(number)
+
+
+def _exact_array(array: np.ndarray) -> Plain:
+    if array.dtype.kind not in "biuf":
+        raise InvalidArgument(f"study: an array of {array.dtype} has no fingerprint; use numbers")
+    array = array.astype(np.float64) if array.dtype.kind == "f" or array.ndim == 0 else array.astype(np.int64)
+    return float(array) if array.ndim == 0 else [list(array.shape), hashlib.sha256(array.tobytes()).hexdigest()]
+
+
+def _exact_other(item: Any, where: str) -> Plain:
+    if not callable(item):
+        raise InvalidArgument(f"study: a {type(item).__name__} has no fingerprint; use numbers, arrays and dataclasses")
+    return name_of(item)
+
+
+_TABLE = _Encoding(_head_of_table, np.ndarray.tolist, _refuse, again=True)
+_DESCRIPTION = _Encoding(
+    lambda item, where: {"type": type(item).__name__}, _described_array, lambda item, where: name_of(item) if callable(item) else repr(item)
+)
+_EXACT = _Encoding(lambda item, where: {"class": name_of(type(item))}, _exact_array, _exact_other, _exact_number)
+
+
+def to_plain(item: Any, where: str) -> Any:
+    """Return ``item`` as plain values from which :func:`from_plain` makes it again; fields that hold ``None`` are left out.
+
+    Raises:
+      InvalidArgument: on what no table can describe, such as a function; ``where`` names the place.
+    """
+    return _TABLE(item, where)
+
+
+def to_fields(item: Any, where: str) -> dict[str, Any]:
+    """Return the fields of a dataclass that its place in a table tells the class of, as :func:`from_fields` reads them."""
+    held = {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
+    return dict(to_plain({name: value for name, value in held.items() if value is not None}, where))
+
+
+def describe(item: Any) -> Any:
+    """Return ``item`` as plain values for people to read; a dataclass becomes ``{"type": ..., field: ...}``, a large array its shape."""
+    return _DESCRIPTION(item)
+
+
+def exact(item: Any) -> Any:
+    """Return ``item`` as plain values, arrays by their hash: equal for equal items, and different for different ones.
+
+    Raises:
+      InvalidArgument: on what has no exact contents, such as a file.
+    """
+    return _EXACT(item)
+
+
+def digest(plain: Plain) -> str:
+    """Return the SHA-256 of plain values, such as :func:`exact` returns."""
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+def name_of(item: Any) -> str:
+    """Return the full name of a class, a function, or whatever else can be called."""
+    return f"{getattr(item, '__module__', '?')}.{getattr(item, '__qualname__', repr(item))}"
+
+
+def in_words(item: Any) -> str:
+    """Return a dataclass in a few words: its type, with its numbers, such as ``Poisson(mean 15)``."""
+    described = describe(item) if dataclasses.is_dataclass(item) else {}
+    numbers = [f"{name} {value:g}" for name, value in described.items() if isinstance(value, int | float) and not isinstance(value, bool)]
+    return type(item).__name__ + (f"({', '.join(numbers)})" if numbers else "")
+
+
+# Plain values as objects.
+
+
+def from_plain(word: str, roles: type[Role] | Sequence[type[Role]], table: Any, where: str) -> Any:
+    """Return the object that a table describes; what is no table is returned as it is.
+
+    Args:
+      word: what an object of the roles is called in messages, such as ``"algorithm"``.
+      roles: one of which the object has to have.
+      table: the type of the object and its fields.
+      where: where the table stands, for messages.
+
+    Raises:
+      InvalidArgument: on an unknown name or field, with the nearest known one, and on values that the object refuses.
+    """
+    if not isinstance(table, Mapping):
+        return table
+    values, roles = dict(table), (roles,) if isinstance(roles, type) else tuple(roles)
+    if "type" not in values:
+        raise InvalidArgument(f'{where}: the table has no type; say which {word}, as in type = "{next(iter(makers(*roles)))}"')
+    maker = _look_up(word, roles, values.pop("type"), where)
+    check_fields(maker, values, where, f"{maker.__name__} takes")
+    held, hints = roles_of_arguments(maker), {} if isinstance(maker, type) else typing.get_type_hints(maker)
+    fixed = _static(maker)
+    made = {
+        name: _value(name, held.get(name, ()), name in fixed, typing.get_origin(hints.get(name)), value, f"{where}.{name}")
+        for name, value in values.items()
+    }
+    try:
+        return maker(**made)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{where}: {error}") from error
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise InvalidArgument(f"{where}: {maker.__name__} refuses {short(dict(table))}: {error}") from error
+
+
+def from_fields(kind: type[T], table: Any, where: str) -> T:
+    """Return the ``kind`` whose fields a table holds; raises ``InvalidArgument`` on what is no table, and on unknown fields."""
+    check_fields(kind, check_table(table, where), where, f"{where} takes")
+    if not issubclass(kind, Declared):
+        return kind(**table)
+    lists = {name: value for name, value in table.items() if isinstance(value, list)}
+    arrays = {name: _value(name, (), name in _static(kind), None, value, f"{where}.{name}") for name, value in lists.items()}
+    return kind(**{**table, **arrays})
+
+
+def from_value(value: Any, where: str) -> Any:
+    """Return a value of any field as an object of whatever role its table names, or an array of numbers from their list."""
+    return _value("value", (Role,), False, None, list(value) if isinstance(value, tuple) else value, where)
+
+
+def check_table(table: Any, where: str) -> Mapping[str, Any]:
+    """Return a table; raise ``InvalidArgument`` on anything else."""
+    if not isinstance(table, Mapping):
+        raise InvalidArgument(f"{where}: expected a table, got {short(table)}")
+    return table
+
+
+def check_fields(maker: Maker, table: Mapping[str, Any], where: str, words: str) -> None:
+    """Raise ``InvalidArgument`` on a field that a class or function does not take, with the nearest known one."""
+    for name in table:
+        check_known(name, fields_of(maker), f"{where}.{name}", words)
+
+
+def _static(maker: Maker) -> set[str]:
+    """Return the names of the fields that are part of the program, whose lists must be tuples; none of a function."""
+    is_declared = isinstance(maker, type) and issubclass(maker, Declared)
+    return {parameter.name for parameter in parameters(maker) if parameter.static} if is_declared else set()  # type: ignore[arg-type]
+
+
+def _look_up(word: str, roles: tuple[type[Role], ...], name: Any, where: str) -> Maker:
+    """Return the class or function of a name; raises ``InvalidArgument`` with the nearest one when there is none."""
+    if not isinstance(name, str):
+        raise InvalidArgument(f"{where}.type: expected the name of a {word} as text, got {short(name)}")
+    known = makers(*roles)
+    maker = _imported(name, roles) if ":" in name else known.get(name)
+    if maker is None and ":" in name:
+        raise InvalidArgument(f"{where}: there is no {word} {short(name)} in the modules that have been imported; import its module first")
+    if maker is None:
+        raise InvalidArgument(f"{where}: there is no {word} {short(name)}{did_you_mean(name, known)}; known are {', '.join(known)}")
+    return maker
+
+
+def _value(word: str, roles: Sequence[type[Any]], is_static: bool, origin: Any, value: Any, where: str) -> Any:
+    """Return the value of one field: tables become objects, lists of numbers arrays, or tuples where the field is static.
+
+    ``origin`` is the generic type that a function's argument is annotated with: mappings and nested sequences pass as they are where it is
+    one.
+
+    Raises:
+      InvalidArgument: on dates and times, on lists whose rows differ in length, and on tables that stand for no object.
+    """
+    leaves = jax.tree.leaves(value) if isinstance(value, list) else [value]
+    if any(isinstance(leaf, datetime.date | datetime.time) for leaf in leaves):
+        raise InvalidArgument(f"{where}: takes no date or time, got {short(value)}")
+    if isinstance(value, Mapping):
+        if not roles and origin is not collections.abc.Mapping:
+            raise InvalidArgument(f"{where}: takes no table, got {short(dict(value))}")
+        return from_plain(word, roles, value, where) if roles else value
+    if not isinstance(value, list):
+        return value
+    tables = any(isinstance(item, Mapping) for item in value)
+    if is_static or tables:
+        places = [f"{where}[{number}]" if tables else where for number in range(len(value))]
+        return tuple(_value(word, roles, is_static, None, item, place) for item, place in zip(value, places, strict=True))
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        if origin is collections.abc.Sequence:
+            return value
+        raise InvalidArgument(f"{where}: the rows of a list have one length, got {short(value)}") from error
+    mixed = array.dtype.kind != "b" and any(isinstance(leaf, bool) for leaf in leaves)  # NumPy takes True for 1.0
+    return array if array.dtype.kind in "biuf" and not mixed else value  # which the field's own check refuses or takes

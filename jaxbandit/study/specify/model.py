@@ -1,0 +1,178 @@
+"""The GP model of the learners of a study or session, as a table says it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from jaxbandit.core import checks
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.codec import to_fields
+from jaxbandit.core.fields import (
+    Check,
+    between,
+    choice,
+    each,
+    finite_numbers,
+    of_class,
+    optional,
+    per_axis,
+    per_output,
+    positive_numbers,
+    text,
+    whole,
+)
+from jaxbandit.core.types import PerAxis, PerOutput
+from jaxbandit.domains import DOMAIN, Domain
+from jaxbandit.kernels import Kernel
+from jaxbandit.problems import AbstractProblem
+from jaxbandit.problems.base import PROBLEM
+from jaxbandit.problems.data_tables import rows_of_csv
+from jaxbandit.study.specify.registry import build
+from jaxbandit.surrogates import PRECISIONS, Surrogate, ranged, surrogate
+from jaxbandit.surrogates.choose import FORMS
+from jaxbandit.surrogates.noise import VARIANCE_IN_FILES
+from jaxbandit.surrogates.nystroem import with_length_scale
+
+Table: TypeAlias = Mapping[str, Any]
+"""An object as a study file has it: its type and fields, ``{"type": "sine", "points_per_axis": 50}``."""
+
+ONE_KERNEL = of_class(Kernel) | of_class(Mapping, "a table of one")
+FIELDS: dict[str, Check] = {
+    "kernel": ONE_KERNEL | each(ONE_KERNEL, least=1),
+    "noise_variance": VARIANCE_IN_FILES,
+    "prior_mean": finite_numbers.of(per_output),
+    "form": choice(*FORMS),
+    "tolerance": optional(between(0, 1, open_high=True, host=True)),
+    "rank": optional(whole(1)),
+    "precision": choice(*PRECISIONS),
+    "length_scale": optional(positive_numbers.of(per_axis)),
+    "length_scale_range": optional(positive_numbers),
+    "fit_to": optional(text | of_class(Path, "the path of a CSV file") | finite_numbers),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """The GP model of a grid's learners, built on each problem's points; fields as for :func:`~jaxbandit.surrogate`.
+
+    With a ``length_scale_range`` the models are those of :func:`~jaxbandit.ranged`: all length-scales that a sweep over
+    ``"model.length_scale"`` tries are one program.
+
+    Attributes:
+      kernel: a kernel or its table, one for all outputs or a list of one for each.
+      noise_variance, prior_mean, form, tolerance, rank, precision: as for :func:`~jaxbandit.surrogate`; noise that differs between points
+        is a table, which :func:`~jaxbandit.domains.tabulate` makes of a function.
+      length_scale: one number or one for each axis, in place of the kernel's; only with a range.
+      length_scale_range: the shortest and the longest length-scale, ``[low, high]`` or ``[[low, ...], [high, ...]]`` for each axis.
+      fit_to: data that kernel and noise variance are fitted to before round 1, by maximum posterior as for
+        :func:`~jaxbandit.surrogate`: rows ``[n, d + 1 + m]`` of a point's ``d`` coordinates, its reward and its constraints; or the path of
+        a CSV file of such rows, below a line of names. A file is read at once, and results hold its rows. All trials share the fit;
+        :class:`~jaxbandit.Refitted` fits in each trial to what it has seen.
+    """
+
+    kernel: Kernel | Table | Sequence[Kernel | Table] = dataclasses.field(default_factory=lambda: {"type": "SquaredExponential"})
+    noise_variance: PerOutput | Sequence[Any] = 0.05
+    prior_mean: PerOutput = 0.0
+    form: str = "auto"
+    tolerance: float | None = None
+    rank: int | None = None
+    precision: str = "auto"
+    length_scale: PerAxis | None = None
+    length_scale_range: Sequence[Any] | None = None
+    fit_to: Any = None
+
+    def validate(self, where: str) -> None:
+        """Raise ``InvalidArgument`` on fields that do not go with each other; what depends on the problem is checked with it."""
+        if self.length_scale_range is None and self.length_scale is not None:
+            raise InvalidArgument(
+                f"{where}.length_scale: needs length_scale_range = [low, high], for which the model is built once (jaxbandit.ranged),"
+                f" got {short(self.length_scale)} without one; or set the length-scale of its kernel"
+            )
+        if self.length_scale_range is not None and self.form != "auto":
+            raise InvalidArgument(f"{where}.form: a model with a length_scale_range has a form of its own; use 'auto', got {self.form!r}")
+        if self.fit_to is not None and self.length_scale is not None:
+            raise InvalidArgument(
+                f"{where}.length_scale: is fitted, for there is fit_to; leave one of them out, got {short(self.length_scale)}"
+            )
+
+    def at_middle(self) -> Model:
+        """Return the model at the middle of its range, from which those of all length-scales are made; one without is returned as it is."""
+        if self.length_scale is None or self.length_scale_range is None:
+            return self
+        return dataclasses.replace(self, length_scale=np.sqrt(np.prod(np.asarray(self.length_scale_range, np.float64), axis=0)).tolist())
+
+    def __post_init__(self) -> None:
+        for name, check in FIELDS.items():
+            check(f"model.{name}", getattr(self, name))
+        for kernel in self.kernel if isinstance(self.kernel, list | tuple) else [self.kernel]:
+            build("kernel", kernel, "model.kernel")
+        if self.length_scale_range is not None:
+            ends = checks.numbers("model.length_scale_range", self.length_scale_range)
+            if ends.shape[:1] != (2,) or not np.all(ends[0] < ends[1]):
+                raise InvalidArgument(
+                    f"model.length_scale_range: expected [low, high] with low < high, got {short(self.length_scale_range)}"
+                )
+        if self.fit_to is not None:
+            object.__setattr__(self, "fit_to", _rows(self.fit_to))
+
+    @takes(problem=PROBLEM, horizon=optional(whole(1)), where=text)
+    def on(self, problem: AbstractProblem, horizon: int, where: str) -> Surrogate:
+        """Return the surrogate of all outputs of a problem, with room for ``horizon`` observations."""
+        return self.of(problem.domain, problem.outputs, horizon, where)
+
+    @takes(domain=DOMAIN, outputs=whole(1, 1000), horizon=optional(whole(1)), where=text)
+    def of(self, domain: Domain, outputs: int, horizon: int, where: str) -> Surrogate:
+        """Return the surrogate of ``outputs`` functions on a domain, with room for ``horizon`` observations."""
+        given = self.kernel if isinstance(self.kernel, list | tuple) else [self.kernel]
+        kernels: Any = [build("kernel", kernel, f"{where}.kernel") for kernel in given]
+        kernels = kernels if given is self.kernel else kernels[0]  # one for all outputs is fitted to all of them
+        rest: dict[str, Any] = {name: getattr(self, name) for name in ("noise_variance", "prior_mean", "rank", "precision")}
+        rest |= {"outputs": outputs, "horizon": horizon}
+        try:
+            if self.fit_to is not None:
+                rest["fit_to"] = _points_and_values(self.fit_to, domain.dimension, outputs)
+            if self.length_scale_range is None:
+                return surrogate(domain, kernels, form=self.form, tolerance=self.tolerance, **rest)
+            if self.length_scale is not None:
+                own_scale = partial(with_length_scale, length_scale=self.length_scale)
+                kernels = [own_scale(kernel) for kernel in kernels] if isinstance(kernels, list) else own_scale(kernels)
+            low, high = self.length_scale_range
+            own: dict[str, Any] = {} if self.tolerance is None else {"tolerance": self.tolerance}
+            return ranged(domain, kernels, low=low, high=high, **own, **rest)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{where}: {error}") from error
+
+    def table(self) -> dict[str, Any]:
+        """Return the table of a study file; raises ``InvalidArgument`` on a kernel that cannot be written as one."""
+        table = to_fields(self, "model")
+        return {name: table[name] for name in sorted(table, key="kernel".__eq__)}  # the kernel last
+
+
+def _rows(given: Any) -> np.ndarray:
+    """Return the rows ``[n, c]`` that a model is fitted to, given as they are or as the path of a CSV file."""
+    if isinstance(given, str | Path):
+        try:
+            given = rows_of_csv(given)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"model.fit_to: {error}") from error
+    rows = np.asarray(given, np.float64)
+    if rows.ndim != 2 or not rows.size:
+        raise InvalidArgument(f"model.fit_to: must be rows of numbers, the coordinates of a point and its values, got {short(given)}")
+    return rows
+
+
+def _points_and_values(rows: np.ndarray, dimension: int, outputs: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return points ``[n, d]`` and values ``[n, 1 + m]`` of the rows that a model is fitted to."""
+    if rows.shape[1] != dimension + outputs:
+        raise InvalidArgument(
+            f"fit_to: must have {dimension + outputs} columns, {dimension} coordinates of a point and the values of {outputs} outputs,"
+            f" got {rows.shape[1]}"
+        )
+    return rows[:, :dimension], rows[:, dimension:]

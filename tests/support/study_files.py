@@ -1,0 +1,21 @@
+"""What study files can name."""
+
+from __future__ import annotations
+
+from jaxbandit.core.codec import Maker, makers
+from jaxbandit.core.declare import Role, roles_of_arguments
+from jaxbandit.study.specify.registry import ROLES
+
+KINDS = [kind for kind in ROLES if kind != "domain"]
+
+
+def names(kind: str) -> dict[str, Maker]:
+    """The classes and functions that a table of one kind can name: first of the kind itself, then of what their fields may hold."""
+    found: dict[str, Maker] = {}
+    wanted: list[type[Role]] = [ROLES[kind]]
+    for role in wanted:  # which grows meanwhile
+        for name, maker in makers(role).items():
+            found.setdefault(name, maker)
+            held = {other for roles in roles_of_arguments(maker).values() for other in roles} if kind != "problem" else set()
+            wanted += sorted(held - set(wanted), key=lambda other: other.__name__)
+    return found
