@@ -7,13 +7,12 @@ a notebook, makes a :class:`Drawing`, without pyplot; whoever asked for one writ
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from matplotlib import rcParams
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -162,12 +161,16 @@ def compose(
     return figure
 
 
-def place_legend(axis: Axes, handles: Sequence[Artist], *, new: bool) -> None:
-    """Put a legend under the panels of a figure of its own, into the first panel of a user's."""
+def place_legend(axes: Iterable[Axes], *, new: bool = True) -> None:
+    """Say what lines and marks of panels are, each once: under the panels of a figure of its own, else in the first panel."""
+    panels = list(axes)
+    shown = {label: handle for axis in panels for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    if not shown:
+        return
     if new:
-        axis.figure.legend(handles=list(handles), loc="outside lower center", ncols=len(handles), fontsize=9)
+        panels[0].figure.legend(list(shown.values()), list(shown), loc="outside lower center", ncols=min(len(shown), 6), fontsize=9)
     else:
-        axis.legend(handles=list(handles), loc="best", fontsize=7, frameon=True)
+        panels[0].legend(list(shown.values()), list(shown), loc="best", fontsize=7, frameon=True)
 
 
 def thumbnail(values: np.ndarray, feasible: np.ndarray, best: tuple[int, int] | None) -> bytes:

@@ -1,32 +1,57 @@
-"""Beliefs of a learner after chosen rounds of a trial, replayed from its trajectory, and the scores of an acquisition."""
+"""Beliefs of a learner after chosen rounds of a trial, replayed from its trajectory: as arrays, curves, maps and an animation."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import matplotlib
 import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import MOST_ROUNDS, boolean, function, integers_from, nonnegative, of_class, optional, scalar, vector
+from jaxbandit.core.fields import (
+    MOST_ROUNDS,
+    boolean,
+    function,
+    integers_from,
+    nonnegative,
+    of_class,
+    optional,
+    positive,
+    scalar,
+    text,
+    vector,
+)
 from jaxbandit.core.pytree import canonicalise, float_dtype
 from jaxbandit.core.types import Array
+from jaxbandit.domains import Domain
+from jaxbandit.drawing import COLOURS, SHADES, STAR, STYLE, grid_of_axes, in_style, place_legend, plain, styled
 from jaxbandit.engine import Trajectory
-from jaxbandit.problems import AbstractProblem
+from jaxbandit.panels import DOT, Ground, Quantity, belief_curve, outline, shade
+from jaxbandit.problems import AbstractProblem, optimum
+from jaxbandit.problems.base import INSTANCE
 from jaxbandit.surrogates import Posterior, Prediction, Surrogate, arithmetic
+
+if TYPE_CHECKING:
+    from matplotlib.animation import FuncAnimation
 
 # An acquisition to map: takes the posterior of one round, the multipliers [m] in force and the round; returns the score [M].
 Score = Callable[[Prediction, np.ndarray, int], Array]
 
 ROUNDS = integers_from(0, MOST_ROUNDS).of(vector("the numbers of rounds"))
 SCORE = optional(function("(belief, multipliers, t)"))
+SURROGATE, WIDTH = of_class(Surrogate), positive.of(scalar)
 RUN = of_class(Trajectory, "what simulate returns, a Trajectory")
 
 
-@takes(surrogate=of_class(Surrogate), trajectory=RUN, rounds=ROUNDS)
+@takes(surrogate=SURROGATE, trajectory=RUN, rounds=ROUNDS)
 def posterior_after(surrogate: Surrogate, trajectory: Trajectory, rounds: Sequence[int]) -> Prediction:
     """Compute the posterior of one trial after some of its rounds, from its chosen points and observed values.
 
@@ -92,20 +117,300 @@ def penalised_bounds(reward_width: float, cost_width: float, *, rectified: bool 
     return score
 
 
+@in_style
+@takes(problem=INSTANCE)
+def problem_maps(problem: AbstractProblem, *, axes: Any = None) -> np.ndarray:
+    """Draw the mean reward and constraints of a problem on a line or a plane: the star is the optimum, infeasible points are shaded.
+
+    Args:
+      problem: one instance, on a one-dimensional domain or a two-dimensional product grid.
+      axes: an Axes for each output; default new ones.
+
+    Returns:
+      The axes ``[outputs]``.
+
+    Raises:
+      InvalidArgument: on a domain of more dimensions.
+    """
+    means, ground = np.asarray(problem.means), Ground.of(problem.domain)
+    on_line = problem.domain.dimension == 1
+    if not on_line:
+        _check_plane("problem", problem.domain)
+    row: np.ndarray = grid_of_axes(axes, 1, len(means), (3.9, 3.1))[0]
+    best, feasible = _best(problem), np.all(means[1:] <= 0, axis=0)
+    for axis, values, name in zip(row, means, _names_of(problem), strict=True):
+        axis.set_title(name)
+        if on_line:
+            x, order = ground.points[:, 0], np.argsort(ground.points[:, 0])
+            axis.plot(x[order], values[order], color=COLOURS[0])
+            low, high = axis.get_ylim()
+            axis.fill_between(
+                x[order], low, high, where=~feasible[order], step="mid", color="0.85", linewidth=0, zorder=0, label="infeasible"
+            )
+            axis.set(ylim=(low, high), xlim=(x.min(), x.max()))
+            ground.dress(axis, 0)
+        else:
+            axis.figure.colorbar(shade(axis, ground, values), ax=axis)
+            outline(axis, ground, _worst(means), "edge of the feasible region", dash="-")
+        if best is not None:
+            axis.plot(*ground.points[best], *([values[best]] if on_line else []), "*", label="optimum", **STAR)
+    place_legend(row, new=axes is None)
+    return row
+
+
+@in_style
+@takes(surrogate=SURROGATE, trajectory=RUN, rounds=ROUNDS, problem=optional(INSTANCE), score=SCORE, width=WIDTH)
+def posterior_curves(
+    surrogate: Surrogate,
+    trajectory: Trajectory,
+    rounds: Sequence[int],
+    *,
+    width: float = 2.0,
+    problem: AbstractProblem | None = None,
+    score: Score | None = None,
+    axes: Any = None,
+) -> np.ndarray:
+    """Draw curves of one trial's posterior on a line after chosen rounds: a row for each round, a column for each output and the score.
+
+    Bands are ``width`` standard deviations about the posterior mean, dots the values observed so far, dotted lines the truth, the vertical
+    line the point that is chosen next, the star the optimum; a constraint holds below the line at zero.
+
+    Args:
+      surrogate, trajectory, rounds: as for :func:`posterior_after`; the domain is one-dimensional.
+      width: standard deviations of the bands, such as the confidence width of the algorithm.
+      problem: the instance that was run, for the truth and the optimum.
+      score: the acquisition of the next round, such as :func:`penalised_bounds`.
+      axes: Axes ``[rounds, columns]``; default new ones.
+
+    Returns:
+      The axes.
+
+    Raises:
+      InvalidArgument: on a domain of more dimensions, a width that is not positive, or where :func:`posterior_after` raises it.
+    """
+    if surrogate.domain.dimension != 1:
+        raise checks.InvalidArgument(
+            f"surrogate: curves need a one-dimensional domain, not dimension {surrogate.domain.dimension}; see posterior_maps"
+        )
+    return _drawn(_Shown.of(surrogate, trajectory, rounds, problem, score, width), axes)
+
+
+@in_style
+@takes(surrogate=SURROGATE, trajectory=RUN, rounds=ROUNDS, problem=optional(INSTANCE), score=SCORE)
+def posterior_maps(
+    surrogate: Surrogate,
+    trajectory: Trajectory,
+    rounds: Sequence[int],
+    *,
+    problem: AbstractProblem | None = None,
+    score: Score | None = None,
+    axes: Any = None,
+) -> np.ndarray:
+    """Draw maps of one trial's posterior on a plane after chosen rounds: a row for each round.
+
+    Columns are the mean and the standard deviation of every output and, if ``score`` is given, the acquisition of the next round, as
+    the share of points with a lower score. Circles are the points tried so far, the orange one is the latest; the star is the optimum.
+    Dashed lines enclose the region where the means of all constraints are feasible, solid lines the truly feasible region. All rows have
+    the same colour scales.
+
+    Args:
+      surrogate, trajectory, rounds: as for :func:`posterior_after`; the domain is a two-dimensional product grid.
+      problem: the instance that was run, for the optimum and the outline of the truly feasible region.
+      score: the acquisition, such as :func:`penalised_bounds`.
+      axes: Axes ``[rounds, columns]``; default new ones.
+
+    Returns:
+      The axes.
+
+    Raises:
+      InvalidArgument: on another kind of domain, or where :func:`posterior_after` raises it.
+    """
+    _check_plane("surrogate", surrogate.domain)
+    return _drawn(_Shown.of(surrogate, trajectory, rounds, problem, score), axes)
+
+
+@takes(
+    surrogate=SURROGATE,
+    trajectory=RUN,
+    rounds=ROUNDS,
+    problem=optional(INSTANCE),
+    score=SCORE,
+    width=WIDTH,
+    seconds_per_frame=WIDTH,
+    title=text,
+)
+def posterior_animation(
+    surrogate: Surrogate,
+    trajectory: Trajectory,
+    rounds: Sequence[int],
+    *,
+    title: str = "",
+    width: float = 2.0,
+    problem: AbstractProblem | None = None,
+    score: Score | None = None,
+    seconds_per_frame: float = 0.5,
+) -> FuncAnimation:
+    """Return an animation of ``posterior_maps`` or, on a line, ``posterior_curves``: one round after another.
+
+    Its ``save("trial.gif", writer="pillow")`` writes it; its ``to_jshtml()`` shows it in a notebook. The arguments and errors are those of
+    the two functions.
+    """
+    from matplotlib.animation import FuncAnimation
+
+    if surrogate.domain.dimension != 1:
+        _check_plane("surrogate", surrogate.domain)
+    shown = _Shown.of(surrogate, trajectory, rounds, problem, score, width)
+    with styled():
+        figure = Figure(figsize=(shown.panel[0] * len(shown.heads), shown.panel[1] + 0.9), layout="constrained")
+        axes = figure.subplots(1, len(shown.heads), squeeze=False)[0]
+        for axis, limits in zip(axes, shown.limits, strict=True) if not shown.on_line else ():
+            shades = matplotlib.cm.ScalarMappable(matplotlib.colors.Normalize(*limits), SHADES)
+            figure.colorbar(shades, ax=axis, location="bottom", shrink=0.85)
+
+    @in_style
+    def draw(frame: _Frame) -> list[Artist]:
+        for axis in axes:
+            axis.clear()
+            axis.grid(True, alpha=STYLE["grid.alpha"])  # which clearing has taken away
+        shown.draw(axes, frame)
+        for axis, head in zip(axes, shown.heads, strict=True):
+            axis.set_title(head)
+        figure.suptitle(f"{plain(title)}{', ' if title else ''}after round {frame.round}", fontsize=11)
+        return []
+
+    draw(shown.frames[0])
+    with styled():
+        place_legend(axes)
+    every = 1000 * seconds_per_frame
+    return FuncAnimation(figure, draw, frames=shown.frames, init_func=lambda: [], cache_frame_data=False, interval=every, repeat=True)
+
+
 @dataclasses.dataclass(frozen=True)
-class Frame:
-    """Contents of the panels of one round: a table ``[M]`` for each, the points tried so far, the largest mean constraint."""
+class _Frame:
+    """Contents of the panels of one round: what is believed, the points tried so far and their values, and the point chosen next."""
 
     round: int
-    tables: list[np.ndarray]
-    tried: np.ndarray  # [n] indices
-    chosen: int | None  # the point chosen next, None after the last round
-    believed: np.ndarray | None  # [M] largest posterior mean of a constraint
     belief: Prediction
+    tried: np.ndarray  # [n] indices
     seen: np.ndarray  # [n, k] values of the points tried, NaN where they have not arrived
+    chosen: int | None  # None after the last round
+    rank: np.ndarray | None  # [M] share of other points with a lower score
 
 
-def frames_of(surrogate: Surrogate, trajectory: Trajectory, rounds: Sequence[int], score: Score | None) -> list[Frame]:
+@dataclasses.dataclass(frozen=True)
+class _Shown:
+    """Frames of a trial on a line or a plane, with what their panels have in common."""
+
+    ground: Ground
+    frames: list[_Frame]
+    problem: AbstractProblem | None
+    width: float
+    heads: list[str]
+    limits: list[tuple[float, float]]  # of each panel, over all frames
+
+    @classmethod
+    def of(
+        cls,
+        surrogate: Surrogate,
+        trajectory: Trajectory,
+        rounds: Sequence[int],
+        problem: AbstractProblem | None,
+        score: Score | None,
+        width: float = 2.0,
+    ) -> _Shown:
+        """Return the frames after some rounds of a trial."""
+        frames, names = _frames_of(surrogate, trajectory, rounds, score), _names_of(surrogate)
+        if surrogate.domain.dimension != 1:
+            heads = [f"{name}: {what}" for name in names for what in ("mean", "sd")] + ["acquisition: rank"] * (score is not None)
+            limits = [_extent([cls.tables(frame)[column] for frame in frames]) for column in range(len(heads))]
+            return cls(Ground.of(surrogate.domain), frames, problem, width, heads, limits)
+        limits = []
+        for j in range(len(names)):
+            parts = [np.asarray(frame.belief.mean[j] + sign * width * frame.belief.sd[j]) for frame in frames for sign in (-1, 1)]
+            parts += [frame.seen[:, j] for frame in frames] + ([] if problem is None else [np.asarray(problem.means)[j]])
+            low, high = _extent(parts)
+            limits.append((low - 0.05 * (high - low), high + 0.05 * (high - low)))
+        heads = names + ["acquisition"] * (score is not None)
+        return cls(Ground.of(surrogate.domain), frames, problem, width, heads, limits + [(-0.03, 1.03)] * (score is not None))
+
+    @property
+    def on_line(self) -> bool:
+        return self.ground.domain.dimension == 1
+
+    @property
+    def panel(self) -> tuple[float, float]:
+        """Inches of one panel."""
+        return (4.2, 2.6) if self.on_line else (3.1, 2.7)
+
+    @staticmethod
+    def tables(frame: _Frame) -> list[np.ndarray]:
+        """Return what maps show: mean and deviation of each output, and the rank."""
+        pairs = [table for pair in zip(frame.belief.mean, frame.belief.sd, strict=True) for table in pair]
+        return pairs if frame.rank is None else [*pairs, frame.rank]
+
+    def draw(self, axes: Sequence[Axes], frame: _Frame) -> list[Any]:
+        """Draw the panels of one round; return the images of maps."""
+        return self._draw_curves(axes, frame) if self.on_line else self._draw_maps(axes, frame)
+
+    def _draw_curves(self, axes: Sequence[Axes], frame: _Frame) -> list[Any]:
+        x, truth, best = self.ground.points[:, 0], None if self.problem is None else np.asarray(self.problem.means), _best(self.problem)
+        order = np.argsort(x)
+        for j, (mean, sd, axis) in enumerate(zip(frame.belief.mean, frame.belief.sd, axes, strict=False)):
+            own = Quantity(
+                "",
+                mean,
+                low=mean - self.width * sd,
+                high=mean + self.width * sd,
+                truth=None if truth is None else truth[j],
+                seen=(frame.tried, frame.seen[:, j]),
+                limits=[(0.0, "")] if j else [],
+            )
+            belief_curve(axis, own, x, order, band=f"± {self.width:g} sd")
+            if best is not None and truth is not None:
+                axis.plot(x[best], truth[j, best], "*", label="optimum", **STAR)
+        if frame.rank is not None:
+            axes[-1].plot(x[order], frame.rank[order], color=COLOURS[2])
+            axes[-1].set_ylabel("share of points below")
+        for axis, limits in zip(axes, self.limits, strict=True):
+            axis.set(ylim=limits, xlim=(x.min(), x.max()))
+            self.ground.dress(axis, 0)
+            if frame.chosen is not None:
+                axis.axvline(x[frame.chosen], color=COLOURS[1], linewidth=1.2, linestyle="--", label="chosen next")
+        return []
+
+    def _draw_maps(self, axes: Sequence[Axes], frame: _Frame) -> list[Any]:
+        images, best = [], _best(self.problem)
+        for axis, table, limits in zip(axes, self.tables(frame), self.limits, strict=True):
+            images.append(shade(axis, self.ground, table, limits))
+            outline(axis, self.ground, None if self.problem is None else _worst(np.asarray(self.problem.means)), "truly feasible", dash="-")
+            outline(axis, self.ground, _worst(np.asarray(frame.belief.mean)), "believed feasible")
+            tried = self.ground.points[frame.tried]
+            axis.plot(*tried[:-1].T, label="tried", **DOT | {"markersize": 3.2})
+            axis.plot(*tried[-1:].T, label="latest", **DOT | {"markersize": 6, "markerfacecolor": COLOURS[5]})
+            if best is not None:
+                axis.plot(*self.ground.points[best], "*", label="optimum", **STAR)
+        for axis in axes[1:]:
+            axis.set_ylabel("")
+        return images
+
+
+def _drawn(shown: _Shown, axes: Any) -> np.ndarray:
+    """Draw a row of panels for each frame on the axes given, or on new ones; return them as ``[rounds, columns]``."""
+    grid = grid_of_axes(axes, len(shown.frames), len(shown.heads), shown.panel)
+    for row, frame in zip(grid, shown.frames, strict=True):
+        images = shown.draw(row, frame)
+        row[0].set_ylabel("\n".join(filter(None, (f"after round {frame.round}", row[0].get_ylabel()))))
+    for axis in grid[:-1].flat:
+        axis.set_xlabel("")
+    for axis, head in zip(grid[0], shown.heads, strict=True):
+        axis.set_title(head)
+    for column, image in enumerate(images):
+        grid[0, 0].figure.colorbar(image, ax=list(grid[:, column]), location="bottom", shrink=0.85, aspect=30)
+    place_legend(grid.flat, new=axes is None)
+    return grid
+
+
+def _frames_of(surrogate: Surrogate, trajectory: Trajectory, rounds: Sequence[int], score: Score | None) -> list[_Frame]:
     """Return the contents of the panels, one frame for each round."""
     beliefs = posterior_after(surrogate, trajectory, rounds)
     indices, horizon = np.asarray(trajectory.indices), len(np.asarray(trajectory.indices))
@@ -116,22 +421,11 @@ def frames_of(surrogate: Surrogate, trajectory: Trajectory, rounds: Sequence[int
     frames = []
     for place, t in enumerate(rounds):
         belief = jax.tree.map(lambda x, place=place: np.asarray(x[place]), beliefs)
-        mean, sd = belief.mean, belief.sd
-        tables = [table for j in range(len(mean)) for table in (mean[j], sd[j])]
-        if score is not None:
-            tables.append(_ranks(np.asarray(score(belief, np.asarray(trajectory.multipliers)[t], t + 1))))  # in force at round t + 1
         arrived = np.where((due <= t)[:t], seen[before : before + t], np.nan)
-        frames.append(
-            Frame(
-                round=int(t),
-                tables=tables,
-                tried=tried[: before + t],
-                chosen=int(indices[t]) if t < horizon else None,
-                believed=mean[1:].max(axis=0) if len(mean) > 1 else None,
-                belief=belief,
-                seen=np.concatenate([seen[:before], arrived]),
-            )
-        )
+        # The multipliers of index t are in force at round t + 1.
+        rank = None if score is None else _ranks(np.asarray(score(belief, np.asarray(trajectory.multipliers)[t], t + 1)))
+        chosen = int(indices[t]) if t < horizon else None
+        frames.append(_Frame(int(t), belief, tried[: before + t], np.concatenate([seen[:before], arrived]), chosen, rank))
     return frames
 
 
@@ -144,6 +438,35 @@ def _ranks(scores: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(scores), np.nan, below[place.reshape(-1)] / max(len(scores) - 1, 1))
 
 
-def names_of(item: Surrogate | AbstractProblem) -> list[str]:
+def _extent(parts: Sequence[np.ndarray]) -> tuple[float, float]:
+    """Return the least and the greatest finite number."""
+    values = np.concatenate(parts)
+    finite = values[np.isfinite(values)]
+    return (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
+
+
+def _names_of(item: Surrogate | AbstractProblem) -> list[str]:
     """Return the names of the outputs."""
     return ["reward", *([f"constraint {j}" for j in range(1, item.outputs)] if item.outputs > 2 else ["constraint"])][: item.outputs]
+
+
+def _best(problem: AbstractProblem | None) -> int | None:
+    """Return the number of the best feasible point, ``None`` without one."""
+    if problem is None:
+        return None
+    best = optimum(problem)
+    return int(best.index) if np.isfinite(float(best.value)) else None
+
+
+def _worst(means: np.ndarray) -> np.ndarray | None:
+    """Return the largest constraint value ``[M]``; ``None`` without constraints."""
+    return means[1:].max(axis=0) if len(means) > 1 else None
+
+
+def _check_plane(name: str, domain: Domain) -> None:
+    """Raise ``InvalidArgument`` unless a domain, of the argument ``name``, is a two-dimensional product grid."""
+    if len(domain.grid_shape) != 2:
+        raise checks.InvalidArgument(
+            f"{name}: maps need a two-dimensional product grid (domains.grid), not"
+            f" {domain.size} points of dimension {domain.dimension}{'' if domain.axes else ' without axes'}"
+        )

@@ -6,8 +6,14 @@ optimum, solid lines are the edge of the truly feasible region and dashed lines 
 """
 
 from jaxbandit.drawing import COLOURS, DASHES, DPI, SHADES, STYLE, compose, figure_of, plain
-from jaxbandit.report.animation import posterior_animation
-from jaxbandit.report.beliefs import penalised_bounds, posterior_after
+from jaxbandit.report.beliefs import (
+    penalised_bounds,
+    posterior_after,
+    posterior_animation,
+    posterior_curves,
+    posterior_maps,
+    problem_maps,
+)
 from jaxbandit.report.curves import (
     PANELS,
     boxes_over_time,
@@ -18,10 +24,7 @@ from jaxbandit.report.curves import (
     rounds_of_declaration,
     trade_off,
 )
-from jaxbandit.report.instances import problem_maps
-from jaxbandit.report.lines import posterior_curves
 from jaxbandit.report.page import heat_maps
-from jaxbandit.report.planes import posterior_maps
 from jaxbandit.report.sweeps import shaded_cells, sweep, swept_curve, swept_map, win_map
 from jaxbandit.report.traces import delay_histogram, multiplier_paths
 

@@ -3,38 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
-from jaxbandit.drawing import COLOURS, SHADES, Drawing, figure_of, plain, styled
+from jaxbandit.drawing import STAR, Drawing, figure_of, place_legend, plain, styled
+from jaxbandit.panels import BLUE, DOT, GREEN, ORANGE, Ground, Quantity, belief_curve, outline, shade
 from jaxbandit.session.axes import Space
 from jaxbandit.session.outputs import Outputs
 
 if TYPE_CHECKING:
     import xarray as xr
 
-BLUE, ORANGE, GREEN = COLOURS[:3]
-MEASURED: dict[str, Any] = {"marker": "o", "s": 22, "c": "white", "edgecolors": "black", "linewidths": 1.0, "zorder": 3}
-RECOMMENDED: dict[str, Any] = {"marker": "*", "s": 150, "c": ORANGE, "edgecolors": "black", "linewidths": 0.8, "zorder": 4}
 WIDE, MAP, SLICE = (6.4, 2.9), (4.6, 3.4), (3.2, 2.7)  # inches of one panel
 FEASIBILITY = "probability of feasibility"
-
-
-@dataclasses.dataclass(frozen=True)
-class _Row:
-    """One row of panels: a quantity at every point ``[M]``, with its deviation and bounds and what was measured of it, if any."""
-
-    label: str
-    mean: np.ndarray
-    sd: np.ndarray | None = None
-    lower: np.ndarray | None = None
-    upper: np.ndarray | None = None
-    measured: np.ndarray | None = None  # by ticket
 
 
 def belief_figure(
@@ -45,30 +28,38 @@ def belief_figure(
     Slices go through the recommended point, number ``best``. A set of points of more than two dimensions that is no grid is shown in the
     order of the objective. With ``feasibility`` a last row shows the probability that all constraints hold.
     """
-    dimension, rows = space.domain.dimension, _rows(outputs, belief, history)
+    logarithmic = tuple(number for number, axis in enumerate(space.axes) if axis.scale == "logarithmic")
+    ground = Ground(space.domain, space.coordinates, tuple(map(plain, space.names)), logarithmic)
+    fields = {"mean": "mean", "sd": "sd", "low": "lower", "high": "upper"}
+    rows = []
+    for output, name in enumerate(outputs.names):
+        table = {field: belief[source].values[output] for field, source in fields.items()}
+        seen = (history["index"].values, history[name].values)
+        rows.append(Quantity(name, **table, seen=seen, limits=_limits(outputs, name)))
     if feasibility:
-        rows.append(_Row(FEASIBILITY, belief["probability_of_feasibility"].values))
-    in_slices = dimension > 2 and bool(space.domain.axes)
-    columns = 2 if dimension == 2 else dimension if in_slices else 1
-    size = MAP if dimension == 2 else SLICE if in_slices else WIDE
-    figure, panels = figure_of(len(rows), columns, size, one_scale=in_slices)
+        rows.append(Quantity(FEASIBILITY, belief["probability_of_feasibility"].values))
+    courses = _courses(ground, best, np.argsort(-outputs.objective.sign * rows[0].mean))
+    on_plane = space.domain.dimension == 2
+    size = MAP if on_plane else SLICE if len(courses) > 1 else WIDE
+    figure, panels = figure_of(len(rows), 2 if on_plane else len(courses), size, one_scale=len(courses) > 1)
     with styled():
-        for axes, row in zip(panels, rows, strict=True):
-            if dimension == 1:
-                _curve(axes[0], row, space, history["index"].values, best)
-            elif dimension == 2:
-                _maps(axes, row, space, history["index"].values, best)
-                _edge(axes[0], row, space, outputs)
-            elif in_slices:
-                for number, axis in enumerate(axes):
-                    _slice(axis, row, space, number, best)
-            else:
-                _ordered(axes[0], row, outputs, belief["mean"].values[0])
-            if row.label == FEASIBILITY and dimension != 2:
+        for axes, own in zip(panels, rows, strict=True):
+            if on_plane:
+                _maps(axes, own, ground, history["index"].values, best)
+                continue
+            for axis, (number, x, along) in zip(axes, courses, strict=True):
+                shown = own if len(courses) == 1 and number is not None else dataclasses.replace(own, seen=None)
+                belief_curve(axis, shown, x, along, joined=number is None or not space.domain.is_categorical(number))
+                axis.axvline(x[best], color=ORANGE, linestyle=":", label="recommended")
+                if number is None:
+                    axis.set_xlabel("points, the best first")
+                else:
+                    ground.dress(axis, number)
+                if number:
+                    axis.set_ylabel("")
+            if own.label == FEASIBILITY:
                 axes[0].set_ylim(-0.05, 1.05)
-            elif dimension != 2:
-                _bound(axes, outputs, row.label)
-        _legend(figure)
+        place_legend(figure.axes)
     return figure
 
 
@@ -82,150 +73,52 @@ def history_figure(outputs: Outputs, history: xr.Dataset) -> Drawing:
             axis.set(ylabel=plain(name), xlim=(tickets[0] - 0.5, tickets[-1] + 0.5))
             if name == outputs.objective.name:
                 axis.step(tickets, history["best_so_far"].values, where="post", color=ORANGE, label="best feasible so far")
-            _bound([axis], outputs, name)
+            for limit, label in _limits(outputs, name):
+                axis.axhline(limit, color=GREEN, linestyle="--", linewidth=1, label=label)
             axis.xaxis.set_major_locator(MaxNLocator(integer=True))
             axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8)
         grid[-1, 0].set_xlabel("ticket")
     return figure
 
 
-def _rows(outputs: Outputs, belief: xr.Dataset, history: xr.Dataset) -> list[_Row]:
-    """Return what is believed and was measured of each output."""
-    fields = ("mean", "sd", "lower", "upper")
+def _limits(outputs: Outputs, name: str) -> list[tuple[float, str]]:
+    """Return the bounds of an output in its own units; the first has the constraint's text for a label."""
     return [
-        _Row(name, **{field: belief[field].values[number] for field in fields}, measured=history[name].values)
-        for number, name in enumerate(outputs.names)
+        (sign * bound, "" if number else plain(str(constraint)))
+        for constraint in outputs.constraints
+        if constraint.name == name
+        for number, (sign, bound) in enumerate(constraint.sides)
     ]
 
 
-def _curve(axis: Axes, row: _Row, space: Space, chosen: np.ndarray, best: int) -> None:
-    """Draw mean and band of a quantity over the only axis, with what was measured."""
-    points = space.coordinates[:, 0]
-    _band(axis, row, points, np.argsort(points), joined=not space.domain.is_categorical(0))
-    if row.measured is not None:
-        axis.scatter(points[chosen], row.measured, label="measured", **MEASURED)
-    axis.axvline(points[best], color=ORANGE, linestyle=":", label="recommended")
-    axis.set(xlabel=plain(space.names[0]), ylabel=plain(row.label))
-    _scale(axis, space, 0)
+def _courses(ground: Ground, best: int, order: np.ndarray) -> list[tuple[int | None, np.ndarray, np.ndarray]]:
+    """Return the lines along which quantities are drawn: number of the coordinate, places ``[M]`` on it, and points ``[n]`` in order.
+
+    On a line and of bare points it is one; of a grid one along each axis, through the point ``best``.
+    """
+    domain = ground.domain
+    if domain.dimension == 1:
+        return [(0, ground.points[:, 0], np.argsort(ground.points[:, 0]))]
+    if not domain.axes:
+        return [(None, np.argsort(order), order)]
+    numbers, place = np.arange(domain.size).reshape(domain.grid_shape), np.unravel_index(best, domain.grid_shape)
+    return [
+        (number, ground.points[:, number], np.moveaxis(numbers, number, -1)[(*place[:number], *place[number + 1 :])])
+        for number in range(domain.dimension)
+    ]
 
 
-def _maps(axes: np.ndarray, row: _Row, space: Space, chosen: np.ndarray, best: int) -> None:
-    """Draw maps of a quantity's mean and deviation on a plane, with the points measured and the one recommended."""
-    points = space.coordinates
-    for axis, values, words in zip(axes, (row.mean, row.sd), ("posterior mean", "standard deviation"), strict=True):
+def _maps(axes: np.ndarray, own: Quantity, ground: Ground, chosen: np.ndarray, best: int) -> None:
+    """Draw maps of a quantity's mean and deviation on a plane, with the points measured, the one recommended, and its bounds."""
+    measured = chosen if own.seen is None else chosen[np.isfinite(own.seen[1])]
+    for axis, values, words in zip(axes, (own.mean, own.sd), ("posterior mean", "standard deviation"), strict=True):
         if values is None:
             axis.set_axis_off()
             continue
-        limits: dict[str, Any] = {"vmin": 0.0, "vmax": 1.0} if row.label == FEASIBILITY else {}
-        if space.domain.axes:
-            shape = space.domain.grid_shape
-            edges = [_edges(np.unique(points[:, number]), logarithmic=_logarithmic(space, number)) for number in (0, 1)]
-            drawn: Any = axis.pcolormesh(*edges, values.reshape(shape).T, shading="flat", cmap=SHADES, rasterized=True, **limits)
-        else:
-            drawn = axis.scatter(points[:, 0], points[:, 1], c=values, cmap=SHADES, s=60, marker="s", **limits)
-        axis.figure.colorbar(drawn, ax=axis)
-        axis.grid(False)
-        measured = chosen if row.measured is None else chosen[np.isfinite(row.measured)]
-        axis.scatter(*points[measured].T, label="measured", **MEASURED)
-        axis.scatter(*points[best], label="recommended", **RECOMMENDED)
-        title = row.label if row.label == FEASIBILITY else f"{row.label}: {words}"
-        axis.set(xlabel=plain(space.names[0]), ylabel=plain(space.names[1]), title=plain(title))
-        _scale(axis, space, 0)
-        _scale(axis, space, 1, vertical=True)
-
-
-def _edge(axis: Axes, row: _Row, space: Space, outputs: Outputs) -> None:
-    """Draw on a map of a constraint where its mean is at its bounds, on a grid of numbers."""
-    if min(space.domain.grid_shape, default=0) < 2 or any(space.domain.is_categorical(number) for number in (0, 1)):
-        return
-    across, up = (np.unique(space.coordinates[:, number]) for number in (0, 1))
-    table = row.mean.reshape(space.domain.grid_shape).T
-    for constraint in outputs.constraints:
-        levels = sorted({sign * bound for sign, bound in constraint.sides if table.min() < sign * bound < table.max()})
-        if constraint.name == row.label and levels:
-            line = axis.contour(across, up, table, levels=levels, colors="white", linewidths=1.2, linestyles="dashed")
-            line.set(path_effects=[withStroke(linewidth=2.6, foreground="black")])  # visible on dark and on light shades
-            axis.plot([], [], color="black", linestyle="--", label=f"mean at the bounds of {plain(constraint.name)}")
-
-
-def _slice(axis: Axes, row: _Row, space: Space, number: int, best: int) -> None:
-    """Draw mean and band of a quantity along one axis of a grid, through the recommended point."""
-    shape = space.domain.grid_shape
-    place: list[Any] = [int(index) for index in np.unravel_index(best, shape)]
-    place[number] = slice(None)
-    along = np.arange(space.domain.size).reshape(shape)[tuple(place)]
-    points = space.coordinates[:, number]
-    _band(axis, row, points, along, joined=not space.domain.is_categorical(number))
-    axis.axvline(points[best], color=ORANGE, linestyle=":", label="recommended")
-    axis.set(xlabel=plain(space.names[number]), ylabel=plain(row.label) if number == 0 else "")
-    _scale(axis, space, number)
-
-
-def _ordered(axis: Axes, row: _Row, outputs: Outputs, objective: np.ndarray) -> None:
-    """Draw mean and band of a quantity at all points, from the best to the worst mean of the objective."""
-    order = np.argsort(-outputs.objective.sign * objective)
-    places = np.empty(len(order))
-    places[order] = np.arange(len(order))
-    _band(axis, row, places, order, joined=True)
-    axis.set(xlabel="points, the best first", ylabel=plain(row.label))
-
-
-def _band(axis: Axes, row: _Row, places: np.ndarray, along: np.ndarray, *, joined: bool) -> None:
-    """Draw mean and bounds of a quantity at the points ``along [n]``: as a band, or, where the points have no order, as bars."""
-    where, mean = places[along], row.mean[along]
-    words = "posterior mean" if row.lower is not None else None
-    if not joined:
-        axis.plot(where, mean, "s", color=BLUE, label=words)
-        if row.lower is not None and row.upper is not None:
-            axis.vlines(where, row.lower[along], row.upper[along], color=BLUE, alpha=0.4, linewidth=6)
-        return
-    if row.lower is not None and row.upper is not None:
-        axis.fill_between(where, row.lower[along], row.upper[along], color=BLUE, alpha=0.2, linewidth=0)
-    axis.plot(where, mean, color=BLUE, label=words)
-
-
-def _bound(axes: Iterable[Axes], outputs: Outputs, name: str) -> None:
-    """Draw the bounds of a constraint as lines."""
-    for constraint in outputs.constraints:
-        if constraint.name == name:
-            for number, (sign, bound) in enumerate(constraint.sides):
-                label = "" if number else plain(str(constraint))
-                for axis in axes:
-                    axis.axhline(sign * bound, color=GREEN, linestyle="--", linewidth=1, label=label)
-
-
-def _legend(figure: Drawing) -> None:
-    """Say below the panels what their marks and lines are, each once."""
-    found = {label: handle for axis in figure.axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
-    if found:
-        figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=min(len(found), 4), fontsize=8)
-
-
-def _edges(values: np.ndarray, *, logarithmic: bool) -> np.ndarray:
-    """Return the edges ``[n + 1]`` of cells about ascending values ``[n]``, half way between them on their scale."""
-    own = np.log(values) if logarithmic else values
-    if len(own) < 2:
-        return values + np.asarray([-0.5, 0.5])
-    between = (own[1:] + own[:-1]) / 2
-    edges = np.concatenate([[2 * own[0] - between[0]], between, [2 * own[-1] - between[-1]]])
-    return np.exp(edges) if logarithmic else edges
-
-
-def _logarithmic(space: Space, number: int) -> bool:
-    return bool(space.axes) and space.axes[number].scale == "logarithmic"
-
-
-def _scale(axis: Axes, space: Space, number: int, *, vertical: bool = False) -> None:
-    """Set a scale to that of the user's axis: logarithmic, or a tick for each category."""
-    if _logarithmic(space, number):
-        axis.set_yscale("log") if vertical else axis.set_xscale("log")
-    if space.domain.is_categorical(number):
-        labels = [plain(label) for label in space.domain.categories[number]]
-        places, margin = range(len(labels)), (-0.5, len(labels) - 0.5)
-        if vertical:
-            axis.set_yticks(places, labels)
-            axis.set_ylim(*margin)
-        else:
-            slanted: dict[str, Any] = {"rotation": 30, "ha": "right"} if sum(map(len, labels)) > 24 else {}
-            axis.set_xticks(places, labels, **slanted)
-            axis.set_xlim(*margin)
+        image = shade(axis, ground, values, (0.0, 1.0) if own.label == FEASIBILITY else (None, None))
+        axis.figure.colorbar(image, ax=axis)
+        axis.plot(*ground.points[measured].T, label="measured", **DOT)
+        axis.plot(*ground.points[best], "*", label="recommended", **STAR)
+        axis.set_title(plain(own.label if own.label == FEASIBILITY else f"{own.label}: {words}"))
+    if own.limits:
+        outline(axes[0], ground, own.mean, f"mean at the bounds of {plain(own.label)}", levels=[limit for limit, _ in own.limits])

@@ -21,6 +21,7 @@ LAYERS = {
     "domains": 1,
     "delays": 1,
     "drawing": 1,
+    "panels": 2,
     "problems": 2,
     "surrogates": 2,
     "widths": 3,
