@@ -47,6 +47,8 @@ _READERS: set[str] = set()  # those of them whose objects depend on files
 
 def nameable(maker: M) -> M:
     """Let tables name ``maker``, a function of plain values and of objects with roles, which returns what its annotation says."""
+    if not inspect.isfunction(maker):
+        raise InvalidArgument(f"maker: must be a function, got {short(maker)}")
     _FUNCTIONS[_name(maker)] = maker
     return maker
 

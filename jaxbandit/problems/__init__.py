@@ -1,5 +1,6 @@
 """Problems to optimise: mean reward and constraints, noise, delays, and the optimum that regret is measured against."""
 
+from jaxbandit.core.codec import nameable
 from jaxbandit.problems._arms import ArmsData
 from jaxbandit.problems.artificial import ARTIFICIAL, artificial
 from jaxbandit.problems.base import (
@@ -83,6 +84,7 @@ __all__ = [
     "light",
     "light_or_synthetic",
     "light_synthetic",
+    "nameable",
     "optimum",
     "queueing",
     "rkhs_1d",
