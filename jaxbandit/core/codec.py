@@ -99,29 +99,16 @@ def _imported(name: str, roles: tuple[type[Role], ...]) -> Maker | None:
 # Objects as plain values.
 
 
-@dataclasses.dataclass(frozen=True)
-class _Encoding:
-    """One way in which objects become plain values.
+class _Description:
+    """Encoding for people to read: a dataclass becomes ``{"type": ..., field: ...}``, a large array its shape."""
 
-    Attributes:
-      head: how the fields of a dataclass at some place begin, with its type.
-      array: an array of NumPy.
-      other: whatever else there is, at some place.
-      number: a number of Python.
-      again: whether objects are made of them again: fields that hold ``None`` are left out, and the numbers of a list are of one type.
-    """
+    again = False  # whether objects are made of it again: no field holds None, and the numbers of a list are of one type
 
-    head: Callable[[Any, str], dict[str, Plain]]
-    array: Callable[[np.ndarray], Plain]
-    other: Callable[[Any, str], Plain]
-    number: Callable[[Any], Plain] = lambda number: number
-    again: bool = False
-
-    def __call__(self, item: Any, where: str = "it") -> Plain:
+    def __call__(self, item: Any, where: str = "it") -> Any:
         if item is None or isinstance(item, bool | str):
             return item
         if dataclasses.is_dataclass(item) and not isinstance(item, type):
-            table = self.head(item, where)
+            table = self.kind(item, where)
             held = ((field.name, getattr(item, field.name)) for field in dataclasses.fields(item))
             return table | {name: self(value, f"{where}.{name}") for name, value in held if value is not None or not self.again}
         if isinstance(item, int | float):
@@ -136,79 +123,73 @@ class _Encoding:
             return self.array(np.asarray(item))
         return self.other(item, where)
 
+    def kind(self, item: Any, where: str) -> dict[str, Plain]:
+        return {"type": type(item).__name__}
 
-def _head_of_table(item: Any, where: str) -> dict[str, Plain]:
-    """Return the type of an object by the name that :func:`from_plain` finds its class by."""
-    kind = type(item)
-    if not (isinstance(item, Role) and item.in_files):
-        raise InvalidArgument(f"{where}: a {kind.__name__} cannot be written as a table")
-    if kind.__module__ == "__main__" or vars(sys.modules.get(kind.__module__, sys)).get(kind.__name__) is not kind:
-        raise InvalidArgument(
-            f"{where}: a {kind.__name__} cannot be written as a table, for its class, {kind.__module__}.{kind.__qualname__}, cannot be"
-            " imported again; define it at the top of a module of its own"
-        )
-    return {"type": _name(kind)}
+    def number(self, number: float) -> Plain:
+        return number
 
+    def array(self, array: np.ndarray) -> Plain:
+        return array.tolist() if array.size <= MAX_NUMBERS_DESCRIBED else f"array {list(array.shape)} {array.dtype}"
 
-def _refuse(item: Any, where: str) -> Plain:
-    raise InvalidArgument(f"{where}: a {type(item).__name__} cannot be written as a table")
+    def other(self, item: Any, where: str) -> Plain:
+        return name_of(item) if callable(item) else repr(item)
 
 
-def _described_array(array: np.ndarray) -> Plain:
-    return array.tolist() if array.size <= MAX_NUMBERS_DESCRIBED else f"array {list(array.shape)} {array.dtype}"
+class _Table(_Description):
+    """Encoding that :func:`from_plain` reads; raises ``InvalidArgument`` on what no table can describe, such as a function."""
+
+    again = True
+
+    def kind(self, item: Any, where: str) -> dict[str, Plain]:
+        kind = type(item)
+        if not (isinstance(item, Role) and item.in_files):
+            self.other(item, where)
+        if kind.__module__ == "__main__" or vars(sys.modules.get(kind.__module__, sys)).get(kind.__name__) is not kind:
+            raise InvalidArgument(
+                f"{where}: a {kind.__name__} cannot be written as a table, for its class, {name_of(kind)}, cannot be imported again; define"
+                " it at the top of a module of its own"
+            )
+        return {"type": _name(kind)}
+
+    def array(self, array: np.ndarray) -> Plain:
+        return array.tolist()
+
+    def other(self, item: Any, where: str) -> Plain:
+        raise InvalidArgument(f"{where}: a {type(item).__name__} cannot be written as a table")
 
 
-def _exact_number(number: float) -> Plain:
-    return hex(number) if isinstance(number, int) and not -(2**63) <= number < 2**64 else float(number)
+class _Exact(_Description):
+    """Encoding that is equal for equal items and different for different ones, arrays by their hash.
 
-
-def _exact_array(array: np.ndarray) -> Plain:
-    if array.dtype.kind not in "biuf":
-        raise InvalidArgument(f"study: an array of {array.dtype} has no fingerprint; use numbers")
-    array = array.astype(np.float64) if array.dtype.kind == "f" or array.ndim == 0 else array.astype(np.int64)
-    return float(array) if array.ndim == 0 else [list(array.shape), hashlib.sha256(array.tobytes()).hexdigest()]
-
-
-def _exact_other(item: Any, where: str) -> Plain:
-    if not callable(item):
-        raise InvalidArgument(f"study: a {type(item).__name__} has no fingerprint; use numbers, arrays and dataclasses")
-    return name_of(item)
-
-
-_TABLE = _Encoding(_head_of_table, np.ndarray.tolist, _refuse, again=True)
-_DESCRIPTION = _Encoding(
-    lambda item, where: {"type": type(item).__name__}, _described_array, lambda item, where: name_of(item) if callable(item) else repr(item)
-)
-_EXACT = _Encoding(lambda item, where: {"class": name_of(type(item))}, _exact_array, _exact_other, _exact_number)
-
-
-def to_plain(item: Any, where: str) -> Any:
-    """Return ``item`` as plain values from which :func:`from_plain` makes it again; fields that hold ``None`` are left out.
-
-    Raises:
-      InvalidArgument: on what no table can describe, such as a function; ``where`` names the place.
+    Raises ``InvalidArgument`` on what has no exact contents, such as a file.
     """
-    return _TABLE(item, where)
+
+    def kind(self, item: Any, where: str) -> dict[str, Plain]:
+        return {"class": name_of(type(item))}
+
+    def number(self, number: float) -> Plain:
+        return hex(number) if isinstance(number, int) and not -(2**63) <= number < 2**64 else float(number)
+
+    def array(self, array: np.ndarray) -> Plain:
+        if array.dtype.kind not in "biuf":
+            return self.other(array, "")
+        array = array.astype(np.float64) if array.dtype.kind == "f" or array.ndim == 0 else array.astype(np.int64)
+        return float(array) if array.ndim == 0 else [list(array.shape), hashlib.sha256(array.tobytes()).hexdigest()]
+
+    def other(self, item: Any, where: str) -> Plain:
+        if callable(item):
+            return name_of(item)
+        raise InvalidArgument(f"study: a {type(item).__name__} has no fingerprint; use numbers, arrays and dataclasses")
+
+
+describe, to_plain, exact = _Description(), _Table(), _Exact()
 
 
 def to_fields(item: Any, where: str) -> dict[str, Any]:
     """Return the fields of a dataclass that its place in a table tells the class of, as :func:`from_fields` reads them."""
     held = {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
     return dict(to_plain({name: value for name, value in held.items() if value is not None}, where))
-
-
-def describe(item: Any) -> Any:
-    """Return ``item`` as plain values for people to read; a dataclass becomes ``{"type": ..., field: ...}``, a large array its shape."""
-    return _DESCRIPTION(item)
-
-
-def exact(item: Any) -> Any:
-    """Return ``item`` as plain values, arrays by their hash: equal for equal items, and different for different ones.
-
-    Raises:
-      InvalidArgument: on what has no exact contents, such as a file.
-    """
-    return _EXACT(item)
 
 
 def digest(plain: Plain) -> str:
@@ -265,13 +246,14 @@ def from_plain(word: str, roles: type[Role] | Sequence[type[Role]], table: Any, 
 
 
 def from_fields(kind: type[T], table: Any, where: str) -> T:
-    """Return the ``kind`` whose fields a table holds; raises ``InvalidArgument`` on what is no table, and on unknown fields."""
+    """Return the ``kind`` whose fields a table holds; raises ``InvalidArgument`` on what is no table, and on unknown or missing fields."""
     check_fields(kind, check_table(table, where), where, f"{where} takes")
-    if not issubclass(kind, Declared):
-        return kind(**table)
-    lists = {name: value for name, value in table.items() if isinstance(value, list)}
+    lists = {name: value for name, value in table.items() if isinstance(value, list) and issubclass(kind, Declared)}
     arrays = {name: _value(name, (), name in _static(kind), None, value, f"{where}.{name}") for name, value in lists.items()}
-    return kind(**{**table, **arrays})
+    try:
+        return kind(**{**table, **arrays})
+    except TypeError as error:
+        raise InvalidArgument(f"{where}: {error}") from error
 
 
 def from_value(value: Any, where: str) -> Any:

@@ -20,6 +20,7 @@ from jaxbandit.study import Keep, Model, Run, Study, from_table, grid, make_plan
 
 SINE = {"type": "sine", "points_per_axis": 5}
 KERNEL = kernels.Matern32(length_scale=0.8)
+ROW = {"label": "a", "problem": "sine", "algorithm": "rpol", "delay": "none"}
 RPOL = jaxbandit.Rpol(estimator=Bounds(reward_width=3.0))
 
 
@@ -152,6 +153,27 @@ def test_any_list_of_the_runs_of_grids_has_a_table() -> None:
         assert again.fingerprint() == study.fingerprint() and again.table() == study.table()
         assert [run.label for run in again.runs] == [run.label for run in runs]
         assert ("run" in study.table()) == (runs is not first)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (3, "run: expected a list of tables"),
+        ([], r"run: expected a list of tables, the runs one by one, got \[\]"),
+        ([3], r"run\[0\]: expected a table, got 3"),
+        ([{"label": "a"}], r"run\[0\]: .* missing 3 required .* 'problem', 'algorithm', and 'delay'"),
+        ([ROW | {"horizon": 3}], r"run\[0\]\.horizon: unknown field"),
+        ([ROW | {"problem": "cosine"}], "run.problem: must be one of sine; got 'cosine'"),
+        ([ROW | {"delay": ["none"]}], "run.delay: must be one of none; got "),
+        ([ROW | {"label": 3}], r"Run\.label: must be text"),
+        ([ROW | {"sweep": 3}], r"run\[0\]\.sweep: expected a table, got 3"),
+        ([ROW | {"sweep": {"width": 3.0}}], r"algorithm\.rpol\.sweep\.width: unknown field"),
+        ([ROW, ROW], "runs: give at least one, with distinct labels"),
+    ],
+)
+def test_rows_that_name_no_run(rows: Any, words: str) -> None:
+    with pytest.raises(InvalidArgument, match=words):
+        from_table(Study("grid", runs=small(), horizon=9).table() | {"run": rows})
 
 
 def test_what_no_grid_made_has_no_table() -> None:

@@ -69,9 +69,12 @@ def from_table(table: Mapping[str, Any], *, precision: str | None = None) -> Stu
     initial = from_fields(InitialDesign, table.get("initial", {}), "initial")
     algorithms = {label: _split(item, f"algorithm.{label}") for label, item in table["algorithm"].items()}
     own = {name: {label: of[name] for label, (_, of) in algorithms.items() if name in of} for name in OF_ALGORITHM}
-    rows = table.get("run")
-    if rows is not None and not (isinstance(rows, list) and rows):
-        raise InvalidArgument(f"run: expected a list of tables, the runs one by one, got {short(rows)}")
+    given_rows = table.get("run")
+    if given_rows is not None and not (isinstance(given_rows, list) and given_rows):
+        raise InvalidArgument(f"run: expected a list of tables, the runs one by one, got {short(given_rows)}")
+    rows = None if given_rows is None else [from_fields(Row, row, f"run[{number}]") for number, row in enumerate(given_rows)]
+    for number, row in enumerate(rows or ()):
+        check_table(row.sweep, f"run[{number}].sweep")
     return Study(
         runs=runs_of(
             Parts(
@@ -87,7 +90,7 @@ def from_table(table: Mapping[str, Any], *, precision: str | None = None) -> Stu
                 informed=own["informed"],
                 initial=initial,
             ),
-            None if rows is None else [from_fields(Row, row, f"run[{number}]") for number, row in enumerate(rows)],
+            rows,
         ),
         keep=keep,
         metrics=metrics,
