@@ -11,9 +11,8 @@ import numpy as np
 
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.problems import AbstractProblem, best_mixed_policy
-from jaxbandit.study.specify.instances import sampled
 from jaxbandit.study.specify.run import Run
-from jaxbandit.study.specify.study import Study
+from jaxbandit.study.specify.study import Study, sampled
 
 
 def mixed_values(study: Study, runs: Sequence[tuple[int, Run]], trials: Sequence[int]) -> np.ndarray:

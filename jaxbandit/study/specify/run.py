@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxbandit.algorithms import Algorithm
-from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.fields import Check, of_class, optional, text
 from jaxbandit.core.showing import html_fields
 from jaxbandit.delays import Delay
@@ -17,10 +17,10 @@ from jaxbandit.engine.inputs import INFORMED
 from jaxbandit.feedback import Policy
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import PROBLEM
-from jaxbandit.study.specify.labels import check_label
 from jaxbandit.study.specify.parts import Origin
 from jaxbandit.surrogates import Surrogate
 
+LONGEST_LABEL = 1000  # characters
 FIELDS: dict[str, Check] = {
     "label": text,
     "problem": PROBLEM,
@@ -133,3 +133,22 @@ def counted_before(runs: Sequence[Run]) -> int:
     if len(counts) > 1:
         raise InvalidArgument(f"initial: all runs of a study count equally many points before round 1, got {counts}")
     return counts[0] if counts else 0
+
+
+def check_label(name: str, value: Any, *, empty: bool = False) -> str:
+    """Return a label; raise ``InvalidArgument`` unless it is text that files of results and terminals can hold.
+
+    Args:
+      name: what the label is of, for messages.
+      value: the label.
+      empty: whether it may be empty.
+    """
+    if not isinstance(value, str) or not (value.strip() or empty):
+        raise InvalidArgument(f"{name}: expected text{'' if empty else ' that is not empty'}, got {short(value)}")
+    if len(value) > LONGEST_LABEL:
+        raise InvalidArgument(f"{name}: at most {LONGEST_LABEL} characters are allowed, got {len(value)}: {short(value)}")
+    if any(ord(letter) < 32 or 0x7F <= ord(letter) < 0xA0 or 0xD800 <= ord(letter) < 0xE000 for letter in value):
+        raise InvalidArgument(
+            f"{name}: control characters, such as line ends and NUL, and halves of surrogate pairs are not allowed, got {short(value)}"
+        )
+    return value

@@ -22,6 +22,7 @@ from jaxbandit.core.paths import did_you_mean
 from jaxbandit.core.pytree import canonicalise, float_dtype
 from jaxbandit.core.showing import html_table
 from jaxbandit.core.sweep import Sweep
+from jaxbandit.core.types import Array, Key
 from jaxbandit.delays import NoDelay
 from jaxbandit.engine import Trajectory, simulate
 from jaxbandit.engine.delayed import at_once
@@ -33,10 +34,8 @@ from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import PROBLEM
 from jaxbandit.results.schema import METRICS
 from jaxbandit.study.specify.grid import table_of
-from jaxbandit.study.specify.instances import sampled
 from jaxbandit.study.specify.keep import Keep
-from jaxbandit.study.specify.labels import check_label
-from jaxbandit.study.specify.run import Run
+from jaxbandit.study.specify.run import Run, check_label
 from jaxbandit.surrogates import RangedSurrogate, Surrogate, arithmetic
 
 DEFAULT_METRICS = tuple(name for name in METRICS if name not in ("reward", "strong_regret"))
@@ -139,12 +138,9 @@ class Study:
         return list(dict.fromkeys(path for run in self.runs for path in run.swept))
 
     @property
+    @in_its_arithmetic
     def precision(self) -> str:
         """Floating type of all runs, ``"float64"`` where a model of one of them needs it."""
-        return self._precision()
-
-    @in_its_arithmetic
-    def _precision(self) -> str:
         return str(float_dtype())
 
     def validate(self) -> None:
@@ -258,6 +254,12 @@ class Study:
         """Return the instances of all trials, stacked ``[trials, ...]``; a problem that is not random is returned as it is."""
         problem = canonicalise(problem)
         return sampled(problem, jax.random.key(self.seed), jnp.arange(self.trials)) if problem.is_random else problem
+
+
+@jax.jit
+def sampled(problem: AbstractProblem, root: Key, trials: Array) -> AbstractProblem:
+    """Return the instances of a random family in the trials numbered ``trials [n]``, stacked along a leading axis ``[n]``."""
+    return jax.vmap(lambda i: problem.sample(stream_key(trial_key(root, i), Stream.PROBLEM)))(trials)
 
 
 def _late_feedback(run: Run) -> Policy | None:
