@@ -55,7 +55,7 @@ PARTS = {
     "limits": Part("limits", 60),
     "choices": Part("choices", 90),
     "speed": Part("speed", 180),
-    "fused against XLA": Part("fused_choices", 150),
+    "fused against XLA": Part("fused_rounds", 150),
     "delays": Part("late", 120),
     "algorithms": Part("algorithms", 150),
     "delays without CUDA graphs": Part("late", 60, "--xla_gpu_enable_command_buffer="),

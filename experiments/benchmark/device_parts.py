@@ -108,23 +108,21 @@ def late(sizes: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def fused_choices(sizes: dict[str, Any]) -> dict[str, Any]:
-    """Return times of choices by one kernel a round beside those by XLA, how many are equal, and times of one kernel for all rounds.
+def fused_rounds(sizes: dict[str, Any]) -> dict[str, Any]:
+    """Return times of all rounds in one kernel beside those of XLA, and how many choices are equal.
 
     What a compiler refuses says why. On a CPU kernels are interpreted.
     """
     problem = _problem(sizes)
     model, found = _model(problem, "product"), dict[str, Any]()
-    played = {"Rpol": jaxbandit.Rpol(), "Cbo": jaxbandit.Cbo(reward_clip=4.0), "Config": jaxbandit.Config(), "Cei": jaxbandit.Cei()}
+    played = {"Rpol": jaxbandit.Rpol(), "Cbo": jaxbandit.Cbo(reward_clip=4.0), "Config": jaxbandit.Config(), "Se3": jaxbandit.Se3()}
     for name, algorithm in list(played.items())[: sizes["fused_algorithms"]]:
-        for trials in sizes["trials"][1:3]:
-            own: dict[str, Any] = {}
-            for words, fused in (("by XLA", False), ("by a kernel", True)):
-                own[words] = _tried(partial(_timed, sizes, problem, algorithm, model, trials, fused=fused))
-            own["same choices"] = _tried(partial(_same_choices, sizes, problem, algorithm, model))
-            if name != "Cei":
-                own["all rounds in a kernel"] = _tried(partial(_whole_run, sizes, problem, algorithm, model, trials))
-            found[f"{name}, {trials} trials"] = own
+        for trials in sizes["trials"][1:]:
+            found[f"{name}, {trials} trials"] = {
+                words: _tried(partial(_timed, sizes, problem, algorithm, model, trials, fused=fused))
+                for words, fused in (("by XLA", False), ("by a kernel", True))
+            }
+        found[f"{name}, same choices"] = _tried(partial(_same_choices, sizes, problem, algorithm, model))
     return found
 
 
@@ -143,17 +141,6 @@ def _same_choices(sizes: dict[str, Any], problem: Any, algorithm: Any, model: ja
         np.asarray(jaxbandit.simulate(problem, algorithm, model, **options, fused=fused).indices) for fused in (False, True)
     )
     return float((by_xla == by_kernel).mean())
-
-
-def _whole_run(sizes: dict[str, Any], problem: Any, algorithm: Any, model: jaxbandit.Surrogate, trials: int) -> dict[str, Any]:
-    """Return times of a run in one kernel, whose trials are a multiple of 128."""
-    horizon, lanes = max(1, min(sizes["horizon"], sizes["trial_rounds"] // trials)), -(-trials // 128) * 128
-    noise = NOISE_VARIANCE**0.5 * jax.random.normal(jax.random.key(0), (horizon, problem.outputs, lanes))
-    backend = jax.default_backend()
-    options = {"platform": "gpu" if backend == "gpu" else "tpu", "interpret": backend == "cpu"}
-    run = jax.jit(lambda noise: jaxbandit.fused.whole_run(algorithm, model, problem.means, noise, **options)[0])
-    seconds = _seconds(run, noise)
-    return {"us_per_trial_round": seconds / horizon / lanes * 1e6, "trials": lanes, "horizon": horizon}
 
 
 def algorithms(sizes: dict[str, Any]) -> dict[str, Any]:

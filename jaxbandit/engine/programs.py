@@ -22,6 +22,7 @@ from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.sweep import Sweep, gather_variants
 from jaxbandit.engine.delayed import Delays
 from jaxbandit.engine.trial import Informed, InitialDesign, Setting, TrialState, advance, begin, conclude, multipliers_of, prepare
+from jaxbandit.fused.rounds import Plan as KernelPlan
 from jaxbandit.metrics import Curves, curves, healthy
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.surrogates import Surrogate
@@ -43,6 +44,7 @@ class Cell:
       block: number of trials side by side.
       common: whether the runs share their trials' random numbers.
       informed: as for :func:`~jaxbandit.simulate`.
+      kernel: the kernel of :mod:`jaxbandit.fused` that plays the rounds, ``None`` where XLA plays them.
     """
 
     problem: AbstractProblem
@@ -52,6 +54,7 @@ class Cell:
     block: int = static()
     common: bool = static(default=True)
     informed: Informed | None = static(default=None)
+    kernel: KernelPlan | None = static(default=None)
 
     def setting(self, key: Array, pair: Array) -> Setting:
         """Return the setting of ``pair [3]``: the variant within the cell, the trial, and the run within the study counted from 1."""
@@ -65,6 +68,7 @@ class Cell:
             informed=self.informed,
             delays=delays,
             axis=axis_of(self.block),
+            kernel=self.kernel,
         )
 
 

@@ -31,7 +31,9 @@ from jaxbandit.engine.programs import Cell, laid_out_for, play_all
 from jaxbandit.engine.trajectory import Trajectory
 from jaxbandit.engine.trial import Informed, InitialDesign
 from jaxbandit.feedback import Policy
-from jaxbandit.fused.reasons import why_not
+from jaxbandit.fused.cells import Unsupported
+from jaxbandit.fused.plan import plan_of
+from jaxbandit.fused.rounds import Plan as KernelPlan
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import PROBLEM, without_name
 from jaxbandit.results.schema import output_names
@@ -104,9 +106,9 @@ def simulate(
       block: trials run side by side on a device; default: what fits a CPU's cache, or half of an accelerator's memory. It changes
         results by rounding only.
       devices: devices to share the trials between; default all of JAX's default backend.
-      fused: whether one kernel of :mod:`jaxbandit.fused` moves the posterior, scores and chooses in each round. ``True``: it does, on CPUs
-        by JAX's interpreter, which is slow and there to check results; ``False``: XLA does; ``"auto"``: the kernel where it has been
-        measured to be faster, which is nowhere yet. It changes results by rounding only.
+      fused: whether one kernel of :mod:`jaxbandit.fused` plays all rounds. ``True``: it does, on CPUs by JAX's interpreter, which is slow
+        and there to check results; ``False``: XLA does; ``"auto"``: the kernel where it has been measured to be faster, which is nowhere
+        yet. It changes results by rounding only.
 
     Returns:
       A :class:`Trajectory` with leading axes ``[trials]``, or ``[variants, trials]`` for a sweep. Every flag that some trial has is
@@ -115,7 +117,7 @@ def simulate(
 
     Raises:
       InvalidArgument: before anything compiles, on any argument out of range or any two that do not fit each other, and on
-        ``fused=True`` where no kernel can make the choices.
+        ``fused=True`` where no kernel can play the rounds.
     """
     initial = InitialDesign() if initial is None else initial
     key, horizon = typed(key), int(horizon)
@@ -128,17 +130,19 @@ def simulate(
     used = list(jax.devices() if devices is None else devices)
 
     with arithmetic(model.precision for model in models) as switched:
+        models = refreshed_in_time(models, horizon)
         algorithms, delays = plan_delays(problem.outputs, algorithms, delay_models, feedback, capacity, horizon)
         cell = Cell(
             problem=canonicalise(without_name(problem)),
-            variants=_gathered(algorithms, refreshed_in_time(models, horizon), [None] * len(models) if delays is None else delays),
+            variants=_gathered(algorithms, models, [None] * len(models) if delays is None else delays),
             initial=canonicalise(initial),
             horizon=horizon,
             block=1 if block is None else block,
             informed=informed,
         )
         if fused is True:
-            check_fused(algorithms[0], models[0], None if delays is None else delays[0].policy, used[0].platform)
+            policy = None if delays is None else delays[0].policy
+            cell = replace(cell, kernel=kernel_of(problem, algorithms, models, policy, used[0].platform))
         cell = laid_out_for(used[0].platform, cell)
         least = 1
         if block is None:
@@ -282,13 +286,22 @@ def check_run(
         check_domain(informed, problem.domain.size, problem.domain.dimension)
 
 
-def check_fused(algorithm: Algorithm, model: Surrogate, feedback: Policy | None, platform: str) -> None:
-    """Raise ``InvalidArgument`` unless kernels can make the choices of an algorithm; ``feedback`` is ``None`` where nothing is late."""
-    reason = why_not(algorithm, model, feedback, platform)
-    if reason is not None:
+def kernel_of(
+    problem: AbstractProblem, algorithms: Sequence[Algorithm], models: Sequence[Surrogate], policy: Policy | None, platform: str
+) -> KernelPlan:
+    """Return the kernel that plays the rounds of every variant; ``policy`` is ``None`` where feedback comes at once.
+
+    Raises:
+      InvalidArgument: when there is none, with the reason.
+    """
+    try:
+        if any(leaf is not None for leaf in gather_variants([model.forms for model in models]).differing):
+            raise Unsupported("models that run side by side differ in their features")
+        return plan_of(algorithms[0], models[0], problem, policy, platform)  # variants differ in numbers alone
+    except Unsupported as reason:
         raise checks.InvalidArgument(
-            f"fused: no kernel can make the choices of {type(algorithm).__name__}, because {reason}; leave them to XLA by fused=False"
-        )
+            f"fused: no kernel can play the rounds of {type(algorithms[0]).__name__}, because {reason}; leave them to XLA by fused=False"
+        ) from reason
 
 
 def refreshed_in_time(models: Sequence[Surrogate], horizon: int) -> list[Surrogate]:

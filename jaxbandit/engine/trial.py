@@ -37,6 +37,8 @@ from jaxbandit.engine.rounds import (
 )
 from jaxbandit.engine.users import blaming_user, check_diagnostics, check_instance, check_learner
 from jaxbandit.feedback import Pending
+from jaxbandit.fused.rounds import Plan as KernelPlan
+from jaxbandit.fused.rounds import play
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.surrogates import Surrogate
 
@@ -103,6 +105,7 @@ class Setting:
     delays: Delays | None = None  # None for feedback at once
     joint_arrival: bool = static(default=False)  # whether the values of a point arrive together
     drawn: bool = static(default=False)  # whether the instance was drawn in the trial, so that nobody has looked at its means before
+    kernel: KernelPlan | None = static(default=None)  # that plays the rounds, None where XLA plays them
     told: bool = static(default=False)  # whether a user's function set hyper-parameters in the trial, so that nobody has looked at them
 
 
@@ -128,6 +131,7 @@ def prepare(
     informed: Informed | None = None,
     delays: Delays | None = None,
     axis: str | None = None,
+    kernel: KernelPlan | None = None,
     told: bool = False,
 ) -> Setting:
     """Return the instance of a trial and the learner on it; ``axis`` names the batch axis of trials, if there is one."""
@@ -143,7 +147,7 @@ def prepare(
     surrogate = surrogate.factorised()  # once, before the rounds: a length-scale may be traced
     if delays is None:
         arena = immediate_arena(surrogate, horizon)
-        return Setting(instance=instance, algorithm=algorithm, arena=arena, key=key, drawn=drawn, told=told)
+        return Setting(instance=instance, algorithm=algorithm, arena=arena, key=key, drawn=drawn, kernel=kernel, told=told)
     joint = values_come_together(algorithm, surrogate)
     separate = not (joint or delays.model.joint)
     arena = delayed_arena(surrogate, horizon, delays.policy, separate_outputs=separate, capacity=delays.capacity, axis=axis)
@@ -272,9 +276,13 @@ class Round:
             declared_round=jnp.where((now.declared_round == 0) & infeasible, given.number, now.declared_round),
             surprises=self.surprises(now.surprises, chosen.point, values, given.due),
         )
+        return after, self.shown(chosen, values)
+
+    def shown(self, chosen: Chosen, values: Array) -> dict[str, Any]:
+        """Return what is kept of a round."""
         named = {"indices": chosen.point, "values": values, "multipliers": chosen.multipliers, "length_scales": chosen.length_scales}
         named |= {"widths": chosen.decision.widths, "draws": chosen.decision.draws}
-        return after, {name: named[name] for name in self.recorded}
+        return {name: named[name] for name in self.recorded}
 
     def flags(self, status: Array, state: Any, chosen: Chosen, values: Array, given: Given) -> tuple[Array, Array, Array]:
         """Return the trial's flags with those of the round, whether the round failed, and whether the instance was declared infeasible."""
@@ -305,9 +313,45 @@ def advance(setting: Setting, trial: TrialState, first: Array | int, rounds: int
         due, early = setting.delays.draw(key, numbers, setting.arena.surrogate.outputs, joint=setting.joint_arrival)
     keys = jax.vmap(policy_key, (None, 0))(setting.key, numbers)
     noise = jax.vmap(lambda t: setting.instance.draw(round_key(stream_key(setting.key, Stream.NOISE), t)))(numbers)
+    given = Given(numbers, keys, noise, due, early)
+    if setting.kernel is not None:
+        return _played_by_kernel(setting.kernel, setting, trial, given, one_round)
     with blaming_user(setting.algorithm, "algorithm: {name}.update must return a state like the one it is given"):
-        trial, seen = jax.lax.scan(one_round, trial, Given(numbers, keys, noise, due, early))
+        trial, seen = jax.lax.scan(one_round, trial, given)
     return trial, seen | ({} if record == "indices" else {"arrivals": due})
+
+
+def _played_by_kernel(
+    kernel: KernelPlan, setting: Setting, trial: TrialState, given: Given, one_round: Round
+) -> tuple[TrialState, dict[str, Any]]:
+    """Do as :func:`advance` does by a kernel, on whose choices everything else is computed for all rounds at once."""
+    instance, algorithm, arena = setting.instance, setting.algorithm, setting.arena
+    noise = jax.vmap(lambda drawn: instance.noise.apply(drawn, jnp.int32(0)))(given.noise)  # the same at every point
+    played = play(kernel, algorithm, arena, trial.state, jnp.asarray(instance.means), noise, given.number[0])
+
+    def of_round(before: Any, after: Any, index: Array, bits: Array, widths: Array, given: Given) -> Any:
+        point = jnp.minimum(index, arena.size - 1)
+        values = instance.observe(point, given.noise)
+        decision = Decision(index=index, widths=widths, flags=bits)
+        chosen = Chosen(point, decision, multipliers_of(algorithm, before, arena), algorithm.diagnose(before).length_scales)
+        far = surprises_at(arena.surrogate.model, point, values)
+        return one_round.flags(jnp.int32(0), after, chosen, values, given), far, one_round.shown(chosen, values)
+
+    of_rounds = jax.vmap(of_round)(played.before, played.after, played.indices, played.bits, played.widths, given)
+    (status, failed, infeasible), far, seen = of_rounds
+
+    def first(before: Array, of_rounds: Array) -> Array:
+        found = given.number[jnp.argmax(of_rounds)]
+        return jnp.where((before == 0) & jnp.any(of_rounds), found, before)
+
+    return TrialState(
+        state=played.last,
+        pending=None,
+        status=trial.status | jnp.bitwise_or.reduce(status),
+        failed_round=first(trial.failed_round, failed),
+        declared_round=first(trial.declared_round, infeasible),
+        surprises=jax.tree.map(lambda count, which: count + jnp.sum(which, axis=0, dtype=jnp.int32), trial.surprises, far),
+    ), seen | ({} if one_round.recorded == RECORDED["indices"] else {"arrivals": None})
 
 
 def _all_finite(values: Array) -> Array:

@@ -1,21 +1,16 @@
-"""All rounds of many trials in one kernel of an accelerator, from an algorithm's own Python.
+"""All rounds of many trials in one kernel of an accelerator, for algorithms that declare a score of single points.
 
-``equations`` holds a traced function, ``rows`` computes its equations by rows. ``rounds`` has the parts of a round of a whole run,
-``whole_gpu`` and ``whole_tpu`` the kernels that play it, ``whole`` the way in.
+What is believed of the functions stays beside the cores from the first round to the last: a kernel moves it by each observation, scores the
+points and picks the best one. ``simulate(..., fused=True)`` and studies use it; :func:`describe` says whether a kernel plays an algorithm,
+or why XLA does. The kernels have been run by JAX's interpreter and compiled for GPUs and TPUs, never measured on a device, so that
+``fused="auto"`` is XLA.
+
+``plan`` says whether there is a kernel, ``rounds`` traces the parts of a round and calls it, ``cells`` computes them at all points inside,
+``gpu`` and ``tpu`` are the kernels.
 """
 
-import importlib
-from typing import Any
+from jaxbandit.fused.cells import Unsupported
+from jaxbandit.fused.plan import describe
 
-from jaxbandit.fused.equations import Unsupported
-from jaxbandit.fused.reasons import describe
-
-__all__ = ["Unsupported", "describe", "whole_run"]
+__all__ = ["Unsupported", "describe"]
 __dir__ = __all__.copy  # what completion shows
-
-
-def __getattr__(name: str) -> Any:
-    """Load ``whole_run`` when it is first asked for: it loads the compilers of kernels."""
-    if name == "whole_run":
-        return importlib.import_module("jaxbandit.fused.whole").whole_run
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,36 +1,61 @@
-"""The parts of a round of a whole run: an algorithm's own ``select`` and ``update``, traced, and what a kernel makes of them row by row."""
+"""All rounds of a trial by one kernel: the parts of a round as functions of one point, and the call of the kernel for many trials.
+
+The state of a trial goes in and comes out, so that a run may start from an initial design and go on after a part.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import importlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_batching import custom_vmap
+from jax.extend import core
 
-from jaxbandit.algorithms.base import Algorithm, Arena, Observation
+from jaxbandit.algorithms.base import Arena, Observation, Scored
+from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.pytree import pytree, replace
+from jaxbandit.core.types import Array
 from jaxbandit.domains import Domain
-from jaxbandit.fused.equations import Name, Operand, Program, Unsupported, check_axes, divide, needed, traced
-from jaxbandit.fused.rows import Cells, Rows, cells_of, check_operations, compute
+from jaxbandit.fused.cells import Cells, Rows, Unsupported, boxed, compute
 from jaxbandit.surrogates import AbstractSurrogate, Posterior, Prediction, Surrogate
-from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures, SquareRoot
-from jaxbandit.surrogates.nystroem import NystroemFeatures
+from jaxbandit.surrogates.posterior import deviation
 
-Array = jax.Array
-Form = DenseFeatures | NystroemFeatures | ProductFeatures
+MOST_NUMBERS = 256  # that an algorithm and its state may hold, each a scalar of the kernel
+
+
+class Plan(NamedTuple):
+    """The kernel that plays a run, a part of the compiled program.
+
+    Attributes:
+      platform: ``"gpu"``, where a block plays one trial in its shared memory, or ``"tpu"``, where 128 trials stand side by side.
+      interpret: whether JAX's interpreter plays the kernel, as on a CPU.
+      counts: of a product form on two axes, how many features of the first go with each one of the second; empty for other forms.
+    """
+
+    platform: str
+    interpret: bool
+    counts: tuple[int, ...]
+
+    @property
+    def in_words(self) -> str:
+        """Line on the kernel."""
+        return f"one kernel plays all rounds{' (interpreted on a CPU, to check results)' if self.interpret else ''}"
 
 
 @pytree
-class Listener(AbstractSurrogate):
-    """Surrogate that learns nothing: it keeps the values of an observation in place of the mean, and the kernel learns from them."""
+class OnePoint(AbstractSurrogate):
+    """Model of a single point ``[k, 1]``; instead of learning values it keeps them as the mean, and the kernel learns from them."""
 
     base: Surrogate
+    prior_mean: Array  # [k]
 
     @property
     def model(self) -> Surrogate:
-        """The Gaussian-process model."""
+        """The Gaussian-process model of all points."""
         return self.base
 
     @property
@@ -38,31 +63,28 @@ class Listener(AbstractSurrogate):
         """The ``M`` points."""
         return self.base.domain
 
-    def init(self) -> Posterior:
-        return self.base.init()
-
     def condition(self, posterior: Posterior, index: Array, values: Array) -> Posterior:
-        return replace(posterior, shift=jnp.broadcast_to(values[:, None], posterior.shift.shape))  # which a kernel keeps as numbers
+        return replace(posterior, shift=values[:, None])
 
     def predict(self, posterior: Posterior) -> Prediction:
-        return self.base.predict(posterior)
+        sd = jnp.broadcast_to(deviation(posterior.variance), posterior.shift.shape)
+        gain = jnp.broadcast_to(posterior.gain, (self.outputs,))
+        return Prediction(mean=self.prior_mean[:, None] + posterior.shift, sd=sd, gain=gain)
 
-    def gain(self, posterior: Posterior) -> Array:
-        return posterior.gain
+    def init(self) -> Posterior:
+        raise Unsupported("it forgets what it has learnt")
 
     def draw(self, posterior: Posterior, key: Array, scale: Array) -> Array:
-        return self.base.draw(posterior, key, scale)
-
-    def covariance(self, posterior: Posterior, output: int, indices: Array) -> Array:
-        return self.base.covariance(posterior, output, indices)
+        raise Unsupported("it draws functions, whose values at all points are drawn together")
 
 
 class State(NamedTuple):
-    """A state of an algorithm in two parts: its belief, and all other leaves."""
+    """A state of an algorithm in two parts: its posterior, and all other leaves."""
 
-    leaves: list[Any]
-    place: int  # of the belief among the leaves
+    posterior: Posterior
+    others: list[Any]
     structure: Any
+    place: int  # of the posterior among the leaves
 
     @classmethod
     def of(cls, state: Any) -> State:
@@ -75,108 +97,223 @@ class State(NamedTuple):
         places = [number for number, leaf in enumerate(leaves) if isinstance(leaf, Posterior)]
         if len(places) != 1:
             raise Unsupported("its state does not hold one posterior")
-        return cls(leaves, places[0], structure)
+        [place] = places
+        return cls(leaves[place], leaves[:place] + leaves[place + 1 :], structure, place)
+
+    def joined(self, posterior: Posterior, others: Sequence[Any]) -> Any:
+        """Return a state with another posterior and other leaves."""
+        return jax.tree.unflatten(self.structure, [*others[: self.place], posterior, *others[self.place :]])
+
+
+class Numbers(NamedTuple):
+    """Arrays of known shapes and types as numbers one after the other."""
+
+    avals: tuple[jax.ShapeDtypeStruct, ...]
+
+    @classmethod
+    def of(cls, leaves: Sequence[Any]) -> Numbers:
+        """Return the shapes and types of arrays."""
+        return cls(tuple(jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves))
 
     @property
-    def belief(self) -> Posterior:
-        """The posterior."""
-        belief: Posterior = self.leaves[self.place]
-        return belief
+    def size(self) -> int:
+        """Number of numbers."""
+        return sum(aval.size for aval in self.avals)
+
+    def boxes(self, flat: Sequence[Any]) -> list[Cells]:
+        """Return the arrays as cells, from values of a kernel in float32 or of their types."""
+        return [boxed([_typed(x, aval.dtype) for x in part], aval.shape) for part, aval in zip(self._parts(flat), self.avals, strict=True)]
+
+    def flat(self, arrays: Sequence[Cells]) -> list[Any]:
+        """Return the numbers of cells as values of a kernel in their types."""
+        return [_typed(x, aval.dtype) for cells, aval in zip(arrays, self.avals, strict=True) for x in cells.flat]
+
+    def arrays(self, table: Array) -> list[Array]:
+        """Return the arrays, each with leading axes ``[...]``, from float32 numbers ``[..., n]``."""
+        parts = zip(self._parts(range(self.size)), self.avals, strict=True)
+        return [table[..., list(part)].reshape(*table.shape[:-1], *aval.shape).astype(aval.dtype) for part, aval in parts]
+
+    def _parts(self, flat: Sequence[Any]) -> Iterator[Sequence[Any]]:
+        at = 0
+        for aval in self.avals:
+            yield flat[at : at + aval.size]
+            at += aval.size
+
+
+def _typed(x: Any, dtype: Any) -> Any:
+    is_mask = np.issubdtype(jnp.result_type(x), np.bool_)
+    return x > np.float32(0.5) if np.issubdtype(dtype, np.bool_) and not is_mask else jnp.asarray(x).astype(dtype)
+
+
+class Parts(NamedTuple):
+    """The parts of a round, traced at one point, see :func:`parts_of`, and the arrays that they take beside what is believed of it."""
+
+    choose: core.ClosedJaxpr
+    learn: core.ClosedJaxpr
+    flags: tuple[int, ...]  # that the masks of a score raise
+    leaves: Numbers  # of the state, but its posterior
+    constants: Numbers  # of the algorithm
+    outputs: int
 
     @property
-    def others(self) -> list[Any]:
-        """All other leaves."""
-        return self.leaves[: self.place] + self.leaves[self.place + 1 :]
+    def width(self) -> int:
+        """Number of numbers that are kept of a round, see :meth:`play`."""
+        return 3 + self.outputs + self.leaves.size
 
-    def joined(self, belief: Posterior, others: Sequence[Any]) -> Any:
-        """Return a state with another belief and other leaves."""
-        return jax.tree.unflatten(self.structure, [*others[: self.place], belief, *others[self.place :]])
+    def chosen(self, rows: Rows, belief: list[Cells], t: Any, leaves: Sequence[Any], constants: Sequence[Any]) -> tuple[Any, Any]:
+        """Return the index that a round chooses, ``M`` (float32) where a score is NaN, and the status bits that the choice raises.
 
+        ``belief`` is the mean less the prior mean ``[k, 1]``, the variance ``[1, 1]`` and the gain ``[1]``.
+        """
+        score, *rest = [cells.item() for cells in compute(self.choose, self._given(belief, t, leaves, constants), rows)]
+        masks, otherwise = rest[: len(self.flags)], rest[len(self.flags) :]
+        bits: Any = np.int32(0)
+        for mask, flag in zip(masks, self.flags, strict=True):
+            raised = rows.everywhere(mask)
+            bits = bits | jnp.where(raised, np.int32(flag), np.int32(0))
+            score = rows.select(raised, otherwise[0], score) if otherwise else score
+        return rows.pick(score), bits
 
-class Steps(NamedTuple):
-    """The parts of a round by an algorithm, traced, and the leaves of its state before round 1."""
+    def learnt(
+        self, rows: Rows, belief: list[Cells], t: Any, leaves: Sequence[Any], constants: Sequence[Any], point: Any, values: Sequence[Any]
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        """Return the widths ``[k]`` of a round, what its values ``[k]`` teach, and the leaves after it; ``belief`` is that of the point."""
+        given = [*self._given(belief, t, leaves, constants), boxed([point], ()), boxed(values, (self.outputs,))]
+        widths, learnt, *after = compute(self.learn, given, rows)
+        return list(widths.flat), list(learnt.flat), self.leaves.flat(after)
 
-    select: Program
-    update: Program
-    start: list[np.ndarray]
-
-    @property
-    def numbers(self) -> int:
-        """Number of numbers in the leaves, at least 1."""
-        return max(1, sum(leaf.size for leaf in self.start))
-
-    def leaves_in(self, flat: Sequence[Any]) -> list[Cells]:
-        """Return the leaves whose numbers are given one after the other."""
-        found, at = [], 0
-        for leaf in self.start:
-            found.append(boxed(flat[at : at + leaf.size], leaf.shape))
-            at += leaf.size
-        return found
-
-    def flat(self, leaves: Sequence[Cells], number: Callable[[Any, Any], Any]) -> list[Any]:
-        """Return the numbers of leaves one after the other, each made a value of the kernel by ``number`` of itself and its dtype."""
-        own = zip(leaves, self.start, strict=True)
-        return [number(cells[place], leaf.dtype) for cells, leaf in own for place in np.ndindex(leaf.shape)]
+    def _given(self, belief: list[Cells], t: Any, leaves: Sequence[Any], constants: Sequence[Any]) -> list[Cells]:
+        key = boxed([None], ())  # of which no kernel makes anything
+        return [*belief, boxed([t], ()), key, *self.leaves.boxes(leaves), *self.constants.boxes(constants)]
 
 
-def steps_of(algorithm: Algorithm, surrogate: Surrogate, horizon: int) -> Steps:
-    """Return the traced parts of a round.
+def parts_of(algorithm: Scored, arena: Arena, state: Any, points: int = 1) -> Parts:
+    """Return the parts of a round, traced at one point or more; the algorithm, the arena's numbers and the state may be traced themselves.
 
     Raises:
       Unsupported: when a kernel cannot play them, with the reason.
     """
-    form = surrogate.forms[0]
-    if len(surrogate.forms) != 1 or not isinstance(form, SquareRoot):
-        raise Unsupported("its outputs do not share one root of features")
-    if surrogate.noise_differs:
-        raise Unsupported("points have noise variances of their own")
-    if surrogate.refresh:
-        raise Unsupported("its variance is computed anew after some rounds")
-    arena = Arena(surrogate=Listener(base=surrogate), horizon=np.int32(horizon))  # type: ignore[arg-type]  # a constant of the kernel
-    with jax.ensure_compile_time_eval():  # as is the first state
-        start = State.of(algorithm.init(arena))
-    size = surrogate.domain.size
-    if any(np.shape(leaf)[-1:] == (size,) for leaf in start.others):
-        raise Unsupported("its state holds functions of the grid beside its belief")
+    own, model = State.of(state), arena.surrogate.model
+    constants, structure = jax.tree.flatten((algorithm, arena.horizon, jnp.asarray(model.prior_mean, arena.dtype)))
+    leaves, numbers = Numbers.of(own.others), Numbers.of(constants)
+    if leaves.size + numbers.size > MOST_NUMBERS:
+        raise Unsupported(f"it holds {leaves.size + numbers.size:,} numbers beside what is believed, and a kernel takes {MOST_NUMBERS}")
+    flags: list[tuple[int, ...]] = []
 
-    def belief(shift: Array, variance: Any, gain: Array) -> Posterior:
-        return Posterior(factors=start.belief.factors, shift=shift, variance=variance, gain=gain)
+    def opened(shift: Array, variance: Array, gain: Array, t: Array, key: Array, others: list[Array], constants: list[Array]) -> Any:
+        algorithm, horizon, prior_mean = jax.tree.unflatten(structure, constants)
+        at_point = Arena(surrogate=OnePoint(base=model, prior_mean=prior_mean), horizon=horizon)
+        state = own.joined(Posterior(factors=(), shift=shift, variance=variance, gain=gain), others)
+        return algorithm, at_point, state, algorithm.estimate(at_point, state, t, key)
 
-    def select(shift: Array, variance: Array, gain: Array, others: list[Array], t: Array, key: Array) -> Any:
-        decision, after = algorithm.select(arena, start.joined(belief(shift, variance, gain), others), t, key)
-        return jnp.minimum(decision.index, size - 1), State.of(after).others
+    def choose(*given: Any) -> Any:
+        algorithm, _, state, estimate = opened(*given)
+        score = algorithm.score(state, estimate)
+        flags.append(tuple(int(flag) for _, flag in score.flags))
+        return score.values, [mask for mask, _ in score.flags], score.otherwise
 
-    def update(index: Array, values: Array, others: list[Array], t: Array) -> Any:
-        empty = jax.tree.map(jnp.zeros_like, start.belief)
-        after = State.of(algorithm.update(arena, start.joined(empty, others), Observation(index=index, values=values), t))
-        return after.belief.shift, after.others
+    def learn(*given: Any) -> Any:
+        *before, index, values = given
+        algorithm, at_point, state, estimate = opened(*before)
+        state = algorithm.after_choice(at_point, state, estimate, 0)  # the number of the point in the estimate
+        after = State.of(algorithm.update(at_point, state, Observation(index=index, values=values), before[3]))
+        return estimate.widths, after.posterior.shift[:, 0], after.others
 
-    known = start.belief
-    key, t = jax.random.key(0), np.int32(1)
-    selected, _ = traced(select, (known.shift, known.variance, known.gain, start.others, t, key))
-    updated, _ = traced(update, (t, known.shift[:, 0], start.others, t))
-    for program in (selected, updated):
-        equations = needed(program.equations, program.results)
-        used = {operand for equation in equations for operand in equation.inputs}
-        if any(isinstance(x, Name) and x in used and jnp.issubdtype(x.aval.dtype, jax.dtypes.prng_key) for x in program.arguments):
-            raise Unsupported("it draws random numbers in every round")
-        check_operations(equations)
-        division = divide(program, [True] * len(program.arguments), size)
-        check_axes(division, size)
-    leaves = [np.asarray(leaf) for leaf in start.others]
-    return Steps(selected, updated, leaves)
+    k, shape = model.outputs, jax.ShapeDtypeStruct
+    t, key = shape((), np.int32), jax.eval_shape(lambda: jax.random.key(0))
+    belief = [shape(axes, arena.dtype) for axes in ((k, points), (1, points), (1,))]
+    given = (*belief, t, key, list(leaves.avals), list(numbers.avals))
+    return Parts(jax.make_jaxpr(choose)(*given), jax.make_jaxpr(learn)(*given, t, shape((k,), arena.dtype)), flags[0], leaves, numbers, k)
 
 
-def boxed(values: Sequence[Any], shape: tuple[int, ...]) -> Cells:
-    """Return values of a kernel as cells of some shape."""
-    cells = np.empty(shape, object)
-    for place, value in zip(np.ndindex(shape), values, strict=True):
-        cells[place] = value
-    return cells
+class Given(NamedTuple):
+    """Arrays of ``B`` trials that a kernel takes."""
+
+    means: Array  # [B or 1, k, M]
+    noise: Array  # [B, T, k]
+    numbers: Array  # [B, 3 + k + n + c] the round before the first one, gain, noise variance, prior mean, leaves and constants; float32
+    root: Array  # [B, r, r]
+    shift: Array  # [B, k, M]
+    variance: Array  # [B, M]
 
 
-def evaluated(program: Program, arguments: Sequence[Cells], rows: Rows) -> list[Cells]:
-    """Return the results of a program on cells."""
-    known: dict[Operand, Cells] = dict(zip(program.arguments, arguments, strict=True))
-    compute(needed(program.equations, program.results), known, rows)
-    return [known[result] if isinstance(result, Name) else cells_of(result.value) for result in program.results]
+class Start(NamedTuple):
+    """The numbers of a trial as a kernel reads them."""
+
+    before: Any  # the round before the first one
+    gain: Any
+    noise_variance: Any
+    prior_mean: Sequence[Any]  # [k]
+    leaves: Sequence[Any]
+    constants: Sequence[Any]
+
+    @classmethod
+    def of(cls, parts: Parts, read: Callable[[int], Any]) -> Start:
+        """Return the numbers; ``read(n)`` reads the ``n``-th."""
+        at = 3 + parts.outputs
+        end = at + parts.leaves.size
+        given = [range(3, at), range(at, end), range(end, end + parts.constants.size)]
+        return cls(read(0), read(1), read(2), *([read(n) for n in numbers] for numbers in given))
+
+
+class Played(NamedTuple):
+    """Rounds that a kernel has played, ``[T, ...]``, and the state after them."""
+
+    indices: Array  # [T] int32, M where a score is NaN
+    bits: Array  # [T] int32, of the status, that choices raise
+    widths: Array  # [T, k]
+    before: Any  # the state before each round, with a posterior that holds its gain alone
+    after: Any  # the same after it
+    last: Any  # the state after the last round
+
+
+def play(plan: Plan, algorithm: Any, arena: Arena, state: Any, means: Array, noise: Array, first: Array | int) -> Played:
+    """Play rounds ``first, first + 1, ...`` of a trial by one kernel; trials of a batch are played by one call.
+
+    Args:
+      plan: the kernel.
+      algorithm, arena, state: the learner, a ``Scored``, and its state before these rounds.
+      means: ``[k, M]`` mean values of the functions.
+      noise: ``[T, k]`` what is added to them at the point chosen.
+      first: number of the first round.
+    """
+    own, model = State.of(state), arena.surrogate.model
+    parts, [form] = parts_of(algorithm, arena, state), model.forms
+    constants = jax.tree.leaves((algorithm, arena.horizon, model.prior_mean))
+    flat = [jnp.asarray(first) - 1, own.posterior.gain, model.noise_variance, model.prior_mean, *own.others, *constants]
+    numbers = jnp.concatenate([jnp.ravel(jnp.asarray(x)).astype(np.float32) for x in flat])
+    before = own.posterior
+    given = Given(means, noise, numbers, before.factors[0], before.shift, before.variance[0])
+    record, root, shift, variance = _kernel(plan, parts, arena.size)(form, given)
+    index, bits = record[:, 0].astype(jnp.int32), record[:, 1].astype(jnp.int32)
+    after = [record[:, 2:3], *parts.leaves.arrays(record[:, 3 + parts.outputs :])]
+    earlier = [
+        jnp.concatenate([jnp.asarray(x)[None], of_rounds[:-1]]) for x, of_rounds in zip((before.gain, *own.others), after, strict=True)
+    ]
+
+    def state_of(gain: Array, *others: Array) -> Any:
+        return own.joined(Posterior(factors=(), shift=gain, variance=gain, gain=gain), others)
+
+    last = replace(before, factors=(root,), shift=shift, variance=variance[None], gain=after[0][-1])
+    widths = record[:, 3 : 3 + parts.outputs]
+    return Played(index, bits, widths, state_of(*earlier), state_of(*after), own.joined(last, [x[-1] for x in after[1:]]))
+
+
+def _kernel(plan: Plan, parts: Parts, size: int) -> Callable[..., list[Array]]:
+    """Return the function of a form and of the arrays of one trial, without axes of trials, that is a kernel for those of a batch."""
+    run = importlib.import_module(f"jaxbandit.fused.{plan.platform}").run  # which loads one platform's compilers of kernels
+
+    @custom_vmap
+    def call(form: Any, given: Given) -> Any:
+        return jax.tree.map(lambda x: x[0], run(plan, parts, form, size, jax.tree.map(lambda x: x[None], given)))
+
+    @call.def_vmap
+    def _(trials: int, batched: tuple[Any, Given], form: Any, given: Given) -> tuple[Any, Any]:
+        if any(jax.tree.leaves(batched[0])):
+            raise InvalidArgument("fused: models that run side by side must share their features; leave them to XLA by fused=False")
+        arrays = [x if is_own else x[None] for x, is_own in zip(given, batched[1], strict=True)]
+        arrays[1:] = [jnp.broadcast_to(x, (trials, *x.shape[1:])) for x in arrays[1:]]
+        found = run(plan, parts, form, size, Given(*arrays))
+        return found, jax.tree.map(lambda _: True, found)
+
+    return call

@@ -35,7 +35,7 @@ def summary(dataset: xr.Dataset) -> list[str]:
             means = {label: float(values.mean()) for label, values in finals.items() if len(values) and np.isfinite(values).all()}
             if means and any(means.values()):  # without constraints nothing is violated
                 best = min(means, key=lambda label: means[label])
-                found.append(f"Least {word} per round{note}: {best}, {in_words(means[best], float(half_width(finals[best])))}.")
+                found.append(f"Least {word} per round{note}: {best}, {_with_half(finals[best])}.")
     return found + shared_start(dataset)
 
 
@@ -100,13 +100,12 @@ def sweep(dataset: xr.Dataset) -> list[str]:
     for parameters, part in sweeps_of(dataset):
         for family, members in families(part, *parameters):
             for name, (word, _) in _present(members, VERBS):
-                last = over_trials(members, name, averaged=True, levels=()).isel(round=-1)
-                means = last["mean"].values
+                finals = [final_values(members.isel(algorithm=a), name, averaged=True) for a in range(members.sizes["algorithm"])]
+                means = np.asarray([values.mean() if len(values) else np.nan for values in finals])
                 if len(means) > 1 and np.isfinite(means).all() and np.ptp(means) > 0:
-                    least = int(np.argmin(means))
-                    where = ", ".join(f"{parameter} {float(members[parameter][least]):g}" for parameter in parameters)
-                    value = in_words(means[least], float(last.high[least]) - means[least])
-                    found.append(f"{family}: least {word} per round at {where}, {value}.".lstrip(": "))
+                    best = members.isel(algorithm=int(np.argmin(means)))
+                    where = ", ".join(f"{parameter} {float(best[parameter]):g}" for parameter in parameters)
+                    found.append(f"{family}: least {word} per round at {where}, {_with_half(finals[int(np.argmin(means))])}.".lstrip(": "))
     return found
 
 
@@ -184,6 +183,7 @@ def _present(dataset: xr.Dataset, names: dict[str, tuple[str, str]]) -> list[tup
     return [(name, words) for name, words in names.items() if name in dataset and np.isfinite(dataset[name].values).any()]
 
 
-def in_words(mean: float, half: float) -> str:
+def _with_half(values: np.ndarray) -> str:
     """Return a mean with the half-width of its 95% interval as text."""
-    return (f"{mean:.3g}" + (f" ± {half:.2g}" if np.isfinite(half) else "")) if np.isfinite(mean) else "undefined"
+    half = float(half_width(values))
+    return f"{values.mean():.3g}" + (f" ± {half:.2g}" if np.isfinite(half) else "")

@@ -1,10 +1,14 @@
-"""Studies whose rounds kernels play where they can."""
+"""Studies whose rounds kernels play where they can; what a kernel computes is tested in ``tests/conformance/test_kernels.py``."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from jaxbandit.study import Study, from_table
+import numpy as np
+import pytest
+
+import jaxbandit
+from jaxbandit.study import Run, Study, from_table, make_plan, run_study
 
 TABLE: dict[str, Any] = {
     "name": "by kernels",
@@ -20,7 +24,48 @@ def study(**changes: Any) -> Study:
     return from_table(TABLE | changes)
 
 
-def test_xla_chooses_unless_it_is_asked_not_to() -> None:
+def kernels_of(study: Study) -> list[bool]:
+    return [cell.kernel is not None for cell in make_plan(study).cells]
+
+
+def test_kernels_play_where_they_can() -> None:
+    by_kernels = study(fused=True)
+    assert kernels_of(by_kernels) == [True, False]
+    words = {run.label: by_kernels.describe_choices(run) for run in by_kernels.runs}
+    assert words["rpol"] == "one kernel plays all rounds (interpreted on a CPU, to check results)"
+    assert words["random"] == "by XLA, because RandomSearch declares no score of single points"
+    assert by_kernels.table()["fused"] is True and by_kernels.fingerprint() != study().fingerprint()
+
+
+def test_models_that_differ_in_features_are_cells_of_their_own() -> None:
+    """A kernel reads the features of all its trials from one table."""
+    problem = jaxbandit.problems.sine(4)
+    scales = [jaxbandit.kernels.SquaredExponential(length_scale=scale) for scale in (1.0, 1.0, 1.001)]
+    models = [jaxbandit.surrogate(problem.domain, kernel, noise_variance=0.05) for kernel in scales]
+    runs = [Run(f"run {number}", problem, jaxbandit.Rpol(), model) for number, model in enumerate(models)]
+    plans = [make_plan(Study("features", runs, trials=2, horizon=3, fused=fused)) for fused in (True, False)]
+    assert [list(plan.members) for plan in plans] == [[(0, 1), (2,)], [(0, 1, 2)]]
+
+
+def test_xla_plays_unless_it_is_asked_not_to() -> None:
     for fused, word in (("auto", "measured to be faster"), (False, "fused=False")):
         by_xla = study(fused=fused)
+        assert not any(kernels_of(by_xla))
         assert word in by_xla.describe_choices(by_xla.runs[0])
+
+
+def test_a_study_that_no_kernel_can_play_is_refused() -> None:
+    with pytest.raises(jaxbandit.InvalidArgument, match="fused: no kernel can play the rounds of any run; 'random': by XLA, because"):
+        make_plan(study(fused=True, algorithm={"random": {"type": "RandomSearch"}}))
+
+
+def test_a_run_is_played_again_as_it_was() -> None:
+    by_kernels = study(fused=True)
+    assert [by_kernels.chooses_by_kernel(run) for run in by_kernels.runs] == [True, False]
+
+
+@pytest.mark.full
+def test_results_by_kernels_are_those_of_xla() -> None:
+    by_kernels, by_xla = (run_study(study(fused=fused, trajectories=True)) for fused in (True, False))
+    for name in ("index", "regret", "status"):
+        np.testing.assert_allclose(by_kernels[name], by_xla[name], rtol=1e-5)

@@ -67,6 +67,7 @@ VARIANTS: dict[str, Callable[[], Any]] = {
     "bpe": lambda: Bpe(width=0.5),
     "bpe-code": lambda: Bpe(lengths="code", ties="random"),
     "anytime-cbo-keep": lambda: Anytime(algorithm=Cbo(reward_clip=4.0), keep_data=True),
+    "se3-no-restart": lambda: Se3(epoch=3),
     "anytime-se3-keep": lambda: Anytime(algorithm=Se3(epoch=3), keep_data=True),
 }
 

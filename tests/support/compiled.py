@@ -27,17 +27,21 @@ class Program(NamedTuple):
     algorithm: str
     form: str = "product"
     policy: str = "none"
+    fused: bool = False
 
 
 CHOSEN = ("rpol", "cbo", "config")
 OTHERS = ("epbo", "se3", "primal-dual", "cei", "constrained-thompson", "safeopt")
+SCORED = (*CHOSEN, "epbo", "primal-dual", "unconstrained", "se2", "se3-no-restart")
+FUSED = [*(Program(name, fused=True) for name in SCORED), Program("rpol", "features", fused=True)]
 PROGRAMS = {
     "gpu": [
         *map(Program, (*CHOSEN, *OTHERS)),
         *(Program("rpol", form) for form in ("features", "rows")),
         *(Program("rpol", "product", policy) for policy in ("wait", "hallucinate", "censor")),
+        *FUSED,
     ],
-    "tpu": [*map(Program, CHOSEN), Program("rpol", "features")],
+    "tpu": [*map(Program, CHOSEN), Program("rpol", "features"), *FUSED],
 }
 
 ENVIRONMENT = {
@@ -128,16 +132,19 @@ def facts(program: Program, kind: str, device: Any) -> dict[str, Any]:
     }
 
 
-def lowered(program: Program, kind: str, device: Any) -> Any:
-    """Return the program that ``simulate`` plays, lowered for a device that is not there."""
+def lowered(program: Program, kind: str, device: Any = None) -> Any:
+    """Return the program that ``simulate`` plays, lowered for a kind of device, and for one that is not there if given."""
     import jax
     import jax.numpy as jnp
 
+    import jaxbandit
     from jaxbandit.engine import programs
 
     (cell, key, pairs), options = arguments(program)
     cell = programs.laid_out_for(PLATFORM[kind], cell)
-    place = jax.sharding.SingleDeviceSharding(device)
+    if program.fused:
+        cell = jaxbandit.replace(cell, kernel=cell.kernel._replace(platform=kind, interpret=False))
+    place = None if device is None else jax.sharding.SingleDeviceSharding(device)
     shapes = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(jnp.shape(x), x.dtype if isinstance(x, jax.Array) else jnp.asarray(x).dtype, sharding=place),
         (cell, key, pairs),
@@ -180,6 +187,7 @@ def arguments(program: Program) -> tuple[tuple[Any, Any, Any], dict[str, Any]]:
             key=jax.random.key(0),
             block=TRIALS,
             record="indices",
+            fused=program.fused,
             **late,
         )
     return given[0], given[1]

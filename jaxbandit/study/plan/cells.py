@@ -14,9 +14,10 @@ from jaxbandit.core.sweep import gather_variants
 from jaxbandit.engine.delayed import Delays, plan_delays
 from jaxbandit.engine.programs import Cell
 from jaxbandit.engine.simulation import check_run, refreshed_in_time
+from jaxbandit.fused.rounds import Plan as KernelPlan
 from jaxbandit.problems.base import without_name
 from jaxbandit.study.specify.run import Run
-from jaxbandit.study.specify.study import Study
+from jaxbandit.study.specify.study import Study, kernel_of
 from jaxbandit.surrogates import Surrogate
 
 MIN_UNSHARED_LEAF = 4096  # numbers in a leaf from which runs that differ in it are cells of their own: a variant is copied for every trial
@@ -29,21 +30,26 @@ def group_runs(study: Study, runs: Sequence[Run]) -> list[tuple[Cell, tuple[int,
     """Return the cells of a study in the order of their first runs, each with the numbers of its runs.
 
     Raises:
-      InvalidArgument: on a run whose parts do not fit each other, and when kernels are to make choices and can make those of no run.
+      InvalidArgument: on a run whose parts do not fit each other, and when kernels are to play the rounds and can play those of no run.
     """
     models = refreshed_in_time([run.model for run in runs], study.horizon)
     parts = [_parts(study, run, model) for run, model in zip(runs, models, strict=True)]
+    kernels = [kernel if isinstance(kernel := kernel_of(study, run), KernelPlan) else None for run in runs]
     groups: list[list[int]] = []
     for number, run in enumerate(runs):
         for group in groups:
-            if _share_a_program(runs[group[0]], parts[group[0]], run, parts[number]):
+            first = group[0]
+            if (
+                _share_a_program(runs[first], parts[first], run, parts[number], alike=kernels[number] is not None)
+                and kernels[first] == kernels[number]
+            ):
                 group.append(number)
                 break
         else:
             groups.append([number])
-    cells = [(_cell(study, runs[group[0]], [parts[number] for number in group]), tuple(group)) for group in groups]
-    if study.fused is True and not any(study.chooses_by_kernel(run) for run in runs):
-        raise InvalidArgument(f"fused: no kernel can make the choices of any run; {runs[0].label!r}: {study.describe_choices(runs[0])}")
+    cells = [(_cell(study, runs[group[0]], [parts[number] for number in group], kernels[group[0]]), tuple(group)) for group in groups]
+    if study.fused is True and not any(kernels):
+        raise InvalidArgument(f"fused: no kernel can play the rounds of any run; {runs[0].label!r}: {study.describe_choices(runs[0])}")
     return cells
 
 
@@ -58,12 +64,14 @@ def _parts(study: Study, run: Run, model: Surrogate) -> Parts:
     return canonicalise((algorithms[0], model.without_kernels(), None if delays is None else delays[0]))
 
 
-def _share_a_program(one: Run, parts: Parts, other: Run, other_parts: Parts) -> bool:
-    """Say whether two runs can share a cell.
+def _share_a_program(one: Run, parts: Parts, other: Run, other_parts: Parts, *, alike: bool) -> bool:
+    """Return whether two runs can share a cell.
 
     They have one problem and initial design, and parts of one structure, but for the size of the buffer of pending feedback, that
-    differ in no large leaf.
+    differ in no large leaf; with ``alike`` models of one form.
     """
+    if alike and not _equal_but(parts[1].forms, other_parts[1].forms, largest=0):
+        return False
     if one.problem is not other.problem or one.informed != other.informed:
         return False
     same_design = _equal_but(one.initial, other.initial, largest=0)
@@ -89,7 +97,7 @@ def _with_capacity(parts: Parts, capacity: int) -> Parts:
     return algorithm, model, None if delays is None else replace(delays, capacity=capacity)
 
 
-def _cell(study: Study, first: Run, parts: Sequence[Parts]) -> Cell:
+def _cell(study: Study, first: Run, parts: Sequence[Parts], kernel: KernelPlan | None) -> Cell:
     """Return the cell of runs with these parts, which are like the first one in all else."""
     capacity = max((delays.capacity for _, _, delays in parts if delays is not None), default=1)
     return Cell(
@@ -100,4 +108,5 @@ def _cell(study: Study, first: Run, parts: Sequence[Parts]) -> Cell:
         block=first.model.trials_per_block,
         common=study.common_random_numbers,
         informed=first.informed,
+        kernel=kernel,
     )

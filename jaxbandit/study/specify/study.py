@@ -27,9 +27,10 @@ from jaxbandit.delays import NoDelay
 from jaxbandit.engine import Trajectory, simulate
 from jaxbandit.engine.delayed import at_once
 from jaxbandit.engine.inputs import FUSED
-from jaxbandit.feedback import Policy
-from jaxbandit.fused.reasons import in_words as in_words_of_choices
-from jaxbandit.fused.reasons import why_not
+from jaxbandit.engine.simulation import refreshed_in_time
+from jaxbandit.fused.cells import Unsupported
+from jaxbandit.fused.plan import NOT_MEASURED, plan_of
+from jaxbandit.fused.rounds import Plan as KernelPlan
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.problems.base import PROBLEM
 from jaxbandit.results.schema import METRICS
@@ -93,7 +94,7 @@ class Study:
       keep: rounds of the metrics that the results keep, see :class:`Keep`.
       trajectories: whether the results keep points, values and arrivals of every round, too.
       common_random_numbers: whether all runs see the same noise, delays and instances in trials of one number.
-      fused: whether kernels make the choices, as for :func:`~jaxbandit.simulate`; ``True`` leaves those to XLA that no kernel can make.
+      fused: whether kernels play the rounds, as for :func:`~jaxbandit.simulate`; ``True`` leaves runs to XLA that no kernel can play.
       parameters: what else the results record of the study, as JSON values; ``None`` for whether random numbers are common.
     """
 
@@ -230,17 +231,19 @@ class Study:
             informed=run.informed,
             delay=run.delay_in_force,
             feedback=run.policy_in_force,
+            fused=self.chooses_by_kernel(run),
         )
 
     @takes(run=RUN)
     def chooses_by_kernel(self, run: Run) -> bool:
-        """Say whether kernels make the choices of a run."""
-        return self.fused is True and why_not(run.algorithm, run.model, _late_feedback(run), jax.default_backend()) is None
+        """Return whether a kernel plays the rounds of a run."""
+        return isinstance(kernel_of(self, run), KernelPlan)
 
     @takes(run=RUN)
     def describe_choices(self, run: Run) -> str:
-        """Return a line on what makes the choices of a run: a kernel, or XLA and for what reason."""
-        return in_words_of_choices(self.fused, run.algorithm, run.model, _late_feedback(run))
+        """Return a line on what plays the rounds of a run: a kernel, or XLA and for what reason."""
+        kernel = kernel_of(self, run)
+        return kernel.in_words if isinstance(kernel, KernelPlan) else f"by XLA, {kernel}"
 
     @takes(problem=PROBLEM, trial=whole(0))
     @in_its_arithmetic
@@ -262,9 +265,17 @@ def sampled(problem: AbstractProblem, root: Key, trials: Array) -> AbstractProbl
     return jax.vmap(lambda i: problem.sample(stream_key(trial_key(root, i), Stream.PROBLEM)))(trials)
 
 
-def _late_feedback(run: Run) -> Policy | None:
-    """Return the feedback policy of a run, ``None`` where all feedback comes at once."""
-    return None if at_once([run.delay_in_force]) else run.policy_in_force
+@in_its_arithmetic
+def kernel_of(study: Study, run: Run) -> KernelPlan | str:
+    """Return the kernel that plays the rounds of a run, or the reason why XLA plays them."""
+    if study.fused is not True:
+        return NOT_MEASURED if study.fused == "auto" else "as fused=False asks"
+    model, *_ = refreshed_in_time([run.model, *(other.model for other in study.runs)], study.horizon)
+    policy = None if at_once([run.delay_in_force]) else run.policy_in_force
+    try:
+        return plan_of(run.algorithm, model, run.problem, policy, jax.default_backend())
+    except Unsupported as reason:
+        return f"because {reason}"
 
 
 def _counted_problem(run: Run) -> Any:

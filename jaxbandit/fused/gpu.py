@@ -18,11 +18,8 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from jaxbandit.fused.equations import Unsupported
-from jaxbandit.fused.rounds import Form, Steps, boxed, evaluated
-from jaxbandit.fused.rows import Rows
-from jaxbandit.surrogates import Surrogate
-from jaxbandit.surrogates.features import ProductFeatures
+from jaxbandit.fused.cells import Rows, Unsupported, as_numbers, boxed
+from jaxbandit.fused.rounds import Given, Parts, Plan, Start
 
 Array = jax.Array
 HIGH, WIDE = 16, 32  # of the smallest tile
@@ -42,13 +39,11 @@ class Cut(NamedTuple):
     Attributes:
       repeats: ``[N1, N2]`` the point of each cell.
       width: number of cells of a row that are points of their own; cells beyond repeat others.
-      rows: number of rows of such cells.
       size: number of points.
     """
 
     repeats: np.ndarray
     width: int
-    rows: int
     size: int
 
     @classmethod
@@ -57,7 +52,7 @@ class Cut(NamedTuple):
         rows, width = axes or (-(-size // WIDE), WIDE)
         high, wide = np.ogrid[: up(rows, HIGH), : up(width, WIDE)]
         repeats = np.minimum(np.minimum(high, rows - 1) * width + np.minimum(wide, width - 1), size - 1)
-        return cls(repeats, width, rows, size)
+        return cls(repeats, width, size)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -65,11 +60,9 @@ class Cut(NamedTuple):
         return self.repeats.shape
 
     @property
-    def places(self) -> np.ndarray:
-        """Numbers of the points, ``M`` more in cells that repeat one."""
-        high, wide = np.ogrid[: self.shape[0], : self.shape[1]]
-        own = (high < self.rows) & (wide < self.width) & (high * self.width + wide < self.size)
-        return np.where(own, self.repeats, self.repeats + self.size).astype(np.float32)
+    def cells(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and columns ``[M]`` of the points in the table."""
+        return np.divmod(np.arange(self.size), self.width)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,16 +101,40 @@ class Tiles:
 
 @dataclasses.dataclass(frozen=True)
 class TiledRows(Rows):
-    """Functions of the grid as tables in tiles."""
+    """Functions of the grid as tables in tiles.
 
+    Attributes:
+      numbers: numbers of the points as a float32 row, for a kernel cannot count.
+    """
+
+    numbers: Any = None
     tiles: Tiles = Tiles(interpret=True)
 
-    def iota(self, dtype: Any) -> Any:
-        return jnp.where(self.places >= self.size, self.places - np.float32(self.size), self.places).astype(dtype)
+    def points(self) -> Any:
+        return self.numbers
 
     def reduce(self, function: Callable[..., Any], x: Any) -> Any:
         # Mosaic GPU: "Multi-axis reductions not supported".
         return function(function(self.tiles.cast(self.full(x)), axis=1), axis=0)
+
+    def sqrt(self, x: Any) -> Any:
+        """Return a square root; Mosaic GPU has none before JAX 0.11, and there it is ``x (1 / sqrt(x))`` with a step of Newton's method."""
+        if jax.__version_info__ >= (0, 11):
+            return jnp.sqrt(x)
+        inverse = jax.lax.rsqrt(jnp.maximum(x, np.float32(np.finfo(np.float32).tiny)))
+        root = x * inverse
+        nonpositive = self.select(x < 0, np.float32(np.nan), x)
+        return self.select(x > 0, root + np.float32(0.5) * inverse * (x - root * root), nonpositive)
+
+    def select(self, condition: Any, yes: Any, no: Any) -> Any:
+        if any(np.shape(x) == self.shape for x in (condition, yes, no)):
+            # Mosaic GPU: "Implicit broadcast not implemented with warpgroup semantics".
+            if np.shape(condition) != self.shape:
+                condition = self.full(as_numbers(condition)) > np.float32(0.5)
+            dtype = jnp.result_type(yes, no)
+            if not np.issubdtype(dtype, np.bool_):
+                yes, no = (self.full(jnp.asarray(x, dtype)) for x in (yes, no))
+        return jnp.where(condition, yes, no)
 
 
 class Expansion(NamedTuple):
@@ -125,23 +142,22 @@ class Expansion(NamedTuple):
 
     Attributes:
       tables: arrays that it reads from the device's memory.
-      scratch: shape of the table that it keeps in shared memory, or ``None``.
+      scratch: shape of the table that it keeps in shared memory.
       beyond: number of zeros that it reads behind the weights.
       run: the function itself, of the tiles, the tables, the table kept and the weights.
       order: ``[r]`` features in the order in which it wants their weights.
     """
 
-    tables: list[np.ndarray]
-    scratch: tuple[int, int] | None
+    tables: list[Any]
+    scratch: tuple[int, int]
     beyond: int
     run: Callable[[Tiles, Sequence[Any], Any, Any], Any]
-    order: np.ndarray
+    order: Array
 
 
-def dense(phi: np.ndarray, cut: Cut, rank: int) -> Expansion:
+def dense(phi: Array, cut: Cut, rank: int) -> Expansion:
     """Return the expansion by features ``phi [M, r]`` that are read anew in every round."""
-    features = np.zeros((rank, *cut.shape), np.float32)
-    features[: phi.shape[1]] = phi.T[:, cut.repeats]
+    features = jnp.pad(phi.T[:, cut.repeats], ((0, rank - phi.shape[1]), (0, 0), (0, 0)))
 
     def run(tiles: Tiles, tables: Sequence[Any], _: Any, u: Any) -> Any:
         def four(i: Any, column: Any) -> Any:
@@ -151,29 +167,23 @@ def dense(phi: np.ndarray, cut: Cut, rank: int) -> Expansion:
 
         return jax.lax.fori_loop(0, rank // 4, four, tiles.full(np.float32(0), cut.shape))
 
-    return Expansion([features], None, 0, run, np.arange(phi.shape[1]))
+    return Expansion([features], (1, 1), 0, run, jnp.arange(phi.shape[1]))
 
 
-def along_two_axes(form: ProductFeatures, cut: Cut) -> Expansion:
+def along_two_axes(form: Any, cut: Cut, counts: np.ndarray) -> Expansion:
     """Return the expansion by features of two axes, one axis after the other.
 
     Weights are ordered by their features on the second axis and then by those on the first, so that those of one ``j`` on the second axis
-    are neighbours: ``T[i] = sum_j U[i, j] A2[j]``, and ``c[a] = sum_i A1[a, i] T[i]``.
-
-    Raises:
-      Unsupported: unless the features kept with each ``j`` are the first of the other axis.
+    are neighbours: ``T[i] = sum_j U[i, j] A2[j]``, and ``c[a] = sum_i A1[a, i] T[i]``. Those kept with each ``j`` are the first ``counts``
+    of the first axis.
     """
-    first, second = np.asarray(form.columns)
-    order = np.lexsort((first, second))
-    counts = np.bincount(second)
-    if not np.array_equal(first[order], np.concatenate([np.arange(count) for count in counts])):
-        raise Unsupported("its products of features leave out one before the last of an axis")
     starts = np.cumsum(counts) - counts
     high = up(int(counts.max()), HIGH)
-    a1, a2 = (np.asarray(axis, np.float32).T for axis in form.axes)
-    a1 = np.pad(a1, ((0, 0), (0, cut.shape[0] - a1.shape[1])), mode="edge")
-    a2 = np.pad(a2, ((0, 0), (0, cut.shape[1] - a2.shape[1])), mode="edge")
+    a1, a2 = (jnp.asarray(axis, np.float32).T for axis in form.axes)
+    a1 = jnp.pad(a1, ((0, 0), (0, cut.shape[0] - a1.shape[1])), mode="edge")
+    a2 = jnp.pad(a2, ((0, 0), (0, cut.shape[1] - a2.shape[1])), mode="edge")
     kept = (np.arange(high) < counts[:, None]).astype(np.float32)
+    order = jnp.asarray(form.slots)[np.concatenate([np.arange(count) for count in counts]), np.repeat(np.arange(len(counts)), counts)]
 
     def run(tiles: Tiles, tables: Sequence[Any], table: Any, u: Any) -> Any:
         on_first, on_second, is_kept = tables
@@ -191,51 +201,34 @@ def along_two_axes(form: ProductFeatures, cut: Cut) -> Expansion:
     return Expansion([a1, a2, kept], (high, cut.shape[1]), high, run, order)
 
 
-def shared_memory(rank: int, cut: Cut, outputs: int, expansion: Expansion) -> int:
-    """Return the bytes of shared memory that a trial takes."""
-    numbers = rank * rank + (outputs + 1) * cut.repeats.size + rank + expansion.beyond
-    return 4 * (numbers + int(np.prod(expansion.scratch or (0,)))) + RESERVED
-
-
-def run(steps: Steps, surrogate: Surrogate, form: Form, means: Array, noise: Array, *, interpret: bool) -> tuple[Array, Array]:
-    """Return the points chosen ``[trials, T]``, and the leaves of the states after the last round, flat ``[trials, n]``.
+def run(plan: Plan, parts: Parts, form: Any, size: int, given: Given) -> tuple[Array, Array, Array, Array]:
+    """Return the records ``[B, T, w]`` of all rounds, the roots, the means and the variances after them, see :class:`Given`.
 
     Raises:
-      Unsupported: when the numbers of a trial are more than a block's shared memory holds, or are no float32.
+      Unsupported: when a trial is more than a block's shared memory holds.
     """
-    rounds, outputs, trials = noise.shape
-    size = surrogate.domain.size
-    if noise.dtype != np.float32:
-        raise Unsupported("kernels of a GPU compute in float32")
-    with jax.ensure_compile_time_eval():
-        phi = np.asarray(jax.vmap(form.row, (None, 0))(form.init(), jnp.arange(size, dtype=jnp.int32)))
-    rank = up(phi.shape[1], WIDE)
-    if isinstance(form, ProductFeatures) and len(form.axes) == 2:
+    trials, rounds, outputs = given.noise.shape
+    rank, more = up(form.rank, WIDE), up(form.rank, WIDE) - form.rank
+    phi = jax.vmap(form.row, (None, 0))(form.init(), jnp.arange(size, dtype=jnp.int32))
+    if plan.counts:
         cut = Cut.of(size, (np.shape(form.axes[0])[0], np.shape(form.axes[1])[0]))
-        expansion = along_two_axes(form, cut)
+        expansion = along_two_axes(form, cut, np.asarray(plan.counts))
     else:
         cut = Cut.of(size, None)
         expansion = dense(phi, cut, rank)
-    needed = shared_memory(rank, cut, outputs, expansion)
+    order = expansion.order
+    shapes = [(rank, rank), (outputs, *cut.shape), cut.shape, (rank + expansion.beyond,), expansion.scratch]
+    needed = 4 * sum(int(np.prod(shape)) for shape in shapes) + RESERVED
     if needed > SHARED:
         raise Unsupported(f"a trial takes {needed:,} bytes of shared memory, of which a block has {SHARED:,}")
-    phi = np.pad(phi[:, expansion.order], ((0, 0), (0, rank - phi.shape[1])))
-    constants = jnp.stack([jnp.asarray(surrogate.noise_variance)[0], *jnp.asarray(surrogate.prior_mean)]).astype(np.float32)
-    arguments = (
-        phi,
-        jnp.eye(rank, dtype=np.float32),
-        jnp.asarray(means, np.float32),
-        np.asarray(form.prior_variance, np.float32)[cut.repeats],
-        cut.places,
-        constants,
-        jnp.transpose(noise, (2, 0, 1)),
-        *expansion.tables,
-    )
-    results = (jax.ShapeDtypeStruct((trials, rounds), np.int32), jax.ShapeDtypeStruct((trials, steps.numbers), np.float32))
-    shapes = [(rank, rank), (outputs, *cut.shape), cut.shape, (rank + expansion.beyond,), expansion.scratch or (1, 1)]
+    phi = jnp.pad(phi[:, order], ((0, 0), (0, more)))
+    root = jnp.pad(given.root[:, order], ((0, 0), (0, more), (0, more)))
+    own = (root, given.shift[..., cut.repeats], given.variance[..., cut.repeats])
+    arguments = (given.numbers, phi, given.means, given.noise, cut.repeats.astype(np.float32), np.zeros(HIGH, np.float32), *own)
+    results = [jax.ShapeDtypeStruct((trials, rounds, parts.width), np.float32), *(jax.ShapeDtypeStruct(x.shape, np.float32) for x in own)]
     scratch = [plgpu.SMEM(shape, np.float32) for shape in shapes]
-    body = _body(steps, cut, expansion, rank, rounds, outputs, Tiles(interpret=interpret))
-    if interpret:
+    body = _body(parts, cut, expansion, rank, rounds, Tiles(interpret=plan.interpret))
+    if plan.interpret:
         kernel = pl.pallas_call(
             lambda *refs: body(pl.program_id(0), *refs),
             grid=(trials,),
@@ -252,55 +245,67 @@ def run(steps: Steps, surrogate: Surrogate, form: Form, means: Array, noise: Arr
             grid=(trials,),
             grid_names=("trial",),
         )
-    return kernel(*arguments)
+    record, root, shift, variance = kernel(*arguments, *expansion.tables)
+    root = root[:, jnp.argsort(order), : form.rank]
+    return record, root, shift[..., *cut.cells], variance[..., *cut.cells]
 
 
-def _body(steps: Steps, cut: Cut, expansion: Expansion, rank: int, rounds: int, outputs: int, tiles: Tiles) -> Callable[..., None]:
+def _body(parts: Parts, cut: Cut, expansion: Expansion, rank: int, rounds: int, tiles: Tiles) -> Callable[..., None]:
     """Return the kernel: the rounds of one trial."""
+    outputs = range(parts.outputs)
 
-    def kernel(trial: Any, phi: Any, unit: Any, means: Any, prior: Any, places: Any, constants: Any, noise: Any, *refs: Any) -> None:
-        tables, (chosen, ended, root, shift, variance, u, table) = refs[: len(expansion.tables)], refs[len(expansion.tables) :]
-        rows = TiledRows(size=cut.size, shape=cut.shape, axis=None, places=tiles.load(places), tiles=tiles)
-        lam = constants[0]
-        for j in range(outputs):
-            shift[j] = tiles.full(np.float32(0), cut.shape)
-        variance[...] = tiles.load(prior)
+    def kernel(trial: Any, numbers: Any, phi: Any, means: Any, noise: Any, points: Any, zeros: Any, *refs: Any) -> None:
+        *before, record, root_out, shift_out, variance_out, root, shift, variance, u, table = refs
+        (root_in, shift_in, variance_in), tables = before[:3], before[3:]
+        rows = TiledRows(size=cut.size, shape=cut.shape, numbers=tiles.load(points), tiles=tiles)
+        start = Start.of(parts, lambda n: numbers[trial, n])
+        lam, first = start.noise_variance, start.before.astype(np.int32)
+        truth = trial if means.shape[0] > 1 else 0
+        for j in outputs:
+            shift[j] = tiles.load(shift_in.at[trial, j])
+        variance[...] = tiles.load(variance_in.at[trial])
         for at in range(0, rank, CHUNK):
-            root[at : at + CHUNK, :] = tiles.load(unit.at[pl.ds(at, CHUNK)])
+            root[at : at + CHUNK, :] = tiles.load(root_in.at[trial, pl.ds(at, CHUNK)])
         for at in range(rank, rank + expansion.beyond, HIGH):
-            u[at : at + HIGH] = tiles.load(unit.at[0, pl.ds(rank - HIGH, HIGH)], 1)
+            u[at : at + HIGH] = tiles.load(zeros, 1)
 
-        def one_round(before: Any, carry: tuple[Any, ...]) -> tuple[Any, ...]:
-            gain, *state = carry
-            shifts = [tiles.load(shift.at[j]) for j in range(outputs)]
-            belief = [boxed(shifts, (outputs,)), boxed([tiles.load(variance)], (1,)), boxed([gain], (1,))]
-            t = before + 1
-            index, *leaves = evaluated(steps.select, [*belief, *steps.leaves_in(state), boxed([t], ()), boxed([0], ())], rows)
-            point = jnp.asarray(index[()]).astype(np.int32)
-            chosen[trial, before] = point
+        def one_round(n: Any, carry: tuple[Any, ...]) -> tuple[Any, ...]:
+            gain, *leaves = carry
+            t = first + n + 1
+            shifts = boxed([tiles.load(shift.at[j]) for j in outputs], (parts.outputs, 1))
+            belief = [shifts, boxed([tiles.load(variance)], (1, 1)), boxed([gain], (1,))]
+            index, bits = parts.chosen(rows, belief, t, leaves, start.constants)
+            point = jnp.minimum(index, np.float32(cut.size - 1)).astype(np.int32)
             high, wide = jax.lax.div(point, np.int32(cut.width)), jax.lax.rem(point, np.int32(cut.width))
-            seen = [shift[j, high, wide] for j in range(outputs)]
-            values = [means[j, point] + noise[trial, before, j] for j in range(outputs)]
-            learnt, *leaves = evaluated(steps.update, [boxed([point], ()), boxed(values, (outputs,)), *leaves, boxed([t], ())], rows)
+            seen = [shift[j, high, wide] for j in outputs]
+            values = [means[truth, j, point] + noise[trial, n, j] for j in outputs]
+            belief = [boxed(seen, (parts.outputs, 1)), boxed([variance[high, wide]], (1, 1)), boxed([gain], (1,))]
+            widths, learnt, leaves = parts.learnt(rows, belief, t, leaves, start.constants, point, values)
             s = _potter(tiles, phi, point, lam, root, u, rank, rows)
             column = expansion.run(tiles, tables, table, u)
             precision = 1 / s
             variance[...] = tiles.load(variance) - column * column * precision
-            for j in range(outputs):
-                moved = (learnt[j] - constants[1 + j] - seen[j]) * precision
+            for j in outputs:
+                moved = (learnt[j] - start.prior_mean[j] - seen[j]) * precision
                 shift[j] = tiles.load(shift.at[j]) + column * moved
-            return gain + np.float32(0.5) * jnp.log(s * (1 / lam)), *steps.flat(leaves, _number)
+            gain = gain + np.float32(0.5) * jnp.log(s * (1 / lam))
+            for place, x in enumerate((index, bits, gain, *widths, *leaves)):
+                record[trial, n, place] = _float32(x)
+            return gain, *leaves
 
-        start = [_number(leaf[place], leaf.dtype) for leaf in steps.start for place in np.ndindex(leaf.shape)]
-        end = jax.lax.fori_loop(0, rounds, one_round, (jnp.float32(0), *start))
-        for n, x in enumerate(end[1:]):
-            ended[trial, n] = x.astype(np.float32)
+        leaves = parts.leaves.flat(parts.leaves.boxes(start.leaves))
+        jax.lax.fori_loop(0, rounds, one_round, (start.gain, *leaves))
+        for j in outputs:
+            shift_out[trial, j] = tiles.load(shift.at[j])
+        variance_out[trial] = tiles.load(variance)
+        for at in range(0, rank, CHUNK):
+            root_out[trial, at : at + CHUNK] = tiles.load(root.at[pl.ds(at, CHUNK)])
 
     return kernel
 
 
-def _number(x: Any, kind: Any) -> Any:
-    return jnp.asarray(x).astype(kind)
+def _float32(x: Any) -> Any:
+    return as_numbers(x) if np.issubdtype(jnp.result_type(x), np.bool_) else jnp.asarray(x).astype(np.float32)
 
 
 def _potter(tiles: Tiles, phi: Any, point: Any, lam: Any, root: Any, u: Any, rank: int, rows: Rows) -> Any:

@@ -1,0 +1,223 @@
+"""Functions of one point, computed at all points of a grid at once inside a kernel.
+
+A function is traced with its arrays at a single point, so that all of them are short. Every entry of such an array is a cell: a number, or
+a row of one for each point of the grid. No slice, stack, transposition or gather is left for a kernel's compiler.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core
+
+from jaxbandit.acquisition import least_of_best
+
+Cells = np.ndarray  # of dtype object
+
+
+class Unsupported(Exception):
+    """A kernel cannot do what an algorithm or a model asks for; the message says what that is."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """The shape of a row inside a kernel, and how it is reduced.
+
+    Attributes:
+      size: number of points ``M``.
+      shape: shape of a row, of one trial or of several.
+      axis: axis of the points, which reductions keep with length 1.
+    """
+
+    size: int
+    shape: tuple[int, ...]
+    axis: int = 0
+
+    def full(self, x: Any) -> Any:
+        """Return a number or a row as a row."""
+        return x if np.shape(x) == self.shape else jnp.broadcast_to(x, self.shape)
+
+    def points(self) -> Any:
+        """Return the number of each point as a float32 row."""
+        return jax.lax.broadcasted_iota(jnp.int32, self.shape, self.axis).astype(np.float32)
+
+    def reduce(self, function: Callable[..., Any], x: Any) -> Any:
+        """Return a reduction of a row over the points."""
+        return function(self.full(x), axis=self.axis, keepdims=True)
+
+    def everywhere(self, mask: Any) -> Any:
+        """Return whether a row of booleans holds at every point."""
+        return self.reduce(jnp.min, as_numbers(mask)) > np.float32(0.5)
+
+    def pick(self, score: Any) -> Any:
+        """Return the index that :func:`~jaxbandit.acquisition.pick` gives, as float32."""
+        score = self.full(score)
+        tied = score >= least_of_best(self.reduce(jnp.max, score), self.reduce(jnp.min, score))
+        return self.reduce(jnp.min, self.select(tied, self.points(), np.float32(self.size)))
+
+    def sqrt(self, x: Any) -> Any:
+        """Return a square root."""
+        return jnp.sqrt(x)
+
+    def select(self, condition: Any, yes: Any, no: Any) -> Any:
+        """Return ``yes`` where a condition holds, else ``no``, each a number or a row."""
+        return jnp.where(condition, yes, no)
+
+
+def as_numbers(x: Any) -> Any:
+    """Return booleans as 1 and 0 in float32; reductions and memory of accelerators do not take booleans well."""
+    return jnp.where(x, np.float32(1), np.float32(0))
+
+
+def _quotient(x: Any, y: Any) -> Any:
+    if not jnp.issubdtype(jnp.result_type(x, y), jnp.floating):
+        raise Unsupported("it divides whole numbers (div)")
+    return x / y
+
+
+def _converted(x: Any, dtype: Any) -> Any:
+    if isinstance(x, np.generic):
+        return x.astype(dtype)  # a kernel takes constants as NumPy's numbers only
+    if np.issubdtype(dtype, np.bool_):
+        return x != 0
+    if np.issubdtype(jnp.result_type(x), np.bool_):
+        return jnp.where(x, jnp.ones((), dtype), jnp.zeros((), dtype))
+    return jnp.asarray(x).astype(dtype)
+
+
+def _power(x: Any, y: int) -> Any:
+    product = functools.reduce(operator.mul, [x] * abs(y)) if y else x * 0 + 1
+    return product if y >= 0 else 1 / product
+
+
+# Functions of entries; those of several kernels are methods of ``Rows``.
+ELEMENTWISE: dict[str, Callable[..., Any]] = {
+    **{name: getattr(operator, name) for name in ("add", "sub", "mul", "neg", "eq", "ne", "lt", "le", "gt", "ge")},
+    **{name: getattr(jnp, name) for name in ("abs", "ceil", "exp", "floor", "log", "sign", "square", "tanh")},
+    **dict.fromkeys(("copy", "optimization_barrier", "stop_gradient"), lambda x: x),
+    "add_any": operator.add,
+    "and": operator.and_,
+    "clamp": lambda low, x, high: jnp.minimum(jnp.maximum(x, low), high),
+    "div": _quotient,
+    "is_finite": lambda x: jnp.abs(x) < np.inf,
+    "max": jnp.maximum,
+    "min": jnp.minimum,
+    "not": lambda x: as_numbers(x) < np.float32(0.5),  # Mosaic GPU of JAX 0.12: "Register bitwidth ... must be divisible by 8"
+    "or": operator.or_,
+    "pow": jnp.power,
+    "rem": jnp.fmod,
+}
+# Reductions with what they give for nothing.
+REDUCTIONS: dict[str, tuple[Callable[..., Any], Any]] = {
+    "reduce_max": (jnp.maximum, -np.inf),
+    "reduce_min": (jnp.minimum, np.inf),
+    "reduce_sum": (operator.add, 0),
+    "reduce_prod": (operator.mul, 1),
+    "reduce_and": (operator.and_, True),
+    "reduce_or": (operator.or_, False),
+}
+# Equations that only call another function.
+CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "remat2", "checkpoint"}
+
+
+def compute(closed: core.ClosedJaxpr, arguments: Sequence[Cells], rows: Rows) -> list[Cells]:
+    """Return the results of a traced function on cells.
+
+    Raises:
+      Unsupported: on an operation that no kernel has, with its name.
+    """
+    known: dict[Any, Cells] = {var: cells_of(value, var.aval) for var, value in zip(closed.jaxpr.constvars, closed.consts, strict=True)}
+    known |= dict(zip(closed.jaxpr.invars, arguments, strict=True))
+
+    def read(atom: Any) -> Cells:
+        return cells_of(atom.val, atom.aval) if isinstance(atom, core.Literal) else known[atom]
+
+    for equation in closed.jaxpr.eqns:
+        inputs = [read(atom) for atom in equation.invars]
+        known.update(zip(equation.outvars, _computed(equation, inputs, rows), strict=True))
+    return [read(atom) for atom in closed.jaxpr.outvars]
+
+
+def cells_of(value: Any, aval: Any) -> Cells:
+    """Return the entries of a constant as cells, numbers of NumPy."""
+    array = np.asarray(value, aval.dtype)
+    return boxed([array[place] for place in np.ndindex(array.shape)], array.shape)
+
+
+def boxed(values: Sequence[Any], shape: tuple[int, ...]) -> Cells:
+    """Return values of a kernel as cells of some shape."""
+    cells = np.empty(shape, object)
+    for place, value in zip(np.ndindex(shape), values, strict=True):
+        cells[place] = value
+    return cells
+
+
+def mapped(function: Callable[..., Any], *cells: Cells) -> Cells:
+    """Return ``function`` of every entry of cells of one shape, or of none."""
+    together = np.broadcast_arrays(*cells)
+    return boxed([function(*(own[place] for own in together)) for place in np.ndindex(together[0].shape)], together[0].shape)
+
+
+def _computed(equation: Any, inputs: list[Cells], rows: Rows) -> list[Cells]:
+    """Return the results of an equation."""
+    name, params = equation.primitive.name, equation.params
+    if name in CALLS:
+        return compute(called_by(equation), inputs, rows)
+    if name in REDUCTIONS:
+        return [functools.reduce(functools.partial(_reduced, name), sorted(params["axes"], reverse=True), inputs[0])]
+    moved = _moved(name, params, inputs, equation.outvars[0].aval)
+    if moved is not None:
+        return moved
+    of_kernel: dict[str, Callable[..., Any]] = {
+        "sqrt": rows.sqrt,
+        "select_n": lambda condition, no, yes: rows.select(condition, yes, no),
+        "integer_pow": lambda x: _power(x, params["y"]),
+        "convert_element_type": lambda x: _converted(x, params["new_dtype"]),
+    }
+    function = of_kernel.get(name, ELEMENTWISE.get(name))
+    if function is None:
+        raise Unsupported(f"it uses an operation that kernels lack ({name})")
+    return [mapped(function, *inputs)]
+
+
+def called_by(equation: Any) -> core.ClosedJaxpr:
+    """Return the function that an equation of ``CALLS`` calls."""
+    params = equation.params
+    called = params.get("jaxpr") or params.get("call_jaxpr") or params.get("fun_jaxpr")
+    return called if isinstance(called, core.ClosedJaxpr) else core.ClosedJaxpr(called, ())
+
+
+def _reduced(name: str, cells: Cells, axis: int) -> Cells:
+    """Return cells reduced over an axis."""
+    function, of_nothing = REDUCTIONS[name]
+    shape = (*cells.shape[:axis], *cells.shape[axis + 1 :])
+    if not cells.shape[axis]:
+        return boxed([np.float32(of_nothing)] * int(np.prod(shape)), shape)
+    return functools.reduce(functools.partial(mapped, function), [part.reshape(shape) for part in np.split(cells, cells.shape[axis], axis)])
+
+
+def _moved(name: str, params: dict[str, Any], inputs: list[Cells], aval: Any) -> list[Cells] | None:
+    """Return the results of an operation that moves entries about, of which ``aval`` is the first; ``None`` for any other."""
+    if name in ("reshape", "squeeze", "expand_dims"):
+        return [inputs[0].reshape(aval.shape)]
+    if name == "broadcast_in_dim":
+        axes = dict(zip(params["broadcast_dimensions"], inputs[0].shape, strict=True))
+        return [np.broadcast_to(inputs[0].reshape([axes.get(axis, 1) for axis in range(len(aval.shape))]), aval.shape)]
+    if name == "slice":
+        return [inputs[0][tuple(map(slice, params["start_indices"], params["limit_indices"], params["strides"] or [1] * inputs[0].ndim))]]
+    if name == "concatenate":
+        return [np.concatenate(inputs, params["dimension"])]
+    if name == "stack":
+        return [np.stack(inputs, params["axis"])]
+    if name == "split":
+        return np.split(inputs[0], np.cumsum(params["sizes"])[:-1], params["axis"])
+    if name == "transpose":
+        return [inputs[0].transpose(params["permutation"])]
+    return None

@@ -1,0 +1,165 @@
+"""All rounds of 128 trials in one kernel of a TPU: nothing but noise and records passes through the device's memory meanwhile.
+
+Trials are the 128 lanes: a root ``W`` is ``[r, r, 128]`` and a function of the grid ``[M, 128]``, and all of it stays in the memory beside
+the cores (VMEM). Under JAX's interpreter there are as many lanes as trials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from jaxbandit.fused.cells import Rows, Unsupported, boxed
+from jaxbandit.fused.rounds import Given, Parts, Plan, Start
+from jaxbandit.surrogates.features import EXACT
+
+Array = jax.Array
+LANES, SUBLANES = 128, 8
+PART = 128  # rounds whose noise and records are beside a core at once
+MEMORY = 110 * 2**20  # bytes beside a core that a kernel may take
+
+
+def run(plan: Plan, parts: Parts, form: Any, size: int, given: Given) -> tuple[Array, Array, Array, Array]:
+    """Return the records ``[B, T, w]`` of all rounds, the roots, the means and the variances after them, see :class:`Given`.
+
+    Raises:
+      Unsupported: when 128 trials are more than the memory beside a core holds.
+    """
+    trials, rounds, outputs = given.noise.shape
+    rank = -(-form.rank // SUBLANES) * SUBLANES
+    lanes = trials if plan.interpret else LANES
+    beyond, more = -trials % lanes, rank - form.rank
+    part = min(PART, rounds)
+    phi = jnp.pad(jax.vmap(form.row, (None, 0))(form.init(), jnp.arange(size, dtype=jnp.int32)), ((0, 0), (0, more)))
+
+    def in_lanes(x: Array) -> Array:
+        return jnp.pad(jnp.moveaxis(x, 0, -1), ((0, 0),) * (x.ndim - 1) + ((0, beyond),))
+
+    own = [in_lanes(x) for x in (jnp.pad(given.root, ((0, 0), (0, more), (0, more))), given.shift, given.variance)]
+    noise, numbers = in_lanes(jnp.pad(given.noise, ((0, 0), (0, -rounds % part), (0, 0)))), in_lanes(given.numbers)
+    shared = len(given.means) == 1
+    means = jnp.moveaxis(given.means, 0, -1) if shared else in_lanes(given.means)
+
+    def all_of(shape: tuple[int, ...]) -> pl.BlockSpec:
+        return pl.BlockSpec(shape, lambda b, _: (0,) * len(shape))
+
+    def of_lanes(shape: tuple[int, ...]) -> pl.BlockSpec:
+        return pl.BlockSpec((*shape[:-1], lanes), lambda b, _: (*(0,) * (len(shape) - 1), b))
+
+    def of_part(width: int) -> pl.BlockSpec:
+        return pl.BlockSpec((part, width, lanes), lambda b, p: (p, 0, b))
+
+    kept = jax.ShapeDtypeStruct((len(noise), parts.width, trials + beyond), np.float32)
+    if not plan.interpret:
+        # Arguments and results are there twice, for the trials that are played and for the next ones.
+        rows = sum(int(np.prod(x.shape[:-1])) for x in (*own, *own, means, numbers))  # of 128 numbers
+        taken = 2 * 4 * LANES * (rows + part * (outputs + parts.width) + size * -(-rank // LANES))
+        if taken > MEMORY:
+            raise Unsupported(f"{LANES} trials take {taken:,} bytes of the memory beside a core, of which a kernel has {MEMORY:,}")
+    record, *after = pl.pallas_call(
+        _body(parts, size, rounds, part, rank, lanes),
+        grid=((trials + beyond) // lanes, len(noise) // part),
+        in_specs=[
+            all_of(phi.shape),
+            (all_of if shared else of_lanes)(means.shape),
+            of_part(outputs),
+            *(of_lanes(x.shape) for x in (numbers, *own)),
+        ],
+        out_specs=[of_part(parts.width), *(of_lanes(x.shape) for x in own)],
+        out_shape=[kept, *(jax.ShapeDtypeStruct(x.shape, np.float32) for x in own)],
+        scratch_shapes=[pltpu.VMEM(shape, np.dtype(np.float32)) for shape in ((rank, lanes), (1 + parts.leaves.size, lanes))],
+        interpret=plan.interpret,
+        name="whole_run",
+        compiler_params=None
+        if plan.interpret
+        else pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary"), vmem_limit_bytes=MEMORY),
+    )(phi, means, noise, numbers, *own)
+    record = record[:rounds]
+    record, root, shift, variance = (jnp.moveaxis(x[..., :trials], -1, 0) for x in (record, *after))
+    return record, root[:, : form.rank, : form.rank], shift, variance
+
+
+def _body(parts: Parts, size: int, rounds: int, part: int, rank: int, lanes: int) -> Callable[..., None]:
+    """Return the kernel: the rounds of as many trials as there are lanes."""
+    rows = Rows(size=size, shape=(size, lanes))
+    outputs = range(parts.outputs)
+
+    def number(x: Any, kind: Any) -> Any:
+        return jnp.broadcast_to(jnp.asarray(x).astype(kind), (1, lanes))
+
+    def kernel(phi: Any, means: Any, noise: Any, numbers: Any, *refs: Any) -> None:
+        *before, record, root, shift, variance, u, carried = refs
+        start, done = Start.of(parts, lambda n: numbers[n : n + 1, :]), part * pl.program_id(1)
+        lam, first = start.noise_variance, start.before.astype(np.int32) + done
+
+        @pl.when(done == 0)
+        def _() -> None:
+            for after, own in zip((root, shift, variance), before, strict=True):
+                after[...] = own[...]
+            for place, x in enumerate((start.gain, *start.leaves)):
+                carried[place : place + 1, :] = x
+
+        def one_round(n: Any, carry: tuple[Any, ...]) -> tuple[Any, ...]:
+            gain, *leaves = carry
+            t = first + n + 1
+            belief = [boxed([shift[j] for j in outputs], (parts.outputs, 1)), boxed([variance[...]], (1, 1)), boxed([gain], (1,))]
+            index, bits = parts.chosen(rows, belief, t, leaves, start.constants)
+            point = number(jnp.minimum(index, np.float32(size - 1)), np.int32)
+            here = jax.lax.broadcasted_iota(jnp.int32, rows.shape, 0) == point
+
+            def at_point(row: Any) -> Any:
+                return rows.reduce(jnp.sum, jnp.where(here, rows.full(row), np.float32(0)))
+
+            seen = [at_point(shift[j]) for j in outputs]
+            values = [at_point(means[j]) + noise[n, j : j + 1, :] for j in outputs]
+            belief = [boxed(seen, (parts.outputs, 1)), boxed([at_point(variance[...])], (1, 1)), boxed([gain], (1,))]
+            widths, learnt, leaves = parts.learnt(rows, belief, t, leaves, start.constants, point, values)
+            s = _potter(phi, here, lam, root, u, rank, lanes)
+            # HIGHEST: a TPU multiplies float32 in bfloat16 by default.
+            column = jax.lax.dot_general(phi[...], u[...], (((1,), (0,)), ((), ())), precision=EXACT, preferred_element_type=np.float32)
+            precision = 1 / s
+            variance[...] = variance[...] - column * column * precision
+            for j in outputs:
+                shift[j] = shift[j] + column * ((learnt[j] - start.prior_mean[j] - seen[j]) * precision)
+            gain = gain + np.float32(0.5) * jnp.log(s * (1 / lam))
+            leaves = [number(x, x.dtype) for x in leaves]
+            for place, x in enumerate((index, bits, gain, *widths, *leaves)):
+                record[n, place : place + 1, :] = number(x, np.float32)
+            return gain, *leaves
+
+        gain, *leaves = (carried[place : place + 1, :] for place in range(1 + parts.leaves.size))
+        leaves = parts.leaves.flat(parts.leaves.boxes(leaves))
+        ended = jax.lax.fori_loop(0, jnp.minimum(part, rounds - done), one_round, (gain, *leaves))
+        for place, x in enumerate(ended):
+            carried[place : place + 1, :] = number(x, np.float32)
+
+    return kernel
+
+
+def _potter(phi: Any, here: Any, lam: Any, root: Any, u: Any, rank: int, lanes: int) -> Any:
+    """Apply Potter's update to ``root [r, r, 128]`` at each trial's point; leave ``u [r, 128]`` and return ``s [1, 128]``.
+
+    Nothing crosses the lanes. ``u`` holds the features of the points first.
+    """
+    onehot = jnp.where(here, np.float32(1), np.float32(0))
+    u[...] = jax.lax.dot_general(phi[...], onehot, (((0,), (0,)), ((), ())), precision=EXACT, preferred_element_type=np.float32)
+    zeros = jnp.zeros((rank, lanes), np.float32)
+    w = jax.lax.fori_loop(0, rank, lambda i, w: w + u[pl.ds(i, 1), :] * root[i], zeros)
+    s = lam + jnp.sum(w * w, axis=0, keepdims=True)
+    scaled = w * (1 / (s + jnp.sqrt(lam * s)))
+
+    def update(i: Any, _: int) -> int:
+        row = root[i]
+        product = jnp.sum(row * w, axis=0, keepdims=True)
+        u[pl.ds(i, 1), :] = product
+        root[i] = row - product * scaled
+        return 0
+
+    jax.lax.fori_loop(0, rank, update, 0)
+    return s

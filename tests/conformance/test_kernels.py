@@ -1,0 +1,224 @@
+"""Kernels that play all rounds choose as XLA does, under JAX's interpreter, and lower for GPUs and TPUs; no device is needed."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxbandit
+from jaxbandit import domains, feedback, fused, kernels, problems
+from jaxbandit.algorithms import base
+from jaxbandit.algorithms.base import Algorithm, Arena, Observation, Score, Scored
+from jaxbandit.core.pytree import canonicalise
+from jaxbandit.engine import programs, simulation
+from jaxbandit.engine.rounds import choose_point, take_in
+from jaxbandit.fused import gpu, plan
+from tests.support.algorithms import ALGORITHMS
+from tests.support.compiled import SCORED, Program, lowered
+
+ROUNDS, TRIALS = 30, 2  # after a few rounds points are near others, and a wrong root shows
+PLATFORMS = ("gpu", "tpu")
+
+
+@functools.cache
+def problem() -> problems.Problem:
+    """18 x 35 points: on a GPU several tiles along both axes, with cells that repeat points behind either."""
+    rng = np.random.default_rng(1)
+    domain = domains.product([np.sort(rng.random(18)), np.sort(rng.random(35))])
+    tables = rng.standard_normal((3, 5)) @ np.sin(np.outer(np.arange(1, 6), domain.points @ np.array([3.0, 4.0])))
+    return problems.from_tables(domain, tables[0], tables[1:] - 0.3, noise=problems.Gaussian(variance=0.05))
+
+
+@functools.cache
+def model(form: str) -> jaxbandit.Surrogate:
+    """A model of rank 32 to 64, two chunks of a root, whose features on an axis are more than a tile is high."""
+    kernel = kernels.SquaredExponential(length_scale=0.35)
+    return jaxbandit.surrogate(problem().domain, kernel, noise_variance=0.05, outputs=3, form=form)
+
+
+def played(algorithm: Any, platform: str | None, form: str = "product", **options: Any) -> jaxbandit.Trajectory:
+    """A simulation by the kernel for a platform, or by XLA, after an initial design."""
+
+    def plan_of(*given: Any) -> Any:
+        return plan.plan_of(*given[:-1], platform)._replace(interpret=True)
+
+    given = {"horizon": ROUNDS, "trials": TRIALS, "initial": jaxbandit.InitialDesign(random=2), "key": jax.random.key(3)} | options
+    task, learner = given.pop("problem", problem()), given.pop("learner", model(form))
+    with mock.patch.object(simulation, "plan_of", plan_of):
+        return jaxbandit.simulate(task, algorithm, learner, **given, fused=platform is not None)
+
+
+def by_xla(algorithm: Algorithm, run: jaxbandit.Trajectory, beside: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """How far points are below XLA's best score, its widths and its multipliers, when it learns what a run has seen.
+
+    With ``beside`` the scores are those of the points so many numbers further.
+    """
+    algorithm = canonicalise(algorithm)
+    arena = Arena(surrogate=canonicalise(model("product").without_kernels()), horizon=jnp.int32(ROUNDS))
+
+    def trial(start: Any, given: Any) -> Any:
+        def one(state: Any, given: Any) -> Any:
+            t, index, values = given
+            scores: list[Any] = []
+            with mock.patch.object(base, "pick", lambda score, pick=base.pick: (scores.append(score), pick(score))[1]):
+                choice = choose_point(algorithm, arena, state, t, jax.random.key(0))
+            gap = jnp.max(scores[0]) - scores[0][(index + beside) % arena.size]
+            shown = algorithm.diagnose(state).multipliers
+            return take_in(algorithm, arena, choice.state, Observation(index=index, values=values), t), (gap, choice.decision.widths, shown)
+
+        state = algorithm.init(arena)
+        for n in range(len(start[0])):
+            state = algorithm.learn(arena, state, Observation(index=start[0][n], values=start[1][n]))
+        return jax.lax.scan(one, algorithm.begin(arena, state), (jnp.arange(1, ROUNDS + 1, dtype=jnp.int32), *given))[1]
+
+    return jax.jit(jax.vmap(trial))((run.initial_indices, run.initial_values), (run.indices, run.values))
+
+
+@pytest.mark.full(but=("rpol",))
+@pytest.mark.parametrize("name", SCORED)
+def test_choices_are_as_good_as_those_of_xla(name: str) -> None:
+    """At every round, and all that is recorded beside them is XLA's; a product form has an expansion of its own on GPUs."""
+    algorithm = ALGORITHMS[name]()
+    for platform, form in zip(PLATFORMS, ("features", "product") if name == "cbo" else ("product", "features"), strict=True):
+        run = played(algorithm, platform, form)
+        gaps, widths, multipliers = by_xla(algorithm, run)
+        assert len(np.unique(run.indices)) > TRIALS + 1 and np.max(gaps) < 2e-5
+        assert np.max(by_xla(algorithm, run, beside=1)[0]) > 1e-3  # the points beside those chosen are worse
+        np.testing.assert_allclose(run.widths, widths, rtol=1e-5)
+        if multipliers is not None:
+            np.testing.assert_allclose(run.multipliers[:, :-1], multipliers, rtol=1e-5, atol=1e-4)
+
+
+def same(one: jaxbandit.Trajectory, other: jaxbandit.Trajectory) -> None:
+    """Check that two trajectories are equal but for rounding."""
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    for (path, x), y in zip(jax.tree.leaves_with_path(one), jax.tree.leaves(other), strict=True):
+        assert x.dtype == y.dtype, path
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-4, err_msg=jax.tree_util.keystr(path))
+
+
+@pytest.mark.full
+def test_a_trajectory_is_that_of_xla() -> None:
+    """With hyper-parameters of their own, a drawn instance for each trial, flags, a declared round, and draws that are none."""
+    drawn = problems.gp_draws(domain=problem().domain, kernel=kernels.SquaredExponential(length_scale=0.3), constraints=2)
+    pessimist = jaxbandit.replace(model("product"), prior_mean=np.asarray([0.1, 0.2, 0.3]))
+    options = {"problem": drawn, "learner": pessimist, "horizon": 8, "record": "audit"}
+    wide = jaxbandit.sweep(jaxbandit.Config(), {"estimator.cost_width": [0.1, 2.0]})
+    by_kernel = played(wide, "tpu", **options)
+    assert np.any(by_kernel.declared_round > 0) and by_kernel.indices.shape == (2, TRIALS, 8)
+    same(by_kernel, played(wide, None, **options))
+
+
+@pytest.mark.full
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_trials_fail_as_they_do_by_xla() -> None:
+    """Once a value is infinite, so is the score."""
+    heavy = jaxbandit.replace(problem(), noise=problems.StudentT(df=0.05))
+    by_kernel, by_xla = (played(jaxbandit.PrimalDual(), platform, problem=heavy, horizon=8) for platform in ("tpu", None))
+    assert np.any(by_kernel.status & jaxbandit.Status.NONFINITE_SCORE)
+    np.testing.assert_array_equal(by_kernel.status, by_xla.status)
+    np.testing.assert_array_equal(by_kernel.failed_round, by_xla.failed_round)
+
+
+@pytest.mark.full
+def test_parts_of_a_run_are_the_run() -> None:
+    """The state of a trial goes into a kernel and comes out of it."""
+    with mock.patch.object(simulation, "play_all", side_effect=programs.play_all) as play_all:
+        whole = played(jaxbandit.Se2(epoch=3), "tpu", horizon=6)
+    cell, key, pairs = play_all.call_args.args
+    carry, _ = programs.begin_all(cell, key, pairs, mesh=None)
+    for first, rounds in ((1, 4), (5, 2)):
+        carry, part = programs.advance_all(cell, key, carry, pairs, np.int32(first), rounds=rounds, record="all", mesh=None)
+        rounds_played = slice(first - 1, first - 1 + rounds)
+        np.testing.assert_array_equal(part["indices"], whole.indices[:, rounds_played])
+        np.testing.assert_allclose(part["multipliers"], whole.multipliers[:, rounds_played], rtol=1e-5)
+    ended = programs.conclude_all(cell, key, carry, pairs, mesh=None)
+    np.testing.assert_allclose(ended["information_gain"], whole.information_gain, rtol=1e-5)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("platform", "call"), [("gpu", "mosaic_gpu_v2"), ("tpu", "tpu_custom_call")])
+def test_simulations_lower_to_one_kernel(platform: str, call: str) -> None:
+    for name in SCORED:
+        text = lowered(Program(name, fused=True), platform).as_text()
+        assert re.findall(r"custom_call @([\w$.]+)", text) == [call], name
+        assert not re.search("[x<]f64>", text), name
+
+
+REASONS = {
+    "rpol-thompson": "draws functions",
+    "rpol-randomised": "random numbers",
+    "se3": "forgets",
+    "cei": "Cei declares no score",
+    "anytime-cbo": "Anytime declares no score",
+}
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_what_no_kernel_plays_has_a_reason(name: str) -> None:
+    words = fused.describe(ALGORITHMS[name](), model("features"))
+    assert words.startswith("by XLA, because ") and REASONS[name] in words
+
+
+def test_runs_that_no_kernel_plays_are_refused_by_name() -> None:
+    def refused(words: str, **options: Any) -> None:
+        with pytest.raises(jaxbandit.InvalidArgument, match=f"fused: no kernel can play the rounds of Rpol, because .*{words}"):
+            played(jaxbandit.Rpol(), "tpu", **options)
+
+    refused("late", delay=jaxbandit.delays.Constant(rounds=1))
+    refused("depends on the point", problem=jaxbandit.replace(problem(), noise=problems.PerPoint()))
+    assert fused.describe(jaxbandit.Rpol(), model("product"), feedback.Wait()) == "by XLA, because its feedback is late"
+    assert fused.describe(jaxbandit.Rpol(), model("product")) == "one kernel plays all rounds (interpreted on a CPU, to check results)"
+
+
+def test_a_trial_that_a_block_of_a_gpu_cannot_hold() -> None:
+    """The figure is that of the shared memory, which the compiler would refuse otherwise."""
+    with (
+        mock.patch.object(gpu, "SHARED", 40_000),
+        pytest.raises(jaxbandit.InvalidArgument, match=r"takes \d{2},\d{3} bytes of shared memory, of which a block has 40,000"),
+    ):
+        played(jaxbandit.Rpol(), "gpu")
+
+
+@jaxbandit.pytree
+class Mine(Scored):
+    """A user's algorithm, whose score says how much better a point is than the others."""
+
+    name = "mine"
+    estimator: Any = jaxbandit.estimators.Bounds()
+
+    def score(self, state: Any, estimate: Any) -> Score:
+        return Score(estimate.reward - jnp.mean(estimate.reward))
+
+
+def test_a_score_that_depends_on_other_points_is_refused() -> None:
+    assert "the score of a point depends on other points (reduce_sum)" in fused.describe(Mine(), model("features"))
+
+
+@pytest.mark.parametrize("axes", [(3, 5), None])
+def test_cells_that_repeat_a_point_count_once(axes: tuple[int, int] | None) -> None:
+    """The grid of 15 points is a table of 16 x 32 cells."""
+    cut = gpu.Cut.of(15, axes)
+    rows = gpu.TiledRows(size=15, shape=cut.shape, numbers=jnp.asarray(cut.repeats, jnp.float32))
+    assert cut.shape == (16, 32) and cut.repeats[cut.cells].tolist() == list(range(15))
+    for point in range(15):
+        score = -jnp.abs(rows.points() - point)
+        assert rows.pick(score) == point and divmod(point, cut.width) == tuple(int(cells[point]) for cells in cut.cells)
+        assert rows.pick(rows.select(rows.points() == point, np.float32(-99), score)) == (1 if point == 0 else point - 1)
+    assert rows.pick(jnp.full(cut.shape, jnp.nan)) == 15
+
+
+def test_roots_of_gpus() -> None:
+    """Mosaic GPU of JAX 0.10 has no square roots."""
+    x = np.asarray([[0.0, 1e-30, 1e-9, 0.3, 1.0, 2.0, 1e30, np.nan]], np.float32)
+    root = jax.jit(gpu.TiledRows(size=8, shape=(1, 8)).sqrt)
+    with mock.patch.object(jax, "__version_info__", (0, 10, 2)):
+        np.testing.assert_allclose(root(x), np.sqrt(np.asarray(x, np.float64)), rtol=2e-7)
+        assert np.isnan(np.asarray(root(-x))[0, 3])
