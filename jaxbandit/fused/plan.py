@@ -1,4 +1,4 @@
-"""Which kernel plays the rounds of an algorithm, and in words why none does."""
+"""Choice of the kernel that plays the rounds of an algorithm, or the reason in words why none does."""
 
 from __future__ import annotations
 
