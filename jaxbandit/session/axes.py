@@ -11,6 +11,7 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.codec import from_fields, to_fields
 from jaxbandit.core.fields import each, finite, text, whole
 from jaxbandit.core.paths import check_known
 from jaxbandit.core.pytree import MOST_NUMBERS_SHOWN, replace
@@ -194,7 +195,7 @@ class Space:
     def table(self) -> dict[str, Any]:
         """Return plain values from which :meth:`from_table` makes the same space."""
         if self.axes:
-            return {"axes": [dataclasses.asdict(axis) | {"values": list(axis.values)} for axis in self.axes]}
+            return {"axes": [to_fields(axis, "axis") for axis in self.axes]}
         labels = {name: list(given) for name, given in (("names", self.domain.names), ("categories", self.domain.categories)) if given}
         if self.domain.axes:
             return {"product": [np.asarray(axis, np.float64).tolist() for axis in self.domain.axes]} | labels
@@ -204,7 +205,7 @@ class Space:
     def from_table(cls, table: Mapping[str, Any]) -> Space:
         """Return the space that :meth:`table` describes."""
         if "axes" in table:
-            return cls.of([Axis(**{**axis, "values": tuple(axis["values"])}) for axis in table["axes"]])
+            return cls.of([from_fields(Axis, axis, "axis") for axis in table["axes"]])
         made = product(table["product"]) if "product" in table else bare_points(table["points"])
         labels = tuple(tuple(own) for own in table.get("categories", ()))
         return cls.of(replace(made, names=tuple(table.get("names", ())), categories=labels))

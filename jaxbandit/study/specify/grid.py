@@ -18,7 +18,7 @@ from jaxbandit.engine.inputs import HORIZON, INFORMED
 from jaxbandit.problems import AbstractProblem, full_information
 from jaxbandit.problems.base import PROBLEM
 from jaxbandit.study.specify.model import Model, Table
-from jaxbandit.study.specify.parts import Origin, Parts, Row
+from jaxbandit.study.specify.parts import Learner, Origin, Parts, Row
 from jaxbandit.study.specify.registry import build
 from jaxbandit.study.specify.run import Policy, Run
 from jaxbandit.surrogates import Surrogate
@@ -84,65 +84,54 @@ def grid(
     Raises:
       InvalidArgument: on unknown names and fields, static fields that are swept, and parts that do not fit each other.
     """
-    return runs_of(
-        Parts(
-            problems=problems,
-            delays={"none": NoDelay()} if delays is None else delays,
-            algorithms=algorithms,
-            horizon=horizon,
-            model=model,
-            sweeps=sweeps or {},
-            zipped=zipped,
-            models=models or {},
-            feedback=feedback or {},
-            informed=informed or {},
-            initial=initial,
-        )
-    )
+    own: dict[str, Any] = {"sweep": sweeps, "model": models, "feedback": feedback, "informed": informed}
+    for name, labels in {"sweeps": sweeps, "zipped": zipped, "models": models, "feedback": feedback, "informed": informed}.items():
+        for label in labels or ():
+            checks.one_of(name, label, tuple(algorithms))
+    learners = {
+        label: Learner(item, zipped=label in zipped, **{name: items[label] for name, items in own.items() if label in (items or {})})
+        for label, item in algorithms.items()
+    }
+    return runs_of(Parts(problems, {"none": NoDelay()} if delays is None else delays, learners, model, initial, horizon))
 
 
 def runs_of(parts: Parts, rows: Sequence[Row] | None = None) -> list[Run]:
     """Return the runs of a grid, or of some ``rows`` of it; raises ``InvalidArgument`` on parts that are missing or do not fit."""
-    for name, given in (("problems", parts.problems), ("algorithms", parts.algorithms), ("delays", parts.delays)):
-        if not given:
-            raise InvalidArgument(f"{name}: there is none, got {{}}; give at least one by a label")
-    for name in ("sweeps", "zipped", "models", "feedback", "informed"):
-        for label in getattr(parts, name):
-            checks.one_of(name, label, tuple(parts.algorithms))
-    for row in rows or ():
-        for name, known in (("problem", parts.problems), ("algorithm", parts.algorithms), ("delay", parts.delays)):
-            checks.one_of(f"run.{name}", getattr(row, name), tuple(known))
+    known = {"problem": parts.problem, "algorithm": parts.algorithm, "delay": parts.delay}
+    for name, items in known.items():
+        if not items:
+            raise InvalidArgument(f"{name}s: there is none, got {{}}; give at least one by a label")
+        for row in rows or ():
+            checks.one_of(f"run.{name}", getattr(row, name), tuple(items))
     return list(_made(parts, parts.rows() if rows is None else rows))
 
 
 def _made(parts: Parts, rows: Sequence[Row]) -> Iterator[Run]:
     """Return the runs of some rows of a grid; equal models on one problem are made once."""
-    problems = {label: build("problem", item, f"problem.{label}") for label, item in parts.problems.items()}
-    delays = {label: build("delay", item, f"delay.{label}") for label, item in parts.delays.items()}
-    algorithms = {label: build("algorithm", item, f"algorithm.{label}") for label, item in parts.algorithms.items()}
+    problems = {label: build("problem", item, f"problem.{label}") for label, item in parts.problem.items()}
+    delays = {label: build("delay", item, f"delay.{label}") for label, item in parts.delay.items()}
+    algorithms = {label: build("algorithm", learner.algorithm, f"algorithm.{label}") for label, learner in parts.algorithm.items()}
     parts.model.validate("model")
-    for label, model in parts.models.items():
-        model.validate(f"algorithm.{label}.model")
     revealed: dict[str, AbstractProblem] = {}
     surrogates: dict[tuple[str, bool, str], Surrogate] = {}
     for row in rows:
-        where, algorithm = f"algorithm.{row.algorithm}", algorithms[row.algorithm]
+        where, algorithm, learner = f"algorithm.{row.algorithm}", algorithms[row.algorithm], parts.algorithm[row.algorithm]
         problem = problems[row.problem]
         if algorithm.sees_constraints and not problem.reveals_constraints:
             problem = revealed.setdefault(row.problem, full_information(problem))
-        model = given = parts.models.get(row.algorithm, parts.model)
+        model = given = learner.model or parts.model
         swept = {path: from_value(value, f"{where}.sweep.{path}") for path, value in row.sweep.items()}
         for path, value in swept.items():
             if path.startswith(MODEL):
                 model = set_field(model, path.removeprefix(MODEL), value, f"{where}.sweep.{path}")
             else:
                 algorithm = set_field(algorithm, path, value, f"{where}.sweep.{path}")
-        where_model = f"{where}.model" if row.algorithm in parts.models or model is not given else "model"
+        where_model = f"{where}.model" if learner.model or model is not given else "model"
         model.validate(where_model)
         of = (row.problem, problem is problems[row.problem])
         key, common = ((*of, digest(exact(each))) for each in (model, model.at_middle()))
         if common not in surrogates:
-            surrogates[common] = model.at_middle().on(problem, parts.horizon + parts.initial.count, where_model)
+            surrogates[common] = model.at_middle().of(problem.domain, problem.outputs, parts.horizon + parts.initial.count, where_model)
         if key not in surrogates:
             surrogates[key] = set_field(surrogates[common], "length_scale", model.length_scale, f"{where_model}.length_scale")
         made: dict[str, Any] = {
@@ -150,8 +139,8 @@ def _made(parts: Parts, rows: Sequence[Row]) -> Iterator[Run]:
             "algorithm": algorithm,
             "model": surrogates[key],
             "delay": delays[row.delay],
-            "feedback": build("feedback", parts.feedback.get(row.algorithm), f"{where}.feedback"),
-            "informed": build("informed", parts.informed.get(row.algorithm), f"{where}.informed"),
+            "feedback": build("feedback", learner.feedback, f"{where}.feedback"),
+            "informed": build("informed", learner.informed, f"{where}.informed"),
             "initial": parts.initial,
             "swept": swept,
         }
@@ -193,13 +182,10 @@ def table_of(runs: Sequence[Run], horizon: int) -> dict[str, Any]:
     initial = to_fields(first.initial, "initial")
     if any(to_fields(origin.parts.initial, "initial") != initial for origin in origins):
         raise InvalidArgument("runs: a table has one initial design for all of them, and they have several")
-    algorithms = sections["algorithm"]
     every = Parts(
         sections["problem"],
         sections["delay"],
-        algorithms,
-        sweeps={label: table["sweep"] for label, table in algorithms.items() if "sweep" in table},
-        zipped=[label for label, table in algorithms.items() if table.get("zipped", False)],
+        {label: Learner(None, table.get("sweep"), table.get("zipped", False)) for label, table in sections["algorithm"].items()},
     ).rows()
     written, combined = ([to_fields(row, "run") for row in each] for each in (rows, every))
     return {"initial": initial, "model": first.model.table(), **sections} | ({"run": written} if written != combined else {})

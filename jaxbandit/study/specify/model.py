@@ -31,8 +31,6 @@ from jaxbandit.core.fields import (
 from jaxbandit.core.types import PerAxis, PerOutput
 from jaxbandit.domains import DOMAIN, Domain
 from jaxbandit.kernels import Kernel
-from jaxbandit.problems import AbstractProblem
-from jaxbandit.problems.base import PROBLEM
 from jaxbandit.problems.data_tables import rows_of_csv
 from jaxbandit.study.specify.registry import build
 from jaxbandit.surrogates import PRECISIONS, Surrogate, ranged, surrogate
@@ -121,11 +119,6 @@ class Model:
                 )
         if self.fit_to is not None:
             object.__setattr__(self, "fit_to", _rows(self.fit_to))
-
-    @takes(problem=PROBLEM, horizon=optional(whole(1)), where=text)
-    def on(self, problem: AbstractProblem, horizon: int, where: str) -> Surrogate:
-        """Return the surrogate of all outputs of a problem, with room for ``horizon`` observations."""
-        return self.of(problem.domain, problem.outputs, horizon, where)
 
     @takes(domain=DOMAIN, outputs=whole(1, 1000), horizon=optional(whole(1)), where=text)
     def of(self, domain: Domain, outputs: int, horizon: int, where: str) -> Surrogate:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxbandit.core.codec import to_plain
@@ -32,54 +32,60 @@ class Row:
 
 
 @dataclasses.dataclass(frozen=True)
-class Parts:
-    """All that :func:`~jaxbandit.study.grid` is given; attributes as its arguments."""
+class Learner:
+    """An algorithm of a grid with what is its own; attributes as the arguments of :func:`~jaxbandit.study.grid` by its label."""
 
-    problems: Mapping[str, Any]
-    delays: Mapping[str, Any]
-    algorithms: Mapping[str, Any]
-    sweeps: Mapping[str, Mapping[str, Sequence[Any]]] = dataclasses.field(default_factory=dict)
-    zipped: Collection[str] = ()
+    algorithm: Any
+    sweep: Mapping[str, Sequence[Any]] | None = None
+    zipped: bool = False
+    model: Model | None = None
+    feedback: Any = None
+    informed: Any = None
+
+    def table(self, where: str) -> dict[str, Any]:
+        """Return what a study file says of it; raises ``InvalidArgument`` on what cannot be written as a table."""
+        table = dict(to_plain(self.algorithm, where))
+        if self.sweep is not None:
+            sweep = {path: to_plain(list(values), f"{where}.sweep.{path}") for path, values in self.sweep.items()}
+            table |= {"sweep": sweep, "zipped": self.zipped}
+        if self.model is not None:
+            table["model"] = self.model.table()
+        own = {"feedback": self.feedback, "informed": self.informed}
+        return table | {name: to_plain(item, f"{where}.{name}") for name, item in own.items() if item is not None}
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """All that :func:`~jaxbandit.study.grid` is given; attributes as its arguments, those by the label of an algorithm in its learner."""
+
+    problem: Mapping[str, Any]
+    delay: Mapping[str, Any]
+    algorithm: Mapping[str, Learner]
     model: Model = Model()
-    models: Mapping[str, Model] = dataclasses.field(default_factory=dict)
-    feedback: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    informed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     initial: InitialDesign = InitialDesign()
     horizon: int = 1
 
     def rows(self) -> list[Row]:
         """Return every combination; labels have no commas, which separate columns: ``rpol reward_width=2 on sine delay poisson``."""
         rows, seen = [], dict[str, int]()
-        for problem, algorithm in itertools.product(self.problems, self.algorithms):
-            values = combinations(self.sweeps.get(algorithm, {}), zipped=algorithm in self.zipped, where=f"algorithm.{algorithm}.sweep")
-            for delay, swept in itertools.product(self.delays, values):
-                words = [algorithm, *value_words(swept)]
-                words += [f"on {problem}"] if len(self.problems) > 1 and problem else []
-                words += [f"delay {delay}"] if len(self.delays) > 1 and delay else []
+        for problem, (name, learner) in itertools.product(self.problem, self.algorithm.items()):
+            values = combinations(learner.sweep or {}, zipped=learner.zipped, where=f"algorithm.{name}.sweep")
+            for delay, swept in itertools.product(self.delay, values):
+                words = [name, *value_words(swept)]
+                words += [f"on {problem}"] if len(self.problem) > 1 and problem else []
+                words += [f"delay {delay}"] if len(self.delay) > 1 and delay else []
                 label = " ".join(words)
                 seen[label] = number = seen.get(label, 0) + 1  # of values that differ in their last digits only
-                rows.append(Row(label if number == 1 else f"{label} #{number}", problem, algorithm, delay, swept))
+                rows.append(Row(label if number == 1 else f"{label} #{number}", problem, name, delay, swept))
         return rows
 
     def table(self, kind: str, label: str, where: str, common: Model) -> dict[str, Any]:
-        """Return what a study file says of a problem, delay or algorithm; ``common`` is the file's model of all learners.
-
-        Raises:
-          InvalidArgument: on what cannot be written as a table.
-        """
-        given = {"problem": self.problems, "delay": self.delays, "algorithm": self.algorithms}[kind][label]
-        table: dict[str, Any] = dict(to_plain(given, where))
+        """Return what a study file says of a problem, delay or algorithm; ``common`` is the file's model of all learners."""
         if kind != "algorithm":
-            return table
-        if label in self.sweeps:
-            sweep = {path: to_plain(list(values), f"{where}.sweep.{path}") for path, values in self.sweeps[label].items()}
-            table |= {"sweep": sweep, "zipped": label in self.zipped}
-        if label in self.models or self.model is not common:
-            table["model"] = self.models.get(label, self.model).table()
-        for name, parts in (("feedback", self.feedback), ("informed", self.informed)):
-            if label in parts:
-                table[name] = to_plain(parts[label], f"{where}.{name}")
-        return table
+            return dict(to_plain({"problem": self.problem, "delay": self.delay}[kind][label], where))
+        learner = self.algorithm[label]
+        differs = learner.model is None and self.model is not common
+        return (dataclasses.replace(learner, model=self.model) if differs else learner).table(where)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -280,7 +280,7 @@ def kernel_of(study: Study, run: Run) -> KernelPlan | str:
 
 def _counted_problem(run: Run) -> Any:
     """Return what counts of a problem: its contents, or the table that a grid made it from unless that reads a file."""
-    given = run.origin.parts.problems[run.origin.row.problem] if run.origin is not None and run.is_as_made else None
+    given = run.origin.parts.problem[run.origin.row.problem] if run.origin is not None and run.is_as_made else None
     is_table = isinstance(given, Mapping) and says_all(given)
     return [type(run.problem).__name__, exact(given)] if is_table else exact(run.problem)
 

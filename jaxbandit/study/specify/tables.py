@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from jaxbandit.engine import InitialDesign
 from jaxbandit.study.specify.grid import runs_of
 from jaxbandit.study.specify.keep import Keep
 from jaxbandit.study.specify.model import Model
-from jaxbandit.study.specify.parts import Parts, Row
+from jaxbandit.study.specify.parts import Learner, Parts, Row
 from jaxbandit.study.specify.study import CHECKED, Study, check_metrics, check_plain
 
 PLAIN = (*CHECKED, "parameters")
@@ -48,7 +48,8 @@ def from_toml(path: str | Path, *, precision: str | None = None) -> Study:
 def from_table(table: Mapping[str, Any], *, precision: str | None = None) -> Study:
     """Return the study that a table describes, as :meth:`Study.table` writes it; raises ``InvalidArgument`` on what no study has."""
 
-    def arithmetic_in_force(model: Model) -> Model:
+    def model_of(table: Any, where: str) -> Model:
+        model = from_fields(Model, table, where)
         return model if precision is None else dataclasses.replace(model, precision=precision)
 
     check_table(table, "study")
@@ -67,40 +68,21 @@ def from_table(table: Mapping[str, Any], *, precision: str | None = None) -> Stu
     metrics = check_metrics(table.get("metrics", Study.metrics))
     keep = from_fields(Keep, table.get("keep", {}), "keep")
     initial = from_fields(InitialDesign, table.get("initial", {}), "initial")
-    algorithms = {label: _split(item, f"algorithm.{label}") for label, item in table["algorithm"].items()}
-    own = {name: {label: of[name] for label, (_, of) in algorithms.items() if name in of} for name in OF_ALGORITHM}
+    learners = {label: _learner(item, f"algorithm.{label}", model_of) for label, item in table["algorithm"].items()}
+    model = model_of(table.get("model", {}), "model")
     given_rows = table.get("run")
     if given_rows is not None and not (isinstance(given_rows, list) and given_rows):
         raise InvalidArgument(f"run: expected a list of tables, the runs one by one, got {short(given_rows)}")
     rows = None if given_rows is None else [from_fields(Row, row, f"run[{number}]") for number, row in enumerate(given_rows)]
     for number, row in enumerate(rows or ()):
         check_table(row.sweep, f"run[{number}].sweep")
-    return Study(
-        runs=runs_of(
-            Parts(
-                problems=table["problem"],
-                delays=table.get("delay", {"none": {"type": "NoDelay"}}),
-                algorithms={label: item for label, (item, _) in algorithms.items()},
-                horizon=table.get("horizon", Study.horizon),
-                model=arithmetic_in_force(from_fields(Model, table.get("model", {}), "model")),
-                sweeps=own["sweep"],
-                zipped=[label for label, is_zipped in own["zipped"].items() if is_zipped],
-                models={label: arithmetic_in_force(model) for label, model in own["model"].items()},
-                feedback=own["feedback"],
-                informed=own["informed"],
-                initial=initial,
-            ),
-            rows,
-        ),
-        keep=keep,
-        metrics=metrics,
-        **given,
-    )
+    delays, horizon = table.get("delay", {"none": {"type": "NoDelay"}}), table.get("horizon", Study.horizon)
+    runs = runs_of(Parts(table["problem"], delays, learners, model, initial, horizon), rows)
+    return Study(runs=runs, keep=keep, metrics=metrics, **given)
 
 
-def _split(table: Mapping[str, Any], where: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the table of an algorithm itself, and what it says of the algorithm's runs, the model as one."""
-    item = {name: value for name, value in table.items() if name not in OF_ALGORITHM}
+def _learner(table: Mapping[str, Any], where: str, model_of: Callable[[Any, str], Model]) -> Learner:
+    """Return what the table of an algorithm says of it and its runs."""
     own = {name: table[name] for name in OF_ALGORITHM if name in table}
     for name in own.keys() - {"zipped"}:
         check_table(own[name], f"{where}.{name}")
@@ -109,4 +91,6 @@ def _split(table: Mapping[str, Any], where: str) -> tuple[dict[str, Any], dict[s
             raise InvalidArgument(f"{where}.sweep.{path}: expected a list of values, got {short(values)}")
     if "zipped" in own:
         checks.boolean(f"{where}.zipped", own["zipped"])
-    return item, own | ({"model": from_fields(Model, own["model"], f"{where}.model")} if "model" in own else {})
+    if "model" in own:
+        own["model"] = model_of(own["model"], f"{where}.model")
+    return Learner({name: value for name, value in table.items() if name not in own}, **own)
