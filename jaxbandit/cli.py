@@ -7,7 +7,7 @@ import contextlib
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,30 +39,7 @@ if TYPE_CHECKING:
 FORMATS = {"nc": "results.nc", "zarr": "results.zarr"}
 FIGURE = "curves.png"
 MEMORY_OF_COMPILER = "some 220 MiB of the process, 100 MiB of the compiler and 10 to 25 MiB for each program, as measured on CPUs"
-EXAMPLE = """\
-A study file:
-
-  trials = 100
-  horizon = 1000
-
-  [model]
-  kernel = {type = "SquaredExponential", length_scale = 1.0}
-  noise_variance = 0.05
-
-  [problem.sine]
-  type = "sine"
-  points_per_axis = 50
-
-  [algorithm.rpol]
-  type = "Rpol"
-  sweep = {"estimator.reward_width" = [1.0, 2.0, 3.0]}
-
-Of several swept fields every combination is a run (their product); zipped = true beside the sweep takes the first values together, then
-the second ones, as jaxbandit.sweep(..., zipped=True) does. `names PLACE` says what can stand in a table, such as names algorithm.
-
-Further: seed, metrics, keep = {every = 10} or {log_spaced = 200}, trajectories, fused, initial = {random = 5},
-common_random_numbers, [delay.LABEL], and for an algorithm model, feedback and informed.
-"""
+EXAMPLE = Path(__file__).parent / "examples" / "study.toml"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -70,52 +47,58 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m jaxbandit", description="Studies of Gaussian-process bandits, from a file to a report.")
     top.add_argument("--version", action="version", version=f"jaxbandit {__version__}, JAX {jax.__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    run = commands.add_parser(
+    running = commands.add_parser(
         "run",
         help="run a study",
         description="Run the study of a TOML file.",
-        epilog=EXAMPLE,
+        epilog=EXAMPLE.read_text(encoding="utf-8"),
         formatter_class=argparse.RawTextHelpFormatter,
     )
-    run.add_argument("study", type=Path, metavar="STUDY.toml")
-    run.add_argument("--out", type=Path, metavar="DIR", help="where to write (default results/NAME)")
-    run.add_argument("--resume", action="store_true", help="go on with the interrupted run in DIR")
-    run.add_argument("--force", action="store_true", help="replace what is in DIR")
-    run.add_argument("--dry-run", action="store_true", help="say what would run, in how much memory and time, and stop")
-    run.add_argument(
+    running.add_argument("study", type=Path, metavar="STUDY.toml")
+    running.add_argument("--out", type=Path, metavar="DIR", help="where to write (default results/NAME)")
+    running.add_argument("--resume", action="store_true", help="go on with the interrupted run in DIR")
+    running.add_argument("--force", action="store_true", help="replace what is in DIR")
+    running.add_argument("--dry-run", action="store_true", help="say what would run, in how much memory and time, and stop")
+    running.add_argument(
         "--memory",
         metavar="SIZE",
         help="limit of trials and results, such as 4GiB (default half of the devices' memory); the compiler takes some 100 MiB more",
     )
-    run.add_argument("--segment", type=whole_number, metavar="N", help="rounds between two checkpoints (default some seconds' worth)")
-    run.add_argument(
+    running.add_argument("--segment", type=whole_number, metavar="N", help="rounds between two checkpoints (default some seconds' worth)")
+    running.add_argument(
         "--checkpoint-share", type=decimal, default=0.04, metavar="X", help="share of time for checkpoints (default %(default)s)"
     )
-    run.add_argument("--no-figure", action="store_true", help=f"draw no figure of the averages (default DIR/{FIGURE})")
-    run.add_argument("--report", action="store_true", help="write the report, too (DIR/report.html, as the command report does)")
-    run.add_argument("--watch", action="store_true", help="keep a page of the study (DIR/report.html) while it runs; its report at the end")
-    run.add_argument("--format", choices=sorted(FORMATS), default="nc", help="NetCDF or Zarr (default %(default)s)")
-    run.add_argument("--precision", choices=PRECISIONS, default="auto", help="auto: float64 where float32 would not do (the default)")
-    run.add_argument("--cache", type=Path, metavar="DIR", help="where compiled programs are kept (default ~/.cache/jaxbandit)")
-    run.add_argument("--no-cache", action="store_true", help="keep no compiled programs")
-    run.add_argument("--dask", metavar="WHERE", help=WORKERS)
+    running.add_argument("--no-figure", action="store_true", help=f"draw no figure of the averages (default DIR/{FIGURE})")
+    running.add_argument("--report", action="store_true", help="write the report, too (DIR/report.html, as the command report does)")
+    running.add_argument(
+        "--watch", action="store_true", help="keep a page of the study (DIR/report.html) while it runs; its report at the end"
+    )
+    running.add_argument("--format", choices=sorted(FORMATS), default="nc", help="NetCDF or Zarr (default %(default)s)")
+    running.add_argument("--precision", choices=PRECISIONS, default="auto", help="auto: float64 where float32 would not do (the default)")
+    running.add_argument("--cache", type=Path, metavar="DIR", help="where compiled programs are kept (default ~/.cache/jaxbandit)")
+    running.add_argument("--no-cache", action="store_true", help="keep no compiled programs")
+    running.add_argument("--dask", metavar="WHERE", help=WORKERS)
+    running.set_defaults(handler=run)
     again = commands.add_parser("rerun", help="play one trial of a study again, from its results")
+    again.set_defaults(handler=rerun)
     again.add_argument("results", type=Path, metavar="RESULTS")
     again.add_argument("--trial", type=whole_number, required=True, metavar="I", help="number of the trial, from 0")
     again.add_argument("--run", metavar="LABEL", help="which run of the results, by its label (default the first)")
     again.add_argument("--out", type=Path, metavar="FILE", help="where to write the trial's rounds, as NetCDF")
     again.add_argument("--force", action="store_true", help="replace a file that is there")
-    report = commands.add_parser("report", help="write a self-contained HTML report of the results in a directory")
-    report.add_argument("directory", type=Path, metavar="DIR")
-    report.add_argument("--out", type=Path, metavar="FILE", help="where to write (default DIR/report.html)")
+    reported = commands.add_parser("report", help="write a self-contained HTML report of the results in a directory")
+    reported.set_defaults(handler=report)
+    reported.add_argument("directory", type=Path, metavar="DIR")
+    reported.add_argument("--out", type=Path, metavar="FILE", help="where to write (default DIR/report.html)")
     watching = commands.add_parser("watch", help="keep a page of a study (DIR/report.html) while it runs elsewhere; its report at the end")
+    watching.set_defaults(handler=watch)
     watching.add_argument("directory", type=Path, metavar="DIR")
-    add_commands(commands.add_parser("session", help="a real experiment: ask for points, tell what was measured"))
-    named = commands.add_parser(
-        "names",
-        help="what a study file can name at a place",
-        description="List what a study file can name, with fields.",
-    )
+    sessions = commands.add_parser("session", help="a real experiment: ask for points, tell what was measured")
+    sessions.set_defaults(handler=session)
+    add_commands(sessions)
+    words = "what a study file can name at a place"
+    named = commands.add_parser("names", help=words, description="List what a study file can name, with fields.")
+    named.set_defaults(handler=names)
     named.add_argument("kind", nargs="?", metavar="PLACE", help="such as algorithm, problem, kernel or noise (default: list the places)")
     named.add_argument("name", nargs="?", metavar="NAME", help="only this one")
     return top
@@ -129,12 +112,12 @@ def main(argv: list[str] | None = None) -> int:
     """
     less, go_on = "allow less by --memory", "the same command with --resume goes on"
     further: dict[type[Exception], int] = {CannotRecord: 1, WorkersLost: 3, BatchFailed: 3}
-    return ended(partial(_command, argv), go_on=go_on, less=less, further=further)
 
+    def command() -> None:
+        args = parsed(parser(), argv)
+        args.handler(args)
 
-def _command(argv: list[str] | None) -> None:
-    args = parsed(parser(), argv)
-    COMMANDS[args.command](args)
+    return ended(command, go_on=go_on, less=less, further=further)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -334,15 +317,15 @@ def names(args: argparse.Namespace) -> None:
     if args.kind is None:
         print("\n".join(f"{place:14s} {', '.join(own)}" for place, own in known.items()))
         return
-    if args.kind not in known:
-        raise InvalidArgument(f"place: there is no {args.kind!r}{did_you_mean(args.kind, known)}; known are {', '.join(known)}")
-    if args.name is None:
-        print(catalogue(args.kind))
-        return
-    own = known[args.kind]
-    if args.name not in own:
-        raise InvalidArgument(f"name: there is no {args.kind} {args.name!r}{did_you_mean(args.name, own)}; known are {', '.join(own)}")
-    print(described(args.name, own[args.name]))
+    own = known[among("place", "", args.kind, known)]
+    print(catalogue(args.kind) if args.name is None else described(args.name, own[among("name", f"{args.kind} ", args.name, own)]))
+
+
+def among(argument: str, what: str, name: str, known: Iterable[str]) -> str:
+    """Return a name; raise ``InvalidArgument``, with a guess, if it is not among the known ones."""
+    if name not in known:
+        raise InvalidArgument(f"{argument}: there is no {what}{name!r}{did_you_mean(name, known)}; known are {', '.join(known)}")
+    return name
 
 
 def session(args: argparse.Namespace) -> None:
@@ -352,13 +335,3 @@ def session(args: argparse.Namespace) -> None:
 
     enable_cache()
     commands.run(args, write_session_report)
-
-
-COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
-    "run": run,
-    "rerun": rerun,
-    "report": report,
-    "watch": watch,
-    "names": names,
-    "session": session,
-}

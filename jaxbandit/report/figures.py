@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 
 from jaxbandit.drawing import COLOURS, compose, figure_of, plain
 from jaxbandit.report.curves import PANELS, boxes_over_time, curves
+from jaxbandit.report.findings import in_words
 from jaxbandit.report.statistics import elapsed, over_trials, problem_groups, win_matrix
 from jaxbandit.report.sweeps import sweep_panels, sweeps_of, win_map
 from jaxbandit.report.template import Picture
@@ -34,40 +36,45 @@ def panels_of(dataset: xr.Dataset) -> list[tuple[str, str]]:
 
 def curve_pictures(dataset: xr.Dataset) -> list[Picture]:
     """Draw averages over rounds with 95% bands: a figure for each group of up to ``MOST_LINES`` algorithms on one problem."""
-    pictures, panels = [], panels_of(dataset)
-    for labels, note in _parts(dataset, MOST_LINES) if panels else ():
-        part = dataset.sel(algorithm=labels)
-        figure, axes = figure_of(1, len(panels), (4.2, 3.6))
-        curves(thinned(part), measures=panels, axes=axes)
-        caption = f"Averages over rounds, means over trials with 95% confidence bands{note}."
-        pictures.append(Picture(caption, figure, final_values_in_words(part, panels)))
-    return pictures
+
+    def draw(part: xr.Dataset) -> Figure:
+        figure, axes = figure_of(1, len(panels_of(dataset)), (4.2, 3.6))
+        curves(thinned(part), measures=panels_of(dataset), axes=axes)
+        return figure
+
+    return _grouped(dataset, MOST_LINES, draw, "Averages over rounds, means over trials with 95% confidence bands")
 
 
 def box_pictures(dataset: xr.Dataset) -> list[Picture]:
     """Draw box plots over the rounds: a column for each algorithm, a row for each measure."""
-    pictures, panels = [], panels_of(dataset)
     every = max(1, int(elapsed(dataset)[-1]) // BOXES)
-    for labels, note in _parts(dataset, MOST_BOXES) if panels else ():
+
+    def draw(part: xr.Dataset) -> Figure:
         rows: Panels = [
             [
-                partial(boxes_over_time, part=dataset.sel(algorithm=label), name=name, heading=plain(label), ylabel=words, every=every)
-                for label in labels
+                partial(boxes_over_time, part.sel(algorithm=label), name, heading=plain(label), ylabel=words, every=every)
+                for label in part.algorithm.values
             ]
-            for name, words in panels
+            for name, words in panels_of(dataset)
         ]
-        caption = f"Spread over trials: boxes hold the middle half of the trials, orange lines are medians, blue lines means{note}."
-        values = final_values_in_words(dataset.sel(algorithm=labels), panels)
-        pictures.append(Picture(caption, compose("", rows, size=(4.2, 3.0), one_scale=True), values))
-    return pictures
+        return compose("", rows, size=(4.2, 3.0), one_scale=True)
+
+    caption = "Spread over trials: boxes hold the middle half of the trials, orange lines are medians, blue lines means"
+    return _grouped(dataset, MOST_BOXES, draw, caption)
+
+
+def _grouped(dataset: xr.Dataset, most: int, draw: Callable[[xr.Dataset], Figure], caption: str) -> list[Picture]:
+    """Draw a picture of each group of up to ``most`` algorithms on one problem; none of a dataset without measures."""
+    panels = panels_of(dataset)
+    parts = [(dataset.sel(algorithm=labels), note) for labels, note in _parts(dataset, most)] if panels else []
+    return [Picture(f"{caption}{note}.", draw(part), final_values_in_words(part, panels)) for part, note in parts]
 
 
 def sweep_pictures(dataset: xr.Dataset) -> list[Picture]:
     """Draw measures against swept hyper-parameters, if any: a figure for each set of algorithms that vary in the same ones."""
     pictures = []
     for parameters, part in sweeps_of(dataset):
-        panels = panels_of(part)
-        if panels:
+        if panels := panels_of(part):
             figure = compose("", sweep_panels(part, measures=panels, parameters=parameters))
             caption = f"Means over trials after the last round, over {' and '.join(parameters)}."
             pictures.append(Picture(caption, figure, final_values_in_words(part, panels)))
@@ -95,12 +102,10 @@ def final_values_in_words(dataset: xr.Dataset, panels: Sequence[tuple[str, str]]
     """Return the mean of every measure per round after the last round, for every algorithm, as sentences."""
     sentences = []
     for name, _ in panels:
-        means = over_trials(dataset, name, averaged=True, levels=()).isel(round=-1)
-        each = [
-            f"{label} {mean:.3g}" + (f" ± {high - mean:.2g}" if np.isfinite(high) else "") if np.isfinite(mean) else f"{label} undefined"
-            for label, mean, high in zip(dataset.algorithm.values, means["mean"].values, means.high.values, strict=True)
-        ]
-        sentences.append(f"{name.replace('_', ' ')} per round at the end: {', '.join(each)}.")
+        last = over_trials(dataset, name, averaged=True, levels=()).isel(round=-1)
+        each = zip(dataset.algorithm.values, last["mean"].values, (last.high - last["mean"]).values, strict=True)
+        values = ", ".join(f"{label} {in_words(mean, half)}" for label, mean, half in each)
+        sentences.append(f"{name.replace('_', ' ')} per round at the end: {values}.")
     return " ".join(sentences)
 
 
@@ -115,24 +120,17 @@ def left_out(dataset: xr.Dataset, most: int) -> int:
     return dataset.sizes["algorithm"] - sum(len(labels) for labels, _ in _parts(dataset, most))
 
 
-def _parts(dataset: xr.Dataset, most: int) -> Iterator[tuple[list[str], str]]:
-    """Yield the labels of each figure, up to ``most`` of one problem, with a note on the problem; at most ``MOST_FIGURES`` times."""
-    yield from parts_of([(labels, group_note(dataset, labels)) for labels in problem_groups(dataset)], most)
+def _parts(dataset: xr.Dataset, most: int) -> list[tuple[list[str], str]]:
+    """Return the labels of each figure, up to ``most`` of one problem, with a note on the problem; at most ``MOST_FIGURES`` of them."""
+    return parts_of([(labels, group_note(dataset, labels)) for labels in problem_groups(dataset)], most)
 
 
 def parts_of(groups: Sequence[tuple[Sequence[T], str]], most: int) -> list[tuple[list[T], str]]:
     """Return the members of each figure, up to ``most`` of one group, with the note on the group; at most ``MOST_FIGURES`` of them."""
-    return [(chunk, note) for members, note in groups for chunk in _chunks(members, most)][:MOST_FIGURES]
+    parts = [(np.array_split(np.asarray(members, object), -(-len(members) // most)), note) for members, note in groups]
+    return [(list(chunk), note) for chunks, note in parts for chunk in chunks][:MOST_FIGURES]
 
 
 def group_note(dataset: xr.Dataset, labels: list[str]) -> str:
     """Return the problem of a group of algorithms as ``", problem ..."``; empty when all algorithms were run on the same one."""
-    if len(problem_groups(dataset)) == 1:
-        return ""
-    return f", problem {dataset['problem'].sel(algorithm=labels[0]).item()}"
-
-
-def _chunks(items: Sequence[T], most: int) -> list[list[T]]:
-    """Split items into consecutive parts of nearly equal length, at most ``most`` each."""
-    count = -(-len(items) // most)
-    return [list(chunk) for chunk in np.array_split(np.asarray(items, object), count)]
+    return "" if len(problem_groups(dataset)) == 1 else f", problem {dataset['problem'].sel(algorithm=labels[0]).item()}"

@@ -35,7 +35,7 @@ def summary(dataset: xr.Dataset) -> list[str]:
             means = {label: float(values.mean()) for label, values in finals.items() if len(values) and np.isfinite(values).all()}
             if means and any(means.values()):  # without constraints nothing is violated
                 best = min(means, key=lambda label: means[label])
-                found.append(f"Least {word} per round{note}: {best}, {_with_half(finals[best])}.")
+                found.append(f"Least {word} per round{note}: {best}, {in_words(means[best], float(half_width(finals[best])))}.")
     return found + shared_start(dataset)
 
 
@@ -100,12 +100,13 @@ def sweep(dataset: xr.Dataset) -> list[str]:
     for parameters, part in sweeps_of(dataset):
         for family, members in families(part, *parameters):
             for name, (word, _) in _present(members, VERBS):
-                finals = [final_values(members.isel(algorithm=a), name, averaged=True) for a in range(members.sizes["algorithm"])]
-                means = np.asarray([values.mean() if len(values) else np.nan for values in finals])
+                last = over_trials(members, name, averaged=True, levels=()).isel(round=-1)
+                means = last["mean"].values
                 if len(means) > 1 and np.isfinite(means).all() and np.ptp(means) > 0:
-                    best = members.isel(algorithm=int(np.argmin(means)))
-                    where = ", ".join(f"{parameter} {float(best[parameter]):g}" for parameter in parameters)
-                    found.append(f"{family}: least {word} per round at {where}, {_with_half(finals[int(np.argmin(means))])}.".lstrip(": "))
+                    least = int(np.argmin(means))
+                    where = ", ".join(f"{parameter} {float(members[parameter][least]):g}" for parameter in parameters)
+                    value = in_words(means[least], float(last.high[least]) - means[least])
+                    found.append(f"{family}: least {word} per round at {where}, {value}.".lstrip(": "))
     return found
 
 
@@ -183,7 +184,6 @@ def _present(dataset: xr.Dataset, names: dict[str, tuple[str, str]]) -> list[tup
     return [(name, words) for name, words in names.items() if name in dataset and np.isfinite(dataset[name].values).any()]
 
 
-def _with_half(values: np.ndarray) -> str:
+def in_words(mean: float, half: float) -> str:
     """Return a mean with the half-width of its 95% interval as text."""
-    half = float(half_width(values))
-    return f"{values.mean():.3g}" + (f" ± {half:.2g}" if np.isfinite(half) else "")
+    return (f"{mean:.3g}" + (f" ± {half:.2g}" if np.isfinite(half) else "")) if np.isfinite(mean) else "undefined"

@@ -41,63 +41,23 @@ EPOCHS = "Shi, Eryilmaz (2022)"
 DELAY = "Vakili et al. (2023)"
 
 # A bound on hard violation holds for soft violation too; one on strong regret for regret; one on positive regret for regret.
+REGRET, POSITIVE, STRONG = ("regret",), ("positive_regret", "regret"), ("strong_regret", "regret")
+SOFT, HARD = ("soft_violation",), ("hard_violation", "soft_violation")
+ROOT, CENSORED = "O(gamma sqrt(T))", "O(gamma (sqrt(T) + m) / rho_m{}), window m"
+
 PAPER_RATES = (
-    Rate("RPOL-UCB", ("Rpol",), ("regret", "hard_violation", "soft_violation"), "O(gamma sqrt(T))", 0.5, f"{RPOL}, Theorem 5"),
-    Rate(
-        "RPOL-CensoredUCB",
-        ("Rpol",),
-        ("regret", "hard_violation", "soft_violation"),
-        "O(gamma (sqrt(T) + m) / rho_m + m gamma), window m",
-        0.5,
-        f"{RPOL}, Theorem 6",
-        censored=True,
-    ),
-    Rate(
-        "CBO",
-        ("Cbo",),
-        ("strong_regret", "regret", "soft_violation"),
-        "O(gamma sqrt(T) + rho G sqrt(T))",
-        0.5,
-        f"{CBO}, Theorems 1 and 2",
-    ),
-    Rate("SCGP-UCB", ("Scgp",), ("strong_regret", "regret"), "O(gamma sqrt(T)), in expectation", 0.5, f"{CBO}, Theorem 3"),
-    Rate("SCGP-UCB", ("Scgp",), ("soft_violation",), "O(1), in expectation, then 0", 0.0, f"{CBO}, Theorem 3"),
-    Rate(
-        "CONFIG",
-        ("Config",),
-        ("positive_regret", "regret", "hard_violation", "soft_violation"),
-        "O(gamma sqrt(T))",
-        0.5,
-        f"{CONFIG}, Theorem 4.3",
-    ),
-    Rate("GP-UCB, noiseless constraints", ("Se2",), ("regret",), "O~(T^(3/4)), epochs L = S", 0.75, f"{EPOCHS}, Theorem 1"),
-    Rate(
-        "GP-UCB, noiseless constraints",
-        ("Se2",),
-        ("soft_violation",),
-        "O~(sqrt(T)), epochs L = S, exponential penalty",
-        0.5,
-        f"{EPOCHS}, Theorem 1",
-    ),
-    Rate("GP-UCB, noisy constraints", ("Se3",), ("regret", "soft_violation"), "O~(T^(3/4)), epochs L = S", 0.75, f"{EPOCHS}, Theorem 2"),
-    Rate("BPE-Delay", ("Bpe",), ("regret", "positive_regret"), "O~(sqrt(gamma T) + E[tau])", 0.5, f"{DELAY}, Theorems 6.1 and 6.2"),
-    Rate(
-        "IGP-UCB, GP-TS",
-        ("Unconstrained",),
-        ("regret", "positive_regret"),
-        "O~(gamma sqrt(T))",
-        0.5,
-        f"Chowdhury, Gopalan (2017), by {DELAY}",
-    ),
-    Rate(
-        "GP-UCB-SDF, GP-TS-SDF",
-        ("Unconstrained",),
-        ("regret", "positive_regret"),
-        "O(gamma (sqrt(T) + m) / rho_m), window m",
-        0.5,
-        f"Verma, Dai, Low (2022), by {RPOL}",
-        censored=True,
-    ),
+    Rate("RPOL-UCB", ("Rpol",), REGRET + HARD, ROOT, 0.5, f"{RPOL}, Theorem 5"),
+    Rate("RPOL-CensoredUCB", ("Rpol",), REGRET + HARD, CENSORED.format(" + m gamma"), 0.5, f"{RPOL}, Theorem 6", censored=True),
+    Rate("CBO", ("Cbo",), STRONG + SOFT, "O(gamma sqrt(T) + rho G sqrt(T))", 0.5, f"{CBO}, Theorems 1 and 2"),
+    Rate("SCGP-UCB", ("Scgp",), STRONG, f"{ROOT}, in expectation", 0.5, f"{CBO}, Theorem 3"),
+    Rate("SCGP-UCB", ("Scgp",), SOFT, "O(1), in expectation, then 0", 0.0, f"{CBO}, Theorem 3"),
+    Rate("CONFIG", ("Config",), POSITIVE + HARD, ROOT, 0.5, f"{CONFIG}, Theorem 4.3"),
+    Rate("GP-UCB, noiseless constraints", ("Se2",), REGRET, "O~(T^(3/4)), epochs L = S", 0.75, f"{EPOCHS}, Theorem 1"),
+    Rate("GP-UCB, noiseless constraints", ("Se2",), SOFT, "O~(sqrt(T)), epochs L = S, exponential penalty", 0.5, f"{EPOCHS}, Theorem 1"),
+    Rate("GP-UCB, noisy constraints", ("Se3",), REGRET + SOFT, "O~(T^(3/4)), epochs L = S", 0.75, f"{EPOCHS}, Theorem 2"),
+    Rate("BPE-Delay", ("Bpe",), POSITIVE[::-1], "O~(sqrt(gamma T) + E[tau])", 0.5, f"{DELAY}, Theorems 6.1 and 6.2"),
+    Rate("IGP-UCB, GP-TS", ("Unconstrained",), POSITIVE[::-1], "O~(gamma sqrt(T))", 0.5, f"Chowdhury, Gopalan (2017), by {DELAY}"),
+    Rate("GP-UCB-SDF, GP-TS-SDF", ("Unconstrained",), POSITIVE[::-1], CENSORED.format(""), 0.5, f"Verma, Dai, Low (2022), by {RPOL}", True),
 )
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,74 +18,51 @@ from jaxbandit.session.specification import read_toml
 from jaxbandit.session.tickets import Ticket
 
 WAIT = 30.0  # seconds that a command waits for others on the same session
-EXAMPLE = """\
-An experiment file:
-
-  objective = "maximise yield"
-  constraints = ["cost <= 2.5", "purity >= 0.9", "pH = 7 +- 0.2"]
-  horizon = 60
-
-  [axis.temperature]
-  low = 20
-  high = 90
-  points = 36
-
-  [axis.catalyst]
-  values = [0.001, 0.01, 0.1, 1.0]
-  scale = "logarithmic"
-
-  [algorithm]
-  type = "Rpol"
-
-  [model]
-  kernel = {type = "SquaredExponential", length_scale = 0.3}
-  noise_variance = 0.01
-
-Axes are scaled to [0, 1] for the model; one of categories = ["Pd", "Ni"] has no order, and a kernel of its own, such as
-{type = "OnAxes", axes = [1], kernel = {type = "Categorical"}} as a factor of a Product.
-Further: seed, capacity, fit_every, [initial] random = 5, [feedback] type = "Hallucinate",
-[delay] type = "NoDelay" for one run at a time.
-"""
+Handler: TypeAlias = Callable[[argparse.Namespace], dict[str, Any]]
+EXAMPLE = Path(__file__).parents[1] / "examples" / "experiment.toml"
 
 
 def add_commands(parser: argparse.ArgumentParser) -> None:
     """Add the commands of sessions to the parser of ``session``."""
     commands = parser.add_subparsers(dest="session_command", required=True, metavar="COMMAND")
 
-    def command(name: str, words: str, **options: Any) -> argparse.ArgumentParser:
+    def command(name: str, handler: Handler | None, words: str, **options: Any) -> argparse.ArgumentParser:
         own = commands.add_parser(name, help=words, description=words[0].upper() + words[1:] + ".", **options)
-        if name != "new":
+        own.set_defaults(run=handler)
+        if handler is not new:
             own.add_argument("directory", type=Path, metavar="DIR", help="where the session lies")
         own.add_argument("--json", action="store_true", help="print one JSON object")
         own.add_argument("--wait", type=decimal, default=WAIT, metavar="S", help="seconds to wait for others (default %(default)s)")
         return own
 
-    new = command("new", "begin a session", epilog=EXAMPLE, formatter_class=argparse.RawTextHelpFormatter)
-    new.add_argument("experiment", type=Path, metavar="EXPERIMENT.toml")
-    new.add_argument("--out", type=Path, metavar="DIR", help="where to write (default the file's name without .toml)")
-    command("ask", "print the next point to measure")
-    tell = command("tell", "tell what was measured at a ticket's point, or the part that is there")
-    tell.add_argument("ticket", type=whole_number, metavar="TICKET")
-    tell.add_argument("--reward", type=decimal, action="append", metavar="X", help="value of the objective")
-    tell.add_argument("--constraint", action="append", metavar="X", help="value of a constraint, in order; - where it is not there yet")
-    tell.add_argument("--value", action="append", default=[], metavar="NAME=X", help="value of an output by its name")
-    tell.add_argument("--correct", action="store_true", help="replace values that were told before")
-    command("drop", "give a run up that failed").add_argument("ticket", type=whole_number, metavar="TICKET")
-    command("status", "print what is under way and what has been told")
-    best = command("recommend", "print the best feasible point")
+    begun = command(
+        "new", new, "begin a session", epilog=EXAMPLE.read_text(encoding="utf-8"), formatter_class=argparse.RawTextHelpFormatter
+    )
+    begun.add_argument("experiment", type=Path, metavar="EXPERIMENT.toml")
+    begun.add_argument("--out", type=Path, metavar="DIR", help="where to write (default the file's name without .toml)")
+    command("ask", ask, "print the next point to measure")
+    told = command("tell", tell, "tell what was measured at a ticket's point, or the part that is there")
+    told.add_argument("ticket", type=whole_number, metavar="TICKET")
+    told.add_argument("--reward", type=decimal, action="append", metavar="X", help="value of the objective")
+    told.add_argument("--constraint", action="append", metavar="X", help="value of a constraint, in order; - where it is not there yet")
+    told.add_argument("--value", action="append", default=[], metavar="NAME=X", help="value of an output by its name")
+    told.add_argument("--correct", action="store_true", help="replace values that were told before")
+    command("drop", drop, "give a run up that failed").add_argument("ticket", type=whole_number, metavar="TICKET")
+    command("status", status, "print what is under way and what has been told")
+    best = command("recommend", recommend, "print the best feasible point")
     best.add_argument("--probability", type=decimal, default=0.5, metavar="P", help="least chance of feasibility (default %(default)s)")
     best.add_argument("--measured", action="store_true", help="among points that have been measured")
-    command("fit", "fit the model to what has been told")
-    command("report", "write a self-contained HTML report").add_argument("--out", type=Path, metavar="FILE", help="default DIR/report.html")
-    command("export", "write all events as lines of JSON").add_argument("--out", type=Path, metavar="FILE", help="default DIR/events.jsonl")
+    command("fit", fit, "fit the model to what has been told")
+    page = command("report", None, "write a self-contained HTML report")
+    page.add_argument("--out", type=Path, metavar="FILE", help="default DIR/report.html")
+    command("export", export, "write all events as lines of JSON").add_argument(
+        "--out", type=Path, metavar="FILE", help="default DIR/events.jsonl"
+    )
 
 
 def run(args: argparse.Namespace, write_report: Callable[[Path, Path | None], Path]) -> None:
     """Run one command of sessions and print what it gives; ``write_report`` writes the report of a session."""
-    if args.session_command == "report":
-        found: dict[str, Any] = {"wrote": str(write_report(args.directory, args.out))}
-    else:
-        found = COMMANDS[args.session_command](args)
+    found = {"wrote": str(write_report(args.directory, args.out))} if args.run is None else args.run(args)
     print(json.dumps(found, ensure_ascii=False) if args.json else in_words(found))
 
 
@@ -157,18 +134,6 @@ def export(args: argparse.Namespace) -> dict[str, Any]:
         return {"wrote": str(session.export(args.out)), "events": len(session.events)}
 
 
-COMMANDS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
-    "new": new,
-    "ask": ask,
-    "tell": tell,
-    "drop": drop,
-    "status": status,
-    "recommend": recommend,
-    "fit": fit,
-    "export": export,
-}
-
-
 def described(ticket: Ticket) -> dict[str, Any]:
     """Return a ticket as plain values."""
     said = explain(int(ticket.status))
@@ -181,15 +146,12 @@ def in_words(found: dict[str, Any], indent: str = "") -> str:
     width = max((len(str(name)) for name in found), default=0)
     lines: list[str] = []
     for name, value in found.items():
-        if isinstance(value, dict):
-            lines += [f"{indent}{name}", in_words(value, indent + "  ")]
-        elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
-            lines.append(f"{indent}{name}")
-            lines += [in_words(item, indent + "  ") for item in value]
-        elif isinstance(value, list):
-            lines.append(f"{indent}{name!s:{width}s}  {', '.join(map(str, value)) or 'none'}")
-        else:
-            lines.append(f"{indent}{name!s:{width}s}  {value:.6g}" if isinstance(value, float) else f"{indent}{name!s:{width}s}  {value}")
+        nested = [value] if isinstance(value, dict) else value if isinstance(value, list) else []
+        if isinstance(value, dict) or any(isinstance(item, dict) for item in nested):
+            lines += [f"{indent}{name}", *(in_words(item, indent + "  ") for item in nested)]
+            continue
+        text = ", ".join(map(str, value)) or "none" if isinstance(value, list) else f"{value:.6g}" if isinstance(value, float) else value
+        lines.append(f"{indent}{name!s:{width}s}  {text}")
     return "\n".join(line for line in lines if line)
 
 

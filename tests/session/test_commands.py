@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from jaxbandit import cli
 from jaxbandit.cli import main
-from jaxbandit.session import Session
+from jaxbandit.session import Session, commands, read_toml
+from jaxbandit.study import from_toml
 
 EXPERIMENT = """
 objective = "maximise yield"
@@ -120,3 +122,7 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path, capsys: Any) -> None:
     with pytest.raises(SystemExit):
         main(["session", "tell", str(tmp_path), "1", "--reward", "1_0"])
     assert "--constraint: must be a number" in refused(capsys, "tell", tmp_path, 1, "--constraint", "x")
+
+
+def test_the_examples_of_the_help_can_be_run() -> None:
+    assert len(from_toml(cli.EXAMPLE).runs) == 3 and read_toml(commands.EXAMPLE).outputs.names == ("yield", "cost", "purity", "pH")

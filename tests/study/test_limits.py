@@ -101,7 +101,7 @@ def test_memory_that_is_exhausted_is_one_line(error: Exception, monkeypatch: Any
     def fail(args: Any) -> None:
         raise error
 
-    monkeypatch.setitem(cli.COMMANDS, "names", fail)
+    monkeypatch.setattr(cli, "names", fail)
     assert main(["names", "delay"]) == 1
     said = capsys.readouterr().err
     assert said.startswith("error: memory does not suffice (") and said.count("\n") == 1
@@ -124,7 +124,7 @@ def test_output_to_a_full_device_is_one_line(monkeypatch: Any, capsys: Any) -> N
 def test_letters_that_the_terminal_lacks(monkeypatch: Any) -> None:
     buffer = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(buffer, encoding="ascii"))
-    monkeypatch.setitem(cli.COMMANDS, "names", lambda args: print("λ = 1"))
+    monkeypatch.setattr(cli, "names", lambda args: print("λ = 1"))
     assert main(["names", "delay"]) == 0 and buffer.getvalue() == b"\\u03bb = 1\n"
 
 
