@@ -89,14 +89,17 @@ def one_axis(ax: Axes | None, size: tuple[float, float] = PANEL) -> Axes:
     return new_axes(1, 1, size)[0, 0] if ax is None else ax
 
 
-def grid_of_axes(axes: Any, rows: int, columns: int, size: tuple[float, float] = PANEL) -> np.ndarray:
-    """Return the axes that were given as ``[rows, columns]``, or new ones of ``size`` inches each.
+def grid_of_axes(axes: Any, rows: int, columns: int, size: tuple[float, float] = PANEL, *, one_scale: bool = False) -> np.ndarray:
+    """Return the axes that were given as ``[rows, columns]``, or new ones of ``size`` inches each: in an empty figure, or pyplot's.
 
     Raises:
       InvalidArgument: when those given are not so many axes.
     """
     if axes is None:
         return new_axes(rows, columns, size)
+    if isinstance(axes, Figure) and not axes.axes:
+        with styled():
+            return _panels(axes, rows, columns, size, one_scale=one_scale)
     short_enough("axes", axes)
     given = np.asarray(axes, object).reshape(-1)
     if given.size != rows * columns or not all(isinstance(one, Axes) for one in given):
@@ -110,9 +113,7 @@ def new_axes(rows: int, columns: int, size: tuple[float, float] = PANEL) -> np.n
     from matplotlib import pyplot  # only here: files need none
 
     with styled():
-        shape = (size[0] * columns, size[1] * rows)
-        axes: np.ndarray = pyplot.subplots(rows, columns, squeeze=False, figsize=shape, layout="constrained")[1]
-    return _with_grid(axes)
+        return _panels(pyplot.figure(layout="constrained"), rows, columns, size)
 
 
 @takes(rows=PANELS, columns=PANELS, size=INCHES, title=text, one_scale=boolean)
@@ -124,15 +125,17 @@ def figure_of(
     With ``one_scale`` the panels of a row share their vertical scale.
     """
     with styled():
-        figure = Drawing(figsize=(size[0] * columns, size[1] * rows), layout="constrained")  # of no backend: notebooks keep theirs
-        axes: np.ndarray = figure.subplots(rows, columns, squeeze=False, sharey="row" if one_scale else "none")
+        figure = Drawing(layout="constrained")  # of no backend: notebooks keep theirs
+        axes = _panels(figure, rows, columns, size, one_scale=one_scale)
         figure.suptitle(title, fontsize=11)
-    return figure, _with_grid(axes)
+    return figure, axes
 
 
-def _with_grid(axes: np.ndarray) -> np.ndarray:
-    """Return the axes with their grid lines set: ticks are made when a figure is drawn, and would look up the settings of that time."""
-    for axis in axes.flat:
+def _panels(figure: Figure, rows: int, columns: int, size: tuple[float, float], *, one_scale: bool = False) -> np.ndarray:
+    """Return axes ``[rows, columns]`` of an empty figure, ``size`` inches each."""
+    figure.set_size_inches(size[0] * columns, size[1] * rows)
+    axes: np.ndarray = figure.subplots(rows, columns, squeeze=False, sharey="row" if one_scale else "none")
+    for axis in axes.flat:  # ticks are made when a figure is drawn, and would look up the settings of that time
         axis.grid(True, alpha=STYLE["grid.alpha"])
     return axes
 

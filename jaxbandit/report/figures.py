@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from jaxbandit.drawing import COLOURS, compose, figure_of, plain
+from jaxbandit.drawing import COLOURS, Drawing, figure_of, grid_of_axes, plain
 from jaxbandit.report.curves import PANELS, boxes_over_time, curves
 from jaxbandit.report.findings import in_words
 from jaxbandit.report.statistics import elapsed, over_trials, problem_groups, win_matrix
-from jaxbandit.report.sweeps import sweep_panels, sweeps_of, win_map
+from jaxbandit.report.sweeps import sweep, sweeps_of, win_map
 from jaxbandit.report.template import Picture
 from jaxbandit.report.traces import delay_histogram
 
@@ -26,10 +25,10 @@ BOXES = 10  # box plots over time in one panel
 MOST_RIVALS = 24  # most algorithms in a heat map of wins
 
 T = TypeVar("T")
-Panels: TypeAlias = list[list[Callable[..., Any]]]  # rows of functions, each of which draws one panel
+Panels: TypeAlias = list[tuple[str, str]]  # measures with their axis labels
 
 
-def panels_of(dataset: xr.Dataset) -> list[tuple[str, str]]:
+def panels_of(dataset: xr.Dataset) -> Panels:
     """Return the measures of :data:`~jaxbandit.report.curves.PANELS` that a dataset holds, with their axis labels."""
     return [(name, label) for name, label in PANELS if name in dataset and np.isfinite(dataset[name].values).any()]
 
@@ -37,10 +36,8 @@ def panels_of(dataset: xr.Dataset) -> list[tuple[str, str]]:
 def curve_pictures(dataset: xr.Dataset) -> list[Picture]:
     """Draw averages over rounds with 95% bands: a figure for each group of up to ``MOST_LINES`` algorithms on one problem."""
 
-    def draw(part: xr.Dataset) -> Figure:
-        figure, axes = figure_of(1, len(panels_of(dataset)), (4.2, 3.6))
-        curves(thinned(part), measures=panels_of(dataset), axes=axes)
-        return figure
+    def draw(part: xr.Dataset, panels: Panels, figure: Figure) -> None:
+        curves(thinned(part), measures=panels, axes=figure)
 
     return _grouped(dataset, MOST_LINES, draw, "Averages over rounds, means over trials with 95% confidence bands")
 
@@ -49,25 +46,25 @@ def box_pictures(dataset: xr.Dataset) -> list[Picture]:
     """Draw box plots over the rounds: a column for each algorithm, a row for each measure."""
     every = max(1, int(elapsed(dataset)[-1]) // BOXES)
 
-    def draw(part: xr.Dataset) -> Figure:
-        rows: Panels = [
-            [
-                partial(boxes_over_time, part.sel(algorithm=label), name, heading=plain(label), ylabel=words, every=every)
-                for label in part.algorithm.values
-            ]
-            for name, words in panels_of(dataset)
-        ]
-        return compose("", rows, size=(4.2, 3.0), one_scale=True)
+    def draw(part: xr.Dataset, panels: Panels, figure: Figure) -> None:
+        grid = grid_of_axes(figure, len(panels), part.sizes["algorithm"], (4.2, 3.0), one_scale=True)
+        for row, (name, words) in zip(grid, panels, strict=True):
+            for number, (axis, label) in enumerate(zip(row, part.algorithm.values, strict=True)):
+                ylabel = "" if number else words
+                boxes_over_time(part.sel(algorithm=label), name, heading=plain(label), ylabel=ylabel, every=every, ax=axis)
 
     caption = "Spread over trials: boxes hold the middle half of the trials, orange lines are medians, blue lines means"
     return _grouped(dataset, MOST_BOXES, draw, caption)
 
 
-def _grouped(dataset: xr.Dataset, most: int, draw: Callable[[xr.Dataset], Figure], caption: str) -> list[Picture]:
+def _grouped(dataset: xr.Dataset, most: int, draw: Callable[[xr.Dataset, Panels, Figure], None], caption: str) -> list[Picture]:
     """Draw a picture of each group of up to ``most`` algorithms on one problem; none of a dataset without measures."""
-    panels = panels_of(dataset)
-    parts = [(dataset.sel(algorithm=labels), note) for labels, note in _parts(dataset, most)] if panels else []
-    return [Picture(f"{caption}{note}.", draw(part), final_values_in_words(part, panels)) for part, note in parts]
+    pictures, panels = [], panels_of(dataset)
+    for labels, note in _parts(dataset, most) if panels else ():
+        part, figure = dataset.sel(algorithm=labels), Drawing(layout="constrained")
+        draw(part, panels, figure)
+        pictures.append(Picture(f"{caption}{note}.", figure, final_values_in_words(part, panels)))
+    return pictures
 
 
 def sweep_pictures(dataset: xr.Dataset) -> list[Picture]:
@@ -75,7 +72,8 @@ def sweep_pictures(dataset: xr.Dataset) -> list[Picture]:
     pictures = []
     for parameters, part in sweeps_of(dataset):
         if panels := panels_of(part):
-            figure = compose("", sweep_panels(part, measures=panels, parameters=parameters))
+            figure = Drawing(layout="constrained")
+            sweep(part, measures=panels, parameters=parameters, axes=figure)
             caption = f"Means over trials after the last round, over {' and '.join(parameters)}."
             pictures.append(Picture(caption, figure, final_values_in_words(part, panels)))
     return pictures
@@ -85,8 +83,9 @@ def delay_pictures(dataset: xr.Dataset) -> list[Picture]:
     """Draw the histogram of delays, if feedback was delayed."""
     if "arrival" not in dataset:
         return []
-    rows: Panels = [[partial(delay_histogram, dataset)]]
-    return [Picture("Delays of the values that arrived within the run.", compose("", rows, size=(7.0, 3.6)))]
+    figure, axes = figure_of(1, 1, (7.0, 3.6))
+    delay_histogram(dataset, ax=axes[0, 0])
+    return [Picture("Delays of the values that arrived within the run.", figure)]
 
 
 def win_pictures(dataset: xr.Dataset) -> list[Picture]:
@@ -94,8 +93,10 @@ def win_pictures(dataset: xr.Dataset) -> list[Picture]:
     panels, side = panels_of(dataset), 2.9 + 0.32 * dataset.sizes["algorithm"]
     if not 2 <= dataset.sizes["algorithm"] <= MOST_RIVALS or not panels:
         return []
-    rows: Panels = [[partial(win_map, wins=win_matrix(dataset, name), heading=words)] for name, words in panels]
-    return [Picture("Share of trials that the row wins.", compose("", rows, size=(side + 0.8, side)))]
+    figure, axes = figure_of(1, len(panels), (side + 0.8, side))
+    for axis, (name, words) in zip(axes[0], panels, strict=True):
+        win_map(win_matrix(dataset, name), heading=words, ax=axis)
+    return [Picture("Share of trials that the row wins.", figure)]
 
 
 def final_values_in_words(dataset: xr.Dataset, panels: Sequence[tuple[str, str]]) -> str:

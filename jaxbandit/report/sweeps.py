@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -211,7 +210,7 @@ def sweep(
       dataset: results of a study with a sweep, or of ``run.to_xarray(problem, swept=...)``.
       measures: pairs of a dataset variable and its axis label.
       parameters: one or two of :func:`swept_parameters`; default its first two. Other swept parameters distinguish families.
-      axes: as many Axes as :func:`sweep_panels` has drawers; default new ones.
+      axes: as many Axes, or an empty figure; default new ones.
 
     Returns:
       The axes ``[families, measures]``, of lines ``[1, measures]``.
@@ -219,33 +218,22 @@ def sweep(
     Raises:
       InvalidArgument: when the dataset has no such measure or sweep, or on axes of another number.
     """
-    rows = sweep_panels(dataset, measures=measures, parameters=parameters)
-    grid = grid_of_axes(axes, len(rows), len(measures))
-    for row, drawers in zip(grid, rows, strict=True):
-        for axis, draw in zip(row, drawers, strict=True):
-            draw(ax=axis)
-    return grid
-
-
-def sweep_panels(
-    dataset: xr.Dataset, *, measures: Sequence[tuple[str, str]] = PANELS[1:], parameters: Sequence[str] = ()
-) -> list[list[Callable[..., Axes]]]:
-    """Return functions that draw the panels of :func:`sweep`, row by row, each on its ``ax``; same arguments and errors."""
     chosen = list(parameters) or swept_parameters(dataset)[:2]
     _check(dataset, **{f"parameters[{number}]": name for number, name in enumerate(chosen)})
     if len(chosen) == 1 or chosen[1] in swept_together(dataset, chosen[0]):
-        return [[partial(swept_curve, dataset, name, chosen[0], ylabel=label) for name, label in measures]]
+        grid = grid_of_axes(axes, 1, len(measures))
+        for axis, (name, label) in zip(grid[0], measures, strict=True):
+            swept_curve(dataset, name, chosen[0], ylabel=label, ax=axis)
+        return grid
     parts = families(dataset, *chosen[:2])
     if not parts:
         raise checks.InvalidArgument(f"parameters: no algorithm has both {chosen[0]} and {chosen[1]}; see sweeps.sweeps_of")
-    scales = [_extent([over_trials(part, name, averaged=True, levels=()) for _, part in parts]) for name, _ in measures]
-    return [
-        [
-            partial(swept_map, part, name, *chosen[:2], heading=plain(family), label=label, limits=scale)
-            for (name, label), scale in zip(measures, scales, strict=True)
-        ]
-        for family, part in parts
-    ]
+    grid = grid_of_axes(axes, len(parts), len(measures))
+    for column, (name, label) in zip(grid.T, measures, strict=True):
+        limits = _extent([over_trials(part, name, averaged=True, levels=()) for _, part in parts])
+        for axis, (family, part) in zip(column, parts, strict=True):
+            swept_map(part, name, *chosen[:2], heading=plain(family), label=label, limits=limits, ax=axis)
+    return grid
 
 
 @in_style
