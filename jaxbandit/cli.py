@@ -27,7 +27,7 @@ from jaxbandit.results.summary import LEGEND
 from jaxbandit.session.commands import add_commands
 from jaxbandit.session.journal import CannotRecord
 from jaxbandit.study.cluster import WORKERS, connected
-from jaxbandit.study.run.tasks import BatchFailed
+from jaxbandit.study.workers import BatchFailed
 from jaxbandit.surrogates import PRECISIONS
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def run(args: argparse.Namespace) -> None:
     """Run the study of a TOML file: the command ``run``."""
     from jaxbandit.results.seals import drop_results
     from jaxbandit.study import forget, from_toml, hold_directory, made_before, make_plan, use_all_cores
-    from jaxbandit.study.plan.memory import check_disk
+    from jaxbandit.study.memory import check_disk
 
     jax.config.update("jax_enable_x64", args.precision == "float64")
     with contextlib.suppress(RuntimeError):  # devices have been started: a caller in Python has chosen them
@@ -231,7 +231,7 @@ def draw_curves(dataset: xr.Dataset, directory: Path) -> list[str]:
 def dry_run(plan: Plan) -> str:
     """Return cells, batches, memory and estimated time of a plan, in words."""
     from jaxbandit.core.memory import in_units
-    from jaxbandit.study.run.probe import seconds_per_round
+    from jaxbandit.study.play import seconds_per_round
 
     study = plan.study
     lines = [
@@ -241,16 +241,16 @@ def dry_run(plan: Plan) -> str:
     ]
     total = 0.0
     before: list[str] = []
-    for cell, (size, count, rounds, _) in enumerate(plan.batches):
-        seconds = seconds_per_round(plan, cell) * study.horizon * size * count
+    for cell in plan.cells:
+        seconds = seconds_per_round(study, cell) * study.horizon * cell.size * cell.count
         total += seconds
-        parts = "all rounds at once" if rounds == study.horizon else f"parts of {rounds:,} rounds"
+        parts = "all rounds at once" if cell.in_one_part else f"parts of {cell.rounds:,} rounds"
         lines += [
-            f"cell {cell + 1}: {plan.title(cell)}",
-            f"  {count} batch{'es' if count > 1 else ''} of {size:,} trials, {plan.batch_bytes(cell) / 2**20:,.0f} MiB"
-            f" ({plan.trial_bytes[cell] / 2**20:.2f} MiB a trial), {parts}, about {seconds:,.0f} s",
+            f"cell {cell.number + 1}: {cell.title}",
+            f"  {cell.count} batch{'es' if cell.count > 1 else ''} of {cell.size:,} trials, {cell.batch_bytes / 2**20:,.0f} MiB"
+            f" ({cell.trial_bytes / 2**20:.2f} MiB a trial), {parts}, about {seconds:,.0f} s",
         ]
-        run = plan.runs[plan.members[cell][0]]
+        run = next(iter(cell.runs.values()))
         said = ["  " + line for line in [*run.model.describe().splitlines(), "choices: " + study.describe_choices(run)]]
         lines += ["  model and choices as above"] if said == before else said
         before = said

@@ -116,7 +116,7 @@ def _overhead(study: Study, out: Path, repeats: int) -> dict[str, Any]:
     return best | {
         "trials": study.trials,
         "horizon": study.horizon,
-        "batches": plan.batch_counts[0],
-        "parts": len(plan.parts(0)),
+        "batches": plan.cells[0].count,
+        "parts": len(plan.cells[0].parts),
         "ratio": best["kept_s"] / best["whole_s"],
     }

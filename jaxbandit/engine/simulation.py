@@ -18,12 +18,12 @@ from jaxbandit.core.declare import Declared, check_domain, is_foreign
 from jaxbandit.core.fields import choice, instance_of, of_class, optional, whole
 from jaxbandit.core.fields import key as key_check
 from jaxbandit.core.keys import typed
-from jaxbandit.core.pytree import canonicalise, float_dtype, replace
-from jaxbandit.core.sweep import Sweep, gather_variants, variants_of
+from jaxbandit.core.pytree import float_dtype, replace
+from jaxbandit.core.sweep import Sweep, variants_of
 from jaxbandit.core.types import Device
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
-from jaxbandit.engine.delayed import Delays, delay_in_force, plan_delays
+from jaxbandit.engine.delayed import delay_in_force, plan_delays
 from jaxbandit.engine.flags import warn_of_flags
 from jaxbandit.engine.footprint import default_block
 from jaxbandit.engine.inputs import ALGORITHM, DEVICES, FUSED, HORIZON, INFORMED, SWEEP, TRIALS, check_memory
@@ -35,7 +35,7 @@ from jaxbandit.fused.cells import Unsupported
 from jaxbandit.fused.plan import plan_of
 from jaxbandit.fused.rounds import Plan as KernelPlan
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.problems.base import PROBLEM, without_name
+from jaxbandit.problems.base import PROBLEM
 from jaxbandit.results.schema import output_names
 from jaxbandit.surrogates import Surrogate, arithmetic
 
@@ -132,14 +132,8 @@ def simulate(
     with arithmetic(model.precision for model in models) as switched:
         models = refreshed_in_time(models, horizon)
         algorithms, delays = plan_delays(problem.outputs, algorithms, delay_models, feedback, capacity, horizon)
-        cell = Cell(
-            problem=canonicalise(without_name(problem)),
-            variants=_gathered(algorithms, models, [None] * len(models) if delays is None else delays),
-            initial=canonicalise(initial),
-            horizon=horizon,
-            block=1 if block is None else block,
-            informed=informed,
-        )
+        variants = list(zip(algorithms, models, [None] * len(models) if delays is None else delays, strict=True))
+        cell = Cell.of(problem, variants, initial, horizon=horizon, block=block or 1, informed=informed)
         if fused is True:
             policy = None if delays is None else delays[0].policy
             cell = replace(cell, kernel=kernel_of(problem, algorithms, models, policy, used[0].platform))
@@ -180,14 +174,6 @@ def _number_of_variants(**items: Any) -> int:
 def _repeated(item: Any, swept: int) -> list[Any]:
     """Return the item of every variant; one that is not swept is the same object for all."""
     return variants_of(item) if isinstance(item, Sweep) else [item] * max(swept, 1)
-
-
-def _gathered(algorithms: Sequence[Algorithm], models: Sequence[Surrogate], delays: Sequence[Delays | None]) -> Sweep:
-    """Return the ``(algorithm, surrogate, delays)`` of every variant, in arrays of the engine's types; equal objects are turned once."""
-    kernels_apart = {id(model): canonicalise(model.without_kernels()) for model in models}
-    turned = {id(item): canonicalise(item) for item in (*algorithms, *delays)}
-    parts = zip(algorithms, models, delays, strict=True)
-    return gather_variants([(turned[id(algorithm)], kernels_apart[id(model)], turned[id(delay)]) for algorithm, model, delay in parts])
 
 
 def _pairs(variants: int, numbers: np.ndarray) -> np.ndarray:

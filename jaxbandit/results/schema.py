@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.checks import short
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.delays import NEVER
 from jaxbandit.metrics import Curves
@@ -19,13 +19,14 @@ from jaxbandit.problems import AbstractProblem
 
 METRICS = tuple(field.name for field in dataclasses.fields(Curves))
 FACTS = ("optimum", "feasible_fraction", "slater_slack")
+MIXED = "best_mixed_policy"  # its reward, in float64 as long as strong regret is not computed
 ENDS = ("status", "failed_round", "declared_round")
 TRIAL = ("algorithm", "trial")
 SECONDS = ("run_seconds", "playing_seconds")
 
 # Names in the results that no swept field can have; such a field, as `index` of the oracle, is called `algorithm.index` there.
 OF_SOME_RUNS = (
-    "best_mixed_policy",
+    MIXED,
     "candidates",
     "optimum_kept",
     "evaluations",
@@ -86,7 +87,7 @@ class Contents:
 
     rows: Sequence[Row]
     swept: Sequence[str]
-    trials: Sequence[int]
+    trials: Sequence[int] | np.ndarray
     horizon: int
     kept: np.ndarray
     before: int
@@ -114,13 +115,8 @@ class Contents:
             named["played"] = np.arange(1, self.horizon + 1)
         return named
 
-    def variables(self, examples: Sequence[Arrays], mixed: Callable[[np.ndarray], np.ndarray] | None = None) -> dict[str, Variable]:
-        """Return all variables over runs and trials.
-
-        Args:
-          examples: arrays of some batch of each cell, with or without trials, which say what there is.
-          mixed: returns the rewards ``[n]`` of the best mixed policies of runs and trials ``[n, 2]``, for strong regret.
-        """
+    def variables(self, examples: Sequence[Arrays]) -> dict[str, Variable]:
+        """Return all variables over runs and trials, given arrays of some batch of each cell, with or without trials."""
         empty = [{name: np.empty((0, *a.shape[1:]), a.dtype) for name, a in arrays.items()} for arrays in examples]
         nobody = np.zeros((0, 2), np.int64)
 
@@ -136,13 +132,14 @@ class Contents:
             if any(column.array in arrays for arrays in empty)
         }
         if "strong_regret" in self.metrics:
-            found["strong_regret"] = variable((*TRIAL, "round"), self._strong_regret(mixed))
+            found["strong_regret"] = variable((*TRIAL, "round"), self._strong_regret)
         return {name: found[name] for name in columns if name in found}
 
     def _columns(self) -> dict[str, _Column]:
         """Return how variables that are no metrics come from arrays of batches; those of which no cell has the array are left out."""
         columns = {name: _Column(TRIAL, f"end_{name}") for name in ENDS} | {name: _Column(TRIAL, f"fact_{name}") for name in FACTS}
         columns |= {
+            MIXED: _Column(TRIAL, f"fact_{MIXED}", dtype=float_dtype()),
             "candidates": _Column(TRIAL, "end_candidate_count", lambda problem: problem.domain.size),
             "optimum_kept": _Column(TRIAL, "end_optimum_kept", lambda problem: True),
             "evaluations": _Column(TRIAL, "end_evaluations", lambda problem: np.int32(self.horizon)),
@@ -161,17 +158,11 @@ class Contents:
             "arrival": _Column(dims, "seen_arrivals", lambda problem: np.repeat(own, problem.outputs, axis=1), NEVER, most=NEVER),
         }
 
-    def _strong_regret(self, mixed: Callable[[np.ndarray], np.ndarray] | None) -> Maker:
+    def _strong_regret(self, cell: int, arrays: Arrays, rows: np.ndarray) -> np.ndarray:
         """Return the entries of strong regret, which is against the rewards of the best mixed policies."""
-        if mixed is None:
-            raise InvalidArgument("mixed: strong regret is against the best mixed policies; give their rewards")
         elapsed = self.rounds + self.before  # rounds that each entry sums over
-
-        def entries(cell: int, arrays: Arrays, rows: np.ndarray) -> np.ndarray:
-            reward = _joined(arrays, "before_reward", "reward")
-            return (mixed(rows)[:, None] * elapsed - reward).astype(float_dtype())
-
-        return entries
+        reward = _joined(arrays, "before_reward", "reward")
+        return (arrays[f"fact_{MIXED}"][:, None] * elapsed - reward).astype(float_dtype())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,6 +176,7 @@ class _Column:
       fill: value for what some cells lack along the axes beyond that of trials, such as outputs.
       early: name of the array with entries before round 1, which come first where there are any.
       most: upper bound of the values.
+      dtype: type of the values, default that of the array.
     """
 
     dims: tuple[str, ...]
@@ -193,13 +185,14 @@ class _Column:
     fill: Any = None
     early: str = ""
     most: int | None = None
+    dtype: np.dtype[Any] | None = None
 
     def maker(self, problems: Sequence[AbstractProblem], empty: Sequence[Arrays]) -> Maker:
         """Return the entries of the variable, given the arrays of each cell without trials."""
 
         def plain(cell: int, arrays: Arrays, rows: np.ndarray) -> np.ndarray:
             if self.array in arrays or self.instead is None:
-                return _joined(arrays, self.early, self.array)
+                return _joined(arrays, self.early, self.array).astype(self.dtype or arrays[self.array].dtype, copy=False)
             value = np.asarray(self.instead(problems[cell]))
             return np.broadcast_to(value, (len(rows), *value.shape))
 

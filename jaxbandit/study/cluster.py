@@ -16,7 +16,7 @@ from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import optional, text
 from jaxbandit.core.files import reason_of
-from jaxbandit.study.run.runtime import cores
+from jaxbandit.study.runtime import cores
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -32,7 +32,7 @@ def straight():
 
 @pytest.mark.full
 def test_delay_sweep_runs_delays_together_as_each_by_itself():
-    assert [len(members) for members in make_plan(study()).members] == [1, 2]  # without delay there is no buffer
+    assert [len(cell.runs) for cell in make_plan(study()).cells] == [1, 2]  # without delay there is no buffer
     data = straight()
     assert (np.diff(data.hard_violation.values, axis=-1) >= 0).all()
     own = np.arange(1, 31)[:, None]

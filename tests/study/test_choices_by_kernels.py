@@ -25,7 +25,7 @@ def study(**changes: Any) -> Study:
 
 
 def kernels_of(study: Study) -> list[bool]:
-    return [cell.kernel is not None for cell in make_plan(study).cells]
+    return [planned.cell.kernel is not None for planned in make_plan(study).cells]
 
 
 def test_kernels_play_where_they_can() -> None:
@@ -44,7 +44,7 @@ def test_models_that_differ_in_features_are_cells_of_their_own() -> None:
     models = [jaxbandit.surrogate(problem.domain, kernel, noise_variance=0.05) for kernel in scales]
     runs = [Run(f"run {number}", problem, jaxbandit.Rpol(), model) for number, model in enumerate(models)]
     plans = [make_plan(Study("features", runs, trials=2, horizon=3, fused=fused)) for fused in (True, False)]
-    assert [list(plan.members) for plan in plans] == [[(0, 1), (2,)], [(0, 1, 2)]]
+    assert [[tuple(cell.runs) for cell in plan.cells] for plan in plans] == [[(0, 1), (2,)], [(0, 1, 2)]]
 
 
 def test_xla_plays_unless_it_is_asked_not_to() -> None:

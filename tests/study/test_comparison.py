@@ -18,10 +18,10 @@ from jaxbandit import InitialDesign, InvalidArgument, domains, kernels, problems
 from jaxbandit.delays import NEVER, NoDelay, Poisson
 from jaxbandit.engine.footprint import carried_bytes
 from jaxbandit.feedback import Hallucinate
-from jaxbandit.study import Compiling, Keep, Progress, Reporter, Run, Study, grid, make_plan, rerun, run_study
-from jaxbandit.study.plan.batches import MAX_SECONDS_WITHOUT_REPORT, rounds_of_part, seconds_of_trial
-from jaxbandit.study.run.programs import Programs
-from jaxbandit.study.run.progress import display
+from jaxbandit.study import Compiling, Keep, Progress, Reporter, Run, Study, grid, make_plan, programs, rerun, run_study
+from jaxbandit.study.plan import SECONDS_OF_BATCH, rounds_of_part, seconds_of_batch
+from jaxbandit.study.programs import Programs
+from jaxbandit.study.progress import display
 
 KERNEL = kernels.SquaredExponential(length_scale=1.0)
 HORIZON = 15
@@ -107,14 +107,14 @@ def test_equal_problems_have_one_name() -> None:
     assert [run.problem_label for run in runs] == ["sine", "sine", "sine", "user", "sine 2"]
     assert others[0].problem is not first.problem and runs[0].problem is runs[1].problem is runs[2].problem
     assert [run.delay_label for run in runs] == ["", "", "Poisson(mean 2)", "", ""]
-    assert [len(members) for members in make_plan(study).members] == [1] * 5  # another design, another problem, another structure
+    assert [len(cell.runs) for cell in make_plan(study).cells] == [1] * 5  # another design, another problem, another structure
 
 
 def test_lines_that_differ_in_numbers_share_a_cell() -> None:
     sine = problems.sine(7)
     runs = tuple(run_of(f"penalty {p:g}", jaxbandit.Epbo(penalty=p), sine) for p in (1.0, 5.0))
     study = dataclasses.replace(mixed(), runs=tuple(dataclasses.replace(run, model=runs[0].model) for run in runs))
-    assert [len(members) for members in make_plan(study).members] == [2]
+    assert [len(cell.runs) for cell in make_plan(study).cells] == [2]
 
 
 @pytest.mark.full
@@ -154,7 +154,7 @@ def test_strong_regret_where_nothing_is_feasible() -> None:
 def test_parts_give_what_one_program_does() -> None:
     """To the rounding of sums, thinned or not."""
     study = mixed()
-    assert all(rounds == HORIZON and count == 1 for _, count, rounds, _ in make_plan(study).batches)
+    assert all(rounds == HORIZON and count == 1 for _, count, rounds, _ in make_plan(study).layout)
     some = dataclasses.replace(study, runs=study.runs[1:3])  # delays after a given design, and one that eliminates
     parts, same = run_study(some, segment=5), results().sel(algorithm=[run.label for run in some.runs])
     assert set(parts.data_vars) == set(same.data_vars)
@@ -189,13 +189,13 @@ def test_long_runs_are_heard_of() -> None:
     """Many trials make many batches; one block of a very long run is cut into parts."""
     runs = grid(problems={"sine": problems.sine(50)}, algorithms={"rpol": jaxbandit.Rpol()}, horizon=1000)
     study = Study(name="long", runs=runs, trials=50_000)
-    ((many_size, many_count, many_rounds, _),) = make_plan(study).batches
+    ((many_size, many_count, many_rounds, _),) = make_plan(study).layout
     assert many_rounds == 1000 and many_count > 1
     plan = make_plan(dataclasses.replace(study, trials=8, horizon=3_000_000))
-    (cell,), ((long_size, _, long_rounds, _),) = plan.cells, plan.batches
+    (cell,), ((long_size, _, long_rounds, _),) = plan.cells, plan.layout
     assert long_rounds < 3_000_000 and 3_000_000 % long_rounds == 0
     for size, rounds in ((many_size, many_rounds), (long_size, long_rounds)):
-        assert size * seconds_of_trial(carried_bytes(cell), rounds, plan.devices) <= 1.01 * MAX_SECONDS_WITHOUT_REPORT
+        assert seconds_of_batch(carried_bytes(cell.cell), rounds, size, plan.devices) <= 1.01 * SECONDS_OF_BATCH
 
 
 class Lowered:
@@ -207,35 +207,36 @@ class Lowered:
 
 
 def test_programs_are_made_together_and_dropped(monkeypatch: Any) -> None:
-    monkeypatch.setattr("jaxbandit.study.run.programs.cores", lambda: 2)
-    monkeypatch.setattr("jaxbandit.study.run.programs.MAX_COMPILED_TOGETHER", 2)
+    monkeypatch.setattr("jaxbandit.study.programs.cores", lambda: 2)
+    monkeypatch.setattr("jaxbandit.study.programs.MAX_COMPILED_TOGETHER", 2)
+    monkeypatch.setattr(programs, "KEPT", collections.OrderedDict())
     notes: list[str] = []
     begun: list[Compiling] = []
-    programs = Programs(notes.append, compiling=begun.append)
+    made = Programs(notes.append, compiling=begun.append)
 
     def later(*names: str) -> Any:
         return lambda: [(name, None if name.isupper() else functools.partial(Lowered, name)) for name in names]
 
-    assert programs.get("a", later("a", "B", "a", "c", "d")) == "program a"
-    assert begun == [Compiling(first=1, last=2, total=4)] and (programs.made, programs.missing) == (2, 2)
-    assert programs.seconds_left == pytest.approx(programs.waited)
-    assert programs.get("c", later("c")) == "program c" and len(notes) == 1 and "2 programs" in notes[0]
-    assert programs.get("d", later("d", "c")) == "program d" and len(notes) == 2
-    assert programs.charged == pytest.approx(programs.waited)
-    assert programs.get("a", later("a")) == "program a" and len(notes) == 2  # found among those that outlive a run
-    assert programs.seconds_left == 0 and [compiling.first for compiling in begun] == [1, 3]
+    assert made.get("a", later("a", "B", "a", "c", "d")) == "program a"
+    assert begun == [Compiling(first=1, last=2, total=4)] and (made.made, made.missing) == (2, 2)
+    assert made.seconds_left == pytest.approx(made.waited)
+    assert made.get("c", later("c")) == "program c" and len(notes) == 1 and "2 programs" in notes[0]
+    assert made.get("d", later("d", "c")) == "program d" and len(notes) == 2
+    assert made.charged == pytest.approx(made.waited)
+    assert made.get("a", later("a")) == "program a" and len(notes) == 2  # found among those that outlive a run
+    assert made.seconds_left == 0 and [compiling.first for compiling in begun] == [1, 3]
 
 
 def test_programs_outlive_a_study_but_not_for_ever(monkeypatch: Any) -> None:
-    monkeypatch.setattr("jaxbandit.study.run.programs.MOST_KEPT", 2)
-    shelf: Any = collections.OrderedDict()
+    monkeypatch.setattr("jaxbandit.study.programs.MOST_KEPT", 2)
+    monkeypatch.setattr(programs, "KEPT", collections.OrderedDict())
 
     def compiled(*names: str) -> int:
         """How many of the programs a study that needs them, one after the other, compiles."""
-        programs = Programs(lambda line: None, shelf=shelf)
+        made = Programs()
         for name in names:
-            programs.get(name, lambda name=name: [(name, functools.partial(Lowered, name))])
-        return programs.made
+            made.get(name, lambda name=name: [(name, functools.partial(Lowered, name))])
+        return made.made
 
     assert compiled("a", "b") == 2 and compiled("a", "b") == 0
     assert compiled("a", "c") == 1 and compiled("a") == 0 and compiled("b") == 1, "the one used longest ago is let go"

@@ -15,7 +15,7 @@ import pytest
 
 from jaxbandit.cli import main
 from jaxbandit.study import CheckpointMismatch, DirectoryInUse, ExistingOutput, forget, hold_directory, run_study
-from jaxbandit.study.run.checkpoints import Place, Store, identity
+from jaxbandit.study.files import Files, Place, identity
 from tests.support.paths import ROOT
 from tests.support.small_study import assert_same, in_python, one_cell, one_cell_in_python, written
 
@@ -44,7 +44,7 @@ def test_one_holder_at_a_time(tmp_path: Path) -> None:
 HOLD = """
 import sys, time
 from pathlib import Path
-from jaxbandit.study.run.hold import hold_directory
+from jaxbandit.study.hold import hold_directory
 held = hold_directory(sys.argv[1])
 print("held", flush=True)
 time.sleep(600)
@@ -111,7 +111,7 @@ def of_another_place(path: Path) -> None:
 
 
 def of_another_run(path: Path) -> None:
-    other = Store(path.parent.parent.parent / "other")
+    other = Files(path.parent.parent.parent / "other")
     other.start(RECORD | {"identity": identity("another study")})
     other.finish(0, 0, PART)
     path.write_bytes((other.parts / "0-0.npz").read_bytes())
@@ -123,7 +123,7 @@ DAMAGE = [truncated, emptied, no_archive, with_one_number_changed, with_an_array
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
 def test_a_part_that_does_not_fit_is_dropped_and_said_so_in_a_line(damage: Callable[[Path], None], tmp_path: Path) -> None:
     said: list[str] = []
-    store = Store(tmp_path / "run", note=said.append)
+    store = Files(tmp_path / "run", note=said.append)
     store.directory.mkdir()
     store.start(RECORD)
     for batch in range(2):
@@ -132,15 +132,15 @@ def test_a_part_that_does_not_fit_is_dropped_and_said_so_in_a_line(damage: Calla
         np.testing.assert_array_equal(array, PART[name])
         assert array.dtype == PART[name].dtype
     damage(store.parts / "0-0.npz")
-    again = Store(tmp_path / "run", note=said.append)
+    again = Files(tmp_path / "run", note=said.append)
     again.resume(RECORD["identity"])
-    assert again.part(0, 0) is None and not again.has(0, 0) and again.part(0, 1) is not None
+    assert again.part(0, 0) is None and again.part(0, 1) is not None
     assert len(said) == 1 and "\n" not in said[0] and "0-0.npz does not fit" in said[0] and "is run again" in said[0]
 
 
 def test_every_byte_of_a_part_counts(tmp_path: Path) -> None:
     """A bit turned anywhere is noticed or, in what the archive says beside the arrays, changes nothing."""
-    store = Store(tmp_path)
+    store = Files(tmp_path)
     store.start(RECORD)
     store.finish(0, 0, PART)
     path = store.parts / "0-0.npz"
@@ -157,13 +157,13 @@ def test_every_byte_of_a_part_counts(tmp_path: Path) -> None:
 
 def test_a_checkpoint_that_does_not_fit_is_dropped(tmp_path: Path) -> None:
     said: list[str] = []
-    store = Store(tmp_path, note=said.append)
+    store = Files(tmp_path, note=said.append)
     store.start(RECORD)
     place = Place(cell=0, batch=1, next_round=7)
     store.save(place, PART)
     found, leaves = store.load() or pytest.fail("no checkpoint")
     assert found == place and set(leaves) == set(PART)
-    other = Store(tmp_path / "other", note=said.append)
+    other = Files(tmp_path / "other", note=said.append)
     other.start(RECORD | {"batches": [[4, 1, 10, 4]]})
     other.at_work.write_bytes(store.at_work.read_bytes())
     assert other.load() is None and "from its first round on" in said[-1]
@@ -177,7 +177,7 @@ def test_a_checkpoint_that_does_not_fit_is_dropped(tmp_path: Path) -> None:
     ids=["empty", "cut off", "list", "number", "identity a number", "no identity", "identity a list", "bytes", "deep", "other batches"],
 )
 def test_a_broken_record_of_a_run_is_refused(text: str, tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = Files(tmp_path)
     store.start(RECORD)
     path = tmp_path / "study.json"
     known = json.loads(path.read_text())

@@ -52,9 +52,8 @@ from jaxbandit.study import (
     make_plan,
     run_study,
 )
-from jaxbandit.study.plan import batches
-from jaxbandit.study.run.runner import Runner
-from jaxbandit.study.run.tasks import Batch
+from jaxbandit.study import plan as planning
+from jaxbandit.study.play import Player
 from tests.support.paths import ROOT
 from tests.support.small_study import ONE_CELL, assert_same, one_cell_in_python, rpol_lines, written
 
@@ -219,8 +218,8 @@ def test_a_forked_process_is_refused_by_name() -> None:
 @pytest.fixture
 def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks of one block."""
-    monkeypatch.setattr(batches, "LEAST_SECONDS_OF_TASK", 0.0)
-    monkeypatch.setattr(batches, "FEW_TASKS", 1000)
+    monkeypatch.setattr(planning, "LEAST_SECONDS_OF_TASK", 0.0)
+    monkeypatch.setattr(planning, "FEW_TASKS", 1000)
 
 
 @functools.cache
@@ -323,7 +322,7 @@ def test_a_run_goes_on_with_its_own_kind_of_device_alone(tmp_path: Path) -> None
 
 
 def second_lost(task: Task, before: int) -> str:
-    return "lost" if isinstance(task.argument, Batch) and task.argument.batch == 1 else ""
+    return "lost" if task.argument == (0, 1) else ""
 
 
 @pytest.mark.usefixtures("small_tasks")
@@ -343,9 +342,9 @@ def test_a_batch_that_fails_every_time_is_named_and_the_others_are_kept(tmp_path
         ]
     )
     assert {path.name for path in (tmp_path / "out" / "parts").iterdir()} == {"0-0.npz", "0-2.npz"}
-    played, real = [], Runner.batch
+    played, real = [], Player.play
     with monkeypatch.context() as patch:
-        patch.setattr(Runner, "batch", lambda self, *place: played.append(place) or real(self, *place))
+        patch.setattr(Player, "play", lambda self, batch: played.append(batch.place) or real(self, batch))
         assert main([*command, str(tmp_path / "out"), "--resume"]) == 0
     assert played == [(0, 1)]
     table = capsys.readouterr().out.partition("wrote")[0]
@@ -371,8 +370,8 @@ def test_results_by_regions_are_those_gathered(trials: int, begun: int, resumed:
     """Chunks of so many trials, which batches do not divide; by workers or in this process, and resumed in the middle."""
     study, whole = with_mixed()
     monkeypatch.setattr(files, "CHUNK_BYTES", trials * 22 * 4)
-    plan, file = make_plan(study, streamed=True), tmp_path / "results.zarr"
-    memory = plan.shared_bytes[0] + plan.cells[0].block * plan.trial_bytes[0]  # for some batches in this process, too
+    (cell,), file = make_plan(study, streamed=True).cells, tmp_path / "results.zarr"
+    memory = cell.shared_bytes + cell.cell.block * cell.trial_bytes  # for some batches in this process, too
     run: Callable[..., xr.Dataset] = functools.partial(run_study, study, tmp_path, results=file, memory=memory)
     with ThreadPoolExecutor(1) as pool:
         executor = {0: None, 1: pool}
@@ -513,8 +512,8 @@ def long_alone() -> xr.Dataset:
 
 def small_memory() -> int:
     """Memory of a worker for batches of two blocks."""
-    plan = make_plan(long_study(), by_workers=True)
-    return plan.shared_bytes[0] + 2 * plan.cells[0].block * plan.trial_bytes[0]
+    (cell,) = make_plan(long_study(), by_workers=True).cells
+    return cell.shared_bytes + 2 * cell.cell.block * cell.trial_bytes
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ import jaxbandit
 from jaxbandit import InvalidArgument, kernels
 from jaxbandit.core.declare import check_domain
 from jaxbandit.study import Run, Study, from_table, from_toml, make_plan, run_study
-from jaxbandit.study.plan import cells
-from jaxbandit.study.run.dataset import study_header
+from jaxbandit.study import plan as planning
+from jaxbandit.study.dataset import study_header
 from jaxbandit.study.specify import model
 
 TEXT = """\
@@ -128,7 +128,7 @@ def load(table: Mapping[str, Any]) -> Study:
     """The study of a table, checked as a plan checks it."""
     study = from_table(table)
     for run in study.named_runs():
-        cells._parts(study, run, run.model)
+        planning.cell_of(study, run, run.model)
     return study
 
 
@@ -261,7 +261,7 @@ def test_values_that_print_alike_and_values_that_stand_twice_get_labels_of_their
 def test_a_swept_field_that_is_called_like_a_variable_has_a_name_of_its_own() -> None:
     changed = copy.deepcopy(BASE)
     changed["algorithm"] = {"oracle": {"type": "Oracle", "sweep": {"index": [3, 4]}}}
-    head = study_header(make_plan(load(changed)), {})
+    head = study_header(make_plan(load(changed)), ())
     assert head["algorithm.index"].values.tolist() == [3, 4, 3, 4] and head.attrs["swept"] == '["algorithm.index"]'
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import xarray as xr
 
-import jaxbandit.study.run.checkpoints
+import jaxbandit.study.files
 from jaxbandit import InvalidArgument
 from jaxbandit.cli import main
 from jaxbandit.study import CannotWrite, prepare_directory, run_study, write_whole
-from jaxbandit.study.run.checkpoints import Store
+from jaxbandit.study.files import Files
 from tests.support.small_study import ONE_CELL, assert_same, one_cell, one_cell_in_python, written
 
 
@@ -49,7 +49,7 @@ def test_a_full_disk_ends_a_run_and_leaves_the_last_checkpoint(tmp_path: Path, d
         run_study(one_cell_in_python(), tmp_path, segment=5, checkpoint_share=1.0, report=fill_after_ten_rounds)
     assert "\n" not in str(caught.value)
     disk.empty()
-    store = Store(tmp_path)
+    store = Files(tmp_path)
     store.resume(json.loads((tmp_path / "study.json").read_text())["identity"])
     place, _ = store.load() or pytest.fail("no checkpoint")
     assert (place.cell, place.batch, place.next_round) == (0, 0, 6)
@@ -61,13 +61,13 @@ def test_a_full_disk_ends_a_run_and_leaves_the_last_checkpoint(tmp_path: Path, d
 def test_results_that_cannot_be_written_can_be_had_later(tmp_path: Path, disk: FullDisk, monkeypatch: Any, capsys: Any) -> None:
     """The run is kept until its results are on disk."""
     study, out = str(written(tmp_path, ONE_CELL)), tmp_path / "out"
-    real = jaxbandit.study.run.checkpoints.Store.finish
+    real = jaxbandit.study.files.Files.finish
 
-    def last_part_fits(store: Store, cell: int, batch: int, part: Any) -> None:
+    def last_part_fits(store: Files, cell: int, batch: int, part: Any) -> None:
         real(store, cell, batch, part)
         disk.fill()
 
-    monkeypatch.setattr(jaxbandit.study.run.checkpoints.Store, "finish", last_part_fits)
+    monkeypatch.setattr(jaxbandit.study.files.Files, "finish", last_part_fits)
     assert main(["run", study, "--out", str(out), "--no-cache", "--segment", "5"]) == 1
     disk.empty()
     assert "results.nc: " in capsys.readouterr().err and not (out / "results.nc").exists()
@@ -99,7 +99,7 @@ def test_a_user_who_stops_a_run_is_told_how_to_go_on(tmp_path: Path, monkeypatch
     def stop(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(jaxbandit.study.run.checkpoints.Store, "finish", stop)
+    monkeypatch.setattr(jaxbandit.study.files.Files, "finish", stop)
     command = ["run", str(written(tmp_path, ONE_CELL)), "--out", str(tmp_path / "out"), "--no-cache", "--segment", "5"]
     assert main(command) == 130 and "--resume" in capsys.readouterr().err
     assert main(command) == 2

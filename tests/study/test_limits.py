@@ -16,9 +16,8 @@ from experiments import __main__ as experiments
 from jaxbandit import InvalidArgument, cli, domains, enable_cache, kernels
 from jaxbandit.cli import main
 from jaxbandit.core import memory
-from jaxbandit.study import Keep, make_plan, run_study
-from jaxbandit.study.plan.memory import memory_budget
-from jaxbandit.study.run import runner
+from jaxbandit.study import Keep, make_plan, play, run_study
+from jaxbandit.study.memory import memory_budget
 from jaxbandit.surrogates import lowrank
 from tests.support.small_study import TOML, assert_same, in_python, rpol_lines, whole, written
 
@@ -41,11 +40,11 @@ def test_the_address_space_and_the_container_bound_what_is_planned(tmp_path, mon
 def test_results_that_do_not_fit_memory_are_refused_unless_they_are_streamed() -> None:
     many = rpol_lines(trials=20_000, trajectories=False)
     plan = make_plan(many, memory="64MiB")
-    most = plan.result_bytes + max(plan.batch_bytes(cell) for cell in range(len(plan.cells)))
+    most = plan.result_bytes + max(cell.batch_bytes for cell in plan.cells)
     assert plan.result_bytes > 2 * 20_000 * 22 * 4 * 4 and most <= 64 * 2**20
     with pytest.raises(InvalidArgument, match=r"memory: the results alone take .* MiB of the 8\.0 MiB allowed"):
         make_plan(many, memory="8MiB")
-    assert make_plan(many, memory="8MiB", streamed=True).batch_bytes(0) <= 8 * 2**20
+    assert make_plan(many, memory="8MiB", streamed=True).cells[0].batch_bytes <= 8 * 2**20
 
 
 @pytest.mark.full
@@ -152,7 +151,7 @@ def test_a_name_that_leaves_the_results(name: str, tmp_path: Path, monkeypatch: 
 
 
 def test_a_clock_that_stands_still(monkeypatch: Any) -> None:
-    monkeypatch.setattr(runner.time, "perf_counter", lambda: 1.0)
+    monkeypatch.setattr(play.time, "perf_counter", lambda: 1.0)
     assert_same(run_study(rpol_lines(), segment=5), whole().isel(algorithm=slice(0, 2)))
 
 

@@ -17,7 +17,7 @@ from jax.experimental.compilation_cache import compilation_cache
 import jaxbandit
 from jaxbandit import InvalidArgument
 from jaxbandit.study import Progress, make_plan, run_study
-from jaxbandit.study.run.programs import Programs
+from jaxbandit.study.programs import Programs
 from tests.support.counted import COMPILED, FOUND, Counted
 from tests.support.small_study import rpol_lines
 
@@ -56,7 +56,7 @@ def test_a_study_that_is_run_again_compiles_nothing_and_says_a_number_for_each_l
 def test_another_number_of_trials_compiles_nothing() -> None:
     """Both numbers make blocks of one size: the programs have room for some, are told how many to play, and are called again for more."""
     few, many = (rpol_lines(trials=trials, horizon=4, seed=8) for trials in (30, 240))
-    assert make_plan(many).program_size(0) < 2 * 240, "or else they are called once"
+    assert make_plan(many).cells[0].room < 2 * 240, "or else they are called once"
     first = run_study(few)
     with Counted() as events:
         more = run_study(many)

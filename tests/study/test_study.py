@@ -34,11 +34,11 @@ from jaxbandit.study import (
     from_table,
     from_toml,
     make_plan,
+    play,
     raise_if_failed,
     rerun,
     run_study,
 )
-from jaxbandit.study.run import probe
 from tests.study import kill_study
 from tests.support.paths import ROOT
 from tests.support.small_study import TOML, assert_same, in_python, rpol_lines, whole, written
@@ -77,10 +77,10 @@ def test_the_fingerprint_tells_studies_apart(changes: dict[str, Any]) -> None:
 def test_lines_that_differ_in_numbers_share_a_cell() -> None:
     study = in_python(delays={"a": Poisson(mean=1.0), "b": Poisson(mean=4.0)})
     plan = make_plan(study)
-    labels = [[plan.runs[n].label for n in members] for members in plan.members]
+    labels = [[run.label for run in cell.runs.values()] for cell in plan.cells]
     assert [len(cell) for cell in labels] == [4, 2] and all("rpol" in label for label in labels[0])
     many = in_python(algorithms={"rpol": jaxbandit.Rpol()}, sweeps={"rpol": {"estimator.reward_width": list(range(1, 65))}})
-    assert [len(members) for members in make_plan(many).members] == [64]
+    assert [len(cell.runs) for cell in make_plan(many).cells] == [64]
 
 
 def test_rounds_kept() -> None:
@@ -142,13 +142,17 @@ def test_thinning_leaves_the_same_numbers() -> None:
     assert_same(thin, whole()[list(thin.data_vars)].isel(algorithm=slice(0, 2)).sel(round=rounds))
 
 
+def counts(plan: Plan) -> tuple[int, ...]:
+    return tuple(cell.count for cell in plan.cells)
+
+
 def test_batches_and_parts_change_nothing() -> None:
     """Small batches are filled up; the programs of one batch serve all others."""
     plan = make_plan(in_python(), segment=5)
     notes: list[str] = []
-    memory = plan.result_bytes + max(plan.shared_bytes) + 10 * max(plan.trial_bytes)
-    assert plan.batch_counts == (1, 1)
-    assert make_plan(in_python(), memory=memory, segment=5).batch_counts == (3, 2)
+    memory = plan.result_bytes + max(cell.shared_bytes for cell in plan.cells) + 10 * max(cell.trial_bytes for cell in plan.cells)
+    assert counts(plan) == (1, 1)
+    assert counts(make_plan(in_python(), memory=memory, segment=5)) == (3, 2)
     small = run_study(in_python(), memory=memory, segment=5, note=notes.append)
     assert_same(small, whole(), tolerance=1e-5)
     # In each cell one that plays and two that measure: in the first part more points count.
@@ -157,8 +161,8 @@ def test_batches_and_parts_change_nothing() -> None:
 
 def test_results_written_batch_by_batch_are_those_gathered_at_once(tmp_path: Path) -> None:
     plan = make_plan(in_python(), segment=5, streamed=True)
-    memory = max(plan.shared_bytes) + 10 * max(plan.trial_bytes)
-    assert make_plan(in_python(), memory=memory, segment=5, streamed=True).batch_counts == (3, 2)
+    memory = max(cell.shared_bytes for cell in plan.cells) + 10 * max(cell.trial_bytes for cell in plan.cells)
+    assert counts(make_plan(in_python(), memory=memory, segment=5, streamed=True)) == (3, 2)
     file = tmp_path / "out" / "results.nc"
     data = run_study(in_python(), tmp_path / "out", memory=memory, segment=5, results=file, attributes={"command": "by hand"})
     assert data is not None
@@ -312,7 +316,8 @@ def test_strong_regret_of_random_instances(common: bool) -> None:
 def test_one_trial_again_of_several_blocks() -> None:
     """A run in one part, whose batch holds more trials than run side by side."""
     study = in_python(trials=25, horizon=6, algorithms={"rpol": jaxbandit.Rpol()}, delays={"none": {"type": "NoDelay"}})
-    assert make_plan(study).batch_sizes[0] > make_plan(study).blocked_cell(0).block
+    (cell,) = make_plan(study).cells
+    assert cell.size > cell.cell.block
     data = run_study(study)
     again = rerun(data, 17)
     for name in study.metrics:
@@ -337,16 +342,16 @@ from pathlib import Path
 import jax
 jax.config.update("jax_num_cpu_devices", 4)
 from jaxbandit.study import run_study, write_results
-from jaxbandit.study.run.collector import BatchCollector
+from jaxbandit.study.play import Player
 from tests.support.small_study import rpol_lines
 
-real, counts = BatchCollector.add, []
+real, counts = Player._kept, []
 
-def add(self, first, *arrays):
+def kept(self, first, *arrays):
     counts.append({len(x.sharding.device_set) for x in jax.tree.leaves(arrays)})
-    real(self, first, *arrays)
+    return real(self, first, *arrays)
 
-BatchCollector.add = add
+Player._kept = kept
 write_results(run_study(rpol_lines(), segment=5), Path(sys.argv[1]))
 assert counts and all(count == {4} for count in counts), counts
 """
@@ -372,7 +377,7 @@ study = rpol_lines(trials=40)
 for segment in (5, None):
     for begun, other in ((2, 1), (1, 2)):
         plan = make_plan(study, devices=jax.devices()[:begun])
-        memory = None if segment else plan.result_bytes + plan.shared_bytes[0] + 40 * plan.trial_bytes[0]
+        memory = None if segment else plan.result_bytes + plan.cells[0].shared_bytes + 40 * plan.cells[0].trial_bytes
         out = f"{sys.argv[1]}/{segment}-{begun}"
         options = {"segment": segment, "memory": memory, "checkpoint_share": 1.0, "devices": plan.devices}
         whole = run_study(study, **options)
@@ -403,11 +408,11 @@ def test_run_report_and_rerun(tmp_path: Path, capsys: Any, monkeypatch: Any) -> 
     study, out = written(tmp_path), tmp_path / "out"
     probed: list[float] = []
 
-    def of_the_first_cell(plan: Plan, cell: int, real: Any = probe.seconds_per_round) -> float:
-        probed.extend([] if probed else [real(plan, 0)])
+    def of_the_first_cell(study: Any, cell: Any, real: Any = play.seconds_per_round) -> float:
+        probed.extend([] if probed else [real(study, cell)])
         return probed[0]
 
-    monkeypatch.setattr(probe, "seconds_per_round", of_the_first_cell)
+    monkeypatch.setattr(play, "seconds_per_round", of_the_first_cell)
     assert main(["run", str(study), "--out", str(out), "--no-cache", "--dry-run"]) == 0
     told = capsys.readouterr().out
     assert "3 runs of 11 trials x 20 rounds" in told and "rank" in told and "MiB" in told and not out.exists()

@@ -12,8 +12,7 @@ import pytest
 
 import jaxbandit
 from jaxbandit import InvalidArgument, Oco, domains, kernels, metrics, problems
-from jaxbandit.study import Run, Study, tune
-from jaxbandit.study.results import tuning
+from jaxbandit.study import Run, Study, tune, tuning
 
 KERNEL = kernels.SquaredExponential(length_scale=0.3)
 HORIZON = 60

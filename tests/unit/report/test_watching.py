@@ -18,7 +18,7 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.report import watching
 from jaxbandit.report.watching import page_so_far, watch, watched
 from jaxbandit.study import forget, hold_directory, run_study, write_results
-from jaxbandit.study.run.checkpoints import PROGRESS, RECORD
+from jaxbandit.study.files import PROGRESS, RECORD
 from tests.support.small_study import ONE_CELL, one_cell_in_python, written
 from tests.support.synthetic_results import results
 

@@ -6,16 +6,16 @@ import contextlib
 import dataclasses
 import datetime
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from jaxbandit.core.files import CannotWrite
 from jaxbandit.core.status import healthy
-from jaxbandit.study.plan.planning import Plan
-from jaxbandit.study.run.checkpoints import PROGRESS, Store, write_json
-from jaxbandit.study.run.progress import Progress
+from jaxbandit.study.files import PROGRESS, Files, write_json
+from jaxbandit.study.plan import Batch, Plan
+from jaxbandit.study.progress import Progress
 from jaxbandit.study.specify.run import counted_before
 
 LEAST_SECONDS_BETWEEN_WRITES = 1.0
@@ -50,9 +50,9 @@ class Summary:
         return Summary(arrays["runs"], arrays["trials"], arrays["failed"], mean, squares)
 
 
-def summarise(plan: Plan, cell: int, batch: int, arrays: Mapping[str, np.ndarray]) -> Summary:
+def summarise(plan: Plan, batch: Batch, arrays: Mapping[str, np.ndarray]) -> Summary:
     """Return the moments of a batch."""
-    owners = plan.trials_of(cell, batch)[:, 0]
+    owners = batch.rows[:, 0]
     runs, usable = np.unique(owners), healthy(arrays["end_status"])
     chosen = [(owners == run) & usable for run in runs]
     curves = {name: np.asarray(arrays[name], np.float64) for name in plan.study.metrics if name in arrays}  # strong regret comes at the end
@@ -73,8 +73,8 @@ def _mean(curves: np.ndarray) -> np.ndarray:
 class SoFar:
     """Moments of all batches that are finished; written to the directory of the run, if there is one."""
 
-    def __init__(self, plan: Plan, store: Store | None, dashboard: str = "") -> None:
-        self.plan, self.store, self.dashboard = plan, store, dashboard
+    def __init__(self, plan: Plan, files: Files | None) -> None:
+        self.plan, self.files, self.dashboard = plan, files, ""
         runs, kept = len(plan.runs), plan.study.keep.rounds(plan.study.horizon)
         self.rounds = kept
         self.trials, self.failed = np.zeros(runs, np.int64), np.zeros(runs, np.int64)
@@ -96,11 +96,6 @@ class SoFar:
         self.trials[found.runs] += found.trials
         self.failed[found.runs] += found.failed
 
-    def final(self, runs: Sequence[int]) -> dict[str, dict[str, float]]:
-        """Return the means in the last round by metric, of each of some runs by its label, as far as trials are finished."""
-        known = [run for run in runs if self.trials[run] > self.failed[run]]
-        return {name: {self.plan.runs[run].label: float(mean[run, -1]) for run in known} for name, mean in self.mean.items()}
-
     def tell(self, progress: Progress | None, workers: int) -> None:
         """Write the latest progress to ``progress.json``, unless that was written a moment ago."""
         self.progress, self.workers = progress, workers
@@ -112,9 +107,9 @@ class SoFar:
 
     def write(self) -> None:
         """Write ``progress.json`` now, where there is a directory."""
-        if self.store is not None:
+        if self.files is not None:
             with contextlib.suppress(CannotWrite):  # no run ends for want of it
-                write_json(self.store.directory / PROGRESS, self._table())
+                write_json(self.files.directory / PROGRESS, self._table())
 
     def _table(self) -> dict[str, Any]:
         """Return what ``progress.json`` holds: plain values, curves of deviations being those of trials, not of means."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import errno
 import json
 import os
 import shlex
@@ -17,32 +16,17 @@ import warnings
 from pathlib import Path
 from types import TracebackType
 
+from filelock import FileLock, Timeout
+
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import boolean
 from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.files import ExistingOutput, prepare_directory, reason_of
-from jaxbandit.study.run.checkpoints import interrupted
+from jaxbandit.study.files import interrupted
 
 LOCK = "run.lock"
 LONGEST_COMMAND = 200  # characters of the holder's command in a message
-
-if sys.platform == "win32":
-    import msvcrt
-
-    FREE_BYTE = 2**30  # far behind what the file says, which others can read
-
-    def lock_now(handle: int) -> None:
-        """Lock an open file, or raise ``OSError`` at once when another process has locked it."""
-        os.lseek(handle, FREE_BYTE, os.SEEK_SET)
-        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-
-else:
-    import fcntl
-
-    def lock_now(handle: int) -> None:
-        """Lock an open file, or raise ``OSError`` at once when another process has locked it."""
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class DirectoryInUse(InvalidArgument):
@@ -56,17 +40,15 @@ class HeldDirectory:
       path: path of the directory.
     """
 
-    def __init__(self, path: Path, handle: int) -> None:
-        self.path, self._handle = path, handle
+    def __init__(self, path: Path, lock: FileLock) -> None:
+        self.path, self._lock = path, lock
 
     def release(self) -> None:
         """Give the directory back, for other runs to take."""
-        if self._handle < 0:
-            return
-        with contextlib.suppress(OSError):  # removed while it is locked: who waits for it notices that it is another file
-            (self.path / LOCK).unlink()
-        os.close(self._handle)
-        self._handle = -1
+        if self._lock.is_locked:
+            with contextlib.suppress(OSError):  # removed while it is locked: who waits for it notices that it is another file
+                (self.path / LOCK).unlink()
+            self._lock.release(force=True)
 
     def __enter__(self) -> HeldDirectory:
         return self
@@ -96,69 +78,57 @@ def hold_directory(path: str | Path, *, force: bool = False) -> HeldDirectory:
                 f"out: {directory} holds a run that was cut off; go on with --resume, or choose another place; --force drops what was done"
             )
         prepare_directory(directory, force=force, besides="*.lock")  # of this one, and of others that run the study, too
-        _sign(held._handle)
+        _sign(directory / LOCK)
     except BaseException:
         held.release()
         raise
     return held
 
 
-def _locked(path: Path) -> int:
-    """Return the handle of a lock file, locked; raises ``DirectoryInUse`` when another process has locked it."""
-    while True:
-        try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
+def _lock_of(path: Path) -> FileLock:
+    """Return the lock that a file stands for, which any thread may free."""
+    return FileLock(path, timeout=0, mode=0o644, thread_local=False)
+
+
+def _locked(path: Path) -> FileLock:
+    """Return the lock of a file, held; raises ``DirectoryInUse`` when another process holds it."""
+    lock = _lock_of(path)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise DirectoryInUse(
+            f"out: {path.parent} is in use by {_holder(path)}; wait for its end, end it, or choose another directory"
+        ) from error
+    except OSError as error:
+        if not path.exists():
             raise InvalidArgument(f"out: {path.parent} is not writable: {reason_of(error)}") from error
-        try:
-            lock_now(handle)
-        except OSError as error:
-            if error.errno not in (errno.EACCES, errno.EAGAIN, errno.EDEADLK):
-                warnings.warn(
-                    f"out: {path.parent} lies on a file system without locks ({reason_of(error)}); let no other run use it meanwhile",
-                    stacklevel=4,
-                )
-                return handle
-            os.close(handle)
-            raise DirectoryInUse(
-                f"out: {path.parent} is in use by {_holder(path)}; wait for its end, end it, or choose another directory"
-            ) from error
-        if _is_still(handle, path):
-            return handle
-        os.close(handle)  # its holder has removed it between our opening and our locking it
+        warnings.warn(
+            f"out: {path.parent} lies on a file system without locks ({reason_of(error)}); let no other run use it meanwhile",
+            stacklevel=4,
+        )
+    return lock
 
 
 def is_held(path: str | Path) -> bool:
-    """Say whether a run that is going on holds a directory; where the file system has no locks, one that was killed seems to."""
-    try:
-        handle = os.open(Path(path) / LOCK, os.O_RDWR)
-    except (FileNotFoundError, NotADirectoryError):
+    """Return whether a run that is going on holds a directory; where the file system has no locks, one that was killed seems to."""
+    file = Path(path) / LOCK
+    if not file.is_file():
         return False
+    lock = _lock_of(file)
     try:
-        lock_now(handle)
-    except OSError:
+        lock.acquire()
+    except (Timeout, OSError):
         return True
-    finally:
-        os.close(handle)
+    lock.release()
     return False
 
 
-def _is_still(handle: int, path: Path) -> bool:
-    """Say whether an open file still is the one under its name."""
-    try:
-        return os.path.samestat(os.fstat(handle), os.stat(path))
-    except FileNotFoundError:
-        return False
-
-
-def _sign(handle: int) -> None:
+def _sign(path: Path) -> None:
     """Write down who holds the lock, if there is room."""
     now = datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
     own = {"pid": os.getpid(), "host": socket.gethostname(), "since": now, "command": shlex.join(sys.orig_argv)}
     with contextlib.suppress(OSError):  # a full disk: the lock holds all the same, and a message cannot name its holder
-        os.ftruncate(handle, 0)
-        os.lseek(handle, 0, os.SEEK_SET)
-        os.write(handle, json.dumps(own).encode())
+        path.write_text(json.dumps(own), encoding="utf-8")
 
 
 def _holder(path: Path) -> str:

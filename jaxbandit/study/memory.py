@@ -1,4 +1,4 @@
-"""Memory that a study may use, and memory that its parts take."""
+"""Memory and disk that a study may use."""
 
 from __future__ import annotations
 

@@ -17,12 +17,11 @@ from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.fields import of_class, optional, text, whole
 from jaxbandit.results.checks import RESULTS
-from jaxbandit.results.dataset import assembled
-from jaxbandit.study.plan.memory import MAX_BYTES
-from jaxbandit.study.plan.planning import Plan, make_plan
-from jaxbandit.study.run.dataset import pieces, study_header, variables_of
-from jaxbandit.study.run.mixed_policies import mixed_values
-from jaxbandit.study.run.runner import Runner
+from jaxbandit.results.dataset import assembled, header, pieces_of
+from jaxbandit.study.dataset import attributes, contents_of
+from jaxbandit.study.memory import MAX_BYTES
+from jaxbandit.study.plan import Batch, Plan, make_plan
+from jaxbandit.study.play import Player
 from jaxbandit.study.specify.keep import Keep
 from jaxbandit.study.specify.study import Study, in_its_arithmetic
 from jaxbandit.study.specify.tables import from_table
@@ -97,38 +96,33 @@ def _again(study: Study, dataset: xr.Dataset, trial: int, label: str | None) -> 
         raise InvalidArgument(f"results: their runs are not those of the study, {short(labels)}{_of_another_version(dataset)}")
     label = labels[0] if label is None else label
     checks.one_of("run", label, labels)
-    whole = dataclasses.replace(study, keep=Keep(every=1), trajectories=True)
-    plan = make_plan(whole, memory=MAX_BYTES, devices=jax.local_devices()[:1])
-    batches = _parsed(dataset, "batches", list)
-    _check_batches(plan, batches)
-    return _play(plan, labels.index(label), trial, batches)
+    number = labels.index(label)
+    everything = dataclasses.replace(study, keep=Keep(every=1), trajectories=True)
+    plan = make_plan(everything, memory=MAX_BYTES, devices=jax.local_devices()[:1])
+    layout = _parsed(dataset, "batches", list)
+    _check_layout(plan, layout)
+    # A trial is played beside itself, in a block as large as it had and in the same parts: only then it rounds alike.
+    cell, (_, _, rounds, block) = next((cell, own) for cell, own in zip(plan.cells, layout, strict=True) if number in cell.runs)
+    batch = Batch(cell.cut(block, rounds, block), 0, list(cell.runs).index(number) * study.trials + trial, 1)
+    arrays = Player(plan, left=lambda: [batch]).play(batch)
+    single = dataclasses.replace(contents_of(plan), trials=[trial])
+    rows = [row for row in single.rows if row.label == label]
+    single = dataclasses.replace(single, rows=rows, problems=[cell.cell.problem])
+    variables = single.variables([arrays])
+    one = dataclasses.replace(plan, runs=(plan.runs[number],))
+    head = header(single, attributes(one), variables)
+    return assembled(head, variables, pieces_of(variables, 0, arrays, np.zeros((1, 2), int)))
 
 
-def _check_batches(plan: Plan, batches: Sequence[Any]) -> None:
+def _check_layout(plan: Plan, layout: Sequence[Any]) -> None:
     """Raise ``InvalidArgument`` unless the batches in results are a size, a number, rounds and a block for every cell of the study."""
-    numbers = [row for row in batches if isinstance(row, list) and len(row) == 4 and all(type(number) is int for number in row)]
-    fits = len(numbers) == len(batches) == len(plan.cells) and all(
+    numbers = [row for row in layout if isinstance(row, list) and len(row) == 4 and all(type(number) is int for number in row)]
+    fits = len(numbers) == len(layout) == len(plan.cells) and all(
         min(size, count, rounds, block) >= 1
-        and size * count >= len(members) * plan.study.trials
+        and size * count >= len(cell.runs) * plan.study.trials
         and rounds <= plan.study.horizon
         and block <= size
-        for (size, count, rounds, block), members in zip(numbers, plan.members, strict=True)
+        for (size, count, rounds, block), cell in zip(numbers, plan.cells, strict=True)
     )
     if not fits:
-        raise InvalidArgument(f"results: their batches, {short(batches)}, are none of this study")
-
-
-def _play(plan: Plan, number: int, trial: int, batches: Sequence[Sequence[int]]) -> xr.Dataset:
-    """Play a trial of a run beside itself, in a block as large as it had and in the same parts: only then it rounds alike."""
-    cell = next(cell for cell, members in enumerate(plan.members) if number in members)
-    _, _, rounds, block = batches[cell]
-    own = plan.only_cell(cell).with_batches([[block, 1, rounds, block]])
-    runner = Runner(own)
-    pair = np.asarray([[plan.members[cell].index(number), trial, number + 1]], np.int32)
-    played = runner.play(0, 0, pair)
-    single = dataclasses.replace(own, study=dataclasses.replace(plan.study, trials=1), runs=(plan.runs[number],), members=((0,),))
-    strong = "strong_regret" in plan.study.metrics
-    mixed = mixed_values(plan.study, [(number, plan.runs[number])], [trial]) if strong else None
-    variables = variables_of(single, [played], mixed)
-    head = study_header(single, variables, mixed).assign_coords(trial=[trial])
-    return assembled(head, variables, pieces(single, variables, 0, 0, played))
+        raise InvalidArgument(f"results: their batches, {short(layout)}, are none of this study")

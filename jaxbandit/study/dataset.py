@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,9 @@ import xarray as xr
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.codec import describe
 from jaxbandit.core.pytree import float_dtype
-from jaxbandit.results.dataset import Piece, header, pieces_of
-from jaxbandit.results.schema import SECONDS, TRIAL, Arrays, Contents, Row, Variable
-from jaxbandit.study.plan.planning import Plan
+from jaxbandit.results.dataset import header
+from jaxbandit.results.schema import SECONDS, Contents, Row
+from jaxbandit.study.plan import Plan
 from jaxbandit.study.specify.run import counted_before
 
 
@@ -24,48 +24,28 @@ def contents_of(plan: Plan, trials: int | None = None) -> Contents:
     return Contents(
         rows=[Row(run.label, str(run.algorithm_label), str(run.problem_label), str(run.delay_label), dict(run.swept)) for run in plan.runs],
         swept=study.swept,
-        trials=range(study.trials if trials is None else trials),
+        trials=np.arange(study.trials if trials is None else trials),
         horizon=study.horizon,
         kept=study.keep.rounds(study.horizon),
         before=counted_before(plan.runs),
         metrics=study.metrics,
         trajectories=study.trajectories,
-        problems=[cell.problem for cell in plan.cells],
+        problems=[cell.cell.problem for cell in plan.cells],
     )
 
 
-def variables_of(plan: Plan, examples: Sequence[Arrays], mixed: np.ndarray | None) -> dict[str, Variable]:
-    """Return all variables over runs and trials; strong regret is against the rewards of the best mixed policies ``[runs, trials]``."""
-    return contents_of(plan).variables(examples, None if mixed is None else lambda rows: mixed[rows[:, 0], rows[:, 1]])
+def study_header(plan: Plan, variables: Collection[str], seconds: np.ndarray | None = None, trials: int | None = None) -> xr.Dataset:
+    """Return the results without ``variables``, of all trials or of the first few.
 
-
-def pieces(plan: Plan, variables: dict[str, Variable], cell: int, number: int, arrays: Arrays) -> Iterator[Piece]:
-    """Return the pieces of all variables that a batch holds."""
-    return pieces_of(variables, cell, arrays, plan.trials_of(cell, number))
-
-
-def study_header(
-    plan: Plan, variables: dict[str, Variable], mixed: np.ndarray | None = None, seconds: Sequence[tuple[float, float]] | None = None
-) -> xr.Dataset:
-    """Return the results without ``variables``.
-
-    Args:
-      plan: plan that was run.
-      variables: variables with an entry for each trial.
-      mixed: rewards of the best mixed policies ``[runs, trials]``.
-      seconds: seconds of each run of every cell, with and without compilation.
+    ``seconds [runs, 2]`` are those of each run, with and without compilation.
     """
-    of_runs: dict[str, Any] = {} if mixed is None else {"best_mixed_policy": (TRIAL, mixed.astype(float_dtype()))}
-    if seconds is not None:
-        by_run = {number: own for members, own in zip(plan.members, seconds, strict=True) for number in members}
-        columns = zip(*(by_run[number] for number in range(len(plan.runs))), strict=True)
-        of_runs |= {name: ("algorithm", np.asarray(column)) for name, column in zip(SECONDS, columns, strict=True)}
-    return header(contents_of(plan), attributes(plan), variables, of_runs)
+    of_runs = {} if seconds is None else {name: ("algorithm", own) for name, own in zip(SECONDS, seconds.T, strict=True)}
+    return header(contents_of(plan, trials), attributes(plan), variables, of_runs)
 
 
 def run_of(plan: Plan) -> dict[str, str]:
     """Return the attributes on which all values of the results depend."""
-    return {"fingerprint": plan.study.fingerprint(), "batches": json.dumps(plan.batches)}
+    return {"fingerprint": plan.study.fingerprint(), "batches": json.dumps(plan.layout)}
 
 
 def attributes(plan: Plan) -> dict[str, Any]:

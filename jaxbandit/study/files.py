@@ -11,7 +11,6 @@ of what they hold. A file whose seal does not fit is dropped, and what it held i
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
@@ -22,18 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xarray as xr
 
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.fields import mapping, text
-from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.files import CannotWrite, reason_of, write_whole
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.workers import surroundings
-from jaxbandit.results.files import read_results
 
-LAYOUT = 4  # of the files; to be raised whenever a checkpoint of the code before cannot go on
+LAYOUT = 5  # of the files; to be raised whenever a checkpoint of the code before cannot go on
 
 WORDS = {
     "layout": "another layout of checkpoints",
@@ -51,25 +45,6 @@ RECORD = "study.json"
 PROGRESS = "progress.json"
 
 
-@takes(path=path_check, attributes=mapping(text, "a mapping from names to text"))
-def made_before(path: str | Path, attributes: Mapping[str, str]) -> xr.Dataset | None:
-    """Return the results that a run has left at ``path`` earlier, to be read as they are used; ``None`` where there are none such.
-
-    Args:
-      path: NetCDF file or Zarr directory.
-      attributes: what the results must say of their run, such as the study's fingerprint.
-    """
-    path = Path(path)
-    if not path.exists() or interrupted(path.parent):
-        return None
-    with contextlib.suppress(InvalidArgument):  # no results, or damaged ones
-        dataset = read_results(path, load=False)
-        if all(str(dataset.attrs.get(name)) == value for name, value in attributes.items()):
-            return dataset
-        dataset.close()
-    return None
-
-
 class CheckpointMismatch(InvalidArgument):
     """A directory holds the run of something else; the message says what differs."""
 
@@ -80,7 +55,7 @@ def identity(fingerprint: str, around: Mapping[str, str] | None = None) -> dict[
 
 
 def interrupted(directory: Path) -> bool:
-    """Say whether a directory holds a run that goes on, or was cut off before its results were kept."""
+    """Return whether a directory holds a run that goes on, or was cut off before its results were kept."""
     return (directory / RECORD).exists()
 
 
@@ -93,8 +68,8 @@ class Place:
     next_round: int
 
 
-class Store:
-    """Directory of a run with the files that the module's text names.
+class Files:
+    """Files of a run in its directory, as the module's text names them.
 
     Attributes:
       directory: path of the directory.
@@ -154,10 +129,6 @@ class Store:
         """Drop all finished batches."""
         shutil.rmtree(self.parts, ignore_errors=True)
         self.parts.mkdir(parents=True)
-
-    def has(self, cell: int, batch: int) -> bool:
-        """Say whether a batch is finished."""
-        return self._part(cell, batch).exists()
 
     def part(self, cell: int, batch: int) -> dict[str, np.ndarray] | None:
         """Return a finished batch, ``None`` when it is not finished; one that does not fit is dropped."""

@@ -1,4 +1,4 @@
-"""Compiled programs of a running study: compiled together where several are needed, dropped when no longer needed.
+"""Compiled programs of studies: compiled together where several are needed, and let go when others were used later.
 
 Those that were used last stay in this process, as the programs of ``jax.jit`` do, so that a study which is run again compiles nothing.
 """
@@ -8,28 +8,27 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Iterable, MutableMapping
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
 import jax
 
 from jaxbandit.core.pytree import float_dtype
-from jaxbandit.study.run.progress import Compiling
-from jaxbandit.study.run.runtime import cores
+from jaxbandit.engine.programs import advance_all, play_all
+from jaxbandit.results.measured import measure_all
+from jaxbandit.study.progress import Compiling
+from jaxbandit.study.runtime import cores
 
 Lower: TypeAlias = Callable[[], jax.stages.Lowered]
+Shelf: TypeAlias = OrderedDict[Hashable, jax.stages.Compiled]
 
 # Each takes memory; on two cores four of them wait, so that no core is idle while the longest is compiled.
 MAX_COMPILED_TOGETHER = 6
 CACHE_HIT = "/jax/compilation_cache/cache_hits"  # JAX's name of the event
-MOST_KEPT = 48  # programs of earlier studies: each holds memory maps, of which a process has few
-
-Shelf: TypeAlias = MutableMapping[Hashable, jax.stages.Compiled]
-"""Programs that outlive the study which compiled them, those used last at the end."""
-
+MOST_KEPT = 48  # programs: each holds memory maps, of which a process has few
 KEPT: Shelf = OrderedDict()
-"""Programs of the studies of this process, by what they are made of."""
+"""Programs of the studies of this process by what they are made of, those used last at the end."""
 
 
 def circumstances() -> Hashable:
@@ -48,19 +47,12 @@ class Programs:
     """
 
     def __init__(
-        self,
-        note: Callable[[str], None],
-        forget: Callable[[], object] = lambda: None,
-        compiling: Callable[[Compiling], None] = lambda compiling: None,
-        shelf: Shelf | None = None,
+        self, note: Callable[[str], None] = lambda line: None, compiling: Callable[[Compiling], None] = lambda compiling: None
     ) -> None:
         self.note, self.compiling = note, compiling
-        self.forget = forget  # called when programs are dropped, for other caches to let them go, too
-        self.shelf: Shelf = OrderedDict() if shelf is None else shelf
         self.waited = self.charged = 0.0
         self.made = self.missing = 0
         self._around = circumstances()
-        self._known: dict[Hashable, jax.stages.Compiled] = {}
         self._owed: dict[Hashable, float] = {}
 
     @property
@@ -74,43 +66,24 @@ class Programs:
         Args:
           name: name of the program.
           later: gives the names of all programs that will be asked for, this one first, with what lowers them, ``None`` for what cannot
-            be lowered yet. The first that are missing are compiled together, and programs of other names are dropped: each holds memory
-            maps, of which a process has few.
+            be lowered yet. The first that are missing are compiled together.
         """
-        if name not in self._known:
+        place = (name, self._around)
+        if place not in KEPT:
             needed: dict[Hashable, Lower | None] = {}
             for other, lower in later():
                 needed.setdefault(other, lower)
-            self._drop([known for known in self._known if known not in needed])
-            kept = {other: self.shelf.get(self._place(other)) for other in needed}
-            self._known |= {other: program for other, program in kept.items() if program is not None}
-            wanted = [(other, lower) for other, lower in needed.items() if other not in self._known]
-            ready = [(other, lower) for other, lower in wanted if lower is not None]
-            if name not in self._known:
-                self._compile(ready[: _together(len(ready))], len(wanted))
-            self.missing = sum(other not in self._known for other, _ in wanted)
-            for used in needed.keys() & self._known.keys():
-                self._keep(used)
+            wanted = {other: lower for other, lower in needed.items() if (other, self._around) not in KEPT}
+            ready = [(other, lower) for other, lower in wanted.items() if lower is not None]
+            self._compile(ready[: _together(len(ready))], len(wanted))
+            self.missing = sum((other, self._around) not in KEPT for other in wanted)
+        KEPT.move_to_end(place)
+        while len(KEPT) > MOST_KEPT:
+            KEPT.popitem(last=False)
+            for function in (play_all, advance_all, measure_all):  # let JAX's own caches drop what is not held here
+                function.clear_cache()  # type: ignore[attr-defined]  # the stub lacks it
         self.charged += self._owed.pop(name, 0.0)
-        return self._known[name]
-
-    def _place(self, name: Hashable) -> Hashable:
-        """Return the key of a program among those of all studies."""
-        return name, self._around
-
-    def _keep(self, name: Hashable) -> None:
-        """Put a program that is used at the end of those kept, and let the first ones go."""
-        place = self._place(name)
-        self.shelf.pop(place, None)
-        self.shelf[place] = self._known[name]
-        while len(self.shelf) > MOST_KEPT:
-            self.shelf.pop(next(iter(self.shelf)))
-
-    def _drop(self, names: list[Hashable]) -> None:
-        for name in names:
-            del self._known[name]
-        if names:
-            self.forget()
+        return KEPT[place]
 
     def _compile(self, missing: list[tuple[Hashable, Lower]], wanted: int) -> None:
         """Compile programs together, of ``wanted`` ones that the rest of the run needs."""
@@ -124,19 +97,11 @@ class Programs:
         self.waited += seconds
         self.made += len(missing)
         for (name, _), program in zip(missing, programs, strict=True):
-            self._known[name] = program
+            KEPT[name, self._around] = program
             self._owed[name] = seconds / len(missing)
-        self.note(f"{made_in_words(len(missing) - sum(loaded), sum(loaded))} in {seconds:.1f} s")
-
-
-def made_in_words(compiled: int, loaded: int) -> str:
-    """Return ``compiled 3 programs``, ``loaded 1 compiled program``, or both, of programs compiled and those that were on disk."""
-    said = [
-        f"{verb} {count} {kind}program{'' if count == 1 else 's'}"
-        for verb, count, kind in (("compiled", compiled, ""), ("loaded", loaded, "compiled "))
-        if count
-    ]
-    return " and ".join(said)
+        counts = (("compiled", len(missing) - sum(loaded), ""), ("loaded", sum(loaded), "compiled "))
+        said = [f"{verb} {count} {kind}program{'' if count == 1 else 's'}" for verb, count, kind in counts if count]
+        self.note(f"{' and '.join(said)} in {seconds:.1f} s")
 
 
 def _together(ready: int) -> int:

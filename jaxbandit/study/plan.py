@@ -1,0 +1,447 @@
+"""The plan of a study: runs grouped into cells that share a program, and the batches that their trials are played in."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxbandit.core.arguments import takes
+from jaxbandit.core.blocks import equal_blocks, least_block
+from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.fields import boolean, of_class, optional, text, whole
+from jaxbandit.core.memory import in_units, tree_bytes
+from jaxbandit.core.pytree import float_dtype, signature
+from jaxbandit.core.types import Device
+from jaxbandit.engine.delayed import plan_delays
+from jaxbandit.engine.footprint import COPIES_OF_CARRY, carried_bytes
+from jaxbandit.engine.inputs import DEVICES
+from jaxbandit.engine.programs import Cell, laid_out_for
+from jaxbandit.engine.simulation import check_run, refreshed_in_time
+from jaxbandit.fused.rounds import Plan as KernelPlan
+from jaxbandit.study.memory import Budget, memory_budget
+from jaxbandit.study.specify.run import Run, counted_before
+from jaxbandit.study.specify.study import Study, in_its_arithmetic, kernel_of
+from jaxbandit.surrogates import Surrogate
+
+MAX_PARTS = 1_000_000  # of a batch
+FLAGS_AND_FACTS = 64  # bytes of a trial, whatever its rounds
+
+# Seconds are estimated, to an order of magnitude: a round moves all that a trial carries, and takes some time anyway; that of an
+# accelerator is its launches', whatever the number of trials.
+BYTES_PER_SECOND, SECONDS_PER_ROUND = 1e10, 3e-6  # of one trial on one CPU core
+BYTES_PER_SECOND_ELSEWHERE, SECONDS_OF_LAUNCHES = 1e12, 6e-5
+SECONDS_OF_BATCH = 10.0  # until something is reported, and of a worker's task
+LEAST_SECONDS_OF_TASK, FEW_TASKS = 1.0, 16  # of workers: a cell of less than so many tasks has shorter ones
+
+# Room of a program for trials: so large that calling it costs next to nothing, so small that what is left empty costs nothing either.
+MAX_BLOCKS_OF_PROGRAM, MAX_BYTES_OF_PROGRAM = 16, 2**24
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PlannedCell:
+    """Runs that share one program, and how their trials are played.
+
+    The trials of the first run come first, then those of the second, and so on; batches take them in this order. Batches and parts of
+    one cell have one size, so that they share programs; the last ones may be smaller. On CPUs a batch in one part is played by calls of a
+    program that has room for some blocks and plays as many of them as it is told.
+
+    Attributes:
+      number: place among the cells of the plan.
+      cell: what is played, in blocks of the batches' size.
+      runs: runs of the study, with their numbers in it.
+      trials: trials of each run.
+      size: trials in a batch.
+      rounds: rounds in a part of a batch.
+      program_blocks: blocks of each device that a program which plays whole runs has room for.
+      trial_bytes, shared_bytes: memory of one trial, and memory that the trials of a batch share.
+      devices: devices that batches are spread over.
+    """
+
+    number: int
+    cell: Cell
+    runs: dict[int, Run]
+    trials: int
+    size: int
+    rounds: int
+    program_blocks: int
+    trial_bytes: int
+    shared_bytes: int
+    devices: tuple[Device, ...]
+
+    @property
+    def count(self) -> int:
+        """Number of batches."""
+        return -(-len(self.runs) * self.trials // self.size)
+
+    @property
+    def batches(self) -> Iterator[Batch]:
+        """All batches, in order."""
+        every = len(self.runs) * self.trials
+        return (Batch(self, number, number * self.size, min(self.size, every - number * self.size)) for number in range(self.count))
+
+    @property
+    def parts(self) -> list[tuple[int, int]]:
+        """First round and number of rounds of every part of a batch."""
+        horizon = self.cell.horizon
+        return [(first, min(self.rounds, horizon - first + 1)) for first in range(1, horizon + 1, self.rounds)]
+
+    @property
+    def in_one_part(self) -> bool:
+        """Whether a batch is played in one part."""
+        return self.rounds == self.cell.horizon
+
+    @property
+    def counts_blocks(self) -> bool:
+        """Whether programs are told how many blocks to play: on CPUs, where blocks run one after the other."""
+        return self.devices[0].platform == "cpu" and self.in_one_part
+
+    @property
+    def step(self) -> int:
+        """Trials in a block on each device."""
+        return self.cell.block * len(self.devices)
+
+    @property
+    def room(self) -> int:
+        """Number of trials that one call of a program has room for.
+
+        Where programs are told how many blocks to play, it depends on the size of a block only, unless all trials fit in one: another
+        number of trials needs no new program as long as its equal blocks have the same size.
+        """
+        if self.counts_blocks:
+            return self.step * (1 if self.size == self.step else self.program_blocks)
+        return -(-self.size // self.step) * self.step
+
+    @property
+    def batch_bytes(self) -> int:
+        """Memory of one batch."""
+        return max(self.size, self.room) * self.trial_bytes + self.shared_bytes
+
+    @property
+    def title(self) -> str:
+        """Name in messages: ``RPOL and 3 like it``."""
+        first, *others = (run.label for run in self.runs.values())
+        return first + (f" and {len(others)} like it" if others else "")
+
+    @functools.cached_property
+    def structure(self) -> Any:
+        """What the cell's programs depend on."""
+        return signature(self.cell)
+
+    def cut(self, size: int, rounds: int, block: int) -> PlannedCell:
+        """Return the cell with batches of other sizes."""
+        return dataclasses.replace(self, size=size, rounds=rounds, cell=dataclasses.replace(self.cell, block=block))
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Trials of a cell that are played together: ``size`` of them from number ``first`` on."""
+
+    cell: PlannedCell
+    number: int
+    first: int
+    size: int
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Numbers of the cell in the plan and of the batch in the cell."""
+        return self.cell.number, self.number
+
+    @property
+    def pairs(self) -> np.ndarray:
+        """Trials ``[n, 3]``: the run's number within the cell, the trial, and the run's number within the study counted from 1."""
+        variant, trial = np.divmod(np.arange(self.first, self.first + self.size), self.cell.trials)
+        return np.stack([variant, trial, np.asarray(list(self.cell.runs))[variant] + 1], axis=1).astype(np.int32)
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Numbers ``[n, 2]`` of the run within the study and of the trial."""
+        return self.pairs[:, [2, 1]] - [1, 0]
+
+    def __str__(self) -> str:
+        return f"batch {self.number + 1} of cell {self.cell.number + 1}"
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Plan:
+    """All that is decided before a study runs.
+
+    Attributes:
+      study: study that is planned.
+      runs: its runs, with all labels filled in.
+      batches: batches of all cells, in order.
+    """
+
+    study: Study
+    runs: tuple[Run, ...]
+    batches: tuple[Batch, ...]
+
+    def __repr__(self) -> str:
+        cells, size = self.cells, in_units(self.result_bytes)
+        return f"Plan({self.study!r}; cells: {len(cells)}, batches: {len(self.batches)}, results: {size}, devices: {len(cells[0].devices)})"
+
+    @functools.cached_property
+    def cells(self) -> tuple[PlannedCell, ...]:
+        """Cells in the order of their first runs."""
+        return tuple(dict.fromkeys(batch.cell for batch in self.batches))
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """Devices that batches are spread over."""
+        return self.cells[0].devices
+
+    @property
+    def work(self) -> int:
+        """Trial-rounds in all."""
+        return len(self.runs) * self.study.trials * self.study.horizon
+
+    @property
+    def result_bytes(self) -> int:
+        """Size of all results, uncompressed."""
+        return sum(len(cell.runs) * self.study.trials * kept_bytes(self.study, cell.cell) for cell in self.cells)
+
+    @property
+    def layout(self) -> list[list[int]]:
+        """Size and number of each cell's batches, rounds of a part, and size of a block: all that a run must keep to give the same bits."""
+        return [[cell.size, cell.count, cell.rounds, cell.cell.block] for cell in self.cells]
+
+    def with_layout(self, layout: Sequence[Sequence[int]]) -> Plan:
+        """Return the plan with other batches, in the form of :attr:`layout`."""
+        cells = [cell.cut(size, rounds, block) for cell, (size, _, rounds, block) in zip(self.cells, layout, strict=True)]
+        return dataclasses.replace(self, batches=tuple(batch for cell in cells for batch in cell.batches))
+
+    def disk_bytes(self, streamed: bool) -> int:
+        """Return what a run may take on the disk of its directory: finished batches, checkpoints, and the results if they are streamed."""
+        checkpoint = max((cell.batch_bytes for cell in self.cells if not cell.in_one_part), default=0)
+        return (1 + streamed) * self.result_bytes + 2 * checkpoint  # an old one and a new one
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What bounds a batch: memory, rounds of a part if they are given, devices, and whether batches are tasks of workers."""
+
+    budget: Budget
+    segment: int | None
+    devices: tuple[Device, ...]
+    by_workers: bool
+
+
+@takes(
+    study=of_class(Study, "a Study"),
+    memory=optional(text | whole(1, 2**63)),
+    segment=optional(whole(1)),
+    devices=optional(DEVICES),
+    streamed=boolean,
+    by_workers=boolean,
+)
+@in_its_arithmetic
+def make_plan(
+    study: Study,
+    *,
+    memory: str | int | None = None,
+    segment: int | None = None,
+    devices: Sequence[Device] | None = None,
+    streamed: bool = False,
+    by_workers: bool = False,
+) -> Plan:
+    """Plan the cells and batches of a study.
+
+    Args:
+      study: study to run.
+      memory: never exceeded, such as ``"4GiB"``; default half of the devices' memory, of which CPUs take no more than they need. On
+        CPUs it holds the results, too, unless they are streamed. It does not bound what the compiler takes: on CPUs we measured
+        100 MiB for the first program and 10 to 25 MiB for each further one, beside 220 MiB of the process itself.
+      segment: rounds in a part; default all of a run of some seconds, otherwise as few as take some seconds.
+      devices: devices to spread trials over; default all local ones.
+      streamed: whether results go to a file batch by batch, so that they need not fit memory all at once.
+      by_workers: whether batches are tasks of workers, of one device each; they are shorter then, and many.
+
+    Raises:
+      InvalidArgument: on anything in the study that cannot run, before anything compiles.
+    """
+    used = tuple(jax.local_devices()[: 1 if by_workers else None] if devices is None else devices)
+    runs = study.named_runs()
+    if segment is not None and study.horizon > segment * MAX_PARTS:
+        least = -(-study.horizon // MAX_PARTS)
+        raise InvalidArgument(f"segment: {segment} of {study.horizon:,} rounds would be too many parts; take {least} or more")
+    counted_before(runs)
+    groups = [(laid_out_for(used[0].platform, cell), members) for cell, members in group_runs(study, runs)]
+    results = sum(len(members) * study.trials * kept_bytes(study, cell) for cell, members in groups)
+    budget = memory_budget(memory, used[0].platform)
+    limits = Limits(budget if streamed else budget.beside(results, used[0].platform), segment, used, by_workers)
+    carried: dict[Any, int] = {}  # bytes of each kind of cell, once: it takes a while
+    cells = []
+    for number, (cell, members) in enumerate(groups):
+        own = {member: runs[member] for member in members}
+        with _named(runs[members[0]].label):
+            kind = signature(cell)
+            carried[kind] = carried.get(kind) or carried_bytes(cell)
+        cells.append(_planned(study, number, cell, own, carried[kind], limits))
+    return Plan(study, runs, tuple(batch for planned in cells for batch in planned.batches))
+
+
+@contextlib.contextmanager
+def _named(label: str) -> Iterator[None]:
+    """Let refusals name a run."""
+    try:
+        yield
+    except InvalidArgument as error:
+        raise InvalidArgument(f"run {label!r}: {error}") from error
+
+
+def group_runs(study: Study, runs: Sequence[Run]) -> list[tuple[Cell, tuple[int, ...]]]:
+    """Return the cells of a study in the order of their first runs, each with the numbers of its runs.
+
+    Raises:
+      InvalidArgument: on a run whose parts do not fit each other, and when kernels are to play the rounds and can play those of no run.
+    """
+    models = refreshed_in_time([run.model for run in runs], study.horizon)
+    cells = [cell_of(study, run, model) for run, model in zip(runs, models, strict=True)]
+    groups: list[list[int]] = []
+    for number, run in enumerate(runs):
+        same = (own for own in groups if runs[own[0]].problem is run.problem and cells[own[0]].shares_a_program(cells[number]))
+        group = next(same, None)
+        if group is None:
+            groups.append([number])
+        else:
+            group.append(number)
+            cells[number] = dataclasses.replace(cells[number], problem=cells[group[0]].problem)  # which lets go of a copy
+    if study.fused is True and not any(cell.kernel for cell in cells):
+        raise InvalidArgument(f"fused: no kernel can play the rounds of any run; {runs[0].label!r}: {study.describe_choices(runs[0])}")
+    return [(Cell.joined([cells[number] for number in group]), tuple(group)) for group in groups]
+
+
+def cell_of(study: Study, run: Run, model: Surrogate) -> Cell:
+    """Return the cell of one run, checked as :func:`~jaxbandit.simulate` checks it."""
+    with _named(run.label):
+        check_run(run.problem, [run.algorithm], [run.model], study.horizon, run.initial, run.informed)
+        delay, policy = run.delay_in_force, run.policy_in_force
+        algorithms, delays = plan_delays(run.problem.outputs, [run.algorithm], [delay], policy, None, study.horizon)
+    kernel = kernel_of(study, run)
+    return Cell.of(
+        run.problem,
+        [(algorithms[0], model, None if delays is None else delays[0])],
+        run.initial,
+        horizon=study.horizon,
+        block=model.trials_per_block,
+        common=study.common_random_numbers,
+        informed=run.informed,
+        kernel=kernel if isinstance(kernel, KernelPlan) else None,
+    )
+
+
+def _planned(study: Study, number: int, cell: Cell, runs: dict[int, Run], carried: int, limits: Limits) -> PlannedCell:
+    """Return how a cell is cut into batches and parts; ``carried`` are the bytes that each trial carries from round to round.
+
+    On CPUs a batch is as small as takes some seconds, blocks being run one after the other anyway, and only where one block on each
+    device takes longer it is cut into parts. Elsewhere a batch is as large as fits, all of it side by side.
+
+    Raises:
+      InvalidArgument: when not even the smallest batch fits.
+    """
+    trials, horizon, devices = len(runs) * study.trials, study.horizon, limits.devices
+    cpu = devices[0].platform == "cpu"
+    step = (cell.block if cpu else 1) * len(devices)
+    wanted = max(step, trials_of_batch(carried, horizon, trials, limits))
+    seconds = seconds_of_batch(carried, horizon, min(wanted, trials), devices)
+    parts = 1 if limits.by_workers else int(np.ceil(seconds / SECONDS_OF_BATCH))  # a task makes no checkpoints and no reports
+    rounds = min(limits.segment, horizon) if limits.segment else rounds_of_part(horizon, parts)
+
+    each, shared = _result_bytes(study, cell, rounds), tree_bytes(cell)
+    if cpu and rounds == horizon:
+        shared += int(COPIES_OF_CARRY * carried * min(step, trials))  # no more than a block carries anything at a time
+    else:
+        each += int(COPIES_OF_CARRY * carried)
+    room, wanted_room = ((allowed - shared) // each for allowed in (limits.budget.limit, limits.budget.wanted))
+    least = min(step, len(devices) * -(-trials // len(devices)))
+    if room < least:
+        raise InvalidArgument(
+            f"memory: {limits.budget.limit / 2**20:,.0f} MiB hold {max(room, 0)} trials of {each / 2**20:.2f} MiB beside the"
+            f" {shared / 2**20:.1f} MiB that they share, but at least {least} run side by side; allow"
+            f" {(least * each + shared) / 2**20:,.0f} MiB or more"
+        )
+    most = max(int(min(wanted, wanted_room)) // step, 1) * step
+    count = -(-trials // most)
+    size = _size(-(-trials // count), cell.block if cpu else trials, len(devices), alone=count == 1)
+    blocks = min(int(wanted_room), MAX_BYTES_OF_PROGRAM // each) // step
+    return PlannedCell(
+        number=number,
+        cell=dataclasses.replace(cell, block=_block(cell, size, devices)),
+        runs=runs,
+        trials=study.trials,
+        size=size,
+        rounds=rounds,
+        program_blocks=min(max(blocks, 1), MAX_BLOCKS_OF_PROGRAM),
+        trial_bytes=each,
+        shared_bytes=shared,
+        devices=devices,
+    )
+
+
+def _size(trials: int, block: int, devices: int, *, alone: bool) -> int:
+    """Return the size of a batch of so many trials: in equal blocks where it is ``alone`` or small, otherwise in whole ones.
+
+    Whole blocks are the same whatever the number of trials, and so are their programs; only in the last batch one is not full. Equal ones
+    of another size need a program of their own: to fill whole blocks up instead would change the last bits of results, and play in vain.
+    """
+    if not alone and trials >= block * devices:
+        return -(-trials // (block * devices)) * block * devices
+    blocks, own = equal_blocks(trials, block, devices, least_block(block))
+    return devices * blocks * own
+
+
+def _block(cell: Cell, size: int, devices: Sequence[Device]) -> int:
+    """Return the size of the blocks of batches: as equal as can be; all of a batch side by side on an accelerator."""
+    local = size // len(devices)
+    most = min(cell.block if devices[0].platform == "cpu" else local, local)
+    return next(size for size in range(most, 0, -1) if local % size == 0)
+
+
+def trials_of_batch(carried: int, horizon: int, trials: int, limits: Limits) -> float:
+    """Return how many of a cell's trials make a batch, if memory has room: all where neither reports nor workers want less.
+
+    The size of a worker's task depends on the cell alone: results have the same bits whatever the number of workers.
+    """
+    cpu, devices = limits.devices[0].platform == "cpu", len(limits.devices)
+    if not limits.by_workers and (limits.segment is not None or not cpu):
+        return np.inf
+    each = horizon * (max(carried / BYTES_PER_SECOND, SECONDS_PER_ROUND) if cpu else carried / BYTES_PER_SECOND_ELSEWHERE) / devices
+    if not limits.by_workers:
+        return SECONDS_OF_BATCH // each
+    least = 1.0 if cpu else SECONDS_OF_LAUNCHES * BYTES_PER_SECOND_ELSEWHERE / carried  # so many that launches do not count
+    return max(min(SECONDS_OF_BATCH, max(trials * each / FEW_TASKS, LEAST_SECONDS_OF_TASK)) // each, least)
+
+
+def seconds_of_batch(carried: int, horizon: int, trials: float, devices: Sequence[Device]) -> float:
+    """Estimate the seconds of a batch: on CPUs the sum of its trials', elsewhere launches for all of them and what each carries."""
+    if devices[0].platform == "cpu":
+        return trials * horizon * max(carried / BYTES_PER_SECOND, SECONDS_PER_ROUND) / len(devices)
+    return horizon * max(trials * carried / BYTES_PER_SECOND_ELSEWHERE / len(devices), SECONDS_OF_LAUNCHES)
+
+
+def rounds_of_part(horizon: int, parts: int) -> int:
+    """Return the rounds of each of ``parts`` parts, or of some more if then all are equal: a shorter last part needs its own program."""
+    most = max(1, horizon // max(parts, 1))
+    return next((rounds for rounds in range(most, most // 2, -1) if horizon % rounds == 0), most)
+
+
+def kept_bytes(study: Study, cell: Cell) -> int:
+    """Return the bytes of one trial's results as they are kept."""
+    rounds = study.keep.count(study.horizon) + (cell.initial.count if cell.initial.counted else 0)
+    return float_dtype().itemsize * rounds * len(study.metrics) + _seen_bytes(study, cell) * study.horizon + FLAGS_AND_FACTS
+
+
+def _result_bytes(study: Study, cell: Cell, rounds: int) -> int:
+    """Return the bytes of one trial's results while it runs: curves and trajectory of a part, twice, and what is kept of them."""
+    part = float_dtype().itemsize * len(study.metrics) + _seen_bytes(study, cell)
+    return 2 * part * rounds + kept_bytes(study, cell)
+
+
+def _seen_bytes(study: Study, cell: Cell) -> int:
+    """Return the bytes of a round of a trajectory: the point, and for each output a value and when it arrives."""
+    return 4 + (4 + float_dtype().itemsize) * cell.problem.outputs if study.trajectories else 0

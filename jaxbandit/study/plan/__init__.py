@@ -1,1 +1,0 @@
-"""Planning a study: runs grouped into cells that share a program, and batches that fit memory."""

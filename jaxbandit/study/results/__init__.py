@@ -1,1 +1,0 @@
-"""Results of studies: on disk, run again, audited, and compared."""

@@ -1,1 +1,0 @@
-"""Running a planned study: compiled programs, batches, checkpoints, progress, and the dataset that comes out."""
