@@ -371,7 +371,7 @@ def test_results_by_regions_are_those_gathered(trials: int, begun: int, resumed:
     study, whole = with_mixed()
     monkeypatch.setattr(files, "CHUNK_BYTES", trials * 22 * 4)
     (cell,), file = make_plan(study, streamed=True).cells, tmp_path / "results.zarr"
-    memory = cell.shared_bytes + cell.cell.block * cell.trial_bytes  # for some batches in this process, too
+    memory = cell.shared_bytes + study.runs[0].model.trials_per_block * cell.trial_bytes  # for some batches in this process, too
     run: Callable[..., xr.Dataset] = functools.partial(run_study, study, tmp_path, results=file, memory=memory)
     with ThreadPoolExecutor(1) as pool:
         executor = {0: None, 1: pool}
@@ -513,7 +513,7 @@ def long_alone() -> xr.Dataset:
 def small_memory() -> int:
     """Memory of a worker for batches of two blocks."""
     (cell,) = make_plan(long_study(), by_workers=True).cells
-    return cell.shared_bytes + 2 * cell.cell.block * cell.trial_bytes
+    return cell.shared_bytes + 2 * long_study().runs[0].model.trials_per_block * cell.trial_bytes
 
 
 @pytest.fixture(scope="module")
