@@ -32,9 +32,8 @@ from jaxbandit.study.plan import Batch, Plan, PlannedCell
 from jaxbandit.study.programs import Lower, Programs
 from jaxbandit.study.progress import Meter
 from jaxbandit.study.so_far import Summary, summarise
-from jaxbandit.study.specify.instances import sampled
 from jaxbandit.study.specify.run import counted_before
-from jaxbandit.study.specify.study import Study, in_its_arithmetic
+from jaxbandit.study.specify.study import Study, in_its_arithmetic, sampled
 
 PROBED_ROUNDS = 100
 PROBE_REPEATS = 3
