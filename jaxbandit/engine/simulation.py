@@ -19,7 +19,7 @@ from jaxbandit.core.fields import choice, instance_of, of_class, optional, whole
 from jaxbandit.core.fields import key as key_check
 from jaxbandit.core.keys import typed
 from jaxbandit.core.pytree import float_dtype, replace
-from jaxbandit.core.sweep import Sweep, variants_of
+from jaxbandit.core.sweep import Sweep, gather_variants, variants_of
 from jaxbandit.core.types import Device
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
