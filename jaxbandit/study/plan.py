@@ -93,12 +93,12 @@ class PlannedCell:
 
     @property
     def in_one_part(self) -> bool:
-        """Whether a batch is played in one part."""
+        """True where a batch is played in one part."""
         return self.rounds == self.cell.horizon
 
     @property
     def counts_blocks(self) -> bool:
-        """Whether programs are told how many blocks to play: on CPUs, where blocks run one after the other."""
+        """True where programs are told how many blocks to play: on CPUs, where blocks run one after the other."""
         return self.devices[0].platform == "cpu" and self.in_one_part
 
     @property
@@ -130,7 +130,7 @@ class PlannedCell:
 
     @functools.cached_property
     def structure(self) -> Any:
-        """What the cell's programs depend on."""
+        """Structure, shapes and types, which the cell's programs depend on."""
         return signature(self.cell)
 
     def cut(self, size: int, rounds: int, block: int) -> PlannedCell:
@@ -223,7 +223,7 @@ class Plan:
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What bounds a batch: memory, rounds of a part if they are given, devices, and whether batches are tasks of workers."""
+    """Bounds of a batch: memory, rounds of a part if they are given, devices, and whether batches are tasks of workers."""
 
     budget: Budget
     segment: int | None
