@@ -30,6 +30,9 @@ from jaxbandit.core.paths import check_known, did_you_mean
 Plain: TypeAlias = "bool | int | float | str | Sequence[Plain] | Mapping[str, Plain] | None"
 """Values that JSON and TOML have."""
 
+Table: TypeAlias = Mapping[str, Any]
+"""An object as a study file has it: its type and fields, ``{"type": "sine", "points_per_axis": 50}``."""
+
 Maker: TypeAlias = Callable[..., Any]
 """A class or function that a table can name."""
 
@@ -59,7 +62,7 @@ def reads_files(maker: M) -> M:
     return nameable(maker)
 
 
-def says_all(table: Mapping[str, Any]) -> bool:
+def says_all(table: Table) -> bool:
     """Return whether a table says all that its object depends on, as one of a function that reads files does not."""
     return table.get("type") not in _READERS
 
@@ -104,7 +107,7 @@ class _Description:
 
     again = False  # whether objects are made of it again: no field holds None, and the numbers of a list are of one type
 
-    def __call__(self, item: Any, where: str = "it") -> Any:
+    def __call__(self, item: object, where: str = "it") -> Any:
         if item is None or isinstance(item, bool | str):
             return item
         if dataclasses.is_dataclass(item) and not isinstance(item, type):
@@ -123,7 +126,7 @@ class _Description:
             return self.array(np.asarray(item))
         return self.other(item, where)
 
-    def kind(self, item: Any, where: str) -> dict[str, Plain]:
+    def kind(self, item: object, where: str) -> dict[str, Plain]:
         return {"type": type(item).__name__}
 
     def number(self, number: float) -> Plain:
@@ -132,7 +135,7 @@ class _Description:
     def array(self, array: np.ndarray) -> Plain:
         return array.tolist() if array.size <= MAX_NUMBERS_DESCRIBED else f"array {list(array.shape)} {array.dtype}"
 
-    def other(self, item: Any, where: str) -> Plain:
+    def other(self, item: object, where: str) -> Plain:
         return name_of(item) if callable(item) else repr(item)
 
 
@@ -141,7 +144,7 @@ class _Table(_Description):
 
     again = True
 
-    def kind(self, item: Any, where: str) -> dict[str, Plain]:
+    def kind(self, item: object, where: str) -> dict[str, Plain]:
         kind = type(item)
         if not (isinstance(item, Role) and item.in_files):
             self.other(item, where)
@@ -155,7 +158,7 @@ class _Table(_Description):
     def array(self, array: np.ndarray) -> Plain:
         return array.tolist()
 
-    def other(self, item: Any, where: str) -> Plain:
+    def other(self, item: object, where: str) -> Plain:
         raise InvalidArgument(f"{where}: a {type(item).__name__} cannot be written as a table")
 
 
@@ -165,7 +168,7 @@ class _Exact(_Description):
     Raises ``InvalidArgument`` on what has no exact contents, such as a file.
     """
 
-    def kind(self, item: Any, where: str) -> dict[str, Plain]:
+    def kind(self, item: object, where: str) -> dict[str, Plain]:
         return {"class": name_of(type(item))}
 
     def number(self, number: float) -> Plain:
@@ -177,7 +180,7 @@ class _Exact(_Description):
         array = array.astype(np.float64) if array.dtype.kind == "f" or array.ndim == 0 else array.astype(np.int64)
         return float(array) if array.ndim == 0 else [list(array.shape), hashlib.sha256(array.tobytes()).hexdigest()]
 
-    def other(self, item: Any, where: str) -> Plain:
+    def other(self, item: object, where: str) -> Plain:
         if callable(item):
             return name_of(item)
         raise InvalidArgument(f"study: a {type(item).__name__} has no fingerprint; use numbers, arrays and dataclasses")
@@ -197,12 +200,12 @@ def digest(plain: Plain) -> str:
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
-def name_of(item: Any) -> str:
+def name_of(item: object) -> str:
     """Return the full name of a class, a function, or whatever else can be called."""
     return f"{getattr(item, '__module__', '?')}.{getattr(item, '__qualname__', repr(item))}"
 
 
-def in_words(item: Any) -> str:
+def in_words(item: object) -> str:
     """Return a dataclass in a few words: its type, with its numbers, such as ``Poisson(mean 15)``."""
     described = describe(item) if dataclasses.is_dataclass(item) else {}
     numbers = [f"{name} {value:g}" for name, value in described.items() if isinstance(value, int | float) and not isinstance(value, bool)]
@@ -212,7 +215,7 @@ def in_words(item: Any) -> str:
 # Plain values as objects.
 
 
-def from_plain(word: str, roles: type[Role] | Sequence[type[Role]], table: Any, where: str) -> Any:
+def from_plain(word: str, roles: type[Role] | Sequence[type[Role]], table: object, where: str) -> Any:
     """Return the object that a table describes; what is no table is returned as it is.
 
     Args:
@@ -245,30 +248,31 @@ def from_plain(word: str, roles: type[Role] | Sequence[type[Role]], table: Any, 
         raise InvalidArgument(f"{where}: {maker.__name__} refuses {short(dict(table))}: {error}") from error
 
 
-def from_fields(kind: type[T], table: Any, where: str) -> T:
+def from_fields(kind: type[T], table: object, where: str) -> T:
     """Return the ``kind`` whose fields a table holds; raises ``InvalidArgument`` on what is no table, and on unknown or missing fields."""
-    check_fields(kind, check_table(table, where), where, f"{where} takes")
-    lists = {name: value for name, value in table.items() if isinstance(value, list) and issubclass(kind, Declared)}
+    values = check_table(table, where)
+    check_fields(kind, values, where, f"{where} takes")
+    lists = {name: value for name, value in values.items() if isinstance(value, list) and issubclass(kind, Declared)}
     arrays = {name: _value(name, (), name in _static(kind), None, value, f"{where}.{name}") for name, value in lists.items()}
     try:
-        return kind(**{**table, **arrays})
+        return kind(**{**values, **arrays})
     except TypeError as error:
         raise InvalidArgument(f"{where}: {error}") from error
 
 
-def from_value(value: Any, where: str) -> Any:
+def from_value(value: object, where: str) -> Any:
     """Return a value of any field as an object of whatever role its table names, or an array of numbers from their list."""
     return _value("value", (Role,), False, None, list(value) if isinstance(value, tuple) else value, where)
 
 
-def check_table(table: Any, where: str) -> Mapping[str, Any]:
+def check_table(table: object, where: str) -> Table:
     """Return a table; raise ``InvalidArgument`` on anything else."""
     if not isinstance(table, Mapping):
         raise InvalidArgument(f"{where}: expected a table, got {short(table)}")
     return table
 
 
-def check_fields(maker: Maker, table: Mapping[str, Any], where: str, words: str) -> None:
+def check_fields(maker: Maker, table: Table, where: str, words: str) -> None:
     """Raise ``InvalidArgument`` on a field that a class or function does not take, with the nearest known one."""
     for name in table:
         check_known(name, fields_of(maker), f"{where}.{name}", words)
@@ -280,7 +284,7 @@ def _static(maker: Maker) -> set[str]:
     return {parameter.name for parameter in parameters(maker) if parameter.static} if is_declared else set()  # type: ignore[arg-type]
 
 
-def _look_up(word: str, roles: tuple[type[Role], ...], name: Any, where: str) -> Maker:
+def _look_up(word: str, roles: tuple[type[Role], ...], name: object, where: str) -> Maker:
     """Return the class or function of a name; raises ``InvalidArgument`` with the nearest one when there is none."""
     if not isinstance(name, str):
         raise InvalidArgument(f"{where}.type: expected the name of a {word} as text, got {short(name)}")
@@ -293,7 +297,7 @@ def _look_up(word: str, roles: tuple[type[Role], ...], name: Any, where: str) ->
     return maker
 
 
-def _value(word: str, roles: Sequence[type[Any]], is_static: bool, origin: Any, value: Any, where: str) -> Any:
+def _value(word: str, roles: Sequence[type[Role]], is_static: bool, origin: object, value: object, where: str) -> Any:
     """Return the value of one field: tables become objects, lists of numbers arrays, or tuples where the field is static.
 
     ``origin`` is the generic type that a function's argument is annotated with: mappings and nested sequences pass as they are where it is

@@ -7,7 +7,6 @@ import inspect
 import re
 import textwrap
 from collections.abc import Mapping
-from typing import Any
 
 from jaxbandit.core.codec import Maker, fields_of, makers
 from jaxbandit.core.declare import Declared, Role, parameters, roles_of_arguments
@@ -96,7 +95,7 @@ def _defaults(maker: Maker) -> dict[str, str]:
     return {name: REQUIRED if value is inspect.Parameter.empty else f" = {_shown(value)}" for name, value in given.items()}
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """Return a default as a study file would have it."""
     if isinstance(value, Role) and dataclasses.is_dataclass(value):
         return f'{{type = "{type(value).__name__}"}}'

@@ -9,7 +9,7 @@ from jaxbandit.algorithms import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.codec import digest, exact, from_value, to_fields
+from jaxbandit.core.codec import Table, digest, exact, from_value, to_fields
 from jaxbandit.core.fields import Check, each, mapping, of_class, optional, text
 from jaxbandit.core.paths import set_field
 from jaxbandit.delays import Delay, NoDelay
@@ -17,7 +17,7 @@ from jaxbandit.engine import Informed, InitialDesign
 from jaxbandit.engine.inputs import HORIZON, INFORMED
 from jaxbandit.problems import AbstractProblem, full_information
 from jaxbandit.problems.base import PROBLEM
-from jaxbandit.study.specify.model import Model, Table
+from jaxbandit.study.specify.model import Model
 from jaxbandit.study.specify.parts import Learner, Origin, Parts, Row
 from jaxbandit.study.specify.registry import build
 from jaxbandit.study.specify.run import Policy, Run
@@ -49,11 +49,11 @@ def _labelled(check: Check) -> Check:
 def grid(
     *,
     problems: Mapping[str, AbstractProblem | Table],
-    algorithms: Mapping[str, Any],
+    algorithms: Mapping[str, Algorithm | Table],
     horizon: int,
     delays: Mapping[str, Delay | Table] | None = None,
     model: Model = Model(),
-    sweeps: Mapping[str, Mapping[str, Sequence[Any]]] | None = None,
+    sweeps: Mapping[str, Mapping[str, Sequence[object]]] | None = None,
     zipped: Collection[str] = (),
     models: Mapping[str, Model] | None = None,
     feedback: Mapping[str, Policy | Table] | None = None,
@@ -169,7 +169,7 @@ def table_of(runs: Sequence[Run], horizon: int) -> dict[str, Any]:
         raise InvalidArgument("runs: written by hand, they cannot be written as a table; make them by grid from tables")
     first = origins[0].parts
     rows = [Row(run.label, str(run.problem_label), str(run.algorithm_label), str(run.delay_label), run.swept) for run in runs]
-    given: dict[tuple[Any, ...], Parts] = {}  # in the order of the runs, of equal ones the first
+    given: dict[tuple[int, str, str, str], Parts] = {}  # in the order of the runs, of equal ones the first
     for row, origin in zip(rows, origins, strict=True):
         if origin.parts.horizon != horizon:
             raise InvalidArgument(f"runs: the grid was made for {origin.parts.horizon} rounds, not for {horizon}")

@@ -6,14 +6,14 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.codec import to_fields
+from jaxbandit.core.codec import Table, to_fields
 from jaxbandit.core.fields import (
     Check,
     between,
@@ -37,9 +37,6 @@ from jaxbandit.surrogates import PRECISIONS, Surrogate, ranged, surrogate
 from jaxbandit.surrogates.choose import FORMS
 from jaxbandit.surrogates.noise import VARIANCE_IN_FILES
 from jaxbandit.surrogates.nystroem import with_length_scale
-
-Table: TypeAlias = Mapping[str, Any]
-"""An object as a study file has it: its type and fields, ``{"type": "sine", "points_per_axis": 50}``."""
 
 ONE_KERNEL = of_class(Kernel) | of_class(Mapping, "a table of one")
 FIELDS: dict[str, Check] = {
@@ -148,7 +145,7 @@ class Model:
         return {name: table[name] for name in sorted(table, key="kernel".__eq__)}  # the kernel last
 
 
-def _rows(given: Any) -> np.ndarray:
+def _rows(given: object) -> np.ndarray:
     """Return the rows ``[n, c]`` that a model is fitted to, given as they are or as the path of a CSV file."""
     if isinstance(given, str | Path):
         try:

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jaxbandit.core.codec import to_plain
+from jaxbandit.core.codec import Table, to_plain
 from jaxbandit.core.sweep import combinations
 from jaxbandit.engine import InitialDesign
 from jaxbandit.results.schema import value_words
@@ -28,19 +28,19 @@ class Row:
     problem: str
     algorithm: str
     delay: str
-    sweep: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    sweep: Table = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
 class Learner:
     """An algorithm of a grid with what is its own; attributes as the arguments of :func:`~jaxbandit.study.grid` by its label."""
 
-    algorithm: Any
-    sweep: Mapping[str, Sequence[Any]] | None = None
+    algorithm: object
+    sweep: Mapping[str, Sequence[object]] | None = None
     zipped: bool = False
     model: Model | None = None
-    feedback: Any = None
-    informed: Any = None
+    feedback: object = None
+    informed: object = None
 
     def table(self, where: str) -> dict[str, Any]:
         """Return what a study file says of it; raises ``InvalidArgument`` on what cannot be written as a table."""
@@ -58,8 +58,8 @@ class Learner:
 class Parts:
     """All that :func:`~jaxbandit.study.grid` is given; attributes as its arguments, those by the label of an algorithm in its learner."""
 
-    problem: Mapping[str, Any]
-    delay: Mapping[str, Any]
+    problem: Table
+    delay: Table
     algorithm: Mapping[str, Learner]
     model: Model = Model()
     initial: InitialDesign = InitialDesign()
@@ -94,4 +94,4 @@ class Origin:
 
     parts: Parts
     row: Row
-    made: Mapping[str, Any]
+    made: Table

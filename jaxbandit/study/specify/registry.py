@@ -26,7 +26,7 @@ ROLES: dict[str, type[Role]] = {
 }
 
 
-def build(kind: str, table: Any, where: str) -> Any:
+def build(kind: str, table: object, where: str) -> Any:
     """Return what a table of a kind, one of ``ROLES``, describes; what is no table is returned as it is.
 
     Raises:

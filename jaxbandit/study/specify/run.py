@@ -135,7 +135,7 @@ def counted_before(runs: Sequence[Run]) -> int:
     return counts[0] if counts else 0
 
 
-def check_label(name: str, value: Any, *, empty: bool = False) -> str:
+def check_label(name: str, value: object, *, empty: bool = False) -> str:
     """Return a label; raise ``InvalidArgument`` unless it is text that files of results and terminals can hold.
 
     Args:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.codec import digest, exact, in_words, says_all, to_fields
+from jaxbandit.core.codec import Plain, Table, digest, exact, in_words, says_all, to_fields
 from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, each, of_class, whole
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.core.paths import did_you_mean
@@ -42,7 +42,7 @@ from jaxbandit.surrogates import RangedSurrogate, Surrogate, arithmetic
 DEFAULT_METRICS = tuple(name for name in METRICS if name not in ("reward", "strong_regret"))
 
 # Plain values of a study with their checks.
-CHECKED: dict[str, Callable[[str, Any], object]] = {
+CHECKED: dict[str, Callable[[str, object], object]] = {
     "name": check_label,
     "trials": partial(checks.integer, least=1, most=INT32_MAX),
     "horizon": whole(1, MOST_ROUNDS),
@@ -108,7 +108,7 @@ class Study:
     trajectories: bool = False
     common_random_numbers: bool = True
     fused: bool | str = "auto"
-    parameters: Mapping[str, Any] | None = None
+    parameters: Table | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.runs, list):
@@ -129,7 +129,7 @@ class Study:
         return dataclasses.replace(self, metrics=METRICS, keep=Keep(every=1), trajectories=True)
 
     @property
-    def recorded(self) -> Mapping[str, Any]:
+    def recorded(self) -> Table:
         """Parameters that the results record beside the runs, as JSON values."""
         return {"common_random_numbers": self.common_random_numbers} if self.parameters is None else self.parameters
 
@@ -278,14 +278,14 @@ def kernel_of(study: Study, run: Run) -> KernelPlan | str:
         return f"because {reason}"
 
 
-def _counted_problem(run: Run) -> Any:
+def _counted_problem(run: Run) -> Plain:
     """Return what counts of a problem: its contents, or the table that a grid made it from unless that reads a file."""
     given = run.origin.parts.problem[run.origin.row.problem] if run.origin is not None and run.is_as_made else None
     is_table = isinstance(given, Mapping) and says_all(given)
     return [type(run.problem).__name__, exact(given)] if is_table else exact(run.problem)
 
 
-def _counted_model(model: Surrogate) -> Any:
+def _counted_model(model: Surrogate) -> Plain:
     """Return what counts of a model: what it was made from, since the last bits of its features depend on the machine."""
     if not model.kernels:
         return exact(model)
@@ -317,18 +317,18 @@ def _named(items: Sequence[T], labels: Sequence[str | None], words: Callable[[T]
     return named
 
 
-def check_plain(**values: Any) -> None:
+def check_plain(**values: object) -> None:
     """Raise ``InvalidArgument`` on plain values of a study, given by the names of its fields, that are of wrong types or out of range."""
     for name, value in values.items():
         CHECKED[name](name, value)
 
 
-def check_seed(name: str, value: Any) -> None:
+def check_seed(name: str, value: object) -> None:
     """Raise ``InvalidArgument`` unless a seed is one that JAX tells from all others: without 64-bit numbers it drops further bits."""
     checks.integer(name, value, least=0, most=2**63 - 1 if float_dtype().itemsize == 8 else 2**32 - 1)
 
 
-def check_metrics(names: Any) -> tuple[str, ...]:
+def check_metrics(names: object) -> tuple[str, ...]:
     """Return the names of a study's metrics; raise ``InvalidArgument`` on unknown ones, on none, and on one that stands twice."""
     if not isinstance(names, list | tuple):
         raise InvalidArgument(f"metrics: expected a list of names, got {short(names)}; known are {', '.join(METRICS)}")

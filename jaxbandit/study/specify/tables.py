@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from jaxbandit.core import checks
 from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.codec import check_table, from_fields
+from jaxbandit.core.codec import Table, check_table, from_fields
 from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.files import opened_text, reason_of
 from jaxbandit.core.paths import check_known
@@ -45,10 +44,10 @@ def from_toml(path: str | Path, *, precision: str | None = None) -> Study:
     return from_table({"name": Path(path).stem} | table, precision=precision)
 
 
-def from_table(table: Mapping[str, Any], *, precision: str | None = None) -> Study:
+def from_table(table: Table, *, precision: str | None = None) -> Study:
     """Return the study that a table describes, as :meth:`Study.table` writes it; raises ``InvalidArgument`` on what no study has."""
 
-    def model_of(table: Any, where: str) -> Model:
+    def model_of(table: object, where: str) -> Model:
         model = from_fields(Model, table, where)
         return model if precision is None else dataclasses.replace(model, precision=precision)
 
@@ -81,7 +80,7 @@ def from_table(table: Mapping[str, Any], *, precision: str | None = None) -> Stu
     return Study(runs=runs, keep=keep, metrics=metrics, **given)
 
 
-def _learner(table: Mapping[str, Any], where: str, model_of: Callable[[Any, str], Model]) -> Learner:
+def _learner(table: Table, where: str, model_of: Callable[[object, str], Model]) -> Learner:
     """Return what the table of an algorithm says of it and its runs."""
     own = {name: table[name] for name in OF_ALGORITHM if name in table}
     for name in own.keys() - {"zipped"}:
