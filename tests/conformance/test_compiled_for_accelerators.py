@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import pytest
 
-from tests.support.compiled import CHOSEN, PROGRAMS, Program, compiled_in_a_process, in_body, is_installed, loops_of
+from tests.support.compiled import CHOSEN, FUSED, PROGRAMS, Program, compiled_in_a_process, in_body, is_installed, loops_of
 
 INSTALL = "the compilers of {} are not here; pip install 'jaxbandit[accelerator-tests]' has them, with the JAX whose version they have"
 on_gpu = pytest.mark.skipif(not is_installed("gpu"), reason=INSTALL.format("GPUs"))
@@ -36,8 +36,12 @@ LAUNCHES = {
 
 
 @functools.cache
-def compiled(kind: str) -> dict[Program, dict[str, Any]]:
+def process(kind: str) -> tuple[dict[Program, dict[str, Any]], list[tuple[str, str]]]:
     return compiled_in_a_process(kind)
+
+
+def compiled(kind: str) -> dict[Program, dict[str, Any]]:
+    return process(kind)[0]
 
 
 @on_gpu
@@ -51,6 +55,12 @@ def test_a_gpus_compiler_takes_every_program(program: Program) -> None:
 def test_launches_of_a_round_on_a_gpu(program: Program) -> None:
     [launches] = compiled("gpu")[program]["launches"]
     assert launches <= LAUNCHES[program]
+
+
+@on_gpu
+def test_kernels_of_all_rounds_keep_to_the_registers_of_a_gpu() -> None:
+    spilled = process("gpu")[1]
+    assert len(spilled) >= len(FUSED) and set(spilled) == {("0", "0")}
 
 
 @on_gpu
@@ -72,10 +82,10 @@ def test_a_tpus_compiler_takes_every_program(program: Program) -> None:
 
 
 @on_tpu
-@pytest.mark.parametrize("name", CHOSEN)
-def test_memory_of_a_run_on_a_tpu(name: str) -> None:
+@pytest.mark.parametrize("program", [*map(Program, CHOSEN), *FUSED], ids=str)
+def test_memory_of_a_run_on_a_tpu(program: Program) -> None:
     """Some 130 MB where the two rows of the mean are read by a gather, which makes 128 lanes of them."""
-    assert compiled("tpu")[Program(name)]["temporary_bytes"] < 64e6
+    assert compiled("tpu")[program]["temporary_bytes"] < 64e6
 
 
 HLO = """

@@ -84,15 +84,19 @@ def is_installed(kind: str) -> bool:
     return there("libtpu") if kind == "tpu" else there("jax_plugins.xla_cuda12") and there("nvidia.cuda_nvcc")
 
 
-def compiled_in_a_process(kind: str) -> dict[Program, dict[str, Any]]:
-    """Return what is known of each program of ``PROGRAMS[kind]`` once it is compiled, or its ``error``."""
+def compiled_in_a_process(kind: str) -> tuple[dict[Program, dict[str, Any]], list[tuple[str, str]]]:
+    """Return what is known of each program of ``PROGRAMS[kind]`` once it is compiled, or its ``error``.
+
+    The second result has for each kernel written in Pallas for a GPU the bytes of registers that it stores to memory and loads again.
+    """
     command = [sys.executable, "-m", "tests.support.compiled", kind]
     root = Path(__file__).parents[2]
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"} | ENVIRONMENT | {"PYTHONPATH": str(root)}
     done = subprocess.run(command, capture_output=True, text=True, cwd=root, env=environment, check=False)
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert len(lines) == len(PROGRAMS[kind]), f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-    return {Program(**line.pop("program")): line for line in lines}
+    spilled = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", done.stdout + done.stderr)
+    return {Program(**line.pop("program")): line for line in lines}, spilled
 
 
 def report(kind: str) -> Iterator[dict[str, Any]]:
