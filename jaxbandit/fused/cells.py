@@ -32,13 +32,11 @@ class Rows:
 
     Attributes:
       size: number of points ``M``.
-      shape: shape of a row, of one trial or of several.
-      axis: axis of the points, which reductions keep with length 1.
+      shape: shape of a row; points lie along the first axis, which reductions keep with length 1, and trials along the second.
     """
 
     size: int
     shape: tuple[int, ...]
-    axis: int = 0
 
     def full(self, x: Any) -> Any:
         """Return a number or a row as a row."""
@@ -46,11 +44,11 @@ class Rows:
 
     def points(self) -> Any:
         """Return the number of each point as a float32 row."""
-        return jax.lax.broadcasted_iota(jnp.int32, self.shape, self.axis).astype(np.float32)
+        return jax.lax.broadcasted_iota(jnp.int32, self.shape, 0).astype(np.float32)
 
     def reduce(self, function: Callable[..., Any], x: Any) -> Any:
         """Return a reduction of a row over the points."""
-        return function(self.full(x), axis=self.axis, keepdims=True)
+        return function(self.full(x), axis=0, keepdims=True)
 
     def everywhere(self, mask: Any) -> Any:
         """Return whether a row of booleans holds at every point."""

@@ -6,7 +6,7 @@ The state of a trial goes in and comes out, so that a run may start from an init
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -78,31 +78,22 @@ class OnePoint(AbstractSurrogate):
         raise Unsupported("it draws functions, whose values at all points are drawn together")
 
 
-class State(NamedTuple):
-    """A state of an algorithm in two parts: its posterior, and all other leaves."""
+def parted(state: Any) -> tuple[Posterior, list[Any], Callable[[Posterior, Sequence[Any]], Any]]:
+    """Return the posterior of a state, its other leaves, and the function that makes a state of such.
 
-    posterior: Posterior
-    others: list[Any]
-    structure: Any
-    place: int  # of the posterior among the leaves
+    Raises:
+      Unsupported: on a state that holds no posterior, or several.
+    """
+    leaves, structure = jax.tree.flatten(state, is_leaf=lambda x: isinstance(x, Posterior))
+    places = [number for number, leaf in enumerate(leaves) if isinstance(leaf, Posterior)]
+    if len(places) != 1:
+        raise Unsupported("its state does not hold one posterior")
+    [place] = places
 
-    @classmethod
-    def of(cls, state: Any) -> State:
-        """Return the parts of a state that holds one posterior.
+    def joined(posterior: Posterior, others: Sequence[Any]) -> Any:
+        return jax.tree.unflatten(structure, [*others[:place], posterior, *others[place:]])
 
-        Raises:
-          Unsupported: on a state that holds none, or several.
-        """
-        leaves, structure = jax.tree.flatten(state, is_leaf=lambda x: isinstance(x, Posterior))
-        places = [number for number, leaf in enumerate(leaves) if isinstance(leaf, Posterior)]
-        if len(places) != 1:
-            raise Unsupported("its state does not hold one posterior")
-        [place] = places
-        return cls(leaves[place], leaves[:place] + leaves[place + 1 :], structure, place)
-
-    def joined(self, posterior: Posterior, others: Sequence[Any]) -> Any:
-        """Return a state with another posterior and other leaves."""
-        return jax.tree.unflatten(self.structure, [*others[: self.place], posterior, *others[self.place :]])
+    return leaves[place], leaves[:place] + leaves[place + 1 :], joined
 
 
 class Numbers(NamedTuple):
@@ -120,9 +111,15 @@ class Numbers(NamedTuple):
         """Number of numbers."""
         return sum(aval.size for aval in self.avals)
 
+    @property
+    def places(self) -> list[np.ndarray]:
+        """Places of the numbers of each array."""
+        return np.split(np.arange(self.size), np.cumsum([aval.size for aval in self.avals], dtype=int))[:-1]
+
     def boxes(self, flat: Sequence[Any]) -> list[Cells]:
         """Return the arrays as cells, from values of a kernel in float32 or of their types."""
-        return [boxed([_typed(x, aval.dtype) for x in part], aval.shape) for part, aval in zip(self._parts(flat), self.avals, strict=True)]
+        pairs = zip(self.places, self.avals, strict=True)
+        return [boxed([_typed(flat[n], aval.dtype) for n in own], aval.shape) for own, aval in pairs]
 
     def flat(self, arrays: Sequence[Cells]) -> list[Any]:
         """Return the numbers of cells as values of a kernel in their types."""
@@ -130,14 +127,8 @@ class Numbers(NamedTuple):
 
     def arrays(self, table: Array) -> list[Array]:
         """Return the arrays, each with leading axes ``[...]``, from float32 numbers ``[..., n]``."""
-        parts = zip(self._parts(range(self.size)), self.avals, strict=True)
-        return [table[..., list(part)].reshape(*table.shape[:-1], *aval.shape).astype(aval.dtype) for part, aval in parts]
-
-    def _parts(self, flat: Sequence[Any]) -> Iterator[Sequence[Any]]:
-        at = 0
-        for aval in self.avals:
-            yield flat[at : at + aval.size]
-            at += aval.size
+        pairs = zip(self.places, self.avals, strict=True)
+        return [table[..., own].reshape(*table.shape[:-1], *aval.shape).astype(aval.dtype) for own, aval in pairs]
 
 
 def _typed(x: Any, dtype: Any) -> Any:
@@ -159,6 +150,12 @@ class Parts(NamedTuple):
     def width(self) -> int:
         """Number of numbers that are kept of a round, see :meth:`play`."""
         return 3 + self.outputs + self.leaves.size
+
+    def start(self, numbers: Sequence[Any]) -> tuple[Any, Any, list[Any], Sequence[Any], Sequence[Any]]:
+        """Return what a kernel starts from: the round before the first one, the noise variance, gain and leaves, constants, prior mean."""
+        before, noise_variance, gain, *rest = numbers
+        leaves, constants = rest[: self.leaves.size], rest[self.leaves.size :]
+        return before, noise_variance, [gain, *self.leaves.flat(self.leaves.boxes(leaves))], constants, constants[-self.outputs :]
 
     def chosen(self, rows: Rows, belief: list[Cells], t: Any, leaves: Sequence[Any], constants: Sequence[Any]) -> tuple[Any, Any]:
         """Return the index that a round chooses, ``M`` (float32) where a score is NaN, and the status bits that the choice raises.
@@ -193,9 +190,9 @@ def parts_of(algorithm: Scored, arena: Arena, state: Any, points: int = 1) -> Pa
     Raises:
       Unsupported: when a kernel cannot play them, with the reason.
     """
-    own, model = State.of(state), arena.surrogate.model
+    (_, leaves_of_state, joined), model = parted(state), arena.surrogate.model
     constants, structure = jax.tree.flatten((algorithm, arena.horizon, jnp.asarray(model.prior_mean, arena.dtype)))
-    leaves, numbers = Numbers.of(own.others), Numbers.of(constants)
+    leaves, numbers = Numbers.of(leaves_of_state), Numbers.of(constants)
     if leaves.size + numbers.size > MOST_NUMBERS:
         raise Unsupported(f"it holds {leaves.size + numbers.size:,} numbers beside what is believed, and a kernel takes {MOST_NUMBERS}")
     flags: list[tuple[int, ...]] = []
@@ -203,7 +200,7 @@ def parts_of(algorithm: Scored, arena: Arena, state: Any, points: int = 1) -> Pa
     def opened(shift: Array, variance: Array, gain: Array, t: Array, key: Array, others: list[Array], constants: list[Array]) -> Any:
         algorithm, horizon, prior_mean = jax.tree.unflatten(structure, constants)
         at_point = Arena(surrogate=OnePoint(base=model, prior_mean=prior_mean), horizon=horizon)
-        state = own.joined(Posterior(factors=(), shift=shift, variance=variance, gain=gain), others)
+        state = joined(Posterior(factors=(), shift=shift, variance=variance, gain=gain), others)
         return algorithm, at_point, state, algorithm.estimate(at_point, state, t, key)
 
     def choose(*given: Any) -> Any:
@@ -216,8 +213,8 @@ def parts_of(algorithm: Scored, arena: Arena, state: Any, points: int = 1) -> Pa
         *before, index, values = given
         algorithm, at_point, state, estimate = opened(*before)
         state = algorithm.after_choice(at_point, state, estimate, 0)  # the number of the point in the estimate
-        after = State.of(algorithm.update(at_point, state, Observation(index=index, values=values), before[3]))
-        return estimate.widths, after.posterior.shift[:, 0], after.others
+        learnt, after, _ = parted(algorithm.update(at_point, state, Observation(index=index, values=values), before[3]))
+        return estimate.widths, learnt.shift[:, 0], after
 
     k, shape = model.outputs, jax.ShapeDtypeStruct
     t, key = shape((), np.int32), jax.eval_shape(lambda: jax.random.key(0))
@@ -231,29 +228,10 @@ class Given(NamedTuple):
 
     means: Array  # [B or 1, k, M]
     noise: Array  # [B, T, k]
-    numbers: Array  # [B, 3 + k + n + c] the round before the first one, gain, noise variance, prior mean, leaves and constants; float32
+    numbers: Array  # [B, 3 + n + c] float32, see Parts.start
     root: Array  # [B, r, r]
     shift: Array  # [B, k, M]
     variance: Array  # [B, M]
-
-
-class Start(NamedTuple):
-    """The numbers of a trial as a kernel reads them."""
-
-    before: Any  # the round before the first one
-    gain: Any
-    noise_variance: Any
-    prior_mean: Sequence[Any]  # [k]
-    leaves: Sequence[Any]
-    constants: Sequence[Any]
-
-    @classmethod
-    def of(cls, parts: Parts, read: Callable[[int], Any]) -> Start:
-        """Return the numbers; ``read(n)`` reads the ``n``-th."""
-        at = 3 + parts.outputs
-        end = at + parts.leaves.size
-        given = [range(3, at), range(at, end), range(end, end + parts.constants.size)]
-        return cls(read(0), read(1), read(2), *([read(n) for n in numbers] for numbers in given))
 
 
 class Played(NamedTuple):
@@ -277,26 +255,23 @@ def play(plan: Plan, algorithm: Any, arena: Arena, state: Any, means: Array, noi
       noise: ``[T, k]`` what is added to them at the point chosen.
       first: number of the first round.
     """
-    own, model = State.of(state), arena.surrogate.model
+    (before, others, joined), model = parted(state), arena.surrogate.model
     parts, [form] = parts_of(algorithm, arena, state), model.forms
     constants = jax.tree.leaves((algorithm, arena.horizon, model.prior_mean))
-    flat = [jnp.asarray(first) - 1, own.posterior.gain, model.noise_variance, model.prior_mean, *own.others, *constants]
+    flat = [jnp.asarray(first) - 1, model.noise_variance, before.gain, *others, *constants]
     numbers = jnp.concatenate([jnp.ravel(jnp.asarray(x)).astype(np.float32) for x in flat])
-    before = own.posterior
     given = Given(means, noise, numbers, before.factors[0], before.shift, before.variance[0])
     record, root, shift, variance = _kernel(plan, parts, arena.size)(form, given)
-    index, bits = record[:, 0].astype(jnp.int32), record[:, 1].astype(jnp.int32)
-    after = [record[:, 2:3], *parts.leaves.arrays(record[:, 3 + parts.outputs :])]
-    earlier = [
-        jnp.concatenate([jnp.asarray(x)[None], of_rounds[:-1]]) for x, of_rounds in zip((before.gain, *own.others), after, strict=True)
-    ]
+    indices, bits = record[:, 0].astype(jnp.int32), record[:, 1].astype(jnp.int32)
+    widths, kept = record[:, 3 : 3 + parts.outputs], record[:, 3 + parts.outputs :]
+    after = [record[:, 2:3], *parts.leaves.arrays(kept)]
+    earlier = [jnp.concatenate([jnp.asarray(x)[None], many[:-1]]) for x, many in zip((before.gain, *others), after, strict=True)]
 
     def state_of(gain: Array, *others: Array) -> Any:
-        return own.joined(Posterior(factors=(), shift=gain, variance=gain, gain=gain), others)
+        return joined(Posterior(factors=(), shift=gain, variance=gain, gain=gain), others)
 
     last = replace(before, factors=(root,), shift=shift, variance=variance[None], gain=after[0][-1])
-    widths = record[:, 3 : 3 + parts.outputs]
-    return Played(index, bits, widths, state_of(*earlier), state_of(*after), own.joined(last, [x[-1] for x in after[1:]]))
+    return Played(indices, bits, widths, state_of(*earlier), state_of(*after), joined(last, [x[-1] for x in after[1:]]))
 
 
 def _kernel(plan: Plan, parts: Parts, size: int) -> Callable[..., list[Array]]:

@@ -6,7 +6,7 @@ the cores (VMEM). Under JAX's interpreter there are as many lanes as trials.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -16,7 +16,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from jaxbandit.fused.cells import Rows, Unsupported, boxed
-from jaxbandit.fused.rounds import Given, Parts, Plan, Start
+from jaxbandit.fused.rounds import Given, Parts, Plan
 from jaxbandit.surrogates.features import EXACT
 
 Array = jax.Array
@@ -95,21 +95,25 @@ def _body(parts: Parts, size: int, rounds: int, part: int, rank: int, lanes: int
 
     def kernel(phi: Any, means: Any, noise: Any, numbers: Any, *refs: Any) -> None:
         *before, record, root, shift, variance, u, carried = refs
-        start, done = Start.of(parts, lambda n: numbers[n : n + 1, :]), part * pl.program_id(1)
-        lam, first = start.noise_variance, start.before.astype(np.int32) + done
+        done = part * pl.program_id(1)
+        before_first, lam, start, constants, prior_mean = parts.start([numbers[n : n + 1, :] for n in range(len(numbers))])
+        first = before_first.astype(np.int32) + done
+
+        def keep(carry: Sequence[Any]) -> None:
+            for place, x in enumerate(carry):
+                carried[place : place + 1, :] = number(x, np.float32)
 
         @pl.when(done == 0)
         def _() -> None:
             for after, own in zip((root, shift, variance), before, strict=True):
                 after[...] = own[...]
-            for place, x in enumerate((start.gain, *start.leaves)):
-                carried[place : place + 1, :] = x
+            keep(start)
 
         def one_round(n: Any, carry: tuple[Any, ...]) -> tuple[Any, ...]:
             gain, *leaves = carry
             t = first + n + 1
             belief = [boxed([shift[j] for j in outputs], (parts.outputs, 1)), boxed([variance[...]], (1, 1)), boxed([gain], (1,))]
-            index, bits = parts.chosen(rows, belief, t, leaves, start.constants)
+            index, bits = parts.chosen(rows, belief, t, leaves, constants)
             point = number(jnp.minimum(index, np.float32(size - 1)), np.int32)
             here = jax.lax.broadcasted_iota(jnp.int32, rows.shape, 0) == point
 
@@ -119,14 +123,14 @@ def _body(parts: Parts, size: int, rounds: int, part: int, rank: int, lanes: int
             seen = [at_point(shift[j]) for j in outputs]
             values = [at_point(means[j]) + noise[n, j : j + 1, :] for j in outputs]
             belief = [boxed(seen, (parts.outputs, 1)), boxed([at_point(variance[...])], (1, 1)), boxed([gain], (1,))]
-            widths, learnt, leaves = parts.learnt(rows, belief, t, leaves, start.constants, point, values)
+            widths, learnt, leaves = parts.learnt(rows, belief, t, leaves, constants, point, values)
             s = _potter(phi, here, lam, root, u, rank, lanes)
             # HIGHEST: a TPU multiplies float32 in bfloat16 by default.
             column = jax.lax.dot_general(phi[...], u[...], (((1,), (0,)), ((), ())), precision=EXACT, preferred_element_type=np.float32)
             precision = 1 / s
             variance[...] = variance[...] - column * column * precision
             for j in outputs:
-                shift[j] = shift[j] + column * ((learnt[j] - start.prior_mean[j] - seen[j]) * precision)
+                shift[j] = shift[j] + column * ((learnt[j] - prior_mean[j] - seen[j]) * precision)
             gain = gain + np.float32(0.5) * jnp.log(s * (1 / lam))
             leaves = [number(x, x.dtype) for x in leaves]
             for place, x in enumerate((index, bits, gain, *widths, *leaves)):
@@ -136,8 +140,7 @@ def _body(parts: Parts, size: int, rounds: int, part: int, rank: int, lanes: int
         gain, *leaves = (carried[place : place + 1, :] for place in range(1 + parts.leaves.size))
         leaves = parts.leaves.flat(parts.leaves.boxes(leaves))
         ended = jax.lax.fori_loop(0, jnp.minimum(part, rounds - done), one_round, (gain, *leaves))
-        for place, x in enumerate(ended):
-            carried[place : place + 1, :] = number(x, np.float32)
+        keep(ended)
 
     return kernel
 
