@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +12,8 @@ from jax.scipy.special import log_ndtr, ndtr
 from jax.typing import DTypeLike
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
+from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import booleans, exactly, finite_numbers, nonnegative_numbers, numbers, positive, vector
-from jaxbandit.core.fields import key as key_check
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Key, Scalar, Table
@@ -42,8 +42,8 @@ def tie_share(dtype: DTypeLike) -> float:
     return float(jnp.finfo(dtype).eps) ** TIE_POWER
 
 
-@takes(score=numbers.of(vector("one score per point")))
-def nearly_best(score: Array) -> Array:
+@checked
+def nearly_best(score: Annotated[Array, numbers, vector("one score per point")]) -> Array:
     """Return where ``score [M]`` is the largest but for rounding, as ``[M]``; nowhere when a score is NaN.
 
     Points tie that are within :func:`tie_share` of the best score or of the scores' range, whichever is less: neither a large mean of all
@@ -63,8 +63,8 @@ def least_of_best(best: Array, least: Array) -> Array:
     return jnp.where(jnp.abs(best) < jnp.inf, best - room, best)
 
 
-@takes(score=numbers.of(vector("one score per point")))
-def pick(score: Array) -> Array:
+@checked
+def pick(score: Annotated[Array, numbers, vector("one score per point")]) -> Array:
     """Return the index ``[]`` (int32) of the first of ``score [M]`` that is :func:`nearly_best`; ``M`` when a score is NaN.
 
     Computed as a maximum and then the least index near it, because XLA's argmax takes over three times as long on CPUs. The indices
@@ -83,15 +83,18 @@ def everywhere(mask: Array) -> Array:
     return jnp.min(jnp.where(mask, 1.0, 0.0)) > 0
 
 
-@takes(weights=numbers.of(exactly(None, words="one weight per table")), tables=numbers.of(exactly(None, None, words="one row per weight")))
-def weighted_sum(weights: Array, tables: Array) -> Array:
+@checked
+def weighted_sum(
+    weights: Annotated[Array, numbers, exactly(None, words="one weight per table")],
+    tables: Annotated[Array, numbers, exactly(None, None, words="one row per weight")],
+) -> Array:
     """Return ``sum_j weights[j] tables[j]`` as ``[M]``, from ``[m]`` and ``[m, M]``; element-wise, so that XLA fuses it with its use."""
     checks.shape("tables", tables, (np.shape(weights)[0], None), remedy="one row for each weight")
     return jnp.sum(jnp.asarray(weights)[:, None] * jnp.asarray(tables), axis=0)
 
 
-@takes(reward=numbers.of(vector("one per point")), bound=positive)
-def clip_reward(reward: Array, bound: Scalar) -> tuple[Array, Array]:
+@checked
+def clip_reward(reward: Annotated[Array, numbers, vector("one per point")], bound: Annotated[Scalar, positive]) -> tuple[Array, Array]:
     """Return ``reward [M]`` clipped to ``[-bound, bound]``, and a flag: ``ALL_CLIPPED`` when the clip makes all points equal, else 0."""
     reward, bound = jnp.asarray(reward), jnp.asarray(bound)
     values = jnp.clip(reward, -bound, bound)
@@ -99,8 +102,10 @@ def clip_reward(reward: Array, bound: Scalar) -> tuple[Array, Array]:
     return values, jnp.where(everywhere, int(Status.ALL_CLIPPED), 0)
 
 
-@takes(allowed=booleans.of(vector("one entry per point")), score=numbers.of(vector("one score per point")))
-def restricted_to(allowed: Array, score: Array) -> Array:
+@checked
+def restricted_to(
+    allowed: Annotated[Array, booleans, vector("one entry per point")], score: Annotated[Array, numbers, vector("one score per point")]
+) -> Array:
     """Return ``score [M]`` where ``allowed [M]``, minus infinity elsewhere; NaN scores stay, and all are NaN when nothing is allowed."""
     allowed, score = jnp.asarray(allowed), jnp.asarray(score)
     checks.shape("allowed", allowed, score.shape, remedy="one entry for each score")
@@ -108,24 +113,26 @@ def restricted_to(allowed: Array, score: Array) -> Array:
     return jnp.where(allowed | jnp.isnan(score), score, hidden)
 
 
-@takes(key=key_check, allowed=booleans.of(vector("one entry per point")))
-def draw_uniformly(key: Key, allowed: Array) -> Array:
+@checked
+def draw_uniformly(key: Key, allowed: Annotated[Array, booleans, vector("one entry per point")]) -> Array:
     """Return the index ``[]`` of a point drawn uniformly from ``allowed [M]``; ``M`` when nothing is allowed."""
     rank = jnp.cumsum(jnp.asarray(allowed), dtype=jnp.int32)
     wanted = jax.random.randint(key, (), 1, jnp.maximum(rank[-1], 1) + 1, jnp.int32)
     return jnp.sum(rank < wanted, dtype=jnp.int32)
 
 
-@takes(points=finite_numbers.of(exactly(None, None, words="one row per point")))
-def unit_box(points: Table) -> Array:
+@checked
+def unit_box(points: Annotated[Table, finite_numbers, exactly(None, None, words="one row per point")]) -> Array:
     """Return ``points [M, d]`` shifted and scaled so that their bounding box is ``[0, 1]^d``; an axis with a single value becomes 0."""
     points = jnp.asarray(points)
     low, high = jnp.min(points, axis=0), jnp.max(points, axis=0)
     return (points - low[None]) / jnp.where(high > low, high - low, 1)[None]
 
 
-@takes(points=numbers.of(exactly(None, None)), centre=numbers.of(vector("one number per axis")))
-def squared_distance(points: Array, centre: Array) -> Array:
+@checked
+def squared_distance(
+    points: Annotated[Array, numbers, exactly(None, None)], centre: Annotated[Array, numbers, vector("one number per axis")]
+) -> Array:
     """Return ``|x - centre|^2 [M]`` for each of ``points [M, d]`` and ``centre [d]``."""
     checks.shape("centre", centre, np.shape(points)[1:], remedy="one number for each axis of the points")
     return jnp.sum(jnp.square(jnp.asarray(points) - jnp.asarray(centre)[None]), axis=-1)
@@ -182,8 +189,10 @@ def _floored(sd: Array) -> Array:
     return jnp.maximum(sd, math.sqrt(jnp.finfo(sd.dtype).tiny))
 
 
-@takes(mean=numbers, sd=nonnegative_numbers, best=numbers)
-def log_expected_improvement(mean: Array, sd: Array, best: Array) -> Array:
+@checked
+def log_expected_improvement(
+    mean: Annotated[Array, numbers], sd: Annotated[Array, nonnegative_numbers], best: Annotated[Array, numbers]
+) -> Array:
     """Return ``log E (f - best)^+`` for ``f ~ N(mean, sd^2)``: ``log(sd (z Phi(z) + phi(z)))`` with ``z = (mean - best) / sd``.
 
     It is finite where the improvement itself underflows, so that points far below the incumbent are still ranked.
@@ -193,8 +202,8 @@ def log_expected_improvement(mean: Array, sd: Array, best: Array) -> Array:
     return jnp.log(sd) + _log_h((mean - best) / sd)
 
 
-@takes(mean=numbers, sd=nonnegative_numbers)
-def log_feasibility(mean: Array, sd: Array) -> Array:
+@checked
+def log_feasibility(mean: Annotated[Array, numbers], sd: Annotated[Array, nonnegative_numbers]) -> Array:
     """Return ``sum_j log P(g_j <= 0)`` as ``[M]``, for independent ``g_j ~ N(mean, sd^2)`` with ``mean`` and ``sd`` ``[m, M]``."""
     checks.broadcast(mean=mean, sd=sd)
     return jnp.sum(log_ndtr(-jnp.asarray(mean) / _floored(sd)), axis=0)

@@ -7,14 +7,14 @@ For ``min F(x) + sum_j H_j(z_j)`` subject to ``x = z_j`` with multipliers ``y_j`
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import squared_distance
 from jaxbandit.core.declare import Declared
-from jaxbandit.core.fields import positive
-from jaxbandit.core.pytree import param, pytree, replace
+from jaxbandit.core.fields import Letter, positive
+from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.core.types import Array, Scalar
 
 __all__ = ["Agreement", "Consensus"]
@@ -34,9 +34,9 @@ class Agreement(Declared):
     described: ClassVar[str] = "tolerances, consensus.Agreement(...)"
     in_files: ClassVar[bool] = True
 
-    absolute: Scalar = param(0.05, check=positive, symbol="eps_abs")
-    relative: Scalar = param(0.05, check=positive, symbol="eps_rel")
-    relaxation: Scalar = param(1.5, check=positive, symbol="relaxation")
+    absolute: Annotated[Scalar, positive, Letter("eps_abs")] = 0.05
+    relative: Annotated[Scalar, positive, Letter("eps_rel")] = 0.05
+    relaxation: Annotated[Scalar, positive, Letter("relaxation")] = 1.5
 
 
 @pytree

@@ -8,23 +8,22 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.codec import nameable
-from jaxbandit.core.declare import Role
-from jaxbandit.core.fields import Check, each, exactly, finite_numbers, function, key, of_class, text, tuple_of, vector, whole
+from jaxbandit.core.declare import Role, check_fields, checked
+from jaxbandit.core.fields import Words, exactly, finite_numbers, function, key, vector, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.core.memory import check_fits
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.tabulate import tabulated
 from jaxbandit.core.types import Key, Numbers, Table
 
-__all__ = ["DOMAIN", "MOST_POINTS", "Domain", "arms", "grid", "mixed", "points", "product", "sobol", "tabulate"]
+__all__ = ["MOST_POINTS", "Domain", "arms", "grid", "mixed", "points", "product", "sobol", "tabulate"]
 __dir__ = __all__.copy  # what completion shows
 
 MOST_POINTS = 10**7
@@ -45,20 +44,17 @@ class Domain(Role):
     """
 
     described: ClassVar[str] = "a domain of jaxbandit.domains, such as grid([0.0], [1.0], 50)"
-    points: Table
-    axes: tuple[Table, ...] = ()
+    points: Annotated[Table, finite_numbers, COORDINATES]
+    axes: tuple[Annotated[Table, finite_numbers, vector("one number per point of the axis")], ...] = ()
     names: tuple[str, ...] = static(default=())
     categories: tuple[tuple[str, ...], ...] = static(default=())
 
     def __post_init__(self) -> None:
-        finite_numbers("Domain.points", self.points, COORDINATES)
+        check_fields(self, "Domain")
         if 0 in np.shape(self.points):
             raise checks.InvalidArgument(
                 f"Domain.points: the domain is empty (shape {list(np.shape(self.points))}); give at least one point"
             )
-        AXES("Domain.axes", self.axes)
-        TEXTS("Domain.names", self.names)
-        tuple_of(TEXTS)("Domain.categories", self.categories)
         if self.axes and (math.prod(self.grid_shape), len(self.axes)) != np.shape(self.points):
             raise checks.InvalidArgument(
                 f"Domain.axes: a grid of {list(self.grid_shape)} points, got {list(np.shape(self.points))} coordinates; use domains.product"
@@ -89,43 +85,37 @@ class Domain(Role):
         """Number of points on each axis of a product grid, ``()`` for a bare set of points."""
         return tuple(int(np.shape(axis)[0]) for axis in self.axes)
 
-    @takes(axis=whole(0))
-    def is_categorical(self, axis: int) -> bool:
+    @checked
+    def is_categorical(self, axis: Annotated[int, whole(0)]) -> bool:
         """Say whether an axis, by its number from 0, holds categories; raises ``InvalidArgument`` on the number of no axis."""
         checks.integer("axis", axis, least=0, most=self.dimension - 1)
         return bool(self.categories and self.categories[axis])
 
-    @takes(axis=whole(0))
-    def name_of(self, axis: int) -> str:
+    @checked
+    def name_of(self, axis: Annotated[int, whole(0)]) -> str:
         """Return the name of an axis, by its number from 0: ``x1``, ``x2``, ... where axes have none."""
         checks.integer("axis", axis, least=0, most=self.dimension - 1)
         return self.names[axis] if self.names else f"x{axis + 1}"
 
-    @takes(index=whole(0))
-    def label(self, index: int) -> str:
+    @checked
+    def label(self, index: Annotated[int, whole(0)]) -> str:
         """Return a point in words, by its number: ``"dose=0.2, catalyst=Ni"``; raises ``InvalidArgument`` on the number of no point."""
         checks.integer("index", index, least=0, most=self.size - 1)
         row = np.asarray(self.points, np.float64)[index]
         shown = [self.categories[axis][int(value)] if self.is_categorical(axis) else f"{value:.6g}" for axis, value in enumerate(row)]
         return ", ".join(f"{self.name_of(axis)}={value}" for axis, value in enumerate(shown))
 
-    @takes(point=finite_numbers)
-    def nearest(self, point: Numbers) -> int:
+    @checked
+    def nearest(self, point: Annotated[Numbers, finite_numbers]) -> int:
         """Return the index of the domain's point closest to ``point [d]`` in Euclidean distance, the first of equals."""
         target = np.asarray(point, np.float64)
         checks.shape("point", target, (self.dimension,))
         return int(np.argmin(np.sum((np.asarray(self.points) - target) ** 2, axis=1)))
 
 
-TEXTS = tuple_of(text)
-AXES = each(finite_numbers.of(vector("one number per point of the axis")))
-DOMAIN: Check = of_class(Domain)
-"""Check of an argument that is a domain."""
-
-
 @nameable
-@takes(coordinates=finite_numbers.of(COORDINATES))
-def points(coordinates: Numbers) -> Domain:
+@checked
+def points(coordinates: Annotated[Numbers, finite_numbers, COORDINATES]) -> Domain:
     """Make a bare set of points from ``coordinates [M, d]``; raises ``InvalidArgument`` if empty, not finite or with repeated points."""
     table = np.asarray(coordinates, np.float64)
     if table.size == 0:
@@ -139,8 +129,8 @@ def points(coordinates: Numbers) -> Domain:
 
 
 @nameable
-@takes(count=whole(1, MOST_POINTS))
-def arms(count: int) -> Domain:
+@checked
+def arms(count: Annotated[int, whole(1, MOST_POINTS)]) -> Domain:
     """Make a domain of ``count`` unordered arms, whose points are arm numbers ``[count, 1]``; for explicit Gram matrices."""
     check_fits("count", 2 * 8 * int(count), f"a domain of {checks.short(count)} arms", "take fewer")
     return Domain(points=np.arange(count, dtype=np.float64)[:, None])
@@ -169,8 +159,12 @@ def product(axes: Sequence[Numbers]) -> Domain:
 
 
 @nameable
-@takes(axes=of_class(Mapping, "a mapping from the names of axes to numbers or to labels of categories"))
-def mixed(axes: Mapping[str, Sequence[float] | Sequence[str]]) -> Domain:
+@checked
+def mixed(
+    axes: Annotated[
+        Mapping[str, Sequence[float] | Sequence[str]], Words("a mapping from the names of axes to numbers or to labels of categories")
+    ],
+) -> Domain:
     """Make a product grid of named axes that hold numbers or categories: ``mixed({"dose": [0.1, 0.2, 0.5], "catalyst": ["Pd", "Ni"]})``.
 
     Categories stand in the points as ``0, 1, ...``, in the order given; ``domain.label(index)`` gives a point in words. A kernel says how
@@ -217,8 +211,10 @@ def _check_count(name: str, counts: Sequence[int]) -> None:
 
 
 @nameable
-@takes(low=finite_numbers, high=finite_numbers)
-def grid(low: Sequence[float], high: Sequence[float], points_per_axis: int | Sequence[int]) -> Domain:
+@checked
+def grid(
+    low: Annotated[Sequence[float], finite_numbers], high: Annotated[Sequence[float], finite_numbers], points_per_axis: int | Sequence[int]
+) -> Domain:
     """Make a product grid of evenly spaced points (ends included) on the box ``[low, high]`` in ``R^d``.
 
     Args:
@@ -241,8 +237,13 @@ def grid(low: Sequence[float], high: Sequence[float], points_per_axis: int | Seq
 
 
 @nameable
-@takes(low=finite_numbers, high=finite_numbers, count=whole(1, MOST_POINTS), key=key | whole(0))
-def sobol(low: Sequence[float], high: Sequence[float], count: int, key: Key | int) -> Domain:
+@checked
+def sobol(
+    low: Annotated[Sequence[float], finite_numbers],
+    high: Annotated[Sequence[float], finite_numbers],
+    count: Annotated[int, whole(1, MOST_POINTS)],
+    key: Annotated[Key | int, key | whole(0)],
+) -> Domain:
     """Make a bare set of points that fill the box ``[low, high]`` in ``R^d`` evenly, the first of a scrambled Sobol sequence.
 
     For boxes of many dimensions, where grids have too many points. Sets of a power of two are the most even.
@@ -277,8 +278,8 @@ def _corners(low: Any, high: Any) -> tuple[np.ndarray, np.ndarray]:
     return lower, upper
 
 
-@takes(name=text, function=function("(x [d])"), domain=DOMAIN)
-def tabulate(name: str, function: Callable[[Any], Any], domain: Domain) -> Table:
+@checked
+def tabulate(name: str, function: Annotated[Callable[[Any], Any], function("(x [d])")], domain: Domain) -> Table:
     """Return the values ``[M]``, in float64, of a function of one point ``x [d]`` at every point of a domain.
 
     Args:

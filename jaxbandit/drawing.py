@@ -9,16 +9,16 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short, short_enough
-from jaxbandit.core.fields import between, boolean, each, of_class, scalar, text, whole
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import between, each, of_class, scalar, whole
 
 # Okabe and Ito's palette, without yellow, which is too light for lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -107,8 +107,10 @@ def grid_of_axes(axes: Any, rows: int, columns: int, size: tuple[float, float] =
     return given.reshape(rows, columns)
 
 
-@takes(rows=PANELS, columns=PANELS, size=INCHES)
-def new_axes(rows: int, columns: int, size: tuple[float, float] = PANEL) -> np.ndarray:
+@checked
+def new_axes(
+    rows: Annotated[int, PANELS], columns: Annotated[int, PANELS], size: Annotated[tuple[float, float], INCHES] = PANEL
+) -> np.ndarray:
     """Return axes ``[rows, columns]`` of a new figure of pyplot's, ``size`` inches each, which the user's backend shows."""
     from matplotlib import pyplot  # only here: files need none
 
@@ -116,9 +118,14 @@ def new_axes(rows: int, columns: int, size: tuple[float, float] = PANEL) -> np.n
         return _panels(pyplot.figure(layout="constrained"), rows, columns, size)
 
 
-@takes(rows=PANELS, columns=PANELS, size=INCHES, title=text, one_scale=boolean)
+@checked
 def figure_of(
-    rows: int, columns: int, size: tuple[float, float] = PANEL, *, title: str = "", one_scale: bool = False
+    rows: Annotated[int, PANELS],
+    columns: Annotated[int, PANELS],
+    size: Annotated[tuple[float, float], INCHES] = PANEL,
+    *,
+    title: str = "",
+    one_scale: bool = False,
 ) -> tuple[Drawing, np.ndarray]:
     """Return a figure for a file and its axes ``[rows, columns]``, ``size`` inches each.
 
@@ -140,12 +147,12 @@ def _panels(figure: Figure, rows: int, columns: int, size: tuple[float, float], 
     return axes
 
 
-@takes(title=text, rows=DRAWN, size=INCHES, one_scale=boolean)
+@checked
 def compose(
     title: str,
-    rows: Sequence[Sequence[Callable[..., Any]]],
+    rows: Annotated[Sequence[Sequence[Callable[..., Any]]], DRAWN],
     *,
-    size: tuple[float, float] = PANEL,
+    size: Annotated[tuple[float, float], INCHES] = PANEL,
     one_scale: bool = False,
 ) -> Drawing:
     """Return a figure of several panels, for a file; each function in ``rows`` draws one panel on the ``ax`` that it is given.

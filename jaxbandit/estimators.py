@@ -8,7 +8,7 @@ of outputs that share a factor, which is how penalised rewards are treated.
 from __future__ import annotations
 
 import abc
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +18,11 @@ from jax.typing import DTypeLike
 from jaxbandit import widths
 from jaxbandit.core import checks
 from jaxbandit.core.declare import Declared
-from jaxbandit.core.fields import finite, instance_of, one_function, per_constraint, positive, whole
-from jaxbandit.core.pytree import float_dtype, param, pytree, static
+from jaxbandit.core.fields import finite, one_function, per_constraint, positive, whole
+from jaxbandit.core.pytree import float_dtype, pytree, static
 from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.surrogates import AbstractSurrogate, Prediction
-from jaxbandit.widths import WIDTH, WidthLike
+from jaxbandit.widths import WidthLike
 
 __all__ = ["Bounds", "DiscreteGaussian", "DiscreteUniform", "Distribution", "Estimate", "Gaussian", "Randomised", "Strategy", "Thompson"]
 __dir__ = __all__.copy  # what completion shows
@@ -82,8 +82,8 @@ class Bounds(Strategy):
     """
 
     described: ClassVar[str] = "confidence bounds, estimators.Bounds(...)"
-    reward_width: WidthLike = param(3.0, check=WIDTH, shape=one_function)
-    cost_width: WidthLike = param(3.0, check=WIDTH, shape=per_constraint)
+    reward_width: Annotated[WidthLike, one_function] = 3.0
+    cost_width: Annotated[WidthLike, per_constraint] = 3.0
 
     def estimate(self, surrogate: AbstractSurrogate, posterior: Any, t: Array, key: Key) -> Estimate:
         belief = surrogate.predict(posterior)
@@ -111,8 +111,8 @@ class Thompson(Strategy):
       reward_width, cost_width: the factor ``beta`` on the posterior standard deviation, as in :class:`Bounds`.
     """
 
-    reward_width: WidthLike = param(1.0, check=WIDTH, shape=one_function)
-    cost_width: WidthLike = param(1.0, check=WIDTH, shape=per_constraint)
+    reward_width: Annotated[WidthLike, one_function] = 1.0
+    cost_width: Annotated[WidthLike, per_constraint] = 1.0
 
     def estimate(self, surrogate: AbstractSurrogate, posterior: Any, t: Array, key: Key) -> Estimate:
         beta = _betas(self, t, surrogate.predict(posterior))
@@ -156,7 +156,7 @@ class DiscreteUniform(Distribution):
       points: number of values, from 2 to ``MOST_POINTS``.
     """
 
-    points: int = static(default=20, check=whole(2, MOST_POINTS))
+    points: Annotated[int, whole(2, MOST_POINTS)] = static(default=20)
 
     def sample(self, key: Key, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         return jax.random.randint(key, shape, 0, self.points).astype(dtype) * (2.0 / (self.points - 1))
@@ -175,10 +175,10 @@ class DiscreteGaussian(Distribution):
       points: number of values, from 2 to ``MOST_POINTS``.
     """
 
-    low: Scalar = param(0.0, check=finite)
-    high: Scalar = param(2.0, check=positive)  # with no positive value the estimate would never be optimistic
-    sd: Scalar = param(1.0, check=positive)
-    points: int = static(default=20, check=whole(2, MOST_POINTS))
+    low: Annotated[Scalar, finite] = 0.0
+    high: Annotated[Scalar, positive] = 2.0  # with no positive value the estimate would never be optimistic
+    sd: Annotated[Scalar, positive] = 1.0
+    points: Annotated[int, whole(2, MOST_POINTS)] = static(default=20)
 
     def sample(self, key: Key, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         share = jnp.arange(self.points, dtype=dtype) * (1.0 / (self.points - 1))
@@ -204,9 +204,9 @@ class Randomised(Strategy):
       distribution: the distribution of ``Z / beta``: :class:`Gaussian`, :class:`DiscreteUniform` or :class:`DiscreteGaussian`.
     """
 
-    reward_width: WidthLike = param(1.0, check=WIDTH, shape=one_function)
-    cost_width: WidthLike = param(1.0, check=WIDTH, shape=per_constraint)
-    distribution: Distribution = param(Gaussian(), check=instance_of(Distribution))
+    reward_width: Annotated[WidthLike, one_function] = 1.0
+    cost_width: Annotated[WidthLike, per_constraint] = 1.0
+    distribution: Distribution = Gaussian()
 
     def estimate(self, surrogate: AbstractSurrogate, posterior: Any, t: Array, key: Key) -> Estimate:
         belief = surrogate.predict(posterior)

@@ -6,19 +6,18 @@ Each is called inside every trial with ``(instance, algorithm, surrogate)``. Equ
 from __future__ import annotations
 
 import abc
-from typing import ClassVar, TypeVar
+from typing import Annotated, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from jaxbandit.algorithms.base import Algorithm
-from jaxbandit.core.arguments import takes
-from jaxbandit.core.declare import Declared
+from jaxbandit.core.declare import Declared, checked
 from jaxbandit.core.fields import how_many_points
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Array
 from jaxbandit.problems import AbstractProblem, optimum
-from jaxbandit.problems.base import INSTANCE
+from jaxbandit.problems.base import Instance
 from jaxbandit.surrogates import Surrogate
 
 __all__ = ["BestPoint", "FeasiblePoints", "Rule", "SafestSeeds", "safest"]
@@ -27,16 +26,16 @@ __dir__ = __all__.copy  # what completion shows
 A = TypeVar("A", bound=Algorithm)
 
 
-@takes(instance=INSTANCE)
-def worst_cost(instance: AbstractProblem) -> Array:
+@checked
+def worst_cost(instance: Instance) -> Array:
     """Return ``max_j g_j(x)`` of the mean constraints as ``[M]``, minus infinity without constraints."""
     return jnp.max(jnp.asarray(instance.means)[1:], axis=0, initial=-jnp.inf)
 
 
-@takes(instance=INSTANCE, count=how_many_points())
-def safest(instance: AbstractProblem, count: int) -> Array:
+@checked
+def safest(instance: Instance, count: Annotated[int, how_many_points()]) -> Array:
     """Return the ``count`` points ``[count]`` (int32) whose largest mean constraint is least, safest first."""
-    how_many_points().fit_domain("count", count, instance.domain.size, instance.domain.dimension, None)
+    how_many_points().fit_domain("count", count, instance.domain.size, instance.domain.dimension)
     return jax.lax.top_k(-worst_cost(instance), count)[1].astype(jnp.int32)
 
 
@@ -59,7 +58,7 @@ class SafestSeeds(Rule):
       count: number of seeds, >= 1.
     """
 
-    count: int = static(default=1, check=how_many_points())
+    count: Annotated[int, how_many_points()] = static(default=1)
 
     def __call__(self, instance: AbstractProblem, algorithm: A, surrogate: Surrogate) -> tuple[A, Surrogate]:
         return algorithm.with_facts(seeds=safest(instance, self.count)), surrogate

@@ -14,15 +14,17 @@ from __future__ import annotations
 import dataclasses
 import math
 from functools import partial
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, is_traced, shape, short
+from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import (
+    Described,
     between,
     booleans,
     each,
@@ -30,8 +32,6 @@ from jaxbandit.core.fields import (
     integers_from,
     nonnegative,
     numbers,
-    of_class,
-    optional,
     whole,
 )
 from jaxbandit.core.intervals import NORMAL_95
@@ -43,7 +43,7 @@ from jaxbandit.core.types import Array, Scalar
 from jaxbandit.delays import NEVER
 from jaxbandit.domains import MOST_POINTS
 from jaxbandit.problems import AbstractProblem, optimum
-from jaxbandit.problems.base import INSTANCE, as_exact_as_tables
+from jaxbandit.problems.base import Instance, as_exact_as_tables
 
 __all__ = [
     "ArrivedCurves",
@@ -65,9 +65,10 @@ __dir__ = __all__.copy  # what completion shows
 
 
 @pytree
-class Curves:
+class Curves(Described):
     """Cumulative measures after each round, ``[..., T]``; all regrets except the strong one are NaN when no point is feasible."""
 
+    described: ClassVar[str] = "measures of a run, jaxbandit.metrics.curves(...)"
     regret: Array  # sum f(x*) - f(x_s); negative where infeasible points have a larger reward
     positive_regret: Array  # sum (f(x*) - f(x_s))^+
     hard_violation: Array  # sum over rounds and constraints of g_j(x_s)^+
@@ -99,9 +100,14 @@ def _check_indices(problem: AbstractProblem, indices: ArrayLike) -> None:
     integers_from(0, problem.domain.size - 1)("indices", indices)
 
 
-@takes(problem=INSTANCE, indices=INDICES, mixed_value=optional(finite))
+@checked
 @as_exact_as_tables
-def curves(problem: AbstractProblem, indices: Array, *, mixed_value: Scalar | None = None) -> Curves:
+def curves(
+    problem: Instance,
+    indices: Annotated[Array, INDICES],
+    *,
+    mixed_value: Annotated[Scalar, finite] | None = None,
+) -> Curves:
     """Compute the cumulative measures of the points ``indices [..., T]`` chosen on ``problem``.
 
     Args:
@@ -123,9 +129,10 @@ def _curves(means: Array, best: Array, indices: Array, mixed_value: Scalar | Non
 
 
 @pytree
-class Tally:
+class Tally(Described):
     """Values of the cumulative measures after some rounds, from which :func:`extend_tally` computes them over further rounds."""
 
+    described: ClassVar[str] = "the tally of earlier rounds, metrics.start_tally(constraints)"
     regret: Array  # [...]
     positive_regret: Array  # [...]
     hard_violation: Array  # [...]
@@ -135,8 +142,8 @@ class Tally:
     reward: Array  # [...]
 
 
-@takes(constraints=whole(0, 1000), shape=each(whole(0, MOST_POINTS)))
-def start_tally(constraints: int, shape: tuple[int, ...] = ()) -> Tally:
+@checked
+def start_tally(constraints: Annotated[int, whole(0, 1000)], shape: tuple[Annotated[int, whole(0, MOST_POINTS)], ...] = ()) -> Tally:
     """Return the measures before the first round, for trials with the leading axes ``shape``."""
     trials = math.prod(shape)
     check_fits("shape", (6 + constraints) * trials * float_dtype().itemsize, f"the measures of {trials:,} trials", "take fewer")
@@ -158,9 +165,13 @@ def _start_tally(constraints: int, shape: tuple[int, ...]) -> Tally:
     )
 
 
-@takes(problem=INSTANCE, so_far=of_class(Tally, "the tally of earlier rounds, metrics.start_tally(constraints)"), indices=INDICES)
+@checked
 @as_exact_as_tables
-def extend_tally(problem: AbstractProblem, so_far: Tally, indices: Array) -> tuple[Tally, Curves]:
+def extend_tally(
+    problem: Instance,
+    so_far: Tally,
+    indices: Annotated[Array, INDICES],
+) -> tuple[Tally, Curves]:
     """Return the measures after further rounds, in which the points ``indices [..., n]`` were chosen, and their curves over these."""
     _check_indices(problem, indices)
     costs = (*np.shape(indices)[:-1], problem.constraints)
@@ -204,9 +215,9 @@ def _extend_tally(means: Array, best: Array, so_far: Tally, indices: Array) -> t
     return after, found
 
 
-@takes(problem=INSTANCE, indices=INDICES)
+@checked
 @as_exact_as_tables
-def violation_by_constraint(problem: AbstractProblem, indices: Array) -> Array:
+def violation_by_constraint(problem: Instance, indices: Annotated[Array, INDICES]) -> Array:
     """Return the hard violation of each constraint, ``sum over rounds of g_j(x_s)^+``, as ``[..., m, T]``."""
     _check_indices(problem, indices)
     return _violation_by_constraint(as_argument(problem.means), as_argument(indices))
@@ -219,8 +230,8 @@ def _violation_by_constraint(means: Array, indices: Array) -> Array:
     return jnp.cumsum(jnp.maximum(costs, 0), axis=-1)
 
 
-@takes(amounts=numbers, arrivals=ARRIVALS)
-def by_arrival(amounts: Array, arrivals: Array) -> Array:
+@checked
+def by_arrival(amounts: Annotated[Array, numbers], arrivals: Annotated[Array, ARRIVALS]) -> Array:
     """Return the sums ``[..., T]`` of the ``amounts [..., T]`` that have arrived: after round ``t``, those with ``arrivals <= t``."""
     amounts, arrivals = jnp.asarray(amounts), jnp.asarray(arrivals)
     if not amounts.ndim or amounts.shape[-1:] != arrivals.shape[-1:]:
@@ -251,9 +262,9 @@ class ArrivedCurves:
     hard_violation: Array  # a round counts for each constraint when that constraint's value arrives
 
 
-@takes(problem=INSTANCE, indices=INDICES, arrivals=ARRIVALS)
+@checked
 @as_exact_as_tables
-def arrived_curves(problem: AbstractProblem, indices: Array, arrivals: Array) -> ArrivedCurves:
+def arrived_curves(problem: Instance, indices: Annotated[Array, INDICES], arrivals: Annotated[Array, ARRIVALS]) -> ArrivedCurves:
     """Compute the measures of the points ``indices [..., T]`` whose values have arrived by the end of each round.
 
     Args:
@@ -295,8 +306,13 @@ class DelayCounts:
     lost: Array  # values due within the run for which the buffer had no place
 
 
-@takes(arrivals=ARRIVALS, window=optional(nonnegative), lost=optional(integers_from(0, 2**31 - 1)))
-def delay_counts(arrivals: ArrayLike, *, window: Scalar | None = None, lost: ArrayLike | None = None) -> DelayCounts:
+@checked
+def delay_counts(
+    arrivals: Annotated[ArrayLike, ARRIVALS],
+    *,
+    window: Annotated[Scalar, nonnegative] | None = None,
+    lost: Annotated[ArrayLike, integers_from(0, 2**31 - 1)] | None = None,
+) -> DelayCounts:
     """Count the values that arrived, were pending at the end, were censored or were lost.
 
     Args:
@@ -347,8 +363,13 @@ class Summary:
     levels: tuple[float, ...] = static()
 
 
-@takes(values=numbers, ok=booleans, levels=each(between(0, 1, open_low=False, host=True)))
-def summarise(values: ArrayLike, ok: Array, *, levels: tuple[float, ...] = (0.05, 0.25, 0.5, 0.75, 0.95)) -> Summary:
+@checked
+def summarise(
+    values: Annotated[ArrayLike, numbers],
+    ok: Annotated[Array, booleans],
+    *,
+    levels: Annotated[tuple[float, ...], each(between(0, 1, open_low=False, host=True))] = (0.05, 0.25, 0.5, 0.75, 0.95),
+) -> Summary:
     """Return mean, 95% confidence half-width, standard deviation and quantiles of ``values [trials, ...]`` over the healthy trials.
 
     Trials whose ``ok [trials]`` is false are left out and not counted; with fewer than two healthy trials the standard deviation and

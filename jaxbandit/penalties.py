@@ -3,38 +3,19 @@
 from __future__ import annotations
 
 import abc
-import functools
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from jaxbandit.core import checks
-from jaxbandit.core.declare import Declared, is_foreign
-from jaxbandit.core.fields import between, positive
-from jaxbandit.core.pytree import param, pytree
+from jaxbandit.core.declare import Declared
+from jaxbandit.core.fields import Letter, between, positive
+from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Array, Scalar
 
 __all__ = ["EpochSum", "Exponential", "Penalty", "Polynomial"]
 __dir__ = __all__.copy  # what completion shows
-
-
-def _one_each(method: Callable[..., Array]) -> Callable[..., Array]:
-    """Return ``psi`` of a class, which for a user's raises ``InvalidArgument`` unless it gives a real number for each entry."""
-
-    @functools.wraps(method)
-    def checked(self: Penalty, x: Array) -> Array:
-        if not is_foreign(self):
-            return method(self, x)
-        where = f"psi: {type(self).__name__} must give a real number for every entry of x {list(jnp.shape(x))}"
-        with checks.blaming(f"{where}, and JAX must be able to trace it"):
-            given = jnp.asarray(method(self, x))
-        if given.shape != jnp.shape(x) or not jnp.issubdtype(given.dtype, jnp.floating):
-            raise checks.InvalidArgument(f"{where}, got {given.dtype} {list(given.shape)}")
-        return given
-
-    return checked
 
 
 class Penalty(Declared, abc.ABC):
@@ -43,14 +24,18 @@ class Penalty(Declared, abc.ABC):
     described: ClassVar[str] = "a penalty function of jaxbandit.penalties, such as Exponential()"
     in_files: ClassVar[bool] = True
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if "__call__" in vars(cls):
-            cls.__call__ = _one_each(vars(cls)["__call__"])  # type: ignore[method-assign]
-
     @abc.abstractmethod
     def __call__(self, x: Array) -> Array:
         """Return ``psi(x)`` for every entry of ``x [...]``."""
+
+    def at(self, x: Array) -> Array:
+        """Return ``psi(x)``; raises ``InvalidArgument`` unless it is a real number for every entry of ``x [...]``."""
+        where = f"psi: {type(self).__name__} must give a real number for every entry of x {list(jnp.shape(x))}"
+        with checks.blaming(f"{where}, and JAX must be able to trace it"):
+            given = jnp.asarray(self(x))
+        if given.shape != jnp.shape(x) or not jnp.issubdtype(given.dtype, jnp.floating):
+            raise checks.InvalidArgument(f"{where}, got {given.dtype} {list(given.shape)}")
+        return given
 
 
 @pytree
@@ -61,7 +46,7 @@ class Exponential(Penalty):
       c: rate > 0.
     """
 
-    c: Scalar = param(1.0, check=positive, symbol="c")
+    c: Annotated[Scalar, positive, Letter("c")] = 1.0
 
     def __call__(self, x: Array) -> Array:
         return jnp.exp(self.c * jnp.maximum(x, 0))
@@ -76,8 +61,8 @@ class Polynomial(Penalty):
       n: power >= 1; violation is sublinear only for ``n > 1`` (sec. 5.1).
     """
 
-    c: Scalar = param(1.0, check=positive, symbol="c")
-    n: Scalar = param(2.0, check=between(1, float("inf"), open_low=False, open_high=True), symbol="n")
+    c: Annotated[Scalar, positive, Letter("c")] = 1.0
+    n: Annotated[Scalar, between(1, float("inf"), open_low=False, open_high=True), Letter("n")] = 2.0
 
     def __call__(self, x: Array) -> Array:
         return (self.c * jnp.maximum(x, 0) + 1) ** self.n

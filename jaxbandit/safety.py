@@ -6,7 +6,7 @@ safe beforehand.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jaxbandit.acquisition import nearly_best, restricted_to
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import Declared
-from jaxbandit.core.fields import boolean, optional, per_constraint, positive, vector
-from jaxbandit.core.pytree import param, pytree, replace, static
+from jaxbandit.core.fields import positive, vector
+from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Indices, Key, PerConstraint, Table
 from jaxbandit.estimators import Bounds
@@ -141,8 +141,8 @@ class Expansion(Declared):
     """
 
     described: ClassVar[str] = "a rule of expansion, safety.Expansion(...)"
-    lipschitz: PerConstraint | None = param(None, check=optional(positive), shape=per_constraint)
-    together: bool = static(default=True, check=boolean)
+    lipschitz: Annotated[PerConstraint, positive] | None = None
+    together: bool = static(default=True)
 
     def widest(self, surrogate: AbstractSurrogate, posterior: Any, known: Intervals, safe: Array, candidates: Array) -> Array:
         """Return the index ``[]`` of the expander of largest ``known.size`` among ``candidates [M]``; ``M`` when none of them is one.

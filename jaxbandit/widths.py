@@ -8,32 +8,28 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import ClassVar, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
-from jaxbandit.core.declare import Declared, is_foreign
+from jaxbandit.core.declare import Declared, checked
 from jaxbandit.core.fields import (
     between,
     finite_numbers,
     function,
-    instance_of,
     nonnegative,
     numbers,
     of_class,
-    optional,
-    per_function,
     positive,
     whole,
 )
-from jaxbandit.core.pytree import float_dtype, param, pytree, replace, static
-from jaxbandit.core.types import Array, PerOutput
+from jaxbandit.core.pytree import float_dtype, pytree, replace, static
+from jaxbandit.core.types import Array, PerFunction
 
-__all__ = ["WIDTH", "Censored", "Custom", "ImprovedGPUCB", "SqrtLog", "Width", "WidthLike", "evaluate", "finite_set", "with_noise"]
+__all__ = ["Censored", "Custom", "ImprovedGPUCB", "SqrtLog", "Width", "WidthLike", "evaluate", "finite_set", "with_noise"]
 __dir__ = __all__.copy  # what completion shows
 
 
@@ -41,12 +37,13 @@ class Width(Declared, abc.ABC):
     """Abstract base of confidence widths that depend on the round or on the information gain."""
 
     described: ClassVar[str] = "a schedule of jaxbandit.widths, such as Custom(function=...)"
-    users_part: ClassVar[str] = ""  # the field that holds a user's function, as messages write it
     in_files: ClassVar[bool] = True
+    proven: ClassVar[bool] = False  # whether its fields' ranges make its values widths, so that none has to be tried out
+    users_part: ClassVar[str] = ""  # the field that holds a user's function, as messages write it
 
     def validate(self, name: str | None = None, outputs: int | None = None) -> None:
         super().validate(name, outputs)
-        if outputs is not None and is_foreign(self):
+        if outputs is not None and not self.proven:
             _try_out((type(self).__name__ if name is None else name) + self.users_part, self, outputs)
 
     @abc.abstractmethod
@@ -54,10 +51,8 @@ class Width(Declared, abc.ABC):
         """Return ``beta_t [...]`` in round ``t []`` (from 1) at the information gains ``gain [...]``, one for each function."""
 
 
-WidthLike: TypeAlias = Width | PerOutput
+WidthLike: TypeAlias = Annotated[PerFunction, positive] | Width
 """A width: a number > 0, an array of one for each function, or a schedule."""
-WIDTH = positive | instance_of(Width)
-"""Check of a field that holds a width."""
 
 
 @pytree
@@ -72,10 +67,11 @@ class ImprovedGPUCB(Width):
         (Xu et al. 2023, Def. 2.5), 1 for Shi and Eryilmaz (2022).
     """
 
-    norm_bound: PerOutput = param(1.0, check=positive, shape=per_function)
-    noise_scale: PerOutput = param(1.0, check=positive, shape=per_function)
-    delta: PerOutput = param(0.1, check=between(0, 1, open_high=True), shape=per_function)
-    union: PerOutput = param(2.0, check=positive, shape=per_function)
+    proven: ClassVar[bool] = True
+    norm_bound: Annotated[PerFunction, positive] = 1.0
+    noise_scale: Annotated[PerFunction, positive] = 1.0
+    delta: Annotated[PerFunction, between(0, 1, open_high=True)] = 0.1
+    union: Annotated[PerFunction, positive] = 2.0
 
     def __call__(self, t: Array, gain: Array) -> Array:
         given = (self.norm_bound, self.noise_scale, self.delta, self.union)
@@ -92,8 +88,9 @@ class SqrtLog(Width):
       b: factor of the round, > 1 (at 1 the first width would be 0).
     """
 
-    a: PerOutput = param(2.0, check=positive, shape=per_function)
-    b: PerOutput = param(2.0, check=between(1, float("inf"), open_high=True), shape=per_function)
+    proven: ClassVar[bool] = True
+    a: Annotated[PerFunction, positive] = 2.0
+    b: Annotated[PerFunction, between(1, float("inf"), open_high=True)] = 2.0
 
     def __call__(self, t: Array, gain: Array) -> Array:
         a, b, t = (jnp.asarray(value, gain.dtype) for value in (self.a, self.b, t))
@@ -116,8 +113,8 @@ def _try_out(name: str, width: Width, functions: int) -> None:
     checks.nonnegative(f"{name}: the width in round 1", value, remedy="give a function whose values are widths")
 
 
-@takes(size=whole(1, 2**53), delta=between(0, 1, open_high=True, host=True))
-def finite_set(size: int, delta: float) -> SqrtLog:
+@checked
+def finite_set(size: Annotated[int, whole(1, 2**53)], delta: Annotated[float, between(0, 1, open_high=True, host=True)]) -> SqrtLog:
     """Return ``sqrt(2 ln(M t^2 pi^2 / (6 delta)))`` for ``M = size`` points (Srinivas et al. 2010, Thm 1; Amani et al. 2020).
 
     Raises:
@@ -135,10 +132,9 @@ class Custom(Width):
       scale: factor > 0 of the function's values; a leaf, so it can be swept.
     """
 
-    calls_users_code: ClassVar[bool] = True
     users_part: ClassVar[str] = ".function"
-    function: Callable[[Array, Array], Array] = static(check=function("(t, gain)"))
-    scale: PerOutput = param(1.0, check=positive, shape=per_function)
+    function: Annotated[Callable[[Array, Array], Array], function("(t, gain)")] = static()
+    scale: Annotated[PerFunction, positive] = 1.0
 
     def __call__(self, t: Array, gain: Array) -> Array:
         return jnp.asarray(self.scale, gain.dtype) * self.function(t, gain)
@@ -154,9 +150,10 @@ class Censored(Width):
       scale: share >= 0 of the window term that is taken: 1 in the theory, which explores with little else for a very long time.
     """
 
-    base: WidthLike = param(3.0, check=WIDTH, shape=per_function)
-    feedback_bound: PerOutput = param(1.0, check=positive, shape=per_function)
-    scale: PerOutput = param(0.01, check=nonnegative, shape=per_function)
+    proven: ClassVar[bool] = True  # the base is looked at by itself
+    base: WidthLike = 3.0
+    feedback_bound: Annotated[PerFunction, positive] = 1.0
+    scale: Annotated[PerFunction, nonnegative] = 0.01
 
     def __call__(self, t: Array, gain: Array) -> Array:
         return evaluate(self.base, t, gain)
@@ -170,8 +167,13 @@ class Censored(Width):
             raise checks.InvalidArgument(f"{name}.base: must be a number or another schedule, got a second widths.Censored")
 
 
-@takes(width=of_class(Width) | finite_numbers, t=numbers, gain=numbers, recent=optional(finite_numbers))
-def evaluate(width: WidthLike, t: Array, gain: Array, recent: Array | None = None) -> Array:
+@checked
+def evaluate(
+    width: Annotated[WidthLike, of_class(Width) | finite_numbers],
+    t: Annotated[Array, numbers],
+    gain: Annotated[Array, numbers],
+    recent: Annotated[Array, finite_numbers] | None = None,
+) -> Array:
     """Return ``beta_t`` for each entry of ``gain [...]``, in its shape, from a number, one number per entry, or a schedule.
 
     ``recent [...]`` is what a learner that censors adds to a :class:`Censored` width; no other learner has any.
@@ -191,9 +193,7 @@ def evaluate(width: WidthLike, t: Array, gain: Array, recent: Array | None = Non
 
 
 def _traced(width: Width, t: Array, gain: Array) -> Array:
-    """Return the value of a schedule, with blame where a user's cannot be traced or has a wrong shape."""
-    if not is_foreign(width):
-        return width(t, gain)
+    """Return the value of a schedule, with blame where it cannot be traced or has a wrong shape."""
     with checks.blaming(f"widths.{type(width).__name__}: must be a function of (t, gain) that JAX can trace, with a width for each gain"):
         return jnp.broadcast_to(jnp.asarray(width(t, gain), gain.dtype), gain.shape)
 

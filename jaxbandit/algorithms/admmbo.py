@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -11,14 +11,14 @@ from jaxbandit.acquisition import log_expected_improvement, log_feasibility, pic
 from jaxbandit.algorithms.base import A_STATE, Algorithm, Arena, Decision, Diagnostics, Observation
 from jaxbandit.consensus import Agreement, Consensus
 from jaxbandit.core.checks import InvalidArgument, blaming
-from jaxbandit.core.fields import MOST_ROUNDS, instance_of, nonnegative, positive, tuple_of, whole
-from jaxbandit.core.pytree import param, pytree, replace, static
+from jaxbandit.core.fields import MOST_ROUNDS, Letter, nonnegative, positive, whole
+from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.feedback import Feedback
 from jaxbandit.surrogates import Posterior, Surrogate
 
-BUDGET = tuple_of(whole(1, MOST_ROUNDS), 2)  # of evaluations: in the first outer iteration, and in later ones
+Evaluations: TypeAlias = Annotated[int, whole(1, MOST_ROUNDS)]
 
 
 @pytree
@@ -78,14 +78,14 @@ class Admmbo(Algorithm):
     name: ClassVar[str] = "admmbo"
     title: ClassVar[str] = "ADMMBO"
     paper: ClassVar[str] = "Ariafar, Coll-Font, Brooks, Dy (2019), *ADMMBO: Bayesian Optimization with Unknown Constraints using ADMM*"
-    penalty: Scalar = param(0.1, check=positive, symbol="rho")
-    weight: Scalar = param(50.0, check=positive, symbol="M")
-    side: Scalar = param(1.0, check=positive, symbol="side")
-    agreement: Agreement = param(Agreement(), check=instance_of(Agreement))
-    feasibility_tolerance: Scalar = param(0.01, check=nonnegative, symbol="feasibility_tolerance")
-    reward_budget: tuple[int, int] = static(default=(10, 5), check=BUDGET, symbol="budget_f")
-    cost_budget: tuple[int, int] = static(default=(50, 5), check=BUDGET, symbol="budget_g")
-    outer_iterations: int = static(default=15, check=whole(1, MOST_ROUNDS), symbol="outer")
+    penalty: Annotated[Scalar, positive, Letter("rho")] = 0.1
+    weight: Annotated[Scalar, positive, Letter("M")] = 50.0
+    side: Annotated[Scalar, positive, Letter("side")] = 1.0
+    agreement: Agreement = Agreement()
+    feasibility_tolerance: Annotated[Scalar, nonnegative, Letter("feasibility_tolerance")] = 0.01
+    reward_budget: Annotated[tuple[Evaluations, Evaluations], Letter("budget_f")] = static(default=(10, 5))
+    cost_budget: Annotated[tuple[Evaluations, Evaluations], Letter("budget_g")] = static(default=(50, 5))
+    outer_iterations: Annotated[int, whole(1, MOST_ROUNDS), Letter("outer")] = static(default=15)
 
     needs_feedback_at_once = True  # every round evaluates what the one before has led to
 

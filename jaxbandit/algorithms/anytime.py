@@ -9,8 +9,7 @@ import jax.numpy as jnp
 
 from jaxbandit.algorithms.base import A_STATE, Algorithm, Arena, Decision, Diagnostics, Observation, Wrapper
 from jaxbandit.core.checks import blaming
-from jaxbandit.core.fields import boolean, instance_of
-from jaxbandit.core.pytree import param, pytree, replace, static
+from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.types import Array, Key
 from jaxbandit.feedback import Feedback
 
@@ -39,8 +38,8 @@ class Anytime(Wrapper):
     name: ClassVar[str] = "anytime"
     title: ClassVar[str] = "doubling trick"
     paper: ClassVar[str] = "Zhou, Ji (2022), *On Kernelized Multi-Armed Bandits with Constraints*, Remark 1"
-    algorithm: Algorithm = param(check=instance_of(Algorithm))
-    keep_data: bool = static(default=False, check=boolean)
+    algorithm: Algorithm
+    keep_data: bool = static(default=False)
 
     def init(self, arena: Arena) -> AnytimeState:
         inner = self.algorithm.init(replace(arena, horizon=jnp.int32(1)))

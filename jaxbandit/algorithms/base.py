@@ -15,10 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.acquisition import everywhere, pick
-from jaxbandit.core.arguments import check_methods
 from jaxbandit.core.checks import InvalidArgument, blaming
 from jaxbandit.core.declare import Declared, symbols
-from jaxbandit.core.fields import of_class
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Key
@@ -120,8 +118,6 @@ class BeliefState:
     posterior: Any
 
 
-ARENA = {"arena": of_class(Arena, "an Arena, all that a learner may know")}
-SEEING = ("init", "select", "update", "learn", "begin", "reveal", "reset")  # methods that take an arena
 A_STATE = "state: must be one that this algorithm has made"
 
 
@@ -145,10 +141,6 @@ class Algorithm(Declared, abc.ABC):
     name: ClassVar[str]
     title: ClassVar[str] = ""
     paper: ClassVar[str] = ""
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        check_methods(cls, dict.fromkeys(SEEING, ARENA))
 
     @property
     def feedback(self) -> Policy:
@@ -243,9 +235,6 @@ class Algorithm(Declared, abc.ABC):
         These are the fields that declare a symbol; an algorithm that derives others from them, or from the horizon, adds those.
         """
         return symbols(self)
-
-
-check_methods(Algorithm, dict.fromkeys(SEEING, ARENA))
 
 
 class Score(NamedTuple):

@@ -3,7 +3,7 @@ Algorithm 1)."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +13,8 @@ from jaxbandit.acquisition import nearly_best, pick
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import Declared
-from jaxbandit.core.fields import between, boolean, choice, instance_of, nonnegative, optional, positive
-from jaxbandit.core.pytree import float_dtype, param, pytree, replace, static
+from jaxbandit.core.fields import Letter, between, nonnegative, positive
+from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.delays import Delay
 from jaxbandit.feedback import Feedback, Hallucinate, Policy
@@ -41,10 +41,10 @@ class Elimination(Declared):
 
     described: ClassVar[str] = "the theory's bounds, algorithms.Elimination(...)"
     in_files: ClassVar[bool] = True
-    norm_bound: Scalar = param(1.0, check=positive)
-    noise_scale: Scalar = param(1.0, check=positive)
-    delta: Scalar = param(0.1, check=between(0, 1, open_high=True))
-    continuous: bool = static(default=False, check=boolean)
+    norm_bound: Annotated[Scalar, positive] = 1.0
+    noise_scale: Annotated[Scalar, positive] = 1.0
+    delta: Annotated[Scalar, between(0, 1, open_high=True)] = 0.1
+    continuous: bool = static(default=False)
 
     def __call__(self, arena: Arena, stages: Array, q: Array) -> tuple[Array, Array, Array]:
         """Return ``beta``, and the terms added to the bound and to the deviation."""
@@ -109,14 +109,14 @@ class Bpe(Algorithm):
     name: ClassVar[str] = "bpe"
     title: ClassVar[str] = "BPE-Delay"
     paper: ClassVar[str] = "Vakili et al. (2023), *Delayed Feedback in Kernel Bandits*, Algorithm 1"
-    width: Scalar | Elimination = param(2.0, check=positive | instance_of(Elimination))
-    mean_delay: Scalar | None = param(None, check=optional(nonnegative), symbol="E_tau")
-    xi: Scalar | None = param(None, check=optional(nonnegative), symbol="xi")
-    b: Scalar | None = param(None, check=optional(nonnegative), symbol="b")
-    delta: Scalar = param(0.1, check=between(0, 1, open_high=True), symbol="delta")
-    aware: bool = static(default=True, check=boolean, symbol="aware")
-    lengths: str = static(default="paper", check=choice("paper", "code"), symbol="lengths")
-    ties: str = static(default="first", check=choice("first", "random"), symbol="ties")
+    width: Annotated[Scalar, positive] | Elimination = 2.0
+    mean_delay: Annotated[Scalar, nonnegative, Letter("E_tau")] | None = None
+    xi: Annotated[Scalar, nonnegative, Letter("xi")] | None = None
+    b: Annotated[Scalar, nonnegative, Letter("b")] | None = None
+    delta: Annotated[Scalar, between(0, 1, open_high=True), Letter("delta")] = 0.1
+    aware: Annotated[bool, Letter("aware")] = static(default=True)
+    lengths: Annotated[Literal["paper", "code"], Letter("lengths")] = static(default="paper")
+    ties: Annotated[Literal["first", "random"], Letter("ties")] = static(default="first")
 
     feedback: ClassVar[Policy] = Hallucinate()  # deviations of all points chosen, means of what has arrived
 

@@ -3,15 +3,15 @@ Constraints", Algorithm 1)."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.acquisition import weighted_sum
 from jaxbandit.algorithms.base import Arena, Diagnostics, Score, Scored
-from jaxbandit.core.fields import instance_of, optional, per_constraint, positive
-from jaxbandit.core.pytree import float_dtype, param, pytree, replace
+from jaxbandit.core.fields import Letter, positive
+from jaxbandit.core.pytree import float_dtype, pytree, replace
 from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, PerConstraint, Scalar
 from jaxbandit.estimators import Bounds, Estimate, Strategy
@@ -48,11 +48,11 @@ class Cbo(Scored):
     name: ClassVar[str] = "cbo"
     title: ClassVar[str] = "CBO-UCB"
     paper: ClassVar[str] = "Zhou, Ji (2022), *On Kernelized Multi-Armed Bandits with Constraints*, Algorithm 1"
-    estimator: Strategy = param(Bounds(), check=instance_of(Strategy))
-    reward_clip: Scalar = param(1.0, check=positive, symbol="B")
-    cost_clip: PerConstraint = param(1.0, check=positive, shape=per_constraint, symbol="G")
-    dual_cap: PerConstraint = param(10.0, check=positive, shape=per_constraint, symbol="rho")
-    step_divisor: PerConstraint | None = param(None, check=optional(positive), shape=per_constraint)
+    estimator: Strategy = Bounds()
+    reward_clip: Annotated[Scalar, positive, Letter("B")] = 1.0
+    cost_clip: Annotated[PerConstraint, positive, Letter("G")] = 1.0
+    dual_cap: Annotated[PerConstraint, positive, Letter("rho")] = 10.0
+    step_divisor: Annotated[PerConstraint, positive] | None = None
 
     def init(self, arena: Arena) -> CboState:
         return CboState(posterior=arena.surrogate.init(), multipliers=jnp.zeros((arena.constraints,), arena.dtype))

@@ -3,15 +3,15 @@ Constraints"; Gelbart, Snoek and Adams 2014, "Bayesian Optimization with Unknown
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import log_expected_improvement, log_feasibility, pick
 from jaxbandit.algorithms.base import A_STATE, Algorithm, Arena, Decision, Observation
 from jaxbandit.core.checks import blaming
-from jaxbandit.core.fields import choice, nonnegative
-from jaxbandit.core.pytree import param, pytree, static
+from jaxbandit.core.fields import Letter, nonnegative
+from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.feedback import Feedback
 
@@ -52,8 +52,8 @@ class Cei(Algorithm):
     name: ClassVar[str] = "cei"
     title: ClassVar[str] = "constrained EI"
     paper: ClassVar[str] = "Gardner et al. (2014), *Bayesian Optimization with Inequality Constraints*"
-    improvement: Scalar = param(0.0, check=nonnegative, symbol="xi")
-    incumbent: str = static(default="mean", check=choice("mean", "observed"), symbol="incumbent")
+    improvement: Annotated[Scalar, nonnegative, Letter("xi")] = 0.0
+    incumbent: Annotated[Literal["mean", "observed"], Letter("incumbent")] = static(default="mean")
 
     @property
     def joint_arrival(self) -> bool:

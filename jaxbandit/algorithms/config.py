@@ -8,8 +8,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 
 from jaxbandit.algorithms.base import BeliefState, Score, Scored
-from jaxbandit.core.fields import instance_of
-from jaxbandit.core.pytree import param, pytree
+from jaxbandit.core.pytree import pytree
 from jaxbandit.core.status import Status
 from jaxbandit.estimators import Bounds, Estimate, Strategy
 
@@ -33,7 +32,7 @@ class Config(Scored):
     paper: ClassVar[str] = (
         "Xu, Jiang, Svetozarevic, Jones (2023), *Constrained Efficient Global Optimization of Expensive Black-box Functions*, Algorithm 1"
     )
-    estimator: Strategy = param(Bounds(), check=instance_of(Strategy))
+    estimator: Strategy = Bounds()
 
     def score(self, state: BeliefState, estimate: Estimate) -> Score:
         worst = jnp.max(estimate.costs, axis=0, initial=-jnp.inf)  # without constraints every point is feasible

@@ -9,8 +9,7 @@ import jax.numpy as jnp
 
 from jaxbandit.acquisition import pick, restricted_to
 from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision
-from jaxbandit.core.fields import instance_of
-from jaxbandit.core.pytree import param, pytree
+from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Array, Key
 from jaxbandit.estimators import Strategy, Thompson
 
@@ -30,7 +29,7 @@ class ConstrainedThompson(Algorithm):
     name: ClassVar[str] = "constrainedthompson"
     title: ClassVar[str] = "constrained Thompson sampling"
     paper: ClassVar[str] = "Eriksson, Poloczek (2021), *Scalable Constrained Bayesian Optimization*"
-    estimator: Strategy = param(Thompson(), check=instance_of(Strategy))
+    estimator: Strategy = Thompson()
 
     def select(self, arena: Arena, state: BeliefState, t: Array, key: Key) -> tuple[Decision, BeliefState]:
         drawn = self.estimator.estimate(arena.surrogate, state.posterior, t, key)

@@ -3,14 +3,14 @@ Inequality Constraints using Exact Penalty Functions")."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import weighted_sum
 from jaxbandit.algorithms.base import BeliefState, Score, Scored
-from jaxbandit.core.fields import instance_of, nonnegative, per_constraint
-from jaxbandit.core.pytree import param, pytree
+from jaxbandit.core.fields import Letter, nonnegative
+from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import PerConstraint
 from jaxbandit.estimators import Bounds, Estimate, Strategy
 
@@ -32,8 +32,8 @@ class Epbo(Scored):
         "Lu, Paulson (2022), *No-regret Bayesian Optimization with Unknown Equality and Inequality Constraints using Exact "
         "Penalty Functions*"
     )
-    estimator: Strategy = param(Bounds(), check=instance_of(Strategy))
-    penalty: PerConstraint = param(1.0, check=nonnegative, shape=per_constraint, symbol="rho")
+    estimator: Strategy = Bounds()
+    penalty: Annotated[PerConstraint, nonnegative, Letter("rho")] = 1.0
 
     def score(self, state: BeliefState, estimate: Estimate) -> Score:
         penalty = jnp.broadcast_to(jnp.asarray(self.penalty, estimate.reward.dtype), (len(estimate.costs),))

@@ -6,7 +6,7 @@ The paper is not at hand: the scheme is that of the literature on it, and detail
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +15,8 @@ import numpy as np
 from jaxbandit.acquisition import pick, squared_distance, unit_box
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.fields import between, each_axis, nonnegative, optional, positive
-from jaxbandit.core.pytree import param, pytree, replace
+from jaxbandit.core.fields import Letter, between, each_axis, nonnegative, positive
+from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.core.types import Array, Key, PerAxis, Scalar
 from jaxbandit.feedback import Feedback
 
@@ -60,11 +60,11 @@ class Oco(Algorithm):
     name: ClassVar[str] = "oco"
     title: ClassVar[str] = "bandit OCO"
     paper: ClassVar[str] = "Cao, Liu (2018), *Online Convex Optimization with Time-Varying Constraints and Bandit Feedback*"
-    step: Scalar = param(1.0, check=positive)
-    regulariser: Scalar = param(1.0, check=nonnegative)
-    perturbation: Scalar | None = param(None, check=optional(between(0, 0.5, open_high=True)), symbol="delta")
-    shrink: Scalar | None = param(None, check=optional(between(0, 1, open_low=False, open_high=True)), symbol="zeta")
-    start: PerAxis | None = param(None, check=optional(between(0, 1, open_low=False)), shape=each_axis, symbol="start")
+    step: Annotated[Scalar, positive] = 1.0
+    regulariser: Annotated[Scalar, nonnegative] = 1.0
+    perturbation: Annotated[Scalar, between(0, 0.5, open_high=True), Letter("delta")] | None = None
+    shrink: Annotated[Scalar, between(0, 1, open_low=False, open_high=True), Letter("zeta")] | None = None
+    start: Annotated[PerAxis, between(0, 1, open_low=False), each_axis, Letter("start")] | None = None
 
     learns = False
     needs_feedback_at_once = True  # the second point of a pair is for the same direction as the first

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 
 from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Observation
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.fields import optional, point
-from jaxbandit.core.pytree import param, pytree
+from jaxbandit.core.fields import point
+from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.feedback import Feedback
 
@@ -25,7 +25,7 @@ class Oracle(Algorithm):
     name: ClassVar[str] = "oracle"
     title: ClassVar[str] = "clairvoyant"
     learns = False
-    index: Scalar | None = param(None, check=optional(point))
+    index: Annotated[Scalar, point] | None = None
 
     def init(self, arena: Arena) -> BeliefState:
         if self.index is None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import weighted_sum
 from jaxbandit.algorithms.base import Arena, Diagnostics, Observation, Score, Scored
-from jaxbandit.core.fields import instance_of, nonnegative, per_constraint, positive
-from jaxbandit.core.pytree import param, pytree, replace
+from jaxbandit.core.fields import Letter, nonnegative, positive
+from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.core.types import Array, PerConstraint
 from jaxbandit.estimators import Bounds, Estimate, Strategy
 from jaxbandit.feedback import Feedback
@@ -44,9 +44,9 @@ class PrimalDual(Scored):
     name: ClassVar[str] = "primaldual"
     title: ClassVar[str] = "primal-dual on observations"
     paper: ClassVar[str] = "CBO with a dual that the observed cost moves, as in the experiments of Xu et al. (2023)"
-    estimator: Strategy = param(Bounds(), check=instance_of(Strategy))
-    initial_multiplier: PerConstraint = param(1.0, check=nonnegative, shape=per_constraint, symbol="phi1")
-    step: PerConstraint = param(1.0, check=positive, shape=per_constraint, symbol="eta")
+    estimator: Strategy = Bounds()
+    initial_multiplier: Annotated[PerConstraint, nonnegative, Letter("phi1")] = 1.0
+    step: Annotated[PerConstraint, positive, Letter("eta")] = 1.0
 
     def init(self, arena: Arena) -> PrimalDualState:
         first = jnp.broadcast_to(jnp.asarray(self.initial_multiplier, arena.dtype), (arena.constraints,))

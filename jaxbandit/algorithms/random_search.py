@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import draw_uniformly
 from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Observation
-from jaxbandit.core.fields import mask, optional
-from jaxbandit.core.pytree import param, pytree
+from jaxbandit.core.fields import mask
+from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Array, Key
 from jaxbandit.feedback import Feedback
 
@@ -26,7 +26,7 @@ class RandomSearch(Algorithm):
     name: ClassVar[str] = "randomsearch"
     title: ClassVar[str] = "random search"
     learns = False
-    allowed: Array | None = param(None, check=optional(mask))
+    allowed: Annotated[Array, mask] | None = None
 
     def select(self, arena: Arena, state: BeliefState, t: Array, key: Key) -> tuple[Decision, BeliefState]:
         everywhere = jnp.ones((arena.size,), bool)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation, Wrapper
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.fields import MOST_ROUNDS, between, boolean, instance_of, optional, whole
-from jaxbandit.core.pytree import param, pytree, replace, static
+from jaxbandit.core.fields import MOST_ROUNDS, between, whole
+from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.delays import Delay
 from jaxbandit.feedback import DelayedSurrogate, Feedback, Policy, Wait
@@ -55,15 +55,15 @@ class Refitted(Wrapper):
     paper: ClassVar[str] = (
         "Hvarfner, Hellsten, Nardi (2024), *Vanilla Bayesian optimization performs great in high dimensions*, sec. 5 (the prior)"
     )
-    algorithm: Algorithm = param(check=instance_of(Algorithm))
-    prior: Prior = param(Prior(), check=instance_of(Prior))
-    span: Scalar = param(30.0, check=between(1, float("inf"), open_high=True))
-    every: int | None = static(default=None, check=optional(whole(1, MOST_ROUNDS)))
-    first: int = static(default=8, check=whole(1, MOST_ROUNDS))
-    points: int = static(default=64, check=whole(1, 10_000))
-    steps: int = static(default=12, check=whole(1, 10_000))
-    fit_noise: bool = static(default=True, check=boolean)
-    at_start: bool = static(default=False, check=boolean)
+    algorithm: Algorithm
+    prior: Prior = Prior()
+    span: Annotated[Scalar, between(1, float("inf"), open_high=True)] = 30.0
+    every: Annotated[int, whole(1, MOST_ROUNDS)] | None = static(default=None)
+    first: Annotated[int, whole(1, MOST_ROUNDS)] = static(default=8)
+    points: Annotated[int, whole(1, 10_000)] = static(default=64)
+    steps: Annotated[int, whole(1, 10_000)] = static(default=12)
+    fit_noise: bool = static(default=True)
+    at_start: bool = static(default=False)
 
     @property
     def feedback(self) -> Policy:

@@ -3,14 +3,14 @@ Continuum-armed Bandit with Constraints", sec. 3-4)."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import weighted_sum
 from jaxbandit.algorithms.base import Arena, Diagnostics, Observation, Score, Scored
-from jaxbandit.core.fields import instance_of, per_constraint, positive
-from jaxbandit.core.pytree import param, pytree, replace
+from jaxbandit.core.fields import Letter, positive
+from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.core.types import Array, PerConstraint, Scalar
 from jaxbandit.estimators import Bounds, Estimate, Strategy
 from jaxbandit.feedback import Feedback
@@ -45,9 +45,9 @@ class Rpol(Scored):
     paper: ClassVar[str] = (
         "Guo, Zhu, Liu (2022), *Rectified Pessimistic-Optimistic Learning for Stochastic Continuum-armed Bandit with Constraints*, sec. 3-4"
     )
-    estimator: Strategy = param(Bounds(), check=instance_of(Strategy))
-    initial_penalty: PerConstraint = param(1.0, check=positive, shape=per_constraint, symbol="Q1")
-    penalty_growth: Scalar = param(1.0, check=positive, symbol="eta_over_sqrt_t")
+    estimator: Strategy = Bounds()
+    initial_penalty: Annotated[PerConstraint, positive, Letter("Q1")] = 1.0
+    penalty_growth: Annotated[Scalar, positive, Letter("eta_over_sqrt_t")] = 1.0
 
     def init(self, arena: Arena) -> RpolState:
         penalty = jnp.full((arena.constraints,), jnp.asarray(self.initial_penalty), arena.dtype)

@@ -3,15 +3,15 @@ constant and with several constraints: Berkenkamp, Krause and Schoellig 2021, "B
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 
 from jaxbandit import safety
 from jaxbandit.acquisition import pick, restricted_to, tie_share
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision
-from jaxbandit.core.fields import boolean, how_many_points, instance_of, nonnegative, optional, per_constraint, points, positive
-from jaxbandit.core.pytree import param, pytree, static
+from jaxbandit.core.fields import Letter, how_many_points, nonnegative, points, positive
+from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Array, Indices, Key, PerConstraint, Scalar
 from jaxbandit.estimators import Bounds
 from jaxbandit.safety import Expansion, SafeState
@@ -44,12 +44,12 @@ class SafeOpt(Algorithm):
     name: ClassVar[str] = "safeopt"
     title: ClassVar[str] = "SafeOpt"
     paper: ClassVar[str] = "Sui et al. (2015), *Safe Exploration for Optimization with Gaussian Processes*"
-    estimator: Bounds = param(Bounds(), check=instance_of(Bounds))
-    seeds: Indices | None = param(None, check=optional(points), shape=safety.SEEDS, symbol="seeds")
-    lipschitz: PerConstraint | None = param(None, check=optional(positive), shape=per_constraint, symbol="L")
-    threshold: Scalar = param(0.0, check=nonnegative, symbol="threshold")
-    count: int | None = static(default=None, check=optional(how_many_points()), symbol="count")
-    together: bool = static(default=True, check=boolean, symbol="together")
+    estimator: Bounds = Bounds()
+    seeds: Annotated[Indices, points, safety.SEEDS, Letter("seeds")] | None = None
+    lipschitz: Annotated[PerConstraint, positive, Letter("L")] | None = None
+    threshold: Annotated[Scalar, nonnegative, Letter("threshold")] = 0.0
+    count: Annotated[int, how_many_points(), Letter("count")] | None = static(default=None)
+    together: Annotated[bool, Letter("together")] = static(default=True)
 
     def init(self, arena: Arena) -> SafeState:
         return safety.start(arena.surrogate, self.seeds, self.count, type(self).__name__)

@@ -3,14 +3,14 @@ Constraints", Algorithm 2 and Theorems 3-4)."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import clip_reward, pick, weighted_sum
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics
-from jaxbandit.core.fields import between, choice, instance_of, positive
-from jaxbandit.core.pytree import param, pytree, replace, static
+from jaxbandit.core.fields import Letter, between, positive
+from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.estimators import Bounds, Strategy
 from jaxbandit.surrogates import Posterior
@@ -46,10 +46,10 @@ class Scgp(Algorithm):
     name: ClassVar[str] = "scgp"
     title: ClassVar[str] = "SCGP-UCB"
     paper: ClassVar[str] = "Zhou, Ji (2022), *On Kernelized Multi-Armed Bandits with Constraints*, Algorithm 2"
-    estimator: Strategy = param(Bounds(), check=instance_of(Strategy))
-    reward_clip: Scalar = param(1.0, check=positive, symbol="B")
-    slater: Scalar = param(0.5, check=between(0, 1), symbol="delta")
-    schedule: int = static(default=1, check=choice(1, 2), symbol="schedule")
+    estimator: Strategy = Bounds()
+    reward_clip: Annotated[Scalar, positive, Letter("B")] = 1.0
+    slater: Annotated[Scalar, between(0, 1), Letter("delta")] = 0.5
+    schedule: Annotated[Literal[1, 2], Letter("schedule")] = static(default=1)
 
     sees_constraints = True
 

@@ -3,14 +3,14 @@ Constraints", Algorithm 2)."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from jaxbandit.algorithms.base import Arena, Diagnostics, Observation, Score, Scored, shared_factor
-from jaxbandit.core.fields import between, boolean, instance_of, whole
-from jaxbandit.core.pytree import param, pytree, replace, static
+from jaxbandit.core.fields import Letter, between, whole
+from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.estimators import Bounds, Estimate, Strategy
@@ -54,11 +54,11 @@ class Se2(Scored):
     paper: ClassVar[str] = (
         "Shi, Eryilmaz (2022), *A Bayesian Approach for Stochastic Continuum-armed Bandit with Long-term Constraints*, Algorithm 2"
     )
-    estimator: Strategy = param(Bounds(reward_width=1.0, cost_width=1.0), check=instance_of(Strategy))
-    psi: Penalty = param(Exponential(), check=instance_of(Penalty), symbol="psi")
-    penalty_cap: Scalar = param(1e6, check=between(1, float("inf"), open_high=True), symbol="cap")
-    epoch: int = static(default=20, check=whole(1), symbol="S")
-    restart: bool = static(default=False, check=boolean, symbol="restart")
+    estimator: Strategy = Bounds(reward_width=1.0, cost_width=1.0)
+    psi: Annotated[Penalty, Letter("psi")] = Exponential()
+    penalty_cap: Annotated[Scalar, between(1, float("inf"), open_high=True), Letter("cap")] = 1e6
+    epoch: Annotated[int, whole(1), Letter("S")] = static(default=20)
+    restart: Annotated[bool, Letter("restart")] = static(default=False)
 
     joint_arrival = True  # outputs that share a factor must arrive together
 
@@ -96,4 +96,4 @@ class Se2(Scored):
         return Diagnostics(multipliers=state.multipliers, flags=state.flags)
 
     def _psi(self, costs: Array) -> Array:
-        return jnp.minimum(self.psi(costs), self.penalty_cap)
+        return jnp.minimum(self.psi.at(costs), self.penalty_cap)

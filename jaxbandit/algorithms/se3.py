@@ -3,15 +3,15 @@ Constraints", Algorithm 3)."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from jaxbandit import widths
 from jaxbandit.algorithms.base import Arena, Diagnostics, Observation, Score, Scored, shared_factor
-from jaxbandit.core.fields import boolean, instance_of, positive, whole
-from jaxbandit.core.pytree import param, pytree, replace, static
+from jaxbandit.core.fields import Letter, positive, whole
+from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.estimators import Bounds, Estimate, Strategy
 from jaxbandit.feedback import Feedback
@@ -51,10 +51,10 @@ class Se3(Scored):
     paper: ClassVar[str] = (
         "Shi, Eryilmaz (2022), *A Bayesian Approach for Stochastic Continuum-armed Bandit with Long-term Constraints*, Algorithm 3"
     )
-    estimator: Strategy = param(Bounds(), check=instance_of(Strategy))
-    step: Scalar = param(0.5, check=positive, symbol="mu")
-    epoch: int = static(default=20, check=whole(1), symbol="S")
-    restart: bool = static(default=False, check=boolean, symbol="restart")
+    estimator: Strategy = Bounds()
+    step: Annotated[Scalar, positive, Letter("mu")] = 0.5
+    epoch: Annotated[int, whole(1), Letter("S")] = static(default=20)
+    restart: Annotated[bool, Letter("restart")] = static(default=False)
 
     joint_arrival = True  # outputs that share a factor must arrive together
 

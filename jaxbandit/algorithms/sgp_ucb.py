@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 
 from jaxbandit import safety
 from jaxbandit.acquisition import draw_uniformly, pick, restricted_to
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision
-from jaxbandit.core.fields import how_many_points, instance_of, nonnegative, optional, points
-from jaxbandit.core.pytree import param, pytree, static
+from jaxbandit.core.fields import Letter, how_many_points, nonnegative, points
+from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Array, Indices, Key, Scalar
 from jaxbandit.estimators import Bounds
 from jaxbandit.safety import SafeState
@@ -32,10 +32,10 @@ class SgpUcb(Algorithm):
     name: ClassVar[str] = "sgpucb"
     title: ClassVar[str] = "SGP-UCB"
     paper: ClassVar[str] = "Amani, Alizadeh, Thrampoulidis (2020), *Regret Bound for Safe Gaussian Process Bandit Optimization*"
-    estimator: Bounds = param(Bounds(), check=instance_of(Bounds))
-    seeds: Indices | None = param(None, check=optional(points), shape=safety.SEEDS, symbol="seeds")
-    warm_up: Scalar = param(50.0, check=nonnegative, symbol="T'")
-    count: int | None = static(default=None, check=optional(how_many_points()), symbol="count")
+    estimator: Bounds = Bounds()
+    seeds: Annotated[Indices, points, safety.SEEDS, Letter("seeds")] | None = None
+    warm_up: Annotated[Scalar, nonnegative, Letter("T'")] = 50.0
+    count: Annotated[int, how_many_points(), Letter("count")] | None = static(default=None)
 
     def init(self, arena: Arena) -> SafeState:
         return safety.start(arena.surrogate, self.seeds, self.count, type(self).__name__)

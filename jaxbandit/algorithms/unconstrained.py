@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from jaxbandit.algorithms.base import BeliefState, Score, Scored
-from jaxbandit.core.fields import instance_of
-from jaxbandit.core.pytree import param, pytree
+from jaxbandit.core.pytree import pytree
 from jaxbandit.estimators import Bounds, Estimate, Strategy
 
 
@@ -26,7 +25,7 @@ class Unconstrained(Scored):
     name: ClassVar[str] = "unconstrained"
     title: ClassVar[str] = "IGP-UCB"
     paper: ClassVar[str] = "Chowdhury, Gopalan (2017), *On Kernelized Multi-armed Bandits*, Algorithms 1-2"
-    estimator: Strategy = param(Bounds(), check=instance_of(Strategy))
+    estimator: Strategy = Bounds()
 
     def score(self, state: BeliefState, estimate: Estimate) -> Score:
         return Score(estimate.reward)

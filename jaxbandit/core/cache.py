@@ -13,19 +13,19 @@ import jax
 import jaxlib
 from jax.experimental.compilation_cache import compilation_cache
 
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.fields import optional, path
+from jaxbandit.core.declare import checked
 from jaxbandit.core.files import reason_of
 from jaxbandit.core.notes import say
+from jaxbandit.core.types import FilePath
 
 PROCESSORS = Path("/proc/cpuinfo")
 VECTORS = ("amx", "asimd", "avx", "fma", "sse", "sve")  # beginnings of the names of instructions on vectors
 WIDEST = ("avx512f", "avx2", "avx", "sve2", "sve", "asimd")
 
 
-@takes(directory=optional(path))
-def enable_cache(directory: str | Path | None = None) -> Path | None:
+@checked
+def enable_cache(directory: FilePath | None = None) -> Path | None:
     """Keep compiled programs on disk from now on, and find those that are there; return the directory, ``None`` where there is none.
 
     A program is found again if nothing that it is made of has changed: JAX compares the program, its own version and the compiler's

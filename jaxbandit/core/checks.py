@@ -59,6 +59,11 @@ def blaming(words: str) -> Iterator[None]:
 LONGEST_RANGE = 10**7  # numbers
 
 
+def float_dtype() -> np.dtype:
+    """The engine's floating type: float64 when ``jax_enable_x64`` is on, float32 otherwise."""
+    return np.dtype(jax.dtypes.canonicalize_dtype(np.float64))
+
+
 def is_traced(value: Any) -> bool:
     """Return whether any leaf of ``value`` is a JAX tracer, so that its numbers cannot be looked at."""
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value))

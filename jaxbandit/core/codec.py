@@ -18,19 +18,20 @@ import json
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import jax
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import Declared, Role, constructible, parameters, roles_of_arguments
+from jaxbandit.core.fields import Words
 from jaxbandit.core.paths import check_known, did_you_mean
 
 Plain: TypeAlias = "bool | int | float | str | Sequence[Plain] | Mapping[str, Plain] | None"
 """Values that JSON and TOML have."""
 
-Table: TypeAlias = Mapping[str, Any]
+Table: TypeAlias = Annotated[Mapping[str, Any], Words("a table of one")]
 """An object as a study file has it: its type and fields, ``{"type": "sine", "points_per_axis": 50}``."""
 
 Maker: TypeAlias = Callable[..., Any]
@@ -280,8 +281,7 @@ def check_fields(maker: Maker, table: Table, where: str, words: str) -> None:
 
 def _static(maker: Maker) -> set[str]:
     """Return the names of the fields that are part of the program, whose lists must be tuples; none of a function."""
-    is_declared = isinstance(maker, type) and issubclass(maker, Declared)
-    return {parameter.name for parameter in parameters(maker) if parameter.static} if is_declared else set()  # type: ignore[arg-type]
+    return {parameter.name for parameter in parameters(maker) if parameter.static}
 
 
 def _look_up(word: str, roles: tuple[type[Role], ...], name: object, where: str) -> Maker:

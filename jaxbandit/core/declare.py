@@ -1,61 +1,76 @@
-"""The base class of every object with hyper-parameters, and what is derived from the declarations beside its fields.
+"""Declarations of classes and functions: their annotations are read once, by the same code for all.
 
-A class that derives from :class:`Declared` says with :func:`~jaxbandit.core.pytree.param` and :func:`~jaxbandit.core.pytree.static` what
-each field may hold. From that come ``validate``, the letters of audit traces (:func:`symbols`) and what a study file can set
-(:func:`parameters`, :func:`constructible`).
+``penalty: Annotated[PerConstraint, positive, Letter("rho")] = 1.0`` beside a field, or ``def sine(points: Annotated[int, whole(2)] = 50)``
+under a bare :func:`checked`, is all that validation, audit traces (:func:`symbols`) and study files (:func:`parameters`,
+:func:`constructible`) need to know. See :mod:`jaxbandit.core.fields` for the facts that an annotation can hold beside its type.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import inspect
+import sys
 import types
 import typing
-from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, ParamSpec, TypeVar
 
 import jax
 import numpy as np
 
+from jaxbandit.core import fields
 from jaxbandit.core.checks import InvalidArgument, is_traced, short
+from jaxbandit.core.fields import AtLeast, Check, Described, Letter, Shape, Words
 
 __all__ = [
     "Declared",
+    "OnDomain",
     "Parameter",
     "Role",
     "check_domain",
+    "check_fields",
+    "checked",
     "constructible",
     "in_range",
-    "is_foreign",
     "parameters",
     "roles_of_arguments",
     "symbols",
 ]
 
+P = ParamSpec("P")
+T = TypeVar("T")
 
-PACKAGE = __name__.partition(".")[0]
 
-
-class Role:
+class Role(Described):
     """Base of the classes of objects that play one role, such as kernels or delay models.
 
     Attributes:
-      described: the role in words for error messages, such as "a delay model of jaxbandit.delays, such as Poisson(mean=15.0)".
       in_files: whether study files can name the subclasses that the package defines.
-      calls_users_code: whether objects of the class hold a function of the user's.
     """
 
     described: ClassVar[str] = "an object of a declared role"
     in_files: ClassVar[bool] = False
-    calls_users_code: ClassVar[bool] = False
+
+
+class OnDomain(Role):
+    """Base of objects that serve some outputs at the points of a domain, which arguments of their methods have to fit."""
+
+    if TYPE_CHECKING:  # declared as read-only; at run time a property here would keep subclasses from declaring a field
+
+        @property
+        def domain(self) -> Any: ...
+        @property
+        def outputs(self) -> int: ...
 
 
 class Declared(Role):
-    """Base of objects with hyper-parameters: pytree dataclasses whose fields are declared.
+    """Base of objects with hyper-parameters: pytree dataclasses whose annotations say what each field may hold.
 
     Fields are checked on construction, and by whoever takes an object and knows how many functions it serves. Where JAX rebuilds an
-    object, with tracers, and with ``None``, in place of numbers, nothing is. A field without a declaration is not checked, unless it
-    holds a ``Declared`` object.
+    object, with tracers, and with ``None``, in place of numbers, nothing is. A field whose annotation says nothing is not checked, unless
+    it holds a ``Declared`` object.
     """
 
     described: ClassVar[str] = "an object with declared fields"
@@ -75,10 +90,10 @@ class Declared(Role):
         name = type(self).__name__ if name is None else name
         if jax.tree_util.all_leaves([self]):
             raise InvalidArgument(f"{name}: the class {type(self).__name__} is not a pytree; decorate it with jaxbandit.pytree")
-        for field, value in _fields(self):
-            path = f"{name}.{field.name}"
-            if field.metadata.get("check") is not None:
-                field.metadata["check"](path, value, field.metadata.get("shape"), outputs)
+        for parameter, value in _held(self):
+            path = f"{name}.{parameter.name}"
+            if parameter.check is not None:
+                parameter.check(path, value, parameter.shape, outputs)
             elif isinstance(value, Declared):
                 value.validate(path, outputs)
         self._check(name, outputs)
@@ -87,64 +102,221 @@ class Declared(Role):
         """Raise ``InvalidArgument`` on fields that do not fit each other; called after each has been checked by itself."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """One field of a class, or one argument of a function, as its annotation says.
+
+    Attributes:
+      name: of the field or argument.
+      default: its value where none is given; ``dataclasses.MISSING`` for a required one.
+      static: whether it is part of the program, so that it cannot be swept.
+      check: what it may hold; ``None`` for anything.
+      shape: for which functions it may hold numbers of their own; ``None`` for one number, or an object for all functions of its owner.
+      symbol: the paper's letter, or ``None``.
+    """
+
+    name: str
+    default: Any
+    static: bool
+    check: Check | None
+    shape: Shape | None
+    symbol: str | None
+
+    @property
+    def allowed(self) -> str:
+        """Allowed values in words: "a number > 0; one number, or one for each of the constraints"."""
+        words = "anything" if self.check is None else self.check.allowed
+        return words if self.shape is None else f"{words}; {self.shape.described()}"
+
+    @property
+    def classes(self) -> tuple[type, ...]:
+        """Base classes of the objects that it may hold, none for numbers and plain values."""
+        return () if self.check is None else self.check.classes
+
+
+def parameters(maker: Callable[..., Any]) -> tuple[Parameter, ...]:
+    """Return the fields of a dataclass, none of any other class, or the annotated arguments of a function, in their order."""
+    return _read(maker)
+
+
+@functools.cache
+def _read(maker: Any) -> tuple[Parameter, ...]:
+    if not isinstance(maker, type):
+        hints, given = _annotations(maker), inspect.signature(maker).parameters.values()
+        several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        return tuple(
+            _of_argument(argument, hints[argument.name]) for argument in given if argument.name in hints and argument.kind not in several
+        )
+    declared = dataclasses.fields(maker) if dataclasses.is_dataclass(maker) else ()
+    hints = {name: hint for base in reversed(maker.__mro__) for name, hint in _annotations(base).items()} if declared else {}
+    return tuple(_of_field(field, hints[field.name], validate=issubclass(maker, Declared)) for field in declared)
+
+
+def _annotations(item: Any) -> dict[str, Any]:
+    """Return the annotations of a function, or of a class without those of its bases; a name that cannot be looked up means anything.
+
+    Raises:
+      InvalidArgument: when facts would be lost by that.
+    """
+    module = sys.modules.get(item.__module__)  # None for code that is no module
+    namespace = (vars(module) if module else {}) if isinstance(item, type) else inspect.unwrap(item).__globals__
+    texts = inspect.get_annotations(item).items()
+    return {name: _resolved(text, namespace, f"{item.__qualname__}.{name}") for name, text in texts if name != "return"}
+
+
+def _resolved(text: Any, namespace: dict[str, Any], where: str) -> Any:
+    if not isinstance(text, str):
+        return text
+    try:
+        return eval(text, namespace)
+    except NameError as error:
+        if "Annotated" in text:
+            raise InvalidArgument(f"{where}: its annotation {text} must name what its module defines: {error}") from error
+        return Any
+
+
+def _of_argument(argument: inspect.Parameter, hint: Any) -> Parameter:
+    default = dataclasses.MISSING if argument.default is inspect.Parameter.empty else argument.default
+    return Parameter(argument.name, default, False, _check_of(hint, _Reading(shaped=True, validate=True)), None, None)
+
+
+def _of_field(field: dataclasses.Field[Any], hint: Any, *, validate: bool) -> Parameter:
+    """Return what is declared of a field; ``validate``: of an object that is validated, with the number of outputs that it serves."""
+    given, static = field.metadata.get("facts", ()), bool(field.metadata.get("static"))
+    facts = (*_facts(hint), *given)
+    check = _last(given, Check) or _check_of(hint, _Reading(shaped=not validate, validate=validate, static=static))
+    shape, letter = _last(facts, Shape) if validate else None, _last(facts, Letter)
+    return Parameter(field.name, field.default, static, check, shape, None if letter is None else letter.name)
+
+
+def _last(facts: Sequence[Any], kind: type[T]) -> T | None:
+    return next((fact for fact in reversed(facts) if isinstance(fact, kind)), None)
+
+
+def _facts(hint: Any) -> tuple[Any, ...]:
+    """Return the facts of an annotation; those of the members of a union come first, so that those around it win."""
+    if typing.get_origin(hint) is Annotated:
+        return (*_facts(hint.__origin__), *hint.__metadata__)
+    return tuple(fact for member in typing.get_args(hint) for fact in _facts(member)) if _is_union(hint) else ()
+
+
+def _is_union(hint: Any) -> bool:
+    return typing.get_origin(hint) in (typing.Union, types.UnionType)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Reading:
+    """How annotations are read: with their shape in the check or beside it, and with facts that stand around a type."""
+
+    shaped: bool = False
+    validate: bool = False  # whether objects are asked to validate themselves, with the number of outputs that they serve
+    static: bool = False  # whether sequences must be tuples: a static list would have no hash
+    words: str = ""
+    least: int = 0
+
+
+def _check_of(hint: Any, reading: _Reading = _Reading()) -> Check | None:
+    """Return what an annotation allows, ``None`` where it does not say."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return _check_of_annotated(arguments[0], hint.__metadata__, reading)
+    if _is_union(hint):
+        members = [_check_of(member, reading) for member in arguments]
+        known = [member for member in members if member is not None]
+        return functools.reduce(Check.__or__, known) if len(known) == len(members) else None
+    if origin is Literal:
+        return fields.choice(*arguments)
+    if origin is tuple or (origin is Sequence and arguments != (int,)):  # numbers may come in arrays
+        return _check_of_items(arguments, reading)
+    if origin is Mapping and (item := _check_of(arguments[1], _Reading(shaped=True))) is not None:
+        return fields.mapping(item, reading.words or f"a mapping from labels to items, each {item.allowed}", least=reading.least)
+    kind = origin if reading.words and origin is not None else hint.__bound__ if isinstance(hint, TypeVar) else hint
+    if not isinstance(kind, type) or isinstance(kind, types.GenericAlias):
+        return None
+    return PLAIN.get(kind) or _check_of_objects(kind, reading)
+
+
+PLAIN: dict[type, Check] = {bool: fields.boolean, int: fields.whole_number, str: fields.text, type(None): fields.nothing}
+
+
+def _check_of_annotated(hint: Any, facts: tuple[Any, ...], reading: _Reading) -> Check | None:
+    words, least, shape = _last(facts, Words), _last(facts, AtLeast), _last(facts, Shape)
+    within = dataclasses.replace(reading, words=words.text if words else reading.words, least=least.count if least else reading.least)
+    check = _last(facts, Check) or _check_of(hint, within)
+    return check if check is None or shape is None or not reading.shaped else check.of(shape)
+
+
+def _check_of_items(hints: tuple[Any, ...], reading: _Reading) -> Check | None:
+    """Return what a tuple of items ``X, ...`` or ``X, X``, or a sequence ``X``, allows."""
+    check = _check_of(hints[0], _Reading(shaped=True, validate=reading.validate))
+    if check is None or any(hint not in (hints[0], Ellipsis) for hint in hints):
+        return None
+    length = len(hints) if len(hints) > 1 and Ellipsis not in hints else None
+    return fields.each(check, least=reading.least, length=length, types=(tuple,) if reading.static else (tuple, list))
+
+
+def _check_of_objects(kind: type, reading: _Reading) -> Check | None:
+    if not reading.words and not issubclass(kind, Described):
+        return None
+    check = fields.of_class(kind, reading.words)
+    if not (reading.validate and issubclass(kind, Declared)):
+        return check  # each was checked when it was made
+
+    def verify(name: str, value: Declared, shape: Shape | None, outputs: int | None) -> None:
+        value.validate(name, outputs if shape is None else shape.functions(outputs))
+
+    return dataclasses.replace(check, verify=verify)
+
+
+def _held(item: Any) -> Iterator[tuple[Parameter, Any]]:
+    """Return the fields of an object with their values, none of what is no dataclass."""
+    return ((parameter, getattr(item, parameter.name)) for parameter in parameters(type(item)))
+
+
+def check_fields(item: Any, name: str = "") -> None:
+    """Raise ``InvalidArgument`` on a field of a plain dataclass that its annotation does not allow; ``name`` is what messages call it."""
+    for parameter, value in _held(item):
+        if parameter.check is not None:
+            parameter.check(f"{name}.{parameter.name}".removeprefix("."), value)
+
+
 def check_domain(item: Any, size: int, dimension: int, name: str | None = None) -> None:
     """Raise ``InvalidArgument`` on a field, here or in an object within, that names points which a domain of ``size`` points lacks.
 
     The checks of fields say which hold points, one entry for each point, or one number for each of ``dimension`` axes.
     """
     name = type(item).__name__ if name is None else name
-    for field, value in _fields(item):
-        path, check = f"{name}.{field.name}", field.metadata.get("check")
+    for parameter, value in _held(item):
+        path = f"{name}.{parameter.name}"
         if isinstance(value, Role):
             check_domain(value, size, dimension, path)
-        elif check is not None and value is not None:
-            check.fit_domain(path, value, size, dimension, field.metadata.get("shape"))
+        elif parameter.check is not None and value is not None:
+            parameter.check.fit_domain(path, value, size, dimension)
+            if parameter.shape is not None:
+                parameter.shape.fit_axes(path, value, dimension)
 
 
 def in_range(item: Any) -> Any:
     """Return whether the traced numbers of all fields, here or in an object within, lie in their ranges, ``[]``."""
     found: Any = True
-    for field, value in _fields(item):
-        check = field.metadata.get("check")
+    for parameter, value in _held(item):
         if isinstance(value, Role):
             found &= in_range(value)
-        elif check is not None and is_traced(value):
-            found &= check.inside(value)
+        elif parameter.check is not None and is_traced(value):
+            found &= parameter.check.inside(value)
     return found
-
-
-def is_foreign(item: Any) -> bool:
-    """Return whether an object, or any that it holds, runs code that the package does not define, so that its results are looked at."""
-    if isinstance(item, list | tuple):
-        return any(is_foreign(part) for part in item)
-    if not isinstance(item, Role):
-        return False
-    if item.calls_users_code or type(item).__module__.partition(".")[0] != PACKAGE:
-        return True
-    return any(is_foreign(value) for _, value in _fields(item))
-
-
-def _fields(item: Any) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
-    """Return the fields of a dataclass with their values."""
-    return ((field, getattr(item, field.name)) for field in _declared(type(item)))
-
-
-def _declared(kind: type) -> tuple[dataclasses.Field[Any], ...]:
-    """Return the fields of a dataclass, none for any other class."""
-    return dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
 
 
 def symbols(item: Declared) -> dict[str, Any]:
     """Return the hyper-parameters under the letters of the paper, as plain values, for audit traces.
 
-    Fields count that declare a symbol, also those of the objects that ``item`` holds; an object whose own field has one is written as its
+    Fields count that declare a letter, also those of the objects that ``item`` holds; an object whose own field has one is written as its
     class in lower case.
     """
     found: dict[str, Any] = {}
-    for field, value in _fields(item):
-        symbol = field.metadata.get("symbol")
-        if symbol is not None:
-            found[symbol] = type(value).__name__.lower() if isinstance(value, Declared) else _plain(value)
+    for parameter, value in _held(item):
+        if parameter.symbol is not None:
+            found[parameter.symbol] = type(value).__name__.lower() if isinstance(value, Declared) else _plain(value)
         if isinstance(value, Declared):
             found |= symbols(value)
     return found
@@ -154,50 +326,51 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, str) else np.asarray(value).tolist()
 
 
-@dataclasses.dataclass(frozen=True)
-class Parameter:
-    """One field of a class, as its declaration says.
+def checked(function: Callable[P, T]) -> Callable[P, T]:
+    """Let a function check its arguments by their annotations before it runs.
 
-    Attributes:
-      name: of the field.
-      default: its value where none is given; ``dataclasses.MISSING`` for a required one.
-      static: whether it is part of the program, so that it cannot be swept.
-      allowed: what it may hold, in words: "a number > 0; one number, or one for each of the constraints".
-      classes: base classes of the objects that it may hold, none for numbers and plain values.
-      symbol: the paper's letter, or ``None``.
+    An argument that is left out is not checked, so that a default may be anything. Arguments of the methods of an object on a domain have
+    to fit that and its number of outputs, too. A traced number that the function has to know raises ``InvalidArgument`` by its name.
     """
 
-    name: str
-    default: Any
-    static: bool
-    allowed: str
-    classes: tuple[type, ...]
-    symbol: str | None
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            given: Mapping[str, Any] = _signature(function).bind_partial(*args, **kwargs).arguments
+        except TypeError:
+            given = {}  # the call below fails in Python's own words, which name the function
+        owner = own if isinstance(own := given.get("self"), OnDomain) else None
+        for parameter in parameters(function):
+            if parameter.name in given and parameter.check is not None:
+                value = given[parameter.name]
+                parameter.check(parameter.name, value, None, None if owner is None else owner.outputs)
+                if owner is not None and value is not None:
+                    parameter.check.fit_domain(parameter.name, value, owner.domain.size, owner.domain.dimension)
+        with _naming_traced(given):
+            return function(*args, **kwargs)
+
+    call.is_checked = True  # type: ignore[attr-defined]
+    return call
 
 
-def parameters(kind: type[Declared]) -> tuple[Parameter, ...]:
-    """Return what a user can set when making an object of a class, in the order of its fields."""
-    return tuple(_parameter(field) for field in _declared(kind))
+_signature = functools.cache(inspect.signature)
 
 
-def _parameter(field: dataclasses.Field[Any]) -> Parameter:
-    check, shape = field.metadata.get("check"), field.metadata.get("shape")
-    words = "anything" if check is None else check.allowed
-    return Parameter(
-        name=field.name,
-        default=field.default,
-        static=bool(field.metadata.get("static")),
-        allowed=words if shape is None else f"{words}; {shape.described()}",
-        classes=() if check is None else check.classes,
-        symbol=field.metadata.get("symbol"),
-    )
+@contextlib.contextmanager
+def _naming_traced(given: Mapping[str, Any]) -> Iterator[None]:
+    """Turn JAX's errors on traced numbers that are looked at into ``InvalidArgument``, which names the arguments that hold them."""
+    try:
+        yield
+    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
+        traced = [name for name, value in given.items() if is_traced(value)]
+        if not traced:
+            raise
+        words = ", ".join(f"{name}={short(given[name])}" for name in traced)
+        raise InvalidArgument(f"{', '.join(traced)}: must be known here, not traced by jit or vmap, got {words}") from error
 
 
 def roles_of_arguments(maker: Callable[..., Any]) -> dict[str, tuple[type[Role], ...]]:
-    """Return which roles the objects have that each argument of a class or function may hold, none for numbers and plain values.
-
-    The declarations beside the fields say it where there are any; of kernels and functions the annotations do.
-    """
+    """Return which roles the objects have that each argument of a class or function may hold, none for numbers and plain values."""
     if isinstance(maker, type) and issubclass(maker, Declared):
         return {parameter.name: parameter.classes for parameter in parameters(maker)}
     return {name: tuple(_roles_in(hint)) for name, hint in typing.get_type_hints(maker).items() if name != "return"}

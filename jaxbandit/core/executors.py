@@ -15,16 +15,14 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Annotated, Any, Protocol, TypeAlias
 
 import jax
 
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.fields import Check, function, mapping, optional, text
-from jaxbandit.core.fields.shapes import Shape
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import Check, Words, function
 from jaxbandit.core.files import reason_of
 from jaxbandit.core.workers import SETTINGS, VERSIONS, Answer, Task, Work, perform, pickled
 
@@ -150,21 +148,13 @@ def _outcome(result: Callable[[], Any]) -> Answer | Exception:
         return error
 
 
-@dataclass(frozen=True)
-class _AnyExecutor(Check):
-    """A pool or a client of Dask, which is loaded by whoever has made one."""
-
-    allowed: str = "an executor of concurrent.futures, or a client of Dask, distributed.Client"
-
-    def takes(self, value: Any) -> bool:
-        dask = sys.modules.get("distributed")
-        return isinstance(value, Executor) or (dask is not None and isinstance(value, dask.Client))
-
-    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
-        pass
+def _is_executor(value: Any) -> bool:
+    """Return whether a value is a pool, or a client of Dask, which is loaded by whoever has made one."""
+    dask = sys.modules.get("distributed")
+    return isinstance(value, Executor) or (dask is not None and isinstance(value, dask.Client))
 
 
-EXECUTOR = _AnyExecutor()
+EXECUTOR = Check("an executor of concurrent.futures, or a client of Dask, distributed.Client", _is_executor)
 
 
 def dashboard_of(executor: AnyExecutor) -> str:
@@ -172,21 +162,15 @@ def dashboard_of(executor: AnyExecutor) -> str:
     return "" if isinstance(executor, Executor) else executor.dashboard_link or ""
 
 
-@takes(
-    executor=EXECUTOR,
-    work=function("(argument)"),
-    group=function("(argument)"),
-    wanted=optional(mapping(text, "a mapping from names to text")),
-    note=function("(line)"),
-)
+@checked
 def spread(
-    executor: AnyExecutor,
-    work: Work,
+    executor: Annotated[AnyExecutor, EXECUTOR],
+    work: Annotated[Work, function("(argument)")],
     arguments: Sequence[Any],
     *,
-    group: Callable[[Any], Hashable] = lambda argument: None,
-    wanted: Mapping[str, str] | None = None,
-    note: Callable[[str], None] = lambda line: None,
+    group: Annotated[Callable[[Any], Hashable], function("(argument)")] = lambda argument: None,
+    wanted: Annotated[Mapping[str, str], Words("a mapping from names to text")] | None = None,
+    note: Annotated[Callable[[str], None], function("(line)")] = lambda line: None,
 ) -> Generator[tuple[int, Answer]]:
     """Do ``work(argument)`` for all arguments and give the number and the answer of each, in the order they come.
 

@@ -12,10 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.fields import boolean, text
-from jaxbandit.core.fields import path as path_check
+from jaxbandit.core.declare import checked
+from jaxbandit.core.types import FilePath
 
 
 class ExistingOutput(InvalidArgument):
@@ -35,8 +34,8 @@ def reason_of(error: Exception) -> str:
     return next((line.strip() for line in words.splitlines() if line.strip()), type(error).__name__)
 
 
-@takes(path=path_check, force=boolean, besides=text)
-def prepare_directory(path: str | Path, *, force: bool = False, besides: str = "") -> Path:
+@checked
+def prepare_directory(path: FilePath, *, force: bool = False, besides: str = "") -> Path:
     """Make ``path`` ready to write results in.
 
     Args:
@@ -64,8 +63,8 @@ def prepare_directory(path: str | Path, *, force: bool = False, besides: str = "
     return directory
 
 
-@takes(path=path_check, force=boolean)
-def prepare_file(path: str | Path, *, force: bool = False) -> Path:
+@checked
+def prepare_file(path: FilePath, *, force: bool = False) -> Path:
     """Check that a file can be written at ``path``; raises :class:`ExistingOutput` if one is there and ``force`` is off."""
     file = Path(path)
     try:

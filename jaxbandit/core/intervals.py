@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
-from jaxbandit.core.arguments import takes
+from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import leading, numbers
 
 VALUES = numbers.of(leading("trials"))
 NORMAL_95 = 1.96  # half-width of a 95% interval of a mean, in standard errors
 
 
-@takes(values=VALUES)
-def standard_deviation(values: np.ndarray) -> np.ndarray:
+@checked
+def standard_deviation(values: Annotated[np.ndarray, VALUES]) -> np.ndarray:
     """Return the sample standard deviation ``[...]`` of ``values [trials, ...]``; NaN with fewer than two trials."""
     values = np.asarray(values)
     return values.std(axis=0, ddof=1) if len(values) > 1 else np.full(values.shape[1:], np.nan)[()]
 
 
-@takes(values=VALUES)
-def half_width(values: np.ndarray) -> np.ndarray:
+@checked
+def half_width(values: Annotated[np.ndarray, VALUES]) -> np.ndarray:
     """Return the half-width ``[...]`` of the 95% confidence interval of the mean of ``values [trials, ...]``.
 
     It is 1.96 standard errors, ``1.96 sd / sqrt(trials)``, and NaN with fewer than two trials.

@@ -7,12 +7,13 @@ random numbers across algorithms), and a run can stop after any round and be res
 from __future__ import annotations
 
 import enum
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 
-from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import integers_from, key, of_class, scalar, whole
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import integers_from, of_class, scalar, whole
 from jaxbandit.core.types import Array, Key
 
 __all__ = ["Stream", "round_key", "stream_key", "trial_key", "typed"]
@@ -33,7 +34,7 @@ NUMBER = integers_from(0, 2**31 - 1).of(scalar)
 STREAM = of_class(Stream, "a Stream, one of " + ", ".join(stream.name for stream in Stream)) | whole(0, len(Stream) - 1)
 
 
-@takes(given=key)
+@checked
 def typed(given: Key) -> Key:
     """Return a key as ``jax.random.key`` makes it; one of ``jax.random.PRNGKey``, which holds the same numbers, is converted."""
     if jax.dtypes.issubdtype(given.dtype, jax.dtypes.prng_key):
@@ -41,14 +42,14 @@ def typed(given: Key) -> Key:
     return jax.random.wrap_key_data(jnp.asarray(given))
 
 
-@takes(given=key)
+@checked
 def threefry(given: Key) -> Key:
     """Return a key of JAX's default generator, the only one that ``jax.random.poisson`` knows; a key of ``rbg`` is two equal ones of it."""
     return jax.random.wrap_key_data(jax.random.key_data(typed(given))[:2], impl="threefry2x32")
 
 
-@takes(root=key, trial=NUMBER)
-def trial_key(root: Key, trial: Array | int) -> Key:
+@checked
+def trial_key(root: Key, trial: Annotated[Array | int, NUMBER]) -> Key:
     """Return the key of one trial of a study, the same however many trials run beside it."""
     return jax.random.fold_in(root, trial)
 
@@ -58,13 +59,13 @@ def pair_key(root: Key, pair: Array, common: bool) -> Key:
     return trial_key(root if common else jax.random.fold_in(root, pair[2]), pair[1])
 
 
-@takes(trial=key, stream=STREAM)
-def stream_key(trial: Key, stream: Stream) -> Key:
+@checked
+def stream_key(trial: Key, stream: Annotated[Stream, STREAM]) -> Key:
     """Return the key of one purpose within a trial."""
     return jax.random.fold_in(trial, int(stream))
 
 
-@takes(stream=key, t=NUMBER)
-def round_key(stream: Key, t: Array | int) -> Key:
+@checked
+def round_key(stream: Key, t: Annotated[Array | int, NUMBER]) -> Key:
     """Return the key of round ``t`` (counted from 1) within a stream."""
     return jax.random.fold_in(stream, t)

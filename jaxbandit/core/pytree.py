@@ -11,32 +11,29 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument, is_sequence_of_numbers, shape_of, short
-from jaxbandit.core.fields import Check, Shape, optional, text
+from jaxbandit.core.checks import float_dtype as float_dtype
+from jaxbandit.core.fields import Check, Letter, Shape, must_be_check, must_be_shape
 from jaxbandit.core.paths import check_known
 from jaxbandit.core.showing import html_fields
-from jaxbandit.core.types import float_dtype as float_dtype
 
 T = TypeVar("T")
 
 
-def static(*, check: Any = None, symbol: str | None = None, **kwargs: Any) -> Any:
+def static(*, check: Check | None = None, symbol: str | None = None, **kwargs: Any) -> Any:
     """Declare a dataclass field static: part of the tree's structure, so a new value means a new trace.
 
     Args:
-      check: what it may hold, a check of :mod:`jaxbandit.core.fields`.
-      symbol: the paper's letter for it, under which audit traces write it.
+      check: what it may hold, a check of :mod:`jaxbandit.core.fields`, for a field whose annotation does not say.
+      symbol: the paper's letter for it, likewise.
       **kwargs: keyword arguments of ``dataclasses.field``, such as ``default``.
     """
-    if check is not None:
-        _check_declaration(check, None, symbol)
-    return dataclasses.field(metadata={"static": True, "check": check, "symbol": symbol}, **kwargs)
+    return dataclasses.field(metadata={"static": True, "facts": _facts_of(check, None, symbol)}, **kwargs)
 
 
-def param(default: Any = dataclasses.MISSING, *, check: Any, shape: Any = None, symbol: str | None = None) -> Any:
-    """Declare a hyper-parameter beside its field: a leaf of the tree, or an object that holds leaves.
+def param(default: Any = dataclasses.MISSING, *, check: Check, shape: Shape | None = None, symbol: str | None = None) -> Any:
+    """Declare a field whose annotation does not say what it may hold: ``penalty: float = param(1.0, check=positive, symbol="rho")``.
 
-    ``penalty: PerConstraint = param(1.0, check=positive, shape=per_constraint, symbol="rho")`` says all that
-    :meth:`~jaxbandit.core.declare.Declared.validate`, :func:`~jaxbandit.core.declare.symbols` and study files need to know of it.
+    It is short for ``penalty: Annotated[float, positive, Letter("rho")] = 1.0``.
 
     Args:
       default: value where none is given; without it the field is required.
@@ -45,16 +42,17 @@ def param(default: Any = dataclasses.MISSING, *, check: Any, shape: Any = None, 
         object for all functions of its owner.
       symbol: the paper's letter for it, under which audit traces write it.
     """
-    _check_declaration(check, shape, symbol)
-    return dataclasses.field(default=default, metadata={"check": check, "shape": shape, "symbol": symbol})
+    must_be_check("check", check)
+    return dataclasses.field(default=default, metadata={"facts": _facts_of(check, shape, symbol)})
 
 
-def _check_declaration(check: Any, shape: Any, symbol: Any) -> None:
-    """Raise ``InvalidArgument`` on a declaration of a field that says nothing."""
-    for name, value, wanted in (("check", check, Check), ("shape", shape, Shape)):
-        if not isinstance(value, wanted) and not (name == "shape" and value is None):
-            raise InvalidArgument(f"{name}: must be a {name} of jaxbandit.fields, got {short(value)}")
-    optional(text)("symbol", symbol)
+def _facts_of(check: Check | None, shape: Shape | None, symbol: str | None) -> tuple[Any, ...]:
+    """Return the facts that are given; raises ``InvalidArgument`` on what is none."""
+    if check is not None:
+        must_be_check("check", check)
+    if shape is not None:
+        must_be_shape(shape)
+    return tuple(fact for fact in (check, shape, None if symbol is None else Letter(symbol)) if fact is not None)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(static, dataclasses.field))

@@ -6,13 +6,14 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument, boolean, integer, is_traced, short, short_enough
+from jaxbandit.core.fields import Described
 from jaxbandit.core.paths import set_field
 from jaxbandit.core.pytree import canonicalise, in_brief, pytree, static
 from jaxbandit.core.showing import html_fields
@@ -21,12 +22,13 @@ MOST_VARIANTS = 10**6
 
 
 @pytree
-class Sweep:
+class Sweep(Described):
     """``size`` objects of one structure, of which only the leaves that differ are held more than once.
 
     :func:`sweep` makes one of an algorithm, a surrogate or a delay model; ``jaxbandit.simulate`` takes it in place of the object.
     """
 
+    described: ClassVar[str] = "a sweep of one, jaxbandit.sweep(...)"
     shared: tuple[Any, ...]  # the leaves, None where objects differ
     differing: tuple[Any, ...]  # [size, ...] where they do, else None
     structure: Any = static()

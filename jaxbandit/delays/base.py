@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, ClassVar, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import check_methods
-from jaxbandit.core.declare import Declared
-from jaxbandit.core.fields import between, boolean, nonnegative, optional, whole
-from jaxbandit.core.fields import key as key_check
-from jaxbandit.core.pytree import param, pytree, static
+from jaxbandit.core.declare import Declared, checked
+from jaxbandit.core.fields import between, nonnegative, whole
+from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Array, Key, Scalar
 
 __all__ = ["LONGEST_DELAY", "NEVER", "Delay", "Model", "SubExponential"]
 
 NEVER = 2**30  # stands for feedback that never arrives; added to a round below 2^30 it stays an int32
 LONGEST_DELAY = NEVER // 2  # the longest delay that is drawn; a float32 holds it exactly
-PROBABILITY = between(0, 1, open_high=True, host=True)  # of a quantile
 
-OUTPUTS = whole(1, 1000)
-METHODS = {"draw": {"key": key_check, "outputs": OUTPUTS}, "quantile": {"q": PROBABILITY}}
+Outputs: TypeAlias = Annotated[int, whole(1, 1000)]
+"""A number of outputs."""
+
+Probability: TypeAlias = Annotated[float, between(0, 1, open_high=True, host=True)]
+"""The probability of a quantile."""
 
 SubExponential: TypeAlias = tuple[Scalar, Scalar] | None
 """The pair ``(xi, b)`` of a sub-exponential delay, in rounds; ``None`` where there is none."""
@@ -35,9 +35,10 @@ class Delay(Declared, abc.ABC):
     described: ClassVar[str] = "a delay model of jaxbandit.delays, such as Poisson(mean=15.0)"
     in_files: ClassVar[bool] = True
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        check_methods(cls, METHODS)
+    @property
+    def proven(self) -> bool:
+        """Return whether draws are whole numbers >= 0 by the model's definition, so that none has to be tried out; default: no."""
+        return False
 
     @property
     @abc.abstractmethod
@@ -58,11 +59,11 @@ class Delay(Declared, abc.ABC):
         return False
 
     @abc.abstractmethod
-    def draw(self, key: Key, outputs: int) -> Array:
+    def draw(self, key: Key, outputs: Outputs) -> Array:
         """Return delays ``[outputs]`` of one round, int32; ``NEVER`` where nothing will arrive."""
 
     @abc.abstractmethod
-    def quantile(self, q: float) -> int:
+    def quantile(self, q: Probability) -> int:
         """Return the smallest ``n`` with ``P(tau <= n) >= q``, ``0 < q < 1``, given that feedback arrives.
 
         For a model whose leaves are stacked, as those of a sweep are, it is the largest. It is computed on the host, in float64.
@@ -83,10 +84,10 @@ class Model(Delay):
       b: see ``xi``.
     """
 
-    shared: bool = static(default=False, check=boolean)
-    maximum: int | None = static(default=None, check=optional(whole(0, LONGEST_DELAY)))
-    xi: Scalar | None = param(None, check=optional(nonnegative))
-    b: Scalar | None = param(None, check=optional(nonnegative))
+    shared: bool = static(default=False)
+    maximum: Annotated[int, whole(0, LONGEST_DELAY)] | None = static(default=None)
+    xi: Annotated[Scalar, nonnegative] | None = None
+    b: Annotated[Scalar, nonnegative] | None = None
 
     @abc.abstractmethod
     def _sample(self, key: Key, size: int) -> Array:
@@ -105,6 +106,10 @@ class Model(Delay):
         return LONGEST_DELAY if self.maximum is None else self.maximum
 
     @property
+    def proven(self) -> bool:
+        return True  # each draw is clipped
+
+    @property
     def joint(self) -> bool:
         return self.shared
 
@@ -112,12 +117,13 @@ class Model(Delay):
     def sub_exponential(self) -> SubExponential:
         return self._tail() if self.xi is None or self.b is None else (self.xi, self.b)
 
-    def draw(self, key: Key, outputs: int) -> Array:
+    @checked
+    def draw(self, key: Key, outputs: Outputs) -> Array:
         raw = jnp.clip(self._sample(key, 1 if self.shared else outputs), 0, LONGEST_DELAY)
         return jnp.broadcast_to(jnp.minimum(raw.astype(jnp.int32), self._top), (outputs,))
 
-    def quantile(self, q: float) -> int:
-        PROBABILITY("q", q)
+    @checked
+    def quantile(self, q: Probability) -> int:
         # By the upper tail, which floating point resolves where P(tau <= n) has rounded to 1; q itself is known to one epsilon.
         rest = 1 - q + float(np.finfo(np.float64).eps)
         low, high = -1, 0

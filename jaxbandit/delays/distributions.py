@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import between, positive, vector, whole_numbers
 from jaxbandit.core.keys import threefry
-from jaxbandit.core.pytree import float_dtype, param, pytree
+from jaxbandit.core.pytree import float_dtype, pytree
 from jaxbandit.core.types import Array, Key, Scalar, Table
-from jaxbandit.delays.base import LONGEST_DELAY, PROBABILITY, Delay, Model, SubExponential
+from jaxbandit.delays.base import LONGEST_DELAY, Delay, Model, Outputs, Probability, SubExponential
 
 __all__ = ["POISSON_MEAN", "Constant", "Empirical", "Geometric", "LogNormal", "NoDelay", "Pareto", "Poisson", "Uniform"]
 
@@ -35,14 +37,19 @@ class NoDelay(Delay):
         return 0.0, 0.0
 
     @property
+    def proven(self) -> bool:
+        return True
+
+    @property
     def joint(self) -> bool:
         return True
 
-    def draw(self, key: Key, outputs: int) -> Array:
+    @checked
+    def draw(self, key: Key, outputs: Outputs) -> Array:
         return jnp.zeros((outputs,), jnp.int32)
 
-    def quantile(self, q: float) -> int:
-        PROBABILITY("q", q)
+    @checked
+    def quantile(self, q: Probability) -> int:
         return 0
 
 
@@ -54,7 +61,7 @@ class Constant(Model):
       rounds: the delay, a whole number >= 0.
     """
 
-    rounds: Scalar = param(1, check=ROUNDS)
+    rounds: Annotated[Scalar, ROUNDS] = 1
 
     @property
     def mean(self) -> Scalar:
@@ -81,7 +88,7 @@ class Poisson(Model):
       mean: ``E[tau] >= 0`` in rounds.
     """
 
-    mean: Scalar = param(1.0, check=POISSON_MEAN)
+    mean: Annotated[Scalar, POISSON_MEAN] = 1.0
 
     def _sample(self, key: Key, size: int) -> Array:
         return jax.random.poisson(threefry(key), jnp.asarray(self.mean, float_dtype()), (size,), jnp.int32)
@@ -107,7 +114,7 @@ class Geometric(Model):
       mean: ``E[tau] >= 0`` in rounds.
     """
 
-    mean: Scalar = param(1.0, check=between(0, LONGEST_DELAY, open_low=False))
+    mean: Annotated[Scalar, between(0, LONGEST_DELAY, open_low=False)] = 1.0
 
     def _sample(self, key: Key, size: int) -> Array:
         rate = jnp.log1p(1 / jnp.asarray(self.mean, float_dtype()))  # of an exponential whose integer part is geometric
@@ -131,8 +138,8 @@ class Uniform(Model):
       high: the longest, a whole number >= ``low``.
     """
 
-    low: Scalar = param(0, check=ROUNDS)
-    high: Scalar = param(10, check=ROUNDS)
+    low: Annotated[Scalar, ROUNDS] = 0
+    high: Annotated[Scalar, ROUNDS] = 10
 
     @property
     def mean(self) -> Scalar:
@@ -164,8 +171,8 @@ class LogNormal(Model):
       sigma: standard deviation of its logarithm, > 0.
     """
 
-    median: Scalar = param(10.0, check=positive)
-    sigma: Scalar = param(1.0, check=positive)
+    median: Annotated[Scalar, positive] = 10.0
+    sigma: Annotated[Scalar, positive] = 1.0
 
     @property
     def mean(self) -> Scalar:
@@ -198,8 +205,8 @@ class Pareto(Model):
       scale: the least ``X``, > 0, in rounds.
     """
 
-    shape: Scalar = param(1.5, check=positive)
-    scale: Scalar = param(1.0, check=positive)
+    shape: Annotated[Scalar, positive] = 1.5
+    scale: Annotated[Scalar, positive] = 1.0
 
     @property
     def mean(self) -> Scalar:
@@ -225,7 +232,7 @@ class Empirical(Model):
       values: ``[n]`` observed delays in rounds, whole numbers >= 0, all equally likely.
     """
 
-    values: Table | list[int] = param(check=ROUNDS, shape=vector("one number per observed delay"))
+    values: Annotated[Table | list[int], ROUNDS, vector("one number per observed delay")]
 
     @property
     def mean(self) -> Scalar:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.fields import between, boolean, each, instance_of, one_function, tuple_of, unknown, whole
-from jaxbandit.core.pytree import float_dtype, param, pytree, static
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import between, one_function, unknown, whole
+from jaxbandit.core.pytree import float_dtype, pytree, static
 from jaxbandit.core.types import Array, Key, Scalar
-from jaxbandit.delays.base import NEVER, Delay, SubExponential
+from jaxbandit.delays.base import NEVER, Delay, Outputs, Probability, SubExponential
 from jaxbandit.delays.distributions import NoDelay
 
 __all__ = ["Lossy", "Mirrored", "PerOutput"]
@@ -30,9 +32,9 @@ class Lossy(Delay):
       shared: whether all outputs of a round are lost together.
     """
 
-    delay: Delay = param(NoDelay(), check=instance_of(Delay))
-    never: Scalar = param(0.1, check=between(0, 1, open_low=False))
-    shared: bool = static(default=False, check=boolean)
+    delay: Delay = NoDelay()
+    never: Annotated[Scalar, between(0, 1, open_low=False)] = 0.1
+    shared: bool = static(default=False)
 
     @property
     def mean(self) -> Scalar:
@@ -42,13 +44,19 @@ class Lossy(Delay):
     def joint(self) -> bool:
         return self.shared and self.delay.joint
 
-    def draw(self, key: Key, outputs: int) -> Array:
+    @property
+    def proven(self) -> bool:
+        return self.delay.proven
+
+    @checked
+    def draw(self, key: Key, outputs: Outputs) -> Array:
         delay_key, loss_key = jax.random.split(key)
         never = jnp.asarray(self.never, float_dtype())
         lost = jax.random.bernoulli(loss_key, never, (1 if self.shared else outputs,))
         return jnp.where(lost, NEVER, self.delay.draw(delay_key, outputs))
 
-    def quantile(self, q: float) -> int:
+    @checked
+    def quantile(self, q: Probability) -> int:
         return self.delay.quantile(q)
 
 
@@ -62,7 +70,7 @@ class PerOutput(Delay):
       delays: the models, reward first, as many as outputs.
     """
 
-    delays: Sequence[Delay] = param(check=each(instance_of(Delay)), shape=one_function)
+    delays: Annotated[Sequence[Delay], one_function]
 
     @property
     def mean(self) -> Scalar:
@@ -75,12 +83,18 @@ class PerOutput(Delay):
             return None
         return _largest([pair[0] for pair in pairs]), _largest([pair[1] for pair in pairs])
 
-    def draw(self, key: Key, outputs: int) -> Array:
+    @property
+    def proven(self) -> bool:
+        return all(delay.proven for delay in self.delays)
+
+    @checked
+    def draw(self, key: Key, outputs: Outputs) -> Array:
         self._check_count("PerOutput", outputs)
         keys = jax.random.split(key, outputs)
         return jnp.concatenate([delay.draw(keys[number], 1) for number, delay in enumerate(self.delays)])
 
-    def quantile(self, q: float) -> int:
+    @checked
+    def quantile(self, q: Probability) -> int:
         return max(delay.quantile(q) for delay in self.delays)
 
     def _check(self, name: str, outputs: int | None) -> None:
@@ -103,8 +117,8 @@ class Mirrored(Delay):
       doubled: ``e`` of those outputs, by number from 0; each is followed by its copy.
     """
 
-    delay: Delay = param(NoDelay(), check=instance_of(Delay), shape=unknown)
-    doubled: tuple[int, ...] = static(default=(), check=tuple_of(whole(0)))
+    delay: Annotated[Delay, unknown] = NoDelay()
+    doubled: tuple[Annotated[int, whole(0)], ...] = static(default=())
 
     @property
     def mean(self) -> Scalar:
@@ -118,12 +132,18 @@ class Mirrored(Delay):
     def joint(self) -> bool:
         return self.delay.joint
 
-    def draw(self, key: Key, outputs: int) -> Array:
+    @property
+    def proven(self) -> bool:
+        return self.delay.proven
+
+    @checked
+    def draw(self, key: Key, outputs: Outputs) -> Array:
         single = outputs - len(self.doubled)
         copies = np.array([1 + (number in self.doubled) for number in range(single)])
         return self.delay.draw(key, single)[np.repeat(np.arange(single), copies)]
 
-    def quantile(self, q: float) -> int:
+    @checked
+    def quantile(self, q: Probability) -> int:
         return self.delay.quantile(q)
 
     def _check(self, name: str, outputs: int | None) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
-from jaxbandit.core.declare import is_foreign
 from jaxbandit.core.keys import round_key
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.delays import Delay
@@ -36,14 +35,13 @@ class Delays:
     policy: Policy
     capacity: int = static()
 
-    def draw(self, key: Array, rounds: Array, outputs: int, *, joint: bool) -> tuple[Array, Array | None]:
+    def draw(self, key: Array, rounds: Array, outputs: int, *, joint: bool) -> tuple[Array, Array]:
         """Return the rounds at whose ends values arrive, ``[T, k]``; with ``joint`` those of a point arrive together, with the last.
 
-        The second result says of each round ``[T]`` whether some delay of it is negative; ``None`` for the package's models, of which none
-        is.
+        The second result says of each round ``[T]`` whether some delay of it is negative.
         """
         waits = jax.vmap(lambda t: self.model.draw(round_key(key, t), outputs))(rounds)
-        negative = jnp.any(waits < 0, axis=1) if is_foreign(self.model) else None
+        negative = jnp.any(waits < 0, axis=1)
         due = rounds[:, None] + waits
         return jnp.broadcast_to(jnp.max(due, axis=1, keepdims=True), due.shape) if joint else due, negative
 
@@ -83,7 +81,7 @@ def plan_delays(
         if not isinstance(delay, Delay):
             raise checks.InvalidArgument(f"delay: expected a model of jaxbandit.delays, such as Poisson(mean=15.0), got {delay!r}")
         delay.validate(outputs=outputs)
-        if is_foreign(delay):
+        if not delay.proven:
             _try_out(delay, outputs)
     policies = [policy_in_force(algorithm, feedback) for algorithm in algorithms]
     for policy in policies:

@@ -3,72 +3,68 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeAlias
 
 import jax
 import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
-from jaxbandit.core.fields import MOST_ROUNDS, Check, Shape, choice, each, function, of_class, optional, whole
+from jaxbandit.core.fields import MOST_ROUNDS, Check, Shape, choice, each, function, of_class, whole
 from jaxbandit.core.memory import device_memory
 from jaxbandit.core.pytree import float_dtype
-from jaxbandit.core.sweep import Sweep
 
-__all__ = ["ALGORITHM", "DEVICES", "FUSED", "HORIZON", "INFORMED", "SWEEP", "TRIALS", "check_memory"]
+__all__ = ["ALGORITHM", "DIFFERENT_DEVICES", "HORIZON", "INFORMED", "TRIALS", "Rounds", "Telling", "Trials", "check_memory"]
 
 MOST_TRIALS = 2**31 - 1
 
 ALGORITHM: Check = of_class(Algorithm)
-SWEEP: Check = of_class(Sweep, "a sweep of one, jaxbandit.sweep(...)")
 HORIZON: Check = whole(1, MOST_ROUNDS)
-INFORMED: Check = optional(function("(instance, algorithm, surrogate)"))
+INFORMED = function("(instance, algorithm, surrogate)")
 DEVICE = of_class(jax.Device, "a device, such as jax.devices()[0]")
 
 
-class _Devices(Check):
-    """Lists of different devices."""
-
-    check: Check = each(DEVICE, least=1)
-    allowed = f"{check.allowed}, none twice"
-
-    def takes(self, value: Any) -> bool:
-        return self.check.takes(value)
-
-    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
-        self.check.verify(name, value, shape, outputs)
-        if len(set(value)) < len(value):
-            raise checks.InvalidArgument(f"{name}: must be different devices, got {checks.short(value)}")
+DEVICES = each(DEVICE, least=1)
 
 
-DEVICES: Check = _Devices()
-FUSED: Check = choice("auto", True, False)
+def _differ(name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+    DEVICES.verify(name, value, shape, outputs)
+    if len(set(value)) < len(value):
+        raise checks.InvalidArgument(f"{name}: must be different devices, got {checks.short(value)}")
 
 
-@dataclasses.dataclass(frozen=True)
-class _Trials(Check):
-    allowed: str = f"a whole number of trials from 1 to {MOST_TRIALS}, or a list of their numbers, each from 0 to {MOST_TRIALS}"
-
-    def takes(self, value: Any) -> bool:
-        if isinstance(value, int | np.integer):
-            return not isinstance(value, bool) and bool(1 <= value <= MOST_TRIALS)
-        if isinstance(value, np.ndarray | jax.Array):
-            return bool(value.ndim == 1 and value.dtype.kind in "iu")
-        return isinstance(value, Sequence) and not isinstance(value, str | bytes)
-
-    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
-        if isinstance(value, int | np.integer):
-            return
-        if isinstance(value, range):  # which may be endless; all its numbers lie between its ends
-            value = [value[0], value[-1]] if value else []
-        for number in np.asarray(value).tolist() if isinstance(value, np.ndarray | jax.Array) else value:
-            checks.integer(f"{name}: the number of a trial", number, least=0, most=MOST_TRIALS)
-        if not len(value):
-            raise checks.InvalidArgument(f"{name}: the list of trial numbers is empty; must be {self.allowed}, got []")
+FUSED = choice("auto", True, False)
+DIFFERENT_DEVICES = dataclasses.replace(DEVICES, allowed=f"{DEVICES.allowed}, none twice", verify=_differ)
+TRIALS_IN_WORDS = f"a whole number of trials from 1 to {MOST_TRIALS}, or a list of their numbers, each from 0 to {MOST_TRIALS}"
 
 
-TRIALS: Check = _Trials()
+def _are_trials(value: Any) -> bool:
+    if isinstance(value, int | np.integer):
+        return not isinstance(value, bool) and bool(1 <= value <= MOST_TRIALS)
+    if isinstance(value, np.ndarray | jax.Array):
+        return bool(value.ndim == 1 and value.dtype.kind in "iu")
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _check_numbers(name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+    if isinstance(value, int | np.integer):
+        return
+    if isinstance(value, range):  # which may be endless; all its numbers lie between its ends
+        value = [value[0], value[-1]] if value else []
+    for number in np.asarray(value).tolist() if isinstance(value, np.ndarray | jax.Array) else value:
+        checks.integer(f"{name}: the number of a trial", number, least=0, most=MOST_TRIALS)
+    if not len(value):
+        raise checks.InvalidArgument(f"{name}: the list of trial numbers is empty; must be {TRIALS_IN_WORDS}, got []")
+
+
+TRIALS = Check(TRIALS_IN_WORDS, _are_trials, _check_numbers)
+Trials: TypeAlias = Annotated[int | Sequence[int], TRIALS]
+"""A number of trials, or the numbers of some."""
+Telling: TypeAlias = Annotated[Callable[..., Any], INFORMED]
+"""A function that tells the learner facts of an instance, see :class:`~jaxbandit.Informed`."""
+Rounds: TypeAlias = Annotated[int, whole(1, MOST_ROUNDS)]
+"""A number of rounds."""
 
 
 def check_memory(trials: int | Sequence[int], variants: int, horizon: int, outputs: int, record: str, capacity: int | None) -> None:

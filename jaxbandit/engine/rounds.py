@@ -6,13 +6,14 @@ Both call these functions, so that equal feedback leads to equal choices.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation
-from jaxbandit.core.declare import is_foreign
 from jaxbandit.core.keys import Stream, round_key, stream_key
 from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Key
@@ -62,25 +63,41 @@ def design_key(trial: Key) -> Key:
 
 def choose_point(algorithm: Algorithm, arena: Arena, state: Any, t: Array, key: Key) -> Choice:
     """Return the choice of round ``t``, whose point is one of the domain's whatever the algorithm gives, see :func:`faults`."""
-    watched = is_foreign(algorithm)  # the package's own algorithms choose points of the domain, by widths that their fields allow
-    decision, state = choose(algorithm, arena, state, t, key) if watched else algorithm.select(arena, state, t, key)
-    index = jnp.minimum(decision.index, arena.size - 1)  # the size itself marks a NaN score
-    return Choice(jnp.maximum(index, 0) if watched else index, decision, state)
+    decision, state = choose(algorithm, arena, state, t, key)
+    return Choice(jnp.clip(decision.index, 0, arena.size - 1), decision, state)  # the size itself marks a NaN score
 
 
-def faults(algorithm: Algorithm, arena: Arena, decision: Decision, state: Any, start: Any) -> dict[Status, Array]:
-    """Return which failures a decision and the state after it show, each a boolean ``[]``; ``start`` is the state before round 1.
+def faults(
+    arena: Arena, choice: Choice, state: Any, start: Any, others: Mapping[Status, Array] | None = None, *, before: Array | bool = False
+) -> dict[Status, Array]:
+    """Return which failures a round shows, each a boolean ``[]``.
 
-    The package's own algorithms have no state that is not finite without a score that is NaN.
+    Widths and states that are none are failures in a trial without another one, which would lead to them.
+
+    Args:
+      arena: all that the learner knows.
+      choice: the choice of the round.
+      state: the algorithm's state after it, or after the round.
+      start: the state before round 1.
+      others: failures of the round that the choice does not show.
+      before: whether a round before it has failed, ``[]``.
     """
-    if not is_foreign(algorithm):
-        return {Status.NONFINITE_SCORE: decision.index >= arena.size}
-    return {
-        Status.NONFINITE_STATE: _is_broken(state, start),
-        Status.NONFINITE_SCORE: decision.index == arena.size,
-        Status.NO_SUCH_POINT: (decision.index < 0) | (decision.index > arena.size),
-        Status.NEGATIVE_WIDTH: ~jnp.all(decision.widths >= 0),
+    index = choice.decision.index
+    found = {Status.NONFINITE_SCORE: index == arena.size, Status.NO_SUCH_POINT: (index < 0) | (index > arena.size), **(others or {})}
+    unexplained = ~functools.reduce(jnp.logical_or, found.values(), jnp.asarray(before))
+    return found | {
+        Status.NEGATIVE_WIDTH: unexplained & _any(~(choice.decision.widths >= 0)),
+        Status.NONFINITE_STATE: unexplained & _is_broken(state, start, choice.point, arena.size),
     }
+
+
+SYMPTOMS = int(Status.NEGATIVE_WIDTH | Status.NONFINITE_STATE)
+"""Flags of rounds that have not failed otherwise in trials that have not failed before."""
+
+
+def _any(given: Array) -> Array:
+    """Return whether any of a few booleans ``[n]`` is true; without a reduction, which a GPU does in a kernel of its own."""
+    return functools.reduce(jnp.logical_or, list(given))
 
 
 def flags_raised(algorithm: Algorithm, decision: Decision, state: Any) -> Array:
@@ -88,22 +105,28 @@ def flags_raised(algorithm: Algorithm, decision: Decision, state: Any) -> Array:
     return jnp.asarray(decision.flags, jnp.int32) | jnp.asarray(algorithm.diagnose(state).flags, jnp.int32)
 
 
-def start_of(algorithm: Algorithm, arena: Arena) -> Any:
-    """Return the state before round 1 that :func:`faults` takes."""
-    return algorithm.init(arena) if is_foreign(algorithm) else None
+def _is_broken(state: Any, start: Any, point: Array, size: int) -> Array:
+    """Return whether a number of a state is NaN, or infinite where the state before round 1 is not, as a best value so far may be.
 
+    Functions on the ``size`` points are looked at where ``point`` is, for a look at all of them would take as long as a choice.
+    """
 
-def _is_broken(state: Any, start: Any) -> Array:
-    """Return whether a number of a state is NaN, or infinite where the state before round 1 is not, as a best value so far may be."""
+    def pairs() -> Iterator[tuple[Any, Any]]:
+        parts = [jax.tree.leaves(tree, is_leaf=lambda part: isinstance(part, Posterior)) for tree in (state, start)]
+        for now, before in zip(*parts, strict=True):
+            if not isinstance(now, Posterior):
+                yield now, before
+            elif now.shift is not None:  # as in a state that a kernel has left; not its large factors
+                yield from ((now.shift, before.shift), (now.variance, before.variance))
 
-    def numbers(tree: Any) -> list[Array]:
-        parts = jax.tree.leaves(tree, is_leaf=lambda part: isinstance(part, Posterior))
-        kept = [(part.shift, part.variance) if isinstance(part, Posterior) else part for part in parts]  # not its large factors
-        return [leaf for leaf in map(jnp.asarray, jax.tree.leaves(kept)) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    def is_broken(now: Array, before: Array) -> Array:
+        if now.shape[-1:] == (size,):
+            now, before = now[..., point], before[..., point]
+        return ~jnp.all(jnp.isfinite(now) | (jnp.isinf(now) & jnp.isinf(before)))
 
-    pairs = zip(numbers(state), numbers(start), strict=True)
-    found = [~jnp.all(jnp.isfinite(now) | (jnp.isinf(now) & jnp.isinf(before))) for now, before in pairs]
-    return jnp.any(jnp.stack(found)) if found else jnp.asarray(False)
+    known = [(jnp.asarray(now), jnp.asarray(before)) for now, before in pairs()]
+    broken = [is_broken(now, before) for now, before in known if jnp.issubdtype(now.dtype, jnp.inexact)]
+    return functools.reduce(jnp.logical_or, broken, jnp.asarray(False))
 
 
 def surprises_at(model: Surrogate, index: Array, values: Array) -> tuple[Array, Array, Array]:

@@ -5,28 +5,34 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import jax
 import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.blocks import equal_blocks, least_block, mesh_of, place
-from jaxbandit.core.declare import Declared, check_domain, is_foreign
-from jaxbandit.core.fields import choice, instance_of, of_class, optional, whole
-from jaxbandit.core.fields import key as key_check
+from jaxbandit.core.declare import Declared, check_domain, checked
+from jaxbandit.core.fields import choice, of_class, optional, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.core.pytree import float_dtype, replace
 from jaxbandit.core.sweep import Sweep, gather_variants, variants_of
-from jaxbandit.core.types import Device
+from jaxbandit.core.types import Device, Key
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
 from jaxbandit.engine.delayed import delay_in_force, plan_delays
 from jaxbandit.engine.flags import warn_of_flags
 from jaxbandit.engine.footprint import default_block
-from jaxbandit.engine.inputs import ALGORITHM, DEVICES, FUSED, HORIZON, INFORMED, SWEEP, TRIALS, check_memory
+from jaxbandit.engine.inputs import (
+    ALGORITHM,
+    DIFFERENT_DEVICES,
+    INFORMED,
+    Rounds,
+    Telling,
+    Trials,
+    check_memory,
+)
 from jaxbandit.engine.programs import Cell, laid_out_for, play_all
 from jaxbandit.engine.trajectory import Trajectory
 from jaxbandit.engine.trial import Informed, InitialDesign
@@ -35,7 +41,6 @@ from jaxbandit.fused.cells import Unsupported
 from jaxbandit.fused.plan import plan_of
 from jaxbandit.fused.rounds import Plan as KernelPlan
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.problems.base import PROBLEM
 from jaxbandit.results.schema import output_names
 from jaxbandit.surrogates import Surrogate, arithmetic
 
@@ -44,40 +49,24 @@ RECORDS = ("all", "audit", "indices")
 NOISE_OFF = 100  # factor between the noise variances of a model and of a problem beyond which that is said
 
 
-@takes(
-    problem=PROBLEM,
-    algorithm=ALGORITHM | SWEEP,
-    surrogate=of_class(Surrogate) | SWEEP,
-    horizon=HORIZON,
-    key=key_check,
-    trials=TRIALS,
-    initial=optional(instance_of(InitialDesign)),
-    informed=INFORMED,
-    delay=optional(of_class(Delay) | SWEEP),
-    feedback=optional(of_class(Policy)),
-    capacity=optional(HORIZON),
-    record=choice(*RECORDS),
-    block=optional(whole(1)),
-    devices=optional(DEVICES),
-    fused=FUSED,
-)
+@checked
 def simulate(
     problem: AbstractProblem,
     algorithm: Algorithm | Sweep,
     surrogate: Surrogate | Sweep,
     *,
-    horizon: int,
-    key: Array,
-    trials: int | Sequence[int] = 1,
+    horizon: Rounds,
+    key: Key,
+    trials: Trials = 1,
     initial: InitialDesign | None = None,
-    informed: Informed | None = None,
+    informed: Telling | None = None,
     delay: Delay | Sweep | None = None,
     feedback: Policy | None = None,
-    capacity: int | None = None,
-    record: str = "all",
-    block: int | None = None,
-    devices: Sequence[Device] | None = None,
-    fused: bool | str = "auto",
+    capacity: Rounds | None = None,
+    record: Annotated[str, choice(*RECORDS)] = "all",
+    block: Annotated[int, whole(1)] | None = None,
+    devices: Annotated[Sequence[Device], DIFFERENT_DEVICES] | None = None,
+    fused: Literal["auto", True, False] = "auto",
 ) -> Trajectory:
     """Run an algorithm on a problem: ``trials`` independent trials of ``horizon`` rounds, compiled once.
 
@@ -205,7 +194,7 @@ def _warn_of_precision(model: Surrogate, horizon: int) -> None:
 
 def _warn_of_noise(problem: AbstractProblem, models: Sequence[Surrogate]) -> None:
     """Warn where the noise variance of a model is more than ``NOISE_OFF`` times that of the problem, or less than its share of it."""
-    if is_foreign(problem) or checks.is_traced((problem.noise, [model.noise_variance for model in models])):
+    if checks.is_traced((problem.noise, [model.noise_variance for model in models])):
         return
     true = problem.noise.variances(problem.outputs)
     if true is None:
@@ -266,7 +255,7 @@ def check_run(
         check_domain(algorithm, problem.domain.size, problem.domain.dimension)
     initial.validate("initial")
     initial.check_size(problem.domain.size)
-    INFORMED("informed", informed)
+    optional(INFORMED)("informed", informed)
     if isinstance(informed, Declared):
         informed.validate()
         check_domain(informed, problem.domain.size, problem.domain.dimension)

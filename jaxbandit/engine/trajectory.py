@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.fields import key as key_check
-from jaxbandit.core.fields import of_class, optional, text, whole
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import Described, Words, whole
 from jaxbandit.core.pytree import fields_in_brief, pytree, static
 from jaxbandit.core.showing import html_fields
 from jaxbandit.core.status import MESSAGES
 from jaxbandit.core.types import Array, Key
 from jaxbandit.delays import Delay
-from jaxbandit.engine.inputs import TRIALS
+from jaxbandit.engine.inputs import Trials
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.problems.base import PROBLEM
 from jaxbandit.results.dataset import to_dataframe
 from jaxbandit.results.measured import Played, results_of
 from jaxbandit.results.summary import RunSummary, summary_of
@@ -31,17 +29,9 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-LABELLED = {
-    "problem": PROBLEM,
-    "label": text,
-    "key": optional(key_check),
-    "trials": optional(TRIALS),
-    "swept": optional(of_class(Mapping, "a mapping from fields to values")),
-}
-
 
 @pytree
-class Trajectory:
+class Trajectory(Described):
     """Record of one trial, or of many with leading axes ``[trials]`` or ``[variants, trials]``.
 
     Rounds are counted from 1; arrays hold round ``t`` at ``t - 1``. With ``record="indices"`` the optional fields are ``None``.
@@ -50,6 +40,7 @@ class Trajectory:
     :mod:`jaxbandit.report.plots` draws it.
     """
 
+    described: ClassVar[str] = "what simulate returns, a Trajectory"
     indices: Array  # [T] int32, the points chosen
     status: Array  # [] int32, bits of core.status.Status
     failed_round: Array  # [] int32, first round with a failure flag, 0 for none
@@ -101,8 +92,8 @@ class Trajectory:
         ]
         return [("size", ", ".join([*sizes, f"{horizon} rounds"])), ("flags", "\n".join(flags) or "none"), ("arrays", ", ".join(recorded))]
 
-    @takes(number=whole(0), variant=optional(whole(0)))
-    def trial(self, number: int, *, variant: int | None = None) -> Trajectory:
+    @checked
+    def trial(self, number: Annotated[int, whole(0)], *, variant: Annotated[int, whole(0)] | None = None) -> Trajectory:
         """Return one trial of many, without leading axes.
 
         Args:
@@ -118,23 +109,23 @@ class Trajectory:
             raise InvalidArgument(f"variant: the run has {leading[0]} variants of a sweep; choose one, trial({number}, variant=0)")
         return _entry(own, "number", number, "trials")
 
-    @takes(number=whole(0))
-    def variant(self, number: int) -> Trajectory:
+    @checked
+    def variant(self, number: Annotated[int, whole(0)]) -> Trajectory:
         """Return all trials of one variant of a sweep, with leading axis ``[trials]``; raises ``InvalidArgument`` where there is none."""
         if np.ndim(self.status) != 2:
             raise InvalidArgument("number: the run is no sweep, it has no variants")
         return _entry(self, "number", number, "variants")
 
-    @takes(**LABELLED, delay=optional(of_class(Delay)))
+    @checked
     def to_xarray(
         self,
         problem: AbstractProblem,
         *,
         label: str = "run",
         key: Key | None = None,
-        trials: int | Sequence[int] | None = None,
+        trials: Trials | None = None,
         delay: Delay | None = None,
-        swept: Mapping[str, Sequence[Any]] | None = None,
+        swept: Annotated[Mapping[str, Sequence[Any]], Words("a mapping from fields to values")] | None = None,
     ) -> xr.Dataset:
         """Return the run with all measures in every round, labelled as the results of a study are.
 
@@ -169,15 +160,15 @@ class Trajectory:
         """
         return to_dataframe(self.to_xarray(problem, **labelled), last=last)
 
-    @takes(**LABELLED)
+    @checked
     def summary(
         self,
         problem: AbstractProblem,
         *,
         label: str = "run",
         key: Key | None = None,
-        trials: int | Sequence[int] | None = None,
-        swept: Mapping[str, Sequence[Any]] | None = None,
+        trials: Trials | None = None,
+        swept: Annotated[Mapping[str, Sequence[Any]], Words("a mapping from fields to values")] | None = None,
     ) -> RunSummary:
         """Return means over trials after the last round with 95% confidence half-widths, a row for each variant, as a table.
 

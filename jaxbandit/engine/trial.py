@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -11,17 +11,17 @@ import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
-from jaxbandit.core.declare import Declared, in_range, is_foreign
-from jaxbandit.core.fields import boolean, optional, points, whole
-from jaxbandit.core.fields import key as key_check
+from jaxbandit.core.declare import Declared, checked, in_range
+from jaxbandit.core.fields import points, whole
 from jaxbandit.core.keys import Stream, round_key, stream_key
-from jaxbandit.core.pytree import param, pytree, static
-from jaxbandit.core.status import Status
-from jaxbandit.core.types import Array, Table
+from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core.status import Status, healthy
+from jaxbandit.core.types import Array, Key, Table
 from jaxbandit.domains import MOST_POINTS
 from jaxbandit.engine.delayed import Delays
 from jaxbandit.engine.rounds import (
+    SYMPTOMS,
+    Choice,
     choose_point,
     delayed_arena,
     design_key,
@@ -30,12 +30,11 @@ from jaxbandit.engine.rounds import (
     immediate_arena,
     is_far,
     policy_key,
-    start_of,
     surprises_at,
     take_in,
     values_come_together,
 )
-from jaxbandit.engine.users import blaming_user, check_diagnostics, check_instance, check_learner
+from jaxbandit.engine.users import blaming, check_diagnostics, check_instance, check_learner
 from jaxbandit.feedback import Pending
 from jaxbandit.fused.rounds import Plan as KernelPlan
 from jaxbandit.fused.rounds import play
@@ -62,9 +61,9 @@ class InitialDesign(Declared):
     """
 
     described: ClassVar[str] = "an initial design, such as InitialDesign(random=3)"
-    indices: Table | None = param(None, check=optional(points))
-    random: int = static(default=0, check=whole(0))
-    counted: bool = static(default=False, check=boolean)
+    indices: Annotated[Table, points] | None = None
+    random: Annotated[int, whole(0)] = static(default=0)
+    counted: bool = static(default=False)
 
     @property
     def count(self) -> int:
@@ -75,16 +74,16 @@ class InitialDesign(Declared):
         if self.indices is not None and self.random:
             raise checks.InvalidArgument(f"{name}.random: give either indices or how many are random, got {self.random} beside indices")
 
-    @takes(key=key_check, size=whole(1, MOST_POINTS))
-    def points(self, key: Array, size: int) -> Array:
+    @checked
+    def points(self, key: Key, size: Annotated[int, whole(1, MOST_POINTS)]) -> Array:
         """Return the indices ``[n]`` of one trial, on a domain of ``size`` points."""
         if self.indices is not None:
             return jnp.asarray(self.indices, jnp.int32)
         self.check_size(size)
         return jax.random.choice(key, size, (self.random,), replace=False).astype(jnp.int32)
 
-    @takes(size=whole(1, MOST_POINTS))
-    def check_size(self, size: int) -> None:
+    @checked
+    def check_size(self, size: Annotated[int, whole(1, MOST_POINTS)]) -> None:
         """Raise ``InvalidArgument`` on points outside a domain of ``size`` points, or more random points than it has."""
         if self.indices is None and self.random > size:
             raise checks.InvalidArgument(f"initial.random: must be at most {size}, the number of points of the domain, got {self.random}")
@@ -104,7 +103,6 @@ class Setting:
     key: Array
     delays: Delays | None = None  # None for feedback at once
     joint_arrival: bool = static(default=False)  # whether the values of a point arrive together
-    drawn: bool = static(default=False)  # whether the instance was drawn in the trial, so that nobody has looked at its means before
     kernel: KernelPlan | None = static(default=None)  # that plays the rounds, None where XLA plays them
     told: bool = static(default=False)  # whether a user's function set hyper-parameters in the trial, so that nobody has looked at them
 
@@ -135,19 +133,17 @@ def prepare(
     told: bool = False,
 ) -> Setting:
     """Return the instance of a trial and the learner on it; ``axis`` names the batch axis of trials, if there is one."""
-    with blaming_user(problem, "problem: {name}.sample must return an instance for a key"):
+    with blaming(problem, "problem: {name}.sample must return an instance for a key"):
         instance = problem.sample(stream_key(key, Stream.PROBLEM))
-    drawn = problem.is_random or is_foreign(problem)
-    if drawn:
-        check_instance(instance, problem)
+    check_instance(instance, problem)
     if informed is not None:
         with checks.blaming("informed: must be a function of (instance, algorithm, surrogate) that JAX can trace"):
             algorithm, surrogate = check_learner(informed(instance, algorithm, surrogate))
-        told = told or not isinstance(informed, Declared) or is_foreign(informed)
+        told = True
     surrogate = surrogate.factorised()  # once, before the rounds: a length-scale may be traced
     if delays is None:
         arena = immediate_arena(surrogate, horizon)
-        return Setting(instance=instance, algorithm=algorithm, arena=arena, key=key, drawn=drawn, kernel=kernel, told=told)
+        return Setting(instance=instance, algorithm=algorithm, arena=arena, key=key, kernel=kernel, told=told)
     joint = values_come_together(algorithm, surrogate)
     separate = not (joint or delays.model.joint)
     arena = delayed_arena(surrogate, horizon, delays.policy, separate_outputs=separate, capacity=delays.capacity, axis=axis)
@@ -158,7 +154,6 @@ def prepare(
         key=key,
         delays=delays,
         joint_arrival=joint,
-        drawn=drawn,
         told=told,
     )
 
@@ -175,22 +170,20 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Observa
     def learn(state: Any, seen: Observation) -> tuple[Any, None]:
         return algorithm.learn(arena, state, seen), None
 
-    with blaming_user(algorithm, "algorithm: {name}.init must return a state, a pytree of arrays, for an arena"):
+    with blaming(algorithm, "algorithm: {name}.init must return a state, a pytree of arrays, for an arena"):
         state = algorithm.init(arena)
-        if is_foreign(algorithm):
-            jax.tree.map(jnp.asarray, state)
-            check_diagnostics(algorithm, arena, state)
-    with blaming_user(algorithm, "algorithm: {name}.learn must return a state like the one it is given"):
+        jax.tree.map(jnp.asarray, state)
+        check_diagnostics(algorithm, arena, state)
+    with blaming(algorithm, "algorithm: {name}.learn must return a state like the one it is given"):
         state, _ = jax.lax.scan(learn, state, observations)
     if initial.count:
-        with blaming_user(algorithm, "algorithm: {name}.begin must return a state like the one it is given"):
+        with blaming(algorithm, "algorithm: {name}.begin must return a state like the one it is given"):
             state = algorithm.begin(arena, state)
     feasible = jnp.any(jnp.all(jnp.asarray(instance.means)[1:] <= 0, axis=0))
     status = jnp.where(feasible, 0, int(Status.NO_FEASIBLE_POINT)) | jnp.where(
         jnp.all(jnp.isfinite(values)), 0, int(Status.NONFINITE_FEEDBACK)
     )
-    if setting.drawn:
-        status = status | jnp.where(jnp.all(jnp.isfinite(jnp.asarray(instance.means))), 0, int(Status.NONFINITE_TRUTH))
+    status = status | jnp.where(jnp.all(jnp.isfinite(jnp.asarray(instance.means))), 0, int(Status.NONFINITE_TRUTH))
     if setting.told:
         status = status | jnp.where(in_range(algorithm), 0, int(Status.OUT_OF_RANGE))
     pending = None
@@ -216,14 +209,13 @@ class Given(NamedTuple):
     key: Array  # of the algorithm's own random numbers
     noise: Any
     due: Any  # [k] rounds at whose ends values arrive, None for feedback at once
-    early: Any  # whether a delay is negative, where a user's model draws them
+    early: Any  # whether a delay is negative, None for feedback at once
 
 
 class Chosen(NamedTuple):
     """A chosen point and what was shown when it was chosen."""
 
-    point: Array  # its index
-    decision: Decision
+    choice: Choice
     multipliers: Array
     length_scales: Any
 
@@ -233,12 +225,12 @@ class Round:
 
     def __init__(self, setting: Setting, record: str) -> None:
         self.setting, self.recorded = setting, RECORDED[record]
-        self.start = start_of(setting.algorithm, setting.arena)
+        self.start = setting.algorithm.init(setting.arena)
 
     def __call__(self, now: TrialState, given: Given) -> tuple[TrialState, dict[str, Any]]:
         """Return the state of the trial after a round, and the record of the round."""
         state, chosen = self.choose(now.state, given)
-        values, pending, observation = self.observe(now.pending, chosen.point, given)
+        values, pending, observation = self.observe(now.pending, chosen.choice.point, given)
         state = self.learn(state, observation, given.number)
         return self.record(now, state, pending, chosen, values, given)
 
@@ -248,8 +240,8 @@ class Round:
         multipliers, length_scales = multipliers_of(algorithm, state, arena), algorithm.diagnose(state).length_scales
         if algorithm.sees_constraints:
             state = algorithm.reveal(arena, state, self.setting.instance.constraint_sample(given.noise), given.number)
-        index, decision, state = choose_point(algorithm, arena, state, given.number, given.key)
-        return state, Chosen(index, decision, multipliers, length_scales)
+        choice = choose_point(algorithm, arena, state, given.number, given.key)
+        return choice.state, Chosen(choice, multipliers, length_scales)
 
     def observe(self, pending: Pending | None, index: Array, given: Given) -> tuple[Array, Pending | None, Any]:
         """Return the values ``[k]`` at a point, what is pending then, and what arrives in this round."""
@@ -274,24 +266,26 @@ class Round:
             status=status,
             failed_round=jnp.where((now.failed_round == 0) & failed, given.number, now.failed_round),
             declared_round=jnp.where((now.declared_round == 0) & infeasible, given.number, now.declared_round),
-            surprises=self.surprises(now.surprises, chosen.point, values, given.due),
+            surprises=self.surprises(now.surprises, chosen.choice.point, values, given.due),
         )
         return after, self.shown(chosen, values)
 
     def shown(self, chosen: Chosen, values: Array) -> dict[str, Any]:
         """Return what is kept of a round."""
-        named = {"indices": chosen.point, "values": values, "multipliers": chosen.multipliers, "length_scales": chosen.length_scales}
-        named |= {"widths": chosen.decision.widths, "draws": chosen.decision.draws}
+        choice = chosen.choice
+        named = {"indices": choice.point, "values": values, "multipliers": chosen.multipliers, "length_scales": chosen.length_scales}
+        named |= {"widths": choice.decision.widths, "draws": choice.decision.draws}
         return {name: named[name] for name in self.recorded}
 
     def flags(self, status: Array, state: Any, chosen: Chosen, values: Array, given: Given) -> tuple[Array, Array, Array]:
         """Return the trial's flags with those of the round, whether the round failed, and whether the instance was declared infeasible."""
-        failures = faults(self.setting.algorithm, self.setting.arena, chosen.decision, state, self.start)
-        failures |= {Status.NONFINITE_FEEDBACK: ~_all_finite(values)}
+        arena, choice = self.setting.arena, chosen.choice
+        others = {Status.NONFINITE_FEEDBACK: ~_all_finite(values)}
         if given.early is not None:
-            failures |= {Status.NEGATIVE_DELAY: given.early}
+            others |= {Status.NEGATIVE_DELAY: given.early}
+        failures = faults(arena, choice, state, self.start, others, before=~healthy(status))
         failed = functools.reduce(jnp.logical_or, failures.values())
-        flags = flags_raised(self.setting.algorithm, chosen.decision, state)
+        flags = flags_raised(self.setting.algorithm, choice.decision, state)
         raised = [jnp.where(is_so, int(bit), 0) for bit, is_so in failures.items()]
         return functools.reduce(jnp.bitwise_or, raised, status | flags), failed, (flags & int(Status.DECLARED_INFEASIBLE)) != 0
 
@@ -316,7 +310,7 @@ def advance(setting: Setting, trial: TrialState, first: Array | int, rounds: int
     given = Given(numbers, keys, noise, due, early)
     if setting.kernel is not None:
         return _played_by_kernel(setting.kernel, setting, trial, given, one_round)
-    with blaming_user(setting.algorithm, "algorithm: {name}.update must return a state like the one it is given"):
+    with blaming(setting.algorithm, "algorithm: {name}.update must return a state like the one it is given"):
         trial, seen = jax.lax.scan(one_round, trial, given)
     return trial, seen | ({} if record == "indices" else {"arrivals": due})
 
@@ -332,13 +326,16 @@ def _played_by_kernel(
     def of_round(before: Any, after: Any, index: Array, bits: Array, widths: Array, given: Given) -> Any:
         point = jnp.minimum(index, arena.size - 1)
         values = instance.observe(point, given.noise)
-        decision = Decision(index=index, widths=widths, flags=bits)
-        chosen = Chosen(point, decision, multipliers_of(algorithm, before, arena), algorithm.diagnose(before).length_scales)
+        choice = Choice(point, Decision(index=index, widths=widths, flags=bits), after)
+        chosen = Chosen(choice, multipliers_of(algorithm, before, arena), algorithm.diagnose(before).length_scales)
         far = surprises_at(arena.surrogate.model, point, values)
         return one_round.flags(jnp.int32(0), after, chosen, values, given), far, one_round.shown(chosen, values)
 
     of_rounds = jax.vmap(of_round)(played.before, played.after, played.indices, played.bits, played.widths, given)
     (status, failed, infeasible), far, seen = of_rounds
+
+    later = given.number > jnp.where(jnp.any(failed), given.number[jnp.argmax(failed)], given.number[-1])
+    status = jnp.where(later | ~healthy(trial.status), status & ~SYMPTOMS, status)
 
     def first(before: Array, of_rounds: Array) -> Array:
         found = given.number[jnp.argmax(of_rounds)]

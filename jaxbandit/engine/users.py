@@ -1,4 +1,4 @@
-"""Checks of the results of users' classes and functions, made while a trial is traced, so that they cost nothing when it runs.
+"""Checks of what algorithms, problems and functions return, made while a trial is traced, so that they cost nothing when it runs.
 
 A fault that only running shows is flagged, see :mod:`jaxbandit.core.status`.
 """
@@ -15,7 +15,6 @@ import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics
 from jaxbandit.core import checks
-from jaxbandit.core.declare import is_foreign
 from jaxbandit.core.pytree import replace
 from jaxbandit.core.types import Array, Key
 from jaxbandit.problems import AbstractProblem
@@ -26,9 +25,9 @@ NUMBERS = (jax.Array, np.ndarray, np.generic, int, float)
 PURE: set[Any] = set()  # structures of algorithms that were looked at
 
 
-def blaming_user(item: Any, words: str) -> contextlib.AbstractContextManager[None]:
-    """Return a context that turns any exception into ``InvalidArgument`` if ``item`` is of a user's class; ``{name}`` is the class's."""
-    return checks.blaming(words.format(name=type(item).__name__)) if is_foreign(item) else contextlib.nullcontext()
+def blaming(item: Any, words: str) -> contextlib.AbstractContextManager[None]:
+    """Return a context that turns any exception into ``InvalidArgument`` with these words, in which ``{name}`` is the class of ``item``."""
+    return checks.blaming(words.format(name=type(item).__name__))
 
 
 def check_instance(instance: Any, problem: AbstractProblem) -> None:
@@ -51,7 +50,7 @@ def check_learner(told: Any) -> tuple[Algorithm, Surrogate]:
 
 
 def choose(algorithm: Algorithm, arena: Arena, state: Any, t: Array, key: Key) -> tuple[Decision, Any]:
-    """Return what a user's algorithm chooses; raise ``InvalidArgument`` unless it is a decision with the number of a point."""
+    """Return what an algorithm chooses; raises ``InvalidArgument`` unless it is a decision with the number of a point."""
     where = f"algorithm: {type(algorithm).__name__}.select"
     with checks.blaming(f"{where} must return (Decision, state) for (arena, state, t, key)"):
         _check_pure(where, algorithm, arena, state, t, key)
@@ -74,7 +73,7 @@ def choose(algorithm: Algorithm, arena: Arena, state: Any, t: Array, key: Key) -
 
 
 def _check_pure(where: str, algorithm: Algorithm, *given: Any) -> None:
-    """Raise ``InvalidArgument`` where a user's ``select``, traced twice on the same arguments, gives two programs; once for a structure."""
+    """Raise ``InvalidArgument`` where ``select``, traced twice on the same arguments, gives two programs; once for a structure."""
 
     def traced() -> tuple[str, list[bytes]]:
         made = jax.make_jaxpr(lambda *given: [x for x in jax.tree.leaves(algorithm.select(*given)) if isinstance(x, NUMBERS)])(*given)
@@ -93,7 +92,7 @@ def _check_pure(where: str, algorithm: Algorithm, *given: Any) -> None:
 
 
 def check_diagnostics(algorithm: Algorithm, arena: Arena, state: Any) -> None:
-    """Raise ``InvalidArgument`` unless what a user's algorithm shows of a state has the shapes that records hold."""
+    """Raise ``InvalidArgument`` unless what an algorithm shows of a state has the shapes that records hold."""
     where = f"algorithm: {type(algorithm).__name__}.diagnose"
     with checks.blaming(f"{where} must return Diagnostics for a state"):
         shown = algorithm.diagnose(state)
@@ -111,7 +110,7 @@ def check_diagnostics(algorithm: Algorithm, arena: Arena, state: Any) -> None:
 
 
 def _array(name: str, value: Any, shape: tuple[int, ...] | None, kind: Any) -> Array:
-    """Return an array that a user's method gave; raise ``InvalidArgument`` unless of that shape and kind; complex numbers are of none."""
+    """Return an array that a method gave; raise ``InvalidArgument`` unless of that shape and kind; complex numbers are of none."""
     words = "an array" if shape is None else f"{kind.__name__.rstrip('_')} {list(shape)}"
     if not isinstance(value, int | float | np.number | np.ndarray | jax.Array | list | tuple):
         raise checks.InvalidArgument(f"{name} must be {words}, got {checks.short(value)}")

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
 
-from jaxbandit.core.arguments import check_methods, takes
-from jaxbandit.core.declare import Declared
-from jaxbandit.core.fields import MOST_ROUNDS, Check, boolean, of_class, optional, text, whole
+from jaxbandit.core.declare import Declared, checked
+from jaxbandit.core.fields import MOST_ROUNDS, of_class, whole
 from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core.types import Key
 from jaxbandit.domains import Domain
 from jaxbandit.feedback.buffer import Feedback
 from jaxbandit.surrogates import AbstractSurrogate, Prediction, Surrogate
+from jaxbandit.surrogates.posterior import Number, Points, Scale, Several, Values
 
 Array = jax.Array
-BIND: dict[str, Check] = {
-    "surrogate": of_class(Surrogate, "a surrogate, jaxbandit.surrogate(...)"),
-    "separate_outputs": boolean,
-    "capacity": whole(1, MOST_ROUNDS),
-    "axis": optional(text),
-}
+Capacity: TypeAlias = Annotated[int, whole(1, MOST_ROUNDS)]
+"""Rounds of pending feedback that are kept."""
 T = TypeVar("T")
 
 
@@ -39,12 +36,15 @@ class Policy(Declared, abc.ABC):
     name: ClassVar[str]
     posteriors: ClassVar[type] = object  # class of its posteriors
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        check_methods(cls, {"bind": BIND})
-
-    @takes(**BIND)
-    def bind(self, surrogate: Surrogate, *, separate_outputs: bool, capacity: int, axis: str | None) -> DelayedSurrogate:
+    @checked
+    def bind(
+        self,
+        surrogate: Surrogate,
+        *,
+        separate_outputs: bool,
+        capacity: Capacity,
+        axis: str | None,
+    ) -> DelayedSurrogate:
         """Return the surrogate that algorithms see under this policy.
 
         Args:
@@ -127,10 +127,11 @@ class DelayedSurrogate(AbstractSurrogate):
     def init(self) -> Any:
         return self.policy.init(self)
 
-    def condition(self, posterior: Any, index: Array, values: Array) -> Any:
+    @checked
+    def condition(self, posterior: Any, index: Points, values: Values) -> Any:
         return self.policy.condition(self, self._own(posterior), jnp.asarray(index), jnp.asarray(values))
 
-    @takes(feedback=of_class(Feedback, "what arrives in a round, a jaxbandit.feedback.Feedback"))
+    @checked
     def learn(self, posterior: Any, feedback: Feedback) -> Any:
         """Return the posterior at the end of a round, with what ``feedback`` brings."""
         return self.policy.learn(self, self._own(posterior), feedback)
@@ -144,10 +145,12 @@ class DelayedSurrogate(AbstractSurrogate):
     def gain(self, posterior: Any) -> Array:
         return self.policy.gain(self._own(posterior))
 
-    def draw(self, posterior: Any, key: Array, scale: Array) -> Array:
+    @checked
+    def draw(self, posterior: Any, key: Key, scale: Scale) -> Array:
         return self.policy.draw(self, self._own(posterior), key, jnp.asarray(scale))
 
-    def covariance(self, posterior: Any, output: int, indices: Array) -> Array:
+    @checked
+    def covariance(self, posterior: Any, output: Number, indices: Several) -> Array:
         return self.policy.covariance(self, self._own(posterior), output, indices)
 
 

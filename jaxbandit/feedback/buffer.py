@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import jax
 import jax.numpy as jnp
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import check_methods, takes
-from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, Check, booleans, floating_type, integers_from, numbers, scalar, whole
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, Described, booleans, floating_type, integers_from, numbers, scalar, whole
 from jaxbandit.core.memory import check_fits
 from jaxbandit.core.pytree import pytree, replace
 
 Array = jax.Array
-ROUND: dict[str, Check] = {  # what the methods of a buffer take in a round
-    "t": integers_from(0, INT32_MAX).of(scalar),
-    "index": integers_from(0, INT32_MAX).of(scalar),
-    "values": numbers,
-    "due": integers_from(0, INT32_MAX),
-    "horizon": integers_from(0, INT32_MAX).of(scalar),
-    "here": booleans,
-}
+Round: TypeAlias = Annotated[Array, integers_from(0, INT32_MAX), scalar]
+"""The number of a round or of a point, ``[]``."""
+Due: TypeAlias = Annotated[Array, integers_from(0, INT32_MAX)]
+"""The rounds at whose ends values arrive, ``[k]``."""
+Values: TypeAlias = Annotated[Array, numbers]
 
 
 @pytree
-class Feedback:
+class Feedback(Described):
     """Feedback of one round under delay: the point chosen, and the values that arrive at the round's end.
 
     ``C`` is the buffer's capacity, ``k = 1 + m`` outputs. A slot's entries mean nothing where ``present`` is false.
     """
 
+    described: ClassVar[str] = "what arrives in a round, a jaxbandit.feedback.Feedback"
     index: Array  # [] int32, the point chosen in this round
     own_values: Array  # [k] its values
     own_present: Array  # [k] which of them are there at once
@@ -72,8 +70,10 @@ class Pending:
     lost: Array  # [k] int32, values overwritten that were to arrive within the horizon
 
     @classmethod
-    @takes(capacity=whole(1, MOST_ROUNDS), outputs=whole(1, 1000), dtype=floating_type)
-    def empty(cls, capacity: int, outputs: int, dtype: Any) -> Pending:
+    @checked
+    def empty(
+        cls, capacity: Annotated[int, whole(1, MOST_ROUNDS)], outputs: Annotated[int, whole(1, 1000)], dtype: Annotated[Any, floating_type]
+    ) -> Pending:
         """Return a buffer of ``capacity`` free slots."""
         check_fits("capacity", 8 * capacity * (1 + 2 * outputs), f"a buffer of {capacity:,} slots", "take fewer")
         return cls(
@@ -84,7 +84,8 @@ class Pending:
             lost=jnp.zeros((outputs,), jnp.int32),
         )
 
-    def push(self, t: Array, index: Array, values: Array, due: Array, horizon: Array) -> Pending:
+    @checked
+    def push(self, t: Round, index: Round, values: Values, due: Due, horizon: Round) -> Pending:
         """Put round ``t``'s point into the slot of the oldest one; values still to come there are counted as lost."""
         self._check(values=values, due=due)
         slot = (t - 1) % self.indices.shape[0]
@@ -97,7 +98,8 @@ class Pending:
             lost=self.lost + overwritten.astype(jnp.int32),
         )
 
-    def arriving(self, t: Array, index: Array, values: Array, due: Array) -> Feedback:
+    @checked
+    def arriving(self, t: Round, index: Round, values: Values, due: Due) -> Feedback:
         """Return the feedback at the end of round ``t``, whose own point has just been pushed."""
         self._check(values=values, due=due)
         return Feedback(
@@ -110,18 +112,21 @@ class Pending:
             present=self.due == t,
         )
 
-    def reserve(self, t: Array, index: Array) -> Pending:
+    @checked
+    def reserve(self, t: Round, index: Round) -> Pending:
         """Put round ``t``'s point into the slot of the oldest one, with values that nobody knows yet, see :meth:`fill`."""
         nothing = jnp.zeros_like(self.lost)
         return self.push(t, index, nothing.astype(self.values.dtype), nothing, t)
 
-    def fill(self, t: Array, values: Array, here: Array) -> Pending:
+    @checked
+    def fill(self, t: Round, values: Values, here: Annotated[Array, booleans]) -> Pending:
         """Write down the ``values [C, k]`` that arrive at the end of round ``t`` where ``here [C, k]`` says so."""
         for name, given in (("values", values), ("here", here)):
             checks.shape(name, given, self.values.shape)
         return replace(self, values=jnp.where(here, values, self.values), due=jnp.where(here, t, self.due))
 
-    def arrived(self, t: Array) -> Feedback:
+    @checked
+    def arrived(self, t: Round) -> Feedback:
         """Return the feedback at the end of round ``t``, the last for which a slot was reserved."""
         slot = (t - 1) % self.indices.shape[0]
         return self.arriving(t, self.indices[slot], self.values[slot], self.due[slot])
@@ -130,6 +135,3 @@ class Pending:
         """Raise ``InvalidArgument`` on arrays that have not one entry for each output."""
         for name, array in given.items():
             checks.shape(name, array, self.lost.shape, remedy="one for each output")
-
-
-check_methods(Pending, dict.fromkeys(("push", "arriving", "reserve", "fill", "arrived"), ROUND))

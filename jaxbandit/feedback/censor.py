@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax.numpy as jnp
 
-from jaxbandit.core.fields import MOST_ROUNDS, finite, per_output, whole
-from jaxbandit.core.pytree import param, pytree, replace, static
+from jaxbandit.core.fields import MOST_ROUNDS, Letter, finite, whole
+from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.types import Array, Key, PerOutput
 from jaxbandit.feedback.base import DelayedSurrogate, Policy
 from jaxbandit.feedback.buffer import Feedback
@@ -44,8 +44,8 @@ class Censor(Policy):
 
     name: ClassVar[str] = "censor"
     posteriors: ClassVar[type] = CensorPosterior
-    window: int = static(default=30, check=whole(0, MOST_ROUNDS), symbol="m")
-    minimum: PerOutput = param(0.0, check=finite, shape=per_output, symbol="min")
+    window: Annotated[int, whole(0, MOST_ROUNDS), Letter("m")] = static(default=30)
+    minimum: Annotated[PerOutput, finite, Letter("min")] = 0.0
 
     def init(self, learner: DelayedSurrogate) -> CensorPosterior:
         model = learner.chosen

@@ -7,8 +7,9 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 
+from jaxbandit.core.declare import checked
 from jaxbandit.core.pytree import pytree
-from jaxbandit.feedback.base import DelayedSurrogate, Policy, fold_arrivals, points_and_values, since_restart
+from jaxbandit.feedback.base import Capacity, DelayedSurrogate, Policy, fold_arrivals, points_and_values, since_restart
 from jaxbandit.feedback.buffer import Feedback
 from jaxbandit.surrogates import Posterior, Prediction, Surrogate
 
@@ -33,7 +34,8 @@ class Wait(Policy):
     name: ClassVar[str] = "wait"
     posteriors: ClassVar[type] = WaitPosterior
 
-    def bind(self, surrogate: Surrogate, *, separate_outputs: bool, capacity: int, axis: str | None) -> DelayedSurrogate:
+    @checked
+    def bind(self, surrogate: Surrogate, *, separate_outputs: bool, capacity: Capacity, axis: str | None) -> DelayedSurrogate:
         model = surrogate.separate() if separate_outputs else surrogate
         return DelayedSurrogate(chosen=model, arrivals=model, policy=self, capacity=capacity, axis=axis)
 

@@ -8,9 +8,8 @@ import numpy as np
 from jax.extend import core
 
 from jaxbandit.algorithms.base import Algorithm, Arena, Scored
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import is_traced
-from jaxbandit.core.fields import of_class, optional
+from jaxbandit.core.declare import checked
 from jaxbandit.core.pytree import canonicalise, float_dtype
 from jaxbandit.feedback import Policy
 from jaxbandit.fused.cells import CALLS, Unsupported, called_by
@@ -24,7 +23,7 @@ MANY = 7919  # points, as many as no other axis has
 LOOPS = ("while", "scan", "cond")
 
 
-@takes(algorithm=of_class(Algorithm), surrogate=of_class(Surrogate), feedback=optional(of_class(Policy)))
+@checked
 def describe(algorithm: Algorithm, surrogate: Surrogate, feedback: Policy | None = None) -> str:
     """Return a line on the kernel that plays an algorithm's rounds under ``fused=True``, or on the reason why XLA plays them.
 

@@ -11,7 +11,7 @@ import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,11 +19,10 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.declare import checked
 from jaxbandit.core.executors import EXECUTOR, AnyExecutor, map_tasks
-from jaxbandit.core.fields import between, of_class, optional, positive, text, whole
-from jaxbandit.core.fields import key as key_check
+from jaxbandit.core.fields import Words, between, of_class, positive, text, whole
 from jaxbandit.core.files import reason_of, write_whole
 from jaxbandit.core.intervals import NORMAL_95
 from jaxbandit.core.pytree import float_dtype, replace
@@ -45,34 +44,22 @@ class _Progress(NamedTuple):
     history: dict[str, np.ndarray]  # [steps so far, ...]
 
 
-@takes(
-    loss=of_class(SmoothedLoss, "a loss, jaxbandit.gradients.SmoothedLoss(...)"),
-    key=key_check,
-    optimizer=optional(of_class(optax.GradientTransformation, "an optimiser of optax, such as optax.adam(0.1)")),
-    steps=whole(1, MAX_COUNT),
-    screen=whole(1, MAX_COUNT),
-    validate=whole(2, MAX_COUNT),
-    every=whole(1, MAX_COUNT),
-    reach=between(0, float("inf"), open_high=True, host=True),
-    dual_step=optional(positive),
-    file=optional(text | of_class(Path, "a path")),
-    executor=optional(EXECUTOR),
-)
+@checked
 def descend(
     loss: SmoothedLoss,
     params: Any,
     key: Key,
     *,
-    optimizer: optax.GradientTransformation | None = None,
-    steps: int = 40,
-    screen: int = 16,
-    reach: float = float(np.log(10)),
-    validate: int = 256,
-    every: int = 5,
-    dual_step: float | None = None,
+    optimizer: Annotated[optax.GradientTransformation, Words("an optimiser of optax, such as optax.adam(0.1)")] | None = None,
+    steps: Annotated[int, whole(1, MAX_COUNT)] = 40,
+    screen: Annotated[int, whole(1, MAX_COUNT)] = 16,
+    reach: Annotated[float, between(0, float("inf"), open_high=True, host=True)] = float(np.log(10)),
+    validate: Annotated[int, whole(2, MAX_COUNT)] = 256,
+    every: Annotated[int, whole(1, MAX_COUNT)] = 5,
+    dual_step: Annotated[float, positive] | None = None,
     limits: tuple[Any, Any] | None = None,
-    file: str | Path | None = None,
-    executor: AnyExecutor | None = None,
+    file: Annotated[str | Path, text | of_class(Path, "a path")] | None = None,
+    executor: Annotated[AnyExecutor, EXECUTOR] | None = None,
 ) -> Tuned[Any]:
     """Return parameters with a smaller loss, never worse than ``params`` beyond the interval of the validation.
 

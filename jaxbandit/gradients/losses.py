@@ -3,54 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
 
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.declare import Declared
-from jaxbandit.core.fields import finite, function, nonnegative, numbers, of_class
-from jaxbandit.core.pytree import param, pytree, static
+from jaxbandit.core.declare import Declared, checked
+from jaxbandit.core.fields import finite, function, nonnegative, numbers
+from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Array, Scalar
 from jaxbandit.metrics import Curves
 
 Loss: TypeAlias = Callable[[Curves], Array]
 """Function of the measures ``[T]`` of one trial that returns a number ``[]``."""
-CURVES = of_class(Curves, "measures of a run, jaxbandit.metrics.curves(...)")
 
 
-@takes(measures=CURVES)
+@checked
 def regret(measures: Curves) -> Array:
     """Return the mean regret of a round; negative where infeasible points with a larger reward were chosen."""
     return _per_round(measures.regret)
 
 
-@takes(measures=CURVES)
+@checked
 def positive_regret(measures: Curves) -> Array:
     """Return the mean over rounds of ``(f* - f(x_t))^+``."""
     return _per_round(measures.positive_regret)
 
 
-@takes(measures=CURVES)
+@checked
 def hard_violation(measures: Curves) -> Array:
     """Return the mean over rounds of ``sum_j g_j(x_t)^+``."""
     return _per_round(measures.hard_violation)
 
 
-@takes(measures=CURVES)
+@checked
 def soft_violation(measures: Curves) -> Array:
     """Return the norm of the cumulative violations divided by the number of rounds; rounds with slack make up for others."""
     return _per_round(measures.soft_violation)
 
 
-@takes(measures=CURVES)
+@checked
 def regret_and_violation(measures: Curves) -> Array:
     """Return the mean over rounds of ``(f* - f(x_t))^+ + sum_j g_j(x_t)^+``."""
     return positive_regret(measures) + hard_violation(measures)
 
 
-@takes(measures=CURVES)
+@checked
 def best_feasible(measures: Curves) -> Array:
     """Return the least ``(f* - f(x_t))^+ + sum_j g_j(x_t)^+`` of all rounds, the loss of one who keeps the best point."""
     return measures.best_constrained_regret[..., -1]
@@ -70,12 +68,12 @@ class SubjectTo(Declared):
       violation: loss that stays within the budget.
     """
 
-    multiplier: Scalar = param(1.0, check=nonnegative)
-    budget: Scalar = param(0.0, check=finite)
-    objective: Loss = static(default=positive_regret, check=function("(curves)"))
-    violation: Loss = static(default=hard_violation, check=function("(curves)"))
+    multiplier: Annotated[Scalar, nonnegative] = 1.0
+    budget: Annotated[Scalar, finite] = 0.0
+    objective: Annotated[Loss, function("(curves)")] = static(default=positive_regret)
+    violation: Annotated[Loss, function("(curves)")] = static(default=hard_violation)
 
-    @takes(measures=CURVES)
+    @checked
     def __call__(self, measures: Curves) -> Array:
         """Return the Lagrangian of one trial."""
         return self.combined(self.parts(measures))
@@ -85,8 +83,8 @@ class SubjectTo(Declared):
         """Objective and violation of one trial, as a function of its measures that returns ``[2]``."""
         return Parts(self.objective, self.violation)
 
-    @takes(parts=numbers)
-    def combined(self, parts: Array) -> Array:
+    @checked
+    def combined(self, parts: Annotated[Array, numbers]) -> Array:
         """Return the Lagrangian ``[...]`` of objectives and violations ``parts [..., 2]``."""
         parts = jnp.asarray(parts)
         if parts.shape[-1:] != (2,):

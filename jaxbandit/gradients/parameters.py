@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.fields import Check, of_class
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import Check, Words
 from jaxbandit.core.fields import text as text_check
 from jaxbandit.core.paths import check_known, set_field
 from jaxbandit.core.pytree import float_dtype
@@ -58,8 +58,10 @@ class Logarithms:
         return found
 
 
-@takes(algorithm=of_class(Algorithm), model=of_class(Surrogate, "a model, jaxbandit.surrogate(...)"))
-def logarithms(algorithm: Algorithm, model: Surrogate, *paths: str) -> tuple[dict[str, Array], Logarithms]:
+@checked
+def logarithms(
+    algorithm: Algorithm, model: Annotated[Surrogate, Words("a model, jaxbandit.surrogate(...)")], *paths: str
+) -> tuple[dict[str, Array], Logarithms]:
     """Return positive hyper-parameters on a logarithmic scale, and the function that builds an algorithm and a model from them.
 
     Args:

@@ -8,15 +8,16 @@ and of a model of :func:`~jaxbandit.ranged` length-scales and variances.
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, is_traced
-from jaxbandit.core.fields import integers, numbers, of_class
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import Words, integers, numbers
 from jaxbandit.core.pytree import canonicalise, pytree
 from jaxbandit.core.types import Array, Indices, Table
 from jaxbandit.surrogates import Posterior, Prediction, Surrogate
@@ -33,8 +34,12 @@ class Replay:
     belief: Prediction  # mean and deviation [k, M] after all values
 
 
-@takes(model=of_class(Surrogate, "a model, jaxbandit.surrogate(...)"), indices=integers, values=numbers)
-def replay(model: Surrogate, indices: Indices, values: Table) -> Replay:
+@checked
+def replay(
+    model: Annotated[Surrogate, Words("a model, jaxbandit.surrogate(...)")],
+    indices: Annotated[Indices, integers],
+    values: Annotated[Table, numbers],
+) -> Replay:
     """Return beliefs along fixed observations, differentiable in every floating-point leaf of ``model`` that is traced.
 
     ``jax.grad`` of any of its results with respect to ``model.noise_variance`` or ``model.prior_mean`` is exact up to rounding, in forward

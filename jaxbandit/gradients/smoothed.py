@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -13,16 +13,23 @@ from jax.flatten_util import ravel_pytree
 
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, blaming, is_traced
-from jaxbandit.core.fields import Check, between, function, instance_of, integers_from, numbers, of_class, optional, vector, whole
-from jaxbandit.core.fields import key as key_check
+from jaxbandit.core.declare import check_fields, checked
+from jaxbandit.core.fields import (
+    Described,
+    between,
+    function,
+    integers_from,
+    numbers,
+    vector,
+    whole,
+)
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree
 from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.delays import Delay
-from jaxbandit.engine import Informed, InitialDesign
+from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.delayed import delay_in_force, plan_delays
-from jaxbandit.engine.inputs import HORIZON, INFORMED
+from jaxbandit.engine.inputs import Rounds, Telling
 from jaxbandit.engine.programs import measure_each
 from jaxbandit.engine.simulation import check_run
 from jaxbandit.feedback import Policy
@@ -31,7 +38,6 @@ from jaxbandit.gradients.losses import Loss, SubjectTo, regret_and_violation
 from jaxbandit.gradients.parameters import Build
 from jaxbandit.metrics import Curves
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.problems.base import PROBLEM
 from jaxbandit.surrogates import Surrogate, arithmetic
 from jaxbandit.surrogates.precision import require
 
@@ -40,21 +46,8 @@ BORROWED = 8  # degrees of freedom that the variance of one parameter borrows fr
 MOST_FAILED = 0.05  # share of pairs of trials beyond which a gradient of the others means nothing
 
 
-TRIALS = integers_from(0, 2**31 - 1).of(vector("one number per trial"))
-FIELDS: dict[str, Check] = {
-    "problem": PROBLEM,
-    "build": function("(params)"),
-    "horizon": HORIZON,
-    "pairs": whole(1),
-    "step": between(LEAST_STEP, float("inf"), open_low=False, open_high=True),
-    "measure": function("(curves)") | instance_of(SubjectTo),
-    "initial": of_class(InitialDesign),
-    "informed": INFORMED,
-    "delay": optional(instance_of(Delay)),
-    "feedback": optional(instance_of(Policy)),
-    "capacity": optional(whole(1)),
-    "block": optional(whole(1)),
-}
+Numbers: TypeAlias = Annotated[Array | np.ndarray, integers_from(0, 2**31 - 1), vector("one number per trial")]
+"""Numbers of trials."""
 
 
 @pytree
@@ -71,7 +64,7 @@ class Estimate:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)  # compared and hashed by identity, as a static argument of programs
-class SmoothedLoss:
+class SmoothedLoss(Described):
     r"""Mean loss of the trials of a study, with the gradient of its smoothed form.
 
     Trials come in pairs on common random numbers, which stand on opposite sides of the parameters along the rows :math:`\xi_i` of
@@ -101,23 +94,23 @@ class SmoothedLoss:
         floating-point numbers, or of which there are too many for ``pairs``.
     """
 
+    described: ClassVar[str] = "a loss, jaxbandit.gradients.SmoothedLoss(...)"
     problem: AbstractProblem
-    build: Build
+    build: Annotated[Build, function("(params)")]
     _: dataclasses.KW_ONLY
-    horizon: int
-    pairs: int = 32
-    step: float = 0.3
-    measure: Loss = regret_and_violation
+    horizon: Rounds
+    pairs: Annotated[int, whole(1)] = 32
+    step: Annotated[float, between(LEAST_STEP, float("inf"), open_low=False, open_high=True)] = 0.3
+    measure: Annotated[Loss, function("(curves)")] | SubjectTo = regret_and_violation
     initial: InitialDesign = InitialDesign()
-    informed: Informed | None = None
+    informed: Telling | None = None
     delay: Delay | None = None
     feedback: Policy | None = None
-    capacity: int | None = None
-    block: int | None = None
+    capacity: Annotated[int, whole(1)] | None = None
+    block: Annotated[int, whole(1)] | None = None
 
     def __post_init__(self) -> None:
-        for name, check in FIELDS.items():
-            check(name, getattr(self, name))
+        check_fields(self)
         if not isinstance(self.measure, SubjectTo):
             self._check_measure()
 
@@ -130,7 +123,7 @@ class SmoothedLoss:
         if not isinstance(made, jax.ShapeDtypeStruct) or made.shape != () or not jnp.issubdtype(made.dtype, jnp.floating):
             raise InvalidArgument(f"measure: must make one number [] of the Curves of a trial, got {checks.short(made)}")
 
-    @takes(key=key_check)
+    @checked
     def __call__(self, params: Any, key: Key) -> Array:
         """Return the mean loss ``[]`` of a round, whose gradient is the smoothed one.
 
@@ -140,7 +133,7 @@ class SmoothedLoss:
         self._check(params)
         return _value(self, params, key)
 
-    @takes(key=key_check)
+    @checked
     def estimate(self, params: Any, key: Key) -> Estimate:
         """Return value, gradient, its standard error, and the shares of unchanged and failed pairs.
 
@@ -157,8 +150,8 @@ class SmoothedLoss:
             )
         return found
 
-    @takes(trials=TRIALS, key=key_check)
-    def played(self, points: Any, trials: Array | np.ndarray, key: Key) -> tuple[Array, Array, Array]:
+    @checked
+    def played(self, points: Any, trials: Numbers, key: Key) -> tuple[Array, Array, Array]:
         """Play trials at parameters of their own: ``points`` is like the parameters with leading axes ``[P]``, ``trials [P]`` are numbers.
 
         Returns:
@@ -167,13 +160,13 @@ class SmoothedLoss:
         measured, chosen, healthy = self.measured(points, trials, key)
         return self.combined(measured), chosen, healthy
 
-    @takes(measured=numbers)
-    def combined(self, measured: Array) -> Array:
+    @checked
+    def combined(self, measured: Annotated[Array, numbers]) -> Array:
         """Return losses ``[...]`` of what :meth:`measured` has returned of trials."""
         return self.measure.combined(measured) if isinstance(self.measure, SubjectTo) else measured
 
-    @takes(trials=TRIALS, key=key_check)
-    def measured(self, points: Any, trials: Array | np.ndarray, key: Key) -> tuple[Array, Array, Array]:
+    @checked
+    def measured(self, points: Any, trials: Numbers, key: Key) -> tuple[Array, Array, Array]:
         """Play trials as :meth:`played` does; of a measure ``SubjectTo`` return objective and violation ``[P, 2]`` for losses."""
         if any(np.shape(leaf)[:1] != np.shape(trials) for leaf in jax.tree.leaves(points)) or not jax.tree.leaves(points):
             raise InvalidArgument(

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Annotated
 
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import instance_of, of_class, tuple_of, whole
-from jaxbandit.core.pytree import param, pytree, static
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import whole
+from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Array
-from jaxbandit.kernels.base import Kernel
+from jaxbandit.kernels.base import Axes, Kernel, on_points
 from jaxbandit.kernels.elementary import Constant
 
 
@@ -31,24 +32,28 @@ class OnAxes(Kernel):
       axes: numbers of the axes, from 0.
     """
 
-    kernel: Kernel = param(check=instance_of(Kernel))
-    axes: tuple[int, ...] = static(default=(0,), check=tuple_of(whole(0)))
+    kernel: Kernel
+    axes: tuple[Annotated[int, whole(0)], ...] = static(default=(0,))
 
+    @on_points
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         own = np.asarray(self.axes)
         return self.kernel(jnp.asarray(x)[:, own], jnp.asarray(y)[:, own])
 
+    @on_points
     def diag(self, x: ArrayLike) -> Array:
         return self.kernel.diag(jnp.asarray(x)[:, np.asarray(self.axes)])
 
-    def along_axes(self, dimension: int) -> tuple[Kernel, ...] | None:
+    @checked
+    def along_axes(self, dimension: Axes) -> tuple[Kernel, ...] | None:
         inner = self.kernel.along_axes(len(self.axes))
         if inner is None:
             return None
         own: dict[int, Kernel] = dict(zip(self.axes, inner, strict=True))
         return tuple(own.get(axis, Constant(variance=1.0)) for axis in range(dimension))
 
-    def check_axes(self, dimension: int) -> None:
+    @checked
+    def check_axes(self, dimension: Axes) -> None:
         if max(self.axes) >= dimension:
             raise checks.InvalidArgument(
                 f"OnAxes.axes: must be among 0..{dimension - 1} for points of {dimension} axes, got {checks.short(list(self.axes))}"
@@ -60,8 +65,8 @@ class OnAxes(Kernel):
             raise checks.InvalidArgument(f"{name}.axes: must be at least one axis, each once, got {list(self.axes)}")
 
 
-@takes(kernel=of_class(Kernel), axes=tuple_of(whole(0)))
-def parts_on_axes(kernel: Kernel, axes: tuple[int, ...]) -> Iterator[tuple[Kernel, tuple[int, ...]]]:
+@checked
+def parts_on_axes(kernel: Kernel, axes: tuple[Annotated[int, whole(0)], ...]) -> Iterator[tuple[Kernel, tuple[int, ...]]]:
     """Return the kernels that a kernel on ``axes`` is made of and that are made of no others, each with the axes that it sees."""
     if isinstance(kernel, OnAxes):
         yield from parts_on_axes(kernel.kernel, tuple(axes[number] for number in kernel.axes))

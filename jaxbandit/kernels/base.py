@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import abc
-import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -15,17 +14,16 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import check_methods, takes
-from jaxbandit.core.declare import Declared
-from jaxbandit.core.fields import exactly, finite_numbers, instance_of, of_class, per_axis, positive, whole
-from jaxbandit.core.pytree import param, pytree
+from jaxbandit.core.declare import Declared, checked, parameters
+from jaxbandit.core.fields import exactly, finite_numbers, positive, whole
+from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Array, PerAxis, Scalar
 
-AXES = {"dimension": whole(1, 100_000)}  # for a kernel makes one of its own for each axis
+Axes: TypeAlias = Annotated[int, whole(1, 100_000)]  # for a kernel makes one of its own for each axis
 POINTS = finite_numbers.of(exactly(None, None, words="one row per point, one column per axis"))
 
 
-def _on_points(method: Callable[..., Array]) -> Callable[..., Array]:
+def on_points(method: Callable[..., Array]) -> Callable[..., Array]:
     """Return a kernel's method, called with points ``[n, d]`` or, on anything else, raising ``InvalidArgument``."""
 
     @functools.wraps(method)
@@ -63,38 +61,30 @@ class Kernel(Declared, abc.ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.short_name = vars(cls).get("short_name", cls.__name__.lower())
-        for name in ("__call__", "diag"):
-            if name in vars(cls):
-                setattr(cls, name, _on_points(vars(cls)[name]))
-        check_methods(cls, {"along_axes": AXES, "check_axes": AXES})
 
     @abc.abstractmethod
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         """Return the covariances ``[n, p]`` between inputs ``x [n, d]`` and ``y [p, d]``."""
 
-    @_on_points
+    @on_points
     def diag(self, x: ArrayLike) -> Array:
         """Return the prior variances ``[n]`` at inputs ``x [n, d]``."""
         return jax.vmap(lambda row: self(row[None, :], row[None, :])[0, 0])(jnp.asarray(x))
 
-    @takes(**AXES)
-    def along_axes(self, dimension: int) -> tuple[Kernel, ...] | None:
+    @checked
+    def along_axes(self, dimension: Axes) -> tuple[Kernel, ...] | None:
         """Return one-dimensional kernels, one per axis, whose product is this kernel; ``None`` when it is no such product."""
         return (self,) if dimension == 1 else None
 
-    @takes(**AXES)
-    def check_axes(self, dimension: int) -> None:
+    @checked
+    def check_axes(self, dimension: Axes) -> None:
         """Raise ``InvalidArgument`` on hyper-parameters that do not fit inputs of ``dimension`` axes, those of parts included."""
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]  # every kernel is a dataclass
-            value, name = getattr(self, field.name), f"{type(self).__name__}.{field.name}"
+        for parameter in parameters(type(self)):
+            value = getattr(self, parameter.name)
             if isinstance(value, Kernel):
                 value.check_axes(dimension)
-            elif field.metadata.get("shape") is per_axis:
-                shape = (len(value),) if isinstance(value, list | tuple) else np.shape(value)  # which may hold tracers
-                if shape not in ((), (dimension,)):
-                    raise checks.InvalidArgument(
-                        f"{name}: expected one number, or one for each of the {dimension} axes, got shape {list(shape)}"
-                    )
+            elif parameter.shape is not None:
+                parameter.shape.fit_axes(f"{type(self).__name__}.{parameter.name}", value, dimension)
 
     def __add__(self, other: Kernel) -> Sum:
         return Sum(left=self, right=other)
@@ -109,16 +99,19 @@ class Kernel(Declared, abc.ABC):
 class Scale(Kernel):
     """Scaled kernel, ``variance * kernel(x, y)``, with ``variance > 0`` in squared units of the output."""
 
-    kernel: Kernel = param(check=instance_of(Kernel))
-    variance: Scalar = param(1.0, check=positive)
+    kernel: Kernel
+    variance: Annotated[Scalar, positive] = 1.0
 
+    @on_points
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         return jnp.asarray(self.variance) * self.kernel(x, y)
 
+    @on_points
     def diag(self, x: ArrayLike) -> Array:
         return jnp.asarray(self.variance) * self.kernel.diag(x)
 
-    def along_axes(self, dimension: int) -> tuple[Kernel, ...] | None:
+    @checked
+    def along_axes(self, dimension: Axes) -> tuple[Kernel, ...] | None:
         inner = self.kernel.along_axes(dimension)
         return None if inner is None else (Scale(kernel=inner[0], variance=self.variance), *inner[1:])
 
@@ -127,12 +120,14 @@ class Scale(Kernel):
 class Sum(Kernel):
     """Sum of two kernels, ``left(x, y) + right(x, y)``."""
 
-    left: Kernel = param(check=instance_of(Kernel))
-    right: Kernel = param(check=instance_of(Kernel))
+    left: Kernel
+    right: Kernel
 
+    @on_points
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         return self.left(x, y) + self.right(x, y)
 
+    @on_points
     def diag(self, x: ArrayLike) -> Array:
         return self.left.diag(x) + self.right.diag(x)
 
@@ -141,23 +136,26 @@ class Sum(Kernel):
 class Product(Kernel):
     """Product of two kernels, ``left(x, y) * right(x, y)``."""
 
-    left: Kernel = param(check=instance_of(Kernel))
-    right: Kernel = param(check=instance_of(Kernel))
+    left: Kernel
+    right: Kernel
 
+    @on_points
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
         return self.left(x, y) * self.right(x, y)
 
+    @on_points
     def diag(self, x: ArrayLike) -> Array:
         return self.left.diag(x) * self.right.diag(x)
 
-    def along_axes(self, dimension: int) -> tuple[Kernel, ...] | None:
+    @checked
+    def along_axes(self, dimension: Axes) -> tuple[Kernel, ...] | None:
         left, right = self.left.along_axes(dimension), self.right.along_axes(dimension)
         if left is None or right is None:
             return None
         return tuple(Product(left=a, right=b) for a, b in zip(left, right, strict=True))
 
 
-@takes(a=of_class(Kernel), b=of_class(Kernel))
+@checked
 def same(a: Kernel, b: Kernel) -> bool:
     """Return whether two kernels are equal in structure and in every hyper-parameter, so that outputs can share one factor."""
     left, structure = jax.tree.flatten(a)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated
 
 import jax
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import exactly, finite_numbers, of_class, text
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import exactly, finite_numbers
 from jaxbandit.core.gram import check_called
 from jaxbandit.core.types import Array, Table
 from jaxbandit.kernels.base import Kernel
@@ -17,8 +18,10 @@ from jaxbandit.kernels.base import Kernel
 LOOKED_AT = 100  # points of a domain at which a user's kernel is tried
 
 
-@takes(name=text, kernel=of_class(Kernel), points=finite_numbers.of(exactly(None, None, words="one row per point")))
-def check_covariance(name: str, kernel: Kernel, points: Table) -> None:
+@checked
+def check_covariance(
+    name: str, kernel: Kernel, points: Annotated[Table, finite_numbers, exactly(None, None, words="one row per point")]
+) -> None:
     """Raise ``InvalidArgument`` unless ``kernel`` gives covariances: finite, symmetric and positive semi-definite at some of ``points``.
 
     The package's own kernels do by their formulas; those that a user has written are called, in float64.

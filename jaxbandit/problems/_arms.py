@@ -10,7 +10,7 @@ from typing import cast
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.fields import choice, optional, path, positive, whole
+from jaxbandit.core.fields import whole
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Table
 from jaxbandit.domains import arms
@@ -18,9 +18,7 @@ from jaxbandit.kernels import Gram
 from jaxbandit.problems.base import Problem, from_tables
 from jaxbandit.problems.noise import Residuals
 
-THRESHOLD, SCALE, COST_NOISE = optional(positive), positive, choice("same", "independent")
 SEED = whole(0, 2**63 - 1)
-PATH = optional(path)
 """Checks of the arguments that all data sets have."""
 
 

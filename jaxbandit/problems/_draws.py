@@ -10,22 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.fields import Check, instance_of, optional, whole
+from jaxbandit.core.fields import Check, whole
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.types import Array, Key, Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel, check_covariance
 from jaxbandit.kernels.on_host import covariances
-from jaxbandit.problems.noise import Noise
 
 T = TypeVar("T")
 EXACT = jax.lax.Precision.HIGHEST  # regret is measured against these tables, so no TF32 on accelerators
 
 ATTEMPTS: Check = whole(1, 10**6)
 CENTRES: Check = whole(1, 10**6)
-NOISE: Check = optional(instance_of(Noise))
-KERNEL: Check = optional(instance_of(Kernel))
-"""Checks of the arguments that random families share."""
 
 
 def gram(kernel: Kernel, domain: Domain) -> np.ndarray:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import numpy as np
 
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.codec import nameable
-from jaxbandit.core.fields import boolean, choice, nonnegative, per_output, whole
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import choice, nonnegative, per_output_of_two, whole
 from jaxbandit.core.types import PerOutput
 from jaxbandit.domains import grid
 from jaxbandit.problems.base import Problem, from_tables
@@ -52,8 +53,14 @@ ARTIFICIAL = tuple(_DEFINITIONS)
 
 
 @nameable
-@takes(name=choice(*ARTIFICIAL), points_per_axis=whole(2), standardised=boolean, noise_variance=nonnegative.of(per_output, outputs=2))
-def artificial(name: str, points_per_axis: int = 100, *, standardised: bool = True, noise_variance: PerOutput = 0.0025) -> Problem:
+@checked
+def artificial(
+    name: Annotated[str, choice(*ARTIFICIAL)],
+    points_per_axis: Annotated[int, whole(2)] = 100,
+    *,
+    standardised: bool = True,
+    noise_variance: Annotated[PerOutput, nonnegative, per_output_of_two] = 0.0025,
+) -> Problem:
     """Make one of CONFIG's ``P1`` to ``P6`` on ``[-10, 10]^2``: minimise Branin, or modified Branin, under one constraint.
 
     ``f`` is the objective with its sign turned, ``g = c - Qr(c)`` for ``c`` = SinQ (P1, P2), InvBowl (P3, P4) or Bowl (P5, P6), and

@@ -6,41 +6,34 @@ import dataclasses
 import functools
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Concatenate, ParamSpec, TypeAlias, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import check_methods, takes
-from jaxbandit.core.declare import Role, is_foreign
+from jaxbandit.core.declare import OnDomain, check_fields, checked
 from jaxbandit.core.fields import (
     Check,
-    Shape,
     exactly,
     finite,
     finite_numbers,
-    instance_of,
     nonnegative,
     of_class,
     optional,
-    per_output,
-    scalar,
     text,
 )
-from jaxbandit.core.fields import index as index_check
-from jaxbandit.core.fields import key as key_check
 from jaxbandit.core.pytree import as_argument, fields_in_brief, float_dtype, pytree, replace, static
 from jaxbandit.core.showing import html_fields
 from jaxbandit.core.tabulate import tabulated
 from jaxbandit.core.types import Array, Key, Numbers, PerOutput, Scalar, Table
 from jaxbandit.delays import Delay, NoDelay
-from jaxbandit.domains import DOMAIN, Domain
-from jaxbandit.problems.noise import Drawn, Gaussian, Noise, check_points, drawn_from, noise_at
+from jaxbandit.domains import Domain
+from jaxbandit.problems.noise import Drawn, Gaussian, Index, Noise, check_points, drawn_from, noise_at
 
 
-class AbstractProblem(Role):
+class AbstractProblem(OnDomain):
     """A problem that can be simulated. Abstract; :class:`Problem`, :class:`Family` and the wrappers around them subclass it.
 
     A problem of your own is a :func:`jaxbandit.pytree` that subclasses this class or :class:`Family`. Each trial calls :meth:`sample`
@@ -57,11 +50,6 @@ class AbstractProblem(Role):
     """
 
     described: ClassVar[str] = "a problem of jaxbandit.problems, such as sine()"
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        check_methods(cls, {"sample": {"key": key_check}, "draw": {"key": key_check}})
-        check_methods(cls, {"observe": {"index": index_check.of(scalar)}}, on_domain=True)
 
     def __post_init__(self) -> None:
         self.validate()
@@ -100,19 +88,27 @@ class AbstractProblem(Role):
         return False
 
     @property
+    def has_means(self) -> bool:
+        """Return whether :attr:`means` are known, as those of an instance are; default: yes."""
+        return True
+
+    @property
     def reveals_constraints(self) -> bool:
         """Say whether :meth:`constraint_sample` shows each round's noisy constraint functions before the choice; default: no."""
         return False
 
+    @checked
     def sample(self, key: Key) -> AbstractProblem:
         """Return the instance that a trial runs on; default: the problem itself, whatever the key."""
         return self
 
+    @checked
     def draw(self, key: Key) -> Drawn:
         """Return the randomness of one round, any pytree of arrays; it cannot depend on the point, which is not chosen yet."""
         raise TypeError(f"{type(self).__name__} must define draw(key)")
 
-    def observe(self, index: Array, drawn: Drawn) -> Array:
+    @checked
+    def observe(self, index: Index, drawn: Drawn) -> Array:
         """Return the noisy values ``[1 + m]`` at the grid point ``index []``, given the round's randomness from :meth:`draw`."""
         raise TypeError(f"{type(self).__name__} must define observe(index, drawn)")
 
@@ -132,7 +128,8 @@ class AbstractProblem(Role):
         Raises:
           InvalidArgument: on a parameter of the wrong class or shape, or outside its range.
         """
-        self.require(domain=DOMAIN, noise=instance_of(Noise), delay=instance_of(Delay), name=text, norm=optional(finite))
+        check_fields(self, type(self).__name__)
+        self.require(domain=of_class(Domain), noise=of_class(Noise), delay=of_class(Delay), name=text, norm=optional(finite))
         self.noise.validate(outputs=self.outputs)
         check_points(self.noise, self.domain.size)
         self.delay.validate(outputs=self.outputs)
@@ -179,15 +176,23 @@ class Family(AbstractProblem):
         """Say whether each trial has its own instance: always."""
         return True
 
+    @property
+    def has_means(self) -> bool:
+        """Return whether :attr:`means` are known: never."""
+        return False
+
+    @checked
     def sample(self, key: Key) -> Problem:
         """Return the instance that belongs to ``key``; every family defines it."""
         raise TypeError(f"{type(self).__name__} must define sample(key)")
 
+    @checked
     def draw(self, key: Key) -> Drawn:
         """Raise ``InvalidArgument``: only the instances of a family can be observed."""
         raise self._not_observed()
 
-    def observe(self, index: Array, drawn: Drawn) -> Array:
+    @checked
+    def observe(self, index: Index, drawn: Drawn) -> Array:
         """Raise ``InvalidArgument``: only the instances of a family can be observed."""
         raise self._not_observed()
 
@@ -229,15 +234,18 @@ class Problem(AbstractProblem):
         """Number of constraints, ``m``."""
         return self.outputs - 1
 
+    @checked
     def sample(self, key: Key) -> Problem:
         """Return the problem itself, the instance of every trial."""
         return self
 
+    @checked
     def draw(self, key: Key) -> Drawn:
         """Return the randomness of one round, before a point is chosen."""
         return drawn_from(self.noise, key, self.outputs, jnp.asarray(self.means).dtype)
 
-    def observe(self, index: Array, drawn: Drawn) -> Array:
+    @checked
+    def observe(self, index: Index, drawn: Drawn) -> Array:
         """Return the noisy values ``[1 + m]`` at the grid point ``index []``, given the round's randomness."""
         return jnp.asarray(self.means)[:, index] + noise_at(self.noise, drawn, index, self.outputs)
 
@@ -271,7 +279,7 @@ class Problem(AbstractProblem):
         Raises:
           InvalidArgument: on tables of the wrong shape or with values that are not finite, or on noise or delays out of range.
         """
-        self.require(domain=DOMAIN)
+        self.require(domain=of_class(Domain))
         finite_numbers("problem.means", self.means, exactly(None, self.domain.size, words="one row per function, one column per point"))
         if not checks.is_traced(self.means) and float_dtype() == np.float32 and np.any(np.abs(self.means) > np.finfo(np.float32).max):
             large = np.asarray(self.means)[np.abs(self.means) > np.finfo(np.float32).max]
@@ -296,23 +304,16 @@ def _point(domain: Domain, index: int) -> str:
     return "(" + ", ".join(f"{x:.4g}" for x in np.asarray(domain.points)[index]) + ")"
 
 
-class _Instance(Check):
-    allowed = "one instance of a problem, which has tables of means; of a random family it is family.sample(key)"
-    classes = (AbstractProblem,)
-
-    def takes(self, value: Any) -> bool:
-        if not isinstance(value, AbstractProblem) or not value.is_random:
-            return isinstance(value, AbstractProblem)
-        return is_foreign(value) and not isinstance(value, Family)  # a user's class may sample instances of itself
-
-    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
-        """The problem was checked when it was made."""
-
-
 PROBLEM: Check = of_class(AbstractProblem)
 """Check of an argument that is a problem or a random family."""
-INSTANCE: Check = _Instance()
+INSTANCE = Check(
+    "one instance of a problem, which has tables of means; of a random family it is family.sample(key)",
+    lambda value: isinstance(value, AbstractProblem) and value.has_means,
+    classes=(AbstractProblem,),
+)
 """Check of an argument whose means are looked up."""
+Instance: TypeAlias = Annotated[AbstractProblem, INSTANCE]
+"""One instance of a problem."""
 
 
 def as_exact_as_tables(function: Callable[Concatenate[AbstractProblem, A], T]) -> Callable[Concatenate[AbstractProblem, A], T]:
@@ -343,9 +344,9 @@ class Optimum:
     unconstrained_value: Array  # [] max f
 
 
-@takes(problem=INSTANCE)
+@checked
 @as_exact_as_tables
-def optimum(problem: AbstractProblem) -> Optimum:
+def optimum(problem: Instance) -> Optimum:
     """Find the best feasible point of an instance by enumerating the grid; its value is NaN when no point is feasible.
 
     Pure, so it works on sampled instances under ``vmap``.
@@ -369,8 +370,8 @@ def _optimum(means: Array) -> Optimum:
     )
 
 
-@takes(problem=INSTANCE)
-def best_mixed_policy(problem: AbstractProblem) -> tuple[float, np.ndarray]:
+@checked
+def best_mixed_policy(problem: Instance) -> tuple[float, np.ndarray]:
     """Find the distribution over points of largest mean reward that satisfies the constraints *in expectation*.
 
     Solves ``max_pi E f  s.t.  E g_j <= 0`` on the grid by linear programming, on the host (the benchmark of strong regret; Zhou and
@@ -389,23 +390,13 @@ def best_mixed_policy(problem: AbstractProblem) -> tuple[float, np.ndarray]:
     return float(-solution.fun), np.asarray(solution.x)
 
 
-# What the makers of problems from tables and functions take.
-MADE: dict[str, Check] = {
-    "domain": DOMAIN,
-    "noise_variance": optional(nonnegative.of(per_output)),
-    "noise": optional(instance_of(Noise)),
-    "delay": optional(instance_of(Delay)),
-    "name": text,
-}
-
-
-@takes(**MADE)
+@checked
 def from_tables(
     domain: Domain,
     reward: Numbers,
     constraints: Numbers,
     *,
-    noise_variance: PerOutput | None = None,
+    noise_variance: Annotated[PerOutput, nonnegative] | None = None,
     noise: Noise | None = None,
     delay: Delay | None = None,
     name: str = "user",
@@ -435,13 +426,13 @@ def from_tables(
     return _checked(domain, np.concatenate([reward[None, :], constraints]), noise, delay, name)
 
 
-@takes(**MADE)
+@checked
 def from_functions(
     domain: Domain,
     reward: Callable[[Array], Array | float],
     constraints: Sequence[Callable[[Array], Array | float]],
     *,
-    noise_variance: PerOutput | None = None,
+    noise_variance: Annotated[PerOutput, nonnegative] | None = None,
     noise: Noise | None = None,
     delay: Delay | None = None,
     name: str = "user",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -12,23 +12,20 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.codec import nameable
-from jaxbandit.core.declare import Declared
+from jaxbandit.core.declare import Declared, checked
 from jaxbandit.core.fields import (
     between,
-    boolean,
     choice,
     exactly,
     finite,
     finite_numbers,
-    instance_of,
     nonnegative,
-    per_output,
+    per_output_of_two,
     positive,
     whole,
 )
-from jaxbandit.core.pytree import param, pytree
+from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Array, PerOutput, Scalar
 from jaxbandit.domains import grid
 from jaxbandit.problems.base import Problem, from_tables
@@ -79,23 +76,23 @@ class Zone(Declared):
     """
 
     described: ClassVar[str] = "a thermal zone, problems.Zone(...)"
-    air_capacity: Scalar = param(1.0, check=positive)
-    wall_capacity: Scalar = param(3.0, check=positive)
-    air_to_wall: Scalar = param(0.9, check=positive)
-    wall_to_outdoors: Scalar = param(4.5, check=positive)
-    window_area: Scalar = param(6.0, check=nonnegative)
-    max_power: Scalar = param(8.0, check=positive)
-    night_set_point: Scalar = param(16.0, check=finite)
-    comfort: Scalar = param(21.0, check=finite)
-    arrive: Scalar = param(8.0, check=HOUR)
-    leave: Scalar = param(18.0, check=HOUR)
-    initial_air: Scalar = param(16.0, check=finite)
-    initial_wall: Scalar = param(14.0, check=finite)
-    outdoor_mean: Scalar = param(0.0, check=finite)
-    outdoor_swing: Scalar = param(4.0, check=finite)
-    irradiance: Scalar = param(0.4, check=nonnegative)
-    sunrise: Scalar = param(8.0, check=finite)
-    sunset: Scalar = param(16.5, check=finite)
+    air_capacity: Annotated[Scalar, positive] = 1.0
+    wall_capacity: Annotated[Scalar, positive] = 3.0
+    air_to_wall: Annotated[Scalar, positive] = 0.9
+    wall_to_outdoors: Annotated[Scalar, positive] = 4.5
+    window_area: Annotated[Scalar, nonnegative] = 6.0
+    max_power: Annotated[Scalar, positive] = 8.0
+    night_set_point: Annotated[Scalar, finite] = 16.0
+    comfort: Annotated[Scalar, finite] = 21.0
+    arrive: Annotated[Scalar, HOUR] = 8.0
+    leave: Annotated[Scalar, HOUR] = 18.0
+    initial_air: Annotated[Scalar, finite] = 16.0
+    initial_wall: Annotated[Scalar, finite] = 14.0
+    outdoor_mean: Annotated[Scalar, finite] = 0.0
+    outdoor_swing: Annotated[Scalar, finite] = 4.0
+    irradiance: Annotated[Scalar, nonnegative] = 0.4
+    sunrise: Annotated[Scalar, finite] = 8.0
+    sunset: Annotated[Scalar, finite] = 16.5
 
     def outdoor_temperature(self, hour: Array) -> Array:
         """Return the outdoor temperature ``T_o`` in deg C at ``hour [...]``."""
@@ -131,8 +128,13 @@ class BuildingDay:
     deviation: Array  # [] K, mean of |air - comfort| over the occupied hours
 
 
-@takes(controller=finite_numbers.of(exactly(3, words="gain, set-point and time of switching")), zone=instance_of(Zone), minutes=STEP)
-def building_day(controller: ArrayLike | Sequence[float], zone: Zone = Zone(), *, minutes: int = 5) -> BuildingDay:
+@checked
+def building_day(
+    controller: Annotated[ArrayLike | Sequence[float], finite_numbers, exactly(3, words="gain, set-point and time of switching")],
+    zone: Zone = Zone(),
+    *,
+    minutes: Annotated[int, STEP] = 5,
+) -> BuildingDay:
     """Simulate a day under a controller ``[3]``: gain ``K_p`` in kW/K, daytime set-point in deg C, time of switching to it in h.
 
     The model is integrated by explicit Euler steps of ``minutes``. The function is pure: it can be compiled, batched, and
@@ -177,22 +179,15 @@ def building_day(controller: ArrayLike | Sequence[float], zone: Zone = Zone(), *
 
 
 @nameable
-@takes(
-    points_per_axis=whole(2),
-    zone=instance_of(Zone),
-    threshold=positive,
-    minutes=STEP,
-    standardised=boolean,
-    noise_variance=nonnegative.of(per_output, outputs=2),
-)
+@checked
 def building(
-    points_per_axis: int = 15,
+    points_per_axis: Annotated[int, whole(2)] = 15,
     *,
     zone: Zone = Zone(),
-    threshold: float = 0.75,
-    minutes: int = 5,
+    threshold: Annotated[float, positive] = 0.75,
+    minutes: Annotated[int, STEP] = 5,
     standardised: bool = True,
-    noise_variance: PerOutput = 0.0025,
+    noise_variance: Annotated[PerOutput, nonnegative, per_output_of_two] = 0.0025,
 ) -> Problem:
     """Tune the heating controller ``u = K_p (set-point - temperature)`` of a building for one day: least energy at enough comfort.
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.codec import nameable
+from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import exactly, finite_numbers, nonnegative, positive_numbers, whole
 from jaxbandit.core.types import Scalar
 from jaxbandit.domains import grid
@@ -22,20 +23,14 @@ MAX_RATE = 2.0
 
 
 @nameable
-@takes(
-    points_per_axis=whole(2),
-    slopes=positive_numbers.of(exactly(4, words="one per server")),
-    offsets=finite_numbers.of(exactly(4, words="one per server")),
-    noise_variance=nonnegative,
-    cost_half_width=nonnegative,
-)
+@checked
 def data_rate(
-    points_per_axis: int = 11,
+    points_per_axis: Annotated[int, whole(2)] = 11,
     *,
-    slopes: Sequence[float] = (5.0, 1.0, 5.0, 1.0),
-    offsets: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
-    noise_variance: Scalar = 0.01,
-    cost_half_width: Scalar = 0.0,
+    slopes: Annotated[Sequence[float], positive_numbers, exactly(4, words="one per server")] = (5.0, 1.0, 5.0, 1.0),
+    offsets: Annotated[Sequence[float], finite_numbers, exactly(4, words="one per server")] = (1.0, 1.0, 1.0, 1.0),
+    noise_variance: Annotated[Scalar, nonnegative] = 0.01,
+    cost_half_width: Annotated[Scalar, nonnegative] = 0.0,
 ) -> Problem:
     """Maximise total utility of rates ``x in [0, 2]^4`` within an electricity budget, ``g = 0.2 x1 + 0.4 x2 + 0.8 x3 + 1.2 x4 - 2``.
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, decimal, short
 from jaxbandit.core.codec import reads_files
-from jaxbandit.core.fields import Check, Shape, each, instance_of, of_class, optional, text
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import Check, Shape, of_class, text
 from jaxbandit.core.files import opened_text, reason_of
 from jaxbandit.core.paths import did_you_mean
 from jaxbandit.core.pytree import replace
@@ -27,36 +26,23 @@ from jaxbandit.problems.goals import Constraint, Objective
 from jaxbandit.problems.noise import Heteroscedastic, Noise
 
 
-@dataclass(frozen=True)
-class _Columns(Check):
-    """Columns by name: a mapping, or a DataFrame of pandas, which is loaded wherever somebody has one."""
-
-    allowed: str = "a mapping from names to columns, or a pandas.DataFrame"
-
-    def takes(self, value: Any) -> bool:
-        pandas = sys.modules.get("pandas")
-        return isinstance(value, Mapping) or (pandas is not None and isinstance(value, pandas.DataFrame))
-
-    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
-        if not len(value):
-            raise InvalidArgument(f"{name}: must be {self.allowed}, with at least one row, got an empty one")
+def _are_columns(value: Any) -> bool:
+    """Return whether a value is a mapping, or a DataFrame of pandas, which is loaded wherever somebody has one."""
+    pandas = sys.modules.get("pandas")
+    return isinstance(value, Mapping) or (pandas is not None and isinstance(value, pandas.DataFrame))
 
 
-NAMES = each(text)
-GOALS = {
-    "objective": text,
-    "constraints": NAMES,
-    "points": optional(NAMES),
-    "noise_variance": optional(text | NAMES),
-    "noise": optional(instance_of(Noise)),
-    "delay": optional(instance_of(Delay)),
-    "name": text,
-}
+def _are_some(name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+    if not len(value):
+        raise InvalidArgument(f"{name}: must be {COLUMNS.allowed}, with at least one row, got an empty one")
 
 
-@takes(columns=_Columns(), **GOALS)
+COLUMNS = Check("a mapping from names to columns, or a pandas.DataFrame", _are_columns, _are_some)
+
+
+@checked
 def from_columns(
-    columns: Mapping[str, Any],
+    columns: Annotated[Mapping[str, Any], COLUMNS],
     objective: str,
     constraints: Sequence[str] = (),
     *,
@@ -112,9 +98,9 @@ def from_columns(
 
 
 @reads_files
-@takes(path=text | of_class(Path, "the path of a file"), delimiter=text, **GOALS)
+@checked
 def from_csv(
-    path: str | Path,
+    path: Annotated[str | Path, text | of_class(Path, "the path of a file")],
     objective: str,
     constraints: Sequence[str] = (),
     *,

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import each, nonnegative, of_class, optional, per_function, whole
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import Words, nonnegative, of_class, whole
 from jaxbandit.core.pytree import pytree, replace, static
-from jaxbandit.core.types import Key, PerConstraint, Table
+from jaxbandit.core.types import Key, PerConstraint, PerFunction, Table
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.delays import Mirrored as MirroredDelay
 from jaxbandit.domains import Domain
@@ -38,11 +38,11 @@ class Equalities(Family):
       name: label of the problem in tables, figures and files.
     """
 
-    family: Family
+    family: Annotated[Family, Words("a random family of jaxbandit.problems")]
     domain: Domain
     noise: Noise
     delay: Delay
-    tolerance: PerConstraint
+    tolerance: Annotated[PerFunction, nonnegative]
     doubled: tuple[int, ...] = static()
     name: str = static(default="equalities")
 
@@ -51,15 +51,15 @@ class Equalities(Family):
         """Number of constraints, ``m``; every equality counts as two."""
         return int(self.family.constraints) + len(self.doubled)
 
+    @checked
     def sample(self, key: Key) -> Problem:
         """Return the instance that belongs to ``key``: that of the family inside, with its equalities as pairs of inequalities."""
         instance = self.family.sample(key)
         return replace(instance, means=_pairs(instance.means, self.doubled, self.tolerance), noise=self.noise, delay=self.delay)
 
     def validate(self) -> None:
-        self.require(family=of_class(Family, "a random family of jaxbandit.problems"), tolerance=nonnegative.of(per_function))
-        self.family.validate()
         super().validate()
+        self.family.validate()
 
 
 KINDS = (
@@ -69,9 +69,12 @@ KINDS = (
 )
 
 
-@takes(problem=KINDS, constraints=optional(each(whole(1))), tolerance=nonnegative.of(per_function))
+@checked
 def with_equalities(
-    problem: AbstractProblem, constraints: Sequence[int] | None = None, *, tolerance: PerConstraint
+    problem: Annotated[AbstractProblem, KINDS],
+    constraints: Sequence[Annotated[int, whole(1)]] | None = None,
+    *,
+    tolerance: Annotated[PerFunction, nonnegative],
 ) -> Problem | FullInformation | Equalities:
     """Return a problem that asks for ``h(x) = 0``, up to a tolerance, where ``problem`` asks for ``h(x) <= 0``.
 

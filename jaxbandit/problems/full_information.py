@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import choice
+from jaxbandit.core.declare import check_fields, checked
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
-from jaxbandit.problems.base import PROBLEM, AbstractProblem
-from jaxbandit.problems.noise import Drawn, Noise, PerPoint
+from jaxbandit.problems.base import AbstractProblem
+from jaxbandit.problems.noise import Drawn, Index, Noise, PerPoint
 
 __all__ = ["FullInformation", "full_information"]
 
@@ -72,14 +73,21 @@ class FullInformation(AbstractProblem):
         return self.problem.is_random
 
     @property
+    def has_means(self) -> bool:
+        """Return whether :attr:`means` are known, as those of the problem inside are."""
+        return self.problem.has_means
+
+    @property
     def reveals_constraints(self) -> bool:
         """Say whether :meth:`constraint_sample` shows each round's noisy constraint functions before the choice: always."""
         return True
 
+    @checked
     def sample(self, key: Key) -> FullInformation:
         """Return the instance that a trial runs on, with full information too."""
         return replace(self, problem=self.problem.sample(key))
 
+    @checked
     def draw(self, key: Key) -> Drawn:
         """Return the randomness of one round, before a point is chosen."""
         return self.problem.draw(key)
@@ -90,18 +98,19 @@ class FullInformation(AbstractProblem):
         everywhere = jnp.arange(means.shape[1], dtype=jnp.int32)
         return means[1:] + jax.vmap(self.noise.apply, (None, 0), 1)(drawn, everywhere)[1:]
 
-    def observe(self, index: Array, drawn: Drawn) -> Array:
+    @checked
+    def observe(self, index: Index, drawn: Drawn) -> Array:
         """Return the noisy values ``[1 + m]`` at the grid point ``index []``; the costs are those of :meth:`constraint_sample`."""
         return self.problem.observe(index, drawn)
 
     def validate(self) -> None:
         """Raise ``InvalidArgument`` where the problem inside does."""
-        self.require(problem=PROBLEM)
+        check_fields(self, type(self).__name__)
         self.problem.validate()
 
 
-@takes(problem=PROBLEM, noise=choice("shared", "independent"))
-def full_information(problem: AbstractProblem, *, noise: str = "shared") -> FullInformation:
+@checked
+def full_information(problem: AbstractProblem, *, noise: Literal["shared", "independent"] = "shared") -> FullInformation:
     """Let the learner see a noisy sample of the whole constraint function of ``problem`` before it chooses.
 
     The paper asks only that ``g_t(.)`` be i.i.d. samples of ``g(.)`` (Assumption 5). ``"shared"``, the default, adds one number per

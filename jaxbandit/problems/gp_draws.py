@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.codec import nameable
+from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import choice, exactly, finite, finite_numbers, optional, positive, whole
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.delays import Delay, NoDelay
-from jaxbandit.domains import DOMAIN, Domain, grid
+from jaxbandit.domains import Domain, grid
 from jaxbandit.kernels import Kernel, Scale, SquaredExponential
-from jaxbandit.problems._draws import ATTEMPTS, KERNEL, NOISE, gram, reject, square_root, times
+from jaxbandit.problems._draws import ATTEMPTS, gram, reject, square_root, times
 from jaxbandit.problems.base import Family, Problem
 from jaxbandit.problems.noise import Gaussian, Noise, Noiseless
 
@@ -50,11 +51,11 @@ class GpDraws(Family):
     root: Table
     noise: Noise = Gaussian()
     delay: Delay = NoDelay()
-    start_level: Scalar = 0.0
-    slack: Scalar | None = None
+    start_level: Annotated[Scalar, finite] = 0.0
+    slack: Annotated[Scalar, positive] | None = None
     start: int | None = static(default=None)
-    constraint_count: int = static(default=1)
-    attempts: int = static(default=100)
+    constraint_count: Annotated[int, CONSTRAINTS] = static(default=1)
+    attempts: Annotated[int, ATTEMPTS] = static(default=100)
     name: str = static(default="gp_draws")
 
     @property
@@ -62,6 +63,7 @@ class GpDraws(Family):
         """Number of constraints, ``m``."""
         return self.constraint_count
 
+    @checked
     def sample(self, key: Key) -> Problem:
         """Return the instance that belongs to ``key``; pure, and distinct under ``vmap`` over keys."""
         reward_key, costs_key = jax.random.split(key)
@@ -85,22 +87,21 @@ class GpDraws(Family):
         return jnp.all(costs[:, self.start] < jnp.asarray(self.start_level, costs.dtype))
 
     def validate(self) -> None:
-        self.require(domain=DOMAIN, constraint_count=CONSTRAINTS, attempts=ATTEMPTS, start_level=finite, slack=optional(positive))
+        super().validate()
         self.require(root=finite_numbers.of(exactly(self.domain.size, None, words="one row per point of the domain")))
         self.require(start=optional(whole(0, self.domain.size - 1)))
-        super().validate()
 
 
 @nameable
-@takes(variant=choice(*VARIANTS), domain=optional(DOMAIN), kernel=KERNEL, noise=NOISE, constraints=CONSTRAINTS, attempts=ATTEMPTS)
+@checked
 def gp_draws(
-    variant: str = "recommended",
+    variant: Annotated[str, choice(*VARIANTS)] = "recommended",
     *,
     domain: Domain | None = None,
     kernel: Kernel | None = None,
     noise: Noise | None = None,
-    constraints: int = 1,
-    attempts: int = 100,
+    constraints: Annotated[int, CONSTRAINTS] = 1,
+    attempts: Annotated[int, ATTEMPTS] = 100,
 ) -> GpDraws:
     """Make a family of feasible instances with ``f`` and ``g`` drawn from a GP (CONFIG, sec. 6.1); the paper ran 48 of them.
 
@@ -140,11 +141,11 @@ def gp_draws(
 
 
 @nameable
-@takes(slack=positive)
+@checked
 def gp_draws_infeasible(
     variant: str = "recommended",
     *,
-    slack: Scalar = 0.1,
+    slack: Annotated[Scalar, positive] = 0.1,
     domain: Domain | None = None,
     kernel: Kernel | None = None,
     noise: Noise | None = None,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import boolean, choice
-from jaxbandit.problems._arms import COST_NOISE, PATH, SCALE, SEED, THRESHOLD, ArmsData, arms_data, find_file, given_path, is_papers
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import positive
+from jaxbandit.core.types import FilePath
+from jaxbandit.problems._arms import SEED, ArmsData, arms_data, find_file, given_path, is_papers
 
 __all__ = ["light", "light_or_synthetic", "light_synthetic"]
 
@@ -19,14 +20,14 @@ CHECKSUM = "3d87e03ae8bc9e3f0a4abeb57c64933c7d3dee7476ac5c4f6ca28b4efc357c15"
 EXPECTED = "iw_data_all.mat (http://www.cs.cmu.edu/~guestrin/Class/10708-F08/projects/)"
 
 
-@takes(path=PATH, threshold=THRESHOLD, scale=SCALE, cost_noise=COST_NOISE, field=choice("sensordata", "sensordataLux"), verify=boolean)
+@checked
 def light(
-    path: str | Path | None = None,
+    path: FilePath | None = None,
     *,
-    threshold: float | None = None,
-    scale: float = 1.0,
-    cost_noise: str = "same",
-    field: str = "sensordata",
+    threshold: Annotated[float, positive] | None = None,
+    scale: Annotated[float, positive] = 1.0,
+    cost_noise: Literal["same", "independent"] = "same",
+    field: Literal["sensordata", "sensordataLux"] = "sensordata",
     verify: bool = True,
 ) -> ArmsData:
     """Make the light sensor problem from the file of Guestrin and Krause: 601 training and 192 test readings of 41 sensors.
@@ -64,8 +65,14 @@ def light(
     )
 
 
-@takes(seed=SEED, threshold=THRESHOLD, scale=SCALE, cost_noise=COST_NOISE)
-def light_synthetic(*, seed: int = 0, threshold: float | None = None, scale: float = 1.0, cost_noise: str = "same") -> ArmsData:
+@checked
+def light_synthetic(
+    *,
+    seed: Annotated[int, SEED] = 0,
+    threshold: Annotated[float, positive] | None = None,
+    scale: Annotated[float, positive] = 1.0,
+    cost_noise: Literal["same", "independent"] = "same",
+) -> ArmsData:
     """Make a **synthetic** replacement for :func:`light`, of the same size and similar values; its results are not results on the data.
 
     The 41 sensors are at random places of a floor with windows on one side. Their readings are daylight, which falls off with the
@@ -104,8 +111,8 @@ def light_synthetic(*, seed: int = 0, threshold: float | None = None, scale: flo
     )
 
 
-@takes(path=PATH)
-def light_or_synthetic(path: str | Path | None = None, **options: Any) -> ArmsData:
+@checked
+def light_or_synthetic(path: FilePath | None = None, **options: Any) -> ArmsData:
     """Return :func:`light` if ``path`` or ``JAXBANDIT_LIGHT`` gives a file, else :func:`light_synthetic`; ``source`` says which.
 
     Args:

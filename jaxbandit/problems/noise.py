@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -18,18 +18,16 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from jaxbandit.core import checks, types
-from jaxbandit.core.arguments import check_methods, takes
-from jaxbandit.core.declare import Declared, is_foreign
+from jaxbandit.core.declare import Declared, checked
 from jaxbandit.core.fields import (
     Check,
     Shape,
     between,
-    boolean,
     each,
     finite,
     floating_type,
     function,
-    instance_of,
+    index,
     matrix,
     nonnegative,
     nonnegative_numbers,
@@ -37,16 +35,14 @@ from jaxbandit.core.fields import (
     per_output,
     positive,
     scalar,
-    tuple_of,
     unknown,
     whole,
 )
-from jaxbandit.core.fields import index as index_check
-from jaxbandit.core.fields import key as key_check
 from jaxbandit.core.keys import threefry
-from jaxbandit.core.pytree import param, pytree, static
+from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Array, Key, Table
-from jaxbandit.domains import DOMAIN, Domain, tabulate
+from jaxbandit.delays.base import Outputs
+from jaxbandit.domains import Domain, tabulate
 
 __all__ = [
     "CentredPoisson",
@@ -71,27 +67,22 @@ def _is_real(dtype: Any) -> bool:
     return jnp.issubdtype(dtype, jax.dtypes.prng_key) or jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)
 
 
-class _Drawn(Check):
-    allowed = "what draw(...) returns, arrays"
-
-    def takes(self, value: Any) -> bool:
-        leaves = jax.tree.leaves(value)
-        return bool(leaves) and all(isinstance(leaf, np.ndarray | jax.Array) and _is_real(leaf.dtype) for leaf in leaves)
-
-    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
-        """Its structure is the model's own affair."""
+def _are_arrays(value: Any) -> bool:
+    leaves = jax.tree.leaves(value)
+    return bool(leaves) and all(isinstance(leaf, np.ndarray | jax.Array) and _is_real(leaf.dtype) for leaf in leaves)
 
 
-DRAWN: Check = _Drawn()
-METHODS: dict[str, dict[str, Check]] = {
-    "draw": {"key": key_check, "outputs": whole(1, 1000), "dtype": floating_type},
-    "apply": {"drawn": DRAWN, "index": index_check.of(scalar)},
-}
-
+DRAWN = Check("what draw(...) returns, arrays", _are_arrays)
 OF_A_POINT = function("(x [d])")
 
-Drawn: TypeAlias = Any
+Drawn: TypeAlias = Annotated[Any, DRAWN]
 """The randomness of one round: a pytree of arrays, whose structure is the model's own affair."""
+
+FloatingType: TypeAlias = Annotated[DTypeLike, floating_type]
+"""The type of the numbers drawn."""
+
+Index: TypeAlias = Annotated[Array, index, scalar]
+"""The number of a point, ``[]``."""
 
 
 class Noise(Declared, abc.ABC):
@@ -100,16 +91,12 @@ class Noise(Declared, abc.ABC):
     described: ClassVar[str] = "a noise model of jaxbandit.problems, such as Gaussian(variance=0.05)"
     in_files: ClassVar[bool] = True
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        check_methods(cls, METHODS)
-
     @abc.abstractmethod
-    def draw(self, key: Key, outputs: int, dtype: DTypeLike) -> Drawn:
+    def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Drawn:
         """Return the randomness of one round for ``outputs`` functions, before a point is chosen."""
 
     @abc.abstractmethod
-    def apply(self, drawn: Drawn, index: Array) -> Array:
+    def apply(self, drawn: Drawn, index: Index) -> Array:
         """Return the noise ``[outputs]``, in the units of the outputs, of an observation at grid ``index []``."""
 
     def variances(self, outputs: int) -> np.ndarray | None:
@@ -128,19 +115,21 @@ class Gaussian(Noise):
       variance: variance >= 0: one number, or ``[k]``, one per output.
     """
 
-    variance: types.PerOutput = param(1.0, check=nonnegative, shape=per_output)
+    variance: Annotated[types.PerOutput, nonnegative] = 1.0
 
     @classmethod
-    @takes(sd=nonnegative_numbers.of(per_output))
-    def from_sd(cls, sd: types.PerOutput) -> Gaussian:
+    @checked
+    def from_sd(cls, sd: Annotated[types.PerOutput, nonnegative_numbers]) -> Gaussian:
         """Return Gaussian noise of standard deviation ``sd >= 0``, one number or ``[k]``; raise ``InvalidArgument`` on any other."""
         return cls(variance=np.square(np.asarray(sd, np.float64)))
 
-    def draw(self, key: Key, outputs: int, dtype: DTypeLike) -> Array:
+    @checked
+    def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Array:
         scale = jnp.broadcast_to(jnp.sqrt(jnp.asarray(self.variance, dtype)), (outputs,))
         return scale * jax.random.normal(key, (outputs,), dtype)
 
-    def apply(self, drawn: Array, index: Array) -> Array:
+    @checked
+    def apply(self, drawn: Annotated[Array, DRAWN], index: Index) -> Array:
         return drawn
 
     def variances(self, outputs: int) -> np.ndarray | None:
@@ -151,10 +140,12 @@ class Gaussian(Noise):
 class Noiseless(Noise):
     """No noise: observations are the mean values."""
 
-    def draw(self, key: Key, outputs: int, dtype: DTypeLike) -> Array:
+    @checked
+    def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Array:
         return jnp.zeros((outputs,), dtype)
 
-    def apply(self, drawn: Array, index: Array) -> Array:
+    @checked
+    def apply(self, drawn: Annotated[Array, DRAWN], index: Index) -> Array:
         return drawn
 
     def variances(self, outputs: int) -> np.ndarray | None:
@@ -169,13 +160,15 @@ class Uniform(Noise):
       half_width: one number >= 0, or ``[k]``, one per output.
     """
 
-    half_width: types.PerOutput = param(1.0, check=nonnegative, shape=per_output)
+    half_width: Annotated[types.PerOutput, nonnegative] = 1.0
 
-    def draw(self, key: Key, outputs: int, dtype: DTypeLike) -> Array:
+    @checked
+    def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Array:
         scale = jnp.broadcast_to(jnp.asarray(self.half_width, dtype), (outputs,))
         return scale * jax.random.uniform(key, (outputs,), dtype, -1, 1)
 
-    def apply(self, drawn: Array, index: Array) -> Array:
+    @checked
+    def apply(self, drawn: Annotated[Array, DRAWN], index: Index) -> Array:
         return drawn
 
     def variances(self, outputs: int) -> np.ndarray | None:
@@ -193,14 +186,16 @@ class StudentT(Noise):
       scale: factor >= 0: one number, or ``[k]``, one per output.
     """
 
-    df: types.PerOutput = param(3.0, check=positive, shape=per_output)
-    scale: types.PerOutput = param(1.0, check=nonnegative, shape=per_output)
+    df: Annotated[types.PerOutput, positive] = 3.0
+    scale: Annotated[types.PerOutput, nonnegative] = 1.0
 
-    def draw(self, key: Key, outputs: int, dtype: DTypeLike) -> Array:
+    @checked
+    def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Array:
         df, scale = (jnp.broadcast_to(jnp.asarray(value, dtype), (outputs,)) for value in (self.df, self.scale))
         return scale * jax.random.t(key, df, (outputs,), dtype)
 
-    def apply(self, drawn: Array, index: Array) -> Array:
+    @checked
+    def apply(self, drawn: Annotated[Array, DRAWN], index: Index) -> Array:
         return drawn
 
 
@@ -212,13 +207,15 @@ class CentredPoisson(Noise):
       rate: mean count from 0 to 1e9, for counts are int32: one number, or ``[k]``, one per output.
     """
 
-    rate: types.PerOutput = param(1.0, check=between(0, 1e9, open_low=False), shape=per_output)
+    rate: Annotated[types.PerOutput, between(0, 1e9, open_low=False)] = 1.0
 
-    def draw(self, key: Key, outputs: int, dtype: DTypeLike) -> Array:
+    @checked
+    def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Array:
         rate = jnp.broadcast_to(jnp.asarray(self.rate, dtype), (outputs,))
         return jax.random.poisson(threefry(key), rate, (outputs,)).astype(dtype) - rate
 
-    def apply(self, drawn: Array, index: Array) -> Array:
+    @checked
+    def apply(self, drawn: Annotated[Array, DRAWN], index: Index) -> Array:
         return drawn
 
     def variances(self, outputs: int) -> np.ndarray | None:
@@ -235,16 +232,18 @@ class Residuals(Noise):
       shared: whether all outputs read one row, as one reading gives both reward and cost, or each draws its own.
     """
 
-    table: Table = param(check=finite, shape=matrix("one row per sample, one column per point"))
-    weights: types.PerOutput = param(1.0, check=finite, shape=per_output)
-    shared: bool = static(default=True, check=boolean)
+    table: Annotated[Table, finite, matrix("one row per sample, one column per point")]
+    weights: Annotated[types.PerOutput, finite] = 1.0
+    shared: bool = static(default=True)
 
-    def draw(self, key: Key, outputs: int, dtype: DTypeLike) -> tuple[Array, Array]:
+    @checked
+    def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> tuple[Array, Array]:
         """Return row numbers ``[k]`` and weights ``[k]``; the row does not depend on the point, its entry does."""
         rows = jax.random.randint(key, (1,) if self.shared else (outputs,), 0, np.shape(self.table)[0])
         return jnp.broadcast_to(rows, (outputs,)), jnp.broadcast_to(jnp.asarray(self.weights, dtype), (outputs,))
 
-    def apply(self, drawn: tuple[Array, Array], index: Array) -> Array:
+    @checked
+    def apply(self, drawn: Annotated[tuple[Array, Array], DRAWN], index: Index) -> Array:
         rows, weights = drawn
         return weights * jnp.asarray(self.table)[rows, index].astype(weights.dtype)
 
@@ -260,13 +259,15 @@ class PerOutput(Noise):
       models: the models, reward first, as many as outputs.
     """
 
-    models: Sequence[Noise] = param(check=each(instance_of(Noise)), shape=one_function)
+    models: Annotated[Sequence[Noise], one_function]
 
-    def draw(self, key: Key, outputs: int, dtype: DTypeLike) -> tuple[Drawn, ...]:
+    @checked
+    def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> tuple[Drawn, ...]:
         keys = jax.random.split(key, len(self.models))
         return tuple(model.draw(keys[number], 1, dtype) for number, model in enumerate(self.models))
 
-    def apply(self, drawn: tuple[Drawn, ...], index: Array) -> Array:
+    @checked
+    def apply(self, drawn: Annotated[tuple[Drawn, ...], DRAWN], index: Index) -> Array:
         return jnp.concatenate([model.apply(part, index) for model, part in zip(self.models, drawn, strict=True)])
 
     def _check(self, name: str, outputs: int | None) -> None:
@@ -291,13 +292,15 @@ class PerPoint(Noise):
       model: the noise at one point.
     """
 
-    model: Noise = param(Gaussian(), check=instance_of(Noise))
+    model: Noise = Gaussian()
 
-    def draw(self, key: Key, outputs: int, dtype: DTypeLike) -> tuple[Array, Array]:
+    @checked
+    def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> tuple[Array, Array]:
         """Return the round's key, and zeros ``[k]`` that carry shape and type."""
         return key, jnp.zeros((outputs,), dtype)
 
-    def apply(self, drawn: tuple[Array, Array], index: Array) -> Array:
+    @checked
+    def apply(self, drawn: Annotated[tuple[Array, Array], DRAWN], index: Index) -> Array:
         key, zeros = drawn
         return self.model.apply(self.model.draw(jax.random.fold_in(key, index), zeros.shape[0], zeros.dtype), index)
 
@@ -324,13 +327,17 @@ class Heteroscedastic(Noise):
       model: the noise where ``variance`` is 1, by default standard Gaussian.
     """
 
-    variance: Table = param(check=nonnegative, shape=PER_POINT)
-    model: Noise = param(Gaussian(), check=instance_of(Noise), shape=per_output)
+    variance: Annotated[Table, nonnegative, PER_POINT]
+    model: Annotated[Noise, per_output] = Gaussian()
 
     @classmethod
-    @takes(domain=DOMAIN, variance=OF_A_POINT | each(OF_A_POINT, least=1), model=instance_of(Noise))
+    @checked
     def of(
-        cls, domain: Domain, variance: Callable[[Any], Any] | Sequence[Callable[[Any], Any]], *, model: Noise = Gaussian()
+        cls,
+        domain: Domain,
+        variance: Annotated[Callable[[Any], Any] | Sequence[Callable[[Any], Any]], OF_A_POINT | each(OF_A_POINT, least=1)],
+        *,
+        model: Noise = Gaussian(),
     ) -> Heteroscedastic:
         """Return noise whose variance is a function of a point ``x [d]``, or a list of one for each output.
 
@@ -343,10 +350,12 @@ class Heteroscedastic(Noise):
             table = np.stack([tabulate(f"variance[{number}]", each, domain) for number, each in enumerate(variance)])
         return cls(variance=table, model=model)
 
-    def draw(self, key: Key, outputs: int, dtype: DTypeLike) -> Drawn:
+    @checked
+    def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Drawn:
         return self.model.draw(key, outputs, dtype)
 
-    def apply(self, drawn: Drawn, index: Array) -> Array:
+    @checked
+    def apply(self, drawn: Drawn, index: Index) -> Array:
         noise = self.model.apply(drawn, index)
         return jnp.sqrt(jnp.asarray(self.variance, noise.dtype)[..., index]) * noise
 
@@ -364,13 +373,15 @@ class Mirrored(Noise):
       doubled: ``e`` of those outputs, by number from 0; each is followed by its negative.
     """
 
-    model: Noise = param(Gaussian(), check=instance_of(Noise), shape=unknown)
-    doubled: tuple[int, ...] = static(default=(), check=tuple_of(whole(0)))
+    model: Annotated[Noise, unknown] = Gaussian()
+    doubled: tuple[Annotated[int, whole(0)], ...] = static(default=())
 
-    def draw(self, key: Key, outputs: int, dtype: DTypeLike) -> Drawn:
+    @checked
+    def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Drawn:
         return self.model.draw(key, outputs - len(self.doubled), dtype)
 
-    def apply(self, drawn: Drawn, index: Array) -> Array:
+    @checked
+    def apply(self, drawn: Drawn, index: Index) -> Array:
         noise = self.model.apply(drawn, index)
         return jnp.stack([part for number, value in enumerate(noise) for part in ((value, -value) if number in self.doubled else (value,))])
 
@@ -384,9 +395,7 @@ class Mirrored(Noise):
 
 
 def drawn_from(noise: Noise, key: Key, outputs: int, dtype: DTypeLike) -> Drawn:
-    """Return what ``noise`` draws for a round; raise ``InvalidArgument`` where a user's model draws no arrays."""
-    if not is_foreign(noise):
-        return noise.draw(key, outputs, dtype)
+    """Return what ``noise`` draws for a round; raises ``InvalidArgument`` unless they are arrays."""
     where = f"noise: {type(noise).__name__}.draw"
     with checks.blaming(f"{where} must return arrays for (key, outputs, dtype), and JAX must be able to trace it"):
         drawn = noise.draw(key, outputs, dtype)
@@ -395,9 +404,7 @@ def drawn_from(noise: Noise, key: Key, outputs: int, dtype: DTypeLike) -> Drawn:
 
 
 def noise_at(noise: Noise, drawn: Drawn, index: Array, outputs: int) -> Array:
-    """Return the noise at a point; raise ``InvalidArgument`` where a user's model gives no real number for each output."""
-    if not is_foreign(noise):
-        return noise.apply(drawn, index)
+    """Return the noise at a point; raises ``InvalidArgument`` unless it is a real number for each output."""
     where = f"noise: {type(noise).__name__}.apply must return a real number for each of the {outputs} outputs"
     with checks.blaming(f"{where}, and JAX must be able to trace it"):
         given = jnp.asarray(noise.apply(drawn, index))

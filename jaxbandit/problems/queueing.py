@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.codec import nameable
+from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import exactly, nonnegative, positive, positive_numbers, whole
 from jaxbandit.core.types import Scalar
 from jaxbandit.domains import grid
@@ -19,22 +20,15 @@ __all__ = ["queueing"]
 
 
 @nameable
-@takes(
-    points_per_axis=whole(2),
-    arrival_rate=positive,
-    capacities=positive_numbers.of(exactly(2, words="one per node")),
-    curvature=positive,
-    energy=positive_numbers.of(exactly(2, words="one per node")),
-    noise_variance=nonnegative,
-)
+@checked
 def queueing(
-    points_per_axis: int = 21,
+    points_per_axis: Annotated[int, whole(2)] = 21,
     *,
-    arrival_rate: float = 6.0,
-    capacities: Sequence[float] = (6.0, 4.0),
-    curvature: float = 4.0,
-    energy: Sequence[float] = (2.0, 1.0),
-    noise_variance: Scalar = 0.01,
+    arrival_rate: Annotated[float, positive] = 6.0,
+    capacities: Annotated[Sequence[float], positive_numbers, exactly(2, words="one per node")] = (6.0, 4.0),
+    curvature: Annotated[float, positive] = 4.0,
+    energy: Annotated[Sequence[float], positive_numbers, exactly(2, words="one per node")] = (2.0, 1.0),
+    noise_variance: Annotated[Scalar, nonnegative] = 0.01,
 ) -> FullInformation:
     """Make the problem of GPU shares ``x in [0, 1]^2`` that serve random arrivals, seen before the choice, at the least energy.
 

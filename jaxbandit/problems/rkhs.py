@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.codec import nameable
+from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import between, choice, exactly, finite_numbers, whole
 from jaxbandit.core.memory import check_fits
 from jaxbandit.core.pytree import float_dtype, pytree, static
 from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.delays import Delay, NoDelay
-from jaxbandit.domains import DOMAIN, Domain, grid
+from jaxbandit.domains import Domain, grid
 from jaxbandit.kernels import Kernel, SquaredExponential
-from jaxbandit.problems._draws import ATTEMPTS, CENTRES, KERNEL, NOISE, gram, reject, times
+from jaxbandit.problems._draws import ATTEMPTS, CENTRES, gram, reject, times
 from jaxbandit.problems.base import Family, Problem
 from jaxbandit.problems.noise import Gaussian, Noise
 
@@ -62,13 +64,14 @@ class RkhsThreshold(Family):
     matrix: Table
     noise: Noise = Gaussian()
     delay: Delay = NoDelay()
-    threshold: Scalar = 0.5
-    least_peak: Scalar = 0.52
-    bound: str = static(default="norm")
-    centres: int = static(default=100)
-    attempts: int = static(default=100)
+    threshold: Annotated[Scalar, SHARE] = 0.5
+    least_peak: Annotated[Scalar, SHARE] = 0.52
+    bound: Annotated[str, choice(*BOUNDS)] = static(default="norm")
+    centres: Annotated[int, CENTRES] = static(default=100)
+    attempts: Annotated[int, ATTEMPTS] = static(default=100)
     name: str = static(default="rkhs_1d")
 
+    @checked
     def sample(self, key: Key) -> Problem:
         """Return the instance that belongs to ``key``; pure, and distinct under ``vmap`` over keys."""
         (reward, norm), accepted = reject(key, self._draw, self._accept, self.attempts)
@@ -87,8 +90,8 @@ class RkhsThreshold(Family):
         return jnp.max(values) >= jnp.asarray(self.least_peak, values.dtype) * self._bound(values, norm)
 
     def validate(self) -> None:
-        self.require(threshold=SHARE, least_peak=SHARE, bound=choice(*BOUNDS))
-        _check_draws(self)
+        super().validate()
+        self.require(matrix=finite_numbers.of(exactly(self.domain.size, self.domain.size)))
 
 
 @pytree
@@ -114,11 +117,12 @@ class RkhsBinding(Family):
     matrix: Table
     noise: Noise = Gaussian()
     delay: Delay = NoDelay()
-    least_slack: Scalar = 0.25
-    centres: int = static(default=100)
-    attempts: int = static(default=100)
+    least_slack: Annotated[Scalar, SLACK] = 0.25
+    centres: Annotated[int, CENTRES] = static(default=100)
+    attempts: Annotated[int, ATTEMPTS] = static(default=100)
     name: str = static(default="rkhs_1d_binding")
 
+    @checked
     def sample(self, key: Key) -> Problem:
         """Return the instance that belongs to ``key``; pure, and distinct under ``vmap`` over keys."""
         (reward, cost, norm), accepted = reject(key, self._draw, self._accept, self.attempts)
@@ -135,31 +139,22 @@ class RkhsBinding(Family):
         return (cost[jnp.argmax(reward)] > 0) & (jnp.min(cost) <= -slack)
 
     def validate(self) -> None:
-        self.require(least_slack=SLACK)
-        _check_draws(self)
+        super().validate()
+        self.require(matrix=finite_numbers.of(exactly(self.domain.size, self.domain.size)))
 
 
 @nameable
-@takes(
-    points_per_axis=POINTS,
-    threshold=SHARE,
-    bound=choice(*BOUNDS),
-    least_peak=SHARE,
-    noise=NOISE,
-    kernel=KERNEL,
-    centres=CENTRES,
-    attempts=ATTEMPTS,
-)
+@checked
 def rkhs_1d(
-    points_per_axis: int = 100,
+    points_per_axis: Annotated[int, POINTS] = 100,
     *,
-    threshold: Scalar = 0.5,
-    bound: str = "norm",
-    least_peak: Scalar = 0.52,
+    threshold: Annotated[Scalar, SHARE] = 0.5,
+    bound: Annotated[str, choice(*BOUNDS)] = "norm",
+    least_peak: Annotated[Scalar, SHARE] = 0.52,
     noise: Noise | None = None,
     kernel: Kernel | None = None,
-    centres: int = 100,
-    attempts: int = 100,
+    centres: Annotated[int, CENTRES] = 100,
+    attempts: Annotated[int, ATTEMPTS] = 100,
 ) -> RkhsThreshold:
     """Make the family that asks for the best point of ``{f >= h}``, ``f`` random in an RKHS on ``[0, 1]`` (Zhou and Ji 2022, App. F.1).
 
@@ -195,15 +190,15 @@ def rkhs_1d(
 
 
 @nameable
-@takes(points_per_axis=POINTS, least_slack=SLACK, noise=NOISE, kernel=KERNEL, centres=CENTRES, attempts=ATTEMPTS)
+@checked
 def rkhs_1d_binding(
-    points_per_axis: int = 100,
+    points_per_axis: Annotated[int, POINTS] = 100,
     *,
-    least_slack: Scalar = 0.25,
+    least_slack: Annotated[Scalar, SLACK] = 0.25,
     noise: Noise | None = None,
     kernel: Kernel | None = None,
-    centres: int = 100,
-    attempts: int = 100,
+    centres: Annotated[int, CENTRES] = 100,
+    attempts: Annotated[int, ATTEMPTS] = 100,
 ) -> RkhsBinding:
     """Make a family of functions as in :func:`rkhs_1d` with an independent, binding constraint; ours, to show the trade-off with cost.
 
@@ -238,10 +233,3 @@ def _interval(points_per_axis: int, kernel: Kernel | None) -> tuple[Domain, np.n
     check_fits("points_per_axis", 3 * 8 * int(points_per_axis) ** 2, f"the kernel matrix of {size} points and its factors", "take fewer")
     domain = grid([0.0], [1.0], points_per_axis)
     return domain, gram(SquaredExponential(length_scale=0.2) if kernel is None else kernel, domain)
-
-
-def _check_draws(family: RkhsThreshold | RkhsBinding) -> None:
-    """Raise ``InvalidArgument`` on parameters out of range, of those that both families have."""
-    family.require(domain=DOMAIN, centres=CENTRES, attempts=ATTEMPTS)
-    family.require(matrix=finite_numbers.of(exactly(family.domain.size, family.domain.size)))
-    Family.validate(family)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.codec import nameable
-from jaxbandit.core.fields import boolean, choice, exactly, finite_numbers, instance_of, optional, positive, whole
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import choice, exactly, finite_numbers, positive, whole
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace, static
 from jaxbandit.core.types import Array, Key, Table
 from jaxbandit.delays import Delay, NoDelay, Poisson
-from jaxbandit.domains import DOMAIN, Domain, grid
+from jaxbandit.domains import Domain, grid
 from jaxbandit.kernels import Kernel, SquaredExponential
-from jaxbandit.problems._draws import KERNEL, NOISE, gram, square_root, times
+from jaxbandit.problems._draws import gram, square_root, times
 from jaxbandit.problems.base import Family, Problem
 from jaxbandit.problems.noise import Gaussian, Noise
 
@@ -58,14 +58,15 @@ class RkhsInterpolants(Family):
         """Number of constraints, ``m = 0``."""
         return 0
 
+    @checked
     def sample(self, key: Key) -> Problem:
         """Return the instance that belongs to ``key``; pure, and distinct under ``vmap`` over keys."""
         where_key, weight_key = jax.random.split(key)
         where = jax.random.choice(where_key, self.domain.size, (self.centres,), replace=False)
         return self._instance(*self._values(where, jax.random.normal(weight_key, (self.centres,), float_dtype())))
 
-    @takes(seed=SEED)
-    def fixed(self, seed: int) -> Problem:
+    @checked
+    def fixed(self, seed: Annotated[int, SEED]) -> Problem:
         """Return the instance of a seed ``>= 0`` of NumPy's generator, in float64: the same function on every machine."""
         rng = np.random.default_rng(seed)
         where, weights = rng.choice(self.domain.size, self.centres, replace=False), rng.standard_normal(self.centres)
@@ -87,10 +88,9 @@ class RkhsInterpolants(Family):
         return Problem(domain=self.domain, means=reward[None], noise=self.noise, delay=self.delay, norm=norm, name=self.name)
 
     def validate(self) -> None:
-        self.require(domain=DOMAIN, shift_to_zero=boolean)
+        super().validate()
         self.require(centres=whole(1, self.domain.size))
         self.require(root=finite_numbers.of(exactly(self.domain.size, None, words="one row per point of the domain")))
-        super().validate()
 
 
 _values = jax.jit(RkhsInterpolants._values)
@@ -104,25 +104,16 @@ def _qr(matrix: Array) -> tuple[Array, Array]:
 
 
 @nameable
-@takes(
-    variant=choice(*RKHS_2D_LENGTH_SCALES),
-    points_per_axis=POINTS,
-    side=positive,
-    kernel=KERNEL,
-    noise=NOISE,
-    delay=optional(instance_of(Delay)),
-    centres=whole(1),
-    shift_to_zero=boolean,
-)
+@checked
 def rkhs_2d_draws(
-    variant: str = "f1",
-    points_per_axis: int = 50,
+    variant: Annotated[str, choice(*RKHS_2D_LENGTH_SCALES)] = "f1",
+    points_per_axis: Annotated[int, POINTS] = 50,
     *,
-    side: float = 10.0,
+    side: Annotated[float, positive] = 10.0,
     kernel: Kernel | None = None,
     noise: Noise | None = None,
     delay: Delay | None = None,
-    centres: int = 100,
+    centres: Annotated[int, whole(1)] = 100,
     shift_to_zero: bool = False,
 ) -> RkhsInterpolants:
     """Make the family of random functions of BPE-Delay (Vakili et al. 2023, sec. 7), a new one for every trial; no constraints.
@@ -159,8 +150,14 @@ def rkhs_2d_draws(
 
 
 @nameable
-@takes(variant=choice(*RKHS_2D_LENGTH_SCALES), points_per_axis=POINTS, seed=SEED)
-def rkhs_2d(variant: str = "f1", points_per_axis: int = 50, *, seed: int = 0, **options: Any) -> Problem:
+@checked
+def rkhs_2d(
+    variant: Annotated[str, choice(*RKHS_2D_LENGTH_SCALES)] = "f1",
+    points_per_axis: Annotated[int, POINTS] = 50,
+    *,
+    seed: Annotated[int, SEED] = 0,
+    **options: Any,
+) -> Problem:
     """Make one fixed function of the kind ``f1`` or ``f2`` of BPE-Delay's experiments, a sample of :func:`rkhs_2d_draws`.
 
     The paper's own functions are not published; a seed gives one like them, the same on every machine.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import numpy as np
 
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.codec import nameable
-from jaxbandit.core.fields import nonnegative, per_output, whole
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import nonnegative, per_output_of_two, whole
 from jaxbandit.core.pytree import replace
 from jaxbandit.core.types import PerOutput, Scalar
 from jaxbandit.delays import POISSON_MEAN, Poisson
@@ -22,8 +23,10 @@ CONTINUUM_OPTIMUM = 1.0 - math.asin(0.95)
 
 
 @nameable
-@takes(points_per_axis=whole(2), noise_variance=nonnegative.of(per_output, outputs=2))
-def sine(points_per_axis: int = 50, *, noise_variance: PerOutput = 0.05) -> Problem:
+@checked
+def sine(
+    points_per_axis: Annotated[int, whole(2)] = 50, *, noise_variance: Annotated[PerOutput, nonnegative, per_output_of_two] = 0.05
+) -> Problem:
     """Make ``f = -sin x1 - x2``, ``g = sin x1 sin x2 + 0.95`` on ``[0, 6]^2``: 1.77% of the square is feasible, in two islands.
 
     The optimum on a grid is far below the continuum's ``f* = -0.25324``: -0.4493 on 30x30, -0.3487 on 50x50, -0.2728 on 100x100.
@@ -43,8 +46,13 @@ def sine(points_per_axis: int = 50, *, noise_variance: PerOutput = 0.05) -> Prob
 
 
 @nameable
-@takes(points_per_axis=whole(2), noise_variance=nonnegative.of(per_output, outputs=2), mean_delay=POISSON_MEAN)
-def sine_delayed(points_per_axis: int = 50, *, noise_variance: PerOutput = 0.05, mean_delay: Scalar = 15.0) -> Problem:
+@checked
+def sine_delayed(
+    points_per_axis: Annotated[int, whole(2)] = 50,
+    *,
+    noise_variance: Annotated[PerOutput, nonnegative, per_output_of_two] = 0.05,
+    mean_delay: Annotated[Scalar, POISSON_MEAN] = 15.0,
+) -> Problem:
     """Make :func:`sine` with delayed feedback: delays of reward and cost are independent Poisson numbers (RPOL, sec. 6).
 
     Args:

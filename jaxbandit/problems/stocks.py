@@ -5,15 +5,16 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import boolean, each, optional, text
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import positive
 from jaxbandit.core.files import opened_text, reason_of
-from jaxbandit.problems._arms import COST_NOISE, PATH, SCALE, SEED, THRESHOLD, ArmsData, arms_data, find_file, given_path, is_papers
+from jaxbandit.core.types import FilePath
+from jaxbandit.problems._arms import SEED, ArmsData, arms_data, find_file, given_path, is_papers
 
 __all__ = ["stocks", "stocks_or_synthetic", "stocks_synthetic"]
 
@@ -23,13 +24,13 @@ EXPECTED = "a price table (CSV: dates in the first column, then one column per s
 PAPER_THRESHOLD = 100.0
 
 
-@takes(path=PATH, threshold=THRESHOLD, scale=SCALE, cost_noise=COST_NOISE, columns=optional(each(text)), verify=boolean)
+@checked
 def stocks(
-    path: str | Path | None = None,
+    path: FilePath | None = None,
     *,
-    threshold: float | None = None,
-    scale: float = 1.0,
-    cost_noise: str = "same",
+    threshold: Annotated[float, positive] | None = None,
+    scale: Annotated[float, positive] = 1.0,
+    cost_noise: Literal["same", "independent"] = "same",
     columns: Sequence[str] | None = None,
     verify: bool = True,
 ) -> ArmsData:
@@ -76,8 +77,14 @@ def stocks(
     )
 
 
-@takes(seed=SEED, threshold=THRESHOLD, scale=SCALE, cost_noise=COST_NOISE)
-def stocks_synthetic(*, seed: int = 0, threshold: float | None = None, scale: float = 1.0, cost_noise: str = "same") -> ArmsData:
+@checked
+def stocks_synthetic(
+    *,
+    seed: Annotated[int, SEED] = 0,
+    threshold: Annotated[float, positive] | None = None,
+    scale: Annotated[float, positive] = 1.0,
+    cost_noise: Literal["same", "independent"] = "same",
+) -> ArmsData:
     """Make a **synthetic** replacement for :func:`stocks`, heavy-tailed and of the same size; its results are not results on the data.
 
     There are 29 price paths of 823 days. A log-return is a drift of the stock, a common factor and a part of the stock's own, the last
@@ -108,8 +115,8 @@ def stocks_synthetic(*, seed: int = 0, threshold: float | None = None, scale: fl
     )
 
 
-@takes(path=PATH)
-def stocks_or_synthetic(path: str | Path | None = None, **options: Any) -> ArmsData:
+@checked
+def stocks_or_synthetic(path: FilePath | None = None, **options: Any) -> ArmsData:
     """Return :func:`stocks` if ``path`` or ``JAXBANDIT_STOCKS`` gives a file, else :func:`stocks_synthetic`; ``source`` says which.
 
     Args:

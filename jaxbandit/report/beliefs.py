@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -15,18 +15,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
+from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import (
     MOST_ROUNDS,
-    boolean,
+    Words,
     function,
     integers_from,
     nonnegative,
-    of_class,
-    optional,
     positive,
     scalar,
-    text,
     vector,
 )
 from jaxbandit.core.pytree import canonicalise, float_dtype
@@ -36,23 +33,20 @@ from jaxbandit.drawing import COLOURS, SHADES, STAR, STYLE, grid_of_axes, in_sty
 from jaxbandit.engine import Trajectory
 from jaxbandit.panels import DOT, Ground, Quantity, belief_curve, outline, shade
 from jaxbandit.problems import AbstractProblem, optimum
-from jaxbandit.problems.base import INSTANCE
+from jaxbandit.problems.base import Instance
 from jaxbandit.surrogates import Posterior, Prediction, Surrogate, arithmetic
 
 if TYPE_CHECKING:
     from matplotlib.animation import FuncAnimation
 
 # An acquisition to map: takes the posterior of one round, the multipliers [m] in force and the round; returns the score [M].
-Score = Callable[[Prediction, np.ndarray, int], Array]
+Score: TypeAlias = Annotated[Callable[[Prediction, np.ndarray, int], Array], function("(belief, multipliers, t)")]
 
-ROUNDS = integers_from(0, MOST_ROUNDS).of(vector("the numbers of rounds"))
-SCORE = optional(function("(belief, multipliers, t)"))
-SURROGATE, WIDTH = of_class(Surrogate), positive.of(scalar)
-RUN = of_class(Trajectory, "what simulate returns, a Trajectory")
+RoundNumbers: TypeAlias = Annotated[Sequence[int], integers_from(0, MOST_ROUNDS), vector("the numbers of rounds")]
 
 
-@takes(surrogate=SURROGATE, trajectory=RUN, rounds=ROUNDS)
-def posterior_after(surrogate: Surrogate, trajectory: Trajectory, rounds: Sequence[int]) -> Prediction:
+@checked
+def posterior_after(surrogate: Surrogate, trajectory: Trajectory, rounds: RoundNumbers) -> Prediction:
     """Compute the posterior of one trial after some of its rounds, from its chosen points and observed values.
 
     It is conditioned on every value that had arrived by the end of the round, those of the initial design included: the information of
@@ -103,12 +97,16 @@ def _replayed(surrogate: Surrogate, indices: Array, values: Array, due: Array, r
     return jax.lax.map(after, rounds)
 
 
-@takes(reward_width=nonnegative.of(scalar), cost_width=nonnegative.of(scalar), rectified=boolean)
-def penalised_bounds(reward_width: float, cost_width: float, *, rectified: bool = True) -> Score:
+@checked
+def penalised_bounds(
+    reward_width: Annotated[float, nonnegative, scalar], cost_width: Annotated[float, nonnegative, scalar], *, rectified: bool = True
+) -> Score:
     """Return RPOL-UCB's score ``UCB_f - sum_j Q_j LCB_{g_j}^+`` as a function; ``rectified=False``: CBO-UCB's, without its clipping."""
 
-    @takes(belief=of_class(Prediction, "what a model predicts, surrogate.predict(posterior)"))
-    def score(belief: Prediction, multipliers: np.ndarray, t: int) -> Array:
+    @checked
+    def score(
+        belief: Annotated[Prediction, Words("what a model predicts, surrogate.predict(posterior)")], multipliers: np.ndarray, t: int
+    ) -> Array:
         costs = belief.mean[1:] - cost_width * belief.sd[1:]
         costs = jnp.maximum(costs, 0) if rectified else costs
         weights = jnp.asarray(multipliers, costs.dtype)[:, None]
@@ -118,8 +116,8 @@ def penalised_bounds(reward_width: float, cost_width: float, *, rectified: bool 
 
 
 @in_style
-@takes(problem=INSTANCE)
-def problem_maps(problem: AbstractProblem, *, axes: Any = None) -> np.ndarray:
+@checked
+def problem_maps(problem: Instance, *, axes: Any = None) -> np.ndarray:
     """Draw the mean reward and constraints of a problem on a line or a plane: the star is the optimum, infeasible points are shaded.
 
     Args:
@@ -159,14 +157,14 @@ def problem_maps(problem: AbstractProblem, *, axes: Any = None) -> np.ndarray:
 
 
 @in_style
-@takes(surrogate=SURROGATE, trajectory=RUN, rounds=ROUNDS, problem=optional(INSTANCE), score=SCORE, width=WIDTH)
+@checked
 def posterior_curves(
     surrogate: Surrogate,
     trajectory: Trajectory,
-    rounds: Sequence[int],
+    rounds: RoundNumbers,
     *,
-    width: float = 2.0,
-    problem: AbstractProblem | None = None,
+    width: Annotated[float, positive, scalar] = 2.0,
+    problem: Instance | None = None,
     score: Score | None = None,
     axes: Any = None,
 ) -> np.ndarray:
@@ -196,13 +194,13 @@ def posterior_curves(
 
 
 @in_style
-@takes(surrogate=SURROGATE, trajectory=RUN, rounds=ROUNDS, problem=optional(INSTANCE), score=SCORE)
+@checked
 def posterior_maps(
     surrogate: Surrogate,
     trajectory: Trajectory,
-    rounds: Sequence[int],
+    rounds: RoundNumbers,
     *,
-    problem: AbstractProblem | None = None,
+    problem: Instance | None = None,
     score: Score | None = None,
     axes: Any = None,
 ) -> np.ndarray:
@@ -229,26 +227,17 @@ def posterior_maps(
     return _drawn(_Shown.of(surrogate, trajectory, rounds, problem, score), axes)
 
 
-@takes(
-    surrogate=SURROGATE,
-    trajectory=RUN,
-    rounds=ROUNDS,
-    problem=optional(INSTANCE),
-    score=SCORE,
-    width=WIDTH,
-    seconds_per_frame=WIDTH,
-    title=text,
-)
+@checked
 def posterior_animation(
     surrogate: Surrogate,
     trajectory: Trajectory,
-    rounds: Sequence[int],
+    rounds: RoundNumbers,
     *,
     title: str = "",
-    width: float = 2.0,
-    problem: AbstractProblem | None = None,
+    width: Annotated[float, positive, scalar] = 2.0,
+    problem: Instance | None = None,
     score: Score | None = None,
-    seconds_per_frame: float = 0.5,
+    seconds_per_frame: Annotated[float, positive, scalar] = 0.5,
 ) -> FuncAnimation:
     """Return an animation of ``posterior_maps`` or, on a line, ``posterior_curves``: one round after another.
 

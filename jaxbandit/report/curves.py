@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 import xarray as xr
@@ -11,15 +11,15 @@ from matplotlib.axes import Axes
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import one_of, shape
-from jaxbandit.core.fields import boolean, choice, each, exactly, mapping, numbers, optional, scalar, text, vector, whole
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import AtLeast, Words, each, exactly, numbers, scalar, vector, whole
 from jaxbandit.core.types import Key
 from jaxbandit.drawing import COLOURS, grid_of_axes, in_style, look, one_axis, plain
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.report.given import AT_HAND, Given, results_at_hand
+from jaxbandit.report.given import Given, results_at_hand
 from jaxbandit.report.statistics import check_measure, elapsed, final_values, half_width, healthy_values, over_trials
-from jaxbandit.results.checks import ONE
+from jaxbandit.results.checks import OneResult
 
 PANELS = (
     ("regret", "average regret $R(t)/t$"),
@@ -30,10 +30,7 @@ FEW = 10  # values up to it are drawn on a linear scale, also in a figure of lar
 WIDE = 20  # values beyond, too, that span no more than this factor
 IN_A_PANEL = 60  # letters of a legend that finds room between lines
 LETTERS_PER_INCH = 12
-LOG = choice("", "x", "y", "xy")
-PAIR = each(text, length=2)  # a measure and its axis label
-MEASURES = each(PAIR, least=1)
-LINES = optional(mapping(text, "a mapping from legend labels to labels of algorithms in the results", least=1))
+Lines: TypeAlias = Annotated[Mapping[str, str], Words("a mapping from legend labels to labels of algorithms in the results"), AtLeast(1)]
 
 # Axis labels of measures, in units of the reward and the constraints, or counts.
 WORDS = {
@@ -49,12 +46,12 @@ WORDS = {
 
 
 @in_style
-@takes(**AT_HAND, measures=MEASURES)
+@checked
 def curves(
     results: Given,
     problem: AbstractProblem | None = None,
     *,
-    measures: Sequence[tuple[str, str]] = PANELS,
+    measures: Annotated[Sequence[tuple[str, str]], AtLeast(1)] = PANELS,
     key: Key | None = None,
     axes: Any = None,
 ) -> np.ndarray:
@@ -117,18 +114,18 @@ def _band(axis: Axes, rounds: np.ndarray, summary: xr.Dataset, label: str, numbe
 
 
 @in_style
-@takes(**AT_HAND, name=text, lines=LINES, heading=text, ylabel=optional(text), log=LOG, marks=whole(1), among=optional(each(text)))
+@checked
 def cumulative(
     results: Given,
     name: str,
-    lines: Mapping[str, str] | None = None,
+    lines: Lines | None = None,
     *,
     problem: AbstractProblem | None = None,
     key: Key | None = None,
     heading: str = "",
     ylabel: str | None = None,
-    log: str = "",
-    marks: int = 8,
+    log: Literal["", "x", "y", "xy"] = "",
+    marks: Annotated[int, whole(1)] = 8,
     among: Sequence[str] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
@@ -209,11 +206,11 @@ def _words(name: str, given: str | None) -> str:
 
 
 @in_style
-@takes(**AT_HAND, name=text, lines=LINES, heading=text, ylabel=optional(text))
+@checked
 def distribution(
     results: Given,
     name: str,
-    lines: Mapping[str, str] | None = None,
+    lines: Lines | None = None,
     *,
     problem: AbstractProblem | None = None,
     key: Key | None = None,
@@ -253,12 +250,12 @@ def distribution(
 
 
 @in_style
-@takes(part=ONE, name=text, every=whole(1), averaged=boolean, heading=text, ylabel=optional(text))
+@checked
 def boxes_over_time(
-    part: xr.Dataset,
+    part: OneResult,
     name: str,
     *,
-    every: int,
+    every: Annotated[int, whole(1)],
     averaged: bool = True,
     heading: str = "",
     ylabel: str | None = None,
@@ -290,7 +287,7 @@ def boxes_over_time(
 
 
 @in_style
-@takes(**AT_HAND, x=PAIR, y=PAIR, heading=text)
+@checked
 def trade_off(
     results: Given,
     x: tuple[str, str] = PANELS[2],
@@ -325,15 +322,15 @@ def trade_off(
 
 
 @in_style
-@takes(
-    x=numbers.of(vector("the reference and the other places")),
-    excess=numbers.of(exactly(None, None, words="one row per trial")),
-    slope=each(numbers.of(scalar), length=2),
-    xlabel=text,
-    ylabel=text,
-)
+@checked
 def line_through_reference(
-    x: np.ndarray, excess: np.ndarray, slope: tuple[float, float], *, xlabel: str, ylabel: str, ax: Axes | None = None
+    x: Annotated[np.ndarray, numbers, vector("the reference and the other places")],
+    excess: Annotated[np.ndarray, numbers, exactly(None, None, words="one row per trial")],
+    slope: Annotated[tuple[float, float], each(numbers.of(scalar), length=2)],
+    *,
+    xlabel: str,
+    ylabel: str,
+    ax: Axes | None = None,
 ) -> Axes:
     """Draw the ``excess [trials, n]`` of trials at ``x[1:] [n]`` over a reference at ``x[0]``, and a line through the reference.
 
@@ -358,7 +355,7 @@ def line_through_reference(
 
 
 @in_style
-@takes(**AT_HAND, heading=text)
+@checked
 def rounds_of_declaration(
     results: Given,
     *,

@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import xarray as xr
 
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.fields import Check, Shape, optional
-from jaxbandit.core.fields import key as key_check
+from jaxbandit.core.fields import Check
 from jaxbandit.core.types import Key
 from jaxbandit.engine import Trajectory
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.problems.base import PROBLEM
 from jaxbandit.results.checks import ONE, RESULTS
 from jaxbandit.results.measured import results_of
 
-Given: TypeAlias = Trajectory | Mapping[str, Trajectory] | xr.Dataset
+GIVEN = Check(
+    "what simulate returns, a mapping from labels to such, or a dataset of results", lambda value: isinstance(value, Trajectory | Mapping)
+)
+Given: TypeAlias = Annotated[Trajectory | Mapping[str, Trajectory] | xr.Dataset, GIVEN]
 """A trajectory from ``simulate``, a mapping from labels to such, or a study's dataset."""
-
-
-@dataclasses.dataclass(frozen=True)
-class _Given(Check):
-    allowed: str = "what simulate returns, a mapping from labels to such, or a dataset of results"
-
-    def takes(self, value: Any) -> bool:
-        return isinstance(value, Trajectory | Mapping)
-
-    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
-        """Its parts are looked at when they are labelled."""
-
-
-GIVEN: Check = _Given()
-AT_HAND: dict[str, Check] = {"results": GIVEN, "problem": optional(PROBLEM), "key": optional(key_check)}
-"""Checks of the arguments of :func:`results_at_hand`, for functions that pass them on."""
 
 
 def runs_of(results: Any) -> dict[str, Trajectory] | None:

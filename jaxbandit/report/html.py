@@ -13,12 +13,11 @@ import numpy as np
 import xarray as xr
 
 import jaxbandit
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.fields import optional
-from jaxbandit.core.fields import path as path_check
+from jaxbandit.core.declare import checked
 from jaxbandit.core.files import prepare_file, reason_of, write_whole
 from jaxbandit.core.status import MESSAGES, REMEDIES, Status
+from jaxbandit.core.types import FilePath
 from jaxbandit.report import figures, findings, template
 from jaxbandit.report.rates import PAPER_RATES, Rate, rate_of
 from jaxbandit.report.statistics import elapsed, growth_exponent, healthy, holm, paired_differences, problem_groups, win_matrix
@@ -42,8 +41,8 @@ CUMULATIVE = MEASURES | {"soft_violation": "soft violation", "strong_regret": "s
 SHOWN_ELSEWHERE = ("command", "versions", "devices", "created", "precision", "study")
 
 
-@takes(directory=path_check, out=optional(path_check))
-def write_report(directory: str | Path, out: str | Path | None = None) -> Path:
+@checked
+def write_report(directory: FilePath, out: FilePath | None = None) -> Path:
     """Write the report of a study's results as one HTML file.
 
     Args:
@@ -59,7 +58,7 @@ def write_report(directory: str | Path, out: str | Path | None = None) -> Path:
     folder = Path(directory)
     if not folder.is_dir():
         raise InvalidArgument(f"directory: {folder} is no directory; give one that a study wrote its results to")
-    dataset = checked(read_results(folder), folder)
+    dataset = usable(read_results(folder), folder)
     path = prepare_file(folder / "report.html" if out is None else out, force=True)
     shown = [file for file in sorted(folder.glob("*.png")) if not file.name.startswith("curves")]  # as the report draws, too
     extra = {file.name: file.read_bytes() for file in shown}
@@ -76,7 +75,7 @@ def write_report(directory: str | Path, out: str | Path | None = None) -> Path:
     return path
 
 
-def checked(dataset: xr.Dataset, name: str | Path) -> xr.Dataset:
+def usable(dataset: xr.Dataset, name: str | Path) -> xr.Dataset:
     """Return the dataset if it holds the results of a study; raise ``InvalidArgument`` otherwise."""
     for complaint in _complaints(dataset):
         raise InvalidArgument(f"directory: {name} holds no results of a study: {complaint}")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import shape
-from jaxbandit.core.fields import each, numbers, text, whole
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import AtLeast, each, numbers, text, whole
 from jaxbandit.drawing import STYLE
 
 __all__ = ["heat_maps", "markdown_table", "ranks", "short"]
@@ -58,15 +59,14 @@ def markdown_table(lines: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *body))
 
 
-@takes(
-    title=text,
-    panels=each(each(text | numbers, length=2), least=1),
-    rows=each(text, least=1),
-    columns=each(text, least=1),
-    across=whole(1, 1000),
-)
+@checked
 def heat_maps(
-    title: str, panels: Sequence[tuple[str, np.ndarray]], rows: Sequence[str], columns: Sequence[str], *, across: int = 2
+    title: str,
+    panels: Annotated[Sequence[tuple[str, np.ndarray]], each(each(text | numbers, length=2), least=1)],
+    rows: Annotated[Sequence[str], AtLeast(1)],
+    columns: Annotated[Sequence[str], AtLeast(1)],
+    *,
+    across: Annotated[int, whole(1, 1000)] = 2,
 ) -> Figure:
     """Return a figure with a panel for each heading and table ``[rows, columns]``, coloured by rank within the column: blue is least.
 

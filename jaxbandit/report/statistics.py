@@ -8,17 +8,18 @@ such as regret on an instance without a feasible point, the statistics are NaN t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 import xarray as xr
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import between, boolean, each, integers, numbers, numbers_from, scalar, text, vector, whole
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import between, each, integers, numbers, numbers_from, scalar, vector, whole
 from jaxbandit.core.intervals import half_width, standard_deviation
 from jaxbandit.core.memory import check_fits
 from jaxbandit.core.status import healthy as healthy_trials
-from jaxbandit.results.checks import ONE, RESULTS
+from jaxbandit.results.checks import OneResult, Results
 
 __all__ = [
     "box_statistics",
@@ -46,16 +47,16 @@ MARKS = 64  # number of rounds, equally spaced in log t, to which a growth expon
 LEAST_MARKS = 3
 
 
-@takes(dataset=RESULTS)
-def elapsed(dataset: xr.Dataset) -> np.ndarray:
+@checked
+def elapsed(dataset: Results) -> np.ndarray:
     """Return the number of rounds that measures at each kept ``round`` sum over, ``[rounds]``, with the initial design where it counts."""
     rounds = dataset["round"].values
     # Without attributes every round is kept, and the points that count before round 1 are numbered 0, -1, ...
     return rounds + int(dataset.attrs.get("counted_before", max(0, 1 - int(rounds[0]))))
 
 
-@takes(dataset=RESULTS)
-def healthy(dataset: xr.Dataset) -> np.ndarray:
+@checked
+def healthy(dataset: Results) -> np.ndarray:
     """Return booleans ``[algorithm, trial]`` (``[trial]`` for a dataset of one algorithm), true for trials that did not fail."""
     return healthy_trials(dataset.status.transpose(..., "trial").values)
 
@@ -66,8 +67,8 @@ def check_measure(argument: str, dataset: xr.Dataset, measure: str) -> None:
     checks.one_of(argument, measure, known)
 
 
-@takes(part=ONE, measure=text, averaged=boolean)
-def healthy_values(part: xr.Dataset, measure: str, *, averaged: bool = False) -> np.ndarray:
+@checked
+def healthy_values(part: OneResult, measure: str, *, averaged: bool = False) -> np.ndarray:
     """Return a measure ``[trials, rounds]`` of one algorithm's healthy trials, in float64; ``averaged`` divides by the elapsed rounds.
 
     Raises:
@@ -78,14 +79,14 @@ def healthy_values(part: xr.Dataset, measure: str, *, averaged: bool = False) ->
     return values / elapsed(part) if averaged else values
 
 
-@takes(part=ONE, measure=text, averaged=boolean)
-def final_values(part: xr.Dataset, measure: str, *, averaged: bool = False) -> np.ndarray:
+@checked
+def final_values(part: OneResult, measure: str, *, averaged: bool = False) -> np.ndarray:
     """Return a measure ``[trials]`` after the last round in one algorithm's healthy trials; arguments as for :func:`healthy_values`."""
     return healthy_values(_at(part, [-1]), measure, averaged=averaged)[:, 0]
 
 
-@takes(dataset=RESULTS, measure=text)
-def paired_final_values(dataset: xr.Dataset, measure: str) -> np.ndarray:
+@checked
+def paired_final_values(dataset: Results, measure: str) -> np.ndarray:
     """Return a measure ``[algorithm, trials]`` after the last round, in the trials that failed for no algorithm of the dataset.
 
     Trials share random numbers across algorithms, so that differences between rows have less variance than the values themselves.
@@ -97,8 +98,14 @@ def paired_final_values(dataset: xr.Dataset, measure: str) -> np.ndarray:
     return final[:, ok.all(axis=0)]
 
 
-@takes(dataset=RESULTS, measure=text, averaged=boolean, levels=each(numbers_from(0, 1).of(scalar)))
-def over_trials(dataset: xr.Dataset, measure: str, *, averaged: bool = False, levels: Sequence[float] = LEVELS) -> xr.Dataset:
+@checked
+def over_trials(
+    dataset: Results,
+    measure: str,
+    *,
+    averaged: bool = False,
+    levels: Annotated[Sequence[float], each(numbers_from(0, 1).of(scalar))] = LEVELS,
+) -> xr.Dataset:
     """Summarise a measure over trials, for every algorithm and round.
 
     Args:
@@ -130,8 +137,8 @@ def over_trials(dataset: xr.Dataset, measure: str, *, averaged: bool = False, le
     )
 
 
-@takes(dataset=RESULTS, measure=text, averaged=boolean)
-def box_statistics(dataset: xr.Dataset, measure: str, *, rounds: Sequence[int] | None = None, averaged: bool = False) -> xr.Dataset:
+@checked
+def box_statistics(dataset: Results, measure: str, *, rounds: Sequence[int] | None = None, averaged: bool = False) -> xr.Dataset:
     """Compute the statistics of box plots over trials, for every algorithm and round.
 
     Args:
@@ -162,9 +169,15 @@ def box_statistics(dataset: xr.Dataset, measure: str, *, rounds: Sequence[int] |
     )
 
 
-@takes(dataset=RESULTS, measure=text, seed=SEED, averaged=boolean, level=LEVEL, resamples=RESAMPLES)
+@checked
 def paired_differences(
-    dataset: xr.Dataset, measure: str, *, seed: int, averaged: bool = False, level: float = 0.95, resamples: int = 2000
+    dataset: Results,
+    measure: str,
+    *,
+    seed: Annotated[int, SEED],
+    averaged: bool = False,
+    level: Annotated[float, LEVEL] = 0.95,
+    resamples: Annotated[int, RESAMPLES] = 2000,
 ) -> xr.Dataset:
     """Compare algorithms after the last round, trial by trial: common random numbers reduce the variance of the differences.
 
@@ -215,8 +228,8 @@ def paired_differences(
     )
 
 
-@takes(p=numbers)
-def holm(p: Sequence[float] | np.ndarray) -> np.ndarray:
+@checked
+def holm(p: Annotated[Sequence[float] | np.ndarray, numbers]) -> np.ndarray:
     """Return p-values ``[...]`` corrected for their number; NaN stays NaN and is not counted.
 
     To call those at most 0.05 different errs in any of them with probability 0.05 at most, however the tests depend on each other
@@ -235,8 +248,8 @@ def holm(p: Sequence[float] | np.ndarray) -> np.ndarray:
     return corrected.reshape(values.shape)
 
 
-@takes(dataset=RESULTS, measure=text, larger_is_better=boolean)
-def win_matrix(dataset: xr.Dataset, measure: str, *, larger_is_better: bool = False) -> xr.DataArray:
+@checked
+def win_matrix(dataset: Results, measure: str, *, larger_is_better: bool = False) -> xr.DataArray:
     """Return the share of trials in which the row's value after the last round beats the column's, ``[algorithm, versus]``, ties as half.
 
     By default the smaller value wins, as for regret and violation. With its transpose the matrix sums to one; it is NaN for algorithms
@@ -258,9 +271,15 @@ def win_matrix(dataset: xr.Dataset, measure: str, *, larger_is_better: bool = Fa
     return xr.DataArray(share, dims=("algorithm", "versus"), coords={"algorithm": labels, "versus": labels})
 
 
-@takes(dataset=RESULTS, measure=text, seed=SEED, start=LEVEL, level=LEVEL, resamples=RESAMPLES)
+@checked
 def growth_exponent(
-    dataset: xr.Dataset, measure: str, *, seed: int, start: float = 0.25, level: float = 0.95, resamples: int = 1000
+    dataset: Results,
+    measure: str,
+    *,
+    seed: Annotated[int, SEED],
+    start: Annotated[float, LEVEL] = 0.25,
+    level: Annotated[float, LEVEL] = 0.95,
+    resamples: Annotated[int, RESAMPLES] = 1000,
 ) -> xr.Dataset:
     """Fit the growth of the mean of a cumulative measure late in the run: the least-squares slope of ``log mean`` over ``log t``.
 
@@ -294,8 +313,8 @@ def growth_exponent(
     )
 
 
-@takes(dataset=RESULTS)
-def problem_groups(dataset: xr.Dataset) -> list[list[str]]:
+@checked
+def problem_groups(dataset: Results) -> list[list[str]]:
     """Group the labels of algorithms that were run on the same problem; results of different groups cannot be compared."""
     groups: dict[str, list[str]] = {}
     for label, key in zip(dataset.algorithm.values, _problem_keys(dataset), strict=True):
@@ -303,8 +322,8 @@ def problem_groups(dataset: xr.Dataset) -> list[list[str]]:
     return list(groups.values())
 
 
-@takes(count=whole(0, 10**9), resamples=RESAMPLES, seed=SEED)
-def resampling(count: int, resamples: int, seed: int) -> np.ndarray:
+@checked
+def resampling(count: Annotated[int, whole(0, 10**9)], resamples: Annotated[int, RESAMPLES], seed: Annotated[int, SEED]) -> np.ndarray:
     """Return weights ``[resamples, count]`` of bootstrap means: the number of times each trial was drawn, divided by ``count``."""
     if count == 0:
         return np.zeros((resamples, 0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import xarray as xr
@@ -12,16 +12,18 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.fields import boolean, each, exactly, finite_numbers, numbers, of_class, optional, scalar, text
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import AtLeast, Words, exactly, finite_numbers, numbers, scalar
 from jaxbandit.drawing import COLOURS, DASHES, SHADES, grid_of_axes, in_style, one_axis, plain
-from jaxbandit.report.curves import MEASURES, PANELS
+from jaxbandit.report.curves import PANELS
 from jaxbandit.report.statistics import over_trials
-from jaxbandit.results.checks import RESULTS
+from jaxbandit.results.checks import Results
 
 WIDE = 20.0  # positive values that span this factor or more are drawn on a logarithmic scale
-LIMITS = optional(each(finite_numbers.of(scalar), length=2))  # of the darkest and the lightest shade
+Limits: TypeAlias = tuple[
+    Annotated[float, finite_numbers, scalar], Annotated[float, finite_numbers, scalar]
+]  # of the darkest and the lightest shade
 FEW = 12  # up to so many cells along an axis of a heat map are labelled one by one and have their numbers inside
 
 
@@ -79,9 +81,9 @@ def sweeps_of(dataset: xr.Dataset) -> list[tuple[list[str], xr.Dataset]]:
 
 
 @in_style
-@takes(dataset=RESULTS, measure=text, parameter=text, heading=text, ylabel=optional(text), averaged=boolean)
+@checked
 def swept_curve(
-    dataset: xr.Dataset,
+    dataset: Results,
     measure: str,
     parameter: str,
     *,
@@ -135,9 +137,9 @@ def _words(measure: str, given: str | None, averaged: bool) -> str:
 
 
 @in_style
-@takes(dataset=RESULTS, measure=text, x=text, y=text, heading=text, label=optional(text), averaged=boolean, limits=LIMITS)
+@checked
 def swept_map(
-    dataset: xr.Dataset,
+    dataset: Results,
     measure: str,
     x: str,
     y: str,
@@ -145,7 +147,7 @@ def swept_map(
     heading: str = "",
     label: str | None = None,
     averaged: bool = True,
-    limits: tuple[float, float] | None = None,
+    limits: Limits | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw the mean of a measure after the last round over two swept parameters, as a heat map on one axis.
@@ -180,8 +182,8 @@ def swept_map(
 
 
 @in_style
-@takes(wins=of_class(xr.DataArray, "a matrix of win_matrix"), heading=text)
-def win_map(wins: xr.DataArray, *, heading: str = "", ax: Axes | None = None) -> Axes:
+@checked
+def win_map(wins: Annotated[xr.DataArray, Words("a matrix of win_matrix")], *, heading: str = "", ax: Axes | None = None) -> Axes:
     """Draw a matrix of :func:`~jaxbandit.report.statistics.win_matrix` as a heat map; hatched where algorithms cannot be compared.
 
     Returns the axes, which are ``ax`` or new ones.
@@ -196,11 +198,11 @@ def win_map(wins: xr.DataArray, *, heading: str = "", ax: Axes | None = None) ->
 
 
 @in_style
-@takes(dataset=RESULTS, measures=MEASURES, parameters=each(text))
+@checked
 def sweep(
-    dataset: xr.Dataset,
+    dataset: Results,
     *,
-    measures: Sequence[tuple[str, str]] = PANELS[1:],
+    measures: Annotated[Sequence[tuple[str, str]], AtLeast(1)] = PANELS[1:],
     parameters: Sequence[str] = (),
     axes: Any = None,
 ) -> np.ndarray:
@@ -237,14 +239,14 @@ def sweep(
 
 
 @in_style
-@takes(table=numbers.of(exactly(None, None, words="rows and columns")), columns=each(text), rows=each(text), label=text, limits=LIMITS)
+@checked
 def shaded_cells(
-    table: np.ndarray,
+    table: Annotated[np.ndarray, numbers, exactly(None, None, words="rows and columns")],
     columns: Sequence[str],
     rows: Sequence[str],
     *,
     label: str,
-    limits: tuple[float, float] | None = None,
+    limits: Limits | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw a table ``[rows, columns]`` as shaded cells, from the bottom up, with numbers in them if they are few; NaN is hatched.

@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import xarray as xr
 
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.fields import choice, text
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import choice
 from jaxbandit.core.showing import aligned
 from jaxbandit.core.types import Key
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.report.given import Given, results_at_hand
 from jaxbandit.report.statistics import final_values
-from jaxbandit.results.checks import RESULTS
+from jaxbandit.results.checks import Results
 from jaxbandit.results.dataset import to_dataframe
 from jaxbandit.results.summary import COLUMNS, RunSummary, summary_cells, summary_row
 
@@ -114,14 +113,14 @@ def latex_table(
     return "\n".join(table)
 
 
-@takes(words=text)
+@checked
 def latex_text(words: str) -> str:
     """Return plain text for LaTeX, with its special characters escaped."""
     return "".join(SPECIAL.get(letter, letter) for letter in words)
 
 
-@takes(dataset=RESULTS)
-def write_tidy(dataset: xr.Dataset, path: str | Path) -> None:
+@checked
+def write_tidy(dataset: Results, path: str | Path) -> None:
     """Write results as the tidy table of :func:`to_dataframe`, as CSV or Parquet by the ending of ``path``.
 
     Raises:

@@ -3,43 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import choice, each, numbers, optional, text
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import numbers
 from jaxbandit.core.status import STATUS, healthy
 from jaxbandit.core.types import Key, Numbers
 from jaxbandit.delays import NEVER
 from jaxbandit.drawing import COLOURS, DASHES, in_style, one_axis, plain
 from jaxbandit.engine import Trajectory
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.report.given import AT_HAND, GIVEN, Given, results_at_hand, runs_of
+from jaxbandit.report.given import GIVEN, Given, results_at_hand, runs_of
 
 MOST_BINS = 40
 
 
 @in_style
-@takes(
-    multipliers=optional(GIVEN | numbers),
-    heading=text,
-    ylabel=text,
-    status=optional(STATUS),
-    names=each(text),
-    log=choice("", "x", "y", "xy"),
-)
+@checked
 def multiplier_paths(
-    multipliers: Trajectory | Mapping[str, Trajectory] | Numbers | None,
+    multipliers: Annotated[Trajectory | Mapping[str, Trajectory] | Numbers, GIVEN | numbers] | None,
     *,
     heading: str = "",
     ylabel: str = "multiplier in force",
-    status: Numbers | None = None,
+    status: Annotated[Numbers, STATUS] | None = None,
     names: Sequence[str] = (),
-    log: str = "",
+    log: Literal["", "x", "y", "xy"] = "",
     ax: Axes | None = None,
 ) -> Axes:
     """Draw the penalty factors or dual variables in force at each round: means over trials, and bands of 5% to 95% of the trials.
@@ -116,7 +109,7 @@ def delay_groups(dataset: xr.Dataset) -> list[tuple[str, list[str]]]:
 
 
 @in_style
-@takes(**AT_HAND, heading=text)
+@checked
 def delay_histogram(
     results: Given,
     problem: AbstractProblem | None = None,

@@ -8,17 +8,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import xarray as xr
 
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import between, function
-from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.files import CannotWrite, reason_of, write_whole
 from jaxbandit.core.intervals import NORMAL_95
+from jaxbandit.core.types import FilePath
 from jaxbandit.drawing import figure_of
 from jaxbandit.report import template
 from jaxbandit.report.curves import PANELS, WORDS, mean_curves
@@ -181,8 +181,13 @@ class _Page:
         return found
 
 
-@takes(directory=path_check, seconds=between(0, 3600, host=True), say=function("(line)"))
-def watch(directory: str | Path, *, seconds: float = SECONDS, say: Callable[[str], None] = print) -> Path:
+@checked
+def watch(
+    directory: FilePath,
+    *,
+    seconds: Annotated[float, between(0, 3600, host=True)] = SECONDS,
+    say: Annotated[Callable[[str], None], function("(line)")] = print,
+) -> Path:
     """Rewrite the page of a run, ``report.html`` in its directory, as often as the run says something new, and write its report at the end.
 
     A run that was cut off is waited for, too: somebody may go on with it.

@@ -12,10 +12,9 @@ import jax
 import numpy as np
 
 from jaxbandit._version import __version__
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.fields import boolean
-from jaxbandit.results.checks import RESULTS
+from jaxbandit.core.declare import checked
+from jaxbandit.results.checks import Results
 from jaxbandit.results.schema import Arrays, Contents, Variable, coordinate_of
 
 if TYPE_CHECKING:
@@ -72,8 +71,8 @@ def assembled(head: xr.Dataset, variables: Mapping[str, Variable], pieces: Itera
     return head.assign({name: (variable.dims, arrays[name]) for name, variable in variables.items()})
 
 
-@takes(dataset=RESULTS, last=boolean)
-def to_dataframe(dataset: xr.Dataset, *, last: bool = False) -> pd.DataFrame:
+@checked
+def to_dataframe(dataset: Results, *, last: bool = False) -> pd.DataFrame:
     """Return results as a tidy table: a row for each run, trial and round.
 
     Columns are the labels of the run (``algorithm``, ``base``, ``problem``, ``delay``), a column for each swept field, NaN where a run has

@@ -18,12 +18,11 @@ import h5py
 import numpy as np
 import xarray as xr
 
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.fields import boolean
-from jaxbandit.core.fields import path as path_check
+from jaxbandit.core.declare import checked
 from jaxbandit.core.files import CannotWrite, drop, reason_of, refuse_device, replace, write_whole
-from jaxbandit.results.checks import RESULTS
+from jaxbandit.core.types import FilePath
+from jaxbandit.results.checks import Results
 from jaxbandit.results.dataset import Piece
 from jaxbandit.results.schema import Variable
 from jaxbandit.results.seals import check_seal, drop_results, seal, seal_of
@@ -33,8 +32,8 @@ CHUNK_BYTES = 2**20  # of what is compressed and read at a time
 OVERHEAD = 2**18  # bytes of a file beside its values: names, attributes, and room for what HDF5 aligns
 
 
-@takes(path=path_check, load=boolean)
-def read_results(path: str | Path, *, load: bool = True) -> xr.Dataset:
+@checked
+def read_results(path: FilePath, *, load: bool = True) -> xr.Dataset:
     """Return the dataset of a NetCDF file or a Zarr directory, or of the directory that a run wrote one to.
 
     Args:
@@ -90,8 +89,8 @@ def _refuse(path: Path, linked: str | None) -> None:
         )
 
 
-@takes(dataset=RESULTS, path=path_check)
-def write_results(dataset: xr.Dataset, path: str | Path) -> None:
+@checked
+def write_results(dataset: Results, path: FilePath) -> None:
     """Write NetCDF, or Zarr if ``path`` ends in ``.zarr``; whole or not at all.
 
     Raises:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from jaxbandit.core.arguments import takes
+from jaxbandit.core.declare import checked
 from jaxbandit.core.status import Status, explain, healthy
 from jaxbandit.core.status import flags_in_words as status_in_words
-from jaxbandit.results.checks import RESULTS
+from jaxbandit.results.checks import Results
 from jaxbandit.results.schema import LABELS, TRIAL
 
 
@@ -24,8 +24,8 @@ def _status(dataset: xr.Dataset) -> np.ndarray:
     return dataset.status.transpose("algorithm", "trial").values
 
 
-@takes(dataset=RESULTS)
-def flagged(dataset: xr.Dataset) -> dict[str, dict[str, int]]:
+@checked
+def flagged(dataset: Results) -> dict[str, dict[str, int]]:
     """Return, for each run with flagged trials, how many trials have each flag."""
     found: dict[str, dict[str, int]] = {}
     for label in dataset.algorithm.values:
@@ -36,8 +36,8 @@ def flagged(dataset: xr.Dataset) -> dict[str, dict[str, int]]:
     return found
 
 
-@takes(dataset=RESULTS)
-def flags_in_words(dataset: xr.Dataset) -> list[str]:
+@checked
+def flags_in_words(dataset: Results) -> list[str]:
     """Return a line for each run and flag of its trials: ``rpol: 3 of 100 trials: why (what to do)``."""
     return [
         f"{label}: {line}"
@@ -46,8 +46,8 @@ def flags_in_words(dataset: xr.Dataset) -> list[str]:
     ]
 
 
-@takes(dataset=RESULTS)
-def sweeps_without_effect(dataset: xr.Dataset) -> list[str]:
+@checked
+def sweeps_without_effect(dataset: Results) -> list[str]:
     """Return a line for the swept fields whose values have not mattered: runs ended with the same numbers, bit for bit, in every trial."""
     ends = [dataset[name].isel(round=-1) if "round" in dataset[name].dims else dataset[name] for name in sorted(map(str, dataset))]
     ends = [end.transpose(*TRIAL, ...) for end in ends if set(TRIAL) <= set(end.dims) and "played" not in end.dims]
@@ -65,8 +65,8 @@ def sweeps_without_effect(dataset: xr.Dataset) -> list[str]:
     return [f"{fields} changed no number in any trial of {runs[0]}{more[fields]}" for fields, runs in found.items()]
 
 
-@takes(dataset=RESULTS)
-def raise_if_failed(dataset: xr.Dataset) -> xr.Dataset:
+@checked
+def raise_if_failed(dataset: Results) -> xr.Dataset:
     """Return the dataset, if no trial failed; raises :class:`TrialsFailed` otherwise."""
     failed = ~healthy(_status(dataset))
     if not failed.any():

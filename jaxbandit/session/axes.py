@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import from_fields, to_fields
-from jaxbandit.core.fields import each, finite, text, whole
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import AtLeast, finite, whole
 from jaxbandit.core.paths import check_known
 from jaxbandit.core.pytree import MOST_NUMBERS_SHOWN, replace
 from jaxbandit.domains import MOST_POINTS, Domain, product
@@ -71,14 +71,21 @@ class Axis:
         return f"Axis({self.name!r}: {values}; {self.scale})"
 
     @classmethod
-    @takes(name=text, categories=each(text, least=2))
-    def of_categories(cls, name: str, categories: Sequence[str]) -> Self:
+    @checked
+    def of_categories(cls, name: str, categories: Annotated[Sequence[str], AtLeast(2)]) -> Self:
         """Return an axis of categories without an order; raises ``InvalidArgument`` unless they are at least two different texts."""
         return cls(name=name, values=tuple(categories), scale="categorical")
 
     @classmethod
-    @takes(name=text, low=finite, high=finite, points=whole(2, MOST_POINTS))
-    def between(cls, name: str, low: float, high: float, points: int, scale: str = "linear") -> Self:
+    @checked
+    def between(
+        cls,
+        name: str,
+        low: Annotated[float, finite],
+        high: Annotated[float, finite],
+        points: Annotated[int, whole(2, MOST_POINTS)],
+        scale: str = "linear",
+    ) -> Self:
         """Return an axis of evenly spaced values from ``low`` to ``high``, both included, on its scale.
 
         Raises:

@@ -7,23 +7,22 @@ import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import numpy as np
 
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.codec import digest
-from jaxbandit.core.fields import boolean, nonnegative_numbers, of_class, optional, scalar
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import nonnegative_numbers, scalar
 from jaxbandit.core.files import reason_of
 from jaxbandit.core.status import Status, explain, flags_in_words, healthy
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
 from jaxbandit.engine import InitialDesign
-from jaxbandit.engine.inputs import ALGORITHM
 from jaxbandit.feedback import Policy
 from jaxbandit.session.axes import Axis, Space
 from jaxbandit.session.course import MAKER, Course
@@ -125,15 +124,22 @@ class Session(View):
         return cls.begin(directory, specification)
 
     @classmethod
-    @takes(specification=of_class(Specification, "a Specification"))
+    @checked
     def begin(cls, directory: str | Path, specification: Specification) -> Session:
         """Begin a session of a specification, as a file describes it; raises as :meth:`create` does."""
         Rounds.start(specification.learner)  # refuses what does not fit, or cannot begin, before anything is written
         return cls(create_journal(path_of(directory), specification.table()), specification)
 
     @classmethod
-    @takes(read_only=boolean, wait=nonnegative_numbers.of(scalar), algorithm=optional(ALGORITHM))
-    def open(cls, directory: str | Path, *, algorithm: Algorithm | None = None, read_only: bool = False, wait: float = 0.0) -> Session:
+    @checked
+    def open(
+        cls,
+        directory: str | Path,
+        *,
+        algorithm: Algorithm | None = None,
+        read_only: bool = False,
+        wait: Annotated[float, nonnegative_numbers, scalar] = 0.0,
+    ) -> Session:
         """Go on with the session of a directory, as its journal leads to it.
 
         Args:

@@ -7,19 +7,17 @@ import functools
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.algorithms import Algorithm
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import digest, exact, from_fields, name_of, to_plain
-from jaxbandit.core.declare import check_domain
-from jaxbandit.core.fields import Check, of_class, optional, whole
-from jaxbandit.core.fields import key as key_check
+from jaxbandit.core.declare import check_domain, check_fields, checked
+from jaxbandit.core.fields import Described, Words, whole
 from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.files import opened_text, reason_of
 from jaxbandit.core.keys import trial_key, typed
@@ -29,7 +27,7 @@ from jaxbandit.core.types import Array, Key
 from jaxbandit.delays import LONGEST_DELAY, Delay, NoDelay
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.delayed import policy_in_force
-from jaxbandit.engine.inputs import ALGORITHM, HORIZON
+from jaxbandit.engine.inputs import Rounds
 from jaxbandit.feedback import Policy
 from jaxbandit.session.axes import Axis, Space
 from jaxbandit.session.outputs import Outputs
@@ -39,19 +37,6 @@ from jaxbandit.study.specify.model import Model
 from jaxbandit.study.specify.registry import build
 from jaxbandit.surrogates import Surrogate, arithmetic
 
-FIELDS: dict[str, Check] = {
-    "space": of_class(Space, "the points of a session, Space.of(domain)"),
-    "outputs": of_class(Outputs, "what a session measures, Outputs.read(objective, constraints)"),
-    "algorithm": ALGORITHM,
-    "model": of_class(Model, "the model of a session, study.Model(...)"),
-    "horizon": HORIZON,
-    "key": key_check,
-    "delay": optional(of_class(Delay)),
-    "feedback": optional(of_class(Policy)),
-    "initial": of_class(InitialDesign, "an initial design, such as InitialDesign(random=3)"),
-    "capacity": optional(HORIZON),
-    "fit_every": optional(whole(1)),
-}
 NUMBERS = ("horizon", "capacity", "fit_every")
 PLAIN = ("objective", "constraints", "seed", *NUMBERS)
 PARTS = ("axis", "algorithm", "model", "feedback", "delay", "initial")
@@ -75,7 +60,7 @@ class UnknownDelay(Delay):
 
 
 @dataclasses.dataclass(frozen=True)
-class Specification:
+class Specification(Described):
     """All parts of a session; arguments as for :meth:`Session.create <jaxbandit.session.Session.create>`.
 
     Attributes:
@@ -92,21 +77,21 @@ class Specification:
       fit_every: completed tickets between two fits of the model; ``None`` for no fits.
     """
 
-    space: Space
-    outputs: Outputs
+    described: ClassVar[str] = "a Specification"
+    space: Annotated[Space, Words("the points of a session, Space.of(domain)")]
+    outputs: Annotated[Outputs, Words("what a session measures, Outputs.read(objective, constraints)")]
     algorithm: Algorithm
-    model: Model
-    horizon: int
+    model: Annotated[Model, Words("the model of a session, study.Model(...)")]
+    horizon: Rounds
     key: Key
     delay: Delay | None = None
     feedback: Policy | None = None
-    initial: InitialDesign = InitialDesign()
-    capacity: int | None = None
-    fit_every: int | None = None
+    initial: Annotated[InitialDesign, Words("an initial design, such as InitialDesign(random=3)")] = InitialDesign()
+    capacity: Rounds | None = None
+    fit_every: Annotated[int, whole(1)] | None = None
 
     def __post_init__(self) -> None:
-        for name, check in FIELDS.items():
-            check(name, getattr(self, name))
+        check_fields(self)
         names = [*self.space.names, *self.outputs.names]
         for number, name in enumerate(names):
             if name in TAKEN or name in names[:number]:
@@ -199,8 +184,12 @@ class Specification:
         } | {name: to_plain(getattr(self, name), name) for name in NUMBERS}
 
     @classmethod
-    @takes(table=of_class(Mapping, "a table that Specification.table() has written"), algorithm=optional(ALGORITHM))
-    def from_table(cls, table: Mapping[str, Any], algorithm: Algorithm | None = None) -> Specification:
+    @checked
+    def from_table(
+        cls,
+        table: Annotated[Mapping[str, Any], Words("a table that Specification.table() has written")],
+        algorithm: Algorithm | None = None,
+    ) -> Specification:
         """Return the specification that :meth:`table` has written; ``algorithm`` stands for one that no table describes.
 
         Raises:
@@ -237,8 +226,8 @@ def fingerprint_of(algorithm: Algorithm) -> dict[str, Any]:
     return {"class": name_of(type(algorithm)), "fingerprint": digest({"it": exact(algorithm)})}
 
 
-@takes(path=path_check)
-def read_toml(path: Path) -> Specification:
+@checked
+def read_toml(path: Annotated[Path, path_check]) -> Specification:
     """Return the specification of a TOML file.
 
     Raises:

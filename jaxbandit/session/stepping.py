@@ -29,7 +29,6 @@ from jaxbandit.engine.rounds import (
     immediate_arena,
     is_far,
     policy_key,
-    start_of,
     surprises,
     take_in,
     values_come_together,
@@ -113,11 +112,11 @@ def _begin(learner: Learner, state: Any) -> Any:
 def _choose(learner: Learner, state: Any, t: Array) -> tuple[Array, Any]:
     """Return the point and the status of round ``t``, ``[2]`` (int32), and the state after the choice."""
     algorithm, arena = learner.algorithm, learner.arena
-    index, decision, state = choose_point(algorithm, arena, state, t, policy_key(learner.key, t))
-    status = flags_raised(algorithm, decision, state)
-    for flag, raised in faults(algorithm, arena, decision, state, start_of(algorithm, arena)).items():
+    choice = choose_point(algorithm, arena, state, t, policy_key(learner.key, t))
+    status = flags_raised(algorithm, choice.decision, choice.state)
+    for flag, raised in faults(arena, choice, choice.state, algorithm.init(arena)).items():
         status = status | jnp.where(raised, int(flag), 0)
-    return jnp.stack([index, status.astype(jnp.int32)]), state
+    return jnp.stack([choice.point, status.astype(jnp.int32)]), choice.state
 
 
 @jax.jit

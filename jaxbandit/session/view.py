@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.fields import boolean, nonnegative_numbers, scalar
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import nonnegative_numbers, scalar
 from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.files import prepare_file, write_whole
 from jaxbandit.core.showing import html_fields
@@ -88,8 +88,8 @@ class View:
         fits = [event for event in self._journal.events if event.kind == "fitted"]
         return read_model(fits[-1].body["model"]) if fits else self.specification.model
 
-    @takes(width=nonnegative_numbers.of(scalar))
-    def belief(self, width: float = 2.0) -> xr.Dataset:
+    @checked
+    def belief(self, width: Annotated[float, nonnegative_numbers, scalar] = 2.0) -> xr.Dataset:
         """Return what is believed of every output at every point, from all that has arrived.
 
         Args:
@@ -134,7 +134,7 @@ class View:
         with self._mutex:
             return history_table(self.specification.space, self.specification.outputs, self._records)
 
-    @takes(feasibility=boolean)
+    @checked
     def plot(self, *, feasibility: bool = False) -> matplotlib.figure.Figure:
         """Return a figure of what is believed of every output, and of what was measured: bands on a line, maps on a plane, else slices.
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import numpy as np
 
 from jaxbandit import kernels
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.codec import describe
-from jaxbandit.core.declare import symbols
-from jaxbandit.core.fields import of_class, whole
+from jaxbandit.core.declare import checked, symbols
+from jaxbandit.core.fields import whole
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.delays import NEVER
 from jaxbandit.engine import Trajectory
@@ -23,9 +22,9 @@ from jaxbandit.study.specify.study import Study, in_its_arithmetic
 from jaxbandit.surrogates import Surrogate
 
 
-@takes(study=of_class(Study, "a Study"), run=of_class(Run, "a Run"), trial=whole(0))
+@checked
 @in_its_arithmetic
-def audit(study: Study, run: Run, trial: int) -> dict[str, np.ndarray]:
+def audit(study: Study, run: Run, trial: Annotated[int, whole(0)]) -> dict[str, np.ndarray]:
     """Return one trial of a run, as the study plays it.
 
     Returns arrays ``domain [M, d]``, ``means [1 + m, M]``, ``indices [T]``, ``rewards [T]``, ``costs [T, m]``,

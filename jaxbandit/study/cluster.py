@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.fields import optional, text
+from jaxbandit.core.declare import checked
 from jaxbandit.core.files import reason_of
 from jaxbandit.study.runtime import cores
 
@@ -26,7 +25,7 @@ WORKERS = "let workers of Dask play: local for some of this machine, or the addr
 SECONDS_TO_ANSWER = 30.0
 
 
-@takes(where=optional(text))
+@checked
 @contextlib.contextmanager
 def connected(where: str | None) -> Iterator[Client | None]:
     """Give a client of the cluster that ``where`` names, ``None`` for none; a cluster of this machine's own ends with the block.

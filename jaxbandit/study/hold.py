@@ -18,11 +18,10 @@ from types import TracebackType
 
 from filelock import FileLock, Timeout
 
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.fields import boolean
-from jaxbandit.core.fields import path as path_check
+from jaxbandit.core.declare import checked
 from jaxbandit.core.files import ExistingOutput, prepare_directory, reason_of
+from jaxbandit.core.types import FilePath
 from jaxbandit.study.files import interrupted
 
 LOCK = "run.lock"
@@ -57,8 +56,8 @@ class HeldDirectory:
         self.release()
 
 
-@takes(path=path_check, force=boolean)
-def hold_directory(path: str | Path, *, force: bool = False) -> HeldDirectory:
+@checked
+def hold_directory(path: FilePath, *, force: bool = False) -> HeldDirectory:
     """Make a directory ready for a run and hold it: no other run can take it until it is given back, or this process has ended.
 
     Args:

@@ -6,21 +6,21 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import jax
 import numpy as np
 
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.blocks import equal_blocks, least_block
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.fields import boolean, of_class, optional, text, whole
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import whole
 from jaxbandit.core.memory import in_units, tree_bytes
 from jaxbandit.core.pytree import float_dtype, signature
 from jaxbandit.core.types import Device
 from jaxbandit.engine.delayed import plan_delays
 from jaxbandit.engine.footprint import COPIES_OF_CARRY, carried_bytes
-from jaxbandit.engine.inputs import DEVICES
+from jaxbandit.engine.inputs import DIFFERENT_DEVICES
 from jaxbandit.engine.programs import Cell, laid_out_for
 from jaxbandit.engine.simulation import check_run, refreshed_in_time
 from jaxbandit.fused.rounds import Plan as KernelPlan
@@ -231,21 +231,20 @@ class Limits:
     by_workers: bool
 
 
-@takes(
-    study=of_class(Study, "a Study"),
-    memory=optional(text | whole(1, 2**63)),
-    segment=optional(whole(1)),
-    devices=optional(DEVICES),
-    streamed=boolean,
-    by_workers=boolean,
-)
+Memory: TypeAlias = str | Annotated[int, whole(1, 2**63)]
+"""Memory for the results of a batch, in bytes or as text such as "2 GiB"."""
+Segment: TypeAlias = Annotated[int, whole(1)]
+"""Rounds between two checkpoints."""
+
+
+@checked
 @in_its_arithmetic
 def make_plan(
     study: Study,
     *,
-    memory: str | int | None = None,
-    segment: int | None = None,
-    devices: Sequence[Device] | None = None,
+    memory: Memory | None = None,
+    segment: Segment | None = None,
+    devices: Annotated[Sequence[Device], DIFFERENT_DEVICES] | None = None,
     streamed: bool = False,
     by_workers: bool = False,
 ) -> Plan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import jax
 import numpy as np
@@ -13,10 +13,10 @@ import xarray as xr
 
 import jaxbandit
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.fields import of_class, optional, text, whole
-from jaxbandit.results.checks import RESULTS
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import whole
+from jaxbandit.results.checks import Results
 from jaxbandit.results.dataset import assembled, header, pieces_of
 from jaxbandit.study.dataset import attributes, contents_of
 from jaxbandit.study.memory import MAX_BYTES
@@ -29,8 +29,8 @@ from jaxbandit.study.specify.tables import from_table
 T = TypeVar("T")
 
 
-@takes(dataset=RESULTS)
-def study_of(dataset: xr.Dataset) -> Study:
+@checked
+def study_of(dataset: Results) -> Study:
     """Return the study that gave a dataset; raises ``InvalidArgument`` when its results do not hold it, or not one of this version."""
     table = dataset.attrs.get("table", "")
     if not isinstance(table, str) or not table:
@@ -68,8 +68,8 @@ def _parsed(dataset: xr.Dataset, name: str, kind: type[T]) -> T:
     return value
 
 
-@takes(dataset=RESULTS, trial=whole(0), label=optional(text), study=optional(of_class(Study, "a Study")))
-def rerun(dataset: xr.Dataset, trial: int, *, label: str | None = None, study: Study | None = None) -> xr.Dataset:
+@checked
+def rerun(dataset: Results, trial: Annotated[int, whole(0)], *, label: str | None = None, study: Study | None = None) -> xr.Dataset:
     """Play one trial of one run again and return it with all its rounds, points and values, bit for bit as it was.
 
     Args:

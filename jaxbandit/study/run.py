@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import xarray as xr
 
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.declare import checked
 from jaxbandit.core.executors import EXECUTOR, AnyExecutor, dashboard_of
-from jaxbandit.core.fields import between, boolean, function, mapping, of_class, optional, text
+from jaxbandit.core.fields import Words, between, function, of_class
 from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.pytree import float_dtype
-from jaxbandit.core.types import Device
+from jaxbandit.core.types import Device, FilePath
 from jaxbandit.results.files import check_results
 from jaxbandit.study.dataset import study_header
 from jaxbandit.study.hold import HeldDirectory
 from jaxbandit.study.options import CHECKPOINT_SHARE, Options
-from jaxbandit.study.plan import Batch
+from jaxbandit.study.plan import Batch, Memory, Segment
 from jaxbandit.study.play import Played, Player
 from jaxbandit.study.progress import Compiling, Progress
 from jaxbandit.study.specify.study import Study, in_its_arithmetic
@@ -27,32 +28,23 @@ from jaxbandit.study.store import Store
 from jaxbandit.study.workers import cut_by_worker, played_by_workers
 
 
-@takes(
-    directory=optional(path_check | of_class(HeldDirectory, "a directory of hold_directory(...)")),
-    resume=boolean,
-    attributes=optional(mapping(text, "a mapping from names to text")),
-    report=function("(progress)"),
-    note=function("(line)"),
-    compiling=function("(compiling)"),
-    results=optional(path_check),
-    checkpoint_share=between(0, 1, host=True),
-    executor=optional(EXECUTOR),
-)
+@checked
 def run_study(
     study: Study,
-    directory: str | Path | HeldDirectory | None = None,
+    directory: Annotated[str | Path | HeldDirectory, path_check | of_class(HeldDirectory, "a directory of hold_directory(...)")]
+    | None = None,
     *,
     resume: bool = False,
-    results: str | Path | None = None,
-    attributes: Mapping[str, str] | None = None,
-    memory: str | int | None = None,
-    segment: int | None = None,
+    results: FilePath | None = None,
+    attributes: Annotated[Mapping[str, str], Words("a mapping from names to text")] | None = None,
+    memory: Memory | None = None,
+    segment: Segment | None = None,
     devices: Sequence[Device] | None = None,
-    checkpoint_share: float = CHECKPOINT_SHARE,
-    executor: AnyExecutor | None = None,
-    report: Callable[[Progress], None] = lambda progress: None,
-    note: Callable[[str], None] = lambda line: None,
-    compiling: Callable[[Compiling], None] = lambda compiling: None,
+    checkpoint_share: Annotated[float, between(0, 1, host=True)] = CHECKPOINT_SHARE,
+    executor: Annotated[AnyExecutor, EXECUTOR] | None = None,
+    report: Annotated[Callable[[Progress], None], function("(progress)")] = lambda progress: None,
+    note: Annotated[Callable[[str], None], function("(line)")] = lambda line: None,
+    compiling: Annotated[Callable[[Compiling], None], function("(compiling)")] = lambda compiling: None,
 ) -> xr.Dataset:
     """Run a study and return its results.
 

@@ -7,14 +7,16 @@ import functools
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import xarray as xr
 
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.fields import mapping, of_class, text
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import Words, of_class
 from jaxbandit.core.fields import path as path_check
+from jaxbandit.core.types import FilePath
 from jaxbandit.core.workers import VERSIONS_AND_DEVICE
 from jaxbandit.results.dataset import assembled, pieces_of
 from jaxbandit.results.files import hidden, open_results, read_results, stream_results
@@ -162,15 +164,17 @@ def held(directory: str | Path | HeldDirectory) -> Iterator[Path]:
             yield own.path
 
 
-@takes(directory=path_check | of_class(HeldDirectory, "a directory of hold_directory(...)"))
-def forget(directory: str | Path | HeldDirectory) -> None:
+@checked
+def forget(
+    directory: Annotated[str | Path | HeldDirectory, path_check | of_class(HeldDirectory, "a directory of hold_directory(...)")],
+) -> None:
     """Drop the checkpoints and batches of a run, once its results are kept elsewhere; raises ``DirectoryInUse`` while a run goes on."""
     with held(directory) as path:
         Files(path).clear()
 
 
-@takes(path=path_check, attributes=mapping(text, "a mapping from names to text"))
-def made_before(path: str | Path, attributes: Mapping[str, str]) -> xr.Dataset | None:
+@checked
+def made_before(path: FilePath, attributes: Annotated[Mapping[str, str], Words("a mapping from names to text")]) -> xr.Dataset | None:
     """Return the results that a run has left at ``path`` earlier, to be read as they are used; ``None`` where there are none such.
 
     Args:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
+from jaxbandit.core.declare import checked
 from jaxbandit.core.executors import EXECUTOR, AnyExecutor, map_tasks
-from jaxbandit.core.fields import function, of_class, optional, whole
+from jaxbandit.core.fields import Words, function, whole
 from jaxbandit.core.sweep import combinations, sweep
 from jaxbandit.core.tuned import Candidate, Tuned
 from jaxbandit.metrics import Curves, curves, healthy
@@ -28,23 +28,16 @@ def regret_and_violation(measures: Curves) -> jax.Array:
     return measures.positive_regret[..., -1] + measures.hard_violation[..., -1]
 
 
-@takes(
-    study=of_class(Study, "a Study"),
-    run=of_class(Run, "a Run"),
-    values=of_class(Mapping, "a mapping from fields to values"),
-    trials=whole(1),
-    measure=function("(curves)"),
-    executor=optional(EXECUTOR),
-)
+@checked
 @in_its_arithmetic
 def tune(
     study: Study,
     run: Run,
-    values: Mapping[str, Sequence[Any]],
+    values: Annotated[Mapping[str, Sequence[Any]], Words("a mapping from fields to values")],
     *,
-    trials: int = 20,
-    measure: Callable[[Curves], jax.Array] = regret_and_violation,
-    executor: AnyExecutor | None = None,
+    trials: Annotated[int, whole(1)] = 20,
+    measure: Annotated[Callable[[Curves], jax.Array], function("(curves)")] = regret_and_violation,
+    executor: Annotated[AnyExecutor, EXECUTOR] | None = None,
 ) -> Tuned[Run]:
     """Return the run with the best hyper-parameters of a grid, as papers do who set a baseline's to its best performance.
 

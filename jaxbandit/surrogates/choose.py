@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import between, choice, each, finite_numbers, instance_of, optional, per_output, whole
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import between, choice, finite_numbers, per_output, whole
 from jaxbandit.core.memory import check_fits
 from jaxbandit.core.pytree import canonicalise, float_dtype, replace
 from jaxbandit.core.types import Table
-from jaxbandit.domains import DOMAIN, Domain
+from jaxbandit.domains import Domain
 from jaxbandit.kernels import Categorical, Constant, Gram, Kernel, White, check_covariance, parts_on_axes, same
 from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures, dense_features, product_features
 from jaxbandit.surrogates.fitted import DATA, fitted
@@ -44,32 +44,20 @@ PER_CACHED_ENTRY = 6.0e-5  # one entry of the row cache, read once from memory
 PER_ROW_ROUND = 20.0  # a round of the row cache, whose trials run one by one, whatever its size
 
 
-@takes(
-    domain=DOMAIN,
-    kernel=instance_of(Kernel) | each(instance_of(Kernel)),
-    noise_variance=VARIANCE,
-    outputs=whole(1, 1000),
-    prior_mean=finite_numbers.of(per_output),
-    form=choice(*FORMS),
-    tolerance=optional(between(0, 1, open_high=True, host=True)),
-    rank=optional(whole(1)),
-    horizon=optional(whole(1)),
-    precision=choice(*PRECISIONS),
-    fit_to=optional(DATA),
-)
+@checked
 def surrogate(
     domain: Domain,
     kernel: Kernel | Sequence[Kernel],
     *,
-    noise_variance: Variance,
-    outputs: int = 2,
-    prior_mean: float | Sequence[float] = 0.0,
-    form: str = "auto",
-    tolerance: float | None = None,
-    rank: int | None = None,
-    horizon: int | None = None,
-    precision: str = "auto",
-    fit_to: tuple[Any, Any] | None = None,
+    noise_variance: Annotated[Variance, VARIANCE],
+    outputs: Annotated[int, whole(1, 1000)] = 2,
+    prior_mean: Annotated[float | Sequence[float], finite_numbers, per_output] = 0.0,
+    form: Annotated[str, choice(*FORMS)] = "auto",
+    tolerance: Annotated[float, between(0, 1, open_high=True, host=True)] | None = None,
+    rank: Annotated[int, whole(1)] | None = None,
+    horizon: Annotated[int, whole(1)] | None = None,
+    precision: Annotated[str, choice(*PRECISIONS)] = "auto",
+    fit_to: Annotated[tuple[Any, Any], DATA] | None = None,
 ) -> Surrogate:
     """Return a GP model of ``outputs = 1 + m`` functions (reward, then constraints) on ``domain``.
 

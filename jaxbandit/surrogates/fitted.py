@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,24 +17,21 @@ from jaxbandit.surrogates.evidence import Prior, fit
 from jaxbandit.surrogates.evidence.maximise import paths, with_arrays
 
 
-@dataclasses.dataclass(frozen=True)
-class _Data(Check):
-    allowed: str = "two arrays, points [n, d] and values [n] or [n, 1 + m], of finite numbers"
-
-    def takes(self, value: Any) -> bool:
-        return isinstance(value, tuple | list) and len(value) == 2
-
-    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
-        for part, given, ranks in zip(("points", "values"), value, ((2,), (1, 2)), strict=True):
-            table = checks.numbers(f"{name}: {part}", given)
-            if table.ndim not in ranks or not table.size:
-                raise checks.InvalidArgument(f"{name}: must be {self.allowed}, got {part} of shape {list(table.shape)}")
-            checks.finite(f"{name}: {part}", table)
+def _verify(name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+    for part, given, ranks in zip(("points", "values"), value, ((2,), (1, 2)), strict=True):
+        table = checks.numbers(f"{name}: {part}", given)
+        if table.ndim not in ranks or not table.size:
+            raise checks.InvalidArgument(f"{name}: must be {DATA.allowed}, got {part} of shape {list(table.shape)}")
+        checks.finite(f"{name}: {part}", table)
 
 
 DIGITS = 7  # of fitted hyper-parameters, far more than any data determine
 
-DATA: Check = _Data()
+DATA = Check(
+    "two arrays, points [n, d] and values [n] or [n, 1 + m], of finite numbers",
+    lambda value: isinstance(value, tuple | list) and len(value) == 2,
+    _verify,
+)
 """Check of the data that a model is fitted to."""
 
 

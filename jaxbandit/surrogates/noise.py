@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -23,35 +22,27 @@ NUMBERS = Shape(
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Variance(Check):
-    """Numbers and, where ``functions`` says so, functions of a point, or a list in which outputs have either."""
-
-    functions: bool
-    numbers: Check = positive_numbers.of(NUMBERS)
-    of_a_point: Check = function("(x [d])")
-
-    @property
-    def allowed(self) -> str:  # type: ignore[override]
-        return self.numbers.allowed + ("; or a function of one point x [d], or a list of one for each output" if self.functions else "")
-
-    def takes(self, value: Any) -> bool:
-        return self.numbers.takes(value) or (self.functions and self.of_a_point.takes(value))
-
-    def verify(self, name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
-        if self.functions and self.of_a_point.takes(value):
-            self.of_a_point.verify(name, value, None, None)
-        elif self.functions and isinstance(value, list | tuple) and any(callable(item) or isinstance(item, np.ndarray) for item in value):
-            for number, item in enumerate(value):
-                self(f"{name}[{number}]", item)
-        else:
-            self.numbers.verify(name, value, shape, outputs)
-
-
-VARIANCE: Check = _Variance(functions=True)
-"""Check of the noise variance of a model."""
-VARIANCE_IN_FILES: Check = _Variance(functions=False)
+VARIANCE_IN_FILES = positive_numbers.of(NUMBERS)
 """Check of the noise variance of a model that can be written to a file, in which a function has no place."""
+OF_A_POINT = function("(x [d])")
+
+
+def _verify(name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+    if OF_A_POINT.takes(value):
+        OF_A_POINT.verify(name, value, None, None)
+    elif isinstance(value, list | tuple) and any(callable(item) or isinstance(item, np.ndarray) for item in value):
+        for number, item in enumerate(value):
+            VARIANCE(f"{name}[{number}]", item)
+    else:
+        VARIANCE_IN_FILES.verify(name, value, shape, outputs)
+
+
+VARIANCE = Check(
+    f"{VARIANCE_IN_FILES.allowed}; or a function of one point x [d], or a list of one for each output",
+    lambda value: VARIANCE_IN_FILES.takes(value) or OF_A_POINT.takes(value),
+    _verify,
+)
+"""Check of the noise variance of a model."""
 
 
 def variance_of_outputs(given: Any, outputs: int, domain: Domain) -> list[float | Table]:

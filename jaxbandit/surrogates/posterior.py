@@ -3,71 +3,60 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import check_methods, takes
-from jaxbandit.core.declare import Role
+from jaxbandit.core.declare import OnDomain, check_fields, checked
 from jaxbandit.core.fields import (
-    Check,
+    AtLeast,
+    Described,
     booleans,
     choice,
-    each,
     each_output,
     finite_numbers,
     nonnegative_numbers,
     of_class,
     per_output,
     scalar,
-    tuple_of,
     vector,
     whole,
 )
 from jaxbandit.core.fields import index as index_check
-from jaxbandit.core.fields import key as key_check
 from jaxbandit.core.platforms import by_platform
 from jaxbandit.core.pytree import fields_in_brief, pytree, replace, static
 from jaxbandit.core.showing import html_fields
-from jaxbandit.domains import DOMAIN, Domain
+from jaxbandit.core.types import Key
+from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
 from jaxbandit.surrogates.noise import least
 from jaxbandit.surrogates.precision import Need, in_step, needed, require
 
 Array = jax.Array
 
-# What the methods of a surrogate take beside a posterior.
-METHODS: dict[str, dict[str, Check]] = {
-    "condition": {"index": index_check.of(per_output), "values": finite_numbers.of(each_output), "present": booleans.of(each_output)},
-    "observe": {"index": index_check.of(per_output), "values": finite_numbers.of(each_output), "present": booleans.of(each_output)},
-    "absorb": {"index": index_check.of(per_output), "present": booleans.of(each_output)},
-    "noise_at": {"group": whole(0), "points": index_check},
-    "condition_variance": {"index": index_check.of(scalar)},
-    "refreshed": {},
-    "predict": {},
-    "arrived": {},
-    "gain": {},
-    "draw": {"key": key_check, "scale": nonnegative_numbers.of(each_output)},
-    "covariance": {"output": whole(0), "indices": index_check.of(vector("one number per point"))},
-}
+Point: TypeAlias = Annotated[jax.Array, index_check, scalar]
+"""The number of a point, ``[]``."""
+Points: TypeAlias = Annotated[jax.Array, index_check, per_output]
+"""The number of a point for all outputs, ``[]``, or one for each, ``[k]``."""
+Values: TypeAlias = Annotated[jax.Array, finite_numbers, each_output]
+"""Observed values ``[k]``."""
+Present: TypeAlias = Annotated[jax.Array, booleans, each_output]
+"""Which outputs ``[k]`` were observed."""
+Scale: TypeAlias = Annotated[jax.Array, nonnegative_numbers, each_output]
+"""Factors ``[k]`` of standard deviations."""
+Several: TypeAlias = Annotated[jax.Array, index_check, vector("one number per point")]
+"""Numbers of points, ``[n]``."""
+Number: TypeAlias = Annotated[int, whole(0)]
+"""The number of an output or of a group of outputs."""
 
 
-# What a model is made of, beside its numbers.
-PARTS: dict[str, Check] = {
-    "domain": DOMAIN,
-    "forms": each(of_class(object, "a form of jaxbandit.surrogates"), least=1),
-    "kernels": each(of_class(Kernel)),
-    "groups": tuple_of(whole(0)),
-    "precision": choice("float32", "float64"),
-    "refresh": whole(0),
-}
-
-
-class HasGain:
+class HasGain(Described):
     """Base of posteriors whose field ``gain`` any surrogate reads, whoever has made them: an algorithm may refit its own model."""
+
+    described: ClassVar[str] = "a posterior of this surrogate, such as surrogate.init()"
 
 
 @pytree
@@ -110,16 +99,17 @@ def column_of(table: Array, index: Array) -> Array:
 
 
 @pytree
-class Prediction:
+class Prediction(Described):
     """Mean and standard deviation of every output at every point, and the information gained so far."""
 
+    described: ClassVar[str] = "what a model predicts, surrogate.predict(posterior)"
     mean: Array  # [k, M]
     sd: Array  # [k, M]
     gain: Array  # [k]
     recent: Any = None  # [k] deviations at the points chosen lately, summed; of a learner that censors
 
 
-class AbstractSurrogate(Role):
+class AbstractSurrogate(OnDomain):
     """Model of the reward and the constraints that takes in observations; abstract.
 
     :class:`~jaxbandit.Surrogate` takes in every observation in its own round; :class:`~jaxbandit.feedback.DelayedSurrogate` takes in what a
@@ -131,20 +121,6 @@ class AbstractSurrogate(Role):
     """
 
     described: ClassVar[str] = "a surrogate, jaxbandit.surrogate(...)"
-    posteriors: ClassVar[type] = object  # class of its posteriors
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        words = "a posterior of this surrogate, such as surrogate.init()"
-        posterior = of_class(cls.posteriors, words)
-        gaining = of_class(HasGain, words) if issubclass(cls.posteriors, HasGain) else posterior
-        methods = {name: {"posterior": gaining if name == "gain" else posterior, **own} for name, own in METHODS.items()}
-        check_methods(cls, methods, on_domain=True)
-
-    if TYPE_CHECKING:  # declared as read-only; at run time a property here would keep subclasses from declaring a field
-
-        @property
-        def domain(self) -> Domain: ...
 
     @property
     def model(self) -> Surrogate:
@@ -221,9 +197,8 @@ class Surrogate(AbstractSurrogate):
       refresh: number of rounds after which the variance is computed anew from the factors, 0 for never.
     """
 
-    posteriors: ClassVar[type] = Posterior
     domain: Domain
-    forms: tuple[Any, ...]
+    forms: Annotated[tuple[Annotated[Any, of_class(object, "a form of jaxbandit.surrogates")], ...], AtLeast(1)]
     noise_variance: Any
     prior_mean: Any
     kernels: tuple[Kernel, ...] = dataclasses.field(
@@ -233,9 +208,9 @@ class Surrogate(AbstractSurrogate):
             " length_scale by jaxbandit.ranged"
         },
     )
-    groups: tuple[int, ...] = static(repr=False)
-    precision: str = static(default="float32")
-    refresh: int = static(default=0, repr=False)
+    groups: tuple[Number, ...] = static(repr=False)
+    precision: Annotated[str, choice("float32", "float64")] = static(default="float32")
+    refresh: Number = static(default=0, repr=False)
 
     @property
     def model(self) -> Surrogate:
@@ -265,7 +240,8 @@ class Surrogate(AbstractSurrogate):
             rounds=jnp.int32(0) if self.refresh else None,
         )
 
-    def condition(self, posterior: Posterior, index: Array, values: Array, present: Array | None = None) -> Posterior:
+    @checked
+    def condition(self, posterior: Posterior, index: Points, values: Values, present: Present | None = None) -> Posterior:
         """Return the posterior with ``values [k]`` observed at grid ``index``, one point ``[]`` for all outputs or one for each ``[k]``.
 
         With ``c`` the posterior covariance of every point with the observed one and ``s = lam + c[index]``:
@@ -276,7 +252,8 @@ class Surrogate(AbstractSurrogate):
         """
         return self.refreshed(self.observe(posterior, index, values, present))
 
-    def observe(self, posterior: Posterior, index: Array, values: Array, present: Array | None = None) -> Posterior:
+    @checked
+    def observe(self, posterior: Posterior, index: Points, values: Values, present: Present | None = None) -> Posterior:
         """Do as :meth:`condition` does within a round that ends with :meth:`refreshed`, such as one in which several values arrive."""
         posterior, steps = self.absorb(posterior, index, present)
         if present is not None:
@@ -284,6 +261,7 @@ class Surrogate(AbstractSurrogate):
             values = jnp.where(present, jnp.asarray(values), 0)
         return self.moved(posterior, steps, index, values)
 
+    @checked
     def refreshed(self, posterior: Posterior) -> Posterior:
         """Return the posterior at the end of a round: after every ``refresh`` rounds its variance is computed anew from the factors.
 
@@ -308,11 +286,13 @@ class Surrogate(AbstractSurrogate):
         columns = self._by_output([step.column for step in steps])
         return replace(posterior, shift=posterior.shift + columns * innovation[:, None])
 
-    def condition_variance(self, posterior: Posterior, index: Array) -> Posterior:
+    @checked
+    def condition_variance(self, posterior: Posterior, index: Point) -> Posterior:
         """Return the posterior once grid ``index []`` was chosen, whatever is seen there: all but the mean moves."""
         return self.refreshed(self.absorb(posterior, index)[0])
 
-    def absorb(self, posterior: Posterior, index: Array, present: Array | None = None) -> tuple[Posterior, list[Step]]:
+    @checked
+    def absorb(self, posterior: Posterior, index: Points, present: Present | None = None) -> tuple[Posterior, list[Step]]:
         """Do as :meth:`condition` does but for the mean; returns the posterior, and the step by which each group's belief moves."""
         index, present = jnp.asarray(index), None if present is None else jnp.asarray(present)
         factors, variances, gains, steps = [], [], [], []
@@ -332,7 +312,8 @@ class Surrogate(AbstractSurrogate):
         variance = variances[0][None] if len(variances) == 1 else jnp.stack(variances)
         return replace(posterior, factors=tuple(factors), variance=variance, gain=jnp.stack(gains)), steps
 
-    def noise_at(self, group: int, points: Array) -> Array:
+    @checked
+    def noise_at(self, group: Number, points: Annotated[Array, index_check]) -> Array:
         """Return the noise variance of a group of outputs at ``points``, ``[]`` or ``[n]``; one number ``[]`` where all points share it."""
         checks.integer("group", group, least=0, most=len(self.forms) - 1)
         noise = self.noise_variance[group]
@@ -353,8 +334,8 @@ class Surrogate(AbstractSurrogate):
             groups=tuple(range(self.outputs)),
         )
 
-    @takes(horizon=whole(1))
-    def needs(self, horizon: int) -> Need:
+    @checked
+    def needs(self, horizon: Annotated[int, whole(1)]) -> Need:
         """Return the arithmetic that ``horizon`` rounds need."""
         refreshable = all(form.name != "rows" for form in self.forms)
         return needed(self.largest_variances(), least(self.noise_variance), self.prior_mean, horizon, refreshable=refreshable)
@@ -376,16 +357,19 @@ class Surrogate(AbstractSurrogate):
         """Return the model as trials need it, without its kernels, so that kernels of any class share programs of equal shapes."""
         return replace(self, kernels=())
 
+    @checked
     def predict(self, posterior: Posterior) -> Prediction:
         """Return mean and standard deviation ``[k, M]`` at every point, and the information gain ``[k]``, under the data so far."""
         sd = deviation(posterior.variance)
         gain = posterior.gain[jnp.asarray(self.groups)]
         return Prediction(mean=self._mean(posterior), sd=self._by_output(list(sd)), gain=gain)
 
-    def gain(self, posterior: Posterior) -> Array:
-        return posterior.gain
+    @checked
+    def gain(self, posterior: HasGain) -> Array:
+        return cast(Posterior, posterior).gain
 
-    def draw(self, posterior: Posterior, key: Array, scale: Array) -> Array:
+    @checked
+    def draw(self, posterior: Posterior, key: Key, scale: Scale) -> Array:
         """Return independent joint draws ``[k, M]`` from ``GP(mean, scale^2 cov)``, with ``scale [k]``; ``O(M r)`` each.
 
         Raises:
@@ -395,7 +379,8 @@ class Surrogate(AbstractSurrogate):
         deviations = [self.forms[g].draw(posterior.factors[g], keys[j]) for j, g in enumerate(self.groups)]
         return self._mean(posterior) + jnp.asarray(scale)[:, None] * jnp.stack(deviations)
 
-    def covariance(self, posterior: Posterior, output: int, indices: Array) -> Array:
+    @checked
+    def covariance(self, posterior: Posterior, output: Number, indices: Several) -> Array:
         """Return the posterior covariance ``[n, M]`` of one output between the points at ``indices [n]`` and every point."""
         checks.integer("output", output, least=0, most=self.outputs - 1)
         group = self.groups[output]
@@ -439,8 +424,7 @@ class Surrogate(AbstractSurrogate):
 
     def validate(self) -> None:
         """Raise ``InvalidArgument`` on a wrong type, a noise variance not > 0 or a prior mean not finite."""
-        for name, check in PARTS.items():
-            check(f"surrogate.{name}", getattr(self, name))
+        check_fields(self, "surrogate")
         checks.positive("surrogate.noise_variance", self.noise_variance, remedy="lambda is a variance > 0")
         checks.finite("surrogate.prior_mean", self.prior_mean)
         checks.shape("surrogate.prior_mean", self.prior_mean, (self.outputs,))

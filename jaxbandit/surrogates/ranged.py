@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, is_traced, short
+from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import (
     between,
     choice,
-    each,
     finite_numbers,
-    instance_of,
-    optional,
-    per_axis,
     per_output,
     positive_numbers,
     whole,
 )
 from jaxbandit.core.pytree import canonicalise, pytree, replace, static
 from jaxbandit.core.types import Array, PerAxis
-from jaxbandit.domains import DOMAIN, Domain
+from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel, Scale, same
 from jaxbandit.surrogates.choose import grouped, one_per_output
 from jaxbandit.surrogates.fitted import DATA, fitted
@@ -167,34 +163,21 @@ def base_and_variance(kernel: Kernel) -> tuple[Kernel, Any]:
     return (kernel.kernel, kernel.variance) if isinstance(kernel, Scale) else (kernel, 1.0)
 
 
-@takes(
-    domain=DOMAIN,
-    kernel=instance_of(Kernel) | each(instance_of(Kernel)),
-    low=positive_numbers.of(per_axis),
-    high=positive_numbers.of(per_axis),
-    noise_variance=VARIANCE,
-    outputs=whole(1, 1000),
-    prior_mean=finite_numbers.of(per_output),
-    tolerance=optional(between(0, 1, open_high=True, host=True)),
-    rank=optional(whole(1)),
-    horizon=optional(whole(1)),
-    precision=choice(*PRECISIONS),
-    fit_to=optional(DATA),
-)
+@checked
 def ranged(
     domain: Domain,
     kernel: Kernel | Sequence[Kernel],
     *,
-    low: PerAxis,
-    high: PerAxis,
-    noise_variance: Variance,
-    outputs: int = 2,
-    prior_mean: float | Sequence[float] = 0.0,
-    tolerance: float | None = None,
-    rank: int | None = None,
-    horizon: int | None = None,
-    precision: str = "auto",
-    fit_to: tuple[Any, Any] | None = None,
+    low: Annotated[PerAxis, positive_numbers],
+    high: Annotated[PerAxis, positive_numbers],
+    noise_variance: Annotated[Variance, VARIANCE],
+    outputs: Annotated[int, whole(1, 1000)] = 2,
+    prior_mean: Annotated[float | Sequence[float], finite_numbers, per_output] = 0.0,
+    tolerance: Annotated[float, between(0, 1, open_high=True, host=True)] | None = None,
+    rank: Annotated[int, whole(1)] | None = None,
+    horizon: Annotated[int, whole(1)] | None = None,
+    precision: Annotated[str, choice(*PRECISIONS)] = "auto",
+    fit_to: Annotated[tuple[Any, Any], DATA] | None = None,
 ) -> RangedSurrogate:
     """Return a GP model as :func:`jaxbandit.surrogate` does, whose length-scale can be any number from ``low`` to ``high``.
 

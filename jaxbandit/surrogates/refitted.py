@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxbandit.core.declare import checked
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Key, Scalar
@@ -97,7 +98,6 @@ class RefittedSurrogate(AbstractSurrogate):
       fits: whether fits follow rounds at all; without them a program that only takes in data is smaller.
     """
 
-    posteriors: ClassVar[type] = RefittedPosterior
     ranged: RangedSurrogate
     prior: Prior
     span: Scalar
@@ -180,6 +180,7 @@ class RefittedSurrogate(AbstractSurrogate):
             prior_variance=tuple(form.features.prior_variance for form in model.forms),
         )
 
+    @checked
     def in_force(self, posterior: RefittedPosterior) -> RangedSurrogate:
         """Return the model with the hyper-parameters in force."""
         forms = []
@@ -190,8 +191,9 @@ class RefittedSurrogate(AbstractSurrogate):
     def predict(self, posterior: RefittedPosterior) -> Prediction:
         return self.in_force(posterior).predict(posterior.belief)
 
-    def gain(self, posterior: RefittedPosterior) -> Array:
-        return posterior.gain
+    @checked
+    def gain(self, posterior: HasGain) -> Array:
+        return cast(RefittedPosterior, posterior).gain
 
     def draw(self, posterior: RefittedPosterior, key: Key, scale: Array) -> Array:
         return self.in_force(posterior).draw(posterior.belief, key, scale)

@@ -6,7 +6,6 @@ without a line here. A public function without declarations has to be listed, wi
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import importlib
 import inspect
@@ -125,11 +124,11 @@ def declared_functions() -> Iterator[tuple[str, Any]]:
                 yield f"{item.__module__.rpartition('.')[2]}.{name}" if module == "report.plots" else name, item  # curves are measures, too
             elif inspect.isclass(item):
                 methods = [(own, getattr(item, own)) for own in vars(item) if not own.startswith("_")]
-                yield from ((f"{name}.{own}", method) for own, method in methods if hasattr(method, "declared"))
+                yield from ((f"{name}.{own}", method) for own, method in methods if hasattr(method, "is_checked"))
 
 
 FUNCTIONS = dict(declared_functions())
-DECLARING = {name: function for name, function in FUNCTIONS.items() if hasattr(function, "declared")}
+DECLARING = {name: function for name, function in FUNCTIONS.items() if hasattr(function, "is_checked")}
 
 
 def declared_classes(kind: type = Declared) -> Iterator[type]:
@@ -195,6 +194,11 @@ def words_of(make: Any) -> str:
     return str(refusal.value)
 
 
+def checks_of(maker: Any) -> dict[str, fields.Check]:
+    """What each field or argument may hold, of those that are declared."""
+    return {parameter.name: parameter.check for parameter in parameters(maker) if parameter.check is not None}
+
+
 def test_golden_messages(golden: Any) -> None:
     """What users are told, for one wrong value of every field and argument."""
     found = {}
@@ -203,7 +207,7 @@ def test_golden_messages(golden: Any) -> None:
         for field in parameters(kind):
             found[f"{name}.{field.name}"] = words_of(lambda kind=kind, given=required | {field.name: 1j}: kind(**given))
     for name, function in DECLARING.items():
-        for argument in function.declared:
+        for argument in checks_of(function):
             found[f"{name}({argument})"] = words_of(lambda function=function, argument=argument: function(**{argument: 1j}))
     golden("messages").check_all(found)
 
@@ -214,10 +218,9 @@ def test_a_constructor_refuses_what_a_field_does_not_allow(name: str) -> None:
     own = parameters(kind)
     required = {field: value for field, value in REQUIRED.get(kind.__name__, {}).items() if field in {p.name for p in own}}
     kind(**required)
-    declared = {field.name: field.metadata["check"] for field in dataclasses.fields(kind)}
     found = [
         refused(name, field, what, lambda field=field, value=value: kind(**required | {field: value}))
-        for field, check in declared.items()
+        for field, check in checks_of(kind).items()
         for what, value in wrong_values(check).items()
     ]
     assert [words for words in found if words] == []
@@ -228,7 +231,7 @@ def test_a_function_refuses_what_an_argument_does_not_allow(name: str) -> None:
     function = DECLARING[name]
     found = [
         refused(name, argument, what, lambda argument=argument, value=value: function(**{argument: value}))
-        for argument, check in function.declared.items()
+        for argument, check in checks_of(function).items()
         for what, value in wrong_values(check).items()
     ]
     assert [words for words in found if words] == []
@@ -237,7 +240,7 @@ def test_a_function_refuses_what_an_argument_does_not_allow(name: str) -> None:
 def test_public_functions_declare_their_arguments_or_say_why_not() -> None:
     silent = {name for name, function in FUNCTIONS.items() if name not in DECLARING and inspect.signature(function).parameters}
     ours = {name for name in silent if FUNCTIONS[name].__module__.partition(".")[0] == "jaxbandit"}
-    assert ours - set(UNDECLARED) == set(), "declare them by jaxbandit.core.arguments.takes"
+    assert ours - set(UNDECLARED) == set(), "check them by jaxbandit.core.declare.checked"
     assert set(UNDECLARED) - ours == set(), "these declare their arguments, or are gone"
     assert len(DECLARING) > 60 and {"simulate", "sine", "curves", "Gaussian.from_sd", "fit"} <= set(DECLARING)
 
@@ -288,7 +291,6 @@ OF_OBJECTS: list[tuple[Any, str, str, dict[str, Any]]] = [
     (BUFFER, "arrived", "t", {"negative": -1}),
     (BUFFER, "empty", "capacity", {"none": 0}),
     (PROBLEM, "observe", "index", NO_POINT),
-    *((jaxbandit.Rpol(), name, "arena", NO_BELIEF) for name in ("init", "select", "update", "learn", "reset")),
     *((jaxbandit.Anytime(algorithm=kind()), "belief", "state", NO_BELIEF) for kind in (jaxbandit.Rpol, jaxbandit.Cei, jaxbandit.Admmbo)),
     (jaxbandit.Cei(), "belief", "state", NO_BELIEF | {"a posterior": POSTERIOR}),
     (ARMS, "name_of", "axis", {"beyond": 1, "negative": -1}),

@@ -9,8 +9,7 @@ import textwrap
 from collections.abc import Mapping
 
 from jaxbandit.core.codec import Maker, fields_of, makers
-from jaxbandit.core.declare import Declared, Role, parameters, roles_of_arguments
-from jaxbandit.core.fields import Check
+from jaxbandit.core.declare import Role, parameters, roles_of_arguments
 from jaxbandit.study.specify.registry import ROLES
 
 WIDTH = 110  # characters of a line
@@ -108,7 +107,4 @@ def _shown(value: object) -> str:
 
 def _allowed(maker: Maker) -> dict[str, str]:
     """Return what each field may hold, in the words of its check."""
-    if isinstance(maker, type) and issubclass(maker, Declared):
-        return {parameter.name: parameter.allowed for parameter in parameters(maker)}
-    declared: Mapping[str, Check] = vars(maker).get("declared", {})
-    return {name: check.allowed for name, check in declared.items()}
+    return {parameter.name: parameter.allowed for parameter in parameters(maker) if parameter.check is not None}

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Annotated, Any, TypeAlias
 
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.codec import Table, digest, exact, from_value, to_fields
-from jaxbandit.core.fields import Check, each, mapping, of_class, optional, text
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import Words
 from jaxbandit.core.paths import set_field
 from jaxbandit.delays import Delay, NoDelay
-from jaxbandit.engine import Informed, InitialDesign
-from jaxbandit.engine.inputs import HORIZON, INFORMED
+from jaxbandit.engine import InitialDesign
+from jaxbandit.engine.inputs import Rounds, Telling
 from jaxbandit.problems import AbstractProblem, full_information
-from jaxbandit.problems.base import PROBLEM
 from jaxbandit.study.specify.model import Model
 from jaxbandit.study.specify.parts import Learner, Origin, Parts, Row
 from jaxbandit.study.specify.registry import build
@@ -24,40 +23,23 @@ from jaxbandit.study.specify.run import Policy, Run
 from jaxbandit.surrogates import Surrogate
 
 MODEL = "model."  # what the path of a swept field of the model begins with
-TABLE = of_class(Mapping, "a table of one")
-MODELS = of_class(Model, "the models of a grid, Model(...)")
+Facts: TypeAlias = Telling | None
+GridModel: TypeAlias = Annotated[Model, Words("the models of a grid, Model(...)")]
 
 
-def _labelled(check: Check) -> Check:
-    """Return the check for a mapping from labels to what ``check`` allows."""
-    return mapping(check, f"a mapping from labels to items, each {check.allowed}")
-
-
-@takes(
-    problems=_labelled(PROBLEM | TABLE),
-    algorithms=_labelled(of_class(Algorithm) | TABLE),
-    horizon=HORIZON,
-    delays=optional(_labelled(of_class(Delay) | TABLE)),
-    model=MODELS,
-    sweeps=optional(_labelled(of_class(Mapping, "a mapping from fields to values"))),
-    zipped=each(text) | of_class(Set, "a set of labels"),
-    models=optional(_labelled(MODELS)),
-    feedback=optional(_labelled(of_class(Policy) | TABLE)),
-    informed=optional(_labelled(INFORMED | TABLE)),
-    initial=of_class(InitialDesign),
-)
+@checked
 def grid(
     *,
     problems: Mapping[str, AbstractProblem | Table],
     algorithms: Mapping[str, Algorithm | Table],
-    horizon: int,
+    horizon: Rounds,
     delays: Mapping[str, Delay | Table] | None = None,
-    model: Model = Model(),
-    sweeps: Mapping[str, Mapping[str, Sequence[object]]] | None = None,
-    zipped: Collection[str] = (),
-    models: Mapping[str, Model] | None = None,
+    model: GridModel = Model(),
+    sweeps: Mapping[str, Annotated[Mapping[str, Sequence[Any]], Words("a mapping from fields to values")]] | None = None,
+    zipped: Sequence[str] | Annotated[Set[str], Words("a set of labels")] = (),
+    models: Mapping[str, GridModel] | None = None,
     feedback: Mapping[str, Policy | Table] | None = None,
-    informed: Mapping[str, Informed | Table] | None = None,
+    informed: Mapping[str, Facts | Table] | None = None,
     initial: InitialDesign = InitialDesign(),
 ) -> list[Run]:
     """Return the runs of all problems x algorithms x delays x hyper-parameters, as a list that :class:`Study` takes.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Annotated
 
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import MOST_ROUNDS, whole
 
 MAX_ROUNDS_BY_DEFAULT = 1000  # rounds that are kept when nothing is said
@@ -27,8 +28,8 @@ class Keep:
     def __post_init__(self) -> None:
         self.validate()
 
-    @takes(horizon=whole(1, MOST_ROUNDS))
-    def rounds(self, horizon: int) -> np.ndarray:
+    @checked
+    def rounds(self, horizon: Annotated[int, whole(1, MOST_ROUNDS)]) -> np.ndarray:
         """Return the numbers of the rounds that are kept, in order, counted from 1."""
         if self.log_spaced is not None:
             spaced = np.unique(np.round(np.geomspace(1, horizon, min(self.log_spaced, horizon))).astype(np.int64))
@@ -36,8 +37,8 @@ class Keep:
         every = self._every(horizon)
         return np.unique(np.append(np.arange(every, horizon + 1, every), horizon))
 
-    @takes(horizon=whole(1, MOST_ROUNDS))
-    def count(self, horizon: int) -> int:
+    @checked
+    def count(self, horizon: Annotated[int, whole(1, MOST_ROUNDS)]) -> int:
         """Return how many rounds are kept at most: of evenly spaced logarithms fewer where some fall on one round."""
         if self.log_spaced is not None:
             return min(self.log_spaced, horizon)

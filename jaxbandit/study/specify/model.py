@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import Table, to_fields
+from jaxbandit.core.declare import check_fields, checked
 from jaxbandit.core.fields import (
-    Check,
+    AtLeast,
     between,
     choice,
-    each,
     finite_numbers,
     of_class,
-    optional,
-    per_axis,
-    per_output,
     positive_numbers,
     text,
     whole,
 )
 from jaxbandit.core.types import PerAxis, PerOutput
-from jaxbandit.domains import DOMAIN, Domain
+from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
 from jaxbandit.problems.data_tables import rows_of_csv
 from jaxbandit.study.specify.registry import build
@@ -37,20 +33,6 @@ from jaxbandit.surrogates import PRECISIONS, Surrogate, ranged, surrogate
 from jaxbandit.surrogates.choose import FORMS
 from jaxbandit.surrogates.noise import VARIANCE_IN_FILES
 from jaxbandit.surrogates.nystroem import with_length_scale
-
-ONE_KERNEL = of_class(Kernel) | of_class(Mapping, "a table of one")
-FIELDS: dict[str, Check] = {
-    "kernel": ONE_KERNEL | each(ONE_KERNEL, least=1),
-    "noise_variance": VARIANCE_IN_FILES,
-    "prior_mean": finite_numbers.of(per_output),
-    "form": choice(*FORMS),
-    "tolerance": optional(between(0, 1, open_high=True, host=True)),
-    "rank": optional(whole(1)),
-    "precision": choice(*PRECISIONS),
-    "length_scale": optional(positive_numbers.of(per_axis)),
-    "length_scale_range": optional(positive_numbers),
-    "fit_to": optional(text | of_class(Path, "the path of a CSV file") | finite_numbers),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,16 +54,18 @@ class Model:
         :class:`~jaxbandit.Refitted` fits in each trial to what it has seen.
     """
 
-    kernel: Kernel | Table | Sequence[Kernel | Table] = dataclasses.field(default_factory=lambda: {"type": "SquaredExponential"})
-    noise_variance: PerOutput | Sequence[Any] = 0.05
-    prior_mean: PerOutput = 0.0
-    form: str = "auto"
-    tolerance: float | None = None
-    rank: int | None = None
-    precision: str = "auto"
-    length_scale: PerAxis | None = None
-    length_scale_range: Sequence[Any] | None = None
-    fit_to: Any = None
+    kernel: Kernel | Table | Annotated[Sequence[Kernel | Table], AtLeast(1)] = dataclasses.field(
+        default_factory=lambda: {"type": "SquaredExponential"}
+    )
+    noise_variance: Annotated[PerOutput | Sequence[Any], VARIANCE_IN_FILES] = 0.05
+    prior_mean: Annotated[PerOutput, finite_numbers] = 0.0
+    form: Annotated[str, choice(*FORMS)] = "auto"
+    tolerance: Annotated[float, between(0, 1, open_high=True, host=True)] | None = None
+    rank: Annotated[int, whole(1)] | None = None
+    precision: Annotated[str, choice(*PRECISIONS)] = "auto"
+    length_scale: Annotated[PerAxis, positive_numbers] | None = None
+    length_scale_range: Annotated[Sequence[Any], positive_numbers] | None = None
+    fit_to: Annotated[Any, text | of_class(Path, "the path of a CSV file") | finite_numbers] | None = None
 
     def validate(self, where: str) -> None:
         """Raise ``InvalidArgument`` on fields that do not go with each other; what depends on the problem is checked with it."""
@@ -104,8 +88,7 @@ class Model:
         return dataclasses.replace(self, length_scale=np.sqrt(np.prod(np.asarray(self.length_scale_range, np.float64), axis=0)).tolist())
 
     def __post_init__(self) -> None:
-        for name, check in FIELDS.items():
-            check(f"model.{name}", getattr(self, name))
+        check_fields(self, "model")
         for kernel in self.kernel if isinstance(self.kernel, list | tuple) else [self.kernel]:
             build("kernel", kernel, "model.kernel")
         if self.length_scale_range is not None:
@@ -117,8 +100,10 @@ class Model:
         if self.fit_to is not None:
             object.__setattr__(self, "fit_to", _rows(self.fit_to))
 
-    @takes(domain=DOMAIN, outputs=whole(1, 1000), horizon=optional(whole(1)), where=text)
-    def of(self, domain: Domain, outputs: int, horizon: int, where: str) -> Surrogate:
+    @checked
+    def of(
+        self, domain: Domain, outputs: Annotated[int, whole(1, 1000)], horizon: Annotated[int, whole(1)] | None, where: str
+    ) -> Surrogate:
         """Return the surrogate of ``outputs`` functions on a domain, with room for ``horizon`` observations."""
         given = self.kernel if isinstance(self.kernel, list | tuple) else [self.kernel]
         kernels: Any = [build("kernel", kernel, f"{where}.kernel") for kernel in given]

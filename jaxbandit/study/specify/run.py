@@ -4,39 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.fields import Check, of_class, optional, text
+from jaxbandit.core.declare import check_fields
+from jaxbandit.core.fields import Described, Words
 from jaxbandit.core.showing import html_fields
 from jaxbandit.delays import Delay
-from jaxbandit.engine import Informed, InitialDesign
+from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.delayed import delay_in_force, policy_in_force
-from jaxbandit.engine.inputs import INFORMED
+from jaxbandit.engine.inputs import Telling
 from jaxbandit.feedback import Policy
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.problems.base import PROBLEM
 from jaxbandit.study.specify.parts import Origin
 from jaxbandit.surrogates import Surrogate
 
 LONGEST_LABEL = 1000  # characters
-FIELDS: dict[str, Check] = {
-    "label": text,
-    "problem": PROBLEM,
-    "algorithm": of_class(Algorithm),
-    "model": of_class(Surrogate),
-    "delay": optional(of_class(Delay)),
-    "feedback": optional(of_class(Policy)),
-    "informed": INFORMED,
-    "initial": of_class(InitialDesign),
-    "swept": of_class(Mapping, "a mapping from fields to values"),
-    **dict.fromkeys(("algorithm_label", "problem_label", "delay_label", "trace_name"), optional(text)),
-}
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Run:
+class Run(Described):
     """One algorithm on one problem: a row of the results, played in every trial of the study.
 
     Attributes:
@@ -56,15 +44,16 @@ class Run:
       origin: how a grid made the run, which a table tells; ``None`` for a run written by hand.
     """
 
+    described: ClassVar[str] = "a Run"
     label: str
     problem: AbstractProblem
-    algorithm: Any
+    algorithm: Algorithm
     model: Surrogate
     delay: Delay | None = None
     feedback: Policy | None = None
-    informed: Informed | None = None
+    informed: Telling | None = None
     initial: InitialDesign = InitialDesign()
-    swept: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    swept: Annotated[Mapping[str, Any], Words("a mapping from fields to values")] = dataclasses.field(default_factory=dict)
     algorithm_label: str | None = None
     problem_label: str | None = None
     delay_label: str | None = None
@@ -72,8 +61,7 @@ class Run:
     origin: Origin | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name, check in FIELDS.items():
-            check(f"Run.{name}", getattr(self, name))
+        check_fields(self, "Run")
         for name in ("algorithm_label", "problem_label", "delay_label", "trace_name"):
             if getattr(self, name) is not None:
                 check_label(f"Run.{name}", getattr(self, name), empty=True)

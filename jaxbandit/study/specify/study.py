@@ -7,16 +7,16 @@ import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Annotated, Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import Plain, Table, digest, exact, in_words, says_all, to_fields
-from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, each, of_class, whole
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, Described, each, of_class, whole
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.core.paths import did_you_mean
 from jaxbandit.core.pytree import canonicalise, float_dtype
@@ -32,7 +32,6 @@ from jaxbandit.fused.cells import Unsupported
 from jaxbandit.fused.plan import NOT_MEASURED, plan_of
 from jaxbandit.fused.rounds import Plan as KernelPlan
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.problems.base import PROBLEM
 from jaxbandit.results.schema import METRICS
 from jaxbandit.study.specify.grid import table_of
 from jaxbandit.study.specify.keep import Keep
@@ -56,9 +55,6 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-RUN = of_class(Run, "a Run")
-
-
 def in_its_arithmetic(function: Callable[Concatenate[Study, P], T]) -> Callable[Concatenate[Study, P], T]:
     """Let a function of a study work in float64 where a model of the study needs that.
 
@@ -76,7 +72,7 @@ def in_its_arithmetic(function: Callable[Concatenate[Study, P], T]) -> Callable[
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Study:
+class Study(Described):
     """Runs that are compared: all are played in the same number of trials and rounds.
 
     ``runs`` is a list written by hand, or what :func:`~jaxbandit.study.grid` makes of axes::
@@ -98,6 +94,7 @@ class Study:
       parameters: what else the results record of the study, as JSON values; ``None`` for whether random numbers are common.
     """
 
+    described: ClassVar[str] = "a Study"
     name: str
     runs: Sequence[Run]
     trials: int = 100
@@ -210,7 +207,7 @@ class Study:
         recorded = {} if self.parameters is None else {"parameters": dict(self.parameters)}
         return {**plain, "metrics": list(self.metrics), "keep": to_fields(self.keep, "keep"), **recorded, **runs}
 
-    @takes(run=RUN)
+    @checked
     @in_its_arithmetic
     def trajectory(
         self, run: Run, *, trials: int | Sequence[int] | None = None, record: str = "all", algorithm: Sweep | None = None
@@ -234,24 +231,24 @@ class Study:
             fused=self.chooses_by_kernel(run),
         )
 
-    @takes(run=RUN)
+    @checked
     def chooses_by_kernel(self, run: Run) -> bool:
         """Return whether a kernel plays the rounds of a run."""
         return isinstance(kernel_of(self, run), KernelPlan)
 
-    @takes(run=RUN)
+    @checked
     def describe_choices(self, run: Run) -> str:
         """Return a line on what plays the rounds of a run: a kernel, or XLA and for what reason."""
         kernel = kernel_of(self, run)
         return kernel.in_words if isinstance(kernel, KernelPlan) else f"by XLA, {kernel}"
 
-    @takes(problem=PROBLEM, trial=whole(0))
+    @checked
     @in_its_arithmetic
-    def instance(self, problem: AbstractProblem, trial: int) -> AbstractProblem:
+    def instance(self, problem: AbstractProblem, trial: Annotated[int, whole(0)]) -> AbstractProblem:
         """Return the instance of a problem, or of a random family, in one trial."""
         return canonicalise(problem).sample(stream_key(trial_key(jax.random.key(self.seed), trial), Stream.PROBLEM))
 
-    @takes(problem=PROBLEM)
+    @checked
     @in_its_arithmetic
     def instances(self, problem: AbstractProblem) -> AbstractProblem:
         """Return the instances of all trials, stacked ``[trials, ...]``; a problem that is not random is returned as it is."""

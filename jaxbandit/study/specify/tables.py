@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import Table, check_table, from_fields
-from jaxbandit.core.fields import path as path_check
+from jaxbandit.core.declare import checked
 from jaxbandit.core.files import opened_text, reason_of
 from jaxbandit.core.paths import check_known
+from jaxbandit.core.types import FilePath
 from jaxbandit.engine import InitialDesign
 from jaxbandit.study.specify.grid import runs_of
 from jaxbandit.study.specify.keep import Keep
@@ -25,8 +25,8 @@ PLAIN = (*CHECKED, "parameters")
 OF_ALGORITHM = ("sweep", "zipped", "model", "feedback", "informed")  # what an algorithm's table holds beside its type and fields
 
 
-@takes(path=path_check)
-def from_toml(path: str | Path, *, precision: str | None = None) -> Study:
+@checked
+def from_toml(path: FilePath, *, precision: str | None = None) -> Study:
     """Return the study of a TOML file, in UTF-8 with or without a byte-order mark, with ``precision`` in place of what it says.
 
     Raises:

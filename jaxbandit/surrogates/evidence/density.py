@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -13,25 +13,25 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
-from jaxbandit.core.fields import exactly, finite_numbers, instance_of, nonnegative_numbers, of_class, positive, vector, whole
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import Described, exactly, finite_numbers, nonnegative_numbers, positive, vector, whole
 from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Array, Scalar, Table
 from jaxbandit.kernels import Kernel
 from jaxbandit.surrogates.evidence.inverse import inverse
 
-COLLAPSED = "values at distinct points, Collapsed(points=..., counts=..., means=..., within=...)"
 POINTS = finite_numbers.of(exactly(None, None, words="one row per point"))
 
 
 @pytree
-class Collapsed:
+class Collapsed(Described):
     """Values of ``k`` outputs at distinct points, all that the evidence depends on; padding has a count of 0.
 
     ``c`` values at one point under noise ``s`` are as good as their mean under ``s / c`` and their spread about it, so a history of any
     length takes no more points than the domain has.
     """
 
+    described: ClassVar[str] = "values at distinct points, Collapsed(points=..., counts=..., means=..., within=...)"
     points: Table  # [n, d]
     counts: Table  # [n] number of values at each point, 0 where there are none
     means: Table  # [k, n] mean of these values, any finite number where there are none
@@ -44,8 +44,8 @@ class Collapsed:
         finite_numbers("Collapsed.means", self.means, exactly(None, count, words="outputs and points"))
         nonnegative_numbers("Collapsed.within", self.within, exactly(np.shape(self.means)[0], words="one for each output"))
 
-    @takes(size=whole(1))
-    def padded(self, size: int) -> Collapsed:
+    @checked
+    def padded(self, size: Annotated[int, whole(1)]) -> Collapsed:
         """Return the same data with rows for ``size`` points, on the host."""
         checks.integer("size", size, least=len(self.counts))
         missing = size - len(self.counts)
@@ -56,8 +56,8 @@ class Collapsed:
             within=self.within,
         )
 
-    @takes(kernel=of_class(Kernel), noise_variance=positive)
-    def log_evidence(self, kernel: Kernel, noise_variance: Scalar) -> Array:
+    @checked
+    def log_evidence(self, kernel: Kernel, noise_variance: Annotated[Scalar, positive]) -> Array:
         """Return the log density ``[k]`` of the values of each output under ``N(0, K + noise_variance I)``.
 
         With ``D = diag(counts)``, ``B = I + D^(1/2) K D^(1/2) / s`` and ``z = D^(1/2) means`` it is
@@ -145,8 +145,13 @@ def collapse(points: np.ndarray, values: np.ndarray) -> Collapsed:
     return Collapsed(points=distinct, counts=counts, means=means, within=np.sum(np.square(values.T - means[:, owners]), axis=1))
 
 
-@takes(kernel=instance_of(Kernel), points=POINTS, values=finite_numbers.of(vector("one value per point")), noise_variance=positive)
-def log_evidence(kernel: Kernel, points: ArrayLike, values: ArrayLike, noise_variance: Scalar) -> Array:
+@checked
+def log_evidence(
+    kernel: Kernel,
+    points: Annotated[ArrayLike, POINTS],
+    values: Annotated[ArrayLike, finite_numbers, vector("one value per point")],
+    noise_variance: Annotated[Scalar, positive],
+) -> Array:
     """Return the log density ``[]`` of ``values [n]`` at ``points [n, d]`` under ``N(0, K + noise_variance I)``; differentiable.
 
     It may be called in ``jax.vmap`` and in loops. Rasmussen and Williams (2006), eq. 2.30.

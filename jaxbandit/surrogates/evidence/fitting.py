@@ -5,27 +5,23 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import jax
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.arguments import takes
+from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import (
-    Check,
+    AtLeast,
+    Words,
     between,
     booleans,
     choice,
-    each,
     exactly,
     finite_numbers,
-    instance_of,
     numbers,
-    of_class,
-    optional,
     positive,
-    text,
     whole,
 )
 from jaxbandit.core.pytree import canonicalise
@@ -39,35 +35,24 @@ SIDE_BY_SIDE = 16  # data sets of few points that are fitted together on a CPU, 
 FEW = 24  # points; with more, what the fast ones wait for the slow ones costs more than that
 ROUNDED_TO = 16  # number of points of a data set is rounded up to a multiple, so that data sets of about one size share a program
 
-OPTIONS: dict[str, Check] = {
-    "noise_variance": positive,
-    "prior": optional(instance_of(Prior)),
-    "fixed": each(text),
-    "span": between(1, float("inf"), open_high=True, host=True),
-    "starts": whole(1, 10_000),
-    "seed": whole(0, 2**63 - 1),
-}
+Span: TypeAlias = Annotated[float, between(1, float("inf"), open_high=True, host=True)]
+Starts: TypeAlias = Annotated[int, whole(1, 10_000)]
+Seed: TypeAlias = Annotated[int, whole(0, 2**63 - 1)]
 
 
-@takes(
-    kernel=instance_of(Kernel) | each(instance_of(Kernel), least=1),
-    points=POINTS,
-    values=finite_numbers,
-    bounds=optional(of_class(Mapping, "a mapping from paths to the least and the largest value")),
-    **OPTIONS,
-)
+@checked
 def fit(
-    kernel: Kernel | Sequence[Kernel],
-    points: Numbers,
-    values: Numbers,
-    noise_variance: float,
+    kernel: Kernel | Annotated[Sequence[Kernel], AtLeast(1)],
+    points: Annotated[Numbers, POINTS],
+    values: Annotated[Numbers, finite_numbers],
+    noise_variance: Annotated[float, positive],
     *,
     prior: Prior | None = Prior(),
     fixed: Sequence[str] = (),
-    span: float = 1e3,
-    bounds: Mapping[str, tuple[Any, Any]] | None = None,
-    starts: int = 4,
-    seed: int = 0,
+    span: Span = 1e3,
+    bounds: Annotated[Mapping[str, tuple[Any, Any]], Words("a mapping from paths to the least and the largest value")] | None = None,
+    starts: Starts = 4,
+    seed: Seed = 0,
 ) -> Fit[Any]:
     """Fit the hyper-parameters of a GP with prior mean 0 to values: their maximum posterior, in float64 whatever JAX's own precision is.
 
@@ -128,27 +113,20 @@ def fit(
     return _with_bounds_said(together)
 
 
-@takes(
-    kernel=instance_of(Kernel),
-    points=finite_numbers.of(exactly(None, None, None, words="data sets, points, axes")),
-    values=numbers,
-    mask=optional(booleans.of(exactly(None, None, words="data sets, points"))),
-    precision=choice("float32", "float64"),
-    **OPTIONS,
-)
+@checked
 def fit_many(
     kernel: Kernel,
-    points: Numbers,
-    values: Numbers,
-    noise_variance: float,
+    points: Annotated[Numbers, finite_numbers, exactly(None, None, None, words="data sets, points, axes")],
+    values: Annotated[Numbers, numbers],
+    noise_variance: Annotated[float, positive],
     *,
-    mask: Numbers | None = None,
+    mask: Annotated[Numbers, booleans, exactly(None, None, words="data sets, points")] | None = None,
     prior: Prior | None = Prior(),
     fixed: Sequence[str] = (),
-    span: float = 1e3,
-    starts: int = 2,
-    seed: int = 0,
-    precision: str = "float64",
+    span: Span = 1e3,
+    starts: Starts = 2,
+    seed: Seed = 0,
+    precision: Annotated[str, choice("float32", "float64")] = "float64",
 ) -> Fit[Any]:
     """Fit the same kernel to each of ``B`` data sets, in one compiled program: as :func:`fit` does to one, up to rounding.
 

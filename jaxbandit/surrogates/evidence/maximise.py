@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from jaxbandit.core.arguments import takes
 from jaxbandit.core.checks import InvalidArgument, is_sequence_of_numbers, is_traced, short
-from jaxbandit.core.fields import any_shape, between, boolean, each, instance_of, of_class, optional, positive, text, whole
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import Words, any_shape, between, positive, whole
 from jaxbandit.core.paths import check_known
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree
 from jaxbandit.core.types import Array, Scalar, Table
 from jaxbandit.kernels import Kernel
-from jaxbandit.surrogates.evidence.density import COLLAPSED, Collapsed
+from jaxbandit.surrogates.evidence.density import Collapsed
 from jaxbandit.surrogates.evidence.descent import Minimum, minimise
 from jaxbandit.surrogates.evidence.inverse import inverse_diagonal
 from jaxbandit.surrogates.evidence.prior import NOISE, Prior
 
 K = TypeVar("K")
+One = TypeVar("One", bound=Kernel)
 
 COMPARED = 4  # points of which a search starts from the best
 AT_BOUND = 1e-3  # distance from a bound, in logarithms, within which a hyper-parameter counts as lying at it
@@ -64,35 +65,25 @@ class _Search(NamedTuple):
     spread: Callable[[Array], dict[str, Array]]  # from [P] to arrays by path, like the hyper-parameters; 0 for what is fixed
 
 
-@takes(
-    kernel=instance_of(Kernel),
-    noise_variance=positive,
-    data=of_class(Collapsed, COLLAPSED),
-    prior=optional(instance_of(Prior)),
-    fixed=each(text),
-    span=between(1, float("inf"), open_high=True, host=True),
-    bounds=optional(of_class(Mapping, "a mapping from paths of hyper-parameters to their least and largest values")),
-    errors=boolean,
-    second=optional(of_class(Mapping, "a mapping from paths of hyper-parameters to values")),
-    starts=whole(1, 10_000),
-    steps=whole(1, 10**6),
-    seed=whole(0, 2**63 - 1),
-)
+@checked
 def maximise(
-    kernel: K,
-    noise_variance: Scalar,
+    kernel: One,
+    noise_variance: Annotated[Scalar, positive],
     data: Collapsed,
     *,
     prior: Prior | None,
     fixed: tuple[str, ...] = (),
-    span: Scalar = 1e3,
-    bounds: Mapping[str, tuple[Scalar, Scalar]] | None = None,
-    second: Mapping[str, Scalar] | None = None,
-    starts: int = 4,
-    steps: int = 60,
-    seed: int = 0,
+    span: Annotated[Scalar, between(1, float("inf"), open_high=True, host=True)] = 1e3,
+    bounds: Annotated[
+        Mapping[str, tuple[Scalar, Scalar]], Words("a mapping from paths of hyper-parameters to their least and largest values")
+    ]
+    | None = None,
+    second: Annotated[Mapping[str, Scalar], Words("a mapping from paths of hyper-parameters to values")] | None = None,
+    starts: Annotated[int, whole(1, 10_000)] = 4,
+    steps: Annotated[int, whole(1, 10**6)] = 60,
+    seed: Annotated[int, whole(0, 2**63 - 1)] = 0,
     errors: bool = True,
-) -> Fit[K]:
+) -> Fit[One]:
     """Return the hyper-parameters with the largest posterior density of their logarithms given ``data``.
 
     It is pure and may be traced, called in ``jax.vmap`` and in loops; nothing in it is LAPACK's. The best of ``starts`` searches is

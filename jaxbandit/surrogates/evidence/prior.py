@@ -5,18 +5,17 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core.arguments import takes
-from jaxbandit.core.declare import Declared
-from jaxbandit.core.fields import instance_of, of_class, optional, per_axis, positive, positive_numbers, vector
-from jaxbandit.core.pytree import param, pytree
+from jaxbandit.core.declare import Declared, checked
+from jaxbandit.core.fields import positive, positive_numbers, vector
+from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Array, PerAxis, Scalar
 from jaxbandit.kernels import Categorical, Kernel, Linear, OnAxes, Periodic
-from jaxbandit.surrogates.evidence.density import COLLAPSED, Collapsed
+from jaxbandit.surrogates.evidence.density import Collapsed
 
 NOISE = "noise_variance"  # path of the noise variance among hyper-parameters, which are otherwise fields of the kernel
 
@@ -26,11 +25,11 @@ class LogNormal(Declared):
     """Log-normal distribution: the logarithm is normal about ``log(median)`` with standard deviation ``spread``."""
 
     in_files: ClassVar[bool] = True
-    median: Scalar = param(1.0, check=positive)
-    spread: Scalar = param(1.0, check=positive)
+    median: Annotated[Scalar, positive] = 1.0
+    spread: Annotated[Scalar, positive] = 1.0
 
-    @takes(value=positive_numbers, unit=positive_numbers)
-    def log_density(self, value: Array, unit: Array) -> Array:
+    @checked
+    def log_density(self, value: Annotated[Array, positive_numbers], unit: Annotated[Array, positive_numbers]) -> Array:
         """Return the log density ``[]`` of ``log(value)``, summed over entries, without its constant; the median is in ``unit``."""
         return -0.5 * jnp.sum(jnp.square((jnp.log(jnp.asarray(value)) - jnp.log(self.median * jnp.asarray(unit))) / self.spread))
 
@@ -53,15 +52,13 @@ class Prior(Declared):
     """
 
     in_files: ClassVar[bool] = True
-    length_scale: LogNormal | None = param(
-        LogNormal(median=math.exp(math.sqrt(2.0)), spread=math.sqrt(3.0)), check=optional(instance_of(LogNormal))
-    )
-    variance: LogNormal | None = param(LogNormal(median=1.0, spread=1.5), check=optional(instance_of(LogNormal)))
-    noise_variance: LogNormal | None = param(LogNormal(median=math.exp(-4.0), spread=1.5), check=optional(instance_of(LogNormal)))
-    extent: PerAxis | None = param(None, check=optional(positive), shape=per_axis)
-    scale: Scalar | None = param(None, check=optional(positive))
+    length_scale: LogNormal | None = LogNormal(median=math.exp(math.sqrt(2.0)), spread=math.sqrt(3.0))
+    variance: LogNormal | None = LogNormal(median=1.0, spread=1.5)
+    noise_variance: LogNormal | None = LogNormal(median=math.exp(-4.0), spread=1.5)
+    extent: Annotated[PerAxis, positive] | None = None
+    scale: Annotated[Scalar, positive] | None = None
 
-    @takes(data=of_class(Collapsed, COLLAPSED))
+    @checked
     def units(self, data: Collapsed) -> tuple[Array, Array]:
         """Return ``extent [d]`` and ``scale []``, from ``data`` where the prior has none of its own; both may be traced."""
         points, means = jnp.asarray(data.points), jnp.asarray(data.means)
@@ -80,8 +77,14 @@ class Prior(Declared):
             scale = jnp.asarray(self.scale, means.dtype)
         return extent, scale
 
-    @takes(kernel=of_class(Kernel), noise_variance=positive, extent=positive_numbers.of(vector("one side for each axis")), scale=positive)
-    def log_density(self, kernel: Kernel, noise_variance: Array, extent: Array, scale: Array) -> Array:
+    @checked
+    def log_density(
+        self,
+        kernel: Kernel,
+        noise_variance: Annotated[Array, positive],
+        extent: Annotated[Array, positive_numbers, vector("one side for each axis")],
+        scale: Annotated[Array, positive],
+    ) -> Array:
         """Return the log density ``[]`` of the logarithms of the hyper-parameters in these units, without its constant."""
         extent = jnp.asarray(extent)
         found = jnp.zeros((), extent.dtype)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -834,8 +834,8 @@ def test_the_number_of_outputs_is_not_taken_for_a_name() -> None:
 class Late(delays.Delay):
     """A user's own model, declared."""
 
-    wait: Any = param(2.0, check=fields.nonnegative, symbol="w")
-    kind: str = static(default="slow", check=fields.choice("slow", "fast"), symbol="kind")
+    wait: Annotated[Any, fields.nonnegative, fields.Letter("w")] = 2.0
+    kind: Annotated[Literal["slow", "fast"], fields.Letter("kind")] = static(default="slow")
     inner: Any = delays.NoDelay()  # not declared
     free: Any = None  # not declared either
 
@@ -910,8 +910,8 @@ def test_symbols_are_the_declared_letters_with_plain_values() -> None:
 class Learner(Declared):
     """Objects within an object."""
 
-    psi: penalties.Penalty = param(unchecked(penalties.Polynomial, n=3.0), check=fields.instance_of(penalties.Penalty), symbol="psi")
-    agreement: consensus.Agreement = param(consensus.Agreement(), check=fields.instance_of(consensus.Agreement))
+    psi: Annotated[penalties.Penalty, fields.Letter("psi")] = unchecked(penalties.Polynomial, n=3.0)
+    agreement: consensus.Agreement = consensus.Agreement()
     epoch: int = static(default=20, check=fields.whole(1), symbol="S")
     cap: Any = param(None, check=fields.optional(fields.positive), symbol="cap")
 
@@ -949,6 +949,20 @@ def test_study_files_can_name_the_packages_classes_of_a_role_that_opted_in() -> 
 
 # -- the checks by themselves --------------------------------------------------------------------------------------------------------
 
+Positive = Annotated[int, fields.whole(1)]
+
+
+def said(hint: Any) -> fields.Check:
+    """The check that an annotation says."""
+
+    def function(argument: Any) -> None: ...
+
+    function.__annotations__ = {"argument": hint}
+    (parameter,) = parameters(function)
+    assert parameter.check is not None
+    return parameter.check
+
+
 CHECKS: list[tuple[fields.Check, list[Any], list[Any]]] = [
     (fields.text, ["", "a"], [3, None, b"a", ["a"]]),
     (fields.choice("a", "b"), ["a", np.str_("b")], ["c", "A", 1, None, ["a"], np.array(["a", "b"])]),
@@ -962,10 +976,15 @@ CHECKS: list[tuple[fields.Check, list[Any], list[Any]]] = [
     (fields.whole_numbers(0, 9, "rounds"), [0, 9, 3.0], [0.5, 10, -1, "3"]),
     (fields.optional(fields.positive), [None, 1.0], [0.0, "1", False]),
     (fields.positive | fields.choice("auto"), [1.0, "auto"], [0.0, "automatic", "1.0", None]),
-    (fields.tuple_of(fields.whole(1), 2), [(1, 2)], [(1,), (1, 2, 3), [1, 2], (0, 1), (1, "2"), (1, True), 1]),
     (fields.each(fields.text), [("a",), ["a", "b"], ()], ["a", (1,), None]),
     (fields.function("(x)"), [max, lambda x: x], [None, 3]),
-    (fields.instance_of(delays.Delay), [delays.NoDelay()], [None, delays.NoDelay, problems.Noiseless(), "NoDelay"]),
+    (said(bool), [True, np.False_], [0, 1, "no", None]),
+    (said(int | None), [1, -3, None], [1.0, True, "1"]),
+    (said(Literal["a", 1]), ["a", 1], ["b", 2, True, None]),
+    (said(tuple[Positive, Positive]), [(1, 2)], [(1,), (1, 2, 3), (0, 1), (1, "2"), (1, True), 1]),
+    (said(Annotated[Sequence[str], fields.AtLeast(1)]), [["a"], ("a", "b")], [(), "a", [1]]),
+    (said(Annotated[Mapping[str, int], fields.Words("counts")]), [{"a": 1}], [{"a": "1"}, {1: 1}, [("a", 1)]]),
+    (said(Annotated[float, fields.positive] | delays.Delay), [1.0, delays.NoDelay()], [0.0, delays.NoDelay, problems.Noiseless(), None]),
 ]
 
 
@@ -991,13 +1010,11 @@ DECLARATIONS: dict[str, tuple[Callable[..., Any], str, list[tuple[Any, ...]]]] =
     "function": (fields.function, "arguments", [(wrong,) for wrong in (*NO_CHECKS, "")]),
     "each": (fields.each, "check", [(wrong,) for wrong in NO_CHECKS]),
     "least": (lambda least: fields.each(fields.text, least=least), "least", [(wrong,) for wrong in NO_COUNTS]),
-    "tuple_of": (fields.tuple_of, "check|length", [*((wrong,) for wrong in NO_CHECKS), *((fields.text, wrong) for wrong in NO_COUNTS)]),
     "mapping": (fields.mapping, "check|words", [*((wrong, "a table") for wrong in NO_CHECKS), (fields.text, 3)]),
     "optional": (fields.optional, "check", [(wrong,) for wrong in NO_CHECKS]),
     "or": (lambda other: fields.positive | other, "other", [(wrong,) for wrong in NO_CHECKS]),
-    "of": (fields.positive.of, "shape|outputs", [*((wrong,) for wrong in NO_CHECKS), (fields.scalar, 0), (fields.scalar, "x")]),
-    "instance_of": (fields.instance_of, "role", [(wrong,) for wrong in (*NO_CHECKS, delays.NoDelay())]),
-    "of_class": (fields.of_class, "role|described", [*((wrong,) for wrong in NO_CHECKS), (int, 3)]),
+    "of": (fields.positive.of, "shape", [(wrong,) for wrong in NO_CHECKS]),
+    "of_class": (fields.of_class, "kind|words", [*((wrong,) for wrong in NO_CHECKS), (int, 3)]),
     **{name: (getattr(fields, name), "words", [(wrong,) for wrong in (3, None)]) for name in ("vector", "matrix", "leading")},
     "exactly": (fields.exactly, "sizes", [(wrong,) for wrong in NO_COUNTS]),
     "param": (lambda check: param(1.0, check=check), "check", [(wrong,) for wrong in NO_CHECKS]),
