@@ -82,7 +82,13 @@ def mean_curves(axes: np.ndarray, rounds: np.ndarray, measures: Sequence[tuple[s
     """Draw the ``mean`` of each algorithm with a band from ``low`` to ``high``, on one of ``axes [measures]`` for each summary."""
     for axis, (name, label), summary in zip(axes, measures, summaries, strict=True):
         for number, algorithm in enumerate(summary.algorithm.values):
-            _band(axis, rounds, summary.isel(algorithm=number), plain(algorithm), number)
+            own, style = summary.isel(algorithm=number), look(number)
+            if not np.isfinite(own["mean"].values).any():
+                axis.plot([], [], label=f"{plain(algorithm)} (undefined)")
+                continue
+            # Later lines are thinner, so that an earlier line stays visible on both sides of a later one that coincides with it.
+            axis.plot(rounds, own["mean"], **style, linewidth=max(3.4 - 0.9 * number, 1.5), label=plain(algorithm))
+            axis.fill_between(rounds, own.low, own.high, color=style["color"], alpha=0.18, linewidth=0)
         axis.set(xlabel="round $t$", ylabel=label, xlim=(rounds[0], max(rounds[-1], 2)))
         if name != "regret":
             axis.set_ylim(bottom=0)
@@ -100,17 +106,6 @@ def _legend_of_row(row: np.ndarray) -> None:
         figure.legend(handles, labels, loc="outside lower center", ncols=max(1, min(across, len(labels))))
     else:
         row[-1].legend(loc="best")
-
-
-def _band(axis: Axes, rounds: np.ndarray, summary: xr.Dataset, label: str, number: int) -> None:
-    """Draw one algorithm's mean line and confidence band."""
-    if not np.isfinite(summary["mean"].values).any():
-        axis.plot([], [], label=f"{label} (undefined)")
-        return
-    style = look(number)
-    # Later lines are thinner, so that an earlier line stays visible on both sides of a later one that coincides with it.
-    axis.plot(rounds, summary["mean"], **style, linewidth=max(3.4 - 0.9 * number, 1.5), label=label)
-    axis.fill_between(rounds, summary.low, summary.high, color=style["color"], alpha=0.18, linewidth=0)
 
 
 @in_style

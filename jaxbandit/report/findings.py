@@ -11,7 +11,6 @@ from jaxbandit.report.statistics import (
     elapsed,
     final_values,
     growth_exponent,
-    half_width,
     holm,
     over_trials,
     paired_differences,
@@ -29,13 +28,13 @@ VERBS = {"hard_violation": ("violation", "violates less than"), "regret": ("regr
 def summary(dataset: xr.Dataset) -> list[str]:
     """Return the algorithm with the least mean violation and that with the least mean regret, on each problem."""
     found = []
-    for labels, note in _groups(dataset, least=2):
-        for name, (word, _) in _present(dataset.sel(algorithm=labels), VERBS):
-            finals = {label: final_values(dataset.sel(algorithm=label), name, averaged=True) for label in labels}
-            means = {label: float(values.mean()) for label, values in finals.items() if len(values) and np.isfinite(values).all()}
-            if means and any(means.values()):  # without constraints nothing is violated
-                best = min(means, key=lambda label: means[label])
-                found.append(f"Least {word} per round{note}: {best}, {in_words(means[best], float(half_width(finals[best])))}.")
+    for part, note, name in _compared(dataset):
+        last = over_trials(part, name, averaged=True, levels=()).isel(round=-1)
+        means = last["mean"].values
+        if np.nansum(np.abs(means)) > 0:  # without constraints nothing is violated
+            best = int(np.nanargmin(means))
+            value = in_words(means[best], float(last.high[best]) - means[best])
+            found.append(f"Least {VERBS[name][0]} per round{note}: {part.algorithm.values[best]}, {value}.")
     return found + shared_start(dataset)
 
 
@@ -99,14 +98,14 @@ def sweep(dataset: xr.Dataset) -> list[str]:
     found = []
     for parameters, part in sweeps_of(dataset):
         for family, members in families(part, *parameters):
-            for name, (word, _) in _present(members, VERBS):
+            for name in _present(members):
                 last = over_trials(members, name, averaged=True, levels=()).isel(round=-1)
                 means = last["mean"].values
                 if len(means) > 1 and np.isfinite(means).all() and np.ptp(means) > 0:
                     least = int(np.argmin(means))
                     where = ", ".join(f"{parameter} {float(members[parameter][least]):g}" for parameter in parameters)
                     value = in_words(means[least], float(last.high[least]) - means[least])
-                    found.append(f"{family}: least {word} per round at {where}, {value}.".lstrip(": "))
+                    found.append(f"{family}: least {VERBS[name][0]} per round at {where}, {value}.".lstrip(": "))
     return found
 
 
@@ -127,31 +126,28 @@ def delays(dataset: xr.Dataset) -> list[str]:
 def differences(dataset: xr.Dataset, seed: int) -> list[str]:
     """Return how many pairs of algorithms differ in each measure once corrected for the number of pairs."""
     found = []
-    for labels, note in _groups(dataset, least=2):
-        part = dataset.sel(algorithm=labels)
-        for name, (word, _) in _present(part, VERBS):
-            p = paired_differences(part, name, seed=seed, averaged=True, resamples=1).p.values[np.triu_indices(len(labels), 1)]
-            known = np.count_nonzero(~np.isnan(p))
-            if known:
-                sure = np.count_nonzero(holm(p) <= LEVEL)
-                pairs = "pair differs" if known == 1 else "pairs differ"
-                found.append(f"{sure} of {known} {pairs} in {word}{note} at the {LEVEL:.0%} level, corrected by Holm's method.")
+    for part, note, name in _compared(dataset):
+        pairs = paired_differences(part, name, seed=seed, averaged=True, resamples=1)
+        p = pairs.p.values[np.triu_indices(part.sizes["algorithm"], 1)]
+        known = np.count_nonzero(~np.isnan(p))
+        if known:
+            sure = np.count_nonzero(holm(p) <= LEVEL)
+            differ = "pair differs" if known == 1 else "pairs differ"
+            found.append(f"{sure} of {known} {differ} in {VERBS[name][0]}{note} at the {LEVEL:.0%} level, corrected by Holm's method.")
     return found
 
 
 def wins(dataset: xr.Dataset) -> list[str]:
     """Return the pair of algorithms of which one has less violation in most trials, and likewise regret."""
     found = []
-    for labels, note in _groups(dataset, least=2):
-        part = dataset.sel(algorithm=labels)
-        for name, (_, verb) in _present(part, VERBS):
-            final = paired_final_values(part, name)
-            if not final.shape[1] or not np.isfinite(final).all():
-                continue
-            less = np.stack([np.count_nonzero(own < final, axis=1) for own in final])  # [a, b] trials in which a is below b
-            a, b = np.unravel_index(np.argmax(less), less.shape)
-            if less[a, b]:
-                found.append(f"{labels[a]} {verb} {labels[b]} in {less[a, b]} of {final.shape[1]} trials{note}.")
+    for part, note, name in _compared(dataset):
+        final, labels = paired_final_values(part, name), part.algorithm.values
+        if not final.shape[1] or not np.isfinite(final).all():
+            continue
+        less = np.stack([np.count_nonzero(own < final, axis=1) for own in final])  # [a, b] trials in which a is below b
+        a, b = np.unravel_index(np.argmax(less), less.shape)
+        if less[a, b]:
+            found.append(f"{labels[a]} {VERBS[name][1]} {labels[b]} in {less[a, b]} of {final.shape[1]} trials{note}.")
     return found
 
 
@@ -170,18 +166,18 @@ def growth(dataset: xr.Dataset, seed: int) -> list[str]:
     return [f"{counted}; slowest for {labels[best]}, as t^{float(fits.exponent[best]):.2f}."]
 
 
-def _groups(dataset: xr.Dataset, *, least: int) -> Iterator[tuple[list[str], str]]:
-    """Yield the labels of algorithms on the same problem, at least ``least`` of them, and a note on it where there are several."""
+def _compared(dataset: xr.Dataset) -> Iterator[tuple[xr.Dataset, str, str]]:
+    """Yield for each measure of sentences the algorithms on one problem, at least two, and a note on it where there are several."""
     groups = problem_groups(dataset)
     for labels in groups:
-        if len(labels) >= least:
-            note = f" on {dataset['problem'].sel(algorithm=labels[0]).item()}" if len(groups) > 1 else ""
-            yield labels, note
+        part = dataset.sel(algorithm=labels)
+        note = f" on {part['problem'].values[0]}" if len(groups) > 1 else ""
+        yield from ((part, note, name) for name in _present(part) if len(labels) > 1)
 
 
-def _present(dataset: xr.Dataset, names: dict[str, tuple[str, str]]) -> list[tuple[str, tuple[str, str]]]:
-    """Return the measures that a dataset holds and that are not NaN throughout."""
-    return [(name, words) for name, words in names.items() if name in dataset and np.isfinite(dataset[name].values).any()]
+def _present(dataset: xr.Dataset) -> list[str]:
+    """Return the measures that sentences speak of, as far as a dataset holds them and they are not NaN throughout."""
+    return [name for name in VERBS if name in dataset and np.isfinite(dataset[name].values).any()]
 
 
 def in_words(mean: float, half: float) -> str:

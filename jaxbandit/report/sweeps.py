@@ -15,7 +15,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import AtLeast, Words, exactly, finite_numbers, numbers, scalar
-from jaxbandit.drawing import COLOURS, DASHES, SHADES, grid_of_axes, in_style, one_axis, plain
+from jaxbandit.drawing import SHADES, grid_of_axes, in_style, look, one_axis, plain
 from jaxbandit.report.curves import PANELS
 from jaxbandit.report.statistics import over_trials
 from jaxbandit.results.checks import Results
@@ -115,8 +115,7 @@ def swept_curve(
         last = over_trials(part, measure, averaged=averaged, levels=()).isel(round=-1)
         order = np.argsort(part[parameter].values, kind="stable")
         x, mean, half = part[parameter].values[order], last["mean"].values[order], (last.high - last["mean"]).values[order]
-        colour, dash = COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)]
-        axis.errorbar(x, mean, half, color=colour, linestyle=dash, marker="o", markersize=4, capsize=3, label=plain(label) or None)
+        axis.errorbar(x, mean, half, **look(number), marker="o", markersize=4, capsize=3, label=plain(label) or None)
         spans.append(x)
     values = np.concatenate(spans)
     if values.min() > 0 and values.max() / values.min() >= WIDE:
@@ -232,7 +231,9 @@ def sweep(
         raise checks.InvalidArgument(f"parameters: no algorithm has both {chosen[0]} and {chosen[1]}; see sweeps.sweeps_of")
     grid = grid_of_axes(axes, len(parts), len(measures))
     for column, (name, label) in zip(grid.T, measures, strict=True):
-        limits = _extent([over_trials(part, name, averaged=True, levels=()) for _, part in parts])
+        last = np.concatenate([over_trials(part, name, averaged=True, levels=())["mean"].values[:, -1] for _, part in parts])
+        known = last[np.isfinite(last)]
+        limits = (float(known.min()), float(known.max())) if len(known) else None  # of all maps of a measure
         for axis, (family, part) in zip(column, parts, strict=True):
             swept_map(part, name, *chosen[:2], heading=plain(family), label=label, limits=limits, ax=axis)
     return grid
@@ -265,7 +266,7 @@ def shaded_cells(
     written, decimals = max(table.shape) <= FEW, int(np.clip(2 - np.floor(np.log10(max(abs(low), abs(high), 1e-6))), 0, 6))
     for (r, c), value in np.ndenumerate(table):
         if not np.isfinite(value):
-            axis.add_patch(_hatched(c, r))
+            axis.add_patch(Rectangle((c, r), 1, 1, facecolor="0.92", edgecolor="0.7", hatch="///", linewidth=0))
         elif written:
             dark = value < low + 0.55 * (high - low)
             axis.text(c + 0.5, r + 0.5, f"{value:.{decimals}f}", ha="center", va="center", fontsize=8, color="white" if dark else "black")
@@ -273,18 +274,6 @@ def shaded_cells(
         step = -(-len(names) // FEW)
         set_ticks(np.arange(0, len(names), step) + 0.5, list(names)[::step])
     return axis
-
-
-def _extent(summaries: Sequence[xr.Dataset]) -> tuple[float, float] | None:
-    """Return the least and the largest mean after the last round, the common colour scale of all maps of a measure."""
-    last = np.concatenate([summary["mean"].values[:, -1] for summary in summaries])
-    last = last[np.isfinite(last)]
-    return (float(last.min()), float(last.max())) if len(last) else None
-
-
-def _hatched(column: int, row: int) -> Rectangle:
-    """Return a hatched rectangle, for a cell without a value."""
-    return Rectangle((column, row), 1, 1, facecolor="0.92", edgecolor="0.7", hatch="///", linewidth=0)
 
 
 def _tag(name: str, value: str | float) -> str:

@@ -15,7 +15,7 @@ from jaxbandit.core.fields import numbers
 from jaxbandit.core.status import STATUS, healthy
 from jaxbandit.core.types import Key, Numbers
 from jaxbandit.delays import NEVER
-from jaxbandit.drawing import COLOURS, DASHES, in_style, one_axis, plain
+from jaxbandit.drawing import in_style, look, one_axis, plain
 from jaxbandit.engine import Trajectory
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.report.given import GIVEN, Given, results_at_hand, runs_of
@@ -67,7 +67,11 @@ def multiplier_paths(
         for j in range(paths.shape[2]):
             several = paths.shape[2] > 1 or j < len(names)
             constraint = (names[j] if j < len(names) else f"constraint {j + 1}") if several else ""
-            _path(axis, paths[:, :, j], ", ".join(filter(None, (label, constraint))), number)
+            rounds, style = np.arange(1, paths.shape[1] + 1), look(number)
+            words = plain(", ".join(filter(None, (label, constraint)))) or None
+            axis.plot(rounds, paths[:, :, j].mean(axis=0), **style, linewidth=1.8, label=words)
+            if len(paths) > 1:
+                axis.fill_between(rounds, *np.quantile(paths[:, :, j], (0.05, 0.95), axis=0), color=style["color"], alpha=0.18, linewidth=0)
             number += 1
     if "x" in log:
         axis.set_xscale("log")
@@ -90,14 +94,6 @@ def _healthy_paths(multipliers: Any, status: Any) -> np.ndarray:
     flags = np.asarray(status).reshape(-1)
     checks.shape("status", flags, (len(paths),), remedy="one for each trial of the multipliers")
     return paths[healthy(flags)]
-
-
-def _path(axis: Axes, paths: np.ndarray, label: str, number: int) -> None:
-    """Draw the mean and the band of the multipliers ``[trials, T + 1]`` of one constraint."""
-    rounds, colour, dash = np.arange(1, paths.shape[1] + 1), COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)]
-    axis.plot(rounds, paths.mean(axis=0), color=colour, linestyle=dash, linewidth=1.8, label=plain(label) or None)
-    if len(paths) > 1:
-        axis.fill_between(rounds, *np.quantile(paths, (0.05, 0.95), axis=0), color=colour, alpha=0.18, linewidth=0)
 
 
 def delay_groups(dataset: xr.Dataset) -> list[tuple[str, list[str]]]:
@@ -144,10 +140,9 @@ def delay_histogram(
     edges = np.arange(0, most + width + 1, width) - 0.5
     for number, (words, output, note, delays) in enumerate(lines):
         share = np.histogram(delays, edges)[0] / max(len(delays), 1)
-        colour, dash = COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)]
         mean = f"mean {delays.mean():.1f}" if len(delays) else "none arrived"
         label = f"{plain(words)}, {output}: {mean}{note}"
-        axis.stairs(share, edges, color=colour, linestyle=dash, linewidth=1.5, label=label, fill=False)
+        axis.stairs(share, edges, **look(number), linewidth=1.5, label=label, fill=False)
     axis.set(title=heading, xlabel="delay in rounds", ylabel="share of the values that arrived", xlim=(edges[0], edges[-1]))
     axis.set_ylim(0, 1.25 * max(axis.get_ylim()[1], 1e-12))
     axis.legend(loc="upper right", fontsize=8)

@@ -55,11 +55,11 @@ class Course:
 
     @functools.cached_property
     def _choosing_matters(self) -> bool:
-        """Say whether a choice changes the algorithm's state; else replaying the events makes none, and compiles no program for it."""
+        """Return whether a choice changes the algorithm's state; else replaying the events makes none, and compiles no program for it."""
         return self.rounds.choosing_matters()
 
     def _repeats(self, record: Record) -> bool:
-        """Say whether a ticket that is dropped is that of a round which has to be repeated."""
+        """Return whether a ticket that is dropped is that of a round which has to be repeated."""
         return self.specification.at_once and self.rounds.open and record.round == self.rounds.round
 
     def begin(self, records: Mapping[int, Record]) -> None:

@@ -86,7 +86,7 @@ class Journal:
 
     @property
     def writable(self) -> bool:
-        """Say whether this process may add events."""
+        """Return whether this process may add events."""
         return self._lock is not None
 
     def append(self, kind: str, body: Mapping[str, Any]) -> Event:

@@ -227,7 +227,7 @@ class Rounds:
         return self._moved(state, after, pending, index)
 
     def choosing_matters(self) -> bool:
-        """Say whether a choice changes the algorithm's state; found by tracing it, once for a learner."""
+        """Return whether a choice changes the algorithm's state; found by tracing it, once for a learner."""
         with _arithmetic(self.learner):
             graph = _choose.trace(self.learner, self.carry[0], np.int32(1)).jaxpr.jaxpr
         count = len(jax.tree.leaves(self.carry[0]))
@@ -243,12 +243,12 @@ class Rounds:
         return dataclasses.replace(self, carry=self.before, round=self.round - 1, arrivals={}, before=None, open=False)
 
     def still_fits(self, number: int) -> bool:
-        """Say whether a value of round ``number`` that arrives now has a place in the buffer."""
+        """Return whether a value of round ``number`` that arrives now has a place in the buffer."""
         return self.learner.capacity is None or number > self.round - self.learner.capacity
 
     @property
     def complete(self) -> bool:
-        """Say whether the values of the last round that the algorithm needs before the next one are there."""
+        """Return whether the values of the last round that the algorithm needs before the next one are there."""
         return not self.open or self.learner.capacity is not None or len(self.arrivals) == self._outputs
 
     @functools.cached_property
@@ -282,7 +282,7 @@ class Rounds:
             return jax.tree.map(np.asarray, _predict_told(self.learner, posterior))
 
     def far_from_prior(self, told: Iterable[tuple[int, Mapping[int, float]]]) -> bool:
-        """Say whether values told at points, by output, lie so far from the prior mean that the model calls them impossible."""
+        """Return whether values told at points, by output, lie so far from the prior mean that the model calls them impossible."""
         points = list(told)
         rows = np.full((len(points), self._outputs), np.nan)
         for row, (_, values) in zip(rows, points, strict=True):

@@ -32,7 +32,7 @@ class Ticket:
 
     @property
     def declared_infeasible(self) -> bool:
-        """Say whether the algorithm has declared that no point satisfies the constraints."""
+        """Return whether the algorithm has declared that no point satisfies the constraints."""
         return bool(self.status & Status.DECLARED_INFEASIBLE)
 
 
