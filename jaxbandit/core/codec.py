@@ -18,6 +18,7 @@ import json
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 import jax
@@ -94,10 +95,17 @@ def _name(maker: Maker) -> str:
 def _imported(name: str, roles: tuple[type[Role], ...]) -> Maker | None:
     """Return a user's class or marked function for one of ``roles`` by its name ``module:Name``, if its module has been imported."""
     module, _, own = name.partition(":")
-    maker = vars(sys.modules[module]).get(own) if module in sys.modules else None
+    maker = _defined(module, own)
     if isinstance(maker, type) and issubclass(maker, roles):
         return maker if dataclasses.is_dataclass(maker) and maker.in_files else None
-    return maker if maker is not None and maker is _FUNCTIONS.get(name) and issubclass(_returned(maker), roles) else None
+    marked = _FUNCTIONS.get(name)
+    return marked if marked is not None and maker is marked and issubclass(_returned(marked), roles) else None
+
+
+def _defined(module: str, name: str) -> object:
+    """Return what a module that has been imported defines under a name, ``None`` where there is nothing; nothing is imported or run."""
+    imported = sys.modules.get(module)
+    return vars(imported).get(name) if isinstance(imported, ModuleType) else None
 
 
 # Objects as plain values.
@@ -149,7 +157,7 @@ class _Table(_Description):
         kind = type(item)
         if not (isinstance(item, Role) and item.in_files):
             self.other(item, where)
-        if kind.__module__ == "__main__" or vars(sys.modules.get(kind.__module__, sys)).get(kind.__name__) is not kind:
+        if kind.__module__ == "__main__" or _defined(kind.__module__, kind.__name__) is not kind:
             raise InvalidArgument(
                 f"{where}: a {kind.__name__} cannot be written as a table, for its class, {name_of(kind)}, cannot be imported again; define"
                 " it at the top of a module of its own"
