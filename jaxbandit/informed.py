@@ -43,6 +43,7 @@ class Rule(Declared, abc.ABC):
     """Abstract base of rules that tell a learner facts of an instance; all their fields are static."""
 
     described: ClassVar[str] = "a rule of jaxbandit.informed, such as SafestSeeds(count=2)"
+    called: ClassVar[str] = "informed"
     in_files: ClassVar[bool] = True
 
     @abc.abstractmethod

@@ -75,6 +75,11 @@ def makers(*roles: type[Role]) -> dict[str, Maker]:
     return dict(sorted((constructible(*roles) | functions).items()))
 
 
+def word_of(role: type[Role]) -> str:
+    """Return what study files and messages call an object of a role, such as ``"algorithm"``."""
+    return role.called or role.__name__.lower()
+
+
 def fields_of(maker: Maker) -> list[str]:
     """Return the names of the arguments that a class or function takes."""
     return [name for name, p in inspect.signature(maker).parameters.items() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
@@ -224,21 +229,22 @@ def in_words(item: object) -> str:
 # Plain values as objects.
 
 
-def from_plain(word: str, roles: type[Role] | Sequence[type[Role]], table: object, where: str) -> Any:
+def from_plain(role: type[Role] | Sequence[type[Role]], table: object, where: str, word: str = "") -> Any:
     """Return the object that a table describes; what is no table is returned as it is.
 
     Args:
-      word: what an object of the roles is called in messages, such as ``"algorithm"``.
-      roles: one of which the object has to have.
+      role: what the object has to be, or several roles of which it may have any.
       table: the type of the object and its fields.
       where: where the table stands, for messages.
+      word: what messages call an object of several roles.
 
     Raises:
       InvalidArgument: on an unknown name or field, with the nearest known one, and on values that the object refuses.
     """
     if not isinstance(table, Mapping):
         return table
-    values, roles = dict(table), (roles,) if isinstance(roles, type) else tuple(roles)
+    values, roles = dict(table), (role,) if isinstance(role, type) else tuple(role)
+    word = word or word_of(roles[0])
     if "type" not in values:
         raise InvalidArgument(f'{where}: the table has no type; say which {word}, as in type = "{next(iter(makers(*roles)))}"')
     maker = _look_up(word, roles, values.pop("type"), where)
@@ -320,7 +326,7 @@ def _value(word: str, roles: Sequence[type[Role]], is_static: bool, origin: obje
     if isinstance(value, Mapping):
         if not roles and origin is not collections.abc.Mapping:
             raise InvalidArgument(f"{where}: takes no table, got {short(dict(value))}")
-        return from_plain(word, roles, value, where) if roles else value
+        return from_plain(roles, value, where, word) if roles else value
     if not isinstance(value, list):
         return value
     tables = any(isinstance(item, Mapping) for item in value)

@@ -48,9 +48,11 @@ class Role(Described):
 
     Attributes:
       in_files: whether study files can name the subclasses that the package defines.
+      called: an object of the role in a word, as study files have it; by default the class's name in lower case.
     """
 
     described: ClassVar[str] = "an object of a declared role"
+    called: ClassVar[str] = ""
     in_files: ClassVar[bool] = False
 
 

@@ -32,6 +32,7 @@ class Policy(Declared, abc.ABC):
     """
 
     described: ClassVar[str] = "a policy of jaxbandit.feedback, such as Wait()"
+    called: ClassVar[str] = "feedback"
     in_files: ClassVar[bool] = True
     name: ClassVar[str]
     posteriors: ClassVar[type] = object  # class of its posteriors

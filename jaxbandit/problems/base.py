@@ -50,6 +50,7 @@ class AbstractProblem(OnDomain):
     """
 
     described: ClassVar[str] = "a problem of jaxbandit.problems, such as sine()"
+    called: ClassVar[str] = "problem"
 
     def __post_init__(self) -> None:
         self.validate()

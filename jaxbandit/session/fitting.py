@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from jaxbandit.core.codec import to_plain
+from jaxbandit.core.codec import from_plain, to_plain
+from jaxbandit.kernels import Kernel
 from jaxbandit.session.journal import SessionError
 from jaxbandit.session.specification import Specification, prior_means
 from jaxbandit.session.tickets import Record
 from jaxbandit.study.specify.model import Model
-from jaxbandit.study.specify.registry import build
 from jaxbandit.surrogates import Prior, fit
 
 
@@ -33,7 +33,7 @@ def fitted_model(specification: Specification, model: Model, records: Mapping[in
     prior = Prior(extent=np.ptp(points, axis=0) + (np.ptp(points, axis=0) == 0))
     means, kernels, noises = prior_means(model, outputs), [], []
     for number, name in enumerate(outputs.names):
-        kernel = build("kernel", _of(model.kernel, number), "model.kernel")
+        kernel = from_plain(Kernel, _of(model.kernel, number), "model.kernel")
         noise = float(_of(model.noise_variance, number))
         told = [(record.index, record.values[name]) for record in records.values() if name in record.values]
         if told:

@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.codec import digest, exact, from_fields, name_of, to_plain
+from jaxbandit.core.codec import digest, exact, from_fields, from_plain, name_of, to_plain, word_of
 from jaxbandit.core.declare import check_domain, check_fields, checked
 from jaxbandit.core.fields import Described, Words, whole
 from jaxbandit.core.fields import path as path_check
@@ -34,7 +34,6 @@ from jaxbandit.session.outputs import Outputs
 from jaxbandit.session.stepping import Learner, design_points, make_learner
 from jaxbandit.session.tables import TAKEN
 from jaxbandit.study.specify.model import Model
-from jaxbandit.study.specify.registry import build
 from jaxbandit.surrogates import Surrogate, arithmetic
 
 NUMBERS = ("horizon", "capacity", "fit_every")
@@ -259,7 +258,7 @@ def _read_parts(table: Mapping[str, Any]) -> dict[str, Any]:
         "model": read_model(table.get("model", {})),
         "initial": from_fields(InitialDesign, table.get("initial", {}), "initial"),
         "horizon": table.get("horizon", 1000),
-        **{name: build(name, table.get(name), name) for name in ("algorithm", "delay", "feedback")},
+        **{word_of(role): from_plain(role, table.get(word_of(role)), word_of(role)) for role in (Algorithm, Delay, Policy)},
         **{name: table.get(name) for name in ("capacity", "fit_every")},
     }
 

@@ -11,10 +11,9 @@ import pytest
 import jaxbandit
 from jaxbandit.algorithms import ALGORITHMS
 from jaxbandit.core.codec import to_plain
-from jaxbandit.study.specify.registry import build
 from tests.support.algorithms import ALGORITHMS as CONFORMING
 from tests.support.paths import ROOT
-from tests.support.study_files import names
+from tests.support.study_files import build, names
 
 FOLDER = Path(jaxbandit.algorithms.__file__).parent
 NOT_ALGORITHMS = {"__init__", "base", "registry"}

@@ -11,10 +11,9 @@ import pytest
 
 from jaxbandit.core.codec import to_plain
 from jaxbandit.study import from_table, from_toml
-from jaxbandit.study.specify.registry import build
 from tests.support import small_study
 from tests.support.paths import ROOT
-from tests.support.study_files import KINDS, names
+from tests.support.study_files import KINDS, build, names
 
 # One of everything that a study file can say.
 EVERYTHING = """

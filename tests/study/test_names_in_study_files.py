@@ -16,8 +16,7 @@ from jaxbandit.core.codec import fields_of, to_plain
 from jaxbandit.problems.base import AbstractProblem
 from jaxbandit.study import from_table
 from jaxbandit.study.specify.catalogue import described, places
-from jaxbandit.study.specify.registry import ROLES, build
-from tests.support.study_files import KINDS, names
+from tests.support.study_files import KINDS, ROLES, build, names
 
 ARMS = Path(__file__).parents[1] / "support" / "arms.csv"
 # What a maker cannot do without, by its name.

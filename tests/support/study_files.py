@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from jaxbandit.core.codec import Maker, makers
-from jaxbandit.core.declare import Role, roles_of_arguments
-from jaxbandit.study.specify.registry import ROLES
+from typing import Any
 
+from jaxbandit.core.codec import Maker, from_plain, makers, word_of
+from jaxbandit.core.declare import Role, roles_of_arguments
+from jaxbandit.study.specify import catalogue
+
+ROLES = {word_of(role): role for role in catalogue.ROLES}
 KINDS = [kind for kind in ROLES if kind != "domain"]
+
+
+def build(kind: str, table: object, where: str) -> Any:
+    """What a table of one kind describes."""
+    return from_plain(ROLES[kind], table, where)
 
 
 def names(kind: str) -> dict[str, Maker]:

@@ -8,10 +8,17 @@ import re
 import textwrap
 from collections.abc import Mapping
 
-from jaxbandit.core.codec import Maker, fields_of, makers
+from jaxbandit.algorithms import Algorithm
+from jaxbandit.core.codec import Maker, fields_of, makers, word_of
 from jaxbandit.core.declare import Role, parameters, roles_of_arguments
-from jaxbandit.study.specify.registry import ROLES
+from jaxbandit.delays import Delay
+from jaxbandit.domains import Domain
+from jaxbandit.feedback import Policy
+from jaxbandit.informed import Rule
+from jaxbandit.kernels import Kernel
+from jaxbandit.problems import AbstractProblem, Noise
 
+ROLES = (Algorithm, AbstractProblem, Delay, Domain, Kernel, Noise, Policy, Rule)  # of a study's own tables
 WIDTH = 110  # characters of a line
 REQUIRED = "  (required)"
 FIELD = re.compile(r"^      (\w+(?:, \w+)*): (.+)$")  # of a docstring's list of attributes or arguments
@@ -22,14 +29,14 @@ def places() -> dict[str, Mapping[str, Maker]]:
 
     The places are those of a study's own tables, and after them the objects that fields of these hold, by the name of their role.
     """
-    known = {kind: makers(role) for kind, role in ROLES.items()}
-    seen = set(ROLES.values())
+    known = {word_of(role): makers(role) for role in ROLES}
+    seen = set(ROLES)
     todo = [maker for named in known.values() for maker in named.values()]
     for maker in todo:  # which grows meanwhile
         for role in (role for roles in roles_of_arguments(maker).values() for role in roles):
             if makers(role) and not any(issubclass(role, other) for other in seen):
                 seen.add(role)
-                known[role.__name__.lower()] = makers(role)
+                known[word_of(role)] = makers(role)
                 todo += makers(role).values()
     return {place: {name: maker for name, maker in named.items() if not _needs_code(maker)} for place, named in sorted(known.items())}
 

@@ -8,17 +8,17 @@ from typing import Annotated, Any, TypeAlias
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.codec import Table, digest, exact, from_value, to_fields
+from jaxbandit.core.codec import Table, digest, exact, from_plain, from_value, to_fields
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import Words
 from jaxbandit.core.paths import set_field
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.inputs import Rounds, Telling
+from jaxbandit.informed import Rule
 from jaxbandit.problems import AbstractProblem, full_information
 from jaxbandit.study.specify.model import Model
 from jaxbandit.study.specify.parts import Learner, Origin, Parts, Row
-from jaxbandit.study.specify.registry import build
 from jaxbandit.study.specify.run import Policy, Run
 from jaxbandit.surrogates import Surrogate
 
@@ -90,9 +90,9 @@ def runs_of(parts: Parts, rows: Sequence[Row] | None = None) -> list[Run]:
 
 def _made(parts: Parts, rows: Sequence[Row]) -> Iterator[Run]:
     """Return the runs of some rows of a grid; equal models on one problem are made once."""
-    problems = {label: build("problem", item, f"problem.{label}") for label, item in parts.problem.items()}
-    delays = {label: build("delay", item, f"delay.{label}") for label, item in parts.delay.items()}
-    algorithms = {label: build("algorithm", learner.algorithm, f"algorithm.{label}") for label, learner in parts.algorithm.items()}
+    problems = {label: from_plain(AbstractProblem, item, f"problem.{label}") for label, item in parts.problem.items()}
+    delays = {label: from_plain(Delay, item, f"delay.{label}") for label, item in parts.delay.items()}
+    algorithms = {label: from_plain(Algorithm, learner.algorithm, f"algorithm.{label}") for label, learner in parts.algorithm.items()}
     parts.model.validate("model")
     revealed: dict[str, AbstractProblem] = {}
     surrogates: dict[tuple[str, bool, str], Surrogate] = {}
@@ -121,8 +121,8 @@ def _made(parts: Parts, rows: Sequence[Row]) -> Iterator[Run]:
             "algorithm": algorithm,
             "model": surrogates[key],
             "delay": delays[row.delay],
-            "feedback": build("feedback", learner.feedback, f"{where}.feedback"),
-            "informed": build("informed", learner.informed, f"{where}.informed"),
+            "feedback": from_plain(Policy, learner.feedback, f"{where}.feedback"),
+            "informed": from_plain(Rule, learner.informed, f"{where}.informed"),
             "initial": parts.initial,
             "swept": swept,
         }

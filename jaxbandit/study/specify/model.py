@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.codec import Table, to_fields
+from jaxbandit.core.codec import Table, from_plain, to_fields
 from jaxbandit.core.declare import check_fields, checked
 from jaxbandit.core.fields import (
     AtLeast,
@@ -28,7 +28,6 @@ from jaxbandit.core.types import PerAxis, PerOutput
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
 from jaxbandit.problems.data_tables import rows_of_csv
-from jaxbandit.study.specify.registry import build
 from jaxbandit.surrogates import PRECISIONS, Surrogate, ranged, surrogate
 from jaxbandit.surrogates.choose import FORMS
 from jaxbandit.surrogates.noise import VARIANCE_IN_FILES
@@ -90,7 +89,7 @@ class Model:
     def __post_init__(self) -> None:
         check_fields(self, "model")
         for kernel in self.kernel if isinstance(self.kernel, list | tuple) else [self.kernel]:
-            build("kernel", kernel, "model.kernel")
+            from_plain(Kernel, kernel, "model.kernel")
         if self.length_scale_range is not None:
             ends = checks.numbers("model.length_scale_range", self.length_scale_range)
             if ends.shape[:1] != (2,) or not np.all(ends[0] < ends[1]):
@@ -106,7 +105,7 @@ class Model:
     ) -> Surrogate:
         """Return the surrogate of ``outputs`` functions on a domain, with room for ``horizon`` observations."""
         given = self.kernel if isinstance(self.kernel, list | tuple) else [self.kernel]
-        kernels: Any = [build("kernel", kernel, f"{where}.kernel") for kernel in given]
+        kernels: Any = [from_plain(Kernel, kernel, f"{where}.kernel") for kernel in given]
         kernels = kernels if given is self.kernel else kernels[0]  # one for all outputs is fitted to all of them
         rest: dict[str, Any] = {name: getattr(self, name) for name in ("noise_variance", "prior_mean", "rank", "precision")}
         rest |= {"outputs": outputs, "horizon": horizon}
