@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from matplotlib import rcParams
@@ -35,9 +35,9 @@ STYLE: Any = {
 }
 DPI = 160  # of figures in files
 SHADES = "cividis"  # colour map of heat maps; its lightness increases for colour-blind people and in grey print too
-PANELS = whole(1, 1000)  # rows or columns of a figure
+Count: TypeAlias = Annotated[int, whole(1, 1000)]  # of rows or columns of a figure
 PANEL = (4.6, 3.5)  # inches
-INCHES = each(between(0, 1000, host=True).of(scalar), length=2)
+Size: TypeAlias = Annotated[tuple[float, float], each(between(0, 1000, host=True).of(scalar), length=2)]  # in inches
 DRAWN = each(each(of_class(Callable, "a function of an argument ax"), least=1), least=1)  # type: ignore[arg-type]  # a class at run time
 # The optimum, where a figure shows it.
 STAR: Any = {"linestyle": "none", "markersize": 12, "markerfacecolor": COLOURS[1], "markeredgecolor": "white", "markeredgewidth": 0.8}
@@ -108,9 +108,7 @@ def grid_of_axes(axes: Any, rows: int, columns: int, size: tuple[float, float] =
 
 
 @checked
-def new_axes(
-    rows: Annotated[int, PANELS], columns: Annotated[int, PANELS], size: Annotated[tuple[float, float], INCHES] = PANEL
-) -> np.ndarray:
+def new_axes(rows: Count, columns: Count, size: Size = PANEL) -> np.ndarray:
     """Return axes ``[rows, columns]`` of a new figure of pyplot's, ``size`` inches each, which the user's backend shows."""
     from matplotlib import pyplot  # only here: files need none
 
@@ -119,14 +117,7 @@ def new_axes(
 
 
 @checked
-def figure_of(
-    rows: Annotated[int, PANELS],
-    columns: Annotated[int, PANELS],
-    size: Annotated[tuple[float, float], INCHES] = PANEL,
-    *,
-    title: str = "",
-    one_scale: bool = False,
-) -> tuple[Drawing, np.ndarray]:
+def figure_of(rows: Count, columns: Count, size: Size = PANEL, *, title: str = "", one_scale: bool = False) -> tuple[Drawing, np.ndarray]:
     """Return a figure for a file and its axes ``[rows, columns]``, ``size`` inches each.
 
     With ``one_scale`` the panels of a row share their vertical scale.
@@ -149,11 +140,7 @@ def _panels(figure: Figure, rows: int, columns: int, size: tuple[float, float], 
 
 @checked
 def compose(
-    title: str,
-    rows: Annotated[Sequence[Sequence[Callable[..., Any]]], DRAWN],
-    *,
-    size: Annotated[tuple[float, float], INCHES] = PANEL,
-    one_scale: bool = False,
+    title: str, rows: Annotated[Sequence[Sequence[Callable[..., Any]]], DRAWN], *, size: Size = PANEL, one_scale: bool = False
 ) -> Drawing:
     """Return a figure of several panels, for a file; each function in ``rows`` draws one panel on the ``ax`` that it is given.
 

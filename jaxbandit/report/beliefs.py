@@ -16,16 +16,7 @@ from matplotlib.figure import Figure
 
 from jaxbandit.core import checks
 from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import (
-    MOST_ROUNDS,
-    Words,
-    function,
-    integers_from,
-    nonnegative,
-    positive,
-    scalar,
-    vector,
-)
+from jaxbandit.core.fields import MOST_ROUNDS, Words, function, integers_from, nonnegative, positive, scalar, vector
 from jaxbandit.core.pytree import canonicalise, float_dtype
 from jaxbandit.core.types import Array
 from jaxbandit.domains import Domain
@@ -42,6 +33,7 @@ if TYPE_CHECKING:
 # An acquisition to map: takes the posterior of one round, the multipliers [m] in force and the round; returns the score [M].
 Score: TypeAlias = Annotated[Callable[[Prediction, np.ndarray, int], Array], function("(belief, multipliers, t)")]
 
+Positive: TypeAlias = Annotated[float, positive, scalar]
 RoundNumbers: TypeAlias = Annotated[Sequence[int], integers_from(0, MOST_ROUNDS), vector("the numbers of rounds")]
 
 
@@ -163,7 +155,7 @@ def posterior_curves(
     trajectory: Trajectory,
     rounds: RoundNumbers,
     *,
-    width: Annotated[float, positive, scalar] = 2.0,
+    width: Positive = 2.0,
     problem: Instance | None = None,
     score: Score | None = None,
     axes: Any = None,
@@ -234,10 +226,10 @@ def posterior_animation(
     rounds: RoundNumbers,
     *,
     title: str = "",
-    width: Annotated[float, positive, scalar] = 2.0,
+    width: Positive = 2.0,
     problem: Instance | None = None,
     score: Score | None = None,
-    seconds_per_frame: Annotated[float, positive, scalar] = 0.5,
+    seconds_per_frame: Positive = 0.5,
 ) -> FuncAnimation:
     """Return an animation of ``posterior_maps`` or, on a line, ``posterior_curves``: one round after another.
 

@@ -8,7 +8,7 @@ such as regret on an instance without a feasible point, the statistics are NaN t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import numpy as np
 import xarray as xr
@@ -40,7 +40,10 @@ __all__ = [
 __dir__ = __all__.copy  # what completion shows
 
 
-SEED, LEVEL, RESAMPLES = whole(0, 2**63 - 1), between(0, 1, open_high=True, host=True), whole(1, 10**6)
+Seed: TypeAlias = Annotated[int, whole(0, 2**63 - 1)]
+Level: TypeAlias = Annotated[float, between(0, 1, open_high=True, host=True)]
+Levels: TypeAlias = Annotated[Sequence[float], each(numbers_from(0, 1).of(scalar))]
+Resamples: TypeAlias = Annotated[int, whole(1, 10**6)]
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 MARKS = 64  # number of rounds, equally spaced in log t, to which a growth exponent is fitted
@@ -99,13 +102,7 @@ def paired_final_values(dataset: Results, measure: str) -> np.ndarray:
 
 
 @checked
-def over_trials(
-    dataset: Results,
-    measure: str,
-    *,
-    averaged: bool = False,
-    levels: Annotated[Sequence[float], each(numbers_from(0, 1).of(scalar))] = LEVELS,
-) -> xr.Dataset:
+def over_trials(dataset: Results, measure: str, *, averaged: bool = False, levels: Levels = LEVELS) -> xr.Dataset:
     """Summarise a measure over trials, for every algorithm and round.
 
     Args:
@@ -171,13 +168,7 @@ def box_statistics(dataset: Results, measure: str, *, rounds: Sequence[int] | No
 
 @checked
 def paired_differences(
-    dataset: Results,
-    measure: str,
-    *,
-    seed: Annotated[int, SEED],
-    averaged: bool = False,
-    level: Annotated[float, LEVEL] = 0.95,
-    resamples: Annotated[int, RESAMPLES] = 2000,
+    dataset: Results, measure: str, *, seed: Seed, averaged: bool = False, level: Level = 0.95, resamples: Resamples = 2000
 ) -> xr.Dataset:
     """Compare algorithms after the last round, trial by trial: common random numbers reduce the variance of the differences.
 
@@ -273,13 +264,7 @@ def win_matrix(dataset: Results, measure: str, *, larger_is_better: bool = False
 
 @checked
 def growth_exponent(
-    dataset: Results,
-    measure: str,
-    *,
-    seed: Annotated[int, SEED],
-    start: Annotated[float, LEVEL] = 0.25,
-    level: Annotated[float, LEVEL] = 0.95,
-    resamples: Annotated[int, RESAMPLES] = 1000,
+    dataset: Results, measure: str, *, seed: Seed, start: Level = 0.25, level: Level = 0.95, resamples: Resamples = 1000
 ) -> xr.Dataset:
     """Fit the growth of the mean of a cumulative measure late in the run: the least-squares slope of ``log mean`` over ``log t``.
 
@@ -323,7 +308,7 @@ def problem_groups(dataset: Results) -> list[list[str]]:
 
 
 @checked
-def resampling(count: Annotated[int, whole(0, 10**9)], resamples: Annotated[int, RESAMPLES], seed: Annotated[int, SEED]) -> np.ndarray:
+def resampling(count: Annotated[int, whole(0, 10**9)], resamples: Resamples, seed: Seed) -> np.ndarray:
     """Return weights ``[resamples, count]`` of bootstrap means: the number of times each trial was drawn, divided by ``count``."""
     if count == 0:
         return np.zeros((resamples, 0))

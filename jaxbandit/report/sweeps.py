@@ -21,9 +21,8 @@ from jaxbandit.report.statistics import over_trials
 from jaxbandit.results.checks import Results
 
 WIDE = 20.0  # positive values that span this factor or more are drawn on a logarithmic scale
-Limits: TypeAlias = tuple[
-    Annotated[float, finite_numbers, scalar], Annotated[float, finite_numbers, scalar]
-]  # of the darkest and the lightest shade
+Number: TypeAlias = Annotated[float, finite_numbers, scalar]
+Limits: TypeAlias = tuple[Number, Number]  # of the darkest and the lightest shade
 FEW = 12  # up to so many cells along an axis of a heat map are labelled one by one and have their numbers inside
 
 
