@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import Plain, Table, digest, exact, in_words, says_all, to_fields
-from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, Described, each, of_class, whole
+from jaxbandit.core.declare import check_fields, checked
+from jaxbandit.core.fields import INT32_MAX, Check, Described, Shape, of_class, whole
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.core.paths import did_you_mean
 from jaxbandit.core.pytree import canonicalise, float_dtype
@@ -26,7 +26,7 @@ from jaxbandit.core.types import Array, Key
 from jaxbandit.delays import NoDelay
 from jaxbandit.engine import Trajectory, simulate
 from jaxbandit.engine.delayed import at_once
-from jaxbandit.engine.inputs import FUSED
+from jaxbandit.engine.inputs import FUSED, Rounds
 from jaxbandit.engine.simulation import refreshed_in_time
 from jaxbandit.fused.cells import Unsupported
 from jaxbandit.fused.plan import NOT_MEASURED, plan_of
@@ -40,16 +40,7 @@ from jaxbandit.surrogates import RangedSurrogate, Surrogate, arithmetic
 
 DEFAULT_METRICS = tuple(name for name in METRICS if name not in ("reward", "strong_regret"))
 
-# Plain values of a study with their checks.
-CHECKED: dict[str, Callable[[str, object], object]] = {
-    "name": check_label,
-    "trials": partial(checks.integer, least=1, most=INT32_MAX),
-    "horizon": whole(1, MOST_ROUNDS),
-    "seed": lambda name, value: check_seed(name, value),
-    "trajectories": checks.boolean,
-    "common_random_numbers": checks.boolean,
-    "fused": FUSED,
-}
+PLAIN = ("name", "trials", "horizon", "seed", "trajectories", "common_random_numbers", "fused")  # as files have them, in this order
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -69,6 +60,50 @@ def in_its_arithmetic(function: Callable[Concatenate[Study, P], T]) -> Callable[
             return function(study, *args, **kwargs)
 
     return with_study
+
+
+def _by(test: Callable[[str, Any], object]) -> Check:
+    """Return the check for what ``test``, called with the name of a field and its value, lets pass."""
+
+    def verify(name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+        test(name, value)
+
+    return Check("", lambda value: True, verify)
+
+
+def _check_seed(name: str, value: object) -> None:
+    """Raise ``InvalidArgument`` unless a seed is one that JAX tells from all others: without 64-bit numbers it drops further bits."""
+    checks.integer(name, value, least=0, most=2**63 - 1 if float_dtype().itemsize == 8 else 2**32 - 1)
+
+
+def _check_metrics(field: str, names: object) -> None:
+    """Raise ``InvalidArgument`` on unknown names of metrics, on none, and on one that stands twice."""
+    if not isinstance(names, list | tuple):
+        raise InvalidArgument(f"metrics: expected a list of names, got {short(names)}; known are {', '.join(METRICS)}")
+    for number, name in enumerate(names):
+        if name not in METRICS:
+            raise InvalidArgument(f"metrics: there is no {short(name)}{did_you_mean(str(name), METRICS)}; known are {', '.join(METRICS)}")
+        if name in names[:number]:
+            raise InvalidArgument(f"metrics: {name!r} stands twice")
+    if not names:
+        raise InvalidArgument(f"metrics: there is none; known are {', '.join(METRICS)}")
+
+
+def _check_keep(name: str, value: object) -> None:
+    """Raise ``InvalidArgument`` on what says of no rounds that they are kept."""
+    if not isinstance(value, Keep):
+        raise InvalidArgument(f"keep: expected a Keep, such as Keep(every=10), got {short(value)}")
+
+
+def _check_parameters(name: str, values: Any) -> None:
+    """Raise ``InvalidArgument`` unless further parameters are ``None`` or a mapping of JSON values."""
+    if values is None:
+        return
+    of_class(Mapping, "a table of plain values, as JSON has them")("parameters", values)
+    try:
+        json.dumps(dict(values))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgument(f"parameters: expected a table of plain values, as JSON has them, got {short(values)}: {error}") from error
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -95,21 +130,22 @@ class Study(Described):
     """
 
     described: ClassVar[str] = "a Study"
-    name: str
+    name: Annotated[str, _by(check_label)]
     runs: Sequence[Run]
-    trials: int = 100
-    horizon: int = 1000
-    seed: int = 0
-    metrics: tuple[str, ...] = DEFAULT_METRICS
-    keep: Keep = Keep()
+    trials: Annotated[int, _by(partial(checks.integer, least=1, most=INT32_MAX))] = 100
+    horizon: Rounds = 1000
+    seed: Annotated[int, _by(_check_seed)] = 0
+    metrics: Annotated[tuple[str, ...], _by(_check_metrics)] = DEFAULT_METRICS
+    keep: Annotated[Keep, _by(_check_keep)] = Keep()
     trajectories: bool = False
     common_random_numbers: bool = True
-    fused: bool | str = "auto"
-    parameters: Table | None = None
+    fused: Annotated[bool | str, FUSED] = "auto"
+    parameters: Annotated[Table | None, _by(_check_parameters)] = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.runs, list):
-            object.__setattr__(self, "runs", tuple(self.runs))
+        for name in ("runs", "metrics"):
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
         self.validate()
 
     def __repr__(self) -> str:
@@ -143,25 +179,13 @@ class Study(Described):
 
     def validate(self) -> None:
         """Raise ``InvalidArgument`` on values of wrong types or out of range, unknown metrics, no runs, and labels that are equal."""
-        check_plain(**{name: getattr(self, name) for name in CHECKED})
-        check_metrics(self.metrics)
-        if not isinstance(self.keep, Keep):
-            raise InvalidArgument(f"keep: expected a Keep, such as Keep(every=10), got {short(self.keep)}")
-        self.keep.validate()
-        if self.parameters is not None:
-            _check_parameters(self.parameters)
-        each(of_class(Run, "a Run"))("runs", self.runs)
+        check_fields(self)
         labels = [run.label for run in self.runs]
         if not labels or len(set(labels)) < len(labels):
             raise InvalidArgument(f"runs: give at least one, with distinct labels, got {short(labels)}")
 
     def named_runs(self) -> tuple[Run, ...]:
-        """Return the runs with all labels filled in, and with one object in place of equal problems.
-
-        Raises:
-          InvalidArgument: where :meth:`validate` does.
-        """
-        self.validate()
+        """Return the runs with all labels filled in, and with one object in place of equal problems."""
         problems = _named([run.problem for run in self.runs], [run.problem_label for run in self.runs], lambda problem: str(problem.name))
         delays = [run.delay_in_force for run in self.runs]
         late = _named(delays, [run.delay_label for run in self.runs], lambda delay: "" if isinstance(delay, NoDelay) else in_words(delay))
@@ -203,7 +227,7 @@ class Study(Described):
             no table describes.
         """
         runs = table_of(self.named_runs(), self.horizon)
-        plain = {name: getattr(self, name) for name in CHECKED}
+        plain = {name: getattr(self, name) for name in PLAIN}
         recorded = {} if self.parameters is None else {"parameters": dict(self.parameters)}
         return {**plain, "metrics": list(self.metrics), "keep": to_fields(self.keep, "keep"), **recorded, **runs}
 
@@ -312,37 +336,3 @@ def _named(items: Sequence[T], labels: Sequence[str | None], words: Callable[[T]
         number = list(alike).index(digests[id(item)]) + 1
         named.append((words(item) + (f" {number}" if number > 1 else ""), first))
     return named
-
-
-def check_plain(**values: object) -> None:
-    """Raise ``InvalidArgument`` on plain values of a study, given by the names of its fields, that are of wrong types or out of range."""
-    for name, value in values.items():
-        CHECKED[name](name, value)
-
-
-def check_seed(name: str, value: object) -> None:
-    """Raise ``InvalidArgument`` unless a seed is one that JAX tells from all others: without 64-bit numbers it drops further bits."""
-    checks.integer(name, value, least=0, most=2**63 - 1 if float_dtype().itemsize == 8 else 2**32 - 1)
-
-
-def check_metrics(names: object) -> tuple[str, ...]:
-    """Return the names of a study's metrics; raise ``InvalidArgument`` on unknown ones, on none, and on one that stands twice."""
-    if not isinstance(names, list | tuple):
-        raise InvalidArgument(f"metrics: expected a list of names, got {short(names)}; known are {', '.join(METRICS)}")
-    for number, name in enumerate(names):
-        if name not in METRICS:
-            raise InvalidArgument(f"metrics: there is no {short(name)}{did_you_mean(str(name), METRICS)}; known are {', '.join(METRICS)}")
-        if name in names[:number]:
-            raise InvalidArgument(f"metrics: {name!r} stands twice")
-    if not names:
-        raise InvalidArgument(f"metrics: there is none; known are {', '.join(METRICS)}")
-    return tuple(names)
-
-
-def _check_parameters(values: Any) -> None:
-    """Raise ``InvalidArgument`` unless further parameters are a mapping of JSON values."""
-    of_class(Mapping, "a table of plain values, as JSON has them")("parameters", values)
-    try:
-        json.dumps(dict(values))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidArgument(f"parameters: expected a table of plain values, as JSON has them, got {short(values)}: {error}") from error

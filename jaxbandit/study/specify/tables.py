@@ -10,7 +10,7 @@ from pathlib import Path
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import Table, check_table, from_fields
-from jaxbandit.core.declare import checked
+from jaxbandit.core.declare import checked, parameters
 from jaxbandit.core.files import opened_text, reason_of
 from jaxbandit.core.paths import check_known
 from jaxbandit.core.types import FilePath
@@ -19,9 +19,9 @@ from jaxbandit.study.specify.grid import runs_of
 from jaxbandit.study.specify.keep import Keep
 from jaxbandit.study.specify.model import Model
 from jaxbandit.study.specify.parts import Learner, Parts, Row
-from jaxbandit.study.specify.study import CHECKED, Study, check_metrics, check_plain
+from jaxbandit.study.specify.study import PLAIN, Study
 
-PLAIN = (*CHECKED, "parameters")
+OWN = (*PLAIN, "parameters", "metrics")
 OF_ALGORITHM = ("sweep", "zipped", "model", "feedback", "informed")  # what an algorithm's table holds beside its type and fields
 
 
@@ -53,7 +53,7 @@ def from_table(table: Table, *, precision: str | None = None) -> Study:
 
     check_table(table, "study")
     for name in table:
-        check_known(name, [*PLAIN, "metrics", "keep", "initial", "model", "problem", "delay", "algorithm", "run"], name, "a study has")
+        check_known(name, [*OWN, "keep", "initial", "model", "problem", "delay", "algorithm", "run"], name, "a study has")
     if "name" not in table:
         raise InvalidArgument("name: there is none; give the study a name")
     for name in ("problem", "algorithm"):
@@ -62,9 +62,10 @@ def from_table(table: Table, *, precision: str | None = None) -> Study:
     for name in ("problem", "delay", "algorithm"):
         for label, item in check_table(table.get(name, {}), name).items():
             check_table(item, f"{name}.{label}")
-    given = {name: table[name] for name in PLAIN if name in table}
-    check_plain(**{name: value for name, value in given.items() if name in CHECKED})
-    metrics = check_metrics(table.get("metrics", Study.metrics))
+    given = {name: table[name] for name in OWN if name in table}
+    for parameter in parameters(Study):
+        if parameter.name in given and parameter.check is not None:
+            parameter.check(parameter.name, given[parameter.name])
     keep = from_fields(Keep, table.get("keep", {}), "keep")
     initial = from_fields(InitialDesign, table.get("initial", {}), "initial")
     learners = {label: _learner(item, f"algorithm.{label}", model_of) for label, item in table["algorithm"].items()}
@@ -77,7 +78,7 @@ def from_table(table: Table, *, precision: str | None = None) -> Study:
         check_table(row.sweep, f"run[{number}].sweep")
     delays, horizon = table.get("delay", {"none": {"type": "NoDelay"}}), table.get("horizon", Study.horizon)
     runs = runs_of(Parts(table["problem"], delays, learners, model, initial, horizon), rows)
-    return Study(runs=runs, keep=keep, metrics=metrics, **given)
+    return Study(runs=runs, keep=keep, **given)
 
 
 def _learner(table: Table, where: str, model_of: Callable[[object, str], Model]) -> Learner:
