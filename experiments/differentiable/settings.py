@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,8 +24,8 @@ Setting = tuple[dict[str, Any], Callable[[Any], tuple[jb.Algorithm, Any]]]
 class Knots(Width):
     """Width that is linear in the logarithm of the round between knots, which are equally spaced there from round 1 to ``horizon``."""
 
-    values: Any = jb.param(check=jb.fields.positive, shape=jb.fields.vector("one width per knot"))
-    horizon: int = jb.static(check=jb.fields.whole(1))
+    values: Annotated[Any, jb.fields.positive, jb.fields.vector("one width per knot")]
+    horizon: Annotated[int, jb.fields.whole(1)] = jb.static()
 
     def __call__(self, t: Any, gain: Any) -> Any:
         """Return the width of round ``t``, for each of the gains."""

@@ -170,7 +170,8 @@ class _Table(_Description):
         return {"type": _name(kind)}
 
     def array(self, array: np.ndarray) -> Plain:
-        return array.tolist()
+        plain: Plain = array.tolist()
+        return plain
 
     def other(self, item: object, where: str) -> Plain:
         raise InvalidArgument(f"{where}: a {type(item).__name__} cannot be written as a table")

@@ -116,7 +116,8 @@ class _Cluster:
     def submit(self, task: Task, worker: str) -> Future:
         """Give out a task, to a worker unless it is lost or has too much to do."""
         # Impure: an equal task that failed would be answered by its remembered failure.
-        return self.client.submit(perform, task, pure=False, workers=[worker], allow_other_workers=True, **self.options)
+        future: Future = self.client.submit(perform, task, pure=False, workers=[worker], allow_other_workers=True, **self.options)
+        return future
 
     def outcomes(self, futures: Sequence[Any]) -> list[Answer | Exception]:
         """Return what the tasks of futures that have ended came to."""
@@ -139,7 +140,7 @@ class _Cluster:
         return "" if self.client.status in ("running", "connecting") else "the scheduler has gone"
 
 
-def _outcome(result: Callable[[], Any]) -> Answer | Exception:
+def _outcome(result: Callable[[], Answer]) -> Answer | Exception:
     try:
         return result()
     except asyncio.CancelledError as error:  # Dask's own kind of cancellation

@@ -26,4 +26,4 @@ def half_width(values: Annotated[np.ndarray, VALUES]) -> np.ndarray:
 
     It is 1.96 standard errors, ``1.96 sd / sqrt(trials)``, and NaN with fewer than two trials.
     """
-    return NORMAL_95 * standard_deviation(values) / np.sqrt(max(len(values), 1))
+    return np.asarray(NORMAL_95 * standard_deviation(values) / np.sqrt(max(len(values), 1)))

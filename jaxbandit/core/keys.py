@@ -39,13 +39,15 @@ def typed(given: Key) -> Key:
     """Return a key as ``jax.random.key`` makes it; one of ``jax.random.PRNGKey``, which holds the same numbers, is converted."""
     if jax.dtypes.issubdtype(given.dtype, jax.dtypes.prng_key):
         return given
-    return jax.random.wrap_key_data(jnp.asarray(given))
+    converted: Key = jax.random.wrap_key_data(jnp.asarray(given))
+    return converted
 
 
 @checked
 def threefry(given: Key) -> Key:
     """Return a key of JAX's default generator, the only one that ``jax.random.poisson`` knows; a key of ``rbg`` is two equal ones of it."""
-    return jax.random.wrap_key_data(jax.random.key_data(typed(given))[:2], impl="threefry2x32")
+    converted: Key = jax.random.wrap_key_data(jax.random.key_data(typed(given))[:2], impl="threefry2x32")
+    return converted
 
 
 @checked

@@ -189,7 +189,8 @@ def canonicalise(tree: T) -> T:
         return jnp.asarray(x)
 
     with np.errstate(over="ignore"):  # what is too large becomes infinite, which the check of its field has refused
-        return jax.tree.map(leaf, tree, is_leaf=is_sequence_of_numbers)
+        converted: T = jax.tree.map(leaf, tree, is_leaf=is_sequence_of_numbers)
+    return converted
 
 
 def _as_float(number: int) -> float:

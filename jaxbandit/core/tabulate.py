@@ -28,7 +28,7 @@ def tabulated(name: str, given: Callable[[Array], Array | float], points: Table)
     points = np.asarray(points, np.float64)
     size = len(points)
     with jax.enable_x64(True):
-        ways = {
+        ways: dict[str, Callable[[], Any]] = {
             "": lambda: _traced(given, points),
             f"({_name(given)}), which was called for each of the {size} points": lambda: [given(x) for x in points.copy()],
             f"({_name(given)}), which was called once with all points [M, d]": lambda: given(points.copy()),  # type: ignore[arg-type]
@@ -58,7 +58,8 @@ def tabulated(name: str, given: Callable[[Array], Array | float], points: Table)
 def _traced(given: Callable[[Array], Array | float], points: np.ndarray) -> Array | float:
     """Return the values ``[M]`` by one compiled program, or operation by operation where the function needs numbers of JAX's on the way."""
     try:
-        return jax.jit(jax.vmap(given))(points)
+        values: Array = jax.jit(jax.vmap(given))(points)
+        return values
     except jax.errors.ConcretizationTypeError:
         return jax.vmap(given)(jnp.asarray(points))
 

@@ -126,7 +126,7 @@ def pickled(work: Work) -> bytes:
             return pickle.dumps((work, classes))
         import cloudpickle
 
-        class Pickler(cloudpickle.Pickler):
+        class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # of a package without types
             def reducer_override(self, item: Any) -> Any:
                 if isinstance(item, type) and item in PYTREES:
                     classes.append(item)

@@ -7,7 +7,7 @@ Both call these functions, so that equal feedback leads to equal choices.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -64,11 +64,18 @@ def design_key(trial: Key) -> Key:
 def choose_point(algorithm: Algorithm, arena: Arena, state: Any, t: Array, key: Key) -> Choice:
     """Return the choice of round ``t``, whose point is one of the domain's whatever the algorithm gives, see :func:`faults`."""
     decision, state = choose(algorithm, arena, state, t, key)
-    return Choice(jnp.clip(decision.index, 0, arena.size - 1), decision, state)  # the size itself marks a NaN score
+    point = jax.lax.clamp(jnp.int32(0), decision.index, jnp.int32(arena.size - 1))  # the size itself marks a NaN score
+    return Choice(point, decision, state)
 
 
 def faults(
-    arena: Arena, choice: Choice, state: Any, start: Any, others: Mapping[Status, Array] | None = None, *, before: Array | bool = False
+    arena: Arena,
+    choice: Choice,
+    state: Any,
+    infinite: list[Array],
+    others: Mapping[Status, Array] | None = None,
+    *,
+    before: Array | bool = False,
 ) -> dict[Status, Array]:
     """Return which failures a round shows, each a boolean ``[]``.
 
@@ -78,16 +85,16 @@ def faults(
       arena: all that the learner knows.
       choice: the choice of the round.
       state: the algorithm's state after it, or after the round.
-      start: the state before round 1.
+      infinite: what :func:`may_be_infinite` returns.
       others: failures of the round that the choice does not show.
       before: whether a round before it has failed, ``[]``.
     """
     index = choice.decision.index
     found = {Status.NONFINITE_SCORE: index == arena.size, Status.NO_SUCH_POINT: (index < 0) | (index > arena.size), **(others or {})}
-    unexplained = ~functools.reduce(jnp.logical_or, found.values(), jnp.asarray(before))
+    unexplained = ~functools.reduce(jnp.bitwise_or, found.values(), jnp.asarray(before))
     return found | {
-        Status.NEGATIVE_WIDTH: unexplained & _any(~(choice.decision.widths >= 0)),
-        Status.NONFINITE_STATE: unexplained & _is_broken(state, start, choice.point, arena.size),
+        Status.NEGATIVE_WIDTH: unexplained & ~jnp.all(choice.decision.widths >= 0),
+        Status.NONFINITE_STATE: unexplained & _is_broken(state, infinite, choice.point, arena.size),
     }
 
 
@@ -95,38 +102,35 @@ SYMPTOMS = int(Status.NEGATIVE_WIDTH | Status.NONFINITE_STATE)
 """Flags of rounds that have not failed otherwise in trials that have not failed before."""
 
 
-def _any(given: Array) -> Array:
-    """Return whether any of a few booleans ``[n]`` is true; without a reduction, which a GPU does in a kernel of its own."""
-    return functools.reduce(jnp.logical_or, list(given))
-
-
 def flags_raised(algorithm: Algorithm, decision: Decision, state: Any) -> Array:
     """Return the flags ``[]`` (int32) that a decision and the state after it raise, such as a declared infeasibility."""
     return jnp.asarray(decision.flags, jnp.int32) | jnp.asarray(algorithm.diagnose(state).flags, jnp.int32)
 
 
-def _is_broken(state: Any, start: Any, point: Array, size: int) -> Array:
-    """Return whether a number of a state is NaN, or infinite where the state before round 1 is not, as a best value so far may be.
+def watched(state: Any) -> list[Array]:
+    """Return the numbers of a state that :func:`faults` looks at: of posteriors the gain alone, which a function that is none makes NaN."""
+    parts = jax.tree.leaves(state, is_leaf=lambda part: isinstance(part, Posterior))
+    leaves = (jnp.asarray(part.gain if isinstance(part, Posterior) else part) for part in parts)
+    return [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+
+
+def may_be_infinite(start: Any) -> list[Array]:
+    """Return which of the :func:`watched` numbers are infinite in the state before round 1, as a best value so far may be."""
+    return [jnp.isinf(leaf) for leaf in watched(start)]
+
+
+def _is_broken(state: Any, infinite: list[Array], point: Array, size: int) -> Array:
+    """Return whether a number of a state is NaN, or infinite where it was not before round 1.
 
     Functions on the ``size`` points are looked at where ``point`` is, for a look at all of them would take as long as a choice.
     """
 
-    def pairs() -> Iterator[tuple[Any, Any]]:
-        parts = [jax.tree.leaves(tree, is_leaf=lambda part: isinstance(part, Posterior)) for tree in (state, start)]
-        for now, before in zip(*parts, strict=True):
-            if not isinstance(now, Posterior):
-                yield now, before
-            elif now.shift is not None:  # as in a state that a kernel has left; not its large factors
-                yield from ((now.shift, before.shift), (now.variance, before.variance))
-
-    def is_broken(now: Array, before: Array) -> Array:
+    def is_broken(now: Array, allowed: Array) -> Array:
         if now.shape[-1:] == (size,):
-            now, before = now[..., point], before[..., point]
-        return ~jnp.all(jnp.isfinite(now) | (jnp.isinf(now) & jnp.isinf(before)))
+            now, allowed = now[..., point], allowed[..., point]
+        return jnp.any(~jax.lax.is_finite(now) & (~allowed | (now != now)))
 
-    known = [(jnp.asarray(now), jnp.asarray(before)) for now, before in pairs()]
-    broken = [is_broken(now, before) for now, before in known if jnp.issubdtype(now.dtype, jnp.inexact)]
-    return functools.reduce(jnp.logical_or, broken, jnp.asarray(False))
+    return functools.reduce(jnp.logical_or, [is_broken(*pair) for pair in zip(watched(state), infinite, strict=True)], jnp.asarray(False))
 
 
 def surprises_at(model: Surrogate, index: Array, values: Array) -> tuple[Array, Array, Array]:

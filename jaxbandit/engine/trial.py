@@ -29,6 +29,7 @@ from jaxbandit.engine.rounds import (
     flags_raised,
     immediate_arena,
     is_far,
+    may_be_infinite,
     policy_key,
     surprises_at,
     take_in,
@@ -225,7 +226,7 @@ class Round:
 
     def __init__(self, setting: Setting, record: str) -> None:
         self.setting, self.recorded = setting, RECORDED[record]
-        self.start = setting.algorithm.init(setting.arena)
+        self.infinite = may_be_infinite(setting.algorithm.init(setting.arena))
 
     def __call__(self, now: TrialState, given: Given) -> tuple[TrialState, dict[str, Any]]:
         """Return the state of the trial after a round, and the record of the round."""
@@ -283,10 +284,10 @@ class Round:
         others = {Status.NONFINITE_FEEDBACK: ~_all_finite(values)}
         if given.early is not None:
             others |= {Status.NEGATIVE_DELAY: given.early}
-        failures = faults(arena, choice, state, self.start, others, before=~healthy(status))
+        failures = faults(arena, choice, state, self.infinite, others, before=~healthy(status))
         failed = functools.reduce(jnp.logical_or, failures.values())
         flags = flags_raised(self.setting.algorithm, choice.decision, state)
-        raised = [jnp.where(is_so, int(bit), 0) for bit, is_so in failures.items()]
+        raised = [is_so.astype(jnp.int32) * int(bit) for bit, is_so in failures.items()]
         return functools.reduce(jnp.bitwise_or, raised, status | flags), failed, (flags & int(Status.DECLARED_INFEASIBLE)) != 0
 
     def surprises(self, before: Any, index: Array, values: Array, due: Any) -> Any:

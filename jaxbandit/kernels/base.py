@@ -46,8 +46,8 @@ def on_points(method: Callable[..., Array]) -> Callable[..., Array]:
 class Kernel(Declared, abc.ABC):
     """A covariance function. Abstract; subclasses are final pytree dataclasses that define ``__call__``.
 
-    Hyper-parameters are declared beside their fields, those with one number per axis by ``shape=jaxbandit.fields.per_axis``. Subclasses
-    need not look at the points that they are given: what is no ``[n, d]`` is refused before.
+    Hyper-parameters are declared in their annotations, those with one number per axis with ``jaxbandit.fields.per_axis``. The package calls
+    a kernel with points ``[n, d]`` of as many axes as its hyper-parameters allow; the methods of its own refuse any other.
 
     Attributes:
       short_name: name in audit traces; by default that of the class in lower case.

@@ -28,6 +28,7 @@ from jaxbandit.engine.rounds import (
     flags_raised,
     immediate_arena,
     is_far,
+    may_be_infinite,
     policy_key,
     surprises,
     take_in,
@@ -114,7 +115,7 @@ def _choose(learner: Learner, state: Any, t: Array) -> tuple[Array, Any]:
     algorithm, arena = learner.algorithm, learner.arena
     choice = choose_point(algorithm, arena, state, t, policy_key(learner.key, t))
     status = flags_raised(algorithm, choice.decision, choice.state)
-    for flag, raised in faults(arena, choice, choice.state, algorithm.init(arena)).items():
+    for flag, raised in faults(arena, choice, choice.state, may_be_infinite(algorithm.init(arena))).items():
         status = status | jnp.where(raised, int(flag), 0)
     return jnp.stack([choice.point, status.astype(jnp.int32)]), choice.state
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +31,7 @@ from jaxbandit import (
     widths,
 )
 from jaxbandit.algorithms.base import BeliefState, Decision, Diagnostics
+from jaxbandit.engine.trial import advance, begin, prepare
 from jaxbandit.session import Model, Session
 
 DOMAIN = domains.grid([0.0], [1.0], 8)
@@ -471,3 +475,21 @@ def test_an_initial_design_is_learnt_in_its_order() -> None:
     """A posterior shows no order, but for rounding; a state may."""
     run = simulate(Remembering(), initial=jaxbandit.InitialDesign(indices=np.array([4, 1, 7])))
     np.testing.assert_array_equal(run.multipliers[:, 0, 0], np.full(TRIALS, 417))
+
+
+def test_a_copy_of_an_algorithm_compiles_the_same_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing depends on the module that a class comes from."""
+    spec = importlib.util.spec_from_file_location("users_rpol", inspect.getfile(jaxbandit.Rpol))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "users_rpol", module)
+    spec.loader.exec_module(module)
+
+    def program(algorithm: Algorithm) -> str:
+        def trial(key: jax.Array) -> Any:
+            setting = prepare(PROBLEM, algorithm, MODEL, key, horizon=HORIZON)
+            return advance(setting, begin(setting, jaxbandit.InitialDesign())[0], 1, HORIZON, record="all")
+
+        return str(jax.make_jaxpr(trial)(KEY))
+
+    assert module.Rpol is not jaxbandit.Rpol and program(module.Rpol()) == program(jaxbandit.Rpol())
