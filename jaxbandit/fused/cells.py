@@ -99,7 +99,7 @@ def _power(x: Any, y: int) -> Any:
 ELEMENTWISE: dict[str, Callable[..., Any]] = {
     **{name: getattr(operator, name) for name in ("add", "sub", "mul", "neg", "eq", "ne", "lt", "le", "gt", "ge")},
     **{name: getattr(jnp, name) for name in ("abs", "ceil", "exp", "floor", "log", "sign", "square", "tanh")},
-    **dict.fromkeys(("copy", "optimization_barrier", "stop_gradient"), lambda x: x),
+    **dict.fromkeys(("copy", "optimization_barrier", "reshard", "stop_gradient"), lambda x: x),
     "add_any": operator.add,
     "and": operator.and_,
     "clamp": lambda low, x, high: jnp.minimum(jnp.maximum(x, low), high),
