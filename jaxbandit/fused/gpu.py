@@ -18,7 +18,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from jaxbandit.fused.cells import Rows, Unsupported, as_numbers, boxed
+from jaxbandit.fused.cells import Rows, Unsupported, as_numbers
 from jaxbandit.fused.rounds import Given, Parts, Plan
 
 Array = jax.Array
@@ -258,8 +258,7 @@ def _body(parts: Parts, cut: Cut, expansion: Expansion, rank: int, rounds: int, 
         *before, record, root_out, shift_out, variance_out, root, shift, variance, u, table = refs
         (root_in, shift_in, variance_in), tables = before[:3], before[3:]
         rows = TiledRows(size=cut.size, shape=cut.shape, numbers=tiles.load(points), tiles=tiles)
-        before_first, lam, start, constants, prior_mean = parts.start([numbers[trial, n] for n in range(numbers.shape[1])])
-        first = before_first.astype(np.int32)
+        first, lam, start, constants, prior_mean = parts.start([numbers[trial, n] for n in range(numbers.shape[1])])
         truth = trial if means.shape[0] > 1 else 0
         for j in outputs:
             shift[j] = tiles.load(shift_in.at[trial, j])
@@ -270,17 +269,14 @@ def _body(parts: Parts, cut: Cut, expansion: Expansion, rank: int, rounds: int, 
             u[at : at + HIGH] = tiles.load(zeros, 1)
 
         def one_round(n: Any, carry: tuple[Any, ...]) -> tuple[Any, ...]:
-            gain, *leaves = carry
-            t = first + n + 1
-            shifts = boxed([tiles.load(shift.at[j]) for j in outputs], (parts.outputs, 1))
-            belief = [shifts, boxed([tiles.load(variance)], (1, 1)), boxed([gain], (1,))]
-            index, bits = parts.chosen(rows, belief, t, leaves, constants)
+            believed = [tiles.load(shift.at[j]) for j in outputs], tiles.load(variance)
+            index, bits = parts.chosen(rows, believed, first + n, carry, constants)
             point = jnp.minimum(index, np.float32(cut.size - 1)).astype(np.int32)
             high, wide = jax.lax.div(point, np.int32(cut.width)), jax.lax.rem(point, np.int32(cut.width))
             seen = [shift[j, high, wide] for j in outputs]
             values = [means[truth, j, point] + noise[trial, n, j] for j in outputs]
-            belief = [boxed(seen, (parts.outputs, 1)), boxed([variance[high, wide]], (1, 1)), boxed([gain], (1,))]
-            widths, learnt, leaves = parts.learnt(rows, belief, t, leaves, constants, point, values)
+            at_point = seen, variance[high, wide]
+            widths, learnt, leaves = parts.learnt(rows, at_point, first + n, carry, constants, point, values)
             s = _potter(tiles, phi, point, lam, root, u, rank, rows)
             column = expansion.run(tiles, tables, table, u)
             precision = 1 / s
@@ -288,7 +284,7 @@ def _body(parts: Parts, cut: Cut, expansion: Expansion, rank: int, rounds: int, 
             for j in outputs:
                 moved = (learnt[j] - prior_mean[j] - seen[j]) * precision
                 shift[j] = tiles.load(shift.at[j]) + column * moved
-            gain = gain + np.float32(0.5) * jnp.log(s * (1 / lam))
+            gain = carry[0] + np.float32(0.5) * jnp.log(s * (1 / lam))
             for place, x in enumerate((index, bits, gain, *widths, *leaves)):
                 record[trial, n, place] = _float32(x)
             return gain, *leaves

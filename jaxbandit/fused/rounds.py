@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -96,6 +96,10 @@ def parted(state: Any) -> tuple[Posterior, list[Any], Callable[[Posterior, Seque
     return leaves[place], leaves[:place] + leaves[place + 1 :], joined
 
 
+Believed: TypeAlias = tuple[Sequence[Any], Any]
+"""Means less the prior mean ``[k]`` and the variance, as rows or at a point."""
+
+
 class Numbers(NamedTuple):
     """Arrays of known shapes and types as numbers one after the other."""
 
@@ -152,17 +156,15 @@ class Parts(NamedTuple):
         return 3 + self.outputs + self.leaves.size
 
     def start(self, numbers: Sequence[Any]) -> tuple[Any, Any, list[Any], Sequence[Any], Sequence[Any]]:
-        """Return what a kernel starts from: the round before the first one, the noise variance, gain and leaves, constants, prior mean."""
-        before, noise_variance, gain, *rest = numbers
+        """Return what a kernel starts from: the first round, the noise variance, gain and leaves, constants, and the prior mean ``[k]``."""
+        first, noise_variance, gain, *rest = numbers
         leaves, constants = rest[: self.leaves.size], rest[self.leaves.size :]
-        return before, noise_variance, [gain, *self.leaves.flat(self.leaves.boxes(leaves))], constants, constants[-self.outputs :]
+        carry = [gain, *self.leaves.flat(self.leaves.boxes(leaves))]
+        return first.astype(np.int32), noise_variance, carry, constants, constants[-self.outputs :]
 
-    def chosen(self, rows: Rows, belief: list[Cells], t: Any, leaves: Sequence[Any], constants: Sequence[Any]) -> tuple[Any, Any]:
-        """Return the index that a round chooses, ``M`` (float32) where a score is NaN, and the status bits that the choice raises.
-
-        ``belief`` is the mean less the prior mean ``[k, 1]``, the variance ``[1, 1]`` and the gain ``[1]``.
-        """
-        score, *rest = [cells.item() for cells in compute(self.choose, self._given(belief, t, leaves, constants), rows)]
+    def chosen(self, rows: Rows, believed: Believed, t: Any, carry: Sequence[Any], constants: Sequence[Any]) -> tuple[Any, Any]:
+        """Return the index that a round chooses, ``M`` (float32) where a score is NaN, and the status bits that the choice raises."""
+        score, *rest = [cells.item() for cells in compute(self.choose, self._given(believed, t, carry, constants), rows)]
         masks, otherwise = rest[: len(self.flags)], rest[len(self.flags) :]
         bits: Any = np.int32(0)
         for mask, flag in zip(masks, self.flags, strict=True):
@@ -172,16 +174,17 @@ class Parts(NamedTuple):
         return rows.pick(score), bits
 
     def learnt(
-        self, rows: Rows, belief: list[Cells], t: Any, leaves: Sequence[Any], constants: Sequence[Any], point: Any, values: Sequence[Any]
+        self, rows: Rows, believed: Believed, t: Any, carry: Sequence[Any], constants: Sequence[Any], point: Any, values: Sequence[Any]
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        """Return the widths ``[k]`` of a round, what its values ``[k]`` teach, and the leaves after it; ``belief`` is that of the point."""
-        given = [*self._given(belief, t, leaves, constants), boxed([point], ()), boxed(values, (self.outputs,))]
+        """Return the widths ``[k]`` of a round, what its values ``[k]`` teach, and the leaves after it; believed is that of the point."""
+        given = [*self._given(believed, t, carry, constants), boxed([point], ()), boxed(values, (self.outputs,))]
         widths, learnt, *after = compute(self.learn, given, rows)
         return list(widths.flat), list(learnt.flat), self.leaves.flat(after)
 
-    def _given(self, belief: list[Cells], t: Any, leaves: Sequence[Any], constants: Sequence[Any]) -> list[Cells]:
-        key = boxed([None], ())  # of which no kernel makes anything
-        return [*belief, boxed([t], ()), key, *self.leaves.boxes(leaves), *self.constants.boxes(constants)]
+    def _given(self, believed: Believed, t: Any, carry: Sequence[Any], constants: Sequence[Any]) -> list[Cells]:
+        (means, variance), (gain, *leaves), no_key = believed, carry, boxed([None], ())
+        belief = [boxed(means, (self.outputs, 1)), boxed([variance], (1, 1)), boxed([gain], (1,))]
+        return [*belief, boxed([t], ()), no_key, *self.leaves.boxes(leaves), *self.constants.boxes(constants)]
 
 
 def parts_of(algorithm: Scored, arena: Arena, state: Any, points: int = 1) -> Parts:
@@ -258,7 +261,7 @@ def play(plan: Plan, algorithm: Any, arena: Arena, state: Any, means: Array, noi
     (before, others, joined), model = parted(state), arena.surrogate.model
     parts, [form] = parts_of(algorithm, arena, state), model.forms
     constants = jax.tree.leaves((algorithm, arena.horizon, model.prior_mean))
-    flat = [jnp.asarray(first) - 1, model.noise_variance, before.gain, *others, *constants]
+    flat = [first, model.noise_variance, before.gain, *others, *constants]
     numbers = jnp.concatenate([jnp.ravel(jnp.asarray(x)).astype(np.float32) for x in flat])
     given = Given(means, noise, numbers, before.factors[0], before.shift, before.variance[0])
     record, root, shift, variance = _kernel(plan, parts, arena.size)(form, given)
@@ -268,7 +271,8 @@ def play(plan: Plan, algorithm: Any, arena: Arena, state: Any, means: Array, noi
     earlier = [jnp.concatenate([jnp.asarray(x)[None], many[:-1]]) for x, many in zip((before.gain, *others), after, strict=True)]
 
     def state_of(gain: Array, *others: Array) -> Any:
-        return joined(Posterior(factors=(), shift=gain, variance=gain, gain=gain), others)
+        no_rows: Any = None
+        return joined(Posterior(factors=(), shift=no_rows, variance=no_rows, gain=gain), others)
 
     last = replace(before, factors=(root,), shift=shift, variance=variance[None], gain=after[0][-1])
     return Played(indices, bits, widths, state_of(*earlier), state_of(*after), joined(last, [x[-1] for x in after[1:]]))

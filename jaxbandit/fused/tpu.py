@@ -15,7 +15,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from jaxbandit.fused.cells import Rows, Unsupported, boxed
+from jaxbandit.fused.cells import Rows, Unsupported
 from jaxbandit.fused.rounds import Given, Parts, Plan
 from jaxbandit.surrogates.features import EXACT
 
@@ -96,8 +96,7 @@ def _body(parts: Parts, size: int, rounds: int, part: int, rank: int, lanes: int
     def kernel(phi: Any, means: Any, noise: Any, numbers: Any, *refs: Any) -> None:
         *before, record, root, shift, variance, u, carried = refs
         done = part * pl.program_id(1)
-        before_first, lam, start, constants, prior_mean = parts.start([numbers[n : n + 1, :] for n in range(len(numbers))])
-        first = before_first.astype(np.int32) + done
+        first, lam, start, constants, prior_mean = parts.start([numbers[n : n + 1, :] for n in range(len(numbers))])
 
         def keep(carry: Sequence[Any]) -> None:
             for place, x in enumerate(carry):
@@ -110,10 +109,8 @@ def _body(parts: Parts, size: int, rounds: int, part: int, rank: int, lanes: int
             keep(start)
 
         def one_round(n: Any, carry: tuple[Any, ...]) -> tuple[Any, ...]:
-            gain, *leaves = carry
-            t = first + n + 1
-            belief = [boxed([shift[j] for j in outputs], (parts.outputs, 1)), boxed([variance[...]], (1, 1)), boxed([gain], (1,))]
-            index, bits = parts.chosen(rows, belief, t, leaves, constants)
+            t, believed = first + done + n, ([shift[j] for j in outputs], variance[...])
+            index, bits = parts.chosen(rows, believed, t, carry, constants)
             point = number(jnp.minimum(index, np.float32(size - 1)), np.int32)
             here = jax.lax.broadcasted_iota(jnp.int32, rows.shape, 0) == point
 
@@ -122,8 +119,8 @@ def _body(parts: Parts, size: int, rounds: int, part: int, rank: int, lanes: int
 
             seen = [at_point(shift[j]) for j in outputs]
             values = [at_point(means[j]) + noise[n, j : j + 1, :] for j in outputs]
-            belief = [boxed(seen, (parts.outputs, 1)), boxed([at_point(variance[...])], (1, 1)), boxed([gain], (1,))]
-            widths, learnt, leaves = parts.learnt(rows, belief, t, leaves, constants, point, values)
+            believed = seen, at_point(variance[...])
+            widths, learnt, leaves = parts.learnt(rows, believed, t, carry, constants, point, values)
             s = _potter(phi, here, lam, root, u, rank, lanes)
             # HIGHEST: a TPU multiplies float32 in bfloat16 by default.
             column = jax.lax.dot_general(phi[...], u[...], (((1,), (0,)), ((), ())), precision=EXACT, preferred_element_type=np.float32)
@@ -131,7 +128,7 @@ def _body(parts: Parts, size: int, rounds: int, part: int, rank: int, lanes: int
             variance[...] = variance[...] - column * column * precision
             for j in outputs:
                 shift[j] = shift[j] + column * ((learnt[j] - prior_mean[j] - seen[j]) * precision)
-            gain = gain + np.float32(0.5) * jnp.log(s * (1 / lam))
+            gain = carry[0] + np.float32(0.5) * jnp.log(s * (1 / lam))
             leaves = [number(x, x.dtype) for x in leaves]
             for place, x in enumerate((index, bits, gain, *widths, *leaves)):
                 record[n, place : place + 1, :] = number(x, np.float32)
