@@ -283,14 +283,14 @@ def compare(dataset: xr.Dataset, again: xr.Dataset, name: str, label: str, trial
     """Print whether a variable of a trial that was played again has the bits that the results hold."""
     try:
         stored = dataset[name].sel(algorithm=label, trial=trial)
-        own = again[name].sel(algorithm=label, trial=trial, round=stored["round"]).values
+        played = again[name].sel(algorithm=label, trial=trial, round=stored["round"]).values
         values = stored.values
     except (KeyError, ValueError, TypeError, OSError, RuntimeError) as error:  # a damaged file
         raise InvalidArgument(f"results: they hold no {name} of trial {trial} of {label!r} that can be read: {reason_of(error)}") from error
     if values.dtype.kind not in "iuf":
         raise InvalidArgument(f"results: their {name} holds no numbers")
-    equal = np.array_equal(own, values, equal_nan=values.dtype.kind == "f")
-    same = "the same bits" if equal else f"differs by up to {np.max(np.abs(own - values)):.3g}"
+    equal = np.array_equal(played, values, equal_nan=values.dtype.kind == "f")
+    same = "the same bits" if equal else f"differs by up to {np.max(np.abs(played - values)):.3g}"
     print(f"  {name}: {values[-1]:.6g} after the last round; {same}")
 
 
@@ -315,10 +315,10 @@ def names(args: argparse.Namespace) -> None:
 
     known = places()
     if args.kind is None:
-        print("\n".join(f"{place:14s} {', '.join(own)}" for place, own in known.items()))
+        print("\n".join(f"{place:14s} {', '.join(things)}" for place, things in known.items()))
         return
-    own = known[among("place", "", args.kind, known)]
-    print(catalogue(args.kind) if args.name is None else described(args.name, own[among("name", f"{args.kind} ", args.name, own)]))
+    things = known[among("place", "", args.kind, known)]
+    print(catalogue(args.kind) if args.name is None else described(args.name, things[among("name", f"{args.kind} ", args.name, things)]))
 
 
 def among(argument: str, what: str, name: str, known: Iterable[str]) -> str:

@@ -39,9 +39,9 @@ class Ground:
         values = np.unique(self.points[:, number])
         if len(values) < 2:
             return values + np.asarray([-0.5, 0.5])
-        own = np.log(values) if number in self.logarithmic else values
-        between = (own[1:] + own[:-1]) / 2
-        edges = np.concatenate([[2 * own[0] - between[0]], between, [2 * own[-1] - between[-1]]])
+        scaled = np.log(values) if number in self.logarithmic else values
+        between = (scaled[1:] + scaled[:-1]) / 2
+        edges = np.concatenate([[2 * scaled[0] - between[0]], between, [2 * scaled[-1] - between[-1]]])
         return np.exp(edges) if number in self.logarithmic else edges
 
     def dress(self, axis: Axes, *numbers: int) -> None:
@@ -78,23 +78,23 @@ class Quantity:
     limits: Sequence[tuple[float, str]] = ()
 
 
-def belief_curve(axis: Axes, own: Quantity, x: np.ndarray, along: np.ndarray, *, joined: bool = True, band: str = "") -> None:
+def belief_curve(axis: Axes, quantity: Quantity, x: np.ndarray, along: np.ndarray, *, joined: bool = True, band: str = "") -> None:
     """Draw a quantity at the points ``along [n]`` over their places ``x [M]``: mean and band, or bars where points have no order."""
-    at, mean = x[along], own.mean[along]
-    words = "posterior mean" if own.low is not None else None
+    at, mean = x[along], quantity.mean[along]
+    words = "posterior mean" if quantity.low is not None else None
     axis.plot(at, mean, "-" if joined else "s", color=BLUE, label=words)
-    if own.low is not None and own.high is not None:
+    if quantity.low is not None and quantity.high is not None:
         if joined:
-            axis.fill_between(at, own.low[along], own.high[along], color=BLUE, alpha=0.2, linewidth=0, label=band or None)
+            axis.fill_between(at, quantity.low[along], quantity.high[along], color=BLUE, alpha=0.2, linewidth=0, label=band or None)
         else:
-            axis.vlines(at, own.low[along], own.high[along], color=BLUE, alpha=0.4, linewidth=6)
-    if own.truth is not None:
-        axis.plot(at, own.truth[along], color="black", linestyle=":", linewidth=1.2, label="truth")
-    if own.seen is not None:
-        axis.plot(x[own.seen[0]], own.seen[1], label="measured", **DOT)
-    for limit, label in own.limits:
+            axis.vlines(at, quantity.low[along], quantity.high[along], color=BLUE, alpha=0.4, linewidth=6)
+    if quantity.truth is not None:
+        axis.plot(at, quantity.truth[along], color="black", linestyle=":", linewidth=1.2, label="truth")
+    if quantity.seen is not None:
+        axis.plot(x[quantity.seen[0]], quantity.seen[1], label="measured", **DOT)
+    for limit, label in quantity.limits:
         axis.axhline(limit, color=GREEN, linestyle="--", linewidth=1, label=label)
-    axis.set_ylabel(plain(own.label))
+    axis.set_ylabel(plain(quantity.label))
 
 
 def shade(axis: Axes, ground: Ground, values: np.ndarray, limits: tuple[float | None, float | None] = (None, None)) -> Any:

@@ -337,7 +337,7 @@ class _Shown:
         x, truth, best = self.ground.points[:, 0], None if self.problem is None else np.asarray(self.problem.means), _best(self.problem)
         order = np.argsort(x)
         for j, (mean, sd, axis) in enumerate(zip(frame.belief.mean, frame.belief.sd, axes, strict=False)):
-            own = Quantity(
+            quantity = Quantity(
                 "",
                 mean,
                 low=mean - self.width * sd,
@@ -346,7 +346,7 @@ class _Shown:
                 seen=(frame.tried, frame.seen[:, j]),
                 limits=[(0.0, "")] if j else [],
             )
-            belief_curve(axis, own, x, order, band=f"± {self.width:g} sd")
+            belief_curve(axis, quantity, x, order, band=f"± {self.width:g} sd")
             if best is not None and truth is not None:
                 axis.plot(x[best], truth[j, best], "*", label="optimum", **STAR)
         if frame.rank is not None:

@@ -82,13 +82,13 @@ def mean_curves(axes: np.ndarray, rounds: np.ndarray, measures: Sequence[tuple[s
     """Draw the ``mean`` of each algorithm with a band from ``low`` to ``high``, on one of ``axes [measures]`` for each summary."""
     for axis, (name, label), summary in zip(axes, measures, summaries, strict=True):
         for number, algorithm in enumerate(summary.algorithm.values):
-            own, style = summary.isel(algorithm=number), look(number)
-            if not np.isfinite(own["mean"].values).any():
+            line, style = summary.isel(algorithm=number), look(number)
+            if not np.isfinite(line["mean"].values).any():
                 axis.plot([], [], label=f"{plain(algorithm)} (undefined)")
                 continue
             # Later lines are thinner, so that an earlier line stays visible on both sides of a later one that coincides with it.
-            axis.plot(rounds, own["mean"], **style, linewidth=max(3.4 - 0.9 * number, 1.5), label=plain(algorithm))
-            axis.fill_between(rounds, own.low, own.high, color=style["color"], alpha=0.18, linewidth=0)
+            axis.plot(rounds, line["mean"], **style, linewidth=max(3.4 - 0.9 * number, 1.5), label=plain(algorithm))
+            axis.fill_between(rounds, line.low, line.high, color=style["color"], alpha=0.18, linewidth=0)
         axis.set(xlabel="round $t$", ylabel=label, xlim=(rounds[0], max(rounds[-1], 2)))
         if name != "regret":
             axis.set_ylim(bottom=0)

@@ -144,7 +144,7 @@ def wins(dataset: xr.Dataset) -> list[str]:
         final, labels = paired_final_values(part, name), part.algorithm.values
         if not final.shape[1] or not np.isfinite(final).all():
             continue
-        less = np.stack([np.count_nonzero(own < final, axis=1) for own in final])  # [a, b] trials in which a is below b
+        less = np.stack([np.count_nonzero(row < final, axis=1) for row in final])  # [a, b] trials in which a is below b
         a, b = np.unravel_index(np.argmax(less), less.shape)
         if less[a, b]:
             found.append(f"{labels[a]} {VERBS[name][1]} {labels[b]} in {less[a, b]} of {final.shape[1]} trials{note}.")

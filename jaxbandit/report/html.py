@@ -115,7 +115,7 @@ def _complaints_of_attributes(dataset: xr.Dataset) -> Iterator[str]:
     for attribute, kind, entry in (("algorithms", dict, dict), ("feedback", dict, dict), ("swept", list, str)):
         value = dataset.attrs.get(attribute)
         held = kind() if value is None else _parsed(value)
-        if not isinstance(held, kind) or not all(isinstance(own, entry) for own in (held.values() if isinstance(held, dict) else held)):
+        if not isinstance(held, kind) or not all(isinstance(item, entry) for item in (held.values() if isinstance(held, dict) else held)):
             yield f"their attribute {attribute} is {short(value)}"
 
 
@@ -165,8 +165,8 @@ def render(dataset: xr.Dataset, *, name: str, extra: dict[str, bytes] | None = N
 def _summary(dataset: xr.Dataset) -> dict[str, Any]:
     shown = [heading for heading, name, _ in COLUMNS if name in dataset]
     rows = [
-        [own["algorithm"], f"{own['trials'] - own['failed']} of {own['trials']}", *(with_half(own[h], own[f"{h} +-"]) for h in shown)]
-        for own in summary_rows(dataset)
+        [row["algorithm"], f"{row['trials'] - row['failed']} of {row['trials']}", *(with_half(row[h], row[f"{h} +-"]) for h in shown)]
+        for row in summary_rows(dataset)
     ]
     return {"heads": ["algorithm", "trials", *shown], "rows": rows, "rounds": f"{int(elapsed(dataset)[-1]):,}"}
 
@@ -175,9 +175,9 @@ def _flags(dataset: xr.Dataset) -> dict[str, Any]:
     status = dataset.status.transpose("algorithm", "trial").values
     seen = [flag for flag in Status if flag and np.any(status & int(flag))]
     rows = [
-        [str(label), *(np.count_nonzero(own & int(flag)) for flag in seen), np.count_nonzero(~ok)]
-        for label, own, ok in zip(dataset.algorithm.values, status, healthy(dataset), strict=True)
-        if np.any(own)
+        [str(label), *(np.count_nonzero(flags & int(flag)) for flag in seen), np.count_nonzero(~ok)]
+        for label, flags, ok in zip(dataset.algorithm.values, status, healthy(dataset), strict=True)
+        if np.any(flags)
     ]
     return {
         "heads": ["algorithm", *(_spaced(str(flag.name)) for flag in seen), "failed, left out"],
@@ -201,7 +201,7 @@ def _measures(dataset: xr.Dataset, names: dict[str, str]) -> list[tuple[str, str
 
 def _compared(dataset: xr.Dataset) -> list[list[str]]:
     """Return the groups of algorithms that can be compared, and have a measure in which to."""
-    return [own for own in problem_groups(dataset) if len(own) > 1 and _measures(dataset.sel(algorithm=own), MEASURES)]
+    return [labels for labels in problem_groups(dataset) if len(labels) > 1 and _measures(dataset.sel(algorithm=labels), MEASURES)]
 
 
 def _differences(dataset: xr.Dataset) -> dict[str, Any]:
@@ -214,12 +214,12 @@ def _differences(dataset: xr.Dataset) -> dict[str, Any]:
         }
         if len(labels) > MOST_COLUMNS:
             first, *others = labels
-            columns = [_differences_from(own, others, [first]) for own in pairs.values()]
+            columns = [_differences_from(table, others, [first]) for table in pairs.values()]
             rows = [[label, *(column[number][0] for column in columns)] for number, label in enumerate(others)]
             tables.append(("", [f"row minus {first}{note}", *pairs], rows))
             continue
-        for words, own in pairs.items():
-            rows = [[label, *cells] for label, cells in zip(labels, _differences_from(own, labels, labels), strict=True)]
+        for words, table in pairs.items():
+            rows = [[label, *cells] for label, cells in zip(labels, _differences_from(table, labels, labels), strict=True)]
             tables.append((words + note, ["row minus column", *labels], rows))
     return {"tables": tables, "resamples": f"{RESAMPLES:,}", "seed": SEED} if tables else {}
 
@@ -245,7 +245,7 @@ def _difference(pair: xr.Dataset, corrected: float) -> Any:
     if not np.isfinite(low):
         return f"{_fixed(mean, 3)} (one trial)"
     digits = _decimals((high - low) / 2)
-    p, holms = ("< 0.0001" if own < 1e-4 else f"{own:.2g}" for own in (float(pair.p), corrected))
+    p, holms = ("< 0.0001" if value < 1e-4 else f"{value:.2g}" for value in (float(pair.p), corrected))
     return {
         "text": _fixed(mean, digits),
         "tag": "b" if corrected <= findings.LEVEL else "",
@@ -263,7 +263,7 @@ def _wins(dataset: xr.Dataset) -> list[dict[str, Any]]:
             continue
         tables = []
         for name, words in _measures(part, MEASURES):
-            shares = [[f"{own:.0%}" if np.isfinite(own) else "undefined" for own in row] for row in win_matrix(part, name).values]
+            shares = [[f"{share:.0%}" if np.isfinite(share) else "undefined" for share in row] for row in win_matrix(part, name).values]
             rows = [[label, *shares[a][:a], "", *shares[a][a + 1 :]] for a, label in enumerate(labels)]
             tables.append((words + note, ["row beats column", *labels], rows))
         groups.append({"tables": tables})

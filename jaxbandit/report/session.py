@@ -86,7 +86,8 @@ def _belief(session: Session) -> Picture:
 def _pending(session: Session) -> dict[str, Any]:
     names, told = session.specification.space.names, session.told
     rows = [
-        [own.number, *(_number(own.point[name]) for name in names), ", ".join(told[own.number]) or "nothing yet"] for own in session.pending
+        [ticket.number, *(_number(ticket.point[name]) for name in names), ", ".join(told[ticket.number]) or "nothing yet"]
+        for ticket in session.pending
     ]
     return {"heads": ["ticket", *names, "told"], "rows": rows}
 

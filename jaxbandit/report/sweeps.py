@@ -67,12 +67,12 @@ def sweeps_of(dataset: xr.Dataset) -> list[tuple[list[str], xr.Dataset]]:
     names = swept_parameters(dataset)
     places: dict[tuple[str, ...], list[int]] = {}
     for place in range(dataset.sizes["algorithm"]):
-        own = tuple(name for name in names if np.isfinite(dataset[name].values[place]))
-        places.setdefault(own, []).append(place)
+        varying = tuple(name for name in names if np.isfinite(dataset[name].values[place]))
+        places.setdefault(varying, []).append(place)
     found = []
-    for own, chosen in places.items():
+    for varying, chosen in places.items():
         part = dataset.isel(algorithm=chosen)
-        varied = [name for name in own if len(np.unique(part[name].values)) > 1]
+        varied = [name for name in varying if len(np.unique(part[name].values)) > 1]
         if varied:
             apart = [name for name in varied[1:] if name not in swept_together(part, varied[0])]
             found.append(([varied[0], *apart][:2], part))

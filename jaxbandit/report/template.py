@@ -48,10 +48,10 @@ def svg_of(picture: Picture) -> Markup:
     with matplotlib.rc_context(STYLE):
         picture.figure.savefig(buffer, format="svg")
     text = NOISE.sub(lambda found: " " if found.group().startswith("\n") else "", buffer.getvalue().decode("utf-8"))
-    own = f"{zlib.crc32(text.encode()):08x}"
+    prefix = f"{zlib.crc32(text.encode()):08x}"
     used = {name for _, name in REFERENCE.findall(text)}
-    text = NAME.sub(lambda found: f' id="f{own}-{found.group(1)}"' if found.group(1) in used else "", text)
-    text = PATH.sub(lambda found: LONG.sub(r"\1", found.group()), REFERENCE.sub(rf"\1#f{own}-\2", text)).strip()
+    text = NAME.sub(lambda found: f' id="f{prefix}-{found.group(1)}"' if found.group(1) in used else "", text)
+    text = PATH.sub(lambda found: LONG.sub(r"\1", found.group()), REFERENCE.sub(rf"\1#f{prefix}-\2", text)).strip()
     start = Markup('<svg role="img" aria-label="{}" ').format(f"{picture.caption} {picture.values}".strip())
     return start + Markup(text.removeprefix("<svg ").removesuffix("</svg>")) + Markup("").join(_tips(picture.figure)) + Markup("</svg>")
 

@@ -58,8 +58,8 @@ def multiplier_paths(
     axis = one_axis(ax)
     axis.set(title=heading, xlabel="round $t$", ylabel=ylabel)
     number, last = 0, 2
-    for label, (own, flags) in given.items():
-        paths = _healthy_paths(own, flags)
+    for label, (values, flags) in given.items():
+        paths = _healthy_paths(values, flags)
         last = max(last, paths.shape[1])
         if not len(paths):
             axis.text(0.5, 0.5, "every trial failed", transform=axis.transAxes, ha="center")

@@ -133,9 +133,9 @@ def _curves(begun: list[Any], columns: list[tuple[str, str, bool]], means: list[
         figure, axes = figure_of(-(-len(columns) // across), across, (4.2, 3.6))
         for axis in axes.flat[len(columns) :]:
             axis.remove()
-        own = [thinned(mean.isel(algorithm=places)) for mean in means]
+        shown = [thinned(mean.isel(algorithm=places)) for mean in means]
         measures = [(name, titles.get(name, heading if averaged else WORDS[name])) for heading, name, averaged in columns]
-        mean_curves(axes.flat[: len(columns)], own[0]["round"].values, measures, own)
+        mean_curves(axes.flat[: len(columns)], shown[0]["round"].values, measures, shown)
         pictures.append(Picture(f"Means over finished trials with 95% confidence bands{note}.", figure))
     hidden = len(begun) - sum(len(places) for places, _ in parts)
     return {"pictures": pictures, "hidden": f"{hidden:,} more runs are in the table only." if hidden else ""}
@@ -144,7 +144,7 @@ def _curves(begun: list[Any], columns: list[tuple[str, str, bool]], means: list[
 def _table(state: Mapping[str, Any], begun: list[Any], columns: list[tuple[str, str, bool]], means: list[xr.Dataset]) -> dict[str, Any]:
     """Return the table of the runs that have finished trials."""
     last = [mean.isel(round=-1) for mean in means]
-    finals = [[with_half(float(m), float(h - m)) for m, h in zip(own["mean"], own.high, strict=True)] for own in last]
+    finals = [[with_half(float(m), float(h - m)) for m, h in zip(final["mean"], final.high, strict=True)] for final in last]
     rows = [
         [run["label"], f"{run['trials']:,} of {state['trials']:,}", f"{run['failed']:,}", *(column[number] for column in finals)]
         for number, run in enumerate(begun)

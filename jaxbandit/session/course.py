@@ -50,22 +50,18 @@ class Course:
             self.rounds = self.rounds.choose_again(event.body["index"], choosing_matters=self._choosing_matters)
         elif event.kind == "told":
             self._tell(event.body["ticket"], records[event.body["ticket"]], set(event.body["values"]))
-        elif event.kind == "dropped" and self._repeats(records[event.body["ticket"]]):
-            self.rounds = self.rounds.take_back()
+        elif event.kind == "dropped":
+            repeated = self.specification.at_once and self.rounds.open and records[event.body["ticket"]].round == self.rounds.round
+            self.rounds = self.rounds.take_back() if repeated else self.rounds
 
     @functools.cached_property
     def _choosing_matters(self) -> bool:
         """Return whether a choice changes the algorithm's state; else replaying the events makes none, and compiles no program for it."""
         return self.rounds.choosing_matters()
 
-    def _repeats(self, record: Record) -> bool:
-        """Return whether a ticket that is dropped is that of a round which has to be repeated."""
-        return self.specification.at_once and self.rounds.open and record.round == self.rounds.round
-
     def begin(self, records: Mapping[int, Record]) -> None:
         """Take in the initial design before round 1, unless that has been done."""
-        if not self.rounds.begun:
-            self.rounds = self.rounds.begin(self._design(records))
+        self.rounds = self.with_design(records)
 
     def with_design(self, records: Mapping[int, Record]) -> Rounds:
         """Return the learner that has taken in what is known of the initial design."""

@@ -43,12 +43,12 @@ def belief_figure(
     size = MAP if on_plane else SLICE if len(courses) > 1 else WIDE
     figure, panels = figure_of(len(rows), 2 if on_plane else len(courses), size, one_scale=len(courses) > 1)
     with styled():
-        for axes, own in zip(panels, rows, strict=True):
+        for axes, quantity in zip(panels, rows, strict=True):
             if on_plane:
-                _maps(axes, own, ground, history["index"].values, best)
+                _maps(axes, quantity, ground, history["index"].values, best)
                 continue
             for axis, (number, x, along) in zip(axes, courses, strict=True):
-                shown = own if len(courses) == 1 and number is not None else dataclasses.replace(own, seen=None)
+                shown = quantity if len(courses) == 1 and number is not None else dataclasses.replace(quantity, seen=None)
                 belief_curve(axis, shown, x, along, joined=number is None or not space.domain.is_categorical(number))
                 axis.axvline(x[best], color=ORANGE, linestyle=":", label="recommended")
                 if number is None:
@@ -57,7 +57,7 @@ def belief_figure(
                     ground.dress(axis, number)
                 if number:
                     axis.set_ylabel("")
-            if own.label == FEASIBILITY:
+            if quantity.label == FEASIBILITY:
                 axes[0].set_ylim(-0.05, 1.05)
         place_legend(figure.axes)
     return figure
@@ -108,17 +108,19 @@ def _courses(ground: Ground, best: int, order: np.ndarray) -> list[tuple[int | N
     ]
 
 
-def _maps(axes: np.ndarray, own: Quantity, ground: Ground, chosen: np.ndarray, best: int) -> None:
+def _maps(axes: np.ndarray, quantity: Quantity, ground: Ground, chosen: np.ndarray, best: int) -> None:
     """Draw maps of a quantity's mean and deviation on a plane, with the points measured, the one recommended, and its bounds."""
-    measured = chosen if own.seen is None else chosen[np.isfinite(own.seen[1])]
-    for axis, values, words in zip(axes, (own.mean, own.sd), ("posterior mean", "standard deviation"), strict=True):
+    measured = chosen if quantity.seen is None else chosen[np.isfinite(quantity.seen[1])]
+    for axis, values, words in zip(axes, (quantity.mean, quantity.sd), ("posterior mean", "standard deviation"), strict=True):
         if values is None:
             axis.set_axis_off()
             continue
-        image = shade(axis, ground, values, (0.0, 1.0) if own.label == FEASIBILITY else (None, None))
+        image = shade(axis, ground, values, (0.0, 1.0) if quantity.label == FEASIBILITY else (None, None))
         axis.figure.colorbar(image, ax=axis)
         axis.plot(*ground.points[measured].T, label="measured", **DOT)
         axis.plot(*ground.points[best], "*", label="recommended", **STAR)
-        axis.set_title(plain(own.label if own.label == FEASIBILITY else f"{own.label}: {words}"))
-    if own.limits:
-        outline(axes[0], ground, own.mean, f"mean at the bounds of {plain(own.label)}", levels=[limit for limit, _ in own.limits])
+        axis.set_title(plain(quantity.label if quantity.label == FEASIBILITY else f"{quantity.label}: {words}"))
+    if quantity.limits:
+        outline(
+            axes[0], ground, quantity.mean, f"mean at the bounds of {plain(quantity.label)}", levels=[limit for limit, _ in quantity.limits]
+        )
