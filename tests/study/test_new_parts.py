@@ -23,6 +23,8 @@ from jaxbandit.study import audit, from_toml, rerun, run_study, write_results
 from jaxbandit.study.specify.catalogue import described
 
 MODULE = '''
+from typing import Annotated
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,7 +37,7 @@ from jaxbandit.algorithms import Decision
 class Bump(jb.kernels.Kernel):
     """A product of bumps, ``prod_a exp(-|x_a - y_a| / l)``."""
 
-    length_scale: float = jb.param(1.0, check=jb.fields.positive)
+    length_scale: Annotated[float, jb.fields.positive] = 1.0
 
     def __call__(self, x, y):
         return jnp.exp(-jnp.sum(jnp.abs(x[:, None] - y[None]), -1) / self.length_scale)
@@ -45,7 +47,7 @@ class Bump(jb.kernels.Kernel):
 class Coin(jb.delays.Delay):
     """No delay or a delay of ``rounds``, as a coin falls."""
 
-    rounds: int = jb.static(default=2, check=jb.fields.whole(1))
+    rounds: Annotated[int, jb.fields.whole(1)] = jb.static(default=2)
     mean = property(lambda self: self.rounds / 2)
 
     def draw(self, key, outputs):
@@ -60,7 +62,7 @@ class Cycle(jb.Algorithm):
     """Every ``stride``-th point in turn."""
 
     name = "cycle"
-    stride: float = jb.param(1.0, check=jb.fields.positive, symbol="s")
+    stride: Annotated[float, jb.fields.positive, jb.fields.Letter("s")] = 1.0
 
     def select(self, arena, state, t, key):
         index = (t * jnp.asarray(self.stride).astype(jnp.int32)) % arena.size
