@@ -139,7 +139,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Keep how long files took, after a run of a whole ring."""
     config = session.config
-    whole = config.args == [str(TESTS)] and not config.option.keyword
+    whole = [config.rootpath / argument for argument in config.args] == [TESTS] and not config.option.keyword
     if hasattr(config, "workerinput") or config.stash[CACHE] is None or not whole:
         return
     rings = _seconds_known(config) | {config.option.markexpr: {name: round(time, 1) for name, time in SECONDS.items()}}

@@ -157,8 +157,12 @@ def replace(obj: T, **changes: Any) -> T:
 
 
 def as_argument(given: Any) -> Any:
-    """Return an array that a compiled program takes as it is; ``jnp.asarray`` would compile a program for each shape from the host."""
-    return given if isinstance(given, jax.Array) else np.asarray(given)
+    """Return an array that a compiled program takes as it is; ``jnp.asarray`` would compile a program for each shape from the host.
+
+    An array of the host is passed as a view: a jitted ``vmap`` that returns one as it is leaves JAX (0.10 to 0.12) with its float32 copy,
+    which it would take for the same object later, in a program in float64, too.
+    """
+    return given if isinstance(given, jax.Array) else np.asarray(given).view()
 
 
 def canonicalise(tree: T) -> T:
@@ -183,7 +187,7 @@ def canonicalise(tree: T) -> T:
             raise InvalidArgument(f"tree: must hold numbers, got {short(x)}")
         asarray = jnp.asarray if isinstance(x, jax.Array) else np.asarray
         if jnp.issubdtype(kind, np.floating):
-            return asarray(x, dtype)
+            return as_argument(asarray(x, dtype))
         if jnp.issubdtype(kind, np.integer):
             return asarray(x, dtype if isinstance(x, np.integer) else np.int32)  # index tables are arrays
         return jnp.asarray(x)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation
 from jaxbandit.core.keys import Stream, round_key, stream_key
@@ -42,13 +43,13 @@ def values_come_together(algorithm: Algorithm, surrogate: Surrogate) -> bool:
 
 def immediate_arena(surrogate: Surrogate, horizon: int) -> Arena:
     """Return the arena of a learner that sees the values of a round at its end."""
-    return Arena(surrogate=surrogate, horizon=jnp.int32(horizon))
+    return Arena(surrogate=surrogate, horizon=jnp.asarray(np.int32(horizon)))
 
 
 def delayed_arena(surrogate: Surrogate, horizon: int, policy: Policy, *, separate_outputs: bool, capacity: int, axis: str | None) -> Arena:
     """Return the arena of a learner whose values come late, under a feedback policy; arguments as for ``Policy.bind``."""
     late = policy.bind(surrogate, separate_outputs=separate_outputs, capacity=capacity, axis=axis)
-    return Arena(surrogate=late, horizon=jnp.int32(horizon))
+    return Arena(surrogate=late, horizon=jnp.asarray(np.int32(horizon)))
 
 
 def policy_key(trial: Key, t: Array) -> Key:

@@ -326,7 +326,7 @@ def as_exact_as_tables(function: Callable[Concatenate[AbstractProblem, A], T]) -
     @functools.wraps(function)
     def computed(problem: AbstractProblem, *args: A.args, **kwargs: A.kwargs) -> T:
         exact = isinstance(problem.means, np.ndarray) and problem.means.dtype == np.float64
-        if not exact or float_dtype() == np.float64 or checks.is_traced((args, kwargs, jnp.zeros(()))):  # JAX traces a constant in jit
+        if not exact or float_dtype() == np.float64 or checks.is_traced((args, kwargs, jnp.asarray(np.int32(0)))):  # JAX traces it in jit
             return function(problem, *args, **kwargs)
         with jax.enable_x64(True):
             return jax.tree.map(np.asarray, function(problem, *args, **kwargs))

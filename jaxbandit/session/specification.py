@@ -129,14 +129,11 @@ class Specification(Described):
         """Say whether the values of a round come before the next one is asked for."""
         return isinstance(self.delay, NoDelay) or (self.delay is None and self.algorithm.needs_feedback_at_once)
 
-    @property
-    def trial(self) -> Key:
-        """Key of the session's random numbers, that of trial 0 of a simulation."""
-        return trial_key(typed(self.key), 0)
-
     def design(self) -> list[int]:
         """Return the points of the initial design."""
-        return design_points(self.initial, self.trial, self.space.domain.size)
+        if not self.initial.count:
+            return []  # at once: most sessions have none, and drawing no point would compile programs
+        return design_points(self.initial, trial_key(typed(self.key), 0), self.space.domain.size)
 
     def surrogate(self, model: Model) -> Surrogate:
         """Return the GP model of the modelled functions that ``model`` of the outputs amounts to."""
@@ -154,13 +151,13 @@ class Specification(Described):
         surrogate = self.surrogate(model)
         with arithmetic([surrogate.precision]):
             if self.at_once:
-                return make_learner(self.algorithm, surrogate, self.trial, horizon=self.horizon, policy=None, capacity=0)
+                return make_learner(self.algorithm, surrogate, typed(self.key), horizon=self.horizon, policy=None, capacity=0)
             delay, policy = self.delay or UnknownDelay(), policy_in_force(self.algorithm, self.feedback)
             policy.validate(outputs=self.outputs.modelled)
             return make_learner(
                 self.algorithm.with_delays(delay, policy),
                 surrogate,
-                self.trial,
+                typed(self.key),
                 horizon=self.horizon,
                 policy=policy,
                 capacity=self.capacity or self.horizon,

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm, Arena, Observation
+from jaxbandit.core.keys import trial_key
 from jaxbandit.core.pytree import canonicalise, pytree, static
 from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Key
@@ -45,39 +46,50 @@ class Learner:
     Attributes:
       algorithm: the algorithm, which knows what it may of the delays.
       arena: what it sees of the world.
-      key: key of its random numbers, that of a simulated trial.
+      root: key of the session, that of a simulation.
+      trial: trial of the simulation that has its random numbers, ``[]`` (int32).
       capacity: rounds for which a value may be late; ``None`` for values that come before the next round.
       together: whether values of a point are taken in together, once all are there.
     """
 
     algorithm: Algorithm
     arena: Arena
-    key: Array
+    root: Array
+    trial: Array | np.ndarray
     capacity: int | None = static(default=None)
     together: bool = static(default=True)
 
 
 def make_learner(
-    algorithm: Algorithm, surrogate: Surrogate, key: Key, *, horizon: int, policy: Policy | None, capacity: int, joint: bool = False
+    algorithm: Algorithm,
+    surrogate: Surrogate,
+    root: Key,
+    *,
+    horizon: int,
+    policy: Policy | None,
+    capacity: int,
+    joint: bool = False,
+    trial: int = 0,
 ) -> Learner:
     """Return a learner in arrays of the engine's types.
 
     Args:
       algorithm: the algorithm, which knows what it may of the delays.
       surrogate: the model of the outputs.
-      key: key of its random numbers, that of a simulated trial.
+      root: key of the session, that of a simulation.
       horizon: most rounds.
       policy: feedback policy; ``None`` for values that come before the next round.
       capacity: rounds for which a value may be late.
       joint: whether the values of a point surely arrive together.
+      trial: trial of the simulation that has the session's random numbers.
     """
-    algorithm, surrogate = canonicalise(algorithm), canonicalise(surrogate.without_kernels())
+    algorithm, surrogate, number = canonicalise(algorithm), canonicalise(surrogate.without_kernels()), np.asarray(trial, np.int32)
     if policy is None:
-        return Learner(algorithm=algorithm, arena=immediate_arena(surrogate, horizon), key=key)
+        return Learner(algorithm=algorithm, arena=immediate_arena(surrogate, horizon), root=root, trial=number)
     together = values_come_together(algorithm, surrogate)
     separate = not (together or joint)
     arena = delayed_arena(surrogate, horizon, canonicalise(policy), separate_outputs=separate, capacity=capacity, axis=None)
-    return Learner(algorithm=algorithm, arena=arena, key=key, capacity=capacity, together=not separate)
+    return Learner(algorithm=algorithm, arena=arena, root=root, trial=number, capacity=capacity, together=not separate)
 
 
 class Asked(NamedTuple):
@@ -113,7 +125,7 @@ def _begin(learner: Learner, state: Any) -> Any:
 def _choose(learner: Learner, state: Any, t: Array) -> tuple[Array, Any]:
     """Return the point and the status of round ``t``, ``[2]`` (int32), and the state after the choice."""
     algorithm, arena = learner.algorithm, learner.arena
-    choice = choose_point(algorithm, arena, state, t, policy_key(learner.key, t))
+    choice = choose_point(algorithm, arena, state, t, policy_key(trial_key(learner.root, learner.trial), t))
     status = flags_raised(algorithm, choice.decision, choice.state)
     for flag, raised in faults(arena, choice, choice.state, may_be_infinite(algorithm.init(arena))).items():
         status = status | jnp.where(raised, int(flag), 0)
@@ -319,8 +331,6 @@ class Rounds:
 
 def design_points(initial: InitialDesign, key: Key, size: int) -> list[int]:
     """Return the points of an initial design, those of a simulated trial of the same key."""
-    if not initial.count:
-        return []  # at once: most sessions have none, and drawing no point would compile programs
     return [int(index) for index in np.asarray(initial.points(design_key(key), size))]
 
 

@@ -131,19 +131,28 @@ REDUCED = {
     "your_algorithm": {"points": "9", "horizon": "8", "trials": "3"},
     "your_problem": {"levels": "8", "horizon": "20", "trials": "2"},
 }
-# Runs the cells of notebooks as a kernel would, each notebook in a namespace of its own, and shows what their last lines give.
+# Runs the cells of notebooks as a kernel would, each notebook in a namespace of its own, shows what their last lines give, and counts the
+# programs of the first cell that has any, beside those of JAX that make a key.
 RUN_CELLS = """
 import json, sys, warnings
+import jax
 from IPython.core.interactiveshell import InteractiveShell
 from matplotlib import pyplot
+from tests.support.counted import COMPILED, Counted
 shell = InteractiveShell.instance()
 for name, cells in json.loads(sys.argv[1]).items():
     print(f"== {name}", flush=True)
     shell.reset(new_session=True)
     shell.user_ns["__spec__"] = None  # as a kernel's main module has it, which processes that are spawned look for
+    jax.clear_caches()
+    jax.random.key(0)
+    first = 0
     for cell in cells:
-        shell.run_cell(cell).raise_error()
+        with Counted() as events:
+            shell.run_cell(cell).raise_error()
+        first = first or events[COMPILED]
         pyplot.close("all")
+    print(f"== first cell {first}", flush=True)
 """
 
 
@@ -184,7 +193,9 @@ def test_notebooks_run(names, tmp_path):
     command = [sys.executable, "-c", RUN_CELLS, json.dumps(programs)]
     result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
-    assert re.findall(r"^== (.*)$", result.stdout, re.MULTILINE) == names
+    assert re.findall(r"^== ((?!first cell).*)$", result.stdout, re.MULTILINE) == names
+    counts = [int(count) for count in re.findall(r"^== first cell (.*)$", result.stdout, re.MULTILINE)]
+    assert max(counts) <= 3, dict(zip(names, counts, strict=True))
 
 
 def test_the_version_stands_in_one_place_and_its_citation():

@@ -62,7 +62,7 @@ def session(algorithm: Any, policy: str, initial: Any = None, model: Any = None)
     """The points of a session that is told the simulation's noise, with the simulation's delays."""
     key, means = trial_key(KEY, 0), np.asarray(conformance.study()[0].means, np.float32)
     model, own = conformance.surrogate(form=FORMS.get(policy, "features")) if model is None else model, POLICIES[policy]
-    learner = make_learner(algorithm, model, key, horizon=HORIZON, policy=own, capacity=CAPACITY)
+    learner = make_learner(algorithm, model, KEY, horizon=HORIZON, policy=own, capacity=CAPACITY)
     noise, due = observed()
     due = due[algorithm.joint_arrival] if own is not None else np.arange(1, HORIZON + 1)[:, None] + np.zeros((1, 3), int)
     now, chosen = Rounds.start(learner), []
@@ -111,7 +111,7 @@ def test_points_that_tie_are_chosen_as_in_a_simulation(name: str) -> None:
     algorithms = {"rpol": Rpol(), "config": Config(), "se3": Se3(epoch=3, restart=True), "anytime": Anytime(algorithm=Cbo(reward_clip=4.0))}
     run = simulate(problem, algorithms[name], model, trials=trials, horizon=rounds, key=KEY, record="indices")
     for trial in range(trials):
-        now = Rounds.start(make_learner(algorithms[name], model, trial_key(KEY, trial), horizon=rounds, policy=None, capacity=rounds))
+        now = Rounds.start(make_learner(algorithms[name], model, KEY, horizon=rounds, policy=None, capacity=rounds, trial=trial))
         chosen, noise = [], noise_of(problem, trial, rounds)
         for t in range(1, rounds + 1):
             now, asked = now.ask()

@@ -190,3 +190,14 @@ def test_the_cap_leaves_an_instance_infeasible(family):
 def test_bad_inputs_are_named(make, match):
     with pytest.raises(InvalidArgument, match=match):
         make()
+
+
+def test_instances_drawn_in_one_program_leave_their_domain_as_it_is():
+    """JAX keeps a float32 copy of an array that a jitted vmap returns as it is, and takes that for the array in float64, too."""
+    domain, kernel = domains.grid([0.0, 0.0], [6.0, 6.0], 9), kernels.SquaredExponential(length_scale=1.0)
+    family = problems.gp_draws(domain=domain, kernel=kernel, noise=problems.Gaussian(variance=0.05))
+    draw = jax.jit(lambda keys: jax.vmap(family.sample)(keys).means)  # the copy lives as long as the program
+    assert draw(jax.random.split(jax.random.key(0), 3)).shape == (3, 2, 81)
+    models = [jaxbandit.surrogate(domain, kernel, noise_variance=0.05, precision=precision) for precision in ("auto", "float64")]
+    runs = [jaxbandit.simulate(family, jaxbandit.Rpol(), model, horizon=2, trials=1, key=jax.random.key(0)) for model in models]
+    assert [int(run.status.max()) for run in runs] == [0, 0]
