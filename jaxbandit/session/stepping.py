@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm, Arena, Observation
 from jaxbandit.core.keys import trial_key
-from jaxbandit.core.pytree import canonicalise, pytree, static
+from jaxbandit.core.pytree import as_argument, canonicalise, pytree, static
 from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Key
 from jaxbandit.engine import InitialDesign
@@ -55,7 +55,7 @@ class Learner:
     algorithm: Algorithm
     arena: Arena
     root: Array
-    trial: Array | np.ndarray
+    trial: Array | int
     capacity: int | None = static(default=None)
     together: bool = static(default=True)
 
@@ -83,7 +83,11 @@ def make_learner(
       joint: whether the values of a point surely arrive together.
       trial: trial of the simulation that has the session's random numbers.
     """
-    algorithm, surrogate, number = canonicalise(algorithm), canonicalise(surrogate.without_kernels()), np.asarray(trial, np.int32)
+    algorithm, surrogate, number = (
+        canonicalise(algorithm),
+        canonicalise(surrogate.without_kernels()),
+        as_argument(np.asarray(trial, np.int32)),
+    )
     if policy is None:
         return Learner(algorithm=algorithm, arena=immediate_arena(surrogate, horizon), root=root, trial=number)
     together = values_come_together(algorithm, surrogate)
