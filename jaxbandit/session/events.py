@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.codec import from_fields
 from jaxbandit.core.fields import whole
 from jaxbandit.core.files import reason_of
 from jaxbandit.core.status import Status
 from jaxbandit.session.journal import JOURNAL, DamagedSession, Journal
 from jaxbandit.session.outputs import told_values
-from jaxbandit.session.specification import Specification, read_model
+from jaxbandit.session.specification import Specification
 from jaxbandit.session.tickets import Record, check_tellable, note, number_of, rounds_begun
+from jaxbandit.study.specify.model import Model
 
 BODIES = {
     "asked": {"ticket", "round", "index", "status"},
@@ -40,7 +42,7 @@ def checked_records(specification: Specification, design: Sequence[int], journal
             if event.kind == "asked":
                 _check_asked(specification, design, records, event.body)
             elif event.kind == "fitted":
-                read_model(event.body["model"]).validate("model")
+                from_fields(Model, event.body["model"], "model").validate("model")
                 count = len(specification.outputs.names)
                 _check_equal("told", event.body["told"], sum(record.state(count) == "complete" for record in records.values()))
             else:

@@ -252,17 +252,12 @@ def _read_parts(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a specification, without its points and its key, that a table of a file or of a journal holds."""
     return {
         "outputs": Outputs.read(table.get("objective", "maximise reward"), table.get("constraints", [])),
-        "model": read_model(table.get("model", {})),
+        "model": from_fields(Model, table.get("model", {}), "model"),
         "initial": from_fields(InitialDesign, table.get("initial", {}), "initial"),
         "horizon": table.get("horizon", 1000),
         **{word_of(role): from_plain(role, table.get(word_of(role)), word_of(role)) for role in (Algorithm, Delay, Policy)},
         **{name: table.get(name) for name in ("capacity", "fit_every")},
     }
-
-
-def read_model(table: Mapping[str, Any]) -> Model:
-    """Return the model that a table describes, as ``Model.table`` and experiment files write it."""
-    return from_fields(Model, table, "model")
 
 
 def prior_means(model: Model, outputs: Outputs) -> list[float]:
@@ -273,24 +268,26 @@ def prior_means(model: Model, outputs: Outputs) -> list[float]:
     means = np.asarray(model.prior_mean, np.float64)
     if means.ndim == 0:
         return [float(means), *(constraint.bound for constraint in outputs.constraints)]
-    if len(means) != len(outputs.names):
-        raise InvalidArgument(f"model.prior_mean: must hold one for each of the {len(outputs.names)} outputs, got {len(means)}")
-    return [float(mean) for mean in means]
+    return [float(mean) for mean in _one_each("prior_mean", means, outputs)]
+
+
+def _one_each(name: str, values: Any, outputs: Outputs) -> Any:
+    """Return what a model says of each output; raises ``InvalidArgument`` unless there is one for each."""
+    if len(values) != len(outputs.names):
+        raise InvalidArgument(f"model.{name}: must hold one for each of the {len(outputs.names)} outputs, got {len(values)}")
+    return values
 
 
 def _expanded(model: Model, outputs: Outputs, size: int) -> Model:
     """Return the model of the modelled functions on ``size`` points from that of the outputs, of which an equality is modelled twice."""
-    count = len(outputs.names)
 
     def each(name: str, value: Any) -> list[Any]:
-        if len(value) != count:
-            raise InvalidArgument(f"model.{name}: must hold one for each of the {count} outputs, got {len(value)}")
-        return [item for item, rows in zip(value, outputs.rows, strict=True) for _ in rows]
+        return [item for item, rows in zip(_one_each(name, value, outputs), outputs.rows, strict=True) for _ in rows]
 
     changes: dict[str, Any] = {"prior_mean": outputs.prior_means(prior_means(model, outputs))}
     if isinstance(model.kernel, list | tuple):
         changes["kernel"] = each("kernel", model.kernel)
     noise = np.shape(model.noise_variance)
-    if noise and (noise == (count,) or noise != (size,)):  # a table over the points is that of all outputs
+    if noise and (noise == (len(outputs.names),) or noise != (size,)):  # a table over the points is that of all outputs
         changes["noise_variance"] = each("noise_variance", np.asarray(model.noise_variance).tolist())
     return dataclasses.replace(model, **changes)

@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.codec import from_fields
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import nonnegative_numbers, scalar
 from jaxbandit.core.fields import path as path_check
@@ -18,7 +19,7 @@ from jaxbandit.core.files import prepare_file, write_whole
 from jaxbandit.core.showing import html_fields
 from jaxbandit.session.course import Course
 from jaxbandit.session.journal import Event, Journal, SessionError
-from jaxbandit.session.specification import Specification, read_model
+from jaxbandit.session.specification import Specification
 from jaxbandit.session.tables import Recommendation, belief_table, history_table, recommend
 from jaxbandit.session.tickets import Record, Ticket
 from jaxbandit.study.specify.model import Model
@@ -86,7 +87,7 @@ class View:
     def model(self) -> Model:
         """The GP model in force: that of the specification, or of the last fit."""
         fits = [event for event in self._journal.events if event.kind == "fitted"]
-        return read_model(fits[-1].body["model"]) if fits else self.specification.model
+        return from_fields(Model, fits[-1].body["model"], "model") if fits else self.specification.model
 
     @checked
     def belief(self, width: Annotated[float, nonnegative_numbers, scalar] = 2.0) -> xr.Dataset:
