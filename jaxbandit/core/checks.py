@@ -26,7 +26,6 @@ __all__ = [
     "nonnegative",
     "numbers",
     "one_of",
-    "per_constraint",
     "positive",
     "real",
     "scalar",
@@ -64,19 +63,19 @@ def float_dtype() -> np.dtype:
     return np.dtype(jax.dtypes.canonicalize_dtype(np.float64))
 
 
-def is_traced(value: Any) -> bool:
+def is_traced(value: object) -> bool:
     """Return whether any leaf of ``value`` is a JAX tracer, so that its numbers cannot be looked at."""
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value))
 
 
-def real(name: str, value: Any, allowed: str = "real numbers") -> None:
+def real(name: str, value: object, allowed: str = "real numbers") -> None:
     """Raise unless all tracers in ``value`` are of real numbers, which is all that can be seen of them."""
     for leaf in jax.tree.leaves(value):
         if isinstance(leaf, jax.core.Tracer) and not any(jax.dtypes.issubdtype(leaf.dtype, kind) for kind in (np.floating, np.integer)):
             raise InvalidArgument(f"{name}: must be {allowed}, got {leaf.dtype} {list(leaf.shape)}")
 
 
-def is_sequence_of_numbers(value: Any) -> bool:
+def is_sequence_of_numbers(value: object) -> bool:
     """Return whether ``value`` is a list or tuple, possibly nested, of plain numbers, which is taken for an array.
 
     A list or tuple of anything else, such as of arrays or delay models, is structure of a pytree.
@@ -86,7 +85,7 @@ def is_sequence_of_numbers(value: Any) -> bool:
     return all(isinstance(v, int | float | np.number) or is_sequence_of_numbers(v) for v in value)
 
 
-def numbers(name: str, value: Any) -> np.ndarray:
+def numbers(name: str, value: object) -> np.ndarray:
     """Return ``value`` as a float64 array.
 
     Raises:
@@ -107,13 +106,13 @@ def numbers(name: str, value: Any) -> np.ndarray:
     return converted
 
 
-def short_enough(name: str, value: Any) -> None:
+def short_enough(name: str, value: object) -> None:
     """Raise ``InvalidArgument`` on a range of more numbers than are written out; it takes no memory until then."""
     if isinstance(value, range) and value[LONGEST_RANGE:]:
         raise InvalidArgument(f"{name}: must be at most {LONGEST_RANGE:,} numbers, got {short(value)}")
 
 
-def short(value: Any) -> str:
+def short(value: object) -> str:
     """Return ``repr(value)``, arrays as lists, cut to 120 characters; a class is said to be one, a frequent slip for an instance."""
     if isinstance(value, type):
         return f"the class {value.__name__}; make an instance, {value.__name__}(...)"
@@ -138,14 +137,14 @@ def _brief() -> reprlib.Repr:
 _BRIEF = _brief()
 
 
-def _as_lists(value: Any) -> Any:
+def _as_lists(value: object) -> Any:
     """Return an array as a list, of its first numbers only where it is long."""
     if not isinstance(value, np.ndarray):
         return value
     return value.tolist() if value.size <= 1000 else value.ravel()[:60].tolist()
 
 
-def finite(name: str, value: Any, *, remedy: str = "give finite numbers") -> None:
+def finite(name: str, value: object, *, remedy: str = "give finite numbers") -> None:
     """Raise unless every number of ``value`` is finite."""
     if is_traced(value):
         return
@@ -155,21 +154,21 @@ def finite(name: str, value: Any, *, remedy: str = "give finite numbers") -> Non
         raise InvalidArgument(f"{name}: {bad} of {given.size} values are NaN or infinite, got {short(value)}; {remedy}")
 
 
-def positive(name: str, value: Any, *, remedy: str = "give a number > 0") -> None:
+def positive(name: str, value: object, *, remedy: str = "give a number > 0") -> None:
     """Raise unless every number of ``value`` is finite and greater than zero."""
     finite(name, value, remedy=remedy)
     if not is_traced(value) and not np.all(numbers(name, value) > 0):
         raise InvalidArgument(f"{name}: must be > 0, got {short(value)}; {remedy}")
 
 
-def nonnegative(name: str, value: Any, *, remedy: str = "give a number >= 0") -> None:
+def nonnegative(name: str, value: object, *, remedy: str = "give a number >= 0") -> None:
     """Raise unless every number of ``value`` is finite and not negative."""
     finite(name, value, remedy=remedy)
     if not is_traced(value) and not np.all(numbers(name, value) >= 0):
         raise InvalidArgument(f"{name}: must be >= 0, got {short(value)}; {remedy}")
 
 
-def within(name: str, value: Any, low: float, high: float, *, open_low: bool = True, open_high: bool = False) -> None:
+def within(name: str, value: object, low: float, high: float, *, open_low: bool = True, open_high: bool = False) -> None:
     """Raise unless every number of ``value`` lies in the interval; ``open_*`` says which ends are left out."""
     finite(name, value)
     if is_traced(value):
@@ -182,14 +181,14 @@ def within(name: str, value: Any, low: float, high: float, *, open_low: bool = T
         raise InvalidArgument(f"{name}: must lie in {interval}, got {short(value)}")
 
 
-def whole(name: str, value: Any, low: float, high: float, *, unit: str = "") -> None:
+def whole(name: str, value: object, low: float, high: float, *, unit: str = "") -> None:
     """Raise unless every number of ``value`` is a whole number from ``low`` to ``high``; a float such as 3.0 is one."""
     within(name, value, low, high, open_low=False)
     if not is_traced(value) and np.any(numbers(name, value) % 1):
         raise InvalidArgument(f"{name}: must be whole numbers{unit and f' of {unit}'}, got {short(value)}")
 
 
-def integer(name: str, value: Any, *, least: int, most: int | None = None) -> int:
+def integer(name: str, value: object, *, least: int, most: int | None = None) -> int:
     """Return ``value`` as a Python int; raise unless it is a whole number of at least ``least`` and at most ``most``."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise InvalidArgument(f"{name}: must be a whole number >= {least}, got {short(value)}")
@@ -198,14 +197,14 @@ def integer(name: str, value: Any, *, least: int, most: int | None = None) -> in
     return int(value)
 
 
-def boolean(name: str, value: Any) -> bool:
+def boolean(name: str, value: object) -> bool:
     """Return ``value`` as a Python bool; raise unless it is true or false, which neither text nor 0 and 1 are."""
     if not isinstance(value, bool | np.bool_):
         raise InvalidArgument(f"{name}: must be true or false, got {short(value)}")
     return bool(value)
 
 
-def shape(name: str, value: Any, expected: tuple[int | None, ...], *, remedy: str = "") -> None:
+def shape(name: str, value: object, expected: tuple[int | None, ...], *, remedy: str = "") -> None:
     """Raise unless ``value`` has the expected shape; ``None`` stands for any size."""
     actual = shape_of(name, value)
     if len(actual) != len(expected) or any(e is not None and e != a for e, a in zip(expected, actual, strict=True)):
@@ -213,7 +212,7 @@ def shape(name: str, value: Any, expected: tuple[int | None, ...], *, remedy: st
         raise InvalidArgument(f"{name}: expected shape {words}, got {list(actual)}{'; ' + remedy if remedy else ''}")
 
 
-def broadcast(**values: Any) -> None:
+def broadcast(**values: object) -> None:
     """Raise unless arrays, given by the names of their arguments, have shapes that go together element by element."""
     shapes = {name: shape_of(name, value) for name, value in values.items()}
     try:
@@ -232,14 +231,6 @@ def shape_of(name: str, value: Any) -> tuple[int, ...]:
         raise InvalidArgument(f"{name}: expected an array of numbers, got {short(value)}") from error
 
 
-def per_constraint(name: str, value: Any, constraints: int) -> None:
-    """Raise unless ``value`` is a scalar or has one entry for each of ``constraints``."""
-    if shape_of(name, value) not in ((), (constraints,)):
-        raise InvalidArgument(
-            f"{name}: expected one number, or one for each of the {constraints} constraints, got shape {list(np.shape(value))}"
-        )
-
-
 def decimal(text: str) -> float:
     """Return the number that a text of a file or a command writes; raises ``ValueError`` on ``1_0``, which is a number to Python alone."""
     if "_" in text or not text.isascii():
@@ -253,7 +244,7 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
-def text(name: str, value: Any) -> None:
+def text(name: str, value: object) -> None:
     """Raise unless ``value`` is text."""
     if not isinstance(value, str):
         raise InvalidArgument(f"{name}: must be text, got {short(value)}")
@@ -276,7 +267,7 @@ def scalar(name: str, value: Any) -> None:
         raise InvalidArgument(f"{name}: expected one number, got shape {list(np.shape(value))}")
 
 
-def one_of(name: str, value: Any, allowed: Iterable[Any]) -> None:
+def one_of(name: str, value: object, allowed: Iterable[object]) -> None:
     """Raise unless ``value`` is among ``allowed`` and of the same type: ``True`` is not 1."""
     given, *known = (item.item() if isinstance(item, np.generic) else item for item in (value, *allowed))
     if not any(type(given) is type(choice) and given == choice for choice in known):

@@ -139,7 +139,7 @@ class Shape:
     functions: Callable[[int | None], int | None] = lambda outputs: outputs
     on_axes: str = ""
 
-    def check(self, name: str, value: Any, outputs: int | None) -> None:
+    def check(self, name: str, value: object, outputs: int | None) -> None:
         """Raise ``InvalidArgument`` unless ``value`` has one of the shapes."""
         actual, n = checks.shape_of(name, value), self.functions(outputs)
         if not self.fits(actual, n):
@@ -246,7 +246,7 @@ class Check:
     inside: Callable[[Any], Any] = lambda value: True
     fit_domain: Callable[[str, Any, int, int], None] = lambda name, value, size, axes: None
 
-    def __call__(self, name: str, value: Any, shape: Shape | None = None, outputs: int | None = None) -> None:
+    def __call__(self, name: str, value: object, shape: Shape | None = None, outputs: int | None = None) -> None:
         """Raise ``InvalidArgument`` unless the field ``name`` of an object that serves ``outputs`` functions may hold ``value``."""
         if not self.takes(value):
             raise InvalidArgument(f"{name}: must be {self.allowed}, got {short(value)}")
@@ -256,7 +256,7 @@ class Check:
         """Return the check for what either allows: ``positive | choice("auto")``."""
         must_be_check("other", other)
 
-        def which(value: Any) -> Check:
+        def which(value: object) -> Check:
             return self if self.takes(value) else other
 
         return Check(
@@ -273,7 +273,7 @@ class Check:
         """Return the check that also asks for a shape, for items and arguments; of a field the shape is checked beside."""
         must_be_shape(shape)
 
-        def fit_domain(name: str, value: Any, size: int, axes: int) -> None:
+        def fit_domain(name: str, value: object, size: int, axes: int) -> None:
             self.fit_domain(name, value, size, axes)
             shape.fit_axes(name, value, axes)
 
@@ -285,13 +285,13 @@ class Check:
         )
 
 
-def must_be_check(name: str, value: Any) -> None:
+def must_be_check(name: str, value: object) -> None:
     """Raise ``InvalidArgument`` unless ``value`` is a check."""
     if not isinstance(value, Check):
         raise InvalidArgument(f"{name}: must be a check of jaxbandit.fields, such as positive, got {short(value)}")
 
 
-def must_be_shape(value: Any) -> None:
+def must_be_shape(value: object) -> None:
     """Raise ``InvalidArgument`` unless ``value`` is a shape."""
     if not isinstance(value, Shape):
         raise InvalidArgument(f"shape: must be a shape of jaxbandit.fields, such as per_output, got {short(value)}")
@@ -308,7 +308,7 @@ def of_class(kind: type, words: str = "") -> Check:
 # -- numbers in leaves, which may be traced ------------------------------------------------------------------------------------------
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     """Return whether ``canonicalise`` makes one array of a value; a list of arrays would stay structure."""
     if isinstance(value, list | tuple):
         return checks.is_sequence_of_numbers(value)
@@ -317,7 +317,7 @@ def _is_number(value: Any) -> bool:
 
 def _number(
     allowed: str,
-    test: Callable[[str, Any], None],
+    test: Callable[[str, object], None],
     holds: Callable[[Any], Any] | None = None,
     *,
     engine: bool = True,
@@ -356,7 +356,7 @@ def _number(
             return False
         return 1e-30 < abs(value) < 1e30 and holds(value) and holds(float(float_dtype().type(value)))  # type: ignore[misc]
 
-    def in_the_engine(name: str, value: Any, given: np.ndarray) -> None:
+    def in_the_engine(name: str, value: object, given: np.ndarray) -> None:
         """Raise when a number is allowed, but not what it becomes in the engine's floating type."""
         dtype = float_dtype()
         with np.errstate(all="ignore"):
@@ -400,13 +400,13 @@ def whole_numbers(least: int, most: int, unit: str) -> Check:
     return _number(f"a whole number of {unit} from {least} to {most}", partial(checks.whole, low=least, high=most, unit=unit))
 
 
-def _is_a_point(name: str, value: Any) -> None:
+def _is_a_point(name: str, value: object) -> None:
     given = checks.numbers(name, value)
     if not np.all(np.isfinite(given) & (given >= 0)) or np.any(given % 1):
         raise InvalidArgument(f"{name}: must be the number of a point, got {short(value)}")
 
 
-def _check_inside(name: str, value: Any, size: int, axes: int) -> None:
+def _check_inside(name: str, value: object, size: int, axes: int) -> None:
     """Raise ``InvalidArgument`` on numbers of points beyond the last of ``size``; those below 0 have been refused before."""
     if not checks.is_traced(value) and np.any(np.asarray(value) >= size):
         raise InvalidArgument(f"{name}: must lie in [0, {size - 1}], for the domain has {size} points, got {short(value)}")
@@ -418,10 +418,10 @@ point = dataclasses.replace(_number("the number of a point", _is_a_point), fit_d
 # -- arrays, which may be traced -----------------------------------------------------------------------------------------------------
 
 
-def _numeric(allowed: str, test: Callable[[str, Any], Any] | None = None, *, whole: bool = False) -> Check:
+def _numeric(allowed: str, test: Callable[[str, object], object] | None = None, *, whole: bool = False) -> Check:
     """Return the check for whatever NumPy turns into an array of real numbers, nested lists of arrays among them."""
 
-    def verify(name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+    def verify(name: str, value: object, shape: Shape | None, outputs: int | None) -> None:
         if checks.is_traced(value):
             checks.real(name, value, allowed)
             kind = value.dtype.kind if isinstance(value, jax.Array) else "i"
@@ -466,7 +466,7 @@ def integers_from(low: int, high: int) -> Check:
     return _numeric(f"whole numbers from {low} to {high}", partial(checks.within, low=low, high=high, open_low=False), whole=True)
 
 
-def _are_booleans(value: Any) -> bool:
+def _are_booleans(value: object) -> bool:
     if isinstance(value, list | tuple):
         return bool(value) and all(map(_are_booleans, value))
     return isinstance(value, bool | np.bool_) or (isinstance(value, np.ndarray | jax.Array) and value.dtype == bool)
@@ -487,7 +487,7 @@ def _is_floating_type(value: Any) -> bool:
 floating_type = Check("a floating type, such as jnp.float32", _is_floating_type)
 
 
-def _is_key(value: Any) -> bool:
+def _is_key(value: object) -> bool:
     if not isinstance(value, jax.Array | np.ndarray):
         return False
     if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
@@ -500,10 +500,10 @@ key = Check("one PRNG key, jax.random.key(seed)", _is_key)
 """A key of ``jax.random.key``, or one in the older form of ``jax.random.PRNGKey``."""
 
 
-def _array(allowed: str, kinds: str, test: Callable[[str, Any], None], fit_domain: Callable[[str, Any, int, int], None]) -> Check:
+def _array(allowed: str, kinds: str, test: Callable[[str, object], None], fit_domain: Callable[[str, Any, int, int], None]) -> Check:
     """Return the check for one-dimensional arrays, lists or tuples, possibly empty, of entries of some of NumPy's ``kinds``."""
 
-    def takes(value: Any) -> bool:
+    def takes(value: object) -> bool:
         if isinstance(value, list | tuple):
             return len(value) == 0 or checks.is_sequence_of_numbers(value)
         return isinstance(value, np.ndarray | jax.Array | range)
@@ -615,7 +615,7 @@ def each(check: Check, *, least: int = 0, length: int | None = None, types: tupl
         checks.integer("length", length, least=0)
     several = f" of at least {least} items" if least else "" if length is None else f" of {length} items"
 
-    def takes(value: Any) -> bool:
+    def takes(value: object) -> bool:
         return isinstance(value, types) and (length is None or len(value) == length) and len(value) >= least  # type: ignore[arg-type]
 
     def verify(name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
@@ -631,7 +631,7 @@ def mapping(check: Check, words: str, *, least: int = 0) -> Check:
     checks.text("words", words)
     checks.integer("least", least, least=0)
 
-    def takes(value: Any) -> bool:
+    def takes(value: object) -> bool:
         return isinstance(value, Mapping) and len(value) >= least and all(isinstance(label, str) for label in value)
 
     def verify(name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:

@@ -9,23 +9,17 @@ from typing import Annotated, Any, TypeAlias
 import jax
 import numpy as np
 
-from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
-from jaxbandit.core.fields import MOST_ROUNDS, Check, Shape, choice, each, function, of_class, whole
+from jaxbandit.core.fields import MOST_ROUNDS, Check, Shape, each, function, of_class, whole
 from jaxbandit.core.memory import device_memory
 from jaxbandit.core.pytree import float_dtype
 
-__all__ = ["ALGORITHM", "DIFFERENT_DEVICES", "HORIZON", "INFORMED", "TRIALS", "Rounds", "Telling", "Trials", "check_memory"]
+__all__ = ["DIFFERENT_DEVICES", "INFORMED", "TRIALS", "Rounds", "Telling", "Trials", "check_memory"]
 
 MOST_TRIALS = 2**31 - 1
 
-ALGORITHM: Check = of_class(Algorithm)
-HORIZON: Check = whole(1, MOST_ROUNDS)
 INFORMED = function("(instance, algorithm, surrogate)")
-DEVICE = of_class(jax.Device, "a device, such as jax.devices()[0]")
-
-
-DEVICES = each(DEVICE, least=1)
+DEVICES = each(of_class(jax.Device, "a device, such as jax.devices()[0]"), least=1)
 
 
 def _differ(name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
@@ -34,7 +28,6 @@ def _differ(name: str, value: Any, shape: Shape | None, outputs: int | None) -> 
         raise checks.InvalidArgument(f"{name}: must be different devices, got {checks.short(value)}")
 
 
-FUSED = choice("auto", True, False)
 DIFFERENT_DEVICES = dataclasses.replace(DEVICES, allowed=f"{DEVICES.allowed}, none twice", verify=_differ)
 TRIALS_IN_WORDS = f"a whole number of trials from 1 to {MOST_TRIALS}, or a list of their numbers, each from 0 to {MOST_TRIALS}"
 

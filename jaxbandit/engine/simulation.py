@@ -25,7 +25,6 @@ from jaxbandit.engine.delayed import delay_in_force, plan_delays
 from jaxbandit.engine.flags import warn_of_flags
 from jaxbandit.engine.footprint import default_block
 from jaxbandit.engine.inputs import (
-    ALGORITHM,
     DIFFERENT_DEVICES,
     INFORMED,
     Rounds,
@@ -245,7 +244,7 @@ def check_run(
             )
     _warn_of_noise(problem, list(distinct))
     for algorithm in {id(algorithm): algorithm for algorithm in algorithms}.values():
-        ALGORITHM("algorithm", algorithm)
+        of_class(Algorithm)("algorithm", algorithm)
         if algorithm.sees_constraints and not problem.reveals_constraints:
             raise checks.InvalidArgument(
                 f"problem: {type(algorithm).__name__} sees a noisy constraint function before it chooses, which problem {problem.name!r}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import cast
+from typing import Annotated, TypeAlias, cast
 
 import numpy as np
 
@@ -18,8 +18,8 @@ from jaxbandit.kernels import Gram
 from jaxbandit.problems.base import Problem, from_tables
 from jaxbandit.problems.noise import Residuals
 
-SEED = whole(0, 2**63 - 1)
-"""Checks of the arguments that all data sets have."""
+Seed: TypeAlias = Annotated[int, whole(0, 2**63 - 1)]
+"""A seed of NumPy's generator."""
 
 
 @pytree

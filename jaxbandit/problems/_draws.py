@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Annotated, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.fields import Check, whole
+from jaxbandit.core.fields import whole
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.types import Array, Key, Table
 from jaxbandit.domains import Domain
@@ -20,8 +20,8 @@ from jaxbandit.kernels.on_host import covariances
 T = TypeVar("T")
 EXACT = jax.lax.Precision.HIGHEST  # regret is measured against these tables, so no TF32 on accelerators
 
-ATTEMPTS: Check = whole(1, 10**6)
-CENTRES: Check = whole(1, 10**6)
+Count: TypeAlias = Annotated[int, whole(1, 10**6)]
+"""How many centres a function has, or how often an instance is drawn."""
 
 
 def gram(kernel: Kernel, domain: Domain) -> np.ndarray:

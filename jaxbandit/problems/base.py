@@ -305,8 +305,6 @@ def _point(domain: Domain, index: int) -> str:
     return "(" + ", ".join(f"{x:.4g}" for x in np.asarray(domain.points)[index]) + ")"
 
 
-PROBLEM: Check = of_class(AbstractProblem)
-"""Check of an argument that is a problem or a random family."""
 INSTANCE = Check(
     "one instance of a problem, which has tables of means; of a random family it is family.sample(key)",
     lambda value: isinstance(value, AbstractProblem) and value.has_means,

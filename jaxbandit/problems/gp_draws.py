@@ -17,7 +17,7 @@ from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Domain, grid
 from jaxbandit.kernels import Kernel, Scale, SquaredExponential
-from jaxbandit.problems._draws import ATTEMPTS, gram, reject, square_root, times
+from jaxbandit.problems._draws import Count, gram, reject, square_root, times
 from jaxbandit.problems.base import Family, Problem
 from jaxbandit.problems.noise import Gaussian, Noise, Noiseless
 
@@ -55,7 +55,7 @@ class GpDraws(Family):
     slack: Annotated[Scalar, positive] | None = None
     start: int | None = static(default=None)
     constraint_count: Annotated[int, CONSTRAINTS] = static(default=1)
-    attempts: Annotated[int, ATTEMPTS] = static(default=100)
+    attempts: Count = static(default=100)
     name: str = static(default="gp_draws")
 
     @property
@@ -101,7 +101,7 @@ def gp_draws(
     kernel: Kernel | None = None,
     noise: Noise | None = None,
     constraints: Annotated[int, CONSTRAINTS] = 1,
-    attempts: Annotated[int, ATTEMPTS] = 100,
+    attempts: Count = 100,
 ) -> GpDraws:
     """Make a family of feasible instances with ``f`` and ``g`` drawn from a GP (CONFIG, sec. 6.1); the paper ran 48 of them.
 

@@ -11,7 +11,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import positive
 from jaxbandit.core.types import FilePath
-from jaxbandit.problems._arms import SEED, ArmsData, arms_data, find_file, given_path, is_papers
+from jaxbandit.problems._arms import ArmsData, Seed, arms_data, find_file, given_path, is_papers
 
 __all__ = ["light", "light_or_synthetic", "light_synthetic"]
 
@@ -68,7 +68,7 @@ def light(
 @checked
 def light_synthetic(
     *,
-    seed: Annotated[int, SEED] = 0,
+    seed: Seed = 0,
     threshold: Annotated[float, positive] | None = None,
     scale: Annotated[float, positive] = 1.0,
     cost_noise: Literal["same", "independent"] = "same",

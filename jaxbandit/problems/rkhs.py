@@ -18,7 +18,7 @@ from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Domain, grid
 from jaxbandit.kernels import Kernel, SquaredExponential
-from jaxbandit.problems._draws import ATTEMPTS, CENTRES, gram, reject, times
+from jaxbandit.problems._draws import Count, gram, reject, times
 from jaxbandit.problems.base import Family, Problem
 from jaxbandit.problems.noise import Gaussian, Noise
 
@@ -67,8 +67,8 @@ class RkhsThreshold(Family):
     threshold: Annotated[Scalar, SHARE] = 0.5
     least_peak: Annotated[Scalar, SHARE] = 0.52
     bound: Annotated[str, choice(*BOUNDS)] = static(default="norm")
-    centres: Annotated[int, CENTRES] = static(default=100)
-    attempts: Annotated[int, ATTEMPTS] = static(default=100)
+    centres: Count = static(default=100)
+    attempts: Count = static(default=100)
     name: str = static(default="rkhs_1d")
 
     @checked
@@ -118,8 +118,8 @@ class RkhsBinding(Family):
     noise: Noise = Gaussian()
     delay: Delay = NoDelay()
     least_slack: Annotated[Scalar, SLACK] = 0.25
-    centres: Annotated[int, CENTRES] = static(default=100)
-    attempts: Annotated[int, ATTEMPTS] = static(default=100)
+    centres: Count = static(default=100)
+    attempts: Count = static(default=100)
     name: str = static(default="rkhs_1d_binding")
 
     @checked
@@ -153,8 +153,8 @@ def rkhs_1d(
     least_peak: Annotated[Scalar, SHARE] = 0.52,
     noise: Noise | None = None,
     kernel: Kernel | None = None,
-    centres: Annotated[int, CENTRES] = 100,
-    attempts: Annotated[int, ATTEMPTS] = 100,
+    centres: Count = 100,
+    attempts: Count = 100,
 ) -> RkhsThreshold:
     """Make the family that asks for the best point of ``{f >= h}``, ``f`` random in an RKHS on ``[0, 1]`` (Zhou and Ji 2022, App. F.1).
 
@@ -197,8 +197,8 @@ def rkhs_1d_binding(
     least_slack: Annotated[Scalar, SLACK] = 0.25,
     noise: Noise | None = None,
     kernel: Kernel | None = None,
-    centres: Annotated[int, CENTRES] = 100,
-    attempts: Annotated[int, ATTEMPTS] = 100,
+    centres: Count = 100,
+    attempts: Count = 100,
 ) -> RkhsBinding:
     """Make a family of functions as in :func:`rkhs_1d` with an independent, binding constraint; ours, to show the trade-off with cost.
 

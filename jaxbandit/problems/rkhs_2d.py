@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ RKHS_2D_LENGTH_SCALES = {"f1": 0.8, "f2": 1.0}  # of the kernels that the two ki
 
 
 POINTS = whole(2, 140)  # with a kernel matrix of all pairs
-SEED = whole(0, 2**63 - 1)
+Seed: TypeAlias = Annotated[int, whole(0, 2**63 - 1)]
 
 
 @pytree
@@ -66,7 +66,7 @@ class RkhsInterpolants(Family):
         return self._instance(*self._values(where, jax.random.normal(weight_key, (self.centres,), float_dtype())))
 
     @checked
-    def fixed(self, seed: Annotated[int, SEED]) -> Problem:
+    def fixed(self, seed: Seed) -> Problem:
         """Return the instance of a seed ``>= 0`` of NumPy's generator, in float64: the same function on every machine."""
         rng = np.random.default_rng(seed)
         where, weights = rng.choice(self.domain.size, self.centres, replace=False), rng.standard_normal(self.centres)
@@ -155,7 +155,7 @@ def rkhs_2d(
     variant: Annotated[str, choice(*RKHS_2D_LENGTH_SCALES)] = "f1",
     points_per_axis: Annotated[int, POINTS] = 50,
     *,
-    seed: Annotated[int, SEED] = 0,
+    seed: Seed = 0,
     **options: Any,
 ) -> Problem:
     """Make one fixed function of the kind ``f1`` or ``f2`` of BPE-Delay's experiments, a sample of :func:`rkhs_2d_draws`.

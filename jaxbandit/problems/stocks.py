@@ -14,7 +14,7 @@ from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import positive
 from jaxbandit.core.files import opened_text, reason_of
 from jaxbandit.core.types import FilePath
-from jaxbandit.problems._arms import SEED, ArmsData, arms_data, find_file, given_path, is_papers
+from jaxbandit.problems._arms import ArmsData, Seed, arms_data, find_file, given_path, is_papers
 
 __all__ = ["stocks", "stocks_or_synthetic", "stocks_synthetic"]
 
@@ -80,7 +80,7 @@ def stocks(
 @checked
 def stocks_synthetic(
     *,
-    seed: Annotated[int, SEED] = 0,
+    seed: Seed = 0,
     threshold: Annotated[float, positive] | None = None,
     scale: Annotated[float, positive] = 1.0,
     cost_noise: Literal["same", "independent"] = "same",

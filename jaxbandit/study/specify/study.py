@@ -7,7 +7,7 @@ import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, ClassVar, Concatenate, ParamSpec, TypeVar
+from typing import Annotated, Any, ClassVar, Concatenate, Literal, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ from jaxbandit.core.types import Array, Key
 from jaxbandit.delays import NoDelay
 from jaxbandit.engine import Trajectory, simulate
 from jaxbandit.engine.delayed import at_once
-from jaxbandit.engine.inputs import FUSED, Rounds
+from jaxbandit.engine.inputs import Rounds
 from jaxbandit.engine.simulation import refreshed_in_time
 from jaxbandit.fused.cells import Unsupported
 from jaxbandit.fused.plan import NOT_MEASURED, plan_of
@@ -139,7 +139,7 @@ class Study(Described):
     keep: Annotated[Keep, _by(_check_keep)] = Keep()
     trajectories: bool = False
     common_random_numbers: bool = True
-    fused: Annotated[bool | str, FUSED] = "auto"
+    fused: Literal["auto", True, False] = "auto"
     parameters: Annotated[Table | None, _by(_check_parameters)] = None
 
     def __post_init__(self) -> None:
