@@ -17,7 +17,7 @@ import numpy as np
 import jaxbandit
 from jaxbandit.algorithms import Arena, Observation
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
-from jaxbandit.engine.rounds import choose_point, faults, flags_raised, policy_key, start_of
+from jaxbandit.engine.rounds import choose_point, faults, flags_raised, may_be_infinite, policy_key
 from jaxbandit.engine.trial import multipliers_of
 from jaxbandit.surrogates.posterior import AbstractSurrogate, HasGain, Prediction
 from tests.oracles import bandit
@@ -130,7 +130,8 @@ def _trial(problem: Any, algorithm: Any, arena: Arena, rounds: jax.Array, drawn:
     """One trial, whose initial design comes first."""
     keys, noise, before = drawn
     values = jax.vmap(problem.observe)(design, before) if len(design) else jnp.zeros((0, 1 + arena.constraints))
-    state, start = algorithm.init(arena), start_of(algorithm, arena)
+    state = algorithm.init(arena)
+    infinite = may_be_infinite(state)
     state, _ = jax.lax.scan(
         lambda now, seen: (algorithm.learn(arena, now, Observation(index=seen[0], values=seen[1])), None), state, (design, values)
     )
@@ -141,10 +142,11 @@ def _trial(problem: Any, algorithm: Any, arena: Arena, rounds: jax.Array, drawn:
         multipliers = multipliers_of(algorithm, now, arena)
         if algorithm.sees_constraints:
             now = algorithm.reveal(arena, now, problem.constraint_sample(own), t)
-        index, decision, now = choose_point(algorithm, arena, now, t, key)
+        choice = choose_point(algorithm, arena, now, t, key)
+        index, decision = choice.point, choice.decision
         observed = problem.observe(index, own)
-        now = algorithm.update(arena, now, Observation(index=index, values=observed), t)
-        failed = jnp.stack(list(faults(algorithm, arena, decision, now, start).values())).any()
+        now = algorithm.update(arena, choice.state, Observation(index=index, values=observed), t)
+        failed = jnp.stack(list(faults(arena, choice, now, infinite).values())).any()
         flags = flags_raised(algorithm, decision, now)
         return now, (index, observed, multipliers, decision.widths, decision.draws, flags, failed)
 
