@@ -3,7 +3,7 @@
 A warpgroup of Mosaic GPU plays one trial. The root ``W [R, R]`` and the functions of the grid, laid out as ``[N1, N2]``, are cut into tiles
 of 16 x 32 numbers, 4 to a thread and a row to 8 threads: sums along rows and down columns both stay cheap, and every access to shared
 memory is 16 bytes wide without conflicts. Potter's update reads ``W`` twice and writes it once. The compiler puts a barrier before and
-after every write to shared memory; nothing here leaves them out.
+after every write to shared memory; the kernel does not leave them out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Cut(NamedTuple):
 
     Attributes:
       repeats: ``[N1, N2]`` the point of each cell.
-      width: number of cells of a row that are points of their own; cells beyond repeat others.
+      width: number of cells of a row that are distinct points; cells beyond repeat others.
       size: number of points.
     """
 
@@ -72,7 +72,7 @@ class Tiles:
     interpret: bool
 
     def cast(self, x: Any, axis: int | None = None) -> Any:
-        """Say that a value is laid out as tiles ``[n, m]``, or as what is left of them when ``axis`` has been summed."""
+        """Return a value laid out as tiles ``[n, m]``, or as what is left of them when ``axis`` has been summed."""
         if self.interpret:
             return x
         # Warps and then lanes divide the rows; 8 lanes of 4 numbers lie along a row.
@@ -144,7 +144,7 @@ class Expansion(NamedTuple):
       tables: arrays that it reads from the device's memory.
       scratch: shape of the table that it keeps in shared memory.
       beyond: number of zeros that it reads behind the weights.
-      run: the function itself, of the tiles, the tables, the table kept and the weights.
+      run: the function itself, of the tiles, the tables, the table in shared memory and the weights.
       order: ``[r]`` features in the order in which it wants their weights.
     """
 
@@ -174,7 +174,7 @@ def along_two_axes(form: Any, cut: Cut, counts: np.ndarray) -> Expansion:
     """Return the expansion by features of two axes, one axis after the other.
 
     Weights are ordered by their features on the second axis and then by those on the first, so that those of one ``j`` on the second axis
-    are neighbours: ``T[i] = sum_j U[i, j] A2[j]``, and ``c[a] = sum_i A1[a, i] T[i]``. Those kept with each ``j`` are the first ``counts``
+    are neighbours: ``T[i] = sum_j U[i, j] A2[j]``, and ``c[a] = sum_i A1[a, i] T[i]``. With each ``j`` go the first ``counts``
     of the first axis.
     """
     starts = np.cumsum(counts) - counts
@@ -182,7 +182,7 @@ def along_two_axes(form: Any, cut: Cut, counts: np.ndarray) -> Expansion:
     a1, a2 = (jnp.asarray(axis, np.float32).T for axis in form.axes)
     a1 = jnp.pad(a1, ((0, 0), (0, cut.shape[0] - a1.shape[1])), mode="edge")
     a2 = jnp.pad(a2, ((0, 0), (0, cut.shape[1] - a2.shape[1])), mode="edge")
-    kept = (np.arange(high) < counts[:, None]).astype(np.float32)
+    is_kept = (np.arange(high) < counts[:, None]).astype(np.float32)
     order = jnp.asarray(form.slots)[np.concatenate([np.arange(count) for count in counts]), np.repeat(np.arange(len(counts)), counts)]
 
     def run(tiles: Tiles, tables: Sequence[Any], table: Any, u: Any) -> Any:
@@ -198,7 +198,7 @@ def along_two_axes(form: Any, cut: Cut, counts: np.ndarray) -> Expansion:
             column = column + tiles.across(tiles.load(on_first.at[i], 1), cut.shape) * tiles.down(tiles.load(table.at[i], 0), cut.shape)
         return column
 
-    return Expansion([a1, a2, kept], (high, cut.shape[1]), high, run, order)
+    return Expansion([a1, a2, is_kept], (high, cut.shape[1]), high, run, order)
 
 
 def run(plan: Plan, parts: Parts, form: Any, size: int, given: Given) -> tuple[Array, Array, Array, Array]:
@@ -223,9 +223,12 @@ def run(plan: Plan, parts: Parts, form: Any, size: int, given: Given) -> tuple[A
         raise Unsupported(f"a trial takes {needed:,} bytes of shared memory, of which a block has {SHARED:,}")
     phi = jnp.pad(phi[:, order], ((0, 0), (0, more)))
     root = jnp.pad(given.root[:, order], ((0, 0), (0, more), (0, more)))
-    own = (root, given.shift[..., cut.repeats], given.variance[..., cut.repeats])
-    arguments = (given.numbers, phi, given.means, given.noise, cut.repeats.astype(np.float32), np.zeros(HIGH, np.float32), *own)
-    results = [jax.ShapeDtypeStruct((trials, rounds, parts.width), np.float32), *(jax.ShapeDtypeStruct(x.shape, np.float32) for x in own)]
+    states = (root, given.shift[..., cut.repeats], given.variance[..., cut.repeats])
+    arguments = (given.numbers, phi, given.means, given.noise, cut.repeats.astype(np.float32), np.zeros(HIGH, np.float32), *states)
+    results = [
+        jax.ShapeDtypeStruct((trials, rounds, parts.width), np.float32),
+        *(jax.ShapeDtypeStruct(x.shape, np.float32) for x in states),
+    ]
     scratch = [plgpu.SMEM(shape, np.float32) for shape in shapes]
     body = _body(parts, cut, expansion, rank, rounds, Tiles(interpret=plan.interpret))
     if plan.interpret:
@@ -235,7 +238,7 @@ def run(plan: Plan, parts: Parts, form: Any, size: int, given: Given) -> tuple[A
             out_shape=results,
             scratch_shapes=scratch,
             interpret=True,
-            name="whole_run",
+            name="all_rounds",
         )
     else:
         kernel = plgpu.kernel(

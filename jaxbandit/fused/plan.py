@@ -88,7 +88,7 @@ def _counts(surrogate: Surrogate) -> tuple[int, ...]:
     if is_traced(surrogate):
         raise Unsupported("its model is traced")
     if surrogate.noise_differs:
-        raise Unsupported("points have noise variances of their own")
+        raise Unsupported("points have different noise variances")
     if surrogate.refresh:
         raise Unsupported("its variance is computed anew after some rounds")
     if not isinstance(form, ProductFeatures) or len(form.axes) != 2:
@@ -122,6 +122,6 @@ def _check_equations(closed: core.ClosedJaxpr, points: int | None) -> None:
             raise Unsupported("it draws random numbers in every round")
         if name in LOOPS:
             raise Unsupported(f"it loops or branches ({name})")
-        of_points, made = any(points in aval.shape for aval in inputs), [points in aval.shape for aval in outputs]
-        if (of_points and not all(made)) or (name == "iota" and any(made)):
+        of_points, in_outputs = any(points in aval.shape for aval in inputs), [points in aval.shape for aval in outputs]
+        if (of_points and not all(in_outputs)) or (name == "iota" and any(in_outputs)):
             raise Unsupported(f"the score of a point depends on other points ({name})")

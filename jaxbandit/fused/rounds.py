@@ -123,7 +123,7 @@ class Numbers(NamedTuple):
     def boxes(self, flat: Sequence[Any]) -> list[Cells]:
         """Return the arrays as cells, from values of a kernel in float32 or of their types."""
         pairs = zip(self.places, self.avals, strict=True)
-        return [boxed([_typed(flat[n], aval.dtype) for n in own], aval.shape) for own, aval in pairs]
+        return [boxed([_typed(flat[n], aval.dtype) for n in places], aval.shape) for places, aval in pairs]
 
     def flat(self, arrays: Sequence[Cells]) -> list[Any]:
         """Return the numbers of cells as values of a kernel in their types."""
@@ -132,7 +132,7 @@ class Numbers(NamedTuple):
     def arrays(self, table: Array) -> list[Array]:
         """Return the arrays, each with leading axes ``[...]``, from float32 numbers ``[..., n]``."""
         pairs = zip(self.places, self.avals, strict=True)
-        return [table[..., own].reshape(*table.shape[:-1], *aval.shape).astype(aval.dtype) for own, aval in pairs]
+        return [table[..., places].reshape(*table.shape[:-1], *aval.shape).astype(aval.dtype) for places, aval in pairs]
 
 
 def _typed(x: Any, dtype: Any) -> Any:
@@ -152,7 +152,7 @@ class Parts(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Number of numbers that are kept of a round, see :meth:`play`."""
+        """Length of the record of a round: index, bits, gain, widths and leaves."""
         return 3 + self.outputs + self.leaves.size
 
     def start(self, numbers: Sequence[Any]) -> tuple[Any, Any, list[Any], Sequence[Any], Sequence[Any]]:
@@ -266,8 +266,8 @@ def play(plan: Plan, algorithm: Any, arena: Arena, state: Any, means: Array, noi
     given = Given(means, noise, numbers, before.factors[0], before.shift, before.variance[0])
     record, root, shift, variance = _kernel(plan, parts, arena.size)(form, given)
     indices, bits = record[:, 0].astype(jnp.int32), record[:, 1].astype(jnp.int32)
-    widths, kept = record[:, 3 : 3 + parts.outputs], record[:, 3 + parts.outputs :]
-    after = [record[:, 2:3], *parts.leaves.arrays(kept)]
+    widths, others_after = record[:, 3 : 3 + parts.outputs], record[:, 3 + parts.outputs :]
+    after = [record[:, 2:3], *parts.leaves.arrays(others_after)]
     earlier = [jnp.concatenate([jnp.asarray(x)[None], many[:-1]]) for x, many in zip((before.gain, *others), after, strict=True)]
 
     def state_of(gain: Array, *others: Array) -> Any:
@@ -292,7 +292,7 @@ def _kernel(plan: Plan, parts: Parts, size: int) -> Callable[..., list[Array]]:
             raise InvalidArgument("fused: models that run side by side must share their features; leave them to XLA by fused=False")
         arrays = [x if is_own else x[None] for x, is_own in zip(given, batched[1], strict=True)]
         arrays[1:] = [jnp.broadcast_to(x, (trials, *x.shape[1:])) for x in arrays[1:]]
-        found = run(plan, parts, form, size, Given(*arrays))
-        return found, jax.tree.map(lambda _: True, found)
+        results = run(plan, parts, form, size, Given(*arrays))
+        return results, jax.tree.map(lambda _: True, results)
 
     return call

@@ -41,7 +41,7 @@ def run(plan: Plan, parts: Parts, form: Any, size: int, given: Given) -> tuple[A
     def in_lanes(x: Array) -> Array:
         return jnp.pad(jnp.moveaxis(x, 0, -1), ((0, 0),) * (x.ndim - 1) + ((0, beyond),))
 
-    own = [in_lanes(x) for x in (jnp.pad(given.root, ((0, 0), (0, more), (0, more))), given.shift, given.variance)]
+    states = [in_lanes(x) for x in (jnp.pad(given.root, ((0, 0), (0, more), (0, more))), given.shift, given.variance)]
     noise, numbers = in_lanes(jnp.pad(given.noise, ((0, 0), (0, -rounds % part), (0, 0)))), in_lanes(given.numbers)
     shared = len(given.means) == 1
     means = jnp.moveaxis(given.means, 0, -1) if shared else in_lanes(given.means)
@@ -55,10 +55,10 @@ def run(plan: Plan, parts: Parts, form: Any, size: int, given: Given) -> tuple[A
     def of_part(width: int) -> pl.BlockSpec:
         return pl.BlockSpec((part, width, lanes), lambda b, p: (p, 0, b))
 
-    kept = jax.ShapeDtypeStruct((len(noise), parts.width, trials + beyond), np.float32)
+    records = jax.ShapeDtypeStruct((len(noise), parts.width, trials + beyond), np.float32)
     if not plan.interpret:
         # Arguments and results are there twice, for the trials that are played and for the next ones.
-        rows = sum(int(np.prod(x.shape[:-1])) for x in (*own, *own, means, numbers))  # of 128 numbers
+        rows = sum(int(np.prod(x.shape[:-1])) for x in (*states, *states, means, numbers))  # of 128 numbers
         taken = 2 * 4 * LANES * (rows + part * (outputs + parts.width) + size * -(-rank // LANES))
         if taken > MEMORY:
             raise Unsupported(f"{LANES} trials take {taken:,} bytes of the memory beside a core, of which a kernel has {MEMORY:,}")
@@ -69,17 +69,17 @@ def run(plan: Plan, parts: Parts, form: Any, size: int, given: Given) -> tuple[A
             all_of(phi.shape),
             (all_of if shared else of_lanes)(means.shape),
             of_part(outputs),
-            *(of_lanes(x.shape) for x in (numbers, *own)),
+            *(of_lanes(x.shape) for x in (numbers, *states)),
         ],
-        out_specs=[of_part(parts.width), *(of_lanes(x.shape) for x in own)],
-        out_shape=[kept, *(jax.ShapeDtypeStruct(x.shape, np.float32) for x in own)],
+        out_specs=[of_part(parts.width), *(of_lanes(x.shape) for x in states)],
+        out_shape=[records, *(jax.ShapeDtypeStruct(x.shape, np.float32) for x in states)],
         scratch_shapes=[pltpu.VMEM(shape, np.dtype(np.float32)) for shape in ((rank, lanes), (1 + parts.leaves.size, lanes))],
         interpret=plan.interpret,
-        name="whole_run",
+        name="all_rounds",
         compiler_params=None
         if plan.interpret
         else pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary"), vmem_limit_bytes=MEMORY),
-    )(phi, means, noise, numbers, *own)
+    )(phi, means, noise, numbers, *states)
     record = record[:rounds]
     record, root, shift, variance = (jnp.moveaxis(x[..., :trials], -1, 0) for x in (record, *after))
     return record, root[:, : form.rank, : form.rank], shift, variance
@@ -104,24 +104,24 @@ def _body(parts: Parts, size: int, rounds: int, part: int, rank: int, lanes: int
 
         @pl.when(done == 0)
         def _() -> None:
-            for after, own in zip((root, shift, variance), before, strict=True):
-                after[...] = own[...]
+            for after, given in zip((root, shift, variance), before, strict=True):
+                after[...] = given[...]
             keep(start)
 
         def one_round(n: Any, carry: tuple[Any, ...]) -> tuple[Any, ...]:
             t, believed = first + done + n, ([shift[j] for j in outputs], variance[...])
             index, bits = parts.chosen(rows, believed, t, carry, constants)
             point = number(jnp.minimum(index, np.float32(size - 1)), np.int32)
-            here = jax.lax.broadcasted_iota(jnp.int32, rows.shape, 0) == point
+            is_point = jax.lax.broadcasted_iota(jnp.int32, rows.shape, 0) == point
 
             def at_point(row: Any) -> Any:
-                return rows.reduce(jnp.sum, jnp.where(here, rows.full(row), np.float32(0)))
+                return rows.reduce(jnp.sum, jnp.where(is_point, rows.full(row), np.float32(0)))
 
             seen = [at_point(shift[j]) for j in outputs]
             values = [at_point(means[j]) + noise[n, j : j + 1, :] for j in outputs]
             believed = seen, at_point(variance[...])
             widths, learnt, leaves = parts.learnt(rows, believed, t, carry, constants, point, values)
-            s = _potter(phi, here, lam, root, u, rank, lanes)
+            s = _potter(phi, is_point, lam, root, u, rank, lanes)
             # HIGHEST: a TPU multiplies float32 in bfloat16 by default.
             column = jax.lax.dot_general(phi[...], u[...], (((1,), (0,)), ((), ())), precision=EXACT, preferred_element_type=np.float32)
             precision = 1 / s
@@ -142,12 +142,12 @@ def _body(parts: Parts, size: int, rounds: int, part: int, rank: int, lanes: int
     return kernel
 
 
-def _potter(phi: Any, here: Any, lam: Any, root: Any, u: Any, rank: int, lanes: int) -> Any:
+def _potter(phi: Any, is_point: Any, lam: Any, root: Any, u: Any, rank: int, lanes: int) -> Any:
     """Apply Potter's update to ``root [r, r, 128]`` at each trial's point; leave ``u [r, 128]`` and return ``s [1, 128]``.
 
     Nothing crosses the lanes. ``u`` holds the features of the points first.
     """
-    onehot = jnp.where(here, np.float32(1), np.float32(0))
+    onehot = jnp.where(is_point, np.float32(1), np.float32(0))
     u[...] = jax.lax.dot_general(phi[...], onehot, (((0,), (0,)), ((), ())), precision=EXACT, preferred_element_type=np.float32)
     zeros = jnp.zeros((rank, lanes), np.float32)
     w = jax.lax.fori_loop(0, rank, lambda i, w: w + u[pl.ds(i, 1), :] * root[i], zeros)
