@@ -9,6 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import importlib.util
+import io
+import pickle
 import queue
 import sys
 import time
@@ -24,7 +27,8 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import Check, Words, function
 from jaxbandit.core.files import reason_of
-from jaxbandit.core.workers import SETTINGS, VERSIONS, Answer, Task, Work, perform, pickled
+from jaxbandit.core.pytree import PYTREES
+from jaxbandit.core.workers import SETTINGS, VERSIONS, Answer, Task, Work, perform
 
 
 class DaskClient(Protocol):
@@ -361,3 +365,27 @@ class _Window:
         self.under_way[future] = (index, worker)
         self.busy[worker] += 1
         future.add_done_callback(self.ended.put)
+
+
+def pickled(work: Work) -> bytes:
+    """Return a function pickled, and all classes of pytrees within.
+
+    Classes of scripts and notebooks go by their contents where ``cloudpickle`` is there, as with Dask; nobody has registered them then.
+    """
+    classes: list[type] = []
+    buffer = io.BytesIO()
+    try:
+        if importlib.util.find_spec("cloudpickle") is None:
+            return pickle.dumps((work, classes))
+        import cloudpickle
+
+        class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # of a package without types
+            def reducer_override(self, item: Any) -> Any:
+                if isinstance(item, type) and item in PYTREES:
+                    classes.append(item)
+                return super().reducer_override(item)
+
+        Pickler(buffer).dump((work, classes))
+        return buffer.getvalue()
+    except Exception as error:  # any of a user's class
+        raise InvalidArgument(f"executor: what is to be done cannot be sent to workers ({reason_of(error)}); run without one") from error

@@ -6,8 +6,6 @@ The work is kept, with all that it has made, such as compiled programs; those us
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import io
 import os
 import pickle
 import socket
@@ -22,9 +20,8 @@ import jaxlib
 
 from jaxbandit._version import __version__
 from jaxbandit.core.cache import processor
-from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.files import reason_of
-from jaxbandit.core.pytree import PYTREES, register
+from jaxbandit.core.pytree import register
 
 WORKS_KEPT = 4  # in a worker, those used last
 PROCESS = os.getpid()  # in which this module was loaded: a forked process has that of its parent
@@ -112,27 +109,3 @@ def _in_force(settings: Mapping[str, Any]) -> Iterator[None]:
     finally:
         for name in changed:
             jax.config.update(name, before[name])
-
-
-def pickled(work: Work) -> bytes:
-    """Return a function pickled, and all classes of pytrees within.
-
-    Classes of scripts and notebooks go by their contents where ``cloudpickle`` is there, as with Dask; nobody has registered them then.
-    """
-    classes: list[type] = []
-    buffer = io.BytesIO()
-    try:
-        if importlib.util.find_spec("cloudpickle") is None:
-            return pickle.dumps((work, classes))
-        import cloudpickle
-
-        class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # of a package without types
-            def reducer_override(self, item: Any) -> Any:
-                if isinstance(item, type) and item in PYTREES:
-                    classes.append(item)
-                return super().reducer_override(item)
-
-        Pickler(buffer).dump((work, classes))
-        return buffer.getvalue()
-    except Exception as error:  # any of a user's class
-        raise InvalidArgument(f"executor: what is to be done cannot be sent to workers ({reason_of(error)}); run without one") from error

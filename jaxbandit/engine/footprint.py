@@ -10,7 +10,8 @@ import jax.numpy as jnp
 
 from jaxbandit.core.memory import device_memory, tree_bytes
 from jaxbandit.core.types import Device
-from jaxbandit.engine.programs import Cell, begin_all
+from jaxbandit.engine.cell import Cell
+from jaxbandit.engine.programs import begin_all
 
 COPIES_OF_CARRY = 2.5  # of what trials carry from round to round: before and after a part, and what a block works on
 SHARE_FOR_BLOCKS = 0.5  # of an accelerator's memory; results and what the compiler sets aside have the rest

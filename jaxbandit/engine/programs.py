@@ -6,149 +6,27 @@ block carry anything at a time. ``jaxbandit.simulate`` and studies both run thes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import Mesh
 
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core.blocks import axis_of, equal_blocks, least_block, map_blocks
 from jaxbandit.core.checks import InvalidArgument, blaming
-from jaxbandit.core.keys import pair_key, trial_key
-from jaxbandit.core.pytree import canonicalise, pytree, replace, signature, static
-from jaxbandit.core.sweep import Sweep, gather_variants
+from jaxbandit.core.keys import trial_key
+from jaxbandit.engine.cell import Cell
 from jaxbandit.engine.delayed import Delays
-from jaxbandit.engine.trial import Informed, InitialDesign, Setting, TrialState, advance, begin, conclude, multipliers_of, prepare
-from jaxbandit.fused.rounds import Plan as KernelPlan
+from jaxbandit.engine.trial import Informed, InitialDesign, TrialState, advance, begin, conclude, multipliers_of, prepare
 from jaxbandit.metrics import Curves, curves, healthy
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.problems.base import without_name
 from jaxbandit.surrogates import Surrogate
-from jaxbandit.surrogates.rows import RowCache
 
 Array = jax.Array
 WHOLE_RECORDS = ("all", "audit")  # records that keep the multipliers after the last round, and every candidate
-
-
-MIN_UNSHARED_LEAF = 4096  # numbers in a leaf from which runs that differ in it are cells of their own: a variant is copied for every trial
-
-Variant: TypeAlias = tuple[Algorithm, Surrogate, Delays | None]
-"""Parts that vary between the runs of a cell: the algorithm, its model, and delays with what the learner does meanwhile."""
-
-
-@pytree
-class Cell:
-    """Runs that differ in numbers only, and so share one program.
-
-    Attributes:
-      problem: a problem or a family.
-      variants: ``(algorithm, surrogate, delays)`` of each run.
-      initial: points observed before round 1.
-      horizon: number of rounds ``T``.
-      block: number of trials side by side.
-      common: whether the runs share their trials' random numbers.
-      informed: as for :func:`~jaxbandit.simulate`.
-      kernel: the kernel of :mod:`jaxbandit.fused` that plays the rounds, ``None`` where XLA plays them.
-    """
-
-    problem: AbstractProblem
-    variants: Sweep
-    initial: InitialDesign
-    horizon: int = static()
-    block: int = static()
-    common: bool = static(default=True)
-    informed: Informed | None = static(default=None)
-    kernel: KernelPlan | None = static(default=None)
-
-    @classmethod
-    def of(
-        cls, problem: AbstractProblem, variants: Sequence[Variant], initial: InitialDesign, *, horizon: int, block: int = 1, **how: Any
-    ) -> Cell:
-        """Return the cell of runs that fit each other, in arrays of the engine's types; objects that stand several times are turned once.
-
-        Args:
-          problem: problem of all runs.
-          variants: algorithm, surrogate and delays of each run.
-          initial: points observed before round 1.
-          horizon: number of rounds ``T``.
-          block: number of trials side by side.
-          **how: ``common``, ``informed`` and ``kernel``.
-        """
-        turned: dict[int, Any] = {id(item): canonicalise(item) for algorithm, _, delays in variants for item in (algorithm, delays)}
-        turned |= {id(model): canonicalise(model.without_kernels()) for _, model, _ in variants}
-        gathered = gather_variants([tuple(turned[id(part)] for part in variant) for variant in variants])
-        return cls(
-            problem=canonicalise(without_name(problem)),
-            variants=gathered,
-            initial=canonicalise(initial),
-            horizon=horizon,
-            block=block,
-            **how,
-        )
-
-    def shares_a_program(self, other: Cell) -> bool:
-        """Return whether runs of two cells on one problem can be variants of one: they differ in numbers only, and in no large leaf.
-
-        The size of the buffer of pending feedback may differ, on which results do not depend.
-        """
-        if (self.horizon, self.common, self.informed, self.kernel) != (other.horizon, other.common, other.informed, other.kernel):
-            return False
-        mine, others = (_with_capacity(cell.variants.pick(0), 1) for cell in (self, other))
-        if self.kernel is not None and not _equal_but(mine[1].forms, others[1].forms, largest=0):
-            return False  # a kernel reads the features of all its trials from one table
-        return _equal_but(self.initial, other.initial, largest=0) and _equal_but(mine, others, largest=MIN_UNSHARED_LEAF)
-
-    @staticmethod
-    def joined(cells: Sequence[Cell]) -> Cell:
-        """Return one cell of the runs of cells that share a program."""
-        variants = [variant for cell in cells for variant in cell.variants.unstack()]
-        capacity = max((delays.capacity for _, _, delays in variants if delays is not None), default=1)
-        return replace(cells[0], variants=gather_variants([_with_capacity(variant, capacity) for variant in variants]))
-
-    def setting(self, key: Array, pair: Array) -> Setting:
-        """Return the setting of ``pair [3]``: the variant within the cell, the trial, and the run within the study counted from 1."""
-        algorithm, surrogate, delays = self.variants.pick(pair[0])
-        return prepare(
-            self.problem,
-            algorithm,
-            surrogate,
-            pair_key(key, pair, self.common),
-            horizon=self.horizon,
-            informed=self.informed,
-            delays=delays,
-            axis=axis_of(self.block),
-            kernel=self.kernel,
-        )
-
-
-def _with_capacity(variant: Variant, capacity: int) -> Variant:
-    """Return a variant with another size of the buffer of pending feedback."""
-    algorithm, model, delays = variant
-    return algorithm, model, None if delays is None else replace(delays, capacity=capacity)
-
-
-def _equal_but(one: Any, other: Any, *, largest: int) -> bool:
-    """Return whether two trees are equal but for the numbers in leaves of fewer than ``largest``."""
-    if signature(one) != signature(other):
-        return False
-    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
-    return all(np.size(x) < largest or x is y or np.array_equal(x, y) for x, y in pairs)
-
-
-def laid_out_for(platform: str, cell: Cell) -> Cell:
-    """Return a cell whose models keep their rows as devices of a platform want them, see :meth:`RowCache.in_one_block`."""
-
-    def in_rows(x: Any) -> bool:
-        return isinstance(x, RowCache)
-
-    if platform == "cpu":
-        return cell
-    variants = [jax.tree.map(lambda x: x.in_one_block() if in_rows(x) else x, own, is_leaf=in_rows) for own in cell.variants.unstack()]
-    return replace(cell, variants=gather_variants(variants))
 
 
 @partial(jax.jit, static_argnames="mesh")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -13,39 +12,30 @@ import numpy as np
 from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.blocks import equal_blocks, least_block, mesh_of, place
-from jaxbandit.core.declare import Declared, check_domain, checked
-from jaxbandit.core.fields import choice, of_class, optional, whole
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import choice, whole
 from jaxbandit.core.keys import typed
-from jaxbandit.core.pytree import float_dtype, replace
+from jaxbandit.core.pytree import replace
 from jaxbandit.core.sweep import Sweep, gather_variants, variants_of
 from jaxbandit.core.types import Device, Key
 from jaxbandit.delays import Delay
-from jaxbandit.domains import Domain
+from jaxbandit.engine.cell import Cell, check_run, laid_out_for, refreshed_in_time
 from jaxbandit.engine.delayed import delay_in_force, plan_delays
 from jaxbandit.engine.flags import warn_of_flags
 from jaxbandit.engine.footprint import default_block
-from jaxbandit.engine.inputs import (
-    DIFFERENT_DEVICES,
-    INFORMED,
-    Rounds,
-    Telling,
-    Trials,
-    check_memory,
-)
-from jaxbandit.engine.programs import Cell, laid_out_for, play_all
+from jaxbandit.engine.inputs import DIFFERENT_DEVICES, Rounds, Telling, Trials, check_memory
+from jaxbandit.engine.programs import play_all
 from jaxbandit.engine.trajectory import Trajectory
-from jaxbandit.engine.trial import Informed, InitialDesign
+from jaxbandit.engine.trial import InitialDesign
 from jaxbandit.feedback import Policy
 from jaxbandit.fused.cells import Unsupported
 from jaxbandit.fused.plan import plan_of
 from jaxbandit.fused.rounds import Plan as KernelPlan
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.results.schema import output_names
 from jaxbandit.surrogates import Surrogate, arithmetic
 
 Array = jax.Array
 RECORDS = ("all", "audit", "indices")
-NOISE_OFF = 100  # factor between the noise variances of a model and of a problem beyond which that is said
 
 
 @checked
@@ -181,85 +171,6 @@ def _trial_numbers(trials: int | Sequence[int]) -> np.ndarray:
     return np.arange(trials) if isinstance(trials, int | np.integer) else np.asarray(trials)
 
 
-def _warn_of_precision(model: Surrogate, horizon: int) -> None:
-    """Warn where float32 resolves too little for this many rounds."""
-    need = model.needs(horizon)
-    if need.precision == "float64" != model.precision and float_dtype() == np.float32:
-        warnings.warn(
-            f"precision: float32 resolves too little here: {need.reason}; build the surrogate with horizon={horizon} and precision='auto'",
-            stacklevel=4,
-        )
-
-
-def _warn_of_noise(problem: AbstractProblem, models: Sequence[Surrogate]) -> None:
-    """Warn where the noise variance of a model is more than ``NOISE_OFF`` times that of the problem, or less than its share of it."""
-    if checks.is_traced((problem.noise, [model.noise_variance for model in models])):
-        return
-    true = problem.noise.variances(problem.outputs)
-    if true is None:
-        return
-    for model in models:
-        own = np.asarray(model.noise_variance, np.float64).reshape(len(model.forms), -1).mean(axis=1)[list(model.groups)]
-        off = (true > 0) & ((own > NOISE_OFF * true) | (NOISE_OFF * own < true))
-        if np.any(off):
-            j = int(np.argmax(off))
-            warnings.warn(
-                f"noise_variance: the model's is {own[j]:.3g} for {output_names(problem.outputs)[j]}, while the noise of problem"
-                f" {problem.name!r} has {true[j]:.3g}, more than {NOISE_OFF} times off; give both in the same units, unless that is meant",
-                stacklevel=5,
-            )
-            return
-
-
-def _same_points(a: Domain, b: Domain) -> bool:
-    """Return whether two domains have the same points, to float32's rounding of their extent."""
-    if a is b:
-        return True
-    x, y = np.asarray(a.points, np.float64), np.asarray(b.points, np.float64)
-    return x.shape == y.shape and bool(np.all(np.abs(x - y) <= 1e-6 * np.max(np.abs(x), initial=0.0)))
-
-
-def check_run(
-    problem: AbstractProblem,
-    algorithms: Sequence[Algorithm],
-    models: Sequence[Surrogate],
-    horizon: int,
-    initial: InitialDesign,
-    informed: Informed | None,
-) -> None:
-    """Check what is run, and every two parts that must fit each other; objects that stand several times are looked at once.
-
-    Raises:
-      InvalidArgument: on the first that does not fit.
-    """
-    problem.validate()
-    distinct = {id(model): model for model in models}.values()
-    for model in distinct:
-        _check_model(problem, model)
-        _warn_of_precision(model, horizon)
-        if model.capacity is not None and horizon + initial.count > model.capacity:
-            raise checks.InvalidArgument(
-                f"horizon: {horizon} rounds and {initial.count} initial points, but the surrogate's row cache holds"
-                f" {model.capacity}; build it with horizon={horizon + initial.count}"
-            )
-    _warn_of_noise(problem, list(distinct))
-    for algorithm in {id(algorithm): algorithm for algorithm in algorithms}.values():
-        of_class(Algorithm)("algorithm", algorithm)
-        if algorithm.sees_constraints and not problem.reveals_constraints:
-            raise checks.InvalidArgument(
-                f"problem: {type(algorithm).__name__} sees a noisy constraint function before it chooses, which problem {problem.name!r}"
-                " does not give; wrap it by problems.full_information"
-            )
-        algorithm.validate(outputs=problem.outputs)
-        check_domain(algorithm, problem.domain.size, problem.domain.dimension)
-    initial.validate("initial")
-    initial.check_size(problem.domain.size)
-    optional(INFORMED)("informed", informed)
-    if isinstance(informed, Declared):
-        informed.validate()
-        check_domain(informed, problem.domain.size, problem.domain.dimension)
-
-
 def kernel_of(
     problem: AbstractProblem, algorithms: Sequence[Algorithm], models: Sequence[Surrogate], policy: Policy | None, platform: str
 ) -> KernelPlan:
@@ -276,28 +187,3 @@ def kernel_of(
         raise checks.InvalidArgument(
             f"fused: no kernel can play the rounds of {type(algorithms[0]).__name__}, because {reason}; leave them to XLA by fused=False"
         ) from reason
-
-
-def refreshed_in_time(models: Sequence[Surrogate], horizon: int) -> list[Surrogate]:
-    """Return the models with the rounds between refreshes of the variance that ``horizon`` rounds need, the same for all of them."""
-    distinct = {id(model): model for model in models}
-    periods = [model.needs(horizon).refresh for model in distinct.values() if float_dtype() == np.float32]
-    refresh = min((period for period in periods if period), default=0)
-    known = {number: model if model.refresh == refresh else replace(model, refresh=refresh) for number, model in distinct.items()}
-    return [known[id(model)] for model in models]
-
-
-def _check_model(problem: AbstractProblem, model: Surrogate) -> None:
-    """Raise ``InvalidArgument`` unless ``model`` is a surrogate of the problem's outputs on its points."""
-    of_class(Surrogate)("surrogate", model)
-    model.validate()
-    if problem.outputs != model.outputs:
-        raise checks.InvalidArgument(
-            f"surrogate: models {model.outputs} outputs, but problem {problem.name!r} has {problem.outputs}"
-            f" (reward and m = {problem.constraints} constraints); build it with outputs={problem.outputs}"
-        )
-    if not _same_points(problem.domain, model.domain):
-        raise checks.InvalidArgument(
-            f"surrogate: built on other points ({model.domain.size}) than problem {problem.name!r} has"
-            f" ({problem.domain.size}); build it on problem.domain"
-        )

@@ -14,8 +14,7 @@ from jaxbandit.core.codec import describe
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.results.dataset import header
 from jaxbandit.results.schema import SECONDS, Contents, Row
-from jaxbandit.study.plan import Plan
-from jaxbandit.study.specify.run import counted_before
+from jaxbandit.study.plan import Plan, counted_before
 
 
 def contents_of(plan: Plan, trials: int | None = None) -> Contents:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import jax
 import numpy as np
@@ -14,22 +15,26 @@ import numpy as np
 from jaxbandit.core.blocks import equal_blocks, least_block
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import checked
+from jaxbandit.core.executors import AnyExecutor
 from jaxbandit.core.fields import whole
 from jaxbandit.core.memory import in_units, tree_bytes
 from jaxbandit.core.pytree import float_dtype, signature
 from jaxbandit.core.types import Device
+from jaxbandit.engine.cell import Cell, check_run, laid_out_for, refreshed_in_time
 from jaxbandit.engine.delayed import plan_delays
 from jaxbandit.engine.footprint import COPIES_OF_CARRY, carried_bytes
 from jaxbandit.engine.inputs import DIFFERENT_DEVICES
-from jaxbandit.engine.programs import Cell, laid_out_for
-from jaxbandit.engine.simulation import check_run, refreshed_in_time
 from jaxbandit.fused.rounds import Plan as KernelPlan
 from jaxbandit.study.memory import Budget, memory_budget
-from jaxbandit.study.specify.run import Run, counted_before
+from jaxbandit.study.specify.run import Run
 from jaxbandit.study.specify.study import Study, in_its_arithmetic, kernel_of
 from jaxbandit.surrogates import Surrogate
 
+if TYPE_CHECKING:
+    from jaxbandit.study.progress import Compiling, Progress
+
 MAX_PARTS = 1_000_000  # of a batch
+CHECKPOINT_SHARE = 0.04  # of the time that checkpoints may take
 FLAGS_AND_FACTS = 64  # bytes of a trial, whatever its rounds
 
 # Seconds are estimated, to an order of magnitude: a round moves all that a trial carries, and takes some time anyway; that of an
@@ -222,6 +227,34 @@ class Plan:
 
 
 @dataclasses.dataclass(frozen=True)
+class Options:
+    """How a study is run and who is told; see :func:`~jaxbandit.study.run_study`."""
+
+    resume: bool = False
+    results: Path | None = None
+    attributes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    memory: str | int | None = None
+    segment: int | None = None
+    devices: Sequence[Device] | None = None
+    checkpoint_share: float = CHECKPOINT_SHARE
+    executor: AnyExecutor | None = None
+    report: Callable[[Progress], None] = lambda progress: None
+    note: Callable[[str], None] = lambda line: None
+    compiling: Callable[[Compiling], None] = lambda compiling: None
+
+    def plan(self, study: Study) -> Plan:
+        """Return the plan of a study as this process would play it."""
+        return make_plan(
+            study,
+            memory=self.memory,
+            segment=self.segment,
+            devices=self.devices,
+            streamed=self.results is not None,
+            by_workers=self.executor is not None,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class Limits:
     """Bounds of a batch: memory, rounds of a part if they are given, devices, and whether batches are tasks of workers."""
 
@@ -291,6 +324,18 @@ def _named(label: str) -> Iterator[None]:
         yield
     except InvalidArgument as error:
         raise InvalidArgument(f"run {label!r}: {error}") from error
+
+
+def counted_before(runs: Sequence[Run]) -> int:
+    """Return how many points before round 1 the metrics of every run count.
+
+    Raises:
+      InvalidArgument: when some runs count more than others.
+    """
+    counts = sorted({run.initial.count if run.initial.counted else 0 for run in runs})
+    if len(counts) > 1:
+        raise InvalidArgument(f"initial: all runs of a study count equally many points before round 1, got {counts}")
+    return counts[0] if counts else 0
 
 
 def group_runs(study: Study, runs: Sequence[Run]) -> list[tuple[Cell, tuple[int, ...]]]:

@@ -19,8 +19,7 @@ from jaxbandit.core.types import Device, FilePath
 from jaxbandit.results.files import check_results
 from jaxbandit.study.dataset import study_header
 from jaxbandit.study.hold import HeldDirectory
-from jaxbandit.study.options import CHECKPOINT_SHARE, Options
-from jaxbandit.study.plan import Batch, Memory, Segment
+from jaxbandit.study.plan import CHECKPOINT_SHARE, Batch, Memory, Options, Segment
 from jaxbandit.study.play import Played, Player
 from jaxbandit.study.progress import Compiling, Progress
 from jaxbandit.study.specify.study import Study, in_its_arithmetic

@@ -14,9 +14,8 @@ import numpy as np
 from jaxbandit.core.files import CannotWrite
 from jaxbandit.core.status import healthy
 from jaxbandit.study.files import PROGRESS, Files, write_json
-from jaxbandit.study.plan import Batch, Plan
+from jaxbandit.study.plan import Batch, Plan, counted_before
 from jaxbandit.study.progress import Progress
-from jaxbandit.study.specify.run import counted_before
 
 LEAST_SECONDS_BETWEEN_WRITES = 1.0
 SHARE_OF_WRITES = 0.02  # of the time

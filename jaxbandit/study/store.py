@@ -26,8 +26,7 @@ from jaxbandit.study.dataset import contents_of, study_header
 from jaxbandit.study.files import CheckpointMismatch, Files, identity, interrupted
 from jaxbandit.study.hold import HeldDirectory, hold_directory
 from jaxbandit.study.memory import check_disk
-from jaxbandit.study.options import Options
-from jaxbandit.study.plan import Batch, Plan
+from jaxbandit.study.plan import Batch, Options, Plan
 from jaxbandit.study.play import Played, Player
 from jaxbandit.study.progress import Meter
 from jaxbandit.study.so_far import SoFar, Summary, summarise

@@ -12,8 +12,7 @@ from typing import Any
 
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.executors import AnyExecutor, TaskFailed, WorkersLost, spread
-from jaxbandit.study.options import Options
-from jaxbandit.study.plan import Batch, Plan, make_plan
+from jaxbandit.study.plan import Batch, Options, Plan, make_plan
 from jaxbandit.study.play import Played, Player
 from jaxbandit.study.specify.study import Study, in_its_arithmetic
 from jaxbandit.study.store import Store

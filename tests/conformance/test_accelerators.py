@@ -16,7 +16,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 import jaxbandit
 from jaxbandit import delays, domains, feedback, kernels, problems
 from jaxbandit.engine import simulation
-from jaxbandit.engine.programs import laid_out_for
+from jaxbandit.engine.cell import laid_out_for
 from tests.support import panel
 from tests.support.algorithms import ALGORITHMS, DEFAULTS, ON_RANGED_MODELS, REGISTERED, TABLES
 

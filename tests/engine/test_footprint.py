@@ -13,7 +13,8 @@ import pytest
 import jaxbandit
 from jaxbandit.core.memory import tree_bytes
 from jaxbandit.engine import footprint, simulation
-from jaxbandit.engine.programs import Cell, begin_all
+from jaxbandit.engine.cell import Cell
+from jaxbandit.engine.programs import begin_all
 from jaxbandit.study.plan import SECONDS_OF_LAUNCHES, SECONDS_PER_ROUND, seconds_of_batch
 
 Device = namedtuple("Device", "platform")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from jaxbandit.algorithms import Algorithm
@@ -109,18 +109,6 @@ class Run(Described):
     def name_in_traces(self) -> str:
         """Name of the algorithm in audit traces."""
         return self.algorithm.name if self.trace_name is None else self.trace_name
-
-
-def counted_before(runs: Sequence[Run]) -> int:
-    """Return how many points before round 1 the metrics of every run count.
-
-    Raises:
-      InvalidArgument: when some runs count more than others.
-    """
-    counts = sorted({run.initial.count if run.initial.counted else 0 for run in runs})
-    if len(counts) > 1:
-        raise InvalidArgument(f"initial: all runs of a study count equally many points before round 1, got {counts}")
-    return counts[0] if counts else 0
 
 
 def check_label(name: str, value: object, *, empty: bool = False) -> str:

@@ -10,7 +10,7 @@ import pytest
 import jaxbandit
 from jaxbandit import domains, kernels, problems
 from jaxbandit.engine import simulation
-from jaxbandit.engine.programs import laid_out_for
+from jaxbandit.engine.cell import laid_out_for
 from jaxbandit.surrogates import Prediction, features, posterior
 from tests.oracles import gaussian_process as gp
 

@@ -1,0 +1,251 @@
+"""Cells: runs that fit each other, checked, in arrays of the engine's types, as one argument of the compiled programs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import jax
+import numpy as np
+
+from jaxbandit.algorithms.base import Algorithm
+from jaxbandit.core import checks
+from jaxbandit.core.blocks import axis_of
+from jaxbandit.core.declare import Declared, check_domain
+from jaxbandit.core.fields import of_class, optional
+from jaxbandit.core.keys import pair_key
+from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace, signature, static
+from jaxbandit.core.sweep import Sweep, gather_variants
+from jaxbandit.core.types import Array
+from jaxbandit.domains import Domain
+from jaxbandit.engine.delayed import Delays
+from jaxbandit.engine.inputs import INFORMED
+from jaxbandit.engine.trial import Informed, InitialDesign, Setting, prepare
+from jaxbandit.fused.rounds import Plan as KernelPlan
+from jaxbandit.problems import AbstractProblem
+from jaxbandit.problems.base import without_name
+from jaxbandit.results.schema import output_names
+from jaxbandit.surrogates import Surrogate
+from jaxbandit.surrogates.rows import RowCache
+
+NOISE_OFF = 100  # factor between the noise variances of a model and of a problem beyond which that is said
+MIN_UNSHARED_LEAF = 4096  # numbers in a leaf from which runs that differ in it are cells of their own: a variant is copied for every trial
+
+Variant: TypeAlias = tuple[Algorithm, Surrogate, Delays | None]
+"""Parts that vary between the runs of a cell: the algorithm, its model, and delays with what the learner does meanwhile."""
+
+
+@pytree
+class Cell:
+    """Runs that differ in numbers only, and so share one program.
+
+    Attributes:
+      problem: a problem or a family.
+      variants: ``(algorithm, surrogate, delays)`` of each run.
+      initial: points observed before round 1.
+      horizon: number of rounds ``T``.
+      block: number of trials side by side.
+      common: whether the runs share their trials' random numbers.
+      informed: as for :func:`~jaxbandit.simulate`.
+      kernel: the kernel of :mod:`jaxbandit.fused` that plays the rounds, ``None`` where XLA plays them.
+    """
+
+    problem: AbstractProblem
+    variants: Sweep
+    initial: InitialDesign
+    horizon: int = static()
+    block: int = static()
+    common: bool = static(default=True)
+    informed: Informed | None = static(default=None)
+    kernel: KernelPlan | None = static(default=None)
+
+    @classmethod
+    def of(
+        cls, problem: AbstractProblem, variants: Sequence[Variant], initial: InitialDesign, *, horizon: int, block: int = 1, **how: Any
+    ) -> Cell:
+        """Return the cell of runs that fit each other, in arrays of the engine's types; objects that stand several times are turned once.
+
+        Args:
+          problem: problem of all runs.
+          variants: algorithm, surrogate and delays of each run.
+          initial: points observed before round 1.
+          horizon: number of rounds ``T``.
+          block: number of trials side by side.
+          **how: ``common``, ``informed`` and ``kernel``.
+        """
+        turned: dict[int, Any] = {id(item): canonicalise(item) for algorithm, _, delays in variants for item in (algorithm, delays)}
+        turned |= {id(model): canonicalise(model.without_kernels()) for _, model, _ in variants}
+        gathered = gather_variants([tuple(turned[id(part)] for part in variant) for variant in variants])
+        return cls(
+            problem=canonicalise(without_name(problem)),
+            variants=gathered,
+            initial=canonicalise(initial),
+            horizon=horizon,
+            block=block,
+            **how,
+        )
+
+    def shares_a_program(self, other: Cell) -> bool:
+        """Return whether runs of two cells on one problem can be variants of one: they differ in numbers only, and in no large leaf.
+
+        The size of the buffer of pending feedback may differ, on which results do not depend.
+        """
+        if (self.horizon, self.common, self.informed, self.kernel) != (other.horizon, other.common, other.informed, other.kernel):
+            return False
+        mine, others = (_with_capacity(cell.variants.pick(0), 1) for cell in (self, other))
+        if self.kernel is not None and not _equal_but(mine[1].forms, others[1].forms, largest=0):
+            return False  # a kernel reads the features of all its trials from one table
+        return _equal_but(self.initial, other.initial, largest=0) and _equal_but(mine, others, largest=MIN_UNSHARED_LEAF)
+
+    @staticmethod
+    def joined(cells: Sequence[Cell]) -> Cell:
+        """Return one cell of the runs of cells that share a program."""
+        variants = [variant for cell in cells for variant in cell.variants.unstack()]
+        capacity = max((delays.capacity for _, _, delays in variants if delays is not None), default=1)
+        return replace(cells[0], variants=gather_variants([_with_capacity(variant, capacity) for variant in variants]))
+
+    def setting(self, key: Array, pair: Array) -> Setting:
+        """Return the setting of ``pair [3]``: the variant within the cell, the trial, and the run within the study counted from 1."""
+        algorithm, surrogate, delays = self.variants.pick(pair[0])
+        return prepare(
+            self.problem,
+            algorithm,
+            surrogate,
+            pair_key(key, pair, self.common),
+            horizon=self.horizon,
+            informed=self.informed,
+            delays=delays,
+            axis=axis_of(self.block),
+            kernel=self.kernel,
+        )
+
+
+def _with_capacity(variant: Variant, capacity: int) -> Variant:
+    """Return a variant with another size of the buffer of pending feedback."""
+    algorithm, model, delays = variant
+    return algorithm, model, None if delays is None else replace(delays, capacity=capacity)
+
+
+def _equal_but(one: Any, other: Any, *, largest: int) -> bool:
+    """Return whether two trees are equal but for the numbers in leaves of fewer than ``largest``."""
+    if signature(one) != signature(other):
+        return False
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    return all(np.size(x) < largest or x is y or np.array_equal(x, y) for x, y in pairs)
+
+
+def laid_out_for(platform: str, cell: Cell) -> Cell:
+    """Return a cell whose models keep their rows as devices of a platform want them, see :meth:`RowCache.in_one_block`."""
+
+    def in_rows(x: Any) -> bool:
+        return isinstance(x, RowCache)
+
+    if platform == "cpu":
+        return cell
+    variants = [jax.tree.map(lambda x: x.in_one_block() if in_rows(x) else x, own, is_leaf=in_rows) for own in cell.variants.unstack()]
+    return replace(cell, variants=gather_variants(variants))
+
+
+def _warn_of_precision(model: Surrogate, horizon: int) -> None:
+    """Warn where float32 resolves too little for this many rounds."""
+    need = model.needs(horizon)
+    if need.precision == "float64" != model.precision and float_dtype() == np.float32:
+        warnings.warn(
+            f"precision: float32 resolves too little here: {need.reason}; build the surrogate with horizon={horizon} and precision='auto'",
+            stacklevel=4,
+        )
+
+
+def _warn_of_noise(problem: AbstractProblem, models: Sequence[Surrogate]) -> None:
+    """Warn where the noise variance of a model is more than ``NOISE_OFF`` times that of the problem, or less than its share of it."""
+    if checks.is_traced((problem.noise, [model.noise_variance for model in models])):
+        return
+    true = problem.noise.variances(problem.outputs)
+    if true is None:
+        return
+    for model in models:
+        own = np.asarray(model.noise_variance, np.float64).reshape(len(model.forms), -1).mean(axis=1)[list(model.groups)]
+        off = (true > 0) & ((own > NOISE_OFF * true) | (NOISE_OFF * own < true))
+        if np.any(off):
+            j = int(np.argmax(off))
+            warnings.warn(
+                f"noise_variance: the model's is {own[j]:.3g} for {output_names(problem.outputs)[j]}, while the noise of problem"
+                f" {problem.name!r} has {true[j]:.3g}, more than {NOISE_OFF} times off; give both in the same units, unless that is meant",
+                stacklevel=5,
+            )
+            return
+
+
+def _same_points(a: Domain, b: Domain) -> bool:
+    """Return whether two domains have the same points, to float32's rounding of their extent."""
+    if a is b:
+        return True
+    x, y = np.asarray(a.points, np.float64), np.asarray(b.points, np.float64)
+    return x.shape == y.shape and bool(np.all(np.abs(x - y) <= 1e-6 * np.max(np.abs(x), initial=0.0)))
+
+
+def check_run(
+    problem: AbstractProblem,
+    algorithms: Sequence[Algorithm],
+    models: Sequence[Surrogate],
+    horizon: int,
+    initial: InitialDesign,
+    informed: Informed | None,
+) -> None:
+    """Check what is run, and every two parts that must fit each other; objects that stand several times are looked at once.
+
+    Raises:
+      InvalidArgument: on the first that does not fit.
+    """
+    problem.validate()
+    distinct = {id(model): model for model in models}.values()
+    for model in distinct:
+        _check_model(problem, model)
+        _warn_of_precision(model, horizon)
+        if model.capacity is not None and horizon + initial.count > model.capacity:
+            raise checks.InvalidArgument(
+                f"horizon: {horizon} rounds and {initial.count} initial points, but the surrogate's row cache holds"
+                f" {model.capacity}; build it with horizon={horizon + initial.count}"
+            )
+    _warn_of_noise(problem, list(distinct))
+    for algorithm in {id(algorithm): algorithm for algorithm in algorithms}.values():
+        of_class(Algorithm)("algorithm", algorithm)
+        if algorithm.sees_constraints and not problem.reveals_constraints:
+            raise checks.InvalidArgument(
+                f"problem: {type(algorithm).__name__} sees a noisy constraint function before it chooses, which problem {problem.name!r}"
+                " does not give; wrap it by problems.full_information"
+            )
+        algorithm.validate(outputs=problem.outputs)
+        check_domain(algorithm, problem.domain.size, problem.domain.dimension)
+    initial.validate("initial")
+    initial.check_size(problem.domain.size)
+    optional(INFORMED)("informed", informed)
+    if isinstance(informed, Declared):
+        informed.validate()
+        check_domain(informed, problem.domain.size, problem.domain.dimension)
+
+
+def refreshed_in_time(models: Sequence[Surrogate], horizon: int) -> list[Surrogate]:
+    """Return the models with the rounds between refreshes of the variance that ``horizon`` rounds need, the same for all of them."""
+    distinct = {id(model): model for model in models}
+    periods = [model.needs(horizon).refresh for model in distinct.values() if float_dtype() == np.float32]
+    refresh = min((period for period in periods if period), default=0)
+    known = {number: model if model.refresh == refresh else replace(model, refresh=refresh) for number, model in distinct.items()}
+    return [known[id(model)] for model in models]
+
+
+def _check_model(problem: AbstractProblem, model: Surrogate) -> None:
+    """Raise ``InvalidArgument`` unless ``model`` is a surrogate of the problem's outputs on its points."""
+    of_class(Surrogate)("surrogate", model)
+    model.validate()
+    if problem.outputs != model.outputs:
+        raise checks.InvalidArgument(
+            f"surrogate: models {model.outputs} outputs, but problem {problem.name!r} has {problem.outputs}"
+            f" (reward and m = {problem.constraints} constraints); build it with outputs={problem.outputs}"
+        )
+    if not _same_points(problem.domain, model.domain):
+        raise checks.InvalidArgument(
+            f"surrogate: built on other points ({model.domain.size}) than problem {problem.name!r} has"
+            f" ({problem.domain.size}); build it on problem.domain"
+        )
