@@ -6,6 +6,7 @@ block carry anything at a time. ``jaxbandit.simulate`` and studies both run thes
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -109,47 +110,54 @@ def play_all(
     return map_blocks(one, (cell, key), pairs, block=cell.block, mesh=mesh, count=count)
 
 
-@partial(jax.jit, static_argnames=("build", "measure", "horizon", "block", "informed"))
-def measure_each(
-    problem: AbstractProblem,
-    initial: InitialDesign,
-    delays: Delays | None,
-    own: Any,
-    trials: Array,
-    key: Array,
-    *,
-    build: Callable[[Any], tuple[Algorithm, Surrogate]],
-    measure: Callable[[Curves], Array],
-    horizon: int,
-    block: int,
-    informed: Informed | None,
-) -> tuple[Array, Array, Array]:
-    """Play ``trials [P]`` with hyper-parameters of their own and return ``measure`` of each, and whether it went well.
+@dataclasses.dataclass(frozen=True)
+class Scoring:
+    """How trials with hyper-parameters of their own are played and measured: everything that the program is compiled for.
 
-    ``own`` is a pytree with leading axes ``[P]``; ``build`` makes the algorithm and the model of one trial from it. The second result is a
-    fingerprint of the points that a trial chose: equal where all of them are.
+    Attributes:
+      build: returns the algorithm and the model of a trial from its hyper-parameters.
+      measure: returns a number from the curves of a trial.
+      horizon: number of rounds ``T``.
+      block: number of trials side by side.
+      informed: as for :func:`~jaxbandit.simulate`.
     """
-    count = trials.shape[0]
-    blocks, block = equal_blocks(count, block, 1, least_block(block))
+
+    build: Callable[[Any], tuple[Algorithm, Surrogate]]
+    measure: Callable[[Curves], Any]
+    horizon: int
+    block: int
+    informed: Informed | None
+
+
+@partial(jax.jit, static_argnames="how")
+def measure_each(
+    game: tuple[AbstractProblem, InitialDesign, Delays | None], own: Any, trials: Array, key: Array, *, how: Scoring
+) -> tuple[Array, Array, Array]:
+    """Play ``trials [P]`` with hyper-parameters of their own and return the measure of each, and whether it went well.
+
+    ``own`` is a pytree of hyper-parameters with leading axes ``[P]``. The second result is a fingerprint of the points that a trial chose:
+    equal where all of them are.
+    """
+    count, horizon = trials.shape[0], how.horizon
+    blocks, block = equal_blocks(count, how.block, 1, least_block(how.block))
     padded = jax.tree.map(lambda x: jnp.concatenate([x, jnp.repeat(x[-1:], blocks * block - count, axis=0)]), (own, trials))
 
     def one(shared: tuple[Any, Any, Any, Array], mine: tuple[Any, Array]) -> tuple[Array, Array, Array]:
         problem, initial, delays, key = shared
         with blaming("build: must make an algorithm and a surrogate of traced parameters"):
-            algorithm, surrogate = build(mine[0])
+            algorithm, surrogate = how.build(mine[0])
         if delays is not None:
             algorithm = algorithm.with_delays(delays.model, delays.policy)
-        own_key = trial_key(key, mine[1])
-        axis = axis_of(block)
-        setting = prepare(problem, algorithm, surrogate, own_key, horizon=horizon, informed=informed, delays=delays, axis=axis, told=True)
+        rules: dict[str, Any] = {"horizon": horizon, "informed": how.informed, "delays": delays, "axis": axis_of(block)}
+        setting = prepare(problem, algorithm, surrogate, trial_key(key, mine[1]), **rules, told=True)
         trial, before = begin(setting, initial)
         trial, seen = advance(setting, trial, 1, horizon, record="indices")
         indices = jnp.concatenate([before.index, seen["indices"]]) if initial.counted else seen["indices"]
         weights = 2 * jax.random.bits(jax.random.key(0), indices.shape, jnp.uint32) + 1
         status = conclude(setting, trial)["status"]
-        return measure(curves(setting.instance, indices)), jnp.sum(weights * indices.astype(jnp.uint32)), healthy(status)
+        return how.measure(curves(setting.instance, indices)), jnp.sum(weights * indices.astype(jnp.uint32)), healthy(status)
 
-    played = map_blocks(one, (problem, initial, delays, key), padded, block=block, mesh=None)
+    played = map_blocks(one, (*game, key), padded, block=block, mesh=None)
     return jax.tree.map(lambda x: x[:count], played)
 
 

@@ -31,7 +31,7 @@ from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.cell import check_run
 from jaxbandit.engine.delayed import delay_in_force, plan_delays
 from jaxbandit.engine.inputs import Rounds, Telling
-from jaxbandit.engine.programs import measure_each
+from jaxbandit.engine.programs import Scoring, measure_each
 from jaxbandit.feedback import Policy
 from jaxbandit.gradients.design import design_size, directions
 from jaxbandit.gradients.losses import Loss, SubjectTo, regret_and_violation
@@ -179,18 +179,11 @@ class SmoothedLoss(Described):
         if traced:  # the program around has JAX's own arithmetic
             require(model.precision)
         with arithmetic([] if traced else [model.precision]):
+            measure = self.measure.parts if isinstance(self.measure, SubjectTo) else self.measure
+            how = Scoring(self.build, measure, self.horizon, self.block or model.trials_per_block, self.informed)
+            game = canonicalise((self.problem, self.initial, None if delays is None else delays[0]))
             losses, chosen, healthy = measure_each(
-                canonicalise(self.problem),
-                canonicalise(self.initial),
-                None if delays is None else canonicalise(delays[0]),
-                jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), points),
-                trials,
-                key,
-                build=self.build,
-                measure=self.measure.parts if isinstance(self.measure, SubjectTo) else self.measure,
-                horizon=self.horizon,
-                block=self.block or model.trials_per_block,
-                informed=self.informed,
+                game, jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), points), trials, key, how=how
             )
         return losses.astype(outside), chosen, healthy
 

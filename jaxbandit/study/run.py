@@ -16,15 +16,13 @@ from jaxbandit.core.fields import Words, between, function, of_class
 from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.types import Device, FilePath
-from jaxbandit.results.files import check_results
-from jaxbandit.study.dataset import study_header
 from jaxbandit.study.hold import HeldDirectory
 from jaxbandit.study.plan import CHECKPOINT_SHARE, Batch, Memory, Options, Segment
 from jaxbandit.study.play import Played, Player
 from jaxbandit.study.progress import Compiling, Progress
 from jaxbandit.study.specify.study import Study, in_its_arithmetic
 from jaxbandit.study.store import Store
-from jaxbandit.study.workers import cut_by_worker, played_by_workers
+from jaxbandit.study.workers import played_by_workers
 
 
 @checked
@@ -97,12 +95,8 @@ def _run(study: Study, directory: str | Path | HeldDirectory | None, options: Op
     """Run a study in its arithmetic."""
     if directory is None and options.results is not None:
         raise InvalidArgument("directory: results that are written batch by batch need one for the batches; give one")
-    plan, around = options.plan(study), None
-    if options.results is not None:
-        check_results(study_header(plan, (), trials=1), options.results)
-    if options.executor is not None and not options.resume:
-        plan, around = cut_by_worker(plan, options.executor, options)
-    with Store.of(directory, plan, options, around) as store:
+    plan = options.plan(study)
+    with Store.of(directory, plan, options) as store:
         for batch, played in _played(store, options):
             store.finish(batch, played)
         return store.gather()

@@ -19,7 +19,7 @@ from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.types import FilePath
 from jaxbandit.core.workers import VERSIONS_AND_DEVICE
 from jaxbandit.results.dataset import assembled, pieces_of
-from jaxbandit.results.files import hidden, open_results, read_results, stream_results
+from jaxbandit.results.files import check_results, hidden, open_results, read_results, stream_results
 from jaxbandit.results.regions import begin_regions, finish_regions, put_in
 from jaxbandit.results.schema import Arrays, Variable
 from jaxbandit.study.dataset import contents_of, study_header
@@ -30,6 +30,7 @@ from jaxbandit.study.plan import Batch, Options, Plan
 from jaxbandit.study.play import Played, Player
 from jaxbandit.study.progress import Meter
 from jaxbandit.study.so_far import SoFar, Summary, summarise
+from jaxbandit.study.workers import cut_by_worker
 
 
 class Store:
@@ -58,10 +59,18 @@ class Store:
 
     @staticmethod
     @contextlib.contextmanager
-    def of(
-        directory: str | Path | HeldDirectory | None, plan: Plan, options: Options, around: Mapping[str, str] | None = None
-    ) -> Iterator[Store]:
-        """Give the store of a run, which holds its directory meanwhile; in memory without a directory."""
+    def of(directory: str | Path | HeldDirectory | None, plan: Plan, options: Options) -> Iterator[Store]:
+        """Give the store of a run, which holds its directory meanwhile; in memory without a directory.
+
+        Raises:
+          InvalidArgument: when results could not be written, a worker cannot plan the study, or the directory holds the run of another.
+          DirectoryInUse: when a run that is going on holds the directory.
+        """
+        if options.results is not None:
+            check_results(study_header(plan, (), trials=1), options.results)
+        around = None
+        if options.executor is not None and not options.resume:
+            plan, around = cut_by_worker(plan, options.executor, options)
         if directory is None:
             yield Store(plan, options, None, around)
             return

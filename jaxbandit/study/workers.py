@@ -8,14 +8,16 @@ import functools
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.executors import AnyExecutor, TaskFailed, WorkersLost, spread
 from jaxbandit.study.plan import Batch, Options, Plan, make_plan
 from jaxbandit.study.play import Played, Player
 from jaxbandit.study.specify.study import Study, in_its_arithmetic
-from jaxbandit.study.store import Store
+
+if TYPE_CHECKING:
+    from jaxbandit.study.store import Store
 
 
 class BatchFailed(RuntimeError):
