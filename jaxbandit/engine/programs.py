@@ -123,7 +123,7 @@ class Scoring:
     """
 
     build: Callable[[Any], tuple[Algorithm, Surrogate]]
-    measure: Callable[..., Array]
+    measure: Callable[[Curves], Array]
     horizon: int
     block: int
     informed: Informed | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
-from typing import Annotated, Any, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
@@ -179,7 +179,7 @@ class SmoothedLoss(Described):
         if traced:  # the program around has JAX's own arithmetic
             require(model.precision)
         with arithmetic([] if traced else [model.precision]):
-            measure = self.measure.parts if isinstance(self.measure, SubjectTo) else self.measure
+            measure = cast(Loss, self.measure.parts if isinstance(self.measure, SubjectTo) else self.measure)
             how = Scoring(self.build, measure, self.horizon, self.block or model.trials_per_block, self.informed)
             game = canonicalise((self.problem, self.initial, None if delays is None else delays[0]))
             losses, chosen, healthy = measure_each(
