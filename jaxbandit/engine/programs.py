@@ -22,7 +22,7 @@ from jaxbandit.core.keys import trial_key
 from jaxbandit.engine.cell import Cell
 from jaxbandit.engine.delayed import Delays
 from jaxbandit.engine.trial import Informed, InitialDesign, TrialState, advance, begin, conclude, multipliers_of, prepare
-from jaxbandit.metrics import curves, healthy
+from jaxbandit.metrics import Curves, curves, healthy
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.surrogates import Surrogate
 
