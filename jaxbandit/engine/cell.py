@@ -100,8 +100,8 @@ class Cell:
 
     @staticmethod
     def joined(cells: Sequence[Cell]) -> Cell:
-        """Return one cell of the runs of cells that share a program."""
-        variants = [variant for cell in cells for variant in cell.variants.unstack()]
+        """Return one cell of the runs of cells of one run each that share a program."""
+        variants = [cell.variants.pick(0) for cell in cells]
         capacity = max((delays.capacity for _, _, delays in variants if delays is not None), default=1)
         return replace(cells[0], variants=gather_variants([_with_capacity(variant, capacity) for variant in variants]))
 

@@ -24,10 +24,11 @@ from jaxbandit.engine.cell import Cell, check_run, laid_out_for, refreshed_in_ti
 from jaxbandit.engine.delayed import plan_delays
 from jaxbandit.engine.footprint import COPIES_OF_CARRY, carried_bytes
 from jaxbandit.engine.inputs import DIFFERENT_DEVICES
-from jaxbandit.fused.rounds import Plan as KernelPlan
+from jaxbandit.fused.cells import Unsupported
+from jaxbandit.fused.plan import plan_of
 from jaxbandit.study.memory import Budget, memory_budget
 from jaxbandit.study.specify.run import Run
-from jaxbandit.study.specify.study import Study, in_its_arithmetic, kernel_of
+from jaxbandit.study.specify.study import Study, in_its_arithmetic
 from jaxbandit.surrogates import Surrogate
 
 if TYPE_CHECKING:
@@ -366,7 +367,10 @@ def cell_of(study: Study, run: Run, model: Surrogate) -> Cell:
         check_run(run.problem, [run.algorithm], [run.model], study.horizon, run.initial, run.informed)
         delay, policy = run.delay_in_force, run.policy_in_force
         algorithms, delays = plan_delays(run.problem.outputs, [run.algorithm], [delay], policy, None, study.horizon)
-    kernel = kernel_of(study, run)
+    kernel = None
+    if study.fused is True:
+        with contextlib.suppress(Unsupported):  # XLA plays it
+            kernel = plan_of(run.algorithm, model, run.problem, None if delays is None else policy, jax.default_backend())
     return Cell.of(
         run.problem,
         [(algorithms[0], model, None if delays is None else delays[0])],
@@ -375,7 +379,7 @@ def cell_of(study: Study, run: Run, model: Surrogate) -> Cell:
         block=model.trials_per_block,
         common=study.common_random_numbers,
         informed=run.informed,
-        kernel=kernel if isinstance(kernel, KernelPlan) else None,
+        kernel=kernel,
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -97,12 +98,13 @@ def _run(study: Study, directory: str | Path | HeldDirectory | None, options: Op
         raise InvalidArgument("directory: results that are written batch by batch need one for the batches; give one")
     plan = options.plan(study)
     with Store.of(directory, plan, options) as store:
-        for batch, played in _played(store, options):
-            store.finish(batch, played)
+        with contextlib.closing(_played(store, options)) as batches:  # which calls workers off, however the run ends
+            for batch, played in batches:
+                store.finish(batch, played)
         return store.gather()
 
 
-def _played(store: Store, options: Options) -> Iterator[tuple[Batch, Played]]:
+def _played(store: Store, options: Options) -> Generator[tuple[Batch, Played]]:
     """Give the batches that were missing as they are played, here or by workers."""
     if options.executor is not None:
         store.so_far.dashboard = dashboard_of(options.executor)
