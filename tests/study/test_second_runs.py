@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import OrderedDict
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import jaxbandit
 from jaxbandit import InvalidArgument
-from jaxbandit.study import Progress, make_plan, run_study
+from jaxbandit.study import Progress, make_plan, programs, run_study
 from jaxbandit.study.programs import Programs
 from tests.support.counted import COMPILED, FOUND, Counted
 from tests.support.small_study import rpol_lines
@@ -75,12 +76,13 @@ def test_whole_runs_and_parts_of_as_many_rounds_have_programs_of_their_own() -> 
 
 
 @pytest.mark.full
-def test_programs_that_were_on_disk_are_said_to_be_loaded(cache: None, tmp_path: Path) -> None:
+def test_programs_that_were_on_disk_are_said_to_be_loaded(cache: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jaxbandit.enable_cache(tmp_path)
     asked: dict[str, Any] = {name: jax.jit(lambda x, power=power: x**power) for name, power in (("a", 3), ("b", 5), ("c", 7))}
 
     def note(names: str) -> str:
         jax.clear_caches()
+        monkeypatch.setattr(programs, "KEPT", OrderedDict())
         notes: list[str] = []
         Programs(notes.append).get(names[0], lambda: [(name, partial(asked[name].lower, 2.0)) for name in names])
         return notes[0].split(" in ")[0]

@@ -239,6 +239,10 @@ class Holed(jaxbandit.problems.Family):
         return self.inner.domain
 
     @property
+    def noise(self) -> Any:
+        return self.inner.noise
+
+    @property
     def constraints(self) -> int:
         return 1
 
