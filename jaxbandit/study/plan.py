@@ -7,7 +7,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import jax
 import numpy as np
@@ -27,12 +27,10 @@ from jaxbandit.engine.inputs import DIFFERENT_DEVICES
 from jaxbandit.fused.cells import Unsupported
 from jaxbandit.fused.plan import plan_of
 from jaxbandit.study.memory import Budget, memory_budget
+from jaxbandit.study.progress import Compiling, Progress
 from jaxbandit.study.specify.run import Run
 from jaxbandit.study.specify.study import Study, in_its_arithmetic
 from jaxbandit.surrogates import Surrogate
-
-if TYPE_CHECKING:
-    from jaxbandit.study.progress import Compiling, Progress
 
 MAX_PARTS = 1_000_000  # of a batch
 CHECKPOINT_SHARE = 0.04  # of the time that checkpoints may take

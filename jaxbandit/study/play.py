@@ -29,8 +29,7 @@ from jaxbandit.study.dataset import contents_of, run_of
 from jaxbandit.study.files import Files, Place
 from jaxbandit.study.plan import Batch, Options, Plan, PlannedCell, counted_before
 from jaxbandit.study.programs import Lower, Programs
-from jaxbandit.study.progress import Meter
-from jaxbandit.study.so_far import Summary, summarise
+from jaxbandit.study.so_far import Meter, Summary, summarise
 from jaxbandit.study.specify.study import Study, in_its_arithmetic, sampled
 
 PROBED_ROUNDS = 100

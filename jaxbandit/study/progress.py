@@ -5,18 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
-
-import numpy as np
-
-from jaxbandit.study.plan import Batch, Plan
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-LEAST_SECONDS = 1e-9  # a clock may stand still
 SECONDS_BETWEEN_LINES = 2.0  # where lines are plain
 FRAMES_PER_SECOND = 4
 MAX_MEANS_IN_LINE = 3
@@ -51,64 +45,6 @@ class Progress:
     left: float  # seconds, with those of the programs that are still to be compiled
     means: Mapping[str, float]  # of the batch's curves now
     lines: Mapping[str, float]  # the first of them for each run of the cell, of its latest trials
-
-
-class Meter:
-    """Counts the trial-rounds of a run as they are played, and reports them; ``finished`` are batches that were played before.
-
-    Attributes:
-      latest: the latest progress, ``None`` before the first.
-    """
-
-    def __init__(self, plan: Plan, report: Callable[[Progress], None], finished: Iterable[Batch] = ()) -> None:
-        self.plan, self.report = plan, report
-        before = list(finished)
-        self.finished = Counter(batch.cell for batch in before)
-        self.done = self.skipped = sum(batch.size for batch in before) * plan.study.horizon
-        self.started = time.perf_counter()
-        self.latest: Progress | None = None
-
-    def skip(self, work: int) -> None:
-        """Count trial-rounds that need not be played."""
-        self.done += work
-        self.skipped += work
-
-    def played(
-        self, batch: Batch, last: int, rounds: int, seconds: float, means: Mapping[str, Mapping[str, float]], waiting: float = 0.0
-    ) -> None:
-        """Count and report some rounds of a batch up to ``last``.
-
-        Args:
-          batch: batch that was played.
-          last: round that was played last.
-          rounds: number of rounds.
-          seconds: seconds spent on all that was played so far.
-          means: mean of each metric in each run of the batch, by its label, after the last round.
-          waiting: seconds that compilation may still take.
-        """
-        cell, work, ended = batch.cell, self.plan.work, last == self.plan.study.horizon
-        self.finished[cell] += ended
-        self.done += batch.size * rounds
-        rate = (self.done - self.skipped) / max(seconds, LEAST_SECONDS)
-        before = self.latest.lines if self.latest is not None and self.latest.cell == cell.number else {}
-        lines = {**before, **next(iter(means.values()), {})}
-        self.latest = Progress(
-            title=cell.title,
-            cell=cell.number,
-            cells=len(self.plan.cells),
-            batch=self.finished[cell] - ended,
-            batches=cell.count,
-            round=last,
-            last=ended and self.finished[cell] == cell.count,
-            done=self.done,
-            work=work,
-            seconds=time.perf_counter() - self.started,
-            rate=rate,
-            left=max(work - self.done, 0) / rate + waiting,
-            means={name: float(np.mean(list(own.values()))) for name, own in means.items() if own},
-            lines={run.label: lines[run.label] for run in cell.runs.values() if run.label in lines},
-        )
-        self.report(self.latest)
 
 
 Told: TypeAlias = tuple[Callable[[Progress], None], Callable[[str], None], Callable[[Compiling], None]]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ import xarray as xr
 
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import checked
-from jaxbandit.core.executors import EXECUTOR, AnyExecutor, dashboard_of
+from jaxbandit.core.executors import EXECUTOR, AnyExecutor, TaskFailed, WorkersLost, dashboard_of, spread
 from jaxbandit.core.fields import Words, between, function, of_class
 from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.pytree import float_dtype
@@ -23,7 +24,7 @@ from jaxbandit.study.play import Played, Player
 from jaxbandit.study.progress import Compiling, Progress
 from jaxbandit.study.specify.study import Study, in_its_arithmetic
 from jaxbandit.study.store import Store
-from jaxbandit.study.workers import played_by_workers
+from jaxbandit.study.workers import BatchFailed, Work
 
 
 @checked
@@ -112,10 +113,42 @@ def _played(store: Store, options: Options) -> Generator[tuple[Batch, Played]]:
             options.note(f"dashboard of the workers: {store.so_far.dashboard}")
     store.so_far.write()
     if options.executor is not None:
-        yield from played_by_workers(store, options.executor, options)
+        yield from _played_by_workers(store, options.executor, options)
     else:
         player = Player(store.plan, options, store.meter, store.files, store.missing)
         for batch in store.missing():
             yield batch, player.result(batch, store.regions)
             store.so_far.tell(store.meter.latest, 1)
     store.so_far.write()
+
+
+def _played_by_workers(store: Store, executor: AnyExecutor, options: Options) -> Iterator[tuple[Batch, Played]]:
+    """Give batches that workers have played, in any order."""
+    plan, missing = store.plan, store.missing()
+    work = Work(plan.study, options.memory, options.segment, plan.layout, store.regions and store.regions.absolute())
+    started = time.perf_counter()
+    workers: set[str] = set()
+    places = [batch.place for batch in missing]
+    found = spread(executor, work, places, group=lambda place: place[0], wanted=store.around, note=options.note)
+    try:
+        with contextlib.closing(found):
+            for number, answer in found:
+                batch, played = missing[number], answer.result
+                workers.add(answer.worker)
+                store.around = answer.surroundings
+                yield batch, played
+                labels = [plan.runs[run].label for run in played.summary.runs]
+                means = {
+                    name: {label: float(mean) for label, mean in zip(labels, curves[:, -1], strict=True)}
+                    for name, curves in played.summary.mean.items()
+                }
+                store.meter.played(batch, plan.study.horizon, plan.study.horizon, time.perf_counter() - started, means)
+                store.so_far.tell(store.meter.latest, len(workers))
+    except TaskFailed as error:
+        batch = missing[error.index]
+        raise BatchFailed(
+            f"run {batch.cell.title!r}: batch {batch.number + 1} of {batch.cell.count} of cell {batch.cell.number + 1} failed on workers,"
+            f" every time: {error.reason}; what is finished is kept, and --resume goes on"
+        ) from error
+    except WorkersLost as error:
+        raise WorkersLost(f"executor: {error}; what is finished is kept, and --resume goes on") from error

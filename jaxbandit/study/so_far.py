@@ -1,4 +1,4 @@
-"""Mean curves of a study while it runs, from the batches that are finished, for whoever watches."""
+"""Progress and mean curves of a study while it runs, from the batches that are finished, for whoever watches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import contextlib
 import dataclasses
 import datetime
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,65 @@ from jaxbandit.study.progress import Progress
 
 LEAST_SECONDS_BETWEEN_WRITES = 1.0
 SHARE_OF_WRITES = 0.02  # of the time
+LEAST_SECONDS = 1e-9  # a clock may stand still
+
+
+class Meter:
+    """Counts the trial-rounds of a run as they are played, and reports them; ``finished`` are batches that were played before.
+
+    Attributes:
+      latest: the latest progress, ``None`` before the first.
+    """
+
+    def __init__(self, plan: Plan, report: Callable[[Progress], None], finished: Iterable[Batch] = ()) -> None:
+        self.plan, self.report = plan, report
+        before = list(finished)
+        self.finished = Counter(batch.cell for batch in before)
+        self.done = self.skipped = sum(batch.size for batch in before) * plan.study.horizon
+        self.started = time.perf_counter()
+        self.latest: Progress | None = None
+
+    def skip(self, work: int) -> None:
+        """Count trial-rounds that need not be played."""
+        self.done += work
+        self.skipped += work
+
+    def played(
+        self, batch: Batch, last: int, rounds: int, seconds: float, means: Mapping[str, Mapping[str, float]], waiting: float = 0.0
+    ) -> None:
+        """Count and report some rounds of a batch up to ``last``.
+
+        Args:
+          batch: batch that was played.
+          last: round that was played last.
+          rounds: number of rounds.
+          seconds: seconds spent on all that was played so far.
+          means: mean of each metric in each run of the batch, by its label, after the last round.
+          waiting: seconds that compilation may still take.
+        """
+        cell, work, ended = batch.cell, self.plan.work, last == self.plan.study.horizon
+        self.finished[cell] += ended
+        self.done += batch.size * rounds
+        rate = (self.done - self.skipped) / max(seconds, LEAST_SECONDS)
+        before = self.latest.lines if self.latest is not None and self.latest.cell == cell.number else {}
+        lines = {**before, **next(iter(means.values()), {})}
+        self.latest = Progress(
+            title=cell.title,
+            cell=cell.number,
+            cells=len(self.plan.cells),
+            batch=self.finished[cell] - ended,
+            batches=cell.count,
+            round=last,
+            last=ended and self.finished[cell] == cell.count,
+            done=self.done,
+            work=work,
+            seconds=time.perf_counter() - self.started,
+            rate=rate,
+            left=max(work - self.done, 0) / rate + waiting,
+            means={name: float(np.mean(list(own.values()))) for name, own in means.items() if own},
+            lines={run.label: lines[run.label] for run in cell.runs.values() if run.label in lines},
+        )
+        self.report(self.latest)
 
 
 @dataclasses.dataclass(frozen=True)

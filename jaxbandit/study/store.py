@@ -28,8 +28,7 @@ from jaxbandit.study.hold import HeldDirectory, hold_directory
 from jaxbandit.study.memory import check_disk
 from jaxbandit.study.plan import Batch, Options, Plan
 from jaxbandit.study.play import Played, Player
-from jaxbandit.study.progress import Meter
-from jaxbandit.study.so_far import SoFar, Summary, summarise
+from jaxbandit.study.so_far import Meter, SoFar, Summary, summarise
 from jaxbandit.study.workers import cut_by_worker
 
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.executors import AnyExecutor, TaskFailed, WorkersLost, spread
+from jaxbandit.core.executors import AnyExecutor, TaskFailed, spread
 from jaxbandit.study.plan import Batch, Options, Plan, make_plan
 from jaxbandit.study.play import Played, Player
 from jaxbandit.study.specify.study import Study, in_its_arithmetic
-
-if TYPE_CHECKING:
-    from jaxbandit.study.store import Store
 
 
 class BatchFailed(RuntimeError):
@@ -77,35 +72,3 @@ def cut_by_worker(plan: Plan, executor: AnyExecutor, options: Options) -> tuple[
     except TaskFailed as error:
         raise InvalidArgument(f"executor: a worker cannot plan the study: {error.reason}") from error
     return plan.with_layout(answer.result), answer.surroundings
-
-
-def played_by_workers(store: Store, executor: AnyExecutor, options: Options) -> Iterator[tuple[Batch, Played]]:
-    """Give batches that workers have played, in any order."""
-    plan, missing = store.plan, store.missing()
-    work = Work(plan.study, options.memory, options.segment, plan.layout, store.regions and store.regions.absolute())
-    started = time.perf_counter()
-    workers: set[str] = set()
-    places = [batch.place for batch in missing]
-    found = spread(executor, work, places, group=lambda place: place[0], wanted=store.around, note=options.note)
-    try:
-        with contextlib.closing(found):
-            for number, answer in found:
-                batch, played = missing[number], answer.result
-                workers.add(answer.worker)
-                store.around = answer.surroundings
-                yield batch, played
-                labels = [plan.runs[run].label for run in played.summary.runs]
-                means = {
-                    name: {label: float(mean) for label, mean in zip(labels, curves[:, -1], strict=True)}
-                    for name, curves in played.summary.mean.items()
-                }
-                store.meter.played(batch, plan.study.horizon, plan.study.horizon, time.perf_counter() - started, means)
-                store.so_far.tell(store.meter.latest, len(workers))
-    except TaskFailed as error:
-        batch = missing[error.index]
-        raise BatchFailed(
-            f"run {batch.cell.title!r}: batch {batch.number + 1} of {batch.cell.count} of cell {batch.cell.number + 1} failed on workers,"
-            f" every time: {error.reason}; what is finished is kept, and --resume goes on"
-        ) from error
-    except WorkersLost as error:
-        raise WorkersLost(f"executor: {error}; what is finished is kept, and --resume goes on") from error
