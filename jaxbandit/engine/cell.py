@@ -159,9 +159,9 @@ def _warn_of_precision(model: Surrogate, horizon: int) -> None:
 
 def _warn_of_noise(problem: AbstractProblem, models: Sequence[Surrogate]) -> None:
     """Warn where the noise variance of a model is more than ``NOISE_OFF`` times that of the problem, or less than its share of it."""
-    if checks.is_traced((problem.noise, [model.noise_variance for model in models])):
+    if checks.is_traced((problem, [model.noise_variance for model in models])):
         return
-    true = problem.noise.variances(problem.outputs)
+    true = problem.noise_variances()
     if true is None:
         return
     for model in models:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.declare import OnDomain, check_fields, checked
+from jaxbandit.core.declare import OnDomain, check_fields, checked, parameters
 from jaxbandit.core.fields import (
     Check,
     exactly,
@@ -92,6 +92,10 @@ class AbstractProblem(OnDomain):
     def has_means(self) -> bool:
         """Return whether :attr:`means` are known, as those of an instance are; default: yes."""
         return True
+
+    def noise_variances(self) -> np.ndarray | None:
+        """Return the noise variance ``[1 + m]`` on the host; ``None`` (the default) where it is not known."""
+        return None
 
     @property
     def reveals_constraints(self) -> bool:
@@ -182,6 +186,10 @@ class Family(AbstractProblem):
         """Return whether :attr:`means` are known: never."""
         return False
 
+    def noise_variances(self) -> np.ndarray | None:
+        """Return the noise variance ``[1 + m]`` of every instance; ``None``, too, for a family without a field ``noise``."""
+        return self.noise.variances(self.outputs) if any(field.name == "noise" for field in parameters(type(self))) else None
+
     @checked
     def sample(self, key: Key) -> Problem:
         """Return the instance that belongs to ``key``; every family defines it."""
@@ -234,6 +242,10 @@ class Problem(AbstractProblem):
     def constraints(self) -> int:
         """Number of constraints, ``m``."""
         return self.outputs - 1
+
+    def noise_variances(self) -> np.ndarray | None:
+        """Return the noise variance ``[1 + m]``."""
+        return self.noise.variances(self.outputs)
 
     @checked
     def sample(self, key: Key) -> Problem:

@@ -6,6 +6,7 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.declare import check_fields, checked
@@ -76,6 +77,10 @@ class FullInformation(AbstractProblem):
     def has_means(self) -> bool:
         """Return whether :attr:`means` are known, as those of the problem inside are."""
         return self.problem.has_means
+
+    def noise_variances(self) -> np.ndarray | None:
+        """Return the noise variance ``[1 + m]`` of the problem inside."""
+        return self.problem.noise_variances()
 
     @property
     def reveals_constraints(self) -> bool:
