@@ -241,7 +241,7 @@ class Row(NamedTuple):
 
 # Rows have no joint draws; BPE waits for what is late, and is under delay in unit/algorithms/test_bpe.py.
 TABLE = [
-    Row("float32", "rows", "at-once", 100, "audit", ("bpe", "rpol-randomised", "config", "safeopt-lipschitz")),
+    Row("float32", "rows", "at-once", 100, "audit", ("bpe", "rpol-randomised", "config", "safeopt-lipschitz", "se3-no-restart")),
     Row("float32", "rows", "hallucinate", 100, "all", ("se2-polynomial-restart", "epbo", "cei", "sgp-ucb")),
     Row("float32", "rows", "wait", 100, "indices", ("cbo", "se3", "anytime-cbo", "oracle")),
     Row("float32", "product", "censor", 100, "audit", ("epbo-thompson", "unconstrained-randomised", "primal-dual", "cbo-thompson")),
