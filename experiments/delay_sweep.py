@@ -86,7 +86,7 @@ def names() -> list[str]:
 def _others() -> dict[str, jb.Algorithm]:
     """Return the library's algorithms that can run under delay, by their names; the oracle, which is told the answer, is left out."""
     kinds = [kind for kind in with_defaults() if kind not in (jb.Oracle, jb.Unconstrained)]
-    return {algorithm.name: algorithm for algorithm in (kind() for kind in kinds) if not algorithm.needs_feedback_at_once}
+    return {algorithm.name: algorithm for algorithm in (kind() for kind in kinds) if not algorithm.traits.needs_feedback_at_once}
 
 
 def build(options: Options) -> Study:
@@ -108,7 +108,7 @@ def build(options: Options) -> Study:
         lam = NOISE_SD**2
     else:
         problem = jb.problems.sine_delayed(options.points_per_axis, noise_variance=NOISE_VARIANCE)
-        problem = jb.problems.full_information(problem) if algorithm.sees_constraints else problem
+        problem = jb.problems.full_information(problem) if algorithm.traits.sees_constraints else problem
         kernel, lam = jb.kernels.SquaredExponential(length_scale=LENGTH_SCALE), NOISE_VARIANCE
     model = jb.surrogate(problem.domain, kernel, noise_variance=lam, outputs=problem.outputs, horizon=options.horizon)
     informed = jb.informed.SafestSeeds() if isinstance(algorithm, jb.SafeOpt | jb.StageOpt | jb.SgpUcb) else None

@@ -55,9 +55,9 @@ def contestants() -> dict[str, Contestant]:
 
 def kinds_for(algorithm: jb.Algorithm) -> tuple[str, ...]:
     """Return the kinds of problems that fit an algorithm, by the roles that it declares."""
-    if algorithm.sees_constraints:
+    if algorithm.traits.sees_constraints:
         return ("revealed",)
-    return tuple(kind for kind in BANDIT if kind != "late" or not algorithm.needs_feedback_at_once)
+    return tuple(kind for kind in BANDIT if kind != "late" or not algorithm.traits.needs_feedback_at_once)
 
 
 def _own_entries() -> dict[str, Contestant]:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import log_expected_improvement, log_feasibility, pick, restricted_to, unit_box
-from jaxbandit.algorithms.base import A_STATE, Algorithm, Arena, Decision, Diagnostics, Observation
+from jaxbandit.algorithms.base import A_STATE, Algorithm, Arena, Decision, Diagnostics, Observation, Traits
 from jaxbandit.consensus import Agreement, Consensus
 from jaxbandit.core.checks import InvalidArgument, blaming
 from jaxbandit.core.fields import MOST_ROUNDS, Letter, nonnegative, positive, whole
@@ -87,7 +87,7 @@ class Admmbo(Algorithm):
     cost_budget: Annotated[tuple[Evaluations, Evaluations], Letter("budget_g")] = static(default=(50, 5))
     outer_iterations: Annotated[int, whole(1, MOST_ROUNDS), Letter("outer")] = static(default=15)
 
-    needs_feedback_at_once = True  # every round evaluates what the one before has led to
+    traits = Traits(needs_feedback_at_once=True)  # every round evaluates what the one before has led to
 
     def init(self, arena: Arena) -> AdmmboState:
         domain, zero = arena.surrogate.domain, jnp.int32(0)

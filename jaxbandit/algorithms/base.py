@@ -118,6 +118,25 @@ class BeliefState:
     posterior: Any
 
 
+@dataclasses.dataclass(frozen=True)
+class Traits:
+    """Facts of an algorithm that a run goes by.
+
+    Attributes:
+      feedback: policy under which it runs when feedback is late, unless a run names another.
+      joint_arrival: whether it needs all values of a point together; under delay they then arrive with the last of them.
+      needs_feedback_at_once: whether it needs the feedback of a round before the next one, so that it cannot run under delay.
+      sees_constraints: whether ``reveal`` is to be called before ``select``, as under stochastic full information.
+      learns: whether the posterior of its state takes in what is observed; else it stays the prior, which says nothing to a user.
+    """
+
+    feedback: Policy = Wait()
+    joint_arrival: bool = False
+    needs_feedback_at_once: bool = False
+    sees_constraints: bool = False
+    learns: bool = True
+
+
 A_STATE = "state: must be one that this algorithm has made"
 
 
@@ -143,29 +162,15 @@ class Algorithm(Declared, abc.ABC):
     paper: ClassVar[str] = ""
 
     @property
-    def feedback(self) -> Policy:
-        """Policy under which the algorithm runs when feedback is late, unless a run names another."""
-        return Wait()
+    def traits(self) -> Traits:
+        """Facts that a run goes by; a class whose facts depend on no field sets ``traits = Traits(...)``."""
+        return Traits()
 
-    @property
-    def joint_arrival(self) -> bool:
-        """Say whether the algorithm needs all values of a point together; under delay they then arrive with the last of them."""
-        return False
-
-    @property
-    def needs_feedback_at_once(self) -> bool:
-        """Say whether the algorithm needs the feedback of a round before the next one, so that it cannot run under delay."""
-        return False
-
-    @property
-    def sees_constraints(self) -> bool:
-        """Say whether :meth:`reveal` is to be called before :meth:`select`, as under stochastic full information."""
-        return False
-
-    @property
-    def learns(self) -> bool:
-        """Say whether the posterior of the state takes in what is observed; else it stays the prior, which says nothing to a user."""
-        return True
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        lost = [field.name for field in dataclasses.fields(Traits) if field.name in vars(cls)]
+        if lost:
+            raise InvalidArgument(f"{cls.__name__}.{lost[0]}: write traits = Traits({lost[0]}=...), which a run goes by")
 
     def init(self, arena: Arena) -> Any:
         """Return the state before the first observation."""
@@ -213,7 +218,7 @@ class Algorithm(Declared, abc.ABC):
         Raises:
           InvalidArgument: when the algorithm cannot work with them.
         """
-        if self.needs_feedback_at_once:
+        if self.traits.needs_feedback_at_once:
             raise InvalidArgument(f"{type(self).__name__}: needs the feedback of a round before the next one; it cannot run under delay")
         return self
 
@@ -292,24 +297,8 @@ class Wrapper(Algorithm):
     algorithm: Algorithm
 
     @property
-    def feedback(self) -> Policy:
-        return self.algorithm.feedback
-
-    @property
-    def joint_arrival(self) -> bool:
-        return self.algorithm.joint_arrival
-
-    @property
-    def needs_feedback_at_once(self) -> bool:
-        return self.algorithm.needs_feedback_at_once
-
-    @property
-    def sees_constraints(self) -> bool:
-        return self.algorithm.sees_constraints
-
-    @property
-    def learns(self) -> bool:
-        return self.algorithm.learns
+    def traits(self) -> Traits:
+        return self.algorithm.traits
 
     def with_delays(self, delay: Delay, policy: Policy) -> Self:
         return replace(self, algorithm=self.algorithm.with_delays(delay, policy))

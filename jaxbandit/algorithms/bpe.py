@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.acquisition import nearly_best, pick
-from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation, Traits
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import Declared
 from jaxbandit.core.fields import Letter, between, nonnegative, positive
@@ -118,7 +118,7 @@ class Bpe(Algorithm):
     lengths: Annotated[Literal["paper", "code"], Letter("lengths")] = static(default="paper")
     ties: Annotated[Literal["first", "random"], Letter("ties")] = static(default="first")
 
-    feedback: ClassVar[Policy] = Hallucinate()  # deviations of all points chosen, means of what has arrived
+    traits = Traits(feedback=Hallucinate())  # deviations of all points chosen, means of what has arrived
 
     def init(self, arena: Arena) -> BpeState:
         q, length = self._next(arena.horizon, jnp.ones((), arena.dtype), jnp.int32(0))

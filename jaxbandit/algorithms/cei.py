@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import log_expected_improvement, log_feasibility, pick
-from jaxbandit.algorithms.base import A_STATE, Algorithm, Arena, Decision, Observation
+from jaxbandit.algorithms.base import A_STATE, Algorithm, Arena, Decision, Observation, Traits
 from jaxbandit.core.checks import blaming
 from jaxbandit.core.fields import Letter, nonnegative
 from jaxbandit.core.pytree import pytree, static
@@ -56,8 +56,8 @@ class Cei(Algorithm):
     incumbent: Annotated[Literal["mean", "observed"], Letter("incumbent")] = static(default="mean")
 
     @property
-    def joint_arrival(self) -> bool:
-        return self.incumbent == "observed"
+    def traits(self) -> Traits:
+        return Traits(joint_arrival=self.incumbent == "observed")
 
     def init(self, arena: Arena) -> CeiState:
         nowhere, nothing = jnp.zeros((arena.size,), bool), jnp.asarray(-jnp.inf, arena.dtype)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.acquisition import pick, squared_distance, unit_box
-from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation, Traits
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import Letter, between, each_axis, nonnegative, positive
 from jaxbandit.core.pytree import pytree, replace
@@ -66,8 +66,7 @@ class Oco(Algorithm):
     shrink: Annotated[Scalar, between(0, 1, open_low=False, open_high=True), Letter("zeta")] | None = None
     start: Annotated[PerAxis, between(0, 1, open_low=False), each_axis, Letter("start")] | None = None
 
-    learns = False
-    needs_feedback_at_once = True  # the second point of a pair is for the same direction as the first
+    traits = Traits(learns=False, needs_feedback_at_once=True)  # the second point of a pair is for the same direction as the first
 
     def init(self, arena: Arena) -> OcoState:
         dimension = arena.surrogate.domain.dimension

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 
-from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Observation
+from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Observation, Traits
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import point
 from jaxbandit.core.pytree import pytree
@@ -24,7 +24,7 @@ class Oracle(Algorithm):
 
     name: ClassVar[str] = "oracle"
     title: ClassVar[str] = "clairvoyant"
-    learns = False
+    traits = Traits(learns=False)
     index: Annotated[Scalar, point] | None = None
 
     def init(self, arena: Arena) -> BeliefState:

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import draw_uniformly
-from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Observation
+from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Observation, Traits
 from jaxbandit.core.fields import mask
 from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Array, Key
@@ -25,7 +25,7 @@ class RandomSearch(Algorithm):
 
     name: ClassVar[str] = "randomsearch"
     title: ClassVar[str] = "random search"
-    learns = False
+    traits = Traits(learns=False)
     allowed: Annotated[Array, mask] | None = None
 
     def select(self, arena: Arena, state: BeliefState, t: Array, key: Key) -> tuple[Decision, BeliefState]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Annotated, Any, ClassVar
 
 import jax
 
-from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation, Wrapper
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation, Traits, Wrapper
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import MOST_ROUNDS, between, whole
 from jaxbandit.core.pytree import pytree, replace, static
@@ -66,8 +67,8 @@ class Refitted(Wrapper):
     at_start: bool = static(default=False)
 
     @property
-    def feedback(self) -> Policy:
-        return Wait()
+    def traits(self) -> Traits:
+        return dataclasses.replace(self.algorithm.traits, feedback=Wait())
 
     def init(self, arena: Arena) -> Any:
         """Return the state before the first observation.

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import clip_reward, pick, weighted_sum
-from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Traits
 from jaxbandit.core.fields import Letter, between, positive
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.types import Array, Key, Scalar
@@ -51,7 +51,7 @@ class Scgp(Algorithm):
     slater: Annotated[Scalar, between(0, 1), Letter("delta")] = 0.5
     schedule: Annotated[Literal[1, 2], Letter("schedule")] = static(default=1)
 
-    sees_constraints = True
+    traits = Traits(sees_constraints=True)
 
     def init(self, arena: Arena) -> ScgpState:
         return ScgpState(

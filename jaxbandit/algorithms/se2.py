@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxbandit.algorithms.base import Arena, Diagnostics, Observation, Score, Scored, shared_factor
+from jaxbandit.algorithms.base import Arena, Diagnostics, Observation, Score, Scored, Traits, shared_factor
 from jaxbandit.core.fields import Letter, between, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
@@ -60,7 +60,7 @@ class Se2(Scored):
     epoch: Annotated[int, whole(1), Letter("S")] = static(default=20)
     restart: Annotated[bool, Letter("restart")] = static(default=False)
 
-    joint_arrival = True  # outputs that share a factor must arrive together
+    traits = Traits(joint_arrival=True)  # outputs that share a factor must arrive together
 
     def init(self, arena: Arena) -> Se2State:
         return Se2State(

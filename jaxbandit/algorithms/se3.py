@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxbandit import widths
-from jaxbandit.algorithms.base import Arena, Diagnostics, Observation, Score, Scored, shared_factor
+from jaxbandit.algorithms.base import Arena, Diagnostics, Observation, Score, Scored, Traits, shared_factor
 from jaxbandit.core.fields import Letter, positive, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.types import Array, Key, Scalar
@@ -56,7 +56,7 @@ class Se3(Scored):
     epoch: Annotated[int, whole(1), Letter("S")] = static(default=20)
     restart: Annotated[bool, Letter("restart")] = static(default=False)
 
-    joint_arrival = True  # outputs that share a factor must arrive together
+    traits = Traits(joint_arrival=True)  # outputs that share a factor must arrive together
 
     def init(self, arena: Arena) -> Se3State:
         posterior = shared_factor(arena, self.name).init()

@@ -211,7 +211,7 @@ def check_run(
     _warn_of_noise(problem, list(distinct))
     for algorithm in {id(algorithm): algorithm for algorithm in algorithms}.values():
         of_class(Algorithm)("algorithm", algorithm)
-        if algorithm.sees_constraints and not problem.reveals_constraints:
+        if algorithm.traits.sees_constraints and not problem.reveals_constraints:
             raise checks.InvalidArgument(
                 f"problem: {type(algorithm).__name__} sees a noisy constraint function before it chooses, which problem {problem.name!r}"
                 " does not give; wrap it by problems.full_information"

@@ -53,7 +53,7 @@ def delay_in_force(problem: AbstractProblem, delay: Delay | None) -> Delay:
 
 def policy_in_force(algorithm: Algorithm, feedback: Policy | None) -> Policy:
     """Return the feedback policy of a run: the one given, or the algorithm's own."""
-    return algorithm.feedback if feedback is None else feedback
+    return algorithm.traits.feedback if feedback is None else feedback
 
 
 def plan_delays(

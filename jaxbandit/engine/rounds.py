@@ -38,7 +38,7 @@ class Choice(NamedTuple):
 
 def values_come_together(algorithm: Algorithm, surrogate: Surrogate) -> bool:
     """Return whether late values of a point reach the algorithm together, with the last of them."""
-    return surrogate.outputs == 1 or algorithm.joint_arrival
+    return surrogate.outputs == 1 or algorithm.traits.joint_arrival
 
 
 def immediate_arena(surrogate: Surrogate, horizon: int) -> Arena:

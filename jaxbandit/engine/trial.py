@@ -239,7 +239,7 @@ class Round:
         """Return the algorithm's state after its choice, and the choice."""
         algorithm, arena = self.setting.algorithm, self.setting.arena
         multipliers, length_scales = multipliers_of(algorithm, state, arena), algorithm.diagnose(state).length_scales
-        if algorithm.sees_constraints:
+        if algorithm.traits.sees_constraints:
             state = algorithm.reveal(arena, state, self.setting.instance.constraint_sample(given.noise), given.number)
         choice = choose_point(algorithm, arena, state, given.number, given.key)
         return choice.state, Chosen(choice, multipliers, length_scales)
@@ -370,7 +370,7 @@ def conclude(setting: Setting, trial: TrialState) -> dict[str, Any]:
     """Return the quantities of a trial that has ended, by the names of :class:`~jaxbandit.Trajectory`; those that it lacks are left out."""
     lost = None if trial.pending is None else trial.pending.lost
     status = trial.status
-    if setting.algorithm.learns:
+    if setting.algorithm.traits.learns:
         status = status | jnp.where(is_far(trial.surprises), int(Status.FAR_FROM_PRIOR), 0)
     if lost is not None:
         status = status | jnp.where(jnp.any(lost > 0), int(Status.FEEDBACK_LOST), 0)

@@ -344,7 +344,7 @@ class Session(View):
 
     def _far_from_prior(self) -> Status:
         """Return the flag of values that the model calls impossible, where they are; warn of it the first time."""
-        if not self.specification.algorithm.learns or not self._course.rounds.far_from_prior(self._told()):
+        if not self.specification.algorithm.traits.learns or not self._course.rounds.far_from_prior(self._told()):
             return Status.OK
         if not any(record.status & Status.FAR_FROM_PRIOR for record in self._records.values()):
             [line] = flags_in_words(np.asarray(int(Status.FAR_FROM_PRIOR)))

@@ -104,7 +104,7 @@ class Specification(Described):
                 "model.fit_to: a session fits to what it has been told, by Session.fit() and fit_every; fit to earlier data by"
                 " surrogates.fit and give the kernel that it returns"
             )
-        if self.algorithm.sees_constraints:
+        if self.algorithm.traits.sees_constraints:
             raise InvalidArgument(
                 f"algorithm: {type(self.algorithm).__name__} sees the constraint functions before it chooses (full information), which no"
                 " experiment can show; take an algorithm that learns them from measurements"
@@ -118,7 +118,7 @@ class Specification(Described):
             self.delay.validate("delay", self.outputs.modelled if told == self.outputs.modelled else None)
         if self.at_once and self.feedback is not None:
             raise InvalidArgument(f"feedback: has no effect where values come before the next round, got {short(self.feedback)}")
-        if self.algorithm.needs_feedback_at_once and not self.at_once:
+        if self.algorithm.traits.needs_feedback_at_once and not self.at_once:
             raise InvalidArgument(
                 f"delay: {type(self.algorithm).__name__} needs the values of a round before the next one; give delay=NoDelay(), got"
                 f" {short(self.delay)}"
@@ -127,7 +127,7 @@ class Specification(Described):
     @property
     def at_once(self) -> bool:
         """Say whether the values of a round come before the next one is asked for."""
-        return isinstance(self.delay, NoDelay) or (self.delay is None and self.algorithm.needs_feedback_at_once)
+        return isinstance(self.delay, NoDelay) or (self.delay is None and self.algorithm.traits.needs_feedback_at_once)
 
     def design(self) -> list[int]:
         """Return the points of the initial design."""

@@ -168,7 +168,7 @@ class View:
 
     def _predicted(self) -> Any:
         """Return what is believed: by the algorithm, or, where it learns nothing, by the model given all that has been told."""
-        if not self.specification.algorithm.learns:
+        if not self.specification.algorithm.traits.learns:
             return self._course.rounds.predict_from(self._told())
         return self._course.with_design(self._records).predict()
 

@@ -79,7 +79,7 @@ def traced(names: tuple[str, ...], form: str, policy: str | None = None) -> Any:
     algorithm = algorithms[0] if len(names) == 1 else panel.OneOf(algorithms=algorithms)
     late = {} if policy is None else {"delay": delays.Poisson(mean=2.0), "feedback": POLICIES[policy]}
 
-    problem, double = study()[algorithm.sees_constraints], jax.config.read("jax_enable_x64")
+    problem, double = study()[algorithm.traits.sees_constraints], jax.config.read("jax_enable_x64")
     model = ranged(double) if names[0] in ON_RANGED_MODELS else surrogate(form, double)
 
     def run(key: jax.Array) -> jaxbandit.Trajectory:

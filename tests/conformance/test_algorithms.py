@@ -75,7 +75,7 @@ def one_round(algorithm: Any, arena: Arena, key: jax.Array, values: jax.Array, s
     t, states = jnp.int32(1), [algorithm.init(arena)]
     states.append(algorithm.learn(arena, states[-1], Observation(index=jnp.int32(0), values=values)))
     states.append(algorithm.begin(arena, states[-1]))
-    if algorithm.sees_constraints:
+    if algorithm.traits.sees_constraints:
         states.append(algorithm.reveal(arena, states[-1], sample, t))
     decision, state = algorithm.select(arena, states[-1], t, key)
     states += [state, algorithm.update(arena, state, Observation(index=decision.index, values=values), t)]

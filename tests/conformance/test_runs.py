@@ -314,7 +314,7 @@ def test_algorithms_by_themselves(name: str) -> None:
     with no_new_program():
         again(name, factor=0.75)
         assert_seeded(run, again(name, trials=OTHERS), again(name, seed=1))
-    if ALGORITHMS[name]().needs_feedback_at_once:  # blocks of ADMMBO and OCO: unit/algorithms/test_admmbo_and_oco.py
+    if ALGORITHMS[name]().traits.needs_feedback_at_once:  # blocks of ADMMBO and OCO: unit/algorithms/test_admmbo_and_oco.py
         return
     with jax.enable_x64(True):
         at_once, late = (simulate(ALGORITHMS[name](), block=1, **under("wait", delay)) for delay in (NEVER, LATE))

@@ -493,3 +493,10 @@ def test_a_copy_of_an_algorithm_compiles_the_same_program(monkeypatch: pytest.Mo
         return str(jax.make_jaxpr(trial)(KEY))
 
     assert module.Rpol is not jaxbandit.Rpol and program(module.Rpol()) == program(jaxbandit.Rpol())
+
+
+def test_a_fact_of_an_algorithm_that_is_not_among_its_traits_is_refused() -> None:
+    with pytest.raises(jaxbandit.InvalidArgument, match=r"Seeing.sees_constraints: write traits = Traits\(sees_constraints=...\)"):
+
+        class Seeing(jaxbandit.Algorithm):
+            sees_constraints = True

@@ -27,7 +27,7 @@ POLICIES: dict[str, Any] = {
     "hallucinate": feedback.Hallucinate(),
     "censor": feedback.Censor(window=2, minimum=-1.0),
 }
-EVERY = [name for members in TABLES.values() for name, make in members.items() if not make().sees_constraints]
+EVERY = [name for members in TABLES.values() for name, make in members.items() if not make().traits.sees_constraints]
 GROUPS = {"four": REPRESENTATIVES} | {table: [name for name in members if name in EVERY] for table, members in TABLES.items()}
 # Sessions of every algorithm under one of the policies; simulations, with which they are compared, under all of them, for the golden file.
 DEALT = {"four": ("censor",), "defaults": ("at-once",), "variants": ("wait",), "baselines": ("hallucinate",)}
@@ -64,7 +64,7 @@ def session(algorithm: Any, policy: str, initial: Any = None, model: Any = None)
     model, own = conformance.surrogate(form=FORMS.get(policy, "features")) if model is None else model, POLICIES[policy]
     learner = make_learner(algorithm, model, KEY, horizon=HORIZON, policy=own, capacity=CAPACITY)
     noise, due = observed()
-    due = due[algorithm.joint_arrival] if own is not None else np.arange(1, HORIZON + 1)[:, None] + np.zeros((1, 3), int)
+    due = due[algorithm.traits.joint_arrival] if own is not None else np.arange(1, HORIZON + 1)[:, None] + np.zeros((1, 3), int)
     now, chosen = Rounds.start(learner), []
     if initial is not None:
         points = design_points(initial, key, model.domain.size)

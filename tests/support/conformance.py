@@ -51,7 +51,7 @@ def _surrogate(double: bool, has_range: bool, form: str) -> jaxbandit.Surrogate:
 def simulate(algorithm: Any, *, seed: int = 0, trials: Any = TRIALS, **options: Any) -> jaxbandit.Trajectory:
     """A run in the engine's current precision, in blocks of two trials, with padding."""
     first = algorithm.pick(0) if isinstance(algorithm, jaxbandit.Sweep) else algorithm
-    problem = study()[1 if first.sees_constraints else 0]
+    problem = study()[1 if first.traits.sees_constraints else 0]
     options = {"horizon": HORIZON, "block": 2, "record": "audit", **options}
     return jaxbandit.simulate(problem, algorithm, surrogate(first), trials=trials, key=jax.random.key(seed), **options)
 
@@ -61,7 +61,7 @@ def beside(names: Iterable[str], precision: str, *, form: str = "features", fact
     options = {"horizon": HORIZON, "trials": TRIALS, "record": "audit", "key": jax.random.key(seed), "block": 100} | options
     with jax.enable_x64(precision == "float64"):
         algorithms = {name: scaled(ALGORITHMS[name](), factor) for name in names}
-        full = any(algorithm.sees_constraints for algorithm in algorithms.values())
+        full = any(algorithm.traits.sees_constraints for algorithm in algorithms.values())
         return panel.play(study()[int(full)], algorithms, surrogate(form=form), **options)
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxbandit
-from jaxbandit.algorithms import Arena, Decision, Diagnostics
+from jaxbandit.algorithms import Arena, Decision, Diagnostics, Traits
 from jaxbandit.algorithms.anytime import AnytimeState
 from jaxbandit.algorithms.cei import Experience
 from jaxbandit.core.sweep import gather_variants, variants_of
@@ -63,12 +63,9 @@ class OneOf(jaxbandit.Algorithm):
     which: Any = 0.0
 
     @property
-    def joint_arrival(self) -> bool:
-        return any(algorithm.joint_arrival for algorithm in self.algorithms)
-
-    @property
-    def sees_constraints(self) -> bool:
-        return any(algorithm.sees_constraints for algorithm in self.algorithms)
+    def traits(self) -> Traits:
+        every = [algorithm.traits for algorithm in self.algorithms]
+        return Traits(joint_arrival=any(one.joint_arrival for one in every), sees_constraints=any(one.sees_constraints for one in every))
 
     def _check(self, name: str, outputs: int | None) -> None:
         for number, algorithm in enumerate(self.algorithms):

@@ -140,7 +140,7 @@ def _trial(problem: Any, algorithm: Any, arena: Arena, rounds: jax.Array, drawn:
     def one_round(now: Any, given: Any) -> Any:
         t, key, own = given
         multipliers = multipliers_of(algorithm, now, arena)
-        if algorithm.sees_constraints:
+        if algorithm.traits.sees_constraints:
             now = algorithm.reveal(arena, now, problem.constraint_sample(own), t)
         choice = choose_point(algorithm, arena, now, t, key)
         index, decision = choice.point, choice.decision

@@ -99,7 +99,7 @@ def _made(parts: Parts, rows: Sequence[Row]) -> Iterator[Run]:
     for row in rows:
         where, algorithm, learner = f"algorithm.{row.algorithm}", algorithms[row.algorithm], parts.algorithm[row.algorithm]
         problem = problems[row.problem]
-        if algorithm.sees_constraints and not problem.reveals_constraints:
+        if algorithm.traits.sees_constraints and not problem.reveals_constraints:
             problem = revealed.setdefault(row.problem, full_information(problem))
         model = given = learner.model or parts.model
         swept = {path: from_value(value, f"{where}.sweep.{path}") for path, value in row.sweep.items()}

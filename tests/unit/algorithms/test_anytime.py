@@ -12,7 +12,7 @@ import pytest
 
 import jaxbandit
 from jaxbandit import Admmbo, Algorithm, Anytime, Bpe, Cei, PrimalDual, Se2, Status, domains, kernels, penalties, problems, replace
-from jaxbandit.algorithms import Arena, Decision, Diagnostics, Observation
+from jaxbandit.algorithms import Arena, Decision, Diagnostics, Observation, Traits
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
 from tests.oracles import gaussian_process as gp
 
@@ -201,7 +201,7 @@ class Cheapest(Algorithm):
     """Choose the point whose constraint is least in the round's sample; ``algorithm`` says in words what it is."""
 
     name = "cheapest"
-    sees_constraints = True
+    traits = Traits(sees_constraints=True)
     algorithm: str = jaxbandit.static(default="the cheapest")
     flags: str = jaxbandit.static(default="none")
 
@@ -301,9 +301,9 @@ def test_facts_of_an_instance_and_what_is_known_of_delays_reach_the_wrapped_algo
             told = told.algorithm
         assert isinstance(told, Bpe) and (told.mean_delay, told.delta) == (5.0, 0.2)
         wrapped = anytime(Bpe(), depth)
-        assert isinstance(wrapped.feedback, jaxbandit.feedback.Hallucinate)
-        assert anytime(Se2(), depth).joint_arrival and not wrapped.joint_arrival
-        assert anytime(jaxbandit.Scgp(), depth).sees_constraints and not wrapped.sees_constraints
+        assert isinstance(wrapped.traits.feedback, jaxbandit.feedback.Hallucinate)
+        assert anytime(Se2(), depth).traits.joint_arrival and not wrapped.traits.joint_arrival
+        assert anytime(jaxbandit.Scgp(), depth).traits.sees_constraints and not wrapped.traits.sees_constraints
 
 
 def test_strategies_of_a_wrapped_algorithm_are_swept_by_a_path() -> None:
