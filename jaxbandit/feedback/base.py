@@ -15,7 +15,7 @@ from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Key
 from jaxbandit.domains import Domain
 from jaxbandit.feedback.buffer import Feedback
-from jaxbandit.surrogates import AbstractSurrogate, Prediction, Surrogate
+from jaxbandit.surrogates import AbstractSurrogate, Posterior, Prediction, Surrogate
 from jaxbandit.surrogates.posterior import Number, Points, Scale, Several, Values
 
 Array = jax.Array
@@ -69,25 +69,36 @@ class Policy(Declared, abc.ABC):
     def learn(self, learner: DelayedSurrogate, posterior: Any, feedback: Feedback) -> Any:
         """Return the posterior at the end of a round: a point was chosen, and some values have arrived."""
 
-    @abc.abstractmethod
+    def taken(self, feedback: Feedback, chosen: Array) -> Array:
+        """Return which values ``[C, k]`` a belief takes in at the end of a round, ``chosen`` rounds after it was the prior.
+
+        By default these are all that arrive, but for points from before a restart, which forgets them for good.
+        """
+        return feedback.present & (feedback.ages < chosen)[:, None]
+
+    def believed(self, posterior: Any) -> Posterior:
+        """Return the posterior of the model, ``learner.chosen``, that algorithms work with."""
+        return posterior.belief
+
     def predict(self, learner: DelayedSurrogate, posterior: Any) -> Prediction:
         """Return the mean and standard deviation that algorithms work with."""
+        return learner.chosen.predict(self.believed(posterior))
 
     def arrived(self, learner: DelayedSurrogate, posterior: Any) -> Prediction:
         """Return the prediction from the values that have arrived alone."""
         return self.predict(learner, posterior)
 
-    @abc.abstractmethod
     def gain(self, posterior: Any) -> Array:
-        """Return the information gain ``[G]`` of each group of outputs."""
+        """Return the information gain ``[G]`` of each group of outputs, from all that the deviations take in."""
+        return self.believed(posterior).gain
 
-    @abc.abstractmethod
     def draw(self, learner: DelayedSurrogate, posterior: Any, key: Array, scale: Array) -> Array:
         """Return joint draws ``[k, M]`` of the functions, as :meth:`Surrogate.draw <jaxbandit.Surrogate.draw>` does."""
+        return learner.chosen.draw(self.believed(posterior), key, scale)
 
-    @abc.abstractmethod
     def covariance(self, learner: DelayedSurrogate, posterior: Any, output: int, indices: Array) -> Array:
         """Return posterior covariances ``[n, M]``, as :meth:`Surrogate.covariance <jaxbandit.Surrogate.covariance>` does."""
+        return learner.chosen.covariance(self.believed(posterior), output, indices)
 
 
 @pytree
@@ -179,8 +190,3 @@ def points_and_values(feedback: Feedback, slots: Array) -> tuple[Array, Array]:
     """Return the points ``[k]`` and the values ``[k]`` in each output's slot."""
     outputs = jnp.arange(slots.shape[0])
     return feedback.indices[slots], feedback.values[slots, outputs]
-
-
-def since_restart(feedback: Feedback, chosen: Array) -> Array:
-    """Return which slots ``[C]`` hold points of the last ``chosen`` rounds: a restart forgets older ones for good."""
-    return feedback.ages < chosen

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from jaxbandit.core.fields import MOST_ROUNDS, Letter, finite, whole
 from jaxbandit.core.pytree import pytree, replace, static
-from jaxbandit.core.types import Array, Key, PerOutput
+from jaxbandit.core.types import Array, PerOutput
 from jaxbandit.feedback.base import DelayedSurrogate, Policy
 from jaxbandit.feedback.buffer import Feedback
 from jaxbandit.surrogates import Posterior, Prediction, Step
@@ -72,20 +72,10 @@ class Censor(Policy):
 
     def predict(self, learner: DelayedSurrogate, posterior: CensorPosterior) -> Prediction:
         """Return mean and deviation under censored targets, with ``recent``: the deviations at the last ``w`` points, summed."""
-        belief = learner.chosen.predict(posterior.belief)
+        belief = super().predict(learner, posterior)
         size = learner.domain.size
         deviations = belief.sd[:, jnp.minimum(posterior.recent, size - 1)]
         return replace(belief, recent=jnp.sum(jnp.where(posterior.recent < size, deviations, 0), axis=1))
-
-    def gain(self, posterior: CensorPosterior) -> Array:
-        """Return the information ``[G]`` of all points chosen."""
-        return posterior.belief.gain
-
-    def draw(self, learner: DelayedSurrogate, posterior: CensorPosterior, key: Key, scale: Array) -> Array:
-        return learner.chosen.draw(posterior.belief, key, scale)
-
-    def covariance(self, learner: DelayedSurrogate, posterior: CensorPosterior, output: int, indices: Array) -> Array:
-        return learner.chosen.covariance(posterior.belief, output, indices)
 
     def _open(self, learner: DelayedSurrogate) -> int:
         """Return how many of the last points can still get a value."""

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxbandit.core.pytree import pytree, replace
-from jaxbandit.feedback.base import DelayedSurrogate, Policy, fold_arrivals, points_and_values, since_restart
+from jaxbandit.feedback.base import DelayedSurrogate, Policy, fold_arrivals, points_and_values
 from jaxbandit.feedback.buffer import Feedback
 from jaxbandit.surrogates import Posterior, Prediction
 from jaxbandit.surrogates.posterior import deviation
@@ -58,30 +58,20 @@ class Hallucinate(Policy):
         def step(belief: Any, slots: Array, here: Array) -> Any:
             return _arrive(learner, belief, *points_and_values(feedback, slots), here)
 
-        mask = feedback.present & since_restart(feedback, chosen)[:, None]
-        factors, weights = fold_arrivals(step, (posterior.factors, posterior.weights), mask, learner.axis)
+        belief = (posterior.factors, posterior.weights)
+        factors, weights = fold_arrivals(step, belief, self.taken(feedback, chosen), learner.axis)
         everything = learner.chosen.condition_variance(posterior.everything, feedback.index)
         return _with_mean(learner, everything, factors, weights, chosen)
 
-    def predict(self, learner: DelayedSurrogate, posterior: HallucinatePosterior) -> Prediction:
-        return learner.chosen.predict(posterior.everything)
+    def believed(self, posterior: HallucinatePosterior) -> Posterior:
+        """Return the posterior with the mean of what has arrived and the covariance of all points chosen, whose gain it has."""
+        return posterior.everything
 
     def arrived(self, learner: DelayedSurrogate, posterior: HallucinatePosterior) -> Prediction:
         """Return mean and deviation of what has arrived, at a cost of ``O(M r^2)``; the gain is that of all points chosen."""
         spreads = [form.spread(factor) for form, factor in zip(learner.arrivals.forms, posterior.factors, strict=True)]
         sd = deviation(jnp.stack([spreads[g] for g in learner.arrivals.groups]))
         return replace(self.predict(learner, posterior), sd=sd)
-
-    def gain(self, posterior: HallucinatePosterior) -> Array:
-        """Return the information ``[G]`` that all points chosen will give."""
-        return posterior.everything.gain
-
-    def draw(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, key: Array, scale: Array) -> Array:
-        """Return joint draws ``[k, M]`` from ``GP(mean of what has arrived, covariance of all points chosen)``."""
-        return learner.chosen.draw(posterior.everything, key, scale)
-
-    def covariance(self, learner: DelayedSurrogate, posterior: HallucinatePosterior, output: int, indices: Array) -> Array:
-        return learner.chosen.covariance(posterior.everything, output, indices)
 
 
 def _arrive(learner: DelayedSurrogate, belief: Any, points: Array, values: Array, here: Array) -> Any:

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 
 from jaxbandit.core.declare import checked
 from jaxbandit.core.pytree import pytree
-from jaxbandit.feedback.base import Capacity, DelayedSurrogate, Policy, fold_arrivals, points_and_values, since_restart
+from jaxbandit.feedback.base import Capacity, DelayedSurrogate, Policy, fold_arrivals, points_and_values
 from jaxbandit.feedback.buffer import Feedback
-from jaxbandit.surrogates import Posterior, Prediction, Surrogate
+from jaxbandit.surrogates import Posterior, Surrogate
 
 Array = jax.Array
 
@@ -40,30 +40,17 @@ class Wait(Policy):
         return DelayedSurrogate(chosen=model, arrivals=model, policy=self, capacity=capacity, axis=axis)
 
     def init(self, learner: DelayedSurrogate) -> WaitPosterior:
-        return WaitPosterior(belief=learner.arrivals.init(), chosen=jnp.int32(0))
+        return WaitPosterior(belief=learner.chosen.init(), chosen=jnp.int32(0))
 
     def condition(self, learner: DelayedSurrogate, posterior: WaitPosterior, index: Array, values: Array) -> WaitPosterior:
-        return WaitPosterior(belief=learner.arrivals.condition(posterior.belief, index, values), chosen=posterior.chosen)
+        return WaitPosterior(belief=learner.chosen.condition(posterior.belief, index, values), chosen=posterior.chosen)
 
     def learn(self, learner: DelayedSurrogate, posterior: WaitPosterior, feedback: Feedback) -> WaitPosterior:
         chosen = posterior.chosen + 1
 
         def step(belief: Posterior, slots: Array, here: Array) -> Posterior:
             points, values = points_and_values(feedback, slots)
-            return learner.arrivals.observe(belief, points, values, here)
+            return learner.chosen.observe(belief, points, values, here)
 
-        mask = feedback.present & since_restart(feedback, chosen)[:, None]
-        belief = fold_arrivals(step, posterior.belief, mask, learner.axis)
-        return WaitPosterior(belief=learner.arrivals.refreshed(belief), chosen=chosen)
-
-    def predict(self, learner: DelayedSurrogate, posterior: WaitPosterior) -> Prediction:
-        return learner.arrivals.predict(posterior.belief)
-
-    def gain(self, posterior: WaitPosterior) -> Array:
-        return posterior.belief.gain
-
-    def draw(self, learner: DelayedSurrogate, posterior: WaitPosterior, key: Array, scale: Array) -> Array:
-        return learner.arrivals.draw(posterior.belief, key, scale)
-
-    def covariance(self, learner: DelayedSurrogate, posterior: WaitPosterior, output: int, indices: Array) -> Array:
-        return learner.arrivals.covariance(posterior.belief, output, indices)
+        belief = fold_arrivals(step, posterior.belief, self.taken(feedback, chosen), learner.axis)
+        return WaitPosterior(belief=learner.chosen.refreshed(belief), chosen=chosen)

@@ -1,0 +1,38 @@
+"""A policy that changes one rule of another is that rule."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import jax
+import numpy as np
+
+import jaxbandit
+from jaxbandit import Rpol, delays, fields, problems, simulate
+from jaxbandit.core.types import Array
+from jaxbandit.feedback import Feedback, Wait
+from jaxbandit.kernels import SquaredExponential
+
+
+@jaxbandit.pytree
+class Impatient(Wait):
+    """Take in no value that is more than ``patience`` rounds late."""
+
+    name = "impatient"
+    patience: Annotated[int, fields.whole(0)] = jaxbandit.static(default=0)
+
+    def taken(self, feedback: Feedback, chosen: Array) -> Array:
+        return super().taken(feedback, chosen) & (feedback.ages <= self.patience)[:, None]
+
+
+def test_a_policy_that_takes_in_less_is_one_method() -> None:
+    problem = problems.sine(6)
+    model = jaxbandit.surrogate(problem.domain, SquaredExponential(length_scale=1.0), noise_variance=0.05)
+
+    def play(policy: Wait, delay: int) -> np.ndarray:
+        late = delays.Constant(rounds=delay)
+        return simulate(problem, Rpol(), model, horizon=8, trials=2, key=jax.random.key(0), delay=late, feedback=policy).indices
+
+    assert np.array_equal(play(Impatient(patience=3), 3), play(Wait(), 3))
+    assert np.array_equal(play(Impatient(patience=2), 3), play(Wait(), 7)), "nothing is taken in before the last round"
+    assert not np.array_equal(play(Wait(), 3), play(Wait(), 7))
