@@ -1,9 +1,9 @@
 """The algorithms, one file each. All maximise a reward subject to ``g_j(x) <= 0``."""
 
-from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation, Traits
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation, Shown, Traits
 from jaxbandit.algorithms.bpe import Elimination
 from jaxbandit.algorithms.registry import *  # noqa: F403  # the algorithms themselves, listed there
 from jaxbandit.algorithms.registry import ALGORITHMS
 
-__all__ = ["ALGORITHMS", "Algorithm", "Arena", "Decision", "Diagnostics", "Elimination", "Observation", "Traits", *ALGORITHMS]
+__all__ = ["ALGORITHMS", "Algorithm", "Arena", "Decision", "Elimination", "Observation", "Shown", "Traits", *ALGORITHMS]
 __dir__ = __all__.copy  # what completion shows

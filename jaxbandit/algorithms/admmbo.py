@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import log_expected_improvement, log_feasibility, pick, restricted_to, unit_box
-from jaxbandit.algorithms.base import A_STATE, Algorithm, Arena, Decision, Diagnostics, Observation, Traits
+from jaxbandit.algorithms.base import A_STATE, Algorithm, Arena, Decision, Observation, Shown, Traits
 from jaxbandit.consensus import Agreement, Consensus
 from jaxbandit.core.checks import InvalidArgument, blaming
 from jaxbandit.core.fields import MOST_ROUNDS, Letter, nonnegative, positive, whole
@@ -149,8 +149,8 @@ class Admmbo(Algorithm):
         with blaming(A_STATE):
             return state.posterior.belief
 
-    def diagnose(self, state: AdmmboState) -> Diagnostics:
-        return Diagnostics(flags=state.flags, evaluations=state.evaluations)
+    def diagnose(self, state: AdmmboState) -> Shown:
+        return {"flags": state.flags, "evaluations": state.evaluations}
 
     def _condition(self, arena: Arena, posterior: SeparateBeliefs, observation: Observation | Feedback, present: Array) -> SeparateBeliefs:
         belief = _separate(arena).condition(posterior.belief, observation.index, observation.values, present)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxbandit.algorithms.base import A_STATE, Algorithm, Arena, Decision, Diagnostics, Observation, Wrapper
+from jaxbandit.algorithms.base import A_STATE, Algorithm, Arena, Decision, Observation, Shown, Wrapper
 from jaxbandit.core.checks import blaming
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.types import Array, Key
@@ -71,10 +71,10 @@ class Anytime(Wrapper):
         with blaming(A_STATE):
             return self.algorithm.belief(state.inner)
 
-    def diagnose(self, state: AnytimeState) -> Diagnostics:
+    def diagnose(self, state: AnytimeState) -> Shown:
         shown = self.algorithm.diagnose(state.inner)
-        evaluations = None if shown.evaluations is None else state.evaluations + shown.evaluations
-        return replace(shown, flags=state.flags | jnp.asarray(shown.flags, jnp.int32), evaluations=evaluations)
+        before = {"evaluations": state.evaluations + shown["evaluations"]} if "evaluations" in shown else {}
+        return {**shown, "flags": state.flags | jnp.asarray(shown.get("flags", 0), jnp.int32), **before}
 
     def reveal(self, arena: Arena, state: AnytimeState, sample: Array, t: Array) -> AnytimeState:
         own, start = self._stretch(arena, t)
@@ -89,8 +89,7 @@ class Anytime(Wrapper):
         """Return the state at the start of the stretch of ``arena``."""
         shown = self.diagnose(state)
         fresh = self.algorithm.reset(arena, state.inner) if self.keep_data else self.algorithm.init(arena)
-        evaluations = state.evaluations if shown.evaluations is None else shown.evaluations
-        return AnytimeState(inner=fresh, flags=jnp.asarray(shown.flags), evaluations=evaluations)
+        return AnytimeState(inner=fresh, flags=shown["flags"], evaluations=shown.get("evaluations", state.evaluations))
 
     def symbols_in_force(self, horizon: int) -> dict[str, Any]:
         """Return the letters of the wrapped algorithm over the last full stretch."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Self
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
@@ -98,17 +98,8 @@ class Observation:
         return replace(self, values=function(self.values))
 
 
-@pytree
-class Diagnostics:
-    """Quantities of an algorithm's state that a run records; ``None`` where the algorithm has none."""
-
-    multipliers: Array | None = None  # [m] penalty factors, dual variables or virtual queues in force in the coming round
-    flags: Array | int = 0  # [] int32 bits of core.status.Status raised so far
-    candidates: Array | None = None  # [M] booleans, points not struck out yet; of algorithms that eliminate
-    evaluations: Array | None = None  # [] int32 rounds that evaluated something; of algorithms that stop by themselves
-    length_scales: Array | None = (
-        None  # [G, a] in force in the coming round, of each group of outputs; of models that are fitted on the way
-    )
+Shown: TypeAlias = Mapping[str, Array]
+"""Quantities of an algorithm's state that a run records, by name, see :meth:`Algorithm.diagnose`."""
 
 
 @pytree
@@ -208,9 +199,15 @@ class Algorithm(Declared, abc.ABC):
         with blaming(A_STATE):
             return state.posterior
 
-    def diagnose(self, state: Any) -> Diagnostics:
-        """Return what a run records of ``state``."""
-        return Diagnostics()
+    def diagnose(self, state: Any) -> Shown:
+        """Return what a run records of ``state``, by names that are the same for every state; what an algorithm has not it leaves out.
+
+        Every round: ``multipliers [m]``, the penalty factors, dual variables or virtual queues in force in the coming round, ``flags []``
+        (int32), the bits of :class:`~jaxbandit.Status` raised so far, and ``length_scales [G, a]`` of models that are fitted on the way.
+        At the end: ``candidates [M]``, the points not struck out yet (booleans), ``evaluations []`` (int32), the rounds that evaluated
+        something, and arrays of any other name, which are ``Trajectory.shown``.
+        """
+        return {}
 
     def with_delays(self, delay: Delay, policy: Policy) -> Self:
         """Return the algorithm that knows what it may of the delay model and of the feedback policy it runs under.

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.acquisition import nearly_best, pick
-from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation, Traits
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation, Shown, Traits
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import Declared
 from jaxbandit.core.fields import Letter, between, nonnegative, positive
@@ -206,8 +206,8 @@ class Bpe(Algorithm):
         start = (jnp.ones((), dtype), jnp.int32(0), jnp.zeros((), dtype))
         return jax.lax.while_loop(lambda carry: carry[1] < arena.horizon, longer, start)[2]
 
-    def diagnose(self, state: BpeState) -> Diagnostics:
-        return Diagnostics(candidates=state.alive)
+    def diagnose(self, state: BpeState) -> Shown:
+        return {"candidates": state.alive}
 
     def with_delays(self, delay: Delay, policy: Policy) -> Bpe:
         """Return the algorithm that knows the delay model's mean and sub-exponential parameters, where it was given none.

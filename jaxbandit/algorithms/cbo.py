@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.acquisition import weighted_sum
-from jaxbandit.algorithms.base import Arena, Diagnostics, Score, Scored
+from jaxbandit.algorithms.base import Arena, Score, Scored, Shown
 from jaxbandit.core.fields import Letter, positive
 from jaxbandit.core.pytree import float_dtype, pytree, replace
 from jaxbandit.core.status import Status
@@ -79,8 +79,8 @@ class Cbo(Scored):
         cap = jnp.asarray(self.dual_cap, float_dtype())
         return jnp.asarray(self.cost_clip, cap.dtype) * jnp.sqrt(jnp.asarray(horizon, cap.dtype)) / cap
 
-    def diagnose(self, state: CboState) -> Diagnostics:
-        return Diagnostics(multipliers=state.multipliers)
+    def diagnose(self, state: CboState) -> Shown:
+        return {"multipliers": state.multipliers}
 
     def symbols_in_force(self, horizon: int) -> dict[str, Any]:
         """Return the hyper-parameters under the paper's letters, with the ``V`` in force."""

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.acquisition import pick, squared_distance, unit_box
-from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation, Traits
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation, Shown, Traits
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import Letter, between, each_axis, nonnegative, positive
 from jaxbandit.core.pytree import pytree, replace
@@ -119,8 +119,8 @@ class Oco(Algorithm):
         margin = jnp.minimum(self._delta(arena) if self.shrink is None else 0.5 * self.shrink, 0.5)
         return projections.projection_box(point, margin, 1 - margin)
 
-    def diagnose(self, state: OcoState) -> Diagnostics:
-        return Diagnostics(multipliers=state.multipliers)
+    def diagnose(self, state: OcoState) -> Shown:
+        return {"multipliers": state.multipliers}
 
     def symbols_in_force(self, horizon: int) -> dict[str, Any]:
         """Return the hyper-parameters; in a trace ``draw_f`` holds each round's direction, ``draw_g`` its centre ``x``."""

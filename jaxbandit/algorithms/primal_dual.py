@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import weighted_sum
-from jaxbandit.algorithms.base import Arena, Diagnostics, Observation, Score, Scored
+from jaxbandit.algorithms.base import Arena, Observation, Score, Scored, Shown
 from jaxbandit.core.fields import Letter, nonnegative, positive
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.core.types import Array, PerConstraint
@@ -59,5 +59,5 @@ class PrimalDual(Scored):
         dual = jnp.maximum(state.multipliers + jnp.asarray(self.step) * observation.total()[1:], 0)
         return replace(state, posterior=arena.learn(state.posterior, observation), multipliers=dual)
 
-    def diagnose(self, state: PrimalDualState) -> Diagnostics:
-        return Diagnostics(multipliers=state.multipliers)
+    def diagnose(self, state: PrimalDualState) -> Shown:
+        return {"multipliers": state.multipliers}

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 import jax
 
-from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Observation, Traits, Wrapper
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation, Shown, Traits, Wrapper
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import MOST_ROUNDS, between, whole
 from jaxbandit.core.pytree import pytree, replace, static
@@ -114,9 +114,9 @@ class Refitted(Wrapper):
         belief = self.algorithm.belief(state)
         return belief.belief if isinstance(belief, WaitPosterior) else belief
 
-    def diagnose(self, state: Any) -> Diagnostics:
+    def diagnose(self, state: Any) -> Shown:
         shown, held = self.algorithm.diagnose(state), self._held(state)
-        return replace(shown, length_scales=held.hyper_parameters.length_scale, flags=shown.flags | held.flags)
+        return {**shown, "length_scales": held.hyper_parameters.length_scale, "flags": shown.get("flags", 0) | held.flags}
 
     def with_delays(self, delay: Delay, policy: Policy) -> Refitted:
         if not isinstance(policy, Wait):

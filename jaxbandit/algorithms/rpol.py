@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import weighted_sum
-from jaxbandit.algorithms.base import Arena, Diagnostics, Observation, Score, Scored
+from jaxbandit.algorithms.base import Arena, Observation, Score, Scored, Shown
 from jaxbandit.core.fields import Letter, positive
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.core.types import Array, PerConstraint, Scalar
@@ -63,5 +63,5 @@ class Rpol(Scored):
         posterior = arena.learn(state.posterior, observation)
         return replace(state, posterior=posterior, multipliers=penalty)
 
-    def diagnose(self, state: RpolState) -> Diagnostics:
-        return Diagnostics(multipliers=state.multipliers)
+    def diagnose(self, state: RpolState) -> Shown:
+        return {"multipliers": state.multipliers}

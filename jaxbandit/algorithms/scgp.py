@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import clip_reward, pick, weighted_sum
-from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics, Traits
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Shown, Traits
 from jaxbandit.core.fields import Letter, between, positive
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.types import Array, Key, Scalar
@@ -79,5 +79,5 @@ class Scgp(Algorithm):
             return 1 / root, self.slater * root / (8 * self.reward_clip)
         return self.slater / (2 * root), self.slater**2 * root / (16 * self.reward_clip)
 
-    def diagnose(self, state: ScgpState) -> Diagnostics:
-        return Diagnostics(multipliers=state.multipliers)
+    def diagnose(self, state: ScgpState) -> Shown:
+        return {"multipliers": state.multipliers}

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxbandit.algorithms.base import Arena, Diagnostics, Observation, Score, Scored, Traits, shared_factor
+from jaxbandit.algorithms.base import Arena, Observation, Score, Scored, Shown, Traits, shared_factor
 from jaxbandit.core.fields import Letter, between, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
@@ -92,8 +92,8 @@ class Se2(Scored):
         modelled = observation.map(lambda values: jnp.append(values[:1], self._psi(values[1:]) - 1))
         return replace(state, posterior=arena.learn(state.posterior, modelled))
 
-    def diagnose(self, state: Se2State) -> Diagnostics:
-        return Diagnostics(multipliers=state.multipliers, flags=state.flags)
+    def diagnose(self, state: Se2State) -> Shown:
+        return {"multipliers": state.multipliers, "flags": state.flags}
 
     def _psi(self, costs: Array) -> Array:
         return jnp.minimum(self.psi.at(costs), self.penalty_cap)

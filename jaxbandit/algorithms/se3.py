@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxbandit import widths
-from jaxbandit.algorithms.base import Arena, Diagnostics, Observation, Score, Scored, Traits, shared_factor
+from jaxbandit.algorithms.base import Arena, Observation, Score, Scored, Shown, Traits, shared_factor
 from jaxbandit.core.fields import Letter, positive, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.types import Array, Key, Scalar
@@ -80,5 +80,5 @@ class Se3(Scored):
             posterior = jax.lax.cond(last, arena.surrogate.init, lambda: posterior)
         return Se3State(posterior=posterior, multipliers=jnp.where(last, moved, state.multipliers), epoch=sums)
 
-    def diagnose(self, state: Se3State) -> Diagnostics:
-        return Diagnostics(multipliers=state.multipliers)
+    def diagnose(self, state: Se3State) -> Shown:
+        return {"multipliers": state.multipliers}

@@ -179,7 +179,7 @@ def _resolved(text: Any, namespace: dict[str, Any], where: str) -> Any:
 
 def _of_argument(argument: inspect.Parameter, hint: Any) -> Parameter:
     default = dataclasses.MISSING if argument.default is inspect.Parameter.empty else argument.default
-    return Parameter(argument.name, default, False, _check_of(hint, _Reading(shaped=True, validate=False)), None, None)
+    return Parameter(argument.name, default, False, _check_of(hint, _Reading(shaped=True, validate=True)), None, None)
 
 
 def _of_field(field: dataclasses.Field[Any], hint: Any, *, validate: bool) -> Parameter:

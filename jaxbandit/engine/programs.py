@@ -172,5 +172,5 @@ def _present(seen: dict[str, Any]) -> dict[str, Any]:
 
 
 def _brief(ended: dict[str, Any]) -> dict[str, Any]:
-    """Return the quantities at the end without those of the size of the domain."""
-    return {name: value for name, value in ended.items() if name != "candidates"}
+    """Return the quantities at the end without those of the size of the domain, as those of a name of the algorithm's may be."""
+    return {name: value for name, value in ended.items() if name not in ("candidates", "shown")}

@@ -105,7 +105,7 @@ SYMPTOMS = int(Status.NEGATIVE_WIDTH | Status.NONFINITE_STATE)
 
 def flags_raised(algorithm: Algorithm, decision: Decision, state: Any) -> Array:
     """Return the flags ``[]`` (int32) that a decision and the state after it raise, such as a declared infeasibility."""
-    return jnp.asarray(decision.flags, jnp.int32) | jnp.asarray(algorithm.diagnose(state).flags, jnp.int32)
+    return jnp.asarray(decision.flags, jnp.int32) | jnp.asarray(algorithm.diagnose(state).get("flags", 0), jnp.int32)
 
 
 def watched(state: Any) -> list[Array]:

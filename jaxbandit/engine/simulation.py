@@ -13,7 +13,7 @@ from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.blocks import equal_blocks, least_block, mesh_of, place
 from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import choice, whole
+from jaxbandit.core.fields import choice, of_class, whole
 from jaxbandit.core.keys import typed
 from jaxbandit.core.pytree import replace
 from jaxbandit.core.sweep import Sweep, gather_variants, variants_of
@@ -41,7 +41,7 @@ RECORDS = ("all", "audit", "indices")
 @checked
 def simulate(
     problem: AbstractProblem,
-    algorithm: Algorithm | Sweep,
+    algorithm: Annotated[Algorithm, of_class(Algorithm)] | Sweep,  # looked at with the problem, under its class's name
     surrogate: Surrogate | Sweep,
     *,
     horizon: Rounds,

@@ -60,6 +60,7 @@ class Trajectory(Described):
     evaluations: Any = None  # [] int32, rounds that evaluated something; of algorithms that stop by themselves only
     length_scales: Any = None  # [T, G, a] in force at rounds 1..T, of each group of outputs on each axis or on all; of fitted models only
     fitted_length_scales: Any = None  # [G, a] in force at the end; of models that are fitted on the way only
+    shown: Any = None  # arrays of other names that the algorithm shows of its state at the end; with record="all" and "audit" only
     initial_counted: bool = static(default=False)
 
     @property

@@ -238,7 +238,7 @@ class Round:
     def choose(self, state: Any, given: Given) -> tuple[Any, Chosen]:
         """Return the algorithm's state after its choice, and the choice."""
         algorithm, arena = self.setting.algorithm, self.setting.arena
-        multipliers, length_scales = multipliers_of(algorithm, state, arena), algorithm.diagnose(state).length_scales
+        multipliers, length_scales = multipliers_of(algorithm, state, arena), algorithm.diagnose(state).get("length_scales")
         if algorithm.traits.sees_constraints:
             state = algorithm.reveal(arena, state, self.setting.instance.constraint_sample(given.noise), given.number)
         choice = choose_point(algorithm, arena, state, given.number, given.key)
@@ -328,7 +328,7 @@ def _played_by_kernel(
         point = jnp.minimum(index, arena.size - 1)
         values = instance.observe(point, given.noise)
         choice = Choice(point, Decision(index=index, widths=widths, flags=bits), after)
-        chosen = Chosen(choice, multipliers_of(algorithm, before, arena), algorithm.diagnose(before).length_scales)
+        chosen = Chosen(choice, multipliers_of(algorithm, before, arena), algorithm.diagnose(before).get("length_scales"))
         far = surprises_at(arena.surrogate.model, point, values)
         return one_round.flags(jnp.int32(0), after, chosen, values, given), far, one_round.shown(chosen, values)
 
@@ -366,6 +366,9 @@ RECORDED = {
 }
 
 
+KNOWN = ("multipliers", "flags", "length_scales", "candidates", "evaluations")  # to records, of what algorithms show
+
+
 def conclude(setting: Setting, trial: TrialState) -> dict[str, Any]:
     """Return the quantities of a trial that has ended, by the names of :class:`~jaxbandit.Trajectory`; those that it lacks are left out."""
     lost = None if trial.pending is None else trial.pending.lost
@@ -381,19 +384,21 @@ def conclude(setting: Setting, trial: TrialState) -> dict[str, Any]:
         "declared_round": trial.declared_round,
         "information_gain": setting.arena.surrogate.gain(setting.algorithm.belief(trial.state)),
         "lost": lost,
-        "evaluations": shown.evaluations,
-        "fitted_length_scales": shown.length_scales,
+        "evaluations": shown.get("evaluations"),
+        "fitted_length_scales": shown.get("length_scales"),
+        "shown": {name: jnp.asarray(value) for name, value in shown.items() if name not in KNOWN} or None,
     }
-    if shown.candidates is not None:
+    if "candidates" in shown:
+        candidates = jnp.asarray(shown["candidates"])
         ended |= {
-            "candidates": shown.candidates,
-            "candidate_count": jnp.sum(shown.candidates, dtype=jnp.int32),
-            "optimum_kept": shown.candidates[optimum(setting.instance).index],
+            "candidates": candidates,
+            "candidate_count": jnp.sum(candidates, dtype=jnp.int32),
+            "optimum_kept": candidates[optimum(setting.instance).index],
         }
     return {name: value for name, value in ended.items() if value is not None}
 
 
 def multipliers_of(algorithm: Algorithm, state: Any, arena: Arena) -> Array:
     """Return the penalty factors or dual variables ``[m]`` in force, zeros for an algorithm that has none."""
-    shown = algorithm.diagnose(state).multipliers
-    return jnp.zeros((arena.constraints,), arena.dtype) if shown is None else shown
+    shown = algorithm.diagnose(state)
+    return shown["multipliers"] if "multipliers" in shown else jnp.zeros((arena.constraints,), arena.dtype)

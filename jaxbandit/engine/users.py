@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Diagnostics
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision
 from jaxbandit.core import checks
 from jaxbandit.core.pytree import replace
 from jaxbandit.core.types import Array, Key
@@ -94,19 +95,18 @@ def _check_pure(where: str, algorithm: Algorithm, *given: Any) -> None:
 def check_diagnostics(algorithm: Algorithm, arena: Arena, state: Any) -> None:
     """Raise ``InvalidArgument`` unless what an algorithm shows of a state has the shapes that records hold."""
     where = f"algorithm: {type(algorithm).__name__}.diagnose"
-    with checks.blaming(f"{where} must return Diagnostics for a state"):
+    with checks.blaming(f"{where} must return named arrays for a state"):
         shown = algorithm.diagnose(state)
-    if not isinstance(shown, Diagnostics):
-        raise checks.InvalidArgument(f"{where} must return Diagnostics, got {checks.short(shown)}")
-    _array(f"{where}: flags", shown.flags, (), jnp.integer)
+    if not isinstance(shown, Mapping):
+        raise checks.InvalidArgument(f"{where} must return named arrays, a mapping, got {checks.short(shown)}")
     expected = {
+        "flags": ((), jnp.integer),
         "multipliers": ((arena.constraints,), jnp.number),
         "candidates": ((arena.size,), jnp.bool_),
         "evaluations": ((), jnp.integer),
     }
-    for name, (shape, kind) in expected.items():
-        if getattr(shown, name) is not None:
-            _array(f"{where}: {name}", getattr(shown, name), shape, kind)
+    for name, value in shown.items():
+        _array(f"{where}: {name}", value, *expected.get(name, (None, jnp.generic)))
 
 
 def _array(name: str, value: Any, shape: tuple[int, ...] | None, kind: Any) -> Array:

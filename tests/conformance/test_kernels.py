@@ -70,7 +70,7 @@ def by_xla(algorithm: Algorithm, run: jaxbandit.Trajectory, beside: int = 0) -> 
             with mock.patch.object(base, "pick", lambda score, pick=base.pick: (scores.append(score), pick(score))[1]):
                 choice = choose_point(algorithm, arena, state, t, jax.random.key(0))
             gap = jnp.max(scores[-1]) - scores[-1][(index + beside) % arena.size]
-            shown = algorithm.diagnose(state).multipliers
+            shown = algorithm.diagnose(state).get("multipliers")
             return take_in(algorithm, arena, choice.state, Observation(index=index, values=values), t), (gap, choice.decision.widths, shown)
 
         state = algorithm.init(arena)

@@ -30,7 +30,7 @@ from jaxbandit import (
     problems,
     widths,
 )
-from jaxbandit.algorithms.base import BeliefState, Decision, Diagnostics
+from jaxbandit.algorithms.base import BeliefState, Decision
 from jaxbandit.engine.trial import advance, begin, prepare
 from jaxbandit.session import Model, Session
 
@@ -377,7 +377,7 @@ class Hooked(Algorithm):
         return Decision(index=jnp.int32(1), **({"widths": jnp.ones(2)} | ({} if self.decided is None else self.decided))), state
 
     def diagnose(self, state: Any) -> Any:
-        return Diagnostics() if self.shown is None else self.shown()
+        return {} if self.shown is None else self.shown()
 
 
 def _fails(*_: Any) -> Any:
@@ -402,7 +402,7 @@ def traced() -> dict[str, tuple[dict[str, Any], str]]:
         found[f"{field} {value}"] = {"algorithm": Hooked(decided={field: value})}, f"algorithm: Hooked.select: {field}"
     for field, shown in (("multipliers", jnp.ones(3)), ("candidates", jnp.ones(3, bool))):
         own = {field: shown}
-        found[f"three {field}"] = {"algorithm": Hooked(shown=lambda own=own: Diagnostics(**own))}, f"algorithm: Hooked.diagnose: {field}"
+        found[f"three {field}"] = {"algorithm": Hooked(shown=lambda own=own: own)}, f"algorithm: Hooked.diagnose: {field}"
     found["noise of three"] = {"problem": noisy(Drawing(drawn=lambda k: jnp.zeros(k + 1)))}, "noise: Drawing.apply"
     found["noise that outputs share"] = {"problem": noisy(Drawing(drawn=lambda k: jnp.zeros(())))}, "noise: Drawing.apply"
     found["psi of seven"] = {"algorithm": jaxbandit.Se2(psi=Psi(function=lambda x: jnp.ones(7)))}, "psi: Psi"
@@ -468,7 +468,7 @@ class Remembering(Algorithm):
         return Decision(index=jnp.int32(0), widths=jnp.zeros(2)), state
 
     def diagnose(self, state: Digits) -> Any:
-        return Diagnostics(multipliers=state.multipliers)
+        return {"multipliers": state.multipliers}
 
 
 def test_an_initial_design_is_learnt_in_its_order() -> None:
@@ -493,6 +493,14 @@ def test_a_copy_of_an_algorithm_compiles_the_same_program(monkeypatch: pytest.Mo
         return str(jax.make_jaxpr(trial)(KEY))
 
     assert module.Rpol is not jaxbandit.Rpol and program(module.Rpol()) == program(jaxbandit.Rpol())
+
+
+def test_arrays_that_an_algorithm_shows_under_names_of_its_own_are_recorded_at_the_end() -> None:
+    problem = jaxbandit.problems.sine(4)
+    model = jaxbandit.surrogate(problem.domain, jaxbandit.kernels.Matern52(), noise_variance=0.05)
+    staged, options = Hooked(shown=lambda: {"stages": jnp.arange(3)}), {"horizon": 2, "trials": 2, "key": KEY}
+    assert jaxbandit.simulate(problem, staged, model, record="all", **options).shown["stages"].tolist() == [[0, 1, 2]] * 2
+    assert jaxbandit.simulate(problem, staged, model, record="indices", **options).shown is None
 
 
 def test_a_fact_of_an_algorithm_that_is_not_among_its_traits_is_refused() -> None:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxbandit
-from jaxbandit.algorithms import Arena, Decision, Diagnostics, Traits
+from jaxbandit.algorithms import Arena, Decision, Shown, Traits
 from jaxbandit.algorithms.anytime import AnytimeState
 from jaxbandit.algorithms.cei import Experience
 from jaxbandit.core.sweep import gather_variants, variants_of
@@ -117,9 +117,9 @@ class OneOf(jaxbandit.Algorithm):
     def learn(self, arena: Arena, state: OneOfState, observation: Any) -> OneOfState:
         return self._learnt(arena, state, lambda own, known, part: own.learn(known, part, observation))
 
-    def diagnose(self, state: OneOfState) -> Diagnostics:
-        flags = self._of([jnp.asarray(own.diagnose(part).flags, jnp.int32) for own, part in self._split(state)])
-        return Diagnostics(multipliers=state.multipliers, flags=flags)
+    def diagnose(self, state: OneOfState) -> Shown:
+        flags = self._of([jnp.asarray(own.diagnose(part).get("flags", 0), jnp.int32) for own, part in self._split(state)])
+        return {"multipliers": state.multipliers, "flags": flags}
 
 
 def play(problem: Any, algorithms: Mapping[str, Any], surrogate: Any, *, trials: Any, **options: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pytest
 
 import jaxbandit
 from jaxbandit import Admmbo, Algorithm, Anytime, Bpe, Cei, PrimalDual, Se2, Status, domains, kernels, penalties, problems, replace
-from jaxbandit.algorithms import Arena, Decision, Diagnostics, Observation, Traits
+from jaxbandit.algorithms import Arena, Decision, Observation, Shown, Traits
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
 from tests.oracles import gaussian_process as gp
 
@@ -277,8 +277,8 @@ class Alternating(Algorithm):
     def update(self, arena: Arena, state: Misleading, observation: Any, t: jax.Array) -> Misleading:
         return replace(self.learn(arena, state, observation), inner=state.inner + observation.total()[1:])
 
-    def diagnose(self, state: Misleading) -> Diagnostics:
-        return Diagnostics(multipliers=state.inner)
+    def diagnose(self, state: Misleading) -> Shown:
+        return {"multipliers": state.inner}
 
 
 def test_only_what_is_shown_is_recorded() -> None:

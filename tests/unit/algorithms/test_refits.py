@@ -76,7 +76,7 @@ def test_a_fit_to_the_design_changes_the_model_and_counts_nothing(inner: jb.Algo
         state = learn(arena, state, Observation(index=np.int32(index), values=np.asarray([reward, -1.0], np.float32)))
     begun = jax.jit(algorithm.begin)(arena, state)
     assert jax.tree.structure(begun) == jax.tree.structure(state)
-    before, after = algorithm.diagnose(state).length_scales, algorithm.diagnose(begun).length_scales
+    before, after = (algorithm.diagnose(each)["length_scales"] for each in (state, begun))
     assert float(before[0, 0]) == 1.0 and float(after[0, 0]) != 1.0
     held = [algorithm.algorithm._held(each.inner) for each in (state, begun)]
     np.testing.assert_array_equal(held[0].seen.counts, held[1].seen.counts)
