@@ -77,12 +77,16 @@ class Policy(Declared, abc.ABC):
         return feedback.present & (feedback.ages < chosen)[:, None]
 
     def believed(self, posterior: Any) -> Posterior:
-        """Return the posterior of the model, ``learner.chosen``, that algorithms work with."""
+        """Return the posterior that algorithms work with, one of the model that :meth:`model_of` returns."""
         return posterior.belief
+
+    def model_of(self, learner: DelayedSurrogate) -> Surrogate:
+        """Return the model of the posterior that algorithms work with; by default that of the points chosen."""
+        return learner.chosen
 
     def predict(self, learner: DelayedSurrogate, posterior: Any) -> Prediction:
         """Return the mean and standard deviation that algorithms work with."""
-        return learner.chosen.predict(self.believed(posterior))
+        return self.model_of(learner).predict(self.believed(posterior))
 
     def arrived(self, learner: DelayedSurrogate, posterior: Any) -> Prediction:
         """Return the prediction from the values that have arrived alone."""
@@ -94,11 +98,11 @@ class Policy(Declared, abc.ABC):
 
     def draw(self, learner: DelayedSurrogate, posterior: Any, key: Array, scale: Array) -> Array:
         """Return joint draws ``[k, M]`` of the functions, as :meth:`Surrogate.draw <jaxbandit.Surrogate.draw>` does."""
-        return learner.chosen.draw(self.believed(posterior), key, scale)
+        return self.model_of(learner).draw(self.believed(posterior), key, scale)
 
     def covariance(self, learner: DelayedSurrogate, posterior: Any, output: int, indices: Array) -> Array:
         """Return posterior covariances ``[n, M]``, as :meth:`Surrogate.covariance <jaxbandit.Surrogate.covariance>` does."""
-        return learner.chosen.covariance(self.believed(posterior), output, indices)
+        return self.model_of(learner).covariance(self.believed(posterior), output, indices)
 
 
 @pytree

@@ -40,17 +40,21 @@ class Wait(Policy):
         return DelayedSurrogate(chosen=model, arrivals=model, policy=self, capacity=capacity, axis=axis)
 
     def init(self, learner: DelayedSurrogate) -> WaitPosterior:
-        return WaitPosterior(belief=learner.chosen.init(), chosen=jnp.int32(0))
+        return WaitPosterior(belief=learner.arrivals.init(), chosen=jnp.int32(0))
 
     def condition(self, learner: DelayedSurrogate, posterior: WaitPosterior, index: Array, values: Array) -> WaitPosterior:
-        return WaitPosterior(belief=learner.chosen.condition(posterior.belief, index, values), chosen=posterior.chosen)
+        return WaitPosterior(belief=learner.arrivals.condition(posterior.belief, index, values), chosen=posterior.chosen)
 
     def learn(self, learner: DelayedSurrogate, posterior: WaitPosterior, feedback: Feedback) -> WaitPosterior:
         chosen = posterior.chosen + 1
 
         def step(belief: Posterior, slots: Array, here: Array) -> Posterior:
             points, values = points_and_values(feedback, slots)
-            return learner.chosen.observe(belief, points, values, here)
+            return learner.arrivals.observe(belief, points, values, here)
 
         belief = fold_arrivals(step, posterior.belief, self.taken(feedback, chosen), learner.axis)
-        return WaitPosterior(belief=learner.chosen.refreshed(belief), chosen=chosen)
+        return WaitPosterior(belief=learner.arrivals.refreshed(belief), chosen=chosen)
+
+    def model_of(self, learner: DelayedSurrogate) -> Surrogate:
+        """Return the model of what has arrived."""
+        return learner.arrivals
