@@ -305,7 +305,7 @@ def watch(args: argparse.Namespace) -> None:
     """Show a study while it runs, until its user has seen enough: the command ``watch``."""
     from jaxbandit.report.watching import watch as follow
 
-    with contextlib.suppress(KeyboardInterrupt):
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how a user stops watching
         follow(args.directory, say=partial(print, flush=True))
 
 

@@ -265,7 +265,7 @@ class _Window:
     def _ended(self) -> list[tuple[Any, Answer | Exception]]:
         """Return the futures that have ended, after waiting for a while for one, and what they came to."""
         found: list[Any] = []
-        with contextlib.suppress(queue.Empty):
+        with contextlib.suppress(queue.Empty):  # none has ended for a while: workers are counted anew
             found.append(self.ended.get(timeout=SECONDS_BETWEEN_COUNTS))
             while True:
                 found.append(self.ended.get_nowait())
