@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiments.benchmark import command as bench
-from experiments.common.discovery import find_experiments
-from experiments.common.options import add_options, options_from
-from experiments.common.running import run_experiment
-from experiments.common.traces import write_trace
+from experiments.common.experiment import add_options, find_experiments, options_from
+from experiments.common.running import run_experiment, write_trace
 from jaxbandit import enable_cache
 from jaxbandit.study import BatchFailed, WorkersLost, compile_quickly, connected, ended, interrupted, parsed, use_all_cores
 

@@ -202,28 +202,13 @@ def draw(dataset: Any) -> Any:
 
 
 EXPERIMENT = Experiment(
-    name="delay-sweep",
+    module=__name__,
     title="What delay costs: any algorithm's regret and violation against the mean delay",
     position=30,
-    defaults=Options(
-        trials=100,
-        horizon=1000,
-        points_per_axis=50,
-        seed=0,
-        parameters="recommended",
-        extra={"algorithm": "rpol", "feedback": None, "means": MEANS},
-    ),
-    quick=Options(
-        trials=10,
-        horizon=200,
-        points_per_axis=30,
-        seed=0,
-        parameters="recommended",
-        extra={"algorithm": "rpol", "feedback": None, "means": (0.0, 5.0, 10.0)},
-    ),
+    defaults=Options(trials=100, horizon=1000, points_per_axis=50, extra={"algorithm": "rpol", "feedback": None, "means": MEANS}),
+    quick=Options(trials=10, horizon=200, points_per_axis=30, extra={"algorithm": "rpol", "feedback": None, "means": (0.0, 5.0, 10.0)}),
     build=build,
     notes=notes,
     draw=draw,
-    text=__doc__ or "",
     add_arguments=add_arguments,
 )

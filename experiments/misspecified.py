@@ -136,28 +136,13 @@ def draw(dataset: Any) -> Any:
 
 
 EXPERIMENT = Experiment(
-    name="misspecified",
+    module=__name__,
     title="What a wrong or a fitted length-scale costs RPOL, CBO and CONFIG",
     position=31,
-    defaults=Options(
-        trials=48,
-        horizon=300,
-        points_per_axis=25,
-        seed=0,
-        parameters="recommended",
-        extra={"factor": 2.0, "algorithms": tuple(algorithms())},
-    ),
-    quick=Options(
-        trials=6,
-        horizon=48,
-        points_per_axis=12,
-        seed=0,
-        parameters="recommended",
-        extra={"factor": 2.0, "algorithms": ("RPOL-UCB",)},
-    ),
+    defaults=Options(trials=48, horizon=300, points_per_axis=25, extra={"factor": 2.0, "algorithms": tuple(algorithms())}),
+    quick=Options(trials=6, horizon=48, points_per_axis=12, extra={"factor": 2.0, "algorithms": ("RPOL-UCB",)}),
     build=build,
     notes=notes,
     draw=draw,
-    text=__doc__ or "",
     add_arguments=add_arguments,
 )

@@ -19,12 +19,6 @@ The file of ``--json`` is one object. Its keys:
 - ``devices``: microseconds on ``"1"`` and ``"2"`` devices; ``two_device_speedup``, ``two_device_speedup_product``.
 - ``peers``: of every peer ``us`` by number of rounds, ``violation`` and ``version``, or a ``note``; and, with the number of rounds at
   the end, ``PEER_us_T*`` and ``PEER_over_{feature,dense,product}_T*``.
-- ``data_rate``: the experiment ``data-rate`` in a process of its own on one core: ``points_per_axis``, ``points``, ``rank``,
-  ``trials``, ``horizon``, ``repeats``; ``us`` per trial-round and ``compile_s`` of each algorithm, ``build_s`` of problem and surrogate;
-  ``built_mb`` and ``peak_rss_mb``: the peak of memory once built and at the end; ``trial_mb``: what the results of a trial hold;
-  ``trials_per_block``: how many run side by side. And what that comes to at full size, ``full_trials`` x ``full_horizon``:
-  ``full_seconds`` (both algorithms, building and compiling included) and ``full_peak_mb``, null unless grid and horizon are those of
-  full size.
 - ``study``: studies of RPOL-UCB on all cores: ``points``, ``values`` of a sweep, ``trials``, ``many``, ``horizon``, ``repeats``,
   ``memory_gib`` (the budget given), ``devices``, ``cells`` and ``lines`` of the sweep; ``us`` per trial-round of a ``single`` value, of
   the ``sweep``, of a sweep of as many values of the model's noise variance (``model_sweep``) and of ``many`` trials, with
@@ -42,8 +36,7 @@ The file of ``--json`` is one object. Its keys:
   ``ax_trials`` trials that its model proposes. What is not installed (``pip install "jaxbandit[rivals]"``) is null.
 - ``tuning``: ``gradients`` of RPOL with 4, 7 and 16 hyper-parameters and of CBO with 4 (``settings``), by name: ``parameters``,
   ``trials`` of a gradient, ``keys`` (number of gradients), mean ``cosine`` to the mean of all others (at least 0.98),
-  and ``coverage``, the share of 95% intervals that hold it; ``descended``: for each of the ``descents`` the loss ``before`` and ``after``
-  on held-out trials, and the ``trials`` that it took;
+  and ``coverage``, the share of 95% intervals that hold it;
   ``gradient_over_plain``, time of value and gradient of ``gradient_trials`` trials beside these trials alone, and
   ``gradient_mb``, its working memory by number of rounds; ``fit_many_s``: seconds of ``fits`` fits to ``fit_points`` points, by
   ``precisions``, none in the usual benchmark; ``evidence_us``: microseconds of a log evidence and its gradient, ``ranged_round_us`` and

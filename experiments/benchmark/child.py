@@ -1,45 +1,44 @@
 """One measurement of the benchmark in a process of its own: ``python -m experiments.benchmark.child SPEC`` prints one line of JSON.
 
-``SPEC`` is JSON: ``task`` names the measurement, ``cores`` how many CPU cores it may use (absent: all), the rest is the task's.
+``SPEC`` is JSON: ``task`` names the measurement as a module and its function, ``cores`` how many CPU cores it may use (absent: all), and
+the rest is the task's. Imports neither NumPy nor JAX, whose thread pools are sized when they start.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
+import platform
 import sys
+from pathlib import Path
 from typing import Any
 
-from experiments.benchmark.machine import pin
+CAN_PIN = hasattr(os, "sched_setaffinity")  # macOS and Windows have no such call
 
 
 def measure(spec: dict[str, Any]) -> dict[str, Any]:
     """Run the measurement that ``spec`` names and return its figures."""
-    if "cores" in spec:
-        pin(spec["cores"])
-    # Imported only now, because thread pools are sized when NumPy and JAX start.
-    if spec["task"] == "peer":
-        from experiments.benchmark.peers import measure_peer
+    if "cores" in spec and CAN_PIN:  # the last ones: the first core is where a system puts its own work
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-spec["cores"] :])
+    module, name = spec["task"].split(".")
+    figures: dict[str, Any] = getattr(importlib.import_module(f"experiments.benchmark.{module}"), name)(spec)
+    return figures
 
-        return measure_peer(spec)
-    if spec["task"] == "device":
-        from experiments.benchmark import device_parts
 
-        result: dict[str, Any] = getattr(device_parts, spec["part"])(spec["sizes"])
-        return result
-    from experiments.benchmark import accuracy, cluster, engine, session, study, tuning
+def cores() -> int:
+    """Return the number of CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if CAN_PIN else os.cpu_count() or 1
 
-    tasks = {
-        "engine": engine.measure_engine,
-        "devices": engine.measure_devices,
-        "data-rate": engine.measure_data_rate,
-        "study": study.measure_study,
-        "cluster": cluster.measure_cluster,
-        "accuracy": accuracy.measure_accuracy,
-        "session": session.measure_session,
-        "tuning": tuning.measure_tuning,
-        "machine": engine.describe_machine,
-    }
-    return tasks[spec["task"]](spec)
+
+def cpu_model() -> str:
+    """Return the name of the processor."""
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        models = [line.split(":", 1)[1].strip() for line in information.read_text().splitlines() if line.startswith("model name")]
+        if models:
+            return models[0]
+    return platform.processor() or platform.machine()
 
 
 if __name__ == "__main__":  # not so in workers, which load this file again

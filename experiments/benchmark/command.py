@@ -19,101 +19,50 @@ from jaxbandit.study import prepare_file, write_whole
 
 Sizes: TypeAlias = dict[str, dict[str, Any]]
 
-# The sizes of each measurement: of the usual benchmark, of less than three minutes on two cores, of the full one, and of a trial of it.
-USUAL: Sizes = {
-    "engine": {"points_per_axis": 50, "trials": 100, "horizon": 120, "repeats": 2, "turns": 1, "plays": 1},
-    "data-rate": {"points_per_axis": 6, "trials": 2, "horizon": 60, "repeats": 1},
-    "study": {
-        "points_per_axis": 20,
-        "values": 4,
-        "trials": 20,
-        "many": 200,
-        "horizon": 100,
-        "few": 2,
-        "long": 1_000,
-        "repeats": 1,
-        "memory_gib": 4,
+# The sizes of each measurement: of a trial of the benchmark, of the usual one (three minutes on two cores), and of the full one.
+SIZES: dict[str, dict[str, tuple[Any, Any, Any]]] = {
+    "engine": {
+        "points_per_axis": (16, 50, 50),
+        "trials": (8, 100, 100),
+        "horizon": (40, 120, 500),
+        "repeats": (2, 2, 12),
+        "turns": (1, 1, 2),
+        "plays": (1, 1, 2),
     },
-    "cluster": {"tasks": 1_000, "points_per_axis": 20, "trials": 2_000, "horizon": 100, "repeats": 1},
-    "accuracy": {"points_per_axis": 16, "horizon": 300},
-    "session": {"points_per_axis": 20, "tickets": 50, "ax_trials": 3},
+    "study": {
+        "points_per_axis": (10, 20, 50),
+        "values": (3, 4, 64),
+        "trials": (8, 20, 100),
+        "many": (20, 200, 10_000),
+        "horizon": (20, 100, 1000),
+        "few": (2, 2, 8),
+        "long": (50, 1_000, 400_000),
+        "repeats": (1, 1, 2),
+        "memory_gib": (4, 4, 4),
+    },
+    "cluster": {
+        "tasks": (20, 1_000, 10_000),
+        "points_per_axis": (10, 20, 50),
+        "trials": (20, 2_000, 10_000),
+        "horizon": (20, 100, 1000),
+        "repeats": (1, 1, 2),
+    },
+    "accuracy": {"points_per_axis": (8, 16, 30), "horizon": (60, 300, 3000)},
+    "session": {"points_per_axis": (8, 20, 50), "tickets": (10, 50, 1000), "ax_trials": (1, 3, 10)},
     "tuning": {
-        "settings": ["rpol4"],
-        "descents": [],  # half a minute each
-        "points_per_axis": 10,
-        "horizon": 30,
-        "keys": 8,
-        "wide_keys": 2,
-        "refits": False,  # which take half a minute to compile
-        "fits": 100,
-        "precisions": [],  # of fits, which take a quarter of a minute to compile in each
-        "fit_points": 20,
-        "repeats": 1,
+        "settings": (["rpol4"], ["rpol4"], ["rpol4", "cbo4", "rpol7", "rpol16"]),
+        "points_per_axis": (5, 10, 20),
+        "horizon": (5, 30, 100),
+        "keys": (2, 8, 200),
+        "wide_keys": (2, 2, 16),
+        "refits": (False, False, True),  # half a minute to compile
+        "fits": (4, 100, 1000),
+        "precisions": ([], [], ["float32", "float64"]),  # of fits, which take a quarter of a minute to compile in each
+        "fit_points": (6, 20, 50),
+        "repeats": (1, 1, 3),
     },
 }
-FULL: Sizes = {
-    "engine": {"points_per_axis": 50, "trials": 100, "horizon": 500, "repeats": 12, "turns": 2, "plays": 2},
-    # All rounds and all points of the experiment, but few of its trials: they are run one after the other, so time grows in proportion.
-    "data-rate": {"points_per_axis": 11, "trials": 8, "horizon": 350, "repeats": 3},
-    "study": {
-        "points_per_axis": 50,
-        "values": 64,
-        "trials": 100,
-        "many": 10_000,
-        "horizon": 1000,
-        "few": 8,
-        "long": 400_000,
-        "repeats": 2,
-        "memory_gib": 4,
-    },
-    "cluster": {"tasks": 10_000, "points_per_axis": 50, "trials": 10_000, "horizon": 1000, "repeats": 2},
-    "accuracy": {"points_per_axis": 30, "horizon": 3000},
-    "session": {"points_per_axis": 50, "tickets": 1000, "ax_trials": 10},
-    "tuning": {
-        "settings": ["rpol4", "cbo4", "rpol7", "rpol16"],
-        "descents": ["rpol4", "rpol16"],
-        "points_per_axis": 20,
-        "horizon": 100,
-        "keys": 200,
-        "wide_keys": 16,
-        "refits": True,
-        "fits": 1000,
-        "precisions": ["float32", "float64"],
-        "fit_points": 50,
-        "repeats": 3,
-    },
-}
-QUICK: Sizes = {
-    "engine": {"points_per_axis": 16, "trials": 8, "horizon": 40, "repeats": 2, "turns": 1, "plays": 1},
-    "data-rate": {"points_per_axis": 5, "trials": 2, "horizon": 20, "repeats": 1},
-    "study": {
-        "points_per_axis": 10,
-        "values": 3,
-        "trials": 8,
-        "many": 20,
-        "horizon": 20,
-        "few": 2,
-        "long": 50,
-        "repeats": 1,
-        "memory_gib": 4,
-    },
-    "cluster": {"tasks": 20, "points_per_axis": 10, "trials": 20, "horizon": 20, "repeats": 1},
-    "accuracy": {"points_per_axis": 8, "horizon": 60},
-    "session": {"points_per_axis": 8, "tickets": 10, "ax_trials": 1},
-    "tuning": {
-        "settings": ["rpol4"],
-        "descents": [],
-        "points_per_axis": 5,
-        "horizon": 5,
-        "keys": 2,
-        "wide_keys": 2,
-        "refits": False,
-        "fits": 4,
-        "precisions": [],
-        "fit_points": 6,
-        "repeats": 1,
-    },
-}
+QUICK, USUAL, FULL = ({part: {name: size[n] for name, size in sizes.items()} for part, sizes in SIZES.items()} for n in range(3))
 SHORT_HORIZON = 200
 
 
@@ -132,41 +81,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print the table and write the file; return the exit status, 1 when a measurement failed.
+    """Measure, print the table and write the file; return the exit status, 1 when a measurement failed, 2 without an accelerator.
 
     Raises:
-      InvalidArgument: before anything runs, when the file is there already and may not be replaced.
+      InvalidArgument: before anything runs, on options that exclude each other, or a file that may not be replaced.
     """
     started = time.perf_counter()
-    path = _output(args)
-    if args.device or args.cpu_rehearsal:
-        return _run_device(args.cpu_rehearsal, path)
+    path = None if args.json is None else prepare_file(args.json, force=args.force)
     try:
-        sizes = _sizes(args)
-        others = (sizes[name] for name in ("data-rate", "study", "accuracy", "session", "tuning"))
-        cluster = sizes["cluster"] | {"dask": args.dask}
-        figures = measure(_settings(args), *others, cluster=cluster, peers=not args.skip_peers)
-    except ChildFailed as error:
+        if args.device or args.cpu_rehearsal:
+            figures = measure_device(args.cpu_rehearsal, partial(_write, path=path))
+            print(device_table(figures))
+            return 1 if any("error" in figures.get(part, {}) for part in PARTS) else 0
+        figures = measure(_sizes(args), peers=not args.skip_peers)
+    except (ChildFailed, NoAccelerator) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, NoAccelerator) else 1
     figures["seconds"] = time.perf_counter() - started
     print(table(figures))
     _write(figures, path)
-    if path is not None:
-        progress(f"  wrote {path}")
-    progress(f"  took {figures['seconds']:.0f} s")
+    progress(f"  took {figures['seconds']:.0f} s" if path is None else f"  wrote {path}; took {figures['seconds']:.0f} s")
     return 1 if any(peer.get("note") == "failed" for peer in figures["peers"].values()) else 0
-
-
-def _run_device(rehearsal: bool, path: Path | None) -> int:
-    """Measure an accelerator, print the table and write the file; return the exit status, 1 when a part failed, 2 without accelerator."""
-    try:
-        figures = measure_device(rehearsal, partial(_write, path=path))
-    except NoAccelerator as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    print(device_table(figures))
-    return 1 if any("error" in figures.get(part, {}) for part in PARTS) else 0
 
 
 def _write(figures: dict[str, Any], path: Path | None) -> None:
@@ -180,27 +115,14 @@ def _sizes(args: argparse.Namespace) -> Sizes:
     """Return the sizes of all measurements that the options ask for; raises ``InvalidArgument`` on two that exclude each other."""
     if args.full and args.quick:
         raise InvalidArgument("--full: everything at full size, but --quick asks for small sizes; give one of them")
-    return FULL if args.full else QUICK if args.quick else USUAL
-
-
-def _settings(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the sizes of the engine's measurements."""
-    defaults = _sizes(args)["engine"]
-    trials, horizon = args.trials or defaults["trials"], args.horizon or defaults["horizon"]
-    return {
-        "points_per_axis": defaults["points_per_axis"],
+    sizes = FULL if args.full else QUICK if args.quick else USUAL
+    trials, horizon = args.trials or sizes["engine"]["trials"], args.horizon or sizes["engine"]["horizon"]
+    engine = {name: size for name, size in sizes["engine"].items() if name != "trials"} | {
         "counts": sorted({min(count, trials) for count in (1, 10, trials)}) if args.full else [trials],
         "horizon": horizon,
         "short_horizon": SHORT_HORIZON if horizon > SHORT_HORIZON else max(1, horizon * 2 // 5),
-        **{name: defaults[name] for name in ("repeats", "turns", "plays")},
     }
-
-
-def _output(args: argparse.Namespace) -> Path | None:
-    """Return the file to write, if any; raises ``InvalidArgument`` when it is there already and may not be replaced."""
-    if args.json is None:
-        return None
-    return prepare_file(args.json, force=args.force)
+    return sizes | {"engine": engine, "cluster": sizes["cluster"] | {"dask": args.dask}}
 
 
 def _positive(text: str) -> int:

@@ -7,40 +7,29 @@ The file of ``--json`` is written anew after each. Without an accelerator ``--cp
 from __future__ import annotations
 
 import datetime
-import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.benchmark.machine import cpu_model
+from experiments.benchmark.child import cpu_model
+from experiments.benchmark.measure import figures_of, start_child
+from experiments.benchmark.table import sections
 from experiments.common.running import progress
-from jaxbandit.study import end_with_parent
 
 SECONDS_IN_ALL = 530.0
-FULL = {
-    "points_per_axis": 50,
-    "horizon": 1000,
-    "trials": [1, 100, 1000, 10_000],
-    "trial_rounds": 3_000_000,
-    "choice_rounds": 200,
-    "fused_algorithms": 4,
-    "copied": 2**28,
-    "product_side": 8192,
+SIZES: dict[str, tuple[Any, Any]] = {  # of a rehearsal, and in full
+    "points_per_axis": (8, 50),
+    "horizon": (10, 1000),
+    "trials": ([1, 4], [1, 100, 1000, 10_000]),
+    "trial_rounds": (40, 3_000_000),
+    "choice_rounds": (20, 200),
+    "fused_algorithms": (1, 4),
+    "copied": (2**16, 2**28),
+    "product_side": (64, 8192),
 }
-REHEARSAL = {
-    "points_per_axis": 8,
-    "horizon": 10,
-    "trials": [1, 4],
-    "trial_rounds": 40,
-    "choice_rounds": 20,
-    "fused_algorithms": 1,
-    "copied": 2**16,
-    "product_side": 64,
-}
+REHEARSAL, FULL = ({name: size[n] for name, size in SIZES.items()} for n in range(2))
 
 
 class Part(NamedTuple):
@@ -91,23 +80,15 @@ def measure_device(rehearsal: bool, written: Callable[[dict[str, Any]], None]) -
 
 def _played(part: Part, sizes: dict[str, Any], limit: float, rehearsal: bool) -> dict[str, Any]:
     """Return the figures of one part from a process of its own, or the reason why there are none."""
-    environment = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
-    environment["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {part.flags}".strip()
-    if rehearsal:
-        environment["JAX_PLATFORMS"] = "cpu"
-    spec = json.dumps({"task": "device", "part": part.task, "sizes": sizes})
-    command = [sys.executable, "-W", "ignore", "-m", "experiments.benchmark.child", spec]
-    root = Path(__file__).resolve().parents[2]
+    environment = os.environ | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {part.flags}".strip()}
+    environment |= {"JAX_PLATFORMS": "cpu"} if rehearsal else {}
     try:
-        child = subprocess.run(
-            command, cwd=root, env=environment, capture_output=True, text=True, check=False, timeout=limit, preexec_fn=end_with_parent
-        )
+        child = start_child({"task": f"device_parts.{part.task}", **sizes}, environment, capture_output=True, timeout=limit)
     except subprocess.TimeoutExpired:
         return {"error": f"took more than {limit:.0f} s"}
     if child.returncode != 0:
         return {"error": f"status {child.returncode}: {child.stderr.strip()[-600:]}"}
-    result: dict[str, Any] = json.loads(child.stdout.splitlines()[-1])
-    return result
+    return figures_of(child)
 
 
 def device_table(found: dict[str, Any]) -> str:
@@ -115,16 +96,4 @@ def device_table(found: dict[str, Any]) -> str:
     limits = found["limits"]
     lines = [f"RPOL-UCB on sine unless said, {limits.get('device', 'device unknown')}, {found['cpu_model']}, {found['date']}"]
     lines += ["a rehearsal on the CPU: its figures mean nothing"] if found["rehearsal"] else []
-    for name in PARTS:
-        part = found.get(name)
-        if part is None:
-            continue
-        lines += ["", f"{name} ({part['seconds']} s)"]
-        lines += [f"  {key:32s} {_in_words(value)}" for key, value in part.items() if key != "seconds"]
-    return "\n".join(lines)
-
-
-def _in_words(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {_in_words(part)}" for key, part in value.items())
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return "\n".join([*lines, "", sections({name: found[name] for name in PARTS if name in found})])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,10 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxbandit
+from experiments.benchmark.engine import LENGTH_SCALE, NOISE_VARIANCE, interleaved
 from jaxbandit import delays, feedback, kernels
 
-NOISE_VARIANCE = 0.05
-LENGTH_SCALE = 1.0
 WIDTH = 3.0
 REPEATS = 3
 BYTES_PER_PASS = 8  # of one float32 that is read and written
@@ -156,14 +154,8 @@ def algorithms(sizes: dict[str, Any]) -> dict[str, Any]:
         "Admmbo": jaxbandit.Admmbo(),
         "Bpe": jaxbandit.Bpe(),
     }
-    found: dict[str, Any] = {}
-    model = _model(problem, "product")
-    for name, algorithm in played.items():
-        try:
-            found[name] = _timed(sizes, problem, algorithm, model, sizes["trials"][1])
-        except Exception as error:  # the others are still of interest: a compiler's refusal of one is a result
-            found[name] = {"error": f"{type(error).__name__}: {str(error)[:300]}"}
-    return found
+    measured = partial(_timed, sizes, problem, model=_model(problem, "product"), trials=sizes["trials"][1])
+    return {name: _tried(partial(measured, algorithm=algorithm)) for name, algorithm in played.items()}
 
 
 def _problem(sizes: dict[str, Any]) -> Any:
@@ -180,33 +172,14 @@ def _timed(sizes: dict[str, Any], problem: Any, algorithm: Any, model: jaxbandit
     horizon = max(1, min(sizes["horizon"], sizes["trial_rounds"] // trials))
 
     def play() -> Any:
-        run = jaxbandit.simulate(
-            problem,
-            algorithm,
-            model,
-            horizon=horizon,
-            trials=trials,
-            key=jax.random.key(0),
-            record="indices",
-            devices=jax.devices()[:1],
-            **options,
-        )
-        return run.indices
+        given = {"horizon": horizon, "trials": trials, "key": jax.random.key(0), "record": "indices", "devices": jax.devices()[:1]}
+        return jaxbandit.simulate(problem, algorithm, model, **given, **options).indices
 
-    start = time.perf_counter()
-    jax.block_until_ready(play())
-    first = time.perf_counter() - start
-    seconds = _seconds(play)
-    each = seconds / horizon * 1e6
-    return {"compile_s": first - seconds, "us_per_trial_round": each / trials, "us_per_round": each, "horizon": horizon}
+    best, first = interleaved({"it": play}, REPEATS)
+    each = best["it"] / horizon * 1e6
+    return {"compile_s": first["it"] - best["it"], "us_per_trial_round": each / trials, "us_per_round": each, "horizon": horizon}
 
 
 def _seconds(function: Callable[..., Any], *arguments: Any) -> float:
-    """Return the median seconds of a call, after one that compiles."""
-    jax.block_until_ready(function(*arguments))
-    taken = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        jax.block_until_ready(function(*arguments))
-        taken.append(time.perf_counter() - start)
-    return float(np.median(taken))
+    """Return the least seconds of a call, after one that compiles."""
+    return interleaved({"it": lambda: function(*arguments)}, REPEATS)[0]["it"]

@@ -1,12 +1,10 @@
-"""Measurements of the engine: every surrogate form beside XLA's own matrix product of the same size, and ``data-rate``."""
+"""Measurements of the engine: every surrogate form beside XLA's own matrix product of the same size."""
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxbandit
+from experiments.common.running import progress
 from jaxbandit import kernels
 
 NOISE_VARIANCE = 0.05
@@ -36,46 +35,45 @@ def measure_engine(spec: dict[str, Any]) -> dict[str, Any]:
     models = {form: _model(problem, form, horizon) for form in FORMS}
     times: dict[str, dict[str, float]] = {name: {} for name in ("gemm", *FORMS)}
     for count in spec["counts"]:
-        _progress(f"{count} x {horizon} rounds: GEMM, {', '.join(FORMS)}")
+        progress(f"    {count} x {horizon} rounds: GEMM, {', '.join(FORMS)}")
         runs = {"gemm": _gemm(models["features"], count, horizon)}
         played = dict.fromkeys(FORMS, count) | {"rows": min(count, ROWS_TRIALS)}
         runs |= {form: _run(problem, models[form], played[form], horizon) for form in FORMS}
         if count == most:
             runs |= {f"short {form}": _run(problem, models[form], most, spec["short_horizon"]) for form in FORMS[:2]}
-        best, first = _interleaved(runs, spec["repeats"])
+        best, first = interleaved(runs, spec["repeats"])
         for name, by_count in times.items():
             by_count[str(count)] = _per_trial_round(best[name], played.get(name, count), horizon)
-    # From here on `best` and `first` are those of the largest count: it is the last.
-    compile_seconds = {form: first[form] - best[form] for form in FORMS}
-    short_times = {form: _per_trial_round(best[f"short {form}"], most, spec["short_horizon"]) for form in FORMS[:2]}
-    peak = peak_memory_mb()
+    # `best` and `first` are those of the largest count: it is the last.
+    found = {
+        "us": times,
+        "short_us": {form: _per_trial_round(best[f"short {form}"], most, spec["short_horizon"]) for form in FORMS[:2]},
+        "compile_seconds": {form: first[form] - best[form] for form in FORMS},
+        "peak_rss_mb": peak_memory_mb(),
+    }
 
     ranged, values = _ranged(problem, horizon), min(most, RANGED_VALUES)
-    _progress(f"{most} x {horizon} rounds: ranged, {values} length-scales, beside product")
+    progress(f"    {most} x {horizon} rounds: ranged, {values} length-scales, beside product")
     swept = jaxbandit.sweep(ranged, {"length_scale": np.geomspace(*RANGE, values).tolist()})
     each = most // values
-    own, _ = _interleaved(
+    own, _ = interleaved(
         {"ranged": _run(problem, swept, each, horizon), "product": _run(problem, models["product"], each * values, horizon)},
         spec["repeats"],
     )
 
     trials = min(most, ROWS_TRIALS)
-    _progress(f"{trials} x {horizon} rounds: rows, Matern-5/2")
+    progress(f"    {trials} x {horizon} rounds: rows, Matern-5/2")
     rough = _model(problem, "rows", horizon, kernels.Matern52(length_scale=LENGTH_SCALE))
-    best, _ = _interleaved({"rows": _run(problem, rough, trials, horizon)}, spec["repeats"])
-    return {
-        "us": times,
-        "short_us": short_times,
+    best, _ = interleaved({"rows": _run(problem, rough, trials, horizon)}, spec["repeats"])
+    return found | {
         "ranged_us": _per_trial_round(own["ranged"], each * values, horizon),
         "ranged_over_product": own["ranged"] / own["product"],
         "ranged_rank": ranged.forms[0].rank,
         "ranged_low": RANGE[0],
         "ranged_high": RANGE[1],
-        "matern_us": _per_trial_round(best["rows"], trials, horizon),
+        "rows_matern_us": _per_trial_round(best["rows"], trials, horizon),
         "rows_trials": trials,
         "violation": {form: _violation(problem, models[form], played[form], horizon) for form in FORMS},
-        "compile_s": compile_seconds,
-        "peak_rss_mb": peak,
         "points": problem.domain.size,
         "rank": {form: model.forms[0].rank for form, model in models.items()},
         "dtype": str(models["features"].noise_variance.dtype),
@@ -87,41 +85,8 @@ def measure_devices(spec: dict[str, Any]) -> dict[str, Any]:
     jax.config.update("jax_num_cpu_devices", spec["devices"])
     problem, horizon, count = jaxbandit.problems.sine(spec["points_per_axis"]), spec["horizon"], spec["counts"][-1]
     runs = {form: _run(problem, _model(problem, form, horizon), count, horizon, spec["devices"]) for form in FORMS[:2]}
-    best, _ = _interleaved(runs, spec["repeats"])
+    best, _ = interleaved(runs, spec["repeats"])
     return {"us": {form: _per_trial_round(seconds, count, horizon) for form, seconds in best.items()}}
-
-
-def measure_data_rate(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return time and memory of the ``data-rate`` experiment: a rough kernel on a grid of four dimensions.
-
-    ``spec`` holds ``points_per_axis``, ``trials``, ``horizon`` and ``repeats``. Times are for the paper's two algorithms;
-    memory is the process's peak once all is built, and at the end, and what the results of one trial hold.
-    """
-    from experiments.shi_eryilmaz_2022.data_rate import EXPERIMENT, learners
-
-    options = dataclasses.replace(EXPERIMENT.defaults, **{name: spec[name] for name in ("points_per_axis", "trials", "horizon")})
-    start = time.perf_counter()
-    study = learners(options)
-    chosen = study.runs
-    # The surrogate is built on the host or on the device: wait for what may still be under way.
-    jax.block_until_ready([jax.tree.leaves(run.model) for run in chosen])
-    build_seconds, built = time.perf_counter() - start, peak_memory_mb()
-    _progress(f"data-rate, {options.points_per_axis}^4 points: {options.trials} x {options.horizon} rounds of {len(chosen)}")
-    runs: dict[str, Callable[[], Any]] = {run.label: partial(study.trajectory, run) for run in chosen}
-    best, first = _interleaved(runs, spec["repeats"])
-    kept = sum(leaf.nbytes for leaf in jax.tree.leaves(runs[chosen[0].label]()))
-    surrogate = chosen[0].model
-    return {
-        "us": {label: _per_trial_round(seconds, options.trials, options.horizon) for label, seconds in best.items()},
-        "build_s": build_seconds,
-        "compile_s": {label: first[label] - best[label] for label in best},
-        "built_mb": built,
-        "peak_rss_mb": peak_memory_mb(),
-        "trial_mb": kept / options.trials / 1e6,
-        "trials_per_block": surrogate.trials_per_block,
-        "points": surrogate.domain.size,
-        "rank": surrogate.forms[0].rank,
-    }
 
 
 def describe_machine(spec: dict[str, Any]) -> dict[str, Any]:
@@ -174,7 +139,7 @@ def _gemm(model: Any, trials: int, horizon: int) -> Callable[[], Any]:
     return lambda: loop(start, table)
 
 
-def _interleaved(runs: dict[str, Callable[[], Any]], repeats: int) -> tuple[dict[str, float], dict[str, float]]:
+def interleaved(runs: Mapping[str, Callable[[], Any]], repeats: int) -> tuple[dict[str, float], dict[str, float]]:
     """Return the best time of each run after its first call, and the time of that first call, in seconds.
 
     The runs take turns, so that a change in the machine's speed meets all of them.
@@ -205,7 +170,3 @@ def _violation(problem: Any, model: Any, trials: int, horizon: int) -> float:
     """Return the mean positive part of the constraint at the chosen points: equal figures show that all play the same game."""
     indices = np.asarray(_run(problem, model, trials, horizon)().indices)
     return float(np.maximum(np.asarray(problem.means)[1][indices], 0).mean())
-
-
-def _progress(text: str) -> None:
-    print(f"    {text}", file=sys.stderr, flush=True)

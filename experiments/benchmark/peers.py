@@ -2,7 +2,6 @@
 
 Hyper-parameters are fixed, so that no time goes into fitting them. ``sklearn`` is the loop that people write, one regressor for each
 function; ``sklearn-joint`` is the fastest way to say it in that library, one fit for both outputs, which share kernel and noise here.
-The others take the joint fit too.
 """
 
 from __future__ import annotations
@@ -79,60 +78,18 @@ def _dense(grid: np.ndarray, dtype: Any) -> Posterior:
     return posterior
 
 
-def _sklearn_joint(grid: np.ndarray) -> Posterior:
-    from sklearn.gaussian_process import GaussianProcessRegressor
-    from sklearn.gaussian_process.kernels import RBF
-
-    def posterior(points: np.ndarray, indices: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        model = GaussianProcessRegressor(RBF(1.0, "fixed"), alpha=NOISE_VARIANCE, optimizer=None).fit(points, values)
-        mean, sd = model.predict(grid, return_std=True)
-        return mean.T, sd[:, 0]
-
-    return posterior
-
-
-def _sklearn(grid: np.ndarray) -> Posterior:
+def _sklearn(grid: np.ndarray, together: bool) -> Posterior:
+    """Return a posterior by scikit-learn, from one fit of both functions or one of each."""
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF
 
     def posterior(points: np.ndarray, indices: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         means = []
-        for output in values.T:
-            model = GaussianProcessRegressor(RBF(1.0, "fixed"), alpha=NOISE_VARIANCE, optimizer=None).fit(points, output)
+        for outputs in [values] if together else values.T[..., None]:
+            model = GaussianProcessRegressor(RBF(1.0, "fixed"), alpha=NOISE_VARIANCE, optimizer=None).fit(points, outputs)
             mean, sd = model.predict(grid, return_std=True)
-            means.append(mean)
-        return np.stack(means), sd
-
-    return posterior
-
-
-def _gpy(grid: np.ndarray) -> Posterior:
-    import GPy
-
-    def posterior(points: np.ndarray, indices: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        kernel = GPy.kern.RBF(2, lengthscale=1.0)
-        mean, variance = GPy.models.GPRegression(points, values, kernel, noise_var=NOISE_VARIANCE).predict_noiseless(grid)
-        return mean.T, np.sqrt(np.maximum(variance[:, 0], 0))
-
-    return posterior
-
-
-def _botorch(grid: np.ndarray) -> Posterior:
-    import torch
-    from botorch.models import SingleTaskGP
-    from gpytorch.kernels import RBFKernel
-
-    queries = torch.as_tensor(grid)
-
-    def posterior(points: np.ndarray, indices: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        x, y = torch.as_tensor(points), torch.as_tensor(values)
-        kernel = RBFKernel().to(x)
-        kernel.lengthscale = 1.0
-        noise = torch.full_like(y, NOISE_VARIANCE)
-        model = SingleTaskGP(x, y, train_Yvar=noise, covar_module=kernel, outcome_transform=None)
-        with torch.no_grad():
-            belief = model.posterior(queries)
-            return belief.mean.numpy().T, np.sqrt(np.maximum(belief.variance[:, 0].numpy(), 0))
+            means.append(mean.reshape(len(grid), -1))
+        return np.concatenate(means, axis=1).T, sd.reshape(len(grid), -1)[:, 0]
 
     return posterior
 
@@ -141,8 +98,6 @@ def _botorch(grid: np.ndarray) -> Posterior:
 PEERS: dict[str, tuple[Callable[[np.ndarray], Posterior], str]] = {
     "numpy": (lambda grid: _dense(grid, np.float64), "numpy"),
     "numpy32": (lambda grid: _dense(grid, np.float32), "numpy"),
-    "sklearn": (_sklearn, "scikit-learn"),
-    "sklearn-joint": (_sklearn_joint, "scikit-learn"),
-    "gpy": (_gpy, "GPy"),
-    "botorch": (_botorch, "botorch"),
+    "sklearn": (lambda grid: _sklearn(grid, together=False), "scikit-learn"),
+    "sklearn-joint": (lambda grid: _sklearn(grid, together=True), "scikit-learn"),
 }

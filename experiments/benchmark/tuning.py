@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax.flatten_util import ravel_pytree
 
 import jaxbandit as jb
-from experiments.differentiable.measurements import losses_of
+from experiments.benchmark.engine import interleaved
 from experiments.differentiable.settings import Setting, four, seven, sine, sixteen
 from jaxbandit.estimators import Bounds
-from jaxbandit.gradients import SmoothedLoss, descend, logarithms
+from jaxbandit.gradients import SmoothedLoss, logarithms
 from jaxbandit.surrogates import fit_many, log_evidence
 
 PAIRS, WIDE_PAIRS, STEP = 32, 512, 0.3  # 64 trials for up to eight parameters, 1,024 for sixteen
 LENGTH_SCALES = (0.7, 1.4)  # range of the ranged model
-# Efforts of descents within 2,560 trials for four parameters and 7,680 for sixteen, and the trials that their ends are played on.
-EFFORT = {
-    "rpol4": {"pairs": 32, "steps": 28, "screen": 8, "validate": 40, "every": 7},
-    "rpol16": {"pairs": 64, "steps": 50, "screen": 1, "validate": 100, "every": 8},
-}
-RATE, HELD_OUT = 0.2, 1000
 
 
 def measure_tuning(spec: dict[str, Any]) -> dict[str, Any]:
     """Return accuracy and cost of smoothed gradients and of fits.
 
-    ``spec`` holds ``settings`` and ``descents`` (names), ``points_per_axis`` and ``horizon`` of the studies, ``keys`` and ``wide_keys``
+    ``spec`` holds ``settings`` (names), ``points_per_axis`` and ``horizon`` of the studies, ``keys`` and ``wide_keys``
     (gradients of each setting, and of that with sixteen parameters), ``fits`` and ``fit_points`` of a batch of data sets that is fitted
     in each of the ``precisions``, whether fits between rounds are timed (``refits``), and ``repeats``. Times are the best of these.
     """
@@ -46,7 +38,6 @@ def measure_tuning(spec: dict[str, Any]) -> dict[str, Any]:
         gradients[name] = _against_the_mean(loss, setting[0], spec["wide_keys"] if wide else spec["keys"])
     return {
         "gradients": gradients,
-        "descended": {name: _descended(problem, settings[name], spec["horizon"], **EFFORT[name]) for name in spec["descents"]},
         **_cost(problem, settings["rpol4"], spec["horizon"], spec["repeats"]),
         "fit_many_s": {name: _fits(spec["fits"], spec["fit_points"], name, spec["repeats"]) for name in spec["precisions"]},
         "evidence_us": _evidence(spec["fit_points"], spec["repeats"]),
@@ -78,18 +69,6 @@ def _against_the_mean(loss: SmoothedLoss, start: Any, keys: int) -> dict[str, An
     }
 
 
-def _descended(problem: Any, setting: Setting, horizon: int, *, pairs: int, steps: int, screen: int, **effort: Any) -> dict[str, Any]:
-    """Return the loss on held-out trials before and after a descent, and the trials that the descent took."""
-    start, build = setting
-    loss = SmoothedLoss(problem, build, horizon=horizon, pairs=pairs, step=STEP)
-    adam = optax.adam(optax.cosine_decay_schedule(RATE, steps, 0.1), b1=0.8, b2=0.95)
-    found = descend(loss, start, jax.random.key(0), optimizer=adam, steps=steps, screen=screen, **effort)
-    played = max(pairs // 2, 2) * screen + 2 * pairs * (1 + steps) + (len(found.candidates) + 2) * effort["validate"]
-    ends = losses_of(loss, jax.tree.map(lambda *leaves: jnp.stack(leaves), start, found.best), HELD_OUT, jax.random.key(77))
-    before, after = (float(own) for own in np.mean(np.asarray(ends), axis=1))
-    return {"before": before, "after": after, "trials": played}
-
-
 def _cost(problem: Any, setting: Setting, horizon: int, repeats: int) -> dict[str, Any]:
     """Return the time of value and gradient beside that of as many trials alone, and the working memory by number of rounds."""
     start, build = setting
@@ -97,21 +76,15 @@ def _cost(problem: Any, setting: Setting, horizon: int, repeats: int) -> dict[st
     key, numbers = jax.random.key(0), jnp.tile(jnp.arange(PAIRS, dtype=jnp.int32), 2)
     gradient, plain = jax.jit(jax.value_and_grad(loss)).lower(start, key).compile(), jax.jit(loss.played)
     points = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (2 * PAIRS, *jnp.shape(leaf))), start)
-    both = _interleaved({"gradient": lambda: gradient(start, key), "plain": lambda: plain(points, numbers, key)}, repeats)
+    both, _ = interleaved({"gradient": lambda: gradient(start, key), "plain": lambda: plain(points, numbers, key)}, repeats)
     longer = SmoothedLoss(problem, build, horizon=4 * horizon, pairs=PAIRS)
     programs = {horizon: gradient, 4 * horizon: jax.jit(jax.value_and_grad(longer)).lower(start, key).compile()}
-    memory = {str(rounds): _working_memory(program) for rounds, program in programs.items()}
+    used: dict[str, Any] = {str(rounds): program.memory_analysis() for rounds, program in programs.items()}
     return {
         "gradient_over_plain": both["gradient"] / both["plain"],
-        "gradient_mb": memory,
+        "gradient_mb": {rounds: float(memory.temp_size_in_bytes / 2**20) for rounds, memory in used.items()},
         "gradient_trials": 2 * PAIRS,
     }
-
-
-def _working_memory(program: jax.stages.Compiled) -> float:
-    """Return the MiB that a program sets aside for its work."""
-    used: Any = program.memory_analysis()
-    return float(used.temp_size_in_bytes / 2**20)
 
 
 def _fits(count: int, points: int, precision: str, repeats: int) -> float:
@@ -123,7 +96,7 @@ def _fits(count: int, points: int, precision: str, repeats: int) -> float:
         matrix = np.exp(-0.5 * np.sum((x[:, None] - x[None]) ** 2, axis=-1) / scale**2)
         values[number] = np.linalg.cholesky(matrix + noise * np.eye(points)) @ rng.standard_normal(points)
     kernel = jb.kernels.Scale(kernel=jb.kernels.SquaredExponential(length_scale=1.0), variance=1.0)
-    return _interleaved({"fits": lambda: fit_many(kernel, places, values, 0.05, precision=precision).log_evidence}, repeats)["fits"]
+    return interleaved({"fits": lambda: fit_many(kernel, places, values, 0.05, precision=precision).log_evidence}, repeats)[0]["fits"]
 
 
 def _evidence(points: int, repeats: int) -> float:
@@ -139,7 +112,7 @@ def _evidence(points: int, repeats: int) -> float:
             return place + 1e-9 * jax.grad(density)(place)
 
         program = jax.jit(lambda place: jax.lax.fori_loop(0, times, step, place))
-        return _interleaved({"evidence": lambda: program(jnp.zeros(2))}, repeats)["evidence"] / times * 1e6
+        return interleaved({"evidence": lambda: program(jnp.zeros(2))}, repeats)[0]["evidence"] / times * 1e6
 
 
 def _refits(problem: Any, horizon: int, repeats: int) -> dict[str, Any]:
@@ -152,17 +125,5 @@ def _refits(problem: Any, horizon: int, repeats: int) -> dict[str, Any]:
     def played(algorithm: jb.Algorithm) -> Callable[[], Any]:
         return lambda: jb.simulate(problem, algorithm, model, key=key, trials=trials, horizon=horizon).indices
 
-    best = _interleaved({"ranged": played(jb.Rpol()), "refitted": played(jb.Refitted(algorithm=jb.Rpol()))}, repeats)
+    best, _ = interleaved({"ranged": played(jb.Rpol()), "refitted": played(jb.Refitted(algorithm=jb.Rpol()))}, repeats)
     return {f"{name}_round_us": seconds / trials / horizon * 1e6 for name, seconds in best.items()}
-
-
-def _interleaved(runs: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Return the best seconds of each of some runs, which take turns, after one of each that compiles."""
-    best = dict.fromkeys(runs, float("inf"))
-    for turn in range(repeats + 1):
-        for name, run in runs.items():
-            started = time.perf_counter()
-            jax.block_until_ready(run())
-            if turn:
-                best[name] = min(best[name], time.perf_counter() - started)
-    return best

@@ -1,19 +1,28 @@
-"""Experiments as values: an experiment, the options that all of them share, and the study of its runs."""
+"""Experiments as values: what one is, its options on the command line, the study of its runs, and how all of them are found."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
+import importlib
 import json
+import pkgutil
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxbandit import ALGORITHMS, Algorithm, InvalidArgument
+import experiments
+from jaxbandit import ALGORITHMS, Algorithm, InvalidArgument, checks
+from jaxbandit.delays import NEVER
 from jaxbandit.report.tables import summary_rows
 from jaxbandit.study import Run, Study
 
 PARAMETER_SETS = ("recommended", "paper", "code")
+# What no study takes is refused before any problem is made.
+MAX_TRIALS = 2**31 - 1
+MAX_SEED = 2**63 - 1
 
 
 def with_defaults() -> list[type[Algorithm]]:
@@ -30,9 +39,9 @@ class Options:
 
     trials: int
     horizon: int
-    points_per_axis: int
-    seed: int
-    parameters: str
+    points_per_axis: int = 0
+    seed: int = 0
+    parameters: str = "recommended"
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -41,14 +50,13 @@ class Experiment:
     """One study of a paper.
 
     Attributes:
-      name: name on the command line: the module's name, with hyphens.
+      module: name of its module.
       title: one line for lists and figures.
       defaults: options of the full size.
       build: function that makes the study of some options; ``None`` for an experiment that is no study, which has ``play``.
       notes: function that returns the lines printed under the table: facts that a reader of the numbers must know.
       draw: function that returns the figure of a dataset, which is written to ``figure.png``.
       position: place in lists, ascending; experiments of one paper have numbers of one ten.
-      text: text of ``--help``.
       quick: options of a reduced size, for a run of minutes over all experiments.
       add_arguments: adds the experiment's own options to a parser; their names and defaults are the keys and values of
         ``defaults.extra``.
@@ -57,19 +65,28 @@ class Experiment:
       files: further files by name, each with a function that writes it to a path, from the dataset and the table's rows.
     """
 
-    name: str
+    module: str
     title: str
     defaults: Options
     build: Callable[[Options], Study] | None
     notes: Callable[[Any], list[str]]
     draw: Callable[[Any], Any]
     position: int
-    text: str = ""
-    quick: Options | None = None
+    quick: Options
     add_arguments: Callable[[argparse.ArgumentParser], None] | None = None
     play: Callable[[Options, Path], Any] | None = None
     rows: Callable[[Any], list[dict[str, Any]]] = summary_rows
     files: Callable[[Any, Sequence[dict[str, Any]]], Mapping[str, Callable[[Path], object]]] | None = None
+
+    @property
+    def name(self) -> str:
+        """Name on the command line: the module's name, with hyphens."""
+        return self.module.rpartition(".")[2].replace("_", "-")
+
+    @property
+    def text(self) -> str:
+        """Text of ``--help``: the docstring of the module."""
+        return sys.modules[self.module].__doc__ or ""
 
     def study(self, options: Options) -> Study:
         """Return the study of some options; raises ``InvalidArgument`` for an experiment that is none."""
@@ -78,8 +95,24 @@ class Experiment:
         return self.build(options)
 
     def reduced(self) -> Experiment:
-        """Return the same experiment with the reduced size as its default, if it has one."""
-        return self if self.quick is None else dataclasses.replace(self, defaults=self.quick)
+        """Return the same experiment with the reduced size as its default."""
+        return dataclasses.replace(self, defaults=self.quick)
+
+
+@functools.cache
+def find_experiments() -> dict[str, Experiment]:
+    """Return all experiments by name, in the order of their ``position``, those of equal position by name.
+
+    Modules are imported here, which can start a JAX device, so call :func:`jaxbandit.study.use_all_cores` before.
+    """
+    found = [module.EXPERIMENT for module in map(importlib.import_module, module_names()) if "EXPERIMENT" in vars(module)]
+    return {experiment.name: experiment for experiment in sorted(found, key=lambda experiment: (experiment.position, experiment.name))}
+
+
+def module_names() -> list[str]:
+    """Return the names of all modules that may define an experiment: all but ``__main__`` modules, which run something when imported."""
+    modules = pkgutil.walk_packages(experiments.__path__, f"{experiments.__name__}.")
+    return [module.name for module in modules if not module.name.endswith(".__main__")]
 
 
 def study(name: str, runs: Iterable[Run], options: Options, recorded: Mapping[str, Any]) -> Study:
@@ -98,3 +131,37 @@ def no_code_note(dataset: Any) -> list[str]:
     """Return a note for a run of the ``code`` set where it is the paper's."""
     known = json.loads(dataset.attrs["parameters"])
     return ["no code was published with this paper: --parameters code runs the paper's set"] if known["set"] == "code" else []
+
+
+def add_options(parser: argparse.ArgumentParser, of: Experiment) -> None:
+    """Add the options of an experiment, its own ones too."""
+    defaults = of.defaults
+    parser.add_argument("--trials", type=int, default=defaults.trials, metavar="N", help="independent trials (default %(default)s)")
+    parser.add_argument("--horizon", type=int, default=defaults.horizon, metavar="T", help="rounds per trial (default %(default)s)")
+    resolution = "grid resolution (default %(default)s)" if defaults.points_per_axis else "no effect here: the arms are those of the data"
+    parser.add_argument("--points-per-axis", type=int, default=defaults.points_per_axis, metavar="n", help=resolution)
+    parser.add_argument("--seed", type=int, default=defaults.seed, metavar="S", help="seed of every random number (default %(default)s)")
+    parser.add_argument(
+        "--parameters", choices=PARAMETER_SETS, default=defaults.parameters, help="named parameter set (default %(default)s)"
+    )
+    parser.set_defaults(option_defaults=defaults)
+    if of.add_arguments is not None:
+        of.add_arguments(parser)
+        parser.set_defaults(**defaults.extra)  # those of the reduced size where it is asked for
+
+
+def options_from(args: argparse.Namespace) -> Options:
+    """Return the options as parsed; raises ``InvalidArgument`` on numbers out of range."""
+    checks.integer("--trials", args.trials, least=1, most=MAX_TRIALS)
+    checks.integer("--horizon", args.horizon, least=1, most=NEVER - 1)
+    if args.option_defaults.points_per_axis:
+        checks.integer("--points-per-axis", args.points_per_axis, least=2)
+    checks.integer("--seed", args.seed, least=0, most=MAX_SEED)
+    return Options(
+        trials=args.trials,
+        horizon=args.horizon,
+        points_per_axis=args.points_per_axis,
+        seed=args.seed,
+        parameters=args.parameters,
+        extra={name: getattr(args, name, default) for name, default in args.option_defaults.extra.items()},
+    )

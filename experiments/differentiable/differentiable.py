@@ -202,13 +202,12 @@ def _legend_above(axis: Any, share: float, **options: Any) -> None:
 
 
 EXPERIMENT = Experiment(
-    name="differentiable",
+    module=__name__,
     title="Tuning by derivatives of simulated studies: what it costs and what it is worth",
     position=35,
-    defaults=Options(trials=1000, horizon=100, points_per_axis=20, seed=0, parameters="recommended", extra=EFFORT),
-    quick=Options(trials=50, horizon=40, points_per_axis=10, seed=0, parameters="recommended", extra=QUICK),
+    defaults=Options(trials=1000, horizon=100, points_per_axis=20, extra=EFFORT),
+    quick=Options(trials=50, horizon=40, points_per_axis=10, extra=QUICK),
     build=build,
     notes=notes,
     draw=draw,
-    text=__doc__ or "",
 )

@@ -79,13 +79,12 @@ def draw(dataset: Any) -> Any:
 
 
 EXPERIMENT = Experiment(
-    name="rpol",
+    module=__name__,
     title="RPOL-UCB, CBO-UCB and CONFIG on the small feasible region (RPOL paper, Figure 1)",
     position=10,
-    defaults=Options(trials=100, horizon=1000, points_per_axis=50, seed=0, parameters="recommended"),
-    quick=Options(trials=10, horizon=200, points_per_axis=30, seed=0, parameters="recommended"),
+    defaults=Options(trials=100, horizon=1000, points_per_axis=50),
+    quick=Options(trials=10, horizon=200, points_per_axis=30),
     build=build,
     notes=notes,
     draw=draw,
-    text=__doc__ or "",
 )

@@ -114,13 +114,12 @@ def draw(dataset: Any) -> Any:
 
 
 EXPERIMENT = Experiment(
-    name="rpol-delayed",
+    module=__name__,
     title="RPOL-CensoredUCB, RPOL-UCB, CONFIG and CBO-UCB with late feedback (RPOL paper, Figure 2)",
     position=11,
-    defaults=Options(trials=100, horizon=1000, points_per_axis=50, seed=0, parameters="recommended"),
-    quick=Options(trials=10, horizon=200, points_per_axis=30, seed=0, parameters="recommended"),
+    defaults=Options(trials=100, horizon=1000, points_per_axis=50),
+    quick=Options(trials=10, horizon=200, points_per_axis=30),
     build=build,
     notes=notes,
     draw=draw,
-    text=__doc__ or "",
 )

@@ -15,8 +15,7 @@ What we get (recommended parameters, 100 trials on 11^4 points) and why:
   utility above the feasible optimum; OCO, with the best of seven steps, has CV/t 1.17 (1.15) at t = 100, 0.37 (0.33) at t = 350 and
   average utility 2.66 (2.60). Higher utility and violation than ours: reproduces.
 - With the utilities' constants assumed, numbers cannot be compared with the paper's, only shapes.
-- Algorithms 2 and 3 together take 24 s and 1.2 GB on two cores, ADMMBO somewhat longer; ``python -m experiments bench --full`` says what a
-  round costs on yours.
+- Algorithms 2 and 3 together take 24 s and 1.2 GB on two cores, ADMMBO somewhat longer.
 
 Parameters: Matern-5/2 with length-scale 1, lambda = 0.01, S = 20, T = 350, widths 1 (Algorithm 2) and 3 (Algorithm 3), mu = 0.5. Noise
 variance 0.01 on utility and U[-0.2, 0.2] on the cost of Algorithm 3. ADMMBO with budgets 20 and 2 of either kind, distances in units of
@@ -41,13 +40,6 @@ ADMMBO = jb.Admmbo(side=2.0, reward_budget=(20, 2), cost_budget=(20, 2))
 
 def build(options: Options) -> Study:
     """Return the study of Algorithm 2 with exact costs, Algorithm 3 with noisy ones, and ADMMBO and OCO with either, on one surrogate."""
-    own = learners(options)
-    without_noise = shared.with_baselines(own, ADMMBO, suffix=" (g without noise)")
-    return shared.with_baselines(without_noise, ADMMBO, suffix=" (g with noise)", problem=own.runs[1].problem)
-
-
-def learners(options: Options) -> Study:
-    """Return the study of Algorithm 2 with exact costs and Algorithm 3 with noisy ones."""
     exact = jb.problems.data_rate(options.points_per_axis, noise_variance=shared.NOISE_VARIANCE)
     noisy = jb.problems.data_rate(options.points_per_axis, noise_variance=shared.NOISE_VARIANCE, cost_half_width=COST_HALF_WIDTH)
     # A rough kernel in four dimensions: on a grid fine enough to matter only the row cache is exact and affordable.
@@ -58,7 +50,8 @@ def learners(options: Options) -> Study:
         Run("Alg. 3 (g with noise)", noisy, jb.Se3(step=shared.STEP, epoch=shared.EPOCH, restart=restart), model),
     )
     recorded = {"points_per_axis": options.points_per_axis, "utility constants": "assumed"}
-    return study("data-rate", runs, options, recorded)
+    without_noise = shared.with_baselines(study("data-rate", runs, options, recorded), ADMMBO, suffix=" (g without noise)")
+    return shared.with_baselines(without_noise, ADMMBO, suffix=" (g with noise)", problem=noisy)
 
 
 def notes(dataset: Any) -> list[str]:
@@ -79,7 +72,7 @@ def draw(dataset: Any) -> Any:
 
 
 EXPERIMENT = Experiment(
-    name="data-rate",
+    module=__name__,
     title="GP-UCB with noiseless and noisy constraints allocating data rates in four dimensions (SE22, Figures 6 to 9)",
     position=53,
     defaults=dataclasses.replace(shared.FULL, points_per_axis=11),
@@ -87,5 +80,4 @@ EXPERIMENT = Experiment(
     build=build,
     notes=notes,
     draw=draw,
-    text=__doc__ or "",
 )

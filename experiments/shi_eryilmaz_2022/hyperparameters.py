@@ -29,7 +29,7 @@ import importlib.util
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
@@ -57,18 +57,6 @@ MODEL = Model(
     prior_mean=(0.85, BUDGET),
 )
 BOUNDS = jb.estimators.Bounds(reward_width=WIDTH, cost_width=WIDTH)
-
-
-class Tuner(Protocol):
-    """Something that asks for trainings and is told how they went, in any order."""
-
-    def ask(self) -> tuple[Any, dict[str, float]]:
-        """Return a ticket, and the hyper-parameters to train with."""
-        ...
-
-    def tell(self, ticket: Any, found: Trained) -> None:
-        """Take in how the training of a ticket went."""
-        ...
 
 
 @dataclasses.dataclass
@@ -106,6 +94,7 @@ class ByOptuna:
         self._study.tell(ticket, found.accuracy)
 
 
+Tuner: TypeAlias = BySession | ByOptuna
 ALGORITHMS: dict[str, jb.Algorithm] = {
     "RPOL-UCB": jb.Rpol(estimator=BOUNDS),
     "constrained EI": jb.Cei(),
@@ -133,20 +122,13 @@ def played(tuner: Tuner, tickets: int, seed: int) -> Iterator[Trained]:
 
 def tuner_of(label: str, options: Options, directory: Path, trial: int) -> Tuner:
     """Return the tuner of a trial; all of them start with the same points."""
-    name = label.replace(" ", "-").lower()
-    session = Session.create(
-        directory / "sessions" / f"{name}-{trial}",
-        AXES,
-        ALGORITHMS[label],
-        MODEL,
-        key=jax.random.fold_in(jax.random.key(options.seed), trial),
-        objective="maximise accuracy",
-        constraints=[f"work <= {BUDGET}"],
-        horizon=options.horizon,
-        feedback=jb.feedback.Hallucinate(),
-        initial=jb.InitialDesign(random=FIRST),
+    place, key = (
+        directory / "sessions" / f"{label.replace(' ', '-').lower()}-{trial}",
+        jax.random.fold_in(jax.random.key(options.seed), trial),
     )
-    return BySession(session)
+    goals: dict[str, Any] = {"objective": "maximise accuracy", "constraints": [f"work <= {BUDGET}"]}
+    how: dict[str, Any] = {"feedback": jb.feedback.Hallucinate(), "initial": jb.InitialDesign(random=FIRST), "horizon": options.horizon}
+    return BySession(Session.create(place, AXES, ALGORITHMS[label], MODEL, key=key, **goals, **how))
 
 
 def labels() -> list[str]:
@@ -194,19 +176,18 @@ def best_feasible(dataset: xr.Dataset) -> xr.DataArray:
 
 def rows(dataset: xr.Dataset) -> list[dict[str, Any]]:
     """Return the rows of the table, one for each tuner."""
-    return [row(dataset.sel(algorithm=label), str(label)) for label in dataset["algorithm"].values]
+    measures = {
+        "test accuracy": dataset["best"][..., -1],
+        "excess work per training": dataset["violation"][..., -1] / dataset.sizes["training"],
+        "share over budget": (dataset["work"] > BUDGET).mean("training"),
+    }
 
+    def cell(values: np.ndarray) -> str:
+        return f"{np.nanmean(values):.4f}" + ("" if len(values) < 2 else f" +- {float(half_width(values)):.4f}")
 
-def row(part: xr.Dataset, label: str) -> dict[str, Any]:
-    """Return a row of the table: test accuracy of the best feasible network, and by how much and how often the budget was exceeded."""
-    final, trainings = part["best"].values[:, -1], part.sizes["training"]
-    excess = part["violation"].values[:, -1] / trainings
-    broken = (part["work"].values > BUDGET).mean(axis=1)
-    found: dict[str, Any] = {"algorithm": label, "trials": len(final)}
-    for heading, values in (("test accuracy", final), ("excess work per training", excess), ("share over budget", broken)):
-        spread = "" if len(values) < 2 else f" +- {float(half_width(values)):.4f}"
-        found[heading] = f"{np.nanmean(values):.4f}{spread}"
-    return found
+    columns = {heading: [cell(each) for each in values.values] for heading, values in measures.items()}
+    start = [{"algorithm": str(label), "trials": dataset.sizes["trial"]} for label in dataset["algorithm"].values]
+    return [row | {heading: cells[place] for heading, cells in columns.items()} for place, row in enumerate(start)]
 
 
 def notes(dataset: Any) -> list[str]:
@@ -248,15 +229,14 @@ def draw(dataset: Any) -> Any:
 
 
 EXPERIMENT = Experiment(
-    name="hyperparameters",
+    module=__name__,
     title="Tuning a network on digits within a budget of work, four trainings at a time, through sessions (SE22, section 3)",
     position=54,
-    defaults=Options(trials=10, horizon=52, points_per_axis=0, seed=0, parameters="recommended"),
-    quick=Options(trials=1, horizon=8, points_per_axis=0, seed=0, parameters="recommended"),
+    defaults=Options(trials=10, horizon=52),
+    quick=Options(trials=1, horizon=8),
     build=None,
     play=play,
     rows=rows,
     notes=notes,
     draw=draw,
-    text=__doc__ or "",
 )

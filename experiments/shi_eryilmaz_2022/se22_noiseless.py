@@ -53,7 +53,7 @@ def draw(dataset: Any) -> Any:
 
 
 EXPERIMENT = Experiment(
-    name="se22-noiseless",
+    module=__name__,
     title="GP-UCB with noiseless constraints, ADMMBO and OCO on the small feasible region (SE22, Figures 2 and 3)",
     position=50,
     defaults=shared.FULL,
@@ -61,5 +61,4 @@ EXPERIMENT = Experiment(
     build=build,
     notes=shared.violation_notes,
     draw=draw,
-    text=__doc__ or "",
 )

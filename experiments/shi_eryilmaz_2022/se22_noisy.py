@@ -47,7 +47,7 @@ def draw(dataset: Any) -> Any:
 
 
 EXPERIMENT = Experiment(
-    name="se22-noisy",
+    module=__name__,
     title="GP-UCB with noisy constraints, ADMMBO and OCO on the small feasible region (SE22, Figures 4 and 5)",
     position=51,
     defaults=shared.FULL,
@@ -55,5 +55,4 @@ EXPERIMENT = Experiment(
     build=build,
     notes=shared.violation_notes,
     draw=draw,
-    text=__doc__ or "",
 )

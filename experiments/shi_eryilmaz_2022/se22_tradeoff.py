@@ -47,7 +47,7 @@ def draw(dataset: Any) -> Any:
 
 
 EXPERIMENT = Experiment(
-    name="se22-tradeoff",
+    module=__name__,
     title="GP-UCB with noiseless constraints: number against length of epochs (SE22, Figure 1)",
     position=52,
     defaults=shared.FULL,
@@ -55,5 +55,4 @@ EXPERIMENT = Experiment(
     build=build,
     notes=shared.violation_notes,
     draw=draw,
-    text=__doc__ or "",
 )

@@ -19,8 +19,8 @@ KERNEL = jb.kernels.Matern52(length_scale=1.0)
 NOISE_VARIANCE = 0.01
 EPOCH = 20
 STEP = 0.5  # mu of Algorithm 3
-FULL = Options(trials=100, horizon=350, points_per_axis=30, seed=0, parameters="recommended")
-QUICK = Options(trials=10, horizon=100, points_per_axis=20, seed=0, parameters="recommended")
+FULL = Options(trials=100, horizon=350, points_per_axis=30)
+QUICK = Options(trials=10, horizon=100, points_per_axis=20)
 BOXES_EVERY = 20  # rounds between two box plots of the paper
 BOXES_EVERY_IF_STOPPED = 5  # and for the algorithm that stops by itself
 OCO_STEPS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # "set to achieve the best performance"

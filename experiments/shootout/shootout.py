@@ -161,15 +161,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 FEWER = {"algorithms": ("RPOL", "CBO-UCB", "SafeOpt", "Random", "Oracle"), "problems": ("sine", "P6")}
 
 EXPERIMENT = Experiment(
-    name="shootout",
+    module=__name__,
     title="Every algorithm on every problem that it fits",
     position=90,
-    defaults=Options(trials=20, horizon=200, points_per_axis=30, seed=0, parameters="recommended", extra=NAMES),
-    quick=Options(trials=4, horizon=60, points_per_axis=16, seed=0, parameters="recommended", extra=FEWER),
+    defaults=Options(trials=20, horizon=200, points_per_axis=30, extra=NAMES),
+    quick=Options(trials=4, horizon=60, points_per_axis=16, extra=FEWER),
     build=build,
     notes=notes,
     draw=draw,
-    text=__doc__ or "",
     add_arguments=add_arguments,
     files=files,
 )

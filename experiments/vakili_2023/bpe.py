@@ -47,7 +47,7 @@ def draw(dataset: Any) -> Any:
 
 
 EXPERIMENT = Experiment(
-    name="bpe",
+    module=__name__,
     title="BPE-Delay against GP-UCB-SDF with feedback late by Poisson(50) rounds (BPE-Delay paper, Figure 2)",
     position=20,
     defaults=shared.FULL,
@@ -55,5 +55,4 @@ EXPERIMENT = Experiment(
     build=build,
     notes=notes,
     draw=draw,
-    text=__doc__ or "",
 )

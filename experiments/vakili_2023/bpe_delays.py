@@ -41,7 +41,7 @@ def draw(dataset: Any) -> Any:
 
 
 EXPERIMENT = Experiment(
-    name="bpe-delays",
+    module=__name__,
     title="BPE-Delay and GP-UCB-SDF with feedback late by 0, 25 and 50 rounds on average (BPE-Delay paper, Figures 3 and 4)",
     position=21,
     defaults=shared.FULL,
@@ -49,5 +49,4 @@ EXPERIMENT = Experiment(
     build=build,
     notes=notes,
     draw=draw,
-    text=__doc__ or "",
 )

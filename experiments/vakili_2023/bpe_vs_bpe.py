@@ -44,7 +44,7 @@ def draw(dataset: Any) -> Any:
 
 
 EXPERIMENT = Experiment(
-    name="bpe-vs-bpe",
+    module=__name__,
     title="BPE-Delay against BPE under delay (BPE-Delay paper, Figure 5)",
     position=22,
     defaults=shared.FULL,
@@ -52,5 +52,4 @@ EXPERIMENT = Experiment(
     build=build,
     notes=notes,
     draw=draw,
-    text=__doc__ or "",
 )

@@ -21,8 +21,8 @@ from jaxbandit.report.statistics import half_width, healthy, paired_final_values
 from jaxbandit.study import Run, Study
 from jaxbandit.widths import Censored, ImprovedGPUCB
 
-FULL = Options(trials=40, horizon=1000, points_per_axis=50, seed=0, parameters="recommended")
-QUICK = Options(trials=4, horizon=200, points_per_axis=12, seed=0, parameters="recommended")
+FULL = Options(trials=40, horizon=1000, points_per_axis=50)
+QUICK = Options(trials=4, horizon=200, points_per_axis=12)
 ALGORITHMS = {"BPE-Delay": "bpe_delay", "BPE": "bpe", "GP-UCB-SDF": "gp_ucb_sdf"}  # and their names in audit traces
 NOISE_SD = 0.02
 NORM = 11.0  # of the functions in their RKHS: 10 on average
@@ -106,7 +106,7 @@ def notes(dataset: Any, pairs: Iterable[tuple[tuple[str, float], tuple[str, floa
 def stage_notes(dataset: Any) -> list[str]:
     """Return the rounds of each stage of BPE, the last cut to the horizon."""
     known = json.loads(dataset.attrs["parameters"])
-    options = Options(trials=1, horizon=dataset.sizes["round"], points_per_axis=0, seed=0, parameters=known["set"])
+    options = Options(trials=1, horizon=dataset.sizes["round"], seed=0, parameters=known["set"])
     plans = {}
     if any("BPE-Delay" in str(name) for name in dataset.algorithm.values):
         for mean in known["means"]:

@@ -53,14 +53,10 @@ import numpy as np
 import jaxbandit as jb
 from experiments.common.experiment import Experiment, Options, study
 from experiments.xu_2023 import shared
-from jaxbandit.kernels import Kernel, Scale, SquaredExponential
 from jaxbandit.report.statistics import final_values
 from jaxbandit.study import Run, Study
-from jaxbandit.surrogates import fit
 
-SAMPLE = 30  # points for the hyper-parameters
-SPAN = 100.0  # how far their search may go
-# Where it starts: a fifth of the range of gain and set-point, in their units, and of the switching time.
+# Where the search of hyper-parameters starts: a fifth of the range of gain and set-point, in their units, and of the switching time.
 LENGTH_SCALES = (1.0, 1.5, 1.5)
 REWARD_CLIP, COST_CLIP = 4.0, 5.0  # B and G of CBO: beyond the functions' largest values
 PAPERS = ("CONFIG", "CEI", "SafeOpt", "Primal-dual", "EPBO-20")  # what the paper compares
@@ -71,7 +67,7 @@ def build(options: Options) -> Study:
     """Return the study of CONFIG and the baselines on one building, from a random controller; SafeOpt from the naive one."""
     problem = jb.problems.building(options.points_per_axis, noise_variance=shared.NOISE_VARIANCE)
     naive = problem.domain.nearest(jb.problems.NAIVE_CONTROLLER)
-    kernels = tuple(fitted_kernel(problem, output, options.seed) for output in range(2))
+    kernels = tuple(shared.fitted_kernel(problem, output, options.seed, np.asarray(LENGTH_SCALES), (2,)) for output in range(2))
     model = jb.surrogate(problem.domain, kernels, noise_variance=shared.NOISE_VARIANCE, horizon=options.horizon + 1)
     algorithms: dict[str, Any] = {
         "CONFIG": jb.Config(),
@@ -91,18 +87,6 @@ def build(options: Options) -> Study:
         for label, algorithm in shared.chosen(options, algorithms.items())
     ]
     return study("building", runs, options, {"points_per_axis": options.points_per_axis})
-
-
-def fitted_kernel(problem: Any, output: int, seed: int) -> Kernel:
-    """Return a squared exponential with a length-scale per axis, by maximum likelihood on noisy values at random points."""
-    random = np.random.default_rng(seed)
-    chosen = random.choice(problem.domain.size, min(SAMPLE, problem.domain.size), replace=False)
-    noise = np.sqrt(shared.NOISE_VARIANCE) * random.standard_normal((2, len(chosen)))
-    values = np.asarray(problem.means)[output, chosen] + noise[output]
-    guess = Scale(kernel=SquaredExponential(length_scale=np.asarray(LENGTH_SCALES)), variance=float(np.mean(values**2)))
-    return fit(
-        guess, np.asarray(problem.domain.points)[chosen], values, shared.NOISE_VARIANCE, prior=None, fixed=("noise_variance",), span=SPAN
-    ).kernel
 
 
 class Truth:
@@ -169,81 +153,34 @@ def notes(dataset: Any) -> list[str]:
 
 
 def draw(dataset: Any) -> Any:
-    """Draw the best energy plus violation so far, as in the paper's Figure 5, and a day under the controller found."""
+    """Draw the best energy plus violation so far, as in the paper's Figure 5."""
     from jaxbandit.report import plots
 
     truth = Truth(dataset)
     measured = truth.with_quality(dataset)
-    curves = [
-        partial(quality_panel, dataset=measured, labels=labels, truth=truth, heading=heading)
-        for labels, heading in ((PAPERS, "the paper's algorithms"), (OTHERS, "others beside CONFIG"))
-    ]
-    played = list(map(str, dataset.algorithm.values))
-    learner = "CONFIG" if "CONFIG" in played else played[0]
-    controllers = {"naive": truth.naive, f"found by {learner}": truth.found(dataset, learner)}
-    days = {label: jb.problems.building_day(truth.points[point]) for label, point in controllers.items()}
-    words = [f"{label}: {truth.energy[point]:.1f} kWh" for label, point in controllers.items()]
-    day = [partial(temperature_panel, days=days, heading="; ".join(words)), partial(power_panel, days=days)]
-    return plots.compose("A building's heating controller: means with 95% intervals (thin: medians), and one day", [curves, day])
 
+    def panel(ax: Any, labels: tuple[str, ...], heading: str) -> None:
+        lines = {label: label for label in labels if label in dataset.algorithm.values}
+        among, words = list(dict.fromkeys([*PAPERS, *OTHERS])), "least energy + violation so far (sd)"
+        plots.cumulative(measured, "quality", lines, heading=heading, ylabel=words, among=among, ax=ax)
+        if truth.best is not None:
+            ax.axhline(truth.quality[truth.best], color="0.4", linewidth=0.8, label="best controller")
+        ax.set(xlabel="evaluations")
+        ax.legend(loc="upper right")
 
-def quality_panel(ax: Any, dataset: Any, labels: tuple[str, ...], truth: Truth, heading: str) -> None:
-    """Draw the paper's measure on one axis, with the best feasible controller's."""
-    from jaxbandit.report import plots
-
-    lines = {label: label for label in labels if label in dataset.algorithm.values}
-    plots.cumulative(
-        dataset,
-        "quality",
-        lines,
-        heading=heading,
-        ylabel="least energy + violation so far (sd)",
-        among=list(dict.fromkeys([*PAPERS, *OTHERS])),
-        ax=ax,
-    )
-    if truth.best is not None:
-        ax.axhline(truth.quality[truth.best], color="0.4", linewidth=0.8, label="best controller")
-    ax.set(xlabel="evaluations")
-    ax.legend(loc="upper right")
-
-
-def temperature_panel(ax: Any, days: dict[str, Any], heading: str) -> None:
-    """Draw the temperature of the air and the set-point over the day."""
-    from jaxbandit.report.plots import COLOURS, DASHES
-
-    zone = jb.problems.Zone()
-    ax.axvspan(zone.arrive, zone.leave, color="0.92", zorder=0, label="occupied")
-    ax.axhline(zone.comfort, color="0.4", linewidth=0.8)
-    for number, (label, day) in enumerate(days.items()):
-        ax.plot(day.time, day.air, color=COLOURS[number], linestyle=DASHES[number], label=f"air, {label}")
-        ax.plot(day.time, day.set_point, color=COLOURS[number], linewidth=0.8, alpha=0.7, drawstyle="steps-post")
-    ax.set(title=heading, xlabel="hour", ylabel="°C (thin: set-points)", xlim=(0, 24), xticks=range(0, 25, 4))
-    ax.set_ylim(bottom=11)  # room for the legend
-    ax.legend(loc="lower center")
-
-
-def power_panel(ax: Any, days: dict[str, Any]) -> None:
-    """Draw the power of the heating and of the sun over the day."""
-    from jaxbandit.report.plots import COLOURS, DASHES
-
-    for number, (label, day) in enumerate(days.items()):
-        ax.plot(day.time, day.power, color=COLOURS[number], linestyle=DASHES[number], drawstyle="steps-post", label=f"heating, {label}")
-    day = next(iter(days.values()))
-    ax.plot(day.time, day.solar, color=COLOURS[5], linewidth=1, label="sun")
-    ax.set(title="heating and sun", xlabel="hour", ylabel="kW", xlim=(0, 24), xticks=range(0, 25, 4))
-    ax.set_ylim(bottom=0)
-    ax.legend(loc="upper right")
+    panels = {"the paper's algorithms": PAPERS, "others beside CONFIG": OTHERS}
+    curves = [partial(panel, labels=labels, heading=heading) for heading, labels in panels.items()]
+    return plots.compose("A building's heating controller: means with 95% intervals (thin: medians)", [curves])
 
 
 EXPERIMENT = Experiment(
-    name="building",
+    module=__name__,
     title="CONFIG and baselines tuning a building's heating controller (CONFIG paper, Figure 5)",
     position=63,
-    defaults=Options(trials=20, horizon=50, points_per_axis=15, seed=0, parameters="recommended", extra=shared.ALL),
-    quick=Options(trials=4, horizon=25, points_per_axis=10, seed=0, parameters="recommended", extra=shared.FEWER),
+    defaults=Options(trials=20, horizon=50, points_per_axis=15, extra=shared.ALL),
+    quick=Options(trials=4, horizon=25, points_per_axis=10, extra=shared.FEWER),
     build=build,
     notes=notes,
     draw=draw,
-    text=__doc__ or "",
     add_arguments=shared.add_algorithms,
 )

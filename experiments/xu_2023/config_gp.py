@@ -108,16 +108,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 EXPERIMENT = Experiment(
-    name="config-gp",
+    module=__name__,
     title="CONFIG and baselines on functions drawn from a Gaussian process (CONFIG paper, Figures 2 and 3)",
     position=60,
-    defaults=Options(
-        trials=48, horizon=100, points_per_axis=shared.RECOMMENDED_POINTS, seed=0, parameters="recommended", extra=shared.ALL | NOISE
-    ),
-    quick=Options(trials=10, horizon=40, points_per_axis=81, seed=0, parameters="recommended", extra=shared.FEWER | NOISE),
+    defaults=Options(trials=48, horizon=100, points_per_axis=shared.RECOMMENDED_POINTS, extra=shared.ALL | NOISE),
+    quick=Options(trials=10, horizon=40, points_per_axis=81, extra=shared.FEWER | NOISE),
     build=build,
     notes=notes,
     draw=draw,
-    text=__doc__ or "",
     add_arguments=add_arguments,
 )

@@ -60,13 +60,12 @@ def draw(dataset: Any) -> Any:
 
 
 EXPERIMENT = Experiment(
-    name="config-infeasible",
+    module=__name__,
     title="CONFIG declares infeasibility (CONFIG paper, section 6.1)",
     position=61,
-    defaults=Options(trials=50, horizon=100, points_per_axis=shared.RECOMMENDED_POINTS, seed=0, parameters="recommended"),
-    quick=Options(trials=10, horizon=40, points_per_axis=81, seed=0, parameters="recommended"),
+    defaults=Options(trials=50, horizon=100, points_per_axis=shared.RECOMMENDED_POINTS),
+    quick=Options(trials=10, horizon=40, points_per_axis=81),
     build=build,
     notes=notes,
     draw=draw,
-    text=__doc__ or "",
 )

@@ -53,15 +53,10 @@ import numpy as np
 import jaxbandit as jb
 from experiments.common.experiment import Experiment, Options, study
 from experiments.xu_2023 import shared
-from jaxbandit.kernels import Kernel, Matern52, Scale, SquaredExponential
+from jaxbandit.kernels import Matern52, Scale
 from jaxbandit.report.statistics import final_values
 from jaxbandit.study import Run, Study
-from jaxbandit.surrogates import fit
 
-SAMPLE = 30  # points per function for the hyper-parameters
-# How far the search may go from length-scale 3 and the sample's mean square. A bowl is a parabola, whose likelihood only grows with
-# length-scale and variance, until single precision cannot tell the variance from the noise.
-SPAN = 100.0
 CODE_LENGTH_SCALE = 3.0
 CODE_GRID = 20  # points per axis of the scripts' grid for variances and the first point
 
@@ -83,7 +78,7 @@ def fitted_runs(name: str, options: Options) -> list[Run]:
     if scaled:  # the constraint by its scale only, which leaves the feasible set as it is
         reward, constraint = np.asarray(problem.means)
         problem = jb.replace(problem, means=np.stack([reward, constraint / constraint.std()]))
-    kernels = tuple(fitted_kernel(problem, output, options.seed) for output in range(2))
+    kernels = tuple(shared.fitted_kernel(problem, output, options.seed, 3.0) for output in range(2))
     model = partial(jb.surrogate, problem.domain, kernels, noise_variance=shared.NOISE_VARIANCE, horizon=options.horizon + 1)
     cheapest, drawing = model(), model(form="product")  # the cheapest may be rows, which have no joint draws for Thompson sampling
     safest = [int(np.argmin(problem.means[1]))]
@@ -95,18 +90,6 @@ def fitted_runs(name: str, options: Options) -> list[Run]:
         initial = known if isinstance(algorithm, jb.SafeOpt) else random
         runs.append(Run(f"{name} {label}", problem, algorithm, chosen, initial=initial))
     return runs
-
-
-def fitted_kernel(problem: Any, output: int, seed: int) -> Kernel:
-    """Return a squared exponential by maximum likelihood on noisy values at random points, the same points for all problems."""
-    random = np.random.default_rng(seed)
-    chosen = random.choice(problem.domain.size, min(SAMPLE, problem.domain.size), replace=False)
-    noise = np.sqrt(shared.NOISE_VARIANCE) * random.standard_normal(len(chosen))
-    values = np.asarray(problem.means)[output, chosen] + noise
-    guess = Scale(kernel=SquaredExponential(length_scale=3.0), variance=float(np.mean(values**2)))
-    return fit(
-        guess, np.asarray(problem.domain.points)[chosen], values, shared.NOISE_VARIANCE, prior=None, fixed=("noise_variance",), span=SPAN
-    ).kernel
 
 
 def code_runs(name: str, options: Options) -> list[Run]:
@@ -177,14 +160,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 EXPERIMENT = Experiment(
-    name="config-p",
+    module=__name__,
     title="CONFIG and baselines on the artificial problems P1 to P6 (CONFIG paper, Figure 4)",
     position=62,
-    defaults=Options(trials=20, horizon=100, points_per_axis=100, seed=0, parameters="recommended", extra={"problem": "all", **shared.ALL}),
-    quick=Options(trials=4, horizon=40, points_per_axis=30, seed=0, parameters="recommended", extra={"problem": "P6", **shared.FEWER}),
+    defaults=Options(trials=20, horizon=100, points_per_axis=100, extra={"problem": "all", **shared.ALL}),
+    quick=Options(trials=4, horizon=40, points_per_axis=30, extra={"problem": "P6", **shared.FEWER}),
     build=build,
     notes=notes,
     draw=draw,
-    text=__doc__ or "",
     add_arguments=add_arguments,
 )

@@ -16,6 +16,7 @@ from jaxbandit.estimators import Bounds
 from jaxbandit.informed import SafestSeeds
 from jaxbandit.kernels import Kernel, Scale, SquaredExponential
 from jaxbandit.study import Run, Study
+from jaxbandit.surrogates import fit
 
 NOISE_VARIANCE = 0.05**2  # of the model, and of the observations where they are noisy
 VARIANCE = 2.0  # of the kernel that the functions are drawn from
@@ -24,6 +25,10 @@ RECOMMENDED_POINTS, CODE_POINTS = 201, 100
 LEAST_NOISE = 1e-6
 PENALTIES = (1.0, 20.0)  # rho of EPBO: too small, and large enough
 CODE_PENALTIES = (0.2, 1.0, 3.0)
+SAMPLE = 30  # points per function for the hyper-parameters
+# How far their search may go. A bowl is a parabola, whose likelihood only grows with length-scale and variance, until single precision
+# cannot tell the variance from the noise.
+SPAN = 100.0
 NOT_THE_PAPERS = ("CEI (observed)", "RPOL", "Thompson", "Random")
 # At reduced size compiling takes the time, of a program for each algorithm: a few will do.
 FEWER = {"algorithms": ("CONFIG", "CEI", "SafeOpt", "Primal-dual", "RPOL")}
@@ -70,6 +75,20 @@ def chosen(options: Options, known: Iterable[tuple[str, T]]) -> list[tuple[str, 
 def add_algorithms(parser: argparse.ArgumentParser) -> None:
     """Add the option that chooses algorithms."""
     parser.add_argument("--algorithms", nargs="+", metavar="NAME", help="some of the algorithms of the table (default: all)")
+
+
+def fitted_kernel(problem: Any, output: int, seed: int, length_scale: Any, draws: tuple[int, ...] = ()) -> Kernel:
+    """Return a squared exponential by maximum likelihood, from a length-scale on, on noisy values at random points.
+
+    The points are the same for all problems; ``draws`` is the shape of other noise that is drawn beside that of the output.
+    """
+    random = np.random.default_rng(seed)
+    chosen = random.choice(problem.domain.size, min(SAMPLE, problem.domain.size), replace=False)
+    noise = np.sqrt(NOISE_VARIANCE) * random.standard_normal((*draws, len(chosen)))
+    values = np.asarray(problem.means)[output, chosen] + (noise[output] if draws else noise)
+    guess = Scale(kernel=SquaredExponential(length_scale=length_scale), variance=float(np.mean(values**2)))
+    points = np.asarray(problem.domain.points)[chosen]
+    return fit(guess, points, values, NOISE_VARIANCE, prior=None, fixed=("noise_variance",), span=SPAN).kernel
 
 
 def panels(labels: Sequence[str]) -> dict[str, dict[str, str]]:

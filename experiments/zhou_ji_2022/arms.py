@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +19,7 @@ from jaxbandit.study import Study
 Load = Callable[..., ArmsData]
 
 
-def build(name: str, load: Load, options: Options, width: float) -> Study:
+def build(name: str, load: Load, width: float, options: Options) -> Study:
     """Return the study of the three algorithms on the arms of a data set, ``width`` being the recommended one.
 
     Readings are divided by ``B``: the same problem, in numbers that single precision likes.
@@ -91,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, variable: str, what: str) 
 
 
 def experiment(
-    name: str,
+    module: str,
     *,
     title: str,
     position: int,
@@ -102,19 +101,16 @@ def experiment(
     arms: str,
     variable: str,
     what: str,
-    text: str | None,
 ) -> Experiment:
     """Return the experiment on one data set: ``width`` is the recommended one, ``arms`` says what they are, ``what`` what the file is."""
-    full = Options(trials=50, horizon=horizon, points_per_axis=0, seed=0, parameters="recommended", extra={"data": None})
     return Experiment(
-        name=name,
+        module=module,
         title=title,
         position=position,
-        defaults=full,
-        quick=dataclasses.replace(full, trials=10, horizon=quick_horizon),
-        build=lambda options: build(name, load, options, width),
+        defaults=Options(trials=50, horizon=horizon, extra={"data": None}),
+        quick=Options(trials=10, horizon=quick_horizon, extra={"data": None}),
+        build=partial(build, module.rpartition(".")[2].replace("_", "-"), load, width),
         notes=notes,
         draw=partial(draw, name=arms),
-        text=text or "",
         add_arguments=partial(add_arguments, variable=variable, what=what),
     )

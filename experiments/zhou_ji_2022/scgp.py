@@ -120,13 +120,12 @@ def draw(dataset: Any) -> Any:
 
 
 EXPERIMENT = Experiment(
-    name="scgp",
+    module=__name__,
     title="SCGP-UCB with full constraint information: soft and hard violation of both schedules (Zhou and Ji 2022, sec. 4)",
     position=43,
-    defaults=Options(trials=50, horizon=20_000, points_per_axis=100, seed=0, parameters="recommended"),
-    quick=Options(trials=10, horizon=1000, points_per_axis=100, seed=0, parameters="recommended"),
+    defaults=Options(trials=50, horizon=20_000, points_per_axis=100),
+    quick=Options(trials=10, horizon=1000, points_per_axis=100),
     build=build,
     notes=notes,
     draw=draw,
-    text=__doc__ or "",
 )

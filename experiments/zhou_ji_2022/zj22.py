@@ -106,14 +106,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 EXPERIMENT = Experiment(
-    name="zj22",
+    module=__name__,
     title="CBO-UCB, CBO-TS, CBO-Rand, StageOpt and SGP-UCB on random RKHS functions (Zhou and Ji 2022, Figure 1a and App. F.1)",
     position=40,
-    defaults=Options(trials=50, horizon=10_000, points_per_axis=100, seed=0, parameters="recommended", extra={"threshold": "both"}),
-    quick=Options(trials=10, horizon=500, points_per_axis=100, seed=0, parameters="recommended", extra={"threshold": "both"}),
+    defaults=Options(trials=50, horizon=10_000, points_per_axis=100, extra={"threshold": "both"}),
+    quick=Options(trials=10, horizon=500, points_per_axis=100, extra={"threshold": "both"}),
     build=build,
     notes=notes,
     draw=draw,
-    text=__doc__ or "",
     add_arguments=add_arguments,
 )

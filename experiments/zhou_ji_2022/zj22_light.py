@@ -31,7 +31,7 @@ from experiments.zhou_ji_2022 import arms
 from jaxbandit.problems import light_or_synthetic
 
 EXPERIMENT = arms.experiment(
-    "zj22-light",
+    __name__,
     title="CBO-UCB, CBO-TS and CBO-Rand on 41 light sensors (Zhou and Ji 2022, Figures 1b and 1c)",
     position=41,
     load=light_or_synthetic,
@@ -41,5 +41,4 @@ EXPERIMENT = arms.experiment(
     arms="light sensors",
     variable="JAXBANDIT_LIGHT",
     what="iw_data_all.mat of Guestrin and Krause",
-    text=__doc__,
 )

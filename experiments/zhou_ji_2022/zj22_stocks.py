@@ -25,7 +25,7 @@ from experiments.zhou_ji_2022 import arms
 from jaxbandit.problems import stocks_or_synthetic
 
 EXPERIMENT = arms.experiment(
-    "zj22-stocks",
+    __name__,
     title="CBO-UCB, CBO-TS and CBO-Rand on 29 stocks, heavy-tailed noise (Zhou and Ji 2022, Figure 2)",
     position=42,
     load=stocks_or_synthetic,
@@ -35,5 +35,4 @@ EXPERIMENT = arms.experiment(
     arms="stock prices",
     variable="JAXBANDIT_STOCKS",
     what="a table of prices (CSV), a column per stock",
-    text=__doc__,
 )

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, TypeAlias
+from functools import partial
+from typing import Annotated, ClassVar, TypeAlias
 
 import jax
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import log_expected_improvement, log_feasibility, pick, restricted_to, unit_box
-from jaxbandit.algorithms.base import A_STATE, Algorithm, Arena, Decision, Observation, Shown, Traits
+from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Seen, Traits, posterior_of
 from jaxbandit.consensus import Agreement, Consensus
-from jaxbandit.core.checks import InvalidArgument, blaming
+from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import MOST_ROUNDS, Letter, nonnegative, positive, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Key, Scalar
-from jaxbandit.feedback import Feedback
 from jaxbandit.surrogates import Posterior, Surrogate
 
 Evaluations: TypeAlias = Annotated[int, whole(1, MOST_ROUNDS)]
@@ -25,12 +25,12 @@ Evaluations: TypeAlias = Annotated[int, whole(1, MOST_ROUNDS)]
 class SeparateBeliefs:
     """Beliefs about functions that are evaluated one at a time, each at points of its own."""
 
-    belief: Any
+    belief: Posterior
     visited: Array  # [1 + m, M] where each function was evaluated
 
 
 @pytree
-class AdmmboState:
+class AdmmboState(BeliefState):
     """State of ADMMBO."""
 
     posterior: SeparateBeliefs
@@ -43,7 +43,7 @@ class AdmmboState:
 
 
 @pytree
-class Admmbo(Algorithm):
+class Admmbo(Algorithm[AdmmboState]):
     r"""ADMM on ``min -f(x) + sum_j 1{g_j(z_j) > 0}`` subject to ``x = z_j``, each subproblem by Bayesian optimisation.
 
     Every round evaluates one function at one point, and learns nothing of the others there:
@@ -78,6 +78,7 @@ class Admmbo(Algorithm):
     name: ClassVar[str] = "admmbo"
     title: ClassVar[str] = "ADMMBO"
     paper: ClassVar[str] = "Ariafar, Coll-Font, Brooks, Dy (2019), *ADMMBO: Bayesian Optimization with Unknown Constraints using ADMM*"
+    shown = ("flags", "evaluations")
     penalty: Annotated[Scalar, positive, Letter("rho")] = 0.1
     weight: Annotated[Scalar, positive, Letter("M")] = 50.0
     side: Annotated[Scalar, positive, Letter("side")] = 1.0
@@ -122,7 +123,7 @@ class Admmbo(Algorithm):
         evaluated = (jnp.arange(1 + arena.constraints, dtype=jnp.int32) == state.stage) & running
         return Decision(index=index, widths=evaluated.astype(mean.dtype)), state
 
-    def update(self, arena: Arena, state: AdmmboState, observation: Observation | Feedback, t: Array) -> AdmmboState:
+    def update(self, arena: Arena, state: AdmmboState, observation: Seen, t: Array) -> AdmmboState:
         running = state.flags == 0
         present = (jnp.arange(1 + arena.constraints, dtype=jnp.int32) == state.stage) & running
         state = replace(
@@ -131,28 +132,20 @@ class Admmbo(Algorithm):
             left=state.left - 1,
             evaluations=state.evaluations + running.astype(jnp.int32),
         )
-        after = self._next_stage(arena, state)
-        done = running & (state.left == 0)
-        moved = jax.tree.map(
-            lambda new, old: jnp.where(done, new, old),
-            replace(after, posterior=None),
-            replace(state, posterior=None),
-        )
+        after, before = (replace(each, posterior=None) for each in (self._next_stage(arena, state), state))
+        moved = jax.tree.map(partial(jnp.where, running & (state.left == 0)), after, before)
         return replace(moved, posterior=state.posterior)
 
-    def learn(self, arena: Arena, state: AdmmboState, observation: Observation | Feedback) -> AdmmboState:
+    def learn(self, arena: Arena, state: AdmmboState, observation: Seen) -> AdmmboState:
         """Take in all functions at a point, as an initial design brings them."""
         everything = jnp.ones((1 + arena.constraints,), bool)
         return replace(state, posterior=self._condition(arena, state.posterior, observation, everything))
 
     def belief(self, state: AdmmboState) -> Posterior:
-        with blaming(A_STATE):
-            return state.posterior.belief
+        known: SeparateBeliefs = posterior_of(state)
+        return known.belief
 
-    def diagnose(self, state: AdmmboState) -> Shown:
-        return {"flags": state.flags, "evaluations": state.evaluations}
-
-    def _condition(self, arena: Arena, posterior: SeparateBeliefs, observation: Observation | Feedback, present: Array) -> SeparateBeliefs:
+    def _condition(self, arena: Arena, posterior: SeparateBeliefs, observation: Seen, present: Array) -> SeparateBeliefs:
         belief = _separate(arena).condition(posterior.belief, observation.index, observation.values, present)
         return SeparateBeliefs(belief=belief, visited=posterior.visited.at[:, observation.index].max(present))
 
@@ -178,7 +171,7 @@ class Admmbo(Algorithm):
         index = pick(restricted_to(state.posterior.visited[state.stage], self._value(arena, state)))
         best = grid[jnp.minimum(index, grid.shape[0] - 1)]
         x_step, z_step = state.variables.with_x(best), state.variables.with_z(best, state.stage - 1)
-        variables = jax.tree.map(lambda a, b: jnp.where(state.stage == 0, a, b), x_step, z_step)
+        variables = jax.tree.map(partial(jnp.where, state.stage == 0), x_step, z_step)
         closed, agreed = variables.close(self.agreement)
         last = state.stage == m
         outer, stage = state.outer + last.astype(jnp.int32), (state.stage + 1) % (1 + m)
@@ -186,7 +179,7 @@ class Admmbo(Algorithm):
         budgets = jnp.asarray([self.reward_budget, self.cost_budget], jnp.int32)
         return replace(
             state,
-            variables=jax.tree.map(lambda a, b: jnp.where(last, a, b), closed, variables),
+            variables=jax.tree.map(partial(jnp.where, last), closed, variables),
             stage=stage,
             left=budgets[jnp.minimum(stage, 1), later],
             outer=outer,

@@ -7,24 +7,22 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxbandit.algorithms.base import A_STATE, Algorithm, Arena, Decision, Observation, Shown, Wrapper
-from jaxbandit.core.checks import blaming
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Seen, Shown, Wrapper, posterior_of
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.types import Array, Key
-from jaxbandit.feedback import Feedback
 
 
 @pytree
 class AnytimeState:
     """State of the wrapper: the wrapped algorithm's state, and what it showed in earlier stretches."""
 
-    inner: Any
+    inner: object
     flags: Array  # [] int32, bits raised in earlier stretches
     evaluations: Array  # [] int32, of earlier stretches; of algorithms that stop by themselves
 
 
 @pytree
-class Anytime(Wrapper):
+class Anytime(Wrapper[AnytimeState]):
     """Run ``algorithm`` over stretches of 1, 2, 4, ... rounds, each with its own length for horizon.
 
     Stretch ``i`` covers rounds ``2^i .. 2^(i+1) - 1``. At its first round the algorithm starts again: penalties, dual variables and
@@ -38,38 +36,38 @@ class Anytime(Wrapper):
     name: ClassVar[str] = "anytime"
     title: ClassVar[str] = "doubling trick"
     paper: ClassVar[str] = "Zhou, Ji (2022), *On Kernelized Multi-Armed Bandits with Constraints*, Remark 1"
-    algorithm: Algorithm
+    algorithm: Algorithm[Any]
     keep_data: bool = static(default=False)
 
     def init(self, arena: Arena) -> AnytimeState:
-        inner = self.algorithm.init(replace(arena, horizon=jnp.int32(1)))
-        return AnytimeState(inner=inner, flags=jnp.int32(0), evaluations=jnp.int32(0))
+        return _at_start(self.algorithm.init(replace(arena, horizon=jnp.int32(1))))
 
     def select(self, arena: Arena, state: AnytimeState, t: Array, key: Key) -> tuple[Decision, AnytimeState]:
-        own, start = self._stretch(arena, t)
-        decision, inner = self.algorithm.select(own, state.inner, t - start + 1, key)
+        stretch, start = _stretch(arena, t)
+        decision, inner = self.algorithm.select(stretch, state.inner, t - start + 1, key)
         return decision, replace(state, inner=inner)
 
-    def update(self, arena: Arena, state: AnytimeState, observation: Observation | Feedback, t: Array) -> AnytimeState:
-        own, start = self._stretch(arena, t)
-        inner = self.algorithm.update(own, state.inner, observation, t - start + 1)
+    def update(self, arena: Arena, state: AnytimeState, observation: Seen, t: Array) -> AnytimeState:
+        stretch, start = _stretch(arena, t)
+        inner = self.algorithm.update(stretch, state.inner, observation, t - start + 1)
         # The restart belongs to the end of a stretch, so that the state always holds the multipliers of the coming round.
-        following, next_start = self._stretch(arena, t + 1)
-        return jax.lax.cond(t + 1 == next_start, self._restarted, _kept, following, replace(state, inner=inner))
+        following, next_start = _stretch(arena, t + 1)
+        after: AnytimeState = jax.lax.cond(
+            t + 1 == next_start, self._restarted, lambda _, state: state, following, replace(state, inner=inner)
+        )
+        return after
 
-    def learn(self, arena: Arena, state: AnytimeState, observation: Observation | Feedback) -> AnytimeState:
+    def learn(self, arena: Arena, state: AnytimeState, observation: Seen) -> AnytimeState:
         return replace(state, inner=self.algorithm.learn(arena, state.inner, observation))
 
     def begin(self, arena: Arena, state: AnytimeState) -> AnytimeState:
         return replace(state, inner=self.algorithm.begin(arena, state.inner))
 
     def reset(self, arena: Arena, state: AnytimeState) -> AnytimeState:
-        inner = self.algorithm.reset(replace(arena, horizon=jnp.int32(1)), state.inner)
-        return AnytimeState(inner=inner, flags=jnp.int32(0), evaluations=jnp.int32(0))
+        return _at_start(self.algorithm.reset(replace(arena, horizon=jnp.int32(1)), state.inner))
 
-    def belief(self, state: AnytimeState) -> Any:
-        with blaming(A_STATE):
-            return self.algorithm.belief(state.inner)
+    def belief(self, state: AnytimeState) -> object:
+        return self.algorithm.belief(posterior_of(state, "inner"))
 
     def diagnose(self, state: AnytimeState) -> Shown:
         shown = self.algorithm.diagnose(state.inner)
@@ -77,13 +75,8 @@ class Anytime(Wrapper):
         return {**shown, "flags": state.flags | jnp.asarray(shown.get("flags", 0), jnp.int32), **before}
 
     def reveal(self, arena: Arena, state: AnytimeState, sample: Array, t: Array) -> AnytimeState:
-        own, start = self._stretch(arena, t)
-        return replace(state, inner=self.algorithm.reveal(own, state.inner, sample, t - start + 1))
-
-    def _stretch(self, arena: Arena, t: Array) -> tuple[Arena, Array]:
-        """Return the arena of round ``t``'s stretch and the round at which the stretch starts, the largest power of 2 up to ``t``."""
-        start = jnp.left_shift(jnp.int32(1), 31 - jax.lax.clz(jnp.asarray(t, jnp.int32)))
-        return replace(arena, horizon=start), start
+        stretch, start = _stretch(arena, t)
+        return replace(state, inner=self.algorithm.reveal(stretch, state.inner, sample, t - start + 1))
 
     def _restarted(self, arena: Arena, state: AnytimeState) -> AnytimeState:
         """Return the state at the start of the stretch of ``arena``."""
@@ -91,11 +84,17 @@ class Anytime(Wrapper):
         fresh = self.algorithm.reset(arena, state.inner) if self.keep_data else self.algorithm.init(arena)
         return AnytimeState(inner=fresh, flags=shown["flags"], evaluations=shown.get("evaluations", state.evaluations))
 
-    def symbols_in_force(self, horizon: int) -> dict[str, Any]:
+    def symbols_in_force(self, horizon: int) -> dict[str, object]:
         """Return the letters of the wrapped algorithm over the last full stretch."""
         last = 1 << (horizon.bit_length() - 1)
         return {"anytime": True, "keep_data": self.keep_data, **self.algorithm.symbols_in_force(last)}
 
 
-def _kept(arena: Arena, state: AnytimeState) -> AnytimeState:
-    return state
+def _stretch(arena: Arena, t: Array) -> tuple[Arena, Array]:
+    """Return the arena of round ``t``'s stretch and the round at which the stretch starts, the largest power of 2 up to ``t``."""
+    start = jnp.left_shift(jnp.int32(1), 31 - jax.lax.clz(jnp.asarray(t, jnp.int32)))
+    return replace(arena, horizon=start), start
+
+
+def _at_start(inner: object) -> AnytimeState:
+    return AnytimeState(inner=inner, flags=jnp.int32(0), evaluations=jnp.int32(0))

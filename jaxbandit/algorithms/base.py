@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,6 +24,9 @@ from jaxbandit.delays import Delay
 from jaxbandit.estimators import Estimate, Strategy
 from jaxbandit.feedback import Feedback, Policy, Wait
 from jaxbandit.surrogates import AbstractSurrogate
+
+P = TypeVar("P")  # posterior of a surrogate
+S = TypeVar("S")  # state of an algorithm
 
 
 @pytree
@@ -49,15 +52,18 @@ class Arena:
         return self.surrogate.domain.size
 
     @property
-    def dtype(self) -> np.dtype:
+    def dtype(self) -> np.dtype[Any]:
         """Floating type of beliefs, and so of an algorithm's state."""
         return self.surrogate.dtype
 
-    def learn(self, posterior: Any, observation: Observation | Feedback) -> Any:
+    def learn(self, posterior: P, observation: Seen) -> P:
         """Return the posterior that has taken in what ``observation`` brings."""
+        surrogate: Any = self.surrogate
         if isinstance(observation, Observation):
-            return self.surrogate.condition(posterior, observation.index, observation.values)
-        return self.surrogate.learn(posterior, observation)
+            after: P = surrogate.condition(posterior, observation.index, observation.values)
+        else:
+            after = surrogate.learn(posterior, observation)
+        return after
 
 
 @pytree
@@ -98,6 +104,8 @@ class Observation:
         return replace(self, values=function(self.values))
 
 
+Seen: TypeAlias = Observation | Feedback
+"""Values that came in at the end of a round: those of the point chosen in it, or under delay those that arrived."""
 Shown: TypeAlias = Mapping[str, Array]
 """Quantities of an algorithm's state that a run records, by name, see :meth:`Algorithm.diagnose`."""
 
@@ -106,7 +114,14 @@ Shown: TypeAlias = Mapping[str, Array]
 class BeliefState:
     """State of an algorithm that carries its posterior and nothing else."""
 
-    posterior: Any
+    posterior: object
+
+
+@pytree
+class DualState(BeliefState):
+    """State of an algorithm with a penalty factor or dual variable for each constraint."""
+
+    multipliers: Array  # [m]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,22 +143,20 @@ class Traits:
     learns: bool = True
 
 
-A_STATE = "state: must be one that this algorithm has made"
-
-
-class Algorithm(Declared, abc.ABC):
+class Algorithm(Declared, abc.ABC, Generic[S]):
     """Rule that chooses points and learns from what comes back; abstract, and every algorithm is a final pytree dataclass.
 
     A subclass defines ``name`` and :meth:`select`, and overrides of the rest what it needs. Hyper-parameters are declared beside their
     fields, see :mod:`jaxbandit.core.declare`; from that come ``validate``, the letters of audit traces and what study files can set. A
-    state is a pytree dataclass; the defaults below work with one that holds the posterior of ``arena.surrogate`` as ``posterior``.
-    ``update`` conditions by ``arena.learn`` and takes sums over what came in by ``observation.total``; that is all it takes to run under
-    delay.
+    state, of type ``S``, is a pytree dataclass; the defaults below work with one that holds the posterior of ``arena.surrogate`` as
+    ``posterior``. ``update`` conditions by ``arena.learn`` and takes sums over what came in by ``observation.total``; that is all it
+    takes to run under delay.
 
     Attributes:
       name: short name, such as "rpol"; it names traces and messages.
       title: name in tables, such as "RPOL-UCB".
       paper: citation as in the README's table; empty where there is no paper.
+      shown: fields of the state that a run records under their names, see :meth:`diagnose`.
     """
 
     described: ClassVar[str] = "an algorithm of jaxbandit, or of a subclass of jaxbandit.Algorithm"
@@ -151,63 +164,64 @@ class Algorithm(Declared, abc.ABC):
     name: ClassVar[str]
     title: ClassVar[str] = ""
     paper: ClassVar[str] = ""
+    shown: ClassVar[tuple[str, ...]] = ()
 
     @property
     def traits(self) -> Traits:
         """Facts that a run goes by; a class whose facts depend on no field sets ``traits = Traits(...)``."""
         return Traits()
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         lost = [field.name for field in dataclasses.fields(Traits) if field.name in vars(cls)]
         if lost:
             raise InvalidArgument(f"{cls.__name__}.{lost[0]}: write traits = Traits({lost[0]}=...), which a run goes by")
 
-    def init(self, arena: Arena) -> Any:
+    def init(self, arena: Arena) -> S:
         """Return the state before the first observation."""
-        return BeliefState(posterior=arena.surrogate.init())
+        state: Any = BeliefState(posterior=arena.surrogate.init())
+        return state
 
     @abc.abstractmethod
-    def select(self, arena: Arena, state: Any, t: Array, key: Key) -> tuple[Decision, Any]:
+    def select(self, arena: Arena, state: S, t: Array, key: Key) -> tuple[Decision, S]:
         """Return the choice of round ``t`` (counted from 1) and the state after it."""
 
-    def update(self, arena: Arena, state: Any, observation: Observation | Feedback, t: Array) -> Any:
+    def update(self, arena: Arena, state: S, observation: Seen, t: Array) -> S:
         """Return the state after round ``t``, with the observation made in it, or under delay with what arrived at its end."""
         return self.learn(arena, state, observation)
 
-    def learn(self, arena: Arena, state: Any, observation: Observation | Feedback) -> Any:
+    def learn(self, arena: Arena, state: S, observation: Seen) -> S:
         """Return the state whose beliefs have taken in ``observation``; penalties and dual variables stay as they are.
 
         An initial design is taken in by this alone. An algorithm whose surrogate models other values than those observed overrides it.
         """
-        return replace(state, posterior=arena.learn(state.posterior, observation))
+        return replace(state, posterior=arena.learn(posterior_of(state), observation))
 
-    def begin(self, arena: Arena, state: Any) -> Any:
+    def begin(self, arena: Arena, state: S) -> S:
         """Return the state before round 1, once a whole initial design has been taken in; not called where there is none."""
         return state
 
-    def reveal(self, arena: Arena, state: Any, sample: Array, t: Array) -> Any:
+    def reveal(self, arena: Arena, state: S, sample: Array, t: Array) -> S:
         """Return the state that has seen the constraint functions ``sample [m, M]`` of round ``t``, before the choice."""
         return state
 
-    def reset(self, arena: Arena, state: Any) -> Any:
+    def reset(self, arena: Arena, state: S) -> S:
         """Return the state before round 1 that keeps what ``state`` has learnt of the functions."""
-        return replace(self.init(arena), posterior=state.posterior)
+        return replace(self.init(arena), posterior=posterior_of(state))
 
-    def belief(self, state: Any) -> Any:
+    def belief(self, state: S) -> object:
         """Return the posterior of ``arena.surrogate`` that ``state`` holds."""
-        with blaming(A_STATE):
-            return state.posterior
+        return posterior_of(state)
 
-    def diagnose(self, state: Any) -> Shown:
-        """Return what a run records of ``state``, by names that are the same for every state; what an algorithm has not it leaves out.
+    def diagnose(self, state: S) -> Shown:
+        """Return what a run records of ``state``, by names that are the same for every state; by default the fields named in ``shown``.
 
         Every round: ``multipliers [m]``, the penalty factors, dual variables or virtual queues in force in the coming round, ``flags []``
         (int32), the bits of :class:`~jaxbandit.Status` raised so far, and ``length_scales [G, a]`` of models that are fitted on the way.
         At the end: ``candidates [M]``, the points not struck out yet (booleans), ``evaluations []`` (int32), the rounds that evaluated
         something, and arrays of any other name, which are ``Trajectory.shown``.
         """
-        return {}
+        return {name: getattr(state, name) for name in self.shown}
 
     def with_delays(self, delay: Delay, policy: Policy) -> Self:
         """Return the algorithm that knows what it may of the delay model and of the feedback policy it runs under.
@@ -219,7 +233,7 @@ class Algorithm(Declared, abc.ABC):
             raise InvalidArgument(f"{type(self).__name__}: needs the feedback of a round before the next one; it cannot run under delay")
         return self
 
-    def with_facts(self, **facts: Any) -> Self:
+    def with_facts(self, **facts: object) -> Self:
         """Return the algorithm with fields set to facts of one instance, see :mod:`jaxbandit.informed`; a wrapper passes them on.
 
         Raises:
@@ -231,12 +245,18 @@ class Algorithm(Declared, abc.ABC):
                 raise InvalidArgument(f"informed: tells {name}, which {type(self).__name__} does not take; leave it out")
         return replace(self, **facts)
 
-    def symbols_in_force(self, horizon: int) -> dict[str, Any]:
+    def symbols_in_force(self, horizon: int) -> dict[str, object]:
         """Return the hyper-parameters in force over ``horizon`` rounds as plain values, under the paper's letters, for audit traces.
 
         These are the fields that declare a symbol; an algorithm that derives others from them, or from the horizon, adds those.
         """
         return symbols(self)
+
+
+def posterior_of(state: Any, name: str = "posterior") -> Any:
+    """Return the posterior of a state, or another field; raises ``InvalidArgument`` on what is no state of the algorithm."""
+    with blaming("state: must be one that this algorithm has made"):
+        return getattr(state, name)
 
 
 class Score(NamedTuple):
@@ -257,7 +277,7 @@ class Score(NamedTuple):
         return pick(values), bits
 
 
-class Scored(Algorithm):
+class Scored(Algorithm[S]):
     """Algorithm that chooses the point of the best score, which depends on what is believed of that point alone; abstract.
 
     Both :meth:`select` and the kernel of :mod:`jaxbandit.fused`, which computes scores point by point, are made from its methods. A
@@ -269,29 +289,29 @@ class Scored(Algorithm):
 
     estimator: Strategy
 
-    def estimate(self, arena: Arena, state: Any, t: Array, key: Key) -> Estimate:
+    def estimate(self, arena: Arena, state: S, t: Array, key: Key) -> Estimate:
         """Return the estimates from which points are scored in round ``t``; default: those of every output by the strategy."""
-        return self.estimator.estimate(arena.surrogate, state.posterior, t, key)
+        return self.estimator.estimate(arena.surrogate, posterior_of(state), t, key)
 
     @abc.abstractmethod
-    def score(self, state: Any, estimate: Estimate) -> Score:
+    def score(self, state: S, estimate: Estimate) -> Score:
         """Return the scores ``[M]`` of points, each computed from what ``estimate`` has at that point."""
 
-    def after_choice(self, arena: Arena, state: Any, estimate: Estimate, index: Array) -> Any:
+    def after_choice(self, arena: Arena, state: S, estimate: Estimate, index: Array) -> S:
         """Return the state once the point ``index`` of ``estimate`` was chosen; default: the same."""
         return state
 
-    def select(self, arena: Arena, state: Any, t: Array, key: Key) -> tuple[Decision, Any]:
+    def select(self, arena: Arena, state: S, t: Array, key: Key) -> tuple[Decision, S]:
         estimate = self.estimate(arena, state, t, key)
         index, flags = self.score(state, estimate).choose()
         decision = Decision(index=index, widths=estimate.widths, flags=flags, draws=estimate.draws)
         return decision, self.after_choice(arena, state, estimate, index)
 
 
-class Wrapper(Algorithm):
+class Wrapper(Algorithm[S]):
     """Algorithm that runs another one, its field ``algorithm``, and passes on all that the engine asks of an algorithm; abstract."""
 
-    algorithm: Algorithm
+    algorithm: Algorithm[Any]
 
     @property
     def traits(self) -> Traits:
@@ -300,7 +320,7 @@ class Wrapper(Algorithm):
     def with_delays(self, delay: Delay, policy: Policy) -> Self:
         return replace(self, algorithm=self.algorithm.with_delays(delay, policy))
 
-    def with_facts(self, **facts: Any) -> Self:
+    def with_facts(self, **facts: object) -> Self:
         return replace(self, algorithm=self.algorithm.with_facts(**facts))
 
 

@@ -3,22 +3,21 @@ Algorithm 1)."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.acquisition import nearly_best, pick
-from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation, Shown, Traits
+from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Seen, Traits
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import Declared
 from jaxbandit.core.fields import Letter, between, nonnegative, positive
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.delays import Delay
-from jaxbandit.feedback import Feedback, Hallucinate, Policy
-from jaxbandit.surrogates import Prediction
+from jaxbandit.feedback import Hallucinate, Policy
 
 
 @pytree
@@ -53,27 +52,22 @@ class Elimination(Declared):
                 "Bpe.width: the bounds of Elimination are for one noise variance at all points, got a table over them; give a number"
             )
         noise_sd = jnp.sqrt(arena.surrogate.model.noise_variance[0])
-        logarithm, slack = jnp.log(4 * stages / self.delta), 0.0
-        if self.continuous:
-            logarithm, slack = logarithm + np.log(2.0) + self._covering(arena, stages, q, noise_sd), 1.0
+        logarithm, slack = jnp.log(4 * stages / self.delta), float(self.continuous)
+        if self.continuous:  # ln (C~ q)^d, of the points that stand for the set; norms of means are at most C~, Lemma 4.3
+            largest = jnp.maximum(self.noise_scale, jnp.max(arena.surrogate.model.forms[0].prior_variance))
+            norm = self.norm_bound + largest * jnp.sqrt(q) / noise_sd * jnp.sqrt(2 * jnp.log(16 * stages * q / self.delta))
+            logarithm = logarithm + np.log(2.0) + arena.surrogate.domain.dimension * jnp.log(norm * q)
         else:
             logarithm = logarithm + np.log(arena.surrogate.domain.size)
         beta = self.norm_bound + self.noise_scale / noise_sd * jnp.sqrt(2 * logarithm)
         return beta, slack * 2 / q, slack * 2 / jnp.sqrt(q)
 
-    def _covering(self, arena: Arena, stages: Array, q: Array, noise_sd: Array) -> Array:
-        """Return ``ln (C~ q)^d``, of the number of points that stand for a continuous set; norms of means are at most ``C~``, Lemma 4.3."""
-        largest = jnp.maximum(self.noise_scale, jnp.max(arena.surrogate.model.forms[0].prior_variance))
-        norm = self.norm_bound + largest * jnp.sqrt(q) / noise_sd * jnp.sqrt(2 * jnp.log(16 * stages * q / self.delta))
-        return arena.surrogate.domain.dimension * jnp.log(norm * q)
-
 
 @pytree
-class BpeState:
-    """State of BPE. A *stage* is what the paper calls a round."""
+class BpeState(BeliefState):
+    """State of BPE, whose posterior is of this stage's points only. A *stage* is what the paper calls a round."""
 
-    posterior: Any  # of this stage's points only
-    alive: Array  # [M] whether a point can still be the maximiser
+    candidates: Array  # [M] whether a point can still be the maximiser
     q: Array  # [] q_r of the current stage
     end: Array  # [] int32, the stage's last round
     stage: Array  # [] int32, r, from 1
@@ -81,7 +75,7 @@ class BpeState:
 
 
 @pytree
-class Bpe(Algorithm):
+class Bpe(Algorithm[BpeState]):
     r"""Explore where the deviation is largest, and strike out what cannot be the maximiser at the end of each of a few stages.
 
     .. math::
@@ -109,6 +103,7 @@ class Bpe(Algorithm):
     name: ClassVar[str] = "bpe"
     title: ClassVar[str] = "BPE-Delay"
     paper: ClassVar[str] = "Vakili et al. (2023), *Delayed Feedback in Kernel Bandits*, Algorithm 1"
+    shown = ("candidates",)
     width: Annotated[Scalar, positive] | Elimination = 2.0
     mean_delay: Annotated[Scalar, nonnegative, Letter("E_tau")] | None = None
     xi: Annotated[Scalar, nonnegative, Letter("xi")] | None = None
@@ -124,43 +119,34 @@ class Bpe(Algorithm):
         q, length = self._next(arena.horizon, jnp.ones((), arena.dtype), jnp.int32(0))
         return BpeState(
             posterior=arena.surrogate.init(),
-            alive=jnp.ones((arena.size,), bool),
+            candidates=jnp.ones((arena.size,), bool),
             q=q,
             end=length,
             stage=jnp.int32(1),
-            stages=self._stages(arena, arena.dtype),
+            stages=self._stages(arena),
         )
 
     def select(self, arena: Arena, state: BpeState, t: Array, key: Key) -> tuple[Decision, BpeState]:
         belief = arena.surrogate.predict(state.posterior)
-        score = jnp.where(state.alive, belief.sd[0], -jnp.inf)
+        score = jnp.where(state.candidates, belief.sd[0], -jnp.inf)
         if self.ties == "random":
             score = jnp.where(nearly_best(score), jax.random.uniform(key, score.shape, score.dtype), -1)
         beta, _, _ = self._width(arena, state)
         return Decision(index=pick(score), widths=jnp.broadcast_to(beta, (1 + arena.constraints,))), state
 
-    def update(self, arena: Arena, state: BpeState, observation: Observation | Feedback, t: Array) -> BpeState:
+    def update(self, arena: Arena, state: BpeState, observation: Seen, t: Array) -> BpeState:
         state = replace(state, posterior=arena.learn(state.posterior, observation))
         return jax.lax.cond(t == state.end, lambda: self._eliminate(arena, state), lambda: state)
 
     def _eliminate(self, arena: Arena, state: BpeState) -> BpeState:
         """Return the state after the end of a stage: fewer points, no data, a longer stage."""
-        low, high = self._bounds(arena, state, arena.surrogate.arrived(state.posterior))
-        best = jnp.max(jnp.where(state.alive, low, -jnp.inf))
-        q, length = self._next(arena.horizon, state.q, state.end)
-        return BpeState(
-            posterior=arena.surrogate.init(),
-            alive=state.alive & (high >= best),
-            q=q,
-            end=state.end + length,
-            stage=state.stage + 1,
-            stages=state.stages,
-        )
-
-    def _bounds(self, arena: Arena, state: BpeState, belief: Prediction) -> tuple[Array, Array]:
+        belief = arena.surrogate.arrived(state.posterior)
         beta, bound_slack, deviation_slack = self._width(arena, state)
         width = bound_slack + beta * (belief.sd[0] + deviation_slack)
-        return belief.mean[0] - width, belief.mean[0] + width
+        best = jnp.max(jnp.where(state.candidates, belief.mean[0] - width, -jnp.inf))
+        candidates = state.candidates & (belief.mean[0] + width >= best)
+        q, length = self._next(arena.horizon, state.q, state.end)
+        return replace(state, posterior=arena.surrogate.init(), candidates=candidates, q=q, end=state.end + length, stage=state.stage + 1)
 
     def _width(self, arena: Arena, state: BpeState) -> tuple[Array, Array, Array]:
         if isinstance(self.width, Elimination):
@@ -170,12 +156,12 @@ class Bpe(Algorithm):
 
     def stage_lengths(self, horizon: int) -> list[tuple[int, float]]:
         """Return the rounds (of the last stage those within the horizon) and ``q_r`` of every stage; ``u_T = 0`` without ``mean_delay``."""
-        q, played, found = jnp.ones((), float_dtype()), 0, []
+        q, played, stages = jnp.ones((), float_dtype()), 0, []
         while played < horizon:
             q, length = self._next(jnp.int32(horizon), q, jnp.int32(played))
-            found.append((min(int(length), horizon - played), float(q)))
+            stages.append((min(int(length), horizon - played), float(q)))
             played += int(length)
-        return found
+        return stages
 
     def _next(self, horizon: Array, q: Array, played: Array) -> tuple[Array, Array]:
         """Return ``q_r`` and the length ``t_r`` of the stage after ``played`` rounds."""
@@ -195,7 +181,7 @@ class Bpe(Algorithm):
         logarithm = jnp.log(3 * rounds / (2 * delta))
         return self.mean_delay + jnp.minimum(jnp.sqrt(2 * jnp.square(self.xi) * logarithm), 2 * self.b * logarithm)
 
-    def _stages(self, arena: Arena, dtype: Any) -> Array:
+    def _stages(self, arena: Arena) -> Array:
         """Return ``R``, the number of stages that the horizon holds."""
 
         def longer(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
@@ -203,11 +189,8 @@ class Bpe(Algorithm):
             q, length = self._next(arena.horizon, q, played)
             return q, played + length, count + 1
 
-        start = (jnp.ones((), dtype), jnp.int32(0), jnp.zeros((), dtype))
+        start = (jnp.ones((), arena.dtype), jnp.int32(0), jnp.zeros((), arena.dtype))
         return jax.lax.while_loop(lambda carry: carry[1] < arena.horizon, longer, start)[2]
-
-    def diagnose(self, state: BpeState) -> Shown:
-        return {"candidates": state.alive}
 
     def with_delays(self, delay: Delay, policy: Policy) -> Bpe:
         """Return the algorithm that knows the delay model's mean and sub-exponential parameters, where it was given none.
@@ -235,7 +218,7 @@ class Bpe(Algorithm):
             xi, b = delay.sub_exponential
         return replace(self, mean_delay=mean, xi=xi, b=b)
 
-    def symbols_in_force(self, horizon: int) -> dict[str, Any]:
+    def symbols_in_force(self, horizon: int) -> dict[str, object]:
         """Return the hyper-parameters under the paper's letters, with the lengths ``t_r`` of the stages."""
         return {**super().symbols_in_force(horizon), "t_r": [length for length, _ in self.stage_lengths(horizon)]}
 

@@ -3,31 +3,22 @@ Constraints", Algorithm 1)."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.acquisition import weighted_sum
-from jaxbandit.algorithms.base import Arena, Score, Scored, Shown
+from jaxbandit.algorithms.base import Arena, DualState, Score, Scored
 from jaxbandit.core.fields import Letter, positive
 from jaxbandit.core.pytree import float_dtype, pytree, replace
 from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, PerConstraint, Scalar
 from jaxbandit.estimators import Bounds, Estimate, Strategy
-from jaxbandit.surrogates import Posterior
 
 
 @pytree
-class CboState:
-    """State of CBO."""
-
-    posterior: Posterior
-    multipliers: Array  # [m] the dual variables phi_t, each in [0, rho]
-
-
-@pytree
-class Cbo(Scored):
+class Cbo(Scored[DualState]):
     r"""CBO: the best point of an optimistic Lagrangian, then a projected dual step along the *estimated* cost there.
 
     .. math::
@@ -48,22 +39,23 @@ class Cbo(Scored):
     name: ClassVar[str] = "cbo"
     title: ClassVar[str] = "CBO-UCB"
     paper: ClassVar[str] = "Zhou, Ji (2022), *On Kernelized Multi-Armed Bandits with Constraints*, Algorithm 1"
+    shown = ("multipliers",)  # the dual variables phi_t, each in [0, rho]
     estimator: Strategy = Bounds()
     reward_clip: Annotated[Scalar, positive, Letter("B")] = 1.0
     cost_clip: Annotated[PerConstraint, positive, Letter("G")] = 1.0
     dual_cap: Annotated[PerConstraint, positive, Letter("rho")] = 10.0
     step_divisor: Annotated[PerConstraint, positive] | None = None
 
-    def init(self, arena: Arena) -> CboState:
-        return CboState(posterior=arena.surrogate.init(), multipliers=jnp.zeros((arena.constraints,), arena.dtype))
+    def init(self, arena: Arena) -> DualState:
+        return DualState(posterior=arena.surrogate.init(), multipliers=jnp.zeros((arena.constraints,), arena.dtype))
 
-    def score(self, state: CboState, estimate: Estimate) -> Score:
+    def score(self, state: DualState, estimate: Estimate) -> Score:
         bound = jnp.asarray(self.reward_clip)
         reward = jnp.clip(estimate.reward, -bound, bound)
         clipped = tuple((mask, Status.ALL_CLIPPED) for mask in (estimate.reward >= bound, estimate.reward <= -bound))
         return Score(reward - weighted_sum(state.multipliers, self._clipped(estimate.costs)), flags=clipped)
 
-    def after_choice(self, arena: Arena, state: CboState, estimate: Estimate, index: Array) -> CboState:
+    def after_choice(self, arena: Arena, state: DualState, estimate: Estimate, index: Array) -> DualState:
         """Move the dual by the estimate at ``x_t``, not by the observation (line 7 of Algorithm 1)."""
         costs = self._clipped(estimate.costs)[:, index]
         return replace(state, multipliers=jnp.clip(state.multipliers + costs / self.divisor(arena.horizon), 0, jnp.asarray(self.dual_cap)))
@@ -79,9 +71,6 @@ class Cbo(Scored):
         cap = jnp.asarray(self.dual_cap, float_dtype())
         return jnp.asarray(self.cost_clip, cap.dtype) * jnp.sqrt(jnp.asarray(horizon, cap.dtype)) / cap
 
-    def diagnose(self, state: CboState) -> Shown:
-        return {"multipliers": state.multipliers}
-
-    def symbols_in_force(self, horizon: int) -> dict[str, Any]:
+    def symbols_in_force(self, horizon: int) -> dict[str, object]:
         """Return the hyper-parameters under the paper's letters, with the ``V`` in force."""
         return {**super().symbols_in_force(horizon), "V": np.asarray(self.divisor(horizon)).tolist()}

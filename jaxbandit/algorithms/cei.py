@@ -3,37 +3,35 @@ Constraints"; Gelbart, Snoek and Adams 2014, "Bayesian Optimization with Unknown
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import log_expected_improvement, log_feasibility, pick
-from jaxbandit.algorithms.base import A_STATE, Algorithm, Arena, Decision, Observation, Traits
-from jaxbandit.core.checks import blaming
+from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Seen, Traits, posterior_of
 from jaxbandit.core.fields import Letter, nonnegative
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Array, Key, Scalar
-from jaxbandit.feedback import Feedback
 
 
 @pytree
 class Experience:
     """Posterior, and the data that expected improvement has to remember themselves."""
 
-    belief: Any
+    belief: object
     visited: Array  # [M] whether a point was chosen
     best: Array  # [] best reward observed together with costs that all hold, minus infinity before there is one
 
 
 @pytree
-class CeiState:
+class CeiState(BeliefState):
     """State of constrained EI."""
 
     posterior: Experience
 
 
 @pytree
-class Cei(Algorithm):
+class Cei(Algorithm[CeiState]):
     r"""Expected improvement over the best feasible point so far, times the probability that the constraints hold.
 
     .. math::
@@ -75,7 +73,7 @@ class Cei(Algorithm):
         index = pick(log_feasibility(belief.mean[1:], belief.sd[1:]) + jnp.where(found, gain, 0))
         return Decision(index=index, widths=jnp.zeros_like(belief.gain)), state
 
-    def learn(self, arena: Arena, state: CeiState, observation: Observation | Feedback) -> CeiState:
+    def learn(self, arena: Arena, state: CeiState, observation: Seen) -> CeiState:
         """Condition the posterior; remember the point, and the reward if all costs held."""
 
         def feasible_reward(values: Array) -> Array:
@@ -89,6 +87,6 @@ class Cei(Algorithm):
         )
         return CeiState(posterior=after)
 
-    def belief(self, state: CeiState) -> Any:
-        with blaming(A_STATE):
-            return state.posterior.belief
+    def belief(self, state: CeiState) -> object:
+        known: Experience = posterior_of(state)
+        return known.belief

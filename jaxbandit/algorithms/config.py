@@ -14,7 +14,7 @@ from jaxbandit.estimators import Bounds, Estimate, Strategy
 
 
 @pytree
-class Config(Scored):
+class Config(Scored[BeliefState]):
     r"""CONFIG: the best upper bound of the reward among points whose constraints can still hold.
 
     .. math:: x_t = \arg\max_x \mathrm{UCB}_f(x) \quad\text{s.t.}\quad \mathrm{LCB}_{g_j}(x) \le 0 \;\; \forall j

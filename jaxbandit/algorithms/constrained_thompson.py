@@ -15,7 +15,7 @@ from jaxbandit.estimators import Strategy, Thompson
 
 
 @pytree
-class ConstrainedThompson(Algorithm):
+class ConstrainedThompson(Algorithm[BeliefState]):
     r"""Draw the reward and every constraint; take the best feasible point of the draw, else the least violating one.
 
     .. math::

@@ -16,7 +16,7 @@ from jaxbandit.estimators import Bounds, Estimate, Strategy
 
 
 @pytree
-class Epbo(Scored):
+class Epbo(Scored[BeliefState]):
     r"""EPBO: a fixed penalty on the positive part of optimistic constraint estimates.
 
     .. math:: x_t = \arg\max_x \mathrm{UCB}_f(x) - \rho \sum_j \mathrm{LCB}_{g_j}(x)^+

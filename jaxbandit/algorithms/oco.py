@@ -6,34 +6,31 @@ The paper is not at hand: the scheme is that of the literature on it, and detail
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.acquisition import pick, squared_distance, unit_box
-from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation, Shown, Traits
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, DualState, Seen, Traits
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import Letter, between, each_axis, nonnegative, positive
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.core.types import Array, Key, PerAxis, Scalar
-from jaxbandit.feedback import Feedback
 
 
 @pytree
-class OcoState:
-    """State of bandit OCO, in coordinates of the unit box."""
+class OcoState(DualState):
+    """State of bandit OCO, in coordinates of the unit box; its posterior stays the prior, and its multipliers are ``lambda >= 0``."""
 
-    posterior: Any  # a prior that it never conditions: it has no model
-    multipliers: Array  # [m] dual variables lambda >= 0
     centre: Array  # [d] x
     direction: Array  # [d] u, of unit length
     first: Array  # [1 + m] values at x + delta u
 
 
 @pytree
-class Oco(Algorithm):
+class Oco(Algorithm[OcoState]):
     r"""A primal-dual gradient step along gradients that two evaluations estimate; every evaluation is a round.
 
     In an odd round ``u`` is drawn from the unit sphere and ``x + delta u`` evaluated, in the next one ``x - delta u``. Then
@@ -60,6 +57,7 @@ class Oco(Algorithm):
     name: ClassVar[str] = "oco"
     title: ClassVar[str] = "bandit OCO"
     paper: ClassVar[str] = "Cao, Liu (2018), *Online Convex Optimization with Time-Varying Constraints and Bandit Feedback*"
+    shown = ("multipliers",)
     step: Annotated[Scalar, positive] = 1.0
     regulariser: Annotated[Scalar, nonnegative] = 1.0
     perturbation: Annotated[Scalar, between(0, 0.5, open_high=True), Letter("delta")] | None = None
@@ -89,15 +87,13 @@ class Oco(Algorithm):
         decision = Decision(index=index, widths=jnp.zeros_like(state.first), draws=jnp.stack([direction, centre]))
         return decision, replace(state, centre=centre, direction=direction)
 
-    def update(self, arena: Arena, state: OcoState, observation: Observation | Feedback, t: Array) -> OcoState:
-        from optax import projections  # here because start-up should not pay for it
-
+    def update(self, arena: Arena, state: OcoState, observation: Seen, t: Array) -> OcoState:
         now, odd = observation.total(), t % 2 == 1
         eta = self.step / jnp.sqrt(jnp.asarray(arena.horizon, now.dtype))
         slopes = (state.centre.shape[0] / (2 * self._delta(arena))) * (state.first - now)  # [1 + m]
         uphill = (slopes[0] - jnp.sum(state.multipliers * slopes[1:])) * state.direction
         cost = 0.5 * (state.first + now)[1:]
-        dual = projections.projection_non_negative(state.multipliers + eta * (cost - self.regulariser * eta * state.multipliers))
+        dual = jnp.maximum(state.multipliers + eta * (cost - self.regulariser * eta * state.multipliers), 0)
         return replace(
             state,
             centre=jnp.where(odd, state.centre, self._inside(arena, state.centre + eta * uphill)),
@@ -114,15 +110,10 @@ class Oco(Algorithm):
 
     def _inside(self, arena: Arena, point: Array) -> Array:
         """Return the projection of ``point [d]`` onto the shrunk box."""
-        from optax import projections
-
         margin = jnp.minimum(self._delta(arena) if self.shrink is None else 0.5 * self.shrink, 0.5)
-        return projections.projection_box(point, margin, 1 - margin)
+        return jnp.clip(point, margin, 1 - margin)
 
-    def diagnose(self, state: OcoState) -> Shown:
-        return {"multipliers": state.multipliers}
-
-    def symbols_in_force(self, horizon: int) -> dict[str, Any]:
+    def symbols_in_force(self, horizon: int) -> dict[str, object]:
         """Return the hyper-parameters; in a trace ``draw_f`` holds each round's direction, ``draw_g`` its centre ``x``."""
         eta = np.asarray(self.step) / np.sqrt(horizon)
         return {**super().symbols_in_force(horizon), "eta": eta.tolist(), "kappa": (np.asarray(self.regulariser) * eta).tolist()}

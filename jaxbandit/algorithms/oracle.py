@@ -6,16 +6,15 @@ from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 
-from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Observation, Traits
+from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Seen, Traits
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import point
 from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Array, Key, Scalar
-from jaxbandit.feedback import Feedback
 
 
 @pytree
-class Oracle(Algorithm):
+class Oracle(Algorithm[BeliefState]):
     """Choose one point in every round: the best feasible one, which ``informed=jaxbandit.informed.BestPoint()`` tells.
 
     Attributes:
@@ -36,5 +35,5 @@ class Oracle(Algorithm):
         widths = jnp.zeros((1 + arena.constraints,), arena.dtype)
         return Decision(index=jnp.asarray(self.index).astype(jnp.int32), widths=widths), state
 
-    def update(self, arena: Arena, state: BeliefState, observation: Observation | Feedback, t: Array) -> BeliefState:
+    def update(self, arena: Arena, state: BeliefState, observation: Seen, t: Array) -> BeliefState:
         return state

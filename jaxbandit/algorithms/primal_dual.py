@@ -7,25 +7,15 @@ from typing import Annotated, ClassVar
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import weighted_sum
-from jaxbandit.algorithms.base import Arena, Observation, Score, Scored, Shown
+from jaxbandit.algorithms.base import Arena, DualState, Score, Scored, Seen
 from jaxbandit.core.fields import Letter, nonnegative, positive
-from jaxbandit.core.pytree import pytree, replace
+from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Array, PerConstraint
 from jaxbandit.estimators import Bounds, Estimate, Strategy
-from jaxbandit.feedback import Feedback
-from jaxbandit.surrogates import Posterior
 
 
 @pytree
-class PrimalDualState:
-    """State of the primal-dual method."""
-
-    posterior: Posterior
-    multipliers: Array  # [m] the dual variables phi_t >= 0
-
-
-@pytree
-class PrimalDual(Scored):
+class PrimalDual(Scored[DualState]):
     r"""CBO with a dual that the *observed* cost moves, by plain steps, without clips and without a cap.
 
     .. math::
@@ -44,20 +34,18 @@ class PrimalDual(Scored):
     name: ClassVar[str] = "primaldual"
     title: ClassVar[str] = "primal-dual on observations"
     paper: ClassVar[str] = "CBO with a dual that the observed cost moves, as in the experiments of Xu et al. (2023)"
+    shown = ("multipliers",)  # the dual variables phi_t >= 0
     estimator: Strategy = Bounds()
     initial_multiplier: Annotated[PerConstraint, nonnegative, Letter("phi1")] = 1.0
     step: Annotated[PerConstraint, positive, Letter("eta")] = 1.0
 
-    def init(self, arena: Arena) -> PrimalDualState:
+    def init(self, arena: Arena) -> DualState:
         first = jnp.broadcast_to(jnp.asarray(self.initial_multiplier, arena.dtype), (arena.constraints,))
-        return PrimalDualState(posterior=arena.surrogate.init(), multipliers=first)
+        return DualState(posterior=arena.surrogate.init(), multipliers=first)
 
-    def score(self, state: PrimalDualState, estimate: Estimate) -> Score:
+    def score(self, state: DualState, estimate: Estimate) -> Score:
         return Score(estimate.reward - weighted_sum(state.multipliers, estimate.costs))
 
-    def update(self, arena: Arena, state: PrimalDualState, observation: Observation | Feedback, t: Array) -> PrimalDualState:
+    def update(self, arena: Arena, state: DualState, observation: Seen, t: Array) -> DualState:
         dual = jnp.maximum(state.multipliers + jnp.asarray(self.step) * observation.total()[1:], 0)
-        return replace(state, posterior=arena.learn(state.posterior, observation), multipliers=dual)
-
-    def diagnose(self, state: PrimalDualState) -> Shown:
-        return {"multipliers": state.multipliers}
+        return DualState(posterior=arena.learn(state.posterior, observation), multipliers=dual)

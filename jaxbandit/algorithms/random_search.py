@@ -7,15 +7,14 @@ from typing import Annotated, ClassVar
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import draw_uniformly
-from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Observation, Traits
+from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Seen, Traits
 from jaxbandit.core.fields import mask
 from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Array, Key
-from jaxbandit.feedback import Feedback
 
 
 @pytree
-class RandomSearch(Algorithm):
+class RandomSearch(Algorithm[BeliefState]):
     """Draw points uniformly from the grid, or from those allowed; nothing is learnt, and the information gain stays 0.
 
     Attributes:
@@ -34,5 +33,5 @@ class RandomSearch(Algorithm):
         widths = jnp.zeros((1 + arena.constraints,), arena.dtype)
         return Decision(index=draw_uniformly(key, allowed), widths=widths), state
 
-    def update(self, arena: Arena, state: BeliefState, observation: Observation | Feedback, t: Array) -> BeliefState:
+    def update(self, arena: Arena, state: BeliefState, observation: Seen, t: Array) -> BeliefState:
         return state

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import jax
 
-from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation, Shown, Traits, Wrapper
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, S, Seen, Shown, Traits, Wrapper
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import MOST_ROUNDS, between, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.delays import Delay
-from jaxbandit.feedback import DelayedSurrogate, Feedback, Policy, Wait
-from jaxbandit.feedback.wait import WaitPosterior
+from jaxbandit.feedback import DelayedSurrogate, Policy, Wait
+from jaxbandit.feedback.policies import LatePosterior
 from jaxbandit.surrogates import AbstractSurrogate, Prior, RangedSurrogate, RefittedPosterior, RefittedSurrogate
 
 
 @pytree
-class Refitted(Wrapper):
+class Refitted(Wrapper[S]):
     """Run ``algorithm`` on a model whose length-scale, variance and noise variance are fitted to the data by maximum posterior.
 
     It takes a model of :func:`jaxbandit.ranged`; the fit stays within its range, and has one length-scale for each axis where the model
@@ -56,7 +56,7 @@ class Refitted(Wrapper):
     paper: ClassVar[str] = (
         "Hvarfner, Hellsten, Nardi (2024), *Vanilla Bayesian optimization performs great in high dimensions*, sec. 5 (the prior)"
     )
-    algorithm: Algorithm
+    algorithm: Algorithm[S]
     prior: Prior = Prior()
     span: Annotated[Scalar, between(1, float("inf"), open_high=True)] = 30.0
     every: Annotated[int, whole(1, MOST_ROUNDS)] | None = static(default=None)
@@ -70,7 +70,7 @@ class Refitted(Wrapper):
     def traits(self) -> Traits:
         return dataclasses.replace(self.algorithm.traits, feedback=Wait())
 
-    def init(self, arena: Arena) -> Any:
+    def init(self, arena: Arena) -> S:
         """Return the state before the first observation.
 
         Raises:
@@ -81,44 +81,43 @@ class Refitted(Wrapper):
             raise InvalidArgument(f"Refitted.algorithm: {type(self.algorithm).__name__} keeps beliefs of its own; they cannot be refitted")
         return state
 
-    def select(self, arena: Arena, state: Any, t: Array, key: Key) -> tuple[Decision, Any]:
+    def select(self, arena: Arena, state: S, t: Array, key: Key) -> tuple[Decision, S]:
         return self.algorithm.select(self._fitting(arena), state, t, key)
 
-    def update(self, arena: Arena, state: Any, observation: Observation | Feedback, t: Array) -> Any:
+    def update(self, arena: Arena, state: S, observation: Seen, t: Array) -> S:
         return self.algorithm.update(self._fitting(arena), state, observation, t)
 
-    def learn(self, arena: Arena, state: Any, observation: Observation | Feedback) -> Any:
+    def learn(self, arena: Arena, state: S, observation: Seen) -> S:
         return self.algorithm.learn(self._fitting(arena, fits=False), state, observation)  # an initial design
 
-    def begin(self, arena: Arena, state: Any) -> Any:
+    def begin(self, arena: Arena, state: S) -> S:
         fitting = self._fitting(arena)
         if self.at_start:
-            own = fitting.surrogate
-            model: Any = own.arrivals if isinstance(own, DelayedSurrogate) else own
-            held = self._held(state)
+            surrogate, held = fitting.surrogate, self._held(state)
+            model: Any = surrogate.arrivals if isinstance(surrogate, DelayedSurrogate) else surrogate
             fitted = model.fitted(held)
             state = jax.tree.map(lambda part: fitted if part is held else part, state, is_leaf=lambda part: part is held)
         return self.algorithm.begin(fitting, state)
 
-    def reveal(self, arena: Arena, state: Any, sample: Array, t: Array) -> Any:
+    def reveal(self, arena: Arena, state: S, sample: Array, t: Array) -> S:
         return self.algorithm.reveal(self._fitting(arena), state, sample, t)
 
-    def reset(self, arena: Arena, state: Any) -> Any:
+    def reset(self, arena: Arena, state: S) -> S:
         return self.algorithm.reset(self._fitting(arena), state)
 
-    def belief(self, state: Any) -> Any:
+    def belief(self, state: S) -> object:
         return self.algorithm.belief(state)
 
-    def _held(self, state: Any) -> Any:
+    def _held(self, state: S) -> Any:
         """Return the posterior of the fitted model that the state holds."""
         belief = self.algorithm.belief(state)
-        return belief.belief if isinstance(belief, WaitPosterior) else belief
+        return belief.belief if isinstance(belief, LatePosterior) else belief
 
-    def diagnose(self, state: Any) -> Shown:
+    def diagnose(self, state: S) -> Shown:
         shown, held = self.algorithm.diagnose(state), self._held(state)
         return {**shown, "length_scales": held.hyper_parameters.length_scale, "flags": shown.get("flags", 0) | held.flags}
 
-    def with_delays(self, delay: Delay, policy: Policy) -> Refitted:
+    def with_delays(self, delay: Delay, policy: Policy) -> Self:
         if not isinstance(policy, Wait):
             raise InvalidArgument(
                 f"feedback: Refitted plays with Wait() under delay, got {type(policy).__name__}, whose belief of points without a value is"
@@ -126,10 +125,10 @@ class Refitted(Wrapper):
             )
         return super().with_delays(delay, policy)
 
-    def symbols_in_force(self, horizon: int) -> dict[str, Any]:
+    def symbols_in_force(self, horizon: int) -> dict[str, object]:
         """Return the letters of the wrapped algorithm."""
-        own = {"refitted": True, "every": self.every, "first": self.first, "prior": type(self.prior).__name__}
-        return own | self.algorithm.symbols_in_force(horizon)
+        fits = {"refitted": True, "every": self.every, "first": self.first, "prior": type(self.prior).__name__}
+        return fits | self.algorithm.symbols_in_force(horizon)
 
     def _fitting(self, arena: Arena, *, fits: bool = True) -> Arena:
         """Return the arena in which the model fits its hyper-parameters, or takes in data from which it will.
@@ -137,17 +136,13 @@ class Refitted(Wrapper):
         Raises:
           InvalidArgument: when the model is not one of :func:`jaxbandit.ranged`, or its noise variance differs between points.
         """
-        late = arena.surrogate
-        if isinstance(late, DelayedSurrogate):
-            return replace(arena, surrogate=replace(late, arrivals=self._refitting(late.arrivals, fits)))
-        return replace(arena, surrogate=self._refitting(late, fits))
-
-    def _refitting(self, model: AbstractSurrogate, fits: bool) -> RefittedSurrogate:
+        surrogate = arena.surrogate
+        model = surrogate.arrivals if isinstance(surrogate, DelayedSurrogate) else surrogate
         if not isinstance(model, RangedSurrogate):
             raise InvalidArgument("surrogate: Refitted fits the length-scale of a model of jaxbandit.ranged; make it by that")
         if model.noise_differs:
             raise InvalidArgument("surrogate.noise_variance: Refitted fits one number for each output, got a table over the points")
-        return RefittedSurrogate(
+        refitted: AbstractSurrogate = RefittedSurrogate(
             ranged=model if model.is_factorised else model.factorised(),
             prior=self.prior,
             span=self.span,
@@ -158,3 +153,4 @@ class Refitted(Wrapper):
             fit_noise=self.fit_noise,
             fits=fits,
         )
+        return replace(arena, surrogate=replace(surrogate, arrivals=refitted) if isinstance(surrogate, DelayedSurrogate) else refitted)

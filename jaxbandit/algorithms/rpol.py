@@ -8,25 +8,15 @@ from typing import Annotated, ClassVar
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import weighted_sum
-from jaxbandit.algorithms.base import Arena, Observation, Score, Scored, Shown
+from jaxbandit.algorithms.base import Arena, DualState, Score, Scored, Seen
 from jaxbandit.core.fields import Letter, positive
-from jaxbandit.core.pytree import pytree, replace
+from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Array, PerConstraint, Scalar
 from jaxbandit.estimators import Bounds, Estimate, Strategy
-from jaxbandit.feedback import Feedback
-from jaxbandit.surrogates import Posterior
 
 
 @pytree
-class RpolState:
-    """State of RPOL."""
-
-    posterior: Posterior
-    multipliers: Array  # [m] the rectified penalty factors Q_t
-
-
-@pytree
-class Rpol(Scored):
+class Rpol(Scored[DualState]):
     r"""RPOL: a penalty on the *positive part* of optimistic constraint estimates, growing at least like ``sqrt(t)``.
 
     .. math::
@@ -45,23 +35,20 @@ class Rpol(Scored):
     paper: ClassVar[str] = (
         "Guo, Zhu, Liu (2022), *Rectified Pessimistic-Optimistic Learning for Stochastic Continuum-armed Bandit with Constraints*, sec. 3-4"
     )
+    shown = ("multipliers",)  # the rectified penalty factors Q_t
     estimator: Strategy = Bounds()
     initial_penalty: Annotated[PerConstraint, positive, Letter("Q1")] = 1.0
     penalty_growth: Annotated[Scalar, positive, Letter("eta_over_sqrt_t")] = 1.0
 
-    def init(self, arena: Arena) -> RpolState:
+    def init(self, arena: Arena) -> DualState:
         penalty = jnp.full((arena.constraints,), jnp.asarray(self.initial_penalty), arena.dtype)
-        return RpolState(posterior=arena.surrogate.init(), multipliers=penalty)
+        return DualState(posterior=arena.surrogate.init(), multipliers=penalty)
 
-    def score(self, state: RpolState, estimate: Estimate) -> Score:
+    def score(self, state: DualState, estimate: Estimate) -> Score:
         return Score(estimate.reward - weighted_sum(state.multipliers, jnp.maximum(estimate.costs, 0)))  # eq. (7)
 
-    def update(self, arena: Arena, state: RpolState, observation: Observation | Feedback, t: Array) -> RpolState:
+    def update(self, arena: Arena, state: DualState, observation: Seen, t: Array) -> DualState:
         violation = observation.total(lambda values: jnp.maximum(values, 0))[1:]
         floor = self.penalty_growth * jnp.sqrt(jnp.asarray(t, violation.dtype))  # eta_t
         penalty = jnp.maximum(state.multipliers + violation, floor)
-        posterior = arena.learn(state.posterior, observation)
-        return replace(state, posterior=posterior, multipliers=penalty)
-
-    def diagnose(self, state: RpolState) -> Shown:
-        return {"multipliers": state.multipliers}
+        return DualState(posterior=arena.learn(state.posterior, observation), multipliers=penalty)

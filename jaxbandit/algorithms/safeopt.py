@@ -18,7 +18,7 @@ from jaxbandit.safety import Expansion, SafeState
 
 
 @pytree
-class SafeOpt(Algorithm):
+class SafeOpt(Algorithm[SafeState]):
     r"""SafeOpt: the most uncertain point among possible maximisers and expanders of a set of certainly safe points.
 
     .. math::

@@ -8,25 +8,22 @@ from typing import Annotated, ClassVar, Literal
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import clip_reward, pick, weighted_sum
-from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Shown, Traits
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision, DualState, Traits
 from jaxbandit.core.fields import Letter, between, positive
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.estimators import Bounds, Strategy
-from jaxbandit.surrogates import Posterior
 
 
 @pytree
-class ScgpState:
-    """State of SCGP-UCB."""
+class ScgpState(DualState):
+    """State of SCGP-UCB, whose multipliers are the virtual queues ``Q(t)``."""
 
-    posterior: Posterior
-    multipliers: Array  # [m] the virtual queues Q(t)
     sample: Array  # [m, M] the constraint functions g_t(.) revealed for the coming choice
 
 
 @pytree
-class Scgp(Algorithm):
+class Scgp(Algorithm[ScgpState]):
     r"""SCGP-UCB: a virtual queue per constraint, pushed up a little every round so that violations are paid back.
 
     .. math::
@@ -46,6 +43,7 @@ class Scgp(Algorithm):
     name: ClassVar[str] = "scgp"
     title: ClassVar[str] = "SCGP-UCB"
     paper: ClassVar[str] = "Zhou, Ji (2022), *On Kernelized Multi-Armed Bandits with Constraints*, Algorithm 2"
+    shown = ("multipliers",)
     estimator: Strategy = Bounds()
     reward_clip: Annotated[Scalar, positive, Letter("B")] = 1.0
     slater: Annotated[Scalar, between(0, 1), Letter("delta")] = 0.5
@@ -78,6 +76,3 @@ class Scgp(Algorithm):
         if self.schedule == 1:
             return 1 / root, self.slater * root / (8 * self.reward_clip)
         return self.slater / (2 * root), self.slater**2 * root / (16 * self.reward_clip)
-
-    def diagnose(self, state: ScgpState) -> Shown:
-        return {"multipliers": state.multipliers}

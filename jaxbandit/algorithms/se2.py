@@ -8,29 +8,25 @@ from typing import Annotated, ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxbandit.algorithms.base import Arena, Observation, Score, Scored, Shown, Traits, shared_factor
+from jaxbandit.algorithms.base import Arena, DualState, Score, Scored, Seen, Traits, shared_factor
 from jaxbandit.core.fields import Letter, between, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.estimators import Bounds, Estimate, Strategy
-from jaxbandit.feedback import Feedback
 from jaxbandit.penalties import EpochSum, Exponential, Penalty
-from jaxbandit.surrogates import Posterior
 
 
 @pytree
-class Se2State:
-    """State of Algorithm 2."""
+class Se2State(DualState):
+    """State of Algorithm 2: the posterior of the outputs ``(r, psi(g_j) - 1)``, ``kappa`` of the current epoch, and sums over it."""
 
-    posterior: Posterior  # of the outputs (r, psi(g_j) - 1)
-    multipliers: Array  # [m] kappa of the current epoch
     epoch: EpochSum  # of the g_j seen over the epoch so far
     flags: Array  # [] status bits: whether a penalty has reached its cap
 
 
 @pytree
-class Se2(Scored):
+class Se2(Scored[Se2State]):
     r"""Multiplicative penalties in epochs of ``S`` rounds, for constraints observed without noise.
 
     .. math::
@@ -54,6 +50,7 @@ class Se2(Scored):
     paper: ClassVar[str] = (
         "Shi, Eryilmaz (2022), *A Bayesian Approach for Stochastic Continuum-armed Bandit with Long-term Constraints*, Algorithm 2"
     )
+    shown = ("multipliers", "flags")
     estimator: Strategy = Bounds(reward_width=1.0, cost_width=1.0)
     psi: Annotated[Penalty, Letter("psi")] = Exponential()
     penalty_cap: Annotated[Scalar, between(1, float("inf"), open_high=True), Letter("cap")] = 1e6
@@ -77,7 +74,7 @@ class Se2(Scored):
     def score(self, state: Se2State, estimate: Estimate) -> Score:
         return Score(estimate.reward)
 
-    def update(self, arena: Arena, state: Se2State, observation: Observation | Feedback, t: Array) -> Se2State:
+    def update(self, arena: Arena, state: Se2State, observation: Seen, t: Array) -> Se2State:
         posterior = self.learn(arena, state, observation).posterior
         sums, average, last = state.epoch.add(observation.total()[1:], observation.count[1:], t, self.epoch)
         kappa = jnp.where(last, jnp.minimum(state.multipliers * self._psi(average), self.penalty_cap), state.multipliers)
@@ -87,13 +84,10 @@ class Se2(Scored):
         flags = state.flags | jnp.where(largest >= self.penalty_cap, int(Status.PENALTY_CAPPED), 0)
         return Se2State(posterior=posterior, multipliers=kappa, epoch=sums, flags=flags)
 
-    def learn(self, arena: Arena, state: Se2State, observation: Observation | Feedback) -> Se2State:
+    def learn(self, arena: Arena, state: Se2State, observation: Seen) -> Se2State:
         """Condition on ``(r, psi(c_j) - 1)``, the values that the surrogate models here."""
         modelled = observation.map(lambda values: jnp.append(values[:1], self._psi(values[1:]) - 1))
         return replace(state, posterior=arena.learn(state.posterior, modelled))
-
-    def diagnose(self, state: Se2State) -> Shown:
-        return {"multipliers": state.multipliers, "flags": state.flags}
 
     def _psi(self, costs: Array) -> Array:
         return jnp.minimum(self.psi.at(costs), self.penalty_cap)

@@ -9,27 +9,23 @@ import jax
 import jax.numpy as jnp
 
 from jaxbandit import widths
-from jaxbandit.algorithms.base import Arena, Observation, Score, Scored, Shown, Traits, shared_factor
+from jaxbandit.algorithms.base import Arena, DualState, Score, Scored, Seen, Traits, shared_factor
 from jaxbandit.core.fields import Letter, positive, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.estimators import Bounds, Estimate, Strategy
-from jaxbandit.feedback import Feedback
 from jaxbandit.penalties import EpochSum
-from jaxbandit.surrogates import Posterior
 
 
 @pytree
-class Se3State:
-    """State of Algorithm 3."""
+class Se3State(DualState):
+    """State of Algorithm 3: the posterior of the outputs ``(r, c_j)``, ``kappa`` of the current epoch, and sums over it."""
 
-    posterior: Posterior  # of the outputs (r, c_j)
-    multipliers: Array  # [m] kappa of the current epoch
     epoch: EpochSum  # of the c_j observed over the epoch so far
 
 
 @pytree
-class Se3(Scored):
+class Se3(Scored[Se3State]):
     r"""Additive penalties in epochs of ``S`` rounds, for constraints observed with noise.
 
     .. math::
@@ -51,6 +47,7 @@ class Se3(Scored):
     paper: ClassVar[str] = (
         "Shi, Eryilmaz (2022), *A Bayesian Approach for Stochastic Continuum-armed Bandit with Long-term Constraints*, Algorithm 3"
     )
+    shown = ("multipliers",)
     estimator: Strategy = Bounds()
     step: Annotated[Scalar, positive, Letter("mu")] = 0.5
     epoch: Annotated[int, whole(1), Letter("S")] = static(default=20)
@@ -72,13 +69,10 @@ class Se3(Scored):
     def score(self, state: Se3State, estimate: Estimate) -> Score:
         return Score(estimate.reward)
 
-    def update(self, arena: Arena, state: Se3State, observation: Observation | Feedback, t: Array) -> Se3State:
+    def update(self, arena: Arena, state: Se3State, observation: Seen, t: Array) -> Se3State:
         posterior = arena.learn(state.posterior, observation)
         sums, average, last = state.epoch.add(observation.total()[1:], observation.count[1:], t, self.epoch)
         moved = jnp.maximum(state.multipliers + self.step * average, 0)
         if self.restart:  # at the end of an epoch, so that an initial design serves the first one
             posterior = jax.lax.cond(last, arena.surrogate.init, lambda: posterior)
         return Se3State(posterior=posterior, multipliers=jnp.where(last, moved, state.multipliers), epoch=sums)
-
-    def diagnose(self, state: Se3State) -> Shown:
-        return {"multipliers": state.multipliers}

@@ -17,7 +17,7 @@ from jaxbandit.safety import SafeState
 
 
 @pytree
-class SgpUcb(Algorithm):
+class SgpUcb(Algorithm[SafeState]):
     r"""SGP-UCB: ``T'`` rounds uniformly at random in the seed set, then the best upper bound of the reward on the safe set.
 
     .. math:: x_t \sim \mathrm{Unif}(S_0) \;\; (t \le T'), \qquad x_t = \arg\max_{S_t} \mathrm{UCB}_f(x) \;\; (t > T')

@@ -17,7 +17,7 @@ from jaxbandit.safety import Expansion, SafeState
 
 
 @pytree
-class StageOpt(Algorithm):
+class StageOpt(Algorithm[SafeState]):
     r"""StageOpt: expand the safe set for ``T_0`` rounds, then maximise the upper bound of the reward on it.
 
     .. math::

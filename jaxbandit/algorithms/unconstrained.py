@@ -13,7 +13,7 @@ from jaxbandit.estimators import Bounds, Estimate, Strategy
 
 
 @pytree
-class Unconstrained(Scored):
+class Unconstrained(Scored[BeliefState]):
     r"""The point with the best reward estimate, ``x_t = argmax_x f_t(x)``.
 
     IGP-UCB with ``Bounds``, GP-TS with ``Thompson``, RandGP-UCB with ``Randomised``.

@@ -232,7 +232,8 @@ def _check_of(hint: Any, reading: _Reading = _Reading()) -> Check | None:
         return _check_of_items(arguments, reading)
     if origin is Mapping and (item := _check_of(arguments[1], _Reading(shaped=True))) is not None:
         return fields.mapping(item, reading.words or f"a mapping from labels to items, each {item.allowed}", least=reading.least)
-    kind = origin if reading.words and origin is not None else hint.__bound__ if isinstance(hint, TypeVar) else hint
+    is_role = isinstance(origin, type) and issubclass(origin, Described)  # such as Algorithm[Any]
+    kind = origin if is_role or (reading.words and origin is not None) else hint.__bound__ if isinstance(hint, TypeVar) else hint
     if not isinstance(kind, type) or isinstance(kind, types.GenericAlias):
         return None
     return PLAIN.get(kind) or _check_of_objects(kind, reading)

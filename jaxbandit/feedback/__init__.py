@@ -3,11 +3,9 @@
 Any algorithm runs under any policy: :class:`Wait` for feedback, :class:`Hallucinate` it, or :class:`Censor` it.
 """
 
-from jaxbandit.feedback.base import DelayedSurrogate, Policy
 from jaxbandit.feedback.buffer import Feedback, Pending
 from jaxbandit.feedback.censor import Censor
-from jaxbandit.feedback.hallucinate import Hallucinate
-from jaxbandit.feedback.wait import Wait
+from jaxbandit.feedback.policies import DelayedSurrogate, Hallucinate, Policy, Wait
 
 __all__ = ["Censor", "DelayedSurrogate", "Feedback", "Hallucinate", "Pending", "Policy", "Wait"]
 __dir__ = __all__.copy  # what completion shows

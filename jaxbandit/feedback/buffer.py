@@ -13,8 +13,8 @@ from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, Described, booleans, floating_type, integers_from, numbers, scalar, whole
 from jaxbandit.core.memory import check_fits
 from jaxbandit.core.pytree import pytree, replace
+from jaxbandit.core.types import Array
 
-Array = jax.Array
 Round: TypeAlias = Annotated[Array, integers_from(0, INT32_MAX), scalar]
 """The number of a round or of a point, ``[]``."""
 Due: TypeAlias = Annotated[Array, integers_from(0, INT32_MAX)]

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 
 from jaxbandit.core.fields import MOST_ROUNDS, Letter, finite, whole
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.types import Array, PerOutput
-from jaxbandit.feedback.base import DelayedSurrogate, Policy
 from jaxbandit.feedback.buffer import Feedback
-from jaxbandit.surrogates import Posterior, Prediction, Step
+from jaxbandit.feedback.policies import DelayedSurrogate, LatePosterior, Policy
+from jaxbandit.surrogates import Posterior, Prediction, Step, Surrogate
 
 
 @pytree
-class CensorPosterior:
+class CensorPosterior(LatePosterior):
     """Belief under censored targets, and the last points chosen, the oldest first."""
 
-    belief: Posterior
     recent: Array  # [w] int32, the points chosen in the last w rounds, M where there is none yet
     effects: tuple[Array, ...]  # [n, r] for each group: what 1 more in the target of each of the last n <= w points adds to the weights
-    chosen: Array  # [] int32, points chosen since the belief was the prior
 
 
 @pytree
-class Censor(Policy):
+class Censor(Policy[CensorPosterior]):
     r"""All points chosen, with ``minimum`` in place of values that have not arrived (Verma et al. 2022; Guo et al. 2022, RPOL, sec. 5).
 
     .. math::
@@ -59,7 +57,7 @@ class Censor(Policy):
 
     def learn(self, learner: DelayedSurrogate, posterior: CensorPosterior, feedback: Feedback) -> CensorPosterior:
         model, chosen = learner.chosen, posterior.chosen + 1
-        target = jnp.where(feedback.own_present, feedback.own_values, self._minimum(learner, feedback.values.dtype))
+        target = jnp.where(feedback.own_present, feedback.own_values, self._minimum(learner, feedback))
         belief, steps = model.absorb(posterior.belief, feedback.index)
         belief, effects = model.moved(belief, steps, feedback.index, target), posterior.effects
         if self._open(learner):
@@ -91,19 +89,17 @@ class Censor(Policy):
         """Return how far the values that arrive lie above the minimum that stood for them, ``[n, k]`` over the open targets."""
         ages = jnp.arange(self._open(learner), 0, -1, dtype=jnp.int32)
         slots = jnp.argmax(feedback.ages[None] == ages[:, None], axis=1)
-        here = feedback.present[slots] & (ages < chosen)[:, None]  # a restart forgets older points for good
-        return jnp.where(here, feedback.values[slots] - self._minimum(learner, feedback.values.dtype)[None], 0)
+        present = feedback.present[slots] & (ages < chosen)[:, None]  # a restart forgets older points for good
+        return jnp.where(present, feedback.values[slots] - self._minimum(learner, feedback)[None], 0)
 
-    def _minimum(self, learner: DelayedSurrogate, dtype: Any) -> Array:
-        return jnp.broadcast_to(jnp.asarray(self.minimum, dtype), (learner.outputs,))
+    def _minimum(self, learner: DelayedSurrogate, feedback: Feedback) -> Array:
+        return jnp.broadcast_to(jnp.asarray(self.minimum, feedback.values.dtype), (learner.outputs,))
 
 
-def _corrections(model: Any, belief: Posterior, effects: tuple[Array, ...], excess: Array) -> Array:
+def _corrections(model: Surrogate, belief: Posterior, effects: tuple[Array, ...], excess: Array) -> Array:
     """Return what the arrivals of a round add to the mean, ``[k, M]``."""
-    parts = []
-    for j, g in enumerate(model.groups):
-        parts.append(model.forms[g].expand(belief.factors[g], jnp.matmul(excess[:, j], effects[g], precision="highest")))
-    return jnp.stack(parts)
+    moved = [jnp.matmul(excess[:, j], effects[g], precision="highest") for j, g in enumerate(model.groups)]
+    return jnp.stack([model.forms[g].expand(belief.factors[g], moved[j]) for j, g in enumerate(model.groups)])
 
 
 def _shifted(effects: Array, step: Step) -> Array:

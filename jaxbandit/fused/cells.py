@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,13 @@ from jax.extend import core
 
 from jaxbandit.acquisition import least_of_best
 
-Cells = np.ndarray  # of dtype object
+Value: TypeAlias = Any
+"""A number or a row of a kernel: an array of JAX, or one of NumPy's numbers."""
+Ref: TypeAlias = Any
+"""Memory that a kernel reads and writes, of Pallas."""
+Cells: TypeAlias = np.ndarray
+"""Values as the entries of an array of objects."""
+Function: TypeAlias = Callable[..., Value]
 
 
 class Unsupported(Exception):
@@ -38,49 +44,49 @@ class Rows:
     size: int
     shape: tuple[int, ...]
 
-    def full(self, x: Any) -> Any:
+    def full(self, x: Value) -> Value:
         """Return a number or a row as a row."""
         return x if np.shape(x) == self.shape else jnp.broadcast_to(x, self.shape)
 
-    def points(self) -> Any:
+    def points(self) -> Value:
         """Return the number of each point as a float32 row."""
         return jax.lax.broadcasted_iota(jnp.int32, self.shape, 0).astype(np.float32)
 
-    def reduce(self, function: Callable[..., Any], x: Any) -> Any:
+    def reduce(self, function: Function, x: Value) -> Value:
         """Return a reduction of a row over the points."""
         return function(self.full(x), axis=0, keepdims=True)
 
-    def everywhere(self, mask: Any) -> Any:
+    def everywhere(self, mask: Value) -> Value:
         """Return whether a row of booleans holds at every point."""
         return self.reduce(jnp.min, as_numbers(mask)) > np.float32(0.5)
 
-    def pick(self, score: Any) -> Any:
+    def pick(self, score: Value) -> Value:
         """Return the index that :func:`~jaxbandit.acquisition.pick` gives, as float32."""
         score = self.full(score)
         tied = score >= least_of_best(self.reduce(jnp.max, score), self.reduce(jnp.min, score))
         return self.reduce(jnp.min, self.select(tied, self.points(), np.float32(self.size)))
 
-    def sqrt(self, x: Any) -> Any:
+    def sqrt(self, x: Value) -> Value:
         """Return a square root."""
         return jnp.sqrt(x)
 
-    def select(self, condition: Any, yes: Any, no: Any) -> Any:
+    def select(self, condition: Value, yes: Value, no: Value) -> Value:
         """Return ``yes`` where a condition holds, else ``no``, each a number or a row."""
         return jnp.where(condition, yes, no)
 
 
-def as_numbers(x: Any) -> Any:
+def as_numbers(x: Value) -> Value:
     """Return booleans as 1 and 0 in float32; reductions and memory of accelerators do not take booleans well."""
     return jnp.where(x, np.float32(1), np.float32(0))
 
 
-def _quotient(x: Any, y: Any) -> Any:
+def _quotient(x: Value, y: Value) -> Value:
     if not jnp.issubdtype(jnp.result_type(x, y), jnp.floating):
         raise Unsupported("it divides whole numbers (div)")
     return x / y
 
 
-def _converted(x: Any, dtype: Any) -> Any:
+def _converted(x: Value, dtype: np.dtype) -> Value:
     if isinstance(x, np.generic):
         return x.astype(dtype)  # a kernel takes constants as NumPy's numbers only
     if np.issubdtype(dtype, np.bool_):
@@ -90,13 +96,13 @@ def _converted(x: Any, dtype: Any) -> Any:
     return jnp.asarray(x).astype(dtype)
 
 
-def _power(x: Any, y: int) -> Any:
+def _power(x: Value, y: int) -> Value:
     product = functools.reduce(operator.mul, [x] * abs(y)) if y else x * 0 + 1
     return product if y >= 0 else 1 / product
 
 
 # Functions of entries; those of several kernels are methods of ``Rows``.
-ELEMENTWISE: dict[str, Callable[..., Any]] = {
+ELEMENTWISE: dict[str, Function] = {
     **{name: getattr(operator, name) for name in ("add", "sub", "mul", "neg", "eq", "ne", "lt", "le", "gt", "ge")},
     **{name: getattr(jnp, name) for name in ("abs", "ceil", "exp", "floor", "log", "sign", "square", "tanh")},
     **dict.fromkeys(("copy", "optimization_barrier", "reshard", "stop_gradient"), lambda x: x),
@@ -113,7 +119,7 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "rem": jnp.fmod,
 }
 # Reductions with what they give for nothing.
-REDUCTIONS: dict[str, tuple[Callable[..., Any], Any]] = {
+REDUCTIONS: dict[str, tuple[Function, Value]] = {
     "reduce_max": (jnp.maximum, -np.inf),
     "reduce_min": (jnp.minimum, np.inf),
     "reduce_sum": (operator.add, 0),
@@ -131,10 +137,12 @@ def compute(closed: core.ClosedJaxpr, arguments: Sequence[Cells], rows: Rows) ->
     Raises:
       Unsupported: on an operation that no kernel has, with its name.
     """
-    known: dict[Any, Cells] = {var: cells_of(value, var.aval) for var, value in zip(closed.jaxpr.constvars, closed.consts, strict=True)}
+    known: dict[core.Var | core.Literal, Cells] = {
+        var: cells_of(value, var.aval) for var, value in zip(closed.jaxpr.constvars, closed.consts, strict=True)
+    }
     known |= dict(zip(closed.jaxpr.invars, arguments, strict=True))
 
-    def read(atom: Any) -> Cells:
+    def read(atom: core.Var | core.Literal) -> Cells:
         return cells_of(atom.val, atom.aval) if isinstance(atom, core.Literal) else known[atom]
 
     for equation in closed.jaxpr.eqns:
@@ -143,13 +151,13 @@ def compute(closed: core.ClosedJaxpr, arguments: Sequence[Cells], rows: Rows) ->
     return [read(atom) for atom in closed.jaxpr.outvars]
 
 
-def cells_of(value: Any, aval: Any) -> Cells:
+def cells_of(value: Value, aval: jax.ShapeDtypeStruct) -> Cells:
     """Return the entries of a constant as cells, numbers of NumPy."""
     array = np.asarray(value, aval.dtype)
     return boxed([array[place] for place in np.ndindex(array.shape)], array.shape)
 
 
-def boxed(values: Sequence[Any], shape: tuple[int, ...]) -> Cells:
+def boxed(values: Sequence[Value], shape: tuple[int, ...]) -> Cells:
     """Return values of a kernel as cells of some shape."""
     cells = np.empty(shape, object)
     for place, value in zip(np.ndindex(shape), values, strict=True):
@@ -157,13 +165,13 @@ def boxed(values: Sequence[Any], shape: tuple[int, ...]) -> Cells:
     return cells
 
 
-def mapped(function: Callable[..., Any], *cells: Cells) -> Cells:
+def mapped(function: Function, *cells: Cells) -> Cells:
     """Return ``function`` of every entry of cells of one shape, or of none."""
     together = np.broadcast_arrays(*cells)
     return boxed([function(*(own[place] for own in together)) for place in np.ndindex(together[0].shape)], together[0].shape)
 
 
-def _computed(equation: Any, inputs: list[Cells], rows: Rows) -> list[Cells]:
+def _computed(equation: core.JaxprEqn, inputs: list[Cells], rows: Rows) -> list[Cells]:
     """Return the results of an equation."""
     name, params = equation.primitive.name, equation.params
     if name in CALLS:
@@ -173,7 +181,7 @@ def _computed(equation: Any, inputs: list[Cells], rows: Rows) -> list[Cells]:
     moved = _moved(name, params, inputs, equation.outvars[0].aval)
     if moved is not None:
         return moved
-    of_kernel: dict[str, Callable[..., Any]] = {
+    of_kernel: dict[str, Function] = {
         "sqrt": rows.sqrt,
         "select_n": lambda condition, no, yes: rows.select(condition, yes, no),
         "integer_pow": lambda x: _power(x, params["y"]),
@@ -185,7 +193,7 @@ def _computed(equation: Any, inputs: list[Cells], rows: Rows) -> list[Cells]:
     return [mapped(function, *inputs)]
 
 
-def called_by(equation: Any) -> core.ClosedJaxpr:
+def called_by(equation: core.JaxprEqn) -> core.ClosedJaxpr:
     """Return the function that an equation of ``CALLS`` calls."""
     params = equation.params
     called = params.get("jaxpr") or params.get("call_jaxpr") or params.get("fun_jaxpr")
@@ -201,7 +209,7 @@ def _reduced(name: str, cells: Cells, axis: int) -> Cells:
     return functools.reduce(functools.partial(mapped, function), [part.reshape(shape) for part in np.split(cells, cells.shape[axis], axis)])
 
 
-def _moved(name: str, params: dict[str, Any], inputs: list[Cells], aval: Any) -> list[Cells] | None:
+def _moved(name: str, params: dict[str, Any], inputs: list[Cells], aval: jax.ShapeDtypeStruct) -> list[Cells] | None:
     """Return the results of an operation that moves entries about, of which ``aval`` is the first; ``None`` for any other."""
     if name in ("reshape", "squeeze", "expand_dims"):
         return [inputs[0].reshape(aval.shape)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,10 +18,11 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from jaxbandit.fused.cells import Rows, Unsupported, as_numbers
+from jaxbandit.core.types import Array
+from jaxbandit.fused.cells import Function, Ref, Rows, Unsupported, Value, as_numbers
 from jaxbandit.fused.rounds import Given, Parts, Plan
+from jaxbandit.surrogates.features import ProductFeatures, SquareRoot
 
-Array = jax.Array
 HIGH, WIDE = 16, 32  # of the smallest tile
 CHUNK = 32  # rows of W that are in registers at once
 SHARED = 227 * 2**10  # bytes of shared memory that a block of an H100 may have
@@ -71,7 +72,7 @@ class Tiles:
 
     interpret: bool
 
-    def cast(self, x: Any, axis: int | None = None) -> Any:
+    def cast(self, x: Value, axis: int | None = None) -> Value:
         """Return a value laid out as tiles ``[n, m]``, or as what is left of them when ``axis`` has been summed."""
         if self.interpret:
             return x
@@ -79,22 +80,22 @@ class Tiles:
         tiles = plgpu.Layout.TILED(plgpu.Tiling(((HIGH, WIDE), (4, WIDE), (4,))), warp_dims=(-5,), lane_dims=(-3, -2), vector_dim=-1)
         return plgpu.layout_cast(x, tiles if axis is None else tiles.reduce((axis,)))
 
-    def load(self, ref: Any, axis: int | None = None) -> Any:
+    def load(self, ref: Ref, axis: int | None = None) -> Value:
         """Return an array as tiles, or a vector as what is left of tiles when ``axis`` has been summed."""
         if self.interpret:
             return ref[...]
-        indexers: Any = () if jax.__version_info__ >= (0, 11) else ((),)  # an argument that JAX 0.11 has dropped
+        indexers: Value = () if jax.__version_info__ >= (0, 11) else ((),)  # an argument that JAX 0.11 has dropped
         return self.cast(plgpu.load(ref, *indexers, optimized=False), axis)
 
-    def across(self, x: Any, shape: tuple[int, int]) -> Any:
+    def across(self, x: Value, shape: tuple[int, int]) -> Value:
         """Return a table of some shape whose every column is the vector ``x``."""
         return self.cast(jax.lax.broadcast_in_dim(x, shape, (0,)))
 
-    def down(self, x: Any, shape: tuple[int, int]) -> Any:
+    def down(self, x: Value, shape: tuple[int, int]) -> Value:
         """Return a table of some shape whose every row is the vector ``x``."""
         return self.cast(jax.lax.broadcast_in_dim(x, shape, (1,)))
 
-    def full(self, x: Any, shape: tuple[int, int]) -> Any:
+    def full(self, x: Value, shape: tuple[int, int]) -> Value:
         """Return a table of one number."""
         return self.cast(jnp.broadcast_to(x, shape))
 
@@ -107,17 +108,17 @@ class TiledRows(Rows):
       numbers: numbers of the points as a float32 row, for a kernel cannot count.
     """
 
-    numbers: Any = None
+    numbers: Value = None
     tiles: Tiles = Tiles(interpret=True)
 
-    def points(self) -> Any:
+    def points(self) -> Value:
         return self.numbers
 
-    def reduce(self, function: Callable[..., Any], x: Any) -> Any:
+    def reduce(self, function: Function, x: Value) -> Value:
         # Mosaic GPU: "Multi-axis reductions not supported".
         return function(function(self.tiles.cast(self.full(x)), axis=1), axis=0)
 
-    def sqrt(self, x: Any) -> Any:
+    def sqrt(self, x: Value) -> Value:
         """Return a square root; Mosaic GPU has none before JAX 0.11, and there it is ``x (1 / sqrt(x))`` with a step of Newton's method."""
         if jax.__version_info__ >= (0, 11):
             return jnp.sqrt(x)
@@ -126,7 +127,7 @@ class TiledRows(Rows):
         nonpositive = self.select(x < 0, np.float32(np.nan), x)
         return self.select(x > 0, root + np.float32(0.5) * inverse * (x - root * root), nonpositive)
 
-    def select(self, condition: Any, yes: Any, no: Any) -> Any:
+    def select(self, condition: Value, yes: Value, no: Value) -> Value:
         if any(np.shape(x) == self.shape for x in (condition, yes, no)):
             # Mosaic GPU: "Implicit broadcast not implemented with warpgroup semantics".
             if np.shape(condition) != self.shape:
@@ -148,10 +149,10 @@ class Expansion(NamedTuple):
       order: ``[r]`` features in the order in which it wants their weights.
     """
 
-    tables: list[Any]
+    tables: list[Array | np.ndarray]
     scratch: tuple[int, int]
     beyond: int
-    run: Callable[[Tiles, Sequence[Any], Any, Any], Any]
+    run: Callable[[Tiles, Sequence[Ref], Ref, Ref], Value]
     order: Array
 
 
@@ -159,8 +160,8 @@ def dense(phi: Array, cut: Cut, rank: int) -> Expansion:
     """Return the expansion by features ``phi [M, r]`` that are read anew in every round."""
     features = jnp.pad(phi.T[:, cut.repeats], ((0, rank - phi.shape[1]), (0, 0), (0, 0)))
 
-    def run(tiles: Tiles, tables: Sequence[Any], _: Any, u: Any) -> Any:
-        def four(i: Any, column: Any) -> Any:
+    def run(tiles: Tiles, tables: Sequence[Ref], _: Ref, u: Ref) -> Value:
+        def four(i: Value, column: Value) -> Value:
             for more in range(4):
                 column = column + u[4 * i + more] * tiles.load(tables[0].at[4 * i + more])
             return column
@@ -170,7 +171,7 @@ def dense(phi: Array, cut: Cut, rank: int) -> Expansion:
     return Expansion([features], (1, 1), 0, run, jnp.arange(phi.shape[1]))
 
 
-def along_two_axes(form: Any, cut: Cut, counts: np.ndarray) -> Expansion:
+def along_two_axes(form: ProductFeatures, cut: Cut, counts: np.ndarray) -> Expansion:
     """Return the expansion by features of two axes, one axis after the other.
 
     Weights are ordered by their features on the second axis and then by those on the first, so that those of one ``j`` on the second axis
@@ -185,7 +186,7 @@ def along_two_axes(form: Any, cut: Cut, counts: np.ndarray) -> Expansion:
     is_kept = (np.arange(high) < counts[:, None]).astype(np.float32)
     order = jnp.asarray(form.slots)[np.concatenate([np.arange(count) for count in counts]), np.repeat(np.arange(len(counts)), counts)]
 
-    def run(tiles: Tiles, tables: Sequence[Any], table: Any, u: Any) -> Any:
+    def run(tiles: Tiles, tables: Sequence[Ref], table: Ref, u: Ref) -> Value:
         on_first, on_second, is_kept = tables
         shape = (high, cut.shape[1])
         inner = tiles.full(np.float32(0), shape)
@@ -201,7 +202,7 @@ def along_two_axes(form: Any, cut: Cut, counts: np.ndarray) -> Expansion:
     return Expansion([a1, a2, is_kept], (high, cut.shape[1]), high, run, order)
 
 
-def run(plan: Plan, parts: Parts, form: Any, size: int, given: Given) -> tuple[Array, Array, Array, Array]:
+def run(plan: Plan, parts: Parts, form: SquareRoot, size: int, given: Given) -> tuple[Array, Array, Array, Array]:
     """Return the records ``[B, T, w]`` of all rounds, the roots, the means and the variances after them, see :class:`Given`.
 
     Raises:
@@ -210,7 +211,7 @@ def run(plan: Plan, parts: Parts, form: Any, size: int, given: Given) -> tuple[A
     trials, rounds, outputs = given.noise.shape
     rank, more = up(form.rank, WIDE), up(form.rank, WIDE) - form.rank
     phi = jax.vmap(form.row, (None, 0))(form.init(), jnp.arange(size, dtype=jnp.int32))
-    if plan.counts:
+    if plan.counts and isinstance(form, ProductFeatures):
         cut = Cut.of(size, (np.shape(form.axes[0])[0], np.shape(form.axes[1])[0]))
         expansion = along_two_axes(form, cut, np.asarray(plan.counts))
     else:
@@ -257,7 +258,7 @@ def _body(parts: Parts, cut: Cut, expansion: Expansion, rank: int, rounds: int, 
     """Return the kernel: the rounds of one trial."""
     outputs = range(parts.outputs)
 
-    def kernel(trial: Any, numbers: Any, phi: Any, means: Any, noise: Any, points: Any, zeros: Any, *refs: Any) -> None:
+    def kernel(trial: Value, numbers: Ref, phi: Ref, means: Ref, noise: Ref, points: Ref, zeros: Ref, *refs: Ref) -> None:
         *before, record, root_out, shift_out, variance_out, root, shift, variance, u, table = refs
         (root_in, shift_in, variance_in), tables = before[:3], before[3:]
         rows = TiledRows(size=cut.size, shape=cut.shape, numbers=tiles.load(points), tiles=tiles)
@@ -271,7 +272,7 @@ def _body(parts: Parts, cut: Cut, expansion: Expansion, rank: int, rounds: int, 
         for at in range(rank, rank + expansion.beyond, HIGH):
             u[at : at + HIGH] = tiles.load(zeros, 1)
 
-        def one_round(n: Any, carry: tuple[Any, ...]) -> tuple[Any, ...]:
+        def one_round(n: Value, carry: tuple[Value, ...]) -> tuple[Value, ...]:
             believed = [tiles.load(shift.at[j]) for j in outputs], tiles.load(variance)
             index, bits = parts.chosen(rows, believed, first + n, carry, constants)
             point = jnp.minimum(index, np.float32(cut.size - 1)).astype(np.int32)
@@ -302,11 +303,11 @@ def _body(parts: Parts, cut: Cut, expansion: Expansion, rank: int, rounds: int, 
     return kernel
 
 
-def _float32(x: Any) -> Any:
+def _float32(x: Value) -> Value:
     return as_numbers(x) if np.issubdtype(jnp.result_type(x), np.bool_) else jnp.asarray(x).astype(np.float32)
 
 
-def _potter(tiles: Tiles, phi: Any, point: Any, lam: Any, root: Any, u: Any, rank: int, rows: Rows) -> Any:
+def _potter(tiles: Tiles, phi: Ref, point: Value, lam: Value, root: Ref, u: Ref, rank: int, rows: Rows) -> Value:
     """Apply Potter's update to ``root`` at a point; leave ``u`` and return ``s``."""
     shape = (CHUNK, rank)
     total = tiles.full(np.float32(0), shape)

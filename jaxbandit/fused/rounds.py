@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -20,10 +20,11 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.core.types import Array
 from jaxbandit.domains import Domain
-from jaxbandit.fused.cells import Cells, Rows, Unsupported, boxed, compute
+from jaxbandit.fused.cells import Cells, Rows, Unsupported, Value, boxed, compute
 from jaxbandit.surrogates import AbstractSurrogate, Posterior, Prediction, Surrogate
 from jaxbandit.surrogates.posterior import deviation
 
+S = TypeVar("S")  # state of an algorithm
 MOST_NUMBERS = 256  # that an algorithm and its state may hold, each a scalar of the kernel
 
 
@@ -78,7 +79,7 @@ class OnePoint(AbstractSurrogate):
         raise Unsupported("it draws functions, whose values at all points are drawn together")
 
 
-def parted(state: Any) -> tuple[Posterior, list[Any], Callable[[Posterior, Sequence[Any]], Any]]:
+def parted(state: S) -> tuple[Posterior, list[Array], Callable[[Posterior, Sequence[Array]], S]]:
     """Return the posterior of a state, its other leaves, and the function that makes a state of such.
 
     Raises:
@@ -90,13 +91,14 @@ def parted(state: Any) -> tuple[Posterior, list[Any], Callable[[Posterior, Seque
         raise Unsupported("its state does not hold one posterior")
     [place] = places
 
-    def joined(posterior: Posterior, others: Sequence[Any]) -> Any:
-        return jax.tree.unflatten(structure, [*others[:place], posterior, *others[place:]])
+    def joined(posterior: Posterior, others: Sequence[Array]) -> S:
+        state: S = jax.tree.unflatten(structure, [*others[:place], posterior, *others[place:]])
+        return state
 
     return leaves[place], leaves[:place] + leaves[place + 1 :], joined
 
 
-Believed: TypeAlias = tuple[Sequence[Any], Any]
+Believed: TypeAlias = tuple[Sequence[Value], Value]
 """Means less the prior mean ``[k]`` and the variance, as rows or at a point."""
 
 
@@ -106,7 +108,7 @@ class Numbers(NamedTuple):
     avals: tuple[jax.ShapeDtypeStruct, ...]
 
     @classmethod
-    def of(cls, leaves: Sequence[Any]) -> Numbers:
+    def of(cls, leaves: Sequence[Array]) -> Numbers:
         """Return the shapes and types of arrays."""
         return cls(tuple(jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves))
 
@@ -120,12 +122,12 @@ class Numbers(NamedTuple):
         """Places of the numbers of each array."""
         return np.split(np.arange(self.size), np.cumsum([aval.size for aval in self.avals], dtype=int))[:-1]
 
-    def boxes(self, flat: Sequence[Any]) -> list[Cells]:
+    def boxes(self, flat: Sequence[Value]) -> list[Cells]:
         """Return the arrays as cells, from values of a kernel in float32 or of their types."""
         pairs = zip(self.places, self.avals, strict=True)
         return [boxed([_typed(flat[n], aval.dtype) for n in places], aval.shape) for places, aval in pairs]
 
-    def flat(self, arrays: Sequence[Cells]) -> list[Any]:
+    def flat(self, arrays: Sequence[Cells]) -> list[Value]:
         """Return the numbers of cells as values of a kernel in their types."""
         return [_typed(x, aval.dtype) for cells, aval in zip(arrays, self.avals, strict=True) for x in cells.flat]
 
@@ -135,7 +137,7 @@ class Numbers(NamedTuple):
         return [table[..., places].reshape(*table.shape[:-1], *aval.shape).astype(aval.dtype) for places, aval in pairs]
 
 
-def _typed(x: Any, dtype: Any) -> Any:
+def _typed(x: Value, dtype: np.dtype) -> Value:
     is_mask = np.issubdtype(jnp.result_type(x), np.bool_)
     return x > np.float32(0.5) if np.issubdtype(dtype, np.bool_) and not is_mask else jnp.asarray(x).astype(dtype)
 
@@ -155,18 +157,18 @@ class Parts(NamedTuple):
         """Length of the record of a round: index, bits, gain, widths and leaves."""
         return 3 + self.outputs + self.leaves.size
 
-    def start(self, numbers: Sequence[Any]) -> tuple[Any, Any, list[Any], Sequence[Any], Sequence[Any]]:
+    def start(self, numbers: Sequence[Value]) -> tuple[Value, Value, list[Value], Sequence[Value], Sequence[Value]]:
         """Return what a kernel starts from: the first round, the noise variance, gain and leaves, constants, and the prior mean ``[k]``."""
         first, noise_variance, gain, *rest = numbers
         leaves, constants = rest[: self.leaves.size], rest[self.leaves.size :]
         carry = [gain, *self.leaves.flat(self.leaves.boxes(leaves))]
         return first.astype(np.int32), noise_variance, carry, constants, constants[-self.outputs :]
 
-    def chosen(self, rows: Rows, believed: Believed, t: Any, carry: Sequence[Any], constants: Sequence[Any]) -> tuple[Any, Any]:
+    def chosen(self, rows: Rows, believed: Believed, t: Value, carry: Sequence[Value], constants: Sequence[Value]) -> tuple[Value, Value]:
         """Return the index that a round chooses, ``M`` (float32) where a score is NaN, and the status bits that the choice raises."""
         score, *rest = [cells.item() for cells in compute(self.choose, self._given(believed, t, carry, constants), rows)]
         masks, otherwise = rest[: len(self.flags)], rest[len(self.flags) :]
-        bits: Any = np.int32(0)
+        bits: Value = np.int32(0)
         for mask, flag in zip(masks, self.flags, strict=True):
             raised = rows.everywhere(mask)
             bits = bits | jnp.where(raised, np.int32(flag), np.int32(0))
@@ -174,20 +176,27 @@ class Parts(NamedTuple):
         return rows.pick(score), bits
 
     def learnt(
-        self, rows: Rows, believed: Believed, t: Any, carry: Sequence[Any], constants: Sequence[Any], point: Any, values: Sequence[Any]
-    ) -> tuple[list[Any], list[Any], list[Any]]:
+        self,
+        rows: Rows,
+        believed: Believed,
+        t: Value,
+        carry: Sequence[Value],
+        constants: Sequence[Value],
+        point: Value,
+        values: Sequence[Value],
+    ) -> tuple[list[Value], list[Value], list[Value]]:
         """Return the widths ``[k]`` of a round, what its values ``[k]`` teach, and the leaves after it; believed is that of the point."""
         given = [*self._given(believed, t, carry, constants), boxed([point], ()), boxed(values, (self.outputs,))]
         widths, learnt, *after = compute(self.learn, given, rows)
         return list(widths.flat), list(learnt.flat), self.leaves.flat(after)
 
-    def _given(self, believed: Believed, t: Any, carry: Sequence[Any], constants: Sequence[Any]) -> list[Cells]:
+    def _given(self, believed: Believed, t: Value, carry: Sequence[Value], constants: Sequence[Value]) -> list[Cells]:
         (means, variance), (gain, *leaves), no_key = believed, carry, boxed([None], ())
         belief = [boxed(means, (self.outputs, 1)), boxed([variance], (1, 1)), boxed([gain], (1,))]
         return [*belief, boxed([t], ()), no_key, *self.leaves.boxes(leaves), *self.constants.boxes(constants)]
 
 
-def parts_of(algorithm: Scored, arena: Arena, state: Any, points: int = 1) -> Parts:
+def parts_of(algorithm: Scored[S], arena: Arena, state: S, points: int = 1) -> Parts:
     """Return the parts of a round, traced at one point or more; the algorithm, the arena's numbers and the state may be traced themselves.
 
     Raises:
@@ -237,18 +246,18 @@ class Given(NamedTuple):
     variance: Array  # [B, M]
 
 
-class Played(NamedTuple):
+class Played(NamedTuple, Generic[S]):
     """Rounds that a kernel has played, ``[T, ...]``, and the state after them."""
 
     indices: Array  # [T] int32, M where a score is NaN
     bits: Array  # [T] int32, of the status, that choices raise
     widths: Array  # [T, k]
-    before: Any  # the state before each round, with a posterior that holds its gain alone
-    after: Any  # the same after it
-    last: Any  # the state after the last round
+    before: S  # the state before each round, with a posterior that holds its gain alone
+    after: S  # the same after it
+    last: S  # the state after the last round
 
 
-def play(plan: Plan, algorithm: Any, arena: Arena, state: Any, means: Array, noise: Array, first: Array | int) -> Played:
+def play(plan: Plan, algorithm: Scored[S], arena: Arena, state: S, means: Array, noise: Array, first: Array | int) -> Played[S]:
     """Play rounds ``first, first + 1, ...`` of a trial by one kernel; trials of a batch are played by one call.
 
     Args:
@@ -270,7 +279,7 @@ def play(plan: Plan, algorithm: Any, arena: Arena, state: Any, means: Array, noi
     after = [record[:, 2:3], *parts.leaves.arrays(others_after)]
     earlier = [jnp.concatenate([jnp.asarray(x)[None], many[:-1]]) for x, many in zip((before.gain, *others), after, strict=True)]
 
-    def state_of(gain: Array, *others: Array) -> Any:
+    def state_of(gain: Array, *others: Array) -> S:
         no_rows: Any = None
         return joined(Posterior(factors=(), shift=no_rows, variance=no_rows, gain=gain), others)
 

@@ -7,7 +7,6 @@ the cores (VMEM). Under JAX's interpreter there are as many lanes as trials.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,17 +14,17 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from jaxbandit.fused.cells import Rows, Unsupported
+from jaxbandit.core.types import Array
+from jaxbandit.fused.cells import Ref, Rows, Unsupported, Value
 from jaxbandit.fused.rounds import Given, Parts, Plan
-from jaxbandit.surrogates.features import EXACT
+from jaxbandit.surrogates.features import EXACT, SquareRoot
 
-Array = jax.Array
 LANES, SUBLANES = 128, 8
 PART = 128  # rounds whose noise and records are beside a core at once
 MEMORY = 110 * 2**20  # bytes beside a core that a kernel may take
 
 
-def run(plan: Plan, parts: Parts, form: Any, size: int, given: Given) -> tuple[Array, Array, Array, Array]:
+def run(plan: Plan, parts: Parts, form: SquareRoot, size: int, given: Given) -> tuple[Array, Array, Array, Array]:
     """Return the records ``[B, T, w]`` of all rounds, the roots, the means and the variances after them, see :class:`Given`.
 
     Raises:
@@ -90,15 +89,15 @@ def _body(parts: Parts, size: int, rounds: int, part: int, rank: int, lanes: int
     rows = Rows(size=size, shape=(size, lanes))
     outputs = range(parts.outputs)
 
-    def number(x: Any, kind: Any) -> Any:
+    def number(x: Value, kind: type | np.dtype) -> Value:
         return jnp.broadcast_to(jnp.asarray(x).astype(kind), (1, lanes))
 
-    def kernel(phi: Any, means: Any, noise: Any, numbers: Any, *refs: Any) -> None:
+    def kernel(phi: Ref, means: Ref, noise: Ref, numbers: Ref, *refs: Ref) -> None:
         *before, record, root, shift, variance, u, carried = refs
         done = part * pl.program_id(1)
         first, lam, start, constants, prior_mean = parts.start([numbers[n : n + 1, :] for n in range(len(numbers))])
 
-        def keep(carry: Sequence[Any]) -> None:
+        def keep(carry: Sequence[Value]) -> None:
             for place, x in enumerate(carry):
                 carried[place : place + 1, :] = number(x, np.float32)
 
@@ -108,13 +107,13 @@ def _body(parts: Parts, size: int, rounds: int, part: int, rank: int, lanes: int
                 after[...] = given[...]
             keep(start)
 
-        def one_round(n: Any, carry: tuple[Any, ...]) -> tuple[Any, ...]:
+        def one_round(n: Value, carry: tuple[Value, ...]) -> tuple[Value, ...]:
             t, believed = first + done + n, ([shift[j] for j in outputs], variance[...])
             index, bits = parts.chosen(rows, believed, t, carry, constants)
             point = number(jnp.minimum(index, np.float32(size - 1)), np.int32)
             is_point = jax.lax.broadcasted_iota(jnp.int32, rows.shape, 0) == point
 
-            def at_point(row: Any) -> Any:
+            def at_point(row: Value) -> Value:
                 return rows.reduce(jnp.sum, jnp.where(is_point, rows.full(row), np.float32(0)))
 
             seen = [at_point(shift[j]) for j in outputs]
@@ -142,7 +141,7 @@ def _body(parts: Parts, size: int, rounds: int, part: int, rank: int, lanes: int
     return kernel
 
 
-def _potter(phi: Any, is_point: Any, lam: Any, root: Any, u: Any, rank: int, lanes: int) -> Any:
+def _potter(phi: Ref, is_point: Value, lam: Value, root: Ref, u: Ref, rank: int, lanes: int) -> Value:
     """Apply Potter's update to ``root [r, r, 128]`` at each trial's point; leave ``u [r, 128]`` and return ``s [1, 128]``.
 
     Nothing crosses the lanes. ``u`` holds the features of the points first.
@@ -154,7 +153,7 @@ def _potter(phi: Any, is_point: Any, lam: Any, root: Any, u: Any, rank: int, lan
     s = lam + jnp.sum(w * w, axis=0, keepdims=True)
     scaled = w * (1 / (s + jnp.sqrt(lam * s)))
 
-    def update(i: Any, _: int) -> int:
+    def update(i: Value, _: int) -> int:
         row = root[i]
         product = jnp.sum(row * w, axis=0, keepdims=True)
         u[pl.ds(i, 1), :] = product

@@ -20,8 +20,10 @@ from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.types import Array
 from jaxbandit.surrogates import RangedSurrogate, Surrogate
 
-Build: TypeAlias = Callable[[Any], tuple[Algorithm, Surrogate]]
-"""Pure function that makes an algorithm and a model from parameters, a pytree of floating-point arrays."""
+Params: TypeAlias = Any
+"""Parameters, a pytree of floating-point arrays."""
+Build: TypeAlias = Callable[[Params], tuple[Algorithm, Surrogate]]
+"""Pure function that makes an algorithm and a model from parameters."""
 
 ROUNDING = 1e-6  # by which logarithms keep away from the ends of a range, which rounding to float32 could cross
 MODEL = "model."  # what the path of a field of the model begins with, as in study files
@@ -41,21 +43,20 @@ class Logarithms:
 
     def __call__(self, params: Mapping[str, Array]) -> tuple[Algorithm, Surrogate]:
         """Return the algorithm and the model whose fields have these logarithms, by path."""
-        made: tuple[Algorithm, Surrogate] = self.algorithm, self.model
+        built: tuple[Algorithm, Surrogate] = self.algorithm, self.model
         for path, logarithm in params.items():
-            made = _with_field(*made, path, jnp.exp(logarithm))
-        return made
+            built = _with_field(*built, path, jnp.exp(logarithm))
+        return built
 
     def limits(self, params: Mapping[str, Array]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return the least and the largest logarithm that each field may have, each like ``params``; infinite where there is none."""
-        found: tuple[dict[str, np.ndarray], dict[str, np.ndarray]] = ({}, {})
+        low, high = {}, {}
         for path, value in params.items():
-            ends = _ends(self.model if path.startswith(MODEL) else self.algorithm, path.removeprefix(MODEL), np.ndim(value))
+            least, largest = _ends(self.model if path.startswith(MODEL) else self.algorithm, path.removeprefix(MODEL), np.ndim(value))
             with np.errstate(divide="ignore"):  # no least number has the logarithm -inf
-                inside = np.log(np.maximum(ends[0], 0)) + ROUNDING, np.log(ends[1]) - ROUNDING
-            for side, end in zip(found, inside, strict=True):
-                side[path] = np.broadcast_to(end, np.shape(value))
-        return found
+                low[path] = np.broadcast_to(np.log(np.maximum(least, 0)) + ROUNDING, np.shape(value))
+            high[path] = np.broadcast_to(np.log(largest) - ROUNDING, np.shape(value))
+        return low, high
 
 
 @checked

@@ -1,4 +1,9 @@
-"""Loss over a simulated study whose gradient is that of the loss smoothed over small steps of the parameters."""
+"""Loss over a simulated study whose gradient is that of the loss smoothed over small steps of the parameters.
+
+Steps are rows of two-level factorial designs: a Hadamard matrix without its column of ones, whose rows are orthogonal, so that no
+parameter's effect is mistaken for another's, and sum to zero, so that none is mistaken for a shift (Plackett and Burman 1946). Columns and
+signs are drawn anew for every copy of the design, which spreads the effects of interactions, not estimated, evenly over the parameters.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +20,7 @@ from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, blaming, is_traced
 from jaxbandit.core.declare import check_fields, checked
-from jaxbandit.core.fields import (
-    Described,
-    between,
-    function,
-    integers_from,
-    numbers,
-    vector,
-    whole,
-)
+from jaxbandit.core.fields import Described, between, function, integers_from, numbers, vector, whole
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree
 from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.delays import Delay
@@ -33,9 +30,8 @@ from jaxbandit.engine.delayed import delay_in_force, plan_delays
 from jaxbandit.engine.inputs import Rounds, Telling
 from jaxbandit.engine.programs import Scoring, measure_each
 from jaxbandit.feedback import Policy
-from jaxbandit.gradients.design import design_size, directions
 from jaxbandit.gradients.losses import Loss, SubjectTo, regret_and_violation
-from jaxbandit.gradients.parameters import Build
+from jaxbandit.gradients.parameters import Build, Params
 from jaxbandit.metrics import Curves
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.surrogates import Surrogate, arithmetic
@@ -44,7 +40,6 @@ from jaxbandit.surrogates.precision import require
 LEAST_STEP = 0.05  # below it the gradient is that of rounding: what breaks ties between points that are equal to the last bit
 BORROWED = 8  # degrees of freedom that the variance of one parameter borrows from those of all
 MOST_FAILED = 0.05  # share of pairs of trials beyond which a gradient of the others means nothing
-
 
 Numbers: TypeAlias = Annotated[Array | np.ndarray, integers_from(0, 2**31 - 1), vector("one number per trial")]
 """Numbers of trials."""
@@ -55,9 +50,9 @@ class Estimate:
     """Value and gradient of a smoothed loss, with what they rest on."""
 
     value: Array  # [] mean loss of the trials
-    gradient: Any  # like the parameters
-    standard_error: Any  # like the parameters, of the gradient
-    half_width: Any  # like the parameters, of 95% intervals of the gradient, by Student's t for what few pairs say of their error
+    gradient: Params  # like the parameters
+    standard_error: Params  # like the parameters, of the gradient
+    half_width: Params  # like the parameters, of 95% intervals of the gradient, by Student's t for what few pairs say of their error
     unchanged: Array  # [] share of pairs whose trials chose the same points, which say nothing of the gradient
     failed: Array  # [] int32, pairs left out because a trial failed; beyond 5% value and gradient are NaN
     violation: Array | None = None  # [] mean violation of the trials, where the measure is a SubjectTo
@@ -68,7 +63,7 @@ class SmoothedLoss(Described):
     r"""Mean loss of the trials of a study, with the gradient of its smoothed form.
 
     Trials come in pairs on common random numbers, which stand on opposite sides of the parameters along the rows :math:`\xi_i` of
-    two-level factorial designs (see :mod:`jaxbandit.gradients.design`):
+    two-level factorial designs:
 
     .. math::
         J_h(\theta) = E_\xi\, J(\theta + h \xi), \qquad
@@ -111,20 +106,17 @@ class SmoothedLoss(Described):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if not isinstance(self.measure, SubjectTo):
-            self._check_measure()
-
-    def _check_measure(self) -> None:
-        """Raise ``InvalidArgument`` unless the measure makes one number of the curves of a trial; it is not called on numbers."""
+        if isinstance(self.measure, SubjectTo):
+            return
         curve: Any = jax.ShapeDtypeStruct((self.horizon,), float_dtype())
         curves = Curves(**{field.name: curve for field in dataclasses.fields(Curves) if field.name != "strong_regret"})
         with blaming("measure: must make one number of the Curves of a trial"):
-            made = jax.eval_shape(self.measure, curves)
-        if not isinstance(made, jax.ShapeDtypeStruct) or made.shape != () or not jnp.issubdtype(made.dtype, jnp.floating):
-            raise InvalidArgument(f"measure: must make one number [] of the Curves of a trial, got {checks.short(made)}")
+            loss = jax.eval_shape(self.measure, curves)
+        if not isinstance(loss, jax.ShapeDtypeStruct) or loss.shape != () or not jnp.issubdtype(loss.dtype, jnp.floating):
+            raise InvalidArgument(f"measure: must make one number [] of the Curves of a trial, got {checks.short(loss)}")
 
     @checked
-    def __call__(self, params: Any, key: Key) -> Array:
+    def __call__(self, params: Params, key: Key) -> Array:
         """Return the mean loss ``[]`` of a round, whose gradient is the smoothed one.
 
         Raises:
@@ -134,7 +126,7 @@ class SmoothedLoss(Described):
         return _value(self, params, key)
 
     @checked
-    def estimate(self, params: Any, key: Key) -> Estimate:
+    def estimate(self, params: Params, key: Key) -> Estimate:
         """Return value, gradient, its standard error, and the shares of unchanged and failed pairs.
 
         Raises:
@@ -151,7 +143,7 @@ class SmoothedLoss(Described):
         return found
 
     @checked
-    def played(self, points: Any, trials: Numbers, key: Key) -> tuple[Array, Array, Array]:
+    def played(self, points: Params, trials: Numbers, key: Key) -> tuple[Array, Array, Array]:
         """Play trials at parameters of their own: ``points`` is like the parameters with leading axes ``[P]``, ``trials [P]`` are numbers.
 
         Returns:
@@ -166,7 +158,7 @@ class SmoothedLoss(Described):
         return self.measure.combined(measured) if isinstance(self.measure, SubjectTo) else measured
 
     @checked
-    def measured(self, points: Any, trials: Numbers, key: Key) -> tuple[Array, Array, Array]:
+    def measured(self, points: Params, trials: Numbers, key: Key) -> tuple[Array, Array, Array]:
         """Play trials as :meth:`played` does; of a measure ``SubjectTo`` return objective and violation ``[P, 2]`` for losses."""
         if any(np.shape(leaf)[:1] != np.shape(trials) for leaf in jax.tree.leaves(points)) or not jax.tree.leaves(points):
             raise InvalidArgument(
@@ -187,7 +179,7 @@ class SmoothedLoss(Described):
             )
         return losses.astype(outside), chosen, healthy
 
-    def _check(self, params: Any) -> None:
+    def _check(self, params: Params) -> None:
         """Raise ``InvalidArgument`` on parameters that make no study, and on numbers out of range where they are not traced."""
         leaves = jax.tree.leaves(params)
         if not leaves or not all(_is_floating(leaf) for leaf in leaves):
@@ -204,23 +196,22 @@ class SmoothedLoss(Described):
         if not any(is_traced(leaf) for leaf in jax.tree.leaves((params, algorithm, model.noise_variance, model.prior_mean))):
             check_run(self.problem, [algorithm], [model], self.horizon, self.initial, self.informed)
 
-    def _built(self, params: Any) -> tuple[Algorithm, Surrogate]:
+    def _built(self, params: Params) -> tuple[Algorithm, Surrogate]:
         """Return the algorithm and the model that ``build`` makes of the parameters."""
         with blaming("build: must make an algorithm and a surrogate of the parameters"):
-            made = self.build(params)
-        if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], Algorithm) and isinstance(made[1], Surrogate)):
-            raise InvalidArgument(f"build: must return an algorithm and a surrogate, got {checks.short(made)}")
-        return made
+            built = self.build(params)
+        if not (isinstance(built, tuple) and len(built) == 2 and isinstance(built[0], Algorithm) and isinstance(built[1], Surrogate)):
+            raise InvalidArgument(f"build: must return an algorithm and a surrogate, got {checks.short(built)}")
+        return built
 
 
-def _is_floating(leaf: Any) -> bool:
-    """Say whether a leaf of the parameters holds floating-point numbers."""
+def _is_floating(leaf: object) -> bool:
     if isinstance(leaf, np.generic | np.ndarray | jax.Array):
         return bool(jnp.issubdtype(leaf.dtype, jnp.floating))
     return isinstance(leaf, float)
 
 
-def _estimate(loss: SmoothedLoss, params: Any, key: Key) -> Estimate:
+def _estimate(loss: SmoothedLoss, params: Params, key: Key) -> Estimate:
     """Return the estimate at ``params`` from one execution of the program of trials, between two small ones."""
     steps, points, trials, trials_key = _pairs(params, key, loss.step, pairs=loss.pairs)
     measured, chosen, healthy = loss.measured(points, trials, trials_key)
@@ -229,7 +220,7 @@ def _estimate(loss: SmoothedLoss, params: Any, key: Key) -> Estimate:
 
 
 @partial(jax.jit, static_argnames="pairs")
-def _pairs(params: Any, key: Key, step: Scalar, *, pairs: int) -> tuple[Array, Any, Array, Key]:
+def _pairs(params: Params, key: Key, step: Scalar, *, pairs: int) -> tuple[Array, Params, Array, Key]:
     """Return directions ``[n, d]``, the parameters a step along them and against them ``[2n]``, numbers of their trials, and these' key."""
     flat, rebuild = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params))
     design_key, trials_key = jax.random.split(key)
@@ -239,7 +230,9 @@ def _pairs(params: Any, key: Key, step: Scalar, *, pairs: int) -> tuple[Array, A
 
 
 @jax.jit
-def _gathered(params: Any, steps: Array, step: Scalar, losses: Array, violations: Array | None, chosen: Array, healthy: Array) -> Estimate:
+def _gathered(
+    params: Params, steps: Array, step: Scalar, losses: Array, violations: Array | None, chosen: Array, healthy: Array
+) -> Estimate:
     """Return the estimate from the ``losses [2n]`` of trials along the ``steps [n, d]`` and against them."""
     _, rebuild = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params))
     pairs, parameters = steps.shape
@@ -299,18 +292,41 @@ def _student(pairs: int, parameters: int) -> float:
     return float(stdtrit((copies - 1) / ((weight + other) ** 2 + (parameters - 1) * other**2), 0.975))
 
 
-def _plain(loss: SmoothedLoss, params: Any, key: Key) -> Array:
+def design_size(parameters: int) -> int:
+    """Return the number of rows of the design for a number of parameters: the least power of two above it."""
+    return 1 << int(parameters).bit_length()
+
+
+def directions(key: Key, pairs: int, parameters: int) -> Array:
+    """Return directions ``[pairs, parameters]`` of -1 and 1: copies of a design, each with columns and signs of its own.
+
+    ``pairs`` is a multiple of :func:`design_size`; within a copy columns are orthogonal and sum to zero.
+    """
+    from scipy.linalg import hadamard  # comes with JAX; imported here because start-up should not pay for it
+
+    size = design_size(parameters)
+    matrix = jnp.asarray(hadamard(size), jnp.int8)
+
+    def copy(key: Key) -> Array:
+        columns_key, signs_key = jax.random.split(key)
+        columns = jax.random.permutation(columns_key, jnp.arange(1, size, dtype=jnp.int32))[:parameters]
+        return matrix[:, columns] * jax.random.rademacher(signs_key, (1, parameters), jnp.int8)
+
+    return jax.vmap(copy)(jax.random.split(key, pairs // size)).reshape(pairs, parameters)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _value(loss: SmoothedLoss, params: Params, key: Key) -> Array:
     return _estimate(loss, params, key).value
 
 
-def _forward(loss: SmoothedLoss, params: Any, key: Key) -> tuple[Array, Any]:
+def _forward(loss: SmoothedLoss, params: Params, key: Key) -> tuple[Array, Params]:
     found = _estimate(loss, params, key)
     return found.value, found.gradient
 
 
-def _backward(loss: SmoothedLoss, gradient: Any, bar: Array) -> tuple[Any, None]:
+def _backward(loss: SmoothedLoss, gradient: Params, bar: Array) -> tuple[Params, None]:
     return jax.tree.map(lambda leaf: bar * leaf, gradient), None
 
 
-_value = jax.custom_vjp(_plain, nondiff_argnums=(0,))
 _value.defvjp(_forward, _backward)

@@ -11,8 +11,8 @@ import xarray as xr
 import jaxbandit
 from experiments import delay_sweep
 from experiments.__main__ import main, parser
-from experiments.common.options import options_from
-from experiments.common.traces import pick_run
+from experiments.common.experiment import options_from
+from experiments.common.running import pick_run
 from jaxbandit.study import make_plan, run_study
 
 MEANS = (8.0, 0.0, 3.0)

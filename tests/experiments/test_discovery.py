@@ -8,7 +8,7 @@ import re
 import pytest
 
 from experiments.__main__ import main, parser
-from experiments.common.discovery import find_experiments, module_names
+from experiments.common.experiment import find_experiments, module_names
 from tests.support.paths import ROOT
 
 FOLDER = ROOT / "experiments"
@@ -26,7 +26,6 @@ def test_an_experiment_belongs_to_its_module(path):
     name = path.stem.replace("_", "-")
     assert find_experiments()[name] is module.EXPERIMENT
     assert module.EXPERIMENT.name == name and module.EXPERIMENT.text == module.__doc__
-    assert module.EXPERIMENT.quick is not None
 
 
 def test_modules_that_run_something_are_not_imported():

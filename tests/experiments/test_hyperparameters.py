@@ -64,10 +64,12 @@ def test_the_best_is_chosen_by_validation_and_judged_by_the_test() -> None:
 def test_what_is_no_study_is_written_and_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its dataset has a form of its own, without flags and rounds."""
     dataset, plays = xr.Dataset({"work": ("training", [1.0, 2.0])}), list[Path]()
+    options = Options(trials=1, horizon=2)
     experiment = Experiment(
-        name="none",
+        module="none",
         title="No study",
-        defaults=Options(trials=1, horizon=2, points_per_axis=0, seed=0, parameters="recommended"),
+        defaults=options,
+        quick=options,
         build=None,
         play=lambda options, directory: plays.append(directory) or dataset.copy(),
         rows=lambda dataset: [{"algorithm": "a", "trials": 1}],
@@ -87,7 +89,7 @@ def test_what_is_no_study_is_written_and_replaced(tmp_path: Path, capsys: pytest
 def test_sessions_of_a_run_that_is_replaced_are_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "sessions" / "old").mkdir(parents=True)
     monkeypatch.setattr(hyperparameters, "labels", list)
-    play(Options(trials=1, horizon=2, points_per_axis=0, seed=0, parameters="recommended"), tmp_path)
+    play(Options(trials=1, horizon=2), tmp_path)
     assert not (tmp_path / "sessions").exists()
 
 

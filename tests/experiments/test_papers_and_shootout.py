@@ -10,7 +10,7 @@ import xarray as xr
 
 import jaxbandit
 from experiments.__main__ import main, parser
-from experiments.common.options import options_from
+from experiments.common.experiment import options_from
 from experiments.shi_eryilmaz_2022 import shared as se22
 from experiments.shootout import arenas, contestants, shootout
 from experiments.vakili_2023 import bpe_delays

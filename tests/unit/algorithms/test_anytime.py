@@ -103,7 +103,7 @@ def replay(algorithm: Any, run: Any, depth: int, shown: set[str], *, keep_data: 
             chosen, state = play(algorithm, model, jnp.int32(length), state, jnp.int32(local), index, values)
             assert int(chosen) == int(index), f"round {t}"
             found["flags"] |= int(state.flags) if "flags" in shown else 0
-        found["candidates"] = np.asarray(state.alive) if "alive" in shown else None
+        found["candidates"] = np.asarray(state.candidates) if "alive" in shown else None
         found["evaluations"] = found["evaluations"] + int(state.evaluations) if "evaluations" in shown else None
     return found
 

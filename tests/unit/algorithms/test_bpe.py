@@ -140,7 +140,7 @@ class Shown(Bpe):
 
     def select(self, arena: Arena, state: Any, t: jax.Array, key: jax.Array) -> Any:
         decision, state = Bpe.select(self, arena, state, t, key)
-        return jaxbandit.replace(decision, draws=state.alive), state
+        return jaxbandit.replace(decision, draws=state.candidates), state
 
 
 def trials_of(record: jaxbandit.Trajectory) -> list[pure_exploration.Trial]:

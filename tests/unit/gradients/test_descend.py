@@ -1,8 +1,6 @@
-"""Descent: it finds what is better, claims nothing where there is nothing, and goes on from its file."""
+"""Descent: it finds what is better, and claims nothing where there is nothing."""
 
 import functools
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,7 +11,7 @@ import pytest
 
 import jaxbandit as jb
 from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.gradients import SmoothedLoss, SubjectTo, Tuned, descend, regret
+from jaxbandit.gradients import SmoothedLoss, SubjectTo, descend, regret
 from tests.support.toy_losses import Follow, toy
 
 matplotlib.use("Agg")
@@ -75,15 +73,6 @@ def test_screening_leaves_a_bad_start() -> None:
 
 
 @pytest.mark.full
-def test_workers_play_the_trials_that_points_are_compared_on() -> None:
-    alone = descend(bowl(), START, jax.random.key(0), **(BUDGET | {"screen": 4}))
-    with ThreadPoolExecutor(2) as pool:
-        shared = descend(bowl(), START, jax.random.key(0), executor=pool, **(BUDGET | {"screen": 4}))
-    np.testing.assert_array_equal([own.loss for own in shared.candidates], [own.loss for own in alone.candidates])
-    np.testing.assert_array_equal(shared.best["x"], alone.best["x"])
-
-
-@pytest.mark.full
 def test_noise_alone_is_no_improvement() -> None:
     loss = loss_of(lambda params: 0 * params["x"][0], 0.3)
     for seed in range(5):
@@ -101,44 +90,6 @@ def test_it_is_never_worse_than_the_start() -> None:
     found = descend(bowl(), best, jax.random.key(2), optimizer=optax.sgd(-1.0), **BUDGET)
     np.testing.assert_array_equal(found.best["x"], best["x"])
     assert all(candidate.loss >= found.candidates[0].loss for candidate in found.candidates)
-
-
-def test_a_file_is_gone_on_from(tmp_path: Path) -> None:
-    whole = descend(bowl(), START, jax.random.key(3), **BUDGET)
-    file = tmp_path / "descent.npz"
-    assert isinstance(descend(bowl(), START, jax.random.key(3), file=file, **BUDGET), Tuned)
-    with np.load(file) as held:
-        assert held["history value"].shape == (8,)
-
-    class Cut(Exception):
-        pass
-
-    class CutShort(SmoothedLoss):
-        left = 6
-
-        def estimate(self, params: Any, key: Any) -> Any:
-            type(self).left -= 1
-            if type(self).left < 0:
-                raise Cut
-            return super().estimate(params, key)
-
-    file.unlink()
-    cut = CutShort(bowl().problem, bowl().build, horizon=2, pairs=16, step=0.1, measure=regret)
-    with pytest.raises(Cut):
-        descend(cut, START, jax.random.key(3), file=file, **BUDGET)
-    with np.load(file) as held:
-        assert held["history value"].shape == (4,)
-    resumed = descend(bowl(), START, jax.random.key(3), file=file, **BUDGET)
-    np.testing.assert_array_equal(resumed.history["params"], whole.history["params"])
-    np.testing.assert_array_equal(resumed.best["x"], whole.best["x"])
-    with pytest.raises(InvalidArgument, match=r"^file: .*another file"):
-        descend(bowl(), START, jax.random.key(4), file=file, **BUDGET)
-    for device in ("/dev/null", tmp_path, tmp_path / "none" / "file", "\0", "x" * 5000):
-        with pytest.raises(InvalidArgument, match=r"^file: must be a file in a directory that is there"):
-            descend(bowl(), START, jax.random.key(4), file=device, **BUDGET)
-    file.write_bytes(b"nothing")
-    with pytest.raises(InvalidArgument, match=r"^file: .*remove it"):
-        descend(bowl(), START, jax.random.key(3), file=file, **BUDGET)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +141,7 @@ def bounded(budget: float = 0.1, multiplier: float = 0.0) -> SmoothedLoss:
 
 
 @pytest.mark.full
-def test_a_multiplier_that_rises_keeps_the_violation_within_the_budget(tmp_path: Path) -> None:
+def test_a_multiplier_that_rises_keeps_the_violation_within_the_budget() -> None:
     import optax
 
     loss, start = bounded(budget=0.9), {"x": jnp.asarray([-0.2, 0.3])}
@@ -206,10 +157,6 @@ def test_a_multiplier_that_rises_keeps_the_violation_within_the_budget(tmp_path:
     beyond = {"x": jnp.asarray([1.0, 0.0])}  # a start beyond the budget gives way to what is within it, though its objective is less
     within = descend(loss, beyond, jax.random.key(6), **options)
     assert within.improvement < 0 and within.best["x"][0] < 0.6
-    file = tmp_path / "descent.npz"
-    descend(loss, start, jax.random.key(5), file=file, **options)
-    with np.load(file) as held:
-        np.testing.assert_array_equal(held["history multiplier"], found.history["multiplier"])
     for step, message in ((-1.0, "^dual_step: .*-1"), ("much", "^dual_step: ")):
         with pytest.raises(InvalidArgument, match=message):
             descend(loss, start, jax.random.key(5), **(options | {"dual_step": step}))

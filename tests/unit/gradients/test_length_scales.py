@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -87,8 +89,8 @@ def test_a_smoothed_loss_of_the_length_scale_is_the_difference_of_simulated_tria
     visited = np.asarray(tuned.history["params"]).ravel()
     assert np.all((visited >= inside[0]) & (visited <= inside[1])) and np.any(np.isclose(visited[:, None], inside[None], atol=1e-5))
     assert all(np.isfinite(candidate.loss) for candidate in tuned.candidates)
-    with pytest.raises(jb.InvalidArgument, match=r"^limits: must leave room .* 2 x 0\.3, got a width of 0\.4"):
-        descend(loss, params, jax.random.key(6), limits=({"model.length_scale": -0.2}, {"model.length_scale": 0.2}), **options)
+    with pytest.raises(jb.InvalidArgument, match=r"^params: their ranges must leave room .* 2 x 0\.35, got a width of 0\.693"):
+        descend(dataclasses.replace(loss, step=0.35), params, jax.random.key(6), **options)
     for outside, message in ((1.35, "a trial failed in 6 of 6 pairs"), (1.5, "length_scale: must lie between")):
         with pytest.raises(jb.InvalidArgument, match=message):
             loss.estimate({"model.length_scale": jnp.asarray(np.log(outside), jnp.float32)}, jax.random.key(5))

@@ -13,7 +13,7 @@ import jaxbandit as jb
 from jaxbandit import delays
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.gradients import SmoothedLoss, SubjectTo, hard_violation, logarithms, positive_regret, regret
-from jaxbandit.gradients.design import design_size, directions, hadamard
+from jaxbandit.gradients.smoothed import design_size, directions
 from tests.support.toy_losses import SPACING, Follow, toy
 
 
@@ -192,7 +192,6 @@ def test_the_lagrangian_weighs_the_violation() -> None:
 
 def test_designs_are_orthogonal() -> None:
     assert [design_size(d) for d in (1, 2, 3, 4, 7, 8, 16)] == [2, 4, 4, 8, 8, 16, 32]
-    np.testing.assert_array_equal(hadamard(8) @ hadamard(8).T, 8 * np.eye(8))
     rows = np.asarray(directions(jax.random.key(0), 32, 5), np.int64)
     for copy in rows.reshape(4, 8, 5):
         np.testing.assert_array_equal(copy.T @ copy, 8 * np.eye(5))
