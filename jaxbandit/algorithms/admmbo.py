@@ -133,7 +133,7 @@ class Admmbo(Algorithm[AdmmboState]):
             evaluations=state.evaluations + running.astype(jnp.int32),
         )
         after, before = (replace(each, posterior=None) for each in (self._next_stage(arena, state), state))
-        moved = jax.tree.map(partial(jnp.where, running & (state.left == 0)), after, before)
+        moved: AdmmboState = jax.tree.map(partial(jnp.where, running & (state.left == 0)), after, before)
         return replace(moved, posterior=state.posterior)
 
     def learn(self, arena: Arena, state: AdmmboState, observation: Seen) -> AdmmboState:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeAlias, TypeVar, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -49,7 +49,7 @@ class Arena:
     @property
     def size(self) -> int:
         """Number of points ``M``."""
-        return self.surrogate.domain.size
+        return int(self.surrogate.domain.size)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -136,7 +136,7 @@ class Traits:
       learns: whether the posterior of its state takes in what is observed; else it stays the prior, which says nothing to a user.
     """
 
-    feedback: Policy = Wait()
+    feedback: Policy[Any] = Wait()
     joint_arrival: bool = False
     needs_feedback_at_once: bool = False
     sees_constraints: bool = False
@@ -179,8 +179,7 @@ class Algorithm(Declared, abc.ABC, Generic[S]):
 
     def init(self, arena: Arena) -> S:
         """Return the state before the first observation."""
-        state: Any = BeliefState(posterior=arena.surrogate.init())
-        return state
+        return cast(S, BeliefState(posterior=arena.surrogate.init()))
 
     @abc.abstractmethod
     def select(self, arena: Arena, state: S, t: Array, key: Key) -> tuple[Decision, S]:
@@ -223,7 +222,7 @@ class Algorithm(Declared, abc.ABC, Generic[S]):
         """
         return {name: getattr(state, name) for name in self.shown}
 
-    def with_delays(self, delay: Delay, policy: Policy) -> Self:
+    def with_delays(self, delay: Delay, policy: Policy[Any]) -> Self:
         """Return the algorithm that knows what it may of the delay model and of the feedback policy it runs under.
 
         Raises:
@@ -317,7 +316,7 @@ class Wrapper(Algorithm[S]):
     def traits(self) -> Traits:
         return self.algorithm.traits
 
-    def with_delays(self, delay: Delay, policy: Policy) -> Self:
+    def with_delays(self, delay: Delay, policy: Policy[Any]) -> Self:
         return replace(self, algorithm=self.algorithm.with_delays(delay, policy))
 
     def with_facts(self, **facts: object) -> Self:

@@ -3,7 +3,7 @@ Algorithm 1)."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -136,7 +136,8 @@ class Bpe(Algorithm[BpeState]):
 
     def update(self, arena: Arena, state: BpeState, observation: Seen, t: Array) -> BpeState:
         state = replace(state, posterior=arena.learn(state.posterior, observation))
-        return jax.lax.cond(t == state.end, lambda: self._eliminate(arena, state), lambda: state)
+        after: BpeState = jax.lax.cond(t == state.end, lambda: self._eliminate(arena, state), lambda: state)
+        return after
 
     def _eliminate(self, arena: Arena, state: BpeState) -> BpeState:
         """Return the state after the end of a stage: fewer points, no data, a longer stage."""
@@ -192,7 +193,7 @@ class Bpe(Algorithm[BpeState]):
         start = (jnp.ones((), arena.dtype), jnp.int32(0), jnp.zeros((), arena.dtype))
         return jax.lax.while_loop(lambda carry: carry[1] < arena.horizon, longer, start)[2]
 
-    def with_delays(self, delay: Delay, policy: Policy) -> Bpe:
+    def with_delays(self, delay: Delay, policy: Policy[Any]) -> Bpe:
         """Return the algorithm that knows the delay model's mean and sub-exponential parameters, where it was given none.
 
         Raises:

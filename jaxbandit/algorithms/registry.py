@@ -1,5 +1,7 @@
 """The algorithms of the library, one line each: the public names, study files, tests and the shoot-out read them from here."""
 
+from typing import Any
+
 from jaxbandit.algorithms.admmbo import Admmbo as Admmbo
 from jaxbandit.algorithms.anytime import Anytime as Anytime
 from jaxbandit.algorithms.base import Algorithm as Algorithm
@@ -23,7 +25,7 @@ from jaxbandit.algorithms.sgp_ucb import SgpUcb as SgpUcb
 from jaxbandit.algorithms.stageopt import StageOpt as StageOpt
 from jaxbandit.algorithms.unconstrained import Unconstrained as Unconstrained
 
-ALGORITHMS: dict[str, type[Algorithm]] = {
+ALGORITHMS: dict[str, type[Algorithm[Any]]] = {
     name: kind for name, kind in list(globals().items()) if isinstance(kind, type) and issubclass(kind, Algorithm) and kind is not Algorithm
 }
 """The algorithms above by their class names."""

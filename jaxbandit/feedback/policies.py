@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import Annotated, ClassVar, Generic, TypeAlias, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -59,7 +59,7 @@ class Policy(Declared, abc.ABC, Generic[L]):
           axis: name of the batch axis of trials, ``None`` for a trial by itself.
         """
         arrivals = surrogate.separate() if separate_outputs else surrogate
-        return DelayedSurrogate(chosen=surrogate, arrivals=arrivals, policy=self, capacity=capacity, axis=axis)
+        return DelayedSurrogate(chosen=surrogate, arrivals=arrivals, policy=cast(Policy[LatePosterior], self), capacity=capacity, axis=axis)
 
     @abc.abstractmethod
     def init(self, learner: DelayedSurrogate) -> L:
@@ -107,7 +107,7 @@ class DelayedSurrogate(AbstractSurrogate):
 
     chosen: Surrogate
     arrivals: Surrogate
-    policy: Policy[Any]
+    policy: Policy[LatePosterior]
     capacity: int = static()
     axis: str | None = static(default=None)
 
@@ -125,8 +125,7 @@ class DelayedSurrogate(AbstractSurrogate):
         """Return a posterior; raise ``InvalidArgument`` on one that the policy has not made."""
         words = f"a posterior of a surrogate under {type(self.policy).__name__}, such as surrogate.init()"
         of_class(self.policy.posteriors, words)("posterior", posterior)
-        made: Any = posterior
-        return made
+        return cast(LatePosterior, posterior)
 
     def init(self) -> LatePosterior:
         return self.policy.init(self)
@@ -176,7 +175,8 @@ def fold_arrivals(step: Callable[[T, Array, Array, Array], T], carry: T, feedbac
         carry = step(carry, feedback.indices[first], feedback.values[first, outputs], present)
         return carry, mask & (slots != first[None, :])
 
-    return jax.lax.fori_loop(0, count, one, (carry, mask))[0]
+    after: T = jax.lax.fori_loop(0, count, one, (carry, mask))[0]
+    return after
 
 
 @pytree

@@ -151,7 +151,7 @@ def compute(closed: core.ClosedJaxpr, arguments: Sequence[Cells], rows: Rows) ->
     return [read(atom) for atom in closed.jaxpr.outvars]
 
 
-def cells_of(value: Value, aval: jax.ShapeDtypeStruct) -> Cells:
+def cells_of(value: Value, aval: Any) -> Cells:
     """Return the entries of a constant as cells, numbers of NumPy."""
     array = np.asarray(value, aval.dtype)
     return boxed([array[place] for place in np.ndindex(array.shape)], array.shape)
@@ -196,7 +196,7 @@ def _computed(equation: core.JaxprEqn, inputs: list[Cells], rows: Rows) -> list[
 def called_by(equation: core.JaxprEqn) -> core.ClosedJaxpr:
     """Return the function that an equation of ``CALLS`` calls."""
     params = equation.params
-    called = params.get("jaxpr") or params.get("call_jaxpr") or params.get("fun_jaxpr")
+    called: Any = params.get("jaxpr") or params.get("call_jaxpr") or params.get("fun_jaxpr")
     return called if isinstance(called, core.ClosedJaxpr) else core.ClosedJaxpr(called, ())
 
 
@@ -209,7 +209,7 @@ def _reduced(name: str, cells: Cells, axis: int) -> Cells:
     return functools.reduce(functools.partial(mapped, function), [part.reshape(shape) for part in np.split(cells, cells.shape[axis], axis)])
 
 
-def _moved(name: str, params: dict[str, Any], inputs: list[Cells], aval: jax.ShapeDtypeStruct) -> list[Cells] | None:
+def _moved(name: str, params: dict[str, Any], inputs: list[Cells], aval: Any) -> list[Cells] | None:
     """Return the results of an operation that moves entries about, of which ``aval`` is the first; ``None`` for any other."""
     if name in ("reshape", "squeeze", "expand_dims"):
         return [inputs[0].reshape(aval.shape)]

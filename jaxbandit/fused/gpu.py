@@ -20,8 +20,8 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from jaxbandit.core.types import Array
 from jaxbandit.fused.cells import Function, Ref, Rows, Unsupported, Value, as_numbers
-from jaxbandit.fused.rounds import Given, Parts, Plan
-from jaxbandit.surrogates.features import ProductFeatures, SquareRoot
+from jaxbandit.fused.rounds import Form, Given, Parts, Plan
+from jaxbandit.surrogates.features import ProductFeatures
 
 HIGH, WIDE = 16, 32  # of the smallest tile
 CHUNK = 32  # rows of W that are in registers at once
@@ -202,7 +202,7 @@ def along_two_axes(form: ProductFeatures, cut: Cut, counts: np.ndarray) -> Expan
     return Expansion([a1, a2, is_kept], (high, cut.shape[1]), high, run, order)
 
 
-def run(plan: Plan, parts: Parts, form: SquareRoot, size: int, given: Given) -> tuple[Array, Array, Array, Array]:
+def run(plan: Plan, parts: Parts, form: Form, size: int, given: Given) -> tuple[Array, Array, Array, Array]:
     """Return the records ``[B, T, w]`` of all rounds, the roots, the means and the variances after them, see :class:`Given`.
 
     Raises:

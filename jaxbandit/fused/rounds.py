@@ -15,7 +15,7 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 from jax.extend import core
 
-from jaxbandit.algorithms.base import Arena, Observation, Scored
+from jaxbandit.algorithms.base import Algorithm, Arena, Observation, Scored
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.pytree import pytree, replace
 from jaxbandit.core.types import Array
@@ -98,6 +98,8 @@ def parted(state: S) -> tuple[Posterior, list[Array], Callable[[Posterior, Seque
     return leaves[place], leaves[:place] + leaves[place + 1 :], joined
 
 
+Form: TypeAlias = Any
+"""A form of the posterior that holds a root of the covariance of the weights of features."""
 Believed: TypeAlias = tuple[Sequence[Value], Value]
 """Means less the prior mean ``[k]`` and the variance, as rows or at a point."""
 
@@ -257,7 +259,7 @@ class Played(NamedTuple, Generic[S]):
     last: S  # the state after the last round
 
 
-def play(plan: Plan, algorithm: Scored[S], arena: Arena, state: S, means: Array, noise: Array, first: Array | int) -> Played[S]:
+def play(plan: Plan, algorithm: Algorithm[S], arena: Arena, state: S, means: Array, noise: Array, first: Array | int) -> Played[S]:
     """Play rounds ``first, first + 1, ...`` of a trial by one kernel; trials of a batch are played by one call.
 
     Args:
@@ -267,6 +269,7 @@ def play(plan: Plan, algorithm: Scored[S], arena: Arena, state: S, means: Array,
       noise: ``[T, k]`` what is added to them at the point chosen.
       first: number of the first round.
     """
+    assert isinstance(algorithm, Scored)  # or there is no plan
     (before, others, joined), model = parted(state), arena.surrogate.model
     parts, [form] = parts_of(algorithm, arena, state), model.forms
     constants = jax.tree.leaves((algorithm, arena.horizon, model.prior_mean))
@@ -292,7 +295,7 @@ def _kernel(plan: Plan, parts: Parts, size: int) -> Callable[..., list[Array]]:
     run = importlib.import_module(f"jaxbandit.fused.{plan.platform}").run  # which loads one platform's compilers of kernels
 
     @custom_vmap
-    def call(form: Any, given: Given) -> Any:
+    def call(form: Form, given: Given) -> list[Array]:
         return jax.tree.map(lambda x: x[0], run(plan, parts, form, size, jax.tree.map(lambda x: x[None], given)))
 
     @call.def_vmap

@@ -16,15 +16,15 @@ from jax.experimental.pallas import tpu as pltpu
 
 from jaxbandit.core.types import Array
 from jaxbandit.fused.cells import Ref, Rows, Unsupported, Value
-from jaxbandit.fused.rounds import Given, Parts, Plan
-from jaxbandit.surrogates.features import EXACT, SquareRoot
+from jaxbandit.fused.rounds import Form, Given, Parts, Plan
+from jaxbandit.surrogates.features import EXACT
 
 LANES, SUBLANES = 128, 8
 PART = 128  # rounds whose noise and records are beside a core at once
 MEMORY = 110 * 2**20  # bytes beside a core that a kernel may take
 
 
-def run(plan: Plan, parts: Parts, form: SquareRoot, size: int, given: Given) -> tuple[Array, Array, Array, Array]:
+def run(plan: Plan, parts: Parts, form: Form, size: int, given: Given) -> tuple[Array, Array, Array, Array]:
     """Return the records ``[B, T, w]`` of all rounds, the roots, the means and the variances after them, see :class:`Given`.
 
     Raises:
