@@ -27,7 +27,7 @@ from jaxbandit.results.summary import LEGEND
 from jaxbandit.session.commands import add_commands
 from jaxbandit.session.journal import CannotRecord
 from jaxbandit.study.cluster import WORKERS, connected
-from jaxbandit.study.workers import BatchFailed
+from jaxbandit.study.run import BatchFailed
 from jaxbandit.surrogates import PRECISIONS
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def run(args: argparse.Namespace) -> None:
     """Run the study of a TOML file: the command ``run``."""
     from jaxbandit.results.seals import drop_results
     from jaxbandit.study import forget, from_toml, hold_directory, made_before, make_plan, use_all_cores
-    from jaxbandit.study.memory import check_disk
+    from jaxbandit.study.files import check_disk
 
     jax.config.update("jax_enable_x64", args.precision == "float64")
     with contextlib.suppress(RuntimeError):  # devices have been started: a caller in Python has chosen them
@@ -163,7 +163,7 @@ def play(study: Study, held: HeldDirectory, path: Path, args: argparse.Namespace
     from jaxbandit.study import Reporter, run_study
 
     with contextlib.ExitStack() as stack:
-        report, note, compiling = stack.enter_context(Reporter())
+        report, note = stack.enter_context(Reporter())
         if args.watch:
             from jaxbandit.report.watching import watched
 
@@ -180,7 +180,6 @@ def play(study: Study, held: HeldDirectory, path: Path, args: argparse.Namespace
             executor=client,
             report=report,
             note=note,
-            compiling=compiling,
         )
 
 
@@ -311,7 +310,7 @@ def watch(args: argparse.Namespace) -> None:
 
 def names(args: argparse.Namespace) -> None:
     """Print what a study file can name: the command ``names``."""
-    from jaxbandit.study.specify.catalogue import catalogue, described, places
+    from jaxbandit.study.catalogue import catalogue, described, places
 
     known = places()
     if args.kind is None:

@@ -109,8 +109,8 @@ def _overhead(study: Study, out: Path, repeats: int) -> dict[str, Any]:
         if name == "whole_s":
             run_study(study, segment=study.horizon)
         else:
-            with Reporter() as (report, note, compiling):
-                run_study(study, out, report=report, note=note, compiling=compiling)
+            with Reporter() as (report, note):
+                run_study(study, out, report=report, note=note)
         if turn:
             best[name] = min(best[name], time.perf_counter() - start)
     return best | {

@@ -117,8 +117,8 @@ def _studied(study: Study, held: HeldDirectory, resume: bool, executor: Client |
     """Return the dataset of a study that is run in a directory, by workers if there are any."""
     for line in dict.fromkeys(run.model.describe() for run in study.runs):
         progress("surrogate: " + line.replace("\n", "; "))
-    with Reporter() as (report, note, compiling):
-        dataset = run_study(study, held, resume=resume, executor=executor, report=report, note=note, compiling=compiling)
+    with Reporter() as (report, note):
+        dataset = run_study(study, held, resume=resume, executor=executor, report=report, note=note)
     for line in flags_in_words(dataset):
         progress(line)
     return dataset

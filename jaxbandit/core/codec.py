@@ -54,8 +54,9 @@ def nameable(maker: M) -> M:
     """Let tables name ``maker``, a function of plain values and of objects with roles, which returns what its annotation says."""
     if not inspect.isfunction(maker):
         raise InvalidArgument(f"maker: must be a function, got {short(maker)}")
-    _FUNCTIONS[_name(maker)] = maker
-    return maker
+    named = remembered(maker)
+    _FUNCTIONS[_name(maker)] = named
+    return named
 
 
 def reads_files(maker: M) -> M:
@@ -67,6 +68,34 @@ def reads_files(maker: M) -> M:
 def says_all(table: Table) -> bool:
     """Return whether a table says all that its object depends on, as one of a function that reads files does not."""
     return table.get("type") not in _READERS
+
+
+# An attribute of an object beside its fields: the table, or the call, that it was made by. A changed copy of the object lacks it.
+_ORIGIN = "_jaxbandit_origin"
+
+
+def remembered(maker: M) -> M:
+    """Let the objects that ``maker`` returns remember the call that made them, as a table of its name and arguments."""
+    signature = inspect.signature(maker)
+
+    @functools.wraps(maker)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        item = maker(*args, **kwargs)
+        return item if origin_of(item) is not None else remember(item, {"type": _name(maker), **signature.bind(*args, **kwargs).arguments})
+
+    return typing.cast(M, call)
+
+
+def remember(item: T, table: Table) -> T:
+    """Return an object that remembers the table that describes it."""
+    if dataclasses.is_dataclass(item):
+        object.__setattr__(item, _ORIGIN, table)
+    return item
+
+
+def origin_of(item: object) -> Table | None:
+    """Return the table, or the call as a table of objects, that an object was made by; ``None`` where it is not known."""
+    return getattr(item, _ORIGIN, None)
 
 
 def makers(*roles: type[Role]) -> dict[str, Maker]:
@@ -158,6 +187,10 @@ class _Table(_Description):
 
     again = True
 
+    def __call__(self, item: object, where: str = "it") -> Any:
+        described = isinstance(item, Role) and item.in_files
+        return super().__call__(item if described else origin_of(item) or item, where)
+
     def kind(self, item: object, where: str) -> dict[str, Plain]:
         kind = type(item)
         if not (isinstance(item, Role) and item.in_files):
@@ -175,6 +208,13 @@ class _Table(_Description):
 
     def other(self, item: object, where: str) -> Plain:
         raise InvalidArgument(f"{where}: a {type(item).__name__} cannot be written as a table")
+
+
+class _Given(_Table):
+    """Encoding as :class:`_Table`, but of an object that a table made: that table."""
+
+    def __call__(self, item: object, where: str = "it") -> Any:
+        return super().__call__(origin_of(item) or item, where)
 
 
 class _Exact(_Description):
@@ -201,13 +241,13 @@ class _Exact(_Description):
         raise InvalidArgument(f"study: a {type(item).__name__} has no fingerprint; use numbers, arrays and dataclasses")
 
 
-describe, to_plain, exact = _Description(), _Table(), _Exact()
+describe, to_plain, as_given, exact = _Description(), _Table(), _Given(), _Exact()
 
 
 def to_fields(item: Any, where: str) -> dict[str, Any]:
     """Return the fields of a dataclass that its place in a table tells the class of, as :func:`from_fields` reads them."""
     held = {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
-    return dict(to_plain({name: value for name, value in held.items() if value is not None}, where))
+    return dict(as_given({name: value for name, value in held.items() if value is not None}, where))
 
 
 def digest(plain: Plain) -> str:
@@ -257,7 +297,7 @@ def from_plain(role: type[Role] | Sequence[type[Role]], table: object, where: st
         for name, value in values.items()
     }
     try:
-        return maker(**made)
+        return remember(maker(**made), table)
     except InvalidArgument as error:
         raise InvalidArgument(f"{where}: {error}") from error
     except (TypeError, ValueError, ArithmeticError) as error:

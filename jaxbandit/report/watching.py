@@ -26,8 +26,7 @@ from jaxbandit.report.figures import MOST_LINES, parts_of, thinned
 from jaxbandit.report.html import with_half, write_report
 from jaxbandit.report.tables import COLUMNS
 from jaxbandit.report.template import Picture
-from jaxbandit.study.files import PROGRESS, RECORD
-from jaxbandit.study.hold import is_held
+from jaxbandit.study.files import PROGRESS, RECORD, is_held
 
 __all__ = ["page_so_far", "watch", "watched"]
 __dir__ = __all__.copy  # what completion shows

@@ -10,7 +10,7 @@ from jaxbandit.session.session import DeclaredInfeasible, Session
 from jaxbandit.session.specification import Specification, read_toml
 from jaxbandit.session.tables import Recommendation
 from jaxbandit.session.tickets import Ticket
-from jaxbandit.study.specify.model import Model
+from jaxbandit.study.model import Model
 
 __all__ = [
     "Axis",

@@ -16,7 +16,7 @@ from jaxbandit.session.journal import JOURNAL, DamagedSession, Journal
 from jaxbandit.session.outputs import told_values
 from jaxbandit.session.specification import Specification
 from jaxbandit.session.tickets import Record, check_tellable, note, number_of, rounds_begun
-from jaxbandit.study.specify.model import Model
+from jaxbandit.study.model import Model
 
 BODIES = {
     "asked": {"ticket", "round", "index", "status"},

@@ -13,7 +13,7 @@ from jaxbandit.kernels import Kernel
 from jaxbandit.session.journal import SessionError
 from jaxbandit.session.specification import Specification, prior_means
 from jaxbandit.session.tickets import Record
-from jaxbandit.study.specify.model import Model
+from jaxbandit.study.model import Model
 from jaxbandit.surrogates import Prior, fit
 
 

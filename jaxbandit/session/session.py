@@ -34,7 +34,7 @@ from jaxbandit.session.specification import Specification
 from jaxbandit.session.stepping import Rounds
 from jaxbandit.session.tickets import Ticket, check_tellable, note, number_of, records_of
 from jaxbandit.session.view import View, path_of
-from jaxbandit.study.specify.model import Model
+from jaxbandit.study.model import Model
 
 SNAPSHOT_EVERY = 100  # events between two snapshots: fewer than can be replayed in the time that opening may take
 

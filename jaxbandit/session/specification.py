@@ -33,7 +33,7 @@ from jaxbandit.session.axes import Axis, Space
 from jaxbandit.session.outputs import Outputs
 from jaxbandit.session.stepping import Learner, design_points, make_learner
 from jaxbandit.session.tables import TAKEN
-from jaxbandit.study.specify.model import Model
+from jaxbandit.study.model import Model
 from jaxbandit.surrogates import Surrogate, arithmetic
 
 NUMBERS = ("horizon", "capacity", "fit_every")

@@ -22,7 +22,7 @@ from jaxbandit.session.journal import Event, Journal, SessionError
 from jaxbandit.session.specification import Specification
 from jaxbandit.session.tables import Recommendation, belief_table, history_table, recommend
 from jaxbandit.session.tickets import Record, Ticket
-from jaxbandit.study.specify.model import Model
+from jaxbandit.study.model import Model
 
 if TYPE_CHECKING:
     import matplotlib.figure

@@ -1,7 +1,7 @@
 """Running studies and keeping their results: xarray datasets, audit traces, files written whole or not at all.
 
-A study passes four containers on its way into a compiled program, a module for each step: a list of :class:`Run` makes a
-:class:`Study` (``specify``), which a :class:`Plan` cuts into cells and batches (``plan``); they are played (``play``) and kept (``store``).
+A study passes four containers on its way into a compiled program, a module for each step: a list of :class:`Run` (``runs``) makes a
+:class:`Study` (``study``), which a :class:`Plan` cuts into cells and batches (``plan``); they are played (``play``) and kept (``run``).
 
 Needs the ``study`` extra (``pip install "jaxbandit[study]"``).
 """
@@ -15,28 +15,21 @@ from jaxbandit.results.files import read_results, write_results
 from jaxbandit.results.flags import TrialsFailed, flagged, flags_in_words, raise_if_failed, sweeps_without_effect
 from jaxbandit.study.audit import audit
 from jaxbandit.study.cluster import connected
-from jaxbandit.study.files import CheckpointMismatch, interrupted
-from jaxbandit.study.hold import DirectoryInUse, HeldDirectory, hold_directory
+from jaxbandit.study.files import CheckpointMismatch, DirectoryInUse, HeldDirectory, hold_directory, interrupted
+from jaxbandit.study.model import Model
 from jaxbandit.study.plan import Plan, make_plan
-from jaxbandit.study.progress import Compiling, Progress, Reporter
+from jaxbandit.study.programs import compile_quickly, use_all_cores
+from jaxbandit.study.progress import Progress, Reporter
 from jaxbandit.study.rerun import rerun
-from jaxbandit.study.run import run_study
-from jaxbandit.study.runtime import compile_quickly, use_all_cores
-from jaxbandit.study.specify.grid import grid
-from jaxbandit.study.specify.keep import Keep
-from jaxbandit.study.specify.model import Model
-from jaxbandit.study.specify.run import Policy, Run
-from jaxbandit.study.specify.study import Study
-from jaxbandit.study.specify.tables import from_table, from_toml
-from jaxbandit.study.store import forget, made_before
+from jaxbandit.study.run import BatchFailed, forget, made_before, run_study
+from jaxbandit.study.runs import Policy, Run, grid
+from jaxbandit.study.study import Keep, Study, from_table, from_toml
 from jaxbandit.study.tuning import tune
-from jaxbandit.study.workers import BatchFailed
 
 __all__ = [
     "BatchFailed",
     "CannotWrite",
     "CheckpointMismatch",
-    "Compiling",
     "DirectoryInUse",
     "ExistingOutput",
     "HeldDirectory",

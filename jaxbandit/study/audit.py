@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 import jax
 import numpy as np
@@ -15,11 +17,9 @@ from jaxbandit.core.declare import checked, symbols
 from jaxbandit.core.fields import whole
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.delays import NEVER
-from jaxbandit.engine import Trajectory
 from jaxbandit.engine.delayed import plan_delays
-from jaxbandit.study.specify.run import Run
-from jaxbandit.study.specify.study import Study, in_its_arithmetic
-from jaxbandit.surrogates import Surrogate
+from jaxbandit.study.runs import Run
+from jaxbandit.study.study import Study, in_its_arithmetic
 
 
 @checked
@@ -44,7 +44,8 @@ def audit(study: Study, run: Run, trial: Annotated[int, whole(0)]) -> dict[str, 
     if trial >= study.trials:
         raise checks.InvalidArgument(f"trial: must be < {study.trials}, the number of trials, got {trial}; raise --trials")
     played = jax.tree.map(lambda x: np.asarray(x)[0], study.trajectory(run, trials=[trial], record="audit"))
-    arrivals = _arrivals(played)
+    own_round = np.arange(1, study.horizon + 1, dtype=np.int32)[:, None]  # at whose end a value arrives without delay
+    arrivals = np.broadcast_to(own_round, played.values.shape) if played.arrivals is None else np.minimum(played.arrivals, NEVER)
     arrays = {
         "domain": np.asarray(run.problem.domain.points),
         "means": np.asarray(study.instance(run.problem, trial).means),
@@ -71,25 +72,20 @@ def audit(study: Study, run: Run, trial: Annotated[int, whole(0)]) -> dict[str, 
     return arrays
 
 
-def _arrivals(played: Trajectory) -> np.ndarray:
-    """Return the round at whose end each value arrives, ``[T, k]``: its own without delay, ``NEVER`` for what never will."""
-    if played.arrivals is not None:
-        return np.minimum(played.arrivals, NEVER)
-    return np.broadcast_to(np.arange(1, len(played.values) + 1, dtype=np.int32)[:, None], played.values.shape)
-
-
 def _single(per_constraint: np.ndarray) -> np.ndarray:
     """Return ``[T, m, ...]`` without its second axis when there is one constraint."""
     return per_constraint[:, 0] if per_constraint.shape[1] == 1 else per_constraint
 
 
-def _meta(study: Study, run: Run, trial: int) -> dict[str, Any]:
+def _meta(study: Study, run: Run, trial: int) -> dict[str, object]:
     """Return the algorithm, its parameters under the papers' letters, and where the trace comes from."""
     records = [kernel_record(kernel) for kernel in run.model.kernels_in_force]
     delay, policy = run.delay_in_force, run.policy_in_force
-    # What the run told it of its delays is part of its parameters.
-    algorithms, _ = plan_delays(run.model.outputs, [run.algorithm], [delay], policy, None, study.horizon)
-    algorithm, model = _informed(study, run, trial, algorithms[0])
+    # What the run told it of its delays is part of its parameters; and what the learner was told of the trial's instance.
+    (algorithm, *_), _ = plan_delays(run.model.outputs, [run.algorithm], [delay], policy, None, study.horizon)
+    model = run.model
+    if run.informed is not None:
+        algorithm, model = run.informed(study.instance(run.problem, trial), *canonicalise((algorithm, model)))
     noise = np.asarray(model.noise_variance)[list(model.groups)]
     params = {
         "kernel": records[0],
@@ -103,27 +99,14 @@ def _meta(study: Study, run: Run, trial: int) -> dict[str, Any]:
         **symbols(policy),
         **algorithm.symbols_in_force(study.horizon),
     }
-    return {
-        "alg": run.name_in_traces,
-        "params": params,
-        "algorithm": describe(algorithm),
-        "study": study.name,
-        "seed": study.seed,
-        "trial": trial,
-    }
-
-
-def _informed(study: Study, run: Run, trial: int, algorithm: Any) -> tuple[Any, Surrogate]:
-    """Return the algorithm and the model with what the learner was told of the trial's instance."""
-    if run.informed is None:
-        return algorithm, run.model
-    return run.informed(study.instance(run.problem, trial), *canonicalise((algorithm, run.model)))
+    named = {"alg": run.name_in_traces, "params": params, "algorithm": describe(algorithm)}
+    return {**named, "study": study.name, "seed": study.seed, "trial": trial}
 
 
 LETTERS = {"length_scale": "u", "variance": "var"}  # of fields of kernels
 
 
-def kernel_record(kernel: kernels.Kernel) -> dict[str, Any]:
+def kernel_record(kernel: kernels.Kernel) -> dict[str, object]:
     """Return a kernel as a trace writes it: ``{"name": "se", "u": length-scale, "var": variance, ...}``.
 
     ``u`` is the length-scale of ``exp(-|x - y|^2 / (2 u^2))``, or of the Matern distance; sums and products are nested. The name is the
@@ -131,16 +114,17 @@ def kernel_record(kernel: kernels.Kernel) -> dict[str, Any]:
     """
     if isinstance(kernel, kernels.Scale):
         inner = kernel_record(kernel.kernel)
-        return inner | {"var": float(np.asarray(kernel.variance)) * inner["var"]}
+        return inner | {"var": float(np.asarray(kernel.variance)) * np.asarray(inner["var"]).item()}
     if isinstance(kernel, kernels.OnAxes):
         return kernel_record(kernel.kernel) | {"axes": list(kernel.axes)}
-    record: dict[str, Any] = {"name": kernel.short_name, "var": 1.0}
+    record: dict[str, object] = {"name": kernel.short_name, "var": 1.0}
     if isinstance(kernel, kernels.Sum | kernels.Product):
         return record | {"parts": [kernel_record(kernel.left), kernel_record(kernel.right)]}
-    return record | {LETTERS.get(name, name): _recorded(value) for name, value in vars(kernel).items()}
+    fields = ((field.name, getattr(kernel, field.name)) for field in dataclasses.fields(kernel))  # type: ignore[arg-type]  # a pytree is one
+    return record | {LETTERS.get(name, name): _recorded(value) for name, value in fields}
 
 
-def _recorded(value: Any) -> Any:
+def _recorded(value: object) -> object:
     """Return the value of a kernel's field as plain values, arrays in full."""
     if isinstance(value, list | tuple):
         return [_recorded(part) for part in value]
@@ -149,6 +133,6 @@ def _recorded(value: Any) -> Any:
     return kernel_record(value) if isinstance(value, kernels.Kernel) else describe(value)
 
 
-def _one_or_list(values: list[Any]) -> Any:
+def _one_or_list(values: Sequence[object]) -> object:
     """Return a single value when all constraints share it, else one per constraint; ``None`` without constraints."""
-    return (values[0] if all(v == values[0] for v in values) else values) if values else None
+    return None if not values else values[0] if all(value == values[0] for value in values) else values

@@ -15,7 +15,7 @@ import jax
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import checked
 from jaxbandit.core.files import reason_of
-from jaxbandit.study.runtime import cores
+from jaxbandit.study.programs import cores
 
 if TYPE_CHECKING:
     from distributed import Client

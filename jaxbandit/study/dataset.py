@@ -14,7 +14,7 @@ from jaxbandit.core.codec import describe
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.results.dataset import header
 from jaxbandit.results.schema import SECONDS, Contents, Row
-from jaxbandit.study.plan import Plan, counted_before
+from jaxbandit.study.plan import Plan
 
 
 def contents_of(plan: Plan, trials: int | None = None) -> Contents:
@@ -26,7 +26,7 @@ def contents_of(plan: Plan, trials: int | None = None) -> Contents:
         trials=np.arange(study.trials if trials is None else trials),
         horizon=study.horizon,
         kept=study.keep.rounds(study.horizon),
-        before=counted_before(plan.runs),
+        before=plan.before,
         metrics=study.metrics,
         trajectories=study.trajectories,
         problems=[cell.cell.problem for cell in plan.cells],

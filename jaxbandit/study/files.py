@@ -1,5 +1,6 @@
-"""Files of a running study, from which it goes on after any interruption: its identity, finished batches, and the batch at work.
+"""The directory of a running study: whose it is meanwhile, and the files from which the run goes on after any interruption.
 
+    run.lock            locked while a run goes on, and freed by the operating system when its holder ends, however it ends
     study.json          the study, versions and batches; written first, and compared when the run is resumed
     parts/C-B.npz       batch B of cell C, finished
     at-work.npz         the last checkpoint of the batch that is played, and its place in the run
@@ -11,24 +12,35 @@ of what they hold. A file whose seal does not fit is dropped, and what it held i
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import hashlib
+import datetime
 import json
+import os
+import shlex
 import shutil
+import socket
+import sys
+import warnings
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, TypeAlias
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.files import CannotWrite, reason_of, write_whole
+from jaxbandit.core.codec import digest
+from jaxbandit.core.declare import checked
+from jaxbandit.core.files import CannotWrite, ExistingOutput, prepare_directory, reason_of, write_whole
+from jaxbandit.core.memory import in_units
 from jaxbandit.core.pytree import float_dtype
+from jaxbandit.core.types import FilePath
 from jaxbandit.core.workers import surroundings
 
-LAYOUT = 5  # of the files; to be raised whenever a checkpoint of the code before cannot go on
-
+LAYOUT = 6  # of the files; to be raised whenever a checkpoint of the code before cannot go on
 WORDS = {
     "layout": "another layout of checkpoints",
     "jaxbandit": "another version of jaxbandit",
@@ -38,25 +50,130 @@ WORDS = {
     "device": "another kind of device",
     "study": "another study",  # last: precision and versions change what a study is made of
 }
-
-
+LOCK, RECORD, PROGRESS = "run.lock", "study.json", "progress.json"
 SEAL = "seal"  # name of the array that holds it
-RECORD = "study.json"
-PROGRESS = "progress.json"
+LONGEST_COMMAND = 200  # characters of the holder's command in a message
+
+Record: TypeAlias = dict[str, Any]
+"""What ``study.json`` holds: ``identity``, ``batches`` and ``regions``, as JSON has them."""
 
 
 class CheckpointMismatch(InvalidArgument):
     """A directory holds the run of something else; the message says what differs."""
 
 
-def identity(fingerprint: str, around: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return what must be equal for a run to go on bit for bit; ``around`` are the workers' surroundings, default those of this process."""
-    return {"layout": LAYOUT, "study": fingerprint, "precision": str(float_dtype()), **(surroundings() if around is None else around)}
+class DirectoryInUse(InvalidArgument):
+    """A directory belongs to a run that is still going on; the message says whose."""
+
+
+# Whose a directory is.
+
+
+class HeldDirectory:
+    """A directory that this process holds until :meth:`release`, or until the end of a ``with`` block; :func:`hold_directory` makes it.
+
+    Attributes:
+      path: path of the directory.
+    """
+
+    def __init__(self, path: Path, lock: FileLock) -> None:
+        self.path, self._lock = path, lock
+
+    def release(self) -> None:
+        """Give the directory back, for other runs to take."""
+        if self._lock.is_locked:
+            with contextlib.suppress(OSError):  # removed while it is locked: who waits for it notices that it is another file
+                (self.path / LOCK).unlink()
+            self._lock.release(force=True)
+
+    def __enter__(self) -> HeldDirectory:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.release()
+
+
+@checked
+def hold_directory(path: FilePath, *, force: bool = False) -> HeldDirectory:
+    """Make a directory ready for a run and hold it: no other run can take it until it is given back, or this process has ended.
+
+    Args:
+      path: path of the directory, which is made unless it is there.
+      force: take a directory that is not empty, to replace what it holds or to go on with it.
+
+    Raises:
+      DirectoryInUse: when another run holds it; the message says which process, where, since when and what it runs.
+      ExistingOutput: when it is not empty and ``force`` is off, or no directory; the message says if it holds a run that can go on.
+      InvalidArgument: when it cannot be made or written to.
+    """
+    directory = prepare_directory(path, force=True)
+    held = HeldDirectory(directory, _locked(directory / LOCK))
+    try:
+        if interrupted(directory) and not force:
+            raise ExistingOutput(
+                f"out: {directory} holds a run that was cut off; go on with --resume, or choose another place; --force drops what was done"
+            )
+        prepare_directory(directory, force=force, besides="*.lock")  # of this one, and of others that run the study, too
+        now = datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
+        command = " ".join(shlex.join(sys.orig_argv).split())
+        command = command if len(command) <= LONGEST_COMMAND else command[: LONGEST_COMMAND - 3] + "..."
+        holder = f"process {os.getpid()} on {socket.gethostname()} since {now} ({command})"
+        with contextlib.suppress(OSError):  # a full disk: the lock holds all the same, and a message cannot name its holder
+            (directory / LOCK).write_text(holder, encoding="utf-8")
+    except BaseException:
+        held.release()
+        raise
+    return held
 
 
 def interrupted(directory: Path) -> bool:
     """Return whether a directory holds a run that goes on, or was cut off before its results were kept."""
     return (directory / RECORD).exists()
+
+
+def is_held(path: str | Path) -> bool:
+    """Return whether a run that is going on holds a directory; where the file system has no locks, one that was killed seems to."""
+    file = Path(path) / LOCK
+    if not file.is_file():
+        return False
+    lock = _lock_of(file)
+    try:
+        lock.acquire()
+    except (Timeout, OSError):
+        return True
+    lock.release()
+    return False
+
+
+def _lock_of(path: Path) -> FileLock:
+    """Return the lock that a file stands for, which any thread may free."""
+    return FileLock(path, timeout=0, mode=0o644, thread_local=False)
+
+
+def _locked(path: Path) -> FileLock:
+    """Return the lock of a file, held; raises ``DirectoryInUse`` when another process holds it."""
+    lock = _lock_of(path)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        holder = path.read_text(encoding="utf-8", errors="replace") or "another process"  # which has only just taken it
+        raise DirectoryInUse(f"out: {path.parent} is in use by {holder}; wait for its end, end it, or choose another directory") from error
+    except OSError as error:
+        if not path.exists():
+            raise InvalidArgument(f"out: {path.parent} is not writable: {reason_of(error)}") from error
+        warnings.warn(
+            f"out: {path.parent} lies on a file system without locks ({reason_of(error)}); let no other run use it meanwhile",
+            stacklevel=4,
+        )
+    return lock
+
+
+# What lies in it.
+
+
+def identity(fingerprint: str, around: Mapping[str, str] | None = None) -> Record:
+    """Return what must be equal for a run to go on bit for bit; ``around`` are the workers' surroundings, default those of this process."""
+    return {"layout": LAYOUT, "study": fingerprint, "precision": str(float_dtype()), **(surroundings() if around is None else around)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,17 +198,14 @@ class Files:
         self.parts, self.at_work = directory / "parts", directory / "at-work.npz"
         self.run = ""  # of the record of the run: what seals begin with
 
-    def start(self, record: Mapping[str, Any]) -> None:
+    def start(self, record: Record) -> None:
         """Clear what an earlier run left and write down what is run; raises ``CannotWrite``."""
         self.clear()
-        try:
-            self.parts.mkdir(parents=True)
-        except OSError as error:
-            raise CannotWrite(self.parts, error) from error
+        self._make_parts()
         self.run = digest(record)
         write_json(self.directory / RECORD, {**record, SEAL: self.run})
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Record:
         """Return what was written down at the start; raises ``CheckpointMismatch`` when there is nothing, or it was damaged."""
         path = self.directory / RECORD
         try:
@@ -102,7 +216,7 @@ class Files:
             raise CheckpointMismatch(f"resume: {self.directory} holds no run that can go on ({path.name}: {reason_of(error)})") from error
         return record
 
-    def resume(self, expected: Mapping[str, Any]) -> dict[str, Any]:
+    def resume(self, expected: Mapping[str, object]) -> Record:
         """Go on with the run that was written down, and return what that was.
 
         Raises:
@@ -118,25 +232,24 @@ class Files:
                 )
         if seal != digest(record):
             raise CheckpointMismatch(f"resume: {self.directory} holds no run that can go on ({RECORD} was altered since it was written)")
-        try:
-            self.parts.mkdir(exist_ok=True)
-        except OSError as error:
-            raise CannotWrite(self.parts, error) from error
+        self._make_parts()
         self.run = digest(record)
         return record
+
+    def _make_parts(self) -> None:
+        try:
+            self.parts.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CannotWrite(self.parts, error) from error
 
     def forget_parts(self) -> None:
         """Drop all finished batches."""
         shutil.rmtree(self.parts, ignore_errors=True)
-        self.parts.mkdir(parents=True)
+        self._make_parts()
 
     def part(self, cell: int, batch: int) -> dict[str, np.ndarray] | None:
         """Return a finished batch, ``None`` when it is not finished; one that does not fit is dropped."""
         return self._read(self._part(cell, batch), f"part {cell}-{batch}", f"batch {batch + 1} of cell {cell + 1} is run again")
-
-    def verified(self, cell: int, batch: int) -> int:
-        """Return the size of a finished batch's file, 0 when it is not finished; one that does not fit is dropped."""
-        return self._part(cell, batch).stat().st_size if self.part(cell, batch) is not None else 0
 
     def finish(self, cell: int, batch: int, part: Mapping[str, np.ndarray]) -> None:
         """Keep a finished batch; raises ``CannotWrite``."""
@@ -144,15 +257,16 @@ class Files:
 
     def save(self, place: Place, leaves: Mapping[str, np.ndarray]) -> None:
         """Write a checkpoint in place of the last one; raises ``CannotWrite``, and then that one stays."""
-        where = {f"place_{name}": np.asarray(number) for name, number in dataclasses.asdict(place).items()}
-        self._write(self.at_work, "checkpoint", {**where, **leaves})
+        self._write(self.at_work, "checkpoint", {"place": np.asarray(dataclasses.astuple(place)), **leaves})
 
     def load(self) -> tuple[Place, dict[str, np.ndarray]] | None:
         """Return the last checkpoint, ``None`` when there is none; one that does not fit is dropped."""
         leaves = self._read(self.at_work, "checkpoint", "its batch is run from its first round on")
-        if leaves is None:
-            return None
-        return Place(**{f.name: int(leaves.pop(f"place_{f.name}")) for f in dataclasses.fields(Place)}), leaves
+        return None if leaves is None else (Place(*leaves.pop("place").tolist()), leaves)
+
+    def part_bytes(self) -> int:
+        """Return the size of the files of all finished batches."""
+        return sum(file.stat().st_size for file in self.parts.glob("*.npz"))
 
     def _part(self, cell: int, batch: int) -> Path:
         return self.parts / f"{cell}-{batch}.npz"
@@ -169,18 +283,22 @@ class Files:
         try:
             with np.load(path, allow_pickle=False) as held:
                 arrays = dict(held)
-            fits = str(arrays.pop(SEAL)) == self._seal(place, arrays)
+            if str(arrays.pop(SEAL)) == self._seal(place, arrays):
+                return arrays
             reason = "it is of another run, in another place, or was altered"
         except Exception as error:  # what the readers of a damaged file raise is not documented
-            fits, reason = False, reason_of(error)
-        if fits:
-            return arrays
+            reason = reason_of(error)
         self.note(f"{path} does not fit ({reason}); {otherwise}")
         path.unlink(missing_ok=True)
         return None
 
     def _seal(self, place: str, arrays: Mapping[str, np.ndarray]) -> str:
-        return f"{self.run}, {place}: {checksum(arrays):08x}"
+        """Return the run, the place, and the CRC-32 of the names, types, shapes and contents of arrays."""
+        total = 0
+        for name, array in sorted(arrays.items()):
+            total = zlib.crc32(f"{name} {array.dtype.str} {array.shape};".encode(), total)
+            total = zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8), total)
+        return f"{self.run}, {place}: {total:08x}"
 
     def clear(self) -> None:
         """Drop all files that the run has left, half-written ones too; raises ``CannotWrite``."""
@@ -194,21 +312,17 @@ class Files:
                     raise CannotWrite(file, error) from error
 
 
-def digest(record: Mapping[str, Any]) -> str:
-    """Return a hash of the record of a run, equal for equal ones."""
-    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+def check_disk(directory: Path, needed: int) -> None:
+    """Raise ``InvalidArgument`` unless the disk of a directory, which need not be there yet, has so many bytes free."""
+    there = next(place for place in (directory, *directory.absolute().parents) if place.exists())
+    free = shutil.disk_usage(there).free
+    if needed > free:
+        raise InvalidArgument(
+            f"out: the results may take {in_units(needed)} while they are gathered, and {directory} has {in_units(free)} free; keep fewer"
+            " rounds (keep), metrics or trials, no trajectories, or choose another disk"
+        )
 
 
-def checksum(arrays: Mapping[str, np.ndarray]) -> int:
-    """Return the CRC-32 of the names, types, shapes and contents of arrays."""
-    total = 0
-    for name in sorted(arrays):
-        array = np.asarray(arrays[name])
-        total = zlib.crc32(f"{name} {array.dtype.str} {array.shape};".encode(), total)
-        total = zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8), total)
-    return total
-
-
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: object) -> None:
     """Write JSON whole or not at all."""
     write_whole(path, lambda temporary: temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8"))

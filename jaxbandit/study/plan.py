@@ -5,19 +5,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+import re
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Annotated, TypeAlias
 
 import jax
 import numpy as np
 
 from jaxbandit.core.blocks import equal_blocks, least_block
-from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import checked
-from jaxbandit.core.executors import AnyExecutor
 from jaxbandit.core.fields import whole
-from jaxbandit.core.memory import in_units, tree_bytes
+from jaxbandit.core.memory import device_memory, host_memory, in_units, tree_bytes
 from jaxbandit.core.pytree import float_dtype, signature
 from jaxbandit.core.types import Device
 from jaxbandit.engine.cell import Cell, check_run, laid_out_for, refreshed_in_time
@@ -26,15 +25,17 @@ from jaxbandit.engine.footprint import COPIES_OF_CARRY, carried_bytes
 from jaxbandit.engine.inputs import DIFFERENT_DEVICES
 from jaxbandit.fused.cells import Unsupported
 from jaxbandit.fused.plan import plan_of
-from jaxbandit.study.memory import Budget, memory_budget
-from jaxbandit.study.progress import Compiling, Progress
-from jaxbandit.study.specify.run import Run
-from jaxbandit.study.specify.study import Study, in_its_arithmetic
+from jaxbandit.study.runs import Run
+from jaxbandit.study.study import Study, in_its_arithmetic
 from jaxbandit.surrogates import Surrogate
 
 MAX_PARTS = 1_000_000  # of a batch
-CHECKPOINT_SHARE = 0.04  # of the time that checkpoints may take
 FLAGS_AND_FACTS = 64  # bytes of a trial, whatever its rounds
+
+DEFAULT_SHARE = 0.5  # of the devices' memory that may be used when nothing is said
+MAX_BATCH_BYTES_ON_CPU = 2**30  # batches of equal size share their program, so that larger ones gain nothing
+MAX_BYTES = 2**62
+UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
 # Seconds are estimated, to an order of magnitude: a round moves all that a trial carries, and takes some time anyway; that of an
 # accelerator is its launches', whatever the number of trials.
@@ -133,7 +134,7 @@ class PlannedCell:
         return first + (f" and {len(others)} like it" if others else "")
 
     @functools.cached_property
-    def structure(self) -> Any:
+    def structure(self) -> Hashable:
         """Structure, shapes and types, which the cell's programs depend on."""
         return signature(self.cell)
 
@@ -194,6 +195,11 @@ class Plan:
         """Cells in the order of their first runs."""
         return tuple(dict.fromkeys(batch.cell for batch in self.batches))
 
+    @functools.cached_property
+    def before(self) -> int:
+        """Number of points before round 1 that metrics count."""
+        return counted_before(self.runs)
+
     @property
     def devices(self) -> tuple[Device, ...]:
         """Devices that batches are spread over."""
@@ -226,41 +232,18 @@ class Plan:
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
-    """How a study is run and who is told; see :func:`~jaxbandit.study.run_study`."""
-
-    resume: bool = False
-    results: Path | None = None
-    attributes: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    memory: str | int | None = None
-    segment: int | None = None
-    devices: Sequence[Device] | None = None
-    checkpoint_share: float = CHECKPOINT_SHARE
-    executor: AnyExecutor | None = None
-    report: Callable[[Progress], None] = lambda progress: None
-    note: Callable[[str], None] = lambda line: None
-    compiling: Callable[[Compiling], None] = lambda compiling: None
-
-    def plan(self, study: Study) -> Plan:
-        """Return the plan of a study as this process would play it."""
-        return make_plan(
-            study,
-            memory=self.memory,
-            segment=self.segment,
-            devices=self.devices,
-            streamed=self.results is not None,
-            by_workers=self.executor is not None,
-        )
-
-
-@dataclasses.dataclass(frozen=True)
 class Limits:
-    """Bounds of a batch: memory, rounds of a part if they are given, devices, and whether batches are tasks of workers."""
+    """Bounds of a batch: bytes, rounds of a part if they are given, devices, and whether batches are tasks of workers."""
 
-    budget: Budget
+    memory: int
     segment: int | None
     devices: tuple[Device, ...]
     by_workers: bool
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether blocks run one after the other."""
+        return self.devices[0].platform == "cpu"
 
 
 Memory: TypeAlias = str | Annotated[int, whole(1, 2**63)]
@@ -296,24 +279,58 @@ def make_plan(
       InvalidArgument: on anything in the study that cannot run, before anything compiles.
     """
     used = tuple(jax.local_devices()[: 1 if by_workers else None] if devices is None else devices)
+    limits = Limits(allowed_bytes(memory), segment, used, by_workers)
     runs = study.named_runs()
     if segment is not None and study.horizon > segment * MAX_PARTS:
         least = -(-study.horizon // MAX_PARTS)
         raise InvalidArgument(f"segment: {segment} of {study.horizon:,} rounds would be too many parts; take {least} or more")
     counted_before(runs)
     groups = [(laid_out_for(used[0].platform, cell), members) for cell, members in group_runs(study, runs)]
-    results = sum(len(members) * study.trials * kept_bytes(study, cell) for cell, members in groups)
-    budget = memory_budget(memory, used[0].platform)
-    limits = Limits(budget if streamed else budget.beside(results, used[0].platform), segment, used, by_workers)
-    carried: dict[Any, int] = {}  # bytes of each kind of cell, once: it takes a while
+    if not streamed:
+        limits = beside_results(limits, sum(len(members) * study.trials * kept_bytes(study, cell) for cell, members in groups))
+    carried: dict[Hashable, int] = {}  # bytes of each kind of cell, once: it takes a while
     cells = []
     for number, (cell, members) in enumerate(groups):
-        own = {member: runs[member] for member in members}
         with _named(runs[members[0]].label):
             kind = signature(cell)
             carried[kind] = carried.get(kind) or carried_bytes(cell)
-        cells.append(_planned(study, number, cell, own, carried[kind], limits))
+        cells.append(_planned(study, number, cell, {member: runs[member] for member in members}, carried[kind], limits))
     return Plan(study, runs, tuple(batch for planned in cells for batch in planned.batches))
+
+
+def allowed_bytes(memory: object) -> int:
+    """Return the bytes that ``"4GiB"``, ``"800M"`` or a number of bytes stands for; by the devices' memory when nothing is said.
+
+    Raises:
+      InvalidArgument: on what is no amount of memory.
+    """
+    if memory is None:
+        return int(DEFAULT_SHARE * device_memory())
+    if isinstance(memory, int) and not isinstance(memory, bool):
+        amount: float = memory
+    else:
+        match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([kmgt]?)(i?b)?\s*", memory.lower()) if isinstance(memory, str) else None
+        if not match:
+            raise InvalidArgument(f"memory: expected an amount such as 4GiB or 800M, got {short(memory)}")
+        amount = float(match[1]) * UNITS[match[2]]
+    if not 1 <= amount <= MAX_BYTES:
+        raise InvalidArgument(f"memory: must be from one byte to {in_units(MAX_BYTES)}, got {short(memory)}")
+    return int(amount)
+
+
+def beside_results(limits: Limits, results: int) -> Limits:
+    """Return what is left for a batch beside results of so many bytes, which lie in the host's memory: on CPUs that of the batches.
+
+    Raises:
+      InvalidArgument: when the results leave nothing.
+    """
+    most = limits.memory if limits.on_cpu else host_memory()
+    if results >= most:
+        raise InvalidArgument(
+            f"memory: the results alone take {in_units(results)} of the {in_units(most)} allowed; have them written to a file batch by"
+            " batch (results=PATH), keep fewer rounds (keep) or metrics, or allow more"
+        )
+    return dataclasses.replace(limits, memory=limits.memory - results) if limits.on_cpu else limits
 
 
 @contextlib.contextmanager
@@ -391,33 +408,35 @@ def _planned(study: Study, number: int, cell: Cell, runs: dict[int, Run], carrie
       InvalidArgument: when not even the smallest batch fits.
     """
     trials, horizon, devices = len(runs) * study.trials, study.horizon, limits.devices
-    cpu = devices[0].platform == "cpu"
-    step = (cell.block if cpu else 1) * len(devices)
+    step = (cell.block if limits.on_cpu else 1) * len(devices)
     wanted = max(step, trials_of_batch(carried, horizon, trials, limits))
     seconds = seconds_of_batch(carried, horizon, min(wanted, trials), devices)
     parts = 1 if limits.by_workers else int(np.ceil(seconds / SECONDS_OF_BATCH))  # a task makes no checkpoints and no reports
     rounds = min(limits.segment, horizon) if limits.segment else rounds_of_part(horizon, parts)
 
-    each, shared = _result_bytes(study, cell, rounds), tree_bytes(cell)
-    if cpu and rounds == horizon:
+    # While it runs, a trial has curves and trajectory of a part, twice, beside what is kept of them.
+    part = float_dtype().itemsize * len(study.metrics) + _seen_bytes(study, cell)
+    each, shared = 2 * part * rounds + kept_bytes(study, cell), tree_bytes(cell)
+    if limits.on_cpu and rounds == horizon:
         shared += int(COPIES_OF_CARRY * carried * min(step, trials))  # no more than a block carries anything at a time
     else:
         each += int(COPIES_OF_CARRY * carried)
-    room, wanted_room = ((allowed - shared) // each for allowed in (limits.budget.limit, limits.budget.wanted))
+    most_bytes = min(limits.memory, MAX_BATCH_BYTES_ON_CPU) if limits.on_cpu else limits.memory
+    room, wanted_room = ((allowed - shared) // each for allowed in (limits.memory, most_bytes))
     least = min(step, len(devices) * -(-trials // len(devices)))
     if room < least:
         raise InvalidArgument(
-            f"memory: {limits.budget.limit / 2**20:,.0f} MiB hold {max(room, 0)} trials of {each / 2**20:.2f} MiB beside the"
+            f"memory: {limits.memory / 2**20:,.0f} MiB hold {max(room, 0)} trials of {each / 2**20:.2f} MiB beside the"
             f" {shared / 2**20:.1f} MiB that they share, but at least {least} run side by side; allow"
             f" {(least * each + shared) / 2**20:,.0f} MiB or more"
         )
     most = max(int(min(wanted, wanted_room)) // step, 1) * step
     count = -(-trials // most)
-    size = _size(-(-trials // count), cell.block if cpu else trials, len(devices), alone=count == 1)
+    size, block = _size_and_block(-(-trials // count), cell.block if limits.on_cpu else trials, len(devices), alone=count == 1)
     blocks = min(int(wanted_room), MAX_BYTES_OF_PROGRAM // each) // step
     return PlannedCell(
         number=number,
-        cell=dataclasses.replace(cell, block=_block(cell, size, devices)),
+        cell=dataclasses.replace(cell, block=block),
         runs=runs,
         trials=study.trials,
         size=size,
@@ -429,23 +448,19 @@ def _planned(study: Study, number: int, cell: Cell, runs: dict[int, Run], carrie
     )
 
 
-def _size(trials: int, block: int, devices: int, *, alone: bool) -> int:
-    """Return the size of a batch of so many trials: in equal blocks where it is ``alone`` or small, otherwise in whole ones.
+def _size_and_block(trials: int, block: int, devices: int, *, alone: bool) -> tuple[int, int]:
+    """Return the sizes of a batch of so many trials and of its blocks: equal ones where it is ``alone`` or small, otherwise full ones.
 
-    Whole blocks are the same whatever the number of trials, and so are their programs; only in the last batch one is not full. Equal ones
-    of another size need a program of their own: to fill whole blocks up instead would change the last bits of results, and play in vain.
+    Full blocks are the same whatever the number of trials, and so are their programs; only in the last batch one is not full. Equal ones
+    of another size need a program of their own: to fill up full blocks instead would change the last bits of results, and play in vain.
     """
     if not alone and trials >= block * devices:
-        return -(-trials // (block * devices)) * block * devices
-    blocks, own = equal_blocks(trials, block, devices, least_block(block))
-    return devices * blocks * own
-
-
-def _block(cell: Cell, size: int, devices: Sequence[Device]) -> int:
-    """Return the size of the blocks of batches: as equal as can be; all of a batch side by side on an accelerator."""
-    local = size // len(devices)
-    most = min(cell.block if devices[0].platform == "cpu" else local, local)
-    return next(size for size in range(most, 0, -1) if local % size == 0)
+        size = -(-trials // (block * devices)) * block * devices
+    else:
+        blocks, equal = equal_blocks(trials, block, devices, least_block(block))
+        size = devices * blocks * equal
+    local = size // devices
+    return size, next(size for size in range(min(block, local), 0, -1) if local % size == 0)
 
 
 def trials_of_batch(carried: int, horizon: int, trials: int, limits: Limits) -> float:
@@ -453,13 +468,13 @@ def trials_of_batch(carried: int, horizon: int, trials: int, limits: Limits) -> 
 
     The size of a worker's task depends on the cell alone: results have the same bits whatever the number of workers.
     """
-    cpu, devices = limits.devices[0].platform == "cpu", len(limits.devices)
-    if not limits.by_workers and (limits.segment is not None or not cpu):
+    if not limits.by_workers and (limits.segment is not None or not limits.on_cpu):
         return np.inf
-    each = horizon * (max(carried / BYTES_PER_SECOND, SECONDS_PER_ROUND) if cpu else carried / BYTES_PER_SECOND_ELSEWHERE) / devices
+    round_seconds = max(carried / BYTES_PER_SECOND, SECONDS_PER_ROUND) if limits.on_cpu else carried / BYTES_PER_SECOND_ELSEWHERE
+    each = horizon * round_seconds / len(limits.devices)
     if not limits.by_workers:
         return SECONDS_OF_BATCH // each
-    least = 1.0 if cpu else SECONDS_OF_LAUNCHES * BYTES_PER_SECOND_ELSEWHERE / carried  # so many that launches do not count
+    least = 1.0 if limits.on_cpu else SECONDS_OF_LAUNCHES * BYTES_PER_SECOND_ELSEWHERE / carried  # so many that launches do not count
     return max(min(SECONDS_OF_BATCH, max(trials * each / FEW_TASKS, LEAST_SECONDS_OF_TASK)) // each, least)
 
 
@@ -480,12 +495,6 @@ def kept_bytes(study: Study, cell: Cell) -> int:
     """Return the bytes of one trial's results as they are kept."""
     rounds = study.keep.count(study.horizon) + (cell.initial.count if cell.initial.counted else 0)
     return float_dtype().itemsize * rounds * len(study.metrics) + _seen_bytes(study, cell) * study.horizon + FLAGS_AND_FACTS
-
-
-def _result_bytes(study: Study, cell: Cell, rounds: int) -> int:
-    """Return the bytes of one trial's results while it runs: curves and trajectory of a part, twice, and what is kept of them."""
-    part = float_dtype().itemsize * len(study.metrics) + _seen_bytes(study, cell)
-    return 2 * part * rounds + kept_bytes(study, cell)
 
 
 def _seen_bytes(study: Study, cell: Cell) -> int:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import jax
 import numpy as np
@@ -19,27 +18,21 @@ from jaxbandit.core.fields import whole
 from jaxbandit.results.checks import Results
 from jaxbandit.results.dataset import assembled, header, pieces_of
 from jaxbandit.study.dataset import attributes, contents_of
-from jaxbandit.study.memory import MAX_BYTES
-from jaxbandit.study.plan import Batch, Plan, make_plan
+from jaxbandit.study.plan import MAX_BYTES, Batch, Plan, make_plan
 from jaxbandit.study.play import Player
-from jaxbandit.study.specify.keep import Keep
-from jaxbandit.study.specify.study import Study, in_its_arithmetic
-from jaxbandit.study.specify.tables import from_table
-
-T = TypeVar("T")
+from jaxbandit.study.study import Keep, Study, from_table, in_its_arithmetic
 
 
 @checked
 def study_of(dataset: Results) -> Study:
     """Return the study that gave a dataset; raises ``InvalidArgument`` when its results do not hold it, or not one of this version."""
-    table = dataset.attrs.get("table", "")
-    if not isinstance(table, str) or not table:
+    if not dataset.attrs.get("table", ""):
         raise InvalidArgument(
-            "results: they do not hold the study, whose runs cannot be written as tables; build the Study in Python as it was and"
+            "results: they do not hold the study, for no table describes its runs; build the Study in Python as it was and"
             " call rerun(dataset, trial, study=...)"
         )
     try:
-        return from_table(_parsed(dataset, "table", dict))
+        return from_table(_parsed(dataset, "table"))
     except InvalidArgument as error:
         raise InvalidArgument(f"results: the study that they hold cannot be made here: {error}{_of_another_version(dataset)}") from error
 
@@ -50,22 +43,16 @@ def _of_another_version(dataset: xr.Dataset) -> str:
         version = json.loads(dataset.attrs["versions"])["jaxbandit"]
     except (KeyError, TypeError, ValueError, RecursionError):
         version = "an unknown one"
-    return (
-        ""
-        if version == jaxbandit.__version__
-        else f"; they were written by another version of jaxbandit ({version}, this is {jaxbandit.__version__})"
-    )
+    own = jaxbandit.__version__
+    return "" if version == own else f"; they were written by another version of jaxbandit ({version}, this is {own})"
 
 
-def _parsed(dataset: xr.Dataset, name: str, kind: type[T]) -> T:
-    """Return an attribute of results that is JSON of a type; raises ``InvalidArgument`` when it is missing or something else."""
+def _parsed(dataset: xr.Dataset, name: str) -> Any:
+    """Return an attribute of results that is JSON; raises ``InvalidArgument`` when it is missing or something else."""
     try:
-        value = json.loads(dataset.attrs[name])
+        return json.loads(dataset.attrs[name])
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise InvalidArgument(f"results: their attribute {name!r} is missing or broken{_of_another_version(dataset)}") from error
-    if not isinstance(value, kind):
-        raise InvalidArgument(f"results: their attribute {name!r} is broken, {short(value)}{_of_another_version(dataset)}")
-    return value
 
 
 @checked
@@ -76,7 +63,7 @@ def rerun(dataset: Results, trial: Annotated[int, whole(0)], *, label: str | Non
       dataset: results of a study.
       trial: number of the trial, from 0.
       label: label of the run, along ``algorithm``; default the first.
-      study: the study, for results that do not hold it, such as those of runs written by hand.
+      study: the study, for results that do not hold it, such as those of problems that no table describes.
 
     Raises:
       InvalidArgument: when there is no such run or trial, or the results do not hold the study and none is given, or another.
@@ -98,31 +85,26 @@ def _again(study: Study, dataset: xr.Dataset, trial: int, label: str | None) -> 
     checks.one_of("run", label, labels)
     number = labels.index(label)
     everything = dataclasses.replace(study, keep=Keep(every=1), trajectories=True)
-    plan = make_plan(everything, memory=MAX_BYTES, devices=jax.local_devices()[:1])
-    layout = _parsed(dataset, "batches", list)
-    _check_layout(plan, layout)
+    plan = _as_played(make_plan(everything, memory=MAX_BYTES, devices=jax.local_devices()[:1]), _parsed(dataset, "batches"))
     # A trial is played beside itself, in a block as large as it had and in the same parts: only then it rounds alike.
-    cell, (_, _, rounds, block) = next((cell, own) for cell, own in zip(plan.cells, layout, strict=True) if number in cell.runs)
-    batch = Batch(cell.cut(block, rounds, block), 0, list(cell.runs).index(number) * study.trials + trial, 1)
+    cell = next(cell for cell in plan.cells if number in cell.runs)
+    block = cell.cell.block
+    batch = Batch(cell.cut(block, cell.rounds, block), 0, list(cell.runs).index(number) * study.trials + trial, 1)
     arrays = Player(plan, left=lambda: [batch]).play(batch)
-    single = dataclasses.replace(contents_of(plan), trials=[trial])
-    rows = [row for row in single.rows if row.label == label]
-    single = dataclasses.replace(single, rows=rows, problems=[cell.cell.problem])
+    single = dataclasses.replace(contents_of(plan), trials=[trial], problems=[cell.cell.problem])
+    single = dataclasses.replace(single, rows=[row for row in single.rows if row.label == label])
     variables = single.variables([arrays])
-    one = dataclasses.replace(plan, runs=(plan.runs[number],))
-    head = header(single, attributes(one), variables)
+    head = header(single, attributes(dataclasses.replace(plan, runs=(plan.runs[number],))), variables)
     return assembled(head, variables, pieces_of(variables, 0, arrays, np.zeros((1, 2), int)))
 
 
-def _check_layout(plan: Plan, layout: Sequence[Any]) -> None:
-    """Raise ``InvalidArgument`` unless the batches in results are a size, a number, rounds and a block for every cell of the study."""
-    numbers = [row for row in layout if isinstance(row, list) and len(row) == 4 and all(type(number) is int for number in row)]
-    fits = len(numbers) == len(layout) == len(plan.cells) and all(
-        min(size, count, rounds, block) >= 1
-        and size * count >= len(cell.runs) * plan.study.trials
-        and rounds <= plan.study.horizon
-        and block <= size
-        for (size, count, rounds, block), cell in zip(numbers, plan.cells, strict=True)
-    )
-    if not fits:
-        raise InvalidArgument(f"results: their batches, {short(layout)}, are none of this study")
+def _as_played(plan: Plan, layout: Any) -> Plan:
+    """Return a plan with the batches in results; raises ``InvalidArgument`` unless they are batches of all its trials, in whole blocks."""
+    try:
+        known = plan.with_layout(layout)
+        sizes = zip(layout, known.cells, strict=True)
+        if known.layout == layout and all(1 <= row[3] <= row[0] and row[2] <= plan.study.horizon for row, _ in sizes):
+            return known
+    except (TypeError, ValueError, ArithmeticError):  # of what is no list of four whole numbers for each cell
+        pass
+    raise InvalidArgument(f"results: their batches, {short(layout)}, are none of this study")

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
+import itertools
+import json
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import numpy as np
 import xarray as xr
@@ -18,24 +22,55 @@ from jaxbandit.core.fields import Words, between, function, of_class
 from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.types import Device, FilePath
-from jaxbandit.study.hold import HeldDirectory
-from jaxbandit.study.plan import CHECKPOINT_SHARE, Batch, Memory, Options, Segment
-from jaxbandit.study.play import Played, Player
-from jaxbandit.study.progress import Compiling, Progress
-from jaxbandit.study.specify.study import Study, in_its_arithmetic
-from jaxbandit.study.store import Store
-from jaxbandit.study.workers import BatchFailed, Work
+from jaxbandit.core.workers import VERSIONS_AND_DEVICE
+from jaxbandit.results.dataset import assembled, pieces_of
+from jaxbandit.results.files import check_results, hidden, open_results, read_results, stream_results
+from jaxbandit.results.regions import begin_regions, finish_regions, put_in
+from jaxbandit.results.schema import Arrays, Variable
+from jaxbandit.study.dataset import contents_of, study_header
+from jaxbandit.study.files import CheckpointMismatch, Files, HeldDirectory, check_disk, hold_directory, identity, interrupted
+from jaxbandit.study.plan import Batch, Memory, Plan, Segment, make_plan
+from jaxbandit.study.play import CHECKPOINT_SHARE, Played, Player
+from jaxbandit.study.progress import Progress, SoFar
+from jaxbandit.study.study import Study, in_its_arithmetic
+
+Directory: TypeAlias = Annotated[str | Path | HeldDirectory, path_check | of_class(HeldDirectory, "a directory of hold_directory(...)")]
+Attributes: TypeAlias = Annotated[Mapping[str, str], Words("a mapping from names to text")]
+Numbers: TypeAlias = tuple[int, int]  # of a cell, and of a batch in it
+
+
+class BatchFailed(RuntimeError):
+    """A batch failed in every attempt; the message names run, cell and batch. What is finished is kept, and ``resume`` goes on."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How a study is run and who is told; see :func:`run_study`."""
+
+    resume: bool
+    results: Path | None
+    attributes: Mapping[str, str]
+    memory: str | int | None
+    segment: int | None
+    checkpoint_share: float
+    executor: AnyExecutor | None
+    report: Callable[[Progress], None]
+    note: Callable[[str], None]
+
+    @property
+    def regions(self) -> Path | None:
+        """Zarr directory that whoever plays a batch writes it to."""
+        return self.results if self.results is not None and self.results.suffix == ".zarr" else None
 
 
 @checked
 def run_study(
     study: Study,
-    directory: Annotated[str | Path | HeldDirectory, path_check | of_class(HeldDirectory, "a directory of hold_directory(...)")]
-    | None = None,
+    directory: Directory | None = None,
     *,
     resume: bool = False,
     results: FilePath | None = None,
-    attributes: Annotated[Mapping[str, str], Words("a mapping from names to text")] | None = None,
+    attributes: Attributes | None = None,
     memory: Memory | None = None,
     segment: Segment | None = None,
     devices: Sequence[Device] | None = None,
@@ -43,7 +78,6 @@ def run_study(
     executor: Annotated[AnyExecutor, EXECUTOR] | None = None,
     report: Annotated[Callable[[Progress], None], function("(progress)")] = lambda progress: None,
     note: Annotated[Callable[[str], None], function("(line)")] = lambda line: None,
-    compiling: Annotated[Callable[[Compiling], None], function("(compiling)")] = lambda compiling: None,
 ) -> xr.Dataset:
     """Run a study and return its results.
 
@@ -67,7 +101,6 @@ def run_study(
         ``distributed.Client``; default none, for this process.
       report: called after each part, of workers after each batch.
       note: called with a line of text when something is compiled, resumed, dropped or done.
-      compiling: called before programs are compiled.
 
     Raises:
       InvalidArgument: on a study that cannot run, results that fit neither memory nor disk or cannot be written, or a directory that
@@ -82,68 +115,62 @@ def run_study(
         raise InvalidArgument("resume: needs the directory that holds the run to go on with; give one")
     if executor is not None and devices is not None:
         raise InvalidArgument("devices: workers play on a device of their own each; give devices or an executor, not both")
+    if directory is None and results is not None:
+        raise InvalidArgument("directory: results that are written batch by batch need one for the batches; give one")
     # Problems are built in the arithmetic of the caller, which a trial that is played again needs, too.
     said = {"jax_enable_x64": str(float_dtype() == np.float64), **(attributes or {})}
     file = None if results is None else Path(results)
-    return _run(
-        study,
-        directory,
-        Options(resume, file, said, memory, segment, devices, checkpoint_share, executor, report, note, compiling),
-    )
+    options = Options(resume, file, said, memory, segment, checkpoint_share, executor, report, note)
+    by_workers = executor is not None
+    plan = make_plan(study, memory=memory, segment=segment, devices=devices, streamed=results is not None, by_workers=by_workers)
+    return _run(study, plan, directory, options)
 
 
 @in_its_arithmetic
-def _run(study: Study, directory: str | Path | HeldDirectory | None, options: Options) -> xr.Dataset:
-    """Run a study in its arithmetic."""
-    if directory is None and options.results is not None:
-        raise InvalidArgument("directory: results that are written batch by batch need one for the batches; give one")
-    plan = options.plan(study)
-    with Store.of(directory, plan, options) as store:
-        with contextlib.closing(_played(store, options)) as batches:  # which calls workers off, however the run ends
-            for batch, played in batches:
-                store.finish(batch, played)
+def _run(study: Study, plan: Plan, directory: Directory | None, options: Options) -> xr.Dataset:
+    """Run a study as it is planned, in its arithmetic."""
+    if options.results is not None:
+        check_results(study_header(plan, (), trials=1), options.results)
+    around = None
+    if options.executor is not None and not options.resume:
+        plan, around = _cut_by_worker(plan, options.executor, options)
+    with contextlib.nullcontext() if directory is None else _held(directory) as path:
+        store = Store(plan, options, None if path is None else Files(path, options.note), around)
+        store.so_far.write()
+        if options.executor is None:
+            _play_here(store, options)
+        else:
+            _play_by_workers(store, options.executor, options)
+        store.so_far.write()
         return store.gather()
 
 
-def _played(store: Store, options: Options) -> Generator[tuple[Batch, Played]]:
-    """Give the batches that were missing as they are played, here or by workers."""
-    if options.executor is not None:
-        store.so_far.dashboard = dashboard_of(options.executor)
-        if store.so_far.dashboard:
-            options.note(f"dashboard of the workers: {store.so_far.dashboard}")
-    store.so_far.write()
-    if options.executor is not None:
-        yield from _played_by_workers(store, options.executor, options)
-    else:
-        player = Player(store.plan, options, store.meter, store.files, store.missing)
-        for batch in store.missing():
-            yield batch, player.result(batch, store.regions)
-            store.so_far.tell(store.meter.latest, 1)
-    store.so_far.write()
+def _play_here(store: Store, options: Options) -> None:
+    """Play all batches that are missing."""
+    player = Player(store.plan, store.so_far, store.files, note=options.note, share=options.checkpoint_share, left=store.missing)
+    for batch in store.missing():
+        store.finish(batch, player.result(batch, options.regions))
 
 
-def _played_by_workers(store: Store, executor: AnyExecutor, options: Options) -> Iterator[tuple[Batch, Played]]:
-    """Give batches that workers have played, in any order."""
-    plan, missing = store.plan, store.missing()
-    work = Work(plan.study, options.memory, options.segment, plan.layout, store.regions and store.regions.absolute())
-    started = time.perf_counter()
-    workers: set[str] = set()
-    places = [batch.place for batch in missing]
-    found = spread(executor, work, places, group=lambda place: place[0], wanted=store.around, note=options.note)
+def _play_by_workers(store: Store, executor: AnyExecutor, options: Options) -> None:
+    """Let workers play all batches that are missing, in any order."""
+    plan, so_far, missing = store.plan, store.so_far, store.missing()
+    so_far.dashboard = dashboard_of(executor)
+    if so_far.dashboard:
+        options.note(f"dashboard of the workers: {so_far.dashboard}")
+    work = Work(plan.study, options.memory, options.segment, plan.layout, options.regions and options.regions.absolute())
+    started, places = time.perf_counter(), [batch.place for batch in missing]
+    answers = spread(executor, work, places, group=lambda place: place[0], wanted=store.around, note=options.note)
     try:
-        with contextlib.closing(found):
-            for number, answer in found:
-                batch, played = missing[number], answer.result
-                workers.add(answer.worker)
+        with contextlib.closing(answers):  # which calls workers off, however the run ends
+            for number, answer in answers:
+                batch, (arrays, _) = missing[number], answer.result
+                so_far.workers.add(answer.worker)
                 store.around = answer.surroundings
-                yield batch, played
-                labels = [plan.runs[run].label for run in played.summary.runs]
-                means = {
-                    name: {label: float(mean) for label, mean in zip(labels, curves[:, -1], strict=True)}
-                    for name, curves in played.summary.mean.items()
-                }
-                store.meter.played(batch, plan.study.horizon, plan.study.horizon, time.perf_counter() - started, means)
-                store.so_far.tell(store.meter.latest, len(workers))
+                store.finish(batch, answer.result)
+                ends = arrays.get(f"mean {plan.study.metrics[0]}", np.full((len(arrays["runs"]), 1), np.nan))[:, -1]
+                means = dict(zip(arrays["runs"].tolist(), ends, strict=True))
+                so_far.played(batch, plan.study.horizon, plan.study.horizon, time.perf_counter() - started, means)
     except TaskFailed as error:
         batch = missing[error.index]
         raise BatchFailed(
@@ -152,3 +179,185 @@ def _played_by_workers(store: Store, executor: AnyExecutor, options: Options) ->
         ) from error
     except WorkersLost as error:
         raise WorkersLost(f"executor: {error}; what is finished is kept, and --resume goes on") from error
+
+
+class Store:
+    """Finished batches of a run.
+
+    Attributes:
+      plan: plan of the run; of one that goes on with the batches that it began with.
+      around: surroundings of the workers ``[versions, device]``, once they are known; ``None`` for those of this process.
+      files: files of the run, ``None`` where nothing outlives this process.
+      so_far: what has been played.
+    """
+
+    def __init__(self, plan: Plan, options: Options, files: Files | None, around: Mapping[str, str] | None) -> None:
+        self.plan, self.options, self.files, self.around = plan, options, files, around
+        self.parts: dict[Batch, Arrays | None] = {}  # finished batches: their arrays where no file takes the results
+        self.seconds: dict[Batch, np.ndarray] = {}
+        if files is not None:
+            (self._resume if options.resume else self._begin)(files)
+        self.so_far = SoFar(self.plan, options.report, None if files is None else files.directory)
+        for batch in self.plan.batches if options.resume else ():
+            part = None if files is None else files.part(*batch.place)
+            if part is not None:
+                self.so_far.skip(batch, self.plan.study.horizon)
+                self._keep(batch, part)
+
+    def _begin(self, files: Files) -> None:
+        """Write down a new run in its directory."""
+        files.clear()
+        check_disk(files.directory, self.plan.disk_bytes(self.options.results is not None))
+        own = identity(self.plan.study.fingerprint(), self.around)
+        files.start({"identity": own, "batches": self.plan.layout, "regions": self.options.regions is not None})
+        self._begin_regions()
+
+    def _resume(self, files: Files) -> None:
+        """Go on with the run of the directory: take its batches."""
+        if self.options.executor is not None:  # whose surroundings are compared when it plays
+            known = files.record()["identity"]
+            self.around = {name: str(known.get(name)) for name in VERSIONS_AND_DEVICE}
+        record, regions = files.resume(identity(self.plan.study.fingerprint(), self.around)), self.options.regions
+        if record["regions"] != (regions is not None):
+            raise CheckpointMismatch(
+                f"resume: {files.directory} holds a run with results {'' if record['regions'] else 'not '}in Zarr; resume it as it was"
+            )
+        self.plan = self.plan.with_layout(record["batches"])
+        if regions is not None and not hidden(regions).is_dir():  # it was cut off before, or the results have moved
+            files.forget_parts()
+            self._begin_regions()
+        check_disk(files.directory, self.plan.disk_bytes(self.options.results is not None) - files.part_bytes())
+
+    def _begin_regions(self) -> None:
+        if self.options.regions is not None:
+            begin_regions(self.options.regions, study_header(self.plan, self.variables), self.variables)
+
+    @functools.cached_property
+    def variables(self) -> dict[str, Variable]:
+        """Variables of results that go to a Zarr directory."""
+        return Player(self.plan).variables
+
+    def missing(self) -> list[Batch]:
+        """Return the batches that are still to be played."""
+        return [batch for batch in self.plan.batches if batch not in self.parts]
+
+    def finish(self, batch: Batch, played: Played) -> None:
+        """Keep a batch that was played."""
+        part, self.seconds[batch] = played
+        if self.files is not None:
+            self.files.finish(*batch.place, part)
+        self._keep(batch, part)
+        self.so_far.write_now_and_then()
+
+    def _keep(self, batch: Batch, part: Arrays) -> None:
+        self.so_far.add(part)
+        self.parts[batch] = part if self.options.results is None else None  # which is read again, so that memory holds one at a time
+
+    def _part(self, batch: Batch) -> Arrays:
+        """Return what is kept of a finished batch."""
+        part = self.parts[batch]
+        if part is None and self.files is not None:
+            part = self.files.part(*batch.place)
+        if part is None:
+            raise CheckpointMismatch(f"resume: {batch} was altered while the study ran; run again with --resume")
+        return part
+
+    def gather(self) -> xr.Dataset:
+        """Return the results of all batches, read from their file if they are written to one."""
+        plan, file, regions, attributes = self.plan, self.options.results, self.options.regions, dict(self.options.attributes)
+        if self.options.executor is not None:
+            attributes["devices"] = json.dumps([(self.around or {}).get("device", "")])
+        seconds, unknown = np.empty((len(plan.runs), 2)), np.full(2, np.nan)  # with and without compilation, of what this run has played
+        for cell in plan.cells:
+            seconds[list(cell.runs)] = np.sum([self.seconds.get(batch, unknown) for batch in cell.batches], axis=0) / len(cell.runs)
+        first = (self._part(next(cell.batches)) for cell in plan.cells)
+        variables = contents_of(plan).variables(list(first)) if regions is None else self.variables
+        head = study_header(plan, variables, seconds).assign_attrs(attributes)
+        if regions is not None:
+            put_in(regions, ({name: x for name, x in self._part(batch).items() if "|" in name} for batch in plan.batches))
+            finish_regions(regions, head)
+            return open_results(regions)
+        pieces = (piece for batch in plan.batches for piece in pieces_of(variables, batch.cell.number, self._part(batch), batch.rows))
+        if file is None:
+            return assembled(head, variables, pieces)
+        stream_results(head, variables, pieces, file)
+        return open_results(file)  # no need to look at its seal, which is of this moment
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """Work of a worker: cut a study into batches by its memory and its kind of device, or play a batch.
+
+    Attributes:
+      study: study that is run.
+      memory, segment: as for :func:`~jaxbandit.study.make_plan`.
+      layout: batches that all workers have, as :attr:`~jaxbandit.study.Plan.layout`.
+      regions: Zarr directory of the results, whose regions are filled.
+    """
+
+    study: Study
+    memory: str | int | None
+    segment: int | None
+    layout: list[list[int]] | None = None
+    regions: Path | None = None
+
+    def __call__(self, place: Numbers | None) -> Played | list[list[int]]:
+        """Return the layout that this worker would choose, or the results of the batch with these numbers of its cell and of itself."""
+        return self.player.plan.layout if place is None else _played(self.study, self, place)
+
+    @functools.cached_property
+    def player(self) -> Player:
+        """Player of all batches."""
+        plan = make_plan(self.study, memory=self.memory, segment=self.segment, streamed=True, by_workers=True)
+        return Player(plan if self.layout is None else plan.with_layout(self.layout))
+
+
+@in_its_arithmetic
+def _played(study: Study, work: Work, place: Numbers) -> Played:
+    """Play a batch, in the arithmetic of the study."""
+    cell, number = place
+    batch = next(itertools.islice(work.player.plan.cells[cell].batches, number, None))
+    work.player.left = lambda: [batch]
+    return work.player.result(batch, work.regions)
+
+
+def _cut_by_worker(plan: Plan, executor: AnyExecutor, options: Options) -> tuple[Plan, Mapping[str, str]]:
+    """Return the plan with the batches that a worker would have, and what its results depend on beside the program."""
+    try:
+        [(_, answer)] = spread(executor, Work(plan.study, options.memory, options.segment), [None], note=options.note)
+    except TaskFailed as error:
+        raise InvalidArgument(f"executor: a worker cannot plan the study: {error.reason}") from error
+    return plan.with_layout(answer.result), answer.surroundings
+
+
+@contextlib.contextmanager
+def _held(directory: Directory) -> Iterator[Path]:
+    """Hold a directory, unless the caller does already."""
+    with contextlib.nullcontext(directory) if isinstance(directory, HeldDirectory) else hold_directory(directory, force=True) as held:
+        yield held.path
+
+
+@checked
+def forget(directory: Directory) -> None:
+    """Drop the checkpoints and batches of a run, once its results are kept elsewhere; raises ``DirectoryInUse`` while a run goes on."""
+    with _held(directory) as path:
+        Files(path).clear()
+
+
+@checked
+def made_before(path: FilePath, attributes: Attributes) -> xr.Dataset | None:
+    """Return the results that a run has left at ``path`` earlier, to be read as they are used; ``None`` where there are none such.
+
+    Args:
+      path: NetCDF file or Zarr directory.
+      attributes: what the results must say of their run, such as the study's fingerprint.
+    """
+    path = Path(path)
+    if not path.exists() or interrupted(path.parent):
+        return None
+    with contextlib.suppress(InvalidArgument):  # no results, or damaged ones
+        dataset = read_results(path, load=False)
+        if all(str(dataset.attrs.get(name)) == value for name, value in attributes.items()):
+            return dataset
+        dataset.close()
+    return None

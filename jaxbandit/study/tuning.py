@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +14,16 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.declare import checked
 from jaxbandit.core.executors import EXECUTOR, AnyExecutor, map_tasks
-from jaxbandit.core.fields import Words, function, whole
+from jaxbandit.core.fields import function, whole
 from jaxbandit.core.sweep import combinations, sweep
 from jaxbandit.core.tuned import Candidate, Tuned
 from jaxbandit.metrics import Curves, curves, healthy
-from jaxbandit.study.specify.run import Run
-from jaxbandit.study.specify.study import Study, in_its_arithmetic
+from jaxbandit.study.runs import Run, Values
+from jaxbandit.study.study import Study, in_its_arithmetic
 
 MOST_TASKS = 64  # of workers, however many combinations there are
+Measure: TypeAlias = Annotated[Callable[[Curves], jax.Array], function("(curves)")]
+"""A number of each trial ``[variants, trials]`` from curves ``[variants, trials, T]``."""
 
 
 def regret_and_violation(measures: Curves) -> jax.Array:
@@ -33,10 +36,10 @@ def regret_and_violation(measures: Curves) -> jax.Array:
 def tune(
     study: Study,
     run: Run,
-    values: Annotated[Mapping[str, Sequence[Any]], Words("a mapping from fields to values")],
+    values: Values,
     *,
     trials: Annotated[int, whole(1)] = 20,
-    measure: Annotated[Callable[[Curves], jax.Array], function("(curves)")] = regret_and_violation,
+    measure: Measure = regret_and_violation,
     executor: Annotated[AnyExecutor, EXECUTOR] | None = None,
 ) -> Tuned[Run]:
     """Return the run with the best hyper-parameters of a grid, as papers do who set a baseline's to its best performance.
@@ -68,7 +71,7 @@ def tune(
     size = len(tried) if executor is None else -(-len(tried) // MOST_TASKS)
     parts = [tried[first : first + size] for first in range(0, len(tried), size)]
     parts[-1] = parts[-1] + parts[-1][-1:] * (size - len(parts[-1]))  # so that all are played by one program
-    found = map_tasks(executor, _Scores(own, run, measure), parts)
+    found = map_tasks(executor, partial(_scored, own, run, measure), parts)
     measures, usable = (np.concatenate(arrays)[: len(tried)] for arrays in zip(*found, strict=True))
     scores, errors = np.mean(measures, axis=1), np.std(measures, axis=1, ddof=min(1, own.trials - 1)) / np.sqrt(own.trials)
     scores = np.where(usable & np.isfinite(scores), scores, np.inf)
@@ -80,24 +83,9 @@ def tune(
     return Tuned(chosen, tuple(Candidate(combination, loss, error, "grid") for combination, loss, error in rows))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Scores:
-    """Work of a process: play some combinations of hyper-parameters in one program."""
-
-    study: Study
-    run: Run
-    measure: Callable[[Curves], jax.Array]
-
-    def __call__(self, tried: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the measure of every trial ``[n, trials]``, and whether all trials of a combination went well, ``[n]``."""
-        return _scored(self.study, self.run, self.measure, tried)
-
-
 @in_its_arithmetic
-def _scored(
-    study: Study, run: Run, measure: Callable[[Curves], jax.Array], tried: Sequence[Mapping[str, Any]]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return what :class:`_Scores` returns, in the arithmetic of the study."""
+def _scored(study: Study, run: Run, measure: Measure, tried: Sequence[Mapping[str, object]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the measure of every trial ``[n, trials]`` of some combinations, played by one program, and whether all went well, ``[n]``."""
     variants = sweep(run.algorithm, {path: [chosen[path] for chosen in tried] for path in tried[0]}, zipped=True)
     played = study.trajectory(run, algorithm=variants)
     over_trials = 0 if run.problem.is_random else None
@@ -108,7 +96,7 @@ def _scored(
     return measures, np.all(np.asarray(healthy(played.status)), axis=1)
 
 
-def _check_measure(measure: Callable[[Curves], jax.Array], trials: tuple[int, int], rounds: int) -> None:
+def _check_measure(measure: Measure, trials: tuple[int, int], rounds: int) -> None:
     """Raise ``InvalidArgument`` unless a measure makes a number of each of ``[variants, trials]``; it is called on zeros."""
     wanted = f"measure: must make a number of each trial, {list(trials)}, of curves {[*trials, rounds]}"
     curve = jnp.zeros((*trials, rounds))

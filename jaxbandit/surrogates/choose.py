@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from jaxbandit.core import checks
+from jaxbandit.core.codec import remember
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import between, choice, finite_numbers, per_output, whole
 from jaxbandit.core.memory import check_fits
@@ -129,7 +130,9 @@ def surrogate(
         refresh=need.refresh if chosen == "float32" else 0,
     )
     with arithmetic([chosen]):
-        return replace(jax.device_put(canonicalise(model)), kernels=tuple(kernels))  # as they were given: no trial needs them
+        built = replace(jax.device_put(canonicalise(model)), kernels=tuple(kernels))  # as they were given: no trial needs them
+    asked = {"form": form, "tolerance": tolerance, "rank": rank, "precision": precision, "fit_to": fit_to}
+    return remember(built, {"kernel": kernel, "noise_variance": noise_variance, "prior_mean": prior_mean, **asked})
 
 
 def grouped(

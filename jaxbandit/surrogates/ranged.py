@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, is_traced, short
+from jaxbandit.core.codec import remember
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import (
     between,
@@ -250,7 +251,9 @@ def ranged(
         high=upper,
     )
     with arithmetic([chosen]):
-        return replace(jax.device_put(canonicalise(model)), kernels=tuple(kernels))
+        made = replace(jax.device_put(canonicalise(model)), kernels=tuple(kernels))
+    asked = {"length_scale_range": (low, high), "tolerance": tolerance, "rank": rank, "precision": precision, "fit_to": fit_to}
+    return remember(made, {"kernel": kernel, "noise_variance": noise_variance, "prior_mean": prior_mean, **asked})
 
 
 def _largest_variance(kernel: Kernel, domain: Domain) -> float:

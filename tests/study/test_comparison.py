@@ -18,10 +18,9 @@ from jaxbandit import InitialDesign, InvalidArgument, domains, kernels, problems
 from jaxbandit.delays import NEVER, NoDelay, Poisson
 from jaxbandit.engine.footprint import carried_bytes
 from jaxbandit.feedback import Hallucinate
-from jaxbandit.study import Compiling, Keep, Progress, Reporter, Run, Study, grid, make_plan, programs, rerun, run_study
+from jaxbandit.study import Keep, Progress, Reporter, Run, Study, grid, make_plan, programs, rerun, run_study
 from jaxbandit.study.plan import SECONDS_OF_BATCH, rounds_of_part, seconds_of_batch
-from jaxbandit.study.programs import Programs
-from jaxbandit.study.progress import display
+from jaxbandit.study.programs import compiled
 
 KERNEL = kernels.SquaredExponential(length_scale=1.0)
 HORIZON = 15
@@ -207,98 +206,84 @@ class Lowered:
 
 
 def test_programs_are_made_together_and_dropped(monkeypatch: Any) -> None:
-    monkeypatch.setattr("jaxbandit.study.programs.cores", lambda: 2)
-    monkeypatch.setattr("jaxbandit.study.programs.MAX_COMPILED_TOGETHER", 2)
+    monkeypatch.setattr(programs, "cores", lambda: 2)
+    monkeypatch.setattr(programs, "MAX_COMPILED_TOGETHER", 2)
     monkeypatch.setattr(programs, "KEPT", collections.OrderedDict())
     notes: list[str] = []
-    begun: list[Compiling] = []
-    made = Programs(notes.append, compiling=begun.append)
 
-    def later(*names: str) -> Any:
-        return lambda: [(name, None if name.isupper() else functools.partial(Lowered, name)) for name in names]
+    def made(*names: str) -> Any:
+        return compiled(
+            names[0], lambda: [(name, None if name.isupper() else functools.partial(Lowered, name)) for name in names], notes.append
+        )
 
-    assert made.get("a", later("a", "B", "a", "c", "d")) == "program a"
-    assert begun == [Compiling(first=1, last=2, total=4)] and (made.made, made.missing) == (2, 2)
-    assert made.seconds_left == pytest.approx(made.waited)
-    assert made.get("c", later("c")) == "program c" and len(notes) == 1 and "2 programs" in notes[0]
-    assert made.get("d", later("d", "c")) == "program d" and len(notes) == 2
-    assert made.charged == pytest.approx(made.waited)
-    assert made.get("a", later("a")) == "program a" and len(notes) == 2  # found among those that outlive a run
-    assert made.seconds_left == 0 and [compiling.first for compiling in begun] == [1, 3]
+    assert made("a", "B", "a", "c", "d") == "program a"
+    assert made("c") == "program c" and notes[0] == "compiling 2 programs" and len(notes) == 2, "the first two that can be"
+    assert made("d", "c") == "program d" and notes[2] == "compiling 1 program"
+    assert made("a") == "program a" and len(notes) == 4, "found among those that outlive a run"
 
 
 def test_programs_outlive_a_study_but_not_for_ever(monkeypatch: Any) -> None:
-    monkeypatch.setattr("jaxbandit.study.programs.MOST_KEPT", 2)
+    monkeypatch.setattr(programs, "MOST_KEPT", 2)
     monkeypatch.setattr(programs, "KEPT", collections.OrderedDict())
 
-    def compiled(*names: str) -> int:
+    def count(*names: str) -> int:
         """How many of the programs a study that needs them, one after the other, compiles."""
-        made = Programs()
+        notes: list[str] = []
         for name in names:
-            made.get(name, lambda name=name: [(name, functools.partial(Lowered, name))])
-        return made.made
+            compiled(name, lambda name=name: [(name, functools.partial(Lowered, name))], notes.append)
+        return len(notes) // 2
 
-    assert compiled("a", "b") == 2 and compiled("a", "b") == 0
-    assert compiled("a", "c") == 1 and compiled("a") == 0 and compiled("b") == 1, "the one used longest ago is let go"
+    assert count("a", "b") == 2 and count("a", "b") == 0
+    assert count("a", "c") == 1 and count("a") == 0 and count("b") == 1, "the one used longest ago is let go"
     with jax.enable_x64(True):
-        assert compiled("b") == 1, "in another arithmetic it is another program"
+        assert count("b") == 1, "in another arithmetic it is another program"
 
 
 # Progress.
 
 
+FIRST = Progress(
+    title="E[tau] = 3",
+    cell=0,
+    cells=2,
+    batch=0,
+    batches=2,
+    round=5,
+    last=False,
+    done=5,
+    work=20,
+    seconds=1.0,
+    rate=5.0,
+    left=9.0,
+    metric="hard_violation",
+    lines={"E[tau] = 3": 2.0},
+)
+
+
 def test_progress_in_plain_lines(capsys: Any) -> None:
     """Now and then, and when a cell is done, with labels as they are."""
-    first = Progress(
-        title="E[tau] = 3",
-        cell=0,
-        cells=2,
-        batch=0,
-        batches=2,
-        round=5,
-        last=False,
-        done=5,
-        work=20,
-        seconds=1.0,
-        rate=5.0,
-        left=9.0,
-        means={"r": 2},
-        lines={"E[tau] = 3": 2.0},
-    )
-    with Reporter() as (report, note, compiling):
-        compiling(Compiling(first=1, last=1, total=3))
-        report(first)
+    with Reporter() as (report, note):
+        report(FIRST)
         note("[bold] stays")
-        compiling(Compiling(first=2, last=3, total=3))
-        report(dataclasses.replace(first, batch=1, round=10, last=True))
-        report(dataclasses.replace(first, last=True, lines={"w = 1": 2.0, "w = 2": 3.5}))
-    said = capsys.readouterr().err.splitlines()
+        report(dataclasses.replace(FIRST, batch=1, round=10, last=True))
+        report(dataclasses.replace(FIRST, last=True, lines={"w = 1": 2.0, "w = 2": 3.5}))
     begin = "[1/2] E[tau] = 3: round"
-    assert said == [
-        "compiling 1 of 3",
+    assert capsys.readouterr().err.splitlines() == [
         "[bold] stays",
-        "compiling 2 to 3 of 3",
-        f"{begin} 10, batch 2 of 2: 5 trial-rounds/s, 9 s left; mean r 2",
-        f"{begin} 5, batch 1 of 2: 5 trial-rounds/s, 9 s left; mean r: w = 1 2, w = 2 3.5",
+        f"{begin} 10, batch 2 of 2: 5 trial-rounds/s, 9 s left; mean hard violation: E[tau] = 3 2",
+        f"{begin} 5, batch 1 of 2: 5 trial-rounds/s, 9 s left; mean hard violation: w = 1 2, w = 2 3.5",
     ]
-    assert display(None, None, 0.0) == ["starting"]
-    assert display(None, Compiling(first=2, last=2, total=5), 7.4) == ["compiling 2 of 5: 7 s"]
-    bar, clock, *lines = display(dataclasses.replace(first, lines={"a": 1.0, "b": 2.0}), Compiling(first=2, last=2, total=5), 1.0)
-    assert bar == f"[======{' ' * 18}] 25% {begin} 5, batch 1 of 2: 5 trial-rounds/s, 9 s left"
-    assert clock == "compiling 2 of 5: 1 s" and lines == ["  a: r 1", "  b: r 2"]
 
 
-def test_a_terminal_shows_it_live(monkeypatch: Any) -> None:
+def test_a_terminal_shows_a_bar(monkeypatch: Any) -> None:
     from rich.console import Console
 
     written = io.StringIO()
-    monkeypatch.setattr("rich.console.Console", lambda stderr: Console(file=written, force_terminal=True, width=80))
-    with Reporter() as (_, note, compiling):
-        compiling(Compiling(first=1, last=2, total=5))
-        begun = len(written.getvalue())
+    monkeypatch.setattr("rich.console.Console", lambda stderr: Console(file=written, force_terminal=True, width=160))
+    with Reporter() as (report, note):
+        report(FIRST)
         note("a line above")
-    assert "compiling 1 to 2 of 5: 0 s" in written.getvalue()[:begun] and "a line above" in written.getvalue()[begun:]
-    assert "compiling" not in written.getvalue()[begun:], "no longer, once it is said how long it took"
+    assert "a line above" in written.getvalue() and " 25%" in written.getvalue() and "[1/2] E[tau] = 3: round 5" in written.getvalue()
 
 
 def test_a_delay_of_the_problem_is_its_lines() -> None:

@@ -44,7 +44,7 @@ def test_one_holder_at_a_time(tmp_path: Path) -> None:
 HOLD = """
 import sys, time
 from pathlib import Path
-from jaxbandit.study.hold import hold_directory
+from jaxbandit.study import hold_directory
 held = hold_directory(sys.argv[1])
 print("held", flush=True)
 time.sleep(600)

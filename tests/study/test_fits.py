@@ -17,7 +17,7 @@ import pytest
 
 import jaxbandit as jb
 from jaxbandit.study import Model, audit, grid, run_study
-from jaxbandit.study.specify.tables import from_table
+from jaxbandit.study.study import from_table
 from tests.oracles import hyper_parameters
 
 LOW, HIGH, NOISE, SPAN = 0.5, 20.0, 0.05, 30.0

@@ -15,10 +15,9 @@ import pytest
 import jaxbandit
 from jaxbandit import InvalidArgument, kernels
 from jaxbandit.core.declare import check_domain
-from jaxbandit.study import Run, Study, from_table, from_toml, make_plan, run_study
+from jaxbandit.study import Run, Study, from_table, from_toml, make_plan, model, run_study
 from jaxbandit.study import plan as planning
 from jaxbandit.study.dataset import study_header
-from jaxbandit.study.specify import model
 
 TEXT = """\
 name = "all"

@@ -17,7 +17,7 @@ from jaxbandit import InvalidArgument, cli, domains, enable_cache, kernels
 from jaxbandit.cli import main
 from jaxbandit.core import memory
 from jaxbandit.study import Keep, make_plan, play, run_study
-from jaxbandit.study.memory import memory_budget
+from jaxbandit.study.plan import allowed_bytes
 from jaxbandit.surrogates import lowrank
 from tests.support.small_study import TOML, assert_same, in_python, rpol_lines, whole, written
 
@@ -73,7 +73,7 @@ def test_results_that_do_not_fit_the_disk_are_refused_before_the_run(trials: int
 @pytest.mark.parametrize("text", ["9" * 400, "0", "1e9", "-1", "4 GiB or so", "", True, 1.5, 10**400])
 def test_amounts_of_memory_that_are_none(text: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"^memory: ") as caught:
-        memory_budget(text, "cpu")
+        allowed_bytes(text)
     assert len(str(caught.value)) < 300
 
 

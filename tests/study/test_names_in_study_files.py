@@ -15,7 +15,7 @@ from jaxbandit import InvalidArgument, delays, estimators, informed, kernels, pe
 from jaxbandit.core.codec import fields_of, to_plain
 from jaxbandit.problems.base import AbstractProblem
 from jaxbandit.study import from_table
-from jaxbandit.study.specify.catalogue import described, places
+from jaxbandit.study.catalogue import described, places
 from tests.support.study_files import KINDS, ROLES, build, names
 
 ARMS = Path(__file__).parents[1] / "support" / "arms.csv"
@@ -201,7 +201,13 @@ def test_what_cannot_be_found_again_is_no_table() -> None:
         def select(self, arena: Any, state: Any, t: Any, key: Any) -> Any:
             raise NotImplementedError
 
-    for item in (Local(), jaxbandit.Anytime(algorithm=Local()), widths.Custom(function=max), object(), problems.sine(4)):
+    for item in (
+        Local(),
+        jaxbandit.Anytime(algorithm=Local()),
+        widths.Custom(function=max),
+        object(),
+        jaxbandit.replace(problems.sine(4), name="mine"),
+    ):
         with pytest.raises(InvalidArgument, match="cannot be written as a table"):
             to_plain(item, "it")
     assert "Own" not in names("algorithm")

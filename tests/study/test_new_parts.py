@@ -20,7 +20,7 @@ from jaxbandit.report.html import write_report
 from jaxbandit.report.session import write_session_report
 from jaxbandit.session import Model, Session
 from jaxbandit.study import audit, from_toml, rerun, run_study, write_results
-from jaxbandit.study.specify.catalogue import described
+from jaxbandit.study.catalogue import described
 
 MODULE = '''
 from typing import Annotated

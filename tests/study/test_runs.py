@@ -12,7 +12,9 @@ import pytest
 
 import jaxbandit
 from jaxbandit import InvalidArgument, kernels, problems
+from jaxbandit.core.codec import remember
 from jaxbandit.core.paths import set_field
+from jaxbandit.delays import Poisson
 from jaxbandit.estimators import Bounds
 from jaxbandit.feedback import Hallucinate, Wait
 from jaxbandit.study import Keep, Model, Run, Study, from_table, grid, make_plan
@@ -175,11 +177,48 @@ def test_rows_that_name_no_run(rows: Any, words: str) -> None:
         from_table(Study("grid", runs=small(), horizon=9).table() | {"run": rows})
 
 
-def test_what_no_grid_made_has_no_table() -> None:
+def by_hand(label: str, **changes: Any) -> Run:
+    problem = problems.sine(5, noise_variance=0.1)
+    return Run(
+        **{"label": label, "problem": problem, "algorithm": RPOL, "model": model(KERNEL, prior_mean=(0.5, 0.0)), "problem_label": "noisy"}
+        | changes
+    )
+
+
+def test_runs_written_by_hand_have_tables_as_those_of_grids() -> None:
+    late = by_hand("late", delay=Poisson(mean=2.0), feedback=Hallucinate(), trace_name="mine", swept={"estimator.reward_width": 3.0})
+    full = by_hand("full", problem=problems.full_information(problems.sine(5)), algorithm=jaxbandit.Scgp(), problem_label="shown")
+    domain = jaxbandit.domains.grid([0.0, 0.0], [1.0, 1.0], 4)
+    drawn = problems.gp_draws(domain=domain, kernel=KERNEL)
+    narrow = jaxbandit.ranged(
+        domain, kernels.SquaredExponential(length_scale=0.5), low=0.4, high=0.8, noise_variance=0.1, outputs=drawn.outputs
+    )
+    changed = dataclasses.replace(small()[0], label="changed", algorithm=jaxbandit.Cbo(), algorithm_label="cbo")
+    for runs in (
+        [by_hand("a")],
+        [*small(), by_hand("a"), late, changed],
+        [full, by_hand("drawn", problem=drawn, model=narrow, problem_label="drawn")],
+    ):
+        study = Study("by hand", runs=runs, horizon=9)
+        again = from_table(json.loads(json.dumps(study.table())))
+        assert again.fingerprint() == study.fingerprint() and again.table() == study.table()
+        assert [(run.label, run.name_in_traces) for run in again.runs] == [(run.label, run.name_in_traces) for run in runs]
+
+
+def test_what_has_no_table() -> None:
+    plain = by_hand("a")
+    table = problems.from_tables(plain.problem.domain, np.zeros(25), np.zeros((1, 25)))
+    for words, run in {
+        r"problem\.noisy: a Problem cannot be written as a table": by_hand("a", problem=table),
+        r"algorithm\.a\.estimator\.reward_width\.function: a function cannot be": by_hand(
+            "a", algorithm=jaxbandit.Rpol(estimator=Bounds(reward_width=jaxbandit.widths.Custom(function=lambda *_: 1.0)))
+        ),
+        "model: a surrogate that was changed since it was built": by_hand("a", model=jaxbandit.replace(plain.model, refresh=5)),
+        r"run 'a'\.sweep\.w: unknown field": by_hand("a", swept={"w": 1.0}),
+    }.items():
+        with pytest.raises(InvalidArgument, match=words):
+            Study("by hand", runs=[run], horizon=9).table()
     runs = small()
-    for algorithm in (jaxbandit.Cbo(), jaxbandit.replace(RPOL)):
-        with pytest.raises(InvalidArgument, match="written by hand, they cannot be written as a table"):
-            Study("grid", runs=[dataclasses.replace(runs[0], algorithm=algorithm)], horizon=9).table()
     others: dict[str, dict[str, Any]] = {
         "algorithm 'rpol' is not the same in all of them": {"algorithms": {"rpol": jaxbandit.Cbo()}},
         "one initial design for all of them": {"initial": jaxbandit.InitialDesign(random=2)},
@@ -190,8 +229,6 @@ def test_what_no_grid_made_has_no_table() -> None:
             Study("grid", runs=[*runs, dataclasses.replace(other, label="other")], horizon=9).table()
     with pytest.raises(InvalidArgument, match="made for 9 rounds, not for 10"):
         Study("grid", runs=runs, horizon=10).table()
-    with pytest.raises(InvalidArgument, match=r"problem\.sine: a Problem cannot be written as a table"):
-        Study("grid", runs=small(problems={"sine": problems.sine(5)}), horizon=9).table()
 
 
 # Fingerprints.
@@ -208,12 +245,9 @@ def test_a_fingerprint_does_not_depend_on_the_bits_of_features_and_tables() -> N
     other = dataclasses.replace(run, model=model(kernels.Matern52(length_scale=1.1)))
     assert Study("bits", runs=[other]).fingerprint() != study.fingerprint()
     runs = small()
-    near = jaxbandit.replace(runs[0].problem, means=np.asarray(runs[0].problem.means) * (1 + 1e-15))
     (run,) = runs
-    assert run.origin is not None
-    there = dataclasses.replace(run.origin, made={**run.origin.made, "problem": near})
-    elsewhere = dataclasses.replace(run, problem=near, origin=there)
-    assert Study("bits", runs=[elsewhere]).fingerprint() == Study("bits", runs=runs).fingerprint()
+    near = remember(jaxbandit.replace(run.problem, means=np.asarray(run.problem.means) * (1 + 1e-15)), SINE)
+    assert Study("bits", runs=[dataclasses.replace(run, problem=near)]).fingerprint() == Study("bits", runs=runs).fingerprint()
     assert (
         Study("bits", runs=small(problems={"sine": SINE | {"points_per_axis": 6}})).fingerprint() != Study("bits", runs=runs).fingerprint()
     )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import OrderedDict
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import jaxbandit
 from jaxbandit import InvalidArgument
-from jaxbandit.study import Progress, make_plan, programs, run_study
-from jaxbandit.study.programs import Programs
+from jaxbandit.study import Progress, make_plan, run_study
 from tests.support.counted import COMPILED, FOUND, Counted
 from tests.support.small_study import rpol_lines
 
@@ -44,7 +41,7 @@ def test_a_study_that_is_run_again_compiles_nothing_and_says_a_number_for_each_l
     notes: list[str] = []
     with Counted() as events:
         again = run_study(rpol_lines(), note=notes.append)
-    assert events[COMPILED] == 0 and not [line for line in notes if line.startswith(("compiled", "loaded"))]
+    assert events[COMPILED] == 0 and not [line for line in notes if line.startswith("compil")]
     np.testing.assert_array_equal(first["regret"], again["regret"])
     labels = [str(label) for label in first.algorithm.values]
     shown = {label: value for progress in said for label, value in progress.lines.items()}
@@ -73,23 +70,6 @@ def test_whole_runs_and_parts_of_as_many_rounds_have_programs_of_their_own() -> 
     run_study(rpol_lines(trials=30, horizon=4, seed=8))
     parts = run_study(rpol_lines(trials=30, horizon=8, seed=8), segment=4)
     assert np.all(parts.status.values == 0) and len(parts["round"]) == 2 + 8  # with the initial design
-
-
-@pytest.mark.full
-def test_programs_that_were_on_disk_are_said_to_be_loaded(cache: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    jaxbandit.enable_cache(tmp_path)
-    asked: dict[str, Any] = {name: jax.jit(lambda x, power=power: x**power) for name, power in (("a", 3), ("b", 5), ("c", 7))}
-
-    def note(names: str) -> str:
-        jax.clear_caches()
-        monkeypatch.setattr(programs, "KEPT", OrderedDict())
-        notes: list[str] = []
-        Programs(notes.append).get(names[0], lambda: [(name, partial(asked[name].lower, 2.0)) for name in names])
-        return notes[0].split(" in ")[0]
-
-    assert note("ab") == "compiled 2 programs"
-    assert note("ab") == "loaded 2 compiled programs"
-    assert note("bc") == "compiled 1 program and loaded 1 compiled program"
 
 
 @pytest.mark.full

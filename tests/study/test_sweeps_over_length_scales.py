@@ -15,7 +15,7 @@ import jaxbandit as jb
 from jaxbandit.kernels import SquaredExponential
 from jaxbandit.study import Model, Study, grid, run_study
 from jaxbandit.study.plan import group_runs
-from jaxbandit.study.specify.tables import from_table
+from jaxbandit.study.study import from_table
 from jaxbandit.surrogates import RangedSurrogate
 
 TOML = """

@@ -6,7 +6,7 @@ from typing import Any
 
 from jaxbandit.core.codec import Maker, from_plain, makers, word_of
 from jaxbandit.core.declare import Role, roles_of_arguments
-from jaxbandit.study.specify import catalogue
+from jaxbandit.study import catalogue
 
 ROLES = {word_of(role): role for role in catalogue.ROLES}
 KINDS = [kind for kind in ROLES if kind != "domain"]

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.codec import Table, from_plain, to_fields
+from jaxbandit.core.codec import Table, from_plain, origin_of, to_fields
 from jaxbandit.core.declare import check_fields, checked
-from jaxbandit.core.fields import (
-    AtLeast,
-    between,
-    choice,
-    finite_numbers,
-    of_class,
-    positive_numbers,
-    text,
-    whole,
-)
+from jaxbandit.core.fields import AtLeast, between, choice, finite_numbers, of_class, positive_numbers, text, whole
 from jaxbandit.core.types import PerAxis, PerOutput
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
@@ -32,6 +23,8 @@ from jaxbandit.surrogates import PRECISIONS, Surrogate, ranged, surrogate
 from jaxbandit.surrogates.choose import FORMS
 from jaxbandit.surrogates.noise import VARIANCE_IN_FILES
 from jaxbandit.surrogates.nystroem import with_length_scale
+
+Range: TypeAlias = tuple[PerAxis, PerAxis]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,8 +56,31 @@ class Model:
     rank: Annotated[int, whole(1)] | None = None
     precision: Annotated[str, choice(*PRECISIONS)] = "auto"
     length_scale: Annotated[PerAxis, positive_numbers] | None = None
-    length_scale_range: Annotated[Sequence[Any], positive_numbers] | None = None
-    fit_to: Annotated[Any, text | of_class(Path, "the path of a CSV file") | finite_numbers] | None = None
+    length_scale_range: Annotated[Range, positive_numbers] | None = None
+    fit_to: Annotated[object, text | of_class(Path, "the path of a CSV file") | finite_numbers] | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self, "model")
+        several = self.kernel if isinstance(self.kernel, list | tuple) else [self.kernel]
+        kernels = tuple(from_plain(Kernel, kernel, "model.kernel") for kernel in several)
+        object.__setattr__(self, "kernel", kernels if several is self.kernel else kernels[0])
+        if self.length_scale_range is not None:
+            ends = checks.numbers("model.length_scale_range", self.length_scale_range)
+            if ends.shape[:1] != (2,) or not np.all(ends[0] < ends[1]):
+                raise InvalidArgument(
+                    f"model.length_scale_range: expected [low, high] with low < high, got {short(self.length_scale_range)}"
+                )
+        if self.fit_to is not None:
+            object.__setattr__(self, "fit_to", _rows(self.fit_to))
+
+    @staticmethod
+    def behind(built: Surrogate) -> Model:
+        """Return the model that a surrogate was built by; raises ``InvalidArgument`` where it was changed since."""
+        asked = origin_of(built)
+        if asked is None:
+            raise InvalidArgument("model: a surrogate that was changed since it was built cannot be written as a table")
+        data = asked["fit_to"]
+        return Model(**{**asked, "fit_to": None if data is None else np.column_stack([np.asarray(array, np.float64) for array in data])})
 
     def validate(self, where: str) -> None:
         """Raise ``InvalidArgument`` on fields that do not go with each other; what depends on the problem is checked with it."""
@@ -86,44 +102,27 @@ class Model:
             return self
         return dataclasses.replace(self, length_scale=np.sqrt(np.prod(np.asarray(self.length_scale_range, np.float64), axis=0)).tolist())
 
-    def __post_init__(self) -> None:
-        check_fields(self, "model")
-        for kernel in self.kernel if isinstance(self.kernel, list | tuple) else [self.kernel]:
-            from_plain(Kernel, kernel, "model.kernel")
-        if self.length_scale_range is not None:
-            ends = checks.numbers("model.length_scale_range", self.length_scale_range)
-            if ends.shape[:1] != (2,) or not np.all(ends[0] < ends[1]):
-                raise InvalidArgument(
-                    f"model.length_scale_range: expected [low, high] with low < high, got {short(self.length_scale_range)}"
-                )
-        if self.fit_to is not None:
-            object.__setattr__(self, "fit_to", _rows(self.fit_to))
-
     @checked
     def of(
         self, domain: Domain, outputs: Annotated[int, whole(1, 1000)], horizon: Annotated[int, whole(1)] | None, where: str
     ) -> Surrogate:
         """Return the surrogate of ``outputs`` functions on a domain, with room for ``horizon`` observations."""
-        given = self.kernel if isinstance(self.kernel, list | tuple) else [self.kernel]
-        kernels: Any = [from_plain(Kernel, kernel, f"{where}.kernel") for kernel in given]
-        kernels = kernels if given is self.kernel else kernels[0]  # one for all outputs is fitted to all of them
-        rest: dict[str, Any] = {name: getattr(self, name) for name in ("noise_variance", "prior_mean", "rank", "precision")}
+        kernels: Any = list(self.kernel) if isinstance(self.kernel, tuple) else self.kernel  # one for all outputs is fitted to all of them
+        rest = {name: getattr(self, name) for name in ("noise_variance", "prior_mean", "rank", "precision", "tolerance")}
         rest |= {"outputs": outputs, "horizon": horizon}
         try:
             if self.fit_to is not None:
-                rest["fit_to"] = _points_and_values(self.fit_to, domain.dimension, outputs)
+                rest["fit_to"] = _points_and_values(np.asarray(self.fit_to), domain.dimension, outputs)
             if self.length_scale_range is None:
-                return surrogate(domain, kernels, form=self.form, tolerance=self.tolerance, **rest)
+                return surrogate(domain, kernels, form=self.form, **rest)
             if self.length_scale is not None:
                 own_scale = partial(with_length_scale, length_scale=self.length_scale)
                 kernels = [own_scale(kernel) for kernel in kernels] if isinstance(kernels, list) else own_scale(kernels)
-            low, high = self.length_scale_range
-            own: dict[str, Any] = {} if self.tolerance is None else {"tolerance": self.tolerance}
-            return ranged(domain, kernels, low=low, high=high, **own, **rest)
+            return ranged(domain, kernels, low=self.length_scale_range[0], high=self.length_scale_range[1], **rest)
         except InvalidArgument as error:
             raise InvalidArgument(f"{where}: {error}") from error
 
-    def table(self) -> dict[str, Any]:
+    def table(self) -> Mapping[str, object]:
         """Return the table of a study file; raises ``InvalidArgument`` on a kernel that cannot be written as one."""
         table = to_fields(self, "model")
         return {name: table[name] for name in sorted(table, key="kernel".__eq__)}  # the kernel last

@@ -1,30 +1,35 @@
-"""A study as a value: a list of runs, each played in the same trials, on the same random numbers."""
+"""A study as a value: a list of runs, each played in the same trials, on the same random numbers; from a table, and as one."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Concatenate, Literal, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.codec import Plain, Table, digest, exact, in_words, says_all, to_fields
-from jaxbandit.core.declare import check_fields, checked
-from jaxbandit.core.fields import INT32_MAX, Check, Described, Shape, of_class, whole
+from jaxbandit.core.codec import Plain, Table, as_given, check_table, digest, exact, from_fields, in_words, origin_of, says_all, to_fields
+from jaxbandit.core.declare import check_fields, checked, parameters
+from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, Check, Described, of_class, whole
+from jaxbandit.core.files import opened_text, reason_of
 from jaxbandit.core.keys import Stream, stream_key, trial_key
-from jaxbandit.core.paths import did_you_mean
+from jaxbandit.core.paths import check_known, did_you_mean
 from jaxbandit.core.pytree import canonicalise, float_dtype
 from jaxbandit.core.showing import html_table
 from jaxbandit.core.sweep import Sweep
-from jaxbandit.core.types import Array, Key
+from jaxbandit.core.types import Array, FilePath, Key
 from jaxbandit.delays import NoDelay
-from jaxbandit.engine import Trajectory, simulate
+from jaxbandit.engine import InitialDesign, Trajectory, simulate
 from jaxbandit.engine.cell import refreshed_in_time
 from jaxbandit.engine.delayed import at_once
 from jaxbandit.engine.inputs import Rounds
@@ -33,17 +38,59 @@ from jaxbandit.fused.plan import NOT_MEASURED, plan_of
 from jaxbandit.fused.rounds import Plan as KernelPlan
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.results.schema import METRICS
-from jaxbandit.study.specify.grid import table_of
-from jaxbandit.study.specify.keep import Keep
-from jaxbandit.study.specify.run import Run, check_label
+from jaxbandit.study.model import Model
+from jaxbandit.study.runs import Learner, Parts, Row, Run, check_label, runs_of, table_of, without_full_information
 from jaxbandit.surrogates import RangedSurrogate, Surrogate, arithmetic
 
 DEFAULT_METRICS = tuple(name for name in METRICS if name not in ("reward", "strong_regret"))
-
+MOST_ROUNDS_BY_DEFAULT = 1000  # that are kept when nothing is said
 PLAIN = ("name", "trials", "horizon", "seed", "trajectories", "common_random_numbers", "fused")  # as files have them, in this order
+OWN = (*PLAIN, "parameters", "metrics")
+OF_ALGORITHM = ("sweep", "zipped", "model", "feedback", "informed")  # what an algorithm's table holds beside its type and fields
 
 T = TypeVar("T")
 P = ParamSpec("P")
+
+
+@dataclasses.dataclass(frozen=True)
+class Keep(Described):
+    """Every ``every``-th round, or ``log_spaced`` rounds whose logarithms are evenly spaced; the last one always.
+
+    By default every round of up to 1,000, and of longer runs every n-th such that at most 1,001 are kept.
+    """
+
+    described: ClassVar[str] = "a Keep, such as Keep(every=10)"
+    every: int | None = None
+    log_spaced: int | None = None
+
+    def __post_init__(self) -> None:
+        self.validate()
+
+    @checked
+    def rounds(self, horizon: Annotated[int, whole(1, MOST_ROUNDS)]) -> np.ndarray:
+        """Return the numbers of the rounds that are kept, in order, counted from 1."""
+        if self.log_spaced is not None:
+            kept = np.round(np.geomspace(1, horizon, min(self.log_spaced, horizon))).astype(np.int64)
+        else:
+            every = self._every(horizon)
+            kept = np.arange(every, horizon + 1, every)
+        return np.unique(np.append(kept, horizon))
+
+    @checked
+    def count(self, horizon: Annotated[int, whole(1, MOST_ROUNDS)]) -> int:
+        """Return how many rounds are kept at most: of evenly spaced logarithms fewer where some fall on one round."""
+        return min(self.log_spaced, horizon) if self.log_spaced is not None else -(-horizon // self._every(horizon))
+
+    def _every(self, horizon: int) -> int:
+        return -(-horizon // MOST_ROUNDS_BY_DEFAULT) if self.every is None else min(self.every, horizon)
+
+    def validate(self) -> None:
+        """Raise ``InvalidArgument`` on numbers below 1, or when both ways are asked for."""
+        if self.every is not None and self.log_spaced is not None:
+            raise InvalidArgument(f"keep: give every or log_spaced, not both; got every={self.every}, log_spaced={self.log_spaced}")
+        for name, value in (("every", self.every), ("log_spaced", self.log_spaced)):
+            if value is not None:
+                checks.integer(f"keep.{name}", value, least=1)
 
 
 def in_its_arithmetic(function: Callable[Concatenate[Study, P], T]) -> Callable[Concatenate[Study, P], T]:
@@ -64,11 +111,7 @@ def in_its_arithmetic(function: Callable[Concatenate[Study, P], T]) -> Callable[
 
 def _by(test: Callable[[str, Any], object]) -> Check:
     """Return the check for what ``test``, called with the name of a field and its value, lets pass."""
-
-    def verify(name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
-        test(name, value)
-
-    return Check("", lambda value: True, verify)
+    return Check("", lambda value: True, lambda name, value, shape, outputs: (test(name, value), None)[1])
 
 
 def _check_seed(name: str, value: object) -> None:
@@ -78,21 +121,16 @@ def _check_seed(name: str, value: object) -> None:
 
 def _check_metrics(field: str, names: object) -> None:
     """Raise ``InvalidArgument`` on unknown names of metrics, on none, and on one that stands twice."""
+    known = f"known are {', '.join(METRICS)}"
     if not isinstance(names, list | tuple):
-        raise InvalidArgument(f"metrics: expected a list of names, got {short(names)}; known are {', '.join(METRICS)}")
+        raise InvalidArgument(f"metrics: expected a list of names, got {short(names)}; {known}")
     for number, name in enumerate(names):
         if name not in METRICS:
-            raise InvalidArgument(f"metrics: there is no {short(name)}{did_you_mean(str(name), METRICS)}; known are {', '.join(METRICS)}")
+            raise InvalidArgument(f"metrics: there is no {short(name)}{did_you_mean(str(name), METRICS)}; {known}")
         if name in names[:number]:
             raise InvalidArgument(f"metrics: {name!r} stands twice")
     if not names:
-        raise InvalidArgument(f"metrics: there is none; known are {', '.join(METRICS)}")
-
-
-def _check_keep(name: str, value: object) -> None:
-    """Raise ``InvalidArgument`` on what says of no rounds that they are kept."""
-    if not isinstance(value, Keep):
-        raise InvalidArgument(f"keep: expected a Keep, such as Keep(every=10), got {short(value)}")
+        raise InvalidArgument(f"metrics: there is none; {known}")
 
 
 def _check_parameters(name: str, values: Any) -> None:
@@ -136,7 +174,7 @@ class Study(Described):
     horizon: Rounds = 1000
     seed: Annotated[int, _by(_check_seed)] = 0
     metrics: Annotated[tuple[str, ...], _by(_check_metrics)] = DEFAULT_METRICS
-    keep: Annotated[Keep, _by(_check_keep)] = Keep()
+    keep: Keep = Keep()
     trajectories: bool = False
     common_random_numbers: bool = True
     fused: Literal["auto", True, False] = "auto"
@@ -203,12 +241,12 @@ class Study(Described):
     def fingerprint(self) -> str:
         """Return a hash of all that the results depend on: equal for equal studies, on every machine.
 
-        Problems that a grid has made from tables count as these tables, for the last bits of their values depend on the machine; models
+        Problems that can be named count as their names and arguments, for the last bits of their values depend on the machine; models
         count as what they were made from.
         """
         runs = self.named_runs()
-        problems = {key: _counted_problem(run) for key, run in {id(run.problem): run for run in runs}.items()}  # each once
-        models = {key: _counted_model(run.model) for key, run in {id(run.model): run for run in runs}.items()}
+        problems = {key: _counted_problem(problem) for key, problem in {id(run.problem): run.problem for run in runs}.items()}  # each once
+        models = {key: _counted_model(model) for key, model in {id(run.model): run.model for run in runs}.items()}
         plain = [field.name for field in dataclasses.fields(Run) if field.name not in ("problem", "model", "delay", "feedback", "origin")]
         counted = [
             {name: exact(getattr(run, name)) for name in plain}
@@ -219,13 +257,8 @@ class Study(Described):
         own = {f.name: exact(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name != "runs"}
         return digest({**own, "runs": counted})
 
-    def table(self) -> dict[str, Any]:
-        """Return the study as a TOML file would have it.
-
-        Raises:
-          InvalidArgument: when it has no table: its runs were written by hand, changed since a grid made them, or made of objects that
-            no table describes.
-        """
+    def table(self) -> dict[str, object]:
+        """Return the study as a TOML file would have it; raises ``InvalidArgument`` when no table describes some part of a run."""
         runs = table_of(self.named_runs(), self.horizon)
         plain = {name: getattr(self, name) for name in PLAIN}
         recorded = {} if self.parameters is None else {"parameters": dict(self.parameters)}
@@ -299,11 +332,14 @@ def kernel_of(study: Study, run: Run) -> KernelPlan | str:
         return f"because {reason}"
 
 
-def _counted_problem(run: Run) -> Plain:
-    """Return what counts of a problem: its contents, or the table that a grid made it from unless that reads a file."""
-    given = run.origin.parts.problem[run.origin.row.problem] if run.origin is not None and run.is_as_made else None
-    is_table = isinstance(given, Mapping) and says_all(given)
-    return [type(run.problem).__name__, exact(given)] if is_table else exact(run.problem)
+def _counted_problem(problem: AbstractProblem) -> Plain:
+    """Return what counts of a problem: its name and arguments, or its contents where these are not all or it has none."""
+    named = without_full_information(problem)
+    table = origin_of(named)
+    if table is not None and says_all(table):
+        with contextlib.suppress(InvalidArgument):  # of arguments that no table holds
+            return [type(problem).__name__, exact(as_given(named))]
+    return exact(problem)
 
 
 def _counted_model(model: Surrogate) -> Plain:
@@ -336,3 +372,74 @@ def _named(items: Sequence[T], labels: Sequence[str | None], words: Callable[[T]
         number = list(alike).index(digests[id(item)]) + 1
         named.append((words(item) + (f" {number}" if number > 1 else ""), first))
     return named
+
+
+@checked
+def from_toml(path: FilePath, *, precision: str | None = None) -> Study:
+    """Return the study of a TOML file, in UTF-8 with or without a byte-order mark, with ``precision`` in place of what it says.
+
+    Raises:
+      InvalidArgument: when the file cannot be read, is no TOML, or holds what no study has.
+    """
+    try:
+        with opened_text(path) as file:
+            text = file.read()
+    except (OSError, ValueError) as error:
+        raise InvalidArgument(f"study: cannot read {str(path)!r}: {reason_of(error)}") from error
+    try:
+        table = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a ValueError of its own
+        raise InvalidArgument(f"study: {path} is no TOML: {reason_of(error)}") from error
+    return from_table({"name": Path(path).stem} | table, precision=precision)
+
+
+def from_table(table: Table, *, precision: str | None = None) -> Study:
+    """Return the study that a table describes, as :meth:`Study.table` writes it; raises ``InvalidArgument`` on what no study has."""
+
+    def model_of(table: object, where: str) -> Model:
+        model = from_fields(Model, table, where)
+        return model if precision is None else dataclasses.replace(model, precision=precision)
+
+    check_table(table, "study")
+    for name in table:
+        check_known(name, [*OWN, "keep", "initial", "model", "problem", "delay", "algorithm", "run"], name, "a study has")
+    if "name" not in table:
+        raise InvalidArgument("name: there is none; give the study a name")
+    for name in ("problem", "algorithm"):
+        if not table.get(name):
+            raise InvalidArgument(f"{name}: there is none; add a table [{name}.LABEL] with its type")
+    for name in ("problem", "delay", "algorithm"):
+        for label, item in check_table(table.get(name, {}), name).items():
+            check_table(item, f"{name}.{label}")
+    given = {name: table[name] for name in OWN if name in table}
+    for parameter in parameters(Study):
+        if parameter.name in given and parameter.check is not None:
+            parameter.check(parameter.name, given[parameter.name])
+    keep = from_fields(Keep, table.get("keep", {}), "keep")
+    initial = from_fields(InitialDesign, table.get("initial", {}), "initial")
+    learners = {label: _learner(item, label, model_of) for label, item in table["algorithm"].items()}
+    model = model_of(table.get("model", {}), "model")
+    given_rows = table.get("run")
+    if given_rows is not None and not (isinstance(given_rows, list) and given_rows):
+        raise InvalidArgument(f"run: expected a list of tables, the runs one by one, got {short(given_rows)}")
+    rows = None if given_rows is None else [from_fields(Row, row, f"run[{number}]") for number, row in enumerate(given_rows)]
+    for number, row in enumerate(rows or ()):
+        check_table(row.sweep, f"run[{number}].sweep")
+    delays, horizon = table.get("delay", {"none": {"type": "NoDelay"}}), table.get("horizon", Study.horizon)
+    runs = runs_of(Parts(table["problem"], delays, learners, model, initial, horizon), rows)
+    return Study(runs=runs, keep=keep, **given)
+
+
+def _learner(table: Table, label: str, model_of: Callable[[object, str], Model]) -> Learner:
+    """Return what the table of an algorithm says of it and its runs."""
+    where, held = f"algorithm.{label}", {name: table[name] for name in OF_ALGORITHM if name in table}
+    for name in held.keys() - {"zipped"}:
+        check_table(held[name], f"{where}.{name}")
+    for path, values in held.get("sweep", {}).items():
+        if not isinstance(values, list) or not values:
+            raise InvalidArgument(f"{where}.sweep.{path}: expected a list of values, got {short(values)}")
+    if "zipped" in held:
+        checks.boolean(f"{where}.zipped", held["zipped"])
+    if "model" in held:
+        held["model"] = model_of(held["model"], f"{where}.model")
+    return Learner.of(label, {name: value for name, value in table.items() if name not in held}, held)

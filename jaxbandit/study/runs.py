@@ -1,0 +1,361 @@
+"""Runs of a study: an algorithm with its model on one problem, under one delay; and grids of all combinations of such parts."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence, Set
+from typing import Annotated, Any, ClassVar, TypeAlias
+
+from jaxbandit.algorithms import Algorithm
+from jaxbandit.core import checks
+from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.codec import Table, as_given, digest, exact, from_plain, from_value, to_fields
+from jaxbandit.core.declare import check_fields, checked
+from jaxbandit.core.fields import Described, Words
+from jaxbandit.core.paths import set_field
+from jaxbandit.core.showing import html_fields
+from jaxbandit.core.sweep import combinations
+from jaxbandit.delays import Delay, NoDelay
+from jaxbandit.engine import InitialDesign
+from jaxbandit.engine.delayed import delay_in_force, policy_in_force
+from jaxbandit.engine.inputs import Rounds, Telling
+from jaxbandit.feedback import Policy
+from jaxbandit.informed import Rule
+from jaxbandit.problems import AbstractProblem, FullInformation, full_information
+from jaxbandit.results.schema import value_words
+from jaxbandit.study.model import Model
+from jaxbandit.surrogates import Surrogate
+
+LONGEST_LABEL = 1000  # characters
+MODEL = "model."  # what the path of a swept field of the model begins with
+Swept: TypeAlias = Annotated[Mapping[str, object], Words("a mapping from fields to values")]
+Values: TypeAlias = Annotated[Mapping[str, Sequence[object]], Words("a mapping from fields to values")]
+GridModel: TypeAlias = Annotated[Model, Words("the models of a grid, Model(...)")]
+Facts: TypeAlias = Telling | None
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Run(Described):
+    """One algorithm on one problem: a row of the results, played in every trial of the study.
+
+    Attributes:
+      label: name of the run in tables and figures; distinct within a study.
+      problem: problem or random family that it is played on.
+      algorithm: algorithm that is played.
+      model: GP model of the learner, built on the problem's points.
+      delay: how late feedback comes, a model of :mod:`jaxbandit.delays`; ``None`` for the problem's own.
+      feedback: what the learner does meanwhile, a policy of :mod:`jaxbandit.feedback`; ``None`` for the algorithm's own.
+      informed: what the learner is told of each instance, as for :func:`~jaxbandit.simulate`.
+      initial: points observed before round 1; all runs of a study count equally many of them in their metrics.
+      swept: values of the hyper-parameters that a sweep varies, by their dotted paths.
+      algorithm_label: name of the algorithm in results, without its swept values; ``None`` for ``label``.
+      problem_label: name of the problem in results; ``None`` for the problem's own name, numbered where different problems share it.
+      delay_label: name of the delay in results; ``None`` for its model in words, empty without delay.
+      trace_name: name of the algorithm in audit traces, such as ``"cbo_ucb"``; ``None`` for the algorithm's own name.
+      origin: how a grid made the run; ``None`` for a run written by hand.
+    """
+
+    described: ClassVar[str] = "a Run"
+    label: str
+    problem: AbstractProblem
+    algorithm: Algorithm
+    model: Surrogate
+    delay: Delay | None = None
+    feedback: Policy | None = None
+    informed: Telling | None = None
+    initial: InitialDesign = InitialDesign()
+    swept: Swept = dataclasses.field(default_factory=dict)
+    algorithm_label: str | None = None
+    problem_label: str | None = None
+    delay_label: str | None = None
+    trace_name: str | None = None
+    origin: Origin | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_fields(self, "Run")
+        for name in ("algorithm_label", "problem_label", "delay_label", "trace_name"):
+            if getattr(self, name) is not None:
+                check_label(f"Run.{name}", getattr(self, name), empty=True)
+        check_label("Run.label", self.label)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={text}' for name, text in self._in_brief())})"
+
+    def _repr_html_(self) -> str:
+        """Return a table of what is played."""
+        return html_fields(type(self).__name__, self._in_brief())
+
+    def _in_brief(self) -> list[tuple[str, str]]:
+        """Return the fields that are set as text; problem and model, which show themselves at length, by name and size."""
+        problem, forms = self.problem, " and ".join(dict.fromkeys(form.name for form in self.model.forms))
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.repr}
+        unset = [name for name, value in fields.items() if value is None or value == {} or (name == "initial" and not value.count)]
+        words = {name: repr(value) for name, value in fields.items() if name not in (*unset, "problem", "model")}
+        words["problem"] = f"{problem.name} on {problem.domain.size:,} points, {problem.outputs} outputs"
+        words["model"] = f"{type(self.model).__name__} of form {forms}"
+        return [(name, words[name]) for name in fields if name in words]
+
+    @property
+    def delay_in_force(self) -> Delay:
+        """Delay model that the run is played under: its own or the problem's."""
+        return delay_in_force(self.problem, self.delay)
+
+    @property
+    def policy_in_force(self) -> Policy:
+        """Feedback policy that the run is played under: its own or the algorithm's, which is to wait unless it says otherwise."""
+        return policy_in_force(self.algorithm, self.feedback)
+
+    @property
+    def name_in_traces(self) -> str:
+        """Name of the algorithm in audit traces."""
+        return self.algorithm.name if self.trace_name is None else self.trace_name
+
+
+def check_label(name: str, value: object, *, empty: bool = False) -> None:
+    """Raise ``InvalidArgument`` unless a label, called ``name``, is text that files of results and terminals can hold."""
+    if not isinstance(value, str) or not (value.strip() or empty):
+        raise InvalidArgument(f"{name}: expected text{'' if empty else ' that is not empty'}, got {short(value)}")
+    if len(value) > LONGEST_LABEL:
+        raise InvalidArgument(f"{name}: at most {LONGEST_LABEL} characters are allowed, got {len(value)}: {short(value)}")
+    if any(ord(letter) < 32 or 0x7F <= ord(letter) < 0xA0 or 0xD800 <= ord(letter) < 0xE000 for letter in value):
+        raise InvalidArgument(
+            f"{name}: control characters, such as line ends and NUL, and halves of surrogate pairs are not allowed, got {short(value)}"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Learner:
+    """An algorithm of a grid with what is its own; attributes as the arguments of :func:`grid` by its label."""
+
+    algorithm: Algorithm
+    sweep: Mapping[str, Sequence[object]] | None = None
+    zipped: bool = False
+    model: Model | None = None
+    feedback: Policy | None = None
+    informed: Facts = None
+
+    @staticmethod
+    def of(label: str, algorithm: object, held: Mapping[str, Any]) -> Learner:
+        """Return the learner of an algorithm with what else is ``held`` of it; algorithm, policy and rule are objects or their tables."""
+        where, roles = f"algorithm.{label}", {"feedback": Policy, "informed": Rule}
+        made = {name: from_plain(roles[name], item, f"{where}.{name}") if name in roles else item for name, item in held.items()}
+        return Learner(from_plain(Algorithm, algorithm, where), **made)
+
+    def table(self, where: str) -> Mapping[str, object]:
+        """Return what a study file says of it; raises ``InvalidArgument`` on what cannot be written as a table."""
+        held = {"feedback": self.feedback, "informed": self.informed}
+        table = {**as_given(self.algorithm, where), **{name: as_given(item, f"{where}.{name}") for name, item in held.items() if item}}
+        if self.sweep is not None:
+            table |= {"sweep": as_given({path: list(values) for path, values in self.sweep.items()}, where), "zipped": self.zipped}
+        return table if self.model is None else {**table, "model": self.model.table()}
+
+    def changed(self, sweep: Mapping[str, object], model: Model, where: str) -> tuple[Algorithm, Model]:
+        """Return the algorithm and a model with swept values in place of theirs; raises ``InvalidArgument`` on paths of no field."""
+        algorithm = self.algorithm
+        for path, value in sweep.items():
+            place = f"{where}.sweep.{path}"
+            if path.startswith(MODEL):
+                model = set_field(model, path.removeprefix(MODEL), value, place)
+            else:
+                algorithm = set_field(algorithm, path, value, place)
+        return algorithm, model
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One run of a study file by its label and those of its parts, with swept values in place of those that the parts have."""
+
+    label: str
+    problem: str
+    algorithm: str
+    delay: str
+    sweep: Table = dataclasses.field(default_factory=dict)
+    trace_name: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """All that :func:`grid` is given; attributes as its arguments, those by the label of an algorithm in its learner."""
+
+    problem: Mapping[str, AbstractProblem | Table]
+    delay: Mapping[str, Delay | Table]
+    algorithm: Mapping[str, Learner]
+    model: Model
+    initial: InitialDesign
+    horizon: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """How a grid made a run: its learner and model, for how many rounds, and the fields of the run that came of them."""
+
+    learner: Learner
+    model: Model
+    horizon: int
+    made: Mapping[str, object]
+
+    @staticmethod
+    def of(run: Run, horizon: int) -> Origin:
+        """Return how a grid made a run or, where it was written by hand or changed since in more than its labels, how one would."""
+        origin = run.origin
+        if origin is not None and all(getattr(run, name) is value for name, value in origin.made.items()):
+            return origin
+        learner, model = Learner(run.algorithm, feedback=run.feedback, informed=run.informed), Model.behind(run.model)
+        learner.changed(run.swept, model, f"run {run.label!r}")  # which refuses names that are no fields
+        return Origin(learner, model, horizon, {})
+
+
+@checked
+def grid(
+    *,
+    problems: Mapping[str, AbstractProblem | Table],
+    algorithms: Mapping[str, Algorithm | Table],
+    horizon: Rounds,
+    delays: Mapping[str, Delay | Table] | None = None,
+    model: GridModel = Model(),
+    sweeps: Mapping[str, Values] | None = None,
+    zipped: Sequence[str] | Annotated[Set[str], Words("a set of labels")] = (),
+    models: Mapping[str, GridModel] | None = None,
+    feedback: Mapping[str, Policy | Table] | None = None,
+    informed: Mapping[str, Facts | Table] | None = None,
+    initial: InitialDesign = InitialDesign(),
+) -> list[Run]:
+    """Return the runs of all problems x algorithms x delays x hyper-parameters, as a list that :class:`Study` takes.
+
+    Problems, algorithms, delays and the like are given as objects, or as tables ``{"type": "sine", "points_per_axis": 50}`` of what
+    makes them, as in a study file. Lists of several grids, and of runs written by hand, are joined by ``[*one, *other]``.
+
+    Args:
+      problems: problems or families by label. An algorithm that sees constraint functions is given the problem with
+        :func:`~jaxbandit.problems.full_information`.
+      algorithms: algorithms by label.
+      horizon: rounds of the study, ``T``, for which models are made.
+      delays: delay models by label; default no delay, whatever the problems' own.
+      model: GP model of all learners that have none of their own.
+      sweeps: by the label of an algorithm, the values to try of hyper-parameters named by dotted paths
+        (``{"rpol": {"estimator.reward_width": [1.0, 2.0], "model.noise_variance": [0.05, 0.1]}}``); every combination is a run.
+      zipped: labels of the algorithms whose swept values go together instead, first with first.
+      models: own models, by the label of an algorithm.
+      feedback: own feedback policies, by the label of an algorithm; default what each algorithm says.
+      informed: what learners are told of each instance, by the label of an algorithm.
+      initial: points observed before round 1.
+
+    Raises:
+      InvalidArgument: on unknown names and fields, static fields that are swept, and parts that do not fit each other.
+    """
+    own = {"sweep": sweeps, "model": models, "feedback": feedback, "informed": informed}
+    for name, labels in {"sweeps": sweeps, "zipped": zipped, "models": models, "feedback": feedback, "informed": informed}.items():
+        for label in labels or ():
+            checks.one_of(name, label, tuple(algorithms))
+    learners = {
+        label: Learner.of(label, item, {"zipped": label in zipped, **{name: (items or {}).get(label) for name, items in own.items()}})
+        for label, item in algorithms.items()
+    }
+    return runs_of(Parts(problems, {"none": NoDelay()} if delays is None else delays, learners, model, initial, horizon))
+
+
+def rows_of(problems: Sequence[str], learners: Mapping[str, Learner], delays: Sequence[str]) -> list[Row]:
+    """Return every combination; labels have no commas, which separate columns: ``rpol reward_width=2 on sine delay poisson``."""
+    rows, seen = [], dict[str, int]()
+    for problem, (name, learner) in itertools.product(problems, learners.items()):
+        values = combinations(learner.sweep or {}, zipped=learner.zipped, where=f"algorithm.{name}.sweep")
+        for delay, swept in itertools.product(delays, values):
+            words = [name, *value_words(swept)]
+            words += [f"on {problem}"] if len(problems) > 1 and problem else []
+            words += [f"delay {delay}"] if len(delays) > 1 and delay else []
+            label = " ".join(words)
+            seen[label] = number = seen.get(label, 0) + 1  # of values that differ in their last digits only
+            rows.append(Row(label if number == 1 else f"{label} #{number}", problem, name, delay, swept))
+    return rows
+
+
+def runs_of(parts: Parts, rows: Sequence[Row] | None = None) -> list[Run]:
+    """Return the runs of a grid, or of some ``rows`` of it; equal models on one problem are made once.
+
+    Raises:
+      InvalidArgument: on parts that are missing or do not fit.
+    """
+    for name in ("problem", "algorithm", "delay"):
+        if not getattr(parts, name):
+            raise InvalidArgument(f"{name}s: there is none, got {{}}; give at least one by a label")
+        for row in rows or ():
+            checks.one_of(f"run.{name}", getattr(row, name), tuple(getattr(parts, name)))
+    problems = {label: from_plain(AbstractProblem, item, f"problem.{label}") for label, item in parts.problem.items()}
+    delays = {label: from_plain(Delay, item, f"delay.{label}") for label, item in parts.delay.items()}
+    parts.model.validate("model")
+    revealed: dict[str, AbstractProblem] = {}
+    surrogates: dict[tuple[str, bool, str], Surrogate] = {}
+    runs = []
+    for row in rows_of(list(problems), parts.algorithm, list(delays)) if rows is None else rows:
+        where, learner, problem = f"algorithm.{row.algorithm}", parts.algorithm[row.algorithm], problems[row.problem]
+        swept = {path: from_value(value, f"{where}.sweep.{path}") for path, value in row.sweep.items()}
+        algorithm, model = learner.changed(swept, learner.model or parts.model, where)
+        if algorithm.traits.sees_constraints and not problem.reveals_constraints:
+            problem = revealed.setdefault(row.problem, full_information(problem))
+        where = "model" if model is parts.model else f"{where}.model"
+        model.validate(where)
+        of = (row.problem, problem is problems[row.problem])
+        key, common = ((*of, digest(exact(each))) for each in (model, model.at_middle()))
+        if common not in surrogates:
+            surrogates[common] = model.at_middle().of(problem.domain, problem.outputs, parts.horizon + parts.initial.count, where)
+        if key not in surrogates:
+            surrogates[key] = set_field(surrogates[common], "length_scale", model.length_scale, f"{where}.length_scale")
+        made: dict[str, Any] = {
+            "problem": problem,
+            "algorithm": algorithm,
+            "model": surrogates[key],
+            "delay": delays[row.delay],
+            "feedback": learner.feedback,
+            "informed": learner.informed,
+            "initial": parts.initial,
+            "swept": swept,
+        }
+        labels: dict[str, Any] = {"algorithm_label": row.algorithm, "problem_label": row.problem, "delay_label": row.delay}
+        runs.append(Run(row.label, **made, **labels, trace_name=row.trace_name, origin=Origin(learner, parts.model, parts.horizon, made)))
+    return runs
+
+
+def without_full_information(problem: AbstractProblem) -> AbstractProblem:
+    """Return the problem that a study file names."""
+    return problem.problem if isinstance(problem, FullInformation) else problem
+
+
+def table_of(runs: Sequence[Run], horizon: int) -> dict[str, object]:
+    """Return runs, all of whose labels are known, as a study file has them: one by one where they are not all combinations of parts.
+
+    Raises:
+      InvalidArgument: on parts that cannot be written as tables, and on different parts under one label.
+    """
+    sections: dict[str, dict[str, Mapping[str, Any]]] = {"problem": {}, "delay": {}, "algorithm": {}}  # as a file has them
+    learners: dict[str, Learner] = {}
+    origins = [Origin.of(run, horizon) for run in runs]
+    models = {id(origin.model): origin.model.table() for origin in origins}
+    model, initial = models[id(origins[0].model)], to_fields(runs[0].initial, "initial")
+    known: dict[tuple[str, str, int, int], None] = {}
+    rows = []
+    for run, origin in zip(runs, origins, strict=True):
+        if origin.horizon != horizon:
+            raise InvalidArgument(f"runs: the grid was made for {origin.horizon} rounds, not for {horizon}")
+        row = Row(run.label, str(run.problem_label), str(run.algorithm_label), str(run.delay_label), run.swept, run.trace_name)
+        rows.append(row)
+        held = {"problem": without_full_information(run.problem), "delay": run.delay_in_force, "algorithm": origin.learner}
+        for kind, item in held.items():
+            label = getattr(row, kind)
+            if (kind, label, id(item), id(origin.model)) in known:
+                continue
+            known[kind, label, id(item), id(origin.model)] = None
+            where = f"{kind}.{label}"
+            table = item.table(where) if isinstance(item, Learner) else as_given(item, where)
+            if isinstance(item, Learner):
+                learners.setdefault(label, item)
+                if item.model is None and models[id(origin.model)] != model:
+                    table = {**table, "model": models[id(origin.model)]}
+            if sections[kind].setdefault(label, table) != table:
+                raise InvalidArgument(f"runs: {kind} {label!r} is not the same in all of them; give each a {kind}_label of its own")
+    if any(to_fields(item, "initial") != initial for item in {id(run.initial): run.initial for run in runs}.values()):
+        raise InvalidArgument("runs: a table has one initial design for all of them, and they have several")
+    learners = {label: dataclasses.replace(item, sweep=sections["algorithm"][label].get("sweep")) for label, item in learners.items()}
+    every = rows_of(list(sections["problem"]), learners, list(sections["delay"]))  # as whoever reads the file names them
+    written, combined = ([to_fields(row, "run") for row in each] for each in (rows, every))
+    return {"initial": initial, "model": model, **sections} | ({"run": written} if written != combined else {})
