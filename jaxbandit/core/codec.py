@@ -70,10 +70,6 @@ def says_all(table: Table) -> bool:
     return table.get("type") not in _READERS
 
 
-# An attribute of an object beside its fields: the table, or the call, that it was made by. A changed copy of the object lacks it.
-_ORIGIN = "_jaxbandit_origin"
-
-
 def remembered(maker: M) -> M:
     """Let the objects that ``maker`` returns remember the call that made them, as a table of its name and arguments."""
     signature = inspect.signature(maker)
@@ -88,14 +84,14 @@ def remembered(maker: M) -> M:
 
 def remember(item: T, table: Table) -> T:
     """Return an object that remembers the table that describes it."""
-    if dataclasses.is_dataclass(item):
-        object.__setattr__(item, _ORIGIN, table)
+    if isinstance(item, Role):
+        object.__setattr__(item, "made_from", table)
     return item
 
 
 def origin_of(item: object) -> Table | None:
     """Return the table, or the call as a table of objects, that an object was made by; ``None`` where it is not known."""
-    return getattr(item, _ORIGIN, None)
+    return item.made_from if isinstance(item, Role) else None
 
 
 def makers(*roles: type[Role]) -> dict[str, Maker]:

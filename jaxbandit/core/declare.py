@@ -49,11 +49,13 @@ class Role(Described):
     Attributes:
       in_files: whether study files can name the subclasses that the package defines.
       called: an object of the role in a word, as study files have it; by default the class's name in lower case.
+      made_from: the table, or the call as a table, that an object was made by, where that is known; a changed copy of it has none.
     """
 
     described: ClassVar[str] = "an object of a declared role"
     called: ClassVar[str] = ""
     in_files: ClassVar[bool] = False
+    made_from: ClassVar[Mapping[str, Any] | None] = None
 
 
 class OnDomain(Role):

@@ -242,7 +242,7 @@ class Limits:
 
     @property
     def on_cpu(self) -> bool:
-        """Whether blocks run one after the other."""
+        """True where blocks run one after the other."""
         return self.devices[0].platform == "cpu"
 
 
