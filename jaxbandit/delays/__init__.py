@@ -12,25 +12,9 @@ and ``vmap``; so does ``mean``. ``quantile`` and ``validate`` look at concrete n
 increasing and 1-Lipschitz in ``x``, so ``tau - E[tau]`` after the cut is smaller in convex order, its generating function included.
 """
 
-from jaxbandit.delays.base import LONGEST_DELAY, NEVER, Delay
-from jaxbandit.delays.distributions import POISSON_MEAN, Constant, Empirical, Geometric, LogNormal, NoDelay, Pareto, Poisson, Uniform
-from jaxbandit.delays.wrappers import Lossy, Mirrored, PerOutput
+from jaxbandit.delays import base, models
+from jaxbandit.delays.base import *  # noqa: F403
+from jaxbandit.delays.models import *  # noqa: F403
 
-__all__ = [
-    "LONGEST_DELAY",
-    "NEVER",
-    "POISSON_MEAN",
-    "Constant",
-    "Delay",
-    "Empirical",
-    "Geometric",
-    "LogNormal",
-    "Lossy",
-    "Mirrored",
-    "NoDelay",
-    "Pareto",
-    "PerOutput",
-    "Poisson",
-    "Uniform",
-]
+__all__ = [*base.__all__, *models.__all__]
 __dir__ = __all__.copy  # what completion shows

@@ -14,10 +14,12 @@ from jaxbandit.core.fields import between, nonnegative, whole
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Array, Key, Scalar
 
-__all__ = ["LONGEST_DELAY", "NEVER", "Delay", "Model", "SubExponential"]
+__all__ = ["LONGEST_DELAY", "NEVER", "POISSON_MEAN", "Delay"]
 
 NEVER = 2**30  # stands for feedback that never arrives; added to a round below 2^30 it stays an int32
 LONGEST_DELAY = NEVER // 2  # the longest delay that is drawn; a float32 holds it exactly
+POISSON_MEAN = between(0, LONGEST_DELAY / 2, open_low=False)
+"""Check of the mean of Poisson delays."""
 
 Outputs: TypeAlias = Annotated[int, whole(1, 1000)]
 """A number of outputs."""
@@ -55,7 +57,7 @@ class Delay(Declared, abc.ABC):
 
     @property
     def joint(self) -> bool:
-        """Say whether all values of one point surely arrive together; default: no."""
+        """Return whether all values of one point surely arrive together; default: no."""
         return False
 
     @abc.abstractmethod
@@ -137,3 +139,13 @@ class Model(Delay):
     def _check(self, name: str, outputs: int | None) -> None:
         if (self.xi is None) != (self.b is None):
             raise checks.InvalidArgument(f"{name}.xi, {name}.b: give both or neither, got xi={self.xi!r}, b={self.b!r}")
+
+
+def single_outputs(name: str, doubled: tuple[int, ...], outputs: int | None) -> int | None:
+    """Return how many of ``outputs`` there are before some are doubled; raise ``InvalidArgument`` unless those are there, each once."""
+    single = None if outputs is None else outputs - len(doubled)
+    most = max(doubled, default=-1) + 1 if single is None else single
+    if len(set(doubled)) < len(doubled) or any(number >= most for number in doubled):
+        allowed = f"different outputs among 0..{most - 1}" if most > 0 else f"fewer than {outputs} different outputs"
+        raise checks.InvalidArgument(f"{name}.doubled: must be {allowed}, got {checks.short(list(doubled))}")
+    return single

@@ -7,32 +7,9 @@ per axis (``[d]``, ARD), in the units of the inputs. A kernel that is a product 
 Reference for the formulas: Rasmussen and Williams (2006), *Gaussian Processes for Machine Learning*, chapter 4.
 """
 
-from jaxbandit.kernels.axes import OnAxes, parts_on_axes
-from jaxbandit.kernels.base import Kernel, Product, Scale, Sum, same
-from jaxbandit.kernels.categories import Categorical, Gram
-from jaxbandit.kernels.checking import check_covariance
-from jaxbandit.kernels.elementary import Constant, Linear, White
-from jaxbandit.kernels.stationary import Matern12, Matern32, Matern52, Periodic, RationalQuadratic, SquaredExponential
+from jaxbandit.kernels import base, functions
+from jaxbandit.kernels.base import *  # noqa: F403
+from jaxbandit.kernels.functions import *  # noqa: F403
 
-__all__ = [
-    "Categorical",
-    "Constant",
-    "Gram",
-    "Kernel",
-    "Linear",
-    "Matern12",
-    "Matern32",
-    "Matern52",
-    "OnAxes",
-    "Periodic",
-    "Product",
-    "RationalQuadratic",
-    "Scale",
-    "SquaredExponential",
-    "Sum",
-    "White",
-    "check_covariance",
-    "parts_on_axes",
-    "same",
-]
+__all__ = [*base.__all__, *functions.__all__]
 __dir__ = __all__.copy  # what completion shows

@@ -1,12 +1,13 @@
-"""The role of a kernel, and the kernels that operators make of others: scaled ones, sums and products."""
+"""The role of a kernel, kernels made of others by operators, and kernels on the host: covariances in float64, and checks of a user's."""
 
 from __future__ import annotations
 
 import abc
+import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Annotated, ClassVar, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -16,10 +17,14 @@ from jax.typing import ArrayLike
 from jaxbandit.core import checks
 from jaxbandit.core.declare import Declared, checked, parameters
 from jaxbandit.core.fields import exactly, finite_numbers, positive, whole
-from jaxbandit.core.pytree import pytree
-from jaxbandit.core.types import Array, PerAxis, Scalar
+from jaxbandit.core.gram import check_called
+from jaxbandit.core.pytree import as_argument, canonicalise, pytree
+from jaxbandit.core.types import Array, Scalar, Table
+
+__all__ = ["Kernel", "Product", "Scale", "Sum", "check_covariance", "same"]
 
 Axes: TypeAlias = Annotated[int, whole(1, 100_000)]  # for a kernel makes one of its own for each axis
+LOOKED_AT = 100  # points of a domain at which a user's kernel is tried
 POINTS = finite_numbers.of(exactly(None, None, words="one row per point, one column per axis"))
 
 
@@ -58,7 +63,7 @@ class Kernel(Declared, abc.ABC):
     short_name: ClassVar[str]
     __array_ufunc__: ClassVar[None] = None  # so that NumPy leaves the product of an array and a kernel to the kernel, which refuses it
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         cls.short_name = vars(cls).get("short_name", cls.__name__.lower())
 
@@ -163,11 +168,62 @@ def same(a: Kernel, b: Kernel) -> bool:
     return hash(structure) == hash(other) and all(np.array_equal(x, y) for x, y in zip(left, right, strict=True))
 
 
-def ones(x: ArrayLike) -> Array:
-    """Return the prior variances ``[n]`` of a kernel that is 1 at equal points."""
-    return jnp.ones(jnp.shape(x)[0], jnp.result_type(x))
+# Called by itself a kernel compiles one program for each of its operations. Kernels of one structure share the programs below on equally
+# many points, whether their numbers are Python's or NumPy's.
 
 
-def scale_per_axis(scale: PerAxis, dimension: int) -> list[PerAxis]:
-    """Return the hyper-parameter of each axis, from one number for all or one per axis."""
-    return [scale if isinstance(scale, float | int) or np.ndim(scale) == 0 else scale[a] for a in range(dimension)]
+def covariances_with(kernel: Kernel, points: Table, point: Table) -> tuple[np.ndarray, np.ndarray]:
+    """Return the covariances ``[M]`` of ``points [M, d]`` with one ``point [d]``, and the prior variances ``[M]``."""
+    with jax.enable_x64(True):
+        column, variances = _covariances_with(canonicalise(kernel), *(as_argument(np.asarray(x, np.float64)) for x in (points, point)))
+        return np.asarray(column, np.float64), np.asarray(variances, np.float64)
+
+
+def covariances(kernels: Sequence[Kernel], x: Sequence[Table], y: Sequence[Table]) -> list[np.ndarray]:
+    """Return for each of ``kernels`` the covariances ``[n, p]`` of its own points, ``[n, d]`` of ``x`` and ``[p, d]`` of ``y``."""
+    with jax.enable_x64(True):
+        given = [[as_argument(np.asarray(points, np.float64)) for points in side] for side in (x, y)]
+        return [np.asarray(matrix, np.float64) for matrix in _covariances(tuple(map(canonicalise, kernels)), *given)]
+
+
+@jax.jit
+def _covariances_with(kernel: Kernel, points: Array, point: Array) -> tuple[Array, Array]:
+    return kernel(points, point[None, :])[:, 0], kernel.diag(points)
+
+
+@jax.jit
+def _covariances(kernels: tuple[Kernel, ...], x: list[Array], y: list[Array]) -> list[Array]:
+    return [kernel(own, other) for kernel, own, other in zip(kernels, x, y, strict=True)]
+
+
+@checked
+def check_covariance(
+    name: str, kernel: Kernel, points: Annotated[Table, finite_numbers, exactly(None, None, words="one row per point")]
+) -> None:
+    """Raise ``InvalidArgument`` unless ``kernel`` gives covariances: finite, symmetric and positive semi-definite at some of ``points``.
+
+    The package's own kernels do by their formulas; those that a user has written are called, in float64.
+    """
+    if all(type(part).__module__.startswith("jaxbandit.kernels.") for part in [kernel, *all_parts(kernel)]):
+        return
+    table = np.asarray(points, np.float64)
+    table = table[np.linspace(0, len(table) - 1, min(len(table), LOOKED_AT)).astype(int)]
+    with checks.blaming(f"{name}: must give covariances [n, p] of points [n, d] and [p, d]"), jax.enable_x64(True):
+        matrix, diagonal = map(np.asarray, _evaluated(kernel, table))
+    check_called(name, type(kernel).__name__, matrix, diagonal, len(table))
+
+
+@jax.jit  # not operation by operation
+def _evaluated(kernel: Kernel, points: Array) -> tuple[Array, Array]:
+    return kernel(points, points), kernel.diag(points)
+
+
+def parts(kernel: Kernel) -> dict[str, Kernel]:
+    """Return the kernels among the fields of a kernel, by name."""
+    fields = dataclasses.fields(kernel)  # type: ignore[arg-type]  # every kernel is a dataclass
+    return {field.name: part for field in fields if isinstance(part := getattr(kernel, field.name), Kernel)}
+
+
+def all_parts(kernel: Kernel) -> list[Kernel]:
+    """Return the kernels that a kernel is made of, their own parts included."""
+    return [inner for part in parts(kernel).values() for inner in (part, *all_parts(part))]

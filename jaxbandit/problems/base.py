@@ -14,16 +14,7 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.declare import OnDomain, check_fields, checked, parameters
-from jaxbandit.core.fields import (
-    Check,
-    exactly,
-    finite,
-    finite_numbers,
-    nonnegative,
-    of_class,
-    optional,
-    text,
-)
+from jaxbandit.core.fields import Check, exactly, finite, finite_numbers, nonnegative, of_class, optional, text
 from jaxbandit.core.pytree import as_argument, fields_in_brief, float_dtype, pytree, replace, static
 from jaxbandit.core.showing import html_fields
 from jaxbandit.core.tabulate import tabulated
@@ -31,6 +22,8 @@ from jaxbandit.core.types import Array, Key, Numbers, PerOutput, Scalar, Table
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Domain
 from jaxbandit.problems.noise import Drawn, Gaussian, Index, Noise, check_points, drawn_from, noise_at
+
+__all__ = ["AbstractProblem", "Family", "Optimum", "Problem", "best_mixed_policy", "from_functions", "from_tables", "optimum"]
 
 
 class AbstractProblem(OnDomain):
@@ -85,7 +78,7 @@ class AbstractProblem(OnDomain):
 
     @property
     def is_random(self) -> bool:
-        """Say whether each trial has its own instance; default: no."""
+        """Return whether each trial has its own instance; default: no."""
         return False
 
     @property
@@ -99,7 +92,7 @@ class AbstractProblem(OnDomain):
 
     @property
     def reveals_constraints(self) -> bool:
-        """Say whether :meth:`constraint_sample` shows each round's noisy constraint functions before the choice; default: no."""
+        """Return whether :meth:`constraint_sample` shows each round's noisy constraint functions before the choice; default: no."""
         return False
 
     @checked
@@ -173,17 +166,14 @@ class Family(AbstractProblem):
 
     @property
     def constraints(self) -> int:
-        """Number of constraints, ``m``; default 1."""
         return 1
 
     @property
     def is_random(self) -> bool:
-        """Say whether each trial has its own instance: always."""
         return True
 
     @property
     def has_means(self) -> bool:
-        """Return whether :attr:`means` are known: never."""
         return False
 
     def noise_variances(self) -> np.ndarray | None:
@@ -192,21 +182,16 @@ class Family(AbstractProblem):
 
     @checked
     def sample(self, key: Key) -> Problem:
-        """Return the instance that belongs to ``key``; every family defines it."""
+        """Return the instance that belongs to ``key``, distinct under ``vmap`` over keys; every family defines it."""
         raise TypeError(f"{type(self).__name__} must define sample(key)")
 
-    @checked
     def draw(self, key: Key) -> Drawn:
         """Raise ``InvalidArgument``: only the instances of a family can be observed."""
-        raise self._not_observed()
+        raise checks.InvalidArgument(f"{self.name}: a random family cannot be observed; observe an instance, family.sample(key)")
 
-    @checked
     def observe(self, index: Index, drawn: Drawn) -> Array:
-        """Raise ``InvalidArgument``: only the instances of a family can be observed."""
-        raise self._not_observed()
-
-    def _not_observed(self) -> checks.InvalidArgument:
-        return checks.InvalidArgument(f"{self.name}: a random family cannot be observed; observe an instance, family.sample(key)")
+        """Raise ``InvalidArgument``, as :meth:`draw` does."""
+        return self.draw(drawn)
 
 
 @pytree
@@ -234,64 +219,50 @@ class Problem(AbstractProblem):
             self.validate()
 
     @property
-    def outputs(self) -> int:
-        """Number of outputs, ``k = 1 + m``: the reward, then the constraints."""
-        return int(np.shape(self.means)[0])
-
-    @property
     def constraints(self) -> int:
-        """Number of constraints, ``m``."""
-        return self.outputs - 1
+        return int(np.shape(self.means)[0]) - 1
 
     def noise_variances(self) -> np.ndarray | None:
-        """Return the noise variance ``[1 + m]``."""
         return self.noise.variances(self.outputs)
 
     @checked
     def sample(self, key: Key) -> Problem:
-        """Return the problem itself, the instance of every trial."""
         return self
 
     @checked
     def draw(self, key: Key) -> Drawn:
-        """Return the randomness of one round, before a point is chosen."""
         return drawn_from(self.noise, key, self.outputs, jnp.asarray(self.means).dtype)
 
     @checked
     def observe(self, index: Index, drawn: Drawn) -> Array:
-        """Return the noisy values ``[1 + m]`` at the grid point ``index []``, given the round's randomness."""
         return jnp.asarray(self.means)[:, index] + noise_at(self.noise, drawn, index, self.outputs)
 
     def _repr_html_(self) -> str:
         """Return a table of what the problem is, with a picture of the reward on a two-dimensional grid: pale where infeasible."""
-        fields = [(name, text) for name, text in fields_in_brief(self) if name not in ("domain", "means", "name")]
+        title = f"{type(self).__name__} {self.name}"
         if checks.is_traced(self.means) or checks.is_traced(self.domain.points):
-            return html_fields(f"{type(self).__name__} {self.name}", fields_in_brief(self))
-        where = ("points", _extent(self.domain))
-        means, best = np.asarray(self.means), optimum(self)
-        feasible = np.all(means[1:] <= 0, axis=0)
-        found = f"{float(best.value):.4g} at {_point(self.domain, int(best.index))}" if feasible.any() else "none: no point is feasible"
-        facts = [where, ("constraints", str(self.constraints)), ("best feasible reward", found)]
-        facts += [("feasible points", f"{feasible.mean():.2%}"), *fields] if self.constraints else fields
-        if len(self.domain.grid_shape) != 2:
-            return html_fields(f"{type(self).__name__} {self.name}", facts)
-        shape = self.domain.grid_shape
-        across, up = np.unravel_index(int(best.index), shape)
-        place = (int(across), int(up)) if feasible.any() else None
+            return html_fields(title, fields_in_brief(self))
+        means, points, shape, best = np.asarray(self.means), np.asarray(self.domain.points), self.domain.grid_shape, optimum(self)
+        feasible, index = np.all(means[1:] <= 0, axis=0), int(best.index)
+        grid = f" ({' x '.join(map(str, shape))} grid)" if len(shape) > 1 else ""
+        spans = " x ".join(f"[{low:.4g}, {high:.4g}]" for low, high in zip(points.min(axis=0), points.max(axis=0), strict=True))
+        place = f"({', '.join(f'{x:.4g}' for x in points[index])})"
+        found = f"{float(best.value):.4g} at {place}" if feasible.any() else "none: no point is feasible"
+        facts = [("points", f"{len(points):,}{grid} in {spans}"), ("constraints", str(self.constraints)), ("best feasible reward", found)]
+        facts += [("feasible points", f"{feasible.mean():.2%}")] if self.constraints else []
+        facts += [(name, text) for name, text in fields_in_brief(self) if name not in ("domain", "means", "name")]
+        if len(shape) != 2:
+            return html_fields(title, facts)
         try:
             from jaxbandit.drawing import thumbnail  # needs matplotlib, which is optional
         except ModuleNotFoundError:
-            return html_fields(f"{type(self).__name__} {self.name}", facts)
-        picture = thumbnail(means[0].reshape(shape), feasible.reshape(shape), place)
+            return html_fields(title, facts)
+        across, up = divmod(index, shape[1])
+        picture = thumbnail(means[0].reshape(shape), feasible.reshape(shape), (across, up) if feasible.any() else None)
         said = f"reward, yellow is large; infeasible points are pale; the cross is the best feasible point: {found}"
-        return html_fields(f"{type(self).__name__} {self.name}", facts, picture=picture, said=said)
+        return html_fields(title, facts, picture=picture, said=said)
 
     def validate(self) -> None:
-        """Check tables, noise and delay.
-
-        Raises:
-          InvalidArgument: on tables of the wrong shape or with values that are not finite, or on noise or delays out of range.
-        """
         self.require(domain=of_class(Domain))
         finite_numbers("problem.means", self.means, exactly(None, self.domain.size, words="one row per function, one column per point"))
         if not checks.is_traced(self.means) and float_dtype() == np.float32 and np.any(np.abs(self.means) > np.finfo(np.float32).max):
@@ -299,22 +270,9 @@ class Problem(AbstractProblem):
             raise checks.InvalidArgument(
                 f"problem.means: must be finite in float32, got {checks.short(large)}; turn on jax_enable_x64, or change the unit"
             )
-        if self.outputs < 1:
+        if self.constraints < 0:
             raise checks.InvalidArgument(f"problem.means: needs at least the reward's row, got shape {list(np.shape(self.means))}")
         super().validate()
-
-
-def _extent(domain: Domain) -> str:
-    """Return in words how many points a domain has, and between which corners."""
-    points, shape = np.asarray(domain.points), domain.grid_shape
-    grid = f" ({' x '.join(map(str, shape))} grid)" if len(shape) > 1 else ""
-    spans = " x ".join(f"[{low:.4g}, {high:.4g}]" for low, high in zip(points.min(axis=0), points.max(axis=0), strict=True))
-    return f"{domain.size:,}{grid} in {spans}"
-
-
-def _point(domain: Domain, index: int) -> str:
-    """Return the coordinates of a point as text."""
-    return "(" + ", ".join(f"{x:.4g}" for x in np.asarray(domain.points)[index]) + ")"
 
 
 INSTANCE = Check(
@@ -367,7 +325,6 @@ def optimum(problem: Instance) -> Optimum:
 
 @functools.partial(jax.jit, inline=True)  # one program where it is called by itself
 def _optimum(means: Array) -> Optimum:
-    """Return the best feasible point of the tables ``means [1 + m, M]``."""
     reward = means[0]
     feasible = jnp.all(means[1:] <= 0, axis=0)
     index = jnp.argmax(jnp.where(feasible, reward, -jnp.inf)).astype(jnp.int32)

@@ -25,6 +25,8 @@ from jaxbandit.problems.base import Problem, from_tables
 from jaxbandit.problems.goals import Constraint, Objective
 from jaxbandit.problems.noise import Heteroscedastic, Noise
 
+__all__ = ["from_columns", "from_csv"]
+
 
 def _are_columns(value: Any) -> bool:
     """Return whether a value is a mapping, or a DataFrame of pandas, which is loaded wherever somebody has one."""
@@ -113,33 +115,23 @@ def from_csv(
 ) -> Problem:
     """Make a problem whose arms are the rows of a CSV file in UTF-8, the first line of which names the columns.
 
-    What the columns hold is as for :func:`from_columns`.
-
     Args:
       path: the file; a relative path starts where the program was started.
-      objective: ``"maximise NAME"`` or ``"minimise NAME"``, with the name of the column of its mean values.
-      constraints: ``"NAME <= 80"`` or ``"NAME >= 0.5"`` each, on the mean values of a column.
-      points: names of the columns that hold the coordinates of a point; default none: arms, numbered from 0.
-      noise_variance: name of the column of the variance of Gaussian noise, or a name for each output, reward first.
-      noise: a noise model, instead of ``noise_variance``; default standard Gaussian noise.
-      delay: a delay model; default no delay.
+      objective, constraints, points, noise_variance, noise, delay: as for :func:`from_columns`.
       name: label of the problem; default the name of the file.
       delimiter: what separates columns, one character.
 
     Raises:
       InvalidArgument: as :func:`from_columns`, on a file that cannot be read, and on rows of another length than the first.
     """
-    columns = _columns_of(path, delimiter)
-    return from_columns(
-        columns,
-        objective,
-        constraints,
-        points=points,
-        noise_variance=noise_variance,
-        noise=noise,
-        delay=delay,
-        name=name or Path(path).stem,
-    )
+    what: dict[str, Any] = {
+        "points": points,
+        "noise_variance": noise_variance,
+        "noise": noise,
+        "delay": delay,
+        "name": name or Path(path).stem,
+    }
+    return from_columns(_columns_of(path, delimiter), objective, constraints, **what)
 
 
 def rows_of_csv(path: str | Path) -> np.ndarray:

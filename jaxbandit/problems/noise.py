@@ -17,49 +17,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from jaxbandit.core import checks, types
+from jaxbandit.core import checks, fields, types
 from jaxbandit.core.declare import Declared, checked
-from jaxbandit.core.fields import (
-    Check,
-    Shape,
-    between,
-    each,
-    finite,
-    floating_type,
-    function,
-    index,
-    matrix,
-    nonnegative,
-    nonnegative_numbers,
-    one_function,
-    per_output,
-    positive,
-    scalar,
-    unknown,
-    whole,
-)
 from jaxbandit.core.keys import threefry
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Array, Key, Table
-from jaxbandit.delays.base import Outputs
+from jaxbandit.delays.base import Outputs, single_outputs
 from jaxbandit.domains import Domain, tabulate
 
 __all__ = [
-    "CentredPoisson",
-    "Gaussian",
-    "Heteroscedastic",
-    "Mirrored",
-    "Noise",
-    "Noiseless",
-    "PerOutput",
-    "PerPoint",
-    "Residuals",
-    "StudentT",
+    "CentredPoisson", "Gaussian", "Heteroscedastic", "Mirrored", "Noise", "Noiseless", "PerOutput", "PerPoint", "Residuals", "StudentT",
     "Uniform",
-    "check_points",
-    "drawn_from",
-    "noise_at",
-]
+]  # fmt: skip
 
 
 def _is_real(dtype: Any) -> bool:
@@ -72,16 +41,16 @@ def _are_arrays(value: Any) -> bool:
     return bool(leaves) and all(isinstance(leaf, np.ndarray | jax.Array) and _is_real(leaf.dtype) for leaf in leaves)
 
 
-DRAWN = Check("what draw(...) returns, arrays", _are_arrays)
-OF_A_POINT = function("(x [d])")
+DRAWN = fields.Check("what draw(...) returns, arrays", _are_arrays)
+OF_A_POINT = fields.function("(x [d])")
 
 Drawn: TypeAlias = Annotated[Any, DRAWN]
 """The randomness of one round: a pytree of arrays, whose structure is the model's own affair."""
 
-FloatingType: TypeAlias = Annotated[DTypeLike, floating_type]
+FloatingType: TypeAlias = Annotated[DTypeLike, fields.floating_type]
 """The type of the numbers drawn."""
 
-Index: TypeAlias = Annotated[Array, index, scalar]
+Index: TypeAlias = Annotated[Array, fields.index, fields.scalar]
 """The number of a point, ``[]``."""
 
 
@@ -104,8 +73,21 @@ class Noise(Declared, abc.ABC):
         return None
 
 
+class Additive(Noise):
+    """Abstract base of noise that is the same at every point, all of which is drawn before one is chosen."""
+
+    @checked
+    def apply(self, drawn: Annotated[Array, DRAWN], index: Index) -> Array:
+        return drawn
+
+
+def _each(value: types.PerOutput, outputs: int) -> np.ndarray:
+    """Return one number for each output, ``[outputs]``, in float64."""
+    return np.broadcast_to(np.asarray(value, np.float64), (outputs,))
+
+
 @pytree
-class Gaussian(Noise):
+class Gaussian(Additive):
     """Independent Gaussian noise.
 
     Papers write ``N(0, 0.05)`` for either variance or standard deviation; say which you mean by ``Gaussian(variance=...)`` or
@@ -115,11 +97,11 @@ class Gaussian(Noise):
       variance: variance >= 0: one number, or ``[k]``, one per output.
     """
 
-    variance: Annotated[types.PerOutput, nonnegative] = 1.0
+    variance: Annotated[types.PerOutput, fields.nonnegative] = 1.0
 
     @classmethod
     @checked
-    def from_sd(cls, sd: Annotated[types.PerOutput, nonnegative_numbers]) -> Gaussian:
+    def from_sd(cls, sd: Annotated[types.PerOutput, fields.nonnegative_numbers]) -> Gaussian:
         """Return Gaussian noise of standard deviation ``sd >= 0``, one number or ``[k]``; raise ``InvalidArgument`` on any other."""
         return cls(variance=np.square(np.asarray(sd, np.float64)))
 
@@ -128,55 +110,43 @@ class Gaussian(Noise):
         scale = jnp.broadcast_to(jnp.sqrt(jnp.asarray(self.variance, dtype)), (outputs,))
         return scale * jax.random.normal(key, (outputs,), dtype)
 
-    @checked
-    def apply(self, drawn: Annotated[Array, DRAWN], index: Index) -> Array:
-        return drawn
-
     def variances(self, outputs: int) -> np.ndarray | None:
-        return np.broadcast_to(np.asarray(self.variance, np.float64), (outputs,))
+        return _each(self.variance, outputs)
 
 
 @pytree
-class Noiseless(Noise):
+class Noiseless(Additive):
     """No noise: observations are the mean values."""
 
     @checked
     def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Array:
         return jnp.zeros((outputs,), dtype)
 
-    @checked
-    def apply(self, drawn: Annotated[Array, DRAWN], index: Index) -> Array:
-        return drawn
-
     def variances(self, outputs: int) -> np.ndarray | None:
         return np.zeros(outputs)
 
 
 @pytree
-class Uniform(Noise):
+class Uniform(Additive):
     """Independent uniform noise on ``[-half_width, half_width]``.
 
     Attributes:
       half_width: one number >= 0, or ``[k]``, one per output.
     """
 
-    half_width: Annotated[types.PerOutput, nonnegative] = 1.0
+    half_width: Annotated[types.PerOutput, fields.nonnegative] = 1.0
 
     @checked
     def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Array:
         scale = jnp.broadcast_to(jnp.asarray(self.half_width, dtype), (outputs,))
         return scale * jax.random.uniform(key, (outputs,), dtype, -1, 1)
 
-    @checked
-    def apply(self, drawn: Annotated[Array, DRAWN], index: Index) -> Array:
-        return drawn
-
     def variances(self, outputs: int) -> np.ndarray | None:
-        return np.broadcast_to(np.square(np.asarray(self.half_width, np.float64)) / 3, (outputs,))
+        return np.square(_each(self.half_width, outputs)) / 3
 
 
 @pytree
-class StudentT(Noise):
+class StudentT(Additive):
     """Independent heavy-tailed noise ``scale * t_df``.
 
     The variance is ``scale^2 df / (df - 2)``, infinite for ``df <= 2``; ``df = 1`` is Cauchy and has no mean either.
@@ -186,40 +156,32 @@ class StudentT(Noise):
       scale: factor >= 0: one number, or ``[k]``, one per output.
     """
 
-    df: Annotated[types.PerOutput, positive] = 3.0
-    scale: Annotated[types.PerOutput, nonnegative] = 1.0
+    df: Annotated[types.PerOutput, fields.positive] = 3.0
+    scale: Annotated[types.PerOutput, fields.nonnegative] = 1.0
 
     @checked
     def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Array:
         df, scale = (jnp.broadcast_to(jnp.asarray(value, dtype), (outputs,)) for value in (self.df, self.scale))
         return scale * jax.random.t(key, df, (outputs,), dtype)
 
-    @checked
-    def apply(self, drawn: Annotated[Array, DRAWN], index: Index) -> Array:
-        return drawn
-
 
 @pytree
-class CentredPoisson(Noise):
+class CentredPoisson(Additive):
     """Counts less their mean, ``Poisson(rate) - rate``.
 
     Attributes:
       rate: mean count from 0 to 1e9, for counts are int32: one number, or ``[k]``, one per output.
     """
 
-    rate: Annotated[types.PerOutput, between(0, 1e9, open_low=False)] = 1.0
+    rate: Annotated[types.PerOutput, fields.between(0, 1e9, open_low=False)] = 1.0
 
     @checked
     def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Array:
         rate = jnp.broadcast_to(jnp.asarray(self.rate, dtype), (outputs,))
         return jax.random.poisson(threefry(key), rate, (outputs,)).astype(dtype) - rate
 
-    @checked
-    def apply(self, drawn: Annotated[Array, DRAWN], index: Index) -> Array:
-        return drawn
-
     def variances(self, outputs: int) -> np.ndarray | None:
-        return np.broadcast_to(np.asarray(self.rate, np.float64), (outputs,))
+        return _each(self.rate, outputs)
 
 
 @pytree
@@ -232,8 +194,8 @@ class Residuals(Noise):
       shared: whether all outputs read one row, as one reading gives both reward and cost, or each draws its own.
     """
 
-    table: Annotated[Table, finite, matrix("one row per sample, one column per point")]
-    weights: Annotated[types.PerOutput, finite] = 1.0
+    table: Annotated[Table, fields.finite, fields.matrix("one row per sample, one column per point")]
+    weights: Annotated[types.PerOutput, fields.finite] = 1.0
     shared: bool = static(default=True)
 
     @checked
@@ -248,7 +210,7 @@ class Residuals(Noise):
         return weights * jnp.asarray(self.table)[rows, index].astype(weights.dtype)
 
     def variances(self, outputs: int) -> np.ndarray | None:
-        return np.broadcast_to(np.square(np.asarray(self.weights, np.float64)), (outputs,)) * np.asarray(self.table).var(axis=0).mean()
+        return np.square(_each(self.weights, outputs)) * np.asarray(self.table).var(axis=0).mean()
 
 
 @pytree
@@ -259,7 +221,7 @@ class PerOutput(Noise):
       models: the models, reward first, as many as outputs.
     """
 
-    models: Annotated[Sequence[Noise], one_function]
+    models: Annotated[Sequence[Noise], fields.one_function]
 
     @checked
     def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> tuple[Drawn, ...]:
@@ -308,7 +270,7 @@ class PerPoint(Noise):
         return self.model.variances(outputs)
 
 
-PER_POINT = Shape(
+PER_POINT = fields.Shape(
     "shape [M], one number per point, or [k, M] with a row for each of {n} functions",
     lambda actual, n: 0 not in actual and (len(actual) == 1 or (len(actual) == 2 and (n is None or actual[0] == n))),
     lambda outputs: outputs,
@@ -327,15 +289,15 @@ class Heteroscedastic(Noise):
       model: the noise where ``variance`` is 1, by default standard Gaussian.
     """
 
-    variance: Annotated[Table, nonnegative, PER_POINT]
-    model: Annotated[Noise, per_output] = Gaussian()
+    variance: Annotated[Table, fields.nonnegative, PER_POINT]
+    model: Annotated[Noise, fields.per_output] = Gaussian()
 
     @classmethod
     @checked
     def of(
         cls,
         domain: Domain,
-        variance: Annotated[Callable[[Any], Any] | Sequence[Callable[[Any], Any]], OF_A_POINT | each(OF_A_POINT, least=1)],
+        variance: Annotated[Callable[[Any], Any] | Sequence[Callable[[Any], Any]], OF_A_POINT | fields.each(OF_A_POINT, least=1)],
         *,
         model: Noise = Gaussian(),
     ) -> Heteroscedastic:
@@ -373,8 +335,8 @@ class Mirrored(Noise):
       doubled: ``e`` of those outputs, by number from 0; each is followed by its negative.
     """
 
-    model: Annotated[Noise, unknown] = Gaussian()
-    doubled: tuple[Annotated[int, whole(0)], ...] = static(default=())
+    model: Annotated[Noise, fields.unknown] = Gaussian()
+    doubled: tuple[Annotated[int, fields.whole(0)], ...] = static(default=())
 
     @checked
     def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Drawn:
@@ -386,12 +348,7 @@ class Mirrored(Noise):
         return jnp.stack([part for number, value in enumerate(noise) for part in ((value, -value) if number in self.doubled else (value,))])
 
     def _check(self, name: str, outputs: int | None) -> None:
-        single = None if outputs is None else outputs - len(self.doubled)
-        most = max(self.doubled, default=-1) + 1 if single is None else single
-        if len(set(self.doubled)) < len(self.doubled) or any(number >= most for number in self.doubled):
-            allowed = f"different outputs among 0..{most - 1}" if most > 0 else f"fewer than {outputs} different outputs"
-            raise checks.InvalidArgument(f"{name}.doubled: must be {allowed}, got {checks.short(list(self.doubled))}")
-        self.model.validate(f"{name}.model", single)
+        self.model.validate(f"{name}.model", single_outputs(name, self.doubled, outputs))
 
 
 def drawn_from(noise: Noise, key: Key, outputs: int, dtype: DTypeLike) -> Drawn:

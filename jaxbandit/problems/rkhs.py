@@ -1,8 +1,8 @@
-"""Random functions of a known RKHS on ``[0, 1]`` (Zhou and Ji 2022, App. F.1), under a threshold or a binding constraint."""
+"""Random functions of a known RKHS: kernel expansions on ``[0, 1]`` (Zhou and Ji 2022), interpolants on a square (Vakili et al. 2023)."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -11,22 +11,31 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.codec import nameable
 from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import between, choice, exactly, finite_numbers, whole
+from jaxbandit.core.fields import between, choice, exactly, finite_numbers, positive, whole
 from jaxbandit.core.memory import check_fits
-from jaxbandit.core.pytree import float_dtype, pytree, static
+from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace, static
 from jaxbandit.core.types import Array, Key, Scalar, Table
-from jaxbandit.delays import Delay, NoDelay
-from jaxbandit.domains import Domain, grid
+from jaxbandit.delays import Delay, Poisson
+from jaxbandit.domains import grid
 from jaxbandit.kernels import Kernel, SquaredExponential
-from jaxbandit.problems._draws import Count, gram, reject, times
-from jaxbandit.problems.base import Family, Problem
+from jaxbandit.problems.base import Problem
+from jaxbandit.problems.draws import Count, Draws, gram, reject, square_root, times
 from jaxbandit.problems.noise import Gaussian, Noise
 
-__all__ = ["RkhsBinding", "RkhsThreshold", "rkhs_1d", "rkhs_1d_binding"]
+__all__ = [
+    "RKHS_2D_LENGTH_SCALES", "RkhsBinding", "RkhsInterpolants", "RkhsThreshold", "rkhs_1d", "rkhs_1d_binding", "rkhs_2d", "rkhs_2d_draws",
+]  # fmt: skip
 
 BOUNDS = ("norm", "max")
 SHARE, SLACK = between(0, 1), between(0, 1, open_low=False)
-POINTS = whole(2, 20_000)  # with a kernel matrix of all pairs
+RKHS_2D_LENGTH_SCALES = {"f1": 0.8, "f2": 1.0}  # of the kernels that the two kinds of function are drawn with
+
+Points: TypeAlias = Annotated[int, whole(2, 20_000)]
+"""A number of points on an interval, with a kernel matrix of all pairs."""
+PointsPerAxis: TypeAlias = Annotated[int, whole(2, 140)]
+"""A number of points on each axis of a square, with a kernel matrix of all pairs."""
+Seed: TypeAlias = Annotated[int, whole(0, 2**63 - 1)]
+"""A seed of NumPy's generator."""
 
 
 def rkhs_function(key: Key, matrix: Table, centres: int) -> tuple[Array, Array]:
@@ -41,43 +50,50 @@ def rkhs_function(key: Key, matrix: Table, centres: int) -> tuple[Array, Array]:
 
 
 @pytree
-class RkhsThreshold(Family):
+class Expansions(Draws):
+    """Abstract base of families of ``f = sum_i a_i k(., x_i)``, drawn again until an instance is accepted.
+
+    Attributes:
+      matrix: ``[M, M]`` kernel matrix, computed in float64.
+      centres: number of terms, ``p``.
+      attempts: most draws of an instance.
+    """
+
+    matrix: Table
+    centres: Count = static(default=100)
+    attempts: Count = static(default=100)
+
+    def validate(self) -> None:
+        super().validate()
+        self.require(matrix=finite_numbers.of(exactly(self.domain.size, self.domain.size)))
+
+
+@pytree
+class RkhsThreshold(Expansions):
     """A family with ``f = sum_i a_i k(., x_i)`` and ``g = -f + h``, ``h = threshold * B``; make one with :func:`rkhs_1d`.
 
     An instance is drawn again, at most ``attempts`` times, until ``max f >= least_peak * B``. If none is accepted, its constraint is 1
     everywhere: it has no feasible point, and the trial is flagged.
 
     Attributes:
-      domain: the ``M`` points.
+      domain, noise, delay, name: as of :class:`~jaxbandit.problems.Problem`.
       matrix: ``[M, M]`` kernel matrix, computed in float64.
-      noise: a noise model, see :mod:`jaxbandit.problems.noise`.
-      delay: a delay model, see :mod:`jaxbandit.delays`.
       threshold: threshold relative to the bound, ``h / B``, in ``(0, 1]``.
       least_peak: smallest ``max f / B`` accepted, in ``(0, 1]``.
       bound: definition of ``B``: ``"norm"`` (the RKHS norm of ``f``) or ``"max"`` (``max |f|``).
       centres: number of terms, ``p``.
       attempts: most draws of an instance.
-      name: label of the problem in tables, figures and files.
     """
 
-    domain: Domain
-    matrix: Table
-    noise: Noise = Gaussian()
-    delay: Delay = NoDelay()
     threshold: Annotated[Scalar, SHARE] = 0.5
     least_peak: Annotated[Scalar, SHARE] = 0.52
     bound: Annotated[str, choice(*BOUNDS)] = static(default="norm")
-    centres: Count = static(default=100)
-    attempts: Count = static(default=100)
-    name: str = static(default="rkhs_1d")
 
     @checked
     def sample(self, key: Key) -> Problem:
-        """Return the instance that belongs to ``key``; pure, and distinct under ``vmap`` over keys."""
         (reward, norm), accepted = reject(key, self._draw, self._accept, self.attempts)
         cost = jnp.where(accepted, jnp.asarray(self.threshold, reward.dtype) * self._bound(reward, norm) - reward, 1)
-        means = jnp.stack([reward, cost])
-        return Problem(domain=self.domain, means=means, noise=self.noise, delay=self.delay, norm=norm, name=self.name)
+        return self.instance(jnp.stack([reward, cost]), norm)
 
     def _draw(self, key: Key) -> tuple[Array, Array]:
         return rkhs_function(key, self.matrix, self.centres)
@@ -89,13 +105,9 @@ class RkhsThreshold(Family):
         values, norm = drawn
         return jnp.max(values) >= jnp.asarray(self.least_peak, values.dtype) * self._bound(values, norm)
 
-    def validate(self) -> None:
-        super().validate()
-        self.require(matrix=finite_numbers.of(exactly(self.domain.size, self.domain.size)))
-
 
 @pytree
-class RkhsBinding(Family):
+class RkhsBinding(Expansions):
     """A family with independent ``f`` and ``g`` and a binding constraint; make one with :func:`rkhs_1d_binding`.
 
     An instance is drawn again, at most ``attempts`` times, until the unconstrained maximiser is infeasible and
@@ -103,31 +115,17 @@ class RkhsBinding(Family):
     is flagged.
 
     Attributes:
-      domain: the ``M`` points.
-      matrix: ``[M, M]`` kernel matrix, computed in float64.
-      noise: a noise model, see :mod:`jaxbandit.problems.noise`.
-      delay: a delay model, see :mod:`jaxbandit.delays`.
+      domain, noise, delay, name: as of :class:`~jaxbandit.problems.Problem`.
+      matrix, centres, attempts: as in :class:`RkhsThreshold`.
       least_slack: smallest Slater slack accepted, as a share of ``max |g|``, in ``[0, 1]``.
-      centres: number of terms, ``p``.
-      attempts: most draws of an instance.
-      name: label of the problem in tables, figures and files.
     """
 
-    domain: Domain
-    matrix: Table
-    noise: Noise = Gaussian()
-    delay: Delay = NoDelay()
     least_slack: Annotated[Scalar, SLACK] = 0.25
-    centres: Count = static(default=100)
-    attempts: Count = static(default=100)
-    name: str = static(default="rkhs_1d_binding")
 
     @checked
     def sample(self, key: Key) -> Problem:
-        """Return the instance that belongs to ``key``; pure, and distinct under ``vmap`` over keys."""
         (reward, cost, norm), accepted = reject(key, self._draw, self._accept, self.attempts)
-        means = jnp.stack([reward, jnp.where(accepted, cost, 1)])
-        return Problem(domain=self.domain, means=means, noise=self.noise, delay=self.delay, norm=norm, name=self.name)
+        return self.instance(jnp.stack([reward, jnp.where(accepted, cost, 1)]), norm)
 
     def _draw(self, key: Key) -> tuple[Array, Array, Array]:
         (reward, norm), (cost, _) = (rkhs_function(part, self.matrix, self.centres) for part in jax.random.split(key))
@@ -138,15 +136,74 @@ class RkhsBinding(Family):
         slack = jnp.asarray(self.least_slack, cost.dtype) * jnp.max(jnp.abs(cost))
         return (cost[jnp.argmax(reward)] > 0) & (jnp.min(cost) <= -slack)
 
+
+@pytree
+class RkhsInterpolants(Draws):
+    """A family with ``f`` the least-norm interpolant of ``y ~ N(0, K)`` at random points; make one with :func:`rkhs_2d_draws`.
+
+    Its squared RKHS norm ``y^T K^{-1} y`` is chi-squared with one degree of freedom for each centre (or the rank of ``K``, if lower).
+
+    Attributes:
+      domain, noise, delay, name: as of :class:`~jaxbandit.problems.Problem`.
+      root: ``[M, r]`` square root of the kernel matrix, computed in float64.
+      centres: number of points that are interpolated, at most ``M``.
+      shift_to_zero: subtract ``min f`` from ``f``.
+    """
+
+    root: Table
+    centres: int = static(default=100)
+    shift_to_zero: bool = static(default=False)
+
+    @property
+    def constraints(self) -> int:
+        return 0
+
+    @checked
+    def sample(self, key: Key) -> Problem:
+        where_key, weight_key = jax.random.split(key)
+        where = jax.random.choice(where_key, self.domain.size, (self.centres,), replace=False)
+        reward, norm = self._values(where, jax.random.normal(weight_key, (self.centres,), float_dtype()))
+        return self.instance(reward[None], norm)
+
+    @checked
+    def fixed(self, seed: Seed) -> Problem:
+        """Return the instance of a seed ``>= 0`` of NumPy's generator, in float64: the same function on every machine."""
+        rng = np.random.default_rng(seed)
+        where, weights = rng.choice(self.domain.size, self.centres, replace=False), rng.standard_normal(self.centres)
+        with jax.enable_x64(True):
+            reward, norm = _values(canonicalise(self), where, weights)
+            return self.instance(np.asarray(reward)[None], np.asarray(norm).item())
+
+    def _values(self, where: Array, weights: Array) -> tuple[Array, Array]:
+        """Return ``f = k(., Z) L^{-T} w`` and its norm ``|w|``, with ``L L^T = k(Z, Z)`` and centres ``Z = points[where]``."""
+        # L^T is the triangular factor of root[Z]^T = Q L^T, and so f = root Q w, without solving with a nearly singular matrix.
+        basis, triangle = _qr(jnp.asarray(self.root, float_dtype())[where].T)
+        signs = jnp.where(jnp.diagonal(triangle) < 0, -1, 1).astype(weights.dtype)
+        weights = signs * weights[: signs.shape[0]]  # fewer than centres where the kernel matrix has a lower rank
+        reward = times(self.root, times(basis, weights))
+        norm = jnp.sqrt(jnp.sum(weights**2))
+        return reward - jnp.min(reward) if self.shift_to_zero else reward, norm
+
     def validate(self) -> None:
         super().validate()
-        self.require(matrix=finite_numbers.of(exactly(self.domain.size, self.domain.size)))
+        self.require(centres=whole(1, self.domain.size))
+        self.require(root=finite_numbers.of(exactly(self.domain.size, None, words="one row per point of the domain")))
+
+
+_values = jax.jit(RkhsInterpolants._values)
+
+
+@jax.custom_batching.sequential_vmap
+def _qr(matrix: Array) -> tuple[Array, Array]:
+    """Return the reduced QR factors, one instance at a time under ``vmap``: a batched QR on several CPU devices can hang in jaxlib 0.10."""
+    basis, triangle = jnp.linalg.qr(matrix)
+    return basis, triangle
 
 
 @nameable
 @checked
 def rkhs_1d(
-    points_per_axis: Annotated[int, POINTS] = 100,
+    points_per_axis: Points = 100,
     *,
     threshold: Annotated[Scalar, SHARE] = 0.5,
     bound: Annotated[str, choice(*BOUNDS)] = "norm",
@@ -172,27 +229,15 @@ def rkhs_1d(
       kernel: default squared exponential, ``l = 0.2``.
       centres: number of terms, ``p >= 1`` (paper: 100).
       attempts: most draws of an instance, ``>= 1``.
-
-    Raises:
-      InvalidArgument: on a parameter out of range.
     """
-    domain, matrix = _interval(points_per_axis, kernel)
-    return RkhsThreshold(
-        domain=domain,
-        matrix=matrix,
-        noise=Gaussian.from_sd(0.1) if noise is None else noise,
-        threshold=threshold,
-        least_peak=least_peak,
-        bound=bound,
-        centres=centres,
-        attempts=attempts,
-    )
+    given = _on_interval("rkhs_1d", points_per_axis, noise, kernel, centres, attempts)
+    return RkhsThreshold(**given, threshold=threshold, least_peak=least_peak, bound=bound)
 
 
 @nameable
 @checked
 def rkhs_1d_binding(
-    points_per_axis: Annotated[int, POINTS] = 100,
+    points_per_axis: Points = 100,
     *,
     least_slack: Annotated[Scalar, SLACK] = 0.25,
     noise: Noise | None = None,
@@ -206,30 +251,79 @@ def rkhs_1d_binding(
     is at least a quarter of ``max |g|``.
 
     Args:
-      points_per_axis: ``M >= 2`` evenly spaced points of ``[0, 1]``.
       least_slack: smallest Slater slack accepted, as a share of ``max |g|``, in ``[0, 1]``.
-      noise: noise model; default Gaussian of sd 0.1 on reward and cost.
-      kernel: default squared exponential, ``l = 0.2``.
-      centres: number of terms, ``p >= 1``.
-      attempts: most draws of an instance, ``>= 1``.
-
-    Raises:
-      InvalidArgument: on a parameter out of range.
+      points_per_axis, noise, kernel, centres, attempts: as for :func:`rkhs_1d`.
     """
-    domain, matrix = _interval(points_per_axis, kernel)
-    return RkhsBinding(
-        domain=domain,
-        matrix=matrix,
-        noise=Gaussian.from_sd(0.1) if noise is None else noise,
-        least_slack=least_slack,
-        centres=centres,
-        attempts=attempts,
-    )
+    return RkhsBinding(**_on_interval("rkhs_1d_binding", points_per_axis, noise, kernel, centres, attempts), least_slack=least_slack)
 
 
-def _interval(points_per_axis: int, kernel: Kernel | None) -> tuple[Domain, np.ndarray]:
-    """Return the grid on ``[0, 1]`` and its kernel matrix ``[M, M]``."""
+def _on_interval(
+    name: str, points_per_axis: int, noise: Noise | None, kernel: Kernel | None, centres: int, attempts: int
+) -> dict[str, Any]:
+    """Return the fields of a family of expansions on ``[0, 1]``."""
     size = checks.short(points_per_axis)
     check_fits("points_per_axis", 3 * 8 * int(points_per_axis) ** 2, f"the kernel matrix of {size} points and its factors", "take fewer")
     domain = grid([0.0], [1.0], points_per_axis)
-    return domain, gram(SquaredExponential(length_scale=0.2) if kernel is None else kernel, domain)
+    matrix = gram(SquaredExponential(length_scale=0.2) if kernel is None else kernel, domain)
+    noise = Gaussian.from_sd(0.1) if noise is None else noise
+    return {"domain": domain, "matrix": matrix, "noise": noise, "centres": centres, "attempts": attempts, "name": name}
+
+
+@nameable
+@checked
+def rkhs_2d_draws(
+    variant: Annotated[str, choice(*RKHS_2D_LENGTH_SCALES)] = "f1",
+    points_per_axis: PointsPerAxis = 50,
+    *,
+    side: Annotated[float, positive] = 10.0,
+    kernel: Kernel | None = None,
+    noise: Noise | None = None,
+    delay: Delay | None = None,
+    centres: Annotated[int, whole(1)] = 100,
+    shift_to_zero: bool = False,
+) -> RkhsInterpolants:
+    """Make the family of random functions of BPE-Delay (Vakili et al. 2023, sec. 7), a new one for every trial; no constraints.
+
+    ``f`` interpolates 100 values of a Gaussian process at random points of the grid. Its RKHS norm, the ``norm`` of an instance, is
+    10 on average with a standard deviation of 0.7. The paper does not state the domain (its published code: a square of side 10), the
+    number of points or their places.
+
+    Args:
+      variant: ``"f1"`` or ``"f2"``, squared exponential of length-scale 0.8 or 1.
+      points_per_axis: grid resolution ``n >= 2``, ``M = n^2`` (paper: 50).
+      side: side ``> 0`` of the domain ``[0, side]^2``.
+      kernel: another kernel.
+      noise: noise model; default Gaussian of sd 0.02.
+      delay: delay model; default Poisson of mean 50.
+      centres: number of points that are interpolated, 1 to ``M``.
+      shift_to_zero: subtract ``min f`` from ``f``, as learners that read 0 for missing feedback need; ``norm`` is that of ``f`` before.
+    """
+    domain = grid([0.0, 0.0], [side, side], points_per_axis)
+    whole(1, domain.size)("centres", centres)
+    kernel = SquaredExponential(length_scale=RKHS_2D_LENGTH_SCALES[variant]) if kernel is None else kernel
+    return RkhsInterpolants(
+        domain=domain,
+        root=square_root(gram(kernel, domain)),
+        noise=Gaussian.from_sd(0.02) if noise is None else noise,
+        delay=Poisson(mean=50.0) if delay is None else delay,
+        centres=centres,
+        shift_to_zero=shift_to_zero,
+        name=f"rkhs_2d_draws-{variant}",
+    )
+
+
+@nameable
+@checked
+def rkhs_2d(
+    variant: Annotated[str, choice(*RKHS_2D_LENGTH_SCALES)] = "f1", points_per_axis: PointsPerAxis = 50, *, seed: Seed = 0, **options: Any
+) -> Problem:
+    """Make one fixed function of the kind ``f1`` or ``f2`` of BPE-Delay's experiments, a sample of :func:`rkhs_2d_draws`.
+
+    The paper's own functions are not published; a seed gives one like them, the same on every machine.
+
+    Args:
+      variant, points_per_axis: as for :func:`rkhs_2d_draws`.
+      seed: seed of NumPy's generator, ``>= 0``.
+      **options: ``side``, ``kernel``, ``noise``, ``delay``, ``centres`` and ``shift_to_zero``, as for :func:`rkhs_2d_draws`.
+    """
+    return replace(rkhs_2d_draws(variant, points_per_axis, **options), name=f"rkhs_2d-{variant}").fixed(seed)

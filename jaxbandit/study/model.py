@@ -21,8 +21,8 @@ from jaxbandit.kernels import Kernel
 from jaxbandit.problems.data_tables import rows_of_csv
 from jaxbandit.surrogates import PRECISIONS, Surrogate, ranged, surrogate
 from jaxbandit.surrogates.choose import FORMS
-from jaxbandit.surrogates.noise import VARIANCE_IN_FILES
 from jaxbandit.surrogates.nystroem import with_length_scale
+from jaxbandit.surrogates.outputs import VARIANCE_IN_FILES
 
 Range: TypeAlias = tuple[PerAxis, PerAxis]
 

@@ -1,32 +1,14 @@
 """Gaussian-process posteriors on finite domains, in three interchangeable forms behind one interface."""
 
-from jaxbandit.surrogates.choose import surrogate
-from jaxbandit.surrogates.evidence import Collapsed, Fit, LogNormal, Prior, fit, fit_many, log_evidence, maximise
-from jaxbandit.surrogates.posterior import AbstractSurrogate, Posterior, Prediction, Step, Surrogate
-from jaxbandit.surrogates.precision import PRECISIONS, arithmetic
-from jaxbandit.surrogates.ranged import RangedSurrogate, ranged
-from jaxbandit.surrogates.refitted import RefittedPosterior, RefittedSurrogate
+from jaxbandit.surrogates import choose, evidence, posterior, precision, ranges, refitted
+from jaxbandit.surrogates.choose import *  # noqa: F403
+from jaxbandit.surrogates.evidence import *  # noqa: F403
+from jaxbandit.surrogates.posterior import *  # noqa: F403
+from jaxbandit.surrogates.precision import *  # noqa: F403
+from jaxbandit.surrogates.ranges import *  # noqa: F403
+from jaxbandit.surrogates.refitted import *  # noqa: F403
 
 __all__ = [
-    "PRECISIONS",
-    "AbstractSurrogate",
-    "Collapsed",
-    "Fit",
-    "LogNormal",
-    "Posterior",
-    "Prediction",
-    "Prior",
-    "RangedSurrogate",
-    "RefittedPosterior",
-    "RefittedSurrogate",
-    "Step",
-    "Surrogate",
-    "arithmetic",
-    "fit",
-    "fit_many",
-    "log_evidence",
-    "maximise",
-    "ranged",
-    "surrogate",
-]
+    *choose.__all__, *evidence.__all__, *posterior.__all__, *precision.__all__, *ranges.__all__, *refitted.__all__,
+]  # fmt: skip
 __dir__ = __all__.copy  # what completion shows

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, TypeAlias
 
-import jax
 import numpy as np
 
 from jaxbandit.core import checks
@@ -14,28 +13,20 @@ from jaxbandit.core.codec import remember
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import between, choice, finite_numbers, per_output, whole
 from jaxbandit.core.memory import check_fits
-from jaxbandit.core.pytree import canonicalise, float_dtype, replace
-from jaxbandit.core.types import Table
+from jaxbandit.core.pytree import float_dtype
+from jaxbandit.core.types import Numbers
 from jaxbandit.domains import Domain
-from jaxbandit.kernels import Categorical, Constant, Gram, Kernel, White, check_covariance, parts_on_axes, same
+from jaxbandit.kernels import Kernel, same
 from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures, dense_features, product_features
-from jaxbandit.surrogates.fitted import DATA, fitted
 from jaxbandit.surrogates.lowrank import affordable_rank, prior_variance
-from jaxbandit.surrogates.noise import VARIANCE, Variance, least, stacked, variance_of_outputs
+from jaxbandit.surrogates.outputs import DATA, VARIANCE, Outputs, Variance
 from jaxbandit.surrogates.posterior import Surrogate
-from jaxbandit.surrogates.precision import (
-    HORIZON_IF_UNKNOWN,
-    PRECISIONS,
-    SHARE_LEFT_OUT,
-    arithmetic,
-    check_float64_suffices,
-    in_force,
-    needed,
-    refuse_float32_in_float64,
-    warn_of_float32,
-)
+from jaxbandit.surrogates.precision import HORIZON_IF_UNKNOWN, PRECISIONS, SHARE_LEFT_OUT, arithmetic, in_force, warn_of_float32
 from jaxbandit.surrogates.rows import RowCache, row_cache
 
+__all__ = ["surrogate"]
+
+Built: TypeAlias = DenseFeatures | ProductFeatures | RowCache
 FORMS = ("auto", "features", "product", "rows")
 
 # Estimated microseconds per trial-round on one CPU core, fitted to the benchmark's figures; only their ratios matter.
@@ -58,7 +49,7 @@ def surrogate(
     rank: Annotated[int, whole(1)] | None = None,
     horizon: Annotated[int, whole(1)] | None = None,
     precision: Annotated[str, choice(*PRECISIONS)] = "auto",
-    fit_to: Annotated[tuple[Any, Any], DATA] | None = None,
+    fit_to: Annotated[tuple[Numbers, Numbers], DATA] | None = None,
 ) -> Surrogate:
     """Return a GP model of ``outputs = 1 + m`` functions (reward, then constraints) on ``domain``.
 
@@ -90,69 +81,33 @@ def surrogate(
       InvalidArgument: on hyper-parameters out of range, lists that do not match ``outputs``, an unknown form, a form that the
         kernel or domain does not allow, features that miss the tolerance, or a prior mean beside which float64 has no digits left.
     """
-    kernels = one_per_output("kernel", kernel, outputs)
-    noises = variance_of_outputs(noise_variance, outputs, domain)
-    means = [float(v) for v in one_per_output("prior_mean", prior_mean, outputs)]
-    refuse_float32_in_float64(precision)
-    if fit_to is not None:
-        kernels, noises = fitted(kernel, noises, means, fit_to, domain)
-
-    groups, members = grouped(kernels, noises, domain)
+    given = Outputs.of(domain, kernel, noise_variance, prior_mean, outputs, fit_to)
 
     @functools.cache  # the second pass below often asks for the same
-    def factorised(tolerance: float, double: bool) -> list[Any]:
-        built: list[Any] = []
-        for k, _ in members:  # groups that differ only in noise share the factorisation of their kernel
-            twin = [b for b, (other, _) in zip(built, members, strict=False) if same(k, other)]
-            built.append(twin[0] if twin else _build(k, domain, form, tolerance, rank, horizon))
-        return built
+    def factorised(tolerance: float, double: bool) -> tuple[Built, ...]:
+        built: list[Built] = []
+        for own in given.members:  # groups that differ only in noise share the factorisation of their kernel
+            twin = [form for form, other in zip(built, given.members, strict=False) if same(own, other)]
+            built.append(twin[0] if twin else _build(own, domain, form, tolerance, rank, horizon))
+        return tuple(built)
 
-    table = stacked([noise for _, noise in members])
-    lambdas = least(table)
-    variances = [float(np.max(prior_variance(k, domain.points))) for k, _ in members]
-    check_float64_suffices(variances, lambdas, means, horizon or HORIZON_IF_UNKNOWN)
+    variances = [float(np.max(prior_variance(own, domain.points))) for own in given.members]
+    given.check(variances, horizon)
     for refreshable in (form != "rows", False):  # which form is cheapest is known once it is built, and rows need float64 sooner
-        need = needed(variances, lambdas, means, horizon or HORIZON_IF_UNKNOWN, refreshable=refreshable)
+        need = given.need(variances, horizon, refreshable=refreshable)
         chosen = in_force(precision, need)
         usual = need.tolerance if chosen == "float32" else SHARE_LEFT_OUT[np.dtype(np.float64)]
         with arithmetic([chosen]):
             forms = factorised(usual if tolerance is None else tolerance, float_dtype() == np.float64)
         if chosen == "float64" or need.refresh == 0 or all(built.name != "rows" for built in forms):
             break
-    warn_of_float32(chosen, need, stacklevel=3)
-    model = Surrogate(
-        domain=domain,
-        forms=tuple(forms),
-        noise_variance=table,
-        prior_mean=np.asarray(means),
-        groups=tuple(groups),
-        precision=chosen,
-        refresh=need.refresh if chosen == "float32" else 0,
-    )
-    with arithmetic([chosen]):
-        built = replace(jax.device_put(canonicalise(model)), kernels=tuple(kernels))  # as they were given: no trial needs them
+    warn_of_float32(chosen, need)
     asked = {"form": form, "tolerance": tolerance, "rank": rank, "precision": precision, "fit_to": fit_to}
+    built = given.model(Surrogate, need, chosen, forms=forms)
     return remember(built, {"kernel": kernel, "noise_variance": noise_variance, "prior_mean": prior_mean, **asked})
 
 
-def grouped(
-    kernels: Sequence[Kernel], noises: Sequence[float | Table], domain: Domain
-) -> tuple[list[int], list[tuple[Kernel, float | Table]]]:
-    """Return the number of each output's group, and the kernel and noise variance of each group."""
-    groups: list[int] = []
-    members: list[tuple[Kernel, float | Table]] = []
-    for k, noise in zip(kernels, noises, strict=True):
-        match = [g for g, (other, lam) in enumerate(members) if np.array_equal(lam, noise) and same(k, other)]
-        if not match:
-            k.check_axes(domain.dimension)
-            _check_parts(k, domain)
-            check_covariance("kernel", k, domain.points)
-            members.append((k, noise))
-        groups.append(match[0] if match else len(members) - 1)
-    return groups, members
-
-
-def estimated_cost(form: Any, size: int, horizon: int) -> float:
+def estimated_cost(form: Built, size: int, horizon: int) -> float:
     """Return the estimated microseconds per trial-round of a built form on ``size`` points; a guide for the choice, not a measurement."""
     if isinstance(form, DenseFeatures):
         return PER_MULTIPLY * size * form.rank + PER_FACTOR_ENTRY * form.rank**2
@@ -165,7 +120,7 @@ def estimated_cost(form: Any, size: int, horizon: int) -> float:
     return PER_ROW_ROUND + PER_CACHED_ENTRY * size * rows / 2 + PER_FACTOR_ENTRY * rows**2 / 2
 
 
-def _build(kernel: Kernel, domain: Domain, form: str, tolerance: float, rank: int | None, horizon: int | None) -> Any:
+def _build(kernel: Kernel, domain: Domain, form: str, tolerance: float, rank: int | None, horizon: int | None) -> Built:
     """Return the form asked for, or for ``"auto"`` the cheapest of those that reach the tolerance."""
     size = domain.size
     most = size if rank is None else rank
@@ -184,7 +139,7 @@ def _build(kernel: Kernel, domain: Domain, form: str, tolerance: float, rank: in
 
     rows = row_cache(kernel, domain, tolerance, horizon or size)
     budget = estimated_cost(rows, size, horizon or HORIZON_IF_UNKNOWN)
-    candidates: list[Any] = [rows]
+    candidates: list[Built] = [rows]
     if product is not None and float(product.residual) <= tolerance:
         candidates.append(product)
     else:
@@ -196,7 +151,7 @@ def _build(kernel: Kernel, domain: Domain, form: str, tolerance: float, rank: in
     return _that_fits(min(candidates, key=lambda c: estimated_cost(c, size, horizon or HORIZON_IF_UNKNOWN)), size)
 
 
-def _that_fits(built: Any, size: int) -> Any:
+def _that_fits(built: Built, size: int) -> Built:
     """Return a built form; raise ``InvalidArgument`` where the rows of one trial would not fit the machine's memory."""
     if isinstance(built, RowCache):
         remedy = f"give horizon=, the number of rounds (now {built.capacity:,} rows), fewer points, or a smoother kernel"
@@ -204,7 +159,7 @@ def _that_fits(built: Any, size: int) -> Any:
     return built
 
 
-def _within_tolerance(built: DenseFeatures | ProductFeatures, tolerance: float, rank: int | None) -> Any:
+def _within_tolerance(built: DenseFeatures | ProductFeatures, tolerance: float, rank: int | None) -> Built:
     if float(built.residual) <= tolerance:
         return built
     limit = f" with rank={rank}" if rank is not None else ""
@@ -212,39 +167,3 @@ def _within_tolerance(built: DenseFeatures | ProductFeatures, tolerance: float, 
         f"form: {built.name!r}{limit} leaves out {float(built.residual):.2e} of the prior variance, above tolerance={tolerance:.0e};"
         " raise rank, loosen tolerance, or use form='rows', which is exact"
     )
-
-
-def _check_parts(kernel: Kernel, domain: Domain) -> None:
-    """Raise unless each part of ``kernel`` suits the axes that it sees: Gram matrices numbers from 0, distances no categories."""
-    for part, axes in parts_on_axes(kernel, tuple(range(domain.dimension))):
-        named = [domain.name_of(axis) for axis in axes if domain.is_categorical(axis)]
-        if named and not isinstance(part, Gram | Categorical | Constant | White):
-            raise checks.InvalidArgument(
-                f"kernel: {type(part).__name__} takes the categories of axis {named[0]!r} for numbers; give that axis a kernel of its own,"
-                " as in OnAxes(kernel=..., axes=(0,)) * OnAxes(kernel=Categorical(), axes=(1,))"
-            )
-        if not isinstance(part, Gram):
-            continue
-        rows, numbers = len(part.matrix), np.unique(np.asarray(domain.points)[:, axes[0]])
-        if domain.dimension == 1 and rows != domain.size:
-            raise checks.InvalidArgument(f"Gram.matrix: of {rows} arms, but the domain has {domain.size} points")
-        if not np.all(np.isin(numbers, np.arange(rows))) or (domain.axes and len(numbers) != rows):
-            where = f"axis {domain.name_of(axes[0])!r} of the domain"
-            raise checks.InvalidArgument(
-                "Gram: the domain's points are no arm numbers; build it with domains.arms(M)"
-                if domain.dimension == 1
-                else f"Gram.matrix: of {rows} arms, numbered from 0, but {where} holds {checks.short(numbers.tolist())}"
-            )
-
-
-def one_per_output(name: str, value: Any, outputs: int) -> list[Any]:
-    """Return one value per output, from one for all of them or a list of one for each."""
-    if isinstance(value, Kernel) or np.ndim(value) == 0:
-        return [value] * outputs
-    values = list(value)
-    if len(values) != outputs:
-        raise checks.InvalidArgument(f"{name}: expected one for all, or one for each of the {outputs} outputs, got {len(values)}")
-    return values
-
-
-__all__ = ["FORMS", "RowCache", "estimated_cost", "surrogate"]

@@ -15,25 +15,27 @@ import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxbandit.core.fields import Described
 from jaxbandit.core.memory import check_fits, host_memory
 from jaxbandit.core.platforms import by_platform
 from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
-from jaxbandit.kernels.on_host import covariances
+from jaxbandit.kernels.base import covariances
 from jaxbandit.surrogates.lowrank import COPIES, prior_variance
 from jaxbandit.surrogates.lowrank import features as low_rank_features
 
 # Accelerators round the factors of a float32 product to about 10 bits by default, too few for a posterior after many rounds.
 EXACT = jax.lax.Precision.HIGHEST
 matmul = partial(jnp.matmul, precision=EXACT)
+S = TypeVar("S")
 
 MOST_CUBES = 1.5e11  # sum of the cubed sizes of axes whose eigenvectors are computed unasked: about a minute on one core
 
@@ -42,7 +44,7 @@ MAX_SUMMED_FEATURES = 64
 LANES = 16  # float32 numbers in the widest vector register: rows of W that fill whole registers are cheaper than slightly shorter ones
 
 
-def _square_root_update(root: Array, phi: Array, noise: Array) -> tuple[Array, Array, Array]:
+def _update(root: Array, phi: Array, noise: Array) -> tuple[Array, Array, Array]:
     w = matmul(phi, root)
     u = matmul(root, w)
     s = noise + matmul(w, w)
@@ -50,69 +52,109 @@ def _square_root_update(root: Array, phi: Array, noise: Array) -> tuple[Array, A
     return root - u[:, None] * (w * (1 / (s + jnp.sqrt(noise * s))))[None, :], u, s
 
 
-def _square_root_update_of_gpus(root: Array, phi: Array, noise: Array) -> tuple[Array, Array, Array]:
+def _update_on_gpus(root: Array, phi: Array, noise: Array) -> tuple[Array, Array, Array]:
     w = matmul(phi, root)
     products = matmul(jnp.concatenate([root, w[None]]), w)  # u and w.w by one kernel
     u, s = products[:-1], noise + products[-1]
     return root - u[:, None] * w[None, :] * (1 / (s + jnp.sqrt(noise * s))), u, s
 
 
-_update = by_platform(_square_root_update, cuda=_square_root_update_of_gpus)
+# Potter's update of ``root [r, r]`` for one observation at ``phi [r]`` under ``noise []``: the new root, ``u [r]`` and ``s []``.
+square_root_update = by_platform(_update, cuda=_update_on_gpus)
 
 
-def square_root_update(root: Array, phi: Array, noise: Array) -> tuple[Array, Array, Array]:
-    """Apply Potter's update to ``root [r, r]`` for one observation at ``phi [r]``; return the new root, ``u [r]`` and ``s []``."""
-    updated: tuple[Array, Array, Array] = _update(root, phi, noise)
-    return updated
+class Form(Described, Generic[S]):
+    """Form of a posterior of one group of outputs, made of the state ``S`` of a trial; abstract.
 
-
-class SquareRoot:
-    """The posterior in the space of feature weights. Abstract; a feature form defines :meth:`row` and :meth:`expand`.
-
-    Its state is the root ``W [r, r]`` of the weights' posterior covariance.
+    Attributes:
+      name: of the form, as messages and records have it.
+      rank: number of basis functions, ``r``.
+      trials_per_block: number of trials to run side by side on a CPU core.
+      prior_variance: ``[M]`` prior variances ``k(x, x)``.
+      residual: ``[]`` largest share of prior variance that the form leaves out.
     """
 
-    left_out: Scalar | Table = 0.0  # [M] prior variance that the features leave out, which no observation takes away
+    described: ClassVar[str] = "a form of jaxbandit.surrogates"
+    name: ClassVar[str]
 
-    def observe(self, root: Array, index: Array, noise: Array, present: Array | None = None) -> tuple[Array, Array, Array, Array]:
+    if TYPE_CHECKING:  # declared as read-only, for fields and properties of subclasses
+
+        @property
+        def rank(self) -> int: ...
+        @property
+        def trials_per_block(self) -> int: ...
+        @property
+        def prior_variance(self) -> Table: ...
+        @property
+        def residual(self) -> Scalar: ...
+
+    def init(self) -> S:
+        """Return the state before any data."""
+        raise TypeError(f"{type(self).__name__} must define init")
+
+    def observe(self, state: S, index: Array, noise: Array, present: Array | None = None) -> tuple[S, Array, Array, Array]:
         """Condition on one observation at the grid point ``index []`` with noise variance ``noise []``.
 
         Where ``present []`` is false nothing changes, and ``u`` and ``c`` are 0.
 
         Returns:
-          The root, ``u [r]``, the column ``c = Phi u [M]`` and ``s = noise + c[index]``.
+          The state, ``u [r]``, the column ``c = Phi u [M]`` and ``s = noise + c[index]``.
         """
-        root, _, u, s = self.absorb(root, index, noise, present)
-        return root, u, self.expand(root, u), s
+        state, _, u, s = self.absorb(state, index, noise, present)
+        return state, u, self.expand(state, u), s
 
-    def absorb(self, root: Array, index: Array, noise: Array, present: Array | None = None) -> tuple[Array, Array, Array, Array]:
-        """Condition as :meth:`observe` does without computing the column; return the root, the point's ``phi [r]``, ``u [r]``, ``s``."""
-        phi = self.row(root, index)
-        if present is not None:
-            phi = jnp.where(present, phi, 0)  # the square-root update at phi = 0 changes nothing, exactly
-        root, u, s = square_root_update(root, phi, noise)
-        return root, phi, u, s
+    def absorb(self, state: S, index: Array, noise: Array, present: Array | None = None) -> tuple[S, Array, Array, Array]:
+        """Condition as :meth:`observe` does without computing the column; return the state, the point's ``phi [r]``, ``u [r]``, ``s``."""
+        raise TypeError(f"{type(self).__name__} must define absorb")
 
-    def covariance(self, root: Array, indices: Array) -> Array:
-        """Return the posterior covariance ``[n, M]`` of the grid points ``indices [n]`` with every point."""
-        rows = jax.vmap(self.row, (None, 0))(root, indices)
-        return jax.vmap(self.expand, (None, 0))(root, matmul(matmul(rows, root), root.T))
-
-    def spread(self, root: Array) -> Array:
-        """Compute the posterior variance ``[M]`` from the root alone, in ``O(M r^2)``; the engine updates it incrementally instead."""
-        return jnp.sum(jnp.square(jax.vmap(self.expand, (None, 0))(root, root.T)), axis=0) + self.left_out
-
-    def draw(self, root: Array, key: Key) -> Array:
-        """Draw from the zero-mean posterior at all points jointly, ``Phi W z [M]``, in ``O(M r)``."""
-        return self.expand(root, matmul(root, jax.random.normal(key, root.shape[:1], root.dtype)))
-
-    def row(self, root: Array, index: Array) -> Array:
+    def row(self, state: S, index: Array) -> Array:
         """Return the feature vector ``[r]`` of the grid point ``index []``."""
         raise TypeError(f"{type(self).__name__} must define row")
 
-    def expand(self, root: Array, weights: Array) -> Array:
+    def expand(self, state: S, weights: Array) -> Array:
         """Return ``Phi weights [M]``, the function with the given ``weights [r]``."""
         raise TypeError(f"{type(self).__name__} must define expand")
+
+    def covariance(self, state: S, indices: Array) -> Array:
+        """Return the posterior covariance ``[n, M]`` of the grid points ``indices [n]`` with every point."""
+        raise TypeError(f"{type(self).__name__} must define covariance")
+
+    def spread(self, state: S) -> Array:
+        """Compute the posterior variance ``[M]`` from the state alone, in ``O(M r^2)``; the engine updates it incrementally instead."""
+        raise TypeError(f"{type(self).__name__} must define spread")
+
+    def draw(self, state: S, key: Key) -> Array:
+        """Draw from the zero-mean posterior at all points jointly, ``[M]``."""
+        raise TypeError(f"{type(self).__name__} must define draw")
+
+
+class SquareRoot(Form[Array]):
+    """The posterior in the space of feature weights, whose state is the root ``W [r, r]`` of their covariance; abstract.
+
+    A subclass defines ``row`` and ``expand``.
+    """
+
+    left_out: Scalar | Table = 0.0  # [M] prior variance that the features leave out, which no observation takes away
+
+    def init(self) -> Array:
+        return jnp.eye(self.rank, dtype=jnp.asarray(self.prior_variance).dtype)
+
+    def absorb(self, state: Array, index: Array, noise: Array, present: Array | None = None) -> tuple[Array, Array, Array, Array]:
+        phi = self.row(state, index)
+        if present is not None:
+            phi = jnp.where(present, phi, 0)  # the square-root update at phi = 0 changes nothing, exactly
+        state, u, s = square_root_update(state, phi, noise)
+        return state, phi, u, s
+
+    def covariance(self, state: Array, indices: Array) -> Array:
+        rows = jax.vmap(self.row, (None, 0))(state, indices)
+        return jax.vmap(self.expand, (None, 0))(state, matmul(matmul(rows, state), state.T))
+
+    def spread(self, state: Array) -> Array:
+        return jnp.sum(jnp.square(jax.vmap(self.expand, (None, 0))(state, state.T)), axis=0) + self.left_out
+
+    def draw(self, state: Array, key: Key) -> Array:  # Phi W z, in O(M r)
+        return self.expand(state, matmul(state, jax.random.normal(key, state.shape[:1], state.dtype)))
 
 
 @pytree
@@ -134,22 +176,16 @@ class DenseFeatures(SquareRoot):
 
     @property
     def rank(self) -> int:
-        """Number of features, ``r``."""
         return int(np.shape(self.phi)[1])
 
     @property
     def trials_per_block(self) -> int:
-        """Number of trials to run side by side on a CPU core: many, to share each reading of ``phi``, within 200 MB of factors."""
-        return max(1, min(50, 50_000_000 // self.rank**2))
+        return max(1, min(50, 50_000_000 // self.rank**2))  # many, to share each reading of phi, within 200 MB of factors
 
-    def init(self) -> Array:
-        """Return the root ``W [r, r]`` of the weights' prior covariance, the identity."""
-        return jnp.eye(self.rank, dtype=jnp.asarray(self.phi).dtype)
-
-    def row(self, root: Array, index: Array) -> Array:
+    def row(self, state: Array, index: Array) -> Array:
         return self.phi[index]
 
-    def expand(self, root: Array, weights: Array) -> Array:
+    def expand(self, state: Array, weights: Array) -> Array:
         return matmul(weights, self.phi.T)
 
 
@@ -174,19 +210,13 @@ class ProductFeatures(SquareRoot):
 
     @property
     def rank(self) -> int:
-        """Number of products kept as features, ``r``."""
         return int(np.shape(self.columns)[1])
 
     @property
     def trials_per_block(self) -> int:
-        """Number of trials to run side by side on a CPU core: as many as keep their factors in half of a second-level cache."""
-        return max(1, min(10, 110_000 // self.rank**2))
+        return max(1, min(10, 110_000 // self.rank**2))  # as many as keep their factors in half of a second-level cache
 
-    def init(self) -> Array:
-        """Return the root ``W [r, r]`` of the weights' prior covariance, the identity."""
-        return jnp.eye(self.rank, dtype=jnp.asarray(self.axes[0]).dtype)
-
-    def row(self, root: Array, index: Array) -> Array:
+    def row(self, state: Array, index: Array) -> Array:
         shape = [np.shape(axis)[0] for axis in self.axes]
         row = jnp.ones((self.rank,), jnp.asarray(self.axes[0]).dtype)
         for a, (axis, columns) in enumerate(zip(self.axes, self.columns, strict=True)):
@@ -194,7 +224,7 @@ class ProductFeatures(SquareRoot):
             row = row * _features_at(axis, columns, position)
         return row
 
-    def expand(self, root: Array, weights: Array) -> Array:
+    def expand(self, state: Array, weights: Array) -> Array:
         table = jnp.append(weights, jnp.zeros((1,), weights.dtype))[self.slots]
         for axis in self.axes:
             table = _contract(table, jnp.asarray(axis))
@@ -209,8 +239,7 @@ def _contract_by_product(table: Array, axis: Array) -> Array:
     return jnp.tensordot(table, axis, axes=(0, 1), precision=EXACT)
 
 
-def _contract_by_sum(table: Array, axis: Array) -> Array:
-    """Do as :func:`_contract_by_product` does, by sums that XLA fuses with what reads them."""
+def _contract_by_sum(table: Array, axis: Array) -> Array:  # which XLA for GPUs fuses with what reads it
     if axis.shape[1] > MAX_SUMMED_FEATURES:
         return _contract_by_product(table, axis)
     rows = table.reshape(table.shape[0], -1).T
@@ -220,17 +249,12 @@ def _contract_by_sum(table: Array, axis: Array) -> Array:
 _contract = by_platform(_contract_by_product, cuda=_contract_by_sum)
 
 
-def _features_by_point(axis: Array, columns: Array, position: Array) -> Array:
-    """Return the features ``[r]`` of ``axis [n, q]`` that ``columns [r]`` name, at one of its points."""
-    return axis[position][columns]
-
-
-def _features_by_column(axis: Array, columns: Array, position: Array) -> Array:
-    """Do as :func:`_features_by_point` does, in an order in which XLA for GPUs fuses it with the product over axes."""
+def _features_by_column(axis: Array, columns: Array, position: Array) -> Array:  # which XLA for GPUs fuses with the product over axes
     return axis[:, columns][position]
 
 
-_features_at = by_platform(_features_by_point, cuda=_features_by_column)
+# The features ``[r]`` of ``axis [n, q]`` that ``columns [r]`` name, at one of its points.
+_features_at = by_platform(lambda axis, columns, position: axis[position][columns], cuda=_features_by_column)
 
 
 def dense_features(kernel: Kernel, domain: Domain, tolerance: float, most: int, *, asked: bool) -> DenseFeatures:

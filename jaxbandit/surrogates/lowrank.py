@@ -15,7 +15,7 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.memory import host_memory
 from jaxbandit.core.types import Table
 from jaxbandit.kernels import Kernel
-from jaxbandit.kernels.on_host import covariances_with
+from jaxbandit.kernels.base import covariances_with
 
 MOST_WORK = 2e10  # multiply-adds of a factorisation that nobody asked for by name: some ten seconds
 LONG_WORK = 1e8  # points times squared columns of a factorisation that is looked at on the way

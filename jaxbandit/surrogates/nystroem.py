@@ -15,7 +15,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,11 +25,11 @@ from numpy.polynomial import chebyshev
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.memory import check_fits
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace
-from jaxbandit.core.types import Array, Scalar, Table
+from jaxbandit.core.types import Array, PerAxis, Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel, OnAxes
-from jaxbandit.kernels.on_host import covariances
-from jaxbandit.surrogates.features import EXACT, ProductFeatures, SquareRoot, contract, kept_products, outer
+from jaxbandit.kernels.base import covariances, parts
+from jaxbandit.surrogates.features import EXACT, ProductFeatures, contract, kept_products, outer
 from jaxbandit.surrogates.lowrank import pivots, prior_variance
 from jaxbandit.surrogates.precision import arithmetic
 
@@ -45,18 +45,18 @@ MOST_COMBINATIONS = 81  # of length-scales on several axes, over which the resid
 
 
 @pytree
-class NystroemFeatures(SquareRoot):
+class NystroemFeatures(ProductFeatures):
     """Features of a product kernel on a product grid for every length-scale of a range; :meth:`at` computes them for one.
 
     Attributes:
+      axes, columns, slots, prior_variance: as in :class:`~jaxbandit.surrogates.features.ProductFeatures`, of the length-scale in force;
+        ``axes`` are empty before :meth:`at`.
       kernel: the kernel; its length-scale is replaced by the one given.
       coordinates: points ``[n_a]`` of each axis.
       low, high: ends ``[d]`` of the range of length-scales on each axis.
       coefficients: ``[N_a, n_a, p_a]`` of the polynomials that one-dimensional features are in the logarithm of the length-scale.
-      columns, slots: the products that are kept, as in :class:`~jaxbandit.surrogates.features.ProductFeatures`.
       kernel_variance: ``[M]`` prior variances of the kernel at the shortest length-scale.
       residual: ``[]`` largest share of prior variance over the range that features leave out, or that rounding and polynomials move.
-      features: the features of one length-scale, ``None`` before :meth:`at`.
     """
 
     name: ClassVar[str] = "nystroem"
@@ -65,55 +65,18 @@ class NystroemFeatures(SquareRoot):
     low: Table
     high: Table
     coefficients: tuple[Table, ...] = dataclasses.field(repr=False)
-    columns: Table
-    slots: Table = dataclasses.field(repr=False)
     kernel_variance: Table = dataclasses.field(repr=False)
-    residual: Scalar
-    features: ProductFeatures | None = None
-
-    @property
-    def rank(self) -> int:
-        """Number of products kept as features, ``r``."""
-        return int(np.shape(self.columns)[1])
-
-    @property
-    def trials_per_block(self) -> int:
-        """Number of trials to run side by side on a CPU core: as many as keep their factors in half of a second-level cache."""
-        return max(1, min(10, 110_000 // self.rank**2))
 
     def at(self, length_scale: Array, variance: Array) -> NystroemFeatures:
         """Return the features for ``length_scale [d]`` and for ``variance []`` times the kernel, both of which may be traced."""
         ends = zip(self.coefficients, length_scale, jnp.asarray(self.low), jnp.asarray(self.high), strict=True)
         axes = [_polynomials(jnp.asarray(coefficients), scale, low, high) for coefficients, scale, low, high in ends]
         axes[0] = axes[0] * jnp.sqrt(variance)
-        parts = with_length_scale(self.kernel, length_scale).along_axes(len(self.coordinates)) or ()
+        along = with_length_scale(self.kernel, length_scale).along_axes(len(self.coordinates)) or ()
         prior = variance  # of the kernel itself, so that equal variances are equal to the last digit
-        for part, points in zip(parts, self.coordinates, strict=True):
+        for part, points in zip(along, self.coordinates, strict=True):
             prior = jnp.multiply.outer(prior, part.diag(jnp.asarray(points)[:, None]))
-        made = ProductFeatures(
-            axes=tuple(axes), columns=self.columns, slots=self.slots, prior_variance=prior.reshape(-1), residual=self.residual
-        )
-        return replace(self, features=made)
-
-    @property
-    def prior_variance(self) -> Table:
-        """Prior variances ``[M]`` of the kernel at the length-scale in force."""
-        return self._made().prior_variance
-
-    def init(self) -> Array:
-        """Return the root ``W [r, r]`` of the weights' prior covariance, the identity."""
-        return self._made().init()
-
-    def row(self, root: Array, index: Array) -> Array:
-        return self._made().row(root, index)
-
-    def expand(self, root: Array, weights: Array) -> Array:
-        return self._made().expand(root, weights)
-
-    def _made(self) -> ProductFeatures:
-        if self.features is None:
-            raise TypeError("NystroemFeatures: compute the features for one length-scale by at(...) first")
-        return self.features
+        return replace(self, axes=tuple(axes), prior_variance=prior.reshape(-1))
 
 
 def _polynomials(coefficients: Array, length_scale: Array, low: Array, high: Array) -> Array:
@@ -128,27 +91,20 @@ def _polynomials(coefficients: Array, length_scale: Array, low: Array, high: Arr
 _polynomials_of_many = jax.jit(jax.vmap(_polynomials, (None, 0, None, None)))
 
 
-def with_length_scale(kernel: Kernel, length_scale: Any) -> Kernel:
+def with_length_scale(kernel: Kernel, length_scale: PerAxis) -> Kernel:
     """Return the kernel with another length-scale, one number or one per axis, in the one part that has one."""
     if isinstance(kernel, OnAxes):
         given = length_scale if isinstance(length_scale, jax.Array) else np.asarray(length_scale, np.float64)
-        own = given[np.asarray(kernel.axes)] if np.ndim(given) else given
-        return replace(kernel, kernel=with_length_scale(kernel.kernel, own))
-    if "length_scale" in _fields(kernel):
+        return replace(kernel, kernel=with_length_scale(kernel.kernel, given[np.asarray(kernel.axes)] if np.ndim(given) else given))
+    if length_scales(kernel, inner=False):
         return replace(kernel, length_scale=length_scale)
-    inner = {name: getattr(kernel, name) for name in _fields(kernel) if isinstance(getattr(kernel, name), Kernel)}
-    return replace(kernel, **{name: with_length_scale(part, length_scale) for name, part in inner.items()})
+    return replace(kernel, **{name: with_length_scale(part, length_scale) for name, part in parts(kernel).items()})
 
 
-def length_scales(kernel: Kernel) -> list[Any]:
-    """Return the length-scales of a kernel and of its parts."""
-    own = [kernel.length_scale] if "length_scale" in _fields(kernel) else []  # type: ignore[attr-defined]
-    inner = [getattr(kernel, name) for name in _fields(kernel)]
-    return own + [scale for part in inner if isinstance(part, Kernel) for scale in length_scales(part)]
-
-
-def _fields(kernel: Kernel) -> list[str]:
-    return [field.name for field in dataclasses.fields(kernel)]  # type: ignore[arg-type]  # every kernel is a dataclass
+def length_scales(kernel: Kernel, *, inner: bool = True) -> list[PerAxis]:
+    """Return the length-scales of a kernel and of its ``inner`` parts."""
+    own = [getattr(kernel, field.name) for field in dataclasses.fields(kernel) if field.name == "length_scale"]  # type: ignore[arg-type]
+    return own + [scale for part in parts(kernel).values() if inner for scale in length_scales(part)]
 
 
 def nystroem_features(
@@ -182,7 +138,10 @@ def nystroem_features(
     columns, slots = kept_products(sizes, shape, residual_of, tolerance, most)
     kept = np.zeros(shape)
     kept[tuple(columns)] = 1.0
+    variance = outer([axis.tried[0][1] for axis in axes])
     return NystroemFeatures(
+        axes=(),
+        prior_variance=variance,
         kernel=with_length_scale(kernel, np.asarray(low)),
         coordinates=tuple(np.asarray(points) for points in domain.axes),
         low=np.asarray(low),
@@ -190,7 +149,7 @@ def nystroem_features(
         coefficients=tuple(axis.coefficients[:, :, :used] for axis, used in zip(axes, slots.shape, strict=True)),
         columns=columns,
         slots=slots,
-        kernel_variance=outer([axis.tried[0][1] for axis in axes]),
+        kernel_variance=variance,
         residual=np.float64(residual_of(kept)),
     )
 
@@ -211,8 +170,7 @@ class _Axis(NamedTuple):
         points = np.asarray(domain.axes[number], np.float64)[:, None]
 
         def part(length_scale: float) -> Kernel:
-            parts = with_length_scale(kernel, np.full(domain.dimension, length_scale)).along_axes(domain.dimension)
-            return (parts or ())[number]
+            return (with_length_scale(kernel, np.full(domain.dimension, length_scale)).along_axes(domain.dimension) or ())[number]
 
         features = functools.cache(_features_on_pivots(part, points, low, tolerance))
         # Both ends, and between them irregular places: multiples of the golden ratio without their whole parts.

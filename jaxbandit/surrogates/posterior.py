@@ -3,51 +3,38 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any, ClassVar, TypeAlias, cast
+from typing import Annotated, Any, ClassVar, Generic, TypeAlias, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core import checks
+from jaxbandit.core import checks, fields
 from jaxbandit.core.declare import OnDomain, check_fields, checked
-from jaxbandit.core.fields import (
-    AtLeast,
-    Described,
-    booleans,
-    choice,
-    each_output,
-    finite_numbers,
-    nonnegative_numbers,
-    of_class,
-    per_output,
-    scalar,
-    vector,
-    whole,
-)
-from jaxbandit.core.fields import index as index_check
+from jaxbandit.core.fields import AtLeast, Described, choice, of_class, whole
 from jaxbandit.core.platforms import by_platform
 from jaxbandit.core.pytree import fields_in_brief, pytree, replace, static
 from jaxbandit.core.showing import html_fields
-from jaxbandit.core.types import Key
+from jaxbandit.core.types import Array, Key, Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
-from jaxbandit.surrogates.noise import least
-from jaxbandit.surrogates.precision import Need, in_step, needed, require
+from jaxbandit.surrogates.features import Form
+from jaxbandit.surrogates.precision import Need, in_step, least, needed, require
 
-Array = jax.Array
+__all__ = ["AbstractSurrogate", "Posterior", "Prediction", "Step", "Surrogate"]
 
-Point: TypeAlias = Annotated[jax.Array, index_check, scalar]
+B = TypeVar("B")  # the posterior of a surrogate
+Point: TypeAlias = Annotated[jax.Array, fields.index, fields.scalar]
 """The number of a point, ``[]``."""
-Points: TypeAlias = Annotated[jax.Array, index_check, per_output]
+Points: TypeAlias = Annotated[jax.Array, fields.index, fields.per_output]
 """The number of a point for all outputs, ``[]``, or one for each, ``[k]``."""
-Values: TypeAlias = Annotated[jax.Array, finite_numbers, each_output]
+Values: TypeAlias = Annotated[jax.Array, fields.finite_numbers, fields.each_output]
 """Observed values ``[k]``."""
-Present: TypeAlias = Annotated[jax.Array, booleans, each_output]
+Present: TypeAlias = Annotated[jax.Array, fields.booleans, fields.each_output]
 """Which outputs ``[k]`` were observed."""
-Scale: TypeAlias = Annotated[jax.Array, nonnegative_numbers, each_output]
+Scale: TypeAlias = Annotated[jax.Array, fields.nonnegative_numbers, fields.each_output]
 """Factors ``[k]`` of standard deviations."""
-Several: TypeAlias = Annotated[jax.Array, index_check, vector("one number per point")]
+Several: TypeAlias = Annotated[jax.Array, fields.index, fields.vector("one number per point")]
 """Numbers of points, ``[n]``."""
 Number: TypeAlias = Annotated[int, whole(0)]
 """The number of an output or of a group of outputs."""
@@ -63,11 +50,11 @@ class HasGain(Described):
 class Posterior(HasGain):
     """Belief after some observations: ``k = 1 + m`` outputs (reward first), ``G`` groups of outputs that share a factor."""
 
-    factors: tuple[Any, ...]  # one per group, of the form's own type
+    factors: tuple[Any, ...]  # one per group, the state of its form
     shift: Array  # [k, M] the mean less the prior mean, whose rounding it would carry
     variance: Array  # [G, M]
     gain: Array  # [G] realised information gain, 1/2 sum log(1 + sigma^2 / lam)
-    rounds: Any = None  # [] int32 rounds since the prior, the same in all trials; None where the variance is never refreshed
+    rounds: Array | None = None  # [] int32 rounds since the prior, the same in all trials; None where the variance is never refreshed
 
 
 @pytree
@@ -89,13 +76,8 @@ def _column_by_sum(table: Array, index: Array) -> Array:
     return jnp.sum(jnp.where(jnp.arange(table.shape[1], dtype=index.dtype) == index, table, 0), axis=1)
 
 
-_column = by_platform(lambda table, index: table[:, index], tpu=_column_by_sum)
-
-
-def column_of(table: Array, index: Array) -> Array:
-    """Return ``table[:, index] [k]`` of a table ``[k, M]``: on TPUs as a masked sum, for a gather would lay the ``k`` rows out as lanes."""
-    column: Array = _column(table, index)
-    return column
+# ``table[:, index] [k]`` of a table ``[k, M]``: on TPUs as a masked sum, for a gather would lay the ``k`` rows out as lanes.
+column_of = by_platform(lambda table, index: table[:, index], tpu=_column_by_sum)
 
 
 @pytree
@@ -106,10 +88,10 @@ class Prediction(Described):
     mean: Array  # [k, M]
     sd: Array  # [k, M]
     gain: Array  # [k]
-    recent: Any = None  # [k] deviations at the points chosen lately, summed; of a learner that censors
+    recent: Array | None = None  # [k] deviations at the points chosen lately, summed; of a learner that censors
 
 
-class AbstractSurrogate(OnDomain):
+class AbstractSurrogate(OnDomain, Generic[B]):
     """Model of the reward and the constraints that takes in observations; abstract.
 
     :class:`~jaxbandit.Surrogate` takes in every observation in its own round; :class:`~jaxbandit.feedback.DelayedSurrogate` takes in what a
@@ -142,31 +124,31 @@ class AbstractSurrogate(OnDomain):
         """Floating type of beliefs."""
         return np.dtype(jnp.asarray(self.model.noise_variance).dtype)
 
-    def init(self) -> Any:
+    def init(self) -> B:
         """Return the posterior before any observation, which is the prior."""
         raise TypeError(f"{type(self).__name__} must define init")
 
-    def condition(self, posterior: Any, index: Array, values: Array) -> Any:
+    def condition(self, posterior: B, index: Array, values: Array) -> B:
         """Return the posterior that has taken in ``values [k]`` observed at grid ``index []``, all of them at once."""
         raise TypeError(f"{type(self).__name__} must define condition")
 
-    def learn(self, posterior: Any, feedback: Any) -> Any:
+    def learn(self, posterior: B, feedback: Any) -> B:
         """Return the posterior at the end of a round in which feedback was late; only a surrogate under a feedback policy has it."""
         raise TypeError(f"{type(self).__name__} takes in observations at once; feedback.Wait().bind(...) gives one for late feedback")
 
-    def predict(self, posterior: Any) -> Prediction:
+    def predict(self, posterior: B) -> Prediction:
         """Return the mean and standard deviation ``[k, M]`` at every point, and the information gain ``[k]``."""
         raise TypeError(f"{type(self).__name__} must define predict")
 
-    def arrived(self, posterior: Any) -> Prediction:
-        """Return the prediction from the values that have arrived alone; the same as :meth:`predict` unless a policy says otherwise."""
+    def arrived(self, posterior: B) -> Prediction:
+        """Return the prediction from the values that have arrived alone; that of :meth:`predict` unless a policy says otherwise."""
         return self.predict(posterior)
 
-    def gain(self, posterior: Any) -> Array:
+    def gain(self, posterior: B) -> Array:
         """Return the realised information gain ``[G]`` of each group of outputs, ``1/2 sum log(1 + sigma^2 / lambda)``."""
         raise TypeError(f"{type(self).__name__} must define gain")
 
-    def draw(self, posterior: Any, key: Array, scale: Array) -> Array:
+    def draw(self, posterior: B, key: Array, scale: Array) -> Array:
         """Return independent joint draws ``[k, M]`` from ``GP(mean, scale^2 covariance)``, with ``scale [k]``.
 
         Raises:
@@ -174,13 +156,13 @@ class AbstractSurrogate(OnDomain):
         """
         raise TypeError(f"{type(self).__name__} must define draw")
 
-    def covariance(self, posterior: Any, output: int, indices: Array) -> Array:
+    def covariance(self, posterior: B, output: int, indices: Array) -> Array:
         """Return the posterior covariance ``[n, M]`` of one output between the points at ``indices [n]`` and every point."""
         raise TypeError(f"{type(self).__name__} must define covariance")
 
 
 @pytree
-class Surrogate(AbstractSurrogate):
+class Surrogate(AbstractSurrogate[Posterior]):
     """A GP model of reward and constraints on a grid; make one with :func:`jaxbandit.surrogate`.
 
     It holds what all trials share: the domain, the factorised kernels, the regulariser and the prior means. Hyper-parameters are
@@ -198,9 +180,9 @@ class Surrogate(AbstractSurrogate):
     """
 
     domain: Domain
-    forms: Annotated[tuple[Annotated[Any, of_class(object, "a form of jaxbandit.surrogates")], ...], AtLeast(1)]
-    noise_variance: Any
-    prior_mean: Any
+    forms: Annotated[tuple[Annotated[Any, of_class(Form)], ...], AtLeast(1)]
+    noise_variance: Table
+    prior_mean: Table
     kernels: tuple[Kernel, ...] = dataclasses.field(
         default=(),
         metadata={
@@ -217,6 +199,11 @@ class Surrogate(AbstractSurrogate):
         return self
 
     @property
+    def forms_in_force(self) -> tuple[Any, ...]:
+        """Forms that posteriors are made of, with the hyper-parameters of the model."""
+        return self.forms
+
+    @property
     def capacity(self) -> int | None:
         """Largest number of observations that a trial can take in, ``None`` when there is no limit."""
         size = self.domain.size
@@ -229,14 +216,13 @@ class Surrogate(AbstractSurrogate):
         return min(form.trials_per_block for form in self.forms)
 
     def init(self) -> Posterior:
-        """Return the posterior before any observation, which is the prior."""
         require(self.precision)
-        dtype = self.dtype
+        dtype, forms = self.dtype, self.forms_in_force
         return Posterior(
-            factors=tuple(form.init() for form in self.forms),
+            factors=tuple(form.init() for form in forms),
             shift=jnp.zeros((self.outputs, self.domain.size), dtype),
-            variance=jnp.stack([jnp.asarray(form.prior_variance, dtype) for form in self.forms]),
-            gain=jnp.zeros((len(self.forms),), dtype),
+            variance=jnp.stack([jnp.asarray(form.prior_variance, dtype) for form in forms]),
+            gain=jnp.zeros((len(forms),), dtype),
             rounds=jnp.int32(0) if self.refresh else None,
         )
 
@@ -268,12 +254,12 @@ class Surrogate(AbstractSurrogate):
         Factors stay as exact as they can be, while a variance from which one step after the other was subtracted carries the rounding of
         the prior variance.
         """
-        if not self.refresh:
+        if not self.refresh or posterior.rounds is None:
             return posterior
         rounds = posterior.rounds + 1
 
         def anew() -> Array:
-            return jnp.stack([form.spread(factor) for form, factor in zip(self.forms, posterior.factors, strict=True)])
+            return jnp.stack([form.spread(factor) for form, factor in zip(self.forms_in_force, posterior.factors, strict=True)])
 
         variance = jax.lax.cond(in_step(rounds) % self.refresh == 0, anew, lambda: posterior.variance)
         return replace(posterior, variance=variance, rounds=rounds)
@@ -296,7 +282,7 @@ class Surrogate(AbstractSurrogate):
         """Do as :meth:`condition` does but for the mean; returns the posterior, and the step by which each group's belief moves."""
         index, present = jnp.asarray(index), None if present is None else jnp.asarray(present)
         factors, variances, gains, steps = [], [], [], []
-        for g, form in enumerate(self.forms):
+        for g, form in enumerate(self.forms_in_force):
             first = self.groups.index(g)
             own = index if jnp.ndim(index) == 0 else index[first]
             noise = self.noise_at(g, own)
@@ -313,7 +299,7 @@ class Surrogate(AbstractSurrogate):
         return replace(posterior, factors=tuple(factors), variance=variance, gain=jnp.stack(gains)), steps
 
     @checked
-    def noise_at(self, group: Number, points: Annotated[Array, index_check]) -> Array:
+    def noise_at(self, group: Number, points: Annotated[Array, fields.index]) -> Array:
         """Return the noise variance of a group of outputs at ``points``, ``[]`` or ``[n]``; one number ``[]`` where all points share it."""
         checks.integer("group", group, least=0, most=len(self.forms) - 1)
         noise = self.noise_variance[group]
@@ -321,18 +307,18 @@ class Surrogate(AbstractSurrogate):
 
     @property
     def noise_differs(self) -> bool:
-        """Say whether points have noise variances of their own."""
+        """Return whether points have noise variances of their own."""
         return jnp.ndim(self.noise_variance) == 2
 
     def separate(self) -> Surrogate:
         """Return the same model with a factor for every output, which outputs observed at different points need."""
-        groups, noise = np.asarray(self.groups), self.noise_variance
-        return replace(
-            self,
-            forms=tuple(self.forms[g] for g in self.groups),
-            noise_variance=(noise if checks.is_traced(noise) else np.asarray(noise))[groups],
-            groups=tuple(range(self.outputs)),
-        )
+        noise = self.noise_variance
+        return replace(self, **self._apart(noise if checks.is_traced(noise) else np.asarray(noise)))
+
+    def _apart(self, noise: Table) -> dict[str, Any]:
+        """Return the fields of the model with a group for every output."""
+        forms = tuple(self.forms[g] for g in self.groups)
+        return {"forms": forms, "noise_variance": noise[np.asarray(self.groups)], "groups": tuple(range(self.outputs))}
 
     @checked
     def needs(self, horizon: Annotated[int, whole(1)]) -> Need:
@@ -359,7 +345,6 @@ class Surrogate(AbstractSurrogate):
 
     @checked
     def predict(self, posterior: Posterior) -> Prediction:
-        """Return mean and standard deviation ``[k, M]`` at every point, and the information gain ``[k]``, under the data so far."""
         sd = deviation(posterior.variance)
         gain = posterior.gain[jnp.asarray(self.groups)]
         return Prediction(mean=self._mean(posterior), sd=self._by_output(list(sd)), gain=gain)
@@ -370,24 +355,18 @@ class Surrogate(AbstractSurrogate):
 
     @checked
     def draw(self, posterior: Posterior, key: Key, scale: Scale) -> Array:
-        """Return independent joint draws ``[k, M]`` from ``GP(mean, scale^2 cov)``, with ``scale [k]``; ``O(M r)`` each.
-
-        Raises:
-          InvalidArgument: when a form has no joint draws (``rows``).
-        """
         keys = jax.random.split(key, self.outputs)
-        deviations = [self.forms[g].draw(posterior.factors[g], keys[j]) for j, g in enumerate(self.groups)]
+        forms = self.forms_in_force
+        deviations = [forms[g].draw(posterior.factors[g], keys[j]) for j, g in enumerate(self.groups)]
         return self._mean(posterior) + jnp.asarray(scale)[:, None] * jnp.stack(deviations)
 
     @checked
     def covariance(self, posterior: Posterior, output: Number, indices: Several) -> Array:
-        """Return the posterior covariance ``[n, M]`` of one output between the points at ``indices [n]`` and every point."""
         checks.integer("output", output, least=0, most=self.outputs - 1)
         group = self.groups[output]
-        return self.forms[group].covariance(posterior.factors[group], jnp.asarray(indices))
+        return self.forms_in_force[group].covariance(posterior.factors[group], jnp.asarray(indices))
 
     def _mean(self, posterior: Posterior) -> Array:
-        """Return the posterior mean ``[k, M]``."""
         return jnp.asarray(self.prior_mean, posterior.shift.dtype)[:, None] + posterior.shift
 
     def _by_output(self, per_group: list[Array]) -> Array:

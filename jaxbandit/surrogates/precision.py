@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,9 @@ from jax.custom_batching import custom_vmap
 from jaxbandit.core import checks
 from jaxbandit.core.fields import choice, each
 from jaxbandit.core.pytree import float_dtype
-from jaxbandit.core.types import Array
+from jaxbandit.core.types import Array, Numbers, Table
+
+__all__ = ["PRECISIONS", "arithmetic"]
 
 PRECISIONS = ("auto", "float32", "float64")
 HORIZON_IF_UNKNOWN = 1000
@@ -49,7 +51,7 @@ class Need(NamedTuple):
     reason: str = ""  # why float32 is not enough, empty where it is
 
 
-def needed(prior_variance: Any, noise_variance: Any, prior_mean: Any, horizon: int, *, refreshable: bool) -> Need:
+def needed(prior_variance: Numbers, noise_variance: Numbers, prior_mean: Numbers, horizon: int, *, refreshable: bool) -> Need:
     """Return the cheapest arithmetic that keeps a run right.
 
     Args:
@@ -74,11 +76,8 @@ def needed(prior_variance: Any, noise_variance: Any, prior_mean: Any, horizon: i
     return Need("float32", refresh, tolerance, least) if enough else Need("float64", refresh, tolerance, least, reason)
 
 
-def check_float64_suffices(prior_variance: Any, noise_variance: Any, prior_mean: Any, horizon: int) -> None:
-    """Refuse a prior mean beside which float64 cannot hold a prior deviation; warn of noise that it cannot tell from its rounding.
-
-    Arguments are those of :func:`needed`.
-    """
+def check_float64_suffices(prior_variance: Numbers, noise_variance: Numbers, prior_mean: Numbers, horizon: int) -> None:
+    """Refuse a prior mean beside which float64 cannot hold a prior deviation; warn of noise that it cannot tell from its rounding."""
     variances, noises = np.asarray(prior_variance, np.float64), np.asarray(noise_variance, np.float64)
     mean, eps = float(np.max(np.abs(np.asarray(prior_mean, np.float64)))), float(np.finfo(np.float64).eps)
     most = ROUNDING_OF_VALUES * float(np.sqrt(np.min(variances))) / eps
@@ -92,29 +91,33 @@ def check_float64_suffices(prior_variance: Any, noise_variance: Any, prior_mean:
         warnings.warn(
             f"noise_variance: below {least:.1g}, over {horizon} rounds, means and deviations are rounding even in float64, got"
             f" {np.min(noises):.3g}",
-            stacklevel=4,
+            stacklevel=5,
         )
 
 
 def in_force(precision: str, need: Need) -> str:
-    """Return the precision that a model gets: the one asked for, or the one that it needs; all are in float64 where JAX is."""
+    """Return the precision that a model gets: the one asked for, or the one that it needs; all are in float64 where JAX is.
+
+    Raises:
+      InvalidArgument: where float32 is asked for and JAX makes everything float64.
+    """
     if float_dtype() == np.float64:
+        if precision == "float32":
+            raise checks.InvalidArgument("precision: 'float32', but jax_enable_x64 is on, which makes everything float64; turn it off")
         return "float64"
     return need.precision if precision == "auto" else precision
 
 
-def refuse_float32_in_float64(precision: str) -> None:
-    """Raise ``InvalidArgument`` where float32 is asked for and JAX makes everything float64."""
-    if precision == "float32" and float_dtype() == np.float64:
-        raise checks.InvalidArgument("precision: 'float32', but jax_enable_x64 is on, which makes everything float64; turn it off")
-
-
-def warn_of_float32(chosen: str, need: Need, *, stacklevel: int) -> None:
-    """Warn where a model is in float32 and needs float64; ``stacklevel`` as for ``warnings.warn``."""
+def warn_of_float32(chosen: str, need: Need) -> None:
+    """Warn the user who builds a model where it is in float32 and needs float64."""
     if chosen != need.precision == "float64":
-        warnings.warn(
-            f"precision: float32 resolves too little here: {need.reason}; use precision='auto' or 'float64'", stacklevel=stacklevel + 1
-        )
+        words = f"precision: float32 resolves too little here: {need.reason}; use precision='auto' or 'float64'"
+        warnings.warn(words, stacklevel=4)
+
+
+def least(variances: Table) -> list[float]:
+    """Return the smallest noise variance of each group of outputs, from ``[G]`` or ``[G, M]``."""
+    return [float(np.min(own)) for own in np.asarray(variances, np.float64)]
 
 
 @contextlib.contextmanager
@@ -143,5 +146,5 @@ def in_step(rounds: Array) -> Array:
 
 
 @in_step.def_vmap
-def _(size: int, batched: Any, rounds: Array) -> tuple[Array, bool]:
+def _(size: int, batched: list[bool], rounds: Array) -> tuple[Array, bool]:
     return jnp.max(rounds), False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -17,15 +17,17 @@ import numpy as np
 from jaxbandit.core.declare import checked
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.status import Status
-from jaxbandit.core.types import Array, Key, Scalar
+from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Scale
 from jaxbandit.surrogates.evidence import Collapsed, Prior, maximise
 from jaxbandit.surrogates.evidence.maximise import paths
-from jaxbandit.surrogates.nystroem import length_scales, with_length_scale
+from jaxbandit.surrogates.nystroem import NystroemFeatures, length_scales, with_length_scale
 from jaxbandit.surrogates.posterior import AbstractSurrogate, HasGain, Posterior, Prediction, Surrogate
 from jaxbandit.surrogates.precision import in_step
-from jaxbandit.surrogates.ranged import RangedSurrogate
+from jaxbandit.surrogates.ranges import RangedSurrogate
+
+__all__ = ["RefittedPosterior", "RefittedSurrogate"]
 
 NOISE, VARIANCE = "noise_variance", "variance"
 
@@ -71,8 +73,8 @@ class RefittedPosterior(HasGain):
     belief: Posterior
     seen: Seen
     hyper_parameters: HyperParameters
-    axes: tuple[tuple[Array, ...], ...]  # of each group, one-dimensional features [n_a, q_a]
-    prior_variance: tuple[Array, ...]  # [M] of each group
+    axes: tuple[tuple[Table, ...], ...]  # of each group, one-dimensional features [n_a, q_a]
+    prior_variance: tuple[Table, ...]  # [M] of each group
     flags: Array  # [] int32 bits of core.status.Status, whether a fit has ended at a bound
     rounds: Array  # [] int32 rounds and points of the initial design, the same for every trial of a batch
 
@@ -83,7 +85,7 @@ class RefittedPosterior(HasGain):
 
 
 @pytree
-class RefittedSurrogate(AbstractSurrogate):
+class RefittedSurrogate(AbstractSurrogate[RefittedPosterior]):
     """A model whose length-scale, variance and noise variance are fitted anew from time to time; see :class:`jaxbandit.Refitted`.
 
     Attributes:
@@ -110,7 +112,6 @@ class RefittedSurrogate(AbstractSurrogate):
 
     @property
     def model(self) -> Surrogate:
-        """The Gaussian-process model with the hyper-parameters before the first fit."""
         return self.ranged
 
     @property
@@ -118,23 +119,19 @@ class RefittedSurrogate(AbstractSurrogate):
         return self.ranged.domain
 
     def init(self) -> RefittedPosterior:
-        model, outputs, size = self.ranged, self.outputs, self.domain.size
-        groups, scale = len(model.forms), jnp.asarray(model.length_scale, self.dtype)
+        model, size, groups = self.ranged, self.domain.size, len(self.ranged.forms)
+        scale, counts = jnp.asarray(model.length_scale, self.dtype), {"counts": groups, "means": self.outputs, "within": self.outputs}
         parts = 1 if scale.ndim == 0 else self.domain.dimension
         return RefittedPosterior(
             belief=model.init(),
-            seen=Seen(
-                counts=jnp.zeros((groups, size), self.dtype),
-                means=jnp.zeros((outputs, size), self.dtype),
-                within=jnp.zeros((outputs, size), self.dtype),
-            ),
+            seen=Seen(**{name: jnp.zeros((count, size), self.dtype) for name, count in counts.items()}),
             hyper_parameters=HyperParameters(
                 length_scale=jnp.broadcast_to(scale, (groups, parts)),
                 variance=jnp.asarray(model.variance, self.dtype),
                 noise_variance=jnp.asarray(model.noise_variance, self.dtype),
             ),
-            axes=tuple(form.features.axes for form in model.forms),
-            prior_variance=tuple(form.features.prior_variance for form in model.forms),
+            axes=tuple(form.axes for form in model.forms),
+            prior_variance=tuple(form.prior_variance for form in model.forms),
             flags=jnp.int32(0),
             rounds=jnp.int32(0),
         )
@@ -176,17 +173,16 @@ class RefittedSurrogate(AbstractSurrogate):
             belief=replace(belief, rounds=posterior.belief.rounds),
             hyper_parameters=found,
             flags=posterior.flags | jnp.where(jnp.any(at_bound), int(Status.FIT_AT_BOUND), 0),
-            axes=tuple(form.features.axes for form in model.forms),
-            prior_variance=tuple(form.features.prior_variance for form in model.forms),
+            axes=tuple(form.axes for form in model.forms),
+            prior_variance=tuple(form.prior_variance for form in model.forms),
         )
 
     @checked
     def in_force(self, posterior: RefittedPosterior) -> RangedSurrogate:
         """Return the model with the hyper-parameters in force."""
-        forms = []
-        for form, axes, variance in zip(self.ranged.forms, posterior.axes, posterior.prior_variance, strict=True):
-            forms.append(replace(form, features=replace(form.features, axes=axes, prior_variance=variance)))
-        return replace(self.ranged, forms=tuple(forms), noise_variance=posterior.hyper_parameters.noise_variance)
+        given = zip(self.ranged.forms, posterior.axes, posterior.prior_variance, strict=True)
+        forms = tuple(replace(form, axes=axes, prior_variance=variance) for form, axes, variance in given)
+        return replace(self.ranged, forms=forms, noise_variance=posterior.hyper_parameters.noise_variance)
 
     def predict(self, posterior: RefittedPosterior) -> Prediction:
         return self.in_force(posterior).predict(posterior.belief)
@@ -202,7 +198,7 @@ class RefittedSurrogate(AbstractSurrogate):
         return self.in_force(posterior).covariance(posterior.belief, output, indices)
 
     def _is_due(self, rounds: Array) -> Array:
-        """Say whether a fit follows the number of ``rounds []``."""
+        """Return whether a fit follows the number of ``rounds []``."""
         if self.every is not None:
             return (rounds >= self.first) & (rounds % self.every == 0)
         times = rounds // self.first
@@ -210,22 +206,22 @@ class RefittedSurrogate(AbstractSurrogate):
 
     def _fits(self, posterior: RefittedPosterior) -> tuple[HyperParameters, Array]:
         """Return the hyper-parameters of maximum posterior of every group of outputs, and whether any is at a bound, ``[G]``."""
-        batches: dict[Any, list[int]] = {}  # groups whose fits differ in numbers only: one program does them side by side
+        batches: dict[object, list[int]] = {}  # groups whose fits differ in numbers only: one program does them side by side
         for group, form in enumerate(self.ranged.forms):
             batches.setdefault((jax.tree.structure(form.kernel), len(self._members(group))), []).append(group)
-        found: dict[int, tuple[HyperParameters, Array]] = {}
+        fits: dict[int, tuple[HyperParameters, Array]] = {}
         for groups in batches.values():
             given = [self._data_and_start(posterior, group) for group in groups]
-            fits = jax.vmap(self._fit)(*jax.tree.map(lambda *parts: jnp.stack(parts), *given))
-            found |= {group: jax.tree.map(lambda x, place=place: x[place], fits) for place, group in enumerate(groups)}
-        return jax.tree.map(lambda *parts: jnp.stack(parts), *(found[group] for group in range(len(found))))
+            together = jax.vmap(self._fit)(*jax.tree.map(lambda *parts: jnp.stack(parts), *given))
+            fits |= {group: jax.tree.map(lambda x, place=place: x[place], together) for place, group in enumerate(groups)}
+        stacked: tuple[HyperParameters, Array] = jax.tree.map(lambda *parts: jnp.stack(parts), *(fits[group] for group in range(len(fits))))
+        return stacked
 
     def _members(self, group: int) -> np.ndarray:
-        """Return the outputs of a group."""
         return np.flatnonzero(np.asarray(self.ranged.groups) == group)
 
     def _data_and_start(self, posterior: RefittedPosterior, group: int) -> tuple[Collapsed, Scale, Array, Array, Array]:
-        """Return what a fit of one group takes: data, kernel and noise variance in force, and variance and noise variance of the model."""
+        """Return data, kernel and noise variance in force, and variance and noise variance of the model, for the fit of one group."""
         model, seen, now, members = self.ranged, posterior.seen, posterior.hyper_parameters, self._members(group)
         _, chosen = jax.lax.top_k(seen.counts[group], min(self.points, self.domain.size))
         data = Collapsed(
@@ -248,7 +244,7 @@ class RefittedSurrogate(AbstractSurrogate):
         length-scales and little noise.
         """
         low, high = jnp.asarray(self.ranged.low, self.dtype), jnp.asarray(self.ranged.high, self.dtype)
-        if jnp.ndim(length_scales(kernel)[0]) == 0:  # one for all axes, whose ranges it may not leave
+        if np.ndim(length_scales(kernel)[0]) == 0:  # one for all axes, whose ranges it may not leave
             low, high = jnp.max(low), jnp.min(high)
         known = paths(kernel)
         scale = next(name for name in known if name.endswith("length_scale"))
@@ -284,7 +280,7 @@ class RefittedSurrogate(AbstractSurrogate):
         )
 
 
-def posterior_of(model: Surrogate, seen: Seen) -> Posterior:
+def posterior_of(model: RangedSurrogate, seen: Seen) -> Posterior:
     """Return the posterior of ``model`` given all values ``seen``: conditioned on each visited point once.
 
     ``c`` values at a point under noise variance ``lam`` are as good as their mean under ``lam / c``, for the information gain too.
@@ -292,29 +288,33 @@ def posterior_of(model: Surrogate, seen: Seen) -> Posterior:
     factors, variances, gains = [], [], []
     shifts: dict[int, Array] = {}
     for group, form in enumerate(model.forms):
-        members = np.asarray([j for j, other in enumerate(model.groups) if other == group])
-        counts, means, noise = seen.counts[group], seen.means[members], jnp.asarray(model.noise_variance)[group]
-        order = jnp.argsort(-counts)  # visited points first
-
-        def one(number: Array, carry: tuple[Array, Array, Array], *, of: tuple[Any, ...] = (form, counts, means, noise, order)) -> Any:
-            form, counts, means, noise, order = of
-            root, weights, gain = carry
-            index = order[number]
-            count = counts[index]
-            own = noise / jnp.maximum(count, 1)
-            root, phi, u, s = form.absorb(root, index, own, count > 0)
-            innovation = (means[:, index] - jnp.sum(weights * phi[None], axis=1)) / s
-            return root, weights + u[None] * innovation[:, None], gain + jnp.where(count > 0, 0.5 * jnp.log(s / own), 0)
-
-        start = (form.init(), jnp.zeros((len(members), form.rank), counts.dtype), jnp.zeros((), counts.dtype))
-        visited = in_step(jnp.sum(counts > 0, dtype=jnp.int32))  # the most of any trial, so that the loop has one end for all
-        root, weights, gain = jax.lax.fori_loop(0, visited, one, start)
+        members = np.flatnonzero(np.asarray(model.groups) == group)
+        noise = jnp.asarray(model.noise_variance)[group]
+        root, weights, gain = _conditioned(form, noise, seen.counts[group], seen.means[members])
         factors.append(root)
         variances.append(form.spread(root))
         gains.append(gain)
         shifts |= {int(j): form.expand(root, weights[place]) for place, j in enumerate(members)}
     shift = jnp.stack([shifts[j] for j in range(model.outputs)])
     return Posterior(factors=tuple(factors), shift=shift, variance=jnp.stack(variances), gain=jnp.stack(gains))
+
+
+def _conditioned(form: NystroemFeatures, noise: Array, counts: Array, means: Array) -> tuple[Array, Array, Array]:
+    """Return the factor, the weights ``[j, r]`` and the information gain ``[]`` given ``means [j, M]`` of ``counts [M]`` values."""
+    order = jnp.argsort(-counts)  # visited points first
+
+    def one(number: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        root, weights, gain = carry
+        index = order[number]
+        count = counts[index]
+        own = noise / jnp.maximum(count, 1)
+        root, phi, u, s = form.absorb(root, index, own, count > 0)
+        innovation = (means[:, index] - jnp.sum(weights * phi[None], axis=1)) / s
+        return root, weights + u[None] * innovation[:, None], gain + jnp.where(count > 0, 0.5 * jnp.log(s / own), 0)
+
+    start = (form.init(), jnp.zeros((len(means), form.rank), counts.dtype), jnp.zeros((), counts.dtype))
+    visited = in_step(jnp.sum(counts > 0, dtype=jnp.int32))  # the most of any trial, so that the loop has one end for all
+    return jax.lax.fori_loop(0, visited, one, start)
 
 
 def _about(value: Array, span: Scalar) -> tuple[Array, Array]:

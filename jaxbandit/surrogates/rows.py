@@ -29,7 +29,7 @@ from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
-from jaxbandit.surrogates.features import matmul
+from jaxbandit.surrogates.features import Form, matmul
 from jaxbandit.surrogates.lowrank import affordable_rank, pivots, prior_variance
 
 T = TypeVar("T")
@@ -55,20 +55,12 @@ class Pivot(NamedTuple):
     fresh: Array  # [] whether the point adds a row
     here: Array  # [N] true at the place of its row
     step: Array  # [] the point's own entry of its row, the square root of its residual variance
-    present: Array | None  # [] whether the point is observed at all; None: it is
-
-    def weights(self, known: Array) -> Array:
-        """Return the point's basis weights ``[N]``: those on the ``known`` rows and that on its new row."""
-        phi = jnp.where(self.here, self.step, known)
-        return phi if self.present is None else jnp.where(self.present, phi, 0)
-
-    def new_row(self, residual: Array) -> Array:
-        """Return the new row ``[M]`` from the ``residual [M]`` of the point's kernel row, zeros when the point adds none."""
-        return jnp.where(self.fresh, residual / self.step, 0)
+    known: Array  # [N] its basis weights on the seeds and the rows so far
+    phi: Array  # [N] all of its basis weights, 0 where it is not observed
 
 
 @pytree
-class RowCache:
+class RowCache(Form[RowState]):
     """The form of a posterior whose basis are rows of the kernel matrix, computed as points are visited.
 
     Attributes:
@@ -99,17 +91,13 @@ class RowCache:
         return replace(self, blocks=min(self.blocks, 1), block=max(self.blocks, 1) * self.block, skips=False)
 
     @property
-    def rank(self) -> int:
-        """Number of basis functions, ``N``: the seeds and the most rows that the cache can hold."""
+    def rank(self) -> int:  # the seeds and the most rows that the cache can hold
         return int(np.shape(self.seeds)[0]) + self.blocks * self.block
 
     @property
     def trials_per_block(self) -> int:
-        """Number of trials to run side by side on a CPU core.
-
-        It is 1 where there are blocks: the row cache of a single trial fills the CPU's caches, and only unbatched trials skip unused
-        blocks. Seeds alone are shared by trials as dense features are.
-        """
+        # 1 where there are blocks: the row cache of a single trial fills the CPU's caches, and only unbatched trials skip unused blocks.
+        # Seeds alone are shared by trials as dense features are.
         return 1 if self.blocks else 50
 
     @property
@@ -117,85 +105,67 @@ class RowCache:
         """Bytes that one trial's rows and factor take when all rows are in use."""
         return float_dtype().itemsize * (self.blocks * self.block * int(np.shape(self.points)[0]) + self.rank**2)
 
-    def init(self) -> RowState:
-        """Return a cache that holds the seeds only, with the prior covariance."""
+    def init(self) -> RowState:  # with the seeds only, and the prior covariance
         (seeds, size), dtype = np.shape(self.seeds), jnp.asarray(self.points).dtype
         starts = [seeds + number * self.block for number in range(self.blocks)]
+        blocks = (jnp.eye(self.block, self.rank, k=start, dtype=dtype) for start in starts)
         return RowState(
             rows=tuple(jnp.zeros((self.block, size), dtype) for _ in starts),
-            root=(
-                jnp.eye(seeds, self.rank, dtype=dtype),
-                *(jnp.eye(self.block, self.rank, k=start, dtype=dtype) for start in starts),
-            ),
+            root=(jnp.eye(seeds, self.rank, dtype=dtype), *blocks),
             residual=jnp.maximum(self.prior_variance - jnp.sum(jnp.square(self.seeds), axis=0), 0),
             pivots=jnp.int32(0),
             rounds=jnp.int32(0),
         )
 
     def observe(self, state: RowState, index: Array, noise: Array, present: Array | None = None) -> tuple[RowState, Array, Array, Array]:
-        """Condition on one observation, see :meth:`SquareRoot.observe <jaxbandit.surrogates.features.SquareRoot.observe>`."""
-        known, pivot = self.row(state, index), self._pivot(state, index, present)
-        root, u, s = self._update_root(state, pivot.weights(known), noise)
-        sums = self._accumulate(state, jnp.stack([known, u]))
-        new = pivot.new_row(self._kernel_row(index) - sums[0])
-        column = sums[1] + jnp.sum(jnp.where(pivot.here, u, 0)) * new
-        return self._next(state, index, root, new, pivot.fresh), u, column, s
+        pivot = self._pivot(state, index, present)
+        root, u, s = self._update_root(state, pivot.phi, noise)
+        sums = self._accumulate(state, jnp.stack([pivot.known, u]))  # both by one reading of the rows
+        state, new = self._next(state, index, root, sums[0], pivot)
+        return state, u, sums[1] + jnp.sum(jnp.where(pivot.here, u, 0)) * new, s
 
     def absorb(self, state: RowState, index: Array, noise: Array, present: Array | None = None) -> tuple[RowState, Array, Array, Array]:
-        """Condition on one observation, see :meth:`SquareRoot.absorb <jaxbandit.surrogates.features.SquareRoot.absorb>`."""
-        known, pivot = self.row(state, index), self._pivot(state, index, present)
-        phi = pivot.weights(known)
-        root, u, s = self._update_root(state, phi, noise)
-        new = pivot.new_row(self._kernel_row(index) - self._accumulate(state, known))
-        return self._next(state, index, root, new, pivot.fresh), phi, u, s
+        pivot = self._pivot(state, index, present)
+        root, u, s = self._update_root(state, pivot.phi, noise)
+        state, _ = self._next(state, index, root, self._accumulate(state, pivot.known), pivot)
+        return state, pivot.phi, u, s
 
     def row(self, state: RowState, index: Array) -> Array:
-        """Return the basis weights ``[N]`` of one grid point on the seeds and the rows so far."""
         return jnp.concatenate([self.seeds[:, index], *(rows[:, index] for rows in state.rows)])
 
     def expand(self, state: RowState, weights: Array) -> Array:
-        """Return ``weights @ [seeds; rows] [M]``, the function with the given basis ``weights [N]``."""
         return self._accumulate(state, weights)
 
     def spread(self, state: RowState) -> Array:
-        """Compute the posterior variance ``[M]``: the prior variance that the basis leaves out, plus the variance of the basis weights."""
         roots = jnp.concatenate(state.root)
         return state.residual + jnp.sum(jnp.square(self._accumulate(state, roots.T)), axis=0)
 
-    def _kernel_row(self, index: Array) -> Array:
-        """Return the kernel's row ``[M]`` of one grid point."""
-        return self.kernel(self.points[index][None, :], self.points)[0]
-
     def _pivot(self, state: RowState, index: Array, present: Array | None) -> Pivot:
         """Decide whether the point becomes a pivot, and with which place and step."""
-        unexplained = state.residual[index]
+        known, unexplained = self.row(state, index), state.residual[index]
         fresh = (unexplained > self.residual * self.prior_variance[index]) & (state.pivots < self.blocks * self.block)
         fresh = fresh if present is None else fresh & present
-        place = np.shape(self.seeds)[0] + state.pivots
-        here = (jnp.arange(self.rank, dtype=jnp.int32) == place) & fresh
-        return Pivot(fresh=fresh, here=here, step=jnp.sqrt(jnp.where(fresh, unexplained, 1)), present=present)
+        here = (jnp.arange(self.rank, dtype=jnp.int32) == np.shape(self.seeds)[0] + state.pivots) & fresh
+        step = jnp.sqrt(jnp.where(fresh, unexplained, 1))
+        phi = jnp.where(here, step, known)
+        return Pivot(fresh, here, step, known, phi if present is None else jnp.where(present, phi, 0))
 
-    def _next(self, state: RowState, index: Array, root: tuple[Array, ...], new: Array, fresh: Array) -> RowState:
-        """Return the state with the updated root and, where ``fresh []``, the ``new`` row ``[M]``."""
+    def _next(self, state: RowState, index: Array, root: tuple[Array, ...], explained: Array, pivot: Pivot) -> tuple[RowState, Array]:
+        """Return the state with the updated root, and the row ``[M]`` that a fresh point adds: what of its covariances is unexplained."""
+        row = self.kernel(self.points[index][None, :], self.points)[0]
+        new = jnp.where(pivot.fresh, (row - explained) / pivot.step, 0)
         residual = jnp.maximum(state.residual - new * new, 0)
-        residual = residual.at[index].set(jnp.where(fresh, 0, residual[index]))
-        return RowState(
-            rows=self._write(state, new, fresh),
-            root=root,
-            residual=residual,
-            pivots=state.pivots + fresh.astype(jnp.int32),
-            rounds=state.rounds + 1,
-        )
+        residual = residual.at[index].set(jnp.where(pivot.fresh, 0, residual[index]))
+        pivots = state.pivots + pivot.fresh.astype(jnp.int32)
+        rows = self._write(state, new, pivot.fresh)
+        return RowState(rows=rows, root=root, residual=residual, pivots=pivots, rounds=state.rounds + 1), new
 
     def draw(self, state: RowState, key: Key) -> Array:
-        """Raise ``InvalidArgument``: a joint draw needs the part of the prior that the visited points do not explain."""
+        # A joint draw needs the part of the prior that the visited points do not explain.
         raise checks.InvalidArgument("form 'rows' has no joint draws; build the surrogate with form='features'")
 
     def covariance(self, state: RowState, indices: Array) -> Array:
-        """Return the posterior covariance ``[n, M]`` of the grid points ``indices [n]`` with every point, in ``O(n M N)``.
-
-        It is the prior covariance minus the part that the basis explains, plus the posterior covariance of that part.
-        """
+        # The prior covariance minus the part that the basis explains, plus the posterior covariance of that part, in O(n M N).
         basis, root = jnp.concatenate([self.seeds, *state.rows]), jnp.concatenate(state.root)
         known = basis[:, indices].T  # [n, N]
         return self.kernel(self.points[indices], self.points) + matmul(matmul(matmul(known, root), root.T) - known, basis)
@@ -223,7 +193,7 @@ class RowCache:
             first, *parts = jax.lax.optimization_barrier([first, *parts])
         total = matmul(first, self.seeds)
         for number, (part, rows) in enumerate(zip(parts, state.rows, strict=True)):
-            total = self._if_used(state, number, partial(_add_product, total, part, rows), partial(_keep, total))
+            total = self._if_used(state, number, partial(_plus, total, part, rows), partial(_same, total))
         return total
 
     def _update_root(self, state: RowState, phi: Array, noise: Array) -> tuple[tuple[Array, ...], Array, Array]:
@@ -231,7 +201,7 @@ class RowCache:
         first, *parts = self._parts(phi)
         w = matmul(first, state.root[0])
         for number, (part, root) in enumerate(zip(parts, state.root[1:], strict=True)):
-            w = self._if_used(state, number, partial(_add_product, w, part, root), partial(_keep, w))
+            w = self._if_used(state, number, partial(_plus, w, part, root), partial(_same, w))
         s = noise + jnp.sum(w * w)
         scaled = w * (1 / (s + jnp.sqrt(noise * s)))
 
@@ -242,7 +212,7 @@ class RowCache:
         updated = [update(state.root[0])]
         for number, root in enumerate(state.root[1:]):
             unused = (root, jnp.zeros((self.block,), root.dtype))
-            updated.append(self._if_used(state, number, partial(update, root), partial(_keep, unused)))
+            updated.append(self._if_used(state, number, partial(update, root), partial(_same, unused)))
         return tuple(root for root, _ in updated), jnp.concatenate([u for _, u in updated]), s
 
     def _write(self, state: RowState, new: Array, fresh: Array) -> tuple[Array, ...]:
@@ -256,11 +226,11 @@ class RowCache:
         return tuple(written)
 
 
-def _add_product(total: Array, vector: Array, matrix: Array) -> Array:
+def _plus(total: Array, vector: Array, matrix: Array) -> Array:
     return total + matmul(vector, matrix)
 
 
-def _keep(value: T) -> T:
+def _same(value: T) -> T:
     return value
 
 

@@ -138,7 +138,9 @@ def declared_classes(kind: type = Declared) -> Iterator[type]:
         yield from declared_classes(own)
 
 
-CLASSES = {f"{kind.__module__}.{kind.__name__}": kind for kind in declared_classes()}
+CLASSES = {
+    f"{'.'.join(kind.__module__.split('.')[:2])}.{kind.__name__}": kind for kind in declared_classes()
+}  # by their part of the package
 
 
 def wrong_values(check: fields.Check) -> dict[str, Any]:

@@ -12,18 +12,7 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import (
-    AtLeast,
-    Words,
-    between,
-    booleans,
-    choice,
-    exactly,
-    finite_numbers,
-    numbers,
-    positive,
-    whole,
-)
+from jaxbandit.core.fields import AtLeast, Words, between, booleans, choice, exactly, finite_numbers, numbers, positive, whole
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.core.types import Numbers
 from jaxbandit.kernels import Kernel, check_covariance

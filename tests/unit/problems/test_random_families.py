@@ -7,7 +7,7 @@ import pytest
 
 import jaxbandit
 from jaxbandit import InvalidArgument, canonicalise, domains, kernels, problems, replace
-from jaxbandit.problems._draws import gram
+from jaxbandit.problems.draws import gram
 from tests.support.unchecked import changed
 
 FAMILIES = {

@@ -20,9 +20,7 @@ RNG = np.random.default_rng(0)
 def test_the_square_root_update_is_the_same() -> None:
     with jax.enable_x64(True):
         root, phi, noise = RNG.standard_normal((7, 7)), RNG.standard_normal(7), np.float64(0.1)
-        for ours, theirs in zip(
-            *(jax.jit(way)(root, phi, noise) for way in (features._square_root_update_of_gpus, features._square_root_update)), strict=True
-        ):
+        for ours, theirs in zip(*(jax.jit(way)(root, phi, noise) for way in (features._update_on_gpus, features._update)), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
@@ -37,7 +35,7 @@ def test_contractions_are_the_same(shape: tuple[int, ...]) -> None:
 
 def test_features_and_columns_are_read_alike() -> None:
     axis, columns = jnp.asarray(RNG.standard_normal((5, 3))), jnp.asarray([2, 0, 1, 2])
-    for read in (features._features_at, features._features_by_point, features._features_by_column):
+    for read in (features._features_at, features._features_by_column):
         np.testing.assert_array_equal(read(axis, columns, jnp.int32(3)), axis[3][columns])
     table = jnp.asarray(RNG.standard_normal((2, 9)))
     np.testing.assert_array_equal(posterior._column_by_sum(table, jnp.int32(4)), table[:, 4])

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -14,34 +13,18 @@ from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, is_traced, short
 from jaxbandit.core.codec import remember
 from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import (
-    between,
-    choice,
-    finite_numbers,
-    per_output,
-    positive_numbers,
-    whole,
-)
-from jaxbandit.core.pytree import canonicalise, pytree, replace, static
-from jaxbandit.core.types import Array, PerAxis
+from jaxbandit.core.fields import AtLeast, between, choice, finite_numbers, per_output, positive_numbers, whole
+from jaxbandit.core.pytree import pytree, replace, static
+from jaxbandit.core.types import Array, Numbers, PerAxis, Scalar, Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel, Scale, same
-from jaxbandit.surrogates.choose import grouped, one_per_output
-from jaxbandit.surrogates.fitted import DATA, fitted
 from jaxbandit.surrogates.lowrank import prior_variance
-from jaxbandit.surrogates.noise import VARIANCE, Variance, least, stacked, variance_of_outputs
 from jaxbandit.surrogates.nystroem import NystroemFeatures, length_scales, nystroem_features, with_length_scale
-from jaxbandit.surrogates.posterior import Posterior, Step, Surrogate
-from jaxbandit.surrogates.precision import (
-    HORIZON_IF_UNKNOWN,
-    PRECISIONS,
-    arithmetic,
-    check_float64_suffices,
-    in_force,
-    needed,
-    refuse_float32_in_float64,
-    warn_of_float32,
-)
+from jaxbandit.surrogates.outputs import DATA, VARIANCE, Outputs, Variance, one_per_output
+from jaxbandit.surrogates.posterior import Surrogate
+from jaxbandit.surrogates.precision import PRECISIONS, in_force, warn_of_float32
+
+__all__ = ["RangedSurrogate", "ranged"]
 
 # Most that features may miss: share of the prior variance, and of that to which a point falls that is observed in every round. Beliefs on
 # 90 models at random were off by 0.06 deviations at most when the horizon was up.
@@ -63,15 +46,16 @@ class RangedSurrogate(Surrogate):
       low, high: ends of the range of length-scales on each axis.
     """
 
-    length_scale: Any
-    variance: Any
+    forms: Annotated[tuple[NystroemFeatures, ...], AtLeast(1)]
+    length_scale: Table
+    variance: Table
     low: tuple[float, ...] = static()
     high: tuple[float, ...] = static()
 
     @property
     def is_factorised(self) -> bool:
-        """Say whether the features of the length-scale in force have been computed."""
-        return all(form.features is not None for form in self.forms)
+        """Return whether the features of the length-scale in force have been computed."""
+        return all(form.axes for form in self.forms)
 
     def factorised(self) -> RangedSurrogate:
         """Return the model with the features of its length-scale and variance."""
@@ -96,34 +80,14 @@ class RangedSurrogate(Surrogate):
             made.append(own if variance[group] == 1 else Scale(kernel=own, variance=float(variance[group])))
         return tuple(made)
 
-    def init(self) -> Posterior:
-        return super().init() if self.is_factorised else self.factorised().init()
-
-    def absorb(self, posterior: Posterior, index: Array, present: Array | None = None) -> tuple[Posterior, list[Step]]:
-        return super().absorb(posterior, index, present) if self.is_factorised else self.factorised().absorb(posterior, index, present)
-
-    def refreshed(self, posterior: Posterior) -> Posterior:
-        return super().refreshed(posterior) if self.is_factorised or not self.refresh else self.factorised().refreshed(posterior)
-
-    def draw(self, posterior: Posterior, key: Array, scale: Array) -> Array:
-        return super().draw(posterior, key, scale) if self.is_factorised else self.factorised().draw(posterior, key, scale)
-
-    def covariance(self, posterior: Posterior, output: int, indices: Array) -> Array:
-        if not self.is_factorised:
-            return self.factorised().covariance(posterior, output, indices)
-        return super().covariance(posterior, output, indices)
+    @property
+    def forms_in_force(self) -> tuple[NystroemFeatures, ...]:
+        return self.forms if self.is_factorised else self.factorised().forms
 
     def separate(self) -> RangedSurrogate:
-        groups = np.asarray(self.groups)
-        scale, variance = jnp.asarray(self.length_scale), jnp.asarray(self.variance)
-        return replace(
-            self,
-            forms=tuple(self.forms[g] for g in self.groups),
-            noise_variance=jnp.asarray(self.noise_variance)[groups],
-            length_scale=scale[groups] if scale.ndim == 2 else scale,
-            variance=variance[groups],
-            groups=tuple(range(self.outputs)),
-        )
+        groups, scale = np.asarray(self.groups), jnp.asarray(self.length_scale)
+        apart = {"length_scale": scale[groups] if scale.ndim == 2 else scale, "variance": jnp.asarray(self.variance)[groups]}
+        return replace(self, **self._apart(jnp.asarray(self.noise_variance)), **apart)
 
     def largest_variances(self) -> list[float]:
         own = np.asarray(self.variance, np.float64)
@@ -159,7 +123,7 @@ class RangedSurrogate(Surrogate):
             )
 
 
-def base_and_variance(kernel: Kernel) -> tuple[Kernel, Any]:
+def base_and_variance(kernel: Kernel) -> tuple[Kernel, Scalar]:
     """Return the kernel inside a scaled one and its variance; any other kernel with the variance 1."""
     return (kernel.kernel, kernel.variance) if isinstance(kernel, Scale) else (kernel, 1.0)
 
@@ -178,7 +142,7 @@ def ranged(
     rank: Annotated[int, whole(1)] | None = None,
     horizon: Annotated[int, whole(1)] | None = None,
     precision: Annotated[str, choice(*PRECISIONS)] = "auto",
-    fit_to: Annotated[tuple[Any, Any], DATA] | None = None,
+    fit_to: Annotated[tuple[Numbers, Numbers], DATA] | None = None,
 ) -> RangedSurrogate:
     """Return a GP model as :func:`jaxbandit.surrogate` does, whose length-scale can be any number from ``low`` to ``high``.
 
@@ -194,9 +158,7 @@ def ranged(
         build a :func:`jaxbandit.surrogate` for each of their length-scales, or let a study sweep ``"model.kernel.length_scale"``. A kernel
         of some axes (``OnAxes``) has one length-scale for all of them.
       low, high: shortest and longest length-scale, ``0 < low < high``; one number, or one per axis.
-      noise_variance: the regulariser ``lambda`` in ``(K + lambda I)``, a variance > 0, as for :func:`jaxbandit.surrogate`.
-      outputs: ``1 + m``; 1 is an unconstrained problem.
-      prior_mean: constant prior mean, one number or one per output.
+      noise_variance, outputs, prior_mean: as for :func:`jaxbandit.surrogate`.
       tolerance: largest share of prior variance that features may miss, at the worst length-scale; default a tenth of
         ``noise_variance / (horizon prior_variance)``, at most 1e-4.
       rank: most features allowed; a residual above ``tolerance`` is then an error.
@@ -206,54 +168,46 @@ def ranged(
         as for :func:`jaxbandit.surrogate`; the length-scale stays between ``low`` and ``high``.
 
     Raises:
-      InvalidArgument: on arguments out of range, ``low >= high``, a kernel that is no product or has not exactly one length-scale, one
-        whose length-scale lies outside the range, features that miss the tolerance, or a prior mean beside which float64
-        has no digits left.
+      InvalidArgument: as :func:`jaxbandit.surrogate` does, and on ``low >= high``, a kernel that is no product or has not exactly one
+        length-scale, or one whose length-scale lies outside the range.
     """
-    kernels = one_per_output("kernel", kernel, outputs)
-    noises = variance_of_outputs(noise_variance, outputs, domain)
-    means = [float(v) for v in one_per_output("prior_mean", prior_mean, outputs)]
-    lower, upper = _ends(low, high, domain.dimension)
+    ends = _ends(low, high, domain.dimension)
     if fit_to is not None:
-        for own in kernels:
+        for own in one_per_output("kernel", kernel, outputs):
             _only_length_scale(base_and_variance(own)[0], domain.dimension)
-        kernels, noises = fitted(kernel, noises, means, fit_to, domain, (lower, upper))
-    groups, members = grouped(kernels, noises, domain)
-    bases = [base_and_variance(k) for k, _ in members]
+    given = Outputs.of(domain, kernel, noise_variance, prior_mean, outputs, fit_to, ends)
+    bases = [base_and_variance(own) for own in given.members]
     scales = [_only_length_scale(base, domain.dimension) for base, _ in bases]
     variances = [float(np.asarray(variance)) for _, variance in bases]
-    table = stacked([noise for _, noise in members])
-    lambdas = least(table)
-    refuse_float32_in_float64(precision)
     largest = [variance * _largest_variance(base, domain) for (base, _), variance in zip(bases, variances, strict=True)]
-    need = needed(largest, lambdas, means, horizon or HORIZON_IF_UNKNOWN, refreshable=True)
-    check_float64_suffices(largest, lambdas, means, horizon or HORIZON_IF_UNKNOWN)
+    need = given.need(largest, horizon, refreshable=True)
     first = in_force(precision, need)
-    warn_of_float32(first, need, stacklevel=3)
+    given.check(largest, horizon)
+    warn_of_float32(first, need)
     allowed = min(MOST_MISSED, SHARE_OF_FALLEN * need.least_variance) if tolerance is None else tolerance
     for chosen in dict.fromkeys((first, "float64") if precision == "auto" else (first,)):
-        built = _forms([base for base, _ in bases], domain, (lower, upper), allowed, rank, chosen)
-        if max(float(form.residual) for form in built) <= allowed:
+        forms: list[NystroemFeatures] = []
+        for base, _ in bases:  # equal kernels share their features
+            twin = [form for form in forms if same(form.kernel, with_length_scale(base, np.asarray(ends[0])))]
+            most = domain.size if rank is None else rank
+            forms.append(twin[0] if twin else nystroem_features(base, domain, *ends, allowed, most, chosen))
+        missed = max(float(form.residual) for form in forms)
+        if missed <= allowed:
             break
     else:
-        raise _missed(built, allowed, rank, chosen)
-    model = RangedSurrogate(
-        domain=domain,
-        forms=built,
-        noise_variance=table,
-        prior_mean=np.asarray(means),
-        length_scale=_together(scales, domain.dimension),
-        variance=np.asarray(variances),
-        groups=tuple(groups),
-        precision=chosen,
-        refresh=need.refresh if chosen == "float32" else 0,
-        low=lower,
-        high=upper,
-    )
-    with arithmetic([chosen]):
-        made = replace(jax.device_put(canonicalise(model)), kernels=tuple(kernels))
+        remedies = ["loosen tolerance", "narrow the range"]
+        remedies += ["raise rank"] if rank is not None else []
+        remedies += ["use precision='float64'"] if chosen == "float32" else ["raise noise_variance"]
+        raise InvalidArgument(
+            f"tolerance: {allowed:.0e} cannot be met{'' if rank is None else f' with rank={rank}'}: in {chosen} the features miss"
+            f" {missed:.1e} of the prior variance at the worst length-scale; {', or '.join(remedies)}"
+        )
+    shared = all(np.array_equal(scale, scales[0]) for scale in scales[1:])
+    own_scales = scales[0] if shared else np.stack([np.broadcast_to(scale, (domain.dimension,)) for scale in scales])
+    facts = {"length_scale": own_scales, "variance": np.asarray(variances), "low": ends[0], "high": ends[1]}
+    built = given.model(RangedSurrogate, need, chosen, forms=tuple(forms), **facts)
     asked = {"length_scale_range": (low, high), "tolerance": tolerance, "rank": rank, "precision": precision, "fit_to": fit_to}
-    return remember(made, {"kernel": kernel, "noise_variance": noise_variance, "prior_mean": prior_mean, **asked})
+    return remember(built, {"kernel": kernel, "noise_variance": noise_variance, "prior_mean": prior_mean, **asked})
 
 
 def _largest_variance(kernel: Kernel, domain: Domain) -> float:
@@ -265,7 +219,7 @@ def _largest_variance(kernel: Kernel, domain: Domain) -> float:
     return math.prod(float(np.max(prior_variance(part, points))) for part, points in zip(parts, axes, strict=True))
 
 
-def _ends(low: Any, high: Any, dimension: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _ends(low: PerAxis, high: PerAxis, dimension: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the ends of the range on each axis; raise ``InvalidArgument`` unless the lower one is below the upper one."""
     ends = []
     for name, value in (("low", low), ("high", high)):
@@ -287,38 +241,3 @@ def _only_length_scale(kernel: Kernel, dimension: int) -> np.ndarray:
     if scale.shape not in ((), (dimension,)):
         raise InvalidArgument(f"kernel: a kernel of some axes must have one length-scale for all of them, got {short(scale.tolist())}")
     return scale
-
-
-def _together(scales: list[np.ndarray], dimension: int) -> np.ndarray:
-    """Return the length-scales of all groups as one where they are equal, else one for each group and axis ``[G, d]``."""
-    if all(np.array_equal(scale, scales[0]) for scale in scales[1:]):
-        return scales[0]
-    return np.stack([np.broadcast_to(scale, (dimension,)) for scale in scales])
-
-
-def _forms(
-    bases: list[Kernel],
-    domain: Domain,
-    ends: tuple[tuple[float, ...], tuple[float, ...]],
-    tolerance: float,
-    rank: int | None,
-    precision: str,
-) -> tuple[NystroemFeatures, ...]:
-    """Return the features of each group's kernel; equal kernels share theirs."""
-    built: list[NystroemFeatures] = []
-    for base in bases:
-        twin = [features for features in built if same(features.kernel, with_length_scale(base, np.asarray(ends[0])))]
-        most = domain.size if rank is None else rank
-        built.append(twin[0] if twin else nystroem_features(base, domain, *ends, tolerance, most, precision))
-    return tuple(built)
-
-
-def _missed(built: tuple[NystroemFeatures, ...], tolerance: float, rank: int | None, precision: str) -> InvalidArgument:
-    """Return the error of features that miss the tolerance."""
-    remedies = ["loosen tolerance", "narrow the range"]
-    remedies += ["raise rank"] if rank is not None else []
-    remedies += ["use precision='float64'"] if precision == "float32" else ["raise noise_variance"]
-    return InvalidArgument(
-        f"tolerance: {tolerance:.0e} cannot be met{'' if rank is None else f' with rank={rank}'}: in {precision} the features miss"
-        f" {max(float(form.residual) for form in built):.1e} of the prior variance at the worst length-scale; {', or '.join(remedies)}"
-    )

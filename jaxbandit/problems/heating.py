@@ -14,24 +14,14 @@ from jax.typing import ArrayLike
 from jaxbandit.core import checks
 from jaxbandit.core.codec import nameable
 from jaxbandit.core.declare import Declared, checked
-from jaxbandit.core.fields import (
-    between,
-    choice,
-    exactly,
-    finite,
-    finite_numbers,
-    nonnegative,
-    per_output_of_two,
-    positive,
-    whole,
-)
+from jaxbandit.core.fields import between, choice, exactly, finite, finite_numbers, nonnegative, per_output_of_two, positive, whole
 from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Array, PerOutput, Scalar
 from jaxbandit.domains import grid
 from jaxbandit.problems.base import Problem, from_tables
 from jaxbandit.problems.noise import Gaussian
 
-__all__ = ["LIMITS", "NAIVE_CONTROLLER", "BuildingDay", "Zone", "building", "building_day"]
+__all__ = ["NAIVE_CONTROLLER", "BuildingDay", "Zone", "building", "building_day"]
 
 DAY = 24.0  # h
 # Least and greatest gain in kW/K, daytime set-point in deg C, time of switching from night to day in h.

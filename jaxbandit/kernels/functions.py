@@ -1,0 +1,317 @@
+"""The kernels: of differences between points, of points without an order, linear, constant and white ones, and kernels of some axes."""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Iterator
+from typing import Annotated, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from jaxbandit.core import checks
+from jaxbandit.core.declare import checked
+from jaxbandit.core.fields import between, exactly, finite_numbers, nonnegative, numbers_from, positive, whole
+from jaxbandit.core.gram import check_gram
+from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core.types import Array, Numbers, PerAxis, Scalar, Table
+from jaxbandit.kernels.base import Axes, Kernel, on_points, parts
+
+__all__ = [
+    "Categorical", "Constant", "Gram", "Linear", "Matern12", "Matern32", "Matern52", "OnAxes", "Periodic", "RationalQuadratic",
+    "SquaredExponential", "White", "parts_on_axes",
+]  # fmt: skip
+
+SQRT3, SQRT5 = math.sqrt(3.0), math.sqrt(5.0)
+
+
+class Unit(Kernel, abc.ABC):
+    """Abstract base of kernels whose variance is 1 everywhere."""
+
+    @on_points
+    def diag(self, x: ArrayLike) -> Array:
+        return jnp.ones(jnp.shape(x)[0], jnp.result_type(x))
+
+
+@pytree
+class SquaredExponential(Unit):
+    """Squared exponential, ``k(x, y) = exp(-|x - y|^2 / (2 l^2))``; ``length_scale`` is ``l``, scalar or ``[d]``.
+
+    For the convention without the 2, ``exp(-|x - y|^2 / b^2)``, use :meth:`from_bandwidth`.
+    """
+
+    short_name: ClassVar[str] = "se"
+    length_scale: Annotated[PerAxis, positive] = 1.0
+
+    @classmethod
+    @checked
+    def from_bandwidth(cls, bandwidth: Annotated[PerAxis, positive]) -> SquaredExponential:
+        """Return ``k(x, y) = exp(-|x - y|^2 / b^2)``, the convention of CONFIG (Xu et al. 2023, sec. 6.1): ``l = b / sqrt(2)``."""
+        return cls(length_scale=np.asarray(bandwidth) / math.sqrt(2.0))
+
+    @on_points
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
+        return jnp.exp(-0.5 * squared_distance(x, y, self.length_scale))
+
+    @checked
+    def along_axes(self, dimension: Axes) -> tuple[Kernel, ...]:
+        return tuple(SquaredExponential(length_scale=s) for s in scale_per_axis(self.length_scale, dimension))
+
+
+@pytree
+class Matern12(Unit):
+    """Matern 1/2 (exponential), ``k = exp(-r)`` with ``r = |(x - y) / l|``."""
+
+    length_scale: Annotated[PerAxis, positive] = 1.0
+
+    @on_points
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
+        return jnp.exp(-distance(x, y, self.length_scale))
+
+
+@pytree
+class Matern32(Unit):
+    """Matern 3/2, ``k = (1 + sqrt(3) r) exp(-sqrt(3) r)`` with ``r = |(x - y) / l|``."""
+
+    length_scale: Annotated[PerAxis, positive] = 1.0
+
+    @on_points
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
+        r = SQRT3 * distance(x, y, self.length_scale)
+        return (1 + r) * jnp.exp(-r)
+
+
+@pytree
+class Matern52(Unit):
+    """Matern 5/2, ``k = (1 + sqrt(5) r + 5 r^2 / 3) exp(-sqrt(5) r)`` with ``r = |(x - y) / l|``."""
+
+    length_scale: Annotated[PerAxis, positive] = 1.0
+
+    @on_points
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
+        r = SQRT5 * distance(x, y, self.length_scale)
+        return (1 + r + r * r / 3) * jnp.exp(-r)
+
+
+@pytree
+class RationalQuadratic(Unit):
+    """Rational quadratic, ``k = (1 + r^2 / (2 alpha))^-alpha`` with ``r = |(x - y) / l|``; ``alpha > 0`` mixes length-scales."""
+
+    short_name: ClassVar[str] = "rq"
+    length_scale: Annotated[PerAxis, positive] = 1.0
+    alpha: Annotated[Scalar, positive] = 1.0
+
+    @on_points
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
+        return (1 + squared_distance(x, y, self.length_scale) / (2 * jnp.asarray(self.alpha))) ** -jnp.asarray(self.alpha)
+
+
+@pytree
+class Periodic(Unit):
+    """Periodic (MacKay 1998), ``k = exp(-2 sum_a sin^2(pi (x_a - y_a) / p_a) / l_a^2)``; ``length_scale`` has no unit.
+
+    Both hyper-parameters are scalars or ``[d]``; ``period`` is in input units. On several axes it is the product of one-dimensional
+    kernels: the same formula on the Euclidean distance would not be positive semi-definite.
+    """
+
+    length_scale: Annotated[PerAxis, positive] = 1.0
+    period: Annotated[PerAxis, positive] = 1.0
+
+    @on_points
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
+        axes = (1, 1, jnp.shape(x)[-1])
+        difference = jnp.asarray(x)[:, None, :] - jnp.asarray(y)[None, :, :]
+        phase = jnp.sin(math.pi * difference / jnp.broadcast_to(jnp.asarray(self.period), axes))
+        scaled = phase / jnp.broadcast_to(jnp.asarray(self.length_scale), axes)
+        return jnp.exp(-2 * jnp.sum(scaled * scaled, axis=-1))
+
+    @checked
+    def along_axes(self, dimension: Axes) -> tuple[Kernel, ...]:
+        scales, periods = scale_per_axis(self.length_scale, dimension), scale_per_axis(self.period, dimension)
+        return tuple(Periodic(length_scale=s, period=p) for s, p in zip(scales, periods, strict=True))
+
+
+@pytree
+class Categorical(Unit):
+    """Categories without an order, ``k = exp(-sum_a [x_a != y_a] / l_a)``, by how many axes two points differ on (Hamming distance).
+
+    Two categories of one axis have the correlation ``exp(-1 / l)``, all pairs the same; :class:`Gram` gives each pair its own.
+    ``length_scale`` is ``l``, scalar or ``[d]``, without a unit. Use :class:`OnAxes` where other axes hold numbers.
+    """
+
+    length_scale: Annotated[PerAxis, positive] = 1.0
+
+    @classmethod
+    @checked
+    def from_correlation(cls, correlation: Annotated[PerAxis, numbers_from(1e-6, 1 - 1e-6)]) -> Categorical:
+        """Return the kernel in which points that differ on one axis have this correlation, in (0, 1): one number, or one per axis."""
+        return cls(length_scale=-1 / np.log(np.asarray(correlation, np.float64)))
+
+    @on_points
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
+        differ = jnp.asarray(x)[:, None, :] != jnp.asarray(y)[None, :, :]
+        inverse = 1 / jnp.broadcast_to(jnp.asarray(self.length_scale, jnp.asarray(x).dtype), (1, 1, jnp.shape(x)[-1]))
+        return jnp.exp(-jnp.sum(jnp.where(differ, inverse, 0), axis=-1))
+
+    @checked
+    def along_axes(self, dimension: Axes) -> tuple[Kernel, ...]:
+        return tuple(Categorical(length_scale=s) for s in scale_per_axis(self.length_scale, dimension))
+
+
+@pytree
+class Gram(Kernel):
+    """Explicit Gram matrix ``matrix [M, M]`` for finite arms; inputs are arm numbers ``[n, 1]`` (see ``domains.arms``).
+
+    It is also the factor of an axis of categories, see :class:`OnAxes` and ``domains.mixed``; its rows are then in the order of these.
+
+    Use :meth:`checked` on a matrix of your own: it refuses one that is not square, symmetric and positive semi-definite.
+    """
+
+    matrix: Annotated[Table, finite_numbers, exactly(None, None, words="one row and one column per arm")]
+
+    @checked
+    def check_axes(self, dimension: Axes) -> None:
+        if dimension != 1:
+            raise checks.InvalidArgument(
+                f"Gram: a Gram matrix needs a domain of arm numbers (domains.arms), got d = {dimension}; see OnAxes"
+            )
+
+    @classmethod
+    @checked
+    def checked(
+        cls, matrix: Annotated[Numbers, finite_numbers], *, tolerance: Annotated[float, between(0, 1, open_low=False, host=True)] = 1e-8
+    ) -> Gram:
+        """Make a Gram kernel from ``matrix [M, M]``; raises ``InvalidArgument`` unless it is finite, symmetric and PSD."""
+        table = np.asarray(matrix, np.float64)
+        check_gram("Gram.matrix", table, tolerance)
+        return cls(matrix=table)
+
+    @on_points
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
+        rows, columns = jnp.asarray(x)[:, 0].astype(jnp.int32), jnp.asarray(y)[:, 0].astype(jnp.int32)
+        return jnp.asarray(self.matrix)[rows[:, None], columns[None, :]]
+
+    def _check(self, name: str, outputs: int | None) -> None:
+        if not checks.is_traced(self.matrix):
+            check_gram(f"{name}.matrix", np.asarray(self.matrix, np.float64), 1e-6)
+
+
+@pytree
+class Linear(Kernel):
+    """Linear, ``k = b + sum_a x_a y_a / l_a^2`` with ``bias`` ``b >= 0``: not stationary, its variance grows with the input."""
+
+    length_scale: Annotated[PerAxis, positive] = 1.0
+    bias: Annotated[Scalar, nonnegative] = 0.0
+
+    @on_points
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
+        scale = jnp.broadcast_to(jnp.asarray(self.length_scale), (1, jnp.shape(x)[-1]))
+        product = jnp.matmul(jnp.asarray(x) / scale, (jnp.asarray(y) / scale).T, precision=jax.lax.Precision.HIGHEST)
+        return jnp.asarray(self.bias) + product
+
+
+@pytree
+class Constant(Kernel):
+    """Constant, ``k = variance``: an unknown offset shared by all inputs."""
+
+    variance: Annotated[Scalar, positive] = 1.0
+
+    @on_points
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
+        return jnp.broadcast_to(jnp.asarray(self.variance, jnp.asarray(x).dtype), (jnp.shape(x)[0], jnp.shape(y)[0]))
+
+    @checked
+    def along_axes(self, dimension: Axes) -> tuple[Kernel, ...]:
+        return (self, *(Constant(variance=1.0) for _ in range(dimension - 1)))
+
+
+@pytree
+class White(Kernel):
+    """White noise in the function itself, ``k = variance`` where ``x == y`` and 0 elsewhere (not observation noise)."""
+
+    variance: Annotated[Scalar, positive] = 1.0
+
+    @on_points
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
+        equal = jnp.all(jnp.asarray(x)[:, None, :] == jnp.asarray(y)[None, :, :], axis=-1)
+        return jnp.where(equal, jnp.asarray(self.variance, jnp.asarray(x).dtype), 0)
+
+
+@pytree
+class OnAxes(Kernel):
+    """A kernel of some of the axes: ``kernel(x[axes], y[axes])``.
+
+    Products of them are kernels of mixed domains, sums are additive kernels::
+
+        OnAxes(kernel=SquaredExponential(length_scale=0.5), axes=(0, 1)) * OnAxes(kernel=Categorical(), axes=(2,))
+
+    Attributes:
+      kernel: the kernel; what it has one per axis belongs to ``axes``, in their order.
+      axes: numbers of the axes, from 0.
+    """
+
+    kernel: Kernel
+    axes: tuple[Annotated[int, whole(0)], ...] = static(default=(0,))
+
+    @on_points
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
+        own = np.asarray(self.axes)
+        return self.kernel(jnp.asarray(x)[:, own], jnp.asarray(y)[:, own])
+
+    @on_points
+    def diag(self, x: ArrayLike) -> Array:
+        return self.kernel.diag(jnp.asarray(x)[:, np.asarray(self.axes)])
+
+    @checked
+    def along_axes(self, dimension: Axes) -> tuple[Kernel, ...] | None:
+        inner = self.kernel.along_axes(len(self.axes))
+        if inner is None:
+            return None
+        own: dict[int, Kernel] = dict(zip(self.axes, inner, strict=True))
+        return tuple(own.get(axis, Constant(variance=1.0)) for axis in range(dimension))
+
+    @checked
+    def check_axes(self, dimension: Axes) -> None:
+        if max(self.axes) >= dimension:
+            raise checks.InvalidArgument(
+                f"OnAxes.axes: must be among 0..{dimension - 1} for points of {dimension} axes, got {checks.short(list(self.axes))}"
+            )
+        self.kernel.check_axes(len(self.axes))
+
+    def _check(self, name: str, outputs: int | None) -> None:
+        if not self.axes or len(set(self.axes)) < len(self.axes):
+            raise checks.InvalidArgument(f"{name}.axes: must be at least one axis, each once, got {list(self.axes)}")
+
+
+@checked
+def parts_on_axes(kernel: Kernel, axes: tuple[Annotated[int, whole(0)], ...]) -> Iterator[tuple[Kernel, tuple[int, ...]]]:
+    """Return the kernels that a kernel on ``axes`` is made of and that are made of no others, each with the axes that it sees."""
+    if isinstance(kernel, OnAxes):
+        yield from parts_on_axes(kernel.kernel, tuple(axes[number] for number in kernel.axes))
+        return
+    if not parts(kernel):
+        yield kernel, axes
+    for part in parts(kernel).values():
+        yield from parts_on_axes(part, axes)
+
+
+def squared_distance(x: ArrayLike, y: ArrayLike, length_scale: PerAxis) -> Array:
+    """Return ``sum_a ((x_a - y_a) / l_a)^2`` as ``[n, p]``, from differences: the expanded square loses digits for near points."""
+    scale = jnp.broadcast_to(jnp.asarray(length_scale), (1, 1, jnp.shape(x)[-1]))
+    difference = (jnp.asarray(x)[:, None, :] - jnp.asarray(y)[None, :, :]) / scale
+    return jnp.sum(difference * difference, axis=-1)
+
+
+def distance(x: ArrayLike, y: ArrayLike, length_scale: PerAxis) -> Array:
+    """Return the scaled distance ``[n, p]``, whose gradient is zero, not NaN, at coinciding points."""
+    squared = squared_distance(x, y, length_scale)
+    apart = squared > 0
+    return jnp.where(apart, jnp.sqrt(jnp.where(apart, squared, 1)), 0)
+
+
+def scale_per_axis(scale: PerAxis, dimension: int) -> list[PerAxis]:
+    """Return the hyper-parameter of each axis, from one number for all or one per axis."""
+    return [scale if isinstance(scale, float | int) or np.ndim(scale) == 0 else scale[a] for a in range(dimension)]
