@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any, ClassVar, Generic, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, ClassVar, TypeAlias, cast
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,8 @@ from jaxbandit.surrogates.precision import Need, in_step, least, needed, require
 
 __all__ = ["AbstractSurrogate", "Posterior", "Prediction", "Step", "Surrogate"]
 
-B = TypeVar("B")  # the posterior of a surrogate
+Belief: TypeAlias = Any
+"""A posterior, a pytree that only its surrogate looks into."""
 Point: TypeAlias = Annotated[jax.Array, fields.index, fields.scalar]
 """The number of a point, ``[]``."""
 Points: TypeAlias = Annotated[jax.Array, fields.index, fields.per_output]
@@ -91,7 +92,7 @@ class Prediction(Described):
     recent: Array | None = None  # [k] deviations at the points chosen lately, summed; of a learner that censors
 
 
-class AbstractSurrogate(OnDomain, Generic[B]):
+class AbstractSurrogate(OnDomain):
     """Model of the reward and the constraints that takes in observations; abstract.
 
     :class:`~jaxbandit.Surrogate` takes in every observation in its own round; :class:`~jaxbandit.feedback.DelayedSurrogate` takes in what a
@@ -124,31 +125,31 @@ class AbstractSurrogate(OnDomain, Generic[B]):
         """Floating type of beliefs."""
         return np.dtype(jnp.asarray(self.model.noise_variance).dtype)
 
-    def init(self) -> B:
+    def init(self) -> Belief:
         """Return the posterior before any observation, which is the prior."""
         raise TypeError(f"{type(self).__name__} must define init")
 
-    def condition(self, posterior: B, index: Array, values: Array) -> B:
+    def condition(self, posterior: Belief, index: Array, values: Array) -> Belief:
         """Return the posterior that has taken in ``values [k]`` observed at grid ``index []``, all of them at once."""
         raise TypeError(f"{type(self).__name__} must define condition")
 
-    def learn(self, posterior: B, feedback: Any) -> B:
+    def learn(self, posterior: Belief, feedback: Any) -> Belief:
         """Return the posterior at the end of a round in which feedback was late; only a surrogate under a feedback policy has it."""
         raise TypeError(f"{type(self).__name__} takes in observations at once; feedback.Wait().bind(...) gives one for late feedback")
 
-    def predict(self, posterior: B) -> Prediction:
+    def predict(self, posterior: Belief) -> Prediction:
         """Return the mean and standard deviation ``[k, M]`` at every point, and the information gain ``[k]``."""
         raise TypeError(f"{type(self).__name__} must define predict")
 
-    def arrived(self, posterior: B) -> Prediction:
+    def arrived(self, posterior: Belief) -> Prediction:
         """Return the prediction from the values that have arrived alone; that of :meth:`predict` unless a policy says otherwise."""
         return self.predict(posterior)
 
-    def gain(self, posterior: B) -> Array:
+    def gain(self, posterior: Belief) -> Array:
         """Return the realised information gain ``[G]`` of each group of outputs, ``1/2 sum log(1 + sigma^2 / lambda)``."""
         raise TypeError(f"{type(self).__name__} must define gain")
 
-    def draw(self, posterior: B, key: Array, scale: Array) -> Array:
+    def draw(self, posterior: Belief, key: Array, scale: Array) -> Array:
         """Return independent joint draws ``[k, M]`` from ``GP(mean, scale^2 covariance)``, with ``scale [k]``.
 
         Raises:
@@ -156,13 +157,13 @@ class AbstractSurrogate(OnDomain, Generic[B]):
         """
         raise TypeError(f"{type(self).__name__} must define draw")
 
-    def covariance(self, posterior: B, output: int, indices: Array) -> Array:
+    def covariance(self, posterior: Belief, output: int, indices: Array) -> Array:
         """Return the posterior covariance ``[n, M]`` of one output between the points at ``indices [n]`` and every point."""
         raise TypeError(f"{type(self).__name__} must define covariance")
 
 
 @pytree
-class Surrogate(AbstractSurrogate[Posterior]):
+class Surrogate(AbstractSurrogate):
     """A GP model of reward and constraints on a grid; make one with :func:`jaxbandit.surrogate`.
 
     It holds what all trials share: the domain, the factorised kernels, the regulariser and the prior means. Hyper-parameters are

@@ -85,7 +85,7 @@ class RefittedPosterior(HasGain):
 
 
 @pytree
-class RefittedSurrogate(AbstractSurrogate[RefittedPosterior]):
+class RefittedSurrogate(AbstractSurrogate):
     """A model whose length-scale, variance and noise variance are fitted anew from time to time; see :class:`jaxbandit.Refitted`.
 
     Attributes:
