@@ -204,12 +204,12 @@ def directory_of(name: str) -> Path:
 
 def summary(dataset: xr.Dataset, directory: Path) -> str:
     """Return the table of a study, also written as CSV, the flags of its trials, and notes on swept fields and first points."""
-    from jaxbandit.report import findings, tables
+    from jaxbandit.report import statistics, tables
     from jaxbandit.study import flags_in_words, sweeps_without_effect, write_whole
 
     rows = tables.summary_rows(dataset)
     write_whole(directory / "summary.csv", lambda path: tables.write_csv(rows, path))
-    notes = [f"- {line}" for line in (*flags_in_words(dataset), *sweeps_without_effect(dataset), *findings.shared_start(dataset))]
+    notes = [f"- {line}" for line in (*flags_in_words(dataset), *sweeps_without_effect(dataset), *statistics.shared_start(dataset))]
     return "\n".join(["", tables.text_table(rows), "", *textwrap.wrap(LEGEND, 110), *notes, ""])
 
 

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import integers_from, of_class, scalar, whole
@@ -56,7 +57,7 @@ def trial_key(root: Key, trial: Annotated[Array | int, NUMBER]) -> Key:
     return jax.random.fold_in(root, trial)
 
 
-def pair_key(root: Key, pair: Array, common: bool) -> Key:
+def pair_key(root: Key, pair: Array | np.ndarray, common: bool) -> Key:
     """Return the key of a trial ``pair [3]``: variant, trial, and run from 1; runs have trials of their own unless numbers are common."""
     return trial_key(root if common else jax.random.fold_in(root, pair[2]), pair[1])
 

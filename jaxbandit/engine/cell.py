@@ -105,7 +105,7 @@ class Cell:
         capacity = max((delays.capacity for _, _, delays in variants if delays is not None), default=1)
         return replace(cells[0], variants=gather_variants([_with_capacity(variant, capacity) for variant in variants]))
 
-    def setting(self, key: Array, pair: Array) -> Setting:
+    def setting(self, key: Array, pair: Array | np.ndarray) -> Setting:
         """Return the setting of ``pair [3]``: the variant within the cell, the trial, and the run within the study counted from 1."""
         algorithm, surrogate, delays = self.variants.pick(pair[0])
         return prepare(

@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
-import matplotlib
 import numpy as np
+import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 
 from jaxbandit.core import checks
+from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import MOST_ROUNDS, Words, function, integers_from, nonnegative, positive, scalar, vector
 from jaxbandit.core.pytree import canonicalise, float_dtype
 from jaxbandit.core.types import Array
 from jaxbandit.domains import Domain
-from jaxbandit.drawing import COLOURS, SHADES, STAR, STYLE, grid_of_axes, in_style, place_legend, plain, styled
+from jaxbandit.drawing import COLOURS, SHADES, STAR, STYLE, figure_of, grid_of_axes, in_style, place_legend, plain, styled
 from jaxbandit.engine import Trajectory
 from jaxbandit.panels import DOT, Ground, Quantity, belief_curve, outline, shade
 from jaxbandit.problems import AbstractProblem, optimum
@@ -55,24 +57,28 @@ def posterior_after(surrogate: Surrogate, trajectory: Trajectory, rounds: RoundN
     Raises:
       InvalidArgument: on a trajectory of many trials or without values, or a round out of range.
     """
-    if trajectory.values is None:
-        raise checks.InvalidArgument("trajectory: has no values; run it with record='all'")
-    if np.ndim(trajectory.indices) != 1:
-        raise checks.InvalidArgument(f"trajectory: of many trials, shape {list(np.shape(trajectory.indices))}; take one by run.trial(0)")
-    horizon, outputs = np.shape(trajectory.values)
+    indices, values, due = _course(trajectory)
+    horizon = len(np.asarray(trajectory.indices))
     if np.max(rounds) > horizon:
-        raise checks.InvalidArgument(f"rounds: must be at most {horizon}, the last round, got {checks.short(rounds)}")
-    before = len(np.asarray(trajectory.initial_indices))
-    at_once = np.broadcast_to(np.arange(1, horizon + 1, dtype=np.int32)[:, None], (horizon, outputs))
-    arrivals = at_once if trajectory.arrivals is None else np.asarray(trajectory.arrivals)
-    due = np.concatenate([np.zeros((before, outputs), np.int32), arrivals])
+        raise InvalidArgument(f"rounds: must be at most {horizon}, the last round, got {checks.short(rounds)}")
     # Values of one point that arrive at different times need a factor for each output.
     model = surrogate if (due == due[:, :1]).all() else surrogate.separate()
-    indices = np.concatenate([np.asarray(trajectory.initial_indices), np.asarray(trajectory.indices)]).astype(np.int32)
-    values = np.concatenate([np.asarray(trajectory.initial_values), np.asarray(trajectory.values)])
     with arithmetic([model.precision]) as switched:
         belief = _replayed(canonicalise(model).factorised(), indices, values.astype(float_dtype()), due, np.asarray(rounds, np.int32))
     return jax.tree.map(np.asarray, belief) if switched else belief  # outside, JAX would round its own arrays
+
+
+def _course(trajectory: Trajectory) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return points ``[N]``, values ``[N, k]`` and rounds of arrival ``[N, k]`` of one trial, those of its initial design first."""
+    if trajectory.values is None:
+        raise InvalidArgument("trajectory: has no values; run it with record='all'")
+    if np.ndim(trajectory.indices) != 1:
+        raise InvalidArgument(f"trajectory: of many trials, shape {list(np.shape(trajectory.indices))}; take one by run.trial(0)")
+    first, values = np.asarray(trajectory.initial_values), np.asarray(trajectory.values)
+    at_once = np.broadcast_to(np.arange(1, len(values) + 1, dtype=np.int32)[:, None], values.shape)
+    due = at_once if trajectory.arrivals is None else np.asarray(trajectory.arrivals)
+    indices = np.concatenate([np.asarray(trajectory.initial_indices), np.asarray(trajectory.indices)]).astype(np.int32)
+    return indices, np.concatenate([first, values]), np.concatenate([np.zeros(first.shape, np.int32), due])
 
 
 @jax.jit
@@ -127,16 +133,14 @@ def problem_maps(problem: Instance, *, axes: Any = None) -> np.ndarray:
     if not on_line:
         _check_plane("problem", problem.domain)
     row: np.ndarray = grid_of_axes(axes, 1, len(means), (3.9, 3.1))[0]
-    best, feasible = _best(problem), np.all(means[1:] <= 0, axis=0)
+    best, feasible, x, order = _best(problem), np.all(means[1:] <= 0, axis=0), ground.points[:, 0], np.argsort(ground.points[:, 0])
     for axis, values, name in zip(row, means, _names_of(problem), strict=True):
         axis.set_title(name)
         if on_line:
-            x, order = ground.points[:, 0], np.argsort(ground.points[:, 0])
             axis.plot(x[order], values[order], color=COLOURS[0])
             low, high = axis.get_ylim()
-            axis.fill_between(
-                x[order], low, high, where=~feasible[order], step="mid", color="0.85", linewidth=0, zorder=0, label="infeasible"
-            )
+            shaded: Any = {"step": "mid", "color": "0.85", "linewidth": 0, "zorder": 0, "label": "infeasible"}
+            axis.fill_between(x[order], low, high, where=~feasible[order], **shaded)
             axis.set(ylim=(low, high), xlim=(x.min(), x.max()))
             ground.dress(axis, 0)
         else:
@@ -179,7 +183,7 @@ def posterior_curves(
       InvalidArgument: on a domain of more dimensions, a width that is not positive, or where :func:`posterior_after` raises it.
     """
     if surrogate.domain.dimension != 1:
-        raise checks.InvalidArgument(
+        raise InvalidArgument(
             f"surrogate: curves need a one-dimensional domain, not dimension {surrogate.domain.dimension}; see posterior_maps"
         )
     return _drawn(_Shown.of(surrogate, trajectory, rounds, problem, score, width), axes)
@@ -241,41 +245,37 @@ def posterior_animation(
     if surrogate.domain.dimension != 1:
         _check_plane("surrogate", surrogate.domain)
     shown = _Shown.of(surrogate, trajectory, rounds, problem, score, width)
+    size, columns = (shown.size[0], shown.size[1] + 0.9), len(shown.limits)
+    figure, grid = figure_of(1, columns, size)
     with styled():
-        figure = Figure(figsize=(shown.panel[0] * len(shown.heads), shown.panel[1] + 0.9), layout="constrained")
-        axes = figure.subplots(1, len(shown.heads), squeeze=False)[0]
-        for axis, limits in zip(axes, shown.limits, strict=True) if not shown.on_line else ():
-            shades = matplotlib.cm.ScalarMappable(matplotlib.colors.Normalize(*limits), SHADES)
-            figure.colorbar(shades, ax=axis, location="bottom", shrink=0.85)
+        for axis, limits in zip(grid[0], shown.limits, strict=True) if not shown.on_line else ():
+            figure.colorbar(ScalarMappable(Normalize(*limits), SHADES), ax=axis, location="bottom", shrink=0.85)
 
     @in_style
     def draw(frame: _Frame) -> list[Artist]:
-        for axis in axes:
+        for axis in grid.flat:
             axis.clear()
             axis.grid(True, alpha=STYLE["grid.alpha"])  # which clearing has taken away
-        shown.draw(axes, frame)
-        for axis, head in zip(axes, shown.heads, strict=True):
-            axis.set_title(head)
+        shown.draw(grid[0], frame)
         figure.suptitle(f"{plain(title)}{', ' if title else ''}after round {frame.round}", fontsize=11)
         return []
 
     draw(shown.frames[0])
     with styled():
-        place_legend(axes)
+        place_legend(grid.flat)
     every = 1000 * seconds_per_frame
-    return FuncAnimation(figure, draw, frames=shown.frames, init_func=lambda: [], cache_frame_data=False, interval=every, repeat=True)
+    return FuncAnimation(figure, draw, frames=shown.frames, init_func=list, cache_frame_data=False, interval=every, repeat=True)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Frame:
-    """Contents of the panels of one round: what is believed, the points tried so far and their values, and the point chosen next."""
+    """Panels of one round: what is believed of each column, the points tried so far, and the point chosen next."""
 
     round: int
-    belief: Prediction
+    panels: list[tuple[str, Quantity]]  # with their headings
     tried: np.ndarray  # [n] indices
-    seen: np.ndarray  # [n, k] values of the points tried, NaN where they have not arrived
     chosen: int | None  # None after the last round
-    rank: np.ndarray | None  # [M] share of other points with a lower score
+    believed: np.ndarray | None  # [M] the largest mean of a constraint
 
 
 @dataclasses.dataclass(frozen=True)
@@ -286,7 +286,6 @@ class _Shown:
     frames: list[_Frame]
     problem: AbstractProblem | None
     width: float
-    heads: list[str]
     limits: list[tuple[float, float]]  # of each panel, over all frames
 
     @classmethod
@@ -300,128 +299,104 @@ class _Shown:
         width: float = 2.0,
     ) -> _Shown:
         """Return the frames after some rounds of a trial."""
-        frames, names = _frames_of(surrogate, trajectory, rounds, score), _names_of(surrogate)
-        if surrogate.domain.dimension != 1:
-            heads = [f"{name}: {what}" for name in names for what in ("mean", "sd")] + ["acquisition: rank"] * (score is not None)
-            limits = [_extent([cls.tables(frame)[column] for frame in frames]) for column in range(len(heads))]
-            return cls(Ground.of(surrogate.domain), frames, problem, width, heads, limits)
-        limits = []
-        for j in range(len(names)):
-            parts = [np.asarray(frame.belief.mean[j] + sign * width * frame.belief.sd[j]) for frame in frames for sign in (-1, 1)]
-            parts += [frame.seen[:, j] for frame in frames] + ([] if problem is None else [np.asarray(problem.means)[j]])
-            low, high = _extent(parts)
-            limits.append((low - 0.05 * (high - low), high + 0.05 * (high - low)))
-        heads = names + ["acquisition"] * (score is not None)
-        return cls(Ground.of(surrogate.domain), frames, problem, width, heads, limits + [(-0.03, 1.03)] * (score is not None))
+        beliefs = posterior_after(surrogate, trajectory, rounds)
+        indices, values, due = _course(trajectory)
+        horizon, ground, names = len(np.asarray(trajectory.indices)), Ground.of(surrogate.domain), _names_of(surrogate)
+        frames = []
+        for place, t in enumerate(rounds):
+            belief: Prediction = jax.tree.map(lambda x, place=place: np.asarray(x[place]), beliefs)
+            count = len(indices) - horizon + t
+            tried, seen = indices[:count], np.where(due[:count] <= t, values[:count], np.nan)
+            panels: list[tuple[str, Quantity]] = []
+            for j, (name, mean, sd) in enumerate(zip(names, belief.mean, belief.sd, strict=True)):
+                if surrogate.domain.dimension != 1:
+                    panels += [(f"{name}: mean", Quantity("", mean)), (f"{name}: sd", Quantity("", sd))]
+                    continue
+                truth, limits = None if problem is None else np.asarray(problem.means)[j], [(0.0, "")] if j else []
+                band: Any = {"low": mean - width * sd, "high": mean + width * sd}
+                panels.append((name, Quantity("", mean, truth=truth, seen=(tried, seen[:, j]), limits=limits, **band)))
+            if score is not None:  # the multipliers of index t are in force at round t + 1
+                rank = _ranks(np.asarray(score(belief, np.asarray(trajectory.multipliers)[t], t + 1)))
+                heading = "acquisition" if surrogate.domain.dimension == 1 else "acquisition: rank"
+                panels.append((heading, Quantity("share of points below", rank)))
+            chosen = int(indices[count]) if t < horizon else None
+            frames.append(_Frame(int(t), panels, tried, chosen, _worst(np.asarray(belief.mean))))
+        extents = [_extent([frame.panels[column][1] for frame in frames]) for column in range(len(frames[0].panels))]
+        return cls(ground, frames, problem, width, extents)
 
     @property
     def on_line(self) -> bool:
         return self.ground.domain.dimension == 1
 
     @property
-    def panel(self) -> tuple[float, float]:
+    def size(self) -> tuple[float, float]:
         """Inches of one panel."""
         return (4.2, 2.6) if self.on_line else (3.1, 2.7)
 
-    @staticmethod
-    def tables(frame: _Frame) -> list[np.ndarray]:
-        """Return what maps show: mean and deviation of each output, and the rank."""
-        pairs = [table for pair in zip(frame.belief.mean, frame.belief.sd, strict=True) for table in pair]
-        return pairs if frame.rank is None else [*pairs, frame.rank]
-
     def draw(self, axes: Sequence[Axes], frame: _Frame) -> list[Any]:
         """Draw the panels of one round; return the images of maps."""
-        return self._draw_curves(axes, frame) if self.on_line else self._draw_maps(axes, frame)
-
-    def _draw_curves(self, axes: Sequence[Axes], frame: _Frame) -> list[Any]:
-        x, truth, best = self.ground.points[:, 0], None if self.problem is None else np.asarray(self.problem.means), _best(self.problem)
-        order = np.argsort(x)
-        for j, (mean, sd, axis) in enumerate(zip(frame.belief.mean, frame.belief.sd, axes, strict=False)):
-            quantity = Quantity(
-                "",
-                mean,
-                low=mean - self.width * sd,
-                high=mean + self.width * sd,
-                truth=None if truth is None else truth[j],
-                seen=(frame.tried, frame.seen[:, j]),
-                limits=[(0.0, "")] if j else [],
-            )
-            belief_curve(axis, quantity, x, order, band=f"± {self.width:g} sd")
-            if best is not None and truth is not None:
-                axis.plot(x[best], truth[j, best], "*", label="optimum", **STAR)
-        if frame.rank is not None:
-            axes[-1].plot(x[order], frame.rank[order], color=COLOURS[2])
-            axes[-1].set_ylabel("share of points below")
-        for axis, limits in zip(axes, self.limits, strict=True):
-            axis.set(ylim=limits, xlim=(x.min(), x.max()))
-            self.ground.dress(axis, 0)
-            if frame.chosen is not None:
-                axis.axvline(x[frame.chosen], color=COLOURS[1], linewidth=1.2, linestyle="--", label="chosen next")
-        return []
-
-    def _draw_maps(self, axes: Sequence[Axes], frame: _Frame) -> list[Any]:
-        images, best = [], _best(self.problem)
-        for axis, table, limits in zip(axes, self.tables(frame), self.limits, strict=True):
-            images.append(shade(axis, self.ground, table, limits))
-            outline(axis, self.ground, None if self.problem is None else _worst(np.asarray(self.problem.means)), "truly feasible", dash="-")
-            outline(axis, self.ground, _worst(np.asarray(frame.belief.mean)), "believed feasible")
-            tried = self.ground.points[frame.tried]
-            axis.plot(*tried[:-1].T, label="tried", **DOT | {"markersize": 3.2})
-            axis.plot(*tried[-1:].T, label="latest", **DOT | {"markersize": 6, "markerfacecolor": COLOURS[5]})
-            if best is not None:
-                axis.plot(*self.ground.points[best], "*", label="optimum", **STAR)
-        for axis in axes[1:]:
+        images: list[Any] = []
+        for axis, (heading, quantity), (low, high) in zip(axes, frame.panels, self.limits, strict=True):
+            if self.on_line:
+                margin = 0.05 * (high - low)
+                self._draw_curve(axis, quantity, frame)
+                axis.set_ylim(low - margin, high + margin)
+            else:
+                images.append(self._draw_map(axis, quantity.mean, (low, high), frame))
+            axis.set_title(heading)
+        for axis in axes[1:] if images else ():
             axis.set_ylabel("")
         return images
+
+    def _draw_curve(self, axis: Axes, quantity: Quantity, frame: _Frame) -> None:
+        x, best = self.ground.points[:, 0], _best(self.problem)
+        belief_curve(axis, quantity, x, np.argsort(x), band=f"± {self.width:g} sd")
+        if best is not None and quantity.truth is not None:
+            axis.plot(x[best], quantity.truth[best], "*", label="optimum", **STAR)
+        axis.set_xlim(x.min(), x.max())
+        self.ground.dress(axis, 0)
+        if frame.chosen is not None:
+            axis.axvline(x[frame.chosen], color=COLOURS[1], linewidth=1.2, linestyle="--", label="chosen next")
+
+    def _draw_map(self, axis: Axes, table: np.ndarray, limits: tuple[float, float], frame: _Frame) -> Any:
+        image, best = shade(axis, self.ground, table, limits), _best(self.problem)
+        outline(axis, self.ground, None if self.problem is None else _worst(np.asarray(self.problem.means)), "truly feasible", dash="-")
+        outline(axis, self.ground, frame.believed, "believed feasible")
+        tried = self.ground.points[frame.tried]
+        axis.plot(*tried[:-1].T, label="tried", **DOT | {"markersize": 3.2})
+        axis.plot(*tried[-1:].T, label="latest", **DOT | {"markersize": 6, "markerfacecolor": COLOURS[5]})
+        if best is not None:
+            axis.plot(*self.ground.points[best], "*", label="optimum", **STAR)
+        return image
 
 
 def _drawn(shown: _Shown, axes: Any) -> np.ndarray:
     """Draw a row of panels for each frame on the axes given, or on new ones; return them as ``[rounds, columns]``."""
-    grid = grid_of_axes(axes, len(shown.frames), len(shown.heads), shown.panel)
+    grid = grid_of_axes(axes, len(shown.frames), len(shown.limits), shown.size)
     for row, frame in zip(grid, shown.frames, strict=True):
         images = shown.draw(row, frame)
         row[0].set_ylabel("\n".join(filter(None, (f"after round {frame.round}", row[0].get_ylabel()))))
     for axis in grid[:-1].flat:
         axis.set_xlabel("")
-    for axis, head in zip(grid[0], shown.heads, strict=True):
-        axis.set_title(head)
+    for axis in grid[1:].flat:
+        axis.set_title("")
     for column, image in enumerate(images):
         grid[0, 0].figure.colorbar(image, ax=list(grid[:, column]), location="bottom", shrink=0.85, aspect=30)
     place_legend(grid.flat, new=axes is None)
     return grid
 
 
-def _frames_of(surrogate: Surrogate, trajectory: Trajectory, rounds: Sequence[int], score: Score | None) -> list[_Frame]:
-    """Return the contents of the panels, one frame for each round."""
-    beliefs = posterior_after(surrogate, trajectory, rounds)
-    indices, horizon = np.asarray(trajectory.indices), len(np.asarray(trajectory.indices))
-    tried = np.concatenate([np.asarray(trajectory.initial_indices), indices])
-    seen = np.concatenate([np.asarray(trajectory.initial_values), np.asarray(trajectory.values)])
-    before = len(tried) - horizon
-    due = np.arange(1, horizon + 1)[:, None] if trajectory.arrivals is None else np.asarray(trajectory.arrivals)
-    frames = []
-    for place, t in enumerate(rounds):
-        belief = jax.tree.map(lambda x, place=place: np.asarray(x[place]), beliefs)
-        arrived = np.where((due <= t)[:t], seen[before : before + t], np.nan)
-        # The multipliers of index t are in force at round t + 1.
-        rank = None if score is None else _ranks(np.asarray(score(belief, np.asarray(trajectory.multipliers)[t], t + 1)))
-        chosen = int(indices[t]) if t < horizon else None
-        frames.append(_Frame(int(t), belief, tried[: before + t], np.concatenate([seen[:before], arrived]), chosen, rank))
-    return frames
-
-
 def _ranks(scores: np.ndarray) -> np.ndarray:
     """Return the share of other points with a lower score, ties as half: scores themselves span too wide a range under penalties."""
     finite = scores[np.isfinite(scores)]
     rounding = 1e-6 * max(1.0, float(np.abs(finite).max(initial=0)))  # scores that differ by that in float32 are equal
-    _, place, counts = np.unique(np.round(scores / rounding), return_inverse=True, return_counts=True)
-    below = np.cumsum(counts) - counts + (counts - 1) / 2
-    return np.where(np.isnan(scores), np.nan, below[place.reshape(-1)] / max(len(scores) - 1, 1))
+    return (pd.Series(np.round(scores / rounding)).rank().to_numpy() - 1) / max(len(scores) - 1, 1)
 
 
-def _extent(parts: Sequence[np.ndarray]) -> tuple[float, float]:
-    """Return the least and the greatest finite number."""
-    values = np.concatenate(parts)
+def _extent(quantities: Sequence[Quantity]) -> tuple[float, float]:
+    """Return the least and the greatest finite number of quantities."""
+    tables = [table for q in quantities for table in (q.mean, q.low, q.high, q.truth, None if q.seen is None else q.seen[1])]
+    values = np.concatenate([table for table in tables if table is not None])
     finite = values[np.isfinite(values)]
     return (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
 
@@ -447,7 +422,7 @@ def _worst(means: np.ndarray) -> np.ndarray | None:
 def _check_plane(name: str, domain: Domain) -> None:
     """Raise ``InvalidArgument`` unless a domain, of the argument ``name``, is a two-dimensional product grid."""
     if len(domain.grid_shape) != 2:
-        raise checks.InvalidArgument(
+        raise InvalidArgument(
             f"{name}: maps need a two-dimensional product grid (domains.grid), not"
             f" {domain.size} points of dimension {domain.dimension}{'' if domain.axes else ' without axes'}"
         )

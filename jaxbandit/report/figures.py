@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias, TypeVar
 
 import numpy as np
 import xarray as xr
-from matplotlib.figure import Figure
 
-from jaxbandit.drawing import COLOURS, Drawing, figure_of, grid_of_axes, plain
-from jaxbandit.report.curves import PANELS, boxes_over_time, curves
-from jaxbandit.report.findings import in_words
+from jaxbandit.drawing import COLOURS, Drawing, figure_of, plain
+from jaxbandit.report.curves import PANELS, boxes_over_time, mean_curves
 from jaxbandit.report.statistics import elapsed, over_trials, problem_groups, win_matrix
 from jaxbandit.report.sweeps import sweep, sweeps_of, win_map
 from jaxbandit.report.template import Picture
@@ -23,9 +21,10 @@ MOST_POINTS = 200  # of a line
 MOST_FIGURES = 4  # most figures of one kind: a hundred swept variants are shown by the sweep figure, not by a hundred curves
 BOXES = 10  # box plots over time in one panel
 MOST_RIVALS = 24  # most algorithms in a heat map of wins
+ACROSS = 3  # panels side by side
 
 T = TypeVar("T")
-Panels: TypeAlias = list[tuple[str, str]]  # measures with their axis labels
+Panels: TypeAlias = Sequence[tuple[str, str]]  # measures with their axis labels
 
 
 def panels_of(dataset: xr.Dataset) -> Panels:
@@ -35,35 +34,36 @@ def panels_of(dataset: xr.Dataset) -> Panels:
 
 def curve_pictures(dataset: xr.Dataset) -> list[Picture]:
     """Draw averages over rounds with 95% bands: a figure for each group of up to ``MOST_LINES`` algorithms on one problem."""
+    panels, few, places = panels_of(dataset), thinned(dataset), dataset.indexes["algorithm"]
+    means = [over_trials(few, name, averaged=True, levels=()).assign_coords(round=elapsed(few)) for name, _ in panels]
+    parts = [(places.get_indexer(labels), note) for labels, note in _parts(dataset, MOST_LINES)]
+    return mean_pictures(parts, panels, means, "Averages over rounds, means over trials with 95% confidence bands")
 
-    def draw(part: xr.Dataset, panels: Panels, figure: Figure) -> None:
-        curves(thinned(part), measures=panels, axes=figure)
 
-    return _grouped(dataset, MOST_LINES, draw, "Averages over rounds, means over trials with 95% confidence bands")
+def mean_pictures(parts: Sequence[tuple[Sequence[int], str]], panels: Panels, means: Sequence[xr.Dataset], caption: str) -> list[Picture]:
+    """Draw a picture for each of ``parts``, the numbers of its algorithms and a note on them, with a panel for each of ``means``."""
+    pictures, across = [], min(len(panels), ACROSS)
+    for numbers, note in parts if panels else ():
+        figure, axes = figure_of(-(-len(panels) // across), across, (4.2, 3.6))
+        for axis in axes.flat[len(panels) :]:
+            axis.remove()
+        shown = [thinned(mean.isel(algorithm=list(numbers))) for mean in means]
+        mean_curves(axes.flat[: len(panels)], shown[0]["round"].values, panels, shown)
+        pictures.append(Picture(f"{caption}{note}.", figure))
+    return pictures
 
 
 def box_pictures(dataset: xr.Dataset) -> list[Picture]:
     """Draw box plots over the rounds: a column for each algorithm, a row for each measure."""
-    every = max(1, int(elapsed(dataset)[-1]) // BOXES)
-
-    def draw(part: xr.Dataset, panels: Panels, figure: Figure) -> None:
-        grid = grid_of_axes(figure, len(panels), part.sizes["algorithm"], (4.2, 3.0), one_scale=True)
+    every, panels, pictures = max(1, int(elapsed(dataset)[-1]) // BOXES), panels_of(dataset), []
+    for labels, note in _parts(dataset, MOST_BOXES) if panels else ():
+        figure, grid = figure_of(len(panels), len(labels), (4.2, 3.0), one_scale=True)
         for row, (name, words) in zip(grid, panels, strict=True):
-            for number, (axis, label) in enumerate(zip(row, part.algorithm.values, strict=True)):
+            for number, (axis, label) in enumerate(zip(row, labels, strict=True)):
                 ylabel = "" if number else words
-                boxes_over_time(part.sel(algorithm=label), name, heading=plain(label), ylabel=ylabel, every=every, ax=axis)
-
-    caption = "Spread over trials: boxes hold the middle half of the trials, orange lines are medians, blue lines means"
-    return _grouped(dataset, MOST_BOXES, draw, caption)
-
-
-def _grouped(dataset: xr.Dataset, most: int, draw: Callable[[xr.Dataset, Panels, Figure], None], caption: str) -> list[Picture]:
-    """Draw a picture of each group of up to ``most`` algorithms on one problem; none of a dataset without measures."""
-    pictures, panels = [], panels_of(dataset)
-    for labels, note in _parts(dataset, most) if panels else ():
-        part, figure = dataset.sel(algorithm=labels), Drawing(layout="constrained")
-        draw(part, panels, figure)
-        pictures.append(Picture(f"{caption}{note}.", figure, final_values_in_words(part, panels)))
+                boxes_over_time(dataset.sel(algorithm=label), name, heading=plain(label), ylabel=ylabel, every=every, ax=axis)
+        caption = "Spread over trials: boxes hold the middle half of the trials, orange lines are medians, blue lines means"
+        pictures.append(Picture(f"{caption}{note}.", figure))
     return pictures
 
 
@@ -74,8 +74,7 @@ def sweep_pictures(dataset: xr.Dataset) -> list[Picture]:
         if panels := panels_of(part):
             figure = Drawing(layout="constrained")
             sweep(part, measures=panels, parameters=parameters, axes=figure)
-            caption = f"Means over trials after the last round, over {' and '.join(parameters)}."
-            pictures.append(Picture(caption, figure, final_values_in_words(part, panels)))
+            pictures.append(Picture(f"Means over trials after the last round, over {' and '.join(parameters)}.", figure))
     return pictures
 
 
@@ -89,25 +88,16 @@ def delay_pictures(dataset: xr.Dataset) -> list[Picture]:
 
 
 def win_pictures(dataset: xr.Dataset) -> list[Picture]:
-    """Draw the shares of trials won after the last round, for each measure; none for one algorithm or more than ``MOST_RIVALS``."""
-    panels, side = panels_of(dataset), 2.9 + 0.32 * dataset.sizes["algorithm"]
-    if not 2 <= dataset.sizes["algorithm"] <= MOST_RIVALS or not panels:
-        return []
-    figure, axes = figure_of(1, len(panels), (side + 0.8, side))
-    for axis, (name, words) in zip(axes[0], panels, strict=True):
-        win_map(win_matrix(dataset, name), heading=words, ax=axis)
-    return [Picture("Share of trials that the row wins.", figure)]
-
-
-def final_values_in_words(dataset: xr.Dataset, panels: Sequence[tuple[str, str]]) -> str:
-    """Return the mean of every measure per round after the last round, for every algorithm, as sentences."""
-    sentences = []
-    for name, _ in panels:
-        last = over_trials(dataset, name, averaged=True, levels=()).isel(round=-1)
-        each = zip(dataset.algorithm.values, last["mean"].values, (last.high - last["mean"]).values, strict=True)
-        values = ", ".join(f"{label} {in_words(mean, half)}" for label, mean, half in each)
-        sentences.append(f"{name.replace('_', ' ')} per round at the end: {values}.")
-    return " ".join(sentences)
+    """Draw the shares of trials won after the last round, for each measure, of 2 to ``MOST_RIVALS`` algorithms on one problem."""
+    pictures = []
+    for labels in problem_groups(dataset):
+        part, side = dataset.sel(algorithm=labels), 2.9 + 0.32 * len(labels)
+        if 2 <= len(labels) <= MOST_RIVALS and (panels := panels_of(part)):
+            figure, axes = figure_of(1, len(panels), (side + 0.8, side))
+            for axis, (name, words) in zip(axes[0], panels, strict=True):
+                win_map(win_matrix(part, name), heading=words, ax=axis)
+            pictures.append(Picture(f"Share of trials that the row wins{group_note(dataset, labels)}.", figure))
+    return pictures
 
 
 def thinned(dataset: xr.Dataset) -> xr.Dataset:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -18,10 +17,20 @@ from jaxbandit.core.declare import checked
 from jaxbandit.core.files import prepare_file, reason_of, write_whole
 from jaxbandit.core.status import MESSAGES, REMEDIES, Status
 from jaxbandit.core.types import FilePath
-from jaxbandit.report import figures, findings, template
+from jaxbandit.report import figures, template
 from jaxbandit.report.rates import PAPER_RATES, Rate, rate_of
-from jaxbandit.report.statistics import elapsed, growth_exponent, healthy, holm, paired_differences, problem_groups, win_matrix
+from jaxbandit.report.statistics import (
+    elapsed,
+    growth_exponent,
+    healthy,
+    holm,
+    paired_differences,
+    problem_groups,
+    shared_start,
+)
 from jaxbandit.report.tables import COLUMNS, summary_rows
+from jaxbandit.report.template import Cell, Section
+from jaxbandit.results.checks import RESULTS
 from jaxbandit.results.files import read_results
 from jaxbandit.results.flags import sweeps_without_effect
 
@@ -30,6 +39,7 @@ __dir__ = __all__.copy  # what completion shows
 
 SEED = 0  # seed of the bootstraps, printed in the report
 RESAMPLES = 2000
+LEVEL = 0.05  # probability of any error among the comparisons of one table
 MOST_CHARACTERS = 2_000_000  # of a report; a study's PNG files are left out where they would exceed it
 MOST_COLUMNS = 7  # up to so many algorithms are compared each with each; more are all compared with the first
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -58,13 +68,16 @@ def write_report(directory: FilePath, out: FilePath | None = None) -> Path:
     folder = Path(directory)
     if not folder.is_dir():
         raise InvalidArgument(f"directory: {folder} is no directory; give one that a study wrote its results to")
-    dataset = usable(read_results(folder), folder)
+    dataset = read_results(folder)
+    for complaint in _complaints(dataset):
+        raise InvalidArgument(f"directory: {folder} holds no results of a study: {complaint}")
+    RESULTS("directory", dataset)
     path = prepare_file(folder / "report.html" if out is None else out, force=True)
     shown = [file for file in sorted(folder.glob("*.png")) if not file.name.startswith("curves")]  # as the report draws, too
     extra = {file.name: file.read_bytes() for file in shown}
     try:
         text = render(dataset, name=folder.resolve().name, extra=extra)
-    except (KeyError, ValueError, TypeError, IndexError) as error:  # of what a study does not write
+    except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:  # of what a study does not write
         versions = _parsed(dataset.attrs.get("versions", ""))
         version = versions.get("jaxbandit", "unknown") if isinstance(versions, dict) else "unknown"
         raise InvalidArgument(
@@ -75,57 +88,30 @@ def write_report(directory: FilePath, out: FilePath | None = None) -> Path:
     return path
 
 
-def usable(dataset: xr.Dataset, name: str | Path) -> xr.Dataset:
-    """Return the dataset if it holds the results of a study; raise ``InvalidArgument`` otherwise."""
-    for complaint in _complaints(dataset):
-        raise InvalidArgument(f"directory: {name} holds no results of a study: {complaint}")
-    for complaint in _complaints_of_attributes(dataset):
-        raise InvalidArgument(f"directory: the results in {name} are damaged: {complaint}")
-    return dataset
-
-
 def _complaints(dataset: xr.Dataset) -> Iterator[str]:
-    """Yield what is wrong with the variables that a report reads."""
+    """Yield what is wrong with the rounds and variables that a report reads."""
     missing = [dim for dim in ("algorithm", "trial", "round") if not dataset.sizes.get(dim) or dim not in dataset.coords]
     missing += [variable for variable in ("status", "declared_round") if variable not in dataset]
     if missing:
         yield f"{', '.join(missing)} missing"
-    for variable in ("status", "declared_round"):
-        if set(dataset[variable].dims) != {"algorithm", "trial"} or dataset[variable].dtype.kind not in "iu":
-            yield f"{variable} is no whole number for each run and trial"
-    rounds = dataset["round"].values
+    rounds, before = dataset["round"].values, dataset.attrs.get("counted_before", 0)
     if rounds.dtype.kind not in "iu" or np.any(np.diff(rounds) <= 0):
         yield "its rounds are no whole numbers in order"
-    if len(set(map(str, dataset.algorithm.values))) < dataset.sizes["algorithm"]:
-        yield "some labels of its runs are equal"
-    for measure, values in dataset.data_vars.items():
-        dims = set(values.dims)
-        if {"trial", "round"} <= dims and (values.dtype.kind not in "iuf" or dims != {"algorithm", "trial", "round"}):
-            yield f"{measure} is no number for each run, trial and round"
-    for coordinate in ("problem", "delay", "base"):
-        if coordinate in dataset and dataset[coordinate].dims not in ((), ("algorithm",)):
-            yield f"its {coordinate} is no label of each run"
-
-
-def _complaints_of_attributes(dataset: xr.Dataset) -> Iterator[str]:
-    """Yield what is wrong with the attributes that a report reads."""
-    before = dataset.attrs.get("counted_before", 0)
     if not isinstance(before, int | np.integer) or before < 0:
         yield f"counted_before is no number of points, but {short(before)}"
-    for attribute, kind, entry in (("algorithms", dict, dict), ("feedback", dict, dict), ("swept", list, str)):
-        value = dataset.attrs.get(attribute)
-        held = kind() if value is None else _parsed(value)
-        if not isinstance(held, kind) or not all(isinstance(item, entry) for item in (held.values() if isinstance(held, dict) else held)):
-            yield f"their attribute {attribute} is {short(value)}"
+    for name, values in dataset.data_vars.items():
+        dims = set(values.dims)
+        if ({"trial", "round"} <= dims and "algorithm" not in dims) or (name == "status" and dims != {"algorithm", "trial"}):
+            yield f"{name} is not of each run"
 
 
-def render(dataset: xr.Dataset, *, name: str, extra: dict[str, bytes] | None = None) -> str:
+def render(dataset: xr.Dataset, *, name: str, extra: Mapping[str, bytes] | None = None) -> str:
     """Return the report of a dataset as HTML; ``name`` is its title if the dataset has none, ``extra`` holds PNG files by name."""
-    attributes = {name: _plain(value) for name, value in dataset.attrs.items()}
+    attributes = {name: _parsed(value) for name, value in dataset.attrs.items()}
     sizes = dataset.sizes
     facts = f"{sizes['algorithm']} algorithms, {sizes['trial']} trials, {int(dataset['round'][-1]):,} rounds"
     facts += "".join(f"{words}{attributes[key]}" for key, words in (("seed", ", seed "), ("created", "; made ")) if key in attributes)
-    sections: dict[str, Any] = {
+    sections: dict[str, Section] = {
         "summary": _summary(dataset),
         "flags": _flags(dataset),
         "curves": _pictures(dataset, figures.curve_pictures, figures.MOST_LINES),
@@ -133,36 +119,25 @@ def render(dataset: xr.Dataset, *, name: str, extra: dict[str, bytes] | None = N
         "sweep": _pictures(dataset, figures.sweep_pictures),
         "delays": _pictures(dataset, figures.delay_pictures),
         "differences": _differences(dataset),
-        "wins": _wins(dataset),
+        "wins": _pictures(dataset, figures.win_pictures),
         "growth": _growth(dataset),
         "files": [],
-        "parameters": _parameters(dataset),
-        "versions": _versions(dataset),
+        "parameters": _parameters(attributes),
+        "versions": _versions(attributes),
     }
     head = {
         "title": attributes.get("study", name),
         "subtitle": "report",
         "facts": facts,
         "command": attributes.get("command"),
-        "findings": {
-            "summary": findings.summary(dataset),
-            "curves": findings.curves(dataset),
-            "boxes": findings.spread(dataset),
-            "sweep": [*sweeps_without_effect(dataset), *findings.sweep(dataset)],
-            "delays": findings.delays(dataset),
-            "differences": findings.differences(dataset, SEED),
-            "wins": findings.wins(dataset),
-            "growth": findings.growth(dataset, SEED),
-        },
+        "findings": {"summary": shared_start(dataset), "sweep": sweeps_without_effect(dataset)},
     }
     page = template.render("study", sections, **head)
-    if not extra:
-        return page
-    files = list(_files(extra, MOST_CHARACTERS - len(page)))
-    return template.render("study", sections | {"files": files}, **head)
+    files = list(_files(extra or {}, MOST_CHARACTERS - len(page)))
+    return template.render("study", sections | {"files": files}, **head) if files else page
 
 
-def _summary(dataset: xr.Dataset) -> dict[str, Any]:
+def _summary(dataset: xr.Dataset) -> Section:
     shown = [heading for heading, name, _ in COLUMNS if name in dataset]
     rows = [
         [row["algorithm"], f"{row['trials'] - row['failed']} of {row['trials']}", *(with_half(row[h], row[f"{h} +-"]) for h in shown)]
@@ -171,7 +146,7 @@ def _summary(dataset: xr.Dataset) -> dict[str, Any]:
     return {"heads": ["algorithm", "trials", *shown], "rows": rows, "rounds": f"{int(elapsed(dataset)[-1]):,}"}
 
 
-def _flags(dataset: xr.Dataset) -> dict[str, Any]:
+def _flags(dataset: xr.Dataset) -> Section:
     status = dataset.status.transpose("algorithm", "trial").values
     seen = [flag for flag in Status if flag and np.any(status & int(flag))]
     rows = [
@@ -188,31 +163,27 @@ def _flags(dataset: xr.Dataset) -> dict[str, Any]:
     }
 
 
-def _pictures(dataset: xr.Dataset, draw: Callable[[xr.Dataset], list[template.Picture]], most: int = 0) -> dict[str, Any]:
+def _pictures(dataset: xr.Dataset, draw: Callable[[xr.Dataset], list[template.Picture]], most: int = 0) -> Section:
     pictures = draw(dataset)
     hidden = figures.left_out(dataset, most) if most and pictures else 0
-    said = f"{hidden} more algorithms are in the tables only." if hidden else ""
-    return {"pictures": pictures, "hidden": said} if pictures else {}
+    return {"pictures": pictures, "hidden": f"{hidden} more algorithms are in the tables only." if hidden else ""} if pictures else {}
 
 
-def _measures(dataset: xr.Dataset, names: dict[str, str]) -> list[tuple[str, str]]:
-    return [(name, words) for name, words in names.items() if name in dataset and np.isfinite(dataset[name].values).any()]
+def _measures(dataset: xr.Dataset, names: Mapping[str, str]) -> dict[str, str]:
+    """Return those of some measures, with their words, that a dataset holds."""
+    return {name: words for name, words in names.items() if name in dataset and np.isfinite(dataset[name].values).any()}
 
 
-def _compared(dataset: xr.Dataset) -> list[list[str]]:
-    """Return the groups of algorithms that can be compared, and have a measure in which to."""
-    return [labels for labels in problem_groups(dataset) if len(labels) > 1 and _measures(dataset.sel(algorithm=labels), MEASURES)]
-
-
-def _differences(dataset: xr.Dataset) -> dict[str, Any]:
-    tables: list[tuple[str, list[str], list[Any]]] = []
-    for labels in _compared(dataset):
+def _differences(dataset: xr.Dataset) -> Section:
+    tables: list[tuple[str, list[str], list[list[Cell]]]] = []
+    for labels in problem_groups(dataset):
         part, note = dataset.sel(algorithm=labels), figures.group_note(dataset, labels)
         pairs = {
             words: paired_differences(part, name, seed=SEED, averaged=True, resamples=RESAMPLES)
-            for name, words in _measures(part, MEASURES)
+            for name, words in _measures(part, MEASURES).items()
+            if len(labels) > 1
         }
-        if len(labels) > MOST_COLUMNS:
+        if pairs and len(labels) > MOST_COLUMNS:
             first, *others = labels
             columns = [_differences_from(table, others, [first]) for table in pairs.values()]
             rows = [[label, *(column[number][0] for column in columns)] for number, label in enumerate(others)]
@@ -224,21 +195,20 @@ def _differences(dataset: xr.Dataset) -> dict[str, Any]:
     return {"tables": tables, "resamples": f"{RESAMPLES:,}", "seed": SEED} if tables else {}
 
 
-def _differences_from(pairs: xr.Dataset, rows: list[str], columns: list[str]) -> list[list[Any]]:
+def _differences_from(pairs: xr.Dataset, rows: list[str], columns: list[str]) -> list[list[Cell]]:
     """Return the cells ``[rows][columns]`` of a table of differences, whose p-values are corrected for the number of its pairs."""
     p = pairs.p.sel(algorithm=rows, versus=columns).values
-    corrected = np.full(p.shape, np.nan)
-    once = np.triu_indices(len(rows), 1) if rows == columns else np.indices(p.shape).reshape(2, -1)
-    corrected[once[0], once[1]] = holm(p[once[0], once[1]])
-    if rows == columns:
-        corrected[once[1], once[0]] = corrected[once[0], once[1]]
+    if rows == columns:  # each pair counts once
+        p = np.where(np.tri(len(rows), dtype=bool), np.nan, p)
+    corrected = holm(p)
+    corrected = np.where(np.isnan(corrected), corrected.T, corrected) if rows == columns else corrected
     return [
         ["" if row == column else _difference(pairs.sel(algorithm=row, versus=column), corrected[r, c]) for c, column in enumerate(columns)]
         for r, row in enumerate(rows)
     ]
 
 
-def _difference(pair: xr.Dataset, corrected: float) -> Any:
+def _difference(pair: xr.Dataset, corrected: float) -> Cell:
     mean, low, high = (float(pair[name]) for name in ("mean", "low", "high"))
     if not np.isfinite(mean):
         return "undefined" if int(pair["count"]) else "no common trial"
@@ -248,38 +218,22 @@ def _difference(pair: xr.Dataset, corrected: float) -> Any:
     p, holms = ("< 0.0001" if value < 1e-4 else f"{value:.2g}" for value in (float(pair.p), corrected))
     return {
         "text": _fixed(mean, digits),
-        "tag": "b" if corrected <= findings.LEVEL else "",
+        "tag": "b" if corrected <= LEVEL else "",
         "interval": f"[{_fixed(low, digits)}, {_fixed(high, digits)}]",
         "asides": [f"p {p}, Holm {holms}"],
     }
 
 
-def _wins(dataset: xr.Dataset) -> list[dict[str, Any]]:
-    groups = []
-    for labels in _compared(dataset):
-        part, note = dataset.sel(algorithm=labels), figures.group_note(dataset, labels)
-        if len(labels) > MOST_COLUMNS:
-            groups.append(_pictures(part, figures.win_pictures))
-            continue
-        tables = []
-        for name, words in _measures(part, MEASURES):
-            shares = [[f"{share:.0%}" if np.isfinite(share) else "undefined" for share in row] for row in win_matrix(part, name).values]
-            rows = [[label, *shares[a][:a], "", *shares[a][a + 1 :]] for a, label in enumerate(labels)]
-            tables.append((words + note, ["row beats column", *labels], rows))
-        groups.append({"tables": tables})
-    return [group for group in groups if group]
-
-
-def _growth(dataset: xr.Dataset) -> dict[str, Any]:
+def _growth(dataset: xr.Dataset) -> Section:
     measures = _measures(dataset, CUMULATIVE)
-    fits = {name: growth_exponent(dataset, name, seed=SEED, resamples=RESAMPLES) for name, _ in measures}
+    fits = {name: growth_exponent(dataset, name, seed=SEED, resamples=RESAMPLES) for name in measures}
     if not fits:
         return {}
     labels = [str(label) for label in dataset.algorithm.values]
     claims = {(label, name): rate_of(dataset, label, name) for label in labels for name in fits}
     first, last = (f"{next(iter(fits.values())).attrs[key]:,}" for key in ("first_round", "last_round"))
     return {
-        "heads": ["algorithm", *(words for _, words in measures)],
+        "heads": ["algorithm", *measures.values()],
         "rows": [[label, *(_exponent(fits[name].sel(algorithm=label), claims[label, name]) for name in fits)] for label in labels],
         "first": first,
         "last": last,
@@ -288,7 +242,7 @@ def _growth(dataset: xr.Dataset) -> dict[str, Any]:
     }
 
 
-def _exponent(fit: xr.Dataset, claim: Rate | None) -> dict[str, Any]:
+def _exponent(fit: xr.Dataset, claim: Rate | None) -> Cell:
     exponent, low, high = (float(fit[key]) for key in ("exponent", "low", "high"))
     text = f"{exponent:.2f}" if np.isfinite(exponent) else "undefined"
     text += f" [{low:.2f}, {high:.2f}]" if np.isfinite(low) else ""
@@ -299,7 +253,7 @@ def _bounds(rates: Sequence[Rate]) -> list[list[str]]:
     return [[r.name, ", ".join(map(_spaced, r.measures)), f"{r.exponent:g}", r.bound, r.source] for r in rates]
 
 
-def _files(files: dict[str, bytes], room: int) -> Iterator[dict[str, Any]]:
+def _files(files: Mapping[str, bytes], room: int) -> Iterator[dict[str, object]]:
     """Yield the study's PNG files at 60% of their size (sharp on any screen), as many as fit into ``room`` characters, or why not."""
     for name, data in files.items():
         if not data.startswith(PNG):
@@ -312,31 +266,27 @@ def _files(files: dict[str, bytes], room: int) -> Iterator[dict[str, Any]]:
             yield {"name": name, "data": base64.b64encode(data).decode("ascii"), "width": width}
 
 
-def _parameters(dataset: xr.Dataset) -> dict[str, Any]:
-    values = {name: _parsed(value) for name, value in dataset.attrs.items() if name not in SHOWN_ELSEWHERE}
+def _parameters(attributes: Mapping[str, object]) -> Section:
+    values = {name: value for name, value in attributes.items() if name not in SHOWN_ELSEWHERE}
     nested = {name: json.dumps(value, indent=2, ensure_ascii=False) for name, value in values.items() if isinstance(value, dict | list)}
     single = [[{"text": name, "tag": "code"}, str(value)] for name, value in values.items() if name not in nested]
     on_lines = [(name, NUMBERS.sub(lambda found: " ".join(found.group().split()), text)) for name, text in nested.items()]
     return {"single": single, "nested": on_lines} if values else {}
 
 
-def _versions(dataset: xr.Dataset) -> list[list[Any]]:
-    versions, devices = _parsed(dataset.attrs.get("versions", "{}")), _parsed(dataset.attrs.get("devices", "[]"))
+def _versions(attributes: Mapping[str, object]) -> list[list[object]]:
+    versions, devices = attributes.get("versions", {}), attributes.get("devices", [])
     rows = [[name, version] for name, version in versions.items()] if isinstance(versions, dict) else [["versions", versions]]
     rows.append(["devices", ", ".join(map(str, devices)) if isinstance(devices, list) else str(devices)])
-    return rows + [[name, _plain(dataset.attrs[name])] for name in ("precision", "created") if name in dataset.attrs]
+    return rows + [[name, attributes[name]] for name in ("precision", "created") if name in attributes]
 
 
-def _plain(value: Any) -> Any:
-    """Return an attribute as Python values."""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-
-
-def _parsed(value: Any) -> Any:
+def _parsed(value: object) -> object:
     """Return an attribute as Python values, parsed if it is JSON."""
-    value = _plain(value)
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
     try:
         return json.loads(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
     except (ValueError, RecursionError):

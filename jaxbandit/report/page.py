@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
+import pandas as pd
 from matplotlib import rc_context
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxbandit.core.checks import shape
@@ -25,31 +25,19 @@ ALPHA = 0.6
 
 def ranks(table: np.ndarray) -> np.ndarray:
     """Return the rank of each number within its column, from 0 (least) to 1 (greatest), ties sharing a rank; NaN where there is none."""
-    result = np.full(table.shape, np.nan)
-    for column, values in enumerate(table.T):
-        known = np.flatnonzero(np.isfinite(values))
-        shown = np.array([float(f"{value:.3g}") for value in values[known]])  # numbers that print alike are ties
-        below = np.array([np.sum(shown < value) + 0.5 * (np.sum(shown == value) - 1) for value in shown])
-        result[known, column] = below / max(len(known) - 1, 1)
-    return result
+    shown = [[float(f"{value:.3g}") if np.isfinite(value) else np.nan for value in row] for row in table]  # what prints alike is a tie
+    order = pd.DataFrame(shown).rank()
+    return ((order - 1) / (order.count() - 1).clip(lower=1)).to_numpy()
 
 
 def short(value: float) -> str:
     """Format a number in at most six characters."""
     if not np.isfinite(value):
         return ""
-    size = abs(value)
-    if size >= 1e4:
+    if abs(value) >= 1e4:
         return f"{value / 1000:.0f}k"
-    return (
-        f"{value:.0f}"
-        if size >= 100
-        else f"{value:.1f}"
-        if size >= 10
-        else f"{value:.2f}"
-        if size >= 0.005 or size == 0
-        else f"{value:.0e}"
-    )
+    digits = next((digits for least, digits in ((100, 0), (10, 1), (0.005, 2)) if abs(value) >= least), None)
+    return f"{value:.0e}" if digits is None and value else f"{value:.{2 if digits is None else digits}f}"
 
 
 def markdown_table(lines: Sequence[Sequence[str]]) -> str:
@@ -82,19 +70,14 @@ def heat_maps(
         for axis in axes.flat[len(panels) :]:
             axis.set_axis_off()
         for axis, (heading, table) in zip(axes.flat, panels, strict=False):
-            _panel(axis, heading, np.asarray(table, np.float64), rows, columns)
+            values = np.asarray(table, np.float64)
+            axis.imshow(ranks(values), cmap=COLOUR_MAP, alpha=ALPHA, vmin=0, vmax=1, aspect="auto")
+            for row, column in zip(*np.nonzero(np.isfinite(values)), strict=True):
+                axis.text(column, row, short(values[row, column]), ha="center", va="center", fontsize=6)
+            axis.set_title(heading, fontsize=9)
+            axis.set_xticks(range(len(columns)), columns, rotation=40, ha="right")
+            axis.set_yticks(range(len(rows)), rows)
+            axis.tick_params(length=0)
+            axis.spines[:].set_visible(False)
         figure.suptitle(title, fontsize=11)
     return figure
-
-
-def _panel(axis: Axes, heading: str, table: np.ndarray, rows: Sequence[str], columns: Sequence[str]) -> None:
-    """Draw one table on one axis."""
-    axis.imshow(ranks(table), cmap=COLOUR_MAP, alpha=ALPHA, vmin=0, vmax=1, aspect="auto")
-    for row, column in zip(*np.nonzero(np.isfinite(table)), strict=True):
-        axis.text(column, row, short(table[row, column]), ha="center", va="center", fontsize=6)
-    axis.set_title(heading, fontsize=9)
-    axis.set_xticks(range(len(columns)), columns, rotation=40, ha="right")
-    axis.set_yticks(range(len(rows)), rows)
-    axis.tick_params(length=0)
-    for side in axis.spines.values():
-        side.set_visible(False)

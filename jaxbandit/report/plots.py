@@ -25,7 +25,7 @@ from jaxbandit.report.curves import (
     trade_off,
 )
 from jaxbandit.report.page import heat_maps
-from jaxbandit.report.sweeps import shaded_cells, sweep, swept_curve, swept_map, win_map
+from jaxbandit.report.sweeps import sweep, win_map
 from jaxbandit.report.traces import delay_histogram, multiplier_paths
 
 __all__ = [
@@ -53,10 +53,7 @@ __all__ = [
     "posterior_maps",
     "problem_maps",
     "rounds_of_declaration",
-    "shaded_cells",
     "sweep",
-    "swept_curve",
-    "swept_map",
     "trade_off",
     "win_map",
 ]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from jaxbandit.core.files import prepare_file, write_whole
 from jaxbandit.core.status import MESSAGES
 from jaxbandit.report import template
-from jaxbandit.report.template import Picture
+from jaxbandit.report.template import Picture, Section
 from jaxbandit.session import Session
 from jaxbandit.session.figures import history_figure
 
@@ -37,41 +36,39 @@ def write_session_report(directory: str | Path, out: str | Path | None = None) -
 
 def render(session: Session) -> str:
     """Return the report of a session as HTML."""
-    history = session.history()
-    states = history["state"].values
+    history, best, parts, told = session.history(), session.recommend(), session.specification, session.told
+    outputs, names, states = parts.outputs, parts.space.names, history["state"].values
     counts = ", ".join(f"{np.count_nonzero(states == state)} {state}" for state in ("complete", "partial", "pending", "dropped"))
     first, last = session.events[0], session.events[-1]
-    facts = f"{len(states)} tickets: {counts}; begun {first.at}, last event {last.at} (UTC)"
-    sections = {
-        "recommendation": _recommendation(session),
-        "history": _history(session) if len(states) else {},
-        "belief": {"pictures": [_belief(session)]},
-        "pending": _pending(session),
-        "tickets": _tickets(session) if len(states) else {},
-        "made-of": [
-            [name, str(value)]
-            for name, value in session.specification.table().items()
-            if name not in ("space", "key") and value is not None
-        ],
-    }
-    return template.render("session", sections, title=session.directory.resolve().name, subtitle="session", facts=facts)
-
-
-def _recommendation(session: Session) -> dict[str, Any]:
-    best = session.recommend()
-    return {
-        "point": [[name, _number(value)] for name, value in best.point.items()],
-        "outputs": [[name, _number(best.mean[name]), _number(best.sd[name])] for name in session.specification.outputs.names],
-        "probability": f"{best.probability_of_feasibility:.3f}",
-        "feasible": best.feasible,
-    }
-
-
-def _history(session: Session) -> dict[str, Any]:
-    outputs, history = session.specification.outputs, session.history()
+    waiting = [
+        [ticket.number, *(_number(ticket.point[name]) for name in names), ", ".join(told[ticket.number]) or "nothing yet"]
+        for ticket in session.pending
+    ]
+    columns = [history["ticket"].values, states, *(map(_number, history[name].values.tolist()) for name in (*names, *outputs.names))]
+    raised = [int(event.body.get("status", 0)) for event in session.events]
     caption = "What was measured by ticket, the best objective where all constraints were measured to hold, and the bounds."
-    violations = [[c.name, _number(float(history[f"violation of {c.name}"][-1]))] for c in outputs.constraints]
-    return {"pictures": [Picture(caption, history_figure(outputs, history))], "violations": violations}
+    violations = [[c.name, _number(float(history[f"violation of {c.name}"][-1]))] for c in outputs.constraints if len(states)]
+    sections: dict[str, Section] = {
+        "recommendation": {
+            "point": [[name, _number(value)] for name, value in best.point.items()],
+            "outputs": [[name, _number(best.mean[name]), _number(best.sd[name])] for name in outputs.names],
+            "probability": f"{best.probability_of_feasibility:.3f}",
+            "feasible": best.feasible,
+        },
+        "history": {"pictures": [Picture(caption, history_figure(outputs, history))], "violations": violations} if len(states) else {},
+        "belief": {"pictures": [_belief(session)]},
+        "pending": {"heads": ["ticket", *names, "told"], "rows": waiting},
+        "tickets": {
+            "heads": ["ticket", "state", *names, *outputs.names],
+            "rows": list(map(list, zip(*columns, strict=True))),
+            "flags": [meaning for flag, meaning in MESSAGES.items() if any(status & int(flag) for status in raised)],
+        }
+        if len(states)
+        else {},
+        "made-of": [[name, str(value)] for name, value in parts.table().items() if name not in ("space", "key") and value is not None],
+    }
+    facts = f"{len(states)} tickets: {counts}; begun {first.at}, last event {last.at} (UTC)"
+    return template.render("session", sections, title=session.directory.resolve().name, subtitle="session", facts=facts)
 
 
 def _belief(session: Session) -> Picture:
@@ -79,26 +76,7 @@ def _belief(session: Session) -> Picture:
     kind = kinds.get(session.specification.space.domain.dimension, f"{kinds[1]}, in slices")
     constrained = bool(session.specification.outputs.constraints)
     last = " The last row is the probability that all constraints hold." if constrained else ""
-    caption = f"{kind}; white dots were measured, orange marks what is recommended.{last}"
-    return Picture(caption, session.plot(feasibility=constrained))
-
-
-def _pending(session: Session) -> dict[str, Any]:
-    names, told = session.specification.space.names, session.told
-    rows = [
-        [ticket.number, *(_number(ticket.point[name]) for name in names), ", ".join(told[ticket.number]) or "nothing yet"]
-        for ticket in session.pending
-    ]
-    return {"heads": ["ticket", *names, "told"], "rows": rows}
-
-
-def _tickets(session: Session) -> dict[str, Any]:
-    history = session.history()
-    names = [*session.specification.space.names, *session.specification.outputs.names]
-    columns = [history["ticket"].values, history["state"].values, *(map(_number, history[name].values.tolist()) for name in names)]
-    raised = [int(event.body.get("status", 0)) for event in session.events]
-    flags = [meaning for flag, meaning in MESSAGES.items() if any(status & int(flag) for status in raised)]
-    return {"heads": ["ticket", "state", *names], "rows": [list(row) for row in zip(*columns, strict=True)], "flags": flags}
+    return Picture(f"{kind}; white dots were measured, orange marks what is recommended.{last}", session.plot(feasibility=constrained))
 
 
 def _number(value: float | str) -> str:

@@ -15,14 +15,13 @@ import xarray as xr
 
 from jaxbandit.core import checks
 from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import between, each, integers, numbers, numbers_from, scalar, vector, whole
+from jaxbandit.core.fields import between, each, numbers, numbers_from, scalar, whole
 from jaxbandit.core.intervals import half_width, standard_deviation
 from jaxbandit.core.memory import check_fits
 from jaxbandit.core.status import healthy as healthy_trials
 from jaxbandit.results.checks import OneResult, Results
 
 __all__ = [
-    "box_statistics",
     "elapsed",
     "final_values",
     "growth_exponent",
@@ -131,38 +130,6 @@ def over_trials(dataset: Results, measure: str, *, averaged: bool = False, level
         | {"quantiles": (("algorithm", "level", "round"), quantiles)}
         | {"count": ("algorithm", count), "undefined": ("algorithm", [_undefined(part) for part in parts])},
         coords={"algorithm": dataset.algorithm.values, "round": dataset["round"].values, "level": list(levels)},
-    )
-
-
-@checked
-def box_statistics(dataset: Results, measure: str, *, rounds: Sequence[int] | None = None, averaged: bool = False) -> xr.Dataset:
-    """Compute the statistics of box plots over trials, for every algorithm and round.
-
-    Args:
-      dataset, measure, averaged: as for :func:`over_trials`.
-      rounds: the kept rounds to use; default all.
-
-    Returns:
-      ``q1``, ``median``, ``q3``, ``low`` and ``high`` (the outermost values within 1.5 times ``q3 - q1`` of the box, Tukey's whiskers),
-      ``mean`` and ``outliers`` (the number of values beyond the whiskers) with dimensions ``algorithm, round``, and ``count [algorithm]``.
-
-    Raises:
-      InvalidArgument: when the dataset has no such measure, or did not keep one of ``rounds``.
-    """
-    kept = dataset["round"].values
-    if rounds is not None:
-        integers("rounds", rounds, vector("kept rounds"))
-    chosen = kept if rounds is None else np.asarray(rounds)
-    missing = sorted(set(chosen.tolist()) - set(kept.tolist()))
-    if missing:
-        raise checks.InvalidArgument(f"rounds: must be among the {len(kept)} kept, of which the last is {kept[-1]}, got {missing}")
-    dataset = _at(dataset, np.searchsorted(kept, chosen))
-    parts = [healthy_values(dataset.isel(algorithm=a), measure, averaged=averaged) for a in range(dataset.sizes["algorithm"])]
-    boxes = [_box(part) for part in parts]
-    return xr.Dataset(
-        {name: (("algorithm", "round"), np.stack([box[name] for box in boxes])) for name in boxes[0]}
-        | {"count": ("algorithm", [len(part) for part in parts])},
-        coords={"algorithm": dataset.algorithm.values, "round": chosen},
     )
 
 
@@ -307,6 +274,21 @@ def problem_groups(dataset: Results) -> list[list[str]]:
     return list(groups.values())
 
 
+def shared_start(dataset: xr.Dataset) -> list[str]:
+    """Return whose trials all begin at one point, as far as the points or the measures of round 1 are there to show it."""
+    names = ["index"] if "index" in dataset else [name for name in ("hard_violation", "regret") if name in dataset and "regret" in dataset]
+    over = "played" if names and "played" in dataset[names[0]].dims else "round"
+    if not names or 1 not in dataset[over] or dataset.sizes["trial"] < 2:
+        return []
+    first = [dataset[name].sel({over: 1}).transpose("algorithm", "trial").values for name in names]
+    shared = np.all([values == values[:, :1] for values in first], axis=(0, 2))
+    if not shared.any():
+        return []
+    whose = "every algorithm" if shared.all() and len(shared) > 1 else ", ".join(map(str, dataset.algorithm.values[shared]))
+    advice = "so that intervals over trials leave out what another one would change; an initial design of random points draws one for each"
+    return [f"All trials of {whose} begin at one point, {advice}."]
+
+
 @checked
 def resampling(count: Annotated[int, whole(0, 10**9)], resamples: Resamples, seed: Seed) -> np.ndarray:
     """Return weights ``[resamples, count]`` of bootstrap means: the number of times each trial was drawn, divided by ``count``."""
@@ -341,18 +323,6 @@ def _paired_t(differences: np.ndarray) -> float:
 def _undefined(values: np.ndarray) -> int:
     """Return the number of trials in which some round is NaN."""
     return int(np.isnan(values).any(axis=1).sum())
-
-
-def _box(values: np.ndarray) -> dict[str, np.ndarray]:
-    """Return box-plot statistics ``[rounds]`` of values ``[trials, rounds]``."""
-    q1, median, q3 = _quantiles(values, (0.25, 0.5, 0.75))
-    reach = 1.5 * (q3 - q1)
-    inside = (values >= q1 - reach) & (values <= q3 + reach)
-    some = inside.any(axis=0)
-    low = np.where(some, np.min(values, axis=0, where=inside, initial=np.inf), np.nan)
-    high = np.where(some, np.max(values, axis=0, where=inside, initial=-np.inf), np.nan)
-    outliers = (~inside & ~np.isnan(values)).sum(axis=0) * some
-    return {"q1": q1, "median": median, "q3": q3, "low": low, "high": high, "mean": _mean(values), "outliers": outliers}
 
 
 def _final(dataset: xr.Dataset, measure: str, averaged: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from jaxbandit.core import checks
-from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.checks import InvalidArgument, one_of
 from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import AtLeast, Words, exactly, finite_numbers, numbers, scalar
+from jaxbandit.core.fields import AtLeast, Words
 from jaxbandit.drawing import SHADES, grid_of_axes, in_style, look, one_axis, plain
 from jaxbandit.report.curves import PANELS
 from jaxbandit.report.statistics import over_trials
 from jaxbandit.results.checks import Results
 
 WIDE = 20.0  # positive values that span this factor or more are drawn on a logarithmic scale
-Number: TypeAlias = Annotated[float, finite_numbers, scalar]
-Limits: TypeAlias = tuple[Number, Number]  # of the darkest and the lightest shade
 FEW = 12  # up to so many cells along an axis of a heat map are labelled one by one and have their numbers inside
 
 
@@ -81,37 +78,66 @@ def sweeps_of(dataset: xr.Dataset) -> list[tuple[list[str], xr.Dataset]]:
 
 @in_style
 @checked
-def swept_curve(
+def sweep(
     dataset: Results,
-    measure: str,
-    parameter: str,
     *,
-    heading: str = "",
-    ylabel: str | None = None,
-    averaged: bool = True,
-    ax: Axes | None = None,
-) -> Axes:
-    """Draw a measure after the last round against one swept parameter: means with 95% intervals, a line for each family.
+    measures: Annotated[Sequence[tuple[str, str]], AtLeast(1)] = PANELS[1:],
+    parameters: Sequence[str] = (),
+    axes: Any = None,
+) -> np.ndarray:
+    """Draw measures after the last round, divided by the rounds: lines over one swept parameter, or heat maps over two for each family.
+
+    Lines are means over the trials that did not fail, with 95% intervals. In maps pairs of values that were not run are hatched.
 
     Args:
-      dataset: results of a study that swept ``parameter``, or of ``run.to_xarray(problem, swept=...)``; failed trials are left out.
-      measure: variable of the dataset.
-      parameter: one of :func:`swept_parameters`.
-      heading, ylabel: text above and beside the axis; by default none above, and the measure's name.
-      averaged: divide the measure by the number of rounds.
-      ax: the axes to draw on; default new ones.
+      dataset: results of a study with a sweep, or of ``run.to_xarray(problem, swept=...)``.
+      measures: pairs of a dataset variable and its axis label, a panel each.
+      parameters: one or two of :func:`swept_parameters`; default its first two. Other swept parameters distinguish families.
+      axes: as many Axes, or an empty figure; default new ones.
 
     Returns:
-      The axes.
+      The axes ``[families, measures]``, of lines ``[1, measures]``.
 
     Raises:
-      InvalidArgument: when the dataset has no such measure or sweep.
+      InvalidArgument: when the dataset has no such measure or sweep, or on axes of another number.
     """
-    _check(dataset, parameter=parameter)
-    axis = one_axis(ax)
+    known = swept_parameters(dataset)
+    if not known:
+        raise InvalidArgument("dataset: no hyper-parameter was swept; there is no sweep to draw")
+    for number, name in enumerate(parameters):
+        one_of(f"parameters[{number}]", name, known)
+    x, *others = list(parameters or known)[:2]
+    if not others or others[0] in swept_together(dataset, x):
+        grid = grid_of_axes(axes, 1, len(measures))
+        for axis, (name, label) in zip(grid[0], measures, strict=True):
+            _draw_lines(axis, dataset, name, x)
+            axis.set_ylabel(label)
+        return grid
+    parts = families(dataset, x, *others)
+    if not parts:
+        raise InvalidArgument(f"parameters: no algorithm has both {x} and {others[0]}; see sweeps.sweeps_of")
+    grid = grid_of_axes(axes, len(parts), len(measures))
+    for column, (name, label) in zip(grid.T, measures, strict=True):
+        last = [over_trials(part, name, averaged=True, levels=())["mean"].values[:, -1] for _, part in parts]
+        every = np.concatenate(last)
+        shades = (np.nanmin(every), np.nanmax(every)) if np.isfinite(every).any() else None  # of all maps of a measure
+        for axis, (family, part), means in zip(column, parts, last, strict=True):
+            columns, place = np.unique(part[x].values, return_inverse=True)
+            rows, row = np.unique(part[others[0]].values, return_inverse=True)
+            table = np.full((len(rows), len(columns)), np.nan)
+            table[row, place] = means
+            if np.unique([row, place], axis=1).shape[1] < len(means):
+                raise InvalidArgument(f"dataset: several algorithms share values of {x} and {others[0]}; choose one family")
+            _shade_cells(axis, table, [f"{v:.3g}" for v in columns], [f"{v:.3g}" for v in rows], label=label, limits=shades)
+            axis.set(title=plain(family), xlabel=plain(x), ylabel=plain(others[0]))
+    return grid
+
+
+def _draw_lines(axis: Axes, dataset: xr.Dataset, measure: str, parameter: str) -> None:
+    """Draw a measure after the last round against one swept parameter, a line for each family."""
     spans = []
     for number, (label, part) in enumerate(families(dataset, parameter)):
-        last = over_trials(part, measure, averaged=averaged, levels=()).isel(round=-1)
+        last = over_trials(part, measure, averaged=True, levels=()).isel(round=-1)
         order = np.argsort(part[parameter].values, kind="stable")
         x, mean, half = part[parameter].values[order], last["mean"].values[order], (last.high - last["mean"]).values[order]
         axis.errorbar(x, mean, half, **look(number), marker="o", markersize=4, capsize=3, label=plain(label) or None)
@@ -119,64 +145,9 @@ def swept_curve(
     values = np.concatenate(spans)
     if values.min() > 0 and values.max() / values.min() >= WIDE:
         axis.set_xscale("log")
-    axis.set(
-        title=heading,
-        xlabel=plain(" and ".join([parameter, *swept_together(dataset, parameter)])),
-        ylabel=_words(measure, ylabel, averaged),
-    )
+    axis.set_xlabel(plain(" and ".join([parameter, *swept_together(dataset, parameter)])))
     if axis.get_legend_handles_labels()[1]:
         axis.legend(loc="best")
-    return axis
-
-
-def _words(measure: str, given: str | None, averaged: bool) -> str:
-    """Return the axis label of a measure: the one given, or the measure's own."""
-    return dict(PANELS).get(measure, plain(measure) + (" / rounds" if averaged else "")) if given is None else given
-
-
-@in_style
-@checked
-def swept_map(
-    dataset: Results,
-    measure: str,
-    x: str,
-    y: str,
-    *,
-    heading: str = "",
-    label: str | None = None,
-    averaged: bool = True,
-    limits: Limits | None = None,
-    ax: Axes | None = None,
-) -> Axes:
-    """Draw the mean of a measure after the last round over two swept parameters, as a heat map on one axis.
-
-    Args:
-      dataset: results of one family of :func:`families`; failed trials are left out. Pairs of values that were not run are hatched.
-      measure: variable of the dataset.
-      x, y: two of :func:`swept_parameters`.
-      heading, label: text above the axis and beside the scale; by default none above, and the measure's name.
-      averaged: divide the measure by the number of rounds.
-      limits: values of the darkest and the lightest shade; default the least and the largest mean.
-      ax: the axes to draw on; default new ones.
-
-    Returns:
-      The axes.
-
-    Raises:
-      InvalidArgument: when the dataset has no such measure or sweep, or several algorithms share a cell.
-    """
-    _check(dataset, x=x, y=y)
-    mean = over_trials(dataset, measure, averaged=averaged, levels=())["mean"].values[:, -1]
-    columns, column = np.unique(dataset[x].values, return_inverse=True)
-    rows, row = np.unique(dataset[y].values, return_inverse=True)
-    if len(set(zip(column.tolist(), row.tolist(), strict=True))) < len(mean):
-        raise checks.InvalidArgument(f"dataset: several algorithms share values of {x} and {y}; choose one family, see sweeps.families")
-    table = np.full((len(rows), len(columns)), np.nan)
-    table[row, column] = mean
-    axis, said = one_axis(ax), _words(measure, label, averaged)
-    shaded_cells(table, [f"{v:.3g}" for v in columns], [f"{v:.3g}" for v in rows], label=said, limits=limits, ax=axis)
-    axis.set(title=heading, xlabel=plain(x), ylabel=plain(y))
-    return axis
 
 
 @in_style
@@ -189,75 +160,17 @@ def win_map(wins: Annotated[xr.DataArray, Words("a matrix of win_matrix")], *, h
     if "algorithm" not in wins.coords or wins.ndim != 2:
         raise InvalidArgument(f"wins: must be a matrix of win_matrix, got one of {list(wins.dims)}")
     axis, labels = one_axis(ax), [plain(label) for label in wins.algorithm.values]
-    shaded_cells(wins.values[::-1], labels, labels[::-1], label="share of trials that the row wins", limits=(0.0, 1.0), ax=axis)
+    _shade_cells(axis, wins.values[::-1], labels, labels[::-1], label="share of trials that the row wins", limits=(0.0, 1.0))
     axis.set_xticks(axis.get_xticks(), [tick.get_text() for tick in axis.get_xticklabels()], rotation=35, ha="right")
     axis.set(title=heading)
     return axis
 
 
-@in_style
-@checked
-def sweep(
-    dataset: Results,
-    *,
-    measures: Annotated[Sequence[tuple[str, str]], AtLeast(1)] = PANELS[1:],
-    parameters: Sequence[str] = (),
-    axes: Any = None,
-) -> np.ndarray:
-    """Draw a panel for each measure: lines over one swept parameter, or heat maps over two, a row for each family.
-
-    Args:
-      dataset: results of a study with a sweep, or of ``run.to_xarray(problem, swept=...)``.
-      measures: pairs of a dataset variable and its axis label.
-      parameters: one or two of :func:`swept_parameters`; default its first two. Other swept parameters distinguish families.
-      axes: as many Axes, or an empty figure; default new ones.
-
-    Returns:
-      The axes ``[families, measures]``, of lines ``[1, measures]``.
-
-    Raises:
-      InvalidArgument: when the dataset has no such measure or sweep, or on axes of another number.
-    """
-    chosen = list(parameters) or swept_parameters(dataset)[:2]
-    _check(dataset, **{f"parameters[{number}]": name for number, name in enumerate(chosen)})
-    if len(chosen) == 1 or chosen[1] in swept_together(dataset, chosen[0]):
-        grid = grid_of_axes(axes, 1, len(measures))
-        for axis, (name, label) in zip(grid[0], measures, strict=True):
-            swept_curve(dataset, name, chosen[0], ylabel=label, ax=axis)
-        return grid
-    parts = families(dataset, *chosen[:2])
-    if not parts:
-        raise checks.InvalidArgument(f"parameters: no algorithm has both {chosen[0]} and {chosen[1]}; see sweeps.sweeps_of")
-    grid = grid_of_axes(axes, len(parts), len(measures))
-    for column, (name, label) in zip(grid.T, measures, strict=True):
-        last = np.concatenate([over_trials(part, name, averaged=True, levels=())["mean"].values[:, -1] for _, part in parts])
-        known = last[np.isfinite(last)]
-        limits = (float(known.min()), float(known.max())) if len(known) else None  # of all maps of a measure
-        for axis, (family, part) in zip(column, parts, strict=True):
-            swept_map(part, name, *chosen[:2], heading=plain(family), label=label, limits=limits, ax=axis)
-    return grid
-
-
-@in_style
-@checked
-def shaded_cells(
-    table: Annotated[np.ndarray, numbers, exactly(None, None, words="rows and columns")],
-    columns: Sequence[str],
-    rows: Sequence[str],
-    *,
-    label: str,
-    limits: Limits | None = None,
-    ax: Axes | None = None,
-) -> Axes:
-    """Draw a table ``[rows, columns]`` as shaded cells, from the bottom up, with numbers in them if they are few; NaN is hatched.
-
-    Returns the axes, which are ``ax`` or new ones.
-    """
-    table = np.asarray(table, np.float64)
-    checks.shape("table", table, (len(rows), len(columns)), remedy="one entry for each row and column")
-    axis = one_axis(ax)
-    finite = table[np.isfinite(table)]
-    low, high = limits or ((finite.min(), finite.max()) if len(finite) else (0.0, 1.0))
+def _shade_cells(
+    axis: Axes, table: np.ndarray, columns: Sequence[str], rows: Sequence[str], *, label: str, limits: tuple[float, float] | None
+) -> None:
+    """Draw a table ``[rows, columns]`` as shaded cells, from the bottom up, with numbers in them if they are few; NaN is hatched."""
+    low, high = limits or (0.0, 1.0)
     axis.set_facecolor("0.92")
     image = axis.pcolormesh(np.ma.masked_invalid(table), cmap=SHADES, vmin=low, vmax=high, edgecolors="white", linewidth=0.6)
     axis.grid(False)
@@ -272,7 +185,6 @@ def shaded_cells(
     for names, set_ticks in ((columns, axis.set_xticks), (rows, axis.set_yticks)):
         step = -(-len(names) // FEW)
         set_ticks(np.arange(0, len(names), step) + 0.5, list(names)[::step])
-    return axis
 
 
 def _tag(name: str, value: str | float) -> str:
@@ -280,11 +192,3 @@ def _tag(name: str, value: str | float) -> str:
     if isinstance(value, str):
         return value
     return f"{name} = {value:.3g}" if np.isfinite(value) else ""
-
-
-def _check(dataset: xr.Dataset, **parameters: str) -> None:
-    known = swept_parameters(dataset)
-    if not parameters or not known:
-        raise checks.InvalidArgument("dataset: no hyper-parameter was swept; there is no sweep to draw")
-    for argument, name in parameters.items():
-        checks.one_of(argument, name, known)

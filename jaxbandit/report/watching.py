@@ -19,13 +19,12 @@ from jaxbandit.core.fields import between, function
 from jaxbandit.core.files import CannotWrite, reason_of, write_whole
 from jaxbandit.core.intervals import NORMAL_95
 from jaxbandit.core.types import FilePath
-from jaxbandit.drawing import figure_of
 from jaxbandit.report import template
-from jaxbandit.report.curves import PANELS, WORDS, mean_curves
-from jaxbandit.report.figures import MOST_LINES, parts_of, thinned
+from jaxbandit.report.curves import PANELS, WORDS
+from jaxbandit.report.figures import MOST_LINES, mean_pictures, parts_of
 from jaxbandit.report.html import with_half, write_report
 from jaxbandit.report.tables import COLUMNS
-from jaxbandit.report.template import Picture
+from jaxbandit.report.template import Section
 from jaxbandit.study.files import PROGRESS, RECORD, is_held
 
 __all__ = ["page_so_far", "watch", "watched"]
@@ -35,7 +34,6 @@ PAGE = "report.html"
 SECONDS = 5  # between two looks at a run, and until a browser loads its page again
 SECONDS_BETWEEN_LINES = 30.0
 SHARE = 0.1  # most of the time that pages may take beside a run
-PANELS_ACROSS = 3
 UNITS = (("days", 86400), ("hours", 3600), ("minutes", 60))
 
 
@@ -56,14 +54,12 @@ def page_so_far(found: Mapping[str, Any], *, cut_off: bool = False) -> str:
 
 
 def _page(state: Mapping[str, Any], cut_off: bool) -> str:
-    name, runs = str(state["study"]), state["runs"]
-    begun = [run for run in runs if run["trials"]]
-    waiting = [str(run["label"]) for run in runs if not run["trials"]]
-    failed, finished = sum(run["failed"] for run in runs), sum(run["trials"] for run in runs)
+    runs = state["runs"]
+    begun, waiting = [run for run in runs if run["trials"]], [str(run["label"]) for run in runs if not run["trials"]]
+    failed, finished, rate = sum(run["failed"] for run in runs), sum(run["trials"] for run in runs), state.get("rate")
     columns = [column for column in COLUMNS if any(column[1] in run["mean"] for run in begun)]
     means = [_means(state, begun, measure, averaged) for _, measure, averaged in columns]
-    rate = state.get("rate")
-    sections = {
+    sections: dict[str, Section] = {
         "so-far": _curves(begun, columns, means) if columns else {},
         "runs": _table(state, begun, columns, means) if begun else {},
         "waiting": f"Runs without a finished trial, {len(waiting):,} of {len(runs):,}: {', '.join(waiting)}." if waiting else "",
@@ -71,7 +67,7 @@ def _page(state: Mapping[str, Any], cut_off: bool) -> str:
     return template.render(
         "watched",
         sections,
-        title=name,
+        title=str(state["study"]),
         subtitle=f"{_share(state):.0%}",
         reload=SECONDS,
         facts=f"runs: {len(runs):,}, trials of each: {state['trials']:,}, rounds: {state['horizon']:,}",
@@ -95,14 +91,12 @@ def _share(state: Mapping[str, Any]) -> float:
 
 
 def _line(state: Mapping[str, Any]) -> str:
-    """Return how far a run is, such as ``43% done, 12 minutes left``."""
+    """Return how far a run is, such as ``43% done, 12 minutes left``: the time in its largest unit of which there are two or more."""
     left = state["left"]
-    return f"{_share(state):.0%} done" + (f", {_in_words(left)} left" if left is not None and 0 < left < np.inf else "")
-
-
-def _in_words(seconds: float) -> str:
-    """Return a time in its largest unit of which there are two or more."""
-    return next((f"{seconds / size:.0f} {unit}" for unit, size in UNITS if seconds >= 2 * size), f"{np.ceil(seconds):.0f} s")
+    if left is None or not 0 < left < np.inf:
+        return f"{_share(state):.0%} done"
+    words = next((f"{left / size:.0f} {unit}" for unit, size in UNITS if left >= 2 * size), f"{np.ceil(left):.0f} s")
+    return f"{_share(state):.0%} done, {words} left"
 
 
 def _means(state: Mapping[str, Any], begun: list[Any], measure: str, averaged: bool) -> xr.Dataset:
@@ -113,40 +107,37 @@ def _means(state: Mapping[str, Any], begun: list[Any], measure: str, averaged: b
     if not mean.shape == sd.shape == (len(begun), len(elapsed)):
         raise ValueError(f"curves of {measure} have other lengths than the rounds")
     half = NORMAL_95 * sd / np.sqrt([[max(run["trials"] - run["failed"], 1)] for run in begun])
-    share = elapsed if averaged else 1
+    tables = {"mean": mean, "low": mean - half, "high": mean + half}
     return xr.Dataset(
-        {name: (("algorithm", "round"), values / share) for name, values in (("mean", mean), ("low", mean - half), ("high", mean + half))},
+        {name: (("algorithm", "round"), table / (elapsed if averaged else 1)) for name, table in tables.items()},
         coords={"algorithm": [str(run["label"]) for run in begun], "round": elapsed},
     )
 
 
-def _curves(begun: list[Any], columns: list[tuple[str, str, bool]], means: list[xr.Dataset]) -> dict[str, Any]:
+def _curves(begun: list[Any], columns: list[tuple[str, str, bool]], means: list[xr.Dataset]) -> Section:
     """Return figures as the report has them, each with a panel for every measure, and a line on the runs that are in none."""
     problems: dict[str, list[int]] = {}
-    for place, run in enumerate(begun):
-        problems.setdefault(str(run.get("problem", "")), []).append(place)
-    groups = [(places, f", problem {name}" if len(problems) > 1 else "") for name, places in problems.items()]
-    parts, titles, across = parts_of(groups, MOST_LINES), dict(PANELS), min(len(columns), PANELS_ACROSS)
-    pictures = []
-    for places, note in parts:
-        figure, axes = figure_of(-(-len(columns) // across), across, (4.2, 3.6))
-        for axis in axes.flat[len(columns) :]:
-            axis.remove()
-        shown = [thinned(mean.isel(algorithm=places)) for mean in means]
-        measures = [(name, titles.get(name, heading if averaged else WORDS[name])) for heading, name, averaged in columns]
-        mean_curves(axes.flat[: len(columns)], shown[0]["round"].values, measures, shown)
-        pictures.append(Picture(f"Means over finished trials with 95% confidence bands{note}.", figure))
-    hidden = len(begun) - sum(len(places) for places, _ in parts)
-    return {"pictures": pictures, "hidden": f"{hidden:,} more runs are in the table only." if hidden else ""}
+    for number, run in enumerate(begun):
+        problems.setdefault(str(run.get("problem", "")), []).append(number)
+    parts = parts_of([(numbers, f", problem {name}" if len(problems) > 1 else "") for name, numbers in problems.items()], MOST_LINES)
+    panels = [(name, dict(PANELS).get(name, heading if averaged else WORDS[name])) for heading, name, averaged in columns]
+    hidden = len(begun) - sum(len(numbers) for numbers, _ in parts)
+    return {
+        "pictures": mean_pictures(parts, panels, means, "Means over finished trials with 95% confidence bands"),
+        "hidden": f"{hidden:,} more runs are in the table only." if hidden else "",
+    }
 
 
-def _table(state: Mapping[str, Any], begun: list[Any], columns: list[tuple[str, str, bool]], means: list[xr.Dataset]) -> dict[str, Any]:
+def _table(state: Mapping[str, Any], begun: list[Any], columns: list[tuple[str, str, bool]], means: list[xr.Dataset]) -> Section:
     """Return the table of the runs that have finished trials."""
-    last = [mean.isel(round=-1) for mean in means]
-    finals = [[with_half(float(m), float(h - m)) for m, h in zip(final["mean"], final.high, strict=True)] for final in last]
     rows = [
-        [run["label"], f"{run['trials']:,} of {state['trials']:,}", f"{run['failed']:,}", *(column[number] for column in finals)]
-        for number, run in enumerate(begun)
+        [
+            run["label"],
+            f"{run['trials']:,} of {state['trials']:,}",
+            f"{run['failed']:,}",
+            *(with_half(float(mean["mean"][n, -1]), float(mean.high[n, -1] - mean["mean"][n, -1])) for mean in means),
+        ]
+        for n, run in enumerate(begun)
     ]
     return {"heads": ["run", "finished", "failed", *(heading for heading, _, _ in columns)], "rows": rows}
 

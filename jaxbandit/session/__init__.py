@@ -1,6 +1,6 @@
 """Sessions: real experiments that ask for points and are told values, late, in parts and out of order, and that survive a crash.
 
-A session plays the rounds of a simulation (``stepping``) on values that its user tells; what it is made of is its ``specification``, what
+A session plays the rounds of a simulation (``course``) on values that its user tells; what it is made of is its ``specification``, what
 has happened is in its ``journal``. Needs the ``study`` extra (``pip install "jaxbandit[study]"``).
 """
 
@@ -8,8 +8,8 @@ from jaxbandit.session.axes import Axis
 from jaxbandit.session.journal import CannotRecord, DamagedSession, SessionError, SessionInUse
 from jaxbandit.session.session import DeclaredInfeasible, Session
 from jaxbandit.session.specification import Specification, read_toml
-from jaxbandit.session.tables import Recommendation
 from jaxbandit.session.tickets import Ticket
+from jaxbandit.session.view import Recommendation
 from jaxbandit.study.model import Model
 
 __all__ = [

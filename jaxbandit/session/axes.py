@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.codec import from_fields, to_fields
+from jaxbandit.core.codec import from_fields, to_fields, to_plain
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import AtLeast, finite, whole
 from jaxbandit.core.paths import check_known
@@ -19,6 +20,7 @@ from jaxbandit.domains import MOST_POINTS, Domain, product
 from jaxbandit.domains import points as bare_points
 
 SCALES = ("linear", "logarithmic", "categorical")
+RANGE = ("low", "high", "points")
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -42,31 +44,27 @@ class Axis:
         if not isinstance(self.name, str) or not self.name.strip():
             raise InvalidArgument(f"Axis.name: must be text that is not empty, got {short(self.name)}")
         checks.one_of("Axis.scale", self.scale, SCALES)
+        given: Any = self.values
         if self.scale == "categorical":
-            self._check_categories()
-            return
-        numbers = checks.numbers("Axis.values", self.values)
-        if numbers.ndim != 1 or numbers.size < 2:
-            raise InvalidArgument(f"Axis.values: must be at least two numbers, got {short(self.values)}")
-        checks.finite("Axis.values", numbers)
-        if np.any(np.diff(numbers) <= 0):
-            raise InvalidArgument(f"Axis.values: must increase, got {short(self.values)}")
-        if self.scale == "logarithmic":
-            checks.positive("Axis.values", numbers, remedy="a logarithmic scale has positive values only")
-        object.__setattr__(self, "values", tuple(numbers.tolist()))
-
-    def _check_categories(self) -> None:
-        """Raise ``InvalidArgument`` unless the values are at least two different texts."""
-        given = self.values
-        if not isinstance(given, list | tuple) or len(given) < 2 or not all(isinstance(item, str) and item for item in given):
-            raise InvalidArgument(f"Axis.values: must be at least two texts, the names of categories, got {short(given)}")
-        if len(set(given)) < len(given):
-            raise InvalidArgument(f"Axis.values: must be different categories, got {short(given)}")
+            if not isinstance(given, list | tuple) or len(given) < 2 or not all(isinstance(item, str) and item for item in given):
+                raise InvalidArgument(f"Axis.values: must be at least two texts, the names of categories, got {short(given)}")
+            if len(set(given)) < len(given):
+                raise InvalidArgument(f"Axis.values: must be different categories, got {short(given)}")
+        else:
+            numbers = checks.numbers("Axis.values", given)
+            if numbers.ndim != 1 or numbers.size < 2:
+                raise InvalidArgument(f"Axis.values: must be at least two numbers, got {short(given)}")
+            checks.finite("Axis.values", numbers)
+            if np.any(np.diff(numbers) <= 0):
+                raise InvalidArgument(f"Axis.values: must increase, got {short(given)}")
+            if self.scale == "logarithmic":
+                checks.positive("Axis.values", numbers, remedy="a logarithmic scale has positive values only")
+            given = numbers.tolist()
         object.__setattr__(self, "values", tuple(given))
 
     def __repr__(self) -> str:
-        first, last = self.values[0], self.values[-1]
         few = self.scale == "categorical" or len(self.values) <= MOST_NUMBERS_SHOWN
+        first, last = self.values[0], self.values[-1]
         values = ", ".join(map(str, self.values)) if few else f"{len(self.values)} values from {first:g} to {last:g}"
         return f"Axis({self.name!r}: {values}; {self.scale})"
 
@@ -105,21 +103,18 @@ class Axis:
         if not isinstance(table, Mapping):
             raise InvalidArgument(f"{where}: must be a table, got {short(table)}")
         for field in table:
-            check_known(field, ["values", "low", "high", "points", "scale", "categories"], f"{where}.{field}", "an axis has")
+            check_known(field, ["values", *RANGE, "scale", "categories"], f"{where}.{field}", "an axis has")
+        missing = [field for field in RANGE if field not in table]
         try:
             if "categories" in table:
                 if len(table) > 1:
                     raise InvalidArgument(f"categories: an axis of categories has nothing else, got {short(dict(table))}")
-                categories = table["categories"]
-                return cls(name=name, values=tuple(categories) if isinstance(categories, list) else categories, scale="categorical")
-            if "values" in table:
-                if {"low", "high", "points"} & set(table):
-                    raise InvalidArgument(f"values: give either values, or low, high and points, got {short(dict(table))}")
-                return cls(name=name, **table)
-            missing = [field for field in ("low", "high", "points") if field not in table]
-            if missing:
+                return cls(name=name, values=table["categories"], scale="categorical")
+            if "values" not in table and missing:
                 raise InvalidArgument(f"{missing[0]}: give values, or low, high and points, or categories, got {short(dict(table))}")
-            return cls.between(name, **table)
+            if "values" in table and len(missing) < len(RANGE):
+                raise InvalidArgument(f"values: give either values, or low, high and points, got {short(dict(table))}")
+            return cls(name=name, **table) if "values" in table else cls.between(name, **table)
         except InvalidArgument as error:
             raise InvalidArgument(f"{where}.{error}") from error
 
@@ -160,52 +155,44 @@ class Space:
         names = tuple(axis.name for axis in domain)
         if len(set(names)) < len(names):
             raise InvalidArgument(f"domain: must have axes of different names, got {short(list(names))}")
-        made = product([axis.scaled for axis in domain])
+        grid = product([axis.scaled for axis in domain])
         labels = tuple(tuple(map(str, axis.values)) if axis.scale == "categorical" else () for axis in domain)
-        made = replace(made, names=names, categories=labels) if any(labels) else made
-        return cls(domain=made, axes=tuple(domain), names=names)
+        return cls(domain=replace(grid, names=names, categories=labels) if any(labels) else grid, axes=tuple(domain), names=names)
 
-    @property
+    @functools.cached_property
     def coordinates(self) -> np.ndarray:
         """The points in the user's units, ``[M, d]``; categories as ``0, 1, ...``."""
         if not self.axes:
             return np.asarray(self.domain.points, np.float64)
-        own = [axis.scaled if axis.scale == "categorical" else np.asarray(axis.values) for axis in self.axes]
-        return np.stack(np.meshgrid(*own, indexing="ij"), axis=-1).reshape(-1, len(self.axes))
+        values = [axis.scaled if axis.scale == "categorical" else np.asarray(axis.values) for axis in self.axes]
+        return np.stack(np.meshgrid(*values, indexing="ij"), axis=-1).reshape(-1, len(self.axes))
 
     def column(self, number: int, points: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Return one coordinate of some points ``[n]``, in the user's units: numbers, or the labels of categories."""
-        own = self.coordinates[points, number]
-        return np.asarray(self.domain.categories[number])[own.astype(int)] if self.domain.is_categorical(number) else own
+        values = self.coordinates[points, number]
+        return np.asarray(self.domain.categories[number])[values.astype(int)] if self.domain.is_categorical(number) else values
 
     def point(self, index: int) -> dict[str, float | str]:
         """Return a point by the names of its coordinates, in the user's units, or by the labels of categories."""
-        shape = self.domain.grid_shape
-        if self.axes:
-            places = np.unravel_index(index, shape)
-            return {axis.name: axis.values[int(place)] for axis, place in zip(self.axes, places, strict=True)}
-        scaled, labels = self.scaled(index), self.domain.categories or [()] * len(self.names)
-        return {name: own[int(scaled[name])] if own else scaled[name] for name, own in zip(self.names, labels, strict=True)}
+        return {name: self.column(number, np.asarray([index])).tolist()[0] for number, name in enumerate(self.names)}
 
     def scaled(self, index: int) -> dict[str, float]:
         """Return a point by the names of its coordinates, as the model sees them."""
-        row = np.asarray(self.domain.points, np.float64)[index]
-        return {name: float(value) for name, value in zip(self.names, row, strict=True)}
+        return dict(zip(self.names, np.asarray(self.domain.points[index], np.float64).tolist(), strict=True))
 
-    def table(self) -> dict[str, Any]:
+    def table(self) -> dict[str, object]:
         """Return plain values from which :meth:`from_table` makes the same space."""
         if self.axes:
             return {"axes": [to_fields(axis, "axis") for axis in self.axes]}
-        labels = {name: list(given) for name, given in (("names", self.domain.names), ("categories", self.domain.categories)) if given}
-        if self.domain.axes:
-            return {"product": [np.asarray(axis, np.float64).tolist() for axis in self.domain.axes]} | labels
-        return {"points": np.asarray(self.domain.points, np.float64).tolist()} | labels
+        domain = self.domain
+        axes = [to_plain(np.asarray(axis)) for axis in domain.axes]
+        labels = {"names": list(domain.names), "categories": list(map(list, domain.categories))}
+        return ({"product": axes} if axes else {"points": to_plain(domain.points)}) | {name: held for name, held in labels.items() if held}
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> Space:
         """Return the space that :meth:`table` describes."""
         if "axes" in table:
             return cls.of([from_fields(Axis, axis, "axis") for axis in table["axes"]])
-        made = product(table["product"]) if "product" in table else bare_points(table["points"])
-        labels = tuple(tuple(own) for own in table.get("categories", ()))
-        return cls.of(replace(made, names=tuple(table.get("names", ())), categories=labels))
+        domain = product(table["product"]) if "product" in table else bare_points(table["points"])
+        return cls.of(replace(domain, names=tuple(table.get("names", ())), categories=tuple(map(tuple, table.get("categories", ())))))

@@ -13,8 +13,7 @@ import hashlib
 import json
 import os
 import sqlite3
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from jaxbandit.core.files import reason_of, replace
 JOURNAL, LOCK = "session.sqlite", "lock.sqlite"
 SCHEMA = 1
 APPLICATION = 0x4A584253  # "JXBS" in the file's header
+LONGEST_WAIT = 1e6  # seconds for another process, which SQLite can count in milliseconds
 KINDS = ("created", "asked", "told", "dropped", "corrected", "fitted")
 TABLES = (
     "CREATE TABLE events (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, at TEXT NOT NULL, body TEXT NOT NULL, digest TEXT NOT NULL)",
@@ -136,52 +136,43 @@ class Journal:
 
 
 def create_journal(directory: Path, specification: Mapping[str, Any]) -> Journal:
-    """Make the journal of a new session, whose first event holds its specification.
+    """Make the journal of a new session, whose first event holds its specification; nothing is left of one that cannot be written.
 
     Raises:
       SessionError: where there is one already, or the directory cannot be written to.
     """
-    path = directory / JOURNAL
+    path, temporary = directory / JOURNAL, directory / f".{JOURNAL}"
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         raise SessionError(f"directory: cannot make {str(directory)!r}: {error}") from error
-    lock = _locked(directory, wait=0.0)
-    try:
+    with contextlib.ExitStack() as stack:
+        lock = stack.enter_context(contextlib.closing(_locked(directory, wait=0.0)))
         if path.exists():
             raise SessionError(f"directory: {directory} holds a session already; open it, or choose another place")
-        connection, made = _begun(path, specification)
-        return Journal(directory, connection, lock, [made])
-    except (sqlite3.Error, OSError) as error:
-        lock.close()
-        raise CannotRecord(f"cannot write {path}: {error}; there is no session") from error
-    except BaseException:
-        lock.close()
-        raise
-
-
-def _begun(path: Path, specification: Mapping[str, Any]) -> tuple[sqlite3.Connection, Event]:
-    """Write a journal that holds its first event, of which nothing is left if that fails; return a connection to it, and the event."""
-    temporary = path.with_name(f".{path.name}")
-    try:
-        temporary.unlink(missing_ok=True)
-        with contextlib.closing(_connected(temporary)) as connection:
-            created = _event(1, "created", _now(), specification, "")
-            connection.execute("BEGIN")
-            for statement in TABLES:
-                connection.execute(statement)
-            connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", _row(created))
-            connection.execute(f"PRAGMA application_id = {APPLICATION}")
-            connection.execute(f"PRAGMA user_version = {SCHEMA}")
-            connection.execute("COMMIT")
-            connection.execute("PRAGMA journal_mode = WAL")  # not before: what a log holds comes into the file when there is room
-        replace(temporary, path)  # a process that dies before leaves no half of a journal
-        return _connected(path), created
-    except BaseException:
-        for name in (temporary.name, path.name):
-            for end in ("", "-journal", "-wal", "-shm"):
-                path.with_name(name + end).unlink(missing_ok=True)
-        raise
+        created = _event(1, "created", _now(), specification, "")
+        try:
+            temporary.unlink(missing_ok=True)
+            with contextlib.closing(_connected(temporary)) as connection:
+                connection.execute("BEGIN")
+                for statement in TABLES:
+                    connection.execute(statement)
+                connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", _row(created))
+                connection.execute(f"PRAGMA application_id = {APPLICATION}")
+                connection.execute(f"PRAGMA user_version = {SCHEMA}")
+                connection.execute("COMMIT")
+                connection.execute("PRAGMA journal_mode = WAL")  # not before: what a log holds comes into the file when there is room
+            replace(temporary, path)  # a process that dies before leaves no half of a journal
+            connection = _connected(path)
+        except BaseException as error:
+            for name in (temporary.name, path.name):
+                for end in ("", "-journal", "-wal", "-shm"):
+                    path.with_name(name + end).unlink(missing_ok=True)
+            if isinstance(error, sqlite3.Error | OSError):
+                raise CannotRecord(f"cannot write {path}: {error}; there is no session") from error
+            raise
+        stack.pop_all()
+        return Journal(directory, connection, lock, [created])
 
 
 def open_journal(directory: Path, *, read_only: bool = False, wait: float = 0.0) -> Journal:
@@ -202,17 +193,16 @@ def open_journal(directory: Path, *, read_only: bool = False, wait: float = 0.0)
         raise SessionError(f"directory: {directory} holds no session; session.Session.create makes one")
     if not (read_only or os.access(directory, os.W_OK)):
         raise SessionError(f"directory: {directory} cannot be written to; open the session for reading only, or a copy of it")
-    lock = None if read_only else _locked(directory, wait=wait)
-    try:
-        with _naming(path):
-            connection = _connected(path, _mode(path)) if read_only else _connected(path)
+    with contextlib.ExitStack() as stack:
+        lock = None if read_only else stack.enter_context(contextlib.closing(_locked(directory, wait=wait)))
+        try:
+            connection = stack.enter_context(contextlib.closing(_connected(path, _mode(path) if read_only else "mode=rwc")))
             _check_header(path, connection)
             events = _read(path, connection)
-    except BaseException:
-        if lock is not None:
-            lock.close()
-        raise
-    return Journal(directory, connection, lock, events)
+        except sqlite3.Error as error:  # of a file that is no database, or that cannot be read
+            raise DamagedSession(f"directory: {path} is no journal that can be read: {error}") from error
+        stack.pop_all()
+        return Journal(directory, connection, lock, events)
 
 
 def _mode(path: Path) -> str:
@@ -248,38 +238,23 @@ def _locked(directory: Path, *, wait: float) -> sqlite3.Connection:
     """
     path = directory / LOCK
     try:
-        lock = sqlite3.connect(path, timeout=0.0, isolation_level=None, check_same_thread=False)
+        lock = sqlite3.connect(path, timeout=min(wait, LONGEST_WAIT), isolation_level=None, check_same_thread=False)
     except sqlite3.Error as error:  # such as for a directory of that name
         raise SessionError(f"directory: cannot open {path}, by which a process holds the session: {error}") from error
-    end = time.monotonic() + wait
-    while True:
-        try:
-            lock.execute("BEGIN EXCLUSIVE")
-            return lock
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error):
-                lock.close()
-                raise SessionError(f"directory: cannot hold {directory}: {error}") from error
-            if time.monotonic() >= end:
-                lock.close()
-                raise SessionInUse(
-                    f"directory: the session in {directory} is in use by another process; wait for its end, or open it for reading only"
-                ) from error
-            time.sleep(0.02)
-        except sqlite3.DatabaseError as error:
-            lock.close()
+    try:
+        lock.execute("BEGIN EXCLUSIVE")
+        return lock
+    except sqlite3.DatabaseError as error:
+        lock.close()
+        if not isinstance(error, sqlite3.OperationalError):
             raise DamagedSession(
                 f"directory: {path} is no lock of a session ({error}); remove it if no process uses the session"
             ) from error
-
-
-@contextlib.contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Turn what SQLite says of a file that is no database, or that cannot be read, into ``DamagedSession``."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise DamagedSession(f"directory: {path} is no journal that can be read: {error}") from error
+        if "locked" not in str(error):
+            raise SessionError(f"directory: cannot hold {directory}: {error}") from error
+        raise SessionInUse(
+            f"directory: the session in {directory} is in use by another process; wait for its end, or open it for reading only"
+        ) from error
 
 
 def _check_header(path: Path, connection: sqlite3.Connection) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ import numpy as np
 
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.core import checks
-from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import digest
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import nonnegative_numbers, scalar
@@ -26,13 +27,10 @@ from jaxbandit.engine import InitialDesign
 from jaxbandit.feedback import Policy
 from jaxbandit.session.axes import Axis, Space
 from jaxbandit.session.course import MAKER, Course
-from jaxbandit.session.events import checked_records
-from jaxbandit.session.fitting import fitted_model
 from jaxbandit.session.journal import JOURNAL, DamagedSession, Event, Journal, SessionError, create_journal, open_journal
 from jaxbandit.session.outputs import Outputs, told_values
-from jaxbandit.session.specification import Specification
-from jaxbandit.session.stepping import Rounds
-from jaxbandit.session.tickets import Ticket, check_tellable, note, number_of, records_of
+from jaxbandit.session.specification import Specification, algorithm_table, fitted_model
+from jaxbandit.session.tickets import Ticket, Tickets
 from jaxbandit.session.view import View, path_of
 from jaxbandit.study.model import Model
 
@@ -61,8 +59,7 @@ class Session(View):
         self.directory, self.specification = journal.directory, specification
         self._journal, self._mutex = journal, threading.RLock()
         self._design = specification.design()
-        self._records = checked_records(specification, self._design, journal)
-        self._since_snapshot = 0
+        self._tickets = Tickets.read(specification, journal)
         self._course = self._replayed()
 
     @classmethod
@@ -127,7 +124,7 @@ class Session(View):
     @checked
     def begin(cls, directory: str | Path, specification: Specification) -> Session:
         """Begin a session of a specification, as a file describes it; raises as :meth:`create` does."""
-        Rounds.start(specification.learner)  # refuses what does not fit, or cannot begin, before anything is written
+        Course(specification.setting).start()  # refuses what does not fit, or cannot begin, before anything is written
         return cls(create_journal(path_of(directory), specification.table()), specification)
 
     @classmethod
@@ -155,24 +152,23 @@ class Session(View):
           InvalidArgument: when the algorithm is not the session's.
         """
         journal = open_journal(path_of(directory), read_only=read_only, wait=wait)
-        try:
-            table = journal.events[0].body
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(contextlib.closing(journal))
             try:
-                specification = Specification.from_table(table, algorithm)
+                specification = Specification.from_table(journal.events[0].body, algorithm)
             except InvalidArgument:
                 raise
             except Exception as error:  # whatever reading plain values of any kind raises
                 raise DamagedSession(
                     f"directory: event 1 of {journal.directory / JOURNAL} is no specification of a session: {reason_of(error)}"
                 ) from error
-            if algorithm is None and specification.fingerprint != digest(table):
+            if algorithm is None and specification.fingerprint != digest(journal.events[0].body):
                 raise DamagedSession(
                     f"directory: the specification of {journal.directory} is not what this version of jaxbandit makes of it"
                 )
-            return cls(journal, specification)
-        except BaseException:
-            journal.close()
-            raise
+            session = cls(journal, specification)
+            stack.pop_all()
+            return session
 
     def ask(self) -> Ticket:
         """Return the next point to measure; it is under way until it is told or dropped.
@@ -185,18 +181,20 @@ class Session(View):
         """
         with self._mutex:
             self._check_writable()
-            number = len(self._records) + 1
+            number = len(self._tickets) + 1
             if number <= len(self._design):
-                return self._asked({"ticket": number, "round": 0, "index": self._design[number - 1], "status": 0})
+                self._happen("asked", {"ticket": number, "round": 0, "index": self._design[number - 1], "status": 0})
+                return self._ticket(number)
             self._check_ready()
             self._fit_if_due()
-            self._course.begin(self._records)
-            after, asked = self._course.rounds.ask()
-            if not healthy(np.asarray(int(asked.status))):
-                raise SessionError(f"ask: the algorithm cannot choose: {explain(int(asked.status))}; nothing has happened")
-            status = asked.status | self._far_from_prior()
-            ticket = self._asked({"ticket": number, "round": asked.round, "index": asked.point, "status": int(status)})
-            self._course.rounds = after
+            if not self._course.begun:
+                self._course.begin(self._known_design())
+            choice = self._course.choose()
+            if not healthy(np.asarray(int(choice.status))):
+                raise SessionError(f"ask: the algorithm cannot choose: {explain(int(choice.status))}; nothing has happened")
+            body = {"ticket": number, "round": len(self._course.rounds) + 1, "index": choice.point}
+            self._happen("asked", body | {"status": int(choice.status | self._far_from_prior())}, choice.after)
+            ticket = self._ticket(number)
             if ticket.declared_infeasible:
                 warnings.warn(f"ask: {explain(int(Status.DECLARED_INFEASIBLE))} (ticket {number})", DeclaredInfeasible, stacklevel=2)
             self._keep_snapshot(SNAPSHOT_EVERY)
@@ -229,13 +227,21 @@ class Session(View):
         """
         with self._mutex:
             self._check_writable()
-            number = number_of(ticket, self._records)
+            number = self._tickets.number_of(ticket)
             checks.boolean("correct", correct)
-            given, record = told_values(self.specification.outputs, values, reward, constraints, self._largest), self._records[number]
+            largest = float(np.finfo(self._course.setting.arena.dtype).max) / 4  # that the model's arithmetic can work with
+            given, record = told_values(self.specification.outputs, values, reward, constraints, largest), self._tickets[number]
             changed = {name: value for name, value in given.items() if record.values.get(name, value) != value}
             new = {name: value for name, value in given.items() if name not in record.values}
-            begun = self._course.rounds.begun
-            check_tellable(number, record, changed, correct=correct, at_once=self.specification.at_once, begun=begun)
+            if record.dropped and self.specification.at_once:
+                raise SessionError(f"ticket {number}: was dropped, and its round repeated; its values cannot be used any more")
+            if record.dropped and record.round == 0 and self._course.begun:
+                raise SessionError(f"ticket {number}: was dropped, and the initial design has been used without it")
+            if record.dropped and not correct:
+                raise SessionError(f"ticket {number}: was dropped; tell(..., correct=True) takes that back")
+            if changed and not correct:
+                before = {name: record.values[name] for name in changed}
+                raise SessionError(f"ticket {number}: was told {short(before)}, got {short(changed)}; tell(..., correct=True) replaces it")
             if new or record.dropped:
                 self._happen("told", {"ticket": number, "values": new})
             if changed:
@@ -252,11 +258,10 @@ class Session(View):
         """
         with self._mutex:
             self._check_writable()
-            number = number_of(ticket, self._records)
-            record = self._records[number]
-            if record.state(len(self.specification.outputs.names)) == "complete":
+            number = self._tickets.number_of(ticket)
+            if self._tickets[number].state == "complete":
                 raise SessionError(f"ticket {number}: cannot be dropped, all its values have been told")
-            if not record.dropped:
+            if not self._tickets[number].dropped:
                 self._happen("dropped", {"ticket": number})
 
     def fit(self) -> Model:
@@ -271,8 +276,9 @@ class Session(View):
         """
         with self._mutex:
             self._check_writable()
-            model = fitted_model(self.specification, self.model, self._records)
-            self._happen("fitted", {"model": model.table(), "told": self._complete()})
+            told = [(record.index, record.values) for record in self._tickets.values() if record.values]
+            model = fitted_model(self.specification, self.model, told)
+            self._happen("fitted", {"model": model.table(), "told": self._tickets.complete})
             return model
 
     def close(self) -> None:
@@ -289,41 +295,45 @@ class Session(View):
         self.close()
 
     def _replayed(self) -> Course:
-        """Return the learner that the events lead to, from the snapshot on where there is one of them."""
-        fitted = [event.number for event in self._journal.events if event.kind in ("fitted", "corrected")]
-        model = self.model
-        learner = self.specification.learner if model is self.specification.model else self.specification.learner_with(model)
-        kept = self._journal.snapshot(MAKER)
-        course, start = None, 0
-        if kept is not None and kept[0] >= max(fitted, default=0):
-            start, state = kept
-            course = Course.from_snapshot(self.specification, learner, state, records_of(self._journal.events[:start]))
-        if course is None:
-            course, start = Course.start(self.specification, learner), 0
-        for event in self._journal.events[start:]:
-            course.follow(event, self._records)
-        self._since_snapshot = len(self._journal.events) - start
+        """Return the learner that the events lead to, with the state of the snapshot where that is one of theirs."""
+        events, model, parts = self._journal.events, self.model, self.specification
+        course = Course(parts.setting if model is parts.model else parts.setting_with(model))
+        for event in events:
+            self._follow(course, event)
+        start, state = self._journal.snapshot(MAKER) or (0, b"")
+        is_later = any(event.kind in ("fitted", "corrected") for event in events[start:])
+        self._since_snapshot = len(events) - (start if start and not is_later and course.restore(state) else 0)
         return course
 
-    def _happen(self, kind: str, body: dict[str, Any]) -> Event:
-        """Write an event down and let it happen."""
+    def _happen(self, kind: str, body: Mapping[str, Any], after: object = None) -> None:
+        """Write an event down and let it happen; ``after`` is the algorithm's state after its choice of the point that is asked for."""
         event = self._journal.append(kind, body)
-        note(self._records, event)
+        self._tickets.enter(event)
         self._since_snapshot += 1
         if kind in ("corrected", "fitted"):
             self._course = self._replayed()
-        elif kind != "asked":
-            self._course.follow(event, self._records)
-        return event
+        else:
+            self._follow(self._course, event, after)
 
-    def _asked(self, body: dict[str, Any]) -> Ticket:
-        self._happen("asked", body)
-        return self._ticket(body["ticket"], self._records[body["ticket"]])
-
-    @property
-    def _largest(self) -> float:
-        """Largest number that the model's arithmetic can work with."""
-        return float(np.finfo(self._course.rounds.learner.arena.dtype).max) / 4
+    def _follow(self, course: Course, event: Event, after: object = None) -> None:
+        """Let a learner follow an event, with the values that corrections have left."""
+        if event.kind not in ("asked", "told", "dropped"):
+            return
+        number, outputs = event.body["ticket"], self.specification.outputs
+        record = self._tickets[number]
+        if event.kind == "told":
+            names = event.body["values"]
+            course.told[number] += len(names)
+            if course.together:  # once all are there
+                names = outputs.names if course.told[number] == len(outputs.names) else ()
+            if record.round and names:
+                course.tell(record.round, outputs.inward({name: record.values[name] for name in names}))
+        elif event.kind == "asked" and record.round:
+            if not course.begun:
+                course.begin(self._known_design())
+            course.asked(record.index, after)
+        elif event.kind == "dropped" and self.specification.at_once and record.round == len(course.rounds) > 0:
+            course.take_back()
 
     def _check_writable(self) -> None:
         if not self._journal.writable:
@@ -331,41 +341,35 @@ class Session(View):
 
     def _check_ready(self) -> None:
         """Raise ``SessionError`` where the next round cannot begin."""
-        outputs, rounds = self.specification.outputs, self._course.rounds
-        missing = [] if rounds.begun else [ticket.number for ticket in self.pending]
+        missing = [] if self._course.begun else [ticket.number for ticket in self.pending]
         if missing:
             raise SessionError(f"ask: the initial design comes first; tell or drop tickets {', '.join(map(str, missing))}")
-        if not rounds.complete:
-            number = max(self._records)
-            lacking = [name for name in outputs.names if name not in self._records[number].values]
+        if not self._course.complete:
+            number = len(self._tickets)
+            lacking = [name for name in self.specification.outputs.names if name not in self._tickets[number].values]
             raise SessionError(f"ask: values come before the next round here; tell {', '.join(lacking)} of ticket {number}, or drop it")
-        if rounds.round >= self.specification.horizon:
+        if len(self._course.rounds) >= self.specification.horizon:
             raise SessionError(f"ask: all {self.specification.horizon} rounds of the session's horizon have been asked for")
 
     def _far_from_prior(self) -> Status:
         """Return the flag of values that the model calls impossible, where they are; warn of it the first time."""
-        if not self.specification.algorithm.traits.learns or not self._course.rounds.far_from_prior(self._told()):
+        if not self.specification.algorithm.traits.learns or not self._course.far_from_prior(self._told()):
             return Status.OK
-        if not any(record.status & Status.FAR_FROM_PRIOR for record in self._records.values()):
+        if not any(record.status & Status.FAR_FROM_PRIOR for record in self._tickets.values()):
             [line] = flags_in_words(np.asarray(int(Status.FAR_FROM_PRIOR)))
             warnings.warn(f"ask: {line.partition(': ')[2]}", stacklevel=3)
         return Status.FAR_FROM_PRIOR
 
-    def _complete(self) -> int:
-        """Return the number of tickets all of whose values have been told."""
-        count = len(self.specification.outputs.names)
-        return sum(record.state(count) == "complete" for record in self._records.values())
-
     def _fit_if_due(self) -> None:
         """Fit the model if enough has been told since the last fit."""
         every = self.specification.fit_every
-        fits = [event.body["told"] for event in self._journal.events if event.kind == "fitted"] if every else []
-        if every and self._complete() >= (fits[-1] if fits else 0) + every:
+        fits = [0, *(event.body["told"] for event in self._journal.events if event.kind == "fitted")] if every else []
+        if every and self._tickets.complete >= fits[-1] + every:
             self.fit()
 
     def _keep_snapshot(self, least: int) -> None:
-        """Keep a snapshot if at least so many events have happened since the last one."""
-        if self._since_snapshot < least:
+        """Keep a snapshot if at least so many events have happened since the last; of an algorithm whose code may change there is none."""
+        if self._since_snapshot < least or "fingerprint" in algorithm_table(self.specification.algorithm):
             return
         state = self._course.snapshot()
         if state is not None:

@@ -1,11 +1,11 @@
-"""All that a session is made of, as one value that its journal holds and from which it can be made again."""
+"""All that a session is made of, as one value that its journal holds and from which it can be made again; and the fit of its model."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.codec import digest, exact, from_fields, from_plain, name_of, to_plain, word_of
+from jaxbandit.core.codec import Plain, Table, digest, exact, from_fields, from_plain, name_of, to_plain, word_of
 from jaxbandit.core.declare import check_domain, check_fields, checked
 from jaxbandit.core.fields import Described, Words, whole
 from jaxbandit.core.fields import path as path_check
@@ -26,19 +26,29 @@ from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Array, Key
 from jaxbandit.delays import LONGEST_DELAY, Delay, NoDelay
 from jaxbandit.engine import InitialDesign
-from jaxbandit.engine.delayed import policy_in_force
+from jaxbandit.engine.cell import Cell
+from jaxbandit.engine.delayed import Delays, policy_in_force
 from jaxbandit.engine.inputs import Rounds
+from jaxbandit.engine.rounds import design_key
+from jaxbandit.engine.trial import Setting
 from jaxbandit.feedback import Policy
+from jaxbandit.kernels import Kernel
+from jaxbandit.problems import from_tables
 from jaxbandit.session.axes import Axis, Space
+from jaxbandit.session.journal import SessionError
 from jaxbandit.session.outputs import Outputs
-from jaxbandit.session.stepping import Learner, design_points, make_learner
-from jaxbandit.session.tables import TAKEN
 from jaxbandit.study.model import Model
-from jaxbandit.surrogates import Surrogate, arithmetic
+from jaxbandit.surrogates import Prior, arithmetic, fit
 
-NUMBERS = ("horizon", "capacity", "fit_every")
-PLAIN = ("objective", "constraints", "seed", *NUMBERS)
+FIELDS = ("objective", "constraints", "seed", "horizon", "capacity", "fit_every")
 PARTS = ("axis", "algorithm", "model", "feedback", "delay", "initial")
+TAKEN = frozenset(
+    {
+        *("ticket", "state", "round", "index", "asked_at", "told_at", "best_so_far"),
+        *("output", "point", "mean", "sd", "lower", "upper", "probability_of_feasibility"),
+    }
+)
+"""Names of variables of a session's tables, which no output and no axis can have."""
 
 
 @pytree
@@ -60,20 +70,11 @@ class UnknownDelay(Delay):
 
 @dataclasses.dataclass(frozen=True)
 class Specification(Described):
-    """All parts of a session; arguments as for :meth:`Session.create <jaxbandit.session.Session.create>`.
+    """All parts of a session; further attributes are the arguments of :meth:`Session.create <jaxbandit.session.Session.create>`.
 
     Attributes:
       space: the points among which it chooses.
       outputs: what is measured.
-      algorithm: the algorithm.
-      model: the GP model of the outputs, built on the points.
-      horizon: most rounds.
-      key: a PRNG key; the session draws the random numbers of trial 0 of a simulation with this key.
-      delay: what is known of the delays; ``None`` for nothing.
-      feedback: feedback policy; ``None`` for the algorithm's own.
-      initial: points to measure before round 1.
-      capacity: rounds for which a value may be late; ``None`` for all of them.
-      fit_every: completed tickets between two fits of the model; ``None`` for no fits.
     """
 
     described: ClassVar[str] = "a Specification"
@@ -126,47 +127,39 @@ class Specification(Described):
 
     @property
     def at_once(self) -> bool:
-        """Say whether the values of a round come before the next one is asked for."""
+        """Return whether the values of a round come before the next one is asked for."""
         return isinstance(self.delay, NoDelay) or (self.delay is None and self.algorithm.traits.needs_feedback_at_once)
 
     def design(self) -> list[int]:
-        """Return the points of the initial design."""
+        """Return the points of the initial design, those of a simulated trial of the same key."""
         if not self.initial.count:
             return []  # at once: most sessions have none, and drawing no point would compile programs
-        return design_points(self.initial, trial_key(typed(self.key), 0), self.space.domain.size)
-
-    def surrogate(self, model: Model) -> Surrogate:
-        """Return the GP model of the modelled functions that ``model`` of the outputs amounts to."""
-        return _expanded(model, self.outputs, self.space.domain.size).of(
-            self.space.domain, self.outputs.modelled, self.horizon + self.initial.count, "model"
-        )
+        key = design_key(trial_key(typed(self.key), 0))
+        return [int(index) for index in np.asarray(self.initial.points(key, self.space.domain.size))]
 
     @functools.cached_property
-    def learner(self) -> Learner:
-        """Learner of the session before any observation."""
-        return self.learner_with(self.model)
+    def setting(self) -> Setting:
+        """What stays the same from round to round: that of trial 0 of a simulation with the key."""
+        return self.setting_with(self.model)
 
-    def learner_with(self, model: Model) -> Learner:
-        """Return the learner of the session before any observation, with another model than its own."""
-        surrogate = self.surrogate(model)
+    def setting_with(self, model: Model) -> Setting:
+        """Return the :attr:`setting` with another model."""
+        domain, functions = self.space.domain, self.outputs.modelled
+        surrogate = _expanded(model, self.outputs, domain.size).of(domain, functions, self.horizon + self.initial.count, "model")
+        algorithm, delays = self.algorithm, None
         with arithmetic([surrogate.precision]):
-            if self.at_once:
-                return make_learner(self.algorithm, surrogate, typed(self.key), horizon=self.horizon, policy=None, capacity=0)
-            delay, policy = self.delay or UnknownDelay(), policy_in_force(self.algorithm, self.feedback)
-            policy.validate(outputs=self.outputs.modelled)
-            return make_learner(
-                self.algorithm.with_delays(delay, policy),
-                surrogate,
-                typed(self.key),
-                horizon=self.horizon,
-                policy=policy,
-                capacity=self.capacity or self.horizon,
-                joint=delay.joint,
-            )
+            if not self.at_once:
+                delay, policy = self.delay or UnknownDelay(), policy_in_force(algorithm, self.feedback)
+                policy.validate(outputs=functions)
+                algorithm = algorithm.with_delays(delay, policy)
+                delays = Delays(model=delay, policy=policy, capacity=self.capacity or self.horizon)
+            unknown = from_tables(domain, np.zeros(domain.size), np.zeros((functions - 1, domain.size)))  # for what the user measures
+            cell = Cell.of(unknown, [(algorithm, surrogate, delays)], self.initial, horizon=self.horizon)
+            return cell.setting(typed(self.key), np.asarray([0, 0, 1], np.int32))
 
     def table(self) -> dict[str, Any]:
         """Return the specification as plain values; an algorithm that no table describes by its fingerprint."""
-        key = typed(self.key)
+        key, parts = typed(self.key), ("delay", "feedback", "horizon", "capacity", "fit_every")
         return {
             "space": self.space.table(),
             "objective": str(self.outputs.objective),
@@ -174,16 +167,14 @@ class Specification(Described):
             "algorithm": algorithm_table(self.algorithm),
             "model": self.model.table(),
             "key": {"generator": str(jax.random.key_impl(key)), "data": np.asarray(jax.random.key_data(key)).tolist()},
-            "delay": to_plain(self.delay, "delay"),
-            "feedback": to_plain(self.feedback, "feedback"),
             "initial": {"indices": to_plain(self.initial.indices, "initial.indices"), "random": self.initial.random},
-        } | {name: to_plain(getattr(self, name), name) for name in NUMBERS}
+        } | {name: to_plain(getattr(self, name), name) for name in parts}
 
     @classmethod
     @checked
     def from_table(
         cls,
-        table: Annotated[Mapping[str, Any], Words("a table that Specification.table() has written")],
+        table: Annotated[Table, Words("a table that Specification.table() has written")],
         algorithm: Algorithm | None = None,
     ) -> Specification:
         """Return the specification that :meth:`table` has written; ``algorithm`` stands for one that no table describes.
@@ -191,17 +182,26 @@ class Specification(Described):
         Raises:
           InvalidArgument: when that is missing, or is not the one that the session was made with.
         """
-        own, key = table["algorithm"], table["key"]
-        if "fingerprint" in own and (algorithm is None or fingerprint_of(algorithm) != own):
+        written, key = table["algorithm"], table["key"]
+        if "fingerprint" in written and (algorithm is None or fingerprint_of(algorithm) != written):
             words = "none was given" if algorithm is None else f"got another one, {short(algorithm)}"
-            raise InvalidArgument(f"algorithm: the session was made with {own['class']} of your own; pass the same object, {words}")
-        if "fingerprint" not in own and algorithm is not None and algorithm_table(algorithm) != own:
-            raise InvalidArgument(f"algorithm: the session was made with another one, {short(own)}, got {short(algorithm)}")
-        return cls(
-            space=Space.from_table(table["space"]),
-            key=jax.random.wrap_key_data(jnp.asarray(key["data"], jnp.uint32), impl=key["generator"]),
-            **_read_parts({**table, "algorithm": own if algorithm is None else algorithm}),
-        )
+            raise InvalidArgument(f"algorithm: the session was made with {written['class']} of your own; pass the same object, {words}")
+        if "fingerprint" not in written and algorithm is not None and algorithm_table(algorithm) != written:
+            raise InvalidArgument(f"algorithm: the session was made with another one, {short(written)}, got {short(algorithm)}")
+        key = jax.random.wrap_key_data(jnp.asarray(key["data"], jnp.uint32), impl=key["generator"])
+        return cls._read({**table, "algorithm": written if algorithm is None else algorithm}, Space.from_table(table["space"]), key)
+
+    @classmethod
+    def _read(cls, table: Table, space: Space, key: Key) -> Specification:
+        """Return the specification whose points and key are given, and whose other parts a table of a file or of a journal holds."""
+        parts: dict[str, Any] = {
+            "outputs": Outputs.read(table.get("objective", "maximise reward"), table.get("constraints", [])),
+            "model": from_fields(Model, table.get("model", {}), "model"),
+            "initial": from_fields(InitialDesign, table.get("initial", {}), "initial"),
+            "horizon": table.get("horizon", 1000),
+            **{word_of(role): from_plain(role, table.get(word_of(role)), word_of(role)) for role in (Algorithm, Delay, Policy)},
+        }
+        return cls(space=space, key=key, capacity=table.get("capacity"), fit_every=table.get("fit_every"), **parts)
 
     @property
     def fingerprint(self) -> str:
@@ -209,7 +209,7 @@ class Specification(Described):
         return digest(self.table())
 
 
-def algorithm_table(algorithm: Algorithm) -> dict[str, Any]:
+def algorithm_table(algorithm: Algorithm) -> dict[str, Plain]:
     """Return an algorithm as plain values: its table, or the class and the fingerprint of one that no table can describe."""
     try:
         return dict(to_plain(algorithm, "algorithm"))
@@ -217,7 +217,7 @@ def algorithm_table(algorithm: Algorithm) -> dict[str, Any]:
         return fingerprint_of(algorithm)
 
 
-def fingerprint_of(algorithm: Algorithm) -> dict[str, Any]:
+def fingerprint_of(algorithm: Algorithm) -> dict[str, Plain]:
     """Return the class and the fingerprint of an algorithm."""
     return {"class": name_of(type(algorithm)), "fingerprint": digest({"it": exact(algorithm)})}
 
@@ -235,32 +235,59 @@ def read_toml(path: Annotated[Path, path_check]) -> Specification:
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidArgument(f"experiment: cannot read {str(path)!r}: {reason_of(error)}") from error
     for name in table:
-        check_known(name, [*PLAIN, *PARTS], name, "an experiment has")
+        check_known(name, [*FIELDS, *PARTS], name, "an experiment has")
     for name in ("axis", "algorithm"):
         if not isinstance(table.get(name), Mapping) or not table[name]:
             raise InvalidArgument(f"{name}: there is none; add a table [{'axis.NAME' if name == 'axis' else name}]")
     seed = table.get("seed", 0)
     whole(0, 2**32 - 1)("seed", seed)
-    return Specification(
-        space=Space.of([Axis.read(name, axis, f"axis.{name}") for name, axis in table["axis"].items()]),
-        key=jax.random.key(seed),
-        **_read_parts(table),
-    )
+    space = Space.of([Axis.read(name, axis, f"axis.{name}") for name, axis in table["axis"].items()])
+    return Specification._read(table, space, jax.random.key(seed))
 
 
-def _read_parts(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a specification, without its points and its key, that a table of a file or of a journal holds."""
-    return {
-        "outputs": Outputs.read(table.get("objective", "maximise reward"), table.get("constraints", [])),
-        "model": from_fields(Model, table.get("model", {}), "model"),
-        "initial": from_fields(InitialDesign, table.get("initial", {}), "initial"),
-        "horizon": table.get("horizon", 1000),
-        **{word_of(role): from_plain(role, table.get(word_of(role)), word_of(role)) for role in (Algorithm, Delay, Policy)},
-        **{name: table.get(name) for name in ("capacity", "fit_every")},
-    }
+def fitted_model(specification: Specification, model: Model, told: Iterable[tuple[int, Mapping[str, float]]]) -> Model:
+    """Return the model with the kernel and the noise variance of greatest posterior density for each output.
+
+    The search starts at ``model``. Outputs of which nothing has been told keep what they have.
+
+    Args:
+      specification: what the session is made of.
+      model: the model in force.
+      told: points with the values told there, by the names of the outputs.
+
+    Raises:
+      SessionError: when nothing has been told of any output, and where the noise variance of the model differs between points.
+    """
+    outputs, points, told = specification.outputs, np.asarray(specification.space.domain.points, np.float64), list(told)
+    if not told:
+        raise SessionError("fit: nothing has been told yet; tell some values first")
+    if np.size(model.noise_variance) > len(outputs.names):
+        raise SessionError("fit: fits one noise variance for each output, and the model has a table over the points; give it numbers")
+    prior = Prior(extent=np.ptp(points, axis=0) + (np.ptp(points, axis=0) == 0))
+    means, fitted = _prior_means(model, outputs), []
+    for name, mean, table, noise in zip(
+        outputs.names, means, _each("kernel", model.kernel, outputs), _each("noise_variance", model.noise_variance, outputs), strict=True
+    ):
+        kernel, pairs = from_plain(Kernel, table, "model.kernel"), [(index, values[name]) for index, values in told if name in values]
+        if pairs:
+            places, values = map(np.asarray, zip(*pairs, strict=True))
+            found = fit(kernel, points[places], values - mean, float(noise), prior=prior)
+            kernel, noise = found.kernel, found.noise_variance
+        fitted.append((to_plain(kernel, "model.kernel"), float(noise)))
+    kernels, noises = zip(*fitted, strict=True)
+    return dataclasses.replace(model, kernel=kernels, noise_variance=noises, prior_mean=tuple(means))
 
 
-def prior_means(model: Model, outputs: Outputs) -> list[float]:
+def _each(name: str, value: Any, outputs: Outputs) -> list[Any]:
+    """Return what a model holds for each output; raises ``InvalidArgument`` unless that is one for all or one for each."""
+    if not isinstance(value, list | tuple | np.ndarray) or np.shape(value) == ():
+        return [value] * len(outputs.names)
+    if len(value) != len(outputs.names):
+        raise InvalidArgument(f"model.{name}: must hold one for each of the {len(outputs.names)} outputs, got {len(value)}")
+    return list(value)
+
+
+def _prior_means(model: Model, outputs: Outputs) -> list[float]:
     """Return the prior mean of each output, in its own units.
 
     One number is the objective's; a constraint's is then its bound, so that it is as likely to hold as not.
@@ -268,26 +295,19 @@ def prior_means(model: Model, outputs: Outputs) -> list[float]:
     means = np.asarray(model.prior_mean, np.float64)
     if means.ndim == 0:
         return [float(means), *(constraint.bound for constraint in outputs.constraints)]
-    return [float(mean) for mean in _one_each("prior_mean", means, outputs)]
-
-
-def _one_each(name: str, values: Any, outputs: Outputs) -> Any:
-    """Return what a model says of each output; raises ``InvalidArgument`` unless there is one for each."""
-    if len(values) != len(outputs.names):
-        raise InvalidArgument(f"model.{name}: must hold one for each of the {len(outputs.names)} outputs, got {len(values)}")
-    return values
+    return [float(mean) for mean in _each("prior_mean", means, outputs)]
 
 
 def _expanded(model: Model, outputs: Outputs, size: int) -> Model:
     """Return the model of the modelled functions on ``size`` points from that of the outputs, of which an equality is modelled twice."""
 
-    def each(name: str, value: Any) -> list[Any]:
-        return [item for item, rows in zip(_one_each(name, value, outputs), outputs.rows, strict=True) for _ in rows]
+    def rows_of(name: str, value: object) -> list[Any]:
+        return [item for item, rows in zip(_each(name, value, outputs), outputs.rows, strict=True) for _ in rows]
 
-    changes: dict[str, Any] = {"prior_mean": outputs.prior_means(prior_means(model, outputs))}
+    changes: dict[str, Any] = {"prior_mean": outputs.prior_means(_prior_means(model, outputs))}
     if isinstance(model.kernel, list | tuple):
-        changes["kernel"] = each("kernel", model.kernel)
+        changes["kernel"] = rows_of("kernel", model.kernel)
     noise = np.shape(model.noise_variance)
     if noise and (noise == (len(outputs.names),) or noise != (size,)):  # a table over the points is that of all outputs
-        changes["noise_variance"] = each("noise_variance", np.asarray(model.noise_variance).tolist())
+        changes["noise_variance"] = rows_of("noise_variance", np.asarray(model.noise_variance).tolist())
     return dataclasses.replace(model, **changes)

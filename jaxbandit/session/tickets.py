@@ -1,13 +1,27 @@
-"""Tickets of a session: what was asked for, and what has been told of it. Every event of the journal is applied here first."""
+"""Tickets of a session: what was asked for, and what has been told of it. Every event of the journal is entered here."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.codec import from_fields
+from jaxbandit.core.fields import whole
+from jaxbandit.core.files import reason_of
 from jaxbandit.core.status import Status
-from jaxbandit.session.journal import Event, SessionError
+from jaxbandit.session.journal import JOURNAL, DamagedSession, Event, Journal
+from jaxbandit.session.outputs import told_values
+from jaxbandit.session.specification import Specification
+from jaxbandit.study.model import Model
+
+BODIES = {
+    "asked": {"ticket", "round", "index", "status"},
+    "told": {"ticket", "values"},
+    "corrected": {"ticket", "values"},
+    "dropped": {"ticket"},
+    "fitted": {"model", "told"},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +55,7 @@ class Record:
     """Facts of a ticket that are known so far.
 
     Attributes:
+      outputs: number of values of a complete ticket.
       round, index, status: as those of :class:`Ticket`.
       asked_at: when it was asked for.
       values: values told so far, by the names of the outputs.
@@ -48,6 +63,7 @@ class Record:
       dropped: whether the run failed.
     """
 
+    outputs: int
     round: int
     index: int
     status: Status
@@ -56,65 +72,74 @@ class Record:
     told_at: str = ""
     dropped: bool = False
 
-    def state(self, outputs: int) -> str:
-        """Return ``"dropped"``, ``"complete"``, ``"partial"`` or ``"pending"``."""
+    @property
+    def state(self) -> str:
+        """``"dropped"``, ``"complete"``, ``"partial"`` or ``"pending"``."""
         if self.dropped:
             return "dropped"
-        return "complete" if len(self.values) == outputs else "partial" if self.values else "pending"
+        return "complete" if len(self.values) == self.outputs else "partial" if self.values else "pending"
+
+    @property
+    def waits(self) -> bool:
+        """Whether values are missing that may still come."""
+        return self.state in ("pending", "partial")
 
 
-def records_of(events: Iterable[Event]) -> dict[int, Record]:
-    """Return all tickets after some events, by number, with the values that corrections have left."""
-    records: dict[int, Record] = {}
-    for event in events:
-        note(records, event)
-    return records
+class Tickets(dict[int, Record]):
+    """All tickets of a session by their numbers, with the values that corrections have left."""
 
+    def __init__(self, specification: Specification) -> None:
+        super().__init__()
+        self.specification = specification
 
-def note(records: dict[int, Record], event: Event) -> None:
-    """Enter an event into the tickets that it concerns."""
-    body = event.body
-    if event.kind == "asked":
-        records[body["ticket"]] = Record(body["round"], body["index"], Status(body["status"]), event.at)
-    elif event.kind in ("told", "corrected"):
-        record = records[body["ticket"]]
-        record.values |= body["values"]
-        record.told_at, record.dropped = event.at, False
-    elif event.kind == "dropped":
-        records[body["ticket"]].dropped = True
+    @classmethod
+    def read(cls, specification: Specification, journal: Journal) -> Tickets:
+        """Return all tickets of a journal.
 
+        Raises:
+          DamagedSession: on an event that a session of this specification has not written; the message says which, and why not.
+        """
+        tickets = cls(specification)
+        for event in journal.events[1:]:
+            try:
+                tickets.enter(event)
+            except (InvalidArgument, RecursionError) as error:
+                where = f"event {event.number} of {journal.directory / JOURNAL}, {event.kind!r},"
+                raise DamagedSession(f"directory: {where} does not fit its session: {reason_of(error)}") from error
+        return tickets
 
-def rounds_begun(records: Mapping[int, Record], *, at_once: bool) -> int:
-    """Return the number of rounds whose tickets were asked for; with values ``at_once`` a ticket that is dropped gives its round back."""
-    last = records.get(len(records))
-    return 0 if last is None else last.round - (at_once and last.dropped and last.round > 0)
+    def enter(self, event: Event) -> None:
+        """Enter an event into the ticket that it concerns; raises ``InvalidArgument`` on what no event of this session holds."""
+        body, outputs = event.body, self.specification.outputs
+        if body.keys() != BODIES[event.kind]:
+            raise InvalidArgument(f"must hold {', '.join(sorted(BODIES[event.kind]))}, got {short(sorted(body))}")
+        if event.kind == "asked":
+            for name, least, most in (
+                ("ticket", len(self) + 1, len(self) + 1),
+                ("round", 0, self.specification.horizon),
+                ("index", 0, self.specification.space.domain.size - 1),
+                ("status", 0, 2 * max(Status) - 1),
+            ):
+                whole(least, most)(name, body[name])
+            self[body["ticket"]] = Record(len(outputs.names), body["round"], body["index"], Status(body["status"]), event.at)
+        elif event.kind == "fitted":
+            from_fields(Model, body["model"], "model").validate("model")
+        else:
+            record = self[self.number_of(body["ticket"])]
+            record.dropped = event.kind == "dropped"
+            if not record.dropped:
+                record.values |= told_values(outputs, body["values"]) if body["values"] else {}
+                record.told_at = event.at
 
+    @property
+    def complete(self) -> int:
+        """Number of tickets all of whose values have been told."""
+        return sum(record.state == "complete" for record in self.values())
 
-def number_of(ticket: Ticket | int, records: Mapping[int, Record]) -> int:
-    """Return the number of a ticket; raises ``InvalidArgument`` on one that was never asked for."""
-    number = ticket.number if isinstance(ticket, Ticket) else ticket
-    if isinstance(number, bool) or not isinstance(number, int) or number not in records:
-        known = f"1 to {len(records)}" if records else "none yet"
-        raise InvalidArgument(f"ticket: must be one that was asked for ({known}), got {short(ticket)}")
-    return number
-
-
-def check_tellable(number: int, record: Record, changed: Mapping[str, float], *, correct: bool, at_once: bool, begun: bool) -> None:
-    """Raise ``SessionError`` where values of a ticket cannot be told.
-
-    Args:
-      number, record: the ticket.
-      changed: values that are not those that were told before, by the names of the outputs.
-      correct: whether such values replace those.
-      at_once: whether values come before the next round, so that the round of a dropped ticket was repeated.
-      begun: whether the initial design has been used.
-    """
-    if record.dropped and at_once:
-        raise SessionError(f"ticket {number}: was dropped, and its round repeated; its values cannot be used any more")
-    if record.dropped and record.round == 0 and begun:
-        raise SessionError(f"ticket {number}: was dropped, and the initial design has been used without it")
-    if record.dropped and not correct:
-        raise SessionError(f"ticket {number}: was dropped; tell(..., correct=True) takes that back")
-    if changed and not correct:
-        before = {name: record.values[name] for name in changed}
-        raise SessionError(f"ticket {number}: was told {short(before)}, got {short(dict(changed))}; tell(..., correct=True) replaces it")
+    def number_of(self, ticket: Ticket | int) -> int:
+        """Return the number of a ticket; raises ``InvalidArgument`` on one that was never asked for."""
+        number = ticket.number if isinstance(ticket, Ticket) else ticket
+        if isinstance(number, bool) or not isinstance(number, int) or number not in self:
+            known = f"1 to {len(self)}" if self else "none yet"
+            raise InvalidArgument(f"ticket: must be one that was asked for ({known}), got {short(ticket)}")
+        return number

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
@@ -17,16 +18,36 @@ from jaxbandit.core.fields import nonnegative_numbers, scalar
 from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.files import prepare_file, write_whole
 from jaxbandit.core.showing import html_fields
-from jaxbandit.session.course import Course
+from jaxbandit.session.course import Course, Told
 from jaxbandit.session.journal import Event, Journal, SessionError
 from jaxbandit.session.specification import Specification
-from jaxbandit.session.tables import Recommendation, belief_table, history_table, recommend
-from jaxbandit.session.tickets import Record, Ticket
+from jaxbandit.session.tickets import Ticket, Tickets
 from jaxbandit.study.model import Model
 
 if TYPE_CHECKING:
     import matplotlib.figure
     import xarray as xr
+
+
+@dataclasses.dataclass(frozen=True)
+class Recommendation:
+    """The point that a session recommends.
+
+    Attributes:
+      index: number of the point in the domain.
+      point: the point by the names of its coordinates, in the user's units; of categories their labels.
+      mean: posterior mean of each output, by name, in its own units.
+      sd: posterior standard deviation of each output, by name.
+      probability_of_feasibility: posterior probability that all constraints hold there, by independent normal beliefs.
+      feasible: whether that reaches the probability asked for; otherwise the point is the one most likely to be feasible.
+    """
+
+    index: int
+    point: Mapping[str, float | str]
+    mean: Mapping[str, float]
+    sd: Mapping[str, float]
+    probability_of_feasibility: float
+    feasible: bool
 
 
 class View:
@@ -41,7 +62,7 @@ class View:
     specification: Specification
     _journal: Journal
     _mutex: threading.RLock
-    _records: dict[int, Record]
+    _tickets: Tickets
     _course: Course
 
     def __repr__(self) -> str:
@@ -53,30 +74,28 @@ class View:
 
     def _in_brief(self) -> list[tuple[str, str]]:
         """Return facts by name: those of the text first, then those of the table."""
-        own, waiting = self.specification, len(self.pending)
+        parts, waiting = self.specification, len(self.pending)
         return [
             ("directory", str(self.directory)),
-            ("tickets", f"{len(self._records)}, {waiting} pending" if waiting else str(len(self._records))),
-            ("outputs", "\n".join([str(own.outputs.objective), *map(str, own.outputs.constraints)])),
-            ("points", f"{own.space.domain.size:,} of {', '.join(own.space.names)}"),
-            ("axes", "\n".join(map(repr, own.space.axes)) or "those of the domain"),
-            ("algorithm", repr(own.algorithm)),
+            ("tickets", f"{len(self._tickets)}, {waiting} pending" if waiting else str(len(self._tickets))),
+            ("outputs", "\n".join([str(parts.outputs.objective), *map(str, parts.outputs.constraints)])),
+            ("points", f"{parts.space.domain.size:,} of {', '.join(parts.space.names)}"),
+            ("axes", "\n".join(map(repr, parts.space.axes)) or "those of the domain"),
+            ("algorithm", repr(parts.algorithm)),
             ("model", repr(self.model)),
-            ("feedback", repr(own.feedback) if own.feedback is not None else "the algorithm's own"),
+            ("feedback", repr(parts.feedback) if parts.feedback is not None else "the algorithm's own"),
         ]
 
     @property
     def pending(self) -> tuple[Ticket, ...]:
         """Tickets that have been asked for and lack values."""
-        count = len(self.specification.outputs.names)
-        return tuple(
-            self._ticket(number, record) for number, record in self._records.items() if record.state(count) in ("pending", "partial")
-        )
+        return tuple(self._ticket(number) for number, record in self._tickets.items() if record.state in ("pending", "partial"))
 
     @property
     def told(self) -> dict[int, list[str]]:
         """Names of the outputs whose values have been told, by ticket."""
-        return {number: [name for name in self.specification.outputs.names if name in own.values] for number, own in self._records.items()}
+        names = self.specification.outputs.names
+        return {number: [name for name in names if name in record.values] for number, record in self._tickets.items()}
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -100,11 +119,22 @@ class View:
           A dataset of ``mean``, ``sd``, ``lower`` and ``upper`` over ``output`` and ``point``, in the outputs' own units, and of
           ``probability_of_feasibility`` over ``point``; the coordinates of the points are in the user's units.
         """
-        with self._mutex:
-            return belief_table(self.specification.space, self.specification.outputs, self._predicted(), float(width))
+        import xarray as xr  # here because opening a session should not pay for it
+
+        space, outputs = self.specification.space, self.specification.outputs
+        mean, sd, feasible = self._believed()
+        tables = {"mean": mean, "sd": sd, "lower": mean - float(width) * sd, "upper": mean + float(width) * sd}
+        return xr.Dataset(
+            {name: (("output", "point"), table) for name, table in tables.items()} | {"probability_of_feasibility": ("point", feasible)},
+            coords={"output": list(outputs.names), "point": np.arange(space.domain.size)}
+            | {name: ("point", space.column(number)) for number, name in enumerate(space.names)},
+            attrs={"width": float(width)},
+        )
 
     def recommend(self, probability: float = 0.5, *, measured: bool = False) -> Recommendation:
         """Return the best point by posterior mean among those feasible with at least the given probability.
+
+        Where none is, it is the one most likely to be feasible, and of those the best.
 
         Args:
           probability: least posterior probability that all constraints hold, from 0 to 1.
@@ -117,23 +147,53 @@ class View:
         checks.scalar("probability", probability)
         checks.within("probability", probability, 0, 1, open_low=False)
         checks.boolean("measured", measured)
-        with self._mutex:
-            allowed = np.ones(self.specification.space.domain.size, bool)
-            if measured:
-                allowed[:] = False
-                allowed[[record.index for record in self._records.values() if record.values]] = True
-                if not allowed.any():
-                    raise SessionError("recommend: no point has been measured yet; tell some values, or leave measured out")
-            return recommend(self.specification.space, self.specification.outputs, self._predicted(), float(probability), allowed)
+        space, outputs = self.specification.space, self.specification.outputs
+        allowed = np.full(space.domain.size, not measured)
+        allowed[[record.index for record in self._tickets.values() if record.values]] = True
+        if not allowed.any():
+            raise SessionError("recommend: no point has been measured yet; tell some values, or leave measured out")
+        mean, sd, feasible = self._believed()
+        fine = allowed & (feasible >= probability)
+        among = fine if fine.any() else allowed & (feasible == np.max(feasible[allowed]))
+        index = int(np.argmax(np.where(among, outputs.objective.sign * mean[0], -np.inf)))
+        return Recommendation(
+            index=index,
+            point=space.point(index),
+            mean=dict(zip(outputs.names, mean[:, index].tolist(), strict=True)),
+            sd=dict(zip(outputs.names, sd[:, index].tolist(), strict=True)),
+            probability_of_feasibility=float(feasible[index]),
+            feasible=bool(fine.any()),
+        )
 
     def history(self) -> xr.Dataset:
         """Return what was asked for and told, one row for each ticket; ``history().to_dataframe()`` is the same in pandas.
 
-        ``best_so_far`` is the best objective measured where all constraints were measured to hold; ``violation of NAME`` sums over
-        tickets how far that constraint was measured to be violated.
+        Values that are not there are NaN, times that are not there NaT. ``best_so_far`` is the best objective measured where all
+        constraints were measured to hold; ``violation of NAME`` sums over tickets how far that constraint was measured to be violated.
         """
+        import xarray as xr  # here because opening a session should not pay for it
+
+        space, outputs = self.specification.space, self.specification.outputs
         with self._mutex:
-            return history_table(self.specification.space, self.specification.outputs, self._records)
+            numbers, rows = list(self._tickets), [dataclasses.replace(record) for record in self._tickets.values()]
+        values = {name: np.asarray([row.values.get(name, np.nan) for row in rows], np.float64) for name in outputs.names}
+        points, objective = np.asarray([row.index for row in rows], np.int64), values[outputs.objective.name]
+        violations = {constraint.name: constraint.violation(values[constraint.name]) for constraint in outputs.constraints}
+        holds = np.all([np.isfinite(objective), *(violation == 0 for violation in violations.values())], axis=0)  # which NaN is not
+        best = np.maximum.accumulate(np.where(holds, outputs.objective.sign * objective, -np.inf))
+        columns = values | {
+            "state": np.asarray([row.state for row in rows], dtype="U8"),
+            "round": np.asarray([row.round for row in rows], np.int64),
+            "index": points,
+            "asked_at": _times([row.asked_at for row in rows]),
+            "told_at": _times([row.told_at for row in rows]),
+            "best_so_far": np.where(np.isfinite(best), outputs.objective.sign * best, np.nan),
+            # A value that has not been told, or never will be, adds nothing to the sum.
+            **{f"violation of {name}": np.cumsum(np.nan_to_num(column)) for name, column in violations.items()},
+        }
+        coordinates = {"ticket": np.asarray(numbers, np.int64)}
+        coordinates |= {name: space.column(number, points) for number, name in enumerate(space.names)}
+        return xr.Dataset(*({name: ("ticket", column) for name, column in table.items()} for table in (columns, coordinates)))
 
     @checked
     def plot(self, *, feasibility: bool = False) -> matplotlib.figure.Figure:
@@ -162,25 +222,45 @@ class View:
         write_whole(file, lambda temporary: temporary.write_text(text, encoding="utf-8"))
         return file
 
-    def _ticket(self, number: int, record: Record) -> Ticket:
-        space = self.specification.space
+    def _ticket(self, number: int) -> Ticket:
+        space, record = self.specification.space, self._tickets[number]
         return Ticket(number, record.round, record.index, space.point(record.index), space.scaled(record.index), record.status)
 
-    def _predicted(self) -> Any:
-        """Return what is believed: by the algorithm, or, where it learns nothing, by the model given all that has been told."""
-        if not self.specification.algorithm.traits.learns:
-            return self._course.rounds.predict_from(self._told())
-        return self._course.with_design(self._records).predict()
+    def _believed(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return mean and deviation ``[n, M]`` of the outputs in their own units, and the probability ``[M]`` that all constraints hold.
 
-    def _told(self) -> Iterator[tuple[int, dict[int, float]]]:
-        """Return the points of all values that have been told, with these as the model sees them, by output."""
-        return ((own.index, self.specification.outputs.inward(own.values)) for own in self._records.values() if own.values)
+        By the algorithm's belief, or, where it learns nothing, by the model given all that has been told.
+        """
+        outputs = self.specification.outputs
+        with self._mutex:
+            if not self.specification.algorithm.traits.learns:
+                predicted = self._course.predict_from(self._told())
+            else:
+                if not self._course.begun:
+                    self._course.begin(self._known_design())
+                predicted = self._course.predict()
+        mean, sd = outputs.outward(np.asarray(predicted.mean, np.float64), np.asarray(predicted.sd, np.float64))
+        return mean, sd, outputs.probability_of_feasibility(mean, sd)
+
+    def _told(self) -> list[Told]:
+        """Return the points of all values that have been told, with these as the model sees them."""
+        return [(record.index, self.specification.outputs.inward(record.values)) for record in self._tickets.values() if record.values]
+
+    def _known_design(self) -> list[Told]:
+        """Return points and values of the initial design, as far as they are complete."""
+        design = [record for record in self._tickets.values() if record.round == 0 and record.state == "complete"]
+        return [(record.index, self.specification.outputs.inward(record.values)) for record in design]
 
 
-def path_of(given: Any, name: str = "directory") -> Path:
-    """Return a path; raises ``InvalidArgument`` on what is none, which ``name`` names."""
+def _times(written: list[str]) -> np.ndarray:
+    """Return times in UTC, NaT for empty ones."""
+    return np.asarray([np.datetime64(text.removesuffix("+00:00") if text else "NaT", "ms") for text in written], "datetime64[ms]")
+
+
+def path_of(given: object, name: str = "directory") -> Path:
+    """Return ``Path(given)``; raises ``InvalidArgument``, naming the argument, if it is not a path."""
     path_check(name, given)
-    return Path(given)
+    return Path(given)  # type: ignore[arg-type]  # which has been checked
 
 
-__all__ = ["View", "path_of"]
+__all__ = ["Recommendation", "View", "path_of"]

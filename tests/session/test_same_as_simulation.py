@@ -13,8 +13,11 @@ import pytest
 import jaxbandit
 from jaxbandit import Anytime, Cbo, Config, InitialDesign, Refitted, Rpol, Se3, delays, feedback, kernels, problems, simulate
 from jaxbandit.core.keys import Stream, round_key, stream_key, trial_key
+from jaxbandit.engine.cell import Cell
 from jaxbandit.engine.delayed import Delays
-from jaxbandit.session.stepping import Rounds, design_points, make_learner
+from jaxbandit.engine.rounds import design_key
+from jaxbandit.session.course import Course
+from jaxbandit.session.specification import UnknownDelay
 from tests.support import conformance, panel
 from tests.support.algorithms import ALGORITHMS, REPRESENTATIVES, TABLES
 
@@ -58,25 +61,41 @@ def observed() -> tuple[Any, Any]:
     return noise, drawn
 
 
+def course_of(problem: Any, algorithm: Any, model: Any, horizon: int, *, policy: Any = None, trial: int = 0) -> Course:
+    """The learner of a session with the random numbers of a trial, under delays of which it knows nothing."""
+    late = None
+    if policy is not None:
+        algorithm = algorithm.with_delays(UnknownDelay(), policy)
+        late = Delays(model=UnknownDelay(), policy=policy, capacity=CAPACITY)
+    cell = Cell.of(problem, [(algorithm, model, late)], InitialDesign(), horizon=horizon)
+    return Course(cell.setting(KEY, np.asarray([0, trial, 1], np.int32)))
+
+
+def asked(course: Course) -> int:
+    """The point of the next round, which begins."""
+    choice = course.choose()
+    course.asked(choice.point, choice.after)
+    return choice.point
+
+
 def session(algorithm: Any, policy: str, initial: Any = None, model: Any = None) -> list[int]:
     """The points of a session that is told the simulation's noise, with the simulation's delays."""
     key, means = trial_key(KEY, 0), np.asarray(conformance.study()[0].means, np.float32)
     model, own = conformance.surrogate(form=FORMS.get(policy, "features")) if model is None else model, POLICIES[policy]
-    learner = make_learner(algorithm, model, KEY, horizon=HORIZON, policy=own, capacity=CAPACITY)
+    course = course_of(conformance.study()[0], algorithm, model, HORIZON, policy=own)
     noise, due = observed()
     due = due[algorithm.traits.joint_arrival] if own is not None else np.arange(1, HORIZON + 1)[:, None] + np.zeros((1, 3), int)
-    now, chosen = Rounds.start(learner), []
+    chosen = []
     if initial is not None:
-        points = design_points(initial, key, model.domain.size)
+        points = [int(index) for index in initial.points(design_key(key), model.domain.size)]
         extra = [conformance.study()[0].draw(round_key(stream_key(key, Stream.DESIGN), number + 1)) for number in range(len(points))]
-        now = now.begin((index, dict(enumerate(means[:, index] + np.asarray(own)))) for index, own in zip(points, extra, strict=True))
+        course.begin([(index, dict(enumerate(means[:, index] + np.asarray(own)))) for index, own in zip(points, extra, strict=True)])
     for t in range(1, HORIZON + 1):
-        now, asked = now.ask()
-        chosen.append(asked.point)
+        chosen.append(asked(course))
         for earlier in range(t, 0, -1):  # the latest first, as a user may
             values = means[:, chosen[earlier - 1]] + noise[earlier - 1]
             arrive = {j: values[j] for j in range(3) if due[earlier - 1, j] == t}
-            now = now.tell(earlier, arrive) if arrive else now
+            course.tell(earlier, arrive)
     return chosen
 
 
@@ -111,12 +130,10 @@ def test_points_that_tie_are_chosen_as_in_a_simulation(name: str) -> None:
     algorithms = {"rpol": Rpol(), "config": Config(), "se3": Se3(epoch=3, restart=True), "anytime": Anytime(algorithm=Cbo(reward_clip=4.0))}
     run = simulate(problem, algorithms[name], model, trials=trials, horizon=rounds, key=KEY, record="indices")
     for trial in range(trials):
-        now = Rounds.start(make_learner(algorithms[name], model, KEY, horizon=rounds, policy=None, capacity=rounds, trial=trial))
-        chosen, noise = [], noise_of(problem, trial, rounds)
+        course, chosen, noise = course_of(problem, algorithms[name], model, rounds, trial=trial), [], noise_of(problem, trial, rounds)
         for t in range(1, rounds + 1):
-            now, asked = now.ask()
-            chosen.append(asked.point)
-            now = now.tell(t, dict(enumerate(np.asarray(problem.means)[:, asked.point] + noise[t - 1])))
+            chosen.append(asked(course))
+            course.tell(t, dict(enumerate(np.asarray(problem.means)[:, chosen[-1]] + noise[t - 1])))
         assert chosen == run.indices[trial].tolist()
 
 

@@ -249,7 +249,7 @@ def test_plots_draw_on_the_axes_that_they_are_given():
     shown = plots.curves(labelled(), axes=axes[0])
     assert [axis.figure for axis in shown] == [figure] * 3 and shown.tolist() == axes[0].tolist()
     assert plots.cumulative(labelled(), "regret", ax=axes[1, 0]) is axes[1, 0]
-    assert plots.swept_curve(labelled(), "regret", "estimator.reward_width", ax=axes[1, 1]) is axes[1, 1]
+    assert plots.sweep(labelled(), measures=[("regret", "")], axes=axes[1, 1]).tolist() == [[axes[1, 1]]]
     assert plt.get_fignums() == [figure.number]
 
 

@@ -8,7 +8,6 @@ import scipy.stats
 import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib.cbook import boxplot_stats
 
 from jaxbandit import algorithms
 from jaxbandit.core.checks import InvalidArgument
@@ -16,7 +15,6 @@ from jaxbandit.core.status import Status
 from jaxbandit.report import tables
 from jaxbandit.report.rates import PAPER_RATES, rate_of
 from jaxbandit.report.statistics import (
-    box_statistics,
     elapsed,
     growth_exponent,
     holm,
@@ -24,6 +22,7 @@ from jaxbandit.report.statistics import (
     paired_differences,
     problem_groups,
     resampling,
+    shared_start,
     win_matrix,
 )
 from tests.support.synthetic_results import LABELS, results
@@ -79,7 +78,6 @@ def test_rounds_before_the_first_count_and_thinned_rounds_know_their_number():
     xr.testing.assert_allclose(
         over_trials(thinned, "regret", averaged=True), over_trials(dataset, "regret", averaged=True).isel(round=[9, 33, 63])
     )
-    xr.testing.assert_allclose(box_statistics(thinned, "regret"), box_statistics(dataset, "regret", rounds=[6, 30, 60]))
     averaged = {"seed": 0, "averaged": True}
     xr.testing.assert_allclose(paired_differences(thinned, "regret", **averaged), paired_differences(dataset, "regret", **averaged))
     xr.testing.assert_identical(win_matrix(thinned, "regret"), win_matrix(dataset, "regret"))
@@ -87,29 +85,6 @@ def test_rounds_before_the_first_count_and_thinned_rounds_know_their_number():
     for few, all_of_them in zip(tables.summary_rows(thinned), tables.summary_rows(dataset), strict=True):
         assert few.pop(drop) is not None and all_of_them.pop(drop) is not None
         np.testing.assert_equal(few, all_of_them)
-
-
-def test_boxes_are_those_of_matplotlib():
-    dataset = results(4, trials=40, failed=FAILED)
-    dataset.hard_violation.values[1, 7] *= 20  # an outlier
-    found = box_statistics(dataset, "hard_violation", rounds=[1, 17, 60])
-    for a, label in enumerate(LABELS):
-        left = [n for n in range(40) if (a, n) not in FAILED]
-        expected = boxplot_stats(dataset.hard_violation.values[a, left][:, [0, 16, 59]])
-        for place, box in enumerate(expected):
-            one = found.sel(algorithm=label).isel(round=place)
-            ours = [float(one[name]) for name in ("q1", "median", "q3", "low", "high", "mean")]
-            np.testing.assert_allclose(ours, [box[name] for name in ("q1", "med", "q3", "whislo", "whishi", "mean")])
-            assert one.outliers == len(box["fliers"])
-    assert found.outliers.values[1].sum() > 0
-    with pytest.raises(InvalidArgument, match=r"rounds: must be among the 60 kept, of which the last is 60, got \[0, 99\]"):
-        box_statistics(dataset, "regret", rounds=[0, 99])
-
-
-def test_boxes_without_values_are_nan():
-    found = box_statistics(results(4, trials=2, failed=[(0, 0), (0, 1)]), "regret")
-    assert all(np.isnan(found[name].values[0]).all() for name in ("q1", "median", "q3", "low", "high", "mean"))
-    assert found["count"].values.tolist() == [0, 2, 2]
 
 
 def test_paired_differences_by_hand_and_by_scipy():
@@ -195,7 +170,6 @@ def test_wins_and_losses_sum_to_one_and_trials_have_no_order(seed, trials, size)
     assert (known == known.T).all()
     np.testing.assert_array_equal(wins, win_matrix(shuffled, "regret").values)
     xr.testing.assert_allclose(over_trials(dataset, "regret"), over_trials(shuffled, "regret"))
-    xr.testing.assert_allclose(box_statistics(dataset, "regret"), box_statistics(shuffled, "regret"))
     one, other = (paired_differences(d, "regret", seed=0, resamples=20) for d in (dataset, shuffled))
     for name in ("mean", "count", "undefined"):
         np.testing.assert_allclose(one[name], other[name])
@@ -277,3 +251,19 @@ def test_the_rate_of_an_algorithm_is_that_of_its_class_and_feedback():
     assert rate_of(censored, "RPOL-UCB", "regret").source.endswith("Theorem 6")
     wrapped = dataset.assign_attrs(algorithms='{"RPOL-UCB": {"type": "Anytime", "algorithm": {"type": "Config"}}}')
     assert rate_of(wrapped, "RPOL-UCB", "regret").name == "CONFIG"
+
+
+def test_a_first_point_that_all_trials_share_is_said():
+    t, ones = np.arange(1.0, 101.0), np.ones((2, 3, 100))
+
+    def by_hand(violation, regret):
+        dataset = results(0, labels="AB", trials=3, rounds=100)
+        return dataset.assign(hard_violation=(dataset.regret.dims, violation), regret=(dataset.regret.dims, regret))
+
+    said = "All trials of A begin at one point, so that intervals over trials leave out what another one would change; an initial design"
+    alike = by_hand(np.asarray([[t] * 3, [t, t, 2 * t]]), ones)
+    apart = by_hand(np.asarray([[t] * 3, [t] * 3]), ones + np.arange(6.0).reshape(2, 3, 1))
+    assert shared_start(apart) == [] and shared_start(alike)[0].startswith(said)
+    points = xr.DataArray([[[4, 1], [4, 2], [4, 3]], [[0, 1], [5, 1], [0, 1]]], dims=("algorithm", "trial", "played"))
+    assert shared_start(apart.assign(index=points).assign_coords(played=[1, 2]))[0].startswith(said)
+    assert shared_start(alike.sel(round=slice(2, None))) == shared_start(alike.isel(trial=[0])) == []
