@@ -77,7 +77,7 @@ def write_report(directory: FilePath, out: FilePath | None = None) -> Path:
     extra = {file.name: file.read_bytes() for file in shown}
     try:
         text = render(dataset, name=folder.resolve().name, extra=extra)
-    except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:  # of what a study does not write
+    except (KeyError, ValueError, TypeError, IndexError) as error:  # of what a study does not write
         versions = _parsed(dataset.attrs.get("versions", ""))
         version = versions.get("jaxbandit", "unknown") if isinstance(versions, dict) else "unknown"
         raise InvalidArgument(
@@ -99,6 +99,9 @@ def _complaints(dataset: xr.Dataset) -> Iterator[str]:
         yield "its rounds are no whole numbers in order"
     if not isinstance(before, int | np.integer) or before < 0:
         yield f"counted_before is no number of points, but {short(before)}"
+    described = _parsed(dataset.attrs.get("algorithms", "{}"))
+    if not isinstance(described, dict) or not all(isinstance(table, dict) for table in described.values()):
+        yield f"their attribute algorithms is {short(described)}"
     for name, values in dataset.data_vars.items():
         dims = set(values.dims)
         if ({"trial", "round"} <= dims and "algorithm" not in dims) or (name == "status" and dims != {"algorithm", "trial"}):

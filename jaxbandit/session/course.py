@@ -176,13 +176,13 @@ class Course:
 
     @property
     def together(self) -> bool:
-        """Whether late values of a point are taken in together, once all are there."""
+        """Return whether late values of a point are taken in together, once all are there."""
         delays = self.setting.delays
         return delays is not None and (self.setting.joint_arrival or delays.model.joint)
 
     @property
     def complete(self) -> bool:
-        """Whether the values of the last round that the algorithm needs before the next one are there."""
+        """Return whether the values of the last round that the algorithm needs before the next one are there."""
         return not self.rounds or self.setting.delays is not None or len(self.rounds[-1].arrivals) == self._outputs
 
     def settled(self) -> Carry:
@@ -220,7 +220,7 @@ class Course:
 
     @functools.cached_property
     def choosing_matters(self) -> bool:
-        """Whether a choice changes the algorithm's state; else playing rounds again makes none, and compiles no program for it."""
+        """Return whether a choice changes the algorithm's state; else playing rounds again makes none, and compiles no program for it."""
         state, _ = self.start()
         with self._arithmetic():
             graph = _choose.trace(self.setting, state, np.int32(1)).jaxpr.jaxpr

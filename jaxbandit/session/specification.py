@@ -139,7 +139,7 @@ class Specification(Described):
 
     @functools.cached_property
     def setting(self) -> Setting:
-        """What stays the same from round to round: that of trial 0 of a simulation with the key."""
+        """All that stays the same from round to round: the setting of trial 0 of a simulation with the key."""
         return self.setting_with(self.model)
 
     def setting_with(self, model: Model) -> Setting:

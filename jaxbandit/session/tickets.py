@@ -79,11 +79,6 @@ class Record:
             return "dropped"
         return "complete" if len(self.values) == self.outputs else "partial" if self.values else "pending"
 
-    @property
-    def waits(self) -> bool:
-        """Whether values are missing that may still come."""
-        return self.state in ("pending", "partial")
-
 
 class Tickets(dict[int, Record]):
     """All tickets of a session by their numbers, with the values that corrections have left."""
