@@ -32,7 +32,6 @@ from jaxbandit.engine.inputs import Rounds
 from jaxbandit.engine.rounds import design_key
 from jaxbandit.engine.trial import Setting
 from jaxbandit.feedback import Policy
-from jaxbandit.kernels import Kernel
 from jaxbandit.problems import from_tables
 from jaxbandit.session.axes import Axis, Space
 from jaxbandit.session.journal import SessionError
@@ -41,6 +40,7 @@ from jaxbandit.study.model import Model
 from jaxbandit.surrogates import Prior, arithmetic, fit
 
 FIELDS = ("objective", "constraints", "seed", "horizon", "capacity", "fit_every")
+FITTED = ("kernel", "noise_variance")  # of a model
 PARTS = ("axis", "algorithm", "model", "feedback", "delay", "initial")
 TAKEN = frozenset(
     {
@@ -264,18 +264,14 @@ def fitted_model(specification: Specification, model: Model, told: Iterable[tupl
     if np.size(model.noise_variance) > len(outputs.names):
         raise SessionError("fit: fits one noise variance for each output, and the model has a table over the points; give it numbers")
     prior = Prior(extent=np.ptp(points, axis=0) + (np.ptp(points, axis=0) == 0))
-    means, fitted = _prior_means(model, outputs), []
-    for name, mean, table, noise in zip(
-        outputs.names, means, _each("kernel", model.kernel, outputs), _each("noise_variance", model.noise_variance, outputs), strict=True
-    ):
-        kernel, pairs = from_plain(Kernel, table, "model.kernel"), [(index, values[name]) for index, values in told if name in values]
+    means, kernels, noises = (_prior_means(model, outputs), *(_each(name, getattr(model, name), outputs) for name in FITTED))
+    for number, name in enumerate(outputs.names):
+        pairs = [(index, values[name]) for index, values in told if name in values]
         if pairs:
             places, values = map(np.asarray, zip(*pairs, strict=True))
-            found = fit(kernel, points[places], values - mean, float(noise), prior=prior)
-            kernel, noise = found.kernel, found.noise_variance
-        fitted.append((to_plain(kernel, "model.kernel"), float(noise)))
-    kernels, noises = zip(*fitted, strict=True)
-    return dataclasses.replace(model, kernel=kernels, noise_variance=noises, prior_mean=tuple(means))
+            found = fit(kernels[number], points[places], values - means[number], float(noises[number]), prior=prior)
+            kernels[number], noises[number] = found.kernel, found.noise_variance
+    return dataclasses.replace(model, kernel=tuple(kernels), noise_variance=tuple(map(float, noises)), prior_mean=tuple(means))
 
 
 def _each(name: str, value: Any, outputs: Outputs) -> list[Any]:

@@ -458,7 +458,7 @@ def test_a_fit_is_an_event_and_beliefs_are_made_anew(tmp_path: Path) -> None:
             noise, length = float(found.noise_variance), float(np.asarray(found.kernel.kernel.length_scale))
             kernel: Any = session.model.kernel[number]  # type: ignore[index]
             assert session.model.noise_variance[number] == pytest.approx(noise)  # type: ignore[index]
-            assert kernel["kernel"]["length_scale"] == pytest.approx(length)
+            assert float(kernel.kernel.length_scale) == pytest.approx(length)
             cross, gram = (float(found.kernel.variance) * gp.squared_exponential(x, chosen, length) for x in (points, chosen))
             mean = centre + cross @ np.linalg.solve(gram + noise * np.eye(4), history[name].values - centre)
             np.testing.assert_allclose(belief["mean"].sel(output=name), mean, atol=2e-3)
