@@ -18,18 +18,8 @@ from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Key, Scalar, Table
 
-__all__ = [
-    "clip_reward",
-    "draw_uniformly",
-    "log_expected_improvement",
-    "log_feasibility",
-    "nearly_best",
-    "pick",
-    "restricted_to",
-    "squared_distance",
-    "unit_box",
-    "weighted_sum",
-]
+__all__ = ["clip_reward", "draw_uniformly", "log_expected_improvement", "log_feasibility", "nearly_best", "pick", "restricted_to"]
+__all__ += ["squared_distance", "unit_box", "weighted_sum"]
 __dir__ = __all__.copy  # what completion shows
 
 EXACT_IN_FLOAT32 = 2**24  # the integers up to here are exact in float32

@@ -6,11 +6,13 @@ An axis holds numbers, or categories without an order (:func:`mixed`), which sta
 from __future__ import annotations
 
 import math
+import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
@@ -20,8 +22,7 @@ from jaxbandit.core.fields import Words, exactly, finite_numbers, function, key,
 from jaxbandit.core.keys import typed
 from jaxbandit.core.memory import check_fits
 from jaxbandit.core.pytree import pytree, replace, static
-from jaxbandit.core.tabulate import tabulated
-from jaxbandit.core.types import Key, Numbers, Table
+from jaxbandit.core.types import Array, Key, Numbers, Table
 
 __all__ = ["MOST_POINTS", "Domain", "arms", "grid", "mixed", "points", "product", "sobol", "tabulate"]
 __dir__ = __all__.copy  # what completion shows
@@ -192,7 +193,7 @@ def mixed(
     return replace(made, names=tuple(axes), categories=tuple(labels) if any(labels) else ())
 
 
-def _categories(where: str, values: Any) -> tuple[str, ...]:
+def _categories(where: str, values: object) -> tuple[str, ...]:
     """Return the labels of an axis of categories, none for an axis of anything else."""
     items = values.tolist() if isinstance(values, np.ndarray) else values
     if not isinstance(items, list | tuple) or not items or not any(isinstance(item, str) for item in items):
@@ -268,7 +269,7 @@ def sobol(
     return points(lower + (upper - lower) * unit)
 
 
-def _corners(low: Any, high: Any) -> tuple[np.ndarray, np.ndarray]:
+def _corners(low: Numbers, high: Numbers) -> tuple[np.ndarray, np.ndarray]:
     """Return the corners ``[d]`` of a box; raise ``InvalidArgument`` unless they are such."""
     lower, upper = np.atleast_1d(np.asarray(low, np.float64)), np.atleast_1d(np.asarray(high, np.float64))
     if lower.shape != upper.shape or lower.ndim != 1 or not np.all(lower < upper):
@@ -294,3 +295,68 @@ def tabulate(name: str, function: Annotated[Callable[[Any], Any], function("(x [
     if way:
         warnings.warn(f"{name}: JAX cannot trace it {way}; the values are as exact", stacklevel=3)
     return table
+
+
+ONE_EACH = "one number for each point x [d]"
+
+
+def tabulated(name: str, given: Callable[[Array], Array | float], points: Table) -> tuple[np.ndarray, str]:
+    """Return the values ``[M]`` of a user's function at ``points [M, d]``, and how they were found in words, empty where JAX traces it.
+
+    Raises:
+      InvalidArgument: unless it gives one finite real number for each point.
+    """
+    if not callable(given) or isinstance(given, type):
+        raise checks.InvalidArgument(f"{name}: must be a function of one point x [d], got {checks.short(given)}")
+    points = np.asarray(points, np.float64)
+    size = len(points)
+    with jax.enable_x64(True):
+        ways: dict[str, Callable[[], Any]] = {
+            "": lambda: _traced(given, points),
+            f"({_name(given)}), which was called for each of the {size} points": lambda: [given(x) for x in points.copy()],
+            f"({_name(given)}), which was called once with all points [M, d]": lambda: given(points.copy()),  # type: ignore[arg-type]
+        }
+        failures: list[Exception] = []
+        for way, call in ways.items():
+            try:
+                table = np.asarray(call())
+            except Exception as error:  # of a user's function, which may raise anything
+                failures.append(error)
+                continue
+            if way and table.shape != (size,) and failures:
+                failures.append(ValueError(f"it returns shape {list(table.shape)}"))
+                continue
+            finite_numbers(f"{name}(x)", table, exactly(size, words=ONE_EACH))
+            if not way:
+                _check_indices(name, given, points[0].copy())
+            return table.astype(np.float64), way
+    traced, alone = (str(error).strip().partition("\n")[0][:160] for error in failures[:2])
+    raise checks.InvalidArgument(
+        f"{name}: must be a function of one point x [d] that gives one number; got {_name(given)}, which JAX cannot trace"
+        f" ({type(failures[0]).__name__}: {traced}) and which fails on a point by itself ({type(failures[1]).__name__}: {alone});"
+        " write it with jax.numpy for one point, or tabulate it yourself and use problems.from_tables"
+    )
+
+
+def _traced(given: Callable[[Array], Array | float], points: np.ndarray) -> Array | float:
+    """Return the values ``[M]`` by one compiled program, or operation by operation where the function needs numbers of JAX's on the way."""
+    try:
+        values: Array = jax.jit(jax.vmap(given))(points)
+        return values
+    except jax.errors.ConcretizationTypeError:
+        return jax.vmap(given)(jnp.asarray(points))
+
+
+def _check_indices(name: str, given: Callable[[Array], Array | float], x: np.ndarray) -> None:
+    """Raise ``InvalidArgument`` where a function reads a coordinate that ``x [d]`` lacks; JAX takes the last one in its place."""
+    try:
+        jax.eval_shape(lambda: given(x))  # type: ignore[arg-type]  # compiles nothing
+    except IndexError as error:
+        raise checks.InvalidArgument(f"{name}: must be a function of one point x [{len(x)}], got {_name(given)}: {error}") from error
+    except Exception:  # what works on JAX's arrays alone
+        return
+
+
+def _name(function: object) -> str:
+    """Return the name of a function, or of the class of what can be called like one."""
+    return function.__name__ if isinstance(function, types.FunctionType) else type(function).__name__

@@ -8,7 +8,7 @@ of outputs that share a factor, which is how penalised rewards are treated.
 from __future__ import annotations
 
 import abc
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -52,11 +52,11 @@ class Strategy(Declared, abc.ABC):
     cost_width: WidthLike
 
     @abc.abstractmethod
-    def estimate(self, surrogate: AbstractSurrogate, posterior: Any, t: Array, key: Key) -> Estimate:
+    def estimate(self, surrogate: AbstractSurrogate, posterior: object, t: Array, key: Key) -> Estimate:
         """Return estimates of every output at every point in round ``t``."""
 
     @abc.abstractmethod
-    def combination(self, surrogate: AbstractSurrogate, posterior: Any, weights: Array, t: Array, key: Key) -> Estimate:
+    def combination(self, surrogate: AbstractSurrogate, posterior: object, weights: Array, t: Array, key: Key) -> Estimate:
         """Return the optimistic estimate of ``sum_k weights[k] output_k``, ``weights [1 + m]``, as one function with the reward's width."""
 
 
@@ -85,7 +85,7 @@ class Bounds(Strategy):
     reward_width: Annotated[WidthLike, one_function] = 3.0
     cost_width: Annotated[WidthLike, per_constraint] = 3.0
 
-    def estimate(self, surrogate: AbstractSurrogate, posterior: Any, t: Array, key: Key) -> Estimate:
+    def estimate(self, surrogate: AbstractSurrogate, posterior: object, t: Array, key: Key) -> Estimate:
         belief = surrogate.predict(posterior)
         beta = _betas(self, t, belief)
         return Estimate(
@@ -94,7 +94,7 @@ class Bounds(Strategy):
             widths=beta,
         )
 
-    def combination(self, surrogate: AbstractSurrogate, posterior: Any, weights: Array, t: Array, key: Key) -> Estimate:
+    def combination(self, surrogate: AbstractSurrogate, posterior: object, weights: Array, t: Array, key: Key) -> Estimate:
         belief = surrogate.predict(posterior)
         beta = _betas(self, t, belief)
         score = _combined_mean(belief.mean, weights) + beta[0] * belief.sd[0]
@@ -114,12 +114,12 @@ class Thompson(Strategy):
     reward_width: Annotated[WidthLike, one_function] = 1.0
     cost_width: Annotated[WidthLike, per_constraint] = 1.0
 
-    def estimate(self, surrogate: AbstractSurrogate, posterior: Any, t: Array, key: Key) -> Estimate:
+    def estimate(self, surrogate: AbstractSurrogate, posterior: object, t: Array, key: Key) -> Estimate:
         beta = _betas(self, t, surrogate.predict(posterior))
         draws = surrogate.draw(posterior, key, beta)
         return Estimate(reward=draws[0], costs=draws[1:], widths=beta, draws=draws)
 
-    def combination(self, surrogate: AbstractSurrogate, posterior: Any, weights: Array, t: Array, key: Key) -> Estimate:
+    def combination(self, surrogate: AbstractSurrogate, posterior: object, weights: Array, t: Array, key: Key) -> Estimate:
         belief = surrogate.predict(posterior)
         mean, beta = belief.mean, _betas(self, t, belief)
         score = _combined_mean(mean, weights) + (surrogate.draw(posterior, key, beta)[0] - mean[0])
@@ -208,7 +208,7 @@ class Randomised(Strategy):
     cost_width: Annotated[WidthLike, per_constraint] = 1.0
     distribution: Distribution = Gaussian()
 
-    def estimate(self, surrogate: AbstractSurrogate, posterior: Any, t: Array, key: Key) -> Estimate:
+    def estimate(self, surrogate: AbstractSurrogate, posterior: object, t: Array, key: Key) -> Estimate:
         belief = surrogate.predict(posterior)
         beta = _betas(self, t, belief)
         z = beta * self.distribution.sample(key, beta.shape, beta.dtype)
@@ -216,7 +216,7 @@ class Randomised(Strategy):
         values = belief.mean + draws[:, None] * belief.sd
         return Estimate(reward=values[0], costs=values[1:], widths=beta, draws=draws)
 
-    def combination(self, surrogate: AbstractSurrogate, posterior: Any, weights: Array, t: Array, key: Key) -> Estimate:
+    def combination(self, surrogate: AbstractSurrogate, posterior: object, weights: Array, t: Array, key: Key) -> Estimate:
         belief = surrogate.predict(posterior)
         beta = _betas(self, t, belief)
         z = beta[0] * self.distribution.sample(key, (), beta.dtype)

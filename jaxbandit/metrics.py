@@ -2,16 +2,14 @@
 
 All functions are pure; ``[..., T]`` stands for any leading axes of trials and variants. Definitions: RPOL eq. (5)-(6) (regret and hard
 violation), Zhou and Ji (2022) sec. 2 and App. F (strong regret, soft violation, violating rounds), Xu et al. (2023) sec. 3 (positive
-regret, best constrained regret). :func:`curves` count a round when its point is chosen; :func:`arrived_curves` count it when its
-feedback has arrived, which under delay is all that an observer of the feedback can know. Tables on the host in float64 give NumPy's arrays
-in float64, inside a program of JAX its arrays.
+regret, best constrained regret). A round counts when its point is chosen, however late its feedback comes. Tables on the host in float64
+give NumPy's arrays in float64, inside a program of JAX its arrays.
 
 Each is one compiled program where it is called by itself, and part of the program around it where it is called in one.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from functools import partial
 from typing import Annotated, ClassVar
@@ -21,23 +19,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from jaxbandit.core.checks import InvalidArgument, is_traced, shape, short
+from jaxbandit.core.checks import InvalidArgument, shape, short
 from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import (
-    Described,
-    between,
-    booleans,
-    each,
-    finite,
-    integers_from,
-    nonnegative,
-    numbers,
-    whole,
-)
+from jaxbandit.core.fields import Described, between, booleans, each, finite, integers_from, nonnegative, numbers, whole
 from jaxbandit.core.intervals import NORMAL_95
 from jaxbandit.core.memory import check_fits
-from jaxbandit.core.pytree import as_argument, fields_in_brief, float_dtype, pytree, replace, static
-from jaxbandit.core.showing import html_fields, html_table
+from jaxbandit.core.pytree import as_argument, float_dtype, pytree, replace, static
 from jaxbandit.core.status import healthy
 from jaxbandit.core.types import Array, Scalar
 from jaxbandit.delays import NEVER
@@ -45,22 +32,7 @@ from jaxbandit.domains import MOST_POINTS
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.problems.base import Instance, as_exact_as_tables
 
-__all__ = [
-    "ArrivedCurves",
-    "Curves",
-    "DelayCounts",
-    "Summary",
-    "Tally",
-    "arrived_curves",
-    "by_arrival",
-    "curves",
-    "delay_counts",
-    "extend_tally",
-    "healthy",
-    "start_tally",
-    "summarise",
-    "violation_by_constraint",
-]
+__all__ = ["Curves", "DelayCounts", "Summary", "Tally", "curves", "delay_counts", "extend_tally", "healthy", "start_tally", "summarise"]
 __dir__ = __all__.copy  # what completion shows
 
 
@@ -78,26 +50,23 @@ class Curves(Described):
     reward: Array  # sum f(x_s), defined even when no point is feasible
     strong_regret: Array | None = None  # sum E_pi f - f(x_s), pi the best mixed policy; None when its value was not given
 
-    def _repr_html_(self) -> str:
-        """Return a table of the measures: shapes, and means over all leading axes after the last round."""
-        if is_traced(self.reward):
-            return html_fields(type(self).__name__, fields_in_brief(self))
-        named = [(field.name, getattr(self, field.name)) for field in dataclasses.fields(self)]
-        rows = [(name, str(list(np.shape(x))), f"{np.asarray(x)[..., -1].mean():.4g}") for name, x in named if x is not None]
-        return html_table(["measure", "shape", "mean after the last round"], rows, caption=type(self).__name__)
-
 
 INDICES = integers_from(0, MOST_POINTS)
 ARRIVALS = integers_from(1, 2**31 - 1)
 
 
-def _check_indices(problem: AbstractProblem, indices: ArrayLike) -> None:
-    """Raise ``InvalidArgument`` unless ``indices [..., T]`` are points of the problem's domain; traced ones are passed over."""
+def _given(problem: AbstractProblem, indices: ArrayLike) -> tuple[Array, Array, Array]:
+    """Return the tables of a problem, its best feasible value, and ``indices [..., T]``, as a compiled program takes them.
+
+    Raises:
+      InvalidArgument: unless these are points of the problem's domain; traced ones are passed over.
+    """
     if np.ndim(indices) == 0:
         raise InvalidArgument(f"indices: expected shape [..., T], one point for each round, got shape []: {short(indices)}")
     if 0 in np.shape(indices):
         raise InvalidArgument(f"indices: expected shape [..., T] with T >= 1, got shape {list(np.shape(indices))}")
     integers_from(0, problem.domain.size - 1)("indices", indices)
+    return as_argument(problem.means), optimum(problem).value, as_argument(indices)
 
 
 @checked
@@ -115,8 +84,7 @@ def curves(
       indices: indices of the chosen points; see :attr:`Trajectory.scored_indices <jaxbandit.Trajectory.scored_indices>`.
       mixed_value: reward of the best mixed policy (:func:`~jaxbandit.problems.best_mixed_policy`), for strong regret.
     """
-    _check_indices(problem, indices)
-    return _curves(as_argument(problem.means), optimum(problem).value, as_argument(indices), mixed_value)
+    return _curves(*_given(problem, indices), mixed_value)
 
 
 @partial(jax.jit, inline=True)
@@ -173,11 +141,11 @@ def extend_tally(
     indices: Annotated[Array, INDICES],
 ) -> tuple[Tally, Curves]:
     """Return the measures after further rounds, in which the points ``indices [..., n]`` were chosen, and their curves over these."""
-    _check_indices(problem, indices)
+    means, best, indices = _given(problem, indices)
     costs = (*np.shape(indices)[:-1], problem.constraints)
     shape("so_far.costs", so_far.costs, costs, remedy="start one of as many trials and constraints")
     so_far = jax.tree.map(lambda x: jnp.asarray(x, float_dtype()) if jnp.issubdtype(x.dtype, jnp.floating) else x, so_far)
-    return _extend_tally(as_argument(problem.means), optimum(problem).value, so_far, as_argument(indices))
+    return _extend_tally(means, best, so_far, indices)
 
 
 @partial(jax.jit, inline=True)
@@ -213,86 +181,6 @@ def _extend_tally(means: Array, best: Array, so_far: Tally, indices: Array) -> t
         reward=found.reward[..., -1],
     )
     return after, found
-
-
-@checked
-@as_exact_as_tables
-def violation_by_constraint(problem: Instance, indices: Annotated[Array, INDICES]) -> Array:
-    """Return the hard violation of each constraint, ``sum over rounds of g_j(x_s)^+``, as ``[..., m, T]``."""
-    _check_indices(problem, indices)
-    return _violation_by_constraint(as_argument(problem.means), as_argument(indices))
-
-
-@partial(jax.jit, inline=True)
-def _violation_by_constraint(means: Array, indices: Array) -> Array:
-    """Return the hard violation of each constraint on the tables ``means [1 + m, M]``."""
-    costs = jnp.moveaxis(means[1:][:, indices], 0, -2)
-    return jnp.cumsum(jnp.maximum(costs, 0), axis=-1)
-
-
-@checked
-def by_arrival(amounts: Annotated[Array, numbers], arrivals: Annotated[Array, ARRIVALS]) -> Array:
-    """Return the sums ``[..., T]`` of the ``amounts [..., T]`` that have arrived: after round ``t``, those with ``arrivals <= t``."""
-    amounts, arrivals = jnp.asarray(amounts), jnp.asarray(arrivals)
-    if not amounts.ndim or amounts.shape[-1:] != arrivals.shape[-1:]:
-        raise InvalidArgument(
-            f"amounts, arrivals: expected shapes [..., T] of one T, got shapes {list(amounts.shape)} and {list(arrivals.shape)}"
-        )
-    return _by_arrival(amounts, arrivals)
-
-
-@partial(jax.jit, inline=True)
-def _by_arrival(amounts: Array, arrivals: Array) -> Array:
-    """Return the sums ``[..., T]`` of the ``amounts [..., T]`` that have arrived."""
-    horizon = amounts.shape[-1]
-
-    def one(amounts: Array, arrivals: Array) -> Array:
-        places = jnp.minimum(arrivals - 1, horizon)  # the last place is for values that do not arrive within the run
-        return jnp.cumsum(jnp.zeros((horizon + 1,), amounts.dtype).at[places].add(amounts)[:horizon])
-
-    return jnp.vectorize(one, signature="(t),(t)->(t)")(amounts, arrivals)
-
-
-@pytree
-class ArrivedCurves:
-    """Cumulative measures ``[..., T]`` over the rounds whose feedback has arrived; pending rounds are missing at the end."""
-
-    regret: Array  # a round counts when its reward arrives
-    positive_regret: Array  # a round counts when its reward arrives
-    hard_violation: Array  # a round counts for each constraint when that constraint's value arrives
-
-
-@checked
-@as_exact_as_tables
-def arrived_curves(problem: Instance, indices: Annotated[Array, INDICES], arrivals: Annotated[Array, ARRIVALS]) -> ArrivedCurves:
-    """Compute the measures of the points ``indices [..., T]`` whose values have arrived by the end of each round.
-
-    Args:
-      problem: the instance that was run, see :func:`curves`.
-      indices: indices of the chosen points.
-      arrivals: ``[..., T, 1 + m]`` rounds, counted from 1, at whose ends values arrive; see
-        :attr:`Trajectory.arrivals <jaxbandit.Trajectory.arrivals>`.
-    """
-    _check_indices(problem, indices)
-    if np.shape(arrivals) != (*np.shape(indices), problem.outputs):
-        raise InvalidArgument(
-            f"arrivals: expected shape {[*np.shape(indices), problem.outputs]}, a round for each output at each point,"
-            f" got shape {list(np.shape(arrivals))}"
-        )
-    return _arrived_curves(as_argument(problem.means), optimum(problem).value, as_argument(indices), as_argument(arrivals))
-
-
-@partial(jax.jit, inline=True)
-def _arrived_curves(means: Array, best: Array, indices: Array, arrivals: Array) -> ArrivedCurves:
-    """Return the measures of what has arrived on the tables ``means [1 + m, M]``, whose best feasible value is ``best``."""
-    arrivals = jnp.moveaxis(arrivals, -1, 0)
-    gap = best - means[0][indices]
-    excess = [_by_arrival(jnp.maximum(cost[indices], 0), when) for cost, when in zip(means[1:], arrivals[1:], strict=True)]
-    return ArrivedCurves(
-        regret=_by_arrival(gap, arrivals[0]),
-        positive_regret=_by_arrival(jnp.maximum(gap, 0), arrivals[0]),
-        hard_violation=sum(excess, start=jnp.zeros_like(gap)),
-    )
 
 
 @pytree

@@ -6,7 +6,7 @@ safe beforehand.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,7 @@ BLOCK = 32  # candidates examined at once: a matrix product [32, r] x [r, M], sm
 class SafeState:
     """State of an algorithm with a safe set."""
 
-    posterior: Any
+    posterior: object
     seeds: Array  # [M]
     certified: Array  # [] whether any point has been certified so far
 
@@ -69,7 +69,7 @@ class Intervals:
         return jnp.max(2 * (self.widths / self.prior_sd)[:, None] * self.sd, axis=0)
 
 
-def intervals(surrogate: AbstractSurrogate, posterior: Any, estimator: Bounds, t: Array, key: Key) -> Intervals:
+def intervals(surrogate: AbstractSurrogate, posterior: object, estimator: Bounds, t: Array, key: Key) -> Intervals:
     """Return the intervals of round ``t``."""
     belief = surrogate.predict(posterior)
     model = surrogate.model
@@ -144,7 +144,7 @@ class Expansion(Declared):
     lipschitz: Annotated[PerConstraint, positive] | None = None
     together: bool = static(default=True)
 
-    def widest(self, surrogate: AbstractSurrogate, posterior: Any, known: Intervals, safe: Array, candidates: Array) -> Array:
+    def widest(self, surrogate: AbstractSurrogate, posterior: object, known: Intervals, safe: Array, candidates: Array) -> Array:
         """Return the index ``[]`` of the expander of largest ``known.size`` among ``candidates [M]``; ``M`` when none of them is one.
 
         Candidates are examined a block at a time, widest first, until one is an expander: blocks that cannot win cost nothing.
@@ -167,7 +167,7 @@ class Expansion(Declared):
 
         return jax.lax.while_loop(more, examine, (left, jnp.int32(size)))[1]
 
-    def expands(self, surrogate: AbstractSurrogate, posterior: Any, known: Intervals, safe: Array, points: Array) -> Array:
+    def expands(self, surrogate: AbstractSurrogate, posterior: object, known: Intervals, safe: Array, points: Array) -> Array:
         """Return whether each of the safe points at ``points [n]`` is an expander, ``[n]``."""
         if known.mean.shape[0] == 1:
             return jnp.zeros(points.shape, bool)  # without constraints nothing is outside

@@ -66,7 +66,7 @@ def _largest_gap(problem: Any, run: jaxbandit.Trajectory, trial: int) -> float:
     """Return the largest difference, over the rounds of a trial, between the best score and that of the point chosen (RPOL, eq. 7)."""
     points = np.asarray(problem.domain.points, np.float64)
     matrix = np.exp(-0.5 * np.sum((points[:, None] - points[None]) ** 2, axis=-1) / LENGTH_SCALE**2)
-    indices, values, multipliers = (np.asarray(x[trial], np.float64) for x in (run.indices, run.values, run.multipliers))
+    indices, values, multipliers = (np.asarray(x, np.float64)[trial] for x in (run.indices, run.values, run.multipliers))
     indices = indices.astype(int)
     worst = 0.0
     mean, covariance = np.zeros((2, len(points))), matrix

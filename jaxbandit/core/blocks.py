@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -12,46 +12,53 @@ from jax.sharding import AxisType, Mesh, PartitionSpec
 
 from jaxbandit.core.types import Device
 
+S = TypeVar("S")
+T = TypeVar("T")
+R = TypeVar("R")
+
 BLOCK_AXIS = "trials"  # name of a block's batch axis, for what its trials decide together
 MESH_AXIS = "trial"
 
 
-def map_blocks(
-    function: Callable[..., Any], shared: Any, own: Any, *, block: int, mesh: Mesh | None, count: jax.Array | None = None
-) -> Any:
-    """Return ``function(shared, one)`` for each of ``own [P, ...]``, whose ``P`` is a multiple of ``block`` times the number of devices.
+def map_blocks(function: Callable[[S, T], R], shared: S, items: T, *, block: int, mesh: Mesh | None, count: jax.Array | None = None) -> R:
+    """Return ``function(shared, item)`` for each of ``items [P, ...]``, whose ``P`` is a multiple of ``block`` times the number of devices.
 
     A block is one ``vmap``; blocks of a device run one after the other. Given ``count``, which may be traced, only the first so many
     blocks of each device run, and the results of the others are zeros: one program serves any number of pairs up to ``P``.
     """
 
-    def local(shared: Any, own: Any, count: jax.Array | None) -> Any:
+    def local(shared: S, items: T, count: jax.Array | None) -> R:
         # An unbatched trial keeps its branches (see surrogates.rows), so a block of one is not a vmap of one.
-        def alone(one: Any) -> Any:
-            return jax.tree.map(lambda x: x[None], function(shared, jax.tree.map(lambda x: x[0], one)))
+        def alone(items: T) -> R:
+            result: R = jax.tree.map(lambda x: x[None], function(shared, jax.tree.map(lambda x: x[0], items)))
+            return result
 
-        many = jax.vmap(lambda one: function(shared, one), axis_name=BLOCK_AXIS) if block > 1 else alone
-        split = jax.tree.map(lambda x: x.reshape(x.shape[0] // block, block, *x.shape[1:]), own)
+        many = jax.vmap(lambda item: function(shared, item), axis_name=BLOCK_AXIS) if block > 1 else alone
+        split = jax.tree.map(lambda x: x.reshape(x.shape[0] // block, block, *x.shape[1:]), items)
         blocks = jax.lax.map(many, split) if count is None else _map_first(many, split, count)
-        return jax.tree.map(lambda x: x.reshape(x.shape[0] * block, *x.shape[2:]), blocks)
+        results: R = jax.tree.map(lambda x: x.reshape(x.shape[0] * block, *x.shape[2:]), blocks)
+        return results
 
     if mesh is None:
-        return local(shared, own, count)
+        return local(shared, items, count)
     whole, split = PartitionSpec(), PartitionSpec(MESH_AXIS)
-    return jax.shard_map(local, mesh=mesh, in_specs=(whole, split, whole), out_specs=split, check_vma=False)(shared, own, count)
+    results: R = jax.shard_map(local, mesh=mesh, in_specs=(whole, split, whole), out_specs=split, check_vma=False)(shared, items, count)
+    return results
 
 
-def _map_first(function: Callable[[Any], Any], blocks: Any, count: jax.Array) -> Any:
+def _map_first(function: Callable[[T], R], blocks: T, count: jax.Array) -> R:
     """Return ``function`` of the first ``count`` of ``blocks [n, ...]``, and zeros for the others."""
     traced = jax.jit(function)  # traced once: for the shapes of its results, and for the loop
     results = jax.eval_shape(traced, jax.tree.map(lambda x: x[0], blocks))
     size = jax.tree.leaves(blocks)[0].shape[0]
 
-    def play(number: jax.Array, before: Any) -> Any:
-        found = traced(jax.tree.map(lambda x: x[number], blocks))
-        return jax.tree.map(lambda table, x: table.at[number].set(x), before, found)
+    def play(number: jax.Array, before: R) -> R:
+        result = traced(jax.tree.map(lambda x: x[number], blocks))
+        after: R = jax.tree.map(lambda table, x: table.at[number].set(x), before, result)
+        return after
 
-    return jax.lax.fori_loop(0, count, play, jax.tree.map(lambda x: jnp.zeros((size, *x.shape), x.dtype), results))
+    played: R = jax.lax.fori_loop(0, count, play, jax.tree.map(lambda x: jnp.zeros((size, *x.shape), x.dtype), results))
+    return played
 
 
 def equal_blocks(count: int, block: int, devices: int, least: int = 1) -> tuple[int, int]:
@@ -79,9 +86,8 @@ def axis_of(block: int) -> str | None:
     return BLOCK_AXIS if block > 1 else None
 
 
-def place(array: Any, devices: Sequence[Device]) -> Any:
+def place(array: Any, devices: Sequence[Device]) -> jax.Array:
     """Place an array on the devices, sharded over its leading axis of pairs."""
     mesh = mesh_of(devices)
-    if mesh is None:
-        return jax.device_put(array, devices[0])
-    return jax.device_put(array, jax.sharding.NamedSharding(mesh, PartitionSpec(MESH_AXIS)))
+    placed: jax.Array = jax.device_put(array, devices[0] if mesh is None else jax.sharding.NamedSharding(mesh, PartitionSpec(MESH_AXIS)))
+    return placed

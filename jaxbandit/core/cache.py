@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import platform
 import sys
@@ -16,9 +17,9 @@ from jax.experimental.compilation_cache import compilation_cache
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import checked
 from jaxbandit.core.files import reason_of
-from jaxbandit.core.notes import say
 from jaxbandit.core.types import FilePath
 
+LOGGER = logging.getLogger("jaxbandit")  # which shows warnings on standard error unless logging is set up otherwise
 PROCESSORS = Path("/proc/cpuinfo")
 VECTORS = ("amx", "asimd", "avx", "fma", "sse", "sve")  # beginnings of the names of instructions on vectors
 WIDEST = ("avx512f", "avx2", "avx", "sve2", "sve", "asimd")
@@ -63,7 +64,7 @@ def enable_cache(directory: FilePath | None = None) -> Path | None:
         if _refused(place, inside=place == own):
             return None
     if new:
-        say(f"compiled programs are kept in {base}, to be found by later runs; it can be deleted at any time")
+        LOGGER.warning(f"compiled programs are kept in {base}, to be found by later runs; it can be deleted at any time")
     if str(own) != chosen:
         _use(own)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -81,7 +82,9 @@ def _refused(directory: Path, *, inside: bool = True) -> bool:
     """Keep no programs, and say so, where others than this process's user may have put some into a directory."""
     reason = "" if sys.platform == "win32" else _others(directory, directory.rglob("*") if inside else ())
     if reason:
-        say(f"compiled programs are not kept: {reason}, and what others put there would be run; remove it or choose another directory")
+        LOGGER.warning(
+            f"compiled programs are not kept: {reason}, and what others put there would be run; remove it or choose another directory"
+        )
         _use(None)
     return bool(reason)
 

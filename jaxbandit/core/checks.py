@@ -8,34 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import reprlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
 
-__all__ = [
-    "InvalidArgument",
-    "blaming",
-    "boolean",
-    "broadcast",
-    "finite",
-    "integer",
-    "is_sequence_of_numbers",
-    "is_traced",
-    "nonnegative",
-    "numbers",
-    "one_of",
-    "positive",
-    "real",
-    "scalar",
-    "shape",
-    "shape_of",
-    "short",
-    "short_enough",
-    "whole",
-    "within",
-]
+__all__ = ["InvalidArgument", "blaming", "boolean", "broadcast", "finite", "integer", "is_sequence_of_numbers", "is_traced", "nonnegative"]
+__all__ += ["numbers", "one_of", "positive", "scalar", "shape", "shape_of", "short", "within"]
 __dir__ = __all__.copy  # what completion shows
 
 
@@ -116,76 +96,63 @@ def short(value: object) -> str:
     """Return ``repr(value)``, arrays as lists, cut to 120 characters; a class is said to be one, a frequent slip for an instance."""
     if isinstance(value, type):
         return f"the class {value.__name__}; make an instance, {value.__name__}(...)"
+    if isinstance(value, np.ndarray):  # of a long one the first numbers only
+        value = value.tolist() if value.size <= 1000 else value.ravel()[:60].tolist()
     try:
-        text = _BRIEF.repr(_as_lists(value)) if isinstance(value, _CONTAINERS) else repr(value)
+        text = _BRIEF.repr(value) if isinstance(value, list | tuple | dict | set | frozenset | str | bytes) else repr(value)
     except Exception:  # an integer of more digits than Python prints, or a user's own __repr__
         text = f"<{type(value).__name__} that cannot be printed>"
     return text if len(text) <= 120 else text[:117] + "..."
 
 
-_CONTAINERS = (np.ndarray, list, tuple, dict, set, frozenset, str, bytes)
-
-
-def _brief() -> reprlib.Repr:
-    """Return a printer that looks at no more of a long container than is shown."""
-    printer = reprlib.Repr()
-    printer.maxtuple = printer.maxlist = printer.maxdict = printer.maxset = printer.maxfrozenset = 60
-    printer.maxstring = printer.maxother = printer.maxlong = 240
-    return printer
-
-
-_BRIEF = _brief()
-
-
-def _as_lists(value: object) -> Any:
-    """Return an array as a list, of its first numbers only where it is long."""
-    if not isinstance(value, np.ndarray):
-        return value
-    return value.tolist() if value.size <= 1000 else value.ravel()[:60].tolist()
+_BRIEF = reprlib.Repr()  # which looks at no more of a long container than is shown
+_BRIEF.maxtuple = _BRIEF.maxlist = _BRIEF.maxdict = _BRIEF.maxset = _BRIEF.maxfrozenset = 60
+_BRIEF.maxstring = _BRIEF.maxother = _BRIEF.maxlong = 240
 
 
 def finite(name: str, value: object, *, remedy: str = "give finite numbers") -> None:
     """Raise unless every number of ``value`` is finite."""
+    _bounded(name, value, "be finite", remedy)
+
+
+def positive(name: str, value: object, *, remedy: str = "give a number > 0") -> None:
+    """Raise unless every number of ``value`` is finite and greater than zero."""
+    _bounded(name, value, "be > 0", remedy, lambda given: given > 0)
+
+
+def nonnegative(name: str, value: object, *, remedy: str = "give a number >= 0") -> None:
+    """Raise unless every number of ``value`` is finite and not negative."""
+    _bounded(name, value, "be >= 0", remedy, lambda given: given >= 0)
+
+
+def within(name: str, value: object, low: float, high: float, *, open_low: bool = True, open_high: bool = False) -> None:
+    """Raise unless every number of ``value`` lies in the interval; ``open_*`` says which ends are left out."""
+    words = f"lie in {interval(low, high, open_low, open_high)}"
+    _bounded(name, value, words, "", lambda given: inside(given, low, high, open_low, open_high))
+
+
+def interval(low: float, high: float, open_low: bool, open_high: bool) -> str:
+    """Return an interval as it is written in mathematics."""
+    return f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
+
+
+def inside(value: Any, low: float, high: float, open_low: bool, open_high: bool) -> Any:
+    """Return where numbers, which may be traced, lie in an interval."""
+    return (value > low if open_low else value >= low) & (value < high if open_high else value <= high)
+
+
+def _bounded(name: str, value: object, words: str, remedy: str, holds: Callable[[np.ndarray], Any] = np.isfinite) -> None:
+    """Raise unless ``holds`` is true of every number of ``value``, and all are finite; tracers are passed over."""
     if is_traced(value):
         return
     given = numbers(name, value)
     bad = int(np.count_nonzero(~np.isfinite(given)))
     if bad:
-        raise InvalidArgument(f"{name}: {bad} of {given.size} values are NaN or infinite, got {short(value)}; {remedy}")
-
-
-def positive(name: str, value: object, *, remedy: str = "give a number > 0") -> None:
-    """Raise unless every number of ``value`` is finite and greater than zero."""
-    finite(name, value, remedy=remedy)
-    if not is_traced(value) and not np.all(numbers(name, value) > 0):
-        raise InvalidArgument(f"{name}: must be > 0, got {short(value)}; {remedy}")
-
-
-def nonnegative(name: str, value: object, *, remedy: str = "give a number >= 0") -> None:
-    """Raise unless every number of ``value`` is finite and not negative."""
-    finite(name, value, remedy=remedy)
-    if not is_traced(value) and not np.all(numbers(name, value) >= 0):
-        raise InvalidArgument(f"{name}: must be >= 0, got {short(value)}; {remedy}")
-
-
-def within(name: str, value: object, low: float, high: float, *, open_low: bool = True, open_high: bool = False) -> None:
-    """Raise unless every number of ``value`` lies in the interval; ``open_*`` says which ends are left out."""
-    finite(name, value)
-    if is_traced(value):
-        return
-    given = numbers(name, value)
-    above = given > low if open_low else given >= low
-    below = given < high if open_high else given <= high
-    if not np.all(above & below):
-        interval = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
-        raise InvalidArgument(f"{name}: must lie in {interval}, got {short(value)}")
-
-
-def whole(name: str, value: object, low: float, high: float, *, unit: str = "") -> None:
-    """Raise unless every number of ``value`` is a whole number from ``low`` to ``high``; a float such as 3.0 is one."""
-    within(name, value, low, high, open_low=False)
-    if not is_traced(value) and np.any(numbers(name, value) % 1):
-        raise InvalidArgument(f"{name}: must be whole numbers{unit and f' of {unit}'}, got {short(value)}")
+        raise InvalidArgument(
+            f"{name}: {bad} of {given.size} values are NaN or infinite, got {short(value)}; {remedy or 'give finite numbers'}"
+        )
+    if not np.all(holds(given)):
+        raise InvalidArgument(f"{name}: must {words}, got {short(value)}{remedy and '; ' + remedy}")
 
 
 def integer(name: str, value: object, *, least: int, most: int | None = None) -> int:
@@ -207,9 +174,9 @@ def boolean(name: str, value: object) -> bool:
 def shape(name: str, value: object, expected: tuple[int | None, ...], *, remedy: str = "") -> None:
     """Raise unless ``value`` has the expected shape; ``None`` stands for any size."""
     actual = shape_of(name, value)
-    if len(actual) != len(expected) or any(e is not None and e != a for e, a in zip(expected, actual, strict=True)):
-        words = "[" + ", ".join("*" if e is None else str(e) for e in expected) + "]"
-        raise InvalidArgument(f"{name}: expected shape {words}, got {list(actual)}{'; ' + remedy if remedy else ''}")
+    if len(actual) != len(expected) or any(want not in (None, have) for want, have in zip(expected, actual, strict=True)):
+        words = ", ".join("*" if want is None else str(want) for want in expected)
+        raise InvalidArgument(f"{name}: expected shape [{words}], got {list(actual)}{remedy and '; ' + remedy}")
 
 
 def broadcast(**values: object) -> None:
@@ -218,7 +185,7 @@ def broadcast(**values: object) -> None:
     try:
         np.broadcast_shapes(*shapes.values())
     except ValueError as error:
-        words = " and ".join(f"{name} {list(own)}" for name, own in shapes.items())
+        words = " and ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
         raise InvalidArgument(f"{', '.join(shapes)}: must have shapes that go together, got {words}") from error
 
 
@@ -242,23 +209,6 @@ def whole_number(text: str) -> int:
     """Return the whole number that a text writes; raises ``ValueError`` as :func:`decimal` does."""
     decimal(text)
     return int(text)
-
-
-def text(name: str, value: object) -> None:
-    """Raise unless ``value`` is text."""
-    if not isinstance(value, str):
-        raise InvalidArgument(f"{name}: must be text, got {short(value)}")
-
-
-def ends(*, integers: bool = False, **given: Any) -> None:
-    """Raise unless two numbers, by the names of their arguments, are the least and the largest of some; infinity may be either."""
-    kinds = (int, np.integer) if integers else (int, float, np.integer, np.floating)
-    for name, value in given.items():
-        if isinstance(value, bool) or not isinstance(value, kinds) or value != value:
-            raise InvalidArgument(f"{name}: must be a {'whole ' if integers else ''}number, got {short(value)}")
-    (low, least), (high, most) = given.items()
-    if least > most:
-        raise InvalidArgument(f"{low}: must be at most {high}, got {short(least)} and {short(most)}")
 
 
 def scalar(name: str, value: Any) -> None:

@@ -15,7 +15,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, ParamSpec, TypeAlias, TypeVar
 
 import jax
 import numpy as np
@@ -24,20 +24,10 @@ from jaxbandit.core import fields
 from jaxbandit.core.checks import InvalidArgument, is_traced, short
 from jaxbandit.core.fields import AtLeast, Check, Described, Letter, Shape, Words
 
-__all__ = [
-    "Declared",
-    "OnDomain",
-    "Parameter",
-    "Role",
-    "check_domain",
-    "check_fields",
-    "checked",
-    "constructible",
-    "in_range",
-    "parameters",
-    "roles_of_arguments",
-    "symbols",
-]
+Hint: TypeAlias = Any
+"""An annotation at run time, for which Python has no type."""
+Maker: TypeAlias = Callable[..., Any]
+"""A class or function."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -120,7 +110,7 @@ class Parameter:
     """
 
     name: str
-    default: Any
+    default: object
     static: bool
     check: Check | None
     shape: Shape | None
@@ -138,13 +128,13 @@ class Parameter:
         return () if self.check is None else self.check.classes
 
 
-def parameters(maker: Callable[..., Any]) -> tuple[Parameter, ...]:
+def parameters(maker: Maker) -> tuple[Parameter, ...]:
     """Return the fields of a dataclass, none of any other class, or the annotated arguments of a function, in their order."""
     return _read(maker)
 
 
 @functools.cache
-def _read(maker: Any) -> tuple[Parameter, ...]:
+def _read(maker: Maker) -> tuple[Parameter, ...]:
     if not isinstance(maker, type):
         hints, given = _annotations(maker), inspect.signature(maker).parameters.values()
         several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -156,7 +146,7 @@ def _read(maker: Any) -> tuple[Parameter, ...]:
     return tuple(_of_field(field, hints[field.name], validate=issubclass(maker, Declared)) for field in declared)
 
 
-def _annotations(item: Any) -> dict[str, Any]:
+def _annotations(item: Maker) -> dict[str, Hint]:
     """Return the annotations of a function, or of a class without those of its bases; a name that cannot be looked up means anything.
 
     Raises:
@@ -168,7 +158,7 @@ def _annotations(item: Any) -> dict[str, Any]:
     return {name: _resolved(text, namespace, f"{item.__qualname__}.{name}") for name, text in texts if name != "return"}
 
 
-def _resolved(text: Any, namespace: dict[str, Any], where: str) -> Any:
+def _resolved(text: Hint, namespace: dict[str, Hint], where: str) -> Hint:
     if not isinstance(text, str):
         return text
     try:
@@ -179,33 +169,36 @@ def _resolved(text: Any, namespace: dict[str, Any], where: str) -> Any:
         return Any
 
 
-def _of_argument(argument: inspect.Parameter, hint: Any) -> Parameter:
+def _of_argument(argument: inspect.Parameter, hint: Hint) -> Parameter:
     default = dataclasses.MISSING if argument.default is inspect.Parameter.empty else argument.default
     return Parameter(argument.name, default, False, _check_of(hint, _Reading(shaped=True, validate=True)), None, None)
 
 
-def _of_field(field: dataclasses.Field[Any], hint: Any, *, validate: bool) -> Parameter:
+def _of_field(field: dataclasses.Field[object], hint: Hint, *, validate: bool) -> Parameter:
     """Return what is declared of a field; ``validate``: of an object that is validated, with the number of outputs that it serves."""
-    given, static = field.metadata.get("facts", ()), bool(field.metadata.get("static"))
-    facts = (*_facts(hint), *given)
-    check = _last(given, Check) or _check_of(hint, _Reading(shaped=not validate, validate=validate, static=static))
+    static, facts = bool(field.metadata.get("static")), _facts(hint)
+    check = _check_of(hint, _Reading(shaped=not validate, validate=validate, static=static))
     shape, letter = _last(facts, Shape) if validate else None, _last(facts, Letter)
     return Parameter(field.name, field.default, static, check, shape, None if letter is None else letter.name)
 
 
-def _last(facts: Sequence[Any], kind: type[T]) -> T | None:
+def _last(facts: Sequence[object], kind: type[T]) -> T | None:
     return next((fact for fact in reversed(facts) if isinstance(fact, kind)), None)
 
 
-def _facts(hint: Any) -> tuple[Any, ...]:
+def _facts(hint: Hint) -> tuple[object, ...]:
     """Return the facts of an annotation; those of the members of a union come first, so that those around it win."""
-    if typing.get_origin(hint) is Annotated:
+    if _origin(hint) is Annotated:
         return (*_facts(hint.__origin__), *hint.__metadata__)
     return tuple(fact for member in typing.get_args(hint) for fact in _facts(member)) if _is_union(hint) else ()
 
 
-def _is_union(hint: Any) -> bool:
-    return typing.get_origin(hint) in (typing.Union, types.UnionType)
+def _origin(hint: Hint) -> object:
+    return typing.get_origin(hint)
+
+
+def _is_union(hint: Hint) -> bool:
+    return _origin(hint) in (typing.Union, types.UnionType)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,9 +212,9 @@ class _Reading:
     least: int = 0
 
 
-def _check_of(hint: Any, reading: _Reading = _Reading()) -> Check | None:
+def _check_of(hint: Hint, reading: _Reading = _Reading()) -> Check | None:
     """Return what an annotation allows, ``None`` where it does not say."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    origin, arguments = _origin(hint), typing.get_args(hint)
     if origin is Annotated:
         return _check_of_annotated(arguments[0], hint.__metadata__, reading)
     if _is_union(hint):
@@ -244,14 +237,14 @@ def _check_of(hint: Any, reading: _Reading = _Reading()) -> Check | None:
 PLAIN: dict[type, Check] = {bool: fields.boolean, int: fields.whole_number, str: fields.text, type(None): fields.nothing}
 
 
-def _check_of_annotated(hint: Any, facts: tuple[Any, ...], reading: _Reading) -> Check | None:
+def _check_of_annotated(hint: Hint, facts: tuple[object, ...], reading: _Reading) -> Check | None:
     words, least, shape = _last(facts, Words), _last(facts, AtLeast), _last(facts, Shape)
     within = dataclasses.replace(reading, words=words.text if words else reading.words, least=least.count if least else reading.least)
     check = _last(facts, Check) or _check_of(hint, within)
     return check if check is None or shape is None or not reading.shaped else check.of(shape)
 
 
-def _check_of_items(hints: tuple[Any, ...], reading: _Reading) -> Check | None:
+def _check_of_items(hints: tuple[Hint, ...], reading: _Reading) -> Check | None:
     """Return what a tuple of items ``X, ...`` or ``X, X``, or a sequence ``X``, allows."""
     check = _check_of(hints[0], _Reading(shaped=True, validate=reading.validate))
     if check is None or any(hint not in (hints[0], Ellipsis) for hint in hints):
@@ -273,19 +266,19 @@ def _check_of_objects(kind: type, reading: _Reading) -> Check | None:
     return dataclasses.replace(check, verify=verify)
 
 
-def _held(item: Any) -> Iterator[tuple[Parameter, Any]]:
+def _held(item: object) -> Iterator[tuple[Parameter, object]]:
     """Return the fields of an object with their values, none of what is no dataclass."""
     return ((parameter, getattr(item, parameter.name)) for parameter in parameters(type(item)))
 
 
-def check_fields(item: Any, name: str = "") -> None:
+def check_fields(item: object, name: str = "") -> None:
     """Raise ``InvalidArgument`` on a field of a plain dataclass that its annotation does not allow; ``name`` is what messages call it."""
     for parameter, value in _held(item):
         if parameter.check is not None:
             parameter.check(f"{name}.{parameter.name}".removeprefix("."), value)
 
 
-def check_domain(item: Any, size: int, dimension: int, name: str | None = None) -> None:
+def check_domain(item: object, size: int, dimension: int, name: str | None = None) -> None:
     """Raise ``InvalidArgument`` on a field, here or in an object within, that names points which a domain of ``size`` points lacks.
 
     The checks of fields say which hold points, one entry for each point, or one number for each of ``dimension`` axes.
@@ -301,24 +294,24 @@ def check_domain(item: Any, size: int, dimension: int, name: str | None = None) 
                 parameter.shape.fit_axes(path, value, dimension)
 
 
-def in_range(item: Any) -> Any:
+def in_range(item: object) -> jax.Array | bool:
     """Return whether the traced numbers of all fields, here or in an object within, lie in their ranges, ``[]``."""
-    found: Any = True
+    found: jax.Array | bool = True
     for parameter, value in _held(item):
         if isinstance(value, Role):
             found &= in_range(value)
         elif parameter.check is not None and is_traced(value):
-            found &= parameter.check.inside(value)
+            found &= parameter.check.inside(value)  # type: ignore[arg-type]  # a leaf
     return found
 
 
-def symbols(item: Declared) -> dict[str, Any]:
+def symbols(item: Declared) -> dict[str, object]:
     """Return the hyper-parameters under the letters of the paper, as plain values, for audit traces.
 
     Fields count that declare a letter, also those of the objects that ``item`` holds; an object whose own field has one is written as its
     class in lower case.
     """
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for parameter, value in _held(item):
         if parameter.symbol is not None:
             found[parameter.symbol] = type(value).__name__.lower() if isinstance(value, Declared) else _plain(value)
@@ -327,7 +320,7 @@ def symbols(item: Declared) -> dict[str, Any]:
     return found
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     return value if value is None or isinstance(value, str) else np.asarray(value).tolist()
 
 
@@ -341,7 +334,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            given: Mapping[str, Any] = _signature(function).bind_partial(*args, **kwargs).arguments
+            given: Mapping[str, object] = _signature(function).bind_partial(*args, **kwargs).arguments
         except TypeError:
             given = {}  # the call below fails in Python's own words, which name the function
         owner = own if isinstance(own := given.get("self"), OnDomain) else None
@@ -362,7 +355,7 @@ _signature = functools.cache(inspect.signature)
 
 
 @contextlib.contextmanager
-def _naming_traced(given: Mapping[str, Any]) -> Iterator[None]:
+def _naming_traced(given: Mapping[str, object]) -> Iterator[None]:
     """Turn JAX's errors on traced numbers that are looked at into ``InvalidArgument``, which names the arguments that hold them."""
     try:
         yield
@@ -374,14 +367,14 @@ def _naming_traced(given: Mapping[str, Any]) -> Iterator[None]:
         raise InvalidArgument(f"{', '.join(traced)}: must be known here, not traced by jit or vmap, got {words}") from error
 
 
-def roles_of_arguments(maker: Callable[..., Any]) -> dict[str, tuple[type[Role], ...]]:
+def roles_of_arguments(maker: Maker) -> dict[str, tuple[type[Role], ...]]:
     """Return which roles the objects have that each argument of a class or function may hold, none for numbers and plain values."""
     if isinstance(maker, type) and issubclass(maker, Declared):
         return {parameter.name: parameter.classes for parameter in parameters(maker)}
     return {name: tuple(_roles_in(hint)) for name, hint in typing.get_type_hints(maker).items() if name != "return"}
 
 
-def _roles_in(hint: Any) -> Iterator[type[Role]]:
+def _roles_in(hint: Hint) -> Iterator[type[Role]]:
     """Return the roles that an annotation such as ``Sequence[Kernel] | None`` names."""
     if isinstance(hint, type) and not isinstance(hint, types.GenericAlias) and issubclass(hint, Role):
         yield hint

@@ -1,41 +1,89 @@
 """Work spread over an executor: a pool of :mod:`concurrent.futures`, or the workers of a Dask cluster.
 
-A task is one call of a picklable function, the *work*, which is sent to a worker once and kept there with all that it has made, such as
-compiled programs. What a task returns must depend on its argument alone: a task that was lost with its worker is given to another one.
+A task is one call of a picklable function, the *work*, which a worker keeps with all that it has made, such as compiled programs. What a
+task returns must depend on its argument alone: a task that was lost with its worker is given to another one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import hashlib
 import importlib.util
 import io
+import os
 import pickle
 import queue
+import socket
 import sys
+import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Executor
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future
 from functools import partial
 from typing import Annotated, Any, Protocol, TypeAlias
 
 import jax
+import jaxlib
 
+from jaxbandit._version import __version__
+from jaxbandit.core.cache import processor
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import Check, Words, function
 from jaxbandit.core.files import reason_of
-from jaxbandit.core.pytree import PYTREES
-from jaxbandit.core.workers import SETTINGS, VERSIONS, Answer, Task, Work, perform
+from jaxbandit.core.pytree import PYTREES, register
+
+WORKS_KEPT = 4  # in a worker, those used last
+PROCESS = os.getpid()  # in which this module was loaded: a forked process has that of its parent
+
+# What results depend on beside the program; a task is done with what is in force where it was given.
+SETTINGS = ("jax_enable_x64", "jax_default_matmul_precision", "jax_default_prng_impl", "jax_threefry_partitionable")
+
+VERSIONS = {"jaxbandit": __version__, "jax": jax.__version__, "jaxlib": jaxlib.__version__}
+VERSIONS_AND_DEVICE = (*VERSIONS, "device")
+
+Work: TypeAlias = Callable[[Any], Any]
+
+
+def surroundings() -> dict[str, str]:
+    """Return all that results depend on beside the program and its settings: versions, and the kind of device."""
+    device = jax.local_devices()[0]
+    return {**VERSIONS, "device": f"{device.platform} {processor() if device.platform == 'cpu' else device.device_kind}"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """Message to a worker: what to call, by its digest, pickled unless it is sent beside, and with which argument.
+
+    ``wanted`` are the surroundings that it must have, those of versions only until the first worker has said its kind of device.
+    """
+
+    digest: str
+    argument: Any
+    settings: Mapping[str, Any]
+    wanted: Mapping[str, str]
+    work: bytes = b""
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """Message from a worker: its name, its surroundings and the result, or why there is none."""
+
+    worker: str
+    surroundings: Mapping[str, str]
+    result: Any = None
+    mismatch: str = ""
+    error: str = ""
 
 
 class DaskClient(Protocol):
     """Part of ``distributed.Client`` for whoever has no Dask, and so no such type."""
 
     @property
-    def dashboard_link(self) -> Any:
+    def dashboard_link(self) -> str:
         """Address of the page that shows what workers do."""
 
     def submit(self, func: Any, *args: Any, **kwargs: Any) -> Any:
@@ -43,6 +91,7 @@ class DaskClient(Protocol):
 
 
 AnyExecutor: TypeAlias = Executor | DaskClient
+Outcome: TypeAlias = Answer | Exception
 
 ATTEMPTS = 3  # of a task, before it counts as failed
 TASKS_PER_WORKER = 3  # under way: one is played and the others wait, so that no worker does
@@ -73,33 +122,23 @@ class TaskFailed(RuntimeError):
         self.index, self.reason = index, reason
 
 
-class Future(Protocol):
-    """Part of a future that pools and Dask share."""
-
-    def add_done_callback(self, function: Callable[[Any], object], /) -> None:
-        """Call a function with the future when it has ended."""
-
-    def cancel(self) -> object:
-        """Let go of the task."""
-
-
 class _Pool:
-    """Front of an executor of :mod:`concurrent.futures`; all of its workers go by one name."""
+    """Front of an executor of :mod:`concurrent.futures`."""
 
-    def __init__(self, executor: Executor) -> None:
-        self.executor = executor
+    def __init__(self, executor: Executor, work: bytes) -> None:
+        self.executor, self.work = executor, work
 
-    def submit(self, task: Task, worker: str) -> Future:
+    def submit(self, task: Task) -> Future[Answer]:
         """Give out a task."""
-        return self.executor.submit(perform, task)
+        return self.executor.submit(perform, dataclasses.replace(task, work=self.work))
 
-    def outcomes(self, futures: Sequence[Any]) -> list[Answer | Exception]:
+    def outcomes(self, futures: Sequence[Future[Answer]]) -> list[Outcome]:
         """Return what the tasks of futures that have ended came to."""
         return [_outcome(future.result) for future in futures]
 
-    def workers(self) -> dict[str, int]:
-        """Return how many tasks each worker should have under way."""
-        return {"": TASKS_IN_A_POOL}
+    def room(self, note: Callable[[str], None]) -> int:
+        """Return how many tasks should be under way."""
+        return TASKS_IN_A_POOL
 
     def gone(self) -> str:
         """Return why nothing is to be expected any more, empty unless that is known."""
@@ -107,44 +146,53 @@ class _Pool:
 
 
 class _Cluster:
-    """Front of a client of Dask: it prefers workers that know a program, and others take over when these have too much to do."""
+    """Front of a client of Dask, whose scheduler gives tasks of lost workers to others."""
 
-    def __init__(self, client: Any) -> None:
-        self.client, self.counts = client, dict[str, int]()
+    def __init__(self, client: Any, work: bytes) -> None:
+        self.client, self.count = client, 0
+        self.counted = self.alone = -SECONDS_BETWEEN_COUNTS
         try:
-            found = client.scheduler_info(n_workers=-1)["workers"].values()
+            workers = client.scheduler_info(n_workers=-1)["workers"].values()
+            self.work = client.submit(bytes, work, pure=False)  # which workers send each other
         except Exception as error:  # of several kinds, where the scheduler has just gone
             raise WorkersLost("the scheduler does not answer") from error
-        self.options: dict[str, Any] = {"resources": {"GPU": 1}} if any(one["resources"].get("GPU") for one in found) else {}
+        self.options = {"resources": {"GPU": 1}} if any(worker["resources"].get("GPU") for worker in workers) else {}
 
-    def submit(self, task: Task, worker: str) -> Future:
-        """Give out a task, to a worker unless it is lost or has too much to do."""
+    def submit(self, task: Task) -> Any:
+        """Give out a task."""
         # Impure: an equal task that failed would be answered by its remembered failure.
-        future: Future = self.client.submit(perform, task, pure=False, workers=[worker], allow_other_workers=True, **self.options)
-        return future
+        return self.client.submit(perform, task, self.work, pure=False, **self.options)
 
-    def outcomes(self, futures: Sequence[Any]) -> list[Answer | Exception]:
+    def outcomes(self, futures: Sequence[Any]) -> list[Outcome]:
         """Return what the tasks of futures that have ended came to."""
         finished = [future for future in futures if future.status == "finished"]
         try:  # in one message
             gathered = self.client.sync(lambda: self.client.gather(finished, asynchronous=True), callback_timeout=SECONDS_TO_SEND)
-            together = dict(zip((one.key for one in finished), gathered, strict=True))
+            together = dict(zip((future.key for future in finished), gathered, strict=True))
         except (Exception, asyncio.CancelledError):  # some were lost meanwhile: each is asked for by itself
             together = {}
-        return [together[one.key] if one.key in together else _outcome(partial(one.result, SECONDS_TO_SEND)) for one in futures]
+        return [together[future.key] if future.key in together else _outcome(partial(future.result, SECONDS_TO_SEND)) for future in futures]
 
-    def workers(self) -> dict[str, int]:
-        """Return how many tasks each worker should have under way."""
-        with contextlib.suppress(Exception):  # of several kinds, while the scheduler does not answer
-            self.counts = dict.fromkeys(self.client.nthreads(), TASKS_PER_WORKER)
-        return self.counts
+    def room(self, note: Callable[[str], None]) -> int:
+        """Return how many tasks should be under way; ``note`` is told where there has been no worker for a while."""
+        now = time.monotonic()
+        if now - self.counted >= SECONDS_BETWEEN_COUNTS:
+            with contextlib.suppress(Exception):  # of several kinds, while the scheduler does not answer
+                self.count = len(self.client.nthreads())
+            self.counted = now
+            if self.count:
+                self.alone = now
+            elif now - self.alone > SECONDS_ALONE:
+                note("there are no workers; waiting for some")
+                self.alone = now
+        return TASKS_PER_WORKER * self.count
 
     def gone(self) -> str:
         """Return why nothing is to be expected any more, empty unless that is known."""
         return "" if self.client.status in ("running", "connecting") else "the scheduler has gone"
 
 
-def _outcome(result: Callable[[], Answer]) -> Answer | Exception:
+def _outcome(result: Callable[[], Answer]) -> Outcome:
     try:
         return result()
     except asyncio.CancelledError as error:  # Dask's own kind of cancellation
@@ -153,7 +201,7 @@ def _outcome(result: Callable[[], Answer]) -> Answer | Exception:
         return error
 
 
-def _is_executor(value: Any) -> bool:
+def _is_executor(value: object) -> bool:
     """Return whether a value is a pool, or a client of Dask, which is loaded by whoever has made one."""
     dask = sys.modules.get("distributed")
     return isinstance(value, Executor) or (dask is not None and isinstance(value, dask.Client))
@@ -173,17 +221,17 @@ def spread(
     work: Annotated[Work, function("(argument)")],
     arguments: Sequence[Any],
     *,
-    group: Annotated[Callable[[Any], Hashable], function("(argument)")] = lambda argument: None,
     wanted: Annotated[Mapping[str, str], Words("a mapping from names to text")] | None = None,
     note: Annotated[Callable[[str], None], function("(line)")] = lambda line: None,
 ) -> Generator[tuple[int, Answer]]:
     """Do ``work(argument)`` for all arguments and give the number and the answer of each, in the order they come.
 
+    As many tasks are under way as keep all workers busy; whoever stops early cancels them.
+
     Args:
       executor: pool or client of Dask.
       work: picklable function, whose results depend on its argument alone.
-      arguments: picklable arguments.
-      group: arguments of one group are done by the same worker first, such as those that need one compiled program.
+      arguments: picklable arguments; those that need one compiled program should follow each other.
       wanted: surroundings that workers must have; default those of the first worker, with the versions that are here.
       note: called with a line of text where there is something to say.
 
@@ -192,179 +240,79 @@ def spread(
       WorkerMismatch: when a worker's results would differ from the others'.
       WorkersLost: when the executor takes no more tasks.
     """
-    front = _Pool(executor) if isinstance(executor, Executor) else _Cluster(executor)
-    with _Window(front, work, arguments, group, wanted, note) as window:
-        yield from window.results()
+    sent = pickled(work)
+    front = _Pool(executor, sent) if isinstance(executor, Executor) else _Cluster(executor, sent)
+    agreed = dict(VERSIONS if wanted is None else wanted)
+    digest, settings = hashlib.sha256(sent).hexdigest(), {name: getattr(jax.config, name) for name in SETTINGS}
+    left, attempts = deque(range(len(arguments))), Counter[int]()
+    under_way: dict[Future[Answer], int] = {}
+    ended = queue.SimpleQueue[Future[Answer]]()
+    failed: TaskFailed | None = None
+    try:
+        while under_way or (left and failed is None):
+            while left and failed is None and len(under_way) < front.room(note):
+                try:
+                    future = front.submit(Task(digest, arguments[left[0]], settings, wanted=agreed))
+                except RuntimeError as error:  # of an executor that has been shut down, or whose processes have ended
+                    raise WorkersLost(f"the executor takes no more tasks: {reason_of(error)}") from error
+                under_way[future] = left.popleft()
+                future.add_done_callback(ended.put)
+            futures = [future for future in dict.fromkeys(_ended(ended)) if future in under_way]  # an executor may answer twice
+            if not futures and front.gone():
+                raise WorkersLost(front.gone())
+            for future, outcome in zip(futures, front.outcomes(futures), strict=True):
+                index = under_way.pop(future)
+                if isinstance(outcome, Answer):
+                    agreed = _agreed(outcome, agreed)
+                    if not outcome.error:
+                        yield index, outcome
+                        continue
+                elif front.gone() or isinstance(outcome, BrokenExecutor):
+                    raise WorkersLost(front.gone() or f"the pool of processes is broken: {reason_of(outcome)}")
+                reason = outcome.error if isinstance(outcome, Answer) else reason_of(outcome)
+                attempts[index] += 1
+                if attempts[index] >= ATTEMPTS:
+                    failed = TaskFailed(index, reason)
+                else:
+                    note(f"task {index + 1} is given out again: {reason}")
+                    left.appendleft(index)
+    finally:
+        for future in under_way:
+            with contextlib.suppress(Exception):  # of an executor that has gone
+                future.cancel()
+    if failed is not None:
+        raise failed
+
+
+def _ended(ended: queue.SimpleQueue[Future[Answer]]) -> list[Future[Answer]]:
+    """Return the futures that have ended, after waiting for a while for one; none after that, and workers are counted anew."""
+    futures = []
+    with contextlib.suppress(queue.Empty):
+        futures.append(ended.get(timeout=SECONDS_BETWEEN_COUNTS))
+        while True:
+            futures.append(ended.get_nowait())
+    return futures
+
+
+def _agreed(answer: Answer, wanted: Mapping[str, str]) -> dict[str, str]:
+    """Return the surroundings that all workers must have, of which the first one says its kind of device.
+
+    Raises:
+      WorkerMismatch: where those of an answer differ.
+    """
+    differs = [what for what, value in answer.surroundings.items() if wanted.get(what, value) != value]
+    if answer.mismatch or differs:
+        other = "; ".join(f"its results would differ: it has {what} {answer.surroundings[what]}" for what in differs)
+        raise WorkerMismatch(f"executor: {answer.worker} cannot take part: {answer.mismatch or other}")
+    return {**wanted, **answer.surroundings}
 
 
 def map_tasks(executor: AnyExecutor | None, work: Work, arguments: Sequence[Any]) -> list[Any]:
     """Return ``work(argument)`` for all arguments, in their order, by workers if there are any; raises as :func:`spread`."""
     if executor is None:
         return [work(argument) for argument in arguments]
-    found = {number: answer.result for number, answer in spread(executor, work, arguments)}
-    return [found[number] for number in range(len(arguments))]
-
-
-class _Window:
-    """Tasks under way, as many as keep all workers busy; a context manager, which cancels what is left."""
-
-    def __init__(
-        self,
-        front: _Pool | _Cluster,
-        work: Work,
-        arguments: Sequence[Any],
-        group: Callable[[Any], Hashable],
-        wanted: Mapping[str, str] | None,
-        note: Callable[[str], None],
-    ) -> None:
-        self.front, self.arguments, self.group, self.note = front, arguments, group, note
-        self.wanted = dict(VERSIONS if wanted is None else wanted)
-        self.settings = {name: getattr(jax.config, name) for name in SETTINGS}
-        self.work = pickled(work)
-        self.digest = hashlib.sha256(self.work).hexdigest()
-        self.left: dict[Hashable, deque[int]] = {}
-        for index, argument in enumerate(arguments):
-            self.left.setdefault(group(argument), deque()).append(index)
-        self.waiting = len(arguments)
-        self.attempts = Counter[int]()
-        self.unknown: set[int] = set()  # tasks whose worker did not know the work
-        self.under_way: dict[Any, tuple[int, str]] = {}  # the number of the task, and the worker that was to do it, of each future
-        self.busy = Counter[str]()  # tasks under way of each worker
-        self.knows: dict[str, dict[Hashable, None]] = {}  # groups whose tasks a worker was given, the latest last
-        self.known_by = Counter[Hashable]()  # how many workers that is of each group
-        self.counts: dict[str, int] = {}
-        self.counted = self.alone = -SECONDS_BETWEEN_COUNTS
-        self.ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
-
-    def __enter__(self) -> _Window:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for future in self.under_way:
-            with contextlib.suppress(Exception):  # of an executor that has gone
-                future.cancel()
-
-    def results(self) -> Iterator[tuple[int, Answer]]:
-        """Give answers until all tasks are done."""
-        failed: TaskFailed | None = None
-        while self.under_way or (self.waiting and failed is None):
-            failed = self._count() or failed
-            if failed is None:
-                self._fill()
-            for future, outcome in self._ended():
-                index, worker = self.under_way.pop(future)
-                self.busy[worker] -= 1
-                if isinstance(outcome, Answer) and not (outcome.unknown or outcome.error):
-                    self._check(outcome)
-                    yield index, outcome
-                else:
-                    failed = self._again(index, outcome) or failed
-        if failed is not None:
-            raise failed
-
-    def _ended(self) -> list[tuple[Any, Answer | Exception]]:
-        """Return the futures that have ended, after waiting for a while for one, and what they came to."""
-        found: list[Any] = []
-        with contextlib.suppress(queue.Empty):  # none has ended for a while: workers are counted anew
-            found.append(self.ended.get(timeout=SECONDS_BETWEEN_COUNTS))
-            while True:
-                found.append(self.ended.get_nowait())
-        if not found and self.front.gone():
-            raise WorkersLost(self.front.gone())
-        found = [future for future in dict.fromkeys(found) if future in self.under_way]  # an executor may answer twice
-        return list(zip(found, self.front.outcomes(found), strict=True))
-
-    def _check(self, answer: Answer) -> None:
-        """Raise :class:`WorkerMismatch` unless a worker is like those before; the first one says which kind of device all must have."""
-        differs = [what for what, value in answer.surroundings.items() if self.wanted.get(what, value) != value]
-        if answer.mismatch or differs:
-            other = "".join(f"; its results would differ: it has {what} {answer.surroundings[what]}" for what in differs)
-            raise WorkerMismatch(f"executor: {answer.worker} cannot take part: {answer.mismatch or other.removeprefix('; ')}")
-        self.wanted |= answer.surroundings
-
-    def _again(self, index: int, outcome: Answer | Exception) -> TaskFailed | None:
-        """Put a task back that has no result; return its error where it has failed too often."""
-        if isinstance(outcome, Answer):
-            self._check(outcome)
-            reason = outcome.error
-        else:
-            reason = reason_of(outcome)
-            if self.front.gone() or isinstance(outcome, BrokenExecutor):
-                raise WorkersLost(self.front.gone() or f"the pool of processes is broken: {reason}")
-        if isinstance(outcome, Answer) and outcome.unknown:
-            self.unknown.add(index)
-        else:
-            self.attempts[index] += 1
-            if self.attempts[index] >= ATTEMPTS:
-                return TaskFailed(index, reason)
-            self.note(f"task {index + 1} is given out again: {reason}")
-        self._put_back(index)
-        return None
-
-    def _put_back(self, index: int) -> None:
-        self.left[self.group(self.arguments[index])].appendleft(index)
-        self.waiting += 1
-
-    def _count(self) -> TaskFailed | None:
-        """Count the workers now and then, and put back what was given to those that have gone.
-
-        Dask gives that to others by itself, but for ever to nobody where it had no other worker at that moment. Only the task that a worker
-        had begun has failed with it; return its error where it has failed too often.
-        """
-        now = time.monotonic()
-        if now - self.counted < SECONDS_BETWEEN_COUNTS:
-            return None
-        self.counts, self.counted = self.front.workers(), now
-        if self.counts:
-            self.alone = now
-        elif now - self.alone > SECONDS_ALONE:
-            self.note("there are no workers; waiting for some")
-            self.alone = now
-        failed: TaskFailed | None = None
-        for future, (index, worker) in list(self.under_way.items()):
-            if worker in self.counts:
-                continue
-            del self.under_way[future]
-            future.cancel()
-            if worker in self.busy:  # the first one of the worker
-                failed = self._again(index, RuntimeError("its worker has gone")) or failed
-                del self.busy[worker]
-            else:
-                self._put_back(index)
-        return failed
-
-    def _fill(self) -> None:
-        """Give tasks to workers that have fewer than they should."""
-        for worker, most in self.counts.items():
-            while self.waiting and self.busy[worker] < most:
-                self._give(worker)
-
-    def _give(self, worker: str) -> None:
-        """Give a worker a task of a group that it knows, or else of one that few workers know and of which much is left."""
-        known = self.knows.setdefault(worker, {})
-        name = next((name for name in reversed(known) if self.left[name]), None)
-        if name is None or not self.left[name]:
-            name = max(self.left, key=lambda name: len(self.left[name]) / (1 + self.known_by[name]))
-        index = self.left[name].popleft()
-        self.waiting -= 1
-        # Whoever was given the work before knows it; a worker that has taken over a task, or was started again, says if it does not.
-        task = Task(
-            self.digest,
-            self.work if not known or not worker or index in self.unknown else None,
-            self.arguments[index],
-            self.settings,
-            self.wanted,
-        )
-        if name not in known:
-            known[name] = None
-            self.known_by[name] += 1
-        try:
-            future = self.front.submit(task, worker)
-        except RuntimeError as error:  # of an executor that has been shut down, or whose processes have ended
-            raise WorkersLost(f"the executor takes no more tasks: {reason_of(error)}") from error
-        self.under_way[future] = (index, worker)
-        self.busy[worker] += 1
-        future.add_done_callback(self.ended.put)
+    results = {number: answer.result for number, answer in spread(executor, work, arguments)}
+    return [results[number] for number in range(len(arguments))]
 
 
 def pickled(work: Work) -> bytes:
@@ -389,3 +337,47 @@ def pickled(work: Work) -> bytes:
         return buffer.getvalue()
     except Exception as error:  # any of a user's class
         raise InvalidArgument(f"executor: what is to be done cannot be sent to workers ({reason_of(error)}); run without one") from error
+
+
+# In a worker.
+
+_AT_WORK = threading.Lock()  # a process does one task at a time, whatever its executor's threads
+_WORKS = OrderedDict[str, Work]()
+
+
+def perform(task: Task, work: bytes = b"") -> Answer:
+    """Do a task, in a worker; ``work`` is the pickled work where the task lacks it."""
+    name = f"process {os.getpid()} on {socket.gethostname()}"
+    if os.getpid() != PROCESS:  # before anything of JAX is touched, whose threads a fork does not copy
+        forked = "it was forked from a process that had loaded JAX, and could wait for ever; start processes by spawn or forkserver"
+        return Answer(name, {}, mismatch=f"{forked}, such as ProcessPoolExecutor(mp_context=multiprocessing.get_context('spawn'))")
+    with _AT_WORK, _in_force(task.settings):
+        here = surroundings()
+        for what, value in task.wanted.items():
+            if here[what] != value:
+                return Answer(name, here, mismatch=f"its results would differ: it has {what} {here[what]} instead of {value}")
+        try:
+            if task.digest not in _WORKS:
+                _WORKS[task.digest], classes = pickle.loads(task.work or work)
+                for kind in classes:
+                    register(kind)
+            _WORKS.move_to_end(task.digest)
+            while len(_WORKS) > WORKS_KEPT:
+                _WORKS.popitem(last=False)
+            return Answer(name, here, _WORKS[task.digest](task.argument))
+        except Exception as error:  # any of a user's function; the caller says which task it was
+            return Answer(name, here, error=reason_of(error))
+
+
+@contextlib.contextmanager
+def _in_force(settings: Mapping[str, Any]) -> Iterator[None]:
+    """Let settings of JAX be in force, as they are where the task was given."""
+    before = {name: getattr(jax.config, name) for name in settings}
+    changed = {name for name, value in settings.items() if value != before[name]}
+    for name in changed:
+        jax.config.update(name, settings[name])
+    try:
+        yield
+    finally:
+        for name in changed:
+            jax.config.update(name, before[name])

@@ -10,7 +10,7 @@ from typing import Any
 from jaxbandit.core.checks import InvalidArgument, short
 
 
-def set_field(item: Any, path: str, value: Any, where: str) -> Any:
+def set_field(item: Any, path: str, value: object, where: str) -> Any:
     """Return a copy of ``item`` with the field at ``path`` set to ``value``.
 
     Args:

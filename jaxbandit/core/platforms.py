@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import jax
 
+R = TypeVar("R")
 
-def by_platform(default: Callable[..., Any], **others: Callable[..., Any]) -> Callable[..., Any]:
+
+def by_platform(default: Callable[..., R], **others: Callable[..., R]) -> Callable[..., R]:
     """Return the function that is ``others[platform](*args)`` on the platforms named, and ``default(*args)`` elsewhere.
 
     All of them give the same up to rounding. A program holds the one of the platform that it is compiled for. The derivative is that of
@@ -16,11 +18,13 @@ def by_platform(default: Callable[..., Any], **others: Callable[..., Any]) -> Ca
     """
 
     @jax.custom_jvp
-    def function(*args: Any) -> Any:
-        return jax.lax.platform_dependent(*args, default=default, **others)
+    def function(*args: object) -> R:
+        result: R = jax.lax.platform_dependent(*args, default=default, **others)
+        return result
 
     @function.defjvp
-    def _(primals: Any, tangents: Any) -> Any:
-        return jax.jvp(default, primals, tangents)
+    def _(primals: tuple[object, ...], tangents: tuple[object, ...]) -> tuple[R, R]:
+        pair: tuple[R, R] = jax.jvp(default, primals, tangents)
+        return pair
 
     return function

@@ -12,47 +12,19 @@ import numpy as np
 
 from jaxbandit.core.checks import InvalidArgument, is_sequence_of_numbers, shape_of, short
 from jaxbandit.core.checks import float_dtype as float_dtype
-from jaxbandit.core.fields import Check, Letter, Shape, must_be_check, must_be_shape
 from jaxbandit.core.paths import check_known
 from jaxbandit.core.showing import html_fields
 
 T = TypeVar("T")
 
 
-def static(*, check: Check | None = None, symbol: str | None = None, **kwargs: Any) -> Any:
+def static(**kwargs: Any) -> Any:
     """Declare a dataclass field static: part of the tree's structure, so a new value means a new trace.
 
     Args:
-      check: what it may hold, a check of :mod:`jaxbandit.core.fields`, for a field whose annotation does not say.
-      symbol: the paper's letter for it, likewise.
       **kwargs: keyword arguments of ``dataclasses.field``, such as ``default``.
     """
-    return dataclasses.field(metadata={"static": True, "facts": _facts_of(check, None, symbol)}, **kwargs)
-
-
-def param(default: Any = dataclasses.MISSING, *, check: Check, shape: Shape | None = None, symbol: str | None = None) -> Any:
-    """Declare a field whose annotation does not say what it may hold: ``penalty: float = param(1.0, check=positive, symbol="rho")``.
-
-    It is short for ``penalty: Annotated[float, positive, Letter("rho")] = 1.0``.
-
-    Args:
-      default: value where none is given; without it the field is required.
-      check: what it may hold, a check of :mod:`jaxbandit.core.fields`.
-      shape: for which functions it may hold numbers of their own, a shape of :mod:`jaxbandit.core.fields`; default one number, or an
-        object for all functions of its owner.
-      symbol: the paper's letter for it, under which audit traces write it.
-    """
-    must_be_check("check", check)
-    return dataclasses.field(default=default, metadata={"facts": _facts_of(check, shape, symbol)})
-
-
-def _facts_of(check: Check | None, shape: Shape | None, symbol: str | None) -> tuple[Any, ...]:
-    """Return the facts that are given; raises ``InvalidArgument`` on what is none."""
-    if check is not None:
-        must_be_check("check", check)
-    if shape is not None:
-        must_be_shape(shape)
-    return tuple(fact for fact in (check, shape, None if symbol is None else Letter(symbol)) if fact is not None)
+    return dataclasses.field(metadata={"static": True}, **kwargs)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(static, dataclasses.field))
@@ -110,22 +82,19 @@ MOST_NUMBERS_SHOWN = 6  # in the text of an object
 
 def fields_in_brief(item: Any) -> list[tuple[str, str]]:
     """Return the fields of a dataclass with their values as text; a field that is ``None`` or ``()``, as by default, is left out."""
-    named = ((field, getattr(item, field.name)) for field in dataclasses.fields(item))
-    return [(field.name, in_brief(value)) for field, value in named if field.repr and not _is_left_out(field.default, value)]
+    named = ((field, getattr(item, field.name)) for field in dataclasses.fields(item) if field.repr)
+    return [(field.name, in_brief(value)) for field, value in named if not (value is field.default and _is_nothing(value))]
 
 
-def _is_left_out(default: Any, value: Any) -> bool:
-    """Say whether a field holds nothing, as it does by default."""
-    return (value is None and default is None) or (isinstance(value, tuple) and value == () and default == ())
+def _is_nothing(value: object) -> bool:
+    return value is None or (isinstance(value, tuple) and not value)
 
 
-def _in_brief(self: Any) -> str:
-    """Return the class and its fields as text."""
+def _in_brief(self: object) -> str:
     return f"{type(self).__name__}({', '.join(f'{name}={text}' for name, text in fields_in_brief(self))})"
 
 
-def _as_table(self: Any) -> str:
-    """Return the class and its fields as HTML, for notebooks."""
+def _as_table(self: object) -> str:
     return html_fields(type(self).__name__, fields_in_brief(self))
 
 

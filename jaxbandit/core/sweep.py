@@ -17,6 +17,7 @@ from jaxbandit.core.fields import Described
 from jaxbandit.core.paths import set_field
 from jaxbandit.core.pytree import canonicalise, in_brief, pytree, static
 from jaxbandit.core.showing import html_fields
+from jaxbandit.core.types import Array
 
 MOST_VARIANTS = 10**6
 
@@ -29,9 +30,9 @@ class Sweep(Described):
     """
 
     described: ClassVar[str] = "a sweep of one, jaxbandit.sweep(...)"
-    shared: tuple[Any, ...]  # the leaves, None where objects differ
-    differing: tuple[Any, ...]  # [size, ...] where they do, else None
-    structure: Any = static()
+    shared: tuple[object, ...]  # the leaves, None where objects differ
+    differing: tuple[Array | np.ndarray | None, ...]  # [size, ...] where they do, else None
+    structure: jax.tree_util.PyTreeDef = static()
     size: int = static()
 
     def __repr__(self) -> str:
@@ -50,7 +51,7 @@ class Sweep(Described):
         fields = [(path, in_brief(many)) for path, many in zip(paths, self.differing, strict=True) if many is not None]
         return type(numbered).__name__, fields
 
-    def pick(self, number: Any) -> Any:
+    def pick(self, number: Array | int) -> Any:
         """Return object ``number``, an index ``[]`` that may be traced."""
         if not is_traced(number):
             integer("number", number, least=0, most=self.size - 1)
@@ -63,7 +64,7 @@ class Sweep(Described):
         return [self.pick(number) for number in range(self.size)]
 
 
-def sweep(base: Any, values: Mapping[str, Sequence[Any]], *, zipped: bool = False) -> Sweep:
+def sweep(base: object, values: Mapping[str, Sequence[object]], *, zipped: bool = False) -> Sweep:
     """Return variants of ``base`` that differ in some fields, for one compiled run over all of them.
 
     Args:
@@ -97,7 +98,7 @@ def sweep(base: Any, values: Mapping[str, Sequence[Any]], *, zipped: bool = Fals
     return gather_variants(variants)
 
 
-def combinations(values: Mapping[str, Sequence[Any]], *, zipped: bool, where: str) -> list[dict[str, Any]]:
+def combinations(values: Mapping[str, Sequence[object]], *, zipped: bool, where: str) -> list[dict[str, object]]:
     """Return the values of every variant by their paths: every combination, or if ``zipped`` the first values, the second ones and so on.
 
     Without any field there is one variant, without values.
@@ -120,22 +121,22 @@ def combinations(values: Mapping[str, Sequence[Any]], *, zipped: bool, where: st
     return [dict(zip(values, row, strict=True)) for row in rows]
 
 
-def _is_list(given: Any) -> bool:
+def _is_list(given: object) -> bool:
     """Return whether ``given`` has items to try; text has none."""
     if isinstance(given, np.ndarray | jax.Array):
         return given.ndim > 0
     return isinstance(given, Sequence) and not isinstance(given, str)
 
 
-def gather_variants(trees: Sequence[Any], where: str = "sweep") -> Sweep:
+def gather_variants(trees: Sequence[object], where: str = "sweep") -> Sweep:
     """Return objects of one structure as a :class:`Sweep`; leaves are compared by value.
 
     Raises:
       InvalidArgument: when objects differ in structure or in the shape of a leaf; ``where`` names the place.
     """
     structure = jax.tree.structure(trees[0])
-    shared: list[Any] = []
-    differing: list[Any] = []
+    shared: list[object] = []
+    differing: list[Array | np.ndarray | None] = []
     for leaves in zip(*(_leaves(tree, structure, where) for tree in trees), strict=True):
         same = all(_equal(leaves[0], leaf) for leaf in leaves[1:])
         if not same and len({np.shape(leaf) for leaf in leaves}) > 1:
@@ -146,12 +147,7 @@ def gather_variants(trees: Sequence[Any], where: str = "sweep") -> Sweep:
     return Sweep(shared=tuple(shared), differing=tuple(differing), structure=structure, size=len(trees))
 
 
-def variants_of(item: Any) -> list[Any]:
-    """Return the variants of a sweep, or the one object that is no sweep."""
-    return item.unstack() if isinstance(item, Sweep) else [item]
-
-
-def _leaves(tree: Any, structure: Any, where: str) -> list[Any]:
+def _leaves(tree: object, structure: jax.tree_util.PyTreeDef, where: str) -> list[Any]:
     leaves, own = jax.tree.flatten(tree)
     if own != structure:
         raise InvalidArgument(f"{where}: values of one field are of different kinds; all numbers, or all schedules of one class")
@@ -166,13 +162,13 @@ def _equal(a: Any, b: Any) -> bool:
     return np.shape(a) == np.shape(b) and bool(np.array_equal(np.asarray(a), np.asarray(b)))
 
 
-def _stacked(leaves: Sequence[Any]) -> Any:
+def _stacked(leaves: Sequence[Array | np.ndarray]) -> Array | np.ndarray:
     """Return leaves of one shape stacked along a new leading axis: on the host, where variants are picked one by one before a run."""
     if any(_is_key(leaf) for leaf in leaves):
         return jnp.stack(leaves)
     return np.stack([np.asarray(leaf) for leaf in leaves])
 
 
-def _is_key(leaf: Any) -> bool:
+def _is_key(leaf: object) -> bool:
     """Return whether a leaf is a PRNG key, which NumPy cannot hold."""
     return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.extended)

@@ -13,7 +13,7 @@ from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.blocks import axis_of
 from jaxbandit.core.declare import Declared, check_domain
-from jaxbandit.core.fields import of_class, optional
+from jaxbandit.core.fields import nothing, of_class
 from jaxbandit.core.keys import pair_key
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace, signature, static
 from jaxbandit.core.sweep import Sweep, gather_variants
@@ -127,7 +127,7 @@ def _with_capacity(variant: Variant, capacity: int) -> Variant:
     return algorithm, model, None if delays is None else replace(delays, capacity=capacity)
 
 
-def _equal_but(one: Any, other: Any, *, largest: int) -> bool:
+def _equal_but(one: object, other: object, *, largest: int) -> bool:
     """Return whether two trees are equal but for the numbers in leaves of fewer than ``largest``."""
     if signature(one) != signature(other):
         return False
@@ -138,7 +138,7 @@ def _equal_but(one: Any, other: Any, *, largest: int) -> bool:
 def laid_out_for(platform: str, cell: Cell) -> Cell:
     """Return a cell whose models keep their rows as devices of a platform want them, see :meth:`RowCache.in_one_block`."""
 
-    def in_rows(x: Any) -> bool:
+    def in_rows(x: object) -> bool:
         return isinstance(x, RowCache)
 
     if platform == "cpu":
@@ -220,7 +220,7 @@ def check_run(
         check_domain(algorithm, problem.domain.size, problem.domain.dimension)
     initial.validate("initial")
     initial.check_size(problem.domain.size)
-    optional(INFORMED)("informed", informed)
+    (INFORMED | nothing)("informed", informed)
     if isinstance(informed, Declared):
         informed.validate()
         check_domain(informed, problem.domain.size, problem.domain.dimension)

@@ -12,11 +12,9 @@ from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.keys import round_key
 from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core.types import Array
 from jaxbandit.delays import Delay
 from jaxbandit.feedback import Policy
-from jaxbandit.problems import AbstractProblem
-
-Array = jax.Array
 
 ALMOST_SURELY = 1 - 1e-12  # the quantile of a delay that a buffer is made for
 
@@ -46,16 +44,6 @@ class Delays:
         return jnp.broadcast_to(jnp.max(due, axis=1, keepdims=True), due.shape) if joint else due, negative
 
 
-def delay_in_force(problem: AbstractProblem, delay: Delay | None) -> Delay:
-    """Return the delay model of a run: the one given, or the problem's own."""
-    return problem.delay if delay is None else delay
-
-
-def policy_in_force(algorithm: Algorithm, feedback: Policy | None) -> Policy:
-    """Return the feedback policy of a run: the one given, or the algorithm's own."""
-    return algorithm.traits.feedback if feedback is None else feedback
-
-
 def plan_delays(
     outputs: int,
     algorithms: Sequence[Algorithm],
@@ -83,7 +71,7 @@ def plan_delays(
         delay.validate(outputs=outputs)
         if not delay.proven:
             _try_out(delay, outputs)
-    policies = [policy_in_force(algorithm, feedback) for algorithm in algorithms]
+    policies = [algorithm.traits.feedback if feedback is None else feedback for algorithm in algorithms]
     for policy in policies:
         if not isinstance(policy, Policy):
             raise checks.InvalidArgument(f"feedback: expected a policy of jaxbandit.feedback, such as Wait(), got {policy!r}")
@@ -99,7 +87,7 @@ def plan_delays(
 
 
 def at_once(delays: Sequence[Delay]) -> bool:
-    """Say whether all feedback comes in its own round."""
+    """Return whether all feedback comes in its own round."""
     longest = max(delay.quantile(ALMOST_SURELY) for delay in delays)  # of what arrives; a mean is infinite where some may not
     return longest == 0 and all(np.isfinite(delay.mean) for delay in delays)
 

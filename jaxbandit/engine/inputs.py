@@ -1,4 +1,4 @@
-"""Checks of the arguments of a simulation, and of the memory that its results take."""
+"""Arguments of a simulation, as others take them, too."""
 
 from __future__ import annotations
 
@@ -11,10 +11,6 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.fields import MOST_ROUNDS, Check, Shape, each, function, of_class, whole
-from jaxbandit.core.memory import device_memory
-from jaxbandit.core.pytree import float_dtype
-
-__all__ = ["DIFFERENT_DEVICES", "INFORMED", "TRIALS", "Rounds", "Telling", "Trials", "check_memory"]
 
 MOST_TRIALS = 2**31 - 1
 
@@ -32,7 +28,7 @@ DIFFERENT_DEVICES = dataclasses.replace(DEVICES, allowed=f"{DEVICES.allowed}, no
 TRIALS_IN_WORDS = f"a whole number of trials from 1 to {MOST_TRIALS}, or a list of their numbers, each from 0 to {MOST_TRIALS}"
 
 
-def _are_trials(value: Any) -> bool:
+def _are_trials(value: object) -> bool:
     if isinstance(value, int | np.integer):
         return not isinstance(value, bool) and bool(1 <= value <= MOST_TRIALS)
     if isinstance(value, np.ndarray | jax.Array):
@@ -58,19 +54,3 @@ Telling: TypeAlias = Annotated[Callable[..., Any], INFORMED]
 """A function that tells the learner facts of an instance, see :class:`~jaxbandit.Informed`."""
 Rounds: TypeAlias = Annotated[int, whole(1, MOST_ROUNDS)]
 """A number of rounds."""
-
-
-def check_memory(trials: int | Sequence[int], variants: int, horizon: int, outputs: int, record: str, capacity: int | None) -> None:
-    """Raise ``InvalidArgument`` when the results of a simulation do not fit the memory of the machine or its accelerators."""
-    count = variants * (int(trials) if isinstance(trials, int | np.integer) else len(trials))
-    number, constraints = float_dtype().itemsize, outputs - 1
-    each_round = 4 if record == "indices" else 4 + number * (2 * outputs + constraints)
-    each_trial = 64 + horizon * each_round + (0 if capacity is None else capacity * (8 + outputs * (4 + number)))
-    have = device_memory()
-    if count * each_trial > have:
-        fits = have >= each_trial
-        most = f"{have // each_trial:,} trials of {horizon:,} rounds" if fits else f"{have // each_round:,} rounds of one trial"
-        raise checks.InvalidArgument(
-            f"trials, horizon: must fit the memory of {have / 2**30:.1f} GiB, which holds {most}, got {count:,} trials of {horizon:,}"
-            f" rounds, which take {count * each_trial / 2**30:,.1f} GiB; give fewer, or run a study, which keeps its results by batch"
-        )

@@ -15,13 +15,13 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from jaxbandit.algorithms.base import Algorithm
+from jaxbandit.algorithms.base import Algorithm, Observation
 from jaxbandit.core.blocks import axis_of, equal_blocks, least_block, map_blocks
 from jaxbandit.core.checks import InvalidArgument, blaming
 from jaxbandit.core.keys import trial_key
 from jaxbandit.engine.cell import Cell
 from jaxbandit.engine.delayed import Delays
-from jaxbandit.engine.trial import Informed, InitialDesign, TrialState, advance, begin, conclude, multipliers_of, prepare
+from jaxbandit.engine.trial import Informed, InitialDesign, Record, TrialState, advance, begin, conclude, multipliers_of, prepare
 from jaxbandit.metrics import Curves, curves, healthy
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.surrogates import Surrogate
@@ -45,10 +45,10 @@ def begin_all(cell: Cell, key: Array, pairs: Array, *, mesh: Mesh | None) -> tup
 @partial(jax.jit, static_argnames=("rounds", "record", "mesh"), donate_argnames="carry")
 def advance_all(
     cell: Cell, key: Array, carry: TrialState, pairs: Array, first: Array, *, rounds: int, record: str, mesh: Mesh | None
-) -> tuple[TrialState, dict[str, Any]]:
+) -> tuple[TrialState, Record]:
     """Play rounds ``first .. first + rounds - 1`` of each pair; returns the states after them and the record of every round."""
 
-    def one(shared: tuple[Cell, Array, Array], own: tuple[TrialState, Array]) -> tuple[TrialState, dict[str, Any]]:
+    def one(shared: tuple[Cell, Array, Array], own: tuple[TrialState, Array]) -> tuple[TrialState, Record]:
         cell, key, first = shared
         before, pair = own
         trial, seen = advance(cell.setting(key, pair), before, first, rounds, record=record)
@@ -58,10 +58,10 @@ def advance_all(
 
 
 @partial(jax.jit, static_argnames="mesh")
-def conclude_all(cell: Cell, key: Array, carry: TrialState, pairs: Array, *, mesh: Mesh | None) -> dict[str, Any]:
+def conclude_all(cell: Cell, key: Array, carry: TrialState, pairs: Array, *, mesh: Mesh | None) -> Record:
     """Return the quantities of trials that have ended, by the names of :class:`~jaxbandit.Trajectory`."""
 
-    def one(shared: tuple[Cell, Array], own: tuple[TrialState, Array]) -> dict[str, Any]:
+    def one(shared: tuple[Cell, Array], own: tuple[TrialState, Array]) -> Record:
         cell, key = shared
         trial, pair = own
         return _brief(conclude(cell.setting(key, pair), trial))
@@ -86,7 +86,7 @@ def _(primals: Any, tangents: Any) -> Any:
 @partial(jax.jit, static_argnames=("record", "mesh"))
 def play_all(
     cell: Cell, key: Array, pairs: Array, count: Array | None = None, *, record: str, mesh: Mesh | None
-) -> tuple[dict[str, Array], dict[str, Any], dict[str, Any]]:
+) -> tuple[dict[str, Array], Record, Record]:
     """Play all rounds in one program; returns the initial design, the record of every round, and the quantities at the end.
 
     Given ``count``, only so many blocks of each device are played, see :func:`~jaxbandit.core.blocks.map_blocks`.
@@ -96,7 +96,7 @@ def play_all(
     """
     cell = without_derivative(cell)
 
-    def one(shared: tuple[Cell, Array], pair: Array) -> tuple[dict[str, Array], dict[str, Any], dict[str, Any]]:
+    def one(shared: tuple[Cell, Array], pair: Array) -> tuple[dict[str, Array], Record, Record]:
         cell, key = shared
         setting = cell.setting(key, pair)
         trial, before = begin(setting, cell.initial)
@@ -142,35 +142,45 @@ def measure_each(
     blocks, block = equal_blocks(count, how.block, 1, least_block(how.block))
     padded = jax.tree.map(lambda x: jnp.concatenate([x, jnp.repeat(x[-1:], blocks * block - count, axis=0)]), (own, trials))
 
-    def one(shared: tuple[Any, Any, Any, Array], mine: tuple[Any, Array]) -> tuple[Array, Array, Array]:
+    def one(shared: tuple[AbstractProblem, InitialDesign, Delays | None, Array], mine: tuple[Any, Array]) -> tuple[Array, Array, Array]:
         problem, initial, delays, key = shared
         with blaming("build: must make an algorithm and a surrogate of traced parameters"):
             algorithm, surrogate = how.build(mine[0])
         if delays is not None:
             algorithm = algorithm.with_delays(delays.model, delays.policy)
-        rules: dict[str, Any] = {"horizon": horizon, "informed": how.informed, "delays": delays, "axis": axis_of(block)}
-        setting = prepare(problem, algorithm, surrogate, trial_key(key, mine[1]), **rules, told=True)
+        setting = prepare(
+            problem,
+            algorithm,
+            surrogate,
+            trial_key(key, mine[1]),
+            horizon=horizon,
+            informed=how.informed,
+            delays=delays,
+            axis=axis_of(block),
+            told=True,
+        )
         trial, before = begin(setting, initial)
         trial, seen = advance(setting, trial, 1, horizon, record="indices")
         indices = jnp.concatenate([before.index, seen["indices"]]) if initial.counted else seen["indices"]
         weights = 2 * jax.random.bits(jax.random.key(0), indices.shape, jnp.uint32) + 1
-        status = conclude(setting, trial)["status"]
+        status: Array = conclude(setting, trial)["status"]
         return how.measure(curves(setting.instance, indices)), jnp.sum(weights * indices.astype(jnp.uint32)), healthy(status)
 
-    played = map_blocks(one, (*game, key), padded, block=block, mesh=None)
-    return jax.tree.map(lambda x: x[:count], played)
+    played: tuple[Array, Array, Array] = map_blocks(one, (*game, key), padded, block=block, mesh=None)
+    first: tuple[Array, Array, Array] = jax.tree.map(lambda x: x[:count], played)
+    return first
 
 
-def _initial(before: Any) -> dict[str, Array]:
+def _initial(before: Observation) -> dict[str, Array]:
     """Return the points ``[n]`` and values ``[n, 1 + m]`` of an initial design, by the names of :class:`~jaxbandit.Trajectory`."""
     return {"initial_indices": before.index, "initial_values": before.values}
 
 
-def _present(seen: dict[str, Any]) -> dict[str, Any]:
+def _present(seen: Record) -> Record:
     """Return the arrays that there are."""
     return {name: value for name, value in seen.items() if value is not None}
 
 
-def _brief(ended: dict[str, Any]) -> dict[str, Any]:
+def _brief(ended: Record) -> Record:
     """Return the quantities at the end without those of the size of the domain, as those of a name of the algorithm's may be."""
     return {name: value for name, value in ended.items() if name not in ("candidates", "shown")}

@@ -1,39 +1,49 @@
 """One round of a learner in the parts that simulations and sessions share: a point is chosen, then what has arrived is taken in.
 
 A simulation plays both parts of a round in one scan, with values and delays of a problem. A session plays them when a user asks and tells.
-Both call these functions, so that equal feedback leads to equal choices.
+Both call these functions, so that equal feedback leads to equal choices. What users' classes and functions return is checked while a trial
+is traced, so that it costs nothing when it runs; a fault that only running shows is flagged, see :mod:`jaxbandit.core.status`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
+import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation
+from jaxbandit.algorithms.base import Algorithm, Arena, Decision
+from jaxbandit.core import checks
 from jaxbandit.core.keys import Stream, round_key, stream_key
+from jaxbandit.core.pytree import replace
 from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Key
-from jaxbandit.engine.users import choose
-from jaxbandit.feedback import Feedback, Policy
+from jaxbandit.feedback import Policy
+from jaxbandit.problems import AbstractProblem
 from jaxbandit.surrogates import Posterior, Surrogate
 
 # Prior deviations, noise included, beyond which the model calls a value unlikely, and impossible; the papers' functions reach 14.
 UNLIKELY, IMPOSSIBLE = 5.0, 20.0
 A_FEW = 5  # values
-T = TypeVar("T")
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of functions, in the text of a program
+PURE = set[object]()  # classes of algorithms, with those of their parts, whose select was traced twice
+
+S = TypeVar("S")  # state of an algorithm
+N = TypeVar("N", np.ndarray, jax.Array)
 
 
-class Choice(NamedTuple):
+class Choice(NamedTuple, Generic[S]):
     """The point chosen in a round, and the algorithm's state after that."""
 
     point: Array  # [] int32, a row of the domain's points
     decision: Decision  # as the algorithm made it; its index may mark a NaN score
-    state: Any
+    state: S
 
 
 def values_come_together(algorithm: Algorithm, surrogate: Surrogate) -> bool:
@@ -41,15 +51,18 @@ def values_come_together(algorithm: Algorithm, surrogate: Surrogate) -> bool:
     return surrogate.outputs == 1 or algorithm.traits.joint_arrival
 
 
-def immediate_arena(surrogate: Surrogate, horizon: int) -> Arena:
-    """Return the arena of a learner that sees the values of a round at its end."""
-    return Arena(surrogate=surrogate, horizon=jnp.asarray(np.int32(horizon)))
-
-
-def delayed_arena(surrogate: Surrogate, horizon: int, policy: Policy, *, separate_outputs: bool, capacity: int, axis: str | None) -> Arena:
-    """Return the arena of a learner whose values come late, under a feedback policy; arguments as for ``Policy.bind``."""
-    late = policy.bind(surrogate, separate_outputs=separate_outputs, capacity=capacity, axis=axis)
-    return Arena(surrogate=late, horizon=jnp.asarray(np.int32(horizon)))
+def arena_of(
+    surrogate: Surrogate,
+    horizon: int,
+    policy: Policy | None = None,
+    *,
+    separate_outputs: bool = False,
+    capacity: int = 1,
+    axis: str | None = None,
+) -> Arena:
+    """Return the arena of a learner, whose values come late under a ``policy``; further arguments as for ``Policy.bind``."""
+    late = None if policy is None else policy.bind(surrogate, separate_outputs=separate_outputs, capacity=capacity, axis=axis)
+    return Arena(surrogate=surrogate if late is None else late, horizon=jnp.asarray(np.int32(horizon)))
 
 
 def policy_key(trial: Key, t: Array) -> Key:
@@ -62,17 +75,65 @@ def design_key(trial: Key) -> Key:
     return round_key(stream_key(trial, Stream.DESIGN), 0)
 
 
-def choose_point(algorithm: Algorithm, arena: Arena, state: Any, t: Array, key: Key) -> Choice:
-    """Return the choice of round ``t``, whose point is one of the domain's whatever the algorithm gives, see :func:`faults`."""
-    decision, state = choose(algorithm, arena, state, t, key)
+def choose_point(algorithm: Algorithm, arena: Arena, state: S, t: Array, key: Key) -> Choice[S]:
+    """Return the choice of round ``t``, whose point is one of the domain's whatever the algorithm gives, see :func:`faults`.
+
+    Raises:
+      InvalidArgument: where the algorithm does not return a decision with the number of a point.
+    """
+    where = f"algorithm: {type(algorithm).__name__}.select"
+    with checks.blaming(f"{where} must return (Decision, state) for (arena, state, t, key)"):
+        _check_pure(where, algorithm, arena, state, t, key)
+        chosen = algorithm.select(arena, state, t, key)
+    if not isinstance(chosen, tuple) or len(chosen) != 2 or not isinstance(chosen[0], Decision):
+        raise checks.InvalidArgument(f"{where} must return (Decision, state), got {checks.short(chosen)}")
+    decision, state = chosen
+    words = f"{where} must choose the number of a point, an int32 []"
+    if not isinstance(decision.index, int | np.integer | np.ndarray | jax.Array) or isinstance(decision.index, bool):
+        raise checks.InvalidArgument(f"{words}, got index={checks.short(decision.index)}")
+    with checks.blaming(words):
+        index = jnp.asarray(decision.index)
+    if index.shape != () or not jnp.issubdtype(index.dtype, jnp.integer):
+        raise checks.InvalidArgument(f"{words}, got {index.dtype} {list(index.shape)}")
+    widths = _array(f"{where}: widths", decision.widths, (arena.constraints + 1,), jnp.number).astype(arena.dtype)
+    _array(f"{where}: flags", decision.flags, (), jnp.integer)
+    for leaf in jax.tree.leaves(decision.draws):  # None where it draws nothing
+        _array(f"{where}: draws", leaf, None, np.generic)
+    decision = replace(decision, index=index.astype(jnp.int32), widths=widths)
     point = jax.lax.clamp(jnp.int32(0), decision.index, jnp.int32(arena.size - 1))  # the size itself marks a NaN score
     return Choice(point, decision, state)
 
 
+def _check_pure(where: str, algorithm: Algorithm, *given: object) -> None:
+    """Raise ``InvalidArgument`` where ``select``, traced twice on the same arguments, gives two programs; once for its classes."""
+
+    def traced() -> tuple[str, list[bytes]]:
+        numbers = (jax.Array, np.ndarray, np.generic, int, float)
+        made = jax.make_jaxpr(lambda *given: [x for x in jax.tree.leaves(algorithm.select(*given)) if isinstance(x, numbers)])(*given)
+        known = [value for value in made.consts if not checks.is_traced(value) and not jnp.issubdtype(value.dtype, jax.dtypes.extended)]
+        return ADDRESS.sub("", str(made.jaxpr)), [np.asarray(value).tobytes() for value in known]
+
+    kinds = _classes(algorithm)
+    if kinds in PURE:
+        return
+    if traced() != traced():
+        raise checks.InvalidArgument(
+            f"{where} must be a pure function, for it is traced once and then compiled, but it gives another program each time: keep what"
+            " changes in the state, not in Python's variables, and draw random numbers by the key"
+        )
+    PURE.add(kinds)
+
+
+def _classes(item: object) -> tuple[object, ...]:
+    """Return the class of an object, with those of the dataclasses in its fields."""
+    values = [getattr(item, field.name) for field in dataclasses.fields(item)]  # type: ignore[arg-type]  # as algorithms are
+    return type(item), *(_classes(value) for value in values if dataclasses.is_dataclass(value))
+
+
 def faults(
     arena: Arena,
-    choice: Choice,
-    state: Any,
+    choice: Choice[S],
+    state: S,
     infinite: list[Array],
     others: Mapping[Status, Array] | None = None,
     *,
@@ -91,9 +152,9 @@ def faults(
       before: whether a round before it has failed, ``[]``.
     """
     index = choice.decision.index
-    found = {Status.NONFINITE_SCORE: index == arena.size, Status.NO_SUCH_POINT: (index < 0) | (index > arena.size), **(others or {})}
-    unexplained = ~functools.reduce(jnp.bitwise_or, found.values(), jnp.asarray(before))
-    return found | {
+    failures = {Status.NONFINITE_SCORE: index == arena.size, Status.NO_SUCH_POINT: (index < 0) | (index > arena.size), **(others or {})}
+    unexplained = ~functools.reduce(jnp.bitwise_or, failures.values(), jnp.asarray(before))
+    return failures | {
         Status.NEGATIVE_WIDTH: unexplained & ~jnp.all(choice.decision.widths >= 0),
         Status.NONFINITE_STATE: unexplained & _is_broken(state, infinite, choice.point, arena.size),
     }
@@ -103,24 +164,24 @@ SYMPTOMS = int(Status.NEGATIVE_WIDTH | Status.NONFINITE_STATE)
 """Flags of rounds that have not failed otherwise in trials that have not failed before."""
 
 
-def flags_raised(algorithm: Algorithm, decision: Decision, state: Any) -> Array:
+def flags_raised(algorithm: Algorithm, decision: Decision, state: object) -> Array:
     """Return the flags ``[]`` (int32) that a decision and the state after it raise, such as a declared infeasibility."""
     return jnp.asarray(decision.flags, jnp.int32) | jnp.asarray(algorithm.diagnose(state).get("flags", 0), jnp.int32)
 
 
-def watched(state: Any) -> list[Array]:
+def watched(state: object) -> list[Array]:
     """Return the numbers of a state that :func:`faults` looks at: of posteriors the gain alone, which a function that is none makes NaN."""
     parts = jax.tree.leaves(state, is_leaf=lambda part: isinstance(part, Posterior))
     leaves = (jnp.asarray(part.gain if isinstance(part, Posterior) else part) for part in parts)
     return [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.inexact)]
 
 
-def may_be_infinite(start: Any) -> list[Array]:
+def may_be_infinite(start: object) -> list[Array]:
     """Return which of the :func:`watched` numbers are infinite in the state before round 1, as a best value so far may be."""
     return [jnp.isinf(leaf) for leaf in watched(start)]
 
 
-def _is_broken(state: Any, infinite: list[Array], point: Array, size: int) -> Array:
+def _is_broken(state: object, infinite: list[Array], point: Array, size: int) -> Array:
     """Return whether a number of a state is NaN, or infinite where it was not before round 1.
 
     Functions on the ``size`` points are looked at where ``point`` is, for a look at all of them would take as long as a choice.
@@ -136,29 +197,76 @@ def _is_broken(state: Any, infinite: list[Array], point: Array, size: int) -> Ar
 
 def surprises_at(model: Surrogate, index: Array, values: Array) -> tuple[Array, Array, Array]:
     """Return the :func:`surprises` ``[k]`` of values ``[k]`` at a point."""
-    own = [jnp.asarray(form.prior_variance)[index] + model.noise_at(g, index) for g, form in enumerate(model.forms)]
-    return surprises(values, jnp.asarray(model.prior_mean, values.dtype), jnp.stack([own[g] for g in model.groups]))
+    variances = [jnp.asarray(form.prior_variance)[index] + model.noise_at(g, index) for g, form in enumerate(model.forms)]
+    return surprises(values, jnp.asarray(model.prior_mean, values.dtype), jnp.stack([variances[g] for g in model.groups]))
 
 
-def surprises(values: T, mean: Any, variance: Any) -> tuple[T, T, T]:
+def surprises(values: N, mean: N, variance: N) -> tuple[N, N, N]:
     """Return which ``values [..., k]`` are there, as NaN is not, and which are unlikely and impossible under their prior mean and variance.
 
     They are NumPy's arrays or JAX's.
     """
-    away: Any = values - mean
+    away = values - mean
     square = away * away
     return square == square, square > UNLIKELY**2 * variance, square > IMPOSSIBLE**2 * variance
 
 
-def is_far(counts: tuple[Any, Any, Any]) -> Any:
+def is_far(counts: tuple[N, N, N]) -> N:
     """Return whether too many values lie far from the prior, given how many ``[k]`` of each output :func:`surprises` finds.
 
     Either all values of an output are unlikely, as when a reward has an offset, or more than a few are impossible.
     """
     seen, unlikely, impossible = counts
-    return (((unlikely == seen) & (seen >= A_FEW)) | ((impossible >= A_FEW) & (impossible > seen // 100))).any()
+    far: N = (((unlikely == seen) & (seen >= A_FEW)) | ((impossible >= A_FEW) & (impossible > seen // 100))).any()
+    return far
 
 
-def take_in(algorithm: Algorithm, arena: Arena, state: Any, observation: Observation | Feedback, t: Array) -> Any:
-    """Return the algorithm's state after round ``t``, with the values of the round, or with those that arrived at its end."""
-    return algorithm.update(arena, state, observation, t)
+# What users' classes and functions return.
+
+
+def blaming(item: object, words: str) -> contextlib.AbstractContextManager[None]:
+    """Return a context that turns any exception into ``InvalidArgument`` with these words, in which ``{name}`` is the class of ``item``."""
+    return checks.blaming(words.format(name=type(item).__name__))
+
+
+def check_instance(instance: object, problem: AbstractProblem) -> None:
+    """Raise ``InvalidArgument`` unless ``instance``, which ``problem`` has drawn, is a problem with its tables of means."""
+    where = f"problem: {type(problem).__name__}.sample"
+    if not isinstance(instance, AbstractProblem):
+        raise checks.InvalidArgument(f"{where} must return a problem of jaxbandit.problems, got {checks.short(instance)}")
+    expected, means = (problem.outputs, problem.domain.size), jnp.asarray(instance.means)
+    if means.shape != expected or not jnp.issubdtype(means.dtype, jnp.floating):
+        raise checks.InvalidArgument(
+            f"{where} must return an instance with real means {list(expected)}, one row per output, got {means.dtype} {list(means.shape)}"
+        )
+
+
+def check_diagnostics(algorithm: Algorithm, arena: Arena, state: object) -> None:
+    """Raise ``InvalidArgument`` unless what an algorithm shows of a state has the shapes that records hold."""
+    where = f"algorithm: {type(algorithm).__name__}.diagnose"
+    with checks.blaming(f"{where} must return named arrays for a state"):
+        shown = algorithm.diagnose(state)
+    if not isinstance(shown, Mapping):
+        raise checks.InvalidArgument(f"{where} must return named arrays, a mapping, got {checks.short(shown)}")
+    expected = {
+        "flags": ((), jnp.integer),
+        "multipliers": ((arena.constraints,), jnp.number),
+        "candidates": ((arena.size,), jnp.bool_),
+        "evaluations": ((), jnp.integer),
+    }
+    for name, value in shown.items():
+        _array(f"{where}: {name}", value, *expected.get(name, (None, jnp.generic)))
+
+
+def _array(name: str, value: object, shape: tuple[int, ...] | None, kind: Any) -> Array:
+    """Return an array that a method gave; raise ``InvalidArgument`` unless of that shape and kind; complex numbers are of none."""
+    wanted = "an array" if shape is None else f"{kind.__name__.rstrip('_')} {list(shape)}"
+    words = f"{name} must be {wanted}"
+    if not isinstance(value, int | float | np.number | np.ndarray | jax.Array | list | tuple):
+        raise checks.InvalidArgument(f"{words}, got {checks.short(value)}")
+    with checks.blaming(words):
+        array = jnp.asarray(value)
+    is_kind = jnp.issubdtype(array.dtype, kind) and not jnp.issubdtype(array.dtype, jnp.complexfloating)
+    if not is_kind or (shape is not None and array.shape != shape):
+        raise checks.InvalidArgument(f"{words}, got {array.dtype} {list(array.shape)}")
+    return array

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -15,18 +16,18 @@ from jaxbandit.core.blocks import equal_blocks, least_block, mesh_of, place
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import choice, of_class, whole
 from jaxbandit.core.keys import typed
-from jaxbandit.core.pytree import replace
-from jaxbandit.core.sweep import Sweep, gather_variants, variants_of
+from jaxbandit.core.memory import device_memory, tree_bytes
+from jaxbandit.core.pytree import float_dtype, replace
+from jaxbandit.core.status import Status, flags_in_words
+from jaxbandit.core.sweep import Sweep, gather_variants
 from jaxbandit.core.types import Device, Key
 from jaxbandit.delays import Delay
 from jaxbandit.engine.cell import Cell, check_run, laid_out_for, refreshed_in_time
-from jaxbandit.engine.delayed import delay_in_force, plan_delays
-from jaxbandit.engine.flags import warn_of_flags
-from jaxbandit.engine.footprint import default_block
-from jaxbandit.engine.inputs import DIFFERENT_DEVICES, Rounds, Telling, Trials, check_memory
-from jaxbandit.engine.programs import play_all
+from jaxbandit.engine.delayed import plan_delays
+from jaxbandit.engine.inputs import DIFFERENT_DEVICES, Rounds, Telling, Trials
+from jaxbandit.engine.programs import begin_all, play_all
 from jaxbandit.engine.trajectory import Trajectory
-from jaxbandit.engine.trial import InitialDesign
+from jaxbandit.engine.trial import InitialDesign, Record
 from jaxbandit.feedback import Policy
 from jaxbandit.fused.cells import Unsupported
 from jaxbandit.fused.plan import plan_of
@@ -34,8 +35,9 @@ from jaxbandit.fused.rounds import Plan as KernelPlan
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.surrogates import Surrogate, arithmetic
 
-Array = jax.Array
 RECORDS = ("all", "audit", "indices")
+COPIES_OF_CARRY = 2.5  # of what trials carry from round to round: before and after a part, and what a block works on
+SHARE_FOR_BLOCKS = 0.5  # of an accelerator's memory; results and what the compiler sets aside have the rest
 
 
 @checked
@@ -99,12 +101,11 @@ def simulate(
     """
     initial = InitialDesign() if initial is None else initial
     key, horizon = typed(key), int(horizon)
-    late = delay if isinstance(delay, Sweep) else delay_in_force(problem, delay)
-    swept = _number_of_variants(algorithm=algorithm, surrogate=surrogate, delay=late)
-    algorithms, models, delay_models = (_repeated(item, swept) for item in (algorithm, surrogate, late))
+    late = problem.delay if delay is None else delay
+    swept, (algorithms, models, delay_models) = _variants(algorithm=algorithm, surrogate=surrogate, delay=late)
     check_run(problem, algorithms, models, horizon, initial, informed)
-    check_memory(trials, len(algorithms), horizon, problem.outputs, record, capacity)
-    numbers = _trial_numbers(trials)
+    _check_memory(trials, len(algorithms), horizon, problem.outputs, record, capacity)
+    numbers = np.arange(trials) if isinstance(trials, int | np.integer) else np.asarray(trials)
     used = list(jax.devices() if devices is None else devices)
 
     with arithmetic(model.precision for model in models) as switched:
@@ -120,7 +121,7 @@ def simulate(
         if block is None:
             block = default_block(cell, models[0].trials_per_block, len(numbers) * len(algorithms), used)
             least = least_block(block)
-        pairs, block = _padded(_pairs(len(algorithms), numbers), block, least, len(used))
+        pairs, block = _pairs(len(algorithms), numbers, block, least, len(used))
         cell = replace(cell, block=block)
         before, seen, ended = play_all(cell, key, place(pairs, used), record=record, mesh=mesh_of(used))
         count, shape = len(algorithms) * len(numbers), (swept, len(numbers)) if swept else (len(numbers),)
@@ -128,47 +129,89 @@ def simulate(
         if shape != (len(pairs),):
             result = _shaped(result, count=count, shape=shape)
         played = Trajectory(**result, initial_counted=initial.counted)
-    warn_of_flags(played.status, played.lost, 0 if delays is None else delays[0].capacity)
+    _warn_of_flags(played.status, played.lost, 0 if delays is None else delays[0].capacity)
     return jax.tree.map(np.asarray, played) if switched else played  # outside, JAX would round its own arrays
 
 
 @partial(jax.jit, static_argnames=("count", "shape"))
-def _shaped(result: dict[str, Any], *, count: int, shape: tuple[int, ...]) -> dict[str, Any]:
+def _shaped(result: Record, *, count: int, shape: tuple[int, ...]) -> Record:
     """Return the first ``count`` pairs, with leading axes ``shape``.
 
     One program: many small ones on arrays that devices share can wait for each other.
     """
-    return jax.tree.map(lambda x: x[:count].reshape(shape + x.shape[1:]), result)
+    shaped: Record = jax.tree.map(lambda x: x[:count].reshape(shape + x.shape[1:]), result)
+    return shaped
 
 
-def _number_of_variants(**items: Any) -> int:
-    """Return how many variants sweeps have, 0 where nothing is swept."""
+def _variants(**items: Any) -> tuple[int, list[list[Any]]]:
+    """Return how many variants sweeps have, 0 where nothing is swept, and each item of every variant."""
     sizes = {item.size for item in items.values() if isinstance(item, Sweep)}
     if len(sizes) > 1:
         raise checks.InvalidArgument(f"{', '.join(items)}: sweeps of different sizes {sorted(sizes)}; pair them one to one")
-    return sizes.pop() if sizes else 0
+    swept = sizes.pop() if sizes else 0
+    return swept, [item.unstack() if isinstance(item, Sweep) else [item] * max(swept, 1) for item in items.values()]
 
 
-def _repeated(item: Any, swept: int) -> list[Any]:
-    """Return the item of every variant; one that is not swept is the same object for all."""
-    return variants_of(item) if isinstance(item, Sweep) else [item] * max(swept, 1)
+def _pairs(variants: int, numbers: np.ndarray, block: int, least: int, devices: int) -> tuple[np.ndarray, int]:
+    """Return ``[P, 3]``, the variant, the trial, and the variant counted from 1, and the size of a block.
 
-
-def _pairs(variants: int, numbers: np.ndarray) -> np.ndarray:
-    """Return ``[P, 3]``: the variant, the trial, and the variant counted from 1."""
+    The last pair is repeated until devices and blocks, of ``least`` or more, divide the work, with blocks as equal as can be.
+    """
     variant, trial = (axis.ravel() for axis in np.meshgrid(np.arange(variants), numbers, indexing="ij"))
-    return np.stack([variant, trial, variant + 1], axis=1).astype(np.int32)
-
-
-def _padded(pairs: np.ndarray, block: int, least: int, devices: int) -> tuple[np.ndarray, int]:
-    """Repeat the last pair until devices and blocks, of ``least`` or more, divide the work, with blocks as equal as can be."""
+    pairs = np.stack([variant, trial, variant + 1], axis=1).astype(np.int32)
     blocks, block = equal_blocks(len(pairs), block, devices, least)
-    missing = devices * blocks * block - len(pairs)
-    return np.concatenate([pairs, np.repeat(pairs[-1:], missing, axis=0)]), block
+    return np.concatenate([pairs, np.repeat(pairs[-1:], devices * blocks * block - len(pairs), axis=0)]), block
 
 
-def _trial_numbers(trials: int | Sequence[int]) -> np.ndarray:
-    return np.arange(trials) if isinstance(trials, int | np.integer) else np.asarray(trials)
+def _check_memory(trials: int | Sequence[int], variants: int, horizon: int, outputs: int, record: str, capacity: int | None) -> None:
+    """Raise ``InvalidArgument`` when the results of a simulation do not fit the memory of the machine or its accelerators."""
+    count = variants * (int(trials) if isinstance(trials, int | np.integer) else len(trials))
+    number, constraints = float_dtype().itemsize, outputs - 1
+    each_round = 4 if record == "indices" else 4 + number * (2 * outputs + constraints)
+    each_trial = 64 + horizon * each_round + (0 if capacity is None else capacity * (8 + outputs * (4 + number)))
+    have = device_memory()
+    if count * each_trial > have:
+        fits = have >= each_trial
+        most = f"{have // each_trial:,} trials of {horizon:,} rounds" if fits else f"{have // each_round:,} rounds of one trial"
+        raise checks.InvalidArgument(
+            f"trials, horizon: must fit the memory of {have / 2**30:.1f} GiB, which holds {most}, got {count:,} trials of {horizon:,}"
+            f" rounds, which take {count * each_trial / 2**30:,.1f} GiB; give fewer, or run a study, which keeps its results by batch"
+        )
+
+
+def carried_bytes(cell: Cell) -> int:
+    """Return the bytes that one trial carries from round to round."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    pairs = jax.ShapeDtypeStruct((cell.block, 3), np.int32)
+    carry, _ = jax.eval_shape(lambda c, k, p: begin_all(c, k, p, mesh=None), cell, key, pairs)
+    return -(-tree_bytes(carry) // cell.block)
+
+
+def default_block(cell: Cell, on_cpu: int, trials: int, devices: Sequence[Device]) -> int:
+    """Return the number of trials side by side on each device: ``on_cpu`` of them there, as many as fit on an accelerator.
+
+    There it is all ``trials``, or fewer where those of each device would take more than ``SHARE_FOR_BLOCKS`` of its memory.
+    """
+    if devices[0].platform == "cpu":
+        return on_cpu
+    each = COPIES_OF_CARRY * carried_bytes(replace(cell, block=2))
+    room = int(SHARE_FOR_BLOCKS * device_memory() / len(jax.local_devices()) / each)
+    return max(min(-(-trials // len(devices)), room), 1)
+
+
+def _warn_of_flags(status: jax.Array, lost: jax.Array | None, capacity: int) -> None:
+    """Warn once of each flag that any trial of ``status [...]`` has, in words with the number of trials and what to do.
+
+    It waits for the run to end. Under a transformation of JAX, and where other processes hold some of the trials, it says nothing.
+    ``lost`` counts the values that found no place in a buffer of ``capacity`` rounds.
+    """
+    if checks.is_traced(status) or not status.is_fully_addressable:
+        return
+    bits, stack = np.asarray(status), 4  # the caller of simulate: above this function and simulate there is the check of its arguments
+    for line in flags_in_words(bits & ~int(Status.FEEDBACK_LOST)):
+        warnings.warn(f"simulate: {line}", stacklevel=stack)
+    for line in flags_in_words(bits & int(Status.FEEDBACK_LOST)):  # with delayed feedback only
+        warnings.warn(f"simulate: {np.sum(np.asarray(lost))} values were lost by a buffer of {capacity} rounds; {line}", stacklevel=stack)
 
 
 def kernel_of(

@@ -48,19 +48,23 @@ class Trajectory(Described):
     information_gain: Array  # [G] realised, at the end, per group of outputs
     initial_indices: Array  # [n] int32
     initial_values: Array  # [n, 1 + m]
-    values: Any = None  # [T, 1 + m] noisy rewards and costs
-    multipliers: Any = None  # [T + 1, m] in force at rounds 1..T+1, zero for algorithms without
-    widths: Any = None  # [T, 1 + m] beta_t
-    draws: Any = None  # [T, 1 + m] or [T, 1 + m, M] what a randomised strategy drew; with record="audit" only
-    arrivals: Any = None  # [T, 1 + m] int32, round at whose end each value arrives (see delays.NEVER); with delayed feedback only
-    lost: Any = None  # [1 + m] int32, values that the buffer had no place for; with delayed feedback only
-    candidates: Any = None  # [M] bool, points not struck out by the end; of algorithms that eliminate only
-    candidate_count: Any = None  # [] int32, their number
-    optimum_kept: Any = None  # [] bool, whether the best feasible point is one of them
-    evaluations: Any = None  # [] int32, rounds that evaluated something; of algorithms that stop by themselves only
-    length_scales: Any = None  # [T, G, a] in force at rounds 1..T, of each group of outputs on each axis or on all; of fitted models only
-    fitted_length_scales: Any = None  # [G, a] in force at the end; of models that are fitted on the way only
-    shown: Any = None  # arrays of other names that the algorithm shows of its state at the end; with record="all" and "audit" only
+    values: Array | None = None  # [T, 1 + m] noisy rewards and costs
+    multipliers: Array | None = None  # [T + 1, m] in force at rounds 1..T+1, zero for algorithms without
+    widths: Array | None = None  # [T, 1 + m] beta_t
+    draws: Array | None = None  # [T, 1 + m] or [T, 1 + m, M] what a randomised strategy drew; with record="audit" only
+    arrivals: Array | None = None  # [T, 1 + m] int32, round at whose end each value arrives (see delays.NEVER); with delayed feedback only
+    lost: Array | None = None  # [1 + m] int32, values that the buffer had no place for; with delayed feedback only
+    candidates: Array | None = None  # [M] bool, points not struck out by the end; of algorithms that eliminate only
+    candidate_count: Array | None = None  # [] int32, their number
+    optimum_kept: Array | None = None  # [] bool, whether the best feasible point is one of them
+    evaluations: Array | None = None  # [] int32, rounds that evaluated something; of algorithms that stop by themselves only
+    length_scales: Array | None = (
+        None  # [T, G, a] in force at rounds 1..T, of each group of outputs on each axis or on all; of fitted models only
+    )
+    fitted_length_scales: Array | None = None  # [G, a] in force at the end; of models that are fitted on the way only
+    shown: Mapping[str, Array] | None = (
+        None  # arrays of other names that the algorithm shows of its state at the end; with record="all" and "audit" only
+    )
     initial_counted: bool = static(default=False)
 
     @property
@@ -78,20 +82,14 @@ class Trajectory(Described):
     def _facts(self) -> list[tuple[str, str]]:
         if any(not isinstance(leaf, jax.Array | np.ndarray | np.generic) or checks.is_traced(leaf) for leaf in jax.tree.leaves(self)):
             return fields_in_brief(self)
-        leading, horizon = np.shape(self.status), np.shape(self.indices)[-1]
+        leading, status = np.shape(self.status), np.asarray(self.status)
         sizes = [f"{count} {name}" for count, name in zip(leading, ("variants", "trials")[2 - len(leading) :], strict=True)]
-        status = np.asarray(self.status)
-        flags = [
-            f"{np.count_nonzero(status & int(flag))} of {status.size} trials: {MESSAGES[flag]}"
-            for flag in MESSAGES
-            if np.any(status & int(flag))
-        ]
-        recorded = [
-            f"{f.name} {list(np.shape(getattr(self, f.name)))}"
-            for f in dataclasses.fields(self)
-            if np.ndim(getattr(self, f.name)) > len(leading)
-        ]
-        return [("size", ", ".join([*sizes, f"{horizon} rounds"])), ("flags", "\n".join(flags) or "none"), ("arrays", ", ".join(recorded))]
+        counts = {flag: np.count_nonzero(status & int(flag)) for flag in MESSAGES}
+        flags = [f"{count} of {status.size} trials: {MESSAGES[flag]}" for flag, count in counts.items() if count]
+        shapes = {field.name: np.shape(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        arrays = [f"{name} {list(shape)}" for name, shape in shapes.items() if len(shape) > len(leading)]
+        size = ", ".join([*sizes, f"{np.shape(self.indices)[-1]} rounds"])
+        return [("size", size), ("flags", "\n".join(flags) or "none"), ("arrays", ", ".join(arrays))]
 
     @checked
     def trial(self, number: Annotated[int, whole(0)], *, variant: Annotated[int, whole(0)] | None = None) -> Trajectory:
@@ -104,11 +102,11 @@ class Trajectory(Described):
         Raises:
           InvalidArgument: when there is no such trial or variant, or this is one trial already.
         """
-        own = self if variant is None else self.variant(variant)
-        leading = np.shape(own.status)
+        run = self if variant is None else self.variant(variant)
+        leading = np.shape(run.status)
         if len(leading) == 2:
             raise InvalidArgument(f"variant: the run has {leading[0]} variants of a sweep; choose one, trial({number}, variant=0)")
-        return _entry(own, "number", number, "trials")
+        return _entry(run, "number", number, "trials")
 
     @checked
     def variant(self, number: Annotated[int, whole(0)]) -> Trajectory:
@@ -201,16 +199,14 @@ class Trajectory(Described):
 
 
 def _entry(run: Trajectory, name: str, number: int, axis: str) -> Trajectory:
-    """Return one entry of a run's first axis."""
+    """Return one entry of a run's first axis, all fields by one program."""
     leading = np.shape(run.status)
     if not leading:
         raise InvalidArgument(f"{name}: the run is one trial, it has no axis of {axis}")
     if number >= leading[0]:
         raise InvalidArgument(f"{name}: the run has {axis} 0 to {leading[0] - 1}, got {checks.short(number)}")
-    return _at(run, number)
+    entry: Trajectory = _at(run, number)
+    return entry
 
 
-@jax.jit  # one program for all fields
-def _at(run: Trajectory, number: Array) -> Trajectory:
-    """Return entry ``number`` of every field's first axis."""
-    return jax.tree.map(lambda x: x[number], run)
+_at = jax.jit(lambda run, number: jax.tree.map(lambda x: x[number], run))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -22,21 +22,21 @@ from jaxbandit.engine.delayed import Delays
 from jaxbandit.engine.rounds import (
     SYMPTOMS,
     Choice,
+    arena_of,
+    blaming,
+    check_diagnostics,
+    check_instance,
     choose_point,
-    delayed_arena,
     design_key,
     faults,
     flags_raised,
-    immediate_arena,
     is_far,
     may_be_infinite,
     policy_key,
     surprises_at,
-    take_in,
     values_come_together,
 )
-from jaxbandit.engine.users import blaming, check_diagnostics, check_instance, check_learner
-from jaxbandit.feedback import Pending
+from jaxbandit.feedback import Feedback, Pending
 from jaxbandit.fused.rounds import Plan as KernelPlan
 from jaxbandit.fused.rounds import play
 from jaxbandit.problems import AbstractProblem, optimum
@@ -108,16 +108,21 @@ class Setting:
     told: bool = static(default=False)  # whether a user's function set hyper-parameters in the trial, so that nobody has looked at them
 
 
+Surprises: TypeAlias = tuple[Array, Array, Array]
+Record: TypeAlias = dict[str, Any]
+"""Arrays, or trees of such, by the names of the fields of :class:`~jaxbandit.Trajectory`."""
+
+
 @pytree
 class TrialState:
     """All that one trial carries from round to round; a trial goes on from it bit for bit."""
 
-    state: Any  # the algorithm's
+    state: object  # the algorithm's
     pending: Pending | None  # None for feedback at once
     status: Array  # [] int32
     failed_round: Array  # [] int32
     declared_round: Array  # [] int32
-    surprises: tuple[Array, Array, Array]  # [k] int32, values that arrive within the run, those unlikely under the prior, and impossible
+    surprises: Surprises  # [k] int32, values that arrive within the run, those unlikely under the prior, and impossible
 
 
 def prepare(
@@ -139,23 +144,25 @@ def prepare(
     check_instance(instance, problem)
     if informed is not None:
         with checks.blaming("informed: must be a function of (instance, algorithm, surrogate) that JAX can trace"):
-            algorithm, surrogate = check_learner(informed(instance, algorithm, surrogate))
-        told = True
+            learner = informed(instance, algorithm, surrogate)
+        is_pair = isinstance(learner, tuple) and len(learner) == 2
+        if not is_pair or not isinstance(learner[0], Algorithm) or not isinstance(learner[1], Surrogate):
+            raise checks.InvalidArgument(f"informed: must return (algorithm, surrogate), got {checks.short(learner)}")
+        algorithm, surrogate = learner
     surrogate = surrogate.factorised()  # once, before the rounds: a length-scale may be traced
-    if delays is None:
-        arena = immediate_arena(surrogate, horizon)
-        return Setting(instance=instance, algorithm=algorithm, arena=arena, key=key, kernel=kernel, told=told)
-    joint = values_come_together(algorithm, surrogate)
-    separate = not (joint or delays.model.joint)
-    arena = delayed_arena(surrogate, horizon, delays.policy, separate_outputs=separate, capacity=delays.capacity, axis=axis)
+    policy, capacity, joint, separate = None, 1, False, False
+    if delays is not None:
+        policy, capacity, joint = delays.policy, delays.capacity, values_come_together(algorithm, surrogate)
+        separate = not (joint or delays.model.joint)
     return Setting(
         instance=instance,
         algorithm=algorithm,
-        arena=arena,
+        arena=arena_of(surrogate, horizon, policy, separate_outputs=separate, capacity=capacity, axis=axis),
         key=key,
         delays=delays,
         joint_arrival=joint,
-        told=told,
+        kernel=kernel,
+        told=told or informed is not None,
     )
 
 
@@ -168,7 +175,7 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Observa
     values = jax.vmap(instance.observe)(points, drawn) if initial.count else jnp.zeros((0, arena.constraints + 1), dtype)
     observations = Observation(index=points, values=values)
 
-    def learn(state: Any, seen: Observation) -> tuple[Any, None]:
+    def learn(state: object, seen: Observation) -> tuple[object, None]:
         return algorithm.learn(arena, state, seen), None
 
     with blaming(algorithm, "algorithm: {name}.init must return a state, a pytree of arrays, for an arena"):
@@ -180,13 +187,15 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Observa
     if initial.count:
         with blaming(algorithm, "algorithm: {name}.begin must return a state like the one it is given"):
             state = algorithm.begin(arena, state)
-    feasible = jnp.any(jnp.all(jnp.asarray(instance.means)[1:] <= 0, axis=0))
-    status = jnp.where(feasible, 0, int(Status.NO_FEASIBLE_POINT)) | jnp.where(
-        jnp.all(jnp.isfinite(values)), 0, int(Status.NONFINITE_FEEDBACK)
-    )
-    status = status | jnp.where(jnp.all(jnp.isfinite(jnp.asarray(instance.means))), 0, int(Status.NONFINITE_TRUTH))
+    means = jnp.asarray(instance.means)
+    unless = {
+        Status.NO_FEASIBLE_POINT: jnp.any(jnp.all(means[1:] <= 0, axis=0)),
+        Status.NONFINITE_FEEDBACK: jnp.all(jnp.isfinite(values)),
+        Status.NONFINITE_TRUTH: jnp.all(jnp.isfinite(means)),
+    }
     if setting.told:
-        status = status | jnp.where(in_range(algorithm), 0, int(Status.OUT_OF_RANGE))
+        unless[Status.OUT_OF_RANGE] = jnp.asarray(in_range(algorithm))
+    status = functools.reduce(jnp.bitwise_or, [jnp.where(is_so, 0, int(bit)) for bit, is_so in unless.items()])
     pending = None
     if setting.delays is not None:
         pending = Pending.empty(setting.delays.capacity, arena.surrogate.outputs, dtype)
@@ -208,17 +217,17 @@ class Given(NamedTuple):
 
     number: Array  # t, int32
     key: Array  # of the algorithm's own random numbers
-    noise: Any
-    due: Any  # [k] rounds at whose ends values arrive, None for feedback at once
-    early: Any  # whether a delay is negative, None for feedback at once
+    noise: Any  # as the problem draws it
+    due: Array | None  # [k] rounds at whose ends values arrive, None for feedback at once
+    early: Array | None  # whether a delay is negative, None for feedback at once
 
 
 class Chosen(NamedTuple):
     """A chosen point and what was shown when it was chosen."""
 
-    choice: Choice
+    choice: Choice[object]
     multipliers: Array
-    length_scales: Any
+    length_scales: Array | None
 
 
 class Round:
@@ -228,38 +237,17 @@ class Round:
         self.setting, self.recorded = setting, RECORDED[record]
         self.infinite = may_be_infinite(setting.algorithm.init(setting.arena))
 
-    def __call__(self, now: TrialState, given: Given) -> tuple[TrialState, dict[str, Any]]:
+    def __call__(self, now: TrialState, given: Given) -> tuple[TrialState, Record]:
         """Return the state of the trial after a round, and the record of the round."""
-        state, chosen = self.choose(now.state, given)
-        values, pending, observation = self.observe(now.pending, chosen.choice.point, given)
-        state = self.learn(state, observation, given.number)
-        return self.record(now, state, pending, chosen, values, given)
-
-    def choose(self, state: Any, given: Given) -> tuple[Any, Chosen]:
-        """Return the algorithm's state after its choice, and the choice."""
         algorithm, arena = self.setting.algorithm, self.setting.arena
-        multipliers, length_scales = multipliers_of(algorithm, state, arena), algorithm.diagnose(state).get("length_scales")
-        if algorithm.traits.sees_constraints:
-            state = algorithm.reveal(arena, state, self.setting.instance.constraint_sample(given.noise), given.number)
-        choice = choose_point(algorithm, arena, state, given.number, given.key)
-        return choice.state, Chosen(choice, multipliers, length_scales)
-
-    def observe(self, pending: Pending | None, index: Array, given: Given) -> tuple[Array, Pending | None, Any]:
-        """Return the values ``[k]`` at a point, what is pending then, and what arrives in this round."""
-        values = self.setting.instance.observe(index, given.noise)
-        if pending is None:
-            return values, None, Observation(index=index, values=values)
-        pending = pending.push(given.number, index, values, given.due, self.setting.arena.horizon)
-        return values, pending, pending.arriving(given.number, index, values, given.due)
-
-    def learn(self, state: Any, observation: Any, number: Array) -> Any:
-        """Return the algorithm's state after what has arrived."""
-        return take_in(self.setting.algorithm, self.setting.arena, state, observation, number)
-
-    def record(
-        self, now: TrialState, state: Any, pending: Pending | None, chosen: Chosen, values: Array, given: Given
-    ) -> tuple[TrialState, dict[str, Any]]:
-        """Return the state of the trial after the round, with its flags, and what is kept of the round."""
+        chosen = self.choose(now.state, given)
+        point, pending = chosen.choice.point, now.pending
+        values = self.setting.instance.observe(point, given.noise)
+        observation: Observation | Feedback = Observation(index=point, values=values)
+        if pending is not None and given.due is not None:
+            pending = pending.push(given.number, point, values, given.due, arena.horizon)
+            observation = pending.arriving(given.number, point, values, given.due)
+        state = algorithm.update(arena, chosen.choice.state, observation, given.number)
         status, failed, infeasible = self.flags(now.status, state, chosen, values, given)
         after = TrialState(
             state=state,
@@ -267,18 +255,26 @@ class Round:
             status=status,
             failed_round=jnp.where((now.failed_round == 0) & failed, given.number, now.failed_round),
             declared_round=jnp.where((now.declared_round == 0) & infeasible, given.number, now.declared_round),
-            surprises=self.surprises(now.surprises, chosen.choice.point, values, given.due),
+            surprises=self.surprises(now.surprises, point, values, given.due),
         )
         return after, self.shown(chosen, values)
 
-    def shown(self, chosen: Chosen, values: Array) -> dict[str, Any]:
+    def choose(self, state: object, given: Given) -> Chosen:
+        """Return the algorithm's choice, with its state after that, and what it showed before."""
+        algorithm, arena = self.setting.algorithm, self.setting.arena
+        multipliers, length_scales = multipliers_of(algorithm, state, arena), algorithm.diagnose(state).get("length_scales")
+        if algorithm.traits.sees_constraints:
+            state = algorithm.reveal(arena, state, self.setting.instance.constraint_sample(given.noise), given.number)
+        return Chosen(choose_point(algorithm, arena, state, given.number, given.key), multipliers, length_scales)
+
+    def shown(self, chosen: Chosen, values: Array) -> Record:
         """Return what is kept of a round."""
         choice = chosen.choice
         named = {"indices": choice.point, "values": values, "multipliers": chosen.multipliers, "length_scales": chosen.length_scales}
         named |= {"widths": choice.decision.widths, "draws": choice.decision.draws}
         return {name: named[name] for name in self.recorded}
 
-    def flags(self, status: Array, state: Any, chosen: Chosen, values: Array, given: Given) -> tuple[Array, Array, Array]:
+    def flags(self, status: Array, state: object, chosen: Chosen, values: Array, given: Given) -> tuple[Array, Array, Array]:
         """Return the trial's flags with those of the round, whether the round failed, and whether the instance was declared infeasible."""
         arena, choice = self.setting.arena, chosen.choice
         others = {Status.NONFINITE_FEEDBACK: ~_all_finite(values)}
@@ -290,19 +286,19 @@ class Round:
         raised = [is_so.astype(jnp.int32) * int(bit) for bit, is_so in failures.items()]
         return functools.reduce(jnp.bitwise_or, raised, status | flags), failed, (flags & int(Status.DECLARED_INFEASIBLE)) != 0
 
-    def surprises(self, before: Any, index: Array, values: Array, due: Any) -> Any:
+    def surprises(self, before: Surprises, index: Array, values: Array, due: Array | None) -> Surprises:
         """Return the counts of unlikely values with those of the round that arrive within the run."""
         timely = values if due is None else jnp.where(due <= self.setting.arena.horizon, values, jnp.nan)
         far = surprises_at(self.setting.arena.surrogate.model, index, timely)
-        return jax.tree.map(lambda count, which: count + which.astype(jnp.int32), before, far)
+        after: Surprises = jax.tree.map(lambda count, which: count + which.astype(jnp.int32), before, far)
+        return after
 
 
-def advance(setting: Setting, trial: TrialState, first: Array | int, rounds: int, *, record: str) -> tuple[TrialState, dict[str, Any]]:
+def advance(setting: Setting, trial: TrialState, first: Array | int, rounds: int, *, record: str) -> tuple[TrialState, Record]:
     """Play rounds ``first .. first + rounds - 1``; returns the state after them and the record of each, with rounds as leading axis."""
     numbers = jnp.asarray(first, jnp.int32) + jnp.arange(rounds, dtype=jnp.int32)
     one_round = Round(setting, record)
-    due: Any = None
-    early: Any = None
+    due = early = None
     if setting.delays is not None:
         key = stream_key(setting.key, Stream.DELAY)
         due, early = setting.delays.draw(key, numbers, setting.arena.surrogate.outputs, joint=setting.joint_arrival)
@@ -316,9 +312,7 @@ def advance(setting: Setting, trial: TrialState, first: Array | int, rounds: int
     return trial, seen | ({} if record == "indices" else {"arrivals": due})
 
 
-def _played_by_kernel(
-    kernel: KernelPlan, setting: Setting, trial: TrialState, given: Given, one_round: Round
-) -> tuple[TrialState, dict[str, Any]]:
+def _played_by_kernel(kernel: KernelPlan, setting: Setting, trial: TrialState, given: Given, one_round: Round) -> tuple[TrialState, Record]:
     """Do as :func:`advance` does by a kernel, on whose choices everything else is computed for all rounds at once."""
     instance, algorithm, arena = setting.instance, setting.algorithm, setting.arena
     noise = jax.vmap(lambda drawn: instance.noise.apply(drawn, jnp.int32(0)))(given.noise)  # the same at every point
@@ -354,7 +348,8 @@ def _played_by_kernel(
 
 def _all_finite(values: Array) -> Array:
     """Return whether all ``values [k]`` are finite; without a reduction, which a GPU does in a kernel of its own."""
-    return functools.reduce(jnp.logical_and, list(jnp.isfinite(values)))
+    finite: Array = functools.reduce(jnp.logical_and, list(jnp.isfinite(values)))
+    return finite
 
 
 # Arrays of every round that a record keeps, by its name.
@@ -369,7 +364,7 @@ RECORDED = {
 KNOWN = ("multipliers", "flags", "length_scales", "candidates", "evaluations")  # to records, of what algorithms show
 
 
-def conclude(setting: Setting, trial: TrialState) -> dict[str, Any]:
+def conclude(setting: Setting, trial: TrialState) -> Record:
     """Return the quantities of a trial that has ended, by the names of :class:`~jaxbandit.Trajectory`; those that it lacks are left out."""
     lost = None if trial.pending is None else trial.pending.lost
     status = trial.status
@@ -398,7 +393,7 @@ def conclude(setting: Setting, trial: TrialState) -> dict[str, Any]:
     return {name: value for name, value in ended.items() if value is not None}
 
 
-def multipliers_of(algorithm: Algorithm, state: Any, arena: Arena) -> Array:
+def multipliers_of(algorithm: Algorithm, state: object, arena: Arena) -> Array:
     """Return the penalty factors or dual variables ``[m]`` in force, zeros for an algorithm that has none."""
     shown = algorithm.diagnose(state)
     return shown["multipliers"] if "multipliers" in shown else jnp.zeros((arena.constraints,), arena.dtype)

@@ -26,7 +26,7 @@ from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.delays import Delay
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.cell import check_run
-from jaxbandit.engine.delayed import delay_in_force, plan_delays
+from jaxbandit.engine.delayed import plan_delays
 from jaxbandit.engine.inputs import Rounds, Telling
 from jaxbandit.engine.programs import Scoring, measure_each
 from jaxbandit.feedback import Policy
@@ -165,7 +165,7 @@ class SmoothedLoss(Described):
                 f"points: expected parameters with a leading axis of {np.shape(trials)[0]} trials, got {checks.short(points)}"
             )
         algorithm, model = self._built(jax.tree.map(lambda leaf: leaf[0], points))
-        delay = delay_in_force(self.problem, self.delay)
+        delay = self.problem.delay if self.delay is None else self.delay
         _, delays = plan_delays(self.problem.outputs, [algorithm], [delay], self.feedback, self.capacity, self.horizon)
         outside, traced = float_dtype(), is_traced((points, key))
         if traced:  # the program around has JAX's own arithmetic

@@ -14,13 +14,13 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.declare import OnDomain, check_fields, checked, parameters
-from jaxbandit.core.fields import Check, exactly, finite, finite_numbers, nonnegative, of_class, optional, text
+from jaxbandit.core.fields import Check, exactly, finite, finite_numbers, nonnegative, nothing, of_class, text
 from jaxbandit.core.pytree import as_argument, fields_in_brief, float_dtype, pytree, replace, static
 from jaxbandit.core.showing import html_fields
-from jaxbandit.core.tabulate import tabulated
+
 from jaxbandit.core.types import Array, Key, Numbers, PerOutput, Scalar, Table
 from jaxbandit.delays import Delay, NoDelay
-from jaxbandit.domains import Domain
+from jaxbandit.domains import Domain, tabulated
 from jaxbandit.problems.noise import Drawn, Gaussian, Index, Noise, check_points, drawn_from, noise_at
 
 __all__ = ["AbstractProblem", "Family", "Optimum", "Problem", "best_mixed_policy", "from_functions", "from_tables", "optimum"]
@@ -127,7 +127,7 @@ class AbstractProblem(OnDomain):
           InvalidArgument: on a parameter of the wrong class or shape, or outside its range.
         """
         check_fields(self, type(self).__name__)
-        self.require(domain=of_class(Domain), noise=of_class(Noise), delay=of_class(Delay), name=text, norm=optional(finite))
+        self.require(domain=of_class(Domain), noise=of_class(Noise), delay=of_class(Delay), name=text, norm=finite | nothing)
         self.noise.validate(outputs=self.outputs)
         check_points(self.noise, self.domain.size)
         self.delay.validate(outputs=self.outputs)

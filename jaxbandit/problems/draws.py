@@ -13,7 +13,7 @@ import numpy as np
 from jaxbandit.core import checks
 from jaxbandit.core.codec import nameable
 from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import choice, exactly, finite, finite_numbers, optional, positive, whole
+from jaxbandit.core.fields import choice, exactly, finite, finite_numbers, nothing, positive, whole
 from jaxbandit.core.pytree import float_dtype, pytree, replace, static
 from jaxbandit.core.types import Array, Key, Scalar, Table
 from jaxbandit.delays import Delay, NoDelay
@@ -146,7 +146,7 @@ class GpDraws(Draws):
     def validate(self) -> None:
         super().validate()
         self.require(root=finite_numbers.of(exactly(self.domain.size, None, words="one row per point of the domain")))
-        self.require(start=optional(whole(0, self.domain.size - 1)))
+        self.require(start=whole(0, self.domain.size - 1) | nothing)
 
 
 @nameable

@@ -22,7 +22,7 @@ from jaxbandit._version import __version__
 from jaxbandit.algorithms.base import Observation
 from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array
-from jaxbandit.engine.rounds import choose_point, faults, flags_raised, is_far, may_be_infinite, policy_key, surprises, take_in
+from jaxbandit.engine.rounds import choose_point, faults, flags_raised, is_far, may_be_infinite, policy_key, surprises
 from jaxbandit.engine.trial import Setting
 from jaxbandit.feedback import Pending
 from jaxbandit.surrogates import Posterior, Prediction, arithmetic
@@ -71,14 +71,14 @@ def _choose(setting: Setting, state: object, t: Array) -> tuple[Array, object]:
 @jax.jit
 def _end(setting: Setting, state: object, t: Array, index: Array, values: Array) -> object:
     """Return the state at the end of round ``t``, with all ``values [k]`` of its point."""
-    return take_in(setting.algorithm, setting.arena, state, Observation(index=index, values=values), t)
+    return setting.algorithm.update(setting.arena, state, Observation(index=index, values=values), t)
 
 
 @jax.jit
 def _end_late(setting: Setting, state: object, pending: Pending, t: Array, index: Array, values: Array, arrived: Array) -> Carry:
     """Return state and buffer at the end of round ``t``, at which ``values [C, k]`` arrive where ``arrived [C, k]`` is true."""
     pending = pending.reserve(t, index).fill(t, values, arrived)
-    return take_in(setting.algorithm, setting.arena, state, pending.arrived(t), t), pending
+    return setting.algorithm.update(setting.arena, state, pending.arrived(t), t), pending
 
 
 @jax.jit

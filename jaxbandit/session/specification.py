@@ -27,7 +27,7 @@ from jaxbandit.core.types import Array, Key
 from jaxbandit.delays import LONGEST_DELAY, Delay, NoDelay
 from jaxbandit.engine import InitialDesign
 from jaxbandit.engine.cell import Cell
-from jaxbandit.engine.delayed import Delays, policy_in_force
+from jaxbandit.engine.delayed import Delays
 from jaxbandit.engine.inputs import Rounds
 from jaxbandit.engine.rounds import design_key
 from jaxbandit.engine.trial import Setting
@@ -149,7 +149,7 @@ class Specification(Described):
         algorithm, delays = self.algorithm, None
         with arithmetic([surrogate.precision]):
             if not self.at_once:
-                delay, policy = self.delay or UnknownDelay(), policy_in_force(algorithm, self.feedback)
+                delay, policy = self.delay or UnknownDelay(), self.feedback or algorithm.traits.feedback
                 policy.validate(outputs=functions)
                 algorithm = algorithm.with_delays(delay, policy)
                 delays = Delays(model=delay, policy=policy, capacity=self.capacity or self.horizon)

@@ -6,10 +6,9 @@ A study passes four containers on its way into a compiled program, a module for 
 Needs the ``study`` extra (``pip install "jaxbandit[study]"``).
 """
 
-from jaxbandit.core.commands import ended, parsed
+from jaxbandit.core.commands import end_with_parent, ended, parsed
 from jaxbandit.core.executors import TaskFailed, WorkerMismatch, WorkersLost, spread
 from jaxbandit.core.files import CannotWrite, ExistingOutput, prepare_directory, prepare_file, write_whole
-from jaxbandit.core.processes import end_with_parent
 from jaxbandit.results.dataset import to_dataframe
 from jaxbandit.results.files import read_results, write_results
 from jaxbandit.results.flags import TrialsFailed, flagged, flags_in_words, raise_if_failed, sweeps_without_effect

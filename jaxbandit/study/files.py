@@ -38,7 +38,7 @@ from jaxbandit.core.files import CannotWrite, ExistingOutput, prepare_directory,
 from jaxbandit.core.memory import in_units
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.types import FilePath
-from jaxbandit.core.workers import surroundings
+from jaxbandit.core.executors import surroundings
 
 LAYOUT = 6  # of the files; to be raised whenever a checkpoint of the code before cannot go on
 WORDS = {

@@ -21,8 +21,8 @@ from jaxbandit.core.pytree import float_dtype, signature
 from jaxbandit.core.types import Device
 from jaxbandit.engine.cell import Cell, check_run, laid_out_for, refreshed_in_time
 from jaxbandit.engine.delayed import plan_delays
-from jaxbandit.engine.footprint import COPIES_OF_CARRY, carried_bytes
 from jaxbandit.engine.inputs import DIFFERENT_DEVICES
+from jaxbandit.engine.simulation import COPIES_OF_CARRY, carried_bytes
 from jaxbandit.fused.cells import Unsupported
 from jaxbandit.fused.plan import plan_of
 from jaxbandit.study.runs import Run

@@ -22,7 +22,7 @@ from jaxbandit.core.fields import Words, between, function, of_class
 from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.types import Device, FilePath
-from jaxbandit.core.workers import VERSIONS_AND_DEVICE
+from jaxbandit.core.executors import VERSIONS_AND_DEVICE
 from jaxbandit.results.dataset import assembled, pieces_of
 from jaxbandit.results.files import check_results, hidden, open_results, read_results, stream_results
 from jaxbandit.results.regions import begin_regions, finish_regions, put_in
@@ -160,7 +160,7 @@ def _play_by_workers(store: Store, executor: AnyExecutor, options: Options) -> N
         options.note(f"dashboard of the workers: {so_far.dashboard}")
     work = Work(plan.study, options.memory, options.segment, plan.layout, options.regions and options.regions.absolute())
     started, places = time.perf_counter(), [batch.place for batch in missing]
-    answers = spread(executor, work, places, group=lambda place: place[0], wanted=store.around, note=options.note)
+    answers = spread(executor, work, places, wanted=store.around, note=options.note)
     try:
         with contextlib.closing(answers):  # which calls workers off, however the run ends
             for number, answer in answers:

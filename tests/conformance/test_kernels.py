@@ -18,7 +18,7 @@ from jaxbandit.algorithms import base
 from jaxbandit.algorithms.base import Algorithm, Arena, Observation, Score, Scored
 from jaxbandit.core.pytree import canonicalise
 from jaxbandit.engine import programs, simulation
-from jaxbandit.engine.rounds import choose_point, take_in
+from jaxbandit.engine.rounds import choose_point
 from jaxbandit.fused import gpu, plan, tpu
 from tests.support.algorithms import ALGORITHMS
 from tests.support.compiled import SCORED, Program, lowered
@@ -71,7 +71,7 @@ def by_xla(algorithm: Algorithm, run: jaxbandit.Trajectory, beside: int = 0) -> 
                 choice = choose_point(algorithm, arena, state, t, jax.random.key(0))
             gap = jnp.max(scores[-1]) - scores[-1][(index + beside) % arena.size]
             shown = algorithm.diagnose(state).get("multipliers")
-            return take_in(algorithm, arena, choice.state, Observation(index=index, values=values), t), (gap, choice.decision.widths, shown)
+            return algorithm.update(arena, choice.state, Observation(index=index, values=values), t), (gap, choice.decision.widths, shown)
 
         state = algorithm.init(arena)
         for n in range(len(start[0])):

@@ -12,7 +12,7 @@ import pytest
 
 import jaxbandit
 from jaxbandit.core.memory import tree_bytes
-from jaxbandit.engine import footprint, simulation
+from jaxbandit.engine import simulation
 from jaxbandit.engine.cell import Cell
 from jaxbandit.engine.programs import begin_all
 from jaxbandit.study.plan import SECONDS_OF_LAUNCHES, SECONDS_PER_ROUND, seconds_of_batch
@@ -36,15 +36,15 @@ def cell() -> Iterator[Cell]:
 def test_the_bytes_of_a_trial_are_those_that_it_carries(cell: Cell) -> None:
     pairs = np.zeros((cell.block, 3), np.int32)
     carry, _ = begin_all(cell, jax.random.key(0), pairs, mesh=None)
-    assert footprint.carried_bytes(cell) * cell.block == tree_bytes(carry) > cell.block * 4 * 3 * 25  # two means and a variance at least
+    assert simulation.carried_bytes(cell) * cell.block == tree_bytes(carry) > cell.block * 4 * 3 * 25  # two means and a variance at least
 
 
 def test_an_accelerator_runs_as_many_trials_side_by_side_as_fit(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
-    room = footprint.COPIES_OF_CARRY * footprint.carried_bytes(cell) / footprint.SHARE_FOR_BLOCKS * len(jax.local_devices())
+    room = simulation.COPIES_OF_CARRY * simulation.carried_bytes(cell) / simulation.SHARE_FOR_BLOCKS * len(jax.local_devices())
     for trials_that_fit, devices, want in ((1000.5, 1, 400), (100.5, 1, 100), (100.5, 2, 100), (1000.5, 2, 200), (0.5, 1, 1)):
-        monkeypatch.setattr(footprint, "device_memory", lambda fit=trials_that_fit: fit * room)
-        assert footprint.default_block(cell, 7, 400, [Device("gpu")] * devices) == want
-    assert footprint.default_block(cell, 7, 400, [Device("cpu")]) == 7
+        monkeypatch.setattr(simulation, "device_memory", lambda fit=trials_that_fit: fit * room)
+        assert simulation.default_block(cell, 7, 400, [Device("gpu")] * devices) == want
+    assert simulation.default_block(cell, 7, 400, [Device("cpu")]) == 7
 
 
 def test_launches_are_counted_once_for_all_trials_of_a_batch() -> None:

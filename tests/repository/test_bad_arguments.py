@@ -69,7 +69,7 @@ UNDECLARED = {
     ),
     "with_noise": "a part of strategies, which call it with widths that have been checked",
     **dict.fromkeys(("canonicalise", "replace", "sweep"), "check what they are given themselves, for it depends on the object"),
-    **dict.fromkeys(("param", "pytree", "static"), "declare fields and classes"),
+    **dict.fromkeys(("pytree", "static"), "declare fields and classes"),
     **dict.fromkeys(("explain", "nameable", "path_of"), "check their only argument themselves"),
     **dict.fromkeys(("from_table", "write_whole", "parsed", "ended", "interrupted"), "of the command line and of study files"),
     "drawing.plain": "turns any label into text",

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -23,7 +23,6 @@ from jaxbandit import (
     problems,
 )
 from jaxbandit.core.fields import per_axis, positive
-from jaxbandit.core.pytree import param
 from jaxbandit.study import Run, Study, audit
 from jaxbandit.widths import Censored
 from tests.oracles import bandit, policies, ucb_policies
@@ -294,7 +293,7 @@ def test_there_is_no_such_trial() -> None:
 class Cauchy(kernels.Kernel):
     """A user's kernel of one length-scale, which may hold another kernel and a function."""
 
-    length_scale: Any = param(1.0, check=positive, shape=per_axis)
+    length_scale: Annotated[Any, positive, per_axis] = 1.0
     inner: kernels.Kernel | None = None
     of: Any = jaxbandit.static(default=np.square)
 

@@ -16,7 +16,7 @@ import xarray as xr
 import jaxbandit
 from jaxbandit import InitialDesign, InvalidArgument, domains, kernels, problems
 from jaxbandit.delays import NEVER, NoDelay, Poisson
-from jaxbandit.engine.footprint import carried_bytes
+from jaxbandit.engine.simulation import carried_bytes
 from jaxbandit.feedback import Hallucinate
 from jaxbandit.study import Keep, Progress, Reporter, Run, Study, grid, make_plan, programs, rerun, run_study
 from jaxbandit.study.plan import SECONDS_OF_BATCH, rounds_of_part, seconds_of_batch

@@ -33,9 +33,8 @@ from hypothesis import strategies as st
 from jaxbandit import InvalidArgument
 from jaxbandit.cli import main
 from jaxbandit.core import executors
-from jaxbandit.core.executors import ATTEMPTS, TaskFailed, spread
+from jaxbandit.core.executors import ATTEMPTS, Answer, Task, TaskFailed, perform, spread
 from jaxbandit.core.pytree import float_dtype
-from jaxbandit.core.workers import Answer, Task, perform
 from jaxbandit.results import files
 from jaxbandit.results.files import hidden, open_results
 from jaxbandit.results.regions import begin_regions, fill_regions, finish_regions, put_in
@@ -164,7 +163,7 @@ def test_each_task_is_answered_once_whatever_an_executor_does(count: int, seed: 
         return own[before] if before < len(own) else ""
 
     with Faulty(fault, seed) as executor:
-        found = list(spread(executor, squared, range(count), group=lambda number: number % 3))
+        found = list(spread(executor, squared, range(count)))
     assert sorted((number, answer.result) for number, answer in found) == [(number, number**2) for number in range(count)]
 
 
@@ -184,11 +183,6 @@ def test_a_task_that_fails_in_every_attempt(lost: bool) -> None:
 def test_work_that_no_worker_could_be_sent_is_refused() -> None:
     with ThreadPoolExecutor(1) as executor, pytest.raises(InvalidArgument, match=r"^executor: what is to be done cannot be sent"):
         list(spread(executor, threading.Lock().acquire, [1]))
-
-
-def test_a_worker_that_lacks_the_work_says_so() -> None:
-    answer = perform(Task("of another", None, 1, {}, {}))
-    assert answer.unknown and not answer.error and answer.worker.startswith(f"process {os.getpid()} on ")
 
 
 def test_an_executor_that_is_shut_down() -> None:
@@ -639,6 +633,7 @@ SCRIPT = """
 import multiprocessing, sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Annotated
 
 import jax
 import jaxbandit
@@ -649,7 +644,7 @@ from tests.support.small_study import assert_same, rpol_lines
 
 @jaxbandit.pytree
 class Own(jaxbandit.Rpol):
-    shift: int = jaxbandit.static(default=1, check=jaxbandit.fields.whole(1))
+    shift: Annotated[int, jaxbandit.fields.whole(1)] = jaxbandit.static(default=1)
 
     def select(self, arena, state, t, key):
         chosen, state = super().select(arena, state, t, key)

@@ -13,7 +13,7 @@ import jaxbandit
 from jaxbandit.algorithms import Arena, Decision, Shown, Traits
 from jaxbandit.algorithms.anytime import AnytimeState
 from jaxbandit.algorithms.cei import Experience
-from jaxbandit.core.sweep import gather_variants, variants_of
+from jaxbandit.core.sweep import Sweep, gather_variants
 from jaxbandit.engine.trial import multipliers_of
 
 
@@ -128,7 +128,7 @@ def play(problem: Any, algorithms: Mapping[str, Any], surrogate: Any, *, trials:
     Trials are played one at a time unless ``block`` says otherwise: a program without a batch is traced in half of the time.
     In place of an algorithm may stand a sweep of one, whose run has its variants along the first axis.
     """
-    members = {name: variants_of(item) for name, item in algorithms.items()}
+    members = {name: item.unstack() if isinstance(item, Sweep) else [item] for name, item in algorithms.items()}
     first = [variants[0] for variants in members.values()]
     rows = [
         OneOf(algorithms=(*first[:number], own, *first[number + 1 :]), which=float(number))

@@ -16,8 +16,8 @@ from jaxbandit import Status, Trajectory, delays, domains, kernels, metrics, pro
 from jaxbandit.problems import best_mixed_policy
 
 # Compiled as a whole: operation by operation they are hundreds of programs.
-curves_of, arrived_curves, delay_counts = jax.jit(metrics.curves), jax.jit(metrics.arrived_curves), jax.jit(metrics.delay_counts)
-violation_by_constraint, summarise = jax.jit(metrics.violation_by_constraint), jax.jit(metrics.summarise, static_argnames="levels")
+curves_of, delay_counts = jax.jit(metrics.curves), jax.jit(metrics.delay_counts)
+summarise = jax.jit(metrics.summarise, static_argnames="levels")
 SETTINGS = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 ROUNDS, POINTS = 25, 12
 
@@ -121,17 +121,6 @@ def test_without_constraints_nothing_is_violated():
         np.testing.assert_array_equal(getattr(got, name), [0, 0, 0])
 
 
-@pytest.mark.parametrize("constraints", [1, 2, 3])
-def test_violation_by_constraint_adds_up_to_the_hard_violation(constraints):
-    problem, indices = random_case(constraints)
-    got = np.asarray(violation_by_constraint(problem, indices), np.float64)
-    assert got.shape == (3, constraints, ROUNDS)
-    for j in range(constraints):
-        want = np.cumsum(np.maximum(problem.means[1 + j][indices], 0), axis=-1)
-        np.testing.assert_allclose(got[:, j], want, rtol=1e-5)  # 25 positive terms of float32
-    np.testing.assert_allclose(got.sum(axis=1), curves_of(problem, indices).hard_violation, rtol=1e-5)
-
-
 @pytest.mark.parametrize("counted", [False, True])
 def test_the_initial_design_counts_when_the_study_says_so(counted):
     empty = np.zeros((2,), np.int32)
@@ -156,37 +145,6 @@ def some_arrivals(outputs, seed=0):
     random = np.random.default_rng([seed, outputs])
     late = random.choice([0, 1, 3, 8, 40], (3, ROUNDS, outputs))
     return np.where(random.random(late.shape) < 0.1, delays.NEVER, np.arange(1, ROUNDS + 1)[:, None] + late).astype(np.int32)
-
-
-@pytest.mark.parametrize("constraints", [0, 1, 2])
-def test_arrived_curves_match_loops_over_rounds(constraints):
-    problem, indices = random_case(constraints)
-    arrivals = some_arrivals(1 + constraints)
-    got = arrived_curves(problem, indices, arrivals)
-    means = np.asarray(problem.means, np.float64)
-    best = max(f for f, *g in means.T if all(c <= 0 for c in g))
-    for trial in range(3):
-        for t in range(1, ROUNDS + 1):
-            regret = positive = violation = 0.0
-            for s in range(ROUNDS):
-                point = indices[trial, s]
-                if arrivals[trial, s, 0] <= t:
-                    regret += best - means[0, point]
-                    positive += max(best - means[0, point], 0)
-                violation += sum(max(means[j, point], 0) for j in range(1, 1 + constraints) if arrivals[trial, s, j] <= t)
-            want = {"regret": regret, "positive_regret": positive, "hard_violation": violation}
-            for name, value in want.items():
-                assert abs(float(getattr(got, name)[trial, t - 1]) - value) < 2e-4, (name, trial, t)  # 25 float32 terms below 6
-
-
-def test_what_arrives_at_once_is_counted_by_its_round():
-    problem, indices = random_case(2)
-    own = np.broadcast_to(np.arange(1, ROUNDS + 1)[:, None], (3, ROUNDS, 3))
-    whole, arrived = curves_of(problem, indices), arrived_curves(problem, indices, own)
-    for name in ("regret", "positive_regret", "hard_violation"):
-        np.testing.assert_allclose(getattr(arrived, name), getattr(whole, name), rtol=1e-5, atol=1e-5)  # other order of float32 sums
-    never = arrived_curves(problem, indices, np.full_like(own, delays.NEVER))
-    assert not np.any(never.regret) and not np.any(never.hard_violation)
 
 
 @pytest.mark.parametrize("window", [None, 0, 3, 7])
@@ -446,8 +404,5 @@ def test_tables_far_from_zero_are_measured_in_float64_where_they_are_in_float64(
     np.testing.assert_allclose(found.hard_violation, violation, rtol=1e-12)
     tally, _ = metrics.extend_tally(problem, metrics.start_tally(1, (3,)), indices[:, :150])
     np.testing.assert_allclose(metrics.extend_tally(problem, tally, indices[:, 150:])[1].regret, regret[:, 150:], rtol=1e-9)
-    np.testing.assert_allclose(metrics.violation_by_constraint(problem, indices)[:, 0], violation, rtol=1e-12)
-    at_once = np.broadcast_to(np.arange(1, 401)[:, None], (3, 400, 2))
-    np.testing.assert_allclose(metrics.arrived_curves(problem, indices, at_once).regret, regret, rtol=1e-9)
     inside = jax.jit(lambda indices: metrics.curves(problem, indices).regret + 0 * problems.optimum(problem).value)(indices)
     assert inside.dtype == (np.float64 if jax.config.read("jax_enable_x64") else np.float32)
