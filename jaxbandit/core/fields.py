@@ -363,22 +363,33 @@ def _one_each(name: str, value: Any, size: int, axes: int) -> None:
 
 
 def _is_list(value: object) -> bool:
-    if isinstance(value, np.ndarray | jax.Array):
-        return value.ndim == 1
-    return isinstance(value, range) or (isinstance(value, list | tuple) and not any(np.ndim(item) for item in value))
+    if isinstance(value, list | tuple):
+        return len(value) == 0 or checks.is_sequence_of_numbers(value)
+    return isinstance(value, np.ndarray | jax.Array | range)
 
 
-points = dataclasses.replace(
-    _numbers("a list of numbers of points", partial(checks.nonnegative, remedy=FROM_ZERO), whole=True),
-    takes=_is_list,
-    fit_domain=_check_inside,
-)
-mask = Check(
-    "a list of true and false, one for each point",
-    lambda value: _is_list(value) and _are_booleans(value),
-    booleans.verify,
-    fit_domain=_one_each,
-)
+def _list(entries: Check, fit_domain: FitDomain) -> Check:
+    """Return the check for one-dimensional arrays, lists or tuples, possibly empty, of such entries."""
+
+    def verify(name: str, value: object, shape: Shape | None, outputs: int | None) -> None:
+        if len(checks.shape_of(name, value)) != 1:
+            raise entries.refusal(name, value)
+        entries.verify(name, value, shape, outputs)
+
+    return dataclasses.replace(entries, takes=_is_list, verify=verify, fit_domain=fit_domain)
+
+
+def _verify_mask(name: str, value: object, shape: Shape | None, outputs: int | None) -> None:
+    if np.size(value) and not _are_booleans(value):  # type: ignore[arg-type]  # an array or a list
+        raise mask.refusal(name, value)
+
+
+def _from_zero(name: str, value: object) -> None:
+    checks.nonnegative(name, np.asarray(value, np.int64), remedy=FROM_ZERO)
+
+
+points = _list(_numbers("a list of numbers of points", _from_zero, whole=True), _check_inside)
+mask = _list(Check("a list of true and false, one for each point", _is_list, _verify_mask), _one_each)
 
 
 # -- plain values --------------------------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from jaxbandit.surrogates import Posterior, Surrogate
 UNLIKELY, IMPOSSIBLE = 5.0, 20.0
 A_FEW = 5  # values
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of functions, in the text of a program
-PURE = set[object]()  # classes of algorithms, with those of their parts, whose select was traced twice
+PURE = set[object]()  # code of algorithms whose select was traced twice
 
 S = TypeVar("S")  # state of an algorithm
 N = TypeVar("N", np.ndarray, jax.Array)
@@ -105,7 +105,7 @@ def choose_point(algorithm: Algorithm, arena: Arena, state: S, t: Array, key: Ke
 
 
 def _check_pure(where: str, algorithm: Algorithm, *given: object) -> None:
-    """Raise ``InvalidArgument`` where ``select``, traced twice on the same arguments, gives two programs; once for its classes."""
+    """Raise ``InvalidArgument`` where ``select``, traced twice on the same arguments, gives two programs; once for its code."""
 
     def traced() -> tuple[str, list[bytes]]:
         numbers = (jax.Array, np.ndarray, np.generic, int, float)
@@ -113,21 +113,22 @@ def _check_pure(where: str, algorithm: Algorithm, *given: object) -> None:
         known = [value for value in made.consts if not checks.is_traced(value) and not jnp.issubdtype(value.dtype, jax.dtypes.extended)]
         return ADDRESS.sub("", str(made.jaxpr)), [np.asarray(value).tobytes() for value in known]
 
-    kinds = _classes(algorithm)
-    if kinds in PURE:
+    code = _code(algorithm)
+    if code in PURE:
         return
     if traced() != traced():
         raise checks.InvalidArgument(
             f"{where} must be a pure function, for it is traced once and then compiled, but it gives another program each time: keep what"
             " changes in the state, not in Python's variables, and draw random numbers by the key"
         )
-    PURE.add(kinds)
+    PURE.add(code)
 
 
-def _classes(item: object) -> tuple[object, ...]:
-    """Return the class of an object, with those of the dataclasses in its fields."""
-    values = [getattr(item, field.name) for field in dataclasses.fields(item)]  # type: ignore[arg-type]  # as algorithms are
-    return type(item), *(_classes(value) for value in values if dataclasses.is_dataclass(value))
+def _code(item: object) -> object:
+    """Return the class of an object with those of the dataclasses in its fields, and the functions there: all that ``select`` may run."""
+    if not dataclasses.is_dataclass(item):
+        return item if callable(item) else None
+    return type(item), *(_code(getattr(item, field.name)) for field in dataclasses.fields(item))
 
 
 def faults(
