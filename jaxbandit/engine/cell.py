@@ -19,7 +19,7 @@ from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace, si
 from jaxbandit.core.sweep import Sweep, gather_variants
 from jaxbandit.core.types import Array
 from jaxbandit.domains import Domain
-from jaxbandit.engine.delayed import Delays
+from jaxbandit.engine.delayed import AnyAlgorithm, Delays
 from jaxbandit.engine.inputs import INFORMED
 from jaxbandit.engine.trial import Informed, InitialDesign, Setting, prepare
 from jaxbandit.fused.rounds import Plan as KernelPlan
@@ -32,7 +32,7 @@ from jaxbandit.surrogates.rows import RowCache
 NOISE_OFF = 100  # factor between the noise variances of a model and of a problem beyond which that is said
 MIN_UNSHARED_LEAF = 4096  # numbers in a leaf from which runs that differ in it are cells of their own: a variant is copied for every trial
 
-Variant: TypeAlias = tuple[Algorithm, Surrogate, Delays | None]
+Variant: TypeAlias = tuple[AnyAlgorithm, Surrogate, Delays | None]
 """Parts that vary between the runs of a cell: the algorithm, its model, and delays with what the learner does meanwhile."""
 
 
@@ -187,7 +187,7 @@ def _same_points(a: Domain, b: Domain) -> bool:
 
 def check_run(
     problem: AbstractProblem,
-    algorithms: Sequence[Algorithm],
+    algorithms: Sequence[AnyAlgorithm],
     models: Sequence[Surrogate],
     horizon: int,
     initial: InitialDesign,

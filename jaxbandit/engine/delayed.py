@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,10 @@ from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Array
 from jaxbandit.delays import Delay
 from jaxbandit.feedback import Policy
+
+AnyAlgorithm: TypeAlias = Algorithm[Any]
+AnyPolicy: TypeAlias = Policy[Any]
+"""Algorithms and policies whose states nobody looks into."""
 
 ALMOST_SURELY = 1 - 1e-12  # the quantile of a delay that a buffer is made for
 
@@ -30,7 +35,7 @@ class Delays:
     """
 
     model: Delay
-    policy: Policy
+    policy: AnyPolicy
     capacity: int = static()
 
     def draw(self, key: Array, rounds: Array, outputs: int, *, joint: bool) -> tuple[Array, Array]:
@@ -46,12 +51,12 @@ class Delays:
 
 def plan_delays(
     outputs: int,
-    algorithms: Sequence[Algorithm],
+    algorithms: Sequence[AnyAlgorithm],
     delays: Sequence[Delay],
-    feedback: Policy | None,
+    feedback: AnyPolicy | None,
     capacity: int | None,
     horizon: int,
-) -> tuple[list[Algorithm], list[Delays] | None]:
+) -> tuple[list[AnyAlgorithm], list[Delays] | None]:
     """Return the algorithms, told what they may know of the delays, and how feedback comes to each; ``None`` where all of it comes at once.
 
     Args:

@@ -15,12 +15,12 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from jaxbandit.algorithms.base import Algorithm, Observation
+from jaxbandit.algorithms.base import Observation
 from jaxbandit.core.blocks import axis_of, equal_blocks, least_block, map_blocks
 from jaxbandit.core.checks import InvalidArgument, blaming
 from jaxbandit.core.keys import trial_key
 from jaxbandit.engine.cell import Cell
-from jaxbandit.engine.delayed import Delays
+from jaxbandit.engine.delayed import AnyAlgorithm, Delays
 from jaxbandit.engine.trial import Informed, InitialDesign, Record, TrialState, advance, begin, conclude, multipliers_of, prepare
 from jaxbandit.metrics import Curves, curves, healthy
 from jaxbandit.problems import AbstractProblem
@@ -122,7 +122,7 @@ class Scoring:
       informed: as for :func:`~jaxbandit.simulate`.
     """
 
-    build: Callable[[Any], tuple[Algorithm, Surrogate]]
+    build: Callable[[Any], tuple[AnyAlgorithm, Surrogate]]
     measure: Callable[[Curves], Array]
     horizon: int
     block: int

@@ -24,7 +24,7 @@ from jaxbandit.core.keys import Stream, round_key, stream_key
 from jaxbandit.core.pytree import replace
 from jaxbandit.core.status import Status
 from jaxbandit.core.types import Array, Key
-from jaxbandit.feedback import Policy
+from jaxbandit.engine.delayed import AnyAlgorithm, AnyPolicy
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.surrogates import Posterior, Surrogate
 
@@ -46,7 +46,7 @@ class Choice(NamedTuple, Generic[S]):
     state: S
 
 
-def values_come_together(algorithm: Algorithm, surrogate: Surrogate) -> bool:
+def values_come_together(algorithm: AnyAlgorithm, surrogate: Surrogate) -> bool:
     """Return whether late values of a point reach the algorithm together, with the last of them."""
     return surrogate.outputs == 1 or algorithm.traits.joint_arrival
 
@@ -54,7 +54,7 @@ def values_come_together(algorithm: Algorithm, surrogate: Surrogate) -> bool:
 def arena_of(
     surrogate: Surrogate,
     horizon: int,
-    policy: Policy | None = None,
+    policy: AnyPolicy | None = None,
     *,
     separate_outputs: bool = False,
     capacity: int = 1,
@@ -75,7 +75,7 @@ def design_key(trial: Key) -> Key:
     return round_key(stream_key(trial, Stream.DESIGN), 0)
 
 
-def choose_point(algorithm: Algorithm, arena: Arena, state: S, t: Array, key: Key) -> Choice[S]:
+def choose_point(algorithm: Algorithm[S], arena: Arena, state: S, t: Array, key: Key) -> Choice[S]:
     """Return the choice of round ``t``, whose point is one of the domain's whatever the algorithm gives, see :func:`faults`.
 
     Raises:
@@ -104,7 +104,7 @@ def choose_point(algorithm: Algorithm, arena: Arena, state: S, t: Array, key: Ke
     return Choice(point, decision, state)
 
 
-def _check_pure(where: str, algorithm: Algorithm, *given: object) -> None:
+def _check_pure(where: str, algorithm: AnyAlgorithm, *given: object) -> None:
     """Raise ``InvalidArgument`` where ``select``, traced twice on the same arguments, gives two programs; once for its code."""
 
     def traced() -> tuple[str, list[bytes]]:
@@ -165,7 +165,7 @@ SYMPTOMS = int(Status.NEGATIVE_WIDTH | Status.NONFINITE_STATE)
 """Flags of rounds that have not failed otherwise in trials that have not failed before."""
 
 
-def flags_raised(algorithm: Algorithm, decision: Decision, state: object) -> Array:
+def flags_raised(algorithm: Algorithm[S], decision: Decision, state: S) -> Array:
     """Return the flags ``[]`` (int32) that a decision and the state after it raise, such as a declared infeasibility."""
     return jnp.asarray(decision.flags, jnp.int32) | jnp.asarray(algorithm.diagnose(state).get("flags", 0), jnp.int32)
 
@@ -242,7 +242,7 @@ def check_instance(instance: object, problem: AbstractProblem) -> None:
         )
 
 
-def check_diagnostics(algorithm: Algorithm, arena: Arena, state: object) -> None:
+def check_diagnostics(algorithm: Algorithm[S], arena: Arena, state: S) -> None:
     """Raise ``InvalidArgument`` unless what an algorithm shows of a state has the shapes that records hold."""
     where = f"algorithm: {type(algorithm).__name__}.diagnose"
     with checks.blaming(f"{where} must return named arrays for a state"):

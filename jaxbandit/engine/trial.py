@@ -18,7 +18,7 @@ from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.status import Status, healthy
 from jaxbandit.core.types import Array, Key, Table
 from jaxbandit.domains import MOST_POINTS
-from jaxbandit.engine.delayed import Delays
+from jaxbandit.engine.delayed import AnyAlgorithm, Delays
 from jaxbandit.engine.rounds import (
     SYMPTOMS,
     Choice,
@@ -99,7 +99,7 @@ class Setting:
     """All that stays the same from round to round of one trial, a function of the trial's key."""
 
     instance: AbstractProblem
-    algorithm: Algorithm
+    algorithm: AnyAlgorithm
     arena: Arena
     key: Array
     delays: Delays | None = None  # None for feedback at once
@@ -127,7 +127,7 @@ class TrialState:
 
 def prepare(
     problem: AbstractProblem,
-    algorithm: Algorithm,
+    algorithm: AnyAlgorithm,
     surrogate: Surrogate,
     key: Array,
     *,
@@ -393,7 +393,7 @@ def conclude(setting: Setting, trial: TrialState) -> Record:
     return {name: value for name, value in ended.items() if value is not None}
 
 
-def multipliers_of(algorithm: Algorithm, state: object, arena: Arena) -> Array:
+def multipliers_of(algorithm: AnyAlgorithm, state: object, arena: Arena) -> Array:
     """Return the penalty factors or dual variables ``[m]`` in force, zeros for an algorithm that has none."""
     shown = algorithm.diagnose(state)
     return shown["multipliers"] if "multipliers" in shown else jnp.zeros((arena.constraints,), arena.dtype)

@@ -17,7 +17,6 @@ from jaxbandit.core.declare import OnDomain, check_fields, checked, parameters
 from jaxbandit.core.fields import Check, exactly, finite, finite_numbers, nonnegative, nothing, of_class, text
 from jaxbandit.core.pytree import as_argument, fields_in_brief, float_dtype, pytree, replace, static
 from jaxbandit.core.showing import html_fields
-
 from jaxbandit.core.types import Array, Key, Numbers, PerOutput, Scalar, Table
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.domains import Domain, tabulated

@@ -17,12 +17,11 @@ import xarray as xr
 
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import checked
-from jaxbandit.core.executors import EXECUTOR, AnyExecutor, TaskFailed, WorkersLost, dashboard_of, spread
+from jaxbandit.core.executors import EXECUTOR, VERSIONS_AND_DEVICE, AnyExecutor, TaskFailed, WorkersLost, dashboard_of, spread
 from jaxbandit.core.fields import Words, between, function, of_class
 from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.types import Device, FilePath
-from jaxbandit.core.executors import VERSIONS_AND_DEVICE
 from jaxbandit.results.dataset import assembled, pieces_of
 from jaxbandit.results.files import check_results, hidden, open_results, read_results, stream_results
 from jaxbandit.results.regions import begin_regions, finish_regions, put_in

@@ -18,7 +18,6 @@ from jaxbandit.core.showing import html_fields
 from jaxbandit.core.sweep import combinations
 from jaxbandit.delays import Delay, NoDelay
 from jaxbandit.engine import InitialDesign
-from jaxbandit.engine.delayed import delay_in_force, policy_in_force
 from jaxbandit.engine.inputs import Rounds, Telling
 from jaxbandit.feedback import Policy
 from jaxbandit.informed import Rule
@@ -99,12 +98,12 @@ class Run(Described):
     @property
     def delay_in_force(self) -> Delay:
         """Delay model that the run is played under: its own or the problem's."""
-        return delay_in_force(self.problem, self.delay)
+        return self.problem.delay if self.delay is None else self.delay
 
     @property
     def policy_in_force(self) -> Policy:
         """Feedback policy that the run is played under: its own or the algorithm's, which is to wait unless it says otherwise."""
-        return policy_in_force(self.algorithm, self.feedback)
+        return self.algorithm.traits.feedback if self.feedback is None else self.feedback
 
     @property
     def name_in_traces(self) -> str:
