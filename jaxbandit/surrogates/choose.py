@@ -17,8 +17,8 @@ from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.types import Numbers
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel, same
-from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures, dense_features, product_features
-from jaxbandit.surrogates.lowrank import affordable_rank, prior_variance
+from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures
+from jaxbandit.surrogates.lowrank import affordable_rank, dense_features, prior_variance, product_features
 from jaxbandit.surrogates.outputs import DATA, VARIANCE, Outputs, Variance
 from jaxbandit.surrogates.posterior import Surrogate
 from jaxbandit.surrogates.precision import HORIZON_IF_UNKNOWN, PRECISIONS, SHARE_LEFT_OUT, arithmetic, in_force, warn_of_float32

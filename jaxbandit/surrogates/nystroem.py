@@ -29,8 +29,8 @@ from jaxbandit.core.types import Array, PerAxis, Table
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel, OnAxes
 from jaxbandit.kernels.base import covariances, parts
-from jaxbandit.surrogates.features import EXACT, ProductFeatures, contract, kept_products, outer
-from jaxbandit.surrogates.lowrank import pivots, prior_variance
+from jaxbandit.surrogates.features import EXACT, ProductFeatures
+from jaxbandit.surrogates.lowrank import contract, kept_products, outer, pivots, prior_variance
 from jaxbandit.surrogates.precision import arithmetic
 
 # Shares of the tolerance: what the pivots of an axis may leave out, the rest being for the products that are dropped; what is added to

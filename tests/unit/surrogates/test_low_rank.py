@@ -10,7 +10,7 @@ import pytest
 import jaxbandit
 from jaxbandit import InvalidArgument, domains, kernels
 from jaxbandit.core import memory
-from jaxbandit.surrogates import features, lowrank
+from jaxbandit.surrogates import lowrank
 from jaxbandit.surrogates.lowrank import FIRST_LOOK, expected_columns, out_of_reach
 
 EXPONENTIAL = np.exp(-0.05 * np.arange(400))
@@ -58,7 +58,7 @@ def test_the_forms_are_chosen_by_what_building_them_costs(monkeypatch: pytest.Mo
 
     assert build("auto") == "product"
     with monkeypatch.context() as patch:
-        patch.setattr(features, "MOST_CUBES", 1e6)
+        patch.setattr(lowrank, "MOST_CUBES", 1e6)
         assert build("auto") == "features" and build("product") == "product"
     monkeypatch.setattr(lowrank, "LONG_WORK", 0)
     monkeypatch.setattr(lowrank, "FIRST_LOOK", 2)
@@ -71,8 +71,8 @@ def test_the_forms_are_chosen_by_what_building_them_costs(monkeypatch: pytest.Mo
         build("features")
     with pytest.raises(InvalidArgument, match=r"^form: the eigenvectors of an axis of 150 points .*form='rows' with horizon="):
         build("product")
-    monkeypatch.setattr(features, "host_memory", lambda: 1000)
-    assert build("rows") == "rows" and features.product_features(smooth, domain, 1e-6, 10, asked=False) is None
+    monkeypatch.setattr(lowrank, "host_memory", lambda: 1000)
+    assert build("rows") == "rows" and lowrank.product_features(smooth, domain, 1e-6, 10, asked=False) is None
 
 
 def test_rows_that_do_not_fit_are_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
