@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeVar, cast
 
 import jax
 import numpy as np
@@ -14,12 +14,14 @@ from jaxbandit.core import checks
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import AtLeast, Words, between, booleans, choice, exactly, finite_numbers, numbers, positive, whole
 from jaxbandit.core.pytree import canonicalise
-from jaxbandit.core.types import Numbers
+from jaxbandit.core.types import Numbers, Scalar
 from jaxbandit.kernels import Kernel, check_covariance
 from jaxbandit.surrogates.evidence.density import POINTS, Collapsed, collapse
-from jaxbandit.surrogates.evidence.maximise import Fit, maximise, paths, with_arrays
+from jaxbandit.surrogates.evidence.maximise import Bounds, Fit, check_bounds, maximise, paths, with_arrays
 from jaxbandit.surrogates.evidence.prior import Prior
 
+K = TypeVar("K", bound=Kernel)
+T = TypeVar("T")
 SIDE_BY_SIDE = 16  # data sets of few points that are fitted together on a CPU, to share what each operation costs beside its arithmetic
 FEW = 24  # points; with more, what the fast ones wait for the slow ones costs more than that
 ROUNDED_TO = 16  # number of points of a data set is rounded up to a multiple, so that data sets of about one size share a program
@@ -39,7 +41,7 @@ def fit(
     prior: Prior | None = Prior(),
     fixed: Sequence[str] = (),
     span: Span = 1e3,
-    bounds: Annotated[Mapping[str, tuple[Any, Any]], Words("a mapping from paths to the least and the largest value")] | None = None,
+    bounds: Annotated[Bounds, Words("a mapping from paths to the least and the largest value")] | None = None,
     starts: Starts = 4,
     seed: Seed = 0,
 ) -> Fit[Any]:
@@ -74,32 +76,36 @@ def fit(
     points, values = np.asarray(points, np.float64), np.asarray(values, np.float64)
     if values.ndim not in (1, 2) or len(values) != len(points) or not values.size:
         raise checks.InvalidArgument(f"values: expected one for each of {len(points)} points, [n] or [n, k], got {list(values.shape)}")
-    table = values.reshape(len(points), -1)
-    fitted = partial(
-        _fitted,
-        points=points,
-        noise_variance=noise_variance,
-        prior=prior,
-        span=span,
-        bounds=_checked_bounds({} if bounds is None else bounds),
-        fixed=tuple(fixed),
-        starts=starts,
-        seed=seed,
-    )
-    if isinstance(kernel, Kernel):
-        return _with_bounds_said(fitted(kernel, values=table))
-    if len(kernel) != table.shape[1]:
+    table, bounds = values.reshape(len(points), -1), check_bounds({} if bounds is None else bounds)
+    if not isinstance(kernel, Kernel) and len(kernel) != table.shape[1]:
         raise checks.InvalidArgument(f"kernel: expected one, or one for each of the {table.shape[1]} outputs, got {len(kernel)}")
-    found = [fitted(own, values=table[:, [j]]) for j, own in enumerate(kernel)]
-    together = Fit(
-        kernel=tuple(one.kernel for one in found),
-        noise_variance=np.stack([one.noise_variance for one in found]),
-        log_evidence=np.asarray(sum(one.log_evidence for one in found)),
-        standard_errors={f"{j}.{path}": error for j, one in enumerate(found) for path, error in one.standard_errors.items()},
-        at_bound={f"{j}.{path}": at for j, one in enumerate(found) for path, at in one.at_bound.items()},
-        converged=np.asarray(all(one.converged for one in found)),
-    )
-    return _with_bounds_said(together)
+
+    def one(own: Kernel, columns: np.ndarray) -> Fit[Kernel]:
+        start = _checked_start(own, points, fixed)
+        data = collapse(points, columns)
+        data = data.padded(-(-len(data.counts) // ROUNDED_TO) * ROUNDED_TO)
+        with jax.enable_x64(True):
+            given = canonicalise((start, noise_variance, prior, span, bounds, data))
+            return on_host(_maximised(*given, fixed=tuple(fixed), starts=starts, seed=seed))
+
+    fitted: Fit[Any]
+    if isinstance(kernel, Kernel):
+        fitted = one(kernel, table)
+    else:
+        each = [one(own, table[:, [j]]) for j, own in enumerate(kernel)]
+        fitted = Fit(
+            kernel=tuple(own.kernel for own in each),
+            noise_variance=np.stack([own.noise_variance for own in each]),
+            log_evidence=np.asarray(sum(own.log_evidence for own in each)),
+            standard_errors={f"{j}.{path}": error for j, own in enumerate(each) for path, error in own.standard_errors.items()},
+            at_bound={f"{j}.{path}": at for j, own in enumerate(each) for path, at in own.at_bound.items()},
+            converged=np.asarray(all(own.converged for own in each)),
+        )
+    held = [path for path, at in fitted.at_bound.items() if np.any(at)]
+    if held:
+        words = f"fit: {', '.join(held)} ended at the end of the range that the search was given; widen it, or fix the value"
+        warnings.warn(words, stacklevel=3)
+    return fitted
 
 
 @checked
@@ -116,7 +122,7 @@ def fit_many(
     starts: Starts = 2,
     seed: Seed = 0,
     precision: Annotated[str, choice("float32", "float64")] = "float64",
-) -> Fit[Any]:
+) -> Fit[Kernel]:
     """Fit the same kernel to each of ``B`` data sets, in one compiled program: as :func:`fit` does to one, up to rounding.
 
     Nothing in the program is LAPACK's, whose batches can wait for ever on a CPU.
@@ -144,54 +150,19 @@ def fit_many(
     checks.shape("mask", present, values.shape[:2], remedy="one entry for each value")
     table = values.reshape(*values.shape[:2], -1)
     checks.finite("values", table[present])
-    kernel = _checked_start(kernel, points.reshape(-1, points.shape[2]), fixed)
+    start = _checked_start(kernel, points.reshape(-1, points.shape[2]), fixed)
     sets = [collapse(x[here], y[here]) for x, y, here in zip(points, table, present, strict=True)]
     size = max([1, *(len(one.counts) for one in sets)])
     with jax.enable_x64(precision == "float64"):
         data = canonicalise(jax.tree.map(lambda *parts: np.stack(parts), *(one.padded(size) for one in sets)))
         side = len(sets) if jax.default_backend() != "cpu" else SIDE_BY_SIDE if size <= FEW else 1
-        start = canonicalise((kernel, noise_variance, prior, span))
-        return jax.tree.map(np.asarray, _fit_each(*start, data, fixed=tuple(fixed), starts=starts, seed=seed, side=min(side, len(sets))))
+        first = canonicalise((start, noise_variance, prior, span))
+        return on_host(_maximised(*first, {}, data, fixed=tuple(fixed), starts=starts, seed=seed, side=min(side, len(sets))))
 
 
-def _fitted(
-    kernel: Kernel,
-    *,
-    points: np.ndarray,
-    values: np.ndarray,
-    noise_variance: float,
-    prior: Prior | None,
-    span: float,
-    bounds: Mapping[str, tuple[Any, Any]],
-    **options: Any,
-) -> Fit[Any]:
-    """Return the fit of one kernel to ``values [n, k]``."""
-    kernel = _checked_start(kernel, points, options["fixed"])
-    data = collapse(points, values)
-    data = data.padded(-(-len(data.counts) // ROUNDED_TO) * ROUNDED_TO)
-    with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, _fit_one(*canonicalise((kernel, noise_variance, prior, span, bounds, data)), **options))
-
-
-def _with_bounds_said(found: Fit[Any]) -> Fit[Any]:
-    """Return a fit, with a warning that names the hyper-parameters at a bound."""
-    held = [path for path, at in found.at_bound.items() if np.any(at)]
-    if held:
-        warnings.warn(
-            f"fit: {', '.join(held)} ended at the end of the range that the search was given; widen it, or fix the value", stacklevel=4
-        )
-    return found
-
-
-def _checked_bounds(bounds: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return ``bounds``; raise ``InvalidArgument`` unless each is two positive numbers, the lesser first, or two arrays of such."""
-    for path, ends in bounds.items():
-        if not isinstance(ends, tuple | list) or len(ends) != 2:
-            raise checks.InvalidArgument(f"bounds.{path}: expected the least and the largest value, got {checks.short(ends)}")
-        checks.positive(f"bounds.{path}", ends)
-        if not np.all(np.asarray(ends[0]) <= np.asarray(ends[1])):
-            raise checks.InvalidArgument(f"bounds.{path}: the least value must not be above the largest, got {checks.short(ends)}")
-    return {path: (ends[0], ends[1]) for path, ends in bounds.items()}
+def on_host(fits: T) -> T:
+    """Return a tree with NumPy's arrays for its leaves."""
+    return cast(T, jax.tree.map(np.asarray, fits))
 
 
 def _checked_start(kernel: Kernel, points: np.ndarray, fixed: Sequence[str]) -> Kernel:
@@ -205,36 +176,13 @@ def _checked_start(kernel: Kernel, points: np.ndarray, fixed: Sequence[str]) -> 
     return start
 
 
-@partial(jax.jit, static_argnames=("fixed", "starts", "seed"))
-def _fit_one(
-    kernel: Kernel,
-    noise: Any,
-    prior: Prior | None,
-    span: Any,
-    bounds: Mapping[str, tuple[Any, Any]],
-    data: Collapsed,
-    *,
-    fixed: tuple[str, ...],
-    starts: int,
-    seed: int,
-) -> Fit[Any]:
-    return maximise(kernel, noise, data, prior=prior, fixed=fixed, span=span, bounds=bounds, starts=starts, seed=seed)
-
-
 @partial(jax.jit, static_argnames=("fixed", "starts", "seed", "side"))
-def _fit_each(
-    kernel: Kernel,
-    noise: Any,
-    prior: Prior | None,
-    span: Any,
-    data: Collapsed,
-    *,
-    fixed: tuple[str, ...],
-    starts: int,
-    seed: int,
-    side: int,
-) -> Fit[Any]:
-    def one(own: Collapsed) -> Fit[Any]:
-        return maximise(kernel, noise, own, prior=prior, fixed=fixed, span=span, starts=starts, seed=seed)
+def _maximised(
+    kernel: K, noise: Scalar, prior: Prior | None, span: Scalar, bounds: Bounds, data: Collapsed, *, side: int | None = None, **options: Any
+) -> Fit[K]:
+    """Return the fit to a data set, or to each of a stack of them, so many side by side."""
 
-    return jax.lax.map(one, data, batch_size=side if side > 1 else None)
+    def one(own: Collapsed) -> Fit[K]:
+        return maximise(kernel, noise, own, prior=prior, span=span, bounds=bounds, **options)
+
+    return one(data) if side is None else jax.lax.map(one, data, batch_size=side if side > 1 else None)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, Generic, NamedTuple, TypeVar
+from typing import Annotated, Generic, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from jax.typing import ArrayLike
 
 from jaxbandit.core.checks import InvalidArgument, is_sequence_of_numbers, is_traced, short
 from jaxbandit.core.declare import checked
@@ -24,6 +25,8 @@ from jaxbandit.surrogates.evidence.prior import NOISE, Prior
 
 K = TypeVar("K")
 One = TypeVar("One", bound=Kernel)
+Bounds: TypeAlias = Mapping[str, tuple[Scalar | Table, Scalar | Table]]
+"""The least and the largest value of hyper-parameters, by path."""
 
 COMPARED = 4  # points of which a search starts from the best
 AT_BOUND = 1e-3  # distance from a bound, in logarithms, within which a hyper-parameter counts as lying at it
@@ -54,17 +57,6 @@ class Fit(Generic[K]):
     converged: Table
 
 
-class _Search(NamedTuple):
-    """The logarithms that a search moves, and how hyper-parameters are made of them."""
-
-    start: Array  # [P], as are the next three
-    second: Array
-    low: Array
-    high: Array
-    rebuild: Callable[[Array], tuple[Any, Array]]  # from [P] to the kernel and the noise variance
-    spread: Callable[[Array], dict[str, Array]]  # from [P] to arrays by path, like the hyper-parameters; 0 for what is fixed
-
-
 @checked
 def maximise(
     kernel: One,
@@ -74,10 +66,7 @@ def maximise(
     prior: Prior | None,
     fixed: tuple[str, ...] = (),
     span: Annotated[Scalar, between(1, float("inf"), open_high=True, host=True)] = 1e3,
-    bounds: Annotated[
-        Mapping[str, tuple[Scalar, Scalar]], Words("a mapping from paths of hyper-parameters to their least and largest values")
-    ]
-    | None = None,
+    bounds: Annotated[Bounds, Words("a mapping from paths of hyper-parameters to their least and largest values")] | None = None,
     second: Annotated[Mapping[str, Scalar], Words("a mapping from paths of hyper-parameters to values")] | None = None,
     starts: Annotated[int, whole(1, 10_000)] = 4,
     steps: Annotated[int, whole(1, 10**6)] = 60,
@@ -107,43 +96,85 @@ def maximise(
       InvalidArgument: on arguments out of range, and on a path in ``fixed`` or ``bounds`` that names no hyper-parameter.
     """
     kernel, noise_variance, data, prior = canonicalise((kernel, noise_variance, data, prior))
-    dtype = float_dtype()
-    search = _searched(kernel, noise_variance, fixed, jnp.asarray(span, dtype), bounds or {}, second or {})
+    dtype, names = float_dtype(), [*paths(kernel), NOISE]
+    given = check_bounds(bounds or {})
+    for argument, some in (("fixed", fixed), ("bounds", given), ("second", second or {})):
+        for name in some:
+            check_known(name, names, f"{argument}.{name}", "the hyper-parameters are")
+    leaves, structure = jax.tree.flatten((kernel, noise_variance))
+    moves = [name not in fixed for name in names]  # what the search moves are logarithms, [P]
+    span = jnp.asarray(span, dtype)
+
+    def flat(values: Iterable[ArrayLike]) -> tuple[Array, Callable[[Array], list[Array]]]:
+        return ravel_pytree([jnp.log(jnp.asarray(value, dtype)) for value, free in zip(values, moves, strict=True) if free])
+
+    def like_leaves(values: Mapping[str, ArrayLike]) -> Array:
+        return flat(jnp.broadcast_to(values[name], jnp.shape(leaf)) for name, leaf in zip(names, leaves, strict=True))[0]
+
+    ends = {name: given.get(name, (leaf / span, leaf * span)) for name, leaf in zip(names, leaves, strict=True)}
+    low, high = (like_leaves({name: end[side] for name, end in ends.items()}) for side in (0, 1))
+    start, unravel = flat(leaves)
+
+    def placed(place: Array) -> list[Array | None]:
+        parts = iter(unravel(place))
+        return [next(parts) if free else None for free in moves]
+
+    def rebuild(place: Array) -> tuple[One, Array]:
+        values = [leaf if part is None else jnp.exp(part) for leaf, part in zip(leaves, placed(place), strict=True)]
+        rebuilt: tuple[One, Array] = jax.tree.unflatten(structure, values)
+        return rebuilt
+
+    def by_path(place: Array) -> dict[str, Array]:  # 0 for what is fixed
+        return {name: jnp.zeros_like(leaf) if part is None else part for name, leaf, part in zip(names, leaves, placed(place), strict=True)}
+
     units = None if prior is None else prior.units(data)
 
     def prior_density(place: Array) -> Array:
-        return jnp.zeros((), dtype) if prior is None or units is None else prior.log_density(*search.rebuild(place), *units)
+        return jnp.zeros((), dtype) if prior is None or units is None else prior.log_density(*rebuild(place), *units)
 
     def loss(place: Array) -> Array:
-        return -jnp.sum(data.log_evidence(*search.rebuild(place))) - prior_density(place)
+        return -jnp.sum(data.log_evidence(*rebuild(place))) - prior_density(place)
 
     def expansion(place: Array) -> tuple[Array, Array, Array]:
-        evidence, gradient, information = data.expansion(search.rebuild, place)
+        evidence, gradient, information = data.expansion(rebuild, place)
         slope, curvature = jax.grad(prior_density)(place), jax.hessian(prior_density)(place)
         return -evidence - prior_density(place), -gradient - slope, information - curvature
 
-    start, low, high = search.start, search.low, search.high
+    start = jnp.clip(start, low, high)
     if len(start):
         groups = _groups_of_starts(start, low, high, starts, seed)
         if second:
-            groups = jnp.concatenate([groups, jnp.broadcast_to(search.second, (1, *groups.shape[1:]))])
-        ends = jax.lax.map(lambda own: minimise(expansion, own, low, high, steps=steps, tolerance=TOLERANCE[dtype]), groups)
-        best: Minimum = jax.tree.map(lambda leaf: leaf[jnp.argmin(ends.value)], ends)
+            other = jnp.clip(like_leaves(dict(zip(names, leaves, strict=True)) | dict(second)), low, high)
+            groups = jnp.concatenate([groups, jnp.broadcast_to(other, (1, *groups.shape[1:]))])
+        reached = jax.lax.map(lambda own: minimise(expansion, own, low, high, steps=steps, tolerance=TOLERANCE[dtype]), groups)
+        best: Minimum = jax.tree.map(lambda leaf: leaf[jnp.argmin(reached.value)], reached)
     else:
         best = Minimum(start, loss(start), jnp.ones((), bool))
     at_bound = (jnp.minimum(best.place - low, high - best.place) < AT_BOUND) & (high - low > 2 * AT_BOUND)
-    fitted, noise = search.rebuild(best.place)
-    found: Mapping[str, Array] = {}
+    fitted, noise = rebuild(best.place)
+    standard_errors: Mapping[str, Array] = {}
     if errors:
-        found = search.spread(_standard_errors(_hessian(loss, best.place), (best.place > low) & (best.place < high)))
+        standard_errors = by_path(_standard_errors(_hessian(loss, best.place), (best.place > low) & (best.place < high)))
     return Fit(
         kernel=fitted,
         noise_variance=noise,
         log_evidence=-best.value - prior_density(best.place),
-        standard_errors=found,
-        at_bound={name: part > 0 for name, part in search.spread(at_bound.astype(dtype)).items()},
+        standard_errors=standard_errors,
+        at_bound={name: part > 0 for name, part in by_path(at_bound.astype(dtype)).items()},
         converged=best.converged,
     )
+
+
+def check_bounds(bounds: Bounds) -> Bounds:
+    """Return ``bounds``; raise ``InvalidArgument`` unless each is two positive numbers, the lesser first, or two arrays of such."""
+    for path, ends in bounds.items():
+        if not isinstance(ends, tuple | list | np.ndarray | jax.Array) or len(ends) != 2:
+            raise InvalidArgument(f"bounds.{path}: expected the least and the largest value, got {short(ends)}")
+        for end in (ends[0], ends[1]):
+            positive.of(any_shape)(f"bounds.{path}", end)
+        if not (is_traced(ends) or np.all(np.asarray(ends[0]) <= np.asarray(ends[1]))):
+            raise InvalidArgument(f"bounds.{path}: the least value must not be above the largest, got {short(ends)}")
+    return bounds
 
 
 def with_arrays(kernel: K) -> K:
@@ -152,57 +183,10 @@ def with_arrays(kernel: K) -> K:
     return made
 
 
-def paths(kernel: Any) -> list[str]:
+def paths(kernel: object) -> list[str]:
     """Return the dotted paths of a kernel's hyper-parameters, in the order of its leaves."""
-    found, _ = jax.tree_util.tree_flatten_with_path(kernel)
-    return [".".join(key.name for key in path) for path, _ in found]
-
-
-def _searched(
-    kernel: Any,
-    noise_variance: Scalar,
-    fixed: tuple[str, ...],
-    span: Array,
-    bounds: Mapping[str, tuple[Scalar, Scalar]],
-    second: Mapping[str, Scalar],
-) -> _Search:
-    """Return the search for all hyper-parameters but those whose path is ``fixed``."""
-    names = [*paths(kernel), NOISE]
-    for argument, given in (("fixed", fixed), ("bounds", bounds), ("second", second)):
-        for name in given:
-            check_known(name, names, f"{argument}.{name}", "the hyper-parameters are")
-    for name, ends_of_one in bounds.items():
-        two = isinstance(ends_of_one, tuple | list | np.ndarray | jax.Array) and len(ends_of_one) == 2
-        if not two:
-            raise InvalidArgument(f"bounds.{name}: must be the least and the largest value, got {short(ends_of_one)}")
-        for end in (ends_of_one[0], ends_of_one[1]):
-            positive.of(any_shape)(f"bounds.{name}", end)
-        if not (is_traced(ends_of_one) or np.all(np.asarray(ends_of_one[0]) <= np.asarray(ends_of_one[1]))):
-            raise InvalidArgument(f"bounds.{name}: the least value must not be above the largest, got {short(ends_of_one)}")
-    leaves, structure = jax.tree.flatten((kernel, noise_variance))
-    free = [name not in fixed for name in names]
-    ends = [bounds.get(name, (leaf / span, leaf * span)) for name, leaf in zip(names, leaves, strict=True)]
-
-    def flat(values: Iterable[Any]) -> tuple[Array, Callable[[Array], Any]]:
-        kept = [value for value, moves in zip(values, free, strict=True) if moves]
-        return ravel_pytree([jnp.log(jnp.asarray(value, span.dtype)) for value in kept])
-
-    start, unravel = flat(leaves)
-    low, high = (flat(jnp.broadcast_to(end[side], jnp.shape(leaf)) for end, leaf in zip(ends, leaves, strict=True))[0] for side in (0, 1))
-
-    def placed(place: Array) -> list[Array | None]:
-        parts = iter(unravel(place))
-        return [next(parts) if moves else None for moves in free]
-
-    def rebuild(place: Array) -> tuple[Any, Array]:
-        values = [leaf if part is None else jnp.exp(part) for leaf, part in zip(leaves, placed(place), strict=True)]
-        return jax.tree.unflatten(structure, values)
-
-    def spread(place: Array) -> dict[str, Array]:
-        return {name: jnp.zeros_like(leaf) if part is None else part for name, leaf, part in zip(names, leaves, placed(place), strict=True)}
-
-    other, _ = flat(jnp.broadcast_to(second.get(name, leaf), jnp.shape(leaf)) for name, leaf in zip(names, leaves, strict=True))
-    return _Search(jnp.clip(start, low, high), jnp.clip(other, low, high), low, high, rebuild, spread)
+    leaves, _ = jax.tree_util.tree_flatten_with_path(kernel)
+    return [".".join(key.name for key in path) for path, _ in leaves]
 
 
 def _groups_of_starts(first: Array, low: Array, high: Array, starts: int, seed: int) -> Array:
