@@ -195,7 +195,7 @@ def _axis_features(matrix: np.ndarray) -> np.ndarray:
     values, vectors = np.linalg.eigh(matrix)
     values, vectors = values[::-1], vectors[:, ::-1]
     keep = values > 1e-15 * values[0]
-    return vectors[:, keep] * np.sqrt(values[keep])
+    return np.asarray(vectors[:, keep] * np.sqrt(values[keep]))
 
 
 def outer(vectors: list[np.ndarray]) -> np.ndarray:

@@ -226,7 +226,7 @@ def _features_on_pivots(part: Callable[[float], Kernel], points: np.ndarray, low
     def features(length_scale: float) -> np.ndarray:
         own, root = nystroem(length_scale)
         rotation, triangle = np.linalg.qr(root @ basis)
-        return own @ (rotation * np.where(np.diag(triangle) < 0, -1, 1))
+        return np.asarray(own @ (rotation * np.where(np.diag(triangle) < 0, -1, 1)))
 
     return features
 

@@ -126,7 +126,7 @@ class Outputs:
         refresh = need.refresh if precision == "float32" else 0
         own: dict[str, Any] = {"noise_variance": self.noise, "prior_mean": np.asarray(self.means), "groups": tuple(self.groups)}
         with arithmetic([precision]):
-            made = jax.device_put(canonicalise(kind(domain=self.domain, precision=precision, refresh=refresh, **own, **fields)))
+            made: Model = jax.device_put(canonicalise(kind(domain=self.domain, precision=precision, refresh=refresh, **own, **fields)))
             return replace(made, kernels=tuple(self.kernels))  # as they were given: no trial needs them
 
 

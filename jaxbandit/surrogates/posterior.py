@@ -214,7 +214,7 @@ class Surrogate(AbstractSurrogate):
     @property
     def trials_per_block(self) -> int:
         """Number of trials that run side by side on a CPU core."""
-        return min(form.trials_per_block for form in self.forms)
+        return int(min(form.trials_per_block for form in self.forms))
 
     def init(self) -> Posterior:
         require(self.precision)
@@ -364,8 +364,8 @@ class Surrogate(AbstractSurrogate):
     @checked
     def covariance(self, posterior: Posterior, output: Number, indices: Several) -> Array:
         checks.integer("output", output, least=0, most=self.outputs - 1)
-        group = self.groups[output]
-        return self.forms_in_force[group].covariance(posterior.factors[group], jnp.asarray(indices))
+        form: Form[Any] = self.forms_in_force[self.groups[output]]
+        return form.covariance(posterior.factors[self.groups[output]], jnp.asarray(indices))
 
     def _mean(self, posterior: Posterior) -> Array:
         return jnp.asarray(self.prior_mean, posterior.shift.dtype)[:, None] + posterior.shift

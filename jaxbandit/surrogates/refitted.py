@@ -156,7 +156,8 @@ class RefittedSurrogate(AbstractSurrogate):
         if not self.fits:
             return posterior
         # The same in all trials, so that it stays a branch.
-        return jax.lax.cond(self._is_due(in_step(posterior.rounds)), self.fitted, lambda same: same, posterior)
+        ended: RefittedPosterior = jax.lax.cond(self._is_due(in_step(posterior.rounds)), self.fitted, lambda same: same, posterior)
+        return ended
 
     def fitted(self, posterior: RefittedPosterior) -> RefittedPosterior:
         """Return the posterior under the hyper-parameters of maximum posterior, given all values so far."""
@@ -314,7 +315,8 @@ def _conditioned(form: NystroemFeatures, noise: Array, counts: Array, means: Arr
 
     start = (form.init(), jnp.zeros((len(means), form.rank), counts.dtype), jnp.zeros((), counts.dtype))
     visited = in_step(jnp.sum(counts > 0, dtype=jnp.int32))  # the most of any trial, so that the loop has one end for all
-    return jax.lax.fori_loop(0, visited, one, start)
+    done: tuple[Array, Array, Array] = jax.lax.fori_loop(0, visited, one, start)
+    return done
 
 
 def _about(value: Array, span: Scalar) -> tuple[Array, Array]:

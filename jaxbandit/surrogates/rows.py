@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -179,7 +179,7 @@ class RowCache(Form[RowState]):
         if not self.skips:
             return run()
         start = number * self.block
-        return jax.lax.cond(state.rounds >= start, lambda: jax.lax.cond(state.pivots >= start, run, skip), skip)
+        return cast(T, jax.lax.cond(state.rounds >= start, lambda: jax.lax.cond(state.pivots >= start, run, skip), skip))
 
     def _parts(self, vector: Array) -> list[Array]:
         """Split ``vector [..., N]`` into the seeds' part and one part per block."""

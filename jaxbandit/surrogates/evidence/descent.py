@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxbandit.core.types import Array
 from jaxbandit.surrogates.evidence.inverse import inverse
@@ -50,7 +51,7 @@ def minimise(
     less than ``tolerance``, in units of the function, and what its rounding hides.
     """
     size, dtype = starts.shape[1], starts.dtype
-    resolution = RESOLUTION * float(jnp.finfo(dtype).eps)
+    resolution = RESOLUTION * float(np.finfo(dtype).eps)
 
     def evaluate(place: Array) -> tuple[Array, Array, Array]:
         value, gradient, information = function(place)

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxbandit.core.types import Array, Scalar
 
@@ -35,7 +36,7 @@ def inverse(matrix: Array) -> tuple[Array, Array]:
     rows = jnp.arange(padded)
     start = jnp.pad(matrix, (0, padded - size)) + jnp.diag((rows >= size).astype(matrix.dtype)) if padded > size else matrix
 
-    floors = jnp.maximum(1, size * float(jnp.finfo(matrix.dtype).eps) * jnp.diagonal(start))
+    floors = jnp.maximum(1, size * float(np.finfo(matrix.dtype).eps) * jnp.diagonal(start))
 
     def eliminate(number: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         both, logdet = carry
@@ -82,12 +83,13 @@ def _eliminated(rows: Array, first: Scalar, floors: Array) -> tuple[Array, Array
         left = jnp.where(own[None] & (numbers > number)[:, None], 0, rows) - after[:, None] * unit[None]
         return jnp.where((numbers == number)[:, None], (unit / jnp.sqrt(pivot))[None], left), logdet + jnp.log(pivot)
 
-    return jax.lax.fori_loop(0, size, eliminate, (rows, jnp.zeros((), rows.dtype)))
+    done: tuple[Array, Array] = jax.lax.fori_loop(0, size, eliminate, (rows, jnp.zeros((), rows.dtype)))
+    return done
 
 
 def inverse_diagonal(matrix: Array) -> Array:
     """Return the diagonal ``[b]`` of the inverse of a symmetric matrix with a diagonal of ones; NaN where it is not positive definite."""
-    floor = float(jnp.finfo(matrix.dtype).eps) * matrix.shape[0]
+    floor = float(np.finfo(matrix.dtype).eps) * matrix.shape[0]
     root = jnp.tril(_eliminated(matrix, 0, jnp.full(matrix.shape[0], floor, matrix.dtype))[0])
     definite = jnp.all(jnp.diagonal(root) < 1 / math.sqrt(2 * floor))
     return jnp.where(definite, jnp.sum(root * root, axis=0), jnp.nan)

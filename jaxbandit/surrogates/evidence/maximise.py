@@ -200,7 +200,8 @@ def _groups_of_starts(first: Array, low: Array, high: Array, starts: int, seed: 
 
 def _hessian(function: Callable[[Array], Array], place: Array) -> Array:
     """Return the Hessian ``[P, P]`` of a function, a row at a time."""
-    return jax.lax.map(lambda along: jax.jvp(jax.grad(function), (place,), (along,))[1], jnp.eye(len(place), dtype=place.dtype))
+    rows: Array = jax.lax.map(lambda along: jax.jvp(jax.grad(function), (place,), (along,))[1], jnp.eye(len(place), dtype=place.dtype))
+    return rows
 
 
 def _standard_errors(hessian: Array, inside: Array) -> Array:
