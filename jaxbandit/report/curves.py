@@ -17,8 +17,16 @@ from jaxbandit.core.fields import AtLeast, Words, each, exactly, numbers, scalar
 from jaxbandit.core.types import Key
 from jaxbandit.drawing import COLOURS, grid_of_axes, in_style, look, one_axis, plain
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.report.given import Given, results_at_hand
-from jaxbandit.report.statistics import check_measure, elapsed, final_values, half_width, healthy_values, over_trials
+from jaxbandit.report.statistics import (
+    Given,
+    check_measure,
+    elapsed,
+    final_values,
+    half_width,
+    healthy_values,
+    over_trials,
+    results_at_hand,
+)
 from jaxbandit.results.checks import OneResult
 
 PANELS = (

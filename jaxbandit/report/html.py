@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +17,8 @@ from jaxbandit.core.declare import checked
 from jaxbandit.core.files import prepare_file, reason_of, write_whole
 from jaxbandit.core.status import MESSAGES, REMEDIES, Status
 from jaxbandit.core.types import FilePath
-from jaxbandit.report import figures, template
-from jaxbandit.report.rates import PAPER_RATES, Rate, rate_of
+from jaxbandit.report import figures
+from jaxbandit.report.figures import Cell, Picture, Section
 from jaxbandit.report.statistics import (
     elapsed,
     growth_exponent,
@@ -29,7 +29,6 @@ from jaxbandit.report.statistics import (
     shared_start,
 )
 from jaxbandit.report.tables import COLUMNS, summary_rows
-from jaxbandit.report.template import Cell, Section
 from jaxbandit.results.checks import RESULTS
 from jaxbandit.results.files import read_results
 from jaxbandit.results.flags import sweeps_without_effect
@@ -99,9 +98,6 @@ def _complaints(dataset: xr.Dataset) -> Iterator[str]:
         yield "its rounds are no whole numbers in order"
     if not isinstance(before, int | np.integer) or before < 0:
         yield f"counted_before is no number of points, but {short(before)}"
-    described = _parsed(dataset.attrs.get("algorithms", "{}"))
-    if not isinstance(described, dict) or not all(isinstance(table, dict) for table in described.values()):
-        yield f"their attribute algorithms is {short(described)}"
     for name, values in dataset.data_vars.items():
         dims = set(values.dims)
         if ({"trial", "round"} <= dims and "algorithm" not in dims) or (name == "status" and dims != {"algorithm", "trial"}):
@@ -135,9 +131,9 @@ def render(dataset: xr.Dataset, *, name: str, extra: Mapping[str, bytes] | None 
         "command": attributes.get("command"),
         "findings": {"summary": shared_start(dataset), "sweep": sweeps_without_effect(dataset)},
     }
-    page = template.render("study", sections, **head)
+    page = figures.render("study", sections, **head)
     files = list(_files(extra or {}, MOST_CHARACTERS - len(page)))
-    return template.render("study", sections | {"files": files}, **head) if files else page
+    return figures.render("study", sections | {"files": files}, **head) if files else page
 
 
 def _summary(dataset: xr.Dataset) -> Section:
@@ -166,7 +162,7 @@ def _flags(dataset: xr.Dataset) -> Section:
     }
 
 
-def _pictures(dataset: xr.Dataset, draw: Callable[[xr.Dataset], list[template.Picture]], most: int = 0) -> Section:
+def _pictures(dataset: xr.Dataset, draw: Callable[[xr.Dataset], list[Picture]], most: int = 0) -> Section:
     pictures = draw(dataset)
     hidden = figures.left_out(dataset, most) if most and pictures else 0
     return {"pictures": pictures, "hidden": f"{hidden} more algorithms are in the tables only." if hidden else ""} if pictures else {}
@@ -232,28 +228,19 @@ def _growth(dataset: xr.Dataset) -> Section:
     fits = {name: growth_exponent(dataset, name, seed=SEED, resamples=RESAMPLES) for name in measures}
     if not fits:
         return {}
-    labels = [str(label) for label in dataset.algorithm.values]
-    claims = {(label, name): rate_of(dataset, label, name) for label in labels for name in fits}
     first, last = (f"{next(iter(fits.values())).attrs[key]:,}" for key in ("first_round", "last_round"))
     return {
         "heads": ["algorithm", *measures.values()],
-        "rows": [[label, *(_exponent(fits[name].sel(algorithm=label), claims[label, name]) for name in fits)] for label in labels],
+        "rows": [[str(label), *(_exponent(fit.sel(algorithm=label)) for fit in fits.values())] for label in dataset.algorithm.values],
         "first": first,
         "last": last,
-        "claimed": _bounds([rate for rate in PAPER_RATES if rate in claims.values()]),
-        "all": _bounds(PAPER_RATES),
     }
 
 
-def _exponent(fit: xr.Dataset, claim: Rate | None) -> Cell:
+def _exponent(fit: xr.Dataset) -> Cell:
     exponent, low, high = (float(fit[key]) for key in ("exponent", "low", "high"))
     text = f"{exponent:.2f}" if np.isfinite(exponent) else "undefined"
-    text += f" [{low:.2f}, {high:.2f}]" if np.isfinite(low) else ""
-    return {"text": text, "asides": [str(fit.reason.values), f"paper: {claim.exponent:g}" if claim else ""]}
-
-
-def _bounds(rates: Sequence[Rate]) -> list[list[str]]:
-    return [[r.name, ", ".join(map(_spaced, r.measures)), f"{r.exponent:g}", r.bound, r.source] for r in rates]
+    return {"text": text + (f" [{low:.2f}, {high:.2f}]" if np.isfinite(low) else ""), "asides": [str(fit.reason.values)]}
 
 
 def _files(files: Mapping[str, bytes], room: int) -> Iterator[dict[str, object]]:

@@ -8,8 +8,8 @@ import numpy as np
 
 from jaxbandit.core.files import prepare_file, write_whole
 from jaxbandit.core.status import MESSAGES
-from jaxbandit.report import template
-from jaxbandit.report.template import Picture, Section
+from jaxbandit.report import figures
+from jaxbandit.report.figures import Picture, Section
 from jaxbandit.session import Session
 from jaxbandit.session.figures import history_figure
 
@@ -68,7 +68,7 @@ def render(session: Session) -> str:
         "made-of": [[name, str(value)] for name, value in parts.table().items() if name not in ("space", "key") and value is not None],
     }
     facts = f"{len(states)} tickets: {counts}; begun {first.at}, last event {last.at} (UTC)"
-    return template.render("session", sections, title=session.directory.resolve().name, subtitle="session", facts=facts)
+    return figures.render("session", sections, title=session.directory.resolve().name, subtitle="session", facts=facts)
 
 
 def _belief(session: Session) -> Picture:

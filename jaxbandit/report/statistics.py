@@ -7,19 +7,24 @@ such as regret on an instance without a feasible point, the statistics are NaN t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, TypeAlias
 
 import numpy as np
 import xarray as xr
 
 from jaxbandit.core import checks
+from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import between, each, numbers, numbers_from, scalar, whole
+from jaxbandit.core.fields import Check, between, each, numbers, numbers_from, scalar, whole
 from jaxbandit.core.intervals import half_width, standard_deviation
 from jaxbandit.core.memory import check_fits
 from jaxbandit.core.status import healthy as healthy_trials
-from jaxbandit.results.checks import OneResult, Results
+from jaxbandit.core.types import Key
+from jaxbandit.engine import Trajectory
+from jaxbandit.problems import AbstractProblem
+from jaxbandit.results.checks import ONE, RESULTS, OneResult, Results
+from jaxbandit.results.measured import results_of
 
 __all__ = [
     "elapsed",
@@ -39,6 +44,12 @@ __all__ = [
 __dir__ = __all__.copy  # what completion shows
 
 
+GIVEN = Check(
+    "what simulate returns, a mapping from labels to such, or a dataset of results", lambda value: isinstance(value, Trajectory | Mapping)
+)
+Given: TypeAlias = Annotated[Trajectory | Mapping[str, Trajectory] | xr.Dataset, GIVEN]
+"""A trajectory from ``simulate``, a mapping from labels to such, or a study's dataset."""
+
 Seed: TypeAlias = Annotated[int, whole(0, 2**63 - 1)]
 Level: TypeAlias = Annotated[float, between(0, 1, open_high=True, host=True)]
 Levels: TypeAlias = Annotated[Sequence[float], each(numbers_from(0, 1).of(scalar))]
@@ -47,6 +58,41 @@ Resamples: TypeAlias = Annotated[int, whole(1, 10**6)]
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 MARKS = 64  # number of rounds, equally spaced in log t, to which a growth exponent is fitted
 LEAST_MARKS = 3
+
+
+def runs_of(results: object) -> dict[str, Trajectory] | None:
+    """Return runs by their labels, ``None`` for a dataset or anything else."""
+    if isinstance(results, Trajectory):
+        return {"run": results}
+    if isinstance(results, Mapping) and not isinstance(results, xr.Dataset):
+        if results and all(isinstance(label, str) and isinstance(run, Trajectory) for label, run in results.items()):
+            return dict(results)
+        raise InvalidArgument(f"results: a mapping must have labels and what simulate returns, got {short(results)}")
+    return None
+
+
+def results_at_hand(results: Given, problem: AbstractProblem | None = None, *, key: Key | None = None) -> xr.Dataset:
+    """Return a dataset of results.
+
+    Args:
+      results: a trajectory from :func:`~jaxbandit.simulate`, a mapping from labels to such, or the dataset of a study.
+      problem: the problem that was run; needed for trajectories.
+      key: the key that :func:`~jaxbandit.simulate` was given; needed for trajectories of a random family.
+
+    Raises:
+      InvalidArgument: on anything else, or when the problem or the key is missing.
+    """
+    runs = runs_of(results)
+    if runs is None:
+        if isinstance(results, xr.Dataset) and "algorithm" not in results.dims and "trial" in results.dims:
+            ONE("results", results)
+            labels = {name: ("algorithm", [own.item()]) for name, own in results.coords.items() if own.ndim == 0 and name != "algorithm"}
+            return results.drop_vars(list(labels)).expand_dims("algorithm").assign_coords(labels)
+        RESULTS("results", results)
+        return results  # type: ignore[return-value]
+    if problem is None:
+        raise InvalidArgument("problem: give the problem that was run, with which regret and violation are measured")
+    return results_of({label: run.played() for label, run in runs.items()}, problem, key=key)
 
 
 @checked
@@ -198,7 +244,7 @@ def holm(p: Annotated[Sequence[float] | np.ndarray, numbers]) -> np.ndarray:
     """
     values = np.asarray(p, np.float64)
     if np.any((values < 0) | (values > 1)):
-        raise checks.InvalidArgument(f"p: must lie in [0, 1] or be NaN, got {checks.short(p)}")
+        raise InvalidArgument(f"p: must lie in [0, 1] or be NaN, got {short(p)}")
     corrected = np.full(values.size, np.nan)
     order = np.argsort(values, axis=None, kind="stable")[: np.count_nonzero(~np.isnan(values))]  # NaN is sorted to the end
     steps = values.ravel()[order] * np.arange(len(order), 0, -1)
@@ -235,7 +281,7 @@ def growth_exponent(
 ) -> xr.Dataset:
     """Fit the growth of the mean of a cumulative measure late in the run: the least-squares slope of ``log mean`` over ``log t``.
 
-    One half is the papers' rate for smooth kernels, up to logarithms; one is linear growth (see :mod:`jaxbandit.report.rates`).
+    One half is the papers' rate for smooth kernels, up to logarithms; one is linear growth.
 
     Args:
       dataset, measure: as for :func:`over_trials`; the measure is a sum over rounds, such as ``regret`` or ``hard_violation``.

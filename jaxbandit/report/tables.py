@@ -15,8 +15,7 @@ from jaxbandit.core.fields import choice
 from jaxbandit.core.showing import aligned
 from jaxbandit.core.types import Key
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.report.given import Given, results_at_hand
-from jaxbandit.report.statistics import final_values
+from jaxbandit.report.statistics import Given, final_values, results_at_hand
 from jaxbandit.results.checks import Results
 from jaxbandit.results.dataset import to_dataframe
 from jaxbandit.results.summary import COLUMNS, RunSummary, summary_cells, summary_row
@@ -57,7 +56,7 @@ def summary_rows(results: Summarised, problem: AbstractProblem | None = None, *,
     """Return a row per algorithm: mean and 95% half-width of every measure after the last round, over trials that did not fail.
 
     Args:
-      results: what plots take, see :func:`~jaxbandit.report.given.results_at_hand`; rows, and those of a summary, stay as they are.
+      results: what plots take, see :func:`~jaxbandit.report.statistics.results_at_hand`; rows, and those of a summary, stay as they are.
       problem, key: of trajectories, as for plots.
 
     Raises:

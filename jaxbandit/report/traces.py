@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated
 
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 
-from jaxbandit.core import checks
+from jaxbandit.core.checks import InvalidArgument, shape
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import numbers
-from jaxbandit.core.status import STATUS, healthy
+from jaxbandit.core.status import healthy
 from jaxbandit.core.types import Key, Numbers
 from jaxbandit.delays import NEVER
 from jaxbandit.drawing import in_style, look, one_axis, plain
 from jaxbandit.engine import Trajectory
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.report.given import GIVEN, Given, results_at_hand, runs_of
+from jaxbandit.report.statistics import GIVEN, Given, results_at_hand, runs_of
 
 MOST_BINS = 40
 
@@ -30,19 +30,14 @@ def multiplier_paths(
     *,
     heading: str = "",
     ylabel: str = "multiplier in force",
-    status: Annotated[Numbers, STATUS] | None = None,
-    names: Sequence[str] = (),
-    log: Literal["", "x", "y", "xy"] = "",
     ax: Axes | None = None,
 ) -> Axes:
     """Draw the penalty factors or dual variables in force at each round: means over trials, and bands of 5% to 95% of the trials.
 
     Args:
-      multipliers: a trajectory, a mapping from labels to trajectories, or an array ``[trials, T + 1, m]`` or ``[T + 1, m]``.
+      multipliers: a trajectory, a mapping from labels to trajectories, or an array ``[trials, T + 1, m]`` or ``[T + 1, m]``; trials of
+        trajectories that failed are left out.
       heading, ylabel: text above and beside the axis.
-      status: ``[trials]`` flags of an array's trials; failed trials are left out. Trajectories have their own.
-      names: names of the constraints; default their numbers.
-      log: the axes with a logarithmic scale: ``""``, ``"x"``, ``"y"`` or ``"xy"``.
       ax: the axes to draw on; default new ones.
 
     Returns:
@@ -52,67 +47,34 @@ def multiplier_paths(
       InvalidArgument: on another shape, such as that of a run that recorded indices only, or of a sweep.
     """
     runs = runs_of(multipliers)
-    given: dict[str, tuple[Any, Any]] = {"": (multipliers, status)}
-    if runs is not None:
-        given = {(label if len(runs) > 1 else ""): (run.multipliers, run.status) for label, run in runs.items()}
-    axis = one_axis(ax)
-    axis.set(title=heading, xlabel="round $t$", ylabel=ylabel)
-    number, last = 0, 2
-    for label, (values, flags) in given.items():
-        paths = _healthy_paths(values, flags)
+    given = [("", multipliers)] if runs is None else [(label if len(runs) > 1 else "", run.multipliers) for label, run in runs.items()]
+    axis, number, last = one_axis(ax), 0, 2
+    for (label, values), run in zip(given, [None] if runs is None else runs.values(), strict=True):
+        paths = np.asarray(np.nan if values is None else values, np.float64)
+        paths = paths[None] if paths.ndim == 2 else paths
+        shape("multipliers", paths, (None, None, None), remedy="give those of a run with record='all', of a sweep run.variant(0)")
+        paths = paths if run is None else paths[healthy(np.asarray(run.status).reshape(-1))]
         last = max(last, paths.shape[1])
         if not len(paths):
             axis.text(0.5, 0.5, "every trial failed", transform=axis.transAxes, ha="center")
             continue
-        for j in range(paths.shape[2]):
-            several = paths.shape[2] > 1 or j < len(names)
-            constraint = (names[j] if j < len(names) else f"constraint {j + 1}") if several else ""
+        for j, path in enumerate(np.moveaxis(paths, 2, 0)):
             rounds, style = np.arange(1, paths.shape[1] + 1), look(number)
-            words = plain(", ".join(filter(None, (label, constraint)))) or None
-            axis.plot(rounds, paths[:, :, j].mean(axis=0), **style, linewidth=1.8, label=words)
+            words = ", ".join(filter(None, (label, f"constraint {j + 1}" if paths.shape[2] > 1 else "")))
+            axis.plot(rounds, path.mean(axis=0), **style, linewidth=1.8, label=plain(words) or None)
             if len(paths) > 1:
-                axis.fill_between(rounds, *np.quantile(paths[:, :, j], (0.05, 0.95), axis=0), color=style["color"], alpha=0.18, linewidth=0)
+                axis.fill_between(rounds, *np.quantile(path, (0.05, 0.95), axis=0), color=style["color"], alpha=0.18, linewidth=0)
             number += 1
-    if "x" in log:
-        axis.set_xscale("log")
-    if "y" in log:
-        axis.set_yscale("log", nonpositive="clip")
-    axis.set_xlim(1, last)
+    axis.set(title=heading, xlabel="round $t$", ylabel=ylabel, xlim=(1, last))
     if axis.get_legend_handles_labels()[1]:
         axis.legend(loc="best")
     return axis
 
 
-def _healthy_paths(multipliers: Any, status: Any) -> np.ndarray:
-    """Return multipliers as ``[trials, T + 1, m]``, of the trials that did not fail."""
-    paths = np.asarray(np.nan if multipliers is None else multipliers, np.float64)
-    if paths.ndim == 2:
-        paths = paths[None]
-    checks.shape("multipliers", paths, (None, None, None), remedy="give those of a run with record='all', of a sweep run.variant(0)")
-    if status is None:
-        return paths
-    flags = np.asarray(status).reshape(-1)
-    checks.shape("status", flags, (len(paths),), remedy="one for each trial of the multipliers")
-    return paths[healthy(flags)]
-
-
-def delay_groups(dataset: xr.Dataset) -> list[tuple[str, list[str]]]:
-    """Return the delay models of a study with delayed feedback, each with the labels of the algorithms that ran under it."""
-    groups: dict[str, list[str]] = {}
-    for label, words in zip(dataset.algorithm.values, dataset["delay"].values, strict=True):
-        groups.setdefault(str(words) or "none", []).append(str(label))
-    return list(groups.items())
-
-
 @in_style
 @checked
 def delay_histogram(
-    results: Given,
-    problem: AbstractProblem | None = None,
-    *,
-    key: Key | None = None,
-    heading: str = "",
-    ax: Axes | None = None,
+    results: Given, problem: AbstractProblem | None = None, *, key: Key | None = None, heading: str = "", ax: Axes | None = None
 ) -> Axes:
     """Draw a histogram of the delays of values, in rounds: a line for each delay model and each output whose delays differ.
 
@@ -133,8 +95,9 @@ def delay_histogram(
     """
     dataset = results_at_hand(results, problem, key=key)
     if "arrival" not in dataset:
-        raise checks.InvalidArgument("dataset: has no variable arrival; no feedback of this study was late")
-    lines = [(words, *line) for words, labels in delay_groups(dataset) for line in _late(dataset.sel(algorithm=labels[0]))]
+        raise InvalidArgument("dataset: has no variable arrival; no feedback of this study was late")
+    models, first = np.unique(dataset["delay"].values.astype(str), return_index=True)
+    lines = [(str(model) or "none", *line) for model, n in zip(models, first, strict=True) for line in _late(dataset.isel(algorithm=n))]
     most = max((int(delays.max()) for *_, delays in lines if len(delays)), default=0)
     axis, width = one_axis(ax, (7.0, 3.6)), max(1, -(-(most + 1) // MOST_BINS))
     edges = np.arange(0, most + width + 1, width) - 0.5
@@ -149,18 +112,12 @@ def delay_histogram(
     return axis
 
 
-def _late(part: xr.Dataset) -> list[tuple[str, str, np.ndarray]]:
-    """Return for each output its name, a note on values that did not arrive, and the delays of those that did; one entry if all agree."""
-    arrival = part.arrival.transpose("trial", "played", "output").values
-    delays = arrival - part.played.values[None, :, None]
-    names = [str(name) for name in part.output.values]
-    if len(names) > 1 and (arrival == arrival[..., :1]).all():
-        arrival, delays, names = arrival[..., :1], delays[..., :1], ["all outputs"]
-    found = []
-    for j, name in enumerate(names):
-        pending = arrival[..., j] > part.played.values[-1]
-        never = arrival[..., j] >= NEVER
+def _late(part: xr.Dataset) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Yield for each output its name, a note on values that did not arrive, and the delays of those that did; once if all agree."""
+    arrival, played = part.arrival.transpose("output", "trial", "played").values, part.played.values
+    alike = len(arrival) > 1 and (arrival == arrival[:1]).all()
+    for name, arrived in zip(["all outputs"] if alike else map(str, part.output.values), arrival[: 1 if alike else None], strict=True):
+        pending, never = arrived > played[-1], arrived >= NEVER
         note = f", {pending.mean():.1%} pending at the end" if pending.any() else ""
         note += f" ({never.mean():.1%} never arrive)" if never.any() else ""
-        found.append((name, note, delays[..., j][~pending]))
-    return found
+        yield name, note, (arrived - played)[~pending]

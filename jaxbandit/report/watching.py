@@ -19,12 +19,10 @@ from jaxbandit.core.fields import between, function
 from jaxbandit.core.files import CannotWrite, reason_of, write_whole
 from jaxbandit.core.intervals import NORMAL_95
 from jaxbandit.core.types import FilePath
-from jaxbandit.report import template
 from jaxbandit.report.curves import PANELS, WORDS
-from jaxbandit.report.figures import MOST_LINES, mean_pictures, parts_of
+from jaxbandit.report.figures import MOST_LINES, Section, mean_pictures, parts_of, render
 from jaxbandit.report.html import with_half, write_report
 from jaxbandit.report.tables import COLUMNS
-from jaxbandit.report.template import Section
 from jaxbandit.study.files import PROGRESS, RECORD, is_held
 
 __all__ = ["page_so_far", "watch", "watched"]
@@ -64,7 +62,7 @@ def _page(state: Mapping[str, Any], cut_off: bool) -> str:
         "runs": _table(state, begun, columns, means) if begun else {},
         "waiting": f"Runs without a finished trial, {len(waiting):,} of {len(runs):,}: {', '.join(waiting)}." if waiting else "",
     }
-    return template.render(
+    return render(
         "watched",
         sections,
         title=str(state["study"]),

@@ -1,7 +1,5 @@
 """Statistics of trials against hand computations, SciPy and matplotlib, and the properties that they must have."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import scipy.stats
@@ -9,11 +7,9 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxbandit import algorithms
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.status import Status
 from jaxbandit.report import tables
-from jaxbandit.report.rates import PAPER_RATES, rate_of
 from jaxbandit.report.statistics import (
     elapsed,
     growth_exponent,
@@ -232,25 +228,6 @@ def test_growth_exponents_say_why_there_is_none():
 def test_bad_arguments_are_named(call, word):
     with pytest.raises(InvalidArgument, match=word):
         call(results())
-
-
-def test_rates_name_algorithms_and_measures_that_exist():
-    known = set(dataclasses.asdict(PAPER_RATES[0]))
-    assert {"name", "types", "measures", "bound", "exponent", "source", "censored"} == known
-    for rate in PAPER_RATES:
-        assert all(hasattr(algorithms, name) for name in rate.types) and 0 <= rate.exponent < 1
-        assert set(rate.measures) <= set(results().data_vars) | {"strong_regret"}
-
-
-def test_the_rate_of_an_algorithm_is_that_of_its_class_and_feedback():
-    dataset = results(labels=(*LABELS, "random"))
-    assert rate_of(dataset, "RPOL-UCB", "regret").source.endswith("Theorem 5")
-    assert rate_of(dataset, "CBO-UCB", "soft_violation").exponent == 0.5 and rate_of(dataset, "CBO-UCB", "hard_violation") is None
-    assert rate_of(dataset, "random", "regret") is None and rate_of(xr.Dataset(), "RPOL-UCB", "regret") is None
-    censored = dataset.assign_attrs(feedback='{"RPOL-UCB": {"type": "Censor", "window": 30}}')
-    assert rate_of(censored, "RPOL-UCB", "regret").source.endswith("Theorem 6")
-    wrapped = dataset.assign_attrs(algorithms='{"RPOL-UCB": {"type": "Anytime", "algorithm": {"type": "Config"}}}')
-    assert rate_of(wrapped, "RPOL-UCB", "regret").name == "CONFIG"
 
 
 def test_a_first_point_that_all_trials_share_is_said():
