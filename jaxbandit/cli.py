@@ -23,7 +23,7 @@ from jaxbandit.core.executors import WorkersLost
 from jaxbandit.core.files import reason_of
 from jaxbandit.core.paths import did_you_mean
 from jaxbandit.core.pytree import float_dtype
-from jaxbandit.results.summary import LEGEND
+from jaxbandit.results.measured import LEGEND
 from jaxbandit.session.commands import add_commands
 from jaxbandit.session.journal import CannotRecord
 from jaxbandit.study.cluster import WORKERS, connected
@@ -122,7 +122,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(args: argparse.Namespace) -> None:
     """Run the study of a TOML file: the command ``run``."""
-    from jaxbandit.results.seals import drop_results
+    from jaxbandit.results.files import drop_results
     from jaxbandit.study import forget, from_toml, hold_directory, made_before, make_plan, use_all_cores
     from jaxbandit.study.files import check_disk
 

@@ -22,8 +22,7 @@ from jaxbandit.delays import Delay
 from jaxbandit.engine.inputs import Trials
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.results.dataset import to_dataframe
-from jaxbandit.results.measured import Played, results_of
-from jaxbandit.results.summary import RunSummary, summary_of
+from jaxbandit.results.measured import Played, RunSummary, results_of, summary_of
 
 if TYPE_CHECKING:
     import pandas as pd

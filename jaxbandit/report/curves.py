@@ -27,7 +27,7 @@ from jaxbandit.report.statistics import (
     over_trials,
     results_at_hand,
 )
-from jaxbandit.results.checks import OneResult
+from jaxbandit.results.dataset import OneResult
 
 PANELS = (
     ("regret", "average regret $R(t)/t$"),

@@ -29,9 +29,8 @@ from jaxbandit.report.statistics import (
     shared_start,
 )
 from jaxbandit.report.tables import COLUMNS, summary_rows
-from jaxbandit.results.checks import RESULTS
+from jaxbandit.results.dataset import RESULTS
 from jaxbandit.results.files import read_results
-from jaxbandit.results.flags import sweeps_without_effect
 
 __all__ = ["render", "write_report"]
 __dir__ = __all__.copy  # what completion shows

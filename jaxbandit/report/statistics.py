@@ -23,7 +23,7 @@ from jaxbandit.core.status import healthy as healthy_trials
 from jaxbandit.core.types import Key
 from jaxbandit.engine import Trajectory
 from jaxbandit.problems import AbstractProblem
-from jaxbandit.results.checks import ONE, RESULTS, OneResult, Results
+from jaxbandit.results.dataset import ONE, RESULTS, OneResult, Results
 from jaxbandit.results.measured import results_of
 
 __all__ = [

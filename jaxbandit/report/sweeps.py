@@ -17,7 +17,7 @@ from jaxbandit.core.fields import AtLeast, Words
 from jaxbandit.drawing import SHADES, grid_of_axes, in_style, look, one_axis, plain
 from jaxbandit.report.curves import PANELS
 from jaxbandit.report.statistics import over_trials
-from jaxbandit.results.checks import Results
+from jaxbandit.results.dataset import Results
 
 WIDE = 20.0  # positive values that span this factor or more are drawn on a logarithmic scale
 FEW = 12  # up to so many cells along an axis of a heat map are labelled one by one and have their numbers inside

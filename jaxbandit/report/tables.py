@@ -16,9 +16,8 @@ from jaxbandit.core.showing import aligned
 from jaxbandit.core.types import Key
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.report.statistics import Given, final_values, results_at_hand
-from jaxbandit.results.checks import Results
-from jaxbandit.results.dataset import to_dataframe
-from jaxbandit.results.summary import COLUMNS, RunSummary, summary_cells, summary_row
+from jaxbandit.results.dataset import Results, to_dataframe
+from jaxbandit.results.measured import COLUMNS, RunSummary, summary_cells, summary_row
 
 __all__ = ["COLUMNS", "aligned", "latex_table", "latex_text", "summary_rows", "text_table", "to_dataframe", "write_csv", "write_tidy"]
 __dir__ = __all__.copy  # what completion shows

@@ -1,34 +1,74 @@
-"""Results as one labelled dataset, assembled from pieces, and as tidy tables of pandas."""
+"""Results as one labelled dataset: assembled from pieces, checked, as tidy tables of pandas, and the flags of their trials in words."""
 
 from __future__ import annotations
 
 import datetime
 import json
 import platform
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import jax
 import numpy as np
 
 from jaxbandit._version import __version__
-from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import checked
-from jaxbandit.results.checks import Results
-from jaxbandit.results.schema import Arrays, Contents, Variable, coordinate_of
+from jaxbandit.core.fields import Check, Shape
+from jaxbandit.core.status import Status, explain, healthy
+from jaxbandit.core.status import flags_in_words as status_in_words
+from jaxbandit.results.schema import LABELS, TRIAL, Arrays, Contents, Variable, coordinate_of
 
-if TYPE_CHECKING:
-    import pandas as pd
-    import xarray as xr
-
-ORDER = ("algorithm", "trial", "round")
+ORDER = (*TRIAL, "round")
 
 Piece: TypeAlias = tuple[str, int, slice, np.ndarray]
 """Name of a variable, number of the run, trials, and their values."""
 
 
+class TrialsFailed(RuntimeError):
+    """Some trials of a study failed; the message says how many, which and why."""
+
+
+# Arguments that are results.
+
+
+def _are_results(value: object) -> bool:
+    import xarray as xr  # an extra of studies and reports, which alone call this
+
+    there = isinstance(value, xr.Dataset) and "status" in value and all(value.sizes.get(name) for name in ("trial", "round"))
+    return there and value.sizes.get("algorithm", 1) > 0  # type: ignore[attr-defined]  # it is a dataset
+
+
+def _verify(name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+    for label, variable in value.data_vars.items():
+        if {"trial", "round"} <= set(variable.dims) and variable.dtype.kind not in "biuf":
+            raise InvalidArgument(f"{name}: the measure {label} must hold real numbers, got {variable.dtype}")
+    if value["status"].dtype.kind not in "iu":
+        raise InvalidArgument(f"{name}: status must hold whole numbers, got {value['status'].dtype}")
+    labels = value["algorithm"].values.ravel().tolist() if "algorithm" in value.coords else []
+    if len(set(labels)) < len(labels):
+        raise InvalidArgument(f"{name}: must have distinct labels along algorithm, got {short(labels)}")
+
+
+RESULTS = Check("a dataset of results, with status and the dimensions algorithm, trial and round", _are_results, _verify)
+ONE = Check("a dataset of one algorithm's results, with status and the dimensions trial and round", _are_results, _verify)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
+
+    Results: TypeAlias = xr.Dataset
+    OneResult: TypeAlias = xr.Dataset
+else:  # xarray is loaded by whoever has made a dataset
+    Results = Annotated[Any, RESULTS]
+    OneResult = Annotated[Any, ONE]
+
+
+# From pieces to tables.
+
+
 def header(
-    contents: Contents, attributes: Mapping[str, Any], variables: Collection[str] = (), of_runs: Mapping[str, Any] | None = None
+    contents: Contents, attributes: Mapping[str, object], variables: Collection[str] = (), of_runs: Mapping[str, object] | None = None
 ) -> xr.Dataset:
     """Return results without ``variables``, which are named: coordinates, attributes, and ``of_runs``, what has no entry for each trial.
 
@@ -57,7 +97,7 @@ def pieces_of(variables: Mapping[str, Variable], cell: int, arrays: Arrays, rows
     runs, starts = np.unique(rows[:, 0], return_index=True)
     ends = [*starts[1:], len(rows)]
     for name, variable in variables.items():
-        values = variable.entries(cell, arrays, rows)
+        values = variable.entries(cell, arrays, len(rows))
         for run, start, end in zip(runs, starts, ends, strict=True):
             first = int(rows[start, 1])
             yield name, int(run), slice(first, first + int(end - start)), values[start:end]
@@ -90,3 +130,62 @@ def to_dataframe(dataset: Results, *, last: bool = False) -> pd.DataFrame:
     labels = [str(name) for name in part.coords if part[name].dims in ((), ("algorithm",)) and name != "algorithm"]
     table = part.to_dataframe(dim_order=[name for name in ORDER if name in part.dims]).reset_index()
     return table[["algorithm", *labels, "trial", "round", *of_round, *of_trial]]
+
+
+# Flags of trials.
+
+
+def _status(dataset: xr.Dataset) -> Iterator[tuple[str, np.ndarray]]:
+    """Return the label of each run and the flags of its trials ``[trial]``."""
+    return zip(map(str, dataset.algorithm.values), dataset.status.transpose("algorithm", "trial").values, strict=True)
+
+
+@checked
+def flagged(dataset: Results) -> dict[str, dict[str, int]]:
+    """Return, for each run with flagged trials, how many trials have each flag."""
+    counts = {
+        label: {explain(int(flag)): count for flag in Status if flag and (count := int(np.count_nonzero(status & flag)))}
+        for label, status in _status(dataset)
+    }
+    return {label: flags for label, flags in counts.items() if flags}
+
+
+@checked
+def flags_in_words(dataset: Results) -> list[str]:
+    """Return a line for each run and flag of its trials: ``rpol: 3 of 100 trials: why (what to do)``."""
+    return [f"{label}: {line}" for label, status in _status(dataset) for line in status_in_words(status)]
+
+
+@checked
+def sweeps_without_effect(dataset: Results) -> list[str]:
+    """Return a line for the swept fields whose values have not mattered: runs ended with the same numbers, bit for bit, in every trial."""
+    ends = [dataset[name].isel(round=-1) if "round" in dataset[name].dims else dataset[name] for name in sorted(map(str, dataset))]
+    ends = [end.transpose(*TRIAL, ...) for end in ends if set(TRIAL) <= set(end.dims) and "played" not in end.dims]
+    swept = {str(name): dataset[name].values for name in json.loads(dataset.attrs.get("swept", "[]")) if name in dataset.coords}
+    alike: dict[Hashable, list[int]] = {}
+    for run in range(dataset.sizes["algorithm"] if swept else 0):
+        same = [str(dataset[name].values[run]) for name in LABELS if name in dataset.coords]
+        alike.setdefault((*same, *(end.values[run].tobytes() for end in ends)), []).append(run)
+    found: dict[str, list[str]] = {}
+    for runs in alike.values():
+        fields = [name for name, values in swept.items() if len(set(values[runs][np.isfinite(values[runs])].tolist())) > 1]
+        if fields:
+            found.setdefault(" and ".join(fields), []).append(", ".join(dataset.algorithm.values[runs]))
+    more = {fields: f" (and of {len(runs) - 1} more such groups)" if len(runs) > 1 else "" for fields, runs in found.items()}
+    return [f"{fields} changed no number in any trial of {runs[0]}{more[fields]}" for fields, runs in found.items()]
+
+
+@checked
+def raise_if_failed(dataset: Results) -> xr.Dataset:
+    """Return the dataset, if no trial failed; raises :class:`TrialsFailed` otherwise."""
+    lines, failed = [], 0
+    for label, status in _status(dataset):
+        bad = np.flatnonzero(~healthy(status))
+        failed += len(bad)
+        if len(bad):
+            known = "failed_round" in dataset
+            where = f" in round {dataset.failed_round.sel(algorithm=label).values[bad[0]]}" if known else ""
+            lines.append(f"{label}: trial {bad[0]}{where} ({explain(int(status[bad[0]]))}), {len(bad)} in all")
+    if failed:
+        raise TrialsFailed(f"{failed} of {dataset.status.size} trials failed; " + "; ".join(lines))
+    return dataset

@@ -1,8 +1,13 @@
-"""Results on disk: NetCDF files and Zarr directories, written whole or not at all, and refused where they were damaged."""
+"""Results on disk: NetCDF files and Zarr directories, written whole or not at all, and refused where they were damaged.
+
+The seal of ``results.nc`` or ``results.zarr`` is a file of SHA-256 checksums beside it, ``results.nc.sha256``, as ``sha256sum`` writes and
+checks it. Results that another program has written have no seal and are read as they are.
+"""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import importlib.util
 import math
 import os
@@ -22,10 +27,8 @@ from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import checked
 from jaxbandit.core.files import CannotWrite, drop, reason_of, refuse_device, replace, write_whole
 from jaxbandit.core.types import FilePath
-from jaxbandit.results.checks import Results
-from jaxbandit.results.dataset import Piece
+from jaxbandit.results.dataset import Piece, Results
 from jaxbandit.results.schema import Variable
-from jaxbandit.results.seals import check_seal, drop_results, seal, seal_of
 
 LEVEL = 4  # of compression
 CHUNK_BYTES = 2**20  # of what is compressed and read at a time
@@ -45,15 +48,14 @@ def read_results(path: FilePath, *, load: bool = True) -> xr.Dataset:
     """
     path = Path(path)
     try:
-        inside = [path / name for name in ("results.nc", "results.zarr")]
-        found = next((file for file in inside if file.exists()), path)
+        found = next((file for name in ("results.nc", "results.zarr") if (file := path / name).exists()), path)
         if not found.exists() or (found.is_dir() and found.suffix != ".zarr"):
             raise InvalidArgument(
                 f"results: {path} holds no results.nc or results.zarr" if path.is_dir() else f"results: there is no {path}"
             )
         refuse_device(found)
         _refuse(found, next((file.name for file in found.rglob("*") if file.is_symlink()), None))
-        check_seal(found)
+        _check_seal(found)
         lazy = open_results(found)
         if not load:
             return lazy
@@ -77,7 +79,7 @@ def open_results(path: Path) -> xr.Dataset:
 
 
 def _is_elsewhere(held: h5py.Dataset) -> bool:
-    """Say whether a variable's values lie outside its file, in any file that whoever wrote it has named."""
+    """Return whether a variable's values lie outside its file, in any file that whoever wrote it has named."""
     return bool(held.external) or held.is_virtual
 
 
@@ -101,32 +103,37 @@ def write_results(dataset: Results, path: FilePath) -> None:
 
 
 def stream_results(head: xr.Dataset, variables: Mapping[str, Variable], pieces: Iterable[Piece], path: Path) -> None:
-    """Write a NetCDF file of results piece by piece, as :func:`write_results` does whole ones.
+    """Write a file or directory of results piece by piece, as :func:`write_results` does all of them at once.
 
     Args:
       head: coordinates, attributes, and what has no entry for each trial.
       variables: the other variables.
       pieces: name of a variable, number of the run, trials and values of every piece.
-      path: path of the file.
+      path: path of the file or directory.
 
     Raises:
       CannotWrite: on any error of the operating system.
     """
+    named = (str(name) for name, coordinate in head.coords.items() if "algorithm" in coordinate.dims and name not in head.dims)
+    coordinates = " ".join(sorted(named))  # along the runs, as xarray writes down which ones a variable has
 
     def write(temporary: Path) -> None:
         save(head, temporary)
-        with h5netcdf.File(temporary, "a") as file:
-            arrays = {name: _added(file, name, variable, along_runs(head)) for name, variable in variables.items()}
-            for name, run, trials, values in pieces:
-                arrays[name][run, trials] = values
+        if path.suffix == ".zarr":
+            import zarr
 
-    _write(path, head.nbytes + sum(math.prod(own.shape) * own.dtype.itemsize for own in variables.values()), write)
+            group = zarr.open_group(temporary, mode="a", zarr_format=2)
+            fill({name: _added_to_group(group, name, variable, coordinates) for name, variable in variables.items()})
+            zarr.consolidate_metadata(temporary, zarr_format=2)
+        else:
+            with h5netcdf.File(temporary, "a") as file:
+                fill({name: _added_to_file(file, name, variable, coordinates) for name, variable in variables.items()})
 
+    def fill(arrays: Mapping[str, Any]) -> None:
+        for name, run, trials, values in pieces:
+            arrays[name][run, trials] = values
 
-def along_runs(head: xr.Dataset) -> str:
-    """Return the names of coordinates along the runs, as xarray writes down which ones a variable has."""
-    found = (str(name) for name, coordinate in head.coords.items() if "algorithm" in coordinate.dims and name not in head.dims)
-    return " ".join(sorted(found))
+    _write(path, head.nbytes + sum(math.prod(one.shape) * one.dtype.itemsize for one in variables.values()), write)
 
 
 def check_results(head: xr.Dataset, path: Path) -> None:
@@ -152,6 +159,12 @@ def save(dataset: xr.Dataset, path: str | Path) -> None:
     dataset.to_netcdf(path, engine="h5netcdf", encoding=compressed)
 
 
+def drop_results(path: Path) -> None:
+    """Remove a NetCDF file or a Zarr directory and its seal, if they are there; raises ``CannotWrite``."""
+    for file in (seal_of(path), path):  # in this order: without its seal a file that stays is read as it is
+        drop(file)
+
+
 def _check_room(directory: Path, size: int) -> None:
     """Raise ``OSError`` unless a file of ``size`` bytes of values fits; where one does not, HDF5 ends in tracebacks or ends the process."""
     size += OVERHEAD
@@ -167,48 +180,30 @@ def _check_room(directory: Path, size: int) -> None:
 
 
 def _write(path: Path, size: int, write: Callable[[Path], object]) -> None:
-    """Call ``write`` with a temporary name, rename what it has written, a file or a Zarr directory, and seal it.
-
-    Args:
-      path: path of the file or directory.
-      size: bytes of all values that are to be written.
-      write: writes them.
-    """
+    """Call ``write``, which writes ``size`` bytes of values, with a temporary name; rename what it has written, and seal it."""
 
     def written(temporary: Path) -> None:
         _check_room(temporary.parent, size)
         write(temporary)
         drop(seal_of(path))  # of what is replaced now
 
-    if path.suffix == ".zarr":
-        publish(_with_zarr(path), write)
-    else:
+    if path.suffix != ".zarr":
         write_whole(path, written)
-        seal(path)
-
-
-def hidden(path: Path) -> Path:
-    """Return the name of a Zarr directory until it is whole."""
-    return path.with_name(f".{path.name}")
-
-
-def publish(path: Path, write: Callable[[Path], object], *, keep: bool = False) -> None:
-    """Call ``write`` with the hidden name of a Zarr directory, give it its name, and seal it; ``keep`` what is there to be added to."""
-    temporary = hidden(path)
+        _seal(path)
+        return
+    temporary = _with_zarr(path).with_name(f".{path.name}")
     try:
         if path.is_symlink() or (path.exists() and not path.is_dir()):
             raise OSError(errno.ENOTDIR, "it is there and is no directory")
-        if not keep:
-            shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
+        shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
         write(temporary)
         drop_results(path)
         replace(temporary, path)
-        seal(path)
+        _seal(path)
     except OSError as error:
         raise CannotWrite(path, error) from error
     finally:
-        if not keep:
-            shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _with_zarr(path: Path) -> Path:
@@ -218,8 +213,15 @@ def _with_zarr(path: Path) -> Path:
     return path
 
 
-def _added(file: h5netcdf.File, name: str, variable: Variable, coordinates: str) -> Any:
-    """Add a variable to a file, whose pieces are then set; missing numbers and coordinates are marked as xarray marks them."""
+def _added_to_group(group: Any, name: str, variable: Variable, coordinates: str) -> Any:
+    """Add a variable to a group of Zarr, whose dimensions and coordinates are named as xarray names them."""
+    named = {"_ARRAY_DIMENSIONS": list(variable.dims), "coordinates": coordinates}
+    fill, chunks = np.nan if variable.dtype.kind == "f" else None, chunks_of(variable)
+    return group.create_array(name, shape=variable.shape, chunks=chunks, dtype=variable.dtype, fill_value=fill, attributes=named)
+
+
+def _added_to_file(file: h5netcdf.File, name: str, variable: Variable, coordinates: str) -> Any:
+    """Add a variable to a file of NetCDF; missing numbers and coordinates are marked as xarray marks them."""
     numeric = variable.dtype.kind in "fi"
     options: dict[str, Any] = {"compression": "gzip", "compression_opts": LEVEL, "shuffle": True} if numeric else {}
     kind = np.dtype(np.int8) if variable.dtype == bool else variable.dtype
@@ -235,3 +237,40 @@ def chunks_of(variable: Variable) -> tuple[int, ...]:
     """Return the shape of a variable's chunks: of one run, whole trials, as many as make a chunk of some size."""
     trial = math.prod(variable.shape[2:]) * variable.dtype.itemsize
     return (1, min(max(CHUNK_BYTES // max(trial, 1), 1), variable.shape[1]), *variable.shape[2:])
+
+
+# Seals.
+
+
+def seal_of(path: Path) -> Path:
+    """Return the path of the seal of a NetCDF file or a Zarr directory."""
+    return path.with_name(path.name + ".sha256")
+
+
+def _seal(path: Path) -> None:
+    """Write the seal of a NetCDF file or a Zarr directory; raises ``CannotWrite``."""
+    lines = [f"{checksum}  {(Path(path.name) / name).as_posix()}\n" for name, checksum in _checksums(path).items()]
+    write_whole(seal_of(path), lambda temporary: temporary.write_text("".join(lines), encoding="utf-8"))
+
+
+def _check_seal(path: Path) -> None:
+    """Raise ``InvalidArgument`` on a NetCDF file or a Zarr directory that was altered since it was sealed; one without a seal passes."""
+    if not seal_of(path).exists():
+        return
+    text = seal_of(path).read_text(encoding="utf-8", errors="replace")
+    sealed = {name.partition("/")[2] or ".": checksum for checksum, _, name in (line.partition("  ") for line in text.splitlines())}
+    found = _checksums(path)
+    wrong = sorted(name for name in {*sealed, *found} if sealed.get(name) != found.get(name))
+    if wrong:
+        raise InvalidArgument(
+            f"results: {path / wrong[0]} was damaged or altered since it was written; restore it from a copy, or run the study again"
+        )
+
+
+def _checksums(path: Path) -> dict[str, str]:
+    """Return the checksum of every file of a directory by its path in there, or of a file by the name ``"."``."""
+    checksums = {}
+    for file in sorted(one for one in (path, *path.rglob("*")) if one.is_file()):
+        with file.open("rb") as opened:
+            checksums[file.relative_to(path).as_posix()] = hashlib.file_digest(opened, "sha256").hexdigest()
+    return checksums

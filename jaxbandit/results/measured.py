@@ -1,4 +1,4 @@
-"""Measures of runs: the compiled program that computes them, and the runs that ``simulate`` has played as one labelled dataset."""
+"""Measures of runs: the compiled program that computes them; the runs that ``simulate`` has played as one dataset, and their summary."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from jax.sharding import Mesh
 from jaxbandit.core.blocks import equal_blocks, map_blocks
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.codec import describe, in_words
+from jaxbandit.core.intervals import half_width
 from jaxbandit.core.keys import Stream, pair_key, stream_key, typed
 from jaxbandit.core.pytree import canonicalise
+from jaxbandit.core.showing import aligned, html_table
+from jaxbandit.core.status import Status, healthy
 from jaxbandit.core.sweep import combinations
 from jaxbandit.core.types import Array, Key
 from jaxbandit.delays import Delay, NoDelay
@@ -31,6 +34,22 @@ if TYPE_CHECKING:
 
 MEASURED = tuple(name for name in METRICS if name != "strong_regret")  # which takes a linear programme for each instance
 SIDE_BY_SIDE = 64  # trials measured in one block, which bounds the memory that instances of a random family take
+
+# Columns of a table: heading, measure, and true if it is divided by the number of rounds.
+COLUMNS = (
+    ("R/t", "regret", True),
+    ("R+/t", "positive_regret", True),
+    ("V/t", "hard_violation", True),
+    ("soft V/t", "soft_violation", True),
+    ("N", "violating_rounds", False),
+    ("best R+V", "best_constrained_regret", False),
+    ("strong R/t", "strong_regret", True),
+)
+
+LEGEND = (
+    "Means over trials after the last round with half-widths of 95% intervals; /t: divided by the number of rounds. R regret, R+ its"
+    " positive part, V violation, N violating rounds, declared: trials that declared the instance infeasible."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +134,7 @@ def results_of(
     key: Key | None = None,
     trials: int | Sequence[int] | None = None,
     delay: Delay | None = None,
-    swept: Mapping[str, Sequence[Any]] | None = None,
+    swept: Mapping[str, Sequence[object]] | None = None,
 ) -> xr.Dataset:
     """Return runs on one problem as one dataset; arguments and errors as for :meth:`~jaxbandit.Trajectory.to_xarray`.
 
@@ -148,10 +167,9 @@ def results_of(
         "delays": json.dumps({row.label: describe(late) for row in contents.rows}),
         "precision": first.precision,
     }
-    firsts = np.cumsum([0, *(run.variants for run in runs.values())])
+    starts = np.cumsum([0, *(run.variants for run in runs.values())])
     rows = [
-        np.stack([axis.ravel() for axis in np.indices((run.variants, run.trials))], axis=1) + np.asarray([start, 0])
-        for start, run in zip(firsts, runs.values(), strict=False)
+        np.argwhere(np.ones((run.variants, run.trials))) + np.asarray([start, 0]) for start, run in zip(starts, runs.values(), strict=False)
     ]
     pieces = (piece for cell, arrays in enumerate(batches) for piece in pieces_of(variables, cell, arrays, rows[cell]))
     return assembled(header(contents, attributes, variables), variables, pieces)
@@ -179,21 +197,18 @@ def check_alike(runs: Mapping[str, Played], problem: AbstractProblem, trials: in
                 f"problem: {problem.name!r} has {problem.outputs} outputs, but run {label!r} has {outputs}; give the one that was run"
             )
     count = next(iter(runs.values())).trials
-    numbers = (
-        list(range(count if trials is None else trials))
-        if trials is None or isinstance(trials, int | np.integer)
-        else [int(n) for n in trials]
-    )
+    given = count if trials is None else trials
+    numbers = [int(number) for number in (range(given) if isinstance(given, int | np.integer) else given)]
     if len(numbers) != count:
         raise InvalidArgument(f"trials: the run has {count} trials, got numbers of {len(numbers)}")
     return numbers
 
 
-def variants_named(label: str, run: Played, swept: Mapping[str, Sequence[Any]] | None) -> list[tuple[str, dict[str, Any]]]:
+def variants_named(label: str, run: Played, swept: Mapping[str, Sequence[object]] | None) -> list[tuple[str, dict[str, object]]]:
     """Return the label and the swept values of each variant of a run; variants without known values are numbered."""
     if not swept:
         return [(label, {})] if run.variants == 1 else [(f"{label} variant {n}", {}) for n in range(run.variants)]
-    zipped = all(np.ndim(values) and len(values) == run.variants for values in swept.values())
+    zipped = all(isinstance(values, Sequence | np.ndarray) and len(values) == run.variants for values in swept.values())
     chosen = combinations(swept, zipped=zipped, where="swept")
     if len(chosen) != run.variants:
         raise InvalidArgument(f"swept: run {label!r} has {run.variants} variants, got values of {len(chosen)}; give those of its sweep")
@@ -220,3 +235,90 @@ def measured(run: Played, problem: AbstractProblem, numbers: Sequence[int], key:
         known = {f"fact_{name}": np.asarray(values)[:count] for name, values in facts.items()}
     early = {f"before_{name}": curve[:, :before] for name, curve in found.items()} if before else {}
     return {name: curve[:, before:] for name, curve in found.items()} | early | known
+
+
+# Summaries.
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class RunSummary:
+    """Table of how runs went; it shows itself as text and, in notebooks, as HTML.
+
+    Attributes:
+      rows: by heading, the mean and (``"R/t +-"``) the 95% confidence half-width of every measure, with counts of trials.
+    """
+
+    rows: tuple[dict[str, Any], ...]
+
+    def __repr__(self) -> str:
+        return aligned(summary_cells(self.rows))
+
+    def _repr_html_(self) -> str:
+        head, *body = summary_cells(self.rows, " ± ")
+        return html_table(head, body, caption=LEGEND)
+
+
+def summary_row(label: str, finals: Mapping[str, np.ndarray], status: np.ndarray, declared: np.ndarray) -> dict[str, Any]:
+    """Return the row of one run.
+
+    Args:
+      label: name of the run.
+      finals: by measure, its values after the last round in the trials that did not fail, divided by the rounds where the column says so.
+      status, declared: ``[trials]`` flags, and rounds in which infeasibility was declared, 0 for none.
+    """
+    ok = healthy(status)
+    row: dict[str, Any] = {"algorithm": label, "trials": len(ok), "failed": int((~ok).sum())}
+    for heading, name, _ in COLUMNS:
+        final = finals.get(name, np.zeros(0))
+        row[heading] = float(final.mean()) if len(final) else float("nan")
+        row[f"{heading} +-"] = float(half_width(final))
+    row["declared infeasible"] = int(np.count_nonzero(status & int(Status.DECLARED_INFEASIBLE)))
+    row["mean round declared"] = float(declared[declared > 0].mean()) if np.any(declared > 0) else float("nan")
+    return row
+
+
+def summary_of(
+    runs: Mapping[str, Played],
+    problem: AbstractProblem,
+    *,
+    key: Key | None = None,
+    trials: int | Sequence[int] | None = None,
+    swept: Mapping[str, Sequence[object]] | None = None,
+) -> RunSummary:
+    """Return the summary of runs on one problem; arguments and errors as for :meth:`~jaxbandit.Trajectory.to_xarray`."""
+    numbers = check_alike(runs, problem, trials)
+    rows = []
+    for label, run in runs.items():
+        curves, elapsed = measured(run, problem, numbers, key), run.horizon + run.before
+        for place, (name, _) in enumerate(variants_named(label, run, swept)):
+            own = slice(place * run.trials, (place + 1) * run.trials)
+            status, declared = run.arrays["end_status"][own], run.arrays["end_declared_round"][own]
+            ok = healthy(status)
+            finals = {
+                measure: curves[measure][own, -1][ok].astype(np.float64) / (elapsed if averaged else 1)
+                for _, measure, averaged in COLUMNS
+                if measure in curves
+            }
+            rows.append(summary_row(name, finals, status, declared))
+    return RunSummary(rows=tuple(rows))
+
+
+def summary_cells(rows: Sequence[Mapping[str, Any]], joint: str = " +- ") -> list[list[str]]:
+    """Return the cells of a table of rows as text, the heading first, with every measure that some row has."""
+    shown = [heading for heading, _, _ in COLUMNS if any(np.isfinite(row[heading]) for row in rows)]
+
+    def cell(row: Mapping[str, Any], heading: str) -> str:
+        if not np.isfinite(row[heading]):
+            return "undefined"
+        half = row[f"{heading} +-"]
+        return f"{row[heading]:.3f}{joint}{half:.3f}" if np.isfinite(half) else f"{row[heading]:.3f}"
+
+    body = [
+        [
+            row["algorithm"] + (f" ({row['failed']} failed)" if row["failed"] else ""),
+            *(cell(row, heading) for heading in shown),
+            f"{row['declared infeasible']}/{row['trials']}",
+        ]
+        for row in rows
+    ]
+    return [["algorithm", *shown, "declared"], *body]

@@ -44,8 +44,12 @@ LARGE = 2.0**1023  # beyond it an integer has no float
 Arrays: TypeAlias = Mapping[str, np.ndarray]
 """Arrays of a batch by name, each with an entry for every trial of it along the first axis."""
 
-Maker: TypeAlias = Callable[[int, Arrays, np.ndarray], np.ndarray]
-"""Function of the number of a cell, the arrays of a batch, and the run and trial ``[n, 2]`` of each row; returns entries ``[n, ...]``."""
+Maker: TypeAlias = Callable[[int, Arrays, int], np.ndarray]
+"""Function of the number of a cell, the arrays of a batch and the number of its rows, which returns entries ``[n, ...]`` of a variable."""
+
+
+Source: TypeAlias = tuple[tuple[str, ...], str, Maker]
+"""Dimensions of a variable, the array that it is made of, and its maker."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +70,7 @@ class Row:
     base: str
     problem: str
     delay: str
-    swept: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    swept: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,9 +104,9 @@ class Contents:
         """Numbers of the kept rounds, those of counted points before round 1 being 0, -1, and so on downwards."""
         return np.concatenate([np.arange(1 - self.before, 1), self.kept])
 
-    def coordinates(self, *, outputs: bool) -> dict[str, Any]:
+    def coordinates(self, *, outputs: bool) -> dict[str, object]:
         """Return the coordinates of the results; ``outputs`` says whether outputs are a dimension without trajectories, too."""
-        named: dict[str, Any] = {
+        named: dict[str, object] = {
             "algorithm": [row.label for row in self.rows],
             "trial": np.asarray(self.trials),
             "round": self.rounds,
@@ -116,97 +120,79 @@ class Contents:
         return named
 
     def variables(self, examples: Sequence[Arrays]) -> dict[str, Variable]:
-        """Return all variables over runs and trials, given arrays of some batch of each cell, with or without trials."""
+        """Return all variables over runs and trials, given arrays of some batch of each cell, with or without trials.
+
+        A variable is made of one array, and left out where no cell has it.
+        """
         empty = [{name: np.empty((0, *a.shape[1:]), a.dtype) for name, a in arrays.items()} for arrays in examples]
-        nobody = np.zeros((0, 2), np.int64)
+        found = {}
+        for name, (dims, array, make) in self._makers(empty).items():
+            if any(array in arrays for arrays in empty):
+                known = [make(cell, arrays, 0) for cell, arrays in enumerate(empty)]
+                shape = (len(self.rows), len(self.trials), *known[0].shape[1:])
+                found[name] = Variable(dims, shape, np.result_type(*(values.dtype for values in known)), make)
+        return found
 
-        def variable(dims: tuple[str, ...], entries: Maker) -> Variable:
-            known = [entries(cell, arrays, nobody) for cell, arrays in enumerate(empty)]
-            shape = (len(self.rows), len(self.trials), *known[0].shape[1:])
-            return Variable(dims, shape, np.result_type(*(values.dtype for values in known)), entries)
+    def _makers(self, empty: Sequence[Arrays]) -> dict[str, Source]:
+        """Return how each variable is made, given the arrays of cells without trials."""
+        every, problems = len(self.kept) == self.horizon, self.problems
+        own = np.arange(1, self.horizon + 1, dtype=np.int32)[:, None]  # rounds in which values arrive without delay
 
-        columns = {name: _Column((*TRIAL, "round"), name, early=f"before_{name}") for name in self.metrics} | self._columns()
-        found = {
-            name: variable(column.dims, column.maker(self.problems, empty))
-            for name, column in columns.items()
-            if any(column.array in arrays for arrays in empty)
-        }
+        def given(array: str, early: str = "", instead: Callable[[AbstractProblem], object] | None = None) -> Maker:
+            """Return an array, with what is ``early`` first; a cell that lacks it has ``instead``, by its problem, in each trial."""
+
+            def make(cell: int, arrays: Arrays, count: int) -> np.ndarray:
+                if array in arrays or instead is None:
+                    return _joined(arrays, early, array)
+                value = np.asarray(instead(problems[cell]))
+                return np.broadcast_to(value, (count, *value.shape))
+
+            return make
+
+        def padded(make: Maker, fill: float) -> Maker:
+            """Return entries of one size in all cells: what some lack along axes beyond that of trials, such as outputs, is filled up."""
+
+            def pad(cell: int, arrays: Arrays, count: int) -> np.ndarray:
+                sizes = np.max([make(number, some, 0).shape[1:] for number, some in enumerate(empty)], axis=0)
+                values = make(cell, arrays, count)
+                widths = [(0, int(size) - has) for size, has in zip(sizes, values.shape[1:], strict=True)]
+                return np.pad(values, [(0, 0), *widths], constant_values=fill)
+
+            return pad
+
+        curve, of_output = (*TRIAL, "round"), (*TRIAL, "output")
+        makers: dict[str, Source] = {name: (curve, name, given(name, early=f"before_{name}")) for name in self.metrics}
         if "strong_regret" in self.metrics:
-            found["strong_regret"] = variable((*TRIAL, "round"), self._strong_regret)
-        return {name: found[name] for name in columns if name in found}
-
-    def _columns(self) -> dict[str, _Column]:
-        """Return how variables that are no metrics come from arrays of batches; those of which no cell has the array are left out."""
-        columns = {name: _Column(TRIAL, f"end_{name}") for name in ENDS} | {name: _Column(TRIAL, f"fact_{name}") for name in FACTS}
-        columns |= {
-            MIXED: _Column(TRIAL, f"fact_{MIXED}", dtype=float_dtype()),
-            "candidates": _Column(TRIAL, "end_candidate_count", lambda problem: problem.domain.size),
-            "optimum_kept": _Column(TRIAL, "end_optimum_kept", lambda problem: True),
-            "evaluations": _Column(TRIAL, "end_evaluations", lambda problem: np.int32(self.horizon)),
-            "fitted_length_scales": _Column(
-                (*TRIAL, "group", "axis"), "end_fitted_length_scales", lambda problem: np.empty((0, 0), float_dtype()), np.nan
-            ),
-            "lost": _Column((*TRIAL, "output"), "end_lost", lambda problem: np.zeros(problem.outputs, np.int32), 0),
+            makers["strong_regret"] = (curve, f"fact_{MIXED}", self._strong_regret)
+        makers |= {name: (TRIAL, array, given(array)) for name, array in ((name, f"end_{name}") for name in ENDS)}
+        makers |= {name: (TRIAL, array, given(array)) for name, array in ((name, f"fact_{name}") for name in FACTS)}
+        mixed, sizes = given(f"fact_{MIXED}"), given("end_fitted_length_scales", instead=lambda problem: np.empty((0, 0), float_dtype()))
+        lost = given("end_lost", instead=lambda problem: np.zeros(problem.outputs, np.int32))
+        candidates = given("end_candidate_count", instead=lambda problem: problem.domain.size)
+        evaluations = given("end_evaluations", instead=lambda problem: np.int32(self.horizon))
+        makers |= {
+            MIXED: (TRIAL, f"fact_{MIXED}", lambda *batch: mixed(*batch).astype(float_dtype())),
+            "candidates": (TRIAL, "end_candidate_count", candidates),
+            "optimum_kept": (TRIAL, "end_optimum_kept", given("end_optimum_kept", instead=lambda problem: True)),
+            "evaluations": (TRIAL, "end_evaluations", evaluations),
+            "fitted_length_scales": ((*TRIAL, "group", "axis"), "end_fitted_length_scales", padded(sizes, np.nan)),
+            "lost": (of_output, "end_lost", padded(lost, 0)),
         }
         if not self.trajectories:
-            return columns
-        every, dims = len(self.kept) == self.horizon, (*TRIAL, "played", "output")
-        own = np.arange(1, self.horizon + 1, dtype=np.int32)[:, None]
-        return columns | {
-            "index": _Column((*TRIAL, "round" if every else "played"), "seen_indices", early="before_index" if every else ""),
-            "observed": _Column(dims, "seen_values", fill=np.nan),
-            "arrival": _Column(dims, "seen_arrivals", lambda problem: np.repeat(own, problem.outputs, axis=1), NEVER, most=NEVER),
+            return makers
+        arrival = padded(given("seen_arrivals", instead=lambda problem: np.repeat(own, problem.outputs, axis=1)), NEVER)
+        played = (*TRIAL, "played", "output")
+        return makers | {
+            "index": ((*TRIAL, "round" if every else "played"), "seen_indices", given("seen_indices", "before_index" if every else "")),
+            "observed": (played, "seen_values", padded(given("seen_values"), np.nan)),
+            "arrival": (played, "seen_arrivals", lambda *batch: np.minimum(arrival(*batch), NEVER)),
         }
 
-    def _strong_regret(self, cell: int, arrays: Arrays, rows: np.ndarray) -> np.ndarray:
+    def _strong_regret(self, cell: int, arrays: Arrays, count: int) -> np.ndarray:
         """Return the entries of strong regret, which is against the rewards of the best mixed policies."""
         elapsed = self.rounds + self.before  # rounds that each entry sums over
         reward = _joined(arrays, "before_reward", "reward")
         return (arrays[f"fact_{MIXED}"][:, None] * elapsed - reward).astype(float_dtype())
-
-
-@dataclasses.dataclass(frozen=True)
-class _Column:
-    """One array of batches as a variable.
-
-    Attributes:
-      dims: names of the dimensions.
-      array: name of the array.
-      instead: value of each trial in a cell that lacks the array, by the cell's problem.
-      fill: value for what some cells lack along the axes beyond that of trials, such as outputs.
-      early: name of the array with entries before round 1, which come first where there are any.
-      most: upper bound of the values.
-      dtype: type of the values, default that of the array.
-    """
-
-    dims: tuple[str, ...]
-    array: str
-    instead: Callable[[AbstractProblem], Any] | None = None
-    fill: Any = None
-    early: str = ""
-    most: int | None = None
-    dtype: np.dtype[Any] | None = None
-
-    def maker(self, problems: Sequence[AbstractProblem], empty: Sequence[Arrays]) -> Maker:
-        """Return the entries of the variable, given the arrays of each cell without trials."""
-
-        def plain(cell: int, arrays: Arrays, rows: np.ndarray) -> np.ndarray:
-            if self.array in arrays or self.instead is None:
-                return _joined(arrays, self.early, self.array).astype(self.dtype or arrays[self.array].dtype, copy=False)
-            value = np.asarray(self.instead(problems[cell]))
-            return np.broadcast_to(value, (len(rows), *value.shape))
-
-        if self.fill is None:
-            return plain
-        sizes = np.max([plain(cell, arrays, np.zeros((0, 2))).shape[1:] for cell, arrays in enumerate(empty)], axis=0)
-
-        def padded(cell: int, arrays: Arrays, rows: np.ndarray) -> np.ndarray:
-            values = plain(cell, arrays, rows)
-            widths = [(0, 0), *((0, int(size) - here) for size, here in zip(sizes, values.shape[1:], strict=True))]
-            values = np.pad(values, widths, constant_values=self.fill)
-            return values if self.most is None else np.minimum(values, self.most)
-
-        return padded
 
 
 def _joined(arrays: Arrays, early: str, name: str) -> np.ndarray:
@@ -224,7 +210,7 @@ def coordinate_of(path: str) -> str:
     return f"algorithm.{path}" if path in TAKEN else path
 
 
-def value_words(values: Mapping[str, Any]) -> list[str]:
+def value_words(values: Mapping[str, object]) -> list[str]:
     """Return swept values as the labels of runs have them, without commas, which separate columns: ``reward_width=2``."""
     words = [
         f"{path.rsplit('.', 1)[-1]}={value:g}" if isinstance(value, int | float) and abs(value) < LARGE else f"{path}={short(value)}"
@@ -233,9 +219,10 @@ def value_words(values: Mapping[str, Any]) -> list[str]:
     return [word.replace(",", "") for word in words]
 
 
-def number_of(value: Any) -> float:
+def number_of(value: object) -> float:
     """Return a swept value as a number, NaN where it is none, such as a list or an object."""
     try:
-        return float(value) if np.ndim(value) == 0 and not isinstance(value, str) else float("nan")
+        array = np.asarray(value)
+        return float(array) if array.ndim == 0 and array.dtype.kind != "U" else float("nan")
     except (TypeError, ValueError, OverflowError):
         return float("nan")

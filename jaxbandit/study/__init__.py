@@ -9,9 +9,8 @@ Needs the ``study`` extra (``pip install "jaxbandit[study]"``).
 from jaxbandit.core.commands import end_with_parent, ended, parsed
 from jaxbandit.core.executors import TaskFailed, WorkerMismatch, WorkersLost, spread
 from jaxbandit.core.files import CannotWrite, ExistingOutput, prepare_directory, prepare_file, write_whole
-from jaxbandit.results.dataset import to_dataframe
+from jaxbandit.results.dataset import TrialsFailed, flagged, flags_in_words, raise_if_failed, sweeps_without_effect, to_dataframe
 from jaxbandit.results.files import read_results, write_results
-from jaxbandit.results.flags import TrialsFailed, flagged, flags_in_words, raise_if_failed, sweeps_without_effect
 from jaxbandit.study.audit import audit
 from jaxbandit.study.cluster import connected
 from jaxbandit.study.files import CheckpointMismatch, DirectoryInUse, HeldDirectory, hold_directory, interrupted

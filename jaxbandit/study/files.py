@@ -190,10 +190,10 @@ class Files:
 
     Attributes:
       directory: path of the directory.
-      note: called with a line of text when a file does not fit and is dropped.
+      note: called with a line of text when a file does not fit and is dropped; by default it goes nowhere.
     """
 
-    def __init__(self, directory: Path, note: Callable[[str], None] = lambda line: None) -> None:
+    def __init__(self, directory: Path, note: Callable[[str], object] = str) -> None:
         self.directory, self.note = directory, note
         self.parts, self.at_work = directory / "parts", directory / "at-work.npz"
         self.run = ""  # of the record of the run: what seals begin with
@@ -242,10 +242,17 @@ class Files:
         except OSError as error:
             raise CannotWrite(self.parts, error) from error
 
-    def forget_parts(self) -> None:
-        """Drop all finished batches."""
-        shutil.rmtree(self.parts, ignore_errors=True)
-        self._make_parts()
+    def of_workers(self) -> Files:
+        """Return the files as workers, which may start in other directories, write them."""
+        files = Files(self.directory.absolute())
+        files.run = self.run
+        return files
+
+    def is_there(self) -> bool:
+        """Return whether this process sees the run, and no other one in its place."""
+        with contextlib.suppress(CheckpointMismatch):
+            return self.record().get(SEAL) == self.run
+        return False
 
     def part(self, cell: int, batch: int) -> dict[str, np.ndarray] | None:
         """Return a finished batch, ``None`` when it is not finished; one that does not fit is dropped."""

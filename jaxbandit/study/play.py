@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 import jax
@@ -20,11 +18,8 @@ from jaxbandit.core.pytree import canonicalise, signature
 from jaxbandit.engine.programs import advance_all, begin_all, conclude_all, play_all
 from jaxbandit.metrics import Tally, start_tally
 from jaxbandit.problems import best_mixed_policy
-from jaxbandit.results.dataset import pieces_of
 from jaxbandit.results.measured import Measuring, measure_all
-from jaxbandit.results.regions import fill_regions
-from jaxbandit.results.schema import MIXED, Arrays, Variable
-from jaxbandit.study.dataset import contents_of, run_of
+from jaxbandit.results.schema import MIXED, Arrays
 from jaxbandit.study.files import Files, Place
 from jaxbandit.study.plan import Batch, Plan, PlannedCell
 from jaxbandit.study.programs import Lower, compiled
@@ -36,8 +31,8 @@ PROBED_ROUNDS = 100
 PROBE_REPEATS = 3
 
 Played: TypeAlias = tuple[Arrays, np.ndarray]
-"""What a run keeps of a batch: its arrays, or what is left of them where regions of the results have the rest, with its moments; and the
-seconds that it took, with and without compilation ``[2]``, NaN if an earlier process played some of it."""
+"""What a run keeps of a batch: its arrays and moments; and the seconds that it took, with and without compilation ``[2]``, NaN if an
+earlier process played some of it."""
 T = TypeVar("T")
 
 
@@ -72,20 +67,12 @@ class Player:
         self.resumed = None if files is None else files.load()
         self.mixed: dict[Hashable, float] = {}  # rewards of best mixed policies by instance
 
-    @functools.cached_property
-    def variables(self) -> dict[str, Variable]:
-        """Variables of the results."""
-        return contents_of(self.plan).variables([self._empty(cell) for cell in self.plan.cells])
-
-    def result(self, batch: Batch, regions: Path | None = None) -> Played:
-        """Return the results of a batch, whose regions are filled in a Zarr directory if there is one."""
+    def result(self, batch: Batch) -> Played:
+        """Return the results of a batch."""
         begun, playing = time.perf_counter(), self.playing
-        arrays: Arrays = self.play(batch)
+        arrays = self.play(batch)
         seconds = np.asarray([time.perf_counter() - begun, self.playing - playing])
-        found = moments(self.plan, batch, arrays)
-        if regions is not None:
-            arrays = fill_regions(regions, pieces_of(self.variables, batch.cell.number, arrays, batch.rows), run_of(self.plan))
-        return {**arrays, **found}, seconds if self._checkpoint_of(batch) is None else np.full(2, np.nan)
+        return {**arrays, **moments(self.plan, batch, arrays)}, seconds if self._checkpoint_of(batch) is None else np.full(2, np.nan)
 
     def play(self, batch: Batch) -> dict[str, np.ndarray]:
         """Return the arrays of a batch."""
@@ -93,17 +80,6 @@ class Player:
         if "strong_regret" in self.plan.study.metrics:
             arrays[f"fact_{MIXED}"] = np.asarray([self._best_mixed(run, trial) for run, trial in batch.rows.tolist()])
         return arrays
-
-    def _empty(self, cell: PlannedCell) -> dict[str, np.ndarray]:
-        """Return the arrays of a batch without any trial: their names, types and shapes, by tracing alone."""
-        pairs = np.zeros((cell.step, 3), np.int32)
-        tally = start_tally(cell.cell.problem.constraints, (cell.step,))
-        played = jax.eval_shape(partial(play_all, **self.recording), cell.cell, self.key, pairs, None)
-        indices = jax.ShapeDtypeStruct((cell.step, self.plan.before + cell.cell.horizon), np.int32)
-        measured = jax.eval_shape(partial(measure_all, how=self._measuring(cell)), cell.cell.problem, self.key, pairs, tally, indices, None)
-        (before, seen, ended), (_, curves, facts) = jax.tree.map(lambda x: np.empty((0, *x.shape[1:]), x.dtype), (played, measured))
-        arrays = _collected([self._kept(1, before, seen, curves, facts)], ended, 0)
-        return arrays | ({f"fact_{MIXED}": np.empty(0)} if "strong_regret" in self.plan.study.metrics else {})
 
     def _at_once(self, batch: Batch) -> dict[str, np.ndarray]:
         """Play all rounds by one program, called as often as it takes."""

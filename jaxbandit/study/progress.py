@@ -122,6 +122,11 @@ def moments(plan: Plan, batch: Batch, arrays: Mapping[str, np.ndarray]) -> dict[
     return found
 
 
+def moments_alone(part: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the moments among all that is kept of a batch."""
+    return {name: array for name, array in part.items() if name in ("runs", "trials", "failed") or name.startswith(("mean ", "squares "))}
+
+
 class SoFar:
     """Trial-rounds that are played, which it reports, and moments of the batches that are finished, which it writes to ``progress.json``.
 

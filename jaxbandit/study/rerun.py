@@ -15,8 +15,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import whole
-from jaxbandit.results.checks import Results
-from jaxbandit.results.dataset import assembled, header, pieces_of
+from jaxbandit.results.dataset import Results, assembled, header, pieces_of
 from jaxbandit.study.dataset import attributes, contents_of
 from jaxbandit.study.plan import MAX_BYTES, Batch, Plan, make_plan
 from jaxbandit.study.play import Player

@@ -23,14 +23,13 @@ from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.types import Device, FilePath
 from jaxbandit.results.dataset import assembled, pieces_of
-from jaxbandit.results.files import check_results, hidden, open_results, read_results, stream_results
-from jaxbandit.results.regions import begin_regions, finish_regions, put_in
-from jaxbandit.results.schema import Arrays, Variable
+from jaxbandit.results.files import check_results, open_results, read_results, stream_results
+from jaxbandit.results.schema import Arrays
 from jaxbandit.study.dataset import contents_of, study_header
 from jaxbandit.study.files import CheckpointMismatch, Files, HeldDirectory, check_disk, hold_directory, identity, interrupted
 from jaxbandit.study.plan import Batch, Memory, Plan, Segment, make_plan
 from jaxbandit.study.play import CHECKPOINT_SHARE, Played, Player
-from jaxbandit.study.progress import Progress, SoFar
+from jaxbandit.study.progress import Progress, SoFar, moments_alone
 from jaxbandit.study.study import Study, in_its_arithmetic
 
 Directory: TypeAlias = Annotated[str | Path | HeldDirectory, path_check | of_class(HeldDirectory, "a directory of hold_directory(...)")]
@@ -55,11 +54,6 @@ class Options:
     executor: AnyExecutor | None
     report: Callable[[Progress], None]
     note: Callable[[str], None]
-
-    @property
-    def regions(self) -> Path | None:
-        """Zarr directory that whoever plays a batch writes it to."""
-        return self.results if self.results is not None and self.results.suffix == ".zarr" else None
 
 
 @checked
@@ -90,8 +84,8 @@ def run_study(
       resume: go on with the run that the directory holds, to the results it would have had without interruption, bit for bit, with
         other workers or without any.
       results: NetCDF file, or Zarr directory if it ends in ``.zarr``, that results are written to batch by batch, so that they need not
-        fit memory; the dataset that is returned is then read from it as it is used. Needs a ``directory``. Workers write a Zarr
-        directory, which all of them must see; otherwise this process writes what they send.
+        fit memory; the dataset that is returned is then read from it as it is used. Needs a ``directory``. For Zarr workers write
+        their batches to that directory, which all of them must see; otherwise this process writes what they send.
       attributes: what else the results say of the run, such as the command.
       memory, segment, devices: as for :func:`make_plan`; a run that is resumed keeps its own. Of workers the memory is that of each.
       checkpoint_share: share of the time that checkpoints may take, in (0, 1]; they are left out where they would take more. Workers
@@ -148,7 +142,7 @@ def _play_here(store: Store, options: Options) -> None:
     """Play all batches that are missing."""
     player = Player(store.plan, store.so_far, store.files, note=options.note, share=options.checkpoint_share, left=store.missing)
     for batch in store.missing():
-        store.finish(batch, player.result(batch, options.regions))
+        store.finish(batch, *player.result(batch))
 
 
 def _play_by_workers(store: Store, executor: AnyExecutor, options: Options) -> None:
@@ -157,16 +151,17 @@ def _play_by_workers(store: Store, executor: AnyExecutor, options: Options) -> N
     so_far.dashboard = dashboard_of(executor)
     if so_far.dashboard:
         options.note(f"dashboard of the workers: {so_far.dashboard}")
-    work = Work(plan.study, options.memory, options.segment, plan.layout, options.regions and options.regions.absolute())
+    shared = options.results is not None and options.results.suffix == ".zarr"
+    work = Work(plan.study, options.memory, options.segment, plan.layout, store.files.of_workers() if shared and store.files else None)
     started, places = time.perf_counter(), [batch.place for batch in missing]
     answers = spread(executor, work, places, wanted=store.around, note=options.note)
     try:
         with contextlib.closing(answers):  # which calls workers off, however the run ends
             for number, answer in answers:
-                batch, (arrays, _) = missing[number], answer.result
+                batch, (arrays, seconds) = missing[number], answer.result
                 so_far.workers.add(answer.worker)
                 store.around = answer.surroundings
-                store.finish(batch, answer.result)
+                store.finish(batch, arrays, seconds, written=work.files is not None)
                 ends = arrays.get(f"mean {plan.study.metrics[0]}", np.full((len(arrays["runs"]), 1), np.nan))[:, -1]
                 means = dict(zip(arrays["runs"].tolist(), ends, strict=True))
                 so_far.played(batch, plan.study.horizon, plan.study.horizon, time.perf_counter() - started, means)
@@ -208,42 +203,25 @@ class Store:
         files.clear()
         check_disk(files.directory, self.plan.disk_bytes(self.options.results is not None))
         own = identity(self.plan.study.fingerprint(), self.around)
-        files.start({"identity": own, "batches": self.plan.layout, "regions": self.options.regions is not None})
-        self._begin_regions()
+        files.start({"identity": own, "batches": self.plan.layout})
 
     def _resume(self, files: Files) -> None:
         """Go on with the run of the directory: take its batches."""
         if self.options.executor is not None:  # whose surroundings are compared when it plays
             known = files.record()["identity"]
             self.around = {name: str(known.get(name)) for name in VERSIONS_AND_DEVICE}
-        record, regions = files.resume(identity(self.plan.study.fingerprint(), self.around)), self.options.regions
-        if record["regions"] != (regions is not None):
-            raise CheckpointMismatch(
-                f"resume: {files.directory} holds a run with results {'' if record['regions'] else 'not '}in Zarr; resume it as it was"
-            )
+        record = files.resume(identity(self.plan.study.fingerprint(), self.around))
         self.plan = self.plan.with_layout(record["batches"])
-        if regions is not None and not hidden(regions).is_dir():  # it was cut off before, or the results have moved
-            files.forget_parts()
-            self._begin_regions()
         check_disk(files.directory, self.plan.disk_bytes(self.options.results is not None) - files.part_bytes())
-
-    def _begin_regions(self) -> None:
-        if self.options.regions is not None:
-            begin_regions(self.options.regions, study_header(self.plan, self.variables), self.variables)
-
-    @functools.cached_property
-    def variables(self) -> dict[str, Variable]:
-        """Variables of results that go to a Zarr directory."""
-        return Player(self.plan).variables
 
     def missing(self) -> list[Batch]:
         """Return the batches that are still to be played."""
         return [batch for batch in self.plan.batches if batch not in self.parts]
 
-    def finish(self, batch: Batch, played: Played) -> None:
-        """Keep a batch that was played."""
-        part, self.seconds[batch] = played
-        if self.files is not None:
+    def finish(self, batch: Batch, part: Arrays, seconds: np.ndarray, *, written: bool = False) -> None:
+        """Keep a batch that was played, unless a worker has ``written`` it."""
+        self.seconds[batch] = seconds
+        if self.files is not None and not written:
             self.files.finish(*batch.place, part)
         self._keep(batch, part)
         self.so_far.write_now_and_then()
@@ -263,19 +241,14 @@ class Store:
 
     def gather(self) -> xr.Dataset:
         """Return the results of all batches, read from their file if they are written to one."""
-        plan, file, regions, attributes = self.plan, self.options.results, self.options.regions, dict(self.options.attributes)
+        plan, file, attributes = self.plan, self.options.results, dict(self.options.attributes)
         if self.options.executor is not None:
             attributes["devices"] = json.dumps([(self.around or {}).get("device", "")])
         seconds, unknown = np.empty((len(plan.runs), 2)), np.full(2, np.nan)  # with and without compilation, of what this run has played
         for cell in plan.cells:
             seconds[list(cell.runs)] = np.sum([self.seconds.get(batch, unknown) for batch in cell.batches], axis=0) / len(cell.runs)
-        first = (self._part(next(cell.batches)) for cell in plan.cells)
-        variables = contents_of(plan).variables(list(first)) if regions is None else self.variables
+        variables = contents_of(plan).variables([self._part(next(cell.batches)) for cell in plan.cells])
         head = study_header(plan, variables, seconds).assign_attrs(attributes)
-        if regions is not None:
-            put_in(regions, ({name: x for name, x in self._part(batch).items() if "|" in name} for batch in plan.batches))
-            finish_regions(regions, head)
-            return open_results(regions)
         pieces = (piece for batch in plan.batches for piece in pieces_of(variables, batch.cell.number, self._part(batch), batch.rows))
         if file is None:
             return assembled(head, variables, pieces)
@@ -291,14 +264,14 @@ class Work:
       study: study that is run.
       memory, segment: as for :func:`~jaxbandit.study.make_plan`.
       layout: batches that all workers have, as :attr:`~jaxbandit.study.Plan.layout`.
-      regions: Zarr directory of the results, whose regions are filled.
+      files: files of the run, where workers write batches themselves; ``None`` where they send them.
     """
 
     study: Study
     memory: str | int | None
     segment: int | None
     layout: list[list[int]] | None = None
-    regions: Path | None = None
+    files: Files | None = None
 
     def __call__(self, place: Numbers | None) -> Played | list[list[int]]:
         """Return the layout that this worker would choose, or the results of the batch with these numbers of its cell and of itself."""
@@ -317,7 +290,16 @@ def _played(study: Study, work: Work, place: Numbers) -> Played:
     cell, number = place
     batch = next(itertools.islice(work.player.plan.cells[cell].batches, number, None))
     work.player.left = lambda: [batch]
-    return work.player.result(batch, work.regions)
+    arrays, seconds = work.player.result(batch)
+    if work.files is None:
+        return arrays, seconds
+    if not work.files.is_there():
+        raise InvalidArgument(
+            f"results: workers write to {work.files.directory}, and this one does not see the run there; give a directory that all"
+            " machines share, or write NetCDF"
+        )
+    work.files.finish(*place, arrays)
+    return moments_alone(arrays), seconds
 
 
 def _cut_by_worker(plan: Plan, executor: AnyExecutor, options: Options) -> tuple[Plan, Mapping[str, str]]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.codec import Table, as_given, digest, exact, from_plain, from_value, to_fields
+from jaxbandit.core.codec import Table, as_given, digest, from_plain, from_value, stable, to_fields
 from jaxbandit.core.declare import check_fields, checked
 from jaxbandit.core.fields import Described, Words
 from jaxbandit.core.paths import set_field
@@ -295,7 +295,7 @@ def runs_of(parts: Parts, rows: Sequence[Row] | None = None) -> list[Run]:
         where = "model" if model is parts.model else f"{where}.model"
         model.validate(where)
         of = (row.problem, problem is problems[row.problem])
-        key, common = ((*of, digest(exact(each))) for each in (model, model.at_middle()))
+        key, common = ((*of, digest(stable(each))) for each in (model, model.at_middle()))
         if common not in surrogates:
             surrogates[common] = model.at_middle().of(problem.domain, problem.outputs, parts.horizon + parts.initial.count, where)
         if key not in surrogates:

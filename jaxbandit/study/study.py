@@ -18,7 +18,7 @@ import numpy as np
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.codec import Plain, Table, as_given, check_table, digest, exact, from_fields, in_words, origin_of, says_all, to_fields
+from jaxbandit.core.codec import Plain, Table, as_given, check_table, digest, from_fields, in_words, origin_of, says_all, stable, to_fields
 from jaxbandit.core.declare import check_fields, checked, parameters
 from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, Check, Described, of_class, whole
 from jaxbandit.core.files import opened_text, reason_of
@@ -249,12 +249,12 @@ class Study(Described):
         models = {key: _counted_model(model) for key, model in {id(run.model): run.model for run in runs}.items()}
         plain = [field.name for field in dataclasses.fields(Run) if field.name not in ("problem", "model", "delay", "feedback", "origin")]
         counted = [
-            {name: exact(getattr(run, name)) for name in plain}
+            {name: stable(getattr(run, name)) for name in plain}
             | {"problem": problems[id(run.problem)], "model": models[id(run.model)]}
-            | {"delay": exact(run.delay_in_force), "feedback": exact(run.policy_in_force)}
+            | {"delay": stable(run.delay_in_force), "feedback": stable(run.policy_in_force)}
             for run in runs
         ]
-        own = {f.name: exact(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name != "runs"}
+        own = {f.name: stable(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name != "runs"}
         return digest({**own, "runs": counted})
 
     def table(self) -> dict[str, object]:
@@ -338,17 +338,17 @@ def _counted_problem(problem: AbstractProblem) -> Plain:
     table = origin_of(named)
     if table is not None and says_all(table):
         with contextlib.suppress(InvalidArgument):  # of arguments that no table holds
-            return [type(problem).__name__, exact(as_given(named))]
-    return exact(problem)
+            return [type(problem).__name__, stable(as_given(named))]
+    return stable(problem)
 
 
 def _counted_model(model: Surrogate) -> Plain:
     """Return what counts of a model: what it was made from, since the last bits of its features depend on the machine."""
     if not model.kernels:
-        return exact(model)
+        return stable(model)
     names = ["kernels", "noise_variance", "prior_mean", "groups", "domain"]
     names += ["length_scale", "variance", "low", "high"] if isinstance(model, RangedSurrogate) else []
-    made_from = {name: exact(getattr(model, name)) for name in names}
+    made_from = {name: stable(getattr(model, name)) for name in names}
     return {"class": "Surrogate", **made_from, "forms": [[form.name, form.rank] for form in model.forms]}
 
 
@@ -366,7 +366,7 @@ def _named(items: Sequence[T], labels: Sequence[str | None], words: Callable[[T]
             named.append((label, item))
             continue
         if id(item) not in digests:
-            digests[id(item)] = digest(exact(item))
+            digests[id(item)] = digest(stable(item))
         alike = known.setdefault(words(item), {})
         first = alike.setdefault(digests[id(item)], item)
         number = list(alike).index(digests[id(item)]) + 1

@@ -23,7 +23,7 @@ import jaxbandit
 from jaxbandit import InvalidArgument
 from jaxbandit.cli import main
 from jaxbandit.results import files
-from jaxbandit.results.seals import seal_of
+from jaxbandit.results.files import seal_of
 from jaxbandit.study import CannotWrite, Model, Study, grid, read_results, rerun, run_study, sweeps_without_effect, write_results
 from tests.support.small_study import ONE_CELL, assert_same, one_cell, written
 from tests.support.synthetic_results import swept
