@@ -29,7 +29,7 @@ from jaxbandit.report.statistics import (
     shared_start,
 )
 from jaxbandit.report.tables import COLUMNS, summary_rows
-from jaxbandit.results.dataset import RESULTS
+from jaxbandit.results.dataset import RESULTS, sweeps_without_effect
 from jaxbandit.results.files import read_results
 
 __all__ = ["render", "write_report"]
