@@ -156,7 +156,7 @@ def faults(
     failures = {Status.NONFINITE_SCORE: index == arena.size, Status.NO_SUCH_POINT: (index < 0) | (index > arena.size), **(others or {})}
     unexplained = ~functools.reduce(jnp.bitwise_or, failures.values(), jnp.asarray(before))
     return failures | {
-        Status.NEGATIVE_WIDTH: unexplained & ~jnp.all(choice.decision.widths >= 0),
+        Status.NEGATIVE_WIDTH: unexplained & ~functools.reduce(jnp.logical_and, list(choice.decision.widths >= 0)),
         Status.NONFINITE_STATE: unexplained & _is_broken(state, infinite, choice.point, arena.size),
     }
 
@@ -199,7 +199,11 @@ def _is_broken(state: object, infinite: list[Array], point: Array, size: int) ->
 def surprises_at(model: Surrogate, index: Array, values: Array) -> tuple[Array, Array, Array]:
     """Return the :func:`surprises` ``[k]`` of values ``[k]`` at a point."""
     variances = [jnp.asarray(form.prior_variance)[index] + model.noise_at(g, index) for g, form in enumerate(model.forms)]
-    return surprises(values, jnp.asarray(model.prior_mean, values.dtype), jnp.stack([variances[g] for g in model.groups]))
+    variance, outputs = variances[0], jnp.arange(len(model.groups), dtype=jnp.int32)
+    for g, other in enumerate(variances[1:], start=1):  # not stacked, which a GPU does in a kernel of its own
+        is_of_group = functools.reduce(jnp.logical_or, [outputs == j for j, group in enumerate(model.groups) if group == g])
+        variance = jnp.where(is_of_group, other, variance)
+    return surprises(values, jnp.asarray(model.prior_mean, values.dtype), variance)
 
 
 def surprises(values: N, mean: N, variance: N) -> tuple[N, N, N]:

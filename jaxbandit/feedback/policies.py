@@ -166,14 +166,14 @@ def fold_arrivals(step: Callable[[T, Array, Array, Array], T], carry: T, feedbac
     count = jnp.max(jnp.sum(mask, axis=0, dtype=jnp.int32))
     if axis is not None:
         count = jax.lax.pmax(count, axis)
-    slots, outputs = jnp.arange(mask.shape[0], dtype=jnp.int32)[:, None], jnp.arange(mask.shape[1])
 
     def one(_: Array, state: tuple[T, Array]) -> tuple[T, Array]:
         carry, mask = state
+        slots, outputs = (jnp.arange(size, dtype=jnp.int32) for size in mask.shape)
         first = jnp.argmax(mask, axis=0).astype(jnp.int32)
         present = jnp.any(mask, axis=0)
         carry = step(carry, feedback.indices[first], feedback.values[first, outputs], present)
-        return carry, mask & (slots != first[None, :])
+        return carry, mask & (slots[:, None] != first[None, :])
 
     after: T = jax.lax.fori_loop(0, count, one, (carry, mask))[0]
     return after

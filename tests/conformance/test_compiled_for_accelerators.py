@@ -14,24 +14,23 @@ INSTALL = "the compilers of {} are not here; pip install 'jaxbandit[accelerator-
 on_gpu = pytest.mark.skipif(not is_installed("gpu"), reason=INSTALL.format("GPUs"))
 on_tpu = pytest.mark.skipif(not is_installed("tpu"), reason=INSTALL.format("TPUs"))
 
-# Kernels of a round on an H100, each a launch of about 2 microseconds: jaxlib 0.10.2 has as many, 0.12.0.1 no more but for one.
+# Kernels of a round on an H100, each a launch of about 2 microseconds, as jaxlib 0.10.2 has them. Scores that tie take two of them: they
+# are written down, and their largest and least are found, before the first one near the largest is.
 LAUNCHES = {
-    Program("rpol"): 12,
+    Program("rpol"): 13,
     Program("cbo"): 14,
-    Program("config"): 13,
-    Program("epbo"): 12,
-    Program("se3"): 16,
-    Program("primal-dual"): 12,
+    Program("config"): 14,
+    Program("epbo"): 13,
+    Program("se3"): 17,
+    Program("primal-dual"): 13,
     Program("cei"): 16,
-    Program("constrained-thompson"): 18,
-    Program("safeopt"): 27,  # and 14 for each block of candidates
-    Program("rpol", "features"): 13,
+    Program("constrained-thompson"): 19,
+    Program("safeopt"): 29,  # and 16 for each block of candidates
+    Program("rpol", "features"): 14,
     Program("rpol", "rows"): 25,  # 46 and eight branches, of which the host learns first, where rows stood in eight blocks
-    Program("rpol", "product", "wait"): 17
-    if jax.__version_info__ < (0, 11)
-    else 19,  # and 18 for each late value of the trial that gets most
-    Program("rpol", "product", "hallucinate"): 24,  # and 10
-    Program("rpol", "product", "censor"): 23,
+    Program("rpol", "product", "wait"): 19,  # and 18 for each late value of the trial that gets most
+    Program("rpol", "product", "hallucinate"): 29,  # and 10
+    Program("rpol", "product", "censor"): 25,
 }
 
 
