@@ -20,7 +20,6 @@ from jaxbandit.core.codec import nameable
 from jaxbandit.core.declare import Role, check_fields, checked
 from jaxbandit.core.fields import Words, exactly, finite_numbers, function, key, vector, whole
 from jaxbandit.core.keys import typed
-from jaxbandit.core.memory import check_fits
 from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.types import Array, Key, Numbers, Table
 
@@ -53,9 +52,8 @@ class Domain(Role):
     def __post_init__(self) -> None:
         check_fields(self, "Domain")
         if 0 in np.shape(self.points):
-            raise checks.InvalidArgument(
-                f"Domain.points: the domain is empty (shape {list(np.shape(self.points))}); give at least one point"
-            )
+            shape = list(np.shape(self.points))
+            raise checks.InvalidArgument(f"Domain.points: the domain is empty (shape {shape}); give at least one point")
         if self.axes and (math.prod(self.grid_shape), len(self.axes)) != np.shape(self.points):
             raise checks.InvalidArgument(
                 f"Domain.axes: a grid of {list(self.grid_shape)} points, got {list(np.shape(self.points))} coordinates; use domains.product"
@@ -133,7 +131,6 @@ def points(coordinates: Annotated[Numbers, finite_numbers, COORDINATES]) -> Doma
 @checked
 def arms(count: Annotated[int, whole(1, MOST_POINTS)]) -> Domain:
     """Make a domain of ``count`` unordered arms, whose points are arm numbers ``[count, 1]``; for explicit Gram matrices."""
-    check_fits("count", 2 * 8 * int(count), f"a domain of {checks.short(count)} arms", "take fewer")
     return Domain(points=np.arange(count, dtype=np.float64)[:, None])
 
 
@@ -180,17 +177,13 @@ def mixed(
     """
     if not axes or not all(isinstance(name, str) and name for name in axes):
         raise checks.InvalidArgument(f"axes: must be a mapping from names to values, at least one, got {checks.short(dict(axes))}")
-    arrays: list[np.ndarray] = []
-    labels: list[tuple[str, ...]] = []
-    for name, values in axes.items():
-        where = f"axes[{name!r}]"
-        own = _categories(where, values)
-        if not own:
-            finite_numbers(where, values, exactly(None))
-        arrays.append(np.arange(len(own), dtype=np.float64) if own else np.asarray(values, np.float64))
-        labels.append(own)
-    made = product(arrays)
-    return replace(made, names=tuple(axes), categories=tuple(labels) if any(labels) else ())
+    labels = tuple(_categories(f"axes[{name!r}]", values) for name, values in axes.items())
+    for (name, values), categories in zip(axes.items(), labels, strict=True):
+        if not categories:
+            finite_numbers(f"axes[{name!r}]", values, exactly(None))
+    pairs = zip(labels, axes.values(), strict=True)
+    domain = product([np.arange(len(known), dtype=np.float64) if known else np.asarray(values, np.float64) for known, values in pairs])
+    return replace(domain, names=tuple(axes), categories=labels if any(labels) else ())
 
 
 def _categories(where: str, values: object) -> tuple[str, ...]:
@@ -232,8 +225,6 @@ def grid(
         raise checks.InvalidArgument(f"points_per_axis: expected one number or {len(lower)}, got {len(counts)}")
     counts = [checks.integer("points_per_axis", count, least=2, most=MOST_POINTS) for count in counts]
     _check_count("points_per_axis", counts)
-    size = math.prod(counts)
-    check_fits("points_per_axis", 2 * 8 * len(counts) * size, f"a grid of {checks.short(size)} points", "take fewer")
     return product([np.linspace(a, b, n) for a, b, n in zip(lower, upper, counts, strict=True)])
 
 
@@ -262,7 +253,6 @@ def sobol(
     lower, upper = _corners(low, high)
     if len(lower) > qmc.Sobol.MAXDIM:
         raise checks.InvalidArgument(f"low, high: must have at most {qmc.Sobol.MAXDIM:,} axes, got {len(lower):,}")
-    check_fits("count", 2 * 8 * len(lower) * count, f"a domain of {checks.short(count)} points", "take fewer")
     words = np.asarray(key if isinstance(key, int | np.integer) else jax.random.key_data(typed(key)), np.uint64)
     sequence = qmc.Sobol(len(lower), seed=np.random.default_rng(np.atleast_1d(words).tolist()))
     unit = sequence.random_base2(max(count - 1, 0).bit_length())[:count]

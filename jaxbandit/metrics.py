@@ -171,16 +171,8 @@ def _extend_tally(means: Array, best: Array, so_far: Tally, indices: Array) -> t
         best_constrained_regret=jnp.minimum(so_far.best_constrained_regret[..., None], least),
         reward=sums[..., 3, :],
     )
-    after = Tally(
-        regret=found.regret[..., -1],
-        positive_regret=found.positive_regret[..., -1],
-        hard_violation=found.hard_violation[..., -1],
-        costs=sums[..., 5:, -1],
-        violating_rounds=found.violating_rounds[..., -1],
-        best_constrained_regret=found.best_constrained_regret[..., -1],
-        reward=found.reward[..., -1],
-    )
-    return after, found
+    names = ("regret", "positive_regret", "hard_violation", "violating_rounds", "best_constrained_regret", "reward")
+    return Tally(costs=sums[..., 5:, -1], **{name: getattr(found, name)[..., -1] for name in names}), found
 
 
 @pytree

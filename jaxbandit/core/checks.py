@@ -7,9 +7,10 @@ tracer, because the user wrapped a call in ``jit`` or ``vmap``, is passed over: 
 from __future__ import annotations
 
 import contextlib
+import math
 import reprlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -125,20 +126,26 @@ def nonnegative(name: str, value: object, *, remedy: str = "give a number >= 0")
     _bounded(name, value, "be >= 0", remedy, lambda given: given >= 0)
 
 
+class Interval(NamedTuple):
+    """Numbers between two ends; ``open_*`` says which of them are left out."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    open_low: bool = True
+    open_high: bool = True
+
+    def __str__(self) -> str:
+        return f"{'(' if self.open_low else '['}{self.low:g}, {self.high:g}{')' if self.open_high else ']'}"
+
+    def holds(self, value: Any) -> Any:
+        """Return where numbers, which may be traced, lie in the interval."""
+        return (value > self.low if self.open_low else value >= self.low) & (value < self.high if self.open_high else value <= self.high)
+
+
 def within(name: str, value: object, low: float, high: float, *, open_low: bool = True, open_high: bool = False) -> None:
     """Raise unless every number of ``value`` lies in the interval; ``open_*`` says which ends are left out."""
-    words = f"lie in {interval(low, high, open_low, open_high)}"
-    _bounded(name, value, words, "", lambda given: inside(given, low, high, open_low, open_high))
-
-
-def interval(low: float, high: float, open_low: bool, open_high: bool) -> str:
-    """Return an interval as it is written in mathematics."""
-    return f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
-
-
-def inside(value: Any, low: float, high: float, open_low: bool, open_high: bool) -> Any:
-    """Return where numbers, which may be traced, lie in an interval."""
-    return (value > low if open_low else value >= low) & (value < high if open_high else value <= high)
+    interval = Interval(low, high, open_low, open_high)
+    _bounded(name, value, f"lie in {interval}", "", interval.holds)
 
 
 def _bounded(name: str, value: object, words: str, remedy: str, holds: Callable[[np.ndarray], Any] = np.isfinite) -> None:

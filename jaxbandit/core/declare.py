@@ -98,23 +98,14 @@ class Declared(Role):
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """One field of a class, or one argument of a function, as its annotation says.
-
-    Attributes:
-      name: of the field or argument.
-      default: its value where none is given; ``dataclasses.MISSING`` for a required one.
-      static: whether it is part of the program, so that it cannot be swept.
-      check: what it may hold; ``None`` for anything.
-      shape: for which functions it may hold numbers of their own; ``None`` for one number, or an object for all functions of its owner.
-      symbol: the paper's letter, or ``None``.
-    """
+    """One field of a class, or one argument of a function, as its annotation says."""
 
     name: str
-    default: object
-    static: bool
-    check: Check | None
-    shape: Shape | None
-    symbol: str | None
+    default: object  # dataclasses.MISSING for a required one
+    static: bool  # whether it is part of the program, so that it cannot be swept
+    check: Check | None  # what it may hold; None for anything
+    shape: Shape | None  # for which functions it may hold numbers of their own; None for one number, or an object for all of its owner's
+    symbol: str | None  # the paper's letter
 
     @property
     def allowed(self) -> str:
@@ -369,17 +360,7 @@ def _naming_traced(given: Mapping[str, object]) -> Iterator[None]:
 
 def roles_of_arguments(maker: Maker) -> dict[str, tuple[type[Role], ...]]:
     """Return which roles the objects have that each argument of a class or function may hold, none for numbers and plain values."""
-    if isinstance(maker, type) and issubclass(maker, Declared):
-        return {parameter.name: parameter.classes for parameter in parameters(maker)}
-    return {name: tuple(_roles_in(hint)) for name, hint in typing.get_type_hints(maker).items() if name != "return"}
-
-
-def _roles_in(hint: Hint) -> Iterator[type[Role]]:
-    """Return the roles that an annotation such as ``Sequence[Kernel] | None`` names."""
-    if isinstance(hint, type) and not isinstance(hint, types.GenericAlias) and issubclass(hint, Role):
-        yield hint
-    for part in typing.get_args(hint):
-        yield from _roles_in(part)
+    return {item.name: tuple(kind for kind in item.classes if issubclass(kind, Role)) for item in parameters(maker)}
 
 
 def constructible(*roles: type[Role]) -> dict[str, type[Role]]:

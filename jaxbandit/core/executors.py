@@ -23,7 +23,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future
 from functools import partial
-from typing import Annotated, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import jax
 import jaxlib
@@ -35,6 +35,13 @@ from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import Check, Words, function
 from jaxbandit.core.files import reason_of
 from jaxbandit.core.pytree import PYTREES, register
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    AnyExecutor: TypeAlias = Executor | Client
+else:  # for whoever has no Dask
+    AnyExecutor = Executor
 
 WORKS_KEPT = 4  # in a worker, those used last
 PROCESS = os.getpid()  # in which this module was loaded: a forked process has that of its parent
@@ -79,18 +86,6 @@ class Answer:
     error: str = ""
 
 
-class DaskClient(Protocol):
-    """Part of ``distributed.Client`` for whoever has no Dask, and so no such type."""
-
-    @property
-    def dashboard_link(self) -> str:
-        """Address of the page that shows what workers do."""
-
-    def submit(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        """Give out a task."""
-
-
-AnyExecutor: TypeAlias = Executor | DaskClient
 Outcome: TypeAlias = Answer | Exception
 
 ATTEMPTS = 3  # of a task, before it counts as failed
@@ -129,11 +124,9 @@ class _Pool:
         self.executor, self.work = executor, work
 
     def submit(self, task: Task) -> Future[Answer]:
-        """Give out a task."""
         return self.executor.submit(perform, dataclasses.replace(task, work=self.work))
 
     def outcomes(self, futures: Sequence[Future[Answer]]) -> list[Outcome]:
-        """Return what the tasks of futures that have ended came to."""
         return [_outcome(future.result) for future in futures]
 
     def room(self, note: Callable[[str], None]) -> int:
@@ -141,7 +134,6 @@ class _Pool:
         return TASKS_IN_A_POOL
 
     def gone(self) -> str:
-        """Return why nothing is to be expected any more, empty unless that is known."""
         return ""
 
 
@@ -159,12 +151,10 @@ class _Cluster:
         self.options = {"resources": {"GPU": 1}} if any(worker["resources"].get("GPU") for worker in workers) else {}
 
     def submit(self, task: Task) -> Any:
-        """Give out a task."""
         # Impure: an equal task that failed would be answered by its remembered failure.
         return self.client.submit(perform, task, self.work, pure=False, **self.options)
 
     def outcomes(self, futures: Sequence[Any]) -> list[Outcome]:
-        """Return what the tasks of futures that have ended came to."""
         finished = [future for future in futures if future.status == "finished"]
         try:  # in one message
             gathered = self.client.sync(lambda: self.client.gather(finished, asynchronous=True), callback_timeout=SECONDS_TO_SEND)
@@ -188,7 +178,6 @@ class _Cluster:
         return TASKS_PER_WORKER * self.count
 
     def gone(self) -> str:
-        """Return why nothing is to be expected any more, empty unless that is known."""
         return "" if self.client.status in ("running", "connecting") else "the scheduler has gone"
 
 

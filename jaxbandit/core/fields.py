@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks, shapes
-from jaxbandit.core.checks import InvalidArgument, float_dtype, short
+from jaxbandit.core.checks import Interval, InvalidArgument, float_dtype, short
 from jaxbandit.core.shapes import *  # noqa: F403  # which are facts of fields, too
 from jaxbandit.core.shapes import Shape, scalar
 
@@ -33,7 +33,6 @@ __all__ += ["boolean", "choice", "each", "function", "how_many_points", "mapping
 __all__ += shapes.__all__
 __dir__ = __all__.copy  # what completion shows
 
-INFINITY = float("inf")
 INT32_MAX = 2**31 - 1  # the largest whole number that the engine counts with
 MOST_ROUNDS = 2**24
 """The most rounds of a trial: measures count rounds in floating point, and float32 counts to here."""
@@ -74,8 +73,6 @@ class AtLeast:
 
 Verify: TypeAlias = Callable[[str, Any, Shape | None, int | None], object]
 FitDomain: TypeAlias = Callable[[str, Any, int, int], None]
-Ends: TypeAlias = tuple[float, float]
-EVERYWHERE: Ends = (-INFINITY, INFINITY)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,8 +85,7 @@ class Check:
       verify: raises ``InvalidArgument`` on a value of the right type, called ``name``, whose shape or range does not fit a field of shape
         ``shape`` in an object that serves ``outputs`` functions; default: nothing more is asked.
       classes: base classes of the objects that the field may hold; none for numbers.
-      ends: interval that its numbers lie in, ``(-inf, inf)`` where the check has none.
-      inside: whether traced numbers lie in the range, ``[]``; true for a check that has none.
+      interval: where its numbers lie; ``None`` where that is not all that it asks of them.
       fit_domain: raises ``InvalidArgument`` on a value, called ``name``, that does not fit a domain of ``size`` points and ``axes`` axes.
     """
 
@@ -97,8 +93,7 @@ class Check:
     takes: Callable[[object], bool]
     verify: Verify = lambda name, value, shape, outputs: None
     classes: tuple[type, ...] = ()
-    ends: Ends = EVERYWHERE
-    inside: Callable[[jax.Array], Any] = lambda value: True
+    interval: Interval | None = None
     fit_domain: FitDomain = lambda name, value, size, axes: None
 
     def __call__(self, name: str, value: object, shape: Shape | None = None, outputs: int | None = None) -> None:
@@ -113,7 +108,6 @@ class Check:
 
     def __or__(self, other: Check) -> Check:
         """Return the check for what either allows: ``positive | choice("auto")``."""
-        must_be("other", other, Check, "a check of jaxbandit.fields, such as positive")
 
         def which(value: object) -> Check:
             return self if self.takes(value) else other
@@ -123,10 +117,13 @@ class Check:
             lambda value: self.takes(value) or other.takes(value),
             lambda name, value, shape, outputs: which(value).verify(name, value, shape, outputs),
             (*self.classes, *other.classes),
-            self.ends,  # of what is optional, or a number or an object
-            lambda value: which(value).inside(value),
+            self.interval or other.interval,  # of what is optional, or a number or an object
             lambda name, value, size, axes: which(value).fit_domain(name, value, size, axes),
         )
+
+    def inside(self, value: jax.Array) -> jax.Array | bool:
+        """Return whether traced numbers lie in the interval, ``[]``."""
+        return True if self.interval is None else jnp.all(self.interval.holds(value) & jnp.isfinite(value))
 
     def of(self, shape: Shape) -> Check:
         """Return the check that also asks for a shape, for items and arguments; of a field the shape is checked beside."""
@@ -143,16 +140,8 @@ class Check:
         )
 
 
-def must_be(name: str, value: object, kind: type, words: str) -> None:
-    """Raise ``InvalidArgument`` unless ``value`` is a ``kind``, which ``words`` describe."""
-    if not isinstance(value, kind):
-        raise InvalidArgument(f"{name}: must be {words}, got {short(value)}")
-
-
 def of_class(kind: type, words: str = "") -> Check:
     """Return the check for objects of a class, whose contents are not looked at; ``words`` say what they are, unless the class does."""
-    if not isinstance(kind, type) or not (words or issubclass(kind, Described)):
-        raise InvalidArgument(f"kind: must be a class, with words unless it has its own, got {short(kind)}")
     return Check(words or kind.described, lambda value: isinstance(value, kind), classes=(kind,))  # type: ignore[attr-defined]
 
 
@@ -172,23 +161,21 @@ def _may_be_array(value: object) -> bool:
 def _numbers(
     allowed: str,
     test: Callable[[str, object], object] = lambda name, value: None,
-    holds: Callable[[Any], Any] | None = None,
+    interval: Interval | None = None,
     *,
     leaf: bool = False,
     whole: bool = False,
     engine: bool = False,
-    ends: Ends = EVERYWHERE,
 ) -> Check:
     """Return the check for real numbers.
 
     Args:
       allowed: in words.
       test: raises ``InvalidArgument`` on concrete numbers out of range.
-      holds: the same of one number, asked of most fields of every object that is made, or of traced ones.
+      interval: the range, where it is one.
       leaf: whether the numbers are a leaf of a pytree, one unless a shape is given; otherwise nested lists of arrays are taken, too.
       whole: whether their type must be one of whole numbers.
       engine: whether the engine calculates with the numbers, in its own floating type.
-      ends: the interval that they lie in.
     """
 
     def verify(name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
@@ -212,10 +199,10 @@ def _numbers(
                 in_the_engine(name, value, given)
 
     def is_plainly_allowed(value: object) -> bool:
-        """Return whether one number is allowed, and what the engine makes of it, too; numbers near the ends of its type are left alone."""
-        if holds is None or not isinstance(value, float | int) or not 1e-30 < abs(value) < (1e30 if type(value) is float else 2**63):
+        """Return whether one number is allowed, and what the engine makes of it, too; asked of most fields of every object."""
+        if interval is None or not isinstance(value, float | int) or not 1e-30 < abs(value) < (1e30 if type(value) is float else 2**63):
             return False
-        return bool(holds(value) and holds(float(float_dtype().type(value))))
+        return bool(interval.holds(value) and interval.holds(float(float_dtype().type(value))))
 
     def in_the_engine(name: str, value: object, given: np.ndarray) -> None:
         """Raise when a number is allowed, but not what it becomes in the engine's floating type."""
@@ -231,10 +218,7 @@ def _numbers(
                 " jax_enable_x64, or change the number"
             ) from error
 
-    def inside(value: jax.Array) -> Any:
-        return True if holds is None else jnp.all(holds(value) & jnp.isfinite(value))
-
-    check = Check(allowed, _is_leaf if leaf else _may_be_array, verify, ends=ends, inside=inside)
+    check = Check(allowed, _is_leaf if leaf else _may_be_array, verify, interval=interval)
     return check
 
 
@@ -244,22 +228,16 @@ def _are_integers(value: Any, *, traced: bool) -> bool:
     return (traced and not isinstance(value, jax.Array)) or not array.size or array.dtype.kind in "iu"
 
 
-positive = _numbers("a number > 0", checks.positive, lambda value: value > 0, leaf=True, engine=True)
-nonnegative = _numbers("a number >= 0", checks.nonnegative, lambda value: value >= 0, leaf=True, engine=True)
-finite = _numbers("a finite number", checks.finite, lambda value: True, leaf=True, engine=True)
+positive = _numbers("a number > 0", checks.positive, Interval(0.0), leaf=True, engine=True)
+nonnegative = _numbers("a number >= 0", checks.nonnegative, Interval(0.0, open_low=False), leaf=True, engine=True)
+finite = _numbers("a finite number", checks.finite, Interval(), leaf=True, engine=True)
 
 
 def between(low: float, high: float, *, open_low: bool = True, open_high: bool = False, host: bool = False) -> Check:
     """Return the check for numbers in an interval; ``open_*`` says which ends are left out, ``host`` that they stay in float64."""
-    _check_ends(low=low, high=high)
-    return _numbers(
-        f"a number in {checks.interval(low, high, open_low, open_high)}",
-        partial(checks.within, low=low, high=high, open_low=open_low, open_high=open_high),
-        lambda value: checks.inside(value, low, high, open_low, open_high),
-        leaf=True,
-        engine=not host,
-        ends=(low, high),
-    )
+    interval = Interval(low, high, open_low, open_high)
+    test = partial(checks.within, low=low, high=high, open_low=open_low, open_high=open_high)
+    return _numbers(f"a number in {interval}", test, interval, leaf=True, engine=not host)
 
 
 def whole_numbers(least: int, most: int, unit: str) -> Check:
@@ -271,17 +249,6 @@ def whole_numbers(least: int, most: int, unit: str) -> Check:
             raise InvalidArgument(f"{name}: must be whole numbers of {unit}, got {short(value)}")
 
     return _numbers(f"a whole number of {unit} from {least} to {most}", test, leaf=True, engine=True)
-
-
-def _check_ends(*, integers: bool = False, **given: float) -> None:
-    """Raise unless two numbers, by the names of their arguments, are the least and the largest of some; infinity may be either."""
-    kinds = (int, np.integer) if integers else (int, float, np.integer, np.floating)
-    for name, value in given.items():
-        if isinstance(value, bool) or not isinstance(value, kinds) or value != value:
-            raise InvalidArgument(f"{name}: must be a {'whole ' if integers else ''}number, got {short(value)}")
-    (low, least), (high, most) = given.items()
-    if least > most:
-        raise InvalidArgument(f"{low}: must be at most {high}, got {short(least)} and {short(most)}")
 
 
 def _is_a_point(name: str, value: object) -> None:
@@ -312,13 +279,11 @@ integers = _numbers("whole numbers", whole=True)
 
 def numbers_from(low: float, high: float) -> Check:
     """Return the check for an array of numbers from ``low`` to ``high``, both allowed."""
-    _check_ends(low=low, high=high)
     return _numbers(f"numbers from {low:g} to {high:g}", partial(checks.within, low=low, high=high, open_low=False))
 
 
 def integers_from(low: int, high: int) -> Check:
     """Return the check for an array of whole numbers from ``low`` to ``high``, both allowed."""
-    _check_ends(low=low, high=high, integers=True)
     return _numbers(f"whole numbers from {low} to {high}", partial(checks.within, low=low, high=high, open_low=False), whole=True)
 
 
@@ -413,7 +378,6 @@ path = Check("text that is not empty, or a path", lambda value: isinstance(value
 
 def whole(least: int, most: int = INT32_MAX) -> Check:
     """Return the check for a whole number of at least ``least`` and at most ``most``."""
-    _check_ends(least=least, most=most, integers=True)
     words = f"a whole number >= {least}" if most == INT32_MAX else f"a whole number from {least} to {most}"
     return _plain(words, (int, np.integer), partial(checks.integer, least=least, most=most))
 
@@ -430,16 +394,12 @@ def how_many_points() -> Check:
 
 def choice(*values: str | int) -> Check:
     """Return the check for one of a few names or numbers."""
-    if not values or not all(isinstance(value, str | int) for value in values):
-        raise InvalidArgument(f"values: must be names or whole numbers, at least one, got {short(values)}")
     kinds = tuple({type(value) for value in values}) + (np.integer,) * any(isinstance(value, int) for value in values)
     return _plain("one of " + ", ".join(map(repr, values)), kinds, partial(checks.one_of, allowed=values))
 
 
 def function(arguments: str) -> Check:
     """Return the check for a function that can be called with the positional ``arguments``, such as ``"(t, gain)"``."""
-    if not isinstance(arguments, str) or not arguments.startswith("("):
-        raise InvalidArgument(f"arguments: must be text such as '(t, gain)', got {short(arguments)}")
     allowed, count = f"a function of {arguments}", arguments.count(",") + 1
 
     def verify(name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:

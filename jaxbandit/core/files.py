@@ -8,7 +8,7 @@ import fnmatch
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TextIO
 
@@ -34,6 +34,17 @@ def reason_of(error: Exception) -> str:
     return next((line.strip() for line in words.splitlines() if line.strip()), type(error).__name__)
 
 
+@contextlib.contextmanager
+def _made_at(path: Path, what: str) -> Iterator[None]:
+    """Turn errors of the operating system, and a ``ValueError`` where a path holds NUL, into ``InvalidArgument``."""
+    try:
+        yield
+    except InvalidArgument:
+        raise
+    except (OSError, ValueError) as error:
+        raise InvalidArgument(f"out: cannot make {what} {str(path)!r}: {reason_of(error)}") from error
+
+
 @checked
 def prepare_directory(path: FilePath, *, force: bool = False, besides: str = "") -> Path:
     """Make ``path`` ready to write results in.
@@ -48,16 +59,12 @@ def prepare_directory(path: FilePath, *, force: bool = False, besides: str = "")
       InvalidArgument: when it cannot be made or written to.
     """
     directory = Path(path)
-    try:
+    with _made_at(directory, "the directory"):
         if directory.exists() and not directory.is_dir():
             raise ExistingOutput(f"out: {directory} is a file, not a directory; choose another place")
         if directory.is_dir() and not force and any(not fnmatch.fnmatch(file.name, besides) for file in directory.iterdir()):
             raise ExistingOutput(f"out: {directory} exists and is not empty; choose another place or add --force to replace its files")
         directory.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:  # a ValueError where a path holds NUL
-        if isinstance(error, InvalidArgument):
-            raise
-        raise InvalidArgument(f"out: cannot make the directory {str(directory)!r}: {reason_of(error)}") from error
     if not os.access(directory, os.W_OK):
         raise InvalidArgument(f"out: {directory} is not writable")
     return directory
@@ -67,7 +74,7 @@ def prepare_directory(path: FilePath, *, force: bool = False, besides: str = "")
 def prepare_file(path: FilePath, *, force: bool = False) -> Path:
     """Check that a file can be written at ``path``; raises :class:`ExistingOutput` if one is there and ``force`` is off."""
     file = Path(path)
-    try:
+    with _made_at(file, "a place for"):
         if "\0" in str(file):
             raise ValueError("it holds NUL")
         if file.is_dir():
@@ -75,10 +82,6 @@ def prepare_file(path: FilePath, *, force: bool = False) -> Path:
         if file.exists() and not force:
             raise ExistingOutput(f"out: {file} exists; choose another name or add --force to replace it")
         file.parent.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:  # a ValueError where a path holds NUL
-        if isinstance(error, InvalidArgument):
-            raise
-        raise InvalidArgument(f"out: cannot make a place for {str(file)!r}: {reason_of(error)}") from error
     return file
 
 

@@ -40,7 +40,6 @@ class Sweep(Described):
         return f"{type(self).__name__}({self.size} variants of {kind}: {', '.join(f'{path}={text}' for path, text in fields)})"
 
     def _repr_html_(self) -> str:
-        """Return a table of the fields in which the variants differ."""
         kind, fields = self._in_brief()
         return html_fields(f"{type(self).__name__}: {self.size} variants of {kind}", fields)
 
@@ -57,7 +56,7 @@ class Sweep(Described):
             integer("number", number, least=0, most=self.size - 1)
         differing = jax.tree.map(jnp.asarray, self.differing) if is_traced(number) else self.differing  # NumPy takes no traced index
         pairs = zip(self.shared, differing, strict=True)
-        return jax.tree.unflatten(self.structure, [own if many is None else many[number] for own, many in pairs])
+        return jax.tree.unflatten(self.structure, [one if many is None else many[number] for one, many in pairs])
 
     def unstack(self) -> list[Any]:
         """Return all objects, on the host."""
@@ -109,7 +108,8 @@ def combinations(values: Mapping[str, Sequence[object]], *, zipped: bool, where:
     lengths = {}
     for path, given in values.items():
         short_enough(f"{where}.{path}", given)
-        if not _is_list(given) or not len(given):
+        is_array = isinstance(given, np.ndarray | jax.Array) and given.ndim > 0
+        if not (is_array or (isinstance(given, Sequence) and not isinstance(given, str))) or not len(given):
             raise InvalidArgument(f"{where}.{path}: expected a list of values, got {short(given)}")
         lengths[path] = len(given)
     if zipped and len(set(lengths.values())) > 1:
@@ -121,37 +121,26 @@ def combinations(values: Mapping[str, Sequence[object]], *, zipped: bool, where:
     return [dict(zip(values, row, strict=True)) for row in rows]
 
 
-def _is_list(given: object) -> bool:
-    """Return whether ``given`` has items to try; text has none."""
-    if isinstance(given, np.ndarray | jax.Array):
-        return given.ndim > 0
-    return isinstance(given, Sequence) and not isinstance(given, str)
-
-
 def gather_variants(trees: Sequence[object], where: str = "sweep") -> Sweep:
     """Return objects of one structure as a :class:`Sweep`; leaves are compared by value.
 
     Raises:
       InvalidArgument: when objects differ in structure or in the shape of a leaf; ``where`` names the place.
     """
-    structure = jax.tree.structure(trees[0])
+    structure: Any = jax.tree.structure(trees[0])
+    if any(jax.tree.structure(tree) != structure for tree in trees):
+        raise InvalidArgument(f"{where}: values of one field are of different kinds; all numbers, or all schedules of one class")
     shared: list[object] = []
     differing: list[Array | np.ndarray | None] = []
-    for leaves in zip(*(_leaves(tree, structure, where) for tree in trees), strict=True):
+    for leaves in zip(*map(jax.tree.leaves, trees), strict=True):
         same = all(_equal(leaves[0], leaf) for leaf in leaves[1:])
-        if not same and len({np.shape(leaf) for leaf in leaves}) > 1:
-            shapes = sorted({np.shape(leaf) for leaf in leaves})
+        shapes = sorted({np.shape(leaf) for leaf in leaves})
+        if len(shapes) > 1:
             raise InvalidArgument(f"{where}: values of one field must have one shape, got {shapes}")
         shared.append(leaves[0] if same else None)
-        differing.append(None if same else _stacked(leaves))
+        # On the host, where variants are picked one by one before a run; NumPy cannot hold keys.
+        differing.append(None if same else jnp.stack(leaves) if any(map(_is_key, leaves)) else np.stack(list(map(np.asarray, leaves))))
     return Sweep(shared=tuple(shared), differing=tuple(differing), structure=structure, size=len(trees))
-
-
-def _leaves(tree: object, structure: jax.tree_util.PyTreeDef, where: str) -> list[Any]:
-    leaves, own = jax.tree.flatten(tree)
-    if own != structure:
-        raise InvalidArgument(f"{where}: values of one field are of different kinds; all numbers, or all schedules of one class")
-    return leaves
 
 
 def _equal(a: Any, b: Any) -> bool:
@@ -162,13 +151,6 @@ def _equal(a: Any, b: Any) -> bool:
     return np.shape(a) == np.shape(b) and bool(np.array_equal(np.asarray(a), np.asarray(b)))
 
 
-def _stacked(leaves: Sequence[Array | np.ndarray]) -> Array | np.ndarray:
-    """Return leaves of one shape stacked along a new leading axis: on the host, where variants are picked one by one before a run."""
-    if any(_is_key(leaf) for leaf in leaves):
-        return jnp.stack(leaves)
-    return np.stack([np.asarray(leaf) for leaf in leaves])
-
-
 def _is_key(leaf: object) -> bool:
-    """Return whether a leaf is a PRNG key, which NumPy cannot hold."""
+    """Return whether a leaf is a PRNG key."""
     return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.extended)

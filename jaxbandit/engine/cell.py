@@ -18,7 +18,6 @@ from jaxbandit.core.keys import pair_key
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree, replace, signature, static
 from jaxbandit.core.sweep import Sweep, gather_variants
 from jaxbandit.core.types import Array
-from jaxbandit.domains import Domain
 from jaxbandit.engine.delayed import AnyAlgorithm, Delays
 from jaxbandit.engine.inputs import INFORMED
 from jaxbandit.engine.trial import Informed, InitialDesign, Setting, prepare
@@ -38,42 +37,22 @@ Variant: TypeAlias = tuple[AnyAlgorithm, Surrogate, Delays | None]
 
 @pytree
 class Cell:
-    """Runs that differ in numbers only, and so share one program.
+    """Runs that differ in numbers only, and so share one program."""
 
-    Attributes:
-      problem: a problem or a family.
-      variants: ``(algorithm, surrogate, delays)`` of each run.
-      initial: points observed before round 1.
-      horizon: number of rounds ``T``.
-      block: number of trials side by side.
-      common: whether the runs share their trials' random numbers.
-      informed: as for :func:`~jaxbandit.simulate`.
-      kernel: the kernel of :mod:`jaxbandit.fused` that plays the rounds, ``None`` where XLA plays them.
-    """
-
-    problem: AbstractProblem
-    variants: Sweep
+    problem: AbstractProblem  # a problem or a family
+    variants: Sweep  # of the algorithm, its model, and its delays
     initial: InitialDesign
-    horizon: int = static()
-    block: int = static()
-    common: bool = static(default=True)
+    horizon: int = static()  # number of rounds T
+    block: int = static()  # number of trials side by side
+    common: bool = static(default=True)  # whether the runs share their trials' random numbers
     informed: Informed | None = static(default=None)
-    kernel: KernelPlan | None = static(default=None)
+    kernel: KernelPlan | None = static(default=None)  # of jaxbandit.fused, that plays the rounds; None where XLA plays them
 
     @classmethod
     def of(
         cls, problem: AbstractProblem, variants: Sequence[Variant], initial: InitialDesign, *, horizon: int, block: int = 1, **how: Any
     ) -> Cell:
-        """Return the cell of runs that fit each other, in arrays of the engine's types; objects that stand several times are turned once.
-
-        Args:
-          problem: problem of all runs.
-          variants: algorithm, surrogate and delays of each run.
-          initial: points observed before round 1.
-          horizon: number of rounds ``T``.
-          block: number of trials side by side.
-          **how: ``common``, ``informed`` and ``kernel``.
-        """
+        """Return the cell of runs that fit each other, in arrays of the engine's types; what stands several times is turned once."""
         turned: dict[int, Any] = {id(item): canonicalise(item) for algorithm, _, delays in variants for item in (algorithm, delays)}
         turned |= {id(model): canonicalise(model.without_kernels()) for _, model, _ in variants}
         gathered = gather_variants([tuple(turned[id(part)] for part in variant) for variant in variants])
@@ -137,52 +116,31 @@ def _equal_but(one: object, other: object, *, largest: int) -> bool:
 
 def laid_out_for(platform: str, cell: Cell) -> Cell:
     """Return a cell whose models keep their rows as devices of a platform want them, see :meth:`RowCache.in_one_block`."""
-
-    def in_rows(x: object) -> bool:
-        return isinstance(x, RowCache)
-
     if platform == "cpu":
         return cell
-    variants = [jax.tree.map(lambda x: x.in_one_block() if in_rows(x) else x, own, is_leaf=in_rows) for own in cell.variants.unstack()]
+
+    def laid_out(part: object) -> object:
+        return part.in_one_block() if isinstance(part, RowCache) else part
+
+    variants = [jax.tree.map(laid_out, variant, is_leaf=lambda x: isinstance(x, RowCache)) for variant in cell.variants.unstack()]
     return replace(cell, variants=gather_variants(variants))
-
-
-def _warn_of_precision(model: Surrogate, horizon: int) -> None:
-    """Warn where float32 resolves too little for this many rounds."""
-    need = model.needs(horizon)
-    if need.precision == "float64" != model.precision and float_dtype() == np.float32:
-        warnings.warn(
-            f"precision: float32 resolves too little here: {need.reason}; build the surrogate with horizon={horizon} and precision='auto'",
-            stacklevel=4,
-        )
 
 
 def _warn_of_noise(problem: AbstractProblem, models: Sequence[Surrogate]) -> None:
     """Warn where the noise variance of a model is more than ``NOISE_OFF`` times that of the problem, or less than its share of it."""
-    if checks.is_traced((problem, [model.noise_variance for model in models])):
-        return
-    true = problem.noise_variances()
-    if true is None:
+    if checks.is_traced((problem, [model.noise_variance for model in models])) or (true := problem.noise_variances()) is None:
         return
     for model in models:
-        own = np.asarray(model.noise_variance, np.float64).reshape(len(model.forms), -1).mean(axis=1)[list(model.groups)]
-        off = (true > 0) & ((own > NOISE_OFF * true) | (NOISE_OFF * own < true))
+        assumed = np.asarray(model.noise_variance, np.float64).reshape(len(model.forms), -1).mean(axis=1)[list(model.groups)]
+        off = (true > 0) & ((assumed > NOISE_OFF * true) | (NOISE_OFF * assumed < true))
         if np.any(off):
             j = int(np.argmax(off))
             warnings.warn(
-                f"noise_variance: the model's is {own[j]:.3g} for {output_names(problem.outputs)[j]}, while the noise of problem"
+                f"noise_variance: the model's is {assumed[j]:.3g} for {output_names(problem.outputs)[j]}, while the noise of problem"
                 f" {problem.name!r} has {true[j]:.3g}, more than {NOISE_OFF} times off; give both in the same units, unless that is meant",
                 stacklevel=5,
             )
             return
-
-
-def _same_points(a: Domain, b: Domain) -> bool:
-    """Return whether two domains have the same points, to float32's rounding of their extent."""
-    if a is b:
-        return True
-    x, y = np.asarray(a.points, np.float64), np.asarray(b.points, np.float64)
-    return x.shape == y.shape and bool(np.all(np.abs(x - y) <= 1e-6 * np.max(np.abs(x), initial=0.0)))
 
 
 def check_run(
@@ -202,7 +160,13 @@ def check_run(
     distinct = {id(model): model for model in models}.values()
     for model in distinct:
         _check_model(problem, model)
-        _warn_of_precision(model, horizon)
+        need = model.needs(horizon)
+        if need.precision == "float64" != model.precision and float_dtype() == np.float32:
+            warnings.warn(
+                f"precision: float32 resolves too little here: {need.reason}; build the surrogate with horizon={horizon} and"
+                " precision='auto'",
+                stacklevel=3,
+            )
         if model.capacity is not None and horizon + initial.count > model.capacity:
             raise checks.InvalidArgument(
                 f"horizon: {horizon} rounds and {initial.count} initial points, but the surrogate's row cache holds"
@@ -244,7 +208,10 @@ def _check_model(problem: AbstractProblem, model: Surrogate) -> None:
             f"surrogate: models {model.outputs} outputs, but problem {problem.name!r} has {problem.outputs}"
             f" (reward and m = {problem.constraints} constraints); build it with outputs={problem.outputs}"
         )
-    if not _same_points(problem.domain, model.domain):
+    if problem.domain is model.domain:
+        return
+    x, y = (np.asarray(domain.points, np.float64) for domain in (problem.domain, model.domain))
+    if x.shape != y.shape or np.any(np.abs(x - y) > 1e-6 * np.max(np.abs(x), initial=0.0)):  # float32's rounding
         raise checks.InvalidArgument(
             f"surrogate: built on other points ({model.domain.size}) than problem {problem.name!r} has"
             f" ({problem.domain.size}); build it on problem.domain"

@@ -26,17 +26,11 @@ ALMOST_SURELY = 1 - 1e-12  # the quantile of a delay that a buffer is made for
 
 @pytree
 class Delays:
-    """Delays of values, and the policy for the time until they arrive.
-
-    Attributes:
-      model: a delay model of :mod:`jaxbandit.delays`.
-      policy: a policy of :mod:`jaxbandit.feedback`.
-      capacity: slots of the buffer of pending feedback.
-    """
+    """Delays of values, and the policy for the time until they arrive."""
 
     model: Delay
     policy: AnyPolicy
-    capacity: int = static()
+    capacity: int = static()  # slots of the buffer of pending feedback
 
     def draw(self, key: Array, rounds: Array, outputs: int, *, joint: bool) -> tuple[Array, Array]:
         """Return the rounds at whose ends values arrive, ``[T, k]``; with ``joint`` those of a point arrive together, with the last.
@@ -59,12 +53,7 @@ def plan_delays(
 ) -> tuple[list[AnyAlgorithm], list[Delays] | None]:
     """Return the algorithms, told what they may know of the delays, and how feedback comes to each; ``None`` where all of it comes at once.
 
-    Args:
-      outputs: number of outputs ``k``.
-      algorithms, delays: variants that run side by side, as many of one as of the other.
-      feedback: policy of all of them; ``None`` for the algorithms' own.
-      capacity: slots of the buffer; ``None`` for as many as lose nothing.
-      horizon: number of rounds ``T``.
+    Without a ``feedback`` policy it is each algorithm's own, and without a ``capacity`` the buffer has as many slots as lose nothing.
 
     Raises:
       InvalidArgument: on what is no delay model or policy, on their parameters, on a capacity below 1, or when an algorithm cannot work

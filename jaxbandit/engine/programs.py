@@ -112,20 +112,12 @@ def play_all(
 
 @dataclasses.dataclass(frozen=True)
 class Scoring:
-    """How trials with hyper-parameters of their own are played and measured: everything that the program is compiled for.
+    """How trials with hyper-parameters of their own are played and measured: everything that the program is compiled for."""
 
-    Attributes:
-      build: returns the algorithm and the model of a trial from its hyper-parameters.
-      measure: returns a number from the curves of a trial.
-      horizon: number of rounds ``T``.
-      block: number of trials side by side.
-      informed: as for :func:`~jaxbandit.simulate`.
-    """
-
-    build: Callable[[Any], tuple[AnyAlgorithm, Surrogate]]
-    measure: Callable[[Curves], Array]
-    horizon: int
-    block: int
+    build: Callable[[Any], tuple[AnyAlgorithm, Surrogate]]  # of a trial, from its hyper-parameters
+    measure: Callable[[Curves], Array]  # a number from the curves of a trial
+    horizon: int  # number of rounds T
+    block: int  # number of trials side by side
     informed: Informed | None
 
 

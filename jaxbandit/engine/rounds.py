@@ -140,17 +140,10 @@ def faults(
     *,
     before: Array | bool = False,
 ) -> dict[Status, Array]:
-    """Return which failures a round shows, each a boolean ``[]``.
+    """Return which failures a round shows, each a boolean ``[]``; ``others`` are those that the choice does not show.
 
-    Widths and states that are none are failures in a trial without another one, which would lead to them.
-
-    Args:
-      arena: all that the learner knows.
-      choice: the choice of the round.
-      state: the algorithm's state after it, or after the round.
-      infinite: what :func:`may_be_infinite` returns.
-      others: failures of the round that the choice does not show.
-      before: whether a round before it has failed, ``[]``.
+    Widths and states that are none are failures in a trial without another one, in the round or ``before`` it, which would lead to them.
+    ``infinite`` is what :func:`may_be_infinite` returns.
     """
     index = choice.decision.index
     failures = {Status.NONFINITE_SCORE: index == arena.size, Status.NO_SUCH_POINT: (index < 0) | (index > arena.size), **(others or {})}

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm
-from jaxbandit.core.checks import InvalidArgument, short
-from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import Check, Words
+from jaxbandit.core.checks import Interval, InvalidArgument, short
+from jaxbandit.core.declare import checked, parameters
+from jaxbandit.core.fields import Words
 from jaxbandit.core.fields import text as text_check
 from jaxbandit.core.paths import check_known, set_field
 from jaxbandit.core.pytree import float_dtype
@@ -98,10 +98,9 @@ def _ends(item: Any, path: str, rank: int) -> tuple[np.ndarray, np.ndarray]:
     if isinstance(item, RangedSurrogate) and name == "length_scale":
         low, high = np.asarray(item.low), np.asarray(item.high)
         return (low, high) if rank else (np.max(low), np.min(high))  # one for all axes, whose ranges it may not leave
-    field = next(field for field in dataclasses.fields(item) if field.name == name)
-    check = field.metadata.get("check")
-    ends = Check.ends if check is None else check.ends
-    return np.asarray(ends[0]), np.asarray(ends[1])
+    check = next(parameter.check for parameter in parameters(type(item)) if parameter.name == name)
+    interval = (None if check is None else check.interval) or Interval()
+    return np.asarray(interval.low), np.asarray(interval.high)
 
 
 def _with_field(algorithm: Algorithm, model: Surrogate, path: str, value: Any) -> tuple[Algorithm, Surrogate]:

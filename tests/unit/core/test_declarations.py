@@ -997,28 +997,6 @@ def test_a_check_passes_the_good_and_refuses_the_bad_by_name(check: fields.Check
             check("field", value)
 
 
-NO_CHECKS = (3, "x", None, int, abs, object())
-NO_ENDS = ((2, 1), ("x", 1), (1, "x"), (float("nan"), 1), (None, 1), (1j, 2), (True, 2), ([1], 2))
-DECLARATIONS: dict[str, tuple[Callable[..., Any], str, list[tuple[Any, ...]]]] = {  # what a declaration itself is made of
-    "between": (fields.between, "low|high", list(NO_ENDS)),
-    "numbers_from": (fields.numbers_from, "low|high", list(NO_ENDS)),
-    "integers_from": (fields.integers_from, "low|high", [*NO_ENDS, (1, 2.5)]),
-    "whole": (fields.whole, "least|most", [*NO_ENDS, (1.5,), (None,)]),
-    "choice": (fields.choice, "values", [(), (1.5,), (None,), ([1],)]),
-    "function": (fields.function, "arguments", [(wrong,) for wrong in (*NO_CHECKS, "")]),
-    "or": (lambda other: fields.positive | other, "other", [(wrong,) for wrong in NO_CHECKS]),
-    "of_class": (fields.of_class, "kind", [(wrong,) for wrong in NO_CHECKS]),
-}
-
-
-@pytest.mark.parametrize("name", DECLARATIONS)
-def test_a_declaration_of_what_is_no_check_is_refused_by_name(name: str) -> None:
-    declare, arguments, cases = DECLARATIONS[name]
-    for wrong in cases:
-        with pytest.raises(InvalidArgument, match=rf"^({arguments}): must be"):
-            declare(*wrong)
-
-
 @pytest.mark.parametrize(
     "check", [checks.finite, checks.positive, checks.nonnegative, lambda name, value: checks.within(name, value, 0, 9)]
 )
