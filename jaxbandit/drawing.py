@@ -37,6 +37,7 @@ DPI = 160  # of figures in files
 SHADES = "cividis"  # colour map of heat maps; its lightness increases for colour-blind people and in grey print too
 Count: TypeAlias = Annotated[int, whole(1, 1000)]  # of rows or columns of a figure
 PANEL = (4.6, 3.5)  # inches
+GivenAxes: TypeAlias = Any  # one of matplotlib's Axes, an array of them, an empty figure, or None for new ones
 Size: TypeAlias = Annotated[tuple[float, float], each(between(0, 1000, host=True).of(scalar), length=2)]  # in inches
 DRAWN = each(each(of_class(Callable, "a function of an argument ax"), least=1), least=1)  # type: ignore[arg-type]  # a class at run time
 # The optimum, where a figure shows it.
@@ -89,7 +90,7 @@ def one_axis(ax: Axes | None, size: tuple[float, float] = PANEL) -> Axes:
     return new_axes(1, 1, size)[0, 0] if ax is None else ax
 
 
-def grid_of_axes(axes: Any, rows: int, columns: int, size: tuple[float, float] = PANEL, *, one_scale: bool = False) -> np.ndarray:
+def grid_of_axes(axes: GivenAxes, rows: int, columns: int, size: tuple[float, float] = PANEL, *, one_scale: bool = False) -> np.ndarray:
     """Return the axes that were given as ``[rows, columns]``, or new ones of ``size`` inches each: in an empty figure, or pyplot's.
 
     Raises:

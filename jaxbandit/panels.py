@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
 from matplotlib.patheffects import withStroke
 
@@ -97,12 +98,12 @@ def belief_curve(axis: Axes, quantity: Quantity, x: np.ndarray, along: np.ndarra
     axis.set_ylabel(plain(quantity.label))
 
 
-def shade(axis: Axes, ground: Ground, values: np.ndarray, limits: tuple[float | None, float | None] = (None, None)) -> Any:
+def shade(axis: Axes, ground: Ground, values: np.ndarray, limits: tuple[float | None, float | None] = (None, None)) -> ScalarMappable:
     """Draw values ``[M]`` over a plane as shaded cells, of bare points as squares; return the image."""
     style: Any = {"cmap": SHADES, "vmin": limits[0], "vmax": limits[1]}
     if ground.domain.axes:
         table = np.ma.masked_invalid(values.reshape(ground.domain.grid_shape).T)  # the last axis is drawn upwards
-        image: Any = axis.pcolormesh(ground.edges(0), ground.edges(1), table, shading="flat", rasterized=True, **style)
+        image: ScalarMappable = axis.pcolormesh(ground.edges(0), ground.edges(1), table, shading="flat", rasterized=True, **style)
     else:
         image = axis.scatter(ground.points[:, 0], ground.points[:, 1], c=values, s=60, marker="s", **style)
     axis.grid(False)

@@ -22,7 +22,7 @@ from jaxbandit.core.fields import MOST_ROUNDS, Words, function, integers_from, n
 from jaxbandit.core.pytree import canonicalise, float_dtype
 from jaxbandit.core.types import Array
 from jaxbandit.domains import Domain
-from jaxbandit.drawing import COLOURS, SHADES, STAR, STYLE, figure_of, grid_of_axes, in_style, place_legend, plain, styled
+from jaxbandit.drawing import COLOURS, SHADES, STAR, STYLE, GivenAxes, figure_of, grid_of_axes, in_style, place_legend, plain, styled
 from jaxbandit.engine import Trajectory
 from jaxbandit.panels import DOT, Ground, Quantity, belief_curve, outline, shade
 from jaxbandit.problems import AbstractProblem, optimum
@@ -115,7 +115,7 @@ def penalised_bounds(
 
 @in_style
 @checked
-def problem_maps(problem: Instance, *, axes: Any = None) -> np.ndarray:
+def problem_maps(problem: Instance, *, axes: GivenAxes = None) -> np.ndarray:
     """Draw the mean reward and constraints of a problem on a line or a plane: the star is the optimum, infeasible points are shaded.
 
     Args:
@@ -162,7 +162,7 @@ def posterior_curves(
     width: Positive = 2.0,
     problem: Instance | None = None,
     score: Score | None = None,
-    axes: Any = None,
+    axes: GivenAxes = None,
 ) -> np.ndarray:
     """Draw curves of one trial's posterior on a line after chosen rounds: a row for each round, a column for each output and the score.
 
@@ -198,7 +198,7 @@ def posterior_maps(
     *,
     problem: Instance | None = None,
     score: Score | None = None,
-    axes: Any = None,
+    axes: GivenAxes = None,
 ) -> np.ndarray:
     """Draw maps of one trial's posterior on a plane after chosen rounds: a row for each round.
 
@@ -233,7 +233,6 @@ def posterior_animation(
     width: Positive = 2.0,
     problem: Instance | None = None,
     score: Score | None = None,
-    seconds_per_frame: Positive = 0.5,
 ) -> FuncAnimation:
     """Return an animation of ``posterior_maps`` or, on a line, ``posterior_curves``: one round after another.
 
@@ -263,8 +262,7 @@ def posterior_animation(
     draw(shown.frames[0])
     with styled():
         place_legend(grid.flat)
-    every = 1000 * seconds_per_frame
-    return FuncAnimation(figure, draw, frames=shown.frames, init_func=list, cache_frame_data=False, interval=every, repeat=True)
+    return FuncAnimation(figure, draw, frames=shown.frames, init_func=list, cache_frame_data=False, interval=500, repeat=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -333,9 +331,9 @@ class _Shown:
         """Inches of one panel."""
         return (4.2, 2.6) if self.on_line else (3.1, 2.7)
 
-    def draw(self, axes: Sequence[Axes], frame: _Frame) -> list[Any]:
+    def draw(self, axes: Sequence[Axes], frame: _Frame) -> list[ScalarMappable]:
         """Draw the panels of one round; return the images of maps."""
-        images: list[Any] = []
+        images: list[ScalarMappable] = []
         for axis, (heading, quantity), (low, high) in zip(axes, frame.panels, self.limits, strict=True):
             if self.on_line:
                 margin = 0.05 * (high - low)
@@ -358,7 +356,7 @@ class _Shown:
         if frame.chosen is not None:
             axis.axvline(x[frame.chosen], color=COLOURS[1], linewidth=1.2, linestyle="--", label="chosen next")
 
-    def _draw_map(self, axis: Axes, table: np.ndarray, limits: tuple[float, float], frame: _Frame) -> Any:
+    def _draw_map(self, axis: Axes, table: np.ndarray, limits: tuple[float, float], frame: _Frame) -> ScalarMappable:
         image, best = shade(axis, self.ground, table, limits), _best(self.problem)
         outline(axis, self.ground, None if self.problem is None else _worst(np.asarray(self.problem.means)), "truly feasible", dash="-")
         outline(axis, self.ground, frame.believed, "believed feasible")
@@ -370,7 +368,7 @@ class _Shown:
         return image
 
 
-def _drawn(shown: _Shown, axes: Any) -> np.ndarray:
+def _drawn(shown: _Shown, axes: GivenAxes) -> np.ndarray:
     """Draw a row of panels for each frame on the axes given, or on new ones; return them as ``[rounds, columns]``."""
     grid = grid_of_axes(axes, len(shown.frames), len(shown.limits), shown.size)
     for row, frame in zip(grid, shown.frames, strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
 import xarray as xr
@@ -15,7 +15,7 @@ from jaxbandit.core.checks import one_of, shape
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import AtLeast, Words, each, exactly, numbers, scalar, vector, whole
 from jaxbandit.core.types import Key
-from jaxbandit.drawing import COLOURS, grid_of_axes, in_style, look, one_axis, plain
+from jaxbandit.drawing import COLOURS, GivenAxes, grid_of_axes, in_style, look, one_axis, plain
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.report.statistics import (
     Given,
@@ -35,6 +35,7 @@ PANELS = (
     ("hard_violation", "average violation $V(t)/t$"),
 )
 FEW = 10  # values up to it are drawn on a linear scale, also in a figure of larger ones
+MARKS = 8  # error bars on a line
 WIDE = 20  # values beyond, too, that span no more than this factor
 IN_A_PANEL = 60  # letters of a legend that finds room between lines
 LETTERS_PER_INCH = 12
@@ -61,7 +62,7 @@ def curves(
     *,
     measures: Annotated[Sequence[tuple[str, str]], AtLeast(1)] = PANELS,
     key: Key | None = None,
-    axes: Any = None,
+    axes: GivenAxes = None,
 ) -> np.ndarray:
     """Draw averages over time, ``measure(t) / t``, as mean lines with 95% confidence bands over trials; failed trials are left out.
 
@@ -81,7 +82,7 @@ def curves(
     for number, (name, _) in enumerate(measures):
         check_measure(f"measures[{number}]", dataset, name)
     row: np.ndarray = grid_of_axes(axes, 1, len(measures), (4.2, 3.6))[0]
-    mean_curves(row, elapsed(dataset), measures, [over_trials(dataset, name, averaged=True, levels=()) for name, _ in measures])
+    mean_curves(row, elapsed(dataset), measures, [over_trials(dataset, name, averaged=True) for name, _ in measures])
     return row
 
 
@@ -128,11 +129,10 @@ def cumulative(
     heading: str = "",
     ylabel: str | None = None,
     log: Literal["", "x", "y", "xy"] = "",
-    marks: Annotated[int, whole(1)] = 8,
     among: Sequence[str] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw a cumulative measure on one axis: mean lines with error bars (95% intervals) at ``marks`` rounds, medians as thin lines.
+    """Draw a cumulative measure on one axis: mean lines with error bars (95% intervals) at eight rounds, medians as thin lines.
 
     Where the measure has a logarithmic scale, intervals are those of the logarithm of the mean, by the delta method: others would reach
     below zero, and bars down to the axis.
@@ -144,7 +144,6 @@ def cumulative(
       problem, key: what was run, for trajectories; the key for random families only.
       heading, ylabel: text above and beside the axis; by default none above, and the measure's name.
       log: the axes with a logarithmic scale: ``""``, ``"x"``, ``"y"`` or ``"xy"``.
-      marks: number of error bars on a line.
       among: legend labels of all lines of a figure of several panels, so that each looks the same in all of them; default those here.
       ax: the axes to draw on; default new ones.
 
@@ -166,14 +165,16 @@ def cumulative(
             axis.plot([], [], label=f"{label} (undefined)")
             continue
         # Shift the error bars of different lines against each other, so that they do not overlap.
-        offset = (number + 1) / (len(lines) + 1) / marks
-        places = np.linspace(0, 1, marks, endpoint=False) + offset
+        offset = (number + 1) / (len(lines) + 1) / MARKS
+        places = np.linspace(0, 1, MARKS, endpoint=False) + offset
         at = np.unique(np.searchsorted(rounds, (last**places if "x" in log else places * last).astype(int).clip(min(2, last), last)))
         mean, half = values.mean(axis=0), half_width(values[:, at])
         style = look(order.index(label))
         axis.plot(rounds, mean, **style, linewidth=1.8, label=label)
-        bars = _bars_of_logarithm(mean[at], half) if "y" in log else half
-        axis.errorbar(rounds[at], mean[at], bars, color=style["color"], linestyle="none", capsize=2.5, linewidth=1.1)
+        if "y" in log:  # below and above a mean whose logarithm has the half width half / mean
+            factor = np.exp(np.divide(half, mean[at], out=np.zeros_like(half), where=mean[at] > 0))
+            half = np.stack([mean[at] * (1 - 1 / factor), mean[at] * (factor - 1)])
+        axis.errorbar(rounds[at], mean[at], half, color=style["color"], linestyle="none", capsize=2.5, linewidth=1.1)
         axis.plot(rounds, np.median(values, axis=0), color=style["color"], linewidth=0.8, alpha=0.7)
     axis.set(title=heading, xlabel="round $t$", ylabel=_words(name, ylabel), xlim=(rounds[0], max(last, 2)))
     if "x" in log:
@@ -187,20 +188,12 @@ def cumulative(
     return axis
 
 
-def _bars_of_logarithm(mean: np.ndarray, half: np.ndarray) -> np.ndarray:
-    """Return the lengths ``[2, n]`` of error bars below and above ``mean``, whose logarithm has the half width ``half / mean``."""
-    factor = np.exp(np.divide(half, mean, out=np.zeros_like(mean), where=mean > 0))
-    return np.stack([mean * (1 - 1 / factor), mean * (factor - 1)])
-
-
 def _lines(dataset: xr.Dataset, lines: Mapping[str, str] | None) -> Mapping[str, str]:
     """Return the algorithms by their legend labels, all of them by default."""
-    if lines is None:
-        return {plain(label): str(label) for label in dataset.algorithm.values}
     known = [str(label) for label in dataset.algorithm.values]
-    for label, algorithm in lines.items():
+    for label, algorithm in (lines or {}).items():
         one_of(f"lines[{label!r}]", algorithm, known)
-    return lines
+    return {plain(label): label for label in known} if lines is None else lines
 
 
 def _words(name: str, given: str | None) -> str:
@@ -259,19 +252,18 @@ def boxes_over_time(
     name: str,
     *,
     every: Annotated[int, whole(1)],
-    averaged: bool = True,
     heading: str = "",
     ylabel: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw box plots over the trials of one algorithm at every ``every``-th round, with the mean as a line, on one axis without legend.
 
-    ``part`` is a dataset of one algorithm; ``averaged`` divides the measure by the number of rounds. Failed trials are left out. Returns
-    the axes, which are ``ax`` or new ones.
+    ``part`` is a dataset of one algorithm; the measure is divided by the number of rounds. Failed trials are left out. Returns the
+    axes, which are ``ax`` or new ones.
     """
     check_measure("name", part, name)
     rounds, axis = elapsed(part), one_axis(ax)
-    values = healthy_values(part, name, averaged=averaged)
+    values = healthy_values(part, name, averaged=True)
     axis.set(title=heading, xlabel="round $t$", ylabel=_words(name, ylabel))
     if not len(values) or not np.isfinite(values).any():
         axis.text(0.5, 0.5, "undefined", transform=axis.transAxes, ha="center")
@@ -360,23 +352,17 @@ def line_through_reference(
 @in_style
 @checked
 def rounds_of_declaration(
-    results: Given,
-    *,
-    problem: AbstractProblem | None = None,
-    key: Key | None = None,
-    heading: str = "",
-    ax: Axes | None = None,
+    results: Given, *, problem: AbstractProblem | None = None, key: Key | None = None, heading: str = "", ax: Axes | None = None
 ) -> Axes:
     """Draw a histogram of the rounds in which trials declared infeasibility, for one or more algorithms, on one axis.
 
     Arguments, result and errors are as for :func:`cumulative`.
     """
     dataset, axis = results_at_hand(results, problem, key=key), one_axis(ax)
-    declared = dataset.declared_round.values
-    rounds_seen = declared[declared > 0] if np.any(declared > 0) else np.ones(1)
-    bins = np.arange(rounds_seen.min() - 0.5, rounds_seen.max() + 1.5)
-    for number, label in enumerate(dataset.algorithm.values):
-        rounds = dataset.declared_round.sel(algorithm=label).values
+    declared = dataset.declared_round.transpose("algorithm", "trial").values
+    seen = declared[declared > 0] if np.any(declared > 0) else np.ones(1)
+    bins = np.arange(seen.min() - 0.5, seen.max() + 1.5)
+    for number, (label, rounds) in enumerate(zip(dataset.algorithm.values, declared, strict=True)):
         rounds = rounds[rounds > 0]
         colour = COLOURS[number % len(COLOURS)]
         said = f"{label}: {len(rounds)} of {dataset.sizes['trial']} declared" + (f", mean {rounds.mean():.1f}" if len(rounds) else "")

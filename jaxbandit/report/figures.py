@@ -86,7 +86,7 @@ def panels_of(dataset: xr.Dataset) -> Panels:
 def curve_pictures(dataset: xr.Dataset) -> list[Picture]:
     """Draw averages over rounds with 95% bands: a figure for each group of up to ``MOST_LINES`` algorithms on one problem."""
     panels, few, places = panels_of(dataset), thinned(dataset), dataset.indexes["algorithm"]
-    means = [over_trials(few, name, averaged=True, levels=()).assign_coords(round=elapsed(few)) for name, _ in panels]
+    means = [over_trials(few, name, averaged=True).assign_coords(round=elapsed(few)) for name, _ in panels]
     parts = [(places.get_indexer(labels), note) for labels, note in _parts(dataset, MOST_LINES)]
     return mean_pictures(parts, panels, means, "Averages over rounds, means over trials with 95% confidence bands")
 

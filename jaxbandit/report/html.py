@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -38,9 +37,7 @@ __dir__ = __all__.copy  # what completion shows
 SEED = 0  # seed of the bootstraps, printed in the report
 RESAMPLES = 2000
 LEVEL = 0.05  # probability of any error among the comparisons of one table
-MOST_CHARACTERS = 2_000_000  # of a report; a study's PNG files are left out where they would exceed it
 MOST_COLUMNS = 7  # up to so many algorithms are compared each with each; more are all compared with the first
-PNG = b"\x89PNG\r\n\x1a\n"
 NUMBERS = re.compile(r"\[[^\[\]{}\"]*\]")  # lists in JSON, which take one line each
 
 MEASURES = {"regret": "regret R", "positive_regret": "positive regret R+", "hard_violation": "violation V"}
@@ -54,7 +51,7 @@ def write_report(directory: FilePath, out: FilePath | None = None) -> Path:
     """Write the report of a study's results as one HTML file.
 
     Args:
-      directory: directory with ``results.nc`` or ``results.zarr``, as studies write it; its PNG files are shown too.
+      directory: directory with ``results.nc`` or ``results.zarr``, as studies write it.
       out: path of the report, which is overwritten; default ``report.html`` in ``directory``.
 
     Returns:
@@ -71,10 +68,8 @@ def write_report(directory: FilePath, out: FilePath | None = None) -> Path:
         raise InvalidArgument(f"directory: {folder} holds no results of a study: {complaint}")
     RESULTS("directory", dataset)
     path = prepare_file(folder / "report.html" if out is None else out, force=True)
-    shown = [file for file in sorted(folder.glob("*.png")) if not file.name.startswith("curves")]  # as the report draws, too
-    extra = {file.name: file.read_bytes() for file in shown}
     try:
-        text = render(dataset, name=folder.resolve().name, extra=extra)
+        text = render(dataset, name=folder.resolve().name)
     except (KeyError, ValueError, TypeError, IndexError) as error:  # of what a study does not write
         versions = _parsed(dataset.attrs.get("versions", ""))
         version = versions.get("jaxbandit", "unknown") if isinstance(versions, dict) else "unknown"
@@ -103,8 +98,8 @@ def _complaints(dataset: xr.Dataset) -> Iterator[str]:
             yield f"{name} is not of each run"
 
 
-def render(dataset: xr.Dataset, *, name: str, extra: Mapping[str, bytes] | None = None) -> str:
-    """Return the report of a dataset as HTML; ``name`` is its title if the dataset has none, ``extra`` holds PNG files by name."""
+def render(dataset: xr.Dataset, *, name: str) -> str:
+    """Return the report of a dataset as HTML; ``name`` is its title if the dataset has none."""
     attributes = {name: _parsed(value) for name, value in dataset.attrs.items()}
     sizes = dataset.sizes
     facts = f"{sizes['algorithm']} algorithms, {sizes['trial']} trials, {int(dataset['round'][-1]):,} rounds"
@@ -119,20 +114,18 @@ def render(dataset: xr.Dataset, *, name: str, extra: Mapping[str, bytes] | None 
         "differences": _differences(dataset),
         "wins": _pictures(dataset, figures.win_pictures),
         "growth": _growth(dataset),
-        "files": [],
         "parameters": _parameters(attributes),
         "versions": _versions(attributes),
     }
-    head = {
-        "title": attributes.get("study", name),
-        "subtitle": "report",
-        "facts": facts,
-        "command": attributes.get("command"),
-        "findings": {"summary": shared_start(dataset), "sweep": sweeps_without_effect(dataset)},
-    }
-    page = figures.render("study", sections, **head)
-    files = list(_files(extra or {}, MOST_CHARACTERS - len(page)))
-    return figures.render("study", sections | {"files": files}, **head) if files else page
+    return figures.render(
+        "study",
+        sections,
+        title=attributes.get("study", name),
+        subtitle="report",
+        facts=facts,
+        command=attributes.get("command"),
+        findings={"summary": shared_start(dataset), "sweep": sweeps_without_effect(dataset)},
+    )
 
 
 def _summary(dataset: xr.Dataset) -> Section:
@@ -240,19 +233,6 @@ def _exponent(fit: xr.Dataset) -> Cell:
     exponent, low, high = (float(fit[key]) for key in ("exponent", "low", "high"))
     text = f"{exponent:.2f}" if np.isfinite(exponent) else "undefined"
     return {"text": text + (f" [{low:.2f}, {high:.2f}]" if np.isfinite(low) else ""), "asides": [str(fit.reason.values)]}
-
-
-def _files(files: Mapping[str, bytes], room: int) -> Iterator[dict[str, object]]:
-    """Yield the study's PNG files at 60% of their size (sharp on any screen), as many as fit into ``room`` characters, or why not."""
-    for name, data in files.items():
-        if not data.startswith(PNG):
-            yield {"name": name, "said": " is no PNG and is not shown."}
-        elif len(data) * 4 // 3 > room:
-            yield {"name": name, "said": f", {len(data):,} bytes, is in the study's directory: this page would be too large with it."}
-        else:
-            room -= len(data) * 4 // 3
-            width = round(0.6 * int.from_bytes(data[16:20], "big"))  # the width in the header chunk, with which every PNG begins
-            yield {"name": name, "data": base64.b64encode(data).decode("ascii"), "width": width}
 
 
 def _parameters(attributes: Mapping[str, object]) -> Section:

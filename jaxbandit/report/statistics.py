@@ -16,7 +16,7 @@ import xarray as xr
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import Check, between, each, numbers, numbers_from, scalar, whole
+from jaxbandit.core.fields import Check, between, numbers, whole
 from jaxbandit.core.intervals import half_width, standard_deviation
 from jaxbandit.core.memory import check_fits
 from jaxbandit.core.status import healthy as healthy_trials
@@ -52,10 +52,8 @@ Given: TypeAlias = Annotated[Trajectory | Mapping[str, Trajectory] | xr.Dataset,
 
 Seed: TypeAlias = Annotated[int, whole(0, 2**63 - 1)]
 Level: TypeAlias = Annotated[float, between(0, 1, open_high=True, host=True)]
-Levels: TypeAlias = Annotated[Sequence[float], each(numbers_from(0, 1).of(scalar))]
 Resamples: TypeAlias = Annotated[int, whole(1, 10**6)]
 
-LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 MARKS = 64  # number of rounds, equally spaced in log t, to which a growth exponent is fitted
 LEAST_MARKS = 3
 
@@ -147,35 +145,29 @@ def paired_final_values(dataset: Results, measure: str) -> np.ndarray:
 
 
 @checked
-def over_trials(dataset: Results, measure: str, *, averaged: bool = False, levels: Levels = LEVELS) -> xr.Dataset:
+def over_trials(dataset: Results, measure: str, *, averaged: bool = False) -> xr.Dataset:
     """Summarise a measure over trials, for every algorithm and round.
 
     Args:
       dataset: results of a study.
       measure: variable of the dataset, such as ``regret``.
       averaged: divide by the number of elapsed rounds.
-      levels: levels of the quantiles, in ``[0, 1]``.
 
     Returns:
-      ``mean``, ``sd``, ``low`` and ``high`` (95% confidence of the mean) with dimensions
-      ``algorithm, round``, ``quantiles`` with a further dimension ``level``, ``count [algorithm]`` and ``undefined [algorithm]``.
-      Without trials all are NaN; with one trial, ``sd`` and the confidence limits are.
+      ``mean``, ``sd``, ``low`` and ``high`` (95% confidence of the mean) with dimensions ``algorithm, round``, ``count [algorithm]`` and
+      ``undefined [algorithm]``. Without trials all are NaN; with one trial, ``sd`` and the confidence limits are.
 
     Raises:
-      InvalidArgument: when the dataset has no such measure, or a level is out of range.
+      InvalidArgument: when the dataset has no such measure.
     """
     parts = [healthy_values(dataset.isel(algorithm=a), measure, averaged=averaged) for a in range(dataset.sizes["algorithm"])]
-    mean = np.stack([_mean(part) for part in parts])
-    sd = np.stack([standard_deviation(part) for part in parts])
-    count = np.asarray([len(part) for part in parts])
-    half = np.stack([half_width(part) for part in parts])
-    per_round = {"mean": mean, "sd": sd, "low": mean - half, "high": mean + half}
-    quantiles = np.stack([_quantiles(part, levels) for part in parts])
+    mean, half = np.stack([_mean(part) for part in parts]), np.stack([half_width(part) for part in parts])
+    per_round = {"mean": mean, "sd": np.stack([standard_deviation(part) for part in parts]), "low": mean - half, "high": mean + half}
+    per_run = {"count": [len(part) for part in parts], "undefined": [_undefined(part) for part in parts]}
     return xr.Dataset(
         {name: (("algorithm", "round"), values) for name, values in per_round.items()}
-        | {"quantiles": (("algorithm", "level", "round"), quantiles)}
-        | {"count": ("algorithm", count), "undefined": ("algorithm", [_undefined(part) for part in parts])},
-        coords={"algorithm": dataset.algorithm.values, "round": dataset["round"].values, "level": list(levels)},
+        | {name: ("algorithm", values) for name, values in per_run.items()},
+        coords={"algorithm": dataset.algorithm.values, "round": dataset["round"].values},
     )
 
 
@@ -347,13 +339,6 @@ def resampling(count: Annotated[int, whole(0, 10**9)], resamples: Resamples, see
 def _mean(values: np.ndarray) -> np.ndarray:
     """Return the mean over the first axis; NaN without values."""
     return values.mean(axis=0) if len(values) else np.full(values.shape[1:], np.nan)
-
-
-def _quantiles(values: np.ndarray, levels: Sequence[float]) -> np.ndarray:
-    """Return quantiles over the first axis, ``[levels, ...]``; NaN without values."""
-    if not len(values) or not len(levels):
-        return np.full((len(levels), *values.shape[1:]), np.nan)
-    return np.quantile(values, levels, axis=0)
 
 
 def _paired_t(differences: np.ndarray) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import xarray as xr
@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 from jaxbandit.core.checks import InvalidArgument, one_of
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import AtLeast, Words
-from jaxbandit.drawing import SHADES, grid_of_axes, in_style, look, one_axis, plain
+from jaxbandit.drawing import SHADES, GivenAxes, grid_of_axes, in_style, look, one_axis, plain
 from jaxbandit.report.curves import PANELS
 from jaxbandit.report.statistics import over_trials
 from jaxbandit.results.dataset import Results
@@ -83,7 +83,7 @@ def sweep(
     *,
     measures: Annotated[Sequence[tuple[str, str]], AtLeast(1)] = PANELS[1:],
     parameters: Sequence[str] = (),
-    axes: Any = None,
+    axes: GivenAxes = None,
 ) -> np.ndarray:
     """Draw measures after the last round, divided by the rounds: lines over one swept parameter, or heat maps over two for each family.
 
@@ -118,7 +118,7 @@ def sweep(
         raise InvalidArgument(f"parameters: no algorithm has both {x} and {others[0]}; see sweeps.sweeps_of")
     grid = grid_of_axes(axes, len(parts), len(measures))
     for column, (name, label) in zip(grid.T, measures, strict=True):
-        last = [over_trials(part, name, averaged=True, levels=())["mean"].values[:, -1] for _, part in parts]
+        last = [over_trials(part, name, averaged=True)["mean"].values[:, -1] for _, part in parts]
         every = np.concatenate(last)
         shades = (np.nanmin(every), np.nanmax(every)) if np.isfinite(every).any() else None  # of all maps of a measure
         for axis, (family, part), means in zip(column, parts, last, strict=True):
@@ -137,7 +137,7 @@ def _draw_lines(axis: Axes, dataset: xr.Dataset, measure: str, parameter: str) -
     """Draw a measure after the last round against one swept parameter, a line for each family."""
     spans = []
     for number, (label, part) in enumerate(families(dataset, parameter)):
-        last = over_trials(part, measure, averaged=True, levels=()).isel(round=-1)
+        last = over_trials(part, measure, averaged=True).isel(round=-1)
         order = np.argsort(part[parameter].values, kind="stable")
         x, mean, half = part[parameter].values[order], last["mean"].values[order], (last.high - last["mean"]).values[order]
         axis.errorbar(x, mean, half, **look(number), marker="o", markersize=4, capsize=3, label=plain(label) or None)

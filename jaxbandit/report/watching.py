@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import xarray as xr
@@ -32,10 +32,13 @@ PAGE = "report.html"
 SECONDS = 5  # between two looks at a run, and until a browser loads its page again
 SECONDS_BETWEEN_LINES = 30.0
 SHARE = 0.1  # most of the time that pages may take beside a run
+Said: TypeAlias = Mapping[str, Any]
+"""Parsed JSON: what a run has said of itself, or of one of the runs of its study."""
+
 UNITS = (("days", 86400), ("hours", 3600), ("minutes", 60))
 
 
-def page_so_far(found: Mapping[str, Any], *, cut_off: bool = False) -> str:
+def page_so_far(found: Said, *, cut_off: bool = False) -> str:
     """Return the page of a study that runs as HTML: how far it is, mean curves with 95% confidence bands, and a table of its runs.
 
     Args:
@@ -51,7 +54,7 @@ def page_so_far(found: Mapping[str, Any], *, cut_off: bool = False) -> str:
         raise InvalidArgument(f"{PROGRESS}: it is damaged, or of another version of jaxbandit ({reason_of(error)})") from error
 
 
-def _page(state: Mapping[str, Any], cut_off: bool) -> str:
+def _page(state: Said, cut_off: bool) -> str:
     runs = state["runs"]
     begun, waiting = [run for run in runs if run["trials"]], [str(run["label"]) for run in runs if not run["trials"]]
     failed, finished, rate = sum(run["failed"] for run in runs), sum(run["trials"] for run in runs), state.get("rate")
@@ -83,12 +86,12 @@ def _page(state: Mapping[str, Any], cut_off: bool) -> str:
     )
 
 
-def _share(state: Mapping[str, Any]) -> float:
+def _share(state: Said) -> float:
     """Return the share of the trial-rounds that are done, in whole per cents; what is not all done is less than 1."""
     return min(max(int(100 * state["done"] / max(state["work"], 1)), 0), 100) / 100
 
 
-def _line(state: Mapping[str, Any]) -> str:
+def _line(state: Said) -> str:
     """Return how far a run is, such as ``43% done, 12 minutes left``: the time in its largest unit of which there are two or more."""
     left = state["left"]
     if left is None or not 0 < left < np.inf:
@@ -97,7 +100,7 @@ def _line(state: Mapping[str, Any]) -> str:
     return f"{_share(state):.0%} done, {words} left"
 
 
-def _means(state: Mapping[str, Any], begun: list[Any], measure: str, averaged: bool) -> xr.Dataset:
+def _means(state: Said, begun: list[Said], measure: str, averaged: bool) -> xr.Dataset:
     """Return ``mean``, ``low`` and ``high`` of a measure ``[algorithm, round]``, divided by the number of rounds if it is averaged."""
     elapsed = np.asarray(state["rounds"], np.int64) + int(state.get("counted_before", 0))  # with the initial design where it counts
     unknown = np.full(len(elapsed), np.nan)  # where all trials failed; or the deviation of one trial
@@ -112,7 +115,7 @@ def _means(state: Mapping[str, Any], begun: list[Any], measure: str, averaged: b
     )
 
 
-def _curves(begun: list[Any], columns: list[tuple[str, str, bool]], means: list[xr.Dataset]) -> Section:
+def _curves(begun: list[Said], columns: list[tuple[str, str, bool]], means: list[xr.Dataset]) -> Section:
     """Return figures as the report has them, each with a panel for every measure, and a line on the runs that are in none."""
     problems: dict[str, list[int]] = {}
     for number, run in enumerate(begun):
@@ -126,7 +129,7 @@ def _curves(begun: list[Any], columns: list[tuple[str, str, bool]], means: list[
     }
 
 
-def _table(state: Mapping[str, Any], begun: list[Any], columns: list[tuple[str, str, bool]], means: list[xr.Dataset]) -> Section:
+def _table(state: Said, begun: list[Said], columns: list[tuple[str, str, bool]], means: list[xr.Dataset]) -> Section:
     """Return the table of the runs that have finished trials."""
     rows = [
         [
@@ -148,7 +151,7 @@ class _Page:
         self.shown: tuple[float, bool] | None = None  # when that was said, and whether the run was cut off
         self.told = False  # where the page is
 
-    def rewrite(self, *, cut_off: bool = False) -> Mapping[str, Any] | None:
+    def rewrite(self, *, cut_off: bool = False) -> Said | None:
         """Rewrite the page and return what the run has said, ``None`` where that is nothing new or cannot be read, which is said."""
         now = (_written(self.source), cut_off)
         if now[0] == 0 or now == self.shown:

@@ -4,12 +4,11 @@ A session plays the rounds of a simulation (``course``) on values that its user 
 has happened is in its ``journal``. Needs the ``study`` extra (``pip install "jaxbandit[study]"``).
 """
 
-from jaxbandit.session.axes import Axis
 from jaxbandit.session.journal import CannotRecord, DamagedSession, SessionError, SessionInUse
+from jaxbandit.session.quantities import Axis
 from jaxbandit.session.session import DeclaredInfeasible, Session
 from jaxbandit.session.specification import Specification, read_toml
-from jaxbandit.session.tickets import Ticket
-from jaxbandit.session.view import Recommendation
+from jaxbandit.session.view import Recommendation, Ticket
 from jaxbandit.study.model import Model
 
 __all__ = [

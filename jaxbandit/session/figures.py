@@ -10,8 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from jaxbandit.drawing import STAR, Drawing, figure_of, place_legend, plain, styled
 from jaxbandit.panels import BLUE, DOT, GREEN, ORANGE, Ground, Quantity, belief_curve, outline, shade
-from jaxbandit.session.axes import Space
-from jaxbandit.session.outputs import Outputs
+from jaxbandit.session.quantities import Outputs, Space
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -15,7 +15,7 @@ import os
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.files import reason_of, replace
@@ -31,6 +31,10 @@ TABLES = (
     "CREATE TRIGGER events_remain BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'events are never removed'); END",
     "CREATE TABLE snapshots (one INTEGER PRIMARY KEY CHECK (one = 1), digest TEXT NOT NULL, maker TEXT NOT NULL, state BLOB NOT NULL)",
 )
+
+
+Body: TypeAlias = Mapping[str, Any]
+"""An event as plain values."""
 
 
 class SessionError(InvalidArgument):
@@ -64,7 +68,7 @@ class Event:
     number: int
     kind: str
     at: str
-    body: Mapping[str, Any] = dataclasses.field(repr=False)
+    body: Body = dataclasses.field(repr=False)
     digest: str = dataclasses.field(repr=False)
 
     def line(self) -> str:
@@ -89,7 +93,7 @@ class Journal:
         """Return whether this process may add events."""
         return self._lock is not None
 
-    def append(self, kind: str, body: Mapping[str, Any]) -> Event:
+    def append(self, kind: str, body: Body) -> Event:
         """Write an event down, on the disk before this returns.
 
         Raises:
@@ -135,7 +139,7 @@ class Journal:
             self._lock = None
 
 
-def create_journal(directory: Path, specification: Mapping[str, Any]) -> Journal:
+def create_journal(directory: Path, specification: Body) -> Journal:
     """Make the journal of a new session, whose first event holds its specification; nothing is left of one that cannot be written.
 
     Raises:
@@ -288,12 +292,12 @@ def _read(path: Path, connection: sqlite3.Connection) -> list[Event]:
     return events
 
 
-def _event(number: int, kind: str, at: str, body: Mapping[str, Any], before: str) -> Event:
+def _event(number: int, kind: str, at: str, body: Body, before: str) -> Event:
     text = json.dumps([before, number, kind, at, body], sort_keys=True, ensure_ascii=False)
     return Event(number, kind, at, body, hashlib.sha256(text.encode()).hexdigest())
 
 
-def _row(event: Event) -> tuple[Any, ...]:
+def _row(event: Event) -> tuple[object, ...]:
     return event.number, event.kind, event.at, json.dumps(event.body, sort_keys=True, ensure_ascii=False), event.digest
 
 

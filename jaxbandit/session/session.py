@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any
+from typing import Annotated
 
 import jax
 import numpy as np
@@ -25,13 +25,11 @@ from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
 from jaxbandit.engine import InitialDesign
 from jaxbandit.feedback import Policy
-from jaxbandit.session.axes import Axis, Space
 from jaxbandit.session.course import MAKER, Course
-from jaxbandit.session.journal import JOURNAL, DamagedSession, Event, Journal, SessionError, create_journal, open_journal
-from jaxbandit.session.outputs import Outputs, told_values
+from jaxbandit.session.journal import JOURNAL, Body, DamagedSession, Event, Journal, SessionError, create_journal, open_journal
+from jaxbandit.session.quantities import Axis, Outputs, Space, told_values
 from jaxbandit.session.specification import Specification, algorithm_table, fitted_model
-from jaxbandit.session.tickets import Ticket, Tickets
-from jaxbandit.session.view import View, path_of
+from jaxbandit.session.view import Ticket, Tickets, View, path_of
 from jaxbandit.study.model import Model
 
 SNAPSHOT_EVERY = 100  # events between two snapshots: fewer than can be replayed in the time that opening may take
@@ -305,7 +303,7 @@ class Session(View):
         self._since_snapshot = len(events) - (start if start and not is_later and course.restore(state) else 0)
         return course
 
-    def _happen(self, kind: str, body: Mapping[str, Any], after: object = None) -> None:
+    def _happen(self, kind: str, body: Body, after: object = None) -> None:
         """Write an event down and let it happen; ``after`` is the algorithm's state after its choice of the point that is asked for."""
         event = self._journal.append(kind, body)
         self._tickets.enter(event)

@@ -33,9 +33,8 @@ from jaxbandit.engine.rounds import design_key
 from jaxbandit.engine.trial import Setting
 from jaxbandit.feedback import Policy
 from jaxbandit.problems import from_tables
-from jaxbandit.session.axes import Axis, Space
 from jaxbandit.session.journal import SessionError
-from jaxbandit.session.outputs import Outputs
+from jaxbandit.session.quantities import Axis, Outputs, Space
 from jaxbandit.study.model import Model
 from jaxbandit.surrogates import Prior, arithmetic, fit
 

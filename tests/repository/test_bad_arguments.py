@@ -25,7 +25,7 @@ from jaxbandit.core.declare import Declared, parameters
 from jaxbandit.engine.inputs import TRIALS
 from jaxbandit.feedback.buffer import Pending
 from jaxbandit.report.page import heat_maps
-from jaxbandit.session.axes import Axis
+from jaxbandit.session.quantities import Axis
 
 MODULES = [
     *(

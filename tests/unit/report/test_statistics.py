@@ -52,7 +52,6 @@ def test_averages_are_those_of_numpy_over_the_trials_that_count():
         standard_error = scipy.stats.sem(values, axis=0)
         np.testing.assert_allclose(one.high - one["mean"], 1.96 * standard_error)
         np.testing.assert_allclose(one["mean"] - one.low, 1.96 * standard_error)
-        np.testing.assert_allclose(one.quantiles, np.quantile(values, one.level, axis=0))
         assert one["count"] == len(left) and one.undefined == 0
 
 
@@ -63,7 +62,6 @@ def test_few_trials_and_undefined_values_give_nan_and_counts():
     assert found["count"].values.tolist() == [0, 1, 3] and found.undefined.values.tolist() == [0, 0, 1]
     assert np.isnan(found["mean"].values[[0, 2]]).all() and np.isnan(found.sd.values).all() and np.isnan(found.low.values).all()
     np.testing.assert_allclose(found["mean"].values[1], dataset.regret.values[1, 1])
-    assert over_trials(dataset, "regret", levels=()).sizes["level"] == 0
 
 
 def test_rounds_before_the_first_count_and_thinned_rounds_know_their_number():
@@ -218,7 +216,6 @@ def test_growth_exponents_say_why_there_is_none():
     ("call", "word"),
     [
         (lambda d: over_trials(d, "regrets"), "measure: must be one of regret, positive_regret"),
-        (lambda d: over_trials(d, "regret", levels=(2.0,)), "levels"),
         (lambda d: paired_differences(d, "regret", seed=0, level=1.0), "level"),
         (lambda d: paired_differences(d, "regret", seed=0, resamples=0), "resamples"),
         (lambda d: growth_exponent(d, "regret", seed=0, start=0.0), "start"),
