@@ -126,7 +126,7 @@ def loops_of(names: tuple[str, ...], policy: str | None) -> int:
 
 
 def labels(names: tuple[str, ...]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} and others"
+    return names[0].replace("-", " ") if len(names) == 1 else f"{names[0]} and others"
 
 
 @pytest.mark.full(but=("rpol",))

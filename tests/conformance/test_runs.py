@@ -136,7 +136,7 @@ def test_recording_less_changes_nothing() -> None:
     np.testing.assert_array_equal(brief.status, run.status)
 
 
-@pytest.mark.full(but=("hallucinate", "censor"))
+@pytest.mark.full(but=("censor",))
 @pytest.mark.parametrize("policy", POLICIES)
 def test_no_delay_is_a_delay_of_nothing(policy: str) -> None:
     """The same decisions when what is observed takes the way of delayed feedback, and different ones when it is late."""

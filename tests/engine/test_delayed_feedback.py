@@ -189,6 +189,7 @@ def test_side_by_side_equals_one_by_one(policy: str, block: int) -> None:
     assert_same(alone, late(policy), tolerance=1e-9)
 
 
+@pytest.mark.full
 def test_a_sweep_over_delays_equals_its_runs() -> None:
     means: list[float] = [1e-9, 2.0, 1000.0]
     result: list[Any] = []
@@ -216,6 +217,7 @@ def test_new_delays_and_new_minima_do_not_compile_again() -> None:
     np.testing.assert_array_equal(result[0].arrivals, late("censor").arrivals)
 
 
+@pytest.mark.full
 def test_delays_are_common_random_numbers() -> None:
     """The same in every trial whatever the algorithm, the policy and the buffer; and those of the model under the stream's keys."""
     expected = late("wait").arrivals

@@ -226,9 +226,13 @@ def shape_of(name: str) -> tuple[int, str]:
 
 ENGINE = [(name, *FORMS[shape_of(name)]) for name in CASES]
 ENGINE += [(name, form, precision) for name in EVERYWHERE for form in ("features", "product", "rows") for precision in TOLERANCE]
+# One case of each algorithm and of each strategy is in the quick ring.
+QUICK = ["igp-ucb", "rpol-ucb", "rpol-rand", "cbo-ts", "scgp-1", "se2-poly", "se2-poly-restart", "se3", "epbo", "anytime-cbo-keep"]
 STEPS = [(name, "known", "float64") for name in CASES]
-RUNS = [pytest.param(*run, id="-".join(run)) for run in STEPS]
-RUNS += [pytest.param(*run, id="-".join(run), marks=pytest.mark.full) for run in dict.fromkeys(ENGINE)]
+RUNS = [
+    pytest.param(*run, id="-".join(run), marks=() if run in STEPS and run[0] in QUICK else pytest.mark.full)
+    for run in STEPS + list(dict.fromkeys(ENGINE))
+]
 
 
 @functools.cache

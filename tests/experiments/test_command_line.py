@@ -94,6 +94,7 @@ def test_an_interrupted_run_is_told_to_go_on(reduced_run, tmp_path, capsys):
     assert 0 < said.index("--resume") < said.index("--force")
 
 
+@pytest.mark.full
 def test_all_goes_on_with_what_is_missing(tmp_path, monkeypatch):
     for name, file in (("rpol", "results.nc"), ("bpe", "study.json"), ("hyperparameters", "sessions")):
         (tmp_path / name).mkdir()

@@ -185,7 +185,7 @@ def test_notebooks_are_committed_with_their_outputs(path):
 
 
 @pytest.mark.full(but=("first",))
-@pytest.mark.parametrize("names", [["first_steps"], sorted({*REDUCED} - {"first_steps"})], ids=["first", "others"])
+@pytest.mark.parametrize("names", [["real_experiment"], sorted({*REDUCED} - {"real_experiment"})], ids=["first", "others"])
 def test_notebooks_run(names, tmp_path):
     """Several in one process, at the reduced size: what takes long is the start and the compilation."""
     programs = {path.stem: code_of(path) for path in NOTEBOOKS if path.stem in names}

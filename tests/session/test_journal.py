@@ -148,6 +148,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.full
 def test_a_dead_holder_holds_nothing(journal: Journal) -> None:
     journal.close()
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(journal.directory)], stdout=subprocess.PIPE, text=True) as holder:

@@ -55,7 +55,7 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 CHOOSING_MATTERS = {"no model, values at once"}  # OCO draws a direction, which its update needs; the others keep their states
 
 
-@pytest.mark.full(but=("a wrapper, values at once",))
+@pytest.mark.full
 @pytest.mark.parametrize("case", CASES)
 def test_a_session_chooses_as_a_simulation_with_its_key(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jaxbandit.session.course.Course.snapshot", lambda self: None)
@@ -439,6 +439,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(case: str, tmp_
 SCALED = jaxbandit.kernels.Scale(kernel=jaxbandit.kernels.SquaredExponential(length_scale=0.3), variance=1.0)
 
 
+@pytest.mark.full
 def test_a_fit_is_an_event_and_beliefs_are_made_anew(tmp_path: Path) -> None:
     """After 4 complete tickets, at the next question: by maximum posterior, which a session that is opened again keeps."""
     model = jaxbandit.session.Model(kernel=SCALED, noise_variance=0.05, form="features")

@@ -222,6 +222,7 @@ def test_programs_are_made_together_and_dropped(monkeypatch: Any) -> None:
     assert made("a") == "program a" and len(notes) == 4, "found among those that outlive a run"
 
 
+@pytest.mark.full
 def test_programs_outlive_a_study_but_not_for_ever(monkeypatch: Any) -> None:
     monkeypatch.setattr(programs, "MOST_KEPT", 2)
     monkeypatch.setattr(programs, "KEPT", collections.OrderedDict())

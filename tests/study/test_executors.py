@@ -251,6 +251,7 @@ def test_no_worker_can_plan_a_study(tmp_path: Path) -> None:
     assert str(refused.value) == "executor: a worker cannot plan the study: its worker was lost"
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("small_tasks")
 def test_the_scheduler_goes(tmp_path: Path) -> None:
     """That of a cluster of threads; a pool goes on, and what is finished is there for whoever watches."""
@@ -316,6 +317,7 @@ def second_lost(task: Task, before: int) -> str:
     return "lost" if task.argument == (0, 1) else ""
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("small_tasks")
 def test_a_batch_that_fails_every_time_is_named_and_the_others_are_kept(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     """By the command line, whose table is that of a run in one process afterwards."""
@@ -379,6 +381,7 @@ def test_batches_that_workers_write_are_gathered(trials: int, begun: int, resume
     assert len(reports) < json.loads(found.attrs["batches"])[0][1]
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("small_tasks")
 def test_a_run_that_a_worker_does_not_see(tmp_path: Path) -> None:
     """It is taken away while they play; it begins anew then."""

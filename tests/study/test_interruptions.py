@@ -58,6 +58,7 @@ def test_a_full_disk_ends_a_run_and_leaves_the_last_checkpoint(tmp_path: Path, d
     assert any("resumed at round 6" in line for line in said)
 
 
+@pytest.mark.full
 def test_results_that_cannot_be_written_can_be_had_later(tmp_path: Path, disk: FullDisk, monkeypatch: Any, capsys: Any) -> None:
     """The run is kept until its results are on disk."""
     study, out = str(written(tmp_path, ONE_CELL)), tmp_path / "out"

@@ -102,6 +102,7 @@ def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTyp
     sys.modules.pop(name, None)
 
 
+@pytest.mark.full
 def test_a_study_is_run_resumed_played_again_audited_and_reported(parts: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text(STUDY.format(parts.__name__))
     study = from_toml(tmp_path / "own.toml")

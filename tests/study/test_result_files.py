@@ -75,6 +75,7 @@ def refused(path: Path, named: Path) -> None:
     assert str(named) in str(caught.value)
 
 
+@pytest.mark.full
 @given(seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=60, deadline=None)
 def test_damage_anywhere_in_a_file_is_noticed(sealed: Path, tmp_path_factory: Any, seed: int) -> None:

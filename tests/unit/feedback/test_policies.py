@@ -6,6 +6,7 @@ from typing import Annotated
 
 import jax
 import numpy as np
+import pytest
 
 import jaxbandit
 from jaxbandit import Rpol, delays, fields, problems, simulate
@@ -25,6 +26,7 @@ class Impatient(Wait):
         return super().taken(feedback, chosen) & (feedback.ages <= self.patience)[:, None]
 
 
+@pytest.mark.full
 def test_a_policy_that_takes_in_less_is_one_method() -> None:
     problem = problems.sine(6)
     model = jaxbandit.surrogate(problem.domain, SquaredExponential(length_scale=1.0), noise_variance=0.05)

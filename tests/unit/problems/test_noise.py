@@ -60,6 +60,7 @@ def test_uniform_stays_within_its_half_width():
     assert 0.199 < np.abs(values).max() <= 0.2 + 1e-7
 
 
+@pytest.mark.full
 def test_student_t_has_heavy_tails():
     tails = [np.mean(np.abs(samples(problems.StudentT(df=df))) > 5) for df in (3.0, 50.0)]
     expected = 0.0153924  # 2 P(t_3 > 5)

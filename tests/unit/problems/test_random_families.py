@@ -192,6 +192,7 @@ def test_bad_inputs_are_named(make, match):
         make()
 
 
+@pytest.mark.full
 def test_instances_drawn_in_one_program_leave_their_domain_as_it_is():
     """JAX keeps a float32 copy of an array that a jitted vmap returns as it is, and takes that for the array in float64, too."""
     domain, kernel = domains.grid([0.0, 0.0], [6.0, 6.0], 9), kernels.SquaredExponential(length_scale=1.0)

@@ -84,6 +84,7 @@ def test_instances_against_numpy(side, points_per_axis, centres):
         assert float(instance.norm) == pytest.approx(norm, rel=1e-5)
 
 
+@pytest.mark.full
 def test_instances_are_distinct_and_their_squared_norms_chi_squared():
     family = problems.rkhs_2d_draws("f2", 15)
     many = jax.jit(jax.vmap(family.sample))(keys(400))

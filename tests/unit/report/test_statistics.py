@@ -111,6 +111,7 @@ def test_p_values_are_those_of_scipy_and_holm_is_by_hand():
         holm([1.5])
 
 
+@pytest.mark.full
 def test_the_intervals_of_differences_cover():
     """Check that of 150 intervals at 95% at least 88% hold the true difference: below by four standard errors of that share."""
     random = np.random.default_rng(6)

@@ -45,6 +45,7 @@ def test_outputs_that_share_a_kernel_are_fitted_together() -> None:
     assert float(found.kernels[0].left.kernel.length_scale) != 1.0 and found.prior_mean.tolist() == [0.0, 3.0]
 
 
+@pytest.mark.full
 def test_outputs_with_numbers_of_their_own_are_fitted_apart() -> None:
     found = model(noise_variance=[0.1, 0.2])
     assert found.groups == (0, 1)

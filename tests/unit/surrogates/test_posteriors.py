@@ -306,7 +306,7 @@ def test_arms_with_an_explicit_gram_matrix() -> None:
         kernels.Gram.checked(gram + np.triu(np.ones((7, 7)), 1))
 
 
-@pytest.mark.full(but=("features",))
+@pytest.mark.full
 @pytest.mark.parametrize("form", ["features", "product", "rows"])
 def test_a_sweep_over_the_noise_variance(form: str) -> None:
     """One compiled run over several ``lambda`` equals a run of each, and each equals the dense posterior."""

@@ -104,6 +104,7 @@ def test_beliefs_are_right(noise: float, rule: Choice, rounds: int, prior_mean: 
     assert np.max(np.abs(deviation / sd - 1)) <= 0.1
 
 
+@pytest.mark.full
 def test_the_rule_is_needed() -> None:
     """Float32 without refreshing is wrong where the rule says so: the tests above could fail."""
     rng, matrix = np.random.default_rng(3), kernel_matrix(points_of(20), False)
@@ -171,6 +172,7 @@ def test_what_float64_cannot_hold_is_refused_or_warned_of() -> None:
         jaxbandit.surrogate(domain, kernel, noise_variance=2e-10, prior_mean=1e13)
 
 
+@pytest.mark.full
 def test_a_refreshed_variance_is_one_branch_in_a_batch() -> None:
     model = replace(model_of(1e-4, horizon=3000), kernels=())
     many = jax.vmap(lambda posterior: model.condition(posterior, jnp.int32(3), jnp.ones(2)))
