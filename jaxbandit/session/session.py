@@ -122,7 +122,7 @@ class Session(View):
     @checked
     def begin(cls, directory: str | Path, specification: Specification) -> Session:
         """Begin a session of a specification, as a file describes it; raises as :meth:`create` does."""
-        Course(specification.setting).start()  # refuses what does not fit, or cannot begin, before anything is written
+        jax.eval_shape(Course(specification.setting).start)  # refuses what does not fit, or cannot begin, before anything is written
         return cls(create_journal(path_of(directory), specification.table()), specification)
 
     @classmethod

@@ -67,6 +67,12 @@ class UnknownDelay(Delay):
         return LONGEST_DELAY
 
 
+@jax.jit
+def _setting_of(cell: Cell, key: Array) -> Setting:
+    """Return the setting of trial 0 of a simulation with ``key``, in one program."""
+    return cell.setting(key, np.asarray([0, 0, 1], np.int32))
+
+
 @dataclasses.dataclass(frozen=True)
 class Specification(Described):
     """All parts of a session; further attributes are the arguments of :meth:`Session.create <jaxbandit.session.Session.create>`.
@@ -154,7 +160,7 @@ class Specification(Described):
                 delays = Delays(model=delay, policy=policy, capacity=self.capacity or self.horizon)
             unknown = from_tables(domain, np.zeros(domain.size), np.zeros((functions - 1, domain.size)))  # for what the user measures
             cell = Cell.of(unknown, [(algorithm, surrogate, delays)], self.initial, horizon=self.horizon)
-            return cell.setting(typed(self.key), np.asarray([0, 0, 1], np.int32))
+            return _setting_of(cell, typed(self.key))
 
     def table(self) -> dict[str, Any]:
         """Return the specification as plain values; an algorithm that no table describes by its fingerprint."""
