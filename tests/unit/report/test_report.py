@@ -169,6 +169,7 @@ def test_reports_of_nothing_are_refused(tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
+@pytest.mark.full
 def test_a_browser_shows_every_section_without_complaint(full_report, tmp_path):
     _, _, text = full_report
     page = tmp_path / "report.html"
