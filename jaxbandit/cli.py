@@ -7,7 +7,7 @@ import contextlib
 import sys
 import textwrap
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +32,6 @@ from jaxbandit.surrogates import PRECISIONS
 
 if TYPE_CHECKING:
     import xarray as xr
-    from distributed import Client
 
     from jaxbandit.study import HeldDirectory, Plan, Study
 
@@ -148,22 +147,18 @@ def run(args: argparse.Namespace) -> None:
     if args.resume and not out.is_dir():
         raise InvalidArgument(f"resume: {out} is no directory; nothing to go on with")
     started = time.perf_counter()
-    with contextlib.ExitStack() as stack:
-        held = stack.enter_context(hold_directory(out, force=args.force or args.resume))
-        with connected(args.dask) as client:
-            dataset = stack.enter_context(play(study, held, path, args, client))
+    with hold_directory(out, force=args.force or args.resume) as held, play(study, held, path, args) as dataset:
         forget(held)  # only now: until here a run that is cut off can be resumed
         for other in set(FORMATS.values()) - {path.name}:  # results of a run that this one has replaced
             drop_results(out / other)
         show(dataset, path, args, f"wrote {{}} in {time.perf_counter() - started:.1f} s")
 
 
-def play(study: Study, held: HeldDirectory, path: Path, args: argparse.Namespace, client: Client | None) -> xr.Dataset:
+def play(study: Study, held: HeldDirectory, path: Path, args: argparse.Namespace) -> xr.Dataset:
     """Return the results of a study that is run in a directory, by this process or by workers, written to ``path``."""
     from jaxbandit.study import Reporter, run_study
 
-    with contextlib.ExitStack() as stack:
-        report, note = stack.enter_context(Reporter())
+    with connected(args.dask) as client, Reporter() as (report, note), contextlib.ExitStack() as stack:
         if args.watch:
             from jaxbandit.report.watching import watched
 
@@ -184,14 +179,19 @@ def play(study: Study, held: HeldDirectory, path: Path, args: argparse.Namespace
 
 
 def show(dataset: xr.Dataset, path: Path, args: argparse.Namespace, words: str) -> None:
-    """Print the table of a study and, in ``words``, the names of the files that go with its results at ``path``, which are written."""
-    print(summary(dataset, path.parent))
-    files = [str(path), "summary.csv", *([] if args.no_figure else draw_curves(dataset, path.parent))]
+    """Print the table of a study, with notes on it, and in ``words`` the files that go with its results at ``path``, which are written."""
+    from jaxbandit.report import statistics, tables
+    from jaxbandit.report.html import write_report
+    from jaxbandit.study import flags_in_words, sweeps_without_effect, write_whole
+
+    rows, folder = tables.summary_rows(dataset), path.parent
+    write_whole(folder / "summary.csv", lambda path: tables.write_csv(rows, path))
+    notes = [f"- {line}" for line in (*flags_in_words(dataset), *sweeps_without_effect(dataset), *statistics.shared_start(dataset))]
+    print("\n".join(["", tables.text_table(rows), "", *textwrap.wrap(LEGEND, 110), *notes, ""]))
+    files = [str(path), "summary.csv", *([] if args.no_figure else draw_curves(dataset, folder))]
     print(words.format(f"{', '.join(files[:-1])} and {files[-1]}"))
     if args.report or args.watch:
-        from jaxbandit.report.html import write_report
-
-        print(f"wrote {write_report(path.parent)}")
+        print(f"wrote {write_report(folder)}")
 
 
 def directory_of(name: str) -> Path:
@@ -200,17 +200,6 @@ def directory_of(name: str) -> Path:
     if not parts or Path(name).is_absolute() or ".." in parts:
         raise InvalidArgument(f"name: results/NAME must lie in results, got {name!r}; choose another name, or a directory with --out")
     return Path("results") / name
-
-
-def summary(dataset: xr.Dataset, directory: Path) -> str:
-    """Return the table of a study, also written as CSV, the flags of its trials, and notes on swept fields and first points."""
-    from jaxbandit.report import statistics, tables
-    from jaxbandit.study import flags_in_words, sweeps_without_effect, write_whole
-
-    rows = tables.summary_rows(dataset)
-    write_whole(directory / "summary.csv", lambda path: tables.write_csv(rows, path))
-    notes = [f"- {line}" for line in (*flags_in_words(dataset), *sweeps_without_effect(dataset), *statistics.shared_start(dataset))]
-    return "\n".join(["", tables.text_table(rows), "", *textwrap.wrap(LEGEND, 110), *notes, ""])
 
 
 def draw_curves(dataset: xr.Dataset, directory: Path) -> list[str]:
@@ -258,7 +247,7 @@ def dry_run(plan: Plan) -> str:
 
 
 def rerun(args: argparse.Namespace) -> None:
-    """Play one trial of a study again: the command ``rerun``."""
+    """Play one trial of a study again, and print whether it has the bits that the results hold: the command ``rerun``."""
     from jaxbandit.study import prepare_file, read_results, write_results
     from jaxbandit.study import rerun as play
 
@@ -272,25 +261,21 @@ def rerun(args: argparse.Namespace) -> None:
         label = str(again.algorithm.values[0])
         print(f"{label}, trial {args.trial}: {again.sizes['played']} rounds")
         for name in [name for name in dataset.data_vars if {"algorithm", "trial", "round"} == set(dataset[name].dims) and name in again]:
-            compare(dataset, again, str(name), label, args.trial)
+            try:
+                stored = dataset[name].sel(algorithm=label, trial=args.trial)
+                played = again[name].sel(algorithm=label, trial=args.trial, round=stored["round"]).values
+                values = stored.values
+            except (KeyError, ValueError, TypeError, OSError, RuntimeError) as error:  # a damaged file
+                words = f"results: they hold no {name} of trial {args.trial} of {label!r} that can be read: {reason_of(error)}"
+                raise InvalidArgument(words) from error
+            if values.dtype.kind not in "iuf":
+                raise InvalidArgument(f"results: their {name} holds no numbers")
+            equal = np.array_equal(played, values, equal_nan=values.dtype.kind == "f")
+            same = "the same bits" if equal else f"differs by up to {np.max(np.abs(played - values)):.3g}"
+            print(f"  {name}: {values[-1]:.6g} after the last round; {same}")
     if args.out is not None:
         write_results(again, args.out)
         print(f"wrote {args.out}")
-
-
-def compare(dataset: xr.Dataset, again: xr.Dataset, name: str, label: str, trial: int) -> None:
-    """Print whether a variable of a trial that was played again has the bits that the results hold."""
-    try:
-        stored = dataset[name].sel(algorithm=label, trial=trial)
-        played = again[name].sel(algorithm=label, trial=trial, round=stored["round"]).values
-        values = stored.values
-    except (KeyError, ValueError, TypeError, OSError, RuntimeError) as error:  # a damaged file
-        raise InvalidArgument(f"results: they hold no {name} of trial {trial} of {label!r} that can be read: {reason_of(error)}") from error
-    if values.dtype.kind not in "iuf":
-        raise InvalidArgument(f"results: their {name} holds no numbers")
-    equal = np.array_equal(played, values, equal_nan=values.dtype.kind == "f")
-    same = "the same bits" if equal else f"differs by up to {np.max(np.abs(played - values)):.3g}"
-    print(f"  {name}: {values[-1]:.6g} after the last round; {same}")
 
 
 def report(args: argparse.Namespace) -> None:
@@ -312,19 +297,15 @@ def names(args: argparse.Namespace) -> None:
     """Print what a study file can name: the command ``names``."""
     from jaxbandit.study.catalogue import catalogue, described, places
 
-    known = places()
+    known: Mapping[str, object] = places()
+    for argument, what, name in (("place", "", args.kind), ("name", f"{args.kind} ", args.name)):
+        if name is not None and name not in known:
+            raise InvalidArgument(f"{argument}: there is no {what}{name!r}{did_you_mean(name, known)}; known are {', '.join(known)}")
+        known = known if name is None else places()[args.kind]
     if args.kind is None:
-        print("\n".join(f"{place:14s} {', '.join(things)}" for place, things in known.items()))
-        return
-    things = known[among("place", "", args.kind, known)]
-    print(catalogue(args.kind) if args.name is None else described(args.name, things[among("name", f"{args.kind} ", args.name, things)]))
-
-
-def among(argument: str, what: str, name: str, known: Iterable[str]) -> str:
-    """Return a name; raise ``InvalidArgument``, with a guess, if it is not among the known ones."""
-    if name not in known:
-        raise InvalidArgument(f"{argument}: there is no {what}{name!r}{did_you_mean(name, known)}; known are {', '.join(known)}")
-    return name
+        print("\n".join(f"{place:14s} {', '.join(things)}" for place, things in places().items()))
+    else:
+        print(catalogue(args.kind) if args.name is None else described(args.name, places()[args.kind][args.name]))
 
 
 def session(args: argparse.Namespace) -> None:

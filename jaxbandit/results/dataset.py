@@ -15,7 +15,7 @@ from jaxbandit._version import __version__
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import Check, Shape
-from jaxbandit.core.status import Status, explain, healthy
+from jaxbandit.core.status import Status, explain
 from jaxbandit.core.status import flags_in_words as status_in_words
 from jaxbandit.results.schema import LABELS, TRIAL, Arrays, Contents, Variable, coordinate_of
 
@@ -23,10 +23,6 @@ ORDER = (*TRIAL, "round")
 
 Piece: TypeAlias = tuple[str, int, slice, np.ndarray]
 """Name of a variable, number of the run, trials, and their values."""
-
-
-class TrialsFailed(RuntimeError):
-    """Some trials of a study failed; the message says how many, which and why."""
 
 
 # Arguments that are results.
@@ -173,19 +169,3 @@ def sweeps_without_effect(dataset: Results) -> list[str]:
             found.setdefault(" and ".join(fields), []).append(", ".join(dataset.algorithm.values[runs]))
     more = {fields: f" (and of {len(runs) - 1} more such groups)" if len(runs) > 1 else "" for fields, runs in found.items()}
     return [f"{fields} changed no number in any trial of {runs[0]}{more[fields]}" for fields, runs in found.items()]
-
-
-@checked
-def raise_if_failed(dataset: Results) -> xr.Dataset:
-    """Return the dataset, if no trial failed; raises :class:`TrialsFailed` otherwise."""
-    lines, failed = [], 0
-    for label, status in _status(dataset):
-        bad = np.flatnonzero(~healthy(status))
-        failed += len(bad)
-        if len(bad):
-            known = "failed_round" in dataset
-            where = f" in round {dataset.failed_round.sel(algorithm=label).values[bad[0]]}" if known else ""
-            lines.append(f"{label}: trial {bad[0]}{where} ({explain(int(status[bad[0]]))}), {len(bad)} in all")
-    if failed:
-        raise TrialsFailed(f"{failed} of {dataset.status.size} trials failed; " + "; ".join(lines))
-    return dataset

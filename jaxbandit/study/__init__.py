@@ -9,7 +9,7 @@ Needs the ``study`` extra (``pip install "jaxbandit[study]"``).
 from jaxbandit.core.commands import end_with_parent, ended, parsed
 from jaxbandit.core.executors import TaskFailed, WorkerMismatch, WorkersLost, spread
 from jaxbandit.core.files import CannotWrite, ExistingOutput, prepare_directory, prepare_file, write_whole
-from jaxbandit.results.dataset import TrialsFailed, flagged, flags_in_words, raise_if_failed, sweeps_without_effect, to_dataframe
+from jaxbandit.results.dataset import flagged, flags_in_words, sweeps_without_effect, to_dataframe
 from jaxbandit.results.files import read_results, write_results
 from jaxbandit.study.audit import audit
 from jaxbandit.study.cluster import connected
@@ -40,7 +40,6 @@ __all__ = [
     "Run",
     "Study",
     "TaskFailed",
-    "TrialsFailed",
     "WorkerMismatch",
     "WorkersLost",
     "audit",
@@ -61,7 +60,6 @@ __all__ = [
     "parsed",
     "prepare_directory",
     "prepare_file",
-    "raise_if_failed",
     "read_results",
     "rerun",
     "run_study",

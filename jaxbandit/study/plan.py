@@ -23,10 +23,8 @@ from jaxbandit.engine.cell import Cell, check_run, laid_out_for, refreshed_in_ti
 from jaxbandit.engine.delayed import plan_delays
 from jaxbandit.engine.inputs import DIFFERENT_DEVICES
 from jaxbandit.engine.simulation import COPIES_OF_CARRY, carried_bytes
-from jaxbandit.fused.cells import Unsupported
-from jaxbandit.fused.plan import plan_of
 from jaxbandit.study.runs import Run
-from jaxbandit.study.study import Study, in_its_arithmetic
+from jaxbandit.study.study import Study, in_its_arithmetic, kernel_of
 from jaxbandit.surrogates import Surrogate
 
 MAX_PARTS = 1_000_000  # of a batch
@@ -286,8 +284,14 @@ def make_plan(
         raise InvalidArgument(f"segment: {segment} of {study.horizon:,} rounds would be too many parts; take {least} or more")
     counted_before(runs)
     groups = [(laid_out_for(used[0].platform, cell), members) for cell, members in group_runs(study, runs)]
-    if not streamed:
-        limits = beside_results(limits, sum(len(members) * study.trials * kept_bytes(study, cell) for cell, members in groups))
+    results = 0 if streamed else sum(len(members) * study.trials * kept_bytes(study, cell) for cell, members in groups)
+    most = limits.memory if limits.on_cpu else host_memory()  # which holds the results, and on CPUs the batches
+    if results >= most:
+        raise InvalidArgument(
+            f"memory: the results alone take {in_units(results)} of the {in_units(most)} allowed; have them written to a file batch by"
+            " batch (results=PATH), keep fewer rounds (keep) or metrics, or allow more"
+        )
+    limits = dataclasses.replace(limits, memory=limits.memory - results if limits.on_cpu else limits.memory)
     carried: dict[Hashable, int] = {}  # bytes of each kind of cell, once: it takes a while
     cells = []
     for number, (cell, members) in enumerate(groups):
@@ -299,11 +303,7 @@ def make_plan(
 
 
 def allowed_bytes(memory: object) -> int:
-    """Return the bytes that ``"4GiB"``, ``"800M"`` or a number of bytes stands for; by the devices' memory when nothing is said.
-
-    Raises:
-      InvalidArgument: on what is no amount of memory.
-    """
+    """Return the bytes that ``"4GiB"``, ``"800M"`` or a number of bytes stands for; by the devices' memory when nothing is said."""
     if memory is None:
         return int(DEFAULT_SHARE * device_memory())
     if isinstance(memory, int) and not isinstance(memory, bool):
@@ -318,21 +318,6 @@ def allowed_bytes(memory: object) -> int:
     return int(amount)
 
 
-def beside_results(limits: Limits, results: int) -> Limits:
-    """Return what is left for a batch beside results of so many bytes, which lie in the host's memory: on CPUs that of the batches.
-
-    Raises:
-      InvalidArgument: when the results leave nothing.
-    """
-    most = limits.memory if limits.on_cpu else host_memory()
-    if results >= most:
-        raise InvalidArgument(
-            f"memory: the results alone take {in_units(results)} of the {in_units(most)} allowed; have them written to a file batch by"
-            " batch (results=PATH), keep fewer rounds (keep) or metrics, or allow more"
-        )
-    return dataclasses.replace(limits, memory=limits.memory - results) if limits.on_cpu else limits
-
-
 @contextlib.contextmanager
 def _named(label: str) -> Iterator[None]:
     """Let refusals name a run."""
@@ -343,11 +328,7 @@ def _named(label: str) -> Iterator[None]:
 
 
 def counted_before(runs: Sequence[Run]) -> int:
-    """Return how many points before round 1 the metrics of every run count.
-
-    Raises:
-      InvalidArgument: when some runs count more than others.
-    """
+    """Return how many points before round 1 the metrics of every run count; raises ``InvalidArgument`` when some count more than others."""
     counts = sorted({run.initial.count if run.initial.counted else 0 for run in runs})
     if len(counts) > 1:
         raise InvalidArgument(f"initial: all runs of a study count equally many points before round 1, got {counts}")
@@ -382,10 +363,7 @@ def cell_of(study: Study, run: Run, model: Surrogate) -> Cell:
         check_run(run.problem, [run.algorithm], [run.model], study.horizon, run.initial, run.informed)
         delay, policy = run.delay_in_force, run.policy_in_force
         algorithms, delays = plan_delays(run.problem.outputs, [run.algorithm], [delay], policy, None, study.horizon)
-    kernel = None
-    if study.fused is True:
-        with contextlib.suppress(Unsupported):  # XLA plays it
-            kernel = plan_of(run.algorithm, model, run.problem, None if delays is None else policy, jax.default_backend())
+    kernel = kernel_of(study, run, model)
     return Cell.of(
         run.problem,
         [(algorithms[0], model, None if delays is None else delays[0])],
@@ -394,7 +372,7 @@ def cell_of(study: Study, run: Run, model: Surrogate) -> Cell:
         block=model.trials_per_block,
         common=study.common_random_numbers,
         informed=run.informed,
-        kernel=kernel,
+        kernel=None if isinstance(kernel, str) else kernel,
     )
 
 

@@ -16,9 +16,9 @@ from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import whole
 from jaxbandit.results.dataset import Results, assembled, header, pieces_of
-from jaxbandit.study.dataset import attributes, contents_of
 from jaxbandit.study.plan import MAX_BYTES, Batch, Plan, make_plan
 from jaxbandit.study.play import Player
+from jaxbandit.study.run import attributes, contents_of
 from jaxbandit.study.study import Keep, Study, from_table, in_its_arithmetic
 
 

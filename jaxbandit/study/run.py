@@ -8,24 +8,24 @@ import functools
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import xarray as xr
 
 from jaxbandit.core.checks import InvalidArgument
+from jaxbandit.core.codec import describe
 from jaxbandit.core.declare import checked
 from jaxbandit.core.executors import EXECUTOR, VERSIONS_AND_DEVICE, AnyExecutor, TaskFailed, WorkersLost, dashboard_of, spread
 from jaxbandit.core.fields import Words, between, function, of_class
 from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.types import Device, FilePath
-from jaxbandit.results.dataset import assembled, pieces_of
+from jaxbandit.results.dataset import assembled, header, pieces_of
 from jaxbandit.results.files import check_results, open_results, read_results, stream_results
-from jaxbandit.results.schema import Arrays
-from jaxbandit.study.dataset import contents_of, study_header
+from jaxbandit.results.schema import SECONDS, Arrays, Contents, Row
 from jaxbandit.study.files import CheckpointMismatch, Files, HeldDirectory, check_disk, hold_directory, identity, interrupted
 from jaxbandit.study.plan import Batch, Memory, Plan, Segment, make_plan
 from jaxbandit.study.play import CHECKPOINT_SHARE, Played, Player
@@ -50,10 +50,16 @@ class Options:
     attributes: Mapping[str, str]
     memory: str | int | None
     segment: int | None
+    devices: Sequence[Device] | None
     checkpoint_share: float
     executor: AnyExecutor | None
     report: Callable[[Progress], None]
     note: Callable[[str], None]
+
+    def plan(self, study: Study) -> Plan:
+        """Return the plan of a study as this process would play it."""
+        how: dict[str, Any] = {"memory": self.memory, "segment": self.segment, "devices": self.devices}
+        return make_plan(study, **how, streamed=self.results is not None, by_workers=self.executor is not None)
 
 
 @checked
@@ -113,15 +119,14 @@ def run_study(
     # Problems are built in the arithmetic of the caller, which a trial that is played again needs, too.
     said = {"jax_enable_x64": str(float_dtype() == np.float64), **(attributes or {})}
     file = None if results is None else Path(results)
-    options = Options(resume, file, said, memory, segment, checkpoint_share, executor, report, note)
-    by_workers = executor is not None
-    plan = make_plan(study, memory=memory, segment=segment, devices=devices, streamed=results is not None, by_workers=by_workers)
-    return _run(study, plan, directory, options)
+    options = Options(resume, file, said, memory, segment, devices, checkpoint_share, executor, report, note)
+    return _run(study, directory, options)
 
 
 @in_its_arithmetic
-def _run(study: Study, plan: Plan, directory: Directory | None, options: Options) -> xr.Dataset:
-    """Run a study as it is planned, in its arithmetic."""
+def _run(study: Study, directory: Directory | None, options: Options) -> xr.Dataset:
+    """Run a study in its arithmetic."""
+    plan = options.plan(study)
     if options.results is not None:
         check_results(study_header(plan, (), trials=1), options.results)
     around = None
@@ -309,6 +314,59 @@ def _cut_by_worker(plan: Plan, executor: AnyExecutor, options: Options) -> tuple
     except TaskFailed as error:
         raise InvalidArgument(f"executor: a worker cannot plan the study: {error.reason}") from error
     return plan.with_layout(answer.result), answer.surroundings
+
+
+def contents_of(plan: Plan, trials: int | None = None) -> Contents:
+    """Return what the results of a plan hold, of all trials or of the first few."""
+    study = plan.study
+    return Contents(
+        rows=[Row(run.label, str(run.algorithm_label), str(run.problem_label), str(run.delay_label), dict(run.swept)) for run in plan.runs],
+        swept=study.swept,
+        trials=np.arange(study.trials if trials is None else trials),
+        horizon=study.horizon,
+        kept=study.keep.rounds(study.horizon),
+        before=plan.before,
+        metrics=study.metrics,
+        trajectories=study.trajectories,
+        problems=[cell.cell.problem for cell in plan.cells],
+    )
+
+
+def study_header(plan: Plan, variables: Collection[str], seconds: np.ndarray | None = None, trials: int | None = None) -> xr.Dataset:
+    """Return the results without ``variables``, of all trials or of the first few.
+
+    ``seconds [runs, 2]`` are those of each run, with and without compilation.
+    """
+    of_runs = {} if seconds is None else {name: ("algorithm", own) for name, own in zip(SECONDS, seconds.T, strict=True)}
+    return header(contents_of(plan, trials), attributes(plan), variables, of_runs)
+
+
+def attributes(plan: Plan) -> dict[str, object]:
+    """Return inputs and devices; structured values as JSON text. ``table`` is the study, empty when it has no table."""
+    study, runs = plan.study, plan.runs
+    try:
+        table = json.dumps(study.table())
+    except InvalidArgument:
+        table = ""
+    return {
+        "fingerprint": plan.study.fingerprint(),
+        "batches": json.dumps(plan.layout),
+        "study": study.name,
+        "table": table,
+        "seed": study.seed,
+        "parameters": json.dumps(dict(study.recorded)),
+        "problems": json.dumps({run.problem_label: describe(run.problem) for run in runs}),
+        "initial_designs": json.dumps({run.label: describe(run.initial) for run in runs}),
+        "algorithms": json.dumps({run.label: {"alg": run.name_in_traces, **describe(run.algorithm)} for run in runs}),
+        "delays": json.dumps({run.label: describe(run.delay_in_force) for run in runs}),
+        "feedback": json.dumps({run.label: describe(run.policy_in_force) for run in runs}),
+        "kernels": json.dumps({run.label: [describe(kernel) for kernel in run.model.kernels_in_force] for run in runs}),
+        "surrogates": json.dumps({run.label: run.model.describe() for run in runs}),
+        "choices": json.dumps({run.label: study.describe_choices(run) for run in runs}),
+        "noise_variance_of_model": json.dumps({run.label: describe(run.model.noise_variance) for run in runs}),
+        "precision": str(float_dtype()),
+        "devices": json.dumps([str(device) for device in plan.devices]),
+    }
 
 
 @contextlib.contextmanager

@@ -285,19 +285,19 @@ class Study(Described):
             informed=run.informed,
             delay=run.delay_in_force,
             feedback=run.policy_in_force,
-            fused=self.chooses_by_kernel(run),
+            fused=isinstance(self._kernel(run), KernelPlan),
         )
-
-    @checked
-    def chooses_by_kernel(self, run: Run) -> bool:
-        """Return whether a kernel plays the rounds of a run."""
-        return isinstance(kernel_of(self, run), KernelPlan)
 
     @checked
     def describe_choices(self, run: Run) -> str:
         """Return a line on what plays the rounds of a run: a kernel, or XLA and for what reason."""
-        kernel = kernel_of(self, run)
-        return kernel.in_words if isinstance(kernel, KernelPlan) else f"by XLA, {kernel}"
+        kernel = self._kernel(run)
+        return f"by XLA, {kernel}" if isinstance(kernel, str) else kernel.in_words
+
+    @in_its_arithmetic
+    def _kernel(self, run: Run) -> KernelPlan | str:
+        model, *_ = refreshed_in_time([run.model, *(other.model for other in self.runs)], self.horizon)
+        return kernel_of(self, run, model)
 
     @checked
     @in_its_arithmetic
@@ -319,12 +319,10 @@ def sampled(problem: AbstractProblem, root: Key, trials: Array) -> AbstractProbl
     return jax.vmap(lambda i: problem.sample(stream_key(trial_key(root, i), Stream.PROBLEM)))(trials)
 
 
-@in_its_arithmetic
-def kernel_of(study: Study, run: Run) -> KernelPlan | str:
-    """Return the kernel that plays the rounds of a run, or the reason why XLA plays them."""
+def kernel_of(study: Study, run: Run, model: Surrogate) -> KernelPlan | str:
+    """Return the kernel that plays the rounds of a run with a model, or the reason why XLA plays them."""
     if study.fused is not True:
         return NOT_MEASURED if study.fused == "auto" else "as fused=False asks"
-    model, *_ = refreshed_in_time([run.model, *(other.model for other in study.runs)], study.horizon)
     policy = None if at_once([run.delay_in_force]) else run.policy_in_force
     try:
         return plan_of(run.algorithm, model, run.problem, policy, jax.default_backend())

@@ -17,7 +17,7 @@ from jaxbandit import InvalidArgument, kernels
 from jaxbandit.core.declare import check_domain
 from jaxbandit.study import Run, Study, from_table, from_toml, make_plan, model, run_study
 from jaxbandit.study import plan as planning
-from jaxbandit.study.dataset import study_header
+from jaxbandit.study.run import study_header
 
 TEXT = """\
 name = "all"
