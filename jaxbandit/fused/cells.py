@@ -34,15 +34,10 @@ class Unsupported(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """The shape of a row inside a kernel, and how it is reduced.
+    """The shape of a row inside a kernel, and how it is reduced."""
 
-    Attributes:
-      size: number of points ``M``.
-      shape: shape of a row; points lie along the first axis, which reductions keep with length 1, and trials along the second.
-    """
-
-    size: int
-    shape: tuple[int, ...]
+    size: int  # number of points M
+    shape: tuple[int, ...]  # points lie along the first axis, which reductions keep with length 1, and trials along the second
 
     def full(self, x: Value) -> Value:
         """Return a number or a row as a row."""
@@ -119,7 +114,7 @@ ELEMENTWISE: dict[str, Function] = {
     "rem": jnp.fmod,
 }
 # Reductions with what they give for nothing.
-REDUCTIONS: dict[str, tuple[Function, Value]] = {
+REDUCTIONS: dict[str, tuple[Function, float]] = {
     "reduce_max": (jnp.maximum, -np.inf),
     "reduce_min": (jnp.minimum, np.inf),
     "reduce_sum": (operator.add, 0),
@@ -167,8 +162,7 @@ def boxed(values: Sequence[Value], shape: tuple[int, ...]) -> Cells:
 
 def mapped(function: Function, *cells: Cells) -> Cells:
     """Return ``function`` of every entry of cells of one shape, or of none."""
-    together = np.broadcast_arrays(*cells)
-    return boxed([function(*(own[place] for own in together)) for place in np.ndindex(together[0].shape)], together[0].shape)
+    return np.frompyfunc(function, len(cells), 1)(*cells, out=np.empty(np.broadcast_shapes(*(each.shape for each in cells)), object))
 
 
 def _computed(equation: core.JaxprEqn, inputs: list[Cells], rows: Rows) -> list[Cells]:
@@ -177,7 +171,7 @@ def _computed(equation: core.JaxprEqn, inputs: list[Cells], rows: Rows) -> list[
     if name in CALLS:
         return compute(called_by(equation), inputs, rows)
     if name in REDUCTIONS:
-        return [functools.reduce(functools.partial(_reduced, name), sorted(params["axes"], reverse=True), inputs[0])]
+        return [functools.reduce(functools.partial(_reduced, *REDUCTIONS[name]), sorted(params["axes"], reverse=True), inputs[0])]
     moved = _moved(name, params, inputs, equation.outvars[0].aval)
     if moved is not None:
         return moved
@@ -195,18 +189,14 @@ def _computed(equation: core.JaxprEqn, inputs: list[Cells], rows: Rows) -> list[
 
 def called_by(equation: core.JaxprEqn) -> core.ClosedJaxpr:
     """Return the function that an equation of ``CALLS`` calls."""
-    params = equation.params
-    called: Any = params.get("jaxpr") or params.get("call_jaxpr") or params.get("fun_jaxpr")
+    called: Any = next(equation.params[name] for name in ("jaxpr", "call_jaxpr", "fun_jaxpr") if name in equation.params)
     return called if isinstance(called, core.ClosedJaxpr) else core.ClosedJaxpr(called, ())
 
 
-def _reduced(name: str, cells: Cells, axis: int) -> Cells:
+def _reduced(function: Function, of_nothing: float, cells: Cells, axis: int) -> Cells:
     """Return cells reduced over an axis."""
-    function, of_nothing = REDUCTIONS[name]
-    shape = (*cells.shape[:axis], *cells.shape[axis + 1 :])
-    if not cells.shape[axis]:
-        return boxed([np.float32(of_nothing)] * int(np.prod(shape)), shape)
-    return functools.reduce(functools.partial(mapped, function), [part.reshape(shape) for part in np.split(cells, cells.shape[axis], axis)])
+    reduced = np.full((*cells.shape[:axis], *cells.shape[axis + 1 :]), np.float32(of_nothing), object)
+    return np.frompyfunc(function, 2, 1).reduce(cells, axis, out=reduced) if cells.shape[axis] else reduced
 
 
 def _moved(name: str, params: dict[str, Any], inputs: list[Cells], aval: Any) -> list[Cells] | None:

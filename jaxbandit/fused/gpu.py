@@ -20,7 +20,7 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from jaxbandit.core.types import Array
 from jaxbandit.fused.cells import Function, Ref, Rows, Unsupported, Value, as_numbers
-from jaxbandit.fused.rounds import Form, Given, Parts, Plan
+from jaxbandit.fused.rounds import Form, Given, Moment, Parts, Plan
 from jaxbandit.surrogates.features import ProductFeatures
 
 HIGH, WIDE = 16, 32  # of the smallest tile
@@ -35,17 +35,11 @@ def up(length: int, unit: int) -> int:
 
 
 class Cut(NamedTuple):
-    """The grid as a table ``[N1, N2]`` of cells.
+    """The grid as a table ``[N1, N2]`` of cells."""
 
-    Attributes:
-      repeats: ``[N1, N2]`` the point of each cell.
-      width: number of cells of a row that are distinct points; cells beyond repeat others.
-      size: number of points.
-    """
-
-    repeats: np.ndarray
-    width: int
-    size: int
+    repeats: np.ndarray  # [N1, N2] the point of each cell
+    width: int  # number of cells of a row that are distinct points; cells beyond repeat others
+    size: int  # number of points
 
     @classmethod
     def of(cls, size: int, axes: tuple[int, int] | None) -> Cut:
@@ -67,10 +61,11 @@ class Cut(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Tiles:
-    """Values in tiles: how they are read, spread and summed. Under the interpreter they are plain arrays."""
+class TiledRows(Rows):
+    """Functions of the grid as tables in tiles; under the interpreter tables are plain arrays."""
 
-    interpret: bool
+    numbers: Value = None  # of the points as a float32 row, for a kernel cannot count
+    interpret: bool = True
 
     def cast(self, x: Value, axis: int | None = None) -> Value:
         """Return a value laid out as tiles ``[n, m]``, or as what is left of them when ``axis`` has been summed."""
@@ -95,28 +90,16 @@ class Tiles:
         """Return a table of some shape whose every row is the vector ``x``."""
         return self.cast(jax.lax.broadcast_in_dim(x, shape, (1,)))
 
-    def full(self, x: Value, shape: tuple[int, int]) -> Value:
-        """Return a table of one number."""
-        return self.cast(jnp.broadcast_to(x, shape))
-
-
-@dataclasses.dataclass(frozen=True)
-class TiledRows(Rows):
-    """Functions of the grid as tables in tiles.
-
-    Attributes:
-      numbers: numbers of the points as a float32 row, for a kernel cannot count.
-    """
-
-    numbers: Value = None
-    tiles: Tiles = Tiles(interpret=True)
+    def zeros(self, shape: tuple[int, int]) -> Value:
+        """Return a table of zeros."""
+        return self.cast(jnp.broadcast_to(np.float32(0), shape))
 
     def points(self) -> Value:
         return self.numbers
 
     def reduce(self, function: Function, x: Value) -> Value:
         # Mosaic GPU: "Multi-axis reductions not supported".
-        return function(function(self.tiles.cast(self.full(x)), axis=1), axis=0)
+        return function(function(self.cast(self.full(x)), axis=1), axis=0)
 
     def sqrt(self, x: Value) -> Value:
         """Return a square root; Mosaic GPU has none before JAX 0.11, and there it is ``x (1 / sqrt(x))`` with a step of Newton's method."""
@@ -139,34 +122,26 @@ class TiledRows(Rows):
 
 
 class Expansion(NamedTuple):
-    """How a function is computed from the weights of features.
+    """How a function is computed from the weights of features."""
 
-    Attributes:
-      tables: arrays that it reads from the device's memory.
-      scratch: shape of the table that it keeps in shared memory.
-      beyond: number of zeros that it reads behind the weights.
-      run: the function itself, of the tiles, the tables, the table in shared memory and the weights.
-      order: ``[r]`` features in the order in which it wants their weights.
-    """
-
-    tables: list[Array | np.ndarray]
-    scratch: tuple[int, int]
-    beyond: int
-    run: Callable[[Tiles, Sequence[Ref], Ref, Ref], Value]
-    order: Array
+    tables: list[Array | np.ndarray]  # that it reads from the device's memory
+    scratch: tuple[int, int]  # shape of the table that it keeps in shared memory
+    beyond: int  # number of zeros that it reads behind the weights
+    run: Callable[[TiledRows, Sequence[Ref], Ref, Ref], Value]  # of the rows, the tables, the table in shared memory and the weights
+    order: Array  # [r] features in the order in which it wants their weights
 
 
 def dense(phi: Array, cut: Cut, rank: int) -> Expansion:
     """Return the expansion by features ``phi [M, r]`` that are read anew in every round."""
     features = jnp.pad(phi.T[:, cut.repeats], ((0, rank - phi.shape[1]), (0, 0), (0, 0)))
 
-    def run(tiles: Tiles, tables: Sequence[Ref], _: Ref, u: Ref) -> Value:
+    def run(rows: TiledRows, tables: Sequence[Ref], _: Ref, u: Ref) -> Value:
         def four(i: Value, column: Value) -> Value:
             for more in range(4):
-                column = column + u[4 * i + more] * tiles.load(tables[0].at[4 * i + more])
+                column = column + u[4 * i + more] * rows.load(tables[0].at[4 * i + more])
             return column
 
-        return jax.lax.fori_loop(0, rank // 4, four, tiles.full(np.float32(0), cut.shape))
+        return jax.lax.fori_loop(0, rank // 4, four, rows.zeros(cut.shape))
 
     return Expansion([features], (1, 1), 0, run, jnp.arange(phi.shape[1]))
 
@@ -186,17 +161,17 @@ def along_two_axes(form: ProductFeatures, cut: Cut, counts: np.ndarray) -> Expan
     is_kept = (np.arange(high) < counts[:, None]).astype(np.float32)
     order = jnp.asarray(form.slots)[np.concatenate([np.arange(count) for count in counts]), np.repeat(np.arange(len(counts)), counts)]
 
-    def run(tiles: Tiles, tables: Sequence[Ref], table: Ref, u: Ref) -> Value:
+    def run(rows: TiledRows, tables: Sequence[Ref], table: Ref, u: Ref) -> Value:
         on_first, on_second, is_kept = tables
         shape = (high, cut.shape[1])
-        inner = tiles.full(np.float32(0), shape)
+        inner = rows.zeros(shape)
         for j, start in enumerate(starts):
-            weights = tiles.load(u.at[pl.ds(int(start), high)], 1) * tiles.load(is_kept.at[j], 1)
-            inner = inner + tiles.across(weights, shape) * tiles.down(tiles.load(on_second.at[j], 0), shape)
+            weights = rows.load(u.at[pl.ds(int(start), high)], 1) * rows.load(is_kept.at[j], 1)
+            inner = inner + rows.across(weights, shape) * rows.down(rows.load(on_second.at[j], 0), shape)
         table[...] = inner
-        column = tiles.full(np.float32(0), cut.shape)
+        column = rows.zeros(cut.shape)
         for i in range(int(counts.max())):
-            column = column + tiles.across(tiles.load(on_first.at[i], 1), cut.shape) * tiles.down(tiles.load(table.at[i], 0), cut.shape)
+            column = column + rows.across(rows.load(on_first.at[i], 1), cut.shape) * rows.down(rows.load(table.at[i], 0), cut.shape)
         return column
 
     return Expansion([a1, a2, is_kept], (high, cut.shape[1]), high, run, order)
@@ -231,7 +206,7 @@ def run(plan: Plan, parts: Parts, form: Form, size: int, given: Given) -> tuple[
         *(jax.ShapeDtypeStruct(x.shape, np.float32) for x in states),
     ]
     scratch = [plgpu.SMEM(shape, np.float32) for shape in shapes]
-    body = _body(parts, cut, expansion, rank, rounds, Tiles(interpret=plan.interpret))
+    body = _body(parts, cut, expansion, rank, rounds, plan.interpret)
     if plan.interpret:
         kernel = pl.pallas_call(
             lambda *refs: body(pl.program_id(0), *refs),
@@ -254,40 +229,40 @@ def run(plan: Plan, parts: Parts, form: Form, size: int, given: Given) -> tuple[
     return record, root, shift[..., *cut.cells], variance[..., *cut.cells]
 
 
-def _body(parts: Parts, cut: Cut, expansion: Expansion, rank: int, rounds: int, tiles: Tiles) -> Callable[..., None]:
+def _body(parts: Parts, cut: Cut, expansion: Expansion, rank: int, rounds: int, interpret: bool) -> Callable[..., None]:
     """Return the kernel: the rounds of one trial."""
     outputs = range(parts.outputs)
 
     def kernel(trial: Value, numbers: Ref, phi: Ref, means: Ref, noise: Ref, points: Ref, zeros: Ref, *refs: Ref) -> None:
         *before, record, root_out, shift_out, variance_out, root, shift, variance, u, table = refs
         (root_in, shift_in, variance_in), tables = before[:3], before[3:]
-        rows = TiledRows(size=cut.size, shape=cut.shape, numbers=tiles.load(points), tiles=tiles)
+        rows = TiledRows(size=cut.size, shape=cut.shape, interpret=interpret)
+        rows = dataclasses.replace(rows, numbers=rows.load(points))
         first, lam, start, constants, prior_mean = parts.start([numbers[trial, n] for n in range(numbers.shape[1])])
         truth = trial if means.shape[0] > 1 else 0
         for j in outputs:
-            shift[j] = tiles.load(shift_in.at[trial, j])
-        variance[...] = tiles.load(variance_in.at[trial])
+            shift[j] = rows.load(shift_in.at[trial, j])
+        variance[...] = rows.load(variance_in.at[trial])
         for at in range(0, rank, CHUNK):
-            root[at : at + CHUNK, :] = tiles.load(root_in.at[trial, pl.ds(at, CHUNK)])
+            root[at : at + CHUNK, :] = rows.load(root_in.at[trial, pl.ds(at, CHUNK)])
         for at in range(rank, rank + expansion.beyond, HIGH):
-            u[at : at + HIGH] = tiles.load(zeros, 1)
+            u[at : at + HIGH] = rows.load(zeros, 1)
 
         def one_round(n: Value, carry: tuple[Value, ...]) -> tuple[Value, ...]:
-            believed = [tiles.load(shift.at[j]) for j in outputs], tiles.load(variance)
-            index, bits = parts.chosen(rows, believed, first + n, carry, constants)
+            now = Moment([rows.load(shift.at[j]) for j in outputs], rows.load(variance), first + n, carry, constants)
+            index, bits = parts.chosen(rows, now)
             point = jnp.minimum(index, np.float32(cut.size - 1)).astype(np.int32)
             high, wide = jax.lax.div(point, np.int32(cut.width)), jax.lax.rem(point, np.int32(cut.width))
             seen = [shift[j, high, wide] for j in outputs]
             values = [means[truth, j, point] + noise[trial, n, j] for j in outputs]
-            at_point = seen, variance[high, wide]
-            widths, learnt, leaves = parts.learnt(rows, at_point, first + n, carry, constants, point, values)
-            s = _potter(tiles, phi, point, lam, root, u, rank, rows)
-            column = expansion.run(tiles, tables, table, u)
+            widths, learnt, leaves = parts.learnt(rows, now._replace(means=seen, variance=variance[high, wide]), point, values)
+            s = _potter(rows, phi, point, lam, root, u, rank)
+            column = expansion.run(rows, tables, table, u)
             precision = 1 / s
-            variance[...] = tiles.load(variance) - column * column * precision
+            variance[...] = rows.load(variance) - column * column * precision
             for j in outputs:
                 moved = (learnt[j] - prior_mean[j] - seen[j]) * precision
-                shift[j] = tiles.load(shift.at[j]) + column * moved
+                shift[j] = rows.load(shift.at[j]) + column * moved
             gain = carry[0] + np.float32(0.5) * jnp.log(s * (1 / lam))
             for place, x in enumerate((index, bits, gain, *widths, *leaves)):
                 record[trial, n, place] = _float32(x)
@@ -295,10 +270,10 @@ def _body(parts: Parts, cut: Cut, expansion: Expansion, rank: int, rounds: int, 
 
         jax.lax.fori_loop(0, rounds, one_round, tuple(start))
         for j in outputs:
-            shift_out[trial, j] = tiles.load(shift.at[j])
-        variance_out[trial] = tiles.load(variance)
+            shift_out[trial, j] = rows.load(shift.at[j])
+        variance_out[trial] = rows.load(variance)
         for at in range(0, rank, CHUNK):
-            root_out[trial, at : at + CHUNK] = tiles.load(root.at[pl.ds(at, CHUNK)])
+            root_out[trial, at : at + CHUNK] = rows.load(root.at[pl.ds(at, CHUNK)])
 
     return kernel
 
@@ -307,19 +282,19 @@ def _float32(x: Value) -> Value:
     return as_numbers(x) if np.issubdtype(jnp.result_type(x), np.bool_) else jnp.asarray(x).astype(np.float32)
 
 
-def _potter(tiles: Tiles, phi: Ref, point: Value, lam: Value, root: Ref, u: Ref, rank: int, rows: Rows) -> Value:
+def _potter(rows: TiledRows, phi: Ref, point: Value, lam: Value, root: Ref, u: Ref, rank: int) -> Value:
     """Apply Potter's update to ``root`` at a point; leave ``u`` and return ``s``."""
     shape = (CHUNK, rank)
-    total = tiles.full(np.float32(0), shape)
+    total = rows.zeros(shape)
     for at in range(0, rank, CHUNK):
-        features = tiles.load(phi.at[point, pl.ds(at, CHUNK)], 1)
-        total = total + tiles.across(features, shape) * tiles.load(root.at[pl.ds(at, CHUNK)])
+        features = rows.load(phi.at[point, pl.ds(at, CHUNK)], 1)
+        total = total + rows.across(features, shape) * rows.load(root.at[pl.ds(at, CHUNK)])
     w = jnp.sum(total, axis=0)
     s = lam + jnp.sum(w * w)
     scaled = w * (1 / (s + rows.sqrt(lam * s)))
     for at in range(0, rank, CHUNK):
-        part = tiles.load(root.at[pl.ds(at, CHUNK)])
-        product = jnp.sum(part * tiles.down(w, shape), axis=1)
+        part = rows.load(root.at[pl.ds(at, CHUNK)])
+        product = jnp.sum(part * rows.down(w, shape), axis=1)
         u[at : at + CHUNK] = product
-        root[at : at + CHUNK, :] = part - tiles.across(product, shape) * tiles.down(scaled, shape)
+        root[at : at + CHUNK, :] = part - rows.across(product, shape) * rows.down(scaled, shape)
     return s

@@ -29,17 +29,11 @@ MOST_NUMBERS = 256  # that an algorithm and its state may hold, each a scalar of
 
 
 class Plan(NamedTuple):
-    """The kernel that plays a run, a part of the compiled program.
+    """The kernel that plays a run, a part of the compiled program."""
 
-    Attributes:
-      platform: ``"gpu"``, where a block plays one trial in its shared memory, or ``"tpu"``, where 128 trials stand side by side.
-      interpret: whether JAX's interpreter plays the kernel, as on a CPU.
-      counts: of a product form on two axes, how many features of the first go with each one of the second; empty for other forms.
-    """
-
-    platform: str
-    interpret: bool
-    counts: tuple[int, ...]
+    platform: str  # "gpu", where a block plays one trial in its shared memory, or "tpu", where 128 trials stand side by side
+    interpret: bool  # whether JAX's interpreter plays the kernel, as on a CPU
+    counts: tuple[int, ...]  # of a product form on two axes, how many features of the first go with each of the second; else empty
 
     @property
     def in_words(self) -> str:
@@ -100,8 +94,16 @@ def parted(state: S) -> tuple[Posterior, list[Array], Callable[[Posterior, Seque
 
 Form: TypeAlias = Any
 """A form of the posterior that holds a root of the covariance of the weights of features."""
-Believed: TypeAlias = tuple[Sequence[Value], Value]
-"""Means less the prior mean ``[k]`` and the variance, as rows or at a point."""
+
+
+class Moment(NamedTuple):
+    """What a round goes by, as rows or at a point."""
+
+    means: Sequence[Value]  # [k] less the prior mean
+    variance: Value
+    t: Value
+    carry: Sequence[Value]  # the gain and the leaves of the state
+    constants: Sequence[Value]
 
 
 class Numbers(NamedTuple):
@@ -166,9 +168,9 @@ class Parts(NamedTuple):
         carry = [gain, *self.leaves.flat(self.leaves.boxes(leaves))]
         return first.astype(np.int32), noise_variance, carry, constants, constants[-self.outputs :]
 
-    def chosen(self, rows: Rows, believed: Believed, t: Value, carry: Sequence[Value], constants: Sequence[Value]) -> tuple[Value, Value]:
+    def chosen(self, rows: Rows, now: Moment) -> tuple[Value, Value]:
         """Return the index that a round chooses, ``M`` (float32) where a score is NaN, and the status bits that the choice raises."""
-        score, *rest = [cells.item() for cells in compute(self.choose, self._given(believed, t, carry, constants), rows)]
+        score, *rest = [cells.item() for cells in compute(self.choose, self._given(now), rows)]
         masks, otherwise = rest[: len(self.flags)], rest[len(self.flags) :]
         bits: Value = np.int32(0)
         for mask, flag in zip(masks, self.flags, strict=True):
@@ -177,25 +179,16 @@ class Parts(NamedTuple):
             score = rows.select(raised, otherwise[0], score) if otherwise else score
         return rows.pick(score), bits
 
-    def learnt(
-        self,
-        rows: Rows,
-        believed: Believed,
-        t: Value,
-        carry: Sequence[Value],
-        constants: Sequence[Value],
-        point: Value,
-        values: Sequence[Value],
-    ) -> tuple[list[Value], list[Value], list[Value]]:
-        """Return the widths ``[k]`` of a round, what its values ``[k]`` teach, and the leaves after it; believed is that of the point."""
-        given = [*self._given(believed, t, carry, constants), boxed([point], ()), boxed(values, (self.outputs,))]
+    def learnt(self, rows: Rows, now: Moment, point: Value, values: Sequence[Value]) -> tuple[list[Value], list[Value], list[Value]]:
+        """Return the widths ``[k]`` of a round, what its values ``[k]`` at a point teach, and the leaves after it."""
+        given = [*self._given(now), boxed([point], ()), boxed(values, (self.outputs,))]
         widths, learnt, *after = compute(self.learn, given, rows)
         return list(widths.flat), list(learnt.flat), self.leaves.flat(after)
 
-    def _given(self, believed: Believed, t: Value, carry: Sequence[Value], constants: Sequence[Value]) -> list[Cells]:
-        (means, variance), (gain, *leaves), no_key = believed, carry, boxed([None], ())
-        belief = [boxed(means, (self.outputs, 1)), boxed([variance], (1, 1)), boxed([gain], (1,))]
-        return [*belief, boxed([t], ()), no_key, *self.leaves.boxes(leaves), *self.constants.boxes(constants)]
+    def _given(self, now: Moment) -> list[Cells]:
+        (gain, *leaves), no_key = now.carry, boxed([None], ())
+        belief = [boxed(now.means, (self.outputs, 1)), boxed([now.variance], (1, 1)), boxed([gain], (1,))]
+        return [*belief, boxed([now.t], ()), no_key, *self.leaves.boxes(leaves), *self.constants.boxes(now.constants)]
 
 
 def parts_of(algorithm: Scored[S], arena: Arena, state: S, points: int = 1) -> Parts:

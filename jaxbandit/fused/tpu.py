@@ -16,7 +16,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from jaxbandit.core.types import Array
 from jaxbandit.fused.cells import Ref, Rows, Unsupported, Value
-from jaxbandit.fused.rounds import Form, Given, Parts, Plan
+from jaxbandit.fused.rounds import Form, Given, Moment, Parts, Plan
 from jaxbandit.surrogates.features import EXACT
 
 LANES, SUBLANES = 128, 8
@@ -108,8 +108,8 @@ def _body(parts: Parts, size: int, rounds: int, part: int, rank: int, lanes: int
             keep(start)
 
         def one_round(n: Value, carry: tuple[Value, ...]) -> tuple[Value, ...]:
-            t, believed = first + done + n, ([shift[j] for j in outputs], variance[...])
-            index, bits = parts.chosen(rows, believed, t, carry, constants)
+            now = Moment([shift[j] for j in outputs], variance[...], first + done + n, carry, constants)
+            index, bits = parts.chosen(rows, now)
             point = number(jnp.minimum(index, np.float32(size - 1)), np.int32)
             is_point = jax.lax.broadcasted_iota(jnp.int32, rows.shape, 0) == point
 
@@ -118,8 +118,7 @@ def _body(parts: Parts, size: int, rounds: int, part: int, rank: int, lanes: int
 
             seen = [at_point(shift[j]) for j in outputs]
             values = [at_point(means[j]) + noise[n, j : j + 1, :] for j in outputs]
-            believed = seen, at_point(variance[...])
-            widths, learnt, leaves = parts.learnt(rows, believed, t, carry, constants, point, values)
+            widths, learnt, leaves = parts.learnt(rows, now._replace(means=seen, variance=at_point(variance[...])), point, values)
             s = _potter(phi, is_point, lam, root, u, rank, lanes)
             # HIGHEST: a TPU multiplies float32 in bfloat16 by default.
             column = jax.lax.dot_general(phi[...], u[...], (((1,), (0,)), ((), ())), precision=EXACT, preferred_element_type=np.float32)
