@@ -97,7 +97,7 @@ Form: TypeAlias = Any
 
 
 class Moment(NamedTuple):
-    """What a round goes by, as rows or at a point."""
+    """State of a round inside a kernel, as rows or at a point."""
 
     means: Sequence[Value]  # [k] less the prior mean
     variance: Value
