@@ -107,9 +107,7 @@ class Model(Delay):
     def _top(self) -> int:
         return LONGEST_DELAY if self.maximum is None else self.maximum
 
-    @property
-    def proven(self) -> bool:
-        return True  # each draw is clipped
+    proven = True  # for each draw is clipped
 
     @property
     def joint(self) -> bool:

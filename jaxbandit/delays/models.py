@@ -27,21 +27,9 @@ ROUNDS = whole_numbers(0, LONGEST_DELAY, "rounds")
 class NoDelay(Delay):
     """No delay: feedback arrives in its own round."""
 
-    @property
-    def mean(self) -> float:
-        return 0.0
-
-    @property
-    def sub_exponential(self) -> SubExponential:
-        return 0.0, 0.0
-
-    @property
-    def proven(self) -> bool:
-        return True
-
-    @property
-    def joint(self) -> bool:
-        return True
+    mean = 0.0
+    sub_exponential = (0.0, 0.0)
+    proven = joint = True
 
     @checked
     def draw(self, key: Key, outputs: Outputs) -> Array:
@@ -308,9 +296,7 @@ class Lossy(Wrapped):
     def mean(self) -> Scalar:
         return jnp.where(jnp.asarray(self.never) > 0, jnp.inf, jnp.asarray(self.delay.mean, float_dtype()))
 
-    @property
-    def sub_exponential(self) -> SubExponential:
-        return None
+    sub_exponential = None
 
     @property
     def joint(self) -> bool:

@@ -92,8 +92,8 @@ def light(path: FilePath | None = None, *, threshold: Positive | None = None, sc
       InvalidArgument: when no file is given; when it is missing, is not the paper's, lacks a field or holds NaN; or when a parameter is
         out of range.
     """
-    file = _find_file("light", path, LIGHT, LIGHT_FILE)
-    papers = _is_papers("light", file, LIGHT_CHECKSUM, verify=verify, remedy="pass verify=False to use it all the same")
+    remedy = "pass verify=False to use it all the same"
+    file, papers = _file("light", path, LIGHT, LIGHT_FILE, LIGHT_CHECKSUM, verify=verify, remedy=remedy)
     train, test = _read_sensors(file)
     labels = tuple(f"sensor {number}" for number in range(1, train.shape[1] + 1))
     source = f"{file.name}, sensordata ({'the' if papers else 'not the'} paper's file)"
@@ -147,8 +147,8 @@ def stocks(path: FilePath | None = None, *, threshold: Positive | None = None, s
       InvalidArgument: when no file is given; when it is missing, is not the paper's, has repeated or constant columns, or cells that are
         not finite numbers; or when a parameter is out of range.
     """
-    file = _find_file("stocks", path, STOCKS, STOCKS_FILE)
-    papers = _is_papers("stocks", file, STOCKS_CHECKSUM, verify=verify, remedy="pass verify=False to use any price table")
+    remedy = "pass verify=False to use any price table"
+    file, papers = _file("stocks", path, STOCKS, STOCKS_FILE, STOCKS_CHECKSUM, verify=verify, remedy=remedy)
     names, prices = _read_prices(file)
     level = PAPER_THRESHOLD if threshold is None and papers else threshold
     source = f"{file.name} ({'the' if papers else 'not the'} paper's file)"
@@ -230,8 +230,12 @@ def _given_path(path: str | Path | None, variable: str) -> str | Path | None:
     return path if path is not None else os.environ.get(variable) or None
 
 
-def _find_file(name: str, path: str | Path | None, variable: str, what: str) -> Path:
-    """Return the path of a data set's file; raises ``InvalidArgument`` when none is given or there is no such file."""
+def _file(name: str, path: str | Path | None, variable: str, what: str, checksum: str, *, verify: bool, remedy: str) -> tuple[Path, bool]:
+    """Return a data set's file, and whether it is the paper's.
+
+    Raises:
+      InvalidArgument: when none is given, when there is no such file, and, where it is verified, when it is not the paper's.
+    """
     given = _given_path(path, variable)
     if given is None:
         raise checks.InvalidArgument(
@@ -242,17 +246,12 @@ def _find_file(name: str, path: str | Path | None, variable: str, what: str) -> 
     if not file.is_file():
         origin = "path" if path is not None else variable
         raise checks.InvalidArgument(f"{name}: {origin} = {str(given)!r} is not a file; give {what}")
-    return file
-
-
-def _is_papers(name: str, file: Path, expected: str, *, verify: bool, remedy: str) -> bool:
-    """Return whether ``file`` has the SHA-256 of the paper's file; raises ``InvalidArgument`` if not and ``verify`` is true."""
     actual = hashlib.sha256(file.read_bytes()).hexdigest()
-    if actual != expected and verify:
+    if actual != checksum and verify:
         raise checks.InvalidArgument(
-            f"{name}: {str(file)!r} is not the paper's file (SHA-256 {actual[:12]}..., not {expected[:12]}...); {remedy}"
+            f"{name}: {str(file)!r} is not the paper's file (SHA-256 {actual[:12]}..., not {checksum[:12]}...); {remedy}"
         )
-    return actual == expected
+    return file, actual == checksum
 
 
 def _read_sensors(file: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -312,15 +311,11 @@ def _read_prices(file: Path) -> tuple[list[str], np.ndarray]:
         if len(row) != len(names) + 1:
             raise checks.InvalidArgument(f"{label}: row {number + 2} has {len(row)} cells, the header {len(names) + 1}")
         for column, cell in enumerate(row[1:]):
-            prices[number, column] = _price(label, names[column], number + 2, cell)
+            try:
+                prices[number, column] = float(cell)
+            except ValueError:
+                prices[number, column] = np.nan
+            if not np.isfinite(prices[number, column]):
+                words = f"column {names[column]!r}, row {number + 2}: {cell!r} is not a finite number; fill or drop it first"
+                raise checks.InvalidArgument(f"{label}: {words}")
     return names, prices
-
-
-def _price(label: str, column: str, row: int, cell: str) -> float:
-    try:
-        price = float(cell)
-    except ValueError:
-        price = float("nan")
-    if not np.isfinite(price):
-        raise checks.InvalidArgument(f"{label}: column {column!r}, row {row}: {cell!r} is not a finite number; fill or drop it first")
-    return price

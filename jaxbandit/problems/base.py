@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Concatenate, ParamSpec, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, ClassVar, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -39,10 +38,16 @@ class AbstractProblem(OnDomain):
       name: label of the problem in tables, figures and files. Compiled programs do not see it, so that problems of one shape share them.
       means: ``[1 + m, M]`` mean reward, then mean constraints, of an instance; a random family has none.
       norm: ``[]`` RKHS norm of an instance's reward, ``None`` (the default) where it is unknown.
+      is_random: whether each trial has its own instance; default: no.
+      has_means: whether ``means`` are known, as those of an instance are; default: yes.
+      reveals_constraints: whether :meth:`constraint_sample` shows each round's noisy constraint functions before the choice; default: no.
     """
 
     described: ClassVar[str] = "a problem of jaxbandit.problems, such as sine()"
     called: ClassVar[str] = "problem"
+    is_random: ClassVar[bool] = False
+    has_means: ClassVar[bool] = True
+    reveals_constraints: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         self.validate()
@@ -75,24 +80,9 @@ class AbstractProblem(OnDomain):
         """Number of outputs, ``k = 1 + m``: the reward, then the constraints."""
         return 1 + self.constraints
 
-    @property
-    def is_random(self) -> bool:
-        """Return whether each trial has its own instance; default: no."""
-        return False
-
-    @property
-    def has_means(self) -> bool:
-        """Return whether :attr:`means` are known, as those of an instance are; default: yes."""
-        return True
-
     def noise_variances(self) -> np.ndarray | None:
         """Return the noise variance ``[1 + m]`` on the host; ``None`` (the default) where it is not known."""
         return None
-
-    @property
-    def reveals_constraints(self) -> bool:
-        """Return whether :meth:`constraint_sample` shows each round's noisy constraint functions before the choice; default: no."""
-        return False
 
     @checked
     def sample(self, key: Key) -> AbstractProblem:
@@ -146,14 +136,9 @@ T = TypeVar("T")
 
 def without_name(problem: P) -> P:
     """Return a problem with the label that all problems have in compiled programs; a wrapper with that of the problem inside."""
-    changes: dict[str, Any] = {}
-    for field in dataclasses.fields(cast(Any, problem)):
-        value = getattr(problem, field.name)
-        if isinstance(value, AbstractProblem):
-            changes[field.name] = without_name(value)
-        elif field.name == "name":
-            changes[field.name] = NO_NAME
-    return replace(problem, **changes) if changes else problem
+    values = {parameter.name: getattr(problem, parameter.name) for parameter in parameters(type(problem))}
+    changes = {name: without_name(value) for name, value in values.items() if isinstance(value, AbstractProblem)}
+    return replace(problem, **changes, **({"name": NO_NAME} if "name" in values else {}))
 
 
 class Family(AbstractProblem):
@@ -163,17 +148,11 @@ class Family(AbstractProblem):
     instances of one structure. One constraint is the default.
     """
 
+    is_random: ClassVar[bool] = True
+    has_means: ClassVar[bool] = False
     @property
     def constraints(self) -> int:
         return 1
-
-    @property
-    def is_random(self) -> bool:
-        return True
-
-    @property
-    def has_means(self) -> bool:
-        return False
 
     def noise_variances(self) -> np.ndarray | None:
         """Return the noise variance ``[1 + m]`` of every instance; ``None``, too, for a family without a field ``noise``."""

@@ -74,17 +74,7 @@ def reject(key: Key, draw: Callable[[Key], T], accept: Callable[[T], Array], att
 
 @pytree
 class Draws(Family):
-    """Abstract base of families of functions that are drawn on a domain; a subclass defines ``sample``.
-
-    Where it rejects draws and accepts none, every constraint of the instance is 1 everywhere: it has no feasible point, and the trial is
-    flagged.
-
-    Attributes:
-      domain: the ``M`` points.
-      noise: a noise model, see :mod:`jaxbandit.problems.noise`.
-      delay: a delay model, see :mod:`jaxbandit.delays`.
-      name: label of the problem in tables, figures and files.
-    """
+    """Abstract base of families of functions that are drawn on a domain; a subclass defines ``sample``."""
 
     domain: Domain
     noise: Noise = Gaussian()

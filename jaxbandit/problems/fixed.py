@@ -71,32 +71,19 @@ def _branin(x1: np.ndarray, x2: np.ndarray) -> np.ndarray:
     return bowl**2 + 10 * (1 - 1 / (8 * math.pi)) * np.cos(x1) + 10
 
 
-def _modified_branin(x1: np.ndarray, x2: np.ndarray) -> np.ndarray:
-    return _branin(x1, x2) + 20 * x1 - 30 * x2
-
-
 def _bowl(x1: np.ndarray, x2: np.ndarray) -> np.ndarray:
     return ((x1 + 3) ** 2 + (x2 + 3) ** 2 - 100) / 2
 
 
-def _inverse_bowl(x1: np.ndarray, x2: np.ndarray) -> np.ndarray:
-    return -_bowl(x1, x2)
-
-
-def _sine_of_square(x1: np.ndarray, x2: np.ndarray) -> np.ndarray:
-    return np.sin((x1**2 + x2**2) / 10)
-
-
-# Objective to minimise, constraint function and its level Qr = 3/4 min + 1/4 max over the square: the bowl's least value is -50, at
-# (-3, -3), its greatest 119, at (10, 10); the sine takes all of [-1, 1].
-_DEFINITIONS = {
-    "P1": (_branin, _sine_of_square, -0.5),
-    "P2": (_modified_branin, _sine_of_square, -0.5),
-    "P3": (_branin, _inverse_bowl, -76.75),
-    "P4": (_modified_branin, _inverse_bowl, -76.75),
-    "P5": (_branin, _bowl, -7.75),
-    "P6": (_modified_branin, _bowl, -7.75),
+OBJECTIVES = {"Br": _branin, "MBr": lambda x1, x2: _branin(x1, x2) + 20 * x1 - 30 * x2}  # to minimise
+# Constraint functions and their levels Qr = 3/4 min + 1/4 max over the square: the bowl's least value is -50, at (-3, -3), its greatest
+# 119, at (10, 10); the sine takes all of [-1, 1].
+CONSTRAINTS = {
+    "SinQ": (lambda x1, x2: np.sin((x1**2 + x2**2) / 10), -0.5),
+    "InvBowl": (lambda x1, x2: -_bowl(x1, x2), -76.75),
+    "Bowl": (_bowl, -7.75),
 }
+_DEFINITIONS = {f"P{number + 1}": pair for number, pair in enumerate((own, each) for each in CONSTRAINTS for own in OBJECTIVES)}
 ARTIFICIAL = tuple(_DEFINITIONS)
 
 
@@ -124,7 +111,8 @@ def artificial(
       noise_variance: Gaussian noise variance of reward and cost, one number or ``[2]``, ``>= 0``, in the tables' units. The paper
         gives none; the default is its model's ``lambda = 0.05^2``. Its scripts are noiseless (0).
     """
-    objective, constraint, level = _DEFINITIONS[name]
+    own, each = _DEFINITIONS[name]
+    objective, (constraint, level) = OBJECTIVES[own], CONSTRAINTS[each]
     domain = grid([-10.0, -10.0], [10.0, 10.0], points_per_axis)
     x1, x2 = np.asarray(domain.points).T
     reward = -objective(x1, x2)

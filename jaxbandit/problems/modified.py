@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +41,7 @@ class FullInformation(AbstractProblem):
     """
 
     problem: AbstractProblem
+    reveals_constraints: ClassVar[bool] = True
 
     if not TYPE_CHECKING:  # the base class declares their types
         domain, means, noise, delay = _inside("domain"), _inside("means"), _inside("noise"), _inside("delay")
@@ -49,10 +50,6 @@ class FullInformation(AbstractProblem):
 
     def noise_variances(self) -> np.ndarray | None:
         return self.problem.noise_variances()
-
-    @property
-    def reveals_constraints(self) -> bool:
-        return True
 
     @checked
     def sample(self, key: Key) -> FullInformation:

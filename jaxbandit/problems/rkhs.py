@@ -51,13 +51,7 @@ def rkhs_function(key: Key, matrix: Table, centres: int) -> tuple[Array, Array]:
 
 @pytree
 class Expansions(Draws):
-    """Abstract base of families of ``f = sum_i a_i k(., x_i)``, drawn again until an instance is accepted.
-
-    Attributes:
-      matrix: ``[M, M]`` kernel matrix, computed in float64.
-      centres: number of terms, ``p``.
-      attempts: most draws of an instance.
-    """
+    """Abstract base of families of ``f = sum_i a_i k(., x_i)``, drawn again until an instance is accepted."""
 
     matrix: Table
     centres: Count = static(default=100)
@@ -154,9 +148,7 @@ class RkhsInterpolants(Draws):
     centres: int = static(default=100)
     shift_to_zero: bool = static(default=False)
 
-    @property
-    def constraints(self) -> int:
-        return 0
+    constraints = 0
 
     @checked
     def sample(self, key: Key) -> Problem:

@@ -1,12 +1,9 @@
 """Features whose length-scale is known only inside the program: per axis of a product grid, polynomials in its logarithm.
 
-On axis ``a`` the features of the one-dimensional kernel ``k`` are ``K(x, z) R^-1 O`` with pivots ``z``, which are chosen once for the
-shortest length-scale, and ``R^T R = K(z, z)`` (Nystroem's method, Williams and Seeger 2001). The rotation ``O`` makes them smooth in the
-length-scale and puts most of the variance into few columns. Products of them are features on the grid, see
-:mod:`jaxbandit.surrogates.features`.
-
-The host computes them in float64 at Chebyshev points of the range, and the program adds up the Chebyshev polynomials through them
-(Trefethen 2013, *Approximation theory and approximation practice*, ch. 3). So float32 rounds features, and factorises nothing.
+On axis ``a`` the features of the one-dimensional kernel ``k`` are ``K(x, z) R^-1 O`` with pivots ``z``, chosen once for the shortest
+length-scale, and ``R^T R = K(z, z)`` (Nystroem's method, Williams and Seeger 2001). The rotation ``O`` makes them smooth in the
+length-scale and puts most of the variance into few columns. The host computes them in float64 at Chebyshev points of the range, and the
+program adds up the Chebyshev polynomials through them (Trefethen 2013, ch. 3). So float32 rounds features, and factorises nothing.
 """
 
 from __future__ import annotations
@@ -110,11 +107,7 @@ def length_scales(kernel: Kernel, *, inner: bool = True) -> list[PerAxis]:
 def nystroem_features(
     kernel: Kernel, domain: Domain, low: Sequence[float], high: Sequence[float], tolerance: float, most: int, precision: str
 ) -> NystroemFeatures:
-    """Build :class:`NystroemFeatures` on the host for length-scales from ``low [d]`` to ``high [d]``, with at most ``most`` products.
-
-    Raises:
-      InvalidArgument: when the kernel does not factorise over the axes of the domain, or the domain is no product grid.
-    """
+    """Build :class:`NystroemFeatures` for length-scales from ``low [d]`` to ``high [d]``, with at most ``most`` products."""
     if with_length_scale(kernel, np.asarray(low)).along_axes(domain.dimension) is None or not domain.axes:
         raise InvalidArgument(
             f"kernel: a length-scale is traced axis by axis; needs a product grid and a kernel that factorises over its axes, got"
@@ -232,11 +225,7 @@ def _features_on_pivots(part: Callable[[float], Kernel], points: np.ndarray, low
 
 
 def _root(matrix: np.ndarray, jitter: float) -> np.ndarray:
-    """Return the Cholesky factor of a matrix with the least jitter, in shares of its largest entry, from ``jitter`` on that it needs.
-
-    Raises:
-      InvalidArgument: when no jitter is enough, as for a matrix that is not finite.
-    """
+    """Return the Cholesky factor of a matrix with the least jitter, in shares of its largest entry, from ``jitter`` on that it needs."""
     if not jitter < 1:
         raise InvalidArgument("kernel: must be a covariance for all length-scales from low to high")
     try:

@@ -141,11 +141,7 @@ def one_per_output(name: str, value: T | Sequence[T], outputs: int) -> list[T]:
 
 
 def _variances(given: Any, outputs: int, domain: Domain) -> list[float | Table]:
-    """Return the noise variance of each output: a number, or a table ``[M]`` over the points.
-
-    Raises:
-      InvalidArgument: on numbers that fit neither the outputs nor the points, and on a function that is not positive at some point.
-    """
+    """Return the noise variance of each output: a number, or a table ``[M]`` over the points."""
     name, size = "noise_variance", domain.size
     if callable(given):
         return [_table(name, given, domain)] * outputs
@@ -212,10 +208,6 @@ def _fitted(
     """Return the kernel and the noise variance of each output of maximum posterior, given ``data``, points and values.
 
     The searches start at the arguments. One kernel and one noise variance for all outputs stay that; otherwise each output has its own.
-    Kernels with one length-scale keep it between ``ends``, where these are given.
-
-    Raises:
-      InvalidArgument: on data of wrong shapes, and on a noise variance that differs between points, which is none of the hyper-parameters.
     """
     if any(np.ndim(noise) for noise in noises):
         raise checks.InvalidArgument("noise_variance: fit_to fits one number for each output, got a table over the points; give numbers")

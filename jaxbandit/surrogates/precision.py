@@ -1,10 +1,9 @@
 """Arithmetic of a run: the rule that decides between float32 and float64, and when a posterior variance is refreshed.
 
 A float32 run is wrong in two ways. The variance on the grid is the prior variance less one term for every observation, so that it carries
-the rounding of the prior variance; the factors do not, and refreshing it from them repairs that. And the factors stand still once an
-observation changes them by less than their rounding, which nothing in float32 repairs. Both were measured against float64 over all rounds
-of random, concentrated and repeated choices; the limits keep the mean within a tenth of a posterior deviation and the deviation within a
-tenth of itself.
+the rounding of the prior variance; refreshing it from the factors repairs that. And the factors stand still once an observation changes
+them by less than their rounding, which nothing in float32 repairs. Both were measured against float64 over random, concentrated and
+repeated choices; the limits keep the mean within a tenth of a posterior deviation and the deviation within a tenth of itself.
 """
 
 from __future__ import annotations
@@ -54,11 +53,8 @@ class Need(NamedTuple):
 def needed(prior_variance: Numbers, noise_variance: Numbers, prior_mean: Numbers, horizon: int, *, refreshable: bool) -> Need:
     """Return the cheapest arithmetic that keeps a run right.
 
-    Args:
-      prior_variance, noise_variance: of each group of outputs; the largest ratio counts.
-      prior_mean: of each output.
-      horizon: number of rounds.
-      refreshable: whether refreshing the variance costs less than float64 does, as it does for features.
+    Prior and noise variances are of each group of outputs, prior means of each output. ``refreshable`` says whether refreshing the variance
+    costs less than float64 does, as it does for features.
     """
     noises, mean = np.asarray(noise_variance, np.float64), float(np.max(np.abs(np.asarray(prior_mean, np.float64))))
     ratio = float(np.max(np.asarray(prior_variance, np.float64) / noises))

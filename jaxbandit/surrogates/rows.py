@@ -1,13 +1,10 @@
 """The Cholesky row cache: exact for rough kernels, whose matrix on the grid is not low-rank.
 
 The basis grows with the data. Every point visited for the first time becomes a pivot: its row of ``L^-1 K(pivots, grid)`` is appended
-to the cache. From then on the point is represented exactly, so the posterior is exact. The posterior itself is the square-root form
-of ``features`` on those rows. A point visited again needs no new row, and the matrix ``K + lam I`` with many equal points, which
-float32 cannot factorise, never appears.
-
-A few rows, the seeds, exist from the start and are the same for every trial: greedy pivots spread over the domain, in float64.
-Without them the first rows would come from the points that the algorithm visits first, and extrapolating a smooth kernel from a
-cluster of points amplifies rounding errors without bound; with them every later row interpolates. A low-rank kernel needs no more rows.
+to the cache, and from then on the point is represented exactly. The posterior itself is the square-root form of ``features`` on those
+rows; a point visited again needs no new row. A few rows, the seeds, exist from the start and are the same for every trial: greedy pivots
+spread over the domain, in float64. Without them the first rows would come from the points visited first, and extrapolating a smooth
+kernel from a cluster of points amplifies rounding errors without bound.
 
 Rows are stored in blocks. A block without rows is not multiplied, which makes early rounds cheap. On an accelerator that many small
 products, and the branches around them, cost more than they save: there all rows are one block, which is multiplied in every round.
