@@ -150,6 +150,7 @@ class Family(AbstractProblem):
 
     is_random: ClassVar[bool] = True
     has_means: ClassVar[bool] = False
+
     @property
     def constraints(self) -> int:
         return 1

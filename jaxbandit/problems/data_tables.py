@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,13 +28,13 @@ from jaxbandit.problems.noise import Heteroscedastic, Noise
 __all__ = ["from_columns", "from_csv"]
 
 
-def _are_columns(value: Any) -> bool:
+def _are_columns(value: object) -> bool:
     """Return whether a value is a mapping, or a DataFrame of pandas, which is loaded wherever somebody has one."""
     pandas = sys.modules.get("pandas")
     return isinstance(value, Mapping) or (pandas is not None and isinstance(value, pandas.DataFrame))
 
 
-def _are_some(name: str, value: Any, shape: Shape | None, outputs: int | None) -> None:
+def _are_some(name: str, value: Sized, shape: Shape | None, outputs: int | None) -> None:
     if not len(value):
         raise InvalidArgument(f"{name}: must be {COLUMNS.allowed}, with at least one row, got an empty one")
 
@@ -44,7 +44,7 @@ COLUMNS = Check("a mapping from names to columns, or a pandas.DataFrame", _are_c
 
 @checked
 def from_columns(
-    columns: Annotated[Mapping[str, Any], COLUMNS],
+    columns: Annotated[Mapping[str, Sequence[object]], COLUMNS],
     objective: str,
     constraints: Sequence[str] = (),
     *,
@@ -167,7 +167,7 @@ def _columns_of(path: str | Path, delimiter: str) -> dict[str, list[str]]:
 class _Table:
     """Columns of one length, looked up by name."""
 
-    def __init__(self, columns: Mapping[str, Any]) -> None:
+    def __init__(self, columns: Mapping[str, Sequence[object]]) -> None:
         self.columns = {str(name): np.asarray(columns[name], object) for name in columns}
         lengths = {name: column.shape for name, column in self.columns.items()}
         if any(len(shape) != 1 for shape in lengths.values()) or len(set(lengths.values())) > 1:
@@ -199,12 +199,12 @@ class _Table:
         return items if all(isinstance(item, str) and item and np.isnan(_number(item)) for item in items) else None
 
 
-def _number(item: Any) -> float:
+def _number(item: object) -> float:
     """Return an entry as a number, NaN where it is none."""
     if isinstance(item, bool | np.bool_):
         return float("nan")
     try:
-        return decimal(item) if isinstance(item, str) else float(item)
+        return decimal(item) if isinstance(item, str) else float(item)  # type: ignore[arg-type]  # what is no number is caught
     except (TypeError, ValueError, OverflowError):
         return float("nan")
 

@@ -1,4 +1,8 @@
-"""Random families: reward and constraints drawn from a Gaussian process (CONFIG, Xu et al. 2023), and what all families are made with."""
+"""Random families: reward and constraints drawn from a Gaussian process (CONFIG, Xu et al. 2023), and what all families are made with.
+
+Families that reject instances draw again, at most ``attempts`` times. If no draw is accepted, every constraint of the instance is 1
+everywhere: it has no feasible point, and the trial is flagged.
+"""
 
 from __future__ import annotations
 
@@ -90,8 +94,6 @@ class Draws(Family):
 class GpDraws(Draws):
     """A family whose ``f`` and ``g_j`` are independent GP draws on a domain; make one with :func:`gp_draws`.
 
-    ``f`` is drawn once; the constraints are drawn again until the instance is accepted, at most ``attempts`` times.
-
     Attributes:
       domain, noise, delay, name: as of :class:`~jaxbandit.problems.Problem`.
       root: ``[M, r]`` square root of the kernel matrix, computed in float64.
@@ -99,7 +101,7 @@ class GpDraws(Draws):
       slack: ``eps > 0`` to shift each ``g_j`` by ``eps - min g_j`` and so make the instance infeasible; ``None`` for no shift.
       start: index of the point that must be well inside the constraints, or ``None``.
       constraint_count: number of constraints, ``m >= 1``.
-      attempts: most draws of the constraints; if none is accepted, they are 1 everywhere, and the trial is flagged.
+      attempts: most draws of the constraints, ``f`` being drawn once; if none is accepted, the trial is flagged as infeasible.
     """
 
     root: Table

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import DTypeLike
+from jax.typing import ArrayLike, DTypeLike
 
 from jaxbandit.core import checks, fields, types
 from jaxbandit.core.declare import Declared, checked
@@ -31,12 +31,12 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _is_real(dtype: Any) -> bool:
+def _is_real(dtype: DTypeLike) -> bool:
     """Return whether a type is one of real numbers or of keys."""
     return jnp.issubdtype(dtype, jax.dtypes.prng_key) or jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)
 
 
-def _are_arrays(value: Any) -> bool:
+def _are_arrays(value: object) -> bool:
     leaves = jax.tree.leaves(value)
     return bool(leaves) and all(isinstance(leaf, np.ndarray | jax.Array) and _is_real(leaf.dtype) for leaf in leaves)
 
@@ -46,6 +46,9 @@ OF_A_POINT = fields.function("(x [d])")
 
 Drawn: TypeAlias = Annotated[Any, DRAWN]
 """The randomness of one round: a pytree of arrays, whose structure is the model's own affair."""
+
+Function: TypeAlias = Callable[[Array], ArrayLike]
+"""A function of one point ``x [d]``."""
 
 FloatingType: TypeAlias = Annotated[DTypeLike, fields.floating_type]
 """The type of the numbers drawn."""
@@ -297,7 +300,7 @@ class Heteroscedastic(Noise):
     def of(
         cls,
         domain: Domain,
-        variance: Annotated[Callable[[Any], Any] | Sequence[Callable[[Any], Any]], OF_A_POINT | fields.each(OF_A_POINT, least=1)],
+        variance: Annotated[Function | Sequence[Function], OF_A_POINT | fields.each(OF_A_POINT, least=1)],
         *,
         model: Noise = Gaussian(),
     ) -> Heteroscedastic:

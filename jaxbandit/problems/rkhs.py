@@ -66,17 +66,12 @@ class Expansions(Draws):
 class RkhsThreshold(Expansions):
     """A family with ``f = sum_i a_i k(., x_i)`` and ``g = -f + h``, ``h = threshold * B``; make one with :func:`rkhs_1d`.
 
-    An instance is drawn again, at most ``attempts`` times, until ``max f >= least_peak * B``. If none is accepted, its constraint is 1
-    everywhere: it has no feasible point, and the trial is flagged.
+    An instance is drawn again until ``max f >= least_peak * B``.
 
     Attributes:
       domain, noise, delay, name: as of :class:`~jaxbandit.problems.Problem`.
       matrix: ``[M, M]`` kernel matrix, computed in float64.
-      threshold: threshold relative to the bound, ``h / B``, in ``(0, 1]``.
-      least_peak: smallest ``max f / B`` accepted, in ``(0, 1]``.
-      bound: definition of ``B``: ``"norm"`` (the RKHS norm of ``f``) or ``"max"`` (``max |f|``).
-      centres: number of terms, ``p``.
-      attempts: most draws of an instance.
+      threshold, least_peak, bound, centres, attempts: as for :func:`rkhs_1d`.
     """
 
     threshold: Annotated[Scalar, SHARE] = 0.5
@@ -104,14 +99,11 @@ class RkhsThreshold(Expansions):
 class RkhsBinding(Expansions):
     """A family with independent ``f`` and ``g`` and a binding constraint; make one with :func:`rkhs_1d_binding`.
 
-    An instance is drawn again, at most ``attempts`` times, until the unconstrained maximiser is infeasible and
-    ``min g <= -least_slack * max |g|``. If none is accepted, its constraint is 1 everywhere: it has no feasible point, and the trial
-    is flagged.
+    An instance is drawn again until the unconstrained maximiser is infeasible and ``min g <= -least_slack * max |g|``.
 
     Attributes:
-      domain, noise, delay, name: as of :class:`~jaxbandit.problems.Problem`.
-      matrix, centres, attempts: as in :class:`RkhsThreshold`.
-      least_slack: smallest Slater slack accepted, as a share of ``max |g|``, in ``[0, 1]``.
+      domain, noise, delay, name, matrix: as in :class:`RkhsThreshold`.
+      least_slack, centres, attempts: as for :func:`rkhs_1d_binding`.
     """
 
     least_slack: Annotated[Scalar, SLACK] = 0.25
@@ -140,8 +132,7 @@ class RkhsInterpolants(Draws):
     Attributes:
       domain, noise, delay, name: as of :class:`~jaxbandit.problems.Problem`.
       root: ``[M, r]`` square root of the kernel matrix, computed in float64.
-      centres: number of points that are interpolated, at most ``M``.
-      shift_to_zero: subtract ``min f`` from ``f``.
+      centres, shift_to_zero: as for :func:`rkhs_2d_draws`.
     """
 
     root: Table
@@ -220,7 +211,7 @@ def rkhs_1d(
       noise: noise model; default Gaussian of sd ``R = 0.1`` on reward and cost.
       kernel: default squared exponential, ``l = 0.2``.
       centres: number of terms, ``p >= 1`` (paper: 100).
-      attempts: most draws of an instance, ``>= 1``.
+      attempts: most draws of an instance, ``>= 1``; if none is accepted, its constraint is 1 everywhere, and the trial is flagged.
     """
     given = _on_interval("rkhs_1d", points_per_axis, noise, kernel, centres, attempts)
     return RkhsThreshold(**given, threshold=threshold, least_peak=least_peak, bound=bound)

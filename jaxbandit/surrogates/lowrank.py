@@ -141,7 +141,11 @@ def product_features(kernel: Kernel, domain: Domain, tolerance: float, most: int
     elif needed > host_memory() or sum(float(size) ** 3 for size in domain.grid_shape) > MOST_CUBES:
         return None
     points = [np.asarray(axis)[:, None] for axis in domain.axes]
-    axes = [_axis_features(matrix) for matrix in covariances(parts, points, points)]
+    axes = []
+    for matrix in covariances(parts, points, points):
+        values, vectors = (part[..., ::-1] for part in np.linalg.eigh(matrix))
+        resolved = values > 1e-15 * values[0]  # as many as float64 resolves
+        axes.append(vectors[:, resolved] * np.sqrt(values[resolved]))
     shape = tuple(axis.shape[1] for axis in axes)
     sizes = outer([np.sum(axis * axis, axis=0) for axis in axes])
     variance_of_all = outer([np.sum(axis * axis, axis=1) for axis in axes])
@@ -188,14 +192,6 @@ def kept_products(
     slots = np.full(columns.max(axis=1) + 1, low, np.int32)
     slots[tuple(columns)] = np.arange(low, dtype=np.int32)
     return columns, slots
-
-
-def _axis_features(matrix: np.ndarray) -> np.ndarray:
-    """Return features ``[n, q]`` of the covariances of an axis, as many as float64 resolves."""
-    values, vectors = np.linalg.eigh(matrix)
-    values, vectors = values[::-1], vectors[:, ::-1]
-    keep = values > 1e-15 * values[0]
-    return np.asarray(vectors[:, keep] * np.sqrt(values[keep]))
 
 
 def outer(vectors: list[np.ndarray]) -> np.ndarray:

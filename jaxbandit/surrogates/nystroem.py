@@ -117,7 +117,9 @@ def nystroem_features(
     with arithmetic([precision]):
         axes = [_Axis.of(kernel, number, domain, low[number], high[number], tolerance) for number in range(domain.dimension)]
     sizes = outer([np.max([np.max(a * a, axis=0) for a, _ in axis.tried], axis=0) for axis in axes])
-    combinations = _combinations([axis.tried for axis in axes])
+    some = [axis.tried[:: (LENGTH_SCALES_TRIED - 1) // 2] for axis in axes]  # the ends and the middle of each range, where that is few
+    few = len(some[0]) ** len(some) <= MOST_COMBINATIONS
+    combinations = list(itertools.product(*some) if few else zip(*(axis.tried for axis in axes), strict=True))
     shape = tuple(axis.coefficients.shape[2] for axis in axes)
     moved = sum(axis.distance for axis in axes) ** 2
 
@@ -232,11 +234,3 @@ def _root(matrix: np.ndarray, jitter: float) -> np.ndarray:
         return np.linalg.cholesky(matrix + jitter * np.max(matrix) * np.eye(len(matrix)))
     except np.linalg.LinAlgError:
         return _root(matrix, 10 * jitter)
-
-
-def _combinations(tried: list[list[Tried]]) -> list[tuple[Tried, ...]]:
-    """Return features of all axes for length-scales that differ between axes: the ends and the middle of each range where that is few."""
-    some = [axis[:: (LENGTH_SCALES_TRIED - 1) // 2] for axis in tried]
-    if len(some[0]) ** len(some) <= MOST_COMBINATIONS:
-        return list(itertools.product(*some))
-    return list(zip(*tried, strict=True))

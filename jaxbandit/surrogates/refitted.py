@@ -90,13 +90,7 @@ class RefittedSurrogate(AbstractSurrogate):
 
     Attributes:
       ranged: the model, with the hyper-parameters before the first fit; groups of outputs are fitted separately.
-      prior: of the hyper-parameters; in units of the domain's sides and of the model's own variances where it says nothing else.
-      span: largest factor by which variance and noise variance may differ from the model's own.
-      every: rounds between fits, ``None`` for after ``first``, ``2 first``, ``4 first``, ... rounds.
-      first: rounds before the first fit.
-      points: most points that a fit looks at, those visited most.
-      steps: most steps of each of a fit's two searches.
-      fit_noise: whether the noise variance is fitted.
+      prior, span, every, first, points, steps, fit_noise: as of :class:`jaxbandit.Refitted`.
       fits: whether fits follow rounds at all; without them a program that only takes in data is smaller.
     """
 
