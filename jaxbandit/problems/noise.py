@@ -68,7 +68,7 @@ class Noise(Declared, abc.ABC):
         """Return the randomness of one round for ``outputs`` functions, before a point is chosen."""
 
     @abc.abstractmethod
-    def apply(self, drawn: Drawn, index: Index) -> Array:
+    def apply(self, drawn: Drawn, index: Array) -> Array:
         """Return the noise ``[outputs]``, in the units of the outputs, of an observation at grid ``index []``."""
 
     def variances(self, outputs: int) -> np.ndarray | None:
@@ -79,8 +79,7 @@ class Noise(Declared, abc.ABC):
 class Additive(Noise):
     """Abstract base of noise that is the same at every point, all of which is drawn before one is chosen."""
 
-    @checked
-    def apply(self, drawn: Annotated[Array, DRAWN], index: Index) -> Array:
+    def apply(self, drawn: Array, index: Array) -> Array:
         return drawn
 
 
@@ -207,8 +206,7 @@ class Residuals(Noise):
         rows = jax.random.randint(key, (1,) if self.shared else (outputs,), 0, np.shape(self.table)[0])
         return jnp.broadcast_to(rows, (outputs,)), jnp.broadcast_to(jnp.asarray(self.weights, dtype), (outputs,))
 
-    @checked
-    def apply(self, drawn: Annotated[tuple[Array, Array], DRAWN], index: Index) -> Array:
+    def apply(self, drawn: tuple[Array, Array], index: Array) -> Array:
         rows, weights = drawn
         return weights * jnp.asarray(self.table)[rows, index].astype(weights.dtype)
 
@@ -231,8 +229,7 @@ class PerOutput(Noise):
         keys = jax.random.split(key, len(self.models))
         return tuple(model.draw(keys[number], 1, dtype) for number, model in enumerate(self.models))
 
-    @checked
-    def apply(self, drawn: Annotated[tuple[Drawn, ...], DRAWN], index: Index) -> Array:
+    def apply(self, drawn: tuple[Drawn, ...], index: Array) -> Array:
         return jnp.concatenate([model.apply(part, index) for model, part in zip(self.models, drawn, strict=True)])
 
     def _check(self, name: str, outputs: int | None) -> None:
@@ -264,8 +261,7 @@ class PerPoint(Noise):
         """Return the round's key, and zeros ``[k]`` that carry shape and type."""
         return key, jnp.zeros((outputs,), dtype)
 
-    @checked
-    def apply(self, drawn: Annotated[tuple[Array, Array], DRAWN], index: Index) -> Array:
+    def apply(self, drawn: tuple[Array, Array], index: Array) -> Array:
         key, zeros = drawn
         return self.model.apply(self.model.draw(jax.random.fold_in(key, index), zeros.shape[0], zeros.dtype), index)
 
@@ -319,8 +315,7 @@ class Heteroscedastic(Noise):
     def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Drawn:
         return self.model.draw(key, outputs, dtype)
 
-    @checked
-    def apply(self, drawn: Drawn, index: Index) -> Array:
+    def apply(self, drawn: Drawn, index: Array) -> Array:
         noise = self.model.apply(drawn, index)
         return jnp.sqrt(jnp.asarray(self.variance, noise.dtype)[..., index]) * noise
 
@@ -345,8 +340,7 @@ class Mirrored(Noise):
     def draw(self, key: Key, outputs: Outputs, dtype: FloatingType) -> Drawn:
         return self.model.draw(key, outputs - len(self.doubled), dtype)
 
-    @checked
-    def apply(self, drawn: Drawn, index: Index) -> Array:
+    def apply(self, drawn: Drawn, index: Array) -> Array:
         noise = self.model.apply(drawn, index)
         return jnp.stack([part for number, value in enumerate(noise) for part in ((value, -value) if number in self.doubled else (value,))])
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core.types import Array
-from jaxbandit.surrogates.evidence.inverse import inverse
+from jaxbandit.surrogates.evidence.density import inverse
 
 LONGEST = 2.0  # largest change of a number in one step: a factor of 7 where numbers are logarithms
 ARMIJO = 1e-4  # share of the predicted descent that a step has to reach

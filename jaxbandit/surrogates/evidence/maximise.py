@@ -18,9 +18,8 @@ from jaxbandit.core.paths import check_known
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree
 from jaxbandit.core.types import Array, Scalar, Table
 from jaxbandit.kernels import Kernel
-from jaxbandit.surrogates.evidence.density import Collapsed
+from jaxbandit.surrogates.evidence.density import Collapsed, inverse_diagonal
 from jaxbandit.surrogates.evidence.descent import Minimum, minimise
-from jaxbandit.surrogates.evidence.inverse import inverse_diagonal
 from jaxbandit.surrogates.evidence.prior import NOISE, Prior
 
 K = TypeVar("K")

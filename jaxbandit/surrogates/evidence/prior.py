@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core.declare import Declared, checked
-from jaxbandit.core.fields import positive, positive_numbers, vector
+from jaxbandit.core.declare import Declared, parameters
+from jaxbandit.core.fields import positive
 from jaxbandit.core.pytree import pytree
-from jaxbandit.core.types import Array, PerAxis, Scalar
+from jaxbandit.core.types import Array, PerAxis, Scalar, Table
 from jaxbandit.kernels import Categorical, Kernel, Linear, OnAxes, Periodic
 from jaxbandit.surrogates.evidence.density import Collapsed
 
@@ -28,8 +27,7 @@ class LogNormal(Declared):
     median: Annotated[Scalar, positive] = 1.0
     spread: Annotated[Scalar, positive] = 1.0
 
-    @checked
-    def log_density(self, value: Annotated[Array, positive_numbers], unit: Annotated[Array, positive_numbers]) -> Array:
+    def log_density(self, value: Table, unit: Table) -> Array:
         """Return the log density ``[]`` of ``log(value)``, summed over entries, without its constant; the median is in ``unit``."""
         return -0.5 * jnp.sum(jnp.square((jnp.log(jnp.asarray(value)) - jnp.log(self.median * jnp.asarray(unit))) / self.spread))
 
@@ -58,7 +56,6 @@ class Prior(Declared):
     extent: Annotated[PerAxis, positive] | None = None
     scale: Annotated[Scalar, positive] | None = None
 
-    @checked
     def units(self, data: Collapsed) -> tuple[Array, Array]:
         """Return ``extent [d]`` and ``scale []``, from ``data`` where the prior has none of its own; both may be traced."""
         points, means = jnp.asarray(data.points), jnp.asarray(data.means)
@@ -77,36 +74,27 @@ class Prior(Declared):
             scale = jnp.asarray(self.scale, means.dtype)
         return extent, scale
 
-    @checked
-    def log_density(
-        self,
-        kernel: Kernel,
-        noise_variance: Annotated[Array, positive],
-        extent: Annotated[Array, positive_numbers, vector("one side for each axis")],
-        scale: Annotated[Array, positive],
-    ) -> Array:
+    def log_density(self, kernel: Kernel, noise_variance: Array, extent: Array, scale: Array) -> Array:
         """Return the log density ``[]`` of the logarithms of the hyper-parameters in these units, without its constant."""
-        extent = jnp.asarray(extent)
-        found = jnp.zeros((), extent.dtype)
+        density = jnp.zeros((), extent.dtype)
         everything = tuple(range(len(extent)))
         for owner, name, value, axes in hyper_parameters(kernel, everything):
             diagonal = (extent if axes == everything else extent[np.asarray(axes)]) * math.sqrt(len(axes))
             if name == "length_scale" and self.length_scale is not None and not isinstance(owner, Periodic | Linear | Categorical):
                 shared = jnp.exp(jnp.mean(jnp.log(diagonal)))  # of one length-scale for all axes
-                found += self.length_scale.log_density(value, diagonal if np.ndim(value) else shared)
+                density += self.length_scale.log_density(value, diagonal if np.ndim(value) else shared)
             if name == "variance" and self.variance is not None:
-                found += self.variance.log_density(value, scale)
-        return found if self.noise_variance is None else found + self.noise_variance.log_density(noise_variance, scale)
+                density += self.variance.log_density(value, scale)
+        return density if self.noise_variance is None else density + self.noise_variance.log_density(noise_variance, scale)
 
 
-def hyper_parameters(kernel: Kernel, axes: tuple[int, ...]) -> Iterator[tuple[Kernel, str, Any, tuple[int, ...]]]:
+def hyper_parameters(kernel: Kernel, axes: tuple[int, ...]) -> Iterator[tuple[Kernel, str, Table, tuple[int, ...]]]:
     """Return every hyper-parameter of a kernel on ``axes`` and of the kernels it is made of: owner, name, value, and axes of the owner."""
     if isinstance(kernel, OnAxes):
-        yield from hyper_parameters(kernel.kernel, tuple(axes[number] for number in kernel.axes))
-        return
-    for field in dataclasses.fields(kernel):  # type: ignore[arg-type]  # every kernel is a dataclass
-        value = getattr(kernel, field.name)
+        axes = tuple(axes[number] for number in kernel.axes)
+    for parameter in parameters(type(kernel)):
+        value = getattr(kernel, parameter.name)
         if isinstance(value, Kernel):
             yield from hyper_parameters(value, axes)
-        elif not field.metadata.get("static"):
-            yield kernel, field.name, value, axes
+        elif not parameter.static:
+            yield kernel, parameter.name, value, axes

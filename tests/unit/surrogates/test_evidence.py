@@ -12,8 +12,7 @@ import pytest
 from jaxbandit import InvalidArgument
 from jaxbandit.kernels import Linear, Matern52, Periodic, Product, Scale, SquaredExponential
 from jaxbandit.surrogates.evidence import Collapsed, LogNormal, Prior, fit, fit_many, log_evidence, maximise
-from jaxbandit.surrogates.evidence.density import collapse
-from jaxbandit.surrogates.evidence.inverse import inverse
+from jaxbandit.surrogates.evidence.density import collapse, inverse
 from tests.oracles.gaussian_process import matern52, squared_exponential
 
 NOISE = 0.01
