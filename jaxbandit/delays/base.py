@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Sequence
 from typing import Annotated, ClassVar, TypeAlias
 
 import jax.numpy as jnp
@@ -137,6 +138,14 @@ class Model(Delay):
     def _check(self, name: str, outputs: int | None) -> None:
         if (self.xi is None) != (self.b is None):
             raise checks.InvalidArgument(f"{name}.xi, {name}.b: give both or neither, got xi={self.xi!r}, b={self.b!r}")
+
+
+def check_count(name: str, models: Sequence[object], outputs: int | None) -> None:
+    """Raise ``InvalidArgument`` unless there is a model for each output."""
+    if not models:
+        raise checks.InvalidArgument(f"{name}: must hold a model for each output, got none")
+    if outputs is not None and len(models) != outputs:
+        raise checks.InvalidArgument(f"{name}: must hold {outputs} models, one per output, got {len(models)}")
 
 
 def single_outputs(name: str, doubled: tuple[int, ...], outputs: int | None) -> int | None:

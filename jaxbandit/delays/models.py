@@ -16,7 +16,18 @@ from jaxbandit.core.fields import between, one_function, positive, unknown, vect
 from jaxbandit.core.keys import threefry
 from jaxbandit.core.pytree import float_dtype, pytree, static
 from jaxbandit.core.types import Array, Key, Scalar, Table
-from jaxbandit.delays.base import LONGEST_DELAY, NEVER, POISSON_MEAN, Delay, Model, Outputs, Probability, SubExponential, single_outputs
+from jaxbandit.delays.base import (
+    LONGEST_DELAY,
+    NEVER,
+    POISSON_MEAN,
+    Delay,
+    Model,
+    Outputs,
+    Probability,
+    SubExponential,
+    check_count,
+    single_outputs,
+)
 
 __all__ = ["Constant", "Empirical", "Geometric", "LogNormal", "Lossy", "Mirrored", "NoDelay", "Pareto", "PerOutput", "Poisson", "Uniform"]
 
@@ -42,11 +53,7 @@ class NoDelay(Delay):
 
 @pytree
 class Constant(Model):
-    """A constant delay.
-
-    Attributes:
-      rounds: the delay, a whole number >= 0.
-    """
+    """A constant delay of ``rounds``, a whole number >= 0."""
 
     rounds: Annotated[Scalar, ROUNDS] = 1
 
@@ -66,13 +73,10 @@ class Constant(Model):
 
 @pytree
 class Poisson(Model):
-    """Poisson delays.
+    """Poisson delays with a ``mean >= 0`` in rounds.
 
     ``log E exp(h (tau - mean)) = mean (e^h - 1 - h)``, and ``(e^h - 1 - h) / h^2`` increases in ``h``; so for ``|h| <= 1 / b = 1`` it
     is at most ``(e - 2) mean h^2``: ``xi^2 = 2 (e - 2) mean``, ``b = 1``. At mean 50 that is ``xi = 8.5``; Vakili et al. use 9.
-
-    Attributes:
-      mean: ``E[tau] >= 0`` in rounds.
     """
 
     mean: Annotated[Scalar, POISSON_MEAN] = 1.0
@@ -91,14 +95,11 @@ class Poisson(Model):
 
 @pytree
 class Geometric(Model):
-    """Number of failures before a success, from 0: ``P(tau > n) = (mean / (1 + mean))^(n + 1)``.
+    """Number of failures before a success, from 0, with a ``mean >= 0``: ``P(tau > n) = (mean / (1 + mean))^(n + 1)``.
 
     ``L(h) = log E exp(h (tau - mean))`` has ``L'' = mean (1 + mean) e^h / (1 + mean - mean e^h)^2``, which increases in ``h``. With
     ``b = 1 / log(1 + 1 / (2 mean))`` the denominator is at least 1/4 for ``h <= 1 / b``, so
     ``L(h) <= h^2 xi^2 / 2`` with ``xi^2 = 4 (mean + 1/2) (mean + 1)``.
-
-    Attributes:
-      mean: ``E[tau] >= 0`` in rounds.
     """
 
     mean: Annotated[Scalar, between(0, LONGEST_DELAY, open_low=False)] = 1.0
@@ -118,12 +119,7 @@ class Geometric(Model):
 
 @pytree
 class Uniform(Model):
-    """Whole numbers from ``low`` to ``high``, both included, equally likely.
-
-    Attributes:
-      low: the shortest delay, a whole number >= 0.
-      high: the longest, a whole number >= ``low``.
-    """
+    """Whole numbers from ``low >= 0`` to ``high >= low``, both included, equally likely."""
 
     low: Annotated[Scalar, ROUNDS] = 0
     high: Annotated[Scalar, ROUNDS] = 10
@@ -151,12 +147,7 @@ class Uniform(Model):
 
 @pytree
 class LogNormal(Model):
-    """Integer part of ``median exp(sigma Z)``, ``Z`` standard normal. Not sub-exponential.
-
-    Attributes:
-      median: of the log-normal variable, > 0, in rounds.
-      sigma: standard deviation of its logarithm, > 0.
-    """
+    """Integer part of ``median exp(sigma Z)``, ``Z`` standard normal, ``median > 0`` in rounds and ``sigma > 0``. Not sub-exponential."""
 
     median: Annotated[Scalar, positive] = 10.0
     sigma: Annotated[Scalar, positive] = 1.0
@@ -213,11 +204,7 @@ class Pareto(Model):
 
 @pytree
 class Empirical(Model):
-    """Delays resampled from observed ones.
-
-    Attributes:
-      values: ``[n]`` observed delays in rounds, whole numbers >= 0, all equally likely.
-    """
+    """Delays resampled from observed ones: ``values [n]`` in rounds, whole numbers >= 0, all equally likely."""
 
     values: Annotated[Table | list[int], ROUNDS, vector("one number per observed delay")]
 
@@ -248,11 +235,7 @@ def _hoeffding(width: Scalar) -> SubExponential:
 
 @pytree
 class Wrapped(Delay):
-    """Base of models made of another; abstract.
-
-    Attributes:
-      delay: the model inside, whose facts a subclass has unless it says otherwise.
-    """
+    """Base of models made of another, ``delay``, whose facts they have unless they say otherwise; abstract."""
 
     delay: Delay = NoDelay()
 
@@ -334,12 +317,9 @@ class Mirrored(Wrapped):
 
 @pytree
 class PerOutput(Delay):
-    """A model of its own for every output: ``PerOutput(delays=(Poisson(mean=15.0), NoDelay()))``.
+    """A model of its own for every output, reward first: ``PerOutput(delays=(Poisson(mean=15.0), NoDelay()))``.
 
     ``mean``, ``quantile`` and the numbers of ``sub_exponential`` are the largest among the models', which hold for every output.
-
-    Attributes:
-      delays: the models, reward first, as many as outputs.
     """
 
     delays: Annotated[Sequence[Delay], one_function]
@@ -361,7 +341,7 @@ class PerOutput(Delay):
 
     @checked
     def draw(self, key: Key, outputs: Outputs) -> Array:
-        self._check_count("PerOutput", outputs)
+        check_count("PerOutput.delays", self.delays, outputs)
         keys = jax.random.split(key, outputs)
         return jnp.concatenate([delay.draw(keys[number], 1) for number, delay in enumerate(self.delays)])
 
@@ -370,14 +350,7 @@ class PerOutput(Delay):
         return max(delay.quantile(q) for delay in self.delays)
 
     def _check(self, name: str, outputs: int | None) -> None:
-        if not self.delays:
-            raise checks.InvalidArgument(f"{name}.delays: must hold a model for each output, got none")
-        if outputs is not None:
-            self._check_count(name, outputs)
-
-    def _check_count(self, name: str, outputs: int) -> None:
-        if len(self.delays) != outputs:
-            raise checks.InvalidArgument(f"{name}.delays: must hold {outputs} models, one per output, got {len(self.delays)}")
+        check_count(f"{name}.delays", self.delays, outputs)
 
 
 def _largest(values: list[Scalar]) -> Array:

@@ -175,8 +175,8 @@ def same(a: Kernel, b: Kernel) -> bool:
 def covariances_with(kernel: Kernel, points: Table, point: Table) -> tuple[np.ndarray, np.ndarray]:
     """Return the covariances ``[M]`` of ``points [M, d]`` with one ``point [d]``, and the prior variances ``[M]``."""
     with jax.enable_x64(True):
-        column, variances = _covariances_with(canonicalise(kernel), *(as_argument(np.asarray(x, np.float64)) for x in (points, point)))
-        return np.asarray(column, np.float64), np.asarray(variances, np.float64)
+        column, variances = _evaluated(canonicalise(kernel), *(as_argument(np.asarray(x, np.float64)) for x in (points, point[None, :])))
+        return np.asarray(column, np.float64)[:, 0], np.asarray(variances, np.float64)
 
 
 def covariances(kernels: Sequence[Kernel], x: Sequence[Table], y: Sequence[Table]) -> list[np.ndarray]:
@@ -184,11 +184,6 @@ def covariances(kernels: Sequence[Kernel], x: Sequence[Table], y: Sequence[Table
     with jax.enable_x64(True):
         given = [[as_argument(np.asarray(points, np.float64)) for points in side] for side in (x, y)]
         return [np.asarray(matrix, np.float64) for matrix in _covariances(tuple(map(canonicalise, kernels)), *given)]
-
-
-@jax.jit
-def _covariances_with(kernel: Kernel, points: Array, point: Array) -> tuple[Array, Array]:
-    return kernel(points, point[None, :])[:, 0], kernel.diag(points)
 
 
 @jax.jit
@@ -209,13 +204,13 @@ def check_covariance(
     table = np.asarray(points, np.float64)
     table = table[np.linspace(0, len(table) - 1, min(len(table), LOOKED_AT)).astype(int)]
     with checks.blaming(f"{name}: must give covariances [n, p] of points [n, d] and [p, d]"), jax.enable_x64(True):
-        matrix, diagonal = map(np.asarray, _evaluated(kernel, table))
+        matrix, diagonal = map(np.asarray, _evaluated(kernel, table, table))
     check_called(name, type(kernel).__name__, matrix, diagonal, len(table))
 
 
 @jax.jit  # not operation by operation
-def _evaluated(kernel: Kernel, points: Array) -> tuple[Array, Array]:
-    return kernel(points, points), kernel.diag(points)
+def _evaluated(kernel: Kernel, points: Array, others: Array) -> tuple[Array, Array]:
+    return kernel(points, others), kernel.diag(points)
 
 
 def parts(kernel: Kernel) -> dict[str, Kernel]:

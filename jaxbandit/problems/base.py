@@ -370,7 +370,8 @@ def from_tables(
     constraints = np.zeros((0, domain.size)) if constraints.shape == (1, 0) else constraints
     exactly(None, domain.size, words="one row per constraint").check("constraints", constraints, None)
     noise = _noise(1.0 if noise is None and noise_variance is None else noise_variance, noise)
-    return _checked(domain, np.concatenate([reward[None, :], constraints]), noise, delay, name)
+    means, delay = np.concatenate([reward[None, :], constraints]), NoDelay() if delay is None else delay
+    return Problem(domain=domain, means=means, noise=noise, delay=delay, name=name)
 
 
 @checked
@@ -404,24 +405,17 @@ def from_functions(
             " exact, and functions of jax.numpy are faster and can be differentiated",
             stacklevel=3,
         )
-    return _checked(domain, np.stack(tables), _noise(noise_variance, noise), delay, name)
+    noise, delay = _noise(noise_variance, noise), NoDelay() if delay is None else delay
+    return Problem(domain=domain, means=np.stack(tables), noise=noise, delay=delay, name=name)
 
 
 def _noise(variance: PerOutput | None, noise: Noise | None) -> Noise:
     """Return the noise that is given, by its variance or as a model; raise ``InvalidArgument`` unless it is given in one of these ways."""
-    if variance is None:
-        if noise is None:
-            raise checks.InvalidArgument(
-                "noise_variance: must be given, a number >= 0, or noise, a noise model; observations without noise have 0"
-            )
-        return noise
-    if noise is not None:
+    if variance is not None and noise is not None:
         raise checks.InvalidArgument(f"noise_variance: give either it or noise, got {checks.short(variance)} and {checks.short(noise)}")
-    return Gaussian(variance=variance)
-
-
-def _checked(domain: Domain, means: np.ndarray, noise: Noise, delay: Delay | None, name: str) -> Problem:
-    """Return the problem with defaults filled in, validated."""
-    problem = Problem(domain=domain, means=means, noise=noise, delay=NoDelay() if delay is None else delay, name=name)
-    problem.validate()
-    return problem
+    if variance is not None:
+        return Gaussian(variance=variance)
+    if noise is None:
+        words = "must be given, a number >= 0, or noise, a noise model; observations without noise have 0"
+        raise checks.InvalidArgument(f"noise_variance: {words}")
+    return noise

@@ -22,7 +22,7 @@ from jaxbandit.core.declare import Declared, checked
 from jaxbandit.core.keys import threefry
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Array, Key, Table
-from jaxbandit.delays.base import Outputs, single_outputs
+from jaxbandit.delays.base import Outputs, check_count, single_outputs
 from jaxbandit.domains import Domain, tabulate
 
 __all__ = [
@@ -92,11 +92,8 @@ def _each(value: types.PerOutput, outputs: int) -> np.ndarray:
 class Gaussian(Additive):
     """Independent Gaussian noise.
 
-    Papers write ``N(0, 0.05)`` for either variance or standard deviation; say which you mean by ``Gaussian(variance=...)`` or
-    :meth:`from_sd`.
-
-    Attributes:
-      variance: variance >= 0: one number, or ``[k]``, one per output.
+    Papers write ``N(0, 0.05)`` for either variance or standard deviation; say which you mean by ``Gaussian(variance=...)``, one number >= 0
+    or ``[k]``, one per output, or :meth:`from_sd`.
     """
 
     variance: Annotated[types.PerOutput, fields.nonnegative] = 1.0
@@ -130,11 +127,7 @@ class Noiseless(Additive):
 
 @pytree
 class Uniform(Additive):
-    """Independent uniform noise on ``[-half_width, half_width]``.
-
-    Attributes:
-      half_width: one number >= 0, or ``[k]``, one per output.
-    """
+    """Independent uniform noise on ``[-half_width, half_width]``; ``half_width >= 0`` is one number, or ``[k]``, one per output."""
 
     half_width: Annotated[types.PerOutput, fields.nonnegative] = 1.0
 
@@ -151,11 +144,8 @@ class Uniform(Additive):
 class StudentT(Additive):
     """Independent heavy-tailed noise ``scale * t_df``.
 
-    The variance is ``scale^2 df / (df - 2)``, infinite for ``df <= 2``; ``df = 1`` is Cauchy and has no mean either.
-
-    Attributes:
-      df: degrees of freedom > 0: one number, or ``[k]``, one per output.
-      scale: factor >= 0: one number, or ``[k]``, one per output.
+    The variance is ``scale^2 df / (df - 2)``, infinite for ``df <= 2``; ``df = 1`` is Cauchy and has no mean either. Degrees of freedom
+    ``df > 0`` and ``scale >= 0`` are one number, or ``[k]``, one per output.
     """
 
     df: Annotated[types.PerOutput, fields.positive] = 3.0
@@ -169,11 +159,7 @@ class StudentT(Additive):
 
 @pytree
 class CentredPoisson(Additive):
-    """Counts less their mean, ``Poisson(rate) - rate``.
-
-    Attributes:
-      rate: mean count from 0 to 1e9, for counts are int32: one number, or ``[k]``, one per output.
-    """
+    """Counts less their mean, ``Poisson(rate) - rate``; ``rate`` is one number from 0 to 1e9, as counts are int32, or ``[k]``."""
 
     rate: Annotated[types.PerOutput, fields.between(0, 1e9, open_low=False)] = 1.0
 
@@ -216,11 +202,7 @@ class Residuals(Noise):
 
 @pytree
 class PerOutput(Noise):
-    """A model of its own for every output: ``PerOutput(models=(Gaussian(variance=0.01), Noiseless()))``.
-
-    Attributes:
-      models: the models, reward first, as many as outputs.
-    """
+    """A model of its own for every output, reward first: ``PerOutput(models=(Gaussian(variance=0.01), Noiseless()))``."""
 
     models: Annotated[Sequence[Noise], fields.one_function]
 
@@ -233,10 +215,7 @@ class PerOutput(Noise):
         return jnp.concatenate([model.apply(part, index) for model, part in zip(self.models, drawn, strict=True)])
 
     def _check(self, name: str, outputs: int | None) -> None:
-        if not self.models:
-            raise checks.InvalidArgument(f"{name}.models: must hold a model for each output, got none")
-        if outputs is not None and len(self.models) != outputs:
-            raise checks.InvalidArgument(f"{name}.models: must hold {outputs} models, one per output, got {len(self.models)}")
+        check_count(f"{name}.models", self.models, outputs)
 
     def variances(self, outputs: int) -> np.ndarray | None:
         own = [model.variances(1) for model in self.models]
@@ -245,13 +224,10 @@ class PerOutput(Noise):
 
 @pytree
 class PerPoint(Noise):
-    """Noise drawn afresh at every point of the domain, where other models share a round's draw between points.
+    """Noise of a ``model`` drawn afresh at every point of the domain, where other models share a round's draw between points.
 
     It matters only where more than one point of a round is seen (:class:`~jaxbandit.problems.FullInformation`). ``draw`` keeps a key
     and ``apply`` draws from it and the point's number, so nothing of size ``M`` is stored.
-
-    Attributes:
-      model: the noise at one point.
     """
 
     model: Noise = Gaussian()
