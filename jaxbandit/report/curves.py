@@ -248,13 +248,7 @@ def distribution(
 @in_style
 @checked
 def boxes_over_time(
-    part: OneResult,
-    name: str,
-    *,
-    every: Annotated[int, whole(1)],
-    heading: str = "",
-    ylabel: str | None = None,
-    ax: Axes | None = None,
+    part: OneResult, name: str, *, every: Annotated[int, whole(1)], heading: str = "", ylabel: str | None = None, ax: Axes | None = None
 ) -> Axes:
     """Draw box plots over the trials of one algorithm at every ``every``-th round, with the mean as a line, on one axis without legend.
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from pprint import pformat
 
 import numpy as np
 import xarray as xr
@@ -14,21 +14,12 @@ import jaxbandit
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.declare import checked
 from jaxbandit.core.files import prepare_file, reason_of, write_whole
-from jaxbandit.core.status import MESSAGES, REMEDIES, Status
 from jaxbandit.core.types import FilePath
 from jaxbandit.report import figures
 from jaxbandit.report.figures import Cell, Picture, Section
-from jaxbandit.report.statistics import (
-    elapsed,
-    growth_exponent,
-    healthy,
-    holm,
-    paired_differences,
-    problem_groups,
-    shared_start,
-)
+from jaxbandit.report.statistics import elapsed, growth_exponent, holm, paired_differences, problem_groups, shared_start
 from jaxbandit.report.tables import COLUMNS, summary_rows
-from jaxbandit.results.dataset import RESULTS, sweeps_without_effect
+from jaxbandit.results.dataset import RESULTS, flags_in_words, sweeps_without_effect
 from jaxbandit.results.files import read_results
 
 __all__ = ["render", "write_report"]
@@ -38,12 +29,11 @@ SEED = 0  # seed of the bootstraps, printed in the report
 RESAMPLES = 2000
 LEVEL = 0.05  # probability of any error among the comparisons of one table
 MOST_COLUMNS = 7  # up to so many algorithms are compared each with each; more are all compared with the first
-NUMBERS = re.compile(r"\[[^\[\]{}\"]*\]")  # lists in JSON, which take one line each
 
 MEASURES = {"regret": "regret R", "positive_regret": "positive regret R+", "hard_violation": "violation V"}
 CUMULATIVE = MEASURES | {"soft_violation": "soft violation", "strong_regret": "strong regret"}
 # Attributes that are not repeated among the parameters.
-SHOWN_ELSEWHERE = ("command", "versions", "devices", "created", "precision", "study")
+SHOWN_ELSEWHERE = ("command", "study")
 
 
 @checked
@@ -106,7 +96,7 @@ def render(dataset: xr.Dataset, *, name: str) -> str:
     facts += "".join(f"{words}{attributes[key]}" for key, words in (("seed", ", seed "), ("created", "; made ")) if key in attributes)
     sections: dict[str, Section] = {
         "summary": _summary(dataset),
-        "flags": _flags(dataset),
+        "flags": flags_in_words(dataset) or [f"None of the {dataset.status.size:,} trials was flagged."],
         "curves": _pictures(dataset, figures.curve_pictures, figures.MOST_LINES),
         "boxes": _pictures(dataset, figures.box_pictures, figures.MOST_BOXES),
         "sweep": _pictures(dataset, figures.sweep_pictures),
@@ -115,7 +105,6 @@ def render(dataset: xr.Dataset, *, name: str) -> str:
         "wins": _pictures(dataset, figures.win_pictures),
         "growth": _growth(dataset),
         "parameters": _parameters(attributes),
-        "versions": _versions(attributes),
     }
     return figures.render(
         "study",
@@ -135,23 +124,6 @@ def _summary(dataset: xr.Dataset) -> Section:
         for row in summary_rows(dataset)
     ]
     return {"heads": ["algorithm", "trials", *shown], "rows": rows, "rounds": f"{int(elapsed(dataset)[-1]):,}"}
-
-
-def _flags(dataset: xr.Dataset) -> Section:
-    status = dataset.status.transpose("algorithm", "trial").values
-    seen = [flag for flag in Status if flag and np.any(status & int(flag))]
-    rows = [
-        [str(label), *(np.count_nonzero(flags & int(flag)) for flag in seen), np.count_nonzero(~ok)]
-        for label, flags, ok in zip(dataset.algorithm.values, status, healthy(dataset), strict=True)
-        if np.any(flags)
-    ]
-    return {
-        "heads": ["algorithm", *(_spaced(str(flag.name)) for flag in seen), "failed, left out"],
-        "rows": rows,
-        "others": dataset.sizes["algorithm"] - len(rows),
-        "trials": f"{status.size:,}",
-        "meanings": [(_spaced(str(flag.name)), f"{MESSAGES[flag]} ({REMEDIES[flag]})") for flag in seen],
-    }
 
 
 def _pictures(dataset: xr.Dataset, draw: Callable[[xr.Dataset], list[Picture]], most: int = 0) -> Section:
@@ -237,17 +209,13 @@ def _exponent(fit: xr.Dataset) -> Cell:
 
 def _parameters(attributes: Mapping[str, object]) -> Section:
     values = {name: value for name, value in attributes.items() if name not in SHOWN_ELSEWHERE}
-    nested = {name: json.dumps(value, indent=2, ensure_ascii=False) for name, value in values.items() if isinstance(value, dict | list)}
-    single = [[{"text": name, "tag": "code"}, str(value)] for name, value in values.items() if name not in nested]
-    on_lines = [(name, NUMBERS.sub(lambda found: " ".join(found.group().split()), text)) for name, text in nested.items()]
-    return {"single": single, "nested": on_lines} if values else {}
-
-
-def _versions(attributes: Mapping[str, object]) -> list[list[object]]:
-    versions, devices = attributes.get("versions", {}), attributes.get("devices", [])
-    rows = [[name, version] for name, version in versions.items()] if isinstance(versions, dict) else [["versions", versions]]
-    rows.append(["devices", ", ".join(map(str, devices)) if isinstance(devices, list) else str(devices)])
-    return rows + [[name, attributes[name]] for name in ("precision", "created") if name in attributes]
+    nested = [
+        (name, pformat(value, width=120, compact=True, sort_dicts=False))
+        for name, value in values.items()
+        if isinstance(value, dict | list)
+    ]
+    single = [[{"text": name, "tag": "code"}, str(value)] for name, value in values.items() if not isinstance(value, dict | list)]
+    return {"single": single, "nested": nested} if values else {}
 
 
 def _parsed(value: object) -> object:
@@ -260,10 +228,6 @@ def _parsed(value: object) -> object:
         return json.loads(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
     except (ValueError, RecursionError):
         return value
-
-
-def _spaced(name: str) -> str:
-    return name.lower().replace("_", " ")
 
 
 def _decimals(half: float) -> int:

@@ -6,14 +6,7 @@ optimum, solid lines are the edge of the truly feasible region and dashed lines 
 """
 
 from jaxbandit.drawing import COLOURS, DASHES, DPI, SHADES, STYLE, compose, figure_of, plain
-from jaxbandit.report.beliefs import (
-    penalised_bounds,
-    posterior_after,
-    posterior_animation,
-    posterior_curves,
-    posterior_maps,
-    problem_maps,
-)
+from jaxbandit.report.beliefs import penalised_bounds, posterior_after, posterior_animation, posterior_curves, posterior_maps, problem_maps
 from jaxbandit.report.curves import (
     PANELS,
     boxes_over_time,

@@ -219,8 +219,7 @@ def paired_differences(
     labels = dataset.algorithm.values
     tables = {"mean": mean, "low": low, "high": high, "p": p, "count": count, "undefined": undefined, "comparable": comparable}
     return xr.Dataset(
-        {name: (("algorithm", "versus"), table) for name, table in tables.items()},
-        coords={"algorithm": labels, "versus": labels},
+        {name: (("algorithm", "versus"), table) for name, table in tables.items()}, coords={"algorithm": labels, "versus": labels}
     )
 
 

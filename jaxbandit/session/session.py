@@ -15,18 +15,17 @@ import numpy as np
 
 from jaxbandit.algorithms import Algorithm
 from jaxbandit.core import checks
-from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.checks import short
 from jaxbandit.core.codec import digest
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import nonnegative_numbers, scalar
-from jaxbandit.core.files import reason_of
 from jaxbandit.core.status import Status, explain, flags_in_words, healthy
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
 from jaxbandit.engine import InitialDesign
 from jaxbandit.feedback import Policy
 from jaxbandit.session.course import MAKER, Course
-from jaxbandit.session.journal import JOURNAL, Body, DamagedSession, Event, Journal, SessionError, create_journal, open_journal
+from jaxbandit.session.journal import Body, DamagedSession, Event, Journal, SessionError, create_journal, open_journal
 from jaxbandit.session.quantities import Axis, Outputs, Space, told_values
 from jaxbandit.session.specification import Specification, algorithm_table, fitted_model
 from jaxbandit.session.view import Ticket, Tickets, View, path_of
@@ -152,14 +151,7 @@ class Session(View):
         journal = open_journal(path_of(directory), read_only=read_only, wait=wait)
         with contextlib.ExitStack() as stack:
             stack.enter_context(contextlib.closing(journal))
-            try:
-                specification = Specification.from_table(journal.events[0].body, algorithm)
-            except InvalidArgument:
-                raise
-            except Exception as error:  # whatever reading plain values of any kind raises
-                raise DamagedSession(
-                    f"directory: event 1 of {journal.directory / JOURNAL} is no specification of a session: {reason_of(error)}"
-                ) from error
+            specification = Specification.from_table(journal.events[0].body, algorithm)
             if algorithm is None and specification.fingerprint != digest(journal.events[0].body):
                 raise DamagedSession(
                     f"directory: the specification of {journal.directory} is not what this version of jaxbandit makes of it"

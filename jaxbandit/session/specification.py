@@ -178,9 +178,7 @@ class Specification(Described):
     @classmethod
     @checked
     def from_table(
-        cls,
-        table: Annotated[Table, Words("a table that Specification.table() has written")],
-        algorithm: Algorithm | None = None,
+        cls, table: Annotated[Table, Words("a table that Specification.table() has written")], algorithm: Algorithm | None = None
     ) -> Specification:
         """Return the specification that :meth:`table` has written; ``algorithm`` stands for one that no table describes.
 
