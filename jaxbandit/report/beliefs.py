@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -186,7 +185,7 @@ def posterior_curves(
         raise InvalidArgument(
             f"surrogate: curves need a one-dimensional domain, not dimension {surrogate.domain.dimension}; see posterior_maps"
         )
-    return _drawn(_Shown.of(surrogate, trajectory, rounds, problem, score, width), axes)
+    return _drawn(_Shown(surrogate, trajectory, rounds, problem, score, width), axes)
 
 
 @in_style
@@ -220,7 +219,7 @@ def posterior_maps(
       InvalidArgument: on another kind of domain, or where :func:`posterior_after` raises it.
     """
     _check_plane("surrogate", surrogate.domain)
-    return _drawn(_Shown.of(surrogate, trajectory, rounds, problem, score), axes)
+    return _drawn(_Shown(surrogate, trajectory, rounds, problem, score), axes)
 
 
 @checked
@@ -243,7 +242,7 @@ def posterior_animation(
 
     if surrogate.domain.dimension != 1:
         _check_plane("surrogate", surrogate.domain)
-    shown = _Shown.of(surrogate, trajectory, rounds, problem, score, width)
+    shown = _Shown(surrogate, trajectory, rounds, problem, score, width)
     size, columns = (shown.size[0], shown.size[1] + 0.9), len(shown.limits)
     figure, grid = figure_of(1, columns, size)
     with styled():
@@ -265,8 +264,7 @@ def posterior_animation(
     return FuncAnimation(figure, draw, frames=shown.frames, init_func=list, cache_frame_data=False, interval=500, repeat=True)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Frame:
+class _Frame(NamedTuple):
     """Panels of one round: what is believed of each column, the points tried so far, and the point chosen next."""
 
     round: int
@@ -276,95 +274,74 @@ class _Frame:
     believed: np.ndarray | None  # [M] the largest mean of a constraint
 
 
-@dataclasses.dataclass(frozen=True)
 class _Shown:
-    """Frames of a trial on a line or a plane, with what their panels have in common."""
+    """Frames of a trial after some rounds, on a line or a plane, with what their panels have in common."""
 
-    ground: Ground
-    frames: list[_Frame]
-    problem: AbstractProblem | None
-    width: float
-    limits: list[tuple[float, float]]  # of each panel, over all frames
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         surrogate: Surrogate,
         trajectory: Trajectory,
         rounds: Sequence[int],
         problem: AbstractProblem | None,
         score: Score | None,
         width: float = 2.0,
-    ) -> _Shown:
-        """Return the frames after some rounds of a trial."""
-        beliefs = posterior_after(surrogate, trajectory, rounds)
-        indices, values, due = _course(trajectory)
-        horizon, ground, names = len(np.asarray(trajectory.indices)), Ground.of(surrogate.domain), _names_of(surrogate)
-        frames = []
+    ) -> None:
+        self.ground, self.on_line, self.width = Ground.of(surrogate.domain), surrogate.domain.dimension == 1, width
+        self.best, means = _best(problem), None if problem is None else np.asarray(problem.means)
+        self.feasible = None if means is None else _worst(means)
+        self.size = (4.2, 2.6) if self.on_line else (3.1, 2.7)  # inches of a panel
+        beliefs, (indices, values, due) = posterior_after(surrogate, trajectory, rounds), _course(trajectory)
+        before, self.frames = len(indices) - len(np.asarray(trajectory.indices)), list[_Frame]()
         for place, t in enumerate(rounds):
             belief: Prediction = jax.tree.map(lambda x, place=place: np.asarray(x[place]), beliefs)
-            count = len(indices) - horizon + t
-            tried, seen = indices[:count], np.where(due[:count] <= t, values[:count], np.nan)
+            tried, seen = indices[: before + t], np.where(due <= t, values, np.nan)[: before + t]
             panels: list[tuple[str, Quantity]] = []
-            for j, (name, mean, sd) in enumerate(zip(names, belief.mean, belief.sd, strict=True)):
-                if surrogate.domain.dimension != 1:
+            for j, (name, mean, sd) in enumerate(zip(_names_of(surrogate), belief.mean, belief.sd, strict=True)):
+                if self.on_line:
+                    truth, limits = None if means is None else means[j], [(0.0, "")] if j else []
+                    drawn = Quantity("", mean, None, mean - width * sd, mean + width * sd, truth, (tried, seen[:, j]), limits)
+                    panels.append((name, drawn))
+                else:
                     panels += [(f"{name}: mean", Quantity("", mean)), (f"{name}: sd", Quantity("", sd))]
-                    continue
-                truth, limits = None if problem is None else np.asarray(problem.means)[j], [(0.0, "")] if j else []
-                band: Any = {"low": mean - width * sd, "high": mean + width * sd}
-                panels.append((name, Quantity("", mean, truth=truth, seen=(tried, seen[:, j]), limits=limits, **band)))
             if score is not None:  # the multipliers of index t are in force at round t + 1
                 rank = _ranks(np.asarray(score(belief, np.asarray(trajectory.multipliers)[t], t + 1)))
-                heading = "acquisition" if surrogate.domain.dimension == 1 else "acquisition: rank"
-                panels.append((heading, Quantity("share of points below", rank)))
-            chosen = int(indices[count]) if t < horizon else None
-            frames.append(_Frame(int(t), panels, tried, chosen, _worst(np.asarray(belief.mean))))
-        extents = [_extent([frame.panels[column][1] for frame in frames]) for column in range(len(frames[0].panels))]
-        return cls(ground, frames, problem, width, extents)
-
-    @property
-    def on_line(self) -> bool:
-        return self.ground.domain.dimension == 1
-
-    @property
-    def size(self) -> tuple[float, float]:
-        """Inches of one panel."""
-        return (4.2, 2.6) if self.on_line else (3.1, 2.7)
+                panels.append(("acquisition" if self.on_line else "acquisition: rank", Quantity("share of points below", rank)))
+            chosen = int(indices[before + t]) if before + t < len(indices) else None
+            self.frames.append(_Frame(int(t), panels, tried, chosen, _worst(np.asarray(belief.mean))))
+        columns = zip(*(frame.panels for frame in self.frames), strict=True)
+        self.limits = [_extent([quantity for _, quantity in column]) for column in columns]  # of each panel, over all frames
 
     def draw(self, axes: Sequence[Axes], frame: _Frame) -> list[ScalarMappable]:
         """Draw the panels of one round; return the images of maps."""
         images: list[ScalarMappable] = []
-        for axis, (heading, quantity), (low, high) in zip(axes, frame.panels, self.limits, strict=True):
+        for axis, (heading, quantity), limits in zip(axes, frame.panels, self.limits, strict=True):
             if self.on_line:
-                margin = 0.05 * (high - low)
-                self._draw_curve(axis, quantity, frame)
-                axis.set_ylim(low - margin, high + margin)
+                self._draw_curve(axis, quantity, limits, frame)
             else:
-                images.append(self._draw_map(axis, quantity.mean, (low, high), frame))
+                images.append(self._draw_map(axis, quantity.mean, limits, frame))
             axis.set_title(heading)
         for axis in axes[1:] if images else ():
             axis.set_ylabel("")
         return images
 
-    def _draw_curve(self, axis: Axes, quantity: Quantity, frame: _Frame) -> None:
-        x, best = self.ground.points[:, 0], _best(self.problem)
+    def _draw_curve(self, axis: Axes, quantity: Quantity, limits: tuple[float, float], frame: _Frame) -> None:
+        x, margin = self.ground.points[:, 0], 0.05 * (limits[1] - limits[0])
         belief_curve(axis, quantity, x, np.argsort(x), band=f"± {self.width:g} sd")
-        if best is not None and quantity.truth is not None:
-            axis.plot(x[best], quantity.truth[best], "*", label="optimum", **STAR)
-        axis.set_xlim(x.min(), x.max())
+        if self.best is not None and quantity.truth is not None:
+            axis.plot(x[self.best], quantity.truth[self.best], "*", label="optimum", **STAR)
+        axis.set(xlim=(x.min(), x.max()), ylim=(limits[0] - margin, limits[1] + margin))
         self.ground.dress(axis, 0)
         if frame.chosen is not None:
             axis.axvline(x[frame.chosen], color=COLOURS[1], linewidth=1.2, linestyle="--", label="chosen next")
 
     def _draw_map(self, axis: Axes, table: np.ndarray, limits: tuple[float, float], frame: _Frame) -> ScalarMappable:
-        image, best = shade(axis, self.ground, table, limits), _best(self.problem)
-        outline(axis, self.ground, None if self.problem is None else _worst(np.asarray(self.problem.means)), "truly feasible", dash="-")
+        image, tried = shade(axis, self.ground, table, limits), self.ground.points[frame.tried]
+        outline(axis, self.ground, self.feasible, "truly feasible", dash="-")
         outline(axis, self.ground, frame.believed, "believed feasible")
-        tried = self.ground.points[frame.tried]
         axis.plot(*tried[:-1].T, label="tried", **DOT | {"markersize": 3.2})
         axis.plot(*tried[-1:].T, label="latest", **DOT | {"markersize": 6, "markerfacecolor": COLOURS[5]})
-        if best is not None:
-            axis.plot(*self.ground.points[best], "*", label="optimum", **STAR)
+        if self.best is not None:
+            axis.plot(*self.ground.points[self.best], "*", label="optimum", **STAR)
         return image
 
 
