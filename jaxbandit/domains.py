@@ -86,7 +86,7 @@ class Domain(Role):
 
     @checked
     def is_categorical(self, axis: Annotated[int, whole(0)]) -> bool:
-        """Say whether an axis, by its number from 0, holds categories; raises ``InvalidArgument`` on the number of no axis."""
+        """Return whether an axis, by its number from 0, holds categories; raises ``InvalidArgument`` on the number of no axis."""
         checks.integer("axis", axis, least=0, most=self.dimension - 1)
         return bool(self.categories and self.categories[axis])
 
@@ -291,7 +291,7 @@ ONE_EACH = "one number for each point x [d]"
 
 
 def tabulated(name: str, given: Callable[[Array], Array | float], points: Table) -> tuple[np.ndarray, str]:
-    """Return the values ``[M]`` of a user's function at ``points [M, d]``, and how they were found in words, empty where JAX traces it.
+    """Return the values ``[M]`` of a user's function at ``points [M, d]``, and how in words, empty where JAX traces it.
 
     Raises:
       InvalidArgument: unless it gives one finite real number for each point.

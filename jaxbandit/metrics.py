@@ -90,10 +90,10 @@ def curves(
 @partial(jax.jit, inline=True)
 def _curves(means: Array, best: Array, indices: Array, mixed_value: Scalar | None) -> Curves:
     """Return the measures of the points ``indices [..., T]`` on the tables ``means [1 + m, M]``, whose best feasible value is ``best``."""
-    found = _extend_tally(means, best, start_tally(len(means) - 1, jnp.shape(indices)[:-1]), indices)[1]
+    measures = _extend_tally(means, best, start_tally(len(means) - 1, jnp.shape(indices)[:-1]), indices)[1]
     if mixed_value is None:
-        return found
-    return replace(found, strong_regret=jnp.cumsum(mixed_value - means[0][indices], axis=-1))
+        return measures
+    return replace(measures, strong_regret=jnp.cumsum(mixed_value - means[0][indices], axis=-1))
 
 
 @pytree
@@ -162,7 +162,7 @@ def _extend_tally(means: Array, best: Array, so_far: Tally, indices: Array) -> t
     sums = jnp.concatenate([jnp.stack(before, axis=-1), so_far.costs], axis=-1)[..., None] + jnp.cumsum(terms, axis=-1)
     soft = jnp.maximum(sums[..., 5:, :], 0)
     least = jax.lax.cummin(jnp.maximum(gap, 0) + excess, axis=gap.ndim - 1)
-    found = Curves(
+    measures = Curves(
         regret=sums[..., 0, :],
         positive_regret=sums[..., 1, :],
         hard_violation=sums[..., 2, :],
@@ -172,7 +172,7 @@ def _extend_tally(means: Array, best: Array, so_far: Tally, indices: Array) -> t
         reward=sums[..., 3, :],
     )
     names = ("regret", "positive_regret", "hard_violation", "violating_rounds", "best_constrained_regret", "reward")
-    return Tally(costs=sums[..., 5:, -1], **{name: getattr(found, name)[..., -1] for name in names}), found
+    return Tally(costs=sums[..., 5:, -1], **{name: getattr(measures, name)[..., -1] for name in names}), measures
 
 
 @pytree

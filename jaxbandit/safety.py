@@ -154,8 +154,8 @@ class Expansion(Declared):
         left = jnp.where(candidates, known.size, -jnp.inf)
 
         def more(carry: tuple[Array, Array]) -> Array:
-            left, found = carry
-            return (jnp.max(left) > -jnp.inf) & (found == size)
+            left, expander = carry
+            return (jnp.max(left) > -jnp.inf) & (expander == size)
 
         def examine(carry: tuple[Array, Array]) -> tuple[Array, Array]:
             left, _ = carry

@@ -52,8 +52,8 @@ def enable_cache(directory: FilePath | None = None) -> Path | None:
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxbandit" if given is None else Path(given)
     except RuntimeError:  # no home
         return None
-    own, new = base / f"jax-{jax.__version__}-{_machine()}", False
-    for place in (base, own):
+    inner, new = base / f"jax-{jax.__version__}-{_machine()}", False
+    for place in (base, inner):
         try:
             new |= place == base and not base.exists()
             place.mkdir(0o700, parents=True, exist_ok=True)
@@ -61,15 +61,15 @@ def enable_cache(directory: FilePath | None = None) -> Path | None:
             if given is None:
                 return None
             raise InvalidArgument(f"cache: must be a directory that can be made, got {short(str(base))}: {reason_of(error)}") from error
-        if _refused(place, inside=place == own):
+        if _refused(place, inside=place == inner):
             return None
     if new:
         LOGGER.warning(f"compiled programs are kept in {base}, to be found by later runs; it can be deleted at any time")
-    if str(own) != chosen:
-        _use(own)
+    if str(inner) != chosen:
+        _use(inner)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    return own
+    return inner
 
 
 def _use(directory: Path | None) -> None:

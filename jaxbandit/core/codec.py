@@ -124,8 +124,8 @@ def _name(maker: Maker) -> str:
 
 def _imported(name: str, roles: tuple[type[Role], ...]) -> Maker | None:
     """Return a user's class or marked function for one of ``roles`` by its name ``module:Name``, if its module has been imported."""
-    module, _, own = name.partition(":")
-    maker = _defined(module, own)
+    module, _, short_name = name.partition(":")
+    maker = _defined(module, short_name)
     if isinstance(maker, type) and issubclass(maker, roles):
         return maker if dataclasses.is_dataclass(maker) and maker.in_files else None
     marked = _FUNCTIONS.get(name)
@@ -295,12 +295,12 @@ def from_plain(role: type[Role] | Sequence[type[Role]], table: object, where: st
     check_fields(maker, values, where, f"{maker.__name__} takes")
     held, hints = roles_of_arguments(maker), {} if isinstance(maker, type) else typing.get_type_hints(maker)
     fixed = _static(maker)
-    made = {
+    arguments = {
         name: _value(name, held.get(name, ()), name in fixed, typing.get_origin(hints.get(name)), value, f"{where}.{name}")
         for name, value in values.items()
     }
     try:
-        return remember(maker(**made), table)
+        return remember(maker(**arguments), table)
     except InvalidArgument as error:
         raise InvalidArgument(f"{where}: {error}") from error
     except (TypeError, ValueError, ArithmeticError) as error:

@@ -287,13 +287,13 @@ def check_domain(item: object, size: int, dimension: int, name: str | None = Non
 
 def in_range(item: object) -> jax.Array | bool:
     """Return whether the traced numbers of all fields, here or in an object within, lie in their ranges, ``[]``."""
-    found: jax.Array | bool = True
+    inside: jax.Array | bool = True
     for parameter, value in _held(item):
         if isinstance(value, Role):
-            found &= in_range(value)
+            inside &= in_range(value)
         elif parameter.check is not None and is_traced(value):
-            found &= parameter.check.inside(value)  # type: ignore[arg-type]  # a leaf
-    return found
+            inside &= parameter.check.inside(value)  # type: ignore[arg-type]  # a leaf
+    return inside
 
 
 def symbols(item: Declared) -> dict[str, object]:
@@ -302,13 +302,13 @@ def symbols(item: Declared) -> dict[str, object]:
     Fields count that declare a letter, also those of the objects that ``item`` holds; an object whose own field has one is written as its
     class in lower case.
     """
-    found: dict[str, object] = {}
+    letters: dict[str, object] = {}
     for parameter, value in _held(item):
         if parameter.symbol is not None:
-            found[parameter.symbol] = type(value).__name__.lower() if isinstance(value, Declared) else _plain(value)
+            letters[parameter.symbol] = type(value).__name__.lower() if isinstance(value, Declared) else _plain(value)
         if isinstance(value, Declared):
-            found |= symbols(value)
-    return found
+            letters |= symbols(value)
+    return letters
 
 
 def _plain(value: object) -> object:
@@ -328,7 +328,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
             given: Mapping[str, object] = _signature(function).bind_partial(*args, **kwargs).arguments
         except TypeError:
             given = {}  # the call below fails in Python's own words, which name the function
-        owner = own if isinstance(own := given.get("self"), OnDomain) else None
+        owner = item if isinstance(item := given.get("self"), OnDomain) else None
         for parameter in parameters(function):
             if parameter.name in given and parameter.check is not None:
                 value = given[parameter.name]
@@ -369,13 +369,13 @@ def constructible(*roles: type[Role]) -> dict[str, type[Role]]:
     These are the classes of a role that has opted in (``in_files = True``), as far as the package that defines the role defines
     them, too: a user's own class cannot be found again from the results alone.
     """
-    found: dict[str, type[Role]] = {}
+    classes: dict[str, type[Role]] = {}
     for role in roles:
         package = role.__module__.partition(".")[0]
         for kind in _final_classes(role):
             if kind.in_files and kind.__module__.partition(".")[0] == package:
-                found[kind.__name__] = kind
-    return dict(sorted(found.items()))
+                classes[kind.__name__] = kind
+    return dict(sorted(classes.items()))
 
 
 def _final_classes(role: type[Role]) -> Iterator[type[Role]]:

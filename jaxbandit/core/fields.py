@@ -387,9 +387,9 @@ def _at_most(name: str, value: Any, size: int, axes: int) -> None:
         raise InvalidArgument(f"{name}: must be at most {size}, the number of points of the domain, got {short(value)}")
 
 
-def how_many_points() -> Check:
-    """Return the check for a number of points to choose, at least 1 and, once the domain is known, at most its size."""
-    return dataclasses.replace(whole(1), fit_domain=_at_most)
+def how_many_points(least: int = 1) -> Check:
+    """Return the check for a number of points to choose, at least ``least`` and, once the domain is known, at most its size."""
+    return dataclasses.replace(whole(least), fit_domain=_at_most)
 
 
 def choice(*values: str | int) -> Check:

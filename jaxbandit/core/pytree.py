@@ -67,10 +67,10 @@ def register(cls: type) -> None:
         return tuple((key, getattr(x, key.name)) for key in keys), (cls, *(getattr(x, name) for name in statics))
 
     def unflatten(aux: Any, children: Any) -> Any:
-        made: Any = object.__new__(cls)  # not cls(...), which would check what JAX fills in
+        item: Any = object.__new__(cls)  # not cls(...), which would check what JAX fills in
         for name, value in (*zip(leaves, children, strict=True), *zip(statics, aux[1:], strict=True)):
-            object.__setattr__(made, name, value)
-        return made
+            object.__setattr__(item, name, value)
+        return item
 
     # Not register_dataclass: in JAX 0.10.2 the structures of two dataclasses with equal fields compare equal, so that a cache keyed by
     # structure takes one for the other whenever their hashes share a bucket. The class in the auxiliary data tells them apart.

@@ -183,7 +183,7 @@ def check_run(
         algorithm.validate(outputs=problem.outputs)
         check_domain(algorithm, problem.domain.size, problem.domain.dimension)
     initial.validate("initial")
-    initial.check_size(problem.domain.size)
+    check_domain(initial, problem.domain.size, problem.domain.dimension, "initial")
     (INFORMED | nothing)("informed", informed)
     if isinstance(informed, Declared):
         informed.validate()

@@ -76,8 +76,8 @@ def plan_delays(
         return list(algorithms), None
     longest = max(delay.quantile(ALMOST_SURELY) for delay in delays)
     slots = min(horizon - 1, longest) + 1 if capacity is None else capacity
-    told = [algorithm.with_delays(delay, policy) for algorithm, delay, policy in zip(algorithms, delays, policies, strict=True)]
-    return told, [Delays(model=delay, policy=policy, capacity=slots) for delay, policy in zip(delays, policies, strict=True)]
+    aware = [algorithm.with_delays(delay, policy) for algorithm, delay, policy in zip(algorithms, delays, policies, strict=True)]
+    return aware, [Delays(model=delay, policy=policy, capacity=slots) for delay, policy in zip(delays, policies, strict=True)]
 
 
 def at_once(delays: Sequence[Delay]) -> bool:

@@ -48,9 +48,9 @@ def advance_all(
 ) -> tuple[TrialState, Record]:
     """Play rounds ``first .. first + rounds - 1`` of each pair; returns the states after them and the record of every round."""
 
-    def one(shared: tuple[Cell, Array, Array], own: tuple[TrialState, Array]) -> tuple[TrialState, Record]:
+    def one(shared: tuple[Cell, Array, Array], item: tuple[TrialState, Array]) -> tuple[TrialState, Record]:
         cell, key, first = shared
-        before, pair = own
+        before, pair = item
         trial, seen = advance(cell.setting(key, pair), before, first, rounds, record=record)
         return trial, _present(seen)
 
@@ -61,9 +61,9 @@ def advance_all(
 def conclude_all(cell: Cell, key: Array, carry: TrialState, pairs: Array, *, mesh: Mesh | None) -> Record:
     """Return the quantities of trials that have ended, by the names of :class:`~jaxbandit.Trajectory`."""
 
-    def one(shared: tuple[Cell, Array], own: tuple[TrialState, Array]) -> Record:
+    def one(shared: tuple[Cell, Array], item: tuple[TrialState, Array]) -> Record:
         cell, key = shared
-        trial, pair = own
+        trial, pair = item
         return _brief(conclude(cell.setting(key, pair), trial))
 
     return map_blocks(one, (cell, key), (carry, pairs), block=cell.block, mesh=mesh)
@@ -123,33 +123,33 @@ class Scoring:
 
 @partial(jax.jit, static_argnames="how")
 def measure_each(
-    game: tuple[AbstractProblem, InitialDesign, Delays | None], own: Any, trials: Array, key: Array, *, how: Scoring
+    game: tuple[AbstractProblem, InitialDesign, Delays | None], parameters: Any, trials: Array, key: Array, *, how: Scoring
 ) -> tuple[Array, Array, Array]:
     """Play ``trials [P]`` with hyper-parameters of their own and return the measure of each, and whether it went well.
 
-    ``own`` is a pytree of hyper-parameters with leading axes ``[P]``. The second result is a fingerprint of the points that a trial chose:
-    equal where all of them are.
+    ``parameters`` is a pytree with leading axes ``[P]``. The second result is a fingerprint of the points that a trial chose: equal where
+    all of them are.
     """
     count, horizon = trials.shape[0], how.horizon
     blocks, block = equal_blocks(count, how.block, 1, least_block(how.block))
-    padded = jax.tree.map(lambda x: jnp.concatenate([x, jnp.repeat(x[-1:], blocks * block - count, axis=0)]), (own, trials))
+    padded = jax.tree.map(lambda x: jnp.concatenate([x, jnp.repeat(x[-1:], blocks * block - count, axis=0)]), (parameters, trials))
 
-    def one(shared: tuple[AbstractProblem, InitialDesign, Delays | None, Array], mine: tuple[Any, Array]) -> tuple[Array, Array, Array]:
+    def one(shared: tuple[AbstractProblem, InitialDesign, Delays | None, Array], item: tuple[Any, Array]) -> tuple[Array, Array, Array]:
         problem, initial, delays, key = shared
         with blaming("build: must make an algorithm and a surrogate of traced parameters"):
-            algorithm, surrogate = how.build(mine[0])
+            algorithm, surrogate = how.build(item[0])
         if delays is not None:
             algorithm = algorithm.with_delays(delays.model, delays.policy)
         setting = prepare(
             problem,
             algorithm,
             surrogate,
-            trial_key(key, mine[1]),
+            trial_key(key, item[1]),
             horizon=horizon,
             informed=how.informed,
             delays=delays,
             axis=axis_of(block),
-            told=True,
+            unchecked=True,
         )
         trial, before = begin(setting, initial)
         trial, seen = advance(setting, trial, 1, horizon, record="indices")

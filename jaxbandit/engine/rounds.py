@@ -109,9 +109,11 @@ def _check_pure(where: str, algorithm: AnyAlgorithm, *given: object) -> None:
 
     def traced() -> tuple[str, list[bytes]]:
         numbers = (jax.Array, np.ndarray, np.generic, int, float)
-        made = jax.make_jaxpr(lambda *given: [x for x in jax.tree.leaves(algorithm.select(*given)) if isinstance(x, numbers)])(*given)
-        known = [value for value in made.consts if not checks.is_traced(value) and not jnp.issubdtype(value.dtype, jax.dtypes.extended)]
-        return ADDRESS.sub("", str(made.jaxpr)), [np.asarray(value).tobytes() for value in known]
+        program = jax.make_jaxpr(lambda *given: [x for x in jax.tree.leaves(algorithm.select(*given)) if isinstance(x, numbers)])(*given)
+        constants = [
+            value for value in program.consts if not checks.is_traced(value) and not jnp.issubdtype(value.dtype, jax.dtypes.extended)
+        ]
+        return ADDRESS.sub("", str(program.jaxpr)), [np.asarray(value).tobytes() for value in constants]
 
     code = _code(algorithm)
     if code in PURE:

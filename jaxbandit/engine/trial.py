@@ -11,8 +11,8 @@ import numpy as np
 
 from jaxbandit.algorithms.base import Algorithm, Arena, Decision, Observation
 from jaxbandit.core import checks
-from jaxbandit.core.declare import Declared, checked, in_range
-from jaxbandit.core.fields import points, whole
+from jaxbandit.core.declare import Declared, check_domain, checked, in_range
+from jaxbandit.core.fields import how_many_points, points, whole
 from jaxbandit.core.keys import Stream, round_key, stream_key
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.status import Status, healthy
@@ -63,7 +63,7 @@ class InitialDesign(Declared):
 
     described: ClassVar[str] = "an initial design, such as InitialDesign(random=3)"
     indices: Annotated[Table, points] | None = None
-    random: Annotated[int, whole(0)] = static(default=0)
+    random: Annotated[int, how_many_points(0)] = static(default=0)
     counted: bool = static(default=False)
 
     @property
@@ -80,18 +80,8 @@ class InitialDesign(Declared):
         """Return the indices ``[n]`` of one trial, on a domain of ``size`` points."""
         if self.indices is not None:
             return jnp.asarray(self.indices, jnp.int32)
-        self.check_size(size)
+        check_domain(self, size, 0, "initial")
         return jax.random.choice(key, size, (self.random,), replace=False).astype(jnp.int32)
-
-    @checked
-    def check_size(self, size: Annotated[int, whole(1, MOST_POINTS)]) -> None:
-        """Raise ``InvalidArgument`` on points outside a domain of ``size`` points, or more random points than it has."""
-        if self.indices is None and self.random > size:
-            raise checks.InvalidArgument(f"initial.random: must be at most {size}, the number of points of the domain, got {self.random}")
-        if self.indices is not None and np.any(np.asarray(self.indices) >= size):
-            raise checks.InvalidArgument(
-                f"initial.indices: must lie in [0, {size - 1}], got {checks.short(np.asarray(self.indices).tolist())}"
-            )
 
 
 @pytree
@@ -105,7 +95,9 @@ class Setting:
     delays: Delays | None = None  # None for feedback at once
     joint_arrival: bool = static(default=False)  # whether the values of a point arrive together
     kernel: KernelPlan | None = static(default=None)  # that plays the rounds, None where XLA plays them
-    told: bool = static(default=False)  # whether a user's function set hyper-parameters in the trial, so that nobody has looked at them
+    unchecked: bool = static(
+        default=False
+    )  # whether a user's function set hyper-parameters in the trial, so that nobody has looked at them
 
 
 Surprises: TypeAlias = tuple[Array, Array, Array]
@@ -136,7 +128,7 @@ def prepare(
     delays: Delays | None = None,
     axis: str | None = None,
     kernel: KernelPlan | None = None,
-    told: bool = False,
+    unchecked: bool = False,
 ) -> Setting:
     """Return the instance of a trial and the learner on it; ``axis`` names the batch axis of trials, if there is one."""
     with blaming(problem, "problem: {name}.sample must return an instance for a key"):
@@ -162,7 +154,7 @@ def prepare(
         delays=delays,
         joint_arrival=joint,
         kernel=kernel,
-        told=told or informed is not None,
+        unchecked=unchecked or informed is not None,
     )
 
 
@@ -193,7 +185,7 @@ def begin(setting: Setting, initial: InitialDesign) -> tuple[TrialState, Observa
         Status.NONFINITE_FEEDBACK: jnp.all(jnp.isfinite(values)),
         Status.NONFINITE_TRUTH: jnp.all(jnp.isfinite(means)),
     }
-    if setting.told:
+    if setting.unchecked:
         unless[Status.OUT_OF_RANGE] = jnp.asarray(in_range(algorithm))
     status = functools.reduce(jnp.bitwise_or, [jnp.where(is_so, 0, int(bit)) for bit, is_so in unless.items()])
     pending = None
@@ -333,8 +325,8 @@ def _played_by_kernel(kernel: KernelPlan, setting: Setting, trial: TrialState, g
     status = jnp.where(later | ~healthy(trial.status), status & ~SYMPTOMS, status)
 
     def first(before: Array, of_rounds: Array) -> Array:
-        found = given.number[jnp.argmax(of_rounds)]
-        return jnp.where((before == 0) & jnp.any(of_rounds), found, before)
+        number = given.number[jnp.argmax(of_rounds)]
+        return jnp.where((before == 0) & jnp.any(of_rounds), number, before)
 
     return TrialState(
         state=played.last,

@@ -118,7 +118,7 @@ class Specification(Described):
         self.algorithm.validate(outputs=self.outputs.modelled)
         check_domain(self.algorithm, self.space.domain.size, self.space.domain.dimension)
         self.initial.validate("initial")
-        self.initial.check_size(self.space.domain.size)
+        check_domain(self.initial, self.space.domain.size, self.space.domain.dimension, "initial")
         if self.delay is not None:  # of the outputs that are told, or of the functions that are modelled
             told = len(self.outputs.names)
             self.delay.validate("delay", self.outputs.modelled if told == self.outputs.modelled else None)
