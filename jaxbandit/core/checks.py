@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-__all__ = ["InvalidArgument", "blaming", "boolean", "broadcast", "finite", "integer", "is_sequence_of_numbers", "is_traced", "nonnegative"]
-__all__ += ["numbers", "one_of", "positive", "scalar", "shape", "shape_of", "short", "within"]
+__all__ = ["InvalidArgument", "blaming", "broadcast", "finite", "integer", "is_sequence_of_numbers", "is_traced", "nonnegative"]
+__all__ += ["numbers", "one_of", "positive", "shape", "shape_of", "short", "within"]
 __dir__ = __all__.copy  # what completion shows
 
 
@@ -171,13 +171,6 @@ def integer(name: str, value: object, *, least: int, most: int | None = None) ->
     return int(value)
 
 
-def boolean(name: str, value: object) -> bool:
-    """Return ``value`` as a Python bool; raise unless it is true or false, which neither text nor 0 and 1 are."""
-    if not isinstance(value, bool | np.bool_):
-        raise InvalidArgument(f"{name}: must be true or false, got {short(value)}")
-    return bool(value)
-
-
 def shape(name: str, value: object, expected: tuple[int | None, ...], *, remedy: str = "") -> None:
     """Raise unless ``value`` has the expected shape; ``None`` stands for any size."""
     actual = shape_of(name, value)
@@ -216,12 +209,6 @@ def whole_number(text: str) -> int:
     """Return the whole number that a text writes; raises ``ValueError`` as :func:`decimal` does."""
     decimal(text)
     return int(text)
-
-
-def scalar(name: str, value: Any) -> None:
-    """Raise unless ``value`` is a single number."""
-    if shape_of(name, value) != ():
-        raise InvalidArgument(f"{name}: expected one number, got shape {list(np.shape(value))}")
 
 
 def one_of(name: str, value: object, allowed: Iterable[object]) -> None:

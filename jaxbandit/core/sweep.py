@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxbandit.core.checks import InvalidArgument, boolean, integer, is_traced, short, short_enough
-from jaxbandit.core.fields import Described
+from jaxbandit.core.checks import InvalidArgument, integer, is_traced, short, short_enough
+from jaxbandit.core.fields import Described, boolean
 from jaxbandit.core.paths import set_field
 from jaxbandit.core.pytree import canonicalise, in_brief, pytree, static
 from jaxbandit.core.showing import html_fields

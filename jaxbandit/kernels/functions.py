@@ -15,10 +15,9 @@ from jax.typing import ArrayLike
 from jaxbandit.core import checks
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import between, exactly, finite_numbers, nonnegative, numbers_from, positive, whole
-from jaxbandit.core.gram import check_gram
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Array, Numbers, PerAxis, Scalar, Table
-from jaxbandit.kernels.base import Axes, Kernel, on_points, parts
+from jaxbandit.kernels.base import Axes, Kernel, check_gram, on_points, parts
 
 __all__ = [
     "Categorical", "Constant", "Gram", "Linear", "Matern12", "Matern32", "Matern52", "OnAxes", "Periodic", "RationalQuadratic",

@@ -19,7 +19,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import Table, from_fields, to_fields, to_plain
 from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import AtLeast, finite, whole
+from jaxbandit.core.fields import AtLeast, finite, scalar, whole
 from jaxbandit.core.paths import check_known
 from jaxbandit.core.pytree import MOST_NUMBERS_SHOWN, replace
 from jaxbandit.domains import MOST_POINTS, Domain, product
@@ -307,7 +307,7 @@ def told_values(
     for name, value in given.items():
         if name not in outputs.names:
             raise InvalidArgument(f"values: there is no output {short(name)}; known are {', '.join(outputs.names)}")
-        checks.scalar(name, value)
+        scalar.check(name, value, None)
         given[name] = float(checks.numbers(name, value))
         if not math.isfinite(given[name]) or any(abs(part) > largest for part in outputs.inward({name: given[name]}).values()):
             raise InvalidArgument(f"{name}: must be a finite number, got {short(value)}; drop the ticket if the run failed")

@@ -18,7 +18,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.checks import short
 from jaxbandit.core.codec import digest
 from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import nonnegative_numbers, scalar
+from jaxbandit.core.fields import boolean, nonnegative_numbers, scalar
 from jaxbandit.core.status import Status, explain, flags_in_words, healthy
 from jaxbandit.delays import Delay
 from jaxbandit.domains import Domain
@@ -218,7 +218,7 @@ class Session(View):
         with self._mutex:
             self._check_writable()
             number = self._tickets.number_of(ticket)
-            checks.boolean("correct", correct)
+            boolean("correct", correct)
             largest = float(np.finfo(self._course.setting.arena.dtype).max) / 4  # that the model's arithmetic can work with
             given, record = told_values(self.specification.outputs, values, reward, constraints, largest), self._tickets[number]
             changed = {name: value for name, value in given.items() if record.values.get(name, value) != value}

@@ -14,7 +14,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import from_fields
 from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import nonnegative_numbers, scalar, whole
+from jaxbandit.core.fields import boolean, nonnegative_numbers, scalar, whole
 from jaxbandit.core.fields import path as path_check
 from jaxbandit.core.files import prepare_file, reason_of, write_whole
 from jaxbandit.core.showing import html_fields
@@ -270,9 +270,9 @@ class View:
           InvalidArgument: on a probability out of range.
           SessionError: when only measured points count and there is none.
         """
-        checks.scalar("probability", probability)
+        scalar.check("probability", probability, None)
         checks.within("probability", probability, 0, 1, open_low=False)
-        checks.boolean("measured", measured)
+        boolean("measured", measured)
         space, outputs = self.specification.space, self.specification.outputs
         allowed = np.full(space.domain.size, not measured)
         allowed[[record.index for record in self._tickets.values() if record.values]] = True

@@ -20,7 +20,7 @@ from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import Plain, Table, as_given, check_table, digest, from_fields, in_words, origin_of, says_all, stable, to_fields
 from jaxbandit.core.declare import check_fields, checked, parameters
-from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, Check, Described, of_class, whole
+from jaxbandit.core.fields import INT32_MAX, MOST_ROUNDS, Check, Described, boolean, of_class, whole
 from jaxbandit.core.files import opened_text, reason_of
 from jaxbandit.core.keys import Stream, stream_key, trial_key
 from jaxbandit.core.paths import check_known, did_you_mean
@@ -437,7 +437,7 @@ def _learner(table: Table, label: str, model_of: Callable[[object, str], Model])
         if not isinstance(values, list) or not values:
             raise InvalidArgument(f"{where}.sweep.{path}: expected a list of values, got {short(values)}")
     if "zipped" in held:
-        checks.boolean(f"{where}.zipped", held["zipped"])
+        boolean(f"{where}.zipped", held["zipped"])
     if "model" in held:
         held["model"] = model_of(held["model"], f"{where}.model")
     return Learner.of(label, {name: value for name, value in table.items() if name not in held}, held)

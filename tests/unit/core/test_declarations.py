@@ -1008,7 +1008,7 @@ def test_primitive_checks_take_nothing_else_for_numbers(check: Callable[[str, An
         check("lambda", value)
 
 
-@pytest.mark.parametrize("shape", [checks.scalar, lambda n, v: checks.shape(n, v, (None,))])
+@pytest.mark.parametrize("shape", [lambda n, v: fields.scalar.check(n, v, None), lambda n, v: checks.shape(n, v, (None,))])
 def test_shapes_of_ragged_lists_are_refused_by_name(shape: Callable[[str, Any], None]) -> None:
     with pytest.raises(InvalidArgument, match=r"^table: expected an array"):
         shape("table", [[1.0], [1.0, 2.0]])
