@@ -14,7 +14,6 @@ import jax
 import numpy as np
 
 from jaxbandit.algorithms import Algorithm
-from jaxbandit.core import checks
 from jaxbandit.core.checks import short
 from jaxbandit.core.codec import digest
 from jaxbandit.core.declare import checked
