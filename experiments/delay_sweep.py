@@ -42,6 +42,7 @@ from jaxbandit import checks
 from jaxbandit.delays import Poisson
 from jaxbandit.estimators import Bounds, Thompson
 from jaxbandit.feedback import Censor, Hallucinate, Wait
+from jaxbandit.report import plots
 from jaxbandit.report.statistics import half_width, paired_final_values
 from jaxbandit.study import Policy, Run, Study
 from jaxbandit.widths import Censored
@@ -183,8 +184,6 @@ def notes(dataset: Any) -> list[str]:
 
 def draw(dataset: Any) -> Any:
     """Draw the measures above the reference against the mean delay, with the fitted line."""
-    from jaxbandit.report import plots
-
     known = json.loads(dataset.attrs["parameters"])
     means = np.array(known["means"])
 

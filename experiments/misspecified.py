@@ -36,6 +36,7 @@ import jaxbandit as jb
 from experiments.common.experiment import Experiment, Options, study
 from jaxbandit import checks
 from jaxbandit.estimators import Bounds
+from jaxbandit.report import plots
 from jaxbandit.report.statistics import half_width, paired_final_values
 from jaxbandit.study import Run, Study
 
@@ -117,8 +118,6 @@ def notes(dataset: Any) -> list[str]:
 
 def draw(dataset: Any) -> Any:
     """Draw cumulative positive regret and violation of each algorithm under all models."""
-    from jaxbandit.report import plots
-
     names = json.loads(dataset.attrs["parameters"])["algorithms"]
 
     def panel(ax: Any, name: str, measure: str, words: str) -> None:

@@ -50,11 +50,8 @@ SIZES: dict[str, dict[str, tuple[Any, Any, Any]]] = {
     "accuracy": {"points_per_axis": (8, 16, 30), "horizon": (60, 300, 3000)},
     "session": {"points_per_axis": (8, 20, 50), "tickets": (10, 50, 1000), "ax_trials": (1, 3, 10)},
     "tuning": {
-        "settings": (["rpol4"], ["rpol4"], ["rpol4", "cbo4", "rpol7", "rpol16"]),
         "points_per_axis": (5, 10, 20),
         "horizon": (5, 30, 100),
-        "keys": (2, 8, 200),
-        "wide_keys": (2, 2, 16),
         "refits": (False, False, True),  # half a minute to compile
         "fits": (4, 100, 1000),
         "precisions": ([], [], ["float32", "float64"]),  # of fits, which take a quarter of a minute to compile in each

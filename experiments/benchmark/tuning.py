@@ -1,4 +1,4 @@
-"""Worth and cost of gradients of simulated studies, and of fits of hyper-parameters."""
+"""Cost of gradients of simulated studies, and of fits of hyper-parameters."""
 
 from __future__ import annotations
 
@@ -8,64 +8,29 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
 import jaxbandit as jb
 from experiments.benchmark.engine import interleaved
-from experiments.differentiable.settings import Setting, four, seven, sine, sixteen
-from jaxbandit.estimators import Bounds
-from jaxbandit.gradients import SmoothedLoss, logarithms
+from experiments.differentiable.settings import Setting, four, sine
+from jaxbandit.gradients import SmoothedLoss
 from jaxbandit.surrogates import fit_many, log_evidence
 
-PAIRS, WIDE_PAIRS, STEP = 32, 512, 0.3  # 64 trials for up to eight parameters, 1,024 for sixteen
+PAIRS = 32  # of trials of a gradient
 LENGTH_SCALES = (0.7, 1.4)  # range of the ranged model
 
 
 def measure_tuning(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return accuracy and cost of smoothed gradients and of fits.
+    """Return the cost of smoothed gradients and of fits.
 
-    ``spec`` holds ``settings`` (names), ``points_per_axis`` and ``horizon`` of the studies, ``keys`` and ``wide_keys``
-    (gradients of each setting, and of that with sixteen parameters), ``fits`` and ``fit_points`` of a batch of data sets that is fitted
-    in each of the ``precisions``, whether fits between rounds are timed (``refits``), and ``repeats``. Times are the best of these.
+    ``spec`` holds ``points_per_axis`` and ``horizon`` of the studies, ``fits`` and ``fit_points`` of a batch of data sets that is fitted in
+    each of the ``precisions``, whether fits between rounds are timed (``refits``), and ``repeats``. Times are the best of these.
     """
     problem, model = sine(spec["points_per_axis"], spec["horizon"])
-    settings = {"rpol4": four(model), "cbo4": _cbo(model), "rpol7": seven(model), "rpol16": sixteen(model, spec["horizon"])}
-    gradients = {}
-    for name in spec["settings"]:
-        setting = settings[name]
-        wide = name == "rpol16"
-        loss = SmoothedLoss(problem, setting[1], horizon=spec["horizon"], pairs=WIDE_PAIRS if wide else PAIRS, step=STEP)
-        gradients[name] = _against_the_mean(loss, setting[0], spec["wide_keys"] if wide else spec["keys"])
     return {
-        "gradients": gradients,
-        **_cost(problem, settings["rpol4"], spec["horizon"], spec["repeats"]),
+        **_cost(problem, four(model), spec["horizon"], spec["repeats"]),
         "fit_many_s": {name: _fits(spec["fits"], spec["fit_points"], name, spec["repeats"]) for name in spec["precisions"]},
         "evidence_us": _evidence(spec["fit_points"], spec["repeats"]),
         **(_refits(problem, spec["horizon"], spec["repeats"]) if spec["refits"] else {}),
-    }
-
-
-def _cbo(model: Any) -> Setting:
-    """Return CBO's two widths, its dual step as a divisor and its cap, at usual values."""
-    algorithm = jb.Cbo(
-        estimator=Bounds(reward_width=3.0, cost_width=3.0), reward_clip=10.0, cost_clip=10.0, dual_cap=20.0, step_divisor=10.0
-    )
-    return logarithms(algorithm, model, "estimator.reward_width", "estimator.cost_width", "step_divisor", "dual_cap")
-
-
-def _against_the_mean(loss: SmoothedLoss, start: Any, keys: int) -> dict[str, Any]:
-    """Return the mean cosine of gradients to the mean of all others, and how often their 95% intervals hold the mean of the others."""
-    found = [loss.estimate(start, jax.random.key(number)) for number in range(keys)]
-    each = np.stack([np.asarray(ravel_pytree(one.gradient)[0], np.float64) for one in found])
-    halves = np.stack([np.asarray(ravel_pytree(one.half_width)[0], np.float64) for one in found])
-    others = (each.sum(axis=0)[None] - each) / max(keys - 1, 1)
-    sizes = np.linalg.norm(each, axis=1) * np.linalg.norm(others, axis=1)
-    return {
-        "parameters": each.shape[1],
-        "trials": 2 * loss.pairs,
-        "keys": keys,
-        "cosine": float(np.mean(np.sum(each * others, axis=1) / sizes)),
-        "coverage": float(np.mean(np.abs(each - others) <= halves * np.sqrt(1 + 1 / max(keys - 1, 1)))),
     }
 
 

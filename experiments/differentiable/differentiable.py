@@ -20,8 +20,6 @@ Panels of the figure, and what we get (20x20 points, T = 100, 1,000 held-out tri
 from __future__ import annotations
 
 import json
-import os
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -33,6 +31,8 @@ from experiments.common.experiment import Experiment, Options, no_code_note, stu
 from experiments.differentiable.measurements import errors_of_gradients, failing_descent, jump, random_search
 from experiments.differentiable.settings import WIDTH, four, sine, sixteen
 from jaxbandit.gradients import SmoothedLoss, descend
+from jaxbandit.report import plots
+from jaxbandit.report.plots import COLOURS, DASHES
 from jaxbandit.report.statistics import half_width
 from jaxbandit.study import Run, Study
 
@@ -56,33 +56,17 @@ def build(options: Options) -> Study:
     every = max(1, steps // 6)
     adam = optax.adam(optax.cosine_decay_schedule(RATE, steps, 0.1), b1=0.8, b2=0.95)
 
-    def tuned() -> tuple[Any, int, Any]:
-        # Points at random are far away in sixteen dimensions, and the paper's values are a start that is good enough: nothing is screened.
-        found = descend(loss, setting[0], keys[TUNING], optimizer=adam, steps=steps, screen=1, validate=effort["validate"], every=every)
-        trials = loss.pairs // 2 + 2 * steps * loss.pairs + (2 + len(found.candidates)) * effort["validate"]
-        return found, trials, random_search(loss, setting, trials, PER_POINT, options.seed, keys[TUNING])
-
-    # Most of the time of small runs is compilation, which takes one core for each program.
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        failure = pool.submit(
-            failing_descent,
-            effort["failing"],
-            LONGER * horizon,
-            effort["failing_steps"],
-            effort["failing_validate"],
-            2 * effort["failing_validate"],
-            keys[FAILURE],
-        )
-        tuning = pool.submit(tuned)
-        jumps = pool.submit(jump, problem, model, horizon, effort["widths"], keys[JUMP])
-        errors = pool.submit(errors_of_gradients, problem, four(model), horizon, effort["batches"], keys[ERRORS])
-        found, trials, searched = tuning.result()
-        measured = {
-            "tuning": {"trials": trials, "improvement": found.improvement, "interval": list(found.interval)},
-            "jump": jumps.result(),
-            "errors": errors.result(),
-            "failure": failure.result(),
-        }
+    # Points at random are far away in sixteen dimensions, and the paper's values are a start that is good enough: nothing is screened.
+    found = descend(loss, setting[0], keys[TUNING], optimizer=adam, steps=steps, screen=1, validate=effort["validate"], every=every)
+    trials = loss.pairs // 2 + 2 * steps * loss.pairs + (2 + len(found.candidates)) * effort["validate"]
+    searched = random_search(loss, setting, trials, PER_POINT, options.seed, keys[TUNING])
+    sizes = (effort["failing"], LONGER * horizon, effort["failing_steps"], effort["failing_validate"], 2 * effort["failing_validate"])
+    measured = {
+        "tuning": {"trials": trials, "improvement": found.improvement, "interval": list(found.interval)},
+        "jump": jump(problem, model, horizon, effort["widths"], keys[JUMP]),
+        "errors": errors_of_gradients(problem, four(model), horizon, effort["batches"], keys[ERRORS]),
+        "failure": failing_descent(*sizes, keys[FAILURE]),
+    }
     settings = {"the paper's": setting[0], "descended": found.best, "random search": searched}
     runs = [Run(label, problem, *setting[1](jax.tree.map(jax.device_get, params))) for label, params in settings.items()]
     return study("differentiable", runs, options, {"points_per_axis": grid, **measured})
@@ -116,8 +100,6 @@ def notes(dataset: Any) -> list[str]:
 
 def draw(dataset: Any) -> Any:
     """Draw the four panels that the text of the experiment describes."""
-    from jaxbandit.report import plots
-
     known = json.loads(dataset.attrs["parameters"])
     panels = [
         [partial(_jump, measured=known["jump"]), partial(_errors, measured=known["errors"])],
@@ -127,8 +109,6 @@ def draw(dataset: Any) -> Any:
 
 
 def _jump(ax: Any, measured: dict[str, Any]) -> None:
-    from jaxbandit.report.plots import COLOURS
-
     for name, colour in zip(("as it is", "after 5 random points"), COLOURS, strict=False):
         ax.errorbar(
             measured["widths"],
@@ -146,8 +126,6 @@ def _jump(ax: Any, measured: dict[str, Any]) -> None:
 
 
 def _errors(ax: Any, measured: dict[str, Any]) -> None:
-    from jaxbandit.report.plots import COLOURS
-
     for (name, each), colour, mark in zip(measured["methods"].items(), COLOURS, "os^", strict=False):
         ax.loglog(measured["trials"], each, color=colour, marker=mark, label=name)
     ax.set(xlabel="trials", ylabel="relative error", title="The gradient of four hyper-parameters")
@@ -158,8 +136,6 @@ def _errors(ax: Any, measured: dict[str, Any]) -> None:
 
 
 def _tuned(ax: Any, dataset: Any) -> None:
-    from jaxbandit.report.plots import COLOURS, DASHES
-
     loss = dataset["positive_regret"] + dataset["hard_violation"]
     for number, label in enumerate(dataset["algorithm"].values):
         each = loss.sel(algorithm=label).values / np.arange(1, dataset.sizes["round"] + 1)
@@ -173,8 +149,6 @@ def _tuned(ax: Any, dataset: Any) -> None:
 
 
 def _failure(ax: Any, measured: dict[str, Any]) -> None:
-    from jaxbandit.report.plots import COLOURS, DASHES
-
     ax.plot(measured["value"], color="grey", linewidth=0.8, label="loss that the descent sees")
     ax.plot(*zip(*measured["validated"], strict=True), "o", color=COLOURS[1], label="iterates on validation trials")
     for (name, (mean, half)), colour, dashes in zip(measured["held out"].items(), COLOURS, DASHES, strict=False):

@@ -25,6 +25,7 @@ from typing import Any
 import jaxbandit as jb
 from experiments.common.experiment import Experiment, Options, no_code_note, study
 from jaxbandit.estimators import Bounds
+from jaxbandit.report import plots
 from jaxbandit.study import Run, Study
 from jaxbandit.widths import ImprovedGPUCB
 
@@ -71,8 +72,6 @@ def notes(dataset: Any) -> list[str]:
 
 def draw(dataset: Any) -> Any:
     """Draw average regret, positive regret and violation, as in the paper's Figure 1."""
-    from jaxbandit.report import plots
-
     figure, axes = plots.figure_of(1, len(plots.PANELS), (4.2, 3.6), title="Small feasible region: 95% bands over trials")
     plots.curves(dataset, axes=axes)
     return figure

@@ -37,6 +37,7 @@ from experiments.common.experiment import Experiment, Options, no_code_note, stu
 from experiments.guo_2022.rpol import LENGTH_SCALE, NOISE_VARIANCE
 from jaxbandit.estimators import Bounds
 from jaxbandit.feedback import Censor
+from jaxbandit.report import plots
 from jaxbandit.report.statistics import half_width, paired_final_values
 from jaxbandit.study import Run, Study
 from jaxbandit.widths import Censored, ImprovedGPUCB
@@ -104,8 +105,6 @@ def notes(dataset: Any) -> list[str]:
 
 def draw(dataset: Any) -> Any:
     """Draw average regret, positive regret and violation, as in the paper's Figure 2."""
-    from jaxbandit.report import plots
-
     figure, axes = plots.figure_of(
         1, len(plots.PANELS), (4.2, 3.6), title="Small feasible region, feedback late by Poisson(15) rounds: 95% bands over trials"
     )

@@ -21,6 +21,7 @@ from typing import Any
 import jaxbandit as jb
 from experiments.common.experiment import Experiment, Options, study
 from experiments.shi_eryilmaz_2022 import shared
+from jaxbandit.report import plots
 from jaxbandit.study import Run, Study
 
 EPOCHS = (10, 20, 35, 70)
@@ -38,8 +39,6 @@ def build(options: Options) -> Study:
 
 def draw(dataset: Any) -> Any:
     """Draw average regret against average violation at the end, as in the paper's Figure 1, and the same with positive regret."""
-    from jaxbandit.report import plots
-
     panels = [("regret", "average regret $R(T)/T$"), ("positive_regret", "average positive regret $R^+(T)/T$")]
     violation = ("soft_violation", "average violation $V(T)/T$")
     drawers = [partial(plots.trade_off, results=dataset, x=violation, y=panel, heading="") for panel in panels]

@@ -12,6 +12,8 @@ import numpy as np
 
 import jaxbandit as jb
 from experiments.common.experiment import Options, no_code_note
+from jaxbandit.report import plots
+from jaxbandit.report.plots import COLOURS, DASHES
 from jaxbandit.report.statistics import final_values, healthy, healthy_values
 from jaxbandit.study import Run, Study, tune
 
@@ -119,8 +121,6 @@ def boxes(dataset: Any, *, title: str, panels: Sequence[tuple[str, str]]) -> Any
 
     The boxes of an algorithm that stops by itself end where its last trial has, with one every 5 rounds.
     """
-    from jaxbandit.report import plots
-
     held, rows = until_stopped(dataset), []
     for label in map(str, dataset.algorithm.values):
         ends, every, heading = evaluations(dataset, label), BOXES_EVERY, label
@@ -135,8 +135,6 @@ def boxes(dataset: Any, *, title: str, panels: Sequence[tuple[str, str]]) -> Any
 
 def means(ax: Any, dataset: Any, name: str, ylabel: str) -> None:
     """Draw means of averages over time of all algorithms, as in the paper's Figures 3, 5, 7 and 9; a cross where one has stopped."""
-    from jaxbandit.report.plots import COLOURS, DASHES
-
     held, rounds = until_stopped(dataset), dataset.sizes["round"]
     elapsed = np.arange(1, rounds + 1)
     for number, label in enumerate(map(str, dataset.algorithm.values)):

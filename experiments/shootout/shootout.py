@@ -46,6 +46,9 @@ import numpy as np
 from experiments.common.experiment import Experiment, Options, study
 from experiments.shootout import arenas, contestants
 from jaxbandit import checks
+from jaxbandit.report import page as pages
+from jaxbandit.report import tables
+from jaxbandit.report.page import markdown_table, short
 from jaxbandit.report.statistics import healthy
 from jaxbandit.study import Study
 
@@ -100,8 +103,6 @@ def crossed(rows: Sequence[dict[str, Any]], name: str) -> tuple[list[str], list[
 
 def files(dataset: Any, rows: Sequence[dict[str, Any]]) -> Mapping[str, Callable[[Path], object]]:
     """Return the functions that write the page as CSV and as Markdown."""
-    from jaxbandit.report import tables
-
     page = page_rows(dataset, rows)
     return {
         "shootout.csv": lambda path: tables.write_csv(page, path),
@@ -111,8 +112,6 @@ def files(dataset: Any, rows: Sequence[dict[str, Any]]) -> Mapping[str, Callable
 
 def markdown(dataset: Any, page: Sequence[dict[str, Any]]) -> str:
     """Return the page: a table for each measure, the least number of a column in bold, floor and ceiling aside."""
-    from jaxbandit.report.page import markdown_table, short
-
     lines = ["# Shoot-out", "", f"`{dataset.attrs.get('command', '')}`", ""]
     lines += [f"Means over {dataset.sizes['trial']} trials of {dataset.sizes['round']} rounds; less is better everywhere.", ""]
     lines += [*(f"- {note}" for note in notes(dataset)), "", "![the same numbers, coloured by rank](figure.png)", ""]
@@ -140,9 +139,6 @@ def notes(dataset: Any) -> list[str]:
 
 def draw(dataset: Any) -> Any:
     """Draw all measures as heat maps."""
-    from jaxbandit.report import page as pages
-    from jaxbandit.report import tables
-
     page = page_rows(dataset, tables.summary_rows(dataset))
     crosses = {words: crossed(page, name) for name, words in MEASURES.items()}
     algorithms, problems, _ = next(iter(crosses.values()))

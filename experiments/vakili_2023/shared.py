@@ -17,6 +17,7 @@ from jaxbandit.delays import NoDelay, Poisson
 from jaxbandit.estimators import Bounds
 from jaxbandit.feedback import Censor
 from jaxbandit.problems import RKHS_2D_LENGTH_SCALES
+from jaxbandit.report import plots
 from jaxbandit.report.statistics import half_width, healthy, paired_final_values
 from jaxbandit.study import Run, Study
 from jaxbandit.widths import Censored, ImprovedGPUCB
@@ -132,8 +133,6 @@ def elimination_notes(dataset: Any) -> list[str]:
 
 def draw(dataset: Any, *, title: str, rows: Sequence[Mapping[str, tuple[str, float]]]) -> Any:
     """Draw cumulative regret on ``f1`` and ``f2`` side by side, one row of panels for each mapping of legends to lines."""
-    from jaxbandit.report import plots
-
     panels = [
         [
             partial(

@@ -53,6 +53,7 @@ import numpy as np
 import jaxbandit as jb
 from experiments.common.experiment import Experiment, Options, study
 from experiments.xu_2023 import shared
+from jaxbandit.report import plots
 from jaxbandit.report.statistics import final_values
 from jaxbandit.study import Run, Study
 
@@ -154,8 +155,6 @@ def notes(dataset: Any) -> list[str]:
 
 def draw(dataset: Any) -> Any:
     """Draw the best energy plus violation so far, as in the paper's Figure 5."""
-    from jaxbandit.report import plots
-
     truth = Truth(dataset)
     measured = truth.with_quality(dataset)
 

@@ -59,6 +59,7 @@ import jaxbandit as jb
 from experiments.common.experiment import Experiment, Options
 from experiments.xu_2023 import shared
 from jaxbandit import checks
+from jaxbandit.report import plots
 from jaxbandit.report.statistics import final_values
 from jaxbandit.study import Study
 
@@ -88,8 +89,6 @@ def notes(dataset: Any) -> list[str]:
 
 def draw(dataset: Any) -> Any:
     """Draw cumulative regret and violation, and the best point so far, as in the paper's Figures 2 and 3."""
-    from jaxbandit.report import plots
-
     measures = {"regret": "cumulative regret $R(t)$", "hard_violation": "cumulative violation $V(t)$"}
     rows, among = [], [str(label) for label in dataset.algorithm.values]
     for heading, lines in shared.panels(among).items():

@@ -21,6 +21,7 @@ import numpy as np
 import jaxbandit as jb
 from experiments.common.experiment import Experiment, Options
 from experiments.xu_2023 import shared
+from jaxbandit.report import plots
 from jaxbandit.study import Study
 
 
@@ -51,8 +52,6 @@ def notes(dataset: Any) -> list[str]:
 
 def draw(dataset: Any) -> Any:
     """Draw how many instances were declared infeasible in each round; the paper gives their mean."""
-    from jaxbandit.report import plots
-
     panel = partial(plots.rounds_of_declaration, results=dataset, heading="")
     evaluations = evaluations_before(dataset)
     mean = f"\n(evaluations before it: {evaluations.mean():.1f} on average; paper 16.3)" if len(evaluations) else ""

@@ -54,6 +54,7 @@ import jaxbandit as jb
 from experiments.common.experiment import Experiment, Options, study
 from experiments.xu_2023 import shared
 from jaxbandit.kernels import Matern52, Scale
+from jaxbandit.report import plots
 from jaxbandit.report.statistics import final_values
 from jaxbandit.study import Run, Study
 
@@ -141,8 +142,6 @@ def by_problem(dataset: Any) -> dict[str, dict[str, str]]:
 
 def draw(dataset: Any) -> Any:
     """Draw the best point so far on every problem, as in the paper's Figure 4."""
-    from jaxbandit.report import plots
-
     panels: dict[str, list[Any]] = {}
     for name, labels in by_problem(dataset).items():
         for words, lines in shared.panels(list(labels)).items():

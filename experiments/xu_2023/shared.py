@@ -15,6 +15,7 @@ from jaxbandit import checks
 from jaxbandit.estimators import Bounds
 from jaxbandit.informed import SafestSeeds
 from jaxbandit.kernels import Kernel, Scale, SquaredExponential
+from jaxbandit.report import plots
 from jaxbandit.study import Run, Study
 from jaxbandit.surrogates import fit
 
@@ -159,8 +160,6 @@ def no_paper_set(dataset: Any, what: str) -> list[str]:
 
 def best_so_far(ax: Any, dataset: Any, lines: Mapping[str, str], heading: str, among: Sequence[str]) -> None:
     """Draw the paper's constrained regret on one axis, logarithmic down to a thousandth and linear below; ``among`` all of its lines."""
-    from jaxbandit.report import plots
-
     words = "least suboptimality + violation"
     plots.cumulative(dataset, "best_constrained_regret", lines, heading=heading, ylabel=words, log="y", among=list(among), ax=ax)
     ax.set_yscale("symlog", linthresh=1e-3)

@@ -14,6 +14,7 @@ import jaxbandit as jb
 from experiments.common.experiment import Experiment, Options, no_code_note, study
 from experiments.zhou_ji_2022 import shared
 from jaxbandit.problems import ArmsData
+from jaxbandit.report import plots
 from jaxbandit.study import Study
 
 Load = Callable[..., ArmsData]
@@ -67,8 +68,6 @@ def notes(dataset: Any) -> list[str]:
 
 def draw(dataset: Any, *, name: str) -> Any:
     """Draw cumulative regret and violation as in the paper's figures, and the distribution of ``N``; ``name`` says what the arms are."""
-    from jaxbandit.report import plots
-
     lines = {str(label): str(label) for label in dataset.algorithm.values}
     curve = partial(plots.cumulative, results=dataset, lines=lines)
     row = [

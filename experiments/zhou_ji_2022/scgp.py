@@ -33,6 +33,7 @@ import jaxbandit as jb
 from experiments.common.experiment import Experiment, Options, no_code_note, study
 from experiments.zhou_ji_2022 import shared
 from jaxbandit.estimators import Bounds
+from jaxbandit.report import plots
 from jaxbandit.report.statistics import final_values, healthy_values
 from jaxbandit.study import Run, Study
 
@@ -104,8 +105,6 @@ def notes(dataset: Any) -> list[str]:
 
 def draw(dataset: Any) -> Any:
     """Draw soft and hard violation over time, side by side, for both schedules on both problems."""
-    from jaxbandit.report import plots
-
     rows = []
     for name, title in (("rkhs", "binding RKHS functions"), ("queueing", "queueing")):
         lines = {f"case {schedule}": f"case {schedule}, {name}" for schedule in (1, 2)}

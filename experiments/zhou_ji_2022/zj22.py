@@ -42,6 +42,7 @@ import numpy as np
 import jaxbandit as jb
 from experiments.common.experiment import Experiment, Options, no_code_note, study
 from experiments.zhou_ji_2022 import shared
+from jaxbandit.report import plots
 from jaxbandit.report.statistics import final_values
 from jaxbandit.study import Run, Study
 
@@ -85,8 +86,6 @@ def notes(dataset: Any) -> list[str]:
 
 def draw(dataset: Any) -> Any:
     """Draw cumulative regret as in the paper's Figure 1(a), and the distribution of ``N``, for each threshold."""
-    from jaxbandit.report import plots
-
     rows = []
     for _, label in THRESHOLDS.values():
         lines = {str(name).split(",")[0]: str(name) for name in dataset.algorithm.values if str(name).endswith(label)}
