@@ -14,9 +14,9 @@ from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
 from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import between, exactly, finite_numbers, nonnegative, numbers_from, positive, whole
+from jaxbandit.core.fields import exactly, finite_numbers, nonnegative, numbers_from, positive, whole
 from jaxbandit.core.pytree import pytree, static
-from jaxbandit.core.types import Array, Numbers, PerAxis, Scalar, Table
+from jaxbandit.core.types import Array, PerAxis, Scalar, Table
 from jaxbandit.kernels.base import Axes, Kernel, check_gram, on_points, parts
 
 __all__ = [
@@ -166,7 +166,7 @@ class Gram(Kernel):
 
     It is also the factor of an axis of categories, see :class:`OnAxes` and ``domains.mixed``; its rows are then in the order of these.
 
-    Use :meth:`checked` on a matrix of your own: it refuses one that is not square, symmetric and positive semi-definite.
+    A matrix that is not square, symmetric and positive semi-definite is refused.
     """
 
     matrix: Annotated[Table, finite_numbers, exactly(None, None, words="one row and one column per arm")]
@@ -177,16 +177,6 @@ class Gram(Kernel):
             raise checks.InvalidArgument(
                 f"Gram: a Gram matrix needs a domain of arm numbers (domains.arms), got d = {dimension}; see OnAxes"
             )
-
-    @classmethod
-    @checked
-    def checked(
-        cls, matrix: Annotated[Numbers, finite_numbers], *, tolerance: Annotated[float, between(0, 1, open_low=False, host=True)] = 1e-8
-    ) -> Gram:
-        """Make a Gram kernel from ``matrix [M, M]``; raises ``InvalidArgument`` unless it is finite, symmetric and PSD."""
-        table = np.asarray(matrix, np.float64)
-        check_gram("Gram.matrix", table, tolerance)
-        return cls(matrix=table)
 
     @on_points
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:

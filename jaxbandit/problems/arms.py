@@ -259,7 +259,7 @@ def _read_sensors(file: Path) -> tuple[np.ndarray, np.ndarray]:
     from scipy.io import loadmat  # comes with JAX; imported here because start-up should not pay for it
 
     try:
-        content = loadmat(file)
+        content = loadmat(file, simplify_cells=True)
     except Exception as error:  # scipy may raise any exception on malformed bytes
         raise checks.InvalidArgument(f"light: {str(file)!r} is not a MATLAB file that scipy can read: {error}") from error
     train, test = (_readings(file, content, f"data.{part}.sensordata") for part in ("train", "test"))
@@ -274,11 +274,10 @@ def _readings(file: Path, content: dict[str, np.ndarray], path: str) -> np.ndarr
     """Return the table of finite numbers at a dotted path of a MATLAB file's content."""
     value: Any = content
     for depth, word in enumerate(path.split("."), start=1):
-        if word not in (value if isinstance(value, dict) else value.dtype.names or ()):
+        if not isinstance(value, dict) or word not in value:
             field = ".".join(path.split(".")[:depth])
             raise checks.InvalidArgument(f"light: {str(file)!r} has no field {field!r}; give {LIGHT_FILE}")
         value = value[word]
-        value = value[0, 0] if value.dtype.names is None and value.dtype == object and value.size else value
     where = f"light: {str(file)!r}: field {path!r}"
     try:
         table = np.asarray(value, np.float64)

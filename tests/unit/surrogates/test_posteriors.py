@@ -294,16 +294,16 @@ def test_arms_with_an_explicit_gram_matrix() -> None:
     gram = factor @ factor.T / 9
     indices, values = data("arms", 7, 25, 2)
     for form in ("features", "rows", "auto"):
-        model = jaxbandit.surrogate(domains.arms(7), kernels.Gram.checked(gram), noise_variance=0.3, form=form)
+        model = jaxbandit.surrogate(domains.arms(7), kernels.Gram(matrix=gram), noise_variance=0.3, form=form)
         belief = predict(model, indices, values)
         for j in range(2):
             mean, sd = gp.mean_and_sd(gram, indices, values[:, j], 0.3)
             np.testing.assert_allclose(belief.mean[j], mean, atol=TOLERANCE["float32"]["mean"])
             np.testing.assert_allclose(belief.sd[j], sd, atol=TOLERANCE["float32"]["sd"])
     with pytest.raises(jaxbandit.InvalidArgument, match="must be positive semi-definite"):
-        kernels.Gram.checked(gram - 2 * np.eye(7))
+        kernels.Gram(matrix=gram - 2 * np.eye(7))
     with pytest.raises(jaxbandit.InvalidArgument, match="must be symmetric"):
-        kernels.Gram.checked(gram + np.triu(np.ones((7, 7)), 1))
+        kernels.Gram(matrix=gram + np.triu(np.ones((7, 7)), 1))
 
 
 @pytest.mark.full
