@@ -226,8 +226,8 @@ class Problem(AbstractProblem):
         grid = f" ({' x '.join(map(str, shape))} grid)" if len(shape) > 1 else ""
         spans = " x ".join(f"[{low:.4g}, {high:.4g}]" for low, high in zip(points.min(axis=0), points.max(axis=0), strict=True))
         place = f"({', '.join(f'{x:.4g}' for x in points[index])})"
-        found = f"{float(best.value):.4g} at {place}" if feasible.any() else "none: no point is feasible"
-        facts = [("points", f"{len(points):,}{grid} in {spans}"), ("constraints", str(self.constraints)), ("best feasible reward", found)]
+        words = f"{float(best.value):.4g} at {place}" if feasible.any() else "none: no point is feasible"
+        facts = [("points", f"{len(points):,}{grid} in {spans}"), ("constraints", str(self.constraints)), ("best feasible reward", words)]
         facts += [("feasible points", f"{feasible.mean():.2%}")] if self.constraints else []
         facts += [(name, text) for name, text in fields_in_brief(self) if name not in ("domain", "means", "name")]
         if len(shape) != 2:
@@ -238,7 +238,7 @@ class Problem(AbstractProblem):
             return html_fields(title, facts)
         across, up = divmod(index, shape[1])
         picture = thumbnail(means[0].reshape(shape), feasible.reshape(shape), (across, up) if feasible.any() else None)
-        said = f"reward, yellow is large; infeasible points are pale; the cross is the best feasible point: {found}"
+        said = f"reward, yellow is large; infeasible points are pale; the cross is the best feasible point: {words}"
         return html_fields(title, facts, picture=picture, said=said)
 
     def validate(self) -> None:

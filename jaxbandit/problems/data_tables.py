@@ -171,8 +171,8 @@ class _Table:
         self.columns = {str(name): np.asarray(columns[name], object) for name in columns}
         lengths = {name: column.shape for name, column in self.columns.items()}
         if any(len(shape) != 1 for shape in lengths.values()) or len(set(lengths.values())) > 1:
-            found = ", ".join(f"{name!r} {list(shape)}" for name, shape in lengths.items())
-            raise InvalidArgument(f"columns: must all have one length [M], got {found}")
+            given = ", ".join(f"{name!r} {list(shape)}" for name, shape in lengths.items())
+            raise InvalidArgument(f"columns: must all have one length [M], got {given}")
         self.size = next(iter(lengths.values()))[0]
         if not self.size:
             raise InvalidArgument(f"columns: must have at least one row, got none of {', '.join(map(repr, lengths))}")
@@ -189,8 +189,8 @@ class _Table:
         column = self.columns[name]
         values = np.asarray([_number(item) for item in column.tolist()], np.float64)
         for row in np.flatnonzero(~np.isfinite(values))[:1]:
-            found = short(column.tolist()[row])
-            raise InvalidArgument(f"columns[{name!r}]: must hold finite numbers, got {found} in row {row + 1} of {len(values)}")
+            item = short(column.tolist()[row])
+            raise InvalidArgument(f"columns[{name!r}]: must hold finite numbers, got {item} in row {row + 1} of {len(values)}")
         return values
 
     def texts(self, name: str) -> list[str] | None:

@@ -31,10 +31,10 @@ class Objective:
     @classmethod
     def read(cls, text: str) -> Objective:
         """Return the objective that ``"maximise NAME"`` or ``"minimise NAME"`` describes; raises ``InvalidArgument`` on anything else."""
-        found = OBJECTIVE.fullmatch(text) if isinstance(text, str) else None
-        if found is None:
+        match = OBJECTIVE.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
             raise InvalidArgument(f"objective: must be 'maximise NAME' or 'minimise NAME', got {short(text)}")
-        return cls(name=found[2], sign=1 if found[1] == "maximise" else -1)
+        return cls(name=match[2], sign=1 if match[1] == "maximise" else -1)
 
     def __str__(self) -> str:
         return f"{'maximise' if self.sign > 0 else 'minimise'} {self.name}"
@@ -63,10 +63,10 @@ class Constraint:
         Raises:
           InvalidArgument: on anything else, and on an equality without a tolerance > 0, which no noisy experiment can show to hold.
         """
-        found = CONSTRAINT.fullmatch(text) if isinstance(text, str) else None
-        if found is None:
+        match = CONSTRAINT.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
             raise InvalidArgument(f"{where}: must be 'NAME <= NUMBER', 'NAME >= NUMBER' or 'NAME = NUMBER +- NUMBER', got {short(text)}")
-        name, relation, bound, tolerance = found[1], found[2], float(found[3]), float(found[4] or 0)
+        name, relation, bound, tolerance = match[1], match[2], float(match[3]), float(match[4] or 0)
         if not math.isfinite(bound) or not math.isfinite(tolerance):
             raise InvalidArgument(f"{where}: must be a finite number, got {short(text)}")
         if (relation == "=") != (tolerance > 0):

@@ -349,6 +349,6 @@ def check_points(noise: Noise, size: int) -> None:
         if isinstance(part, Residuals):
             checks.shape("Residuals.table", part.table, (None, size), remedy="one column per point of the domain")
         if isinstance(part, Heteroscedastic):
-            found = checks.shape_of("Heteroscedastic.variance", part.variance)
-            checks.shape("Heteroscedastic.variance", part.variance, (*found[:-1], size), remedy="one number per point of the domain")
+            shape = checks.shape_of("Heteroscedastic.variance", part.variance)
+            checks.shape("Heteroscedastic.variance", part.variance, (*shape[:-1], size), remedy="one number per point of the domain")
             check_points(part.model, size)

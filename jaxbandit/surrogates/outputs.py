@@ -126,8 +126,8 @@ class Outputs:
         refresh = need.refresh if precision == "float32" else 0
         own: dict[str, Any] = {"noise_variance": self.noise, "prior_mean": np.asarray(self.means), "groups": tuple(self.groups)}
         with arithmetic([precision]):
-            made: Model = jax.device_put(canonicalise(kind(domain=self.domain, precision=precision, refresh=refresh, **own, **fields)))
-            return replace(made, kernels=tuple(self.kernels))  # as they were given: no trial needs them
+            model: Model = jax.device_put(canonicalise(kind(domain=self.domain, precision=precision, refresh=refresh, **own, **fields)))
+            return replace(model, kernels=tuple(self.kernels))  # as they were given: no trial needs them
 
 
 def one_per_output(name: str, value: T | Sequence[T], outputs: int) -> list[T]:
@@ -233,8 +233,8 @@ def _fitted(
             path = next(path for path in named if path.endswith("length_scale"))
             low, high = np.asarray(ends[0]), np.asarray(ends[1])
             bounds[path] = (low, high) if np.ndim(named[path]) else (np.max(low), np.min(high))  # of all axes
-        found = fit(own, points, columns, float(noise), prior=prior, fixed=fixed, bounds=bounds)
-        return jax.tree.map(_rounded, found.kernel), float(_rounded(found.noise_variance))
+        best = fit(own, points, columns, float(noise), prior=prior, fixed=fixed, bounds=bounds)
+        return jax.tree.map(_rounded, best.kernel), float(_rounded(best.noise_variance))
 
     if isinstance(kernel, Kernel) and len(set(noises)) == 1:
         shared = one(kernel, table, noises[0])

@@ -287,14 +287,14 @@ class Surrogate(AbstractSurrogate):
             first = self.groups.index(g)
             own = index if jnp.ndim(index) == 0 else index[first]
             noise = self.noise_at(g, own)
-            here = None if present is None else present[first]
-            factor, weights, column, s = form.observe(posterior.factors[g], own, noise, here)
+            seen = None if present is None else present[first]
+            factor, weights, column, s = form.observe(posterior.factors[g], own, noise, seen)
             step = Step(weights=weights, column=column, precision=1 / s)  # multiplied in, so that no division runs over the grid
             more = 0.5 * jnp.log(s * (1 / noise))
             factors.append(factor)
             steps.append(step)
             variances.append(posterior.variance[g] - column * column * step.precision)
-            gains.append(posterior.gain[g] + (more if here is None else jnp.where(here, more, 0)))
+            gains.append(posterior.gain[g] + (more if seen is None else jnp.where(seen, more, 0)))
         # A stack of one is a copy that XLA keeps.
         variance = variances[0][None] if len(variances) == 1 else jnp.stack(variances)
         return replace(posterior, factors=tuple(factors), variance=variance, gain=jnp.stack(gains)), steps

@@ -74,11 +74,11 @@ class RangedSurrogate(Surrogate):
     def kernels_in_force(self) -> tuple[Kernel, ...]:
         """Kernel of each output at the length-scale and variance of the model."""
         scale, variance = np.asarray(self.length_scale, np.float64), np.asarray(self.variance, np.float64)
-        made = []
+        kernels = []
         for kernel, group in zip(self.kernels, self.groups, strict=False):  # there are none after without_kernels
             own = with_length_scale(base_and_variance(kernel)[0], scale[group] if scale.ndim == 2 else scale)
-            made.append(own if variance[group] == 1 else Scale(kernel=own, variance=float(variance[group])))
-        return tuple(made)
+            kernels.append(own if variance[group] == 1 else Scale(kernel=own, variance=float(variance[group])))
+        return tuple(kernels)
 
     @property
     def forms_in_force(self) -> tuple[NystroemFeatures, ...]:
@@ -234,10 +234,10 @@ def _ends(low: PerAxis, high: PerAxis, dimension: int) -> tuple[tuple[float, ...
 
 def _only_length_scale(kernel: Kernel, dimension: int) -> np.ndarray:
     """Return the length-scale of a kernel; raise ``InvalidArgument`` unless it has exactly one."""
-    found = length_scales(kernel)
-    if len(found) != 1:
-        raise InvalidArgument(f"kernel: must have one length-scale, got {type(kernel).__name__} with {len(found)}")
-    scale = np.asarray(found[0], np.float64)
+    scales = length_scales(kernel)
+    if len(scales) != 1:
+        raise InvalidArgument(f"kernel: must have one length-scale, got {type(kernel).__name__} with {len(scales)}")
+    scale = np.asarray(scales[0], np.float64)
     if scale.shape not in ((), (dimension,)):
         raise InvalidArgument(f"kernel: a kernel of some axes must have one length-scale for all of them, got {short(scale.tolist())}")
     return scale

@@ -49,15 +49,15 @@ class Seen:
     means: Array  # [k, M] of the values less the prior mean
     within: Array  # [k, M] sum of squared deviations from the mean
 
-    def add(self, groups: Sequence[int], points: Array, values: Array, here: Array) -> Seen:
-        """Return the data with ``values [k]``, less the prior mean, seen at ``points [k]`` where ``here [k]``.
+    def add(self, groups: Sequence[int], points: Array, values: Array, observed: Array) -> Seen:
+        """Return the data with ``values [k]``, less the prior mean, seen at ``points [k]`` where ``observed [k]``.
 
         Outputs of a group come together. Means and spreads are updated by Welford's recursion, which loses no digits.
         """
         outputs, first = np.arange(len(groups)), np.asarray([groups.index(g) for g in range(max(groups) + 1)])
-        counts = self.counts.at[np.arange(len(first)), points[first]].add(here[first].astype(self.counts.dtype))
+        counts = self.counts.at[np.arange(len(first)), points[first]].add(observed[first].astype(self.counts.dtype))
         before = self.means[outputs, points]
-        away = jnp.where(here, values - before, 0)
+        away = jnp.where(observed, values - before, 0)
         moved = away / jnp.maximum(counts[np.asarray(groups), points], 1)
         return Seen(
             counts=counts,
@@ -135,12 +135,12 @@ class RefittedSurrogate(AbstractSurrogate):
 
     def observe(self, posterior: RefittedPosterior, index: Array, values: Array, present: Array | None = None) -> RefittedPosterior:
         """Take in values within a round that ends with :meth:`refreshed`, as :meth:`Surrogate.observe <jaxbandit.Surrogate.observe>`."""
-        here = jnp.ones((self.outputs,), bool) if present is None else present
+        observed = jnp.ones((self.outputs,), bool) if present is None else present
         points = jnp.broadcast_to(index, (self.outputs,))
         return replace(
             posterior,
             belief=self.in_force(posterior).observe(posterior.belief, index, values, present),
-            seen=posterior.seen.add(self.ranged.groups, points, values - jnp.asarray(self.ranged.prior_mean, values.dtype), here),
+            seen=posterior.seen.add(self.ranged.groups, points, values - jnp.asarray(self.ranged.prior_mean, values.dtype), observed),
         )
 
     def refreshed(self, posterior: RefittedPosterior) -> RefittedPosterior:
@@ -155,18 +155,18 @@ class RefittedSurrogate(AbstractSurrogate):
 
     def fitted(self, posterior: RefittedPosterior) -> RefittedPosterior:
         """Return the posterior under the hyper-parameters of maximum posterior, given all values so far."""
-        found, at_bound = self._fits(posterior)
+        best, at_bound = self._fits(posterior)
         model = replace(
             self.ranged,
-            length_scale=jnp.broadcast_to(found.length_scale, (len(self.ranged.forms), self.domain.dimension)),
-            variance=found.variance,
-            noise_variance=found.noise_variance,
+            length_scale=jnp.broadcast_to(best.length_scale, (len(self.ranged.forms), self.domain.dimension)),
+            variance=best.variance,
+            noise_variance=best.noise_variance,
         ).factorised()
         belief = posterior_of(model, posterior.seen)
         return replace(
             posterior,
             belief=replace(belief, rounds=posterior.belief.rounds),
-            hyper_parameters=found,
+            hyper_parameters=best,
             flags=posterior.flags | jnp.where(jnp.any(at_bound), int(Status.FIT_AT_BOUND), 0),
             axes=tuple(form.axes for form in model.forms),
             prior_variance=tuple(form.prior_variance for form in model.forms),
@@ -245,7 +245,7 @@ class RefittedSurrogate(AbstractSurrogate):
         scale = next(name for name in known if name.endswith("length_scale"))
         fitted = {scale: (low, high), VARIANCE: _about(own_variance, self.span)}
         fitted |= {NOISE: _about(own_noise, self.span)} if self.fit_noise else {}
-        found = maximise(
+        best = maximise(
             kernel,
             noise_variance,
             data,
@@ -258,11 +258,11 @@ class RefittedSurrogate(AbstractSurrogate):
             errors=False,
         )
         hyper_parameters = HyperParameters(
-            length_scale=jnp.atleast_1d(jnp.asarray(length_scales(found.kernel)[0])),
-            variance=jnp.asarray(found.kernel.variance),
-            noise_variance=jnp.asarray(found.noise_variance),
+            length_scale=jnp.atleast_1d(jnp.asarray(length_scales(best.kernel)[0])),
+            variance=jnp.asarray(best.kernel.variance),
+            noise_variance=jnp.asarray(best.noise_variance),
         )
-        return hyper_parameters, jnp.any(jnp.stack([jnp.any(at) for at in found.at_bound.values()]))
+        return hyper_parameters, jnp.any(jnp.stack([jnp.any(at) for at in best.at_bound.values()]))
 
     def _prior(self, variance: Array) -> Prior:
         """Return the prior in units of the domain's sides and of the model's variance, where it has none of its own."""

@@ -50,7 +50,7 @@ class Pivot(NamedTuple):
     """A point about to be observed, which adds a row to the cache if it is ``fresh``."""
 
     fresh: Array  # [] whether the point adds a row
-    here: Array  # [N] true at the place of its row
+    at: Array  # [N] true at the place of its row
     step: Array  # [] the point's own entry of its row, the square root of its residual variance
     known: Array  # [N] its basis weights on the seeds and the rows so far
     phi: Array  # [N] all of its basis weights, 0 where it is not observed
@@ -119,7 +119,7 @@ class RowCache(Form[RowState]):
         root, u, s = self._update_root(state, pivot.phi, noise)
         sums = self._accumulate(state, jnp.stack([pivot.known, u]))  # both by one reading of the rows
         state, new = self._next(state, index, root, sums[0], pivot)
-        return state, u, sums[1] + jnp.sum(jnp.where(pivot.here, u, 0)) * new, s
+        return state, u, sums[1] + jnp.sum(jnp.where(pivot.at, u, 0)) * new, s
 
     def absorb(self, state: RowState, index: Array, noise: Array, present: Array | None = None) -> tuple[RowState, Array, Array, Array]:
         pivot = self._pivot(state, index, present)
@@ -142,10 +142,10 @@ class RowCache(Form[RowState]):
         known, unexplained = self.row(state, index), state.residual[index]
         fresh = (unexplained > self.residual * self.prior_variance[index]) & (state.pivots < self.blocks * self.block)
         fresh = fresh if present is None else fresh & present
-        here = (jnp.arange(self.rank, dtype=jnp.int32) == np.shape(self.seeds)[0] + state.pivots) & fresh
+        at = (jnp.arange(self.rank, dtype=jnp.int32) == np.shape(self.seeds)[0] + state.pivots) & fresh
         step = jnp.sqrt(jnp.where(fresh, unexplained, 1))
-        phi = jnp.where(here, step, known)
-        return Pivot(fresh, here, step, known, phi if present is None else jnp.where(present, phi, 0))
+        phi = jnp.where(at, step, known)
+        return Pivot(fresh, at, step, known, phi if present is None else jnp.where(present, phi, 0))
 
     def _next(self, state: RowState, index: Array, root: tuple[Array, ...], explained: Array, pivot: Pivot) -> tuple[RowState, Array]:
         """Return the state with the updated root, and the row ``[M]`` that a fresh point adds: what of its covariances is unexplained."""

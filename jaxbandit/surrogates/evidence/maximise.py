@@ -178,8 +178,8 @@ def check_bounds(bounds: Bounds) -> Bounds:
 
 def with_arrays(kernel: K) -> K:
     """Return a kernel on the host with float64 arrays for its numbers and lists of numbers, as :func:`paths` takes it."""
-    made: K = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), kernel, is_leaf=is_sequence_of_numbers)
-    return made
+    converted: K = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), kernel, is_leaf=is_sequence_of_numbers)
+    return converted
 
 
 def paths(kernel: object) -> list[str]:
