@@ -204,7 +204,14 @@ def check_covariance(
     table = table[np.linspace(0, len(table) - 1, min(len(table), LOOKED_AT)).astype(int)]
     with checks.blaming(f"{name}: must give covariances [n, p] of points [n, d] and [p, d]"), jax.enable_x64(True):
         matrix, diagonal = map(np.asarray, _evaluated(kernel, table, table))
-    check_called(name, type(kernel).__name__, matrix, diagonal, len(table))
+    size, kind = len(table), type(kernel).__name__
+    for part, want in ((matrix, (size, size)), (diagonal, (size,))):
+        if part.shape != want or part.dtype.kind != "f":
+            words = f"must give real covariances of shape {list(want)}, got {part.dtype} {list(part.shape)}"
+            raise checks.InvalidArgument(f"{name}: {kind} {words}")
+    check_gram(f"{name}: the matrix of {kind}", matrix, 1e-6)
+    if not np.allclose(np.diagonal(matrix), diagonal, rtol=1e-6, atol=1e-6 * float(np.abs(matrix).max())):
+        raise checks.InvalidArgument(f"{name}: {kind}.diag must give the diagonal of the matrix, got {checks.short(diagonal)}")
 
 
 @jax.jit  # not operation by operation
@@ -242,15 +249,3 @@ def check_gram(name: str, matrix: np.ndarray, tolerance: float) -> None:
             raise checks.InvalidArgument(
                 f"{name}: must be positive semi-definite, got a least eigenvalue of {least:.3g}; clip its eigenvalues at 0 first"
             ) from None
-
-
-def check_called(name: str, kernel: str, matrix: np.ndarray, diagonal: np.ndarray, size: int) -> None:
-    """Raise ``InvalidArgument`` unless a user's ``kernel`` gave real covariances ``matrix`` of ``size`` points, and their ``diagonal``."""
-    for part, want in ((matrix, (size, size)), (diagonal, (size,))):
-        if part.shape != want or part.dtype.kind != "f":
-            raise checks.InvalidArgument(
-                f"{name}: {kernel} must give real covariances of shape {list(want)}, got {part.dtype} {list(part.shape)}"
-            )
-    check_gram(f"{name}: the matrix of {kernel}", matrix, 1e-6)
-    if not np.allclose(np.diagonal(matrix), diagonal, rtol=1e-6, atol=1e-6 * float(np.abs(matrix).max())):
-        raise checks.InvalidArgument(f"{name}: {kernel}.diag must give the diagonal of the matrix, got {checks.short(diagonal)}")
