@@ -132,33 +132,31 @@ def test_the_main_modules_declare_their_names():
     assert main <= set(WITH_ALL)
 
 
-@pytest.mark.parametrize("name", WITH_ALL)
-def test_every_declared_name_exists_once_and_is_documented(name):
-    module = load(name)
-    listed = module.__all__
-    assert set(declared(name)) <= set(listed)
-    assert len(listed) == len(set(listed)), "a name comes twice"
-    for attribute in listed:
-        assert hasattr(module, attribute), f"{name}.{attribute} does not exist"
-        value = getattr(module, attribute)
-        if (callable(value) and typing.get_origin(value) is None) or inspect.ismodule(
-            value
-        ):  # others are documented where they are assigned
-            assert inspect.getdoc(value), f"{name}.{attribute} has no docstring"
+def test_every_declared_name_exists_once_and_is_documented():
+    for name in WITH_ALL:
+        module = load(name)
+        listed = module.__all__
+        assert set(declared(name)) <= set(listed), name
+        assert len(listed) == len(set(listed)), f"{name}: a name comes twice"
+        for attribute in listed:
+            assert hasattr(module, attribute), f"{name}.{attribute} does not exist"
+            value = getattr(module, attribute)
+            if (callable(value) and typing.get_origin(value) is None) or inspect.ismodule(value):  # others are documented where they stand
+                assert inspect.getdoc(value), f"{name}.{attribute} has no docstring"
 
 
-@pytest.mark.parametrize("name", PUBLIC)
-def test_every_public_function_and_class_has_a_one_line_summary(name):
-    module = load(name)
-    assert inspect.getdoc(module), f"{name} has no docstring"
-    for attribute, value in vars(module).items():
-        own = getattr(value, "__module__", None) == name and not attribute.startswith("_")
-        if not own or not (inspect.isclass(value) or inspect.isroutine(value)):
-            continue
-        doc = value.__dict__.get("__doc__") if inspect.isclass(value) else value.__doc__  # a class inherits none
-        assert one_line(doc), f"{name}.{attribute}: {doc!r}"
-        if inspect.isclass(value) and hasattr(value, "__dataclass_fields__"):
-            assert not doc.startswith(f"{attribute}("), f"{name}.{attribute} has only the dataclass's own text"
+def test_every_public_function_and_class_has_a_one_line_summary():
+    for name in PUBLIC:
+        module = load(name)
+        assert inspect.getdoc(module), f"{name} has no docstring"
+        for attribute, value in vars(module).items():
+            own = getattr(value, "__module__", None) == name and not attribute.startswith("_")
+            if not own or not (inspect.isclass(value) or inspect.isroutine(value)):
+                continue
+            doc = value.__dict__.get("__doc__") if inspect.isclass(value) else value.__doc__  # a class inherits none
+            assert one_line(doc), f"{name}.{attribute}: {doc!r}"
+            if inspect.isclass(value) and hasattr(value, "__dataclass_fields__"):
+                assert not doc.startswith(f"{attribute}("), f"{name}.{attribute} has only the dataclass's own text"
 
 
 def test_the_version_is_the_distributions():
