@@ -160,7 +160,7 @@ def compose(
 
 
 def place_legend(axes: Iterable[Axes], *, new: bool = True) -> None:
-    """Say what lines and marks of panels are, each once: under the panels of a figure of its own, else in the first panel."""
+    """Add a legend with each line and mark of panels once: under the panels of a ``new`` figure, else in the first panel."""
     panels = list(axes)
     shown = {label: handle for axis in panels for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     if not shown:

@@ -107,7 +107,7 @@ def mean_curves(axes: np.ndarray, rounds: np.ndarray, measures: Sequence[tuple[s
 
 
 def _legend_of_row(row: np.ndarray) -> None:
-    """Say in the last panel which line is whose, or below the panels where they are all of a figure and there is much to say."""
+    """Add a legend to the last panel, or below the panels where they are all of a figure and the legend is long."""
     figure, (handles, labels) = row[-1].figure, row[-1].get_legend_handles_labels()
     fits_below = isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine) and set(figure.axes) == set(row)
     if fits_below and len("".join(labels)) > IN_A_PANEL:

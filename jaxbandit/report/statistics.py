@@ -7,8 +7,8 @@ such as regret on an instance without a feasible point, the statistics are NaN t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, TypeAlias, TypeVar
 
 import numpy as np
 import xarray as xr
@@ -50,6 +50,7 @@ GIVEN = Check(
 Given: TypeAlias = Annotated[Trajectory | Mapping[str, Trajectory] | xr.Dataset, GIVEN]
 """A trajectory from ``simulate``, a mapping from labels to such, or a study's dataset."""
 
+T = TypeVar("T")
 Seed: TypeAlias = Annotated[int, whole(0, 2**63 - 1)]
 Level: TypeAlias = Annotated[float, between(0, 1, open_high=True, host=True)]
 Resamples: TypeAlias = Annotated[int, whole(1, 10**6)]
@@ -305,10 +306,15 @@ def growth_exponent(
 @checked
 def problem_groups(dataset: Results) -> list[list[str]]:
     """Group the labels of algorithms that were run on the same problem; results of different groups cannot be compared."""
-    groups: dict[str, list[str]] = {}
-    for label, key in zip(dataset.algorithm.values, _problem_keys(dataset), strict=True):
-        groups.setdefault(key, []).append(str(label))
-    return list(groups.values())
+    return [[str(dataset.algorithm.values[number]) for number in numbers] for numbers in grouped(_problem_keys(dataset)).values()]
+
+
+def grouped(keys: Iterable[T]) -> dict[T, list[int]]:
+    """Return the numbers of equal keys, in the order in which these first stand."""
+    numbers: dict[T, list[int]] = {}
+    for number, key in enumerate(keys):
+        numbers.setdefault(key, []).append(number)
+    return numbers
 
 
 def shared_start(dataset: xr.Dataset) -> list[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
@@ -16,7 +18,7 @@ from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import AtLeast, Words
 from jaxbandit.drawing import SHADES, GivenAxes, grid_of_axes, in_style, look, one_axis, plain
 from jaxbandit.report.curves import PANELS
-from jaxbandit.report.statistics import over_trials
+from jaxbandit.report.statistics import grouped, over_trials
 from jaxbandit.results.dataset import Results
 
 WIDE = 20.0  # positive values that span this factor or more are drawn on a logarithmic scale
@@ -31,14 +33,12 @@ def swept_parameters(dataset: xr.Dataset) -> list[str]:
 
 def swept_together(dataset: xr.Dataset, parameter: str) -> list[str]:
     """Return the other swept parameters whose values are determined by those of ``parameter`` for every base algorithm."""
-    bases = dataset["base"].values if "base" in dataset.coords else np.full(dataset.sizes["algorithm"], "")
-    keys = [(str(base), value) for base, value in zip(bases, dataset[parameter].values, strict=True)]
-    found = []
-    for name in swept_parameters(dataset):
-        pairs = {(key, value) for key, value in zip(keys, dataset[name].values.tolist(), strict=True) if np.isfinite([key[1], value]).all()}
-        if name != parameter and pairs and len(pairs) == len({key for key, _ in pairs}):
-            found.append(name)
-    return found
+    names = swept_parameters(dataset)
+    frame = pd.DataFrame({name: dataset[name].values for name in names}).assign(
+        base=dataset["base"].values if "base" in dataset.coords else ""
+    )
+    pairs = {name: frame[["base", parameter, name]].dropna().drop_duplicates() for name in names if name != parameter}
+    return [name for name, table in pairs.items() if len(table) and not table.duplicated(["base", parameter]).any()]
 
 
 def families(dataset: xr.Dataset, *varied: str) -> list[tuple[str, xr.Dataset]]:
@@ -52,28 +52,22 @@ def families(dataset: xr.Dataset, *varied: str) -> list[tuple[str, xr.Dataset]]:
     along = {*varied, *swept_together(dataset, varied[0])}
     others = [name for name in ("base", "problem", "delay", *swept_parameters(dataset)) if name in dataset.coords and name not in along]
     tags = {name: [_tag(name, value) for value in dataset[name].values] for name in others}
-    telling = [name for name in others if name == "base" or len(set(tags[name])) > 1]
-    places: dict[str, list[int]] = {}
-    for place in range(dataset.sizes["algorithm"]):
-        places.setdefault(", ".join(filter(None, (tags[name][place] for name in telling))), []).append(place)
-    return [(label, dataset.isel(algorithm=chosen)) for label, chosen in places.items()]
+    telling = [values for name, values in tags.items() if name == "base" or len(set(values)) > 1]
+    labels = [", ".join(filter(None, values)) for values in zip(*telling, strict=True)] or [""] * dataset.sizes["algorithm"]
+    return [(label, dataset.isel(algorithm=members)) for label, members in grouped(labels).items()]
 
 
 def sweeps_of(dataset: xr.Dataset) -> list[tuple[list[str], xr.Dataset]]:
     """Return the sweeps of a study: at most two parameters in which some algorithms vary, with the dataset of those algorithms."""
-    names = swept_parameters(dataset)
-    places: dict[tuple[str, ...], list[int]] = {}
-    for place in range(dataset.sizes["algorithm"]):
-        varying = tuple(name for name in names if np.isfinite(dataset[name].values[place]))
-        places.setdefault(varying, []).append(place)
-    found = []
-    for varying, chosen in places.items():
-        part = dataset.isel(algorithm=chosen)
+    names, sweeps = swept_parameters(dataset), []
+    has = zip(*(np.isfinite(dataset[name].values) for name in names), strict=True)
+    for varying, members in grouped([tuple(itertools.compress(names, own)) for own in has]).items():
+        part = dataset.isel(algorithm=members)
         varied = [name for name in varying if len(np.unique(part[name].values)) > 1]
         if varied:
             apart = [name for name in varied[1:] if name not in swept_together(part, varied[0])]
-            found.append(([varied[0], *apart][:2], part))
-    return found
+            sweeps.append(([varied[0], *apart][:2], part))
+    return sweeps
 
 
 @in_style

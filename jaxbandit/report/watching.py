@@ -22,6 +22,7 @@ from jaxbandit.core.types import FilePath
 from jaxbandit.report.curves import PANELS, WORDS
 from jaxbandit.report.figures import MOST_LINES, Section, mean_pictures, parts_of, render
 from jaxbandit.report.html import with_half, write_report
+from jaxbandit.report.statistics import grouped
 from jaxbandit.report.tables import COLUMNS
 from jaxbandit.study.files import PROGRESS, RECORD, is_held
 
@@ -117,9 +118,7 @@ def _means(state: Said, begun: list[Said], measure: str, averaged: bool) -> xr.D
 
 def _curves(begun: list[Said], columns: list[tuple[str, str, bool]], means: list[xr.Dataset]) -> Section:
     """Return figures as the report has them, each with a panel for every measure, and a line on the runs that are in none."""
-    problems: dict[str, list[int]] = {}
-    for number, run in enumerate(begun):
-        problems.setdefault(str(run.get("problem", "")), []).append(number)
+    problems = grouped(str(run.get("problem", "")) for run in begun)
     parts = parts_of([(numbers, f", problem {name}" if len(problems) > 1 else "") for name, numbers in problems.items()], MOST_LINES)
     panels = [(name, dict(PANELS).get(name, heading if averaged else WORDS[name])) for heading, name, averaged in columns]
     hidden = len(begun) - sum(len(numbers) for numbers, _ in parts)
