@@ -161,12 +161,10 @@ def _differences(dataset: xr.Dataset) -> Section:
 def _differences_from(pairs: xr.Dataset, rows: list[str], columns: list[str]) -> list[list[Cell]]:
     """Return the cells ``[rows][columns]`` of a table of differences, whose p-values are corrected for the number of its pairs."""
     p = pairs.p.sel(algorithm=rows, versus=columns).values
-    if rows == columns:  # each pair counts once
-        p = np.where(np.tri(len(rows), dtype=bool), np.nan, p)
-    corrected = holm(p)
-    corrected = np.where(np.isnan(corrected), corrected.T, corrected) if rows == columns else corrected
+    shown = np.triu(np.ones(p.shape, bool), 1) if rows == columns else np.ones(p.shape, bool)  # each pair once
+    corrected = holm(np.where(shown, p, np.nan))
     return [
-        ["" if row == column else _difference(pairs.sel(algorithm=row, versus=column), corrected[r, c]) for c, column in enumerate(columns)]
+        [_difference(pairs.sel(algorithm=row, versus=column), corrected[r, c]) if shown[r, c] else "" for c, column in enumerate(columns)]
         for r, row in enumerate(rows)
     ]
 
