@@ -21,7 +21,17 @@ from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures
 from jaxbandit.surrogates.lowrank import affordable_rank, dense_features, prior_variance, product_features
 from jaxbandit.surrogates.outputs import DATA, VARIANCE, Outputs, Variance
 from jaxbandit.surrogates.posterior import Surrogate
-from jaxbandit.surrogates.precision import HORIZON_IF_UNKNOWN, PRECISIONS, SHARE_LEFT_OUT, arithmetic, in_force, warn_of_float32
+from jaxbandit.surrogates.precision import (
+    HORIZON_IF_UNKNOWN,
+    PRECISIONS,
+    SHARE_LEFT_OUT,
+    arithmetic,
+    check_float64_suffices,
+    in_force,
+    least,
+    needed,
+    warn_of_float32,
+)
 from jaxbandit.surrogates.rows import RowCache, row_cache
 
 __all__ = ["surrogate"]
@@ -92,9 +102,10 @@ def surrogate(
         return tuple(built)
 
     variances = [float(np.max(prior_variance(own, domain.points))) for own in given.members]
-    given.check(variances, horizon)
+    facts, rounds = (variances, least(given.noise), given.means), horizon or HORIZON_IF_UNKNOWN
+    check_float64_suffices(*facts, rounds)
     for refreshable in (form != "rows", False):  # which form is cheapest is known once it is built, and rows need float64 sooner
-        need = given.need(variances, horizon, refreshable=refreshable)
+        need = needed(*facts, rounds, refreshable=refreshable)
         chosen = in_force(precision, need)
         usual = need.tolerance if chosen == "float32" else SHARE_LEFT_OUT[np.dtype(np.float64)]
         with arithmetic([chosen]):
@@ -122,48 +133,31 @@ def estimated_cost(form: Built, size: int, horizon: int) -> float:
 
 def _build(kernel: Kernel, domain: Domain, form: str, tolerance: float, rank: int | None, horizon: int | None) -> Built:
     """Return the form asked for, or for ``"auto"`` the cheapest of those that reach the tolerance."""
-    size = domain.size
-    most = size if rank is None else rank
-    if form == "rows":
-        return _that_fits(row_cache(kernel, domain, tolerance, horizon or size), size)
-    if form == "features":
-        return _within_tolerance(dense_features(kernel, domain, tolerance, most, asked=True), tolerance, rank)
-    product = product_features(kernel, domain, tolerance, most, asked=form == "product")
-    if form == "product":
-        if product is None:
-            raise checks.InvalidArgument(
-                f"form: 'product' needs a product grid and a kernel that factorises over its axes, got {type(kernel).__name__} on"
-                f" {'a product grid' if domain.axes else 'a bare set of points'}; use 'features', 'rows' or 'auto'"
-            )
-        return _within_tolerance(product, tolerance, rank)
-
-    rows = row_cache(kernel, domain, tolerance, horizon or size)
-    budget = estimated_cost(rows, size, horizon or HORIZON_IF_UNKNOWN)
-    candidates: list[Built] = [rows]
-    if product is not None and float(product.residual) <= tolerance:
+    size, most, rounds = domain.size, domain.size if rank is None else rank, horizon or HORIZON_IF_UNKNOWN
+    candidates: list[Built] = [] if form in ("features", "product") else [row_cache(kernel, domain, tolerance, horizon or size)]
+    product = None if form in ("features", "rows") else product_features(kernel, domain, tolerance, most, asked=form == "product")
+    if product is not None and (form == "product" or float(product.residual) <= tolerance):
         candidates.append(product)
-    else:
+    elif form == "product":
+        raise checks.InvalidArgument(
+            f"form: 'product' needs a product grid and a kernel that factorises over its axes, got {type(kernel).__name__} on"
+            f" {'a product grid' if domain.axes else 'a bare set of points'}; use 'features', 'rows' or 'auto'"
+        )
+    elif form == "features":
+        candidates.append(dense_features(kernel, domain, tolerance, most, asked=True))
+    elif form == "auto":
         # A rank at which features cost as much as rows is not worth finding: stop the factorisation there.
-        worthwhile = int(np.sqrt(budget / PER_FACTOR_ENTRY)) + 1
+        worthwhile = int(np.sqrt(estimated_cost(candidates[0], size, rounds) / PER_FACTOR_ENTRY)) + 1
         dense = dense_features(kernel, domain, tolerance, min(most, worthwhile, affordable_rank(size)), asked=False)
-        if float(dense.residual) <= tolerance:
-            candidates.append(dense)
-    return _that_fits(min(candidates, key=lambda c: estimated_cost(c, size, horizon or HORIZON_IF_UNKNOWN)), size)
-
-
-def _that_fits(built: Built, size: int) -> Built:
-    """Return a built form; raise ``InvalidArgument`` where the rows of one trial would not fit the machine's memory."""
+        candidates += [dense] if float(dense.residual) <= tolerance else []
+    built = min(candidates, key=lambda each: estimated_cost(each, size, rounds))
     if isinstance(built, RowCache):
         remedy = f"give horizon=, the number of rounds (now {built.capacity:,} rows), fewer points, or a smoother kernel"
         check_fits("form", built.trial_bytes, f"the rows of one trial on {size:,} points", remedy)
+    elif float(built.residual) > tolerance:
+        limit = f" with rank={rank}" if rank is not None else ""
+        raise checks.InvalidArgument(
+            f"form: {built.name!r}{limit} leaves out {float(built.residual):.2e} of the prior variance, above tolerance={tolerance:.0e};"
+            " raise rank, loosen tolerance, or use form='rows', which is exact"
+        )
     return built
-
-
-def _within_tolerance(built: DenseFeatures | ProductFeatures, tolerance: float, rank: int | None) -> Built:
-    if float(built.residual) <= tolerance:
-        return built
-    limit = f" with rank={rank}" if rank is not None else ""
-    raise checks.InvalidArgument(
-        f"form: {built.name!r}{limit} leaves out {float(built.residual):.2e} of the prior variance, above tolerance={tolerance:.0e};"
-        " raise rank, loosen tolerance, or use form='rows', which is exact"
-    )

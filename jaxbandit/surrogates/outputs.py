@@ -18,7 +18,7 @@ from jaxbandit.kernels import Categorical, Constant, Gram, Kernel, White, check_
 from jaxbandit.surrogates.evidence import Prior, fit
 from jaxbandit.surrogates.evidence.maximise import paths, with_arrays
 from jaxbandit.surrogates.posterior import Surrogate
-from jaxbandit.surrogates.precision import HORIZON_IF_UNKNOWN, Need, arithmetic, check_float64_suffices, least, needed
+from jaxbandit.surrogates.precision import Need, arithmetic
 
 Model = TypeVar("Model", bound=Surrogate)
 T = TypeVar("T")
@@ -112,14 +112,6 @@ class Outputs:
             groups.append(match[0] if match else len(members) - 1)
         table = np.stack(np.broadcast_arrays(*(noise for _, noise in members))).astype(np.float64)
         return cls(domain, kernels, means, groups, [own for own, _ in members], table)
-
-    def need(self, prior_variance: list[float], horizon: int | None, *, refreshable: bool) -> Need:
-        """Return the arithmetic that the model needs, given the largest prior variance of each group."""
-        return needed(prior_variance, least(self.noise), self.means, horizon or HORIZON_IF_UNKNOWN, refreshable=refreshable)
-
-    def check(self, prior_variance: list[float], horizon: int | None) -> None:
-        """Raise ``InvalidArgument`` where float64 does not suffice."""
-        check_float64_suffices(prior_variance, least(self.noise), self.means, horizon or HORIZON_IF_UNKNOWN)
 
     def model(self, kind: type[Model], need: Need, precision: str, **fields: Any) -> Model:
         """Return a model of these outputs with its arrays on the device, in the precision chosen."""

@@ -87,7 +87,7 @@ def check_float64_suffices(prior_variance: Numbers, noise_variance: Numbers, pri
         warnings.warn(
             f"noise_variance: below {least:.1g}, over {horizon} rounds, means and deviations are rounding even in float64, got"
             f" {np.min(noises):.3g}",
-            stacklevel=5,
+            stacklevel=4,
         )
 
 

@@ -22,7 +22,7 @@ from jaxbandit.surrogates.lowrank import prior_variance
 from jaxbandit.surrogates.nystroem import NystroemFeatures, length_scales, nystroem_features, with_length_scale
 from jaxbandit.surrogates.outputs import DATA, VARIANCE, Outputs, Variance, one_per_output
 from jaxbandit.surrogates.posterior import Surrogate
-from jaxbandit.surrogates.precision import PRECISIONS, in_force, warn_of_float32
+from jaxbandit.surrogates.precision import HORIZON_IF_UNKNOWN, PRECISIONS, check_float64_suffices, in_force, least, needed, warn_of_float32
 
 __all__ = ["RangedSurrogate", "ranged"]
 
@@ -180,9 +180,10 @@ def ranged(
     scales = [_only_length_scale(base, domain.dimension) for base, _ in bases]
     variances = [float(np.asarray(variance)) for _, variance in bases]
     largest = [variance * _largest_variance(base, domain) for (base, _), variance in zip(bases, variances, strict=True)]
-    need = given.need(largest, horizon, refreshable=True)
+    facts, rounds = (largest, least(given.noise), given.means), horizon or HORIZON_IF_UNKNOWN
+    need = needed(*facts, rounds, refreshable=True)
     first = in_force(precision, need)
-    given.check(largest, horizon)
+    check_float64_suffices(*facts, rounds)
     warn_of_float32(first, need)
     allowed = min(MOST_MISSED, SHARE_OF_FALLEN * need.least_variance) if tolerance is None else tolerance
     for chosen in dict.fromkeys((first, "float64") if precision == "auto" else (first,)):
@@ -204,8 +205,8 @@ def ranged(
         )
     shared = all(np.array_equal(scale, scales[0]) for scale in scales[1:])
     own_scales = scales[0] if shared else np.stack([np.broadcast_to(scale, (domain.dimension,)) for scale in scales])
-    facts = {"length_scale": own_scales, "variance": np.asarray(variances), "low": ends[0], "high": ends[1]}
-    built = given.model(RangedSurrogate, need, chosen, forms=tuple(forms), **facts)
+    scaled = {"length_scale": own_scales, "variance": np.asarray(variances), "low": ends[0], "high": ends[1]}
+    built = given.model(RangedSurrogate, need, chosen, forms=tuple(forms), **scaled)
     asked = {"length_scale_range": (low, high), "tolerance": tolerance, "rank": rank, "precision": precision, "fit_to": fit_to}
     return remember(built, {"kernel": kernel, "noise_variance": noise_variance, "prior_mean": prior_mean, **asked})
 
