@@ -54,19 +54,12 @@ LEGEND = (
 
 @dataclasses.dataclass(frozen=True)
 class Measuring:
-    """How trials are measured: everything that the program is compiled for.
-
-    Attributes:
-      metrics: names of the measures.
-      block: number of trials side by side.
-      common: whether runs share their trials' random numbers.
-      mesh: devices that trials are spread over, ``None`` for one.
-    """
+    """How trials are measured: everything that the program is compiled for."""
 
     metrics: tuple[str, ...]
-    block: int
-    common: bool = True
-    mesh: Mesh | None = None
+    block: int  # trials side by side
+    common: bool = True  # whether runs share their trials' random numbers
+    mesh: Mesh | None = None  # devices that trials are spread over, None for one
 
 
 @partial(jax.jit, static_argnames="how")
@@ -103,15 +96,9 @@ def measure_all(
 
 @dataclasses.dataclass(frozen=True)
 class Played:
-    """Arrays of a run's trials by the names that a study's batches have, with entries ``[variants * trials, ...]``.
+    """Arrays of a run's trials by the names that a study's batches have, with entries ``[variants * trials, ...]``."""
 
-    Attributes:
-      arrays: ``end_...`` at the end of a trial, ``seen_...`` of every round, ``before_index`` where an initial design counts.
-      variants, trials: numbers of both.
-      precision: floating type of the run.
-    """
-
-    arrays: Mapping[str, np.ndarray]
+    arrays: Mapping[str, np.ndarray]  # end_... at the end of a trial, seen_... of every round, before_index where an initial design counts
     variants: int
     trials: int
     precision: str

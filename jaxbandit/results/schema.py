@@ -75,29 +75,17 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """Sizes of results, and which quantities they hold.
-
-    Attributes:
-      rows: names of the runs.
-      swept: dotted paths of the swept fields.
-      trials: numbers of the trials.
-      horizon: number of rounds ``T``.
-      kept: rounds of the metrics that are kept.
-      before: points before round 1 that the metrics count.
-      metrics: names of the metrics.
-      trajectories: whether points, values and arrivals of every round are kept.
-      problems: problem of every cell, a cell being runs whose arrays come together.
-    """
+    """Sizes of results, and which quantities they hold."""
 
     rows: Sequence[Row]
-    swept: Sequence[str]
-    trials: Sequence[int] | np.ndarray
+    swept: Sequence[str]  # dotted paths
+    trials: Sequence[int] | np.ndarray  # their numbers
     horizon: int
-    kept: np.ndarray
-    before: int
+    kept: np.ndarray  # rounds of the metrics
+    before: int  # points before round 1 that the metrics count
     metrics: tuple[str, ...]
-    trajectories: bool
-    problems: Sequence[AbstractProblem]
+    trajectories: bool  # whether points, values and arrivals of every round are kept
+    problems: Sequence[AbstractProblem]  # of every cell, a cell being runs whose arrays come together
 
     @property
     def rounds(self) -> np.ndarray:

@@ -186,12 +186,7 @@ class Place:
 
 
 class Files:
-    """Files of a run in its directory, as the module's text names them.
-
-    Attributes:
-      directory: path of the directory.
-      note: called with a line of text when a file does not fit and is dropped; by default it goes nowhere.
-    """
+    """Files of a run in its directory, as the module's text names them; ``note`` is told in a line of a file that is dropped."""
 
     def __init__(self, directory: Path, note: Callable[[str], object] = str) -> None:
         self.directory, self.note = directory, note

@@ -53,29 +53,18 @@ class PlannedCell:
     The trials of the first run come first, then those of the second, and so on; batches take them in this order. Batches and parts of
     one cell have one size, so that they share programs; the last ones may be smaller. On CPUs a batch in one part is played by calls of a
     program that has room for some blocks and plays as many of them as it is told.
-
-    Attributes:
-      number: place among the cells of the plan.
-      cell: what is played, in blocks of the batches' size.
-      runs: runs of the study, with their numbers in it.
-      trials: trials of each run.
-      size: trials in a batch.
-      rounds: rounds in a part of a batch.
-      program_blocks: blocks of each device that a program which plays whole runs has room for.
-      trial_bytes, shared_bytes: memory of one trial, and memory that the trials of a batch share.
-      devices: devices that batches are spread over.
     """
 
-    number: int
-    cell: Cell
-    runs: dict[int, Run]
-    trials: int
-    size: int
-    rounds: int
-    program_blocks: int
+    number: int  # among the cells of the plan
+    cell: Cell  # what is played, in blocks of the batches' size
+    runs: dict[int, Run]  # with their numbers in the study
+    trials: int  # of each run
+    size: int  # trials in a batch
+    rounds: int  # in a part of a batch
+    program_blocks: int  # of each device that a program which plays whole runs has room for
     trial_bytes: int
-    shared_bytes: int
-    devices: tuple[Device, ...]
+    shared_bytes: int  # by the trials of a batch
+    devices: tuple[Device, ...]  # that batches are spread over
 
     @property
     def count(self) -> int:
@@ -283,8 +272,8 @@ def make_plan(
         least = -(-study.horizon // MAX_PARTS)
         raise InvalidArgument(f"segment: {segment} of {study.horizon:,} rounds would be too many parts; take {least} or more")
     counted_before(runs)
-    groups = [(laid_out_for(used[0].platform, cell), members) for cell, members in group_runs(study, runs)]
-    results = 0 if streamed else sum(len(members) * study.trials * kept_bytes(study, cell) for cell, members in groups)
+    groups = [(laid_out_for(used[0].platform, cell), group) for cell, group in group_runs(study, runs)]
+    results = 0 if streamed else sum(len(group) * study.trials * kept_bytes(study, cell) for cell, group in groups)
     most = limits.memory if limits.on_cpu else host_memory()  # which holds the results, and on CPUs the batches
     if results >= most:
         raise InvalidArgument(
@@ -294,11 +283,11 @@ def make_plan(
     limits = dataclasses.replace(limits, memory=limits.memory - results if limits.on_cpu else limits.memory)
     carried: dict[Hashable, int] = {}  # bytes of each kind of cell, once: it takes a while
     cells = []
-    for number, (cell, members) in enumerate(groups):
-        with _named(runs[members[0]].label):
+    for number, (cell, group) in enumerate(groups):
+        with _named(next(iter(group.values())).label):
             kind = signature(cell)
             carried[kind] = carried.get(kind) or carried_bytes(cell)
-        cells.append(_planned(study, number, cell, {member: runs[member] for member in members}, carried[kind], limits))
+        cells.append(_planned(study, number, cell, group, carried[kind], limits))
     return Plan(study, runs, tuple(batch for planned in cells for batch in planned.batches))
 
 
@@ -335,8 +324,8 @@ def counted_before(runs: Sequence[Run]) -> int:
     return counts[0] if counts else 0
 
 
-def group_runs(study: Study, runs: Sequence[Run]) -> list[tuple[Cell, tuple[int, ...]]]:
-    """Return the cells of a study in the order of their first runs, each with the numbers of its runs.
+def group_runs(study: Study, runs: Sequence[Run]) -> list[tuple[Cell, dict[int, Run]]]:
+    """Return the cells of a study in the order of their first runs, each with its runs by their numbers.
 
     Raises:
       InvalidArgument: on a run whose parts do not fit each other, and when kernels are to play the rounds and can play those of no run.
@@ -344,17 +333,17 @@ def group_runs(study: Study, runs: Sequence[Run]) -> list[tuple[Cell, tuple[int,
     models = refreshed_in_time([run.model for run in runs], study.horizon)
     cells = [cell_of(study, run, model) for run, model in zip(runs, models, strict=True)]
     groups: list[list[int]] = []
-    for number, run in enumerate(runs):
-        same = (own for own in groups if runs[own[0]].problem is run.problem and cells[own[0]].shares_a_program(cells[number]))
-        group = next(same, None)
-        if group is None:
-            groups.append([number])
+    for number, cell in enumerate(cells):
+        for group in groups:
+            if runs[group[0]].problem is runs[number].problem and cells[group[0]].shares_a_program(cell):
+                group.append(number)
+                cells[number] = dataclasses.replace(cell, problem=cells[group[0]].problem)  # which lets go of a copy
+                break
         else:
-            group.append(number)
-            cells[number] = dataclasses.replace(cells[number], problem=cells[group[0]].problem)  # which lets go of a copy
+            groups.append([number])
     if study.fused is True and not any(cell.kernel for cell in cells):
         raise InvalidArgument(f"fused: no kernel can play the rounds of any run; {runs[0].label!r}: {study.describe_choices(runs[0])}")
-    return [(Cell.joined([cells[number] for number in group]), tuple(group)) for group in groups]
+    return [(Cell.joined([cells[number] for number in group]), {number: runs[number] for number in group}) for group in groups]
 
 
 def cell_of(study: Study, run: Run, model: Surrogate) -> Cell:

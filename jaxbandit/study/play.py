@@ -39,13 +39,8 @@ T = TypeVar("T")
 class Player:
     """Plays batches of a plan, on its devices.
 
-    Attributes:
-      plan: plan whose batches are played.
-      so_far: told of every part that is played.
-      files: where checkpoints go; ``None`` for nowhere.
-      note: called with a line of text when something is compiled or resumed.
-      share: share of the time that checkpoints may take.
-      left: gives the batches to come, whose programs are compiled together.
+    It tells ``so_far`` of every part, and leaves checkpoints in ``files`` that take no more than a ``share`` of the time; programs of the
+    batches that are ``left`` are compiled together.
     """
 
     def __init__(

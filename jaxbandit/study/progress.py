@@ -27,35 +27,22 @@ MOST_MEANS = 6  # in a line
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """Progress of a run after a part of a batch.
+    """Progress of a run after a part of a batch."""
 
-    Attributes:
-      title, cell, cells: name of the cell, its number, and how many there are.
-      batch, batches: number of the batch among those of its cell, and how many there are.
-      round: round that was played last.
-      last: whether the cell is done.
-      done, work: trial-rounds that are done, and all of them.
-      seconds: seconds since the start, or since the run was resumed.
-      rate: trial-rounds a second.
-      left: seconds until the end.
-      metric: name of the first metric.
-      lines: mean of it at that round in each run of the cell, by label, over the run's latest trials.
-    """
-
-    title: str
+    title: str  # of the cell
     cell: int
     cells: int
-    batch: int
+    batch: int  # among those of its cell
     batches: int
-    round: int
-    last: bool
-    done: int
-    work: int
-    seconds: float
-    rate: float
-    left: float
-    metric: str
-    lines: Mapping[str, float]
+    round: int  # that was played last
+    last: bool  # whether the cell is done
+    done: int  # trial-rounds
+    work: int  # trial-rounds in all
+    seconds: float  # since the start, or since it was resumed
+    rate: float  # trial-rounds a second
+    left: float  # seconds
+    metric: str  # the first one
+    lines: Mapping[str, float]  # mean of it at that round in each run of the cell, by label, over the run's latest trials
 
     def __str__(self) -> str:
         """``[1/3] rpol: round 1,000, batch 2 of 4: 200,000 trial-rounds/s, 3 s left; mean regret: rpol 12.5``."""
@@ -128,16 +115,11 @@ def moments_alone(part: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 class SoFar:
-    """Trial-rounds that are played, which it reports, and moments of the batches that are finished, which it writes to ``progress.json``.
-
-    Attributes:
-      dashboard: address of the page of the workers, empty without any.
-      workers: names of those that have played.
-    """
+    """Trial-rounds that are played, which it reports, and moments of the batches that are finished, which it writes to ``progress.json``."""
 
     def __init__(self, plan: Plan, report: Callable[[Progress], None], directory: Path | None) -> None:
         self.plan, self.report, self.directory = plan, report, directory
-        self.dashboard, self.workers = "", set[str]()
+        self.dashboard, self.workers = "", set[str]()  # address of the workers' page, and the names of those that have played
         self.finished = Counter[int]()  # batches of each cell
         self.done = self.skipped = 0  # trial-rounds
         self.started = time.perf_counter()

@@ -126,14 +126,7 @@ def run_study(
 @in_its_arithmetic
 def _run(study: Study, directory: Directory | None, options: Options) -> xr.Dataset:
     """Run a study in its arithmetic."""
-    plan = options.plan(study)
-    if options.results is not None:
-        check_results(study_header(plan, (), trials=1), options.results)
-    around = None
-    if options.executor is not None and not options.resume:
-        plan, around = _cut_by_worker(plan, options.executor, options)
-    with contextlib.nullcontext() if directory is None else _held(directory) as path:
-        store = Store(plan, options, None if path is None else Files(path, options.note), around)
+    with Store.of(directory, options.plan(study), options) as store:
         store.so_far.write()
         if options.executor is None:
             _play_here(store, options)
@@ -181,14 +174,7 @@ def _play_by_workers(store: Store, executor: AnyExecutor, options: Options) -> N
 
 
 class Store:
-    """Finished batches of a run.
-
-    Attributes:
-      plan: plan of the run; of one that goes on with the batches that it began with.
-      around: surroundings of the workers ``[versions, device]``, once they are known; ``None`` for those of this process.
-      files: files of the run, ``None`` where nothing outlives this process.
-      so_far: what has been played.
-    """
+    """Finished batches of a run, in memory or in ``files``; ``around`` are the surroundings of the workers, once they are known."""
 
     def __init__(self, plan: Plan, options: Options, files: Files | None, around: Mapping[str, str] | None) -> None:
         self.plan, self.options, self.files, self.around = plan, options, files, around
@@ -202,6 +188,18 @@ class Store:
             if part is not None:
                 self.so_far.skip(batch, self.plan.study.horizon)
                 self._keep(batch, part)
+
+    @staticmethod
+    @contextlib.contextmanager
+    def of(directory: Directory | None, plan: Plan, options: Options) -> Iterator[Store]:
+        """Give the store of a run, which holds its directory meanwhile; in memory without a directory."""
+        if options.results is not None:
+            check_results(study_header(plan, (), trials=1), options.results)
+        around = None
+        if options.executor is not None and not options.resume:
+            plan, around = _cut_by_worker(plan, options.executor, options)
+        with contextlib.nullcontext() if directory is None else _held(directory) as path:
+            yield Store(plan, options, None if path is None else Files(path, options.note), around)
 
     def _begin(self, files: Files) -> None:
         """Write down a new run in its directory."""
@@ -263,20 +261,13 @@ class Store:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """Work of a worker: cut a study into batches by its memory and its kind of device, or play a batch.
-
-    Attributes:
-      study: study that is run.
-      memory, segment: as for :func:`~jaxbandit.study.make_plan`.
-      layout: batches that all workers have, as :attr:`~jaxbandit.study.Plan.layout`.
-      files: files of the run, where workers write batches themselves; ``None`` where they send them.
-    """
+    """Work of a worker: cut a study into batches by its memory and its kind of device, or play a batch."""
 
     study: Study
     memory: str | int | None
     segment: int | None
-    layout: list[list[int]] | None = None
-    files: Files | None = None
+    layout: list[list[int]] | None = None  # of the batches that all workers have
+    files: Files | None = None  # where workers write batches themselves
 
     def __call__(self, place: Numbers | None) -> Played | list[list[int]]:
         """Return the layout that this worker would choose, or the results of the batch with these numbers of its cell and of itself."""

@@ -174,18 +174,6 @@ class Row:
 
 
 @dataclasses.dataclass(frozen=True)
-class Parts:
-    """All that :func:`grid` is given; attributes as its arguments, those by the label of an algorithm in its learner."""
-
-    problem: Mapping[str, AbstractProblem | Table]
-    delay: Mapping[str, Delay | Table]
-    algorithm: Mapping[str, Learner]
-    model: Model
-    initial: InitialDesign
-    horizon: int
-
-
-@dataclasses.dataclass(frozen=True)
 class Origin:
     """How a grid made a run: its learner and model, for how many rounds, and the fields of the run that came of them."""
 
@@ -251,7 +239,7 @@ def grid(
         label: Learner.of(label, item, {"zipped": label in zipped, **{name: (items or {}).get(label) for name, items in own.items()}})
         for label, item in algorithms.items()
     }
-    return runs_of(Parts(problems, {"none": NoDelay()} if delays is None else delays, learners, model, initial, horizon))
+    return runs_of(problems, {"none": NoDelay()} if delays is None else delays, learners, model, initial, horizon)
 
 
 def rows_of(problems: Sequence[str], learners: Mapping[str, Learner], delays: Sequence[str]) -> list[Row]:
@@ -269,35 +257,43 @@ def rows_of(problems: Sequence[str], learners: Mapping[str, Learner], delays: Se
     return rows
 
 
-def runs_of(parts: Parts, rows: Sequence[Row] | None = None) -> list[Run]:
+def runs_of(
+    given_problems: Mapping[str, AbstractProblem | Table],
+    given_delays: Mapping[str, Delay | Table],
+    learners: Mapping[str, Learner],
+    common_model: Model,
+    initial: InitialDesign,
+    horizon: int,
+    rows: Sequence[Row] | None = None,
+) -> list[Run]:
     """Return the runs of a grid, or of some ``rows`` of it; equal models on one problem are made once.
 
     Raises:
       InvalidArgument: on parts that are missing or do not fit.
     """
-    for name in ("problem", "algorithm", "delay"):
-        if not getattr(parts, name):
+    for name, items in {"problem": given_problems, "algorithm": learners, "delay": given_delays}.items():
+        if not items:
             raise InvalidArgument(f"{name}s: there is none, got {{}}; give at least one by a label")
         for row in rows or ():
-            checks.one_of(f"run.{name}", getattr(row, name), tuple(getattr(parts, name)))
-    problems = {label: from_plain(AbstractProblem, item, f"problem.{label}") for label, item in parts.problem.items()}
-    delays = {label: from_plain(Delay, item, f"delay.{label}") for label, item in parts.delay.items()}
-    parts.model.validate("model")
+            checks.one_of(f"run.{name}", getattr(row, name), tuple(items))
+    problems = {label: from_plain(AbstractProblem, item, f"problem.{label}") for label, item in given_problems.items()}
+    delays = {label: from_plain(Delay, item, f"delay.{label}") for label, item in given_delays.items()}
+    common_model.validate("model")
     revealed: dict[str, AbstractProblem] = {}
     surrogates: dict[tuple[str, bool, str], Surrogate] = {}
     runs = []
-    for row in rows_of(list(problems), parts.algorithm, list(delays)) if rows is None else rows:
-        where, learner, problem = f"algorithm.{row.algorithm}", parts.algorithm[row.algorithm], problems[row.problem]
+    for row in rows_of(list(problems), learners, list(delays)) if rows is None else rows:
+        where, learner, problem = f"algorithm.{row.algorithm}", learners[row.algorithm], problems[row.problem]
         swept = {path: from_value(value, f"{where}.sweep.{path}") for path, value in row.sweep.items()}
-        algorithm, model = learner.changed(swept, learner.model or parts.model, where)
+        algorithm, model = learner.changed(swept, learner.model or common_model, where)
         if algorithm.traits.sees_constraints and not problem.reveals_constraints:
             problem = revealed.setdefault(row.problem, full_information(problem))
-        where = "model" if model is parts.model else f"{where}.model"
+        where = "model" if model is common_model else f"{where}.model"
         model.validate(where)
         of = (row.problem, problem is problems[row.problem])
         key, common = ((*of, digest(stable(each))) for each in (model, model.at_middle()))
         if common not in surrogates:
-            surrogates[common] = model.at_middle().of(problem.domain, problem.outputs, parts.horizon + parts.initial.count, where)
+            surrogates[common] = model.at_middle().of(problem.domain, problem.outputs, horizon + initial.count, where)
         if key not in surrogates:
             surrogates[key] = set_field(surrogates[common], "length_scale", model.length_scale, f"{where}.length_scale")
         made: dict[str, Any] = {
@@ -307,11 +303,11 @@ def runs_of(parts: Parts, rows: Sequence[Row] | None = None) -> list[Run]:
             "delay": delays[row.delay],
             "feedback": learner.feedback,
             "informed": learner.informed,
-            "initial": parts.initial,
+            "initial": initial,
             "swept": swept,
         }
         labels: dict[str, Any] = {"algorithm_label": row.algorithm, "problem_label": row.problem, "delay_label": row.delay}
-        runs.append(Run(row.label, **made, **labels, trace_name=row.trace_name, origin=Origin(learner, parts.model, parts.horizon, made)))
+        runs.append(Run(row.label, **made, **labels, trace_name=row.trace_name, origin=Origin(learner, common_model, horizon, made)))
     return runs
 
 

@@ -39,7 +39,7 @@ from jaxbandit.fused.rounds import Plan as KernelPlan
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.results.schema import METRICS
 from jaxbandit.study.model import Model
-from jaxbandit.study.runs import Learner, Parts, Row, Run, check_label, runs_of, table_of, without_full_information
+from jaxbandit.study.runs import Learner, Row, Run, check_label, runs_of, table_of, without_full_information
 from jaxbandit.surrogates import RangedSurrogate, Surrogate, arithmetic
 
 DEFAULT_METRICS = tuple(name for name in METRICS if name not in ("reward", "strong_regret"))
@@ -424,7 +424,7 @@ def from_table(table: Table, *, precision: str | None = None) -> Study:
     for number, row in enumerate(rows or ()):
         check_table(row.sweep, f"run[{number}].sweep")
     delays, horizon = table.get("delay", {"none": {"type": "NoDelay"}}), table.get("horizon", Study.horizon)
-    runs = runs_of(Parts(table["problem"], delays, learners, model, initial, horizon), rows)
+    runs = runs_of(table["problem"], delays, learners, model, initial, horizon, rows)
     return Study(runs=runs, keep=keep, **given)
 
 
