@@ -13,7 +13,6 @@ of what they hold. A file whose seal does not fit is dropped, and what it held i
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import json
 import os
@@ -21,12 +20,13 @@ import shlex
 import shutil
 import socket
 import sys
+import textwrap
 import warnings
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -35,7 +35,7 @@ from jaxbandit.core.checks import InvalidArgument, short
 from jaxbandit.core.codec import digest
 from jaxbandit.core.declare import checked
 from jaxbandit.core.executors import surroundings
-from jaxbandit.core.files import CannotWrite, ExistingOutput, prepare_directory, reason_of, write_whole
+from jaxbandit.core.files import CannotWrite, ExistingOutput, drop, prepare_directory, reason_of, write_whole
 from jaxbandit.core.memory import in_units
 from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.types import FilePath
@@ -115,8 +115,7 @@ def hold_directory(path: FilePath, *, force: bool = False) -> HeldDirectory:
             )
         prepare_directory(directory, force=force, besides="*.lock")  # of this one, and of others that run the study, too
         now = datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
-        command = " ".join(shlex.join(sys.orig_argv).split())
-        command = command if len(command) <= LONGEST_COMMAND else command[: LONGEST_COMMAND - 3] + "..."
+        command = textwrap.shorten(shlex.join(sys.orig_argv), LONGEST_COMMAND, placeholder="...")
         holder = f"process {os.getpid()} on {socket.gethostname()} since {now} ({command})"
         with contextlib.suppress(OSError):  # a full disk: the lock holds all the same, and a message cannot name its holder
             (directory / LOCK).write_text(holder, encoding="utf-8")
@@ -176,8 +175,7 @@ def identity(fingerprint: str, around: Mapping[str, str] | None = None) -> Recor
     return {"layout": LAYOUT, "study": fingerprint, "precision": str(float_dtype()), **(surroundings() if around is None else around)}
 
 
-@dataclasses.dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Place of a checkpoint in a run: the cell, the batch, and the next round."""
 
     cell: int
@@ -259,7 +257,7 @@ class Files:
 
     def save(self, place: Place, leaves: Mapping[str, np.ndarray]) -> None:
         """Write a checkpoint in place of the last one; raises ``CannotWrite``, and then that one stays."""
-        self._write(self.at_work, "checkpoint", {"place": np.asarray(dataclasses.astuple(place)), **leaves})
+        self._write(self.at_work, "checkpoint", {"place": np.asarray(place), **leaves})
 
     def load(self) -> tuple[Place, dict[str, np.ndarray]] | None:
         """Return the last checkpoint, ``None`` when there is none; one that does not fit is dropped."""
@@ -304,14 +302,10 @@ class Files:
 
     def clear(self) -> None:
         """Drop all files that the run has left, half-written ones too; raises ``CannotWrite``."""
-        shutil.rmtree(self.parts, ignore_errors=True)
-        shutil.rmtree(self.directory / ".results.zarr", ignore_errors=True)
-        for name in (RECORD, PROGRESS, "at-work.npz", ".at-work-*.npz", ".study-*.json", ".progress-*.json", ".results-*.nc"):
+        half_written = (".results.zarr", ".at-work-*.npz", ".study-*.json", ".progress-*.json", ".results-*.nc")
+        for name in (RECORD, PROGRESS, "parts", "at-work.npz", *half_written):
             for file in self.directory.glob(name):
-                try:
-                    file.unlink(missing_ok=True)
-                except OSError as error:
-                    raise CannotWrite(file, error) from error
+                drop(file)
 
 
 def check_disk(directory: Path, needed: int) -> None:

@@ -27,7 +27,6 @@ from jaxbandit.study.runs import Run
 from jaxbandit.study.study import Study, in_its_arithmetic, kernel_of
 from jaxbandit.surrogates import Surrogate
 
-MAX_PARTS = 1_000_000  # of a batch
 FLAGS_AND_FACTS = 64  # bytes of a trial, whatever its rounds
 
 DEFAULT_SHARE = 0.5  # of the devices' memory that may be used when nothing is said
@@ -268,9 +267,6 @@ def make_plan(
     used = tuple(jax.local_devices()[: 1 if by_workers else None] if devices is None else devices)
     limits = Limits(allowed_bytes(memory), segment, used, by_workers)
     runs = study.named_runs()
-    if segment is not None and study.horizon > segment * MAX_PARTS:
-        least = -(-study.horizon // MAX_PARTS)
-        raise InvalidArgument(f"segment: {segment} of {study.horizon:,} rounds would be too many parts; take {least} or more")
     counted_before(runs)
     groups = [(laid_out_for(used[0].platform, cell), group) for cell, group in group_runs(study, runs)]
     results = 0 if streamed else sum(len(group) * study.trials * kept_bytes(study, cell) for cell, group in groups)

@@ -115,7 +115,7 @@ def moments_alone(part: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 class SoFar:
-    """Trial-rounds that are played, which it reports, and moments of the batches that are finished, which it writes to ``progress.json``."""
+    """Trial-rounds that are played, which it reports, and moments of finished batches, which it writes to ``progress.json``."""
 
     def __init__(self, plan: Plan, report: Callable[[Progress], None], directory: Path | None) -> None:
         self.plan, self.report, self.directory = plan, report, directory

@@ -35,7 +35,8 @@ from jaxbandit.study.study import Keep, Study, from_table, in_its_arithmetic
 @checked
 def study_of(dataset: Results) -> Study:
     """Return the study that gave a dataset; raises ``InvalidArgument`` when its results do not hold it, or not one of this version."""
-    if not dataset.attrs.get("table", ""):
+    table = dataset.attrs.get("table", "")
+    if not isinstance(table, str) or not table:
         raise InvalidArgument(
             "results: they do not hold the study, for no table describes its runs; build the Study in Python as it was and"
             " call rerun(dataset, trial, study=...)"
