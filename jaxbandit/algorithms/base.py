@@ -187,7 +187,7 @@ class Algorithm(Declared, abc.ABC, Generic[S]):
 
     def update(self, arena: Arena, state: S, observation: Seen, t: Array) -> S:
         """Return the state after round ``t``, with the observation made in it, or under delay with what arrived at its end."""
-        return self.learn(arena, state, observation)
+        return self.learn(arena, state, observation) if self.traits.learns else state
 
     def learn(self, arena: Arena, state: S, observation: Seen) -> S:
         """Return the state whose beliefs have taken in ``observation``; penalties and dual variables stay as they are.

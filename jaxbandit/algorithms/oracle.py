@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 
-from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Seen, Traits
+from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Traits
 from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.fields import point
 from jaxbandit.core.pytree import pytree
@@ -29,11 +29,8 @@ class Oracle(Algorithm[BeliefState]):
     def init(self, arena: Arena) -> BeliefState:
         if self.index is None:
             raise InvalidArgument("Oracle.index: nobody told it the optimum; pass informed=jaxbandit.informed.BestPoint() to simulate")
-        return BeliefState(posterior=arena.surrogate.init())
+        return super().init(arena)
 
     def select(self, arena: Arena, state: BeliefState, t: Array, key: Key) -> tuple[Decision, BeliefState]:
         widths = jnp.zeros((1 + arena.constraints,), arena.dtype)
         return Decision(index=jnp.asarray(self.index).astype(jnp.int32), widths=widths), state
-
-    def update(self, arena: Arena, state: BeliefState, observation: Seen, t: Array) -> BeliefState:
-        return state

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 import jax.numpy as jnp
 
 from jaxbandit.acquisition import draw_uniformly
-from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Seen, Traits
+from jaxbandit.algorithms.base import Algorithm, Arena, BeliefState, Decision, Traits
 from jaxbandit.core.fields import mask
 from jaxbandit.core.pytree import pytree
 from jaxbandit.core.types import Array, Key
@@ -32,6 +32,3 @@ class RandomSearch(Algorithm[BeliefState]):
         allowed = everywhere if self.allowed is None else jnp.where(jnp.any(self.allowed), self.allowed, everywhere)
         widths = jnp.zeros((1 + arena.constraints,), arena.dtype)
         return Decision(index=draw_uniformly(key, allowed), widths=widths), state
-
-    def update(self, arena: Arena, state: BeliefState, observation: Seen, t: Array) -> BeliefState:
-        return state

@@ -163,10 +163,9 @@ class _Compared(NamedTuple):
         parts = []
         for at in range(0, count, room):
             batch = self.rebuild(np.asarray(points)[owners[at : at + room]])
-            measured, _, healthy = self.loss.measured(batch, jnp.asarray(numbers[at : at + room]), key)
-            combined = self.loss.combined(measured)
+            combined, apart, _, healthy = self.loss.measured(batch, jnp.asarray(numbers[at : at + room]), key)
             usable = np.asarray(healthy) & np.isfinite(combined)
-            losses = np.asarray(measured if self.apart else combined, np.float64)
+            losses = np.asarray(apart if self.apart else combined, np.float64)
             parts.append(np.where(usable[:, None] if self.apart else usable, losses, np.inf))
         together = np.concatenate(parts)[:count]
         return together.reshape(len(points), trials, *together.shape[1:])

@@ -20,7 +20,7 @@ from jaxbandit.algorithms.base import Algorithm
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, blaming, is_traced
 from jaxbandit.core.declare import check_fields, checked
-from jaxbandit.core.fields import Described, between, function, integers_from, numbers, vector, whole
+from jaxbandit.core.fields import Described, between, function, integers_from, vector, whole
 from jaxbandit.core.pytree import canonicalise, float_dtype, pytree
 from jaxbandit.core.types import Array, Key, Scalar
 from jaxbandit.delays import Delay
@@ -149,17 +149,12 @@ class SmoothedLoss(Described):
         Returns:
           Their losses ``[P]``, fingerprints of the points chosen ``[P]``, and whether each went well ``[P]``.
         """
-        measured, chosen, healthy = self.measured(points, trials, key)
-        return self.combined(measured), chosen, healthy
+        losses, _, chosen, healthy = self.measured(points, trials, key)
+        return losses, chosen, healthy
 
     @checked
-    def combined(self, measured: Annotated[Array, numbers]) -> Array:
-        """Return losses ``[...]`` of what :meth:`measured` has returned of trials."""
-        return self.measure.combined(measured) if isinstance(self.measure, SubjectTo) else measured
-
-    @checked
-    def measured(self, points: Params, trials: Numbers, key: Key) -> tuple[Array, Array, Array]:
-        """Play trials as :meth:`played` does; of a measure ``SubjectTo`` return objective and violation ``[P, 2]`` for losses."""
+    def measured(self, points: Params, trials: Numbers, key: Key) -> tuple[Array, Array, Array, Array]:
+        """Play trials as :meth:`played` does; return losses, objectives and violations ``[P, 2]`` of a ``SubjectTo``, and the rest."""
         if any(np.shape(leaf)[:1] != np.shape(trials) for leaf in jax.tree.leaves(points)) or not jax.tree.leaves(points):
             raise InvalidArgument(
                 f"points: expected parameters with a leading axis of {np.shape(trials)[0]} trials, got {checks.short(points)}"
@@ -174,10 +169,10 @@ class SmoothedLoss(Described):
             measure = cast(Loss, self.measure.parts if isinstance(self.measure, SubjectTo) else self.measure)
             how = Scoring(self.build, measure, self.horizon, self.block or model.trials_per_block, self.informed)
             game = canonicalise((self.problem, self.initial, None if delays is None else delays[0]))
-            losses, chosen, healthy = measure_each(
-                game, jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), points), trials, key, how=how
-            )
-        return losses.astype(outside), chosen, healthy
+            places = jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), points)
+            parts, chosen, healthy = measure_each(game, places, trials, key, how=how)
+        parts = parts.astype(outside)
+        return self.measure.combined(parts) if isinstance(self.measure, SubjectTo) else parts, parts, chosen, healthy
 
     def _check(self, params: Params) -> None:
         """Raise ``InvalidArgument`` on parameters that make no study, and on numbers out of range where they are not traced."""
@@ -214,9 +209,9 @@ def _is_floating(leaf: object) -> bool:
 def _estimate(loss: SmoothedLoss, params: Params, key: Key) -> Estimate:
     """Return the estimate at ``params`` from one execution of the program of trials, between two small ones."""
     steps, points, trials, trials_key = _pairs(params, key, loss.step, pairs=loss.pairs)
-    measured, chosen, healthy = loss.measured(points, trials, trials_key)
-    violations = measured[..., 1] if isinstance(loss.measure, SubjectTo) else None
-    return _gathered(params, steps, loss.step, loss.combined(measured), violations, chosen, healthy)
+    losses, parts, chosen, healthy = loss.measured(points, trials, trials_key)
+    violations = parts[..., 1] if isinstance(loss.measure, SubjectTo) else None
+    return _gathered(params, steps, loss.step, losses, violations, chosen, healthy)
 
 
 @partial(jax.jit, static_argnames="pairs")
