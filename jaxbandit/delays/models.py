@@ -16,18 +16,8 @@ from jaxbandit.core.fields import between, one_function, positive, unknown, vect
 from jaxbandit.core.keys import threefry
 from jaxbandit.core.pytree import float_dtype, pytree, static
 from jaxbandit.core.types import Array, Key, Scalar, Table
-from jaxbandit.delays.base import (
-    LONGEST_DELAY,
-    NEVER,
-    POISSON_MEAN,
-    Delay,
-    Model,
-    Outputs,
-    Probability,
-    SubExponential,
-    check_count,
-    single_outputs,
-)
+from jaxbandit.delays import base
+from jaxbandit.delays.base import LONGEST_DELAY, NEVER, POISSON_MEAN, Delay, Model, Outputs, Probability, SubExponential
 
 __all__ = ["Constant", "Empirical", "Geometric", "LogNormal", "Lossy", "Mirrored", "NoDelay", "Pareto", "PerOutput", "Poisson", "Uniform"]
 
@@ -312,7 +302,7 @@ class Mirrored(Wrapped):
         return self.delay.draw(key, single)[np.repeat(np.arange(single), copies)]
 
     def _check(self, name: str, outputs: int | None) -> None:
-        self.delay.validate(f"{name}.delay", single_outputs(name, self.doubled, outputs))
+        self.delay.validate(f"{name}.delay", base.single_outputs(name, self.doubled, outputs))
 
 
 @pytree
@@ -341,7 +331,7 @@ class PerOutput(Delay):
 
     @checked
     def draw(self, key: Key, outputs: Outputs) -> Array:
-        check_count("PerOutput.delays", self.delays, outputs)
+        base.check_count("PerOutput.delays", self.delays, outputs)
         keys = jax.random.split(key, outputs)
         return jnp.concatenate([delay.draw(keys[number], 1) for number, delay in enumerate(self.delays)])
 
@@ -350,7 +340,7 @@ class PerOutput(Delay):
         return max(delay.quantile(q) for delay in self.delays)
 
     def _check(self, name: str, outputs: int | None) -> None:
-        check_count(f"{name}.delays", self.delays, outputs)
+        base.check_count(f"{name}.delays", self.delays, outputs)
 
 
 def _largest(values: list[Scalar]) -> Array:

@@ -17,21 +17,12 @@ from jaxbandit.core.pytree import float_dtype
 from jaxbandit.core.types import Numbers
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel, same
+from jaxbandit.surrogates import precision as rules
 from jaxbandit.surrogates.features import DenseFeatures, ProductFeatures
 from jaxbandit.surrogates.lowrank import affordable_rank, dense_features, prior_variance, product_features
 from jaxbandit.surrogates.outputs import DATA, VARIANCE, Outputs, Variance
 from jaxbandit.surrogates.posterior import Surrogate
-from jaxbandit.surrogates.precision import (
-    HORIZON_IF_UNKNOWN,
-    PRECISIONS,
-    SHARE_LEFT_OUT,
-    arithmetic,
-    check_float64_suffices,
-    in_force,
-    least,
-    needed,
-    warn_of_float32,
-)
+from jaxbandit.surrogates.precision import HORIZON_IF_UNKNOWN, PRECISIONS, SHARE_LEFT_OUT, arithmetic, in_force, warn_of_float32
 from jaxbandit.surrogates.rows import RowCache, row_cache
 
 __all__ = ["surrogate"]
@@ -102,10 +93,10 @@ def surrogate(
         return tuple(built)
 
     variances = [float(np.max(prior_variance(own, domain.points))) for own in given.members]
-    facts, rounds = (variances, least(given.noise), given.means), horizon or HORIZON_IF_UNKNOWN
-    check_float64_suffices(*facts, rounds)
+    facts, rounds = (variances, rules.least(given.noise), given.means), horizon or HORIZON_IF_UNKNOWN
+    rules.check_float64_suffices(*facts, rounds)
     for refreshable in (form != "rows", False):  # which form is cheapest is known once it is built, and rows need float64 sooner
-        need = needed(*facts, rounds, refreshable=refreshable)
+        need = rules.needed(*facts, rounds, refreshable=refreshable)
         chosen = in_force(precision, need)
         usual = need.tolerance if chosen == "float32" else SHARE_LEFT_OUT[np.dtype(np.float64)]
         with arithmetic([chosen]):
