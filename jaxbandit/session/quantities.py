@@ -229,12 +229,12 @@ class Outputs:
                 raise InvalidArgument(f"constraints: must have names of their own, got {name!r} twice")
         return outputs
 
-    @property
+    @functools.cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the outputs, the objective's first."""
         return (self.objective.name, *(constraint.name for constraint in self.constraints))
 
-    @property
+    @functools.cached_property
     def sides(self) -> tuple[tuple[tuple[int, float], ...], ...]:
         """The functions that are modelled of each output ``y``, as ``(sign, c)`` for ``sign y - c``: two of an equality."""
         return (((self.objective.sign, 0.0),), *(constraint.sides for constraint in self.constraints))
@@ -244,7 +244,7 @@ class Outputs:
         """Number of functions that the model has, ``1 + m``: an equality counts twice."""
         return sum(map(len, self.sides))
 
-    @property
+    @functools.cached_property
     def rows(self) -> tuple[tuple[int, ...], ...]:
         """The modelled functions of each output, by number."""
         count = itertools.count()

@@ -275,10 +275,11 @@ class View:
         boolean("measured", measured)
         space, outputs = self.specification.space, self.specification.outputs
         allowed = np.full(space.domain.size, not measured)
-        allowed[[record.index for record in self._tickets.values() if record.values]] = True
+        with self._mutex:
+            allowed[[record.index for record in self._tickets.values() if record.values]] = True
+            mean, sd, feasible = self._believed()
         if not allowed.any():
             raise SessionError("recommend: no point has been measured yet; tell some values, or leave measured out")
-        mean, sd, feasible = self._believed()
         fine = allowed & (feasible >= probability)
         among = fine if fine.any() else allowed & (feasible == np.max(feasible[allowed]))
         index = int(np.argmax(np.where(among, outputs.objective.sign * mean[0], -np.inf)))
