@@ -52,7 +52,8 @@ def enable_cache(directory: FilePath | None = None) -> Path | None:
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxbandit" if given is None else Path(given)
     except RuntimeError:  # no home
         return None
-    inner, new = base / f"jax-{jax.__version__}-{_machine()}", False
+    compiled_for = hashlib.sha256(f"{platform.machine()} {_instructions()} {jaxlib.__version__}".encode()).hexdigest()[:12]
+    inner, new = base / f"jax-{jax.__version__}-{compiled_for}", False
     for place in (base, inner):
         try:
             new |= place == base and not base.exists()
@@ -102,11 +103,6 @@ def _others(directory: Path, entries: Iterable[Path]) -> str:
         if status.st_mode & 0o022 and (place == directory or directory.stat().st_mode & 0o011):
             return f"others can write to {place}"
     return ""
-
-
-def _machine() -> str:
-    """Return a short name of what programs are compiled for: the instructions of the processor and the version of the compiler."""
-    return hashlib.sha256(f"{platform.machine()} {_instructions()} {jaxlib.__version__}".encode()).hexdigest()[:12]
 
 
 def processor() -> str:

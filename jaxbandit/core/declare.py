@@ -104,8 +104,10 @@ class Parameter:
     default: object  # dataclasses.MISSING for a required one
     static: bool  # whether it is part of the program, so that it cannot be swept
     check: Check | None  # what it may hold; None for anything
-    shape: Shape | None  # for which functions it may hold numbers of their own; None for one number, or an object for all of its owner's
-    symbol: str | None  # the paper's letter
+    shape: Shape | None = (
+        None  # for which functions it may hold numbers of their own; None for one number, or an object for all of its owner's
+    )
+    symbol: str | None = None  # the paper's letter
 
     @property
     def allowed(self) -> str:
@@ -127,10 +129,14 @@ def parameters(maker: Maker) -> tuple[Parameter, ...]:
 @functools.cache
 def _read(maker: Maker) -> tuple[Parameter, ...]:
     if not isinstance(maker, type):
-        hints, given = _annotations(maker), inspect.signature(maker).parameters.values()
-        several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        hints, reading = _annotations(maker), _Reading(shaped=True, validate=True)
+        given = (one for one in inspect.signature(maker).parameters.values() if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD))
         return tuple(
-            _of_argument(argument, hints[argument.name]) for argument in given if argument.name in hints and argument.kind not in several
+            Parameter(
+                one.name, dataclasses.MISSING if one.default is one.empty else one.default, False, _check_of(hints[one.name], reading)
+            )
+            for one in given
+            if one.name in hints
         )
     declared = dataclasses.fields(maker) if dataclasses.is_dataclass(maker) else ()
     hints = {name: hint for base in reversed(maker.__mro__) for name, hint in _annotations(base).items()} if declared else {}
@@ -158,11 +164,6 @@ def _resolved(text: Hint, namespace: dict[str, Hint], where: str) -> Hint:
         if "Annotated" in text:
             raise InvalidArgument(f"{where}: its annotation {text} must name what its module defines: {error}") from error
         return Any
-
-
-def _of_argument(argument: inspect.Parameter, hint: Hint) -> Parameter:
-    default = dataclasses.MISSING if argument.default is inspect.Parameter.empty else argument.default
-    return Parameter(argument.name, default, False, _check_of(hint, _Reading(shaped=True, validate=True)), None, None)
 
 
 def _of_field(field: dataclasses.Field[object], hint: Hint, *, validate: bool) -> Parameter:

@@ -83,11 +83,8 @@ MOST_NUMBERS_SHOWN = 6  # in the text of an object
 def fields_in_brief(item: Any) -> list[tuple[str, str]]:
     """Return the fields of a dataclass with their values as text; a field that is ``None`` or ``()``, as by default, is left out."""
     named = ((field, getattr(item, field.name)) for field in dataclasses.fields(item) if field.repr)
-    return [(field.name, in_brief(value)) for field, value in named if not (value is field.default and _is_nothing(value))]
-
-
-def _is_nothing(value: object) -> bool:
-    return value is None or (isinstance(value, tuple) and not value)
+    nothing: tuple[object, ...] = None, ()
+    return [(field.name, in_brief(value)) for field, value in named if not any(value is one and field.default is one for one in nothing)]
 
 
 def _in_brief(self: object) -> str:

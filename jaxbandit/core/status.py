@@ -120,8 +120,5 @@ def flags_in_words(status: np.ndarray | Array) -> list[str]:
     STATUS("status", status)
     bits = np.asarray(status, np.int64)
     counts = {flag: int(np.count_nonzero(bits & int(flag))) for flag in MESSAGES}
-    return [_line(count, bits.size, MESSAGES[flag], REMEDIES[flag]) for flag, count in counts.items() if count]
-
-
-def _line(count: int, trials: int, why: str, remedy: str) -> str:
-    return f"{count:,} of {trials:,} trial{'s' if trials > 1 else ''}: {why} ({remedy})"
+    trials = f"{bits.size:,} trial{'s' if bits.size > 1 else ''}"
+    return [f"{count:,} of {trials}: {MESSAGES[flag]} ({REMEDIES[flag]})" for flag, count in counts.items() if count]
