@@ -128,7 +128,7 @@ def _check_pure(where: str, algorithm: AnyAlgorithm, *given: object) -> None:
 
 def _code(item: object) -> object:
     """Return the class of an object with those of the dataclasses in its fields, and the functions there: all that ``select`` may run."""
-    if not dataclasses.is_dataclass(item):
+    if isinstance(item, type) or not dataclasses.is_dataclass(item):
         return item if callable(item) else None
     return type(item), *(_code(getattr(item, field.name)) for field in dataclasses.fields(item))
 
