@@ -68,9 +68,9 @@ class Cei(Algorithm[CeiState]):
         if self.incumbent == "mean":
             eligible = known.visited & jnp.all(belief.mean[1:] <= 0, axis=0)
             best = jnp.max(jnp.where(eligible, belief.mean[0], -jnp.inf))
-        found = best > -jnp.inf
-        gain = log_expected_improvement(belief.mean[0], belief.sd[0], jnp.where(found, best, 0) + self.improvement)
-        index = pick(log_feasibility(belief.mean[1:], belief.sd[1:]) + jnp.where(found, gain, 0))
+        exists = best > -jnp.inf
+        gain = log_expected_improvement(belief.mean[0], belief.sd[0], jnp.where(exists, best, 0) + self.improvement)
+        index = pick(log_feasibility(belief.mean[1:], belief.sd[1:]) + jnp.where(exists, gain, 0))
         return Decision(index=index, widths=jnp.zeros_like(belief.gain)), state
 
     def learn(self, arena: Arena, state: CeiState, observation: Seen) -> CeiState:

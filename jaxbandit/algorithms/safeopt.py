@@ -62,6 +62,6 @@ class SafeOpt(Algorithm[SafeState]):
         wider = known.size * (1 - tie_share(known.size.dtype)) > jnp.max(jnp.where(promising, known.size, -jnp.inf))
         candidates = safe & wider & jnp.any(known.sd > self.threshold, axis=0)
         expansion = Expansion(lipschitz=self.lipschitz, together=self.together)
-        found = expansion.widest(arena.surrogate, state.posterior, known, safe, candidates)
-        chosen = promising | (jnp.arange(safe.shape[0], dtype=jnp.int32) == found)
+        widest = expansion.widest(arena.surrogate, state.posterior, known, safe, candidates)
+        chosen = promising | (jnp.arange(safe.shape[0], dtype=jnp.int32) == widest)
         return Decision(index=pick(restricted_to(chosen, known.size)), widths=known.widths, flags=flags), after

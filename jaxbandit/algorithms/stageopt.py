@@ -52,8 +52,8 @@ class StageOpt(Algorithm[SafeState]):
         exploring = jnp.asarray(t, known.sd.dtype) <= self.exploration
         expansion = Expansion(lipschitz=self.lipschitz, together=self.together)
         # Without candidates there is nothing to examine: the second stage costs no matrix product.
-        found = expansion.widest(arena.surrogate, state.posterior, known, safe, safe & exploring)
-        expander = jnp.arange(safe.shape[0], dtype=jnp.int32) == found
+        widest = expansion.widest(arena.surrogate, state.posterior, known, safe, safe & exploring)
+        expander = jnp.arange(safe.shape[0], dtype=jnp.int32) == widest
         allowed = jnp.where(jnp.any(expander), expander, safety.maximisers(known, safe))
         index = pick(jnp.where(exploring, restricted_to(allowed, known.size), restricted_to(safe, known.upper[0])))
         return Decision(index=index, widths=known.widths, flags=flags), after

@@ -184,20 +184,20 @@ def _descended(
     """Take the steps of the descent, and of the multiplier where it moves; return their history and the parameters after them."""
     state, update, rows = optimizer.init(params), jax.jit(optimizer.update), []
     for step in range(steps):
-        found = loss.estimate(rebuild(params), jax.random.fold_in(jax.random.fold_in(key, STEP), step))
+        estimate = loss.estimate(rebuild(params), jax.random.fold_in(jax.random.fold_in(key, STEP), step))
         with jax.numpy_dtype_promotion("standard"):  # schedules of optax divide whole numbers
-            updates, state = update(ravel_pytree(found.gradient)[0], state, params)
-        error = jnp.sqrt(jnp.mean(jnp.square(ravel_pytree(found.standard_error)[0])))
+            updates, state = update(ravel_pytree(estimate.gradient)[0], state, params)
+        error = jnp.sqrt(jnp.mean(jnp.square(ravel_pytree(estimate.standard_error)[0])))
         row: dict[str, Scalar] = {
-            "value": found.value,
+            "value": estimate.value,
             "standard_error": error * loss.step,
-            "unchanged": found.unchanged,
-            "failed": found.failed,
+            "unchanged": estimate.unchanged,
+            "failed": estimate.failed,
         }
         measure = loss.measure
-        if dual_step is not None and isinstance(measure, SubjectTo) and found.violation is not None:
-            row |= {"violation": found.violation, "multiplier": measure.multiplier}
-            after = max(0.0, float(measure.multiplier) + dual_step * (float(found.violation) - float(measure.budget)))
+        if dual_step is not None and isinstance(measure, SubjectTo) and estimate.violation is not None:
+            row |= {"violation": estimate.violation, "multiplier": measure.multiplier}
+            after = max(0.0, float(measure.multiplier) + dual_step * (float(estimate.violation) - float(measure.budget)))
             loss = dataclasses.replace(loss, measure=replace(measure, multiplier=after))  # which runs the same program
         rows.append(jax.tree.map(np.asarray, row | {"params": params}))
         params = box.nearest(optax.apply_updates(params, updates))

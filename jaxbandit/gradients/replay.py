@@ -84,11 +84,11 @@ def replay(
 
     rounds = points.shape[0]
     length = max(1, math.isqrt(rounds))
-    whole = rounds // length * length
-    parts = jax.tree.map(lambda x: x[:whole].reshape(rounds // length, length, *x.shape[1:]), (points, values))
-    posterior, found = jax.lax.scan(stretch, model.init(), parts)
-    found = jax.tree.map(lambda x: x.reshape(whole, *x.shape[2:]), found)
-    posterior, rest = stretch(posterior, (points[whole:], values[whole:]))
-    mean, sd, density = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), found, rest)
+    covered = rounds // length * length
+    parts = jax.tree.map(lambda x: x[:covered].reshape(rounds // length, length, *x.shape[1:]), (points, values))
+    posterior, beliefs = jax.lax.scan(stretch, model.init(), parts)
+    beliefs = jax.tree.map(lambda x: x.reshape(covered, *x.shape[2:]), beliefs)
+    posterior, rest = stretch(posterior, (points[covered:], values[covered:]))
+    mean, sd, density = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), beliefs, rest)
     belief = model.predict(posterior)
     return Replay(mean=mean, sd=sd, log_density=density, log_evidence=jnp.sum(density, axis=0), belief=belief)

@@ -133,14 +133,14 @@ class SmoothedLoss(Described):
           InvalidArgument: as the class says, and unless it is traced when more than 5% of the pairs failed.
         """
         self._check(params)
-        found = _estimate(self, params, key)
-        if not is_traced(found.failed) and int(found.failed) > int(MOST_FAILED * self.pairs):
+        estimate = _estimate(self, params, key)
+        if not is_traced(estimate.failed) and int(estimate.failed) > int(MOST_FAILED * self.pairs):
             raise InvalidArgument(
-                f"params: a trial failed in {int(found.failed)} of {self.pairs} pairs around them, at most"
+                f"params: a trial failed in {int(estimate.failed)} of {self.pairs} pairs around them, at most"
                 f" {MOST_FAILED:.0%} may; the loss, the problem or the score gives NaN or infinity there, a hyper-parameter leaves"
                 f" its range, or no point is feasible"
             )
-        return found
+        return estimate
 
     @checked
     def played(self, points: Params, trials: Numbers, key: Key) -> tuple[Array, Array, Array]:
@@ -232,15 +232,15 @@ def _gathered(
     _, rebuild = ravel_pytree(jax.tree.map(lambda leaf: jnp.asarray(leaf, float_dtype()), params))
     pairs, parameters = steps.shape
     losses, chosen, healthy = (jnp.reshape(x, (2, pairs)) for x in (losses, chosen, healthy))
-    whole = jnp.all(healthy & jnp.isfinite(losses), axis=0)
-    count = jnp.maximum(jnp.sum(whole), 1).astype(steps.dtype)
-    slopes = jnp.where(whole, (losses[0] - losses[1]) / (2 * step), 0)
+    complete = jnp.all(healthy & jnp.isfinite(losses), axis=0)
+    count = jnp.maximum(jnp.sum(complete), 1).astype(steps.dtype)
+    slopes = jnp.where(complete, (losses[0] - losses[1]) / (2 * step), 0)
     gradient = jnp.sum(steps * slopes[:, None], axis=0) / count
     error = _standard_error(steps, slopes, gradient)
-    failed = jnp.sum(~whole, dtype=jnp.int32)
+    failed = jnp.sum(~complete, dtype=jnp.int32)
     usable = jnp.where(failed > int(MOST_FAILED * pairs), jnp.nan, 1.0).astype(steps.dtype)  # never a number of too few trials
-    value = jnp.sum(jnp.where(whole, losses, 0)) / (2 * count)
-    violated = None if violations is None else jnp.sum(jnp.where(whole, violations.reshape(2, pairs), 0)) / (2 * count) * usable
+    value = jnp.sum(jnp.where(complete, losses, 0)) / (2 * count)
+    violated = None if violations is None else jnp.sum(jnp.where(complete, violations.reshape(2, pairs), 0)) / (2 * count) * usable
     return Estimate(
         value=value * usable,
         gradient=rebuild(gradient * usable),
@@ -264,8 +264,8 @@ def _standard_error(steps: Array, slopes: Array, gradient: Array) -> Array:
     if copies == 1:  # what is left of the slopes; nothing of interactions
         left = slopes - jnp.sum(steps * gradient[None], axis=1)
         return jnp.broadcast_to(jnp.sqrt(jnp.sum(left * left) / max(size - parameters, 1) / size), gradient.shape)
-    own = jnp.mean((steps * slopes[:, None]).reshape(copies, size, parameters), axis=1)
-    variance = jnp.sum(jnp.square(own - jnp.mean(own, axis=0, keepdims=True)), axis=0) / (copies - 1)
+    gradients = jnp.mean((steps * slopes[:, None]).reshape(copies, size, parameters), axis=1)
+    variance = jnp.sum(jnp.square(gradients - jnp.mean(gradients, axis=0, keepdims=True)), axis=0) / (copies - 1)
     weight = (copies - 1) / (copies - 1 + BORROWED)
     return jnp.sqrt((weight * variance + (1 - weight) * jnp.mean(variance)) / copies)
 
@@ -316,8 +316,8 @@ def _value(loss: SmoothedLoss, params: Params, key: Key) -> Array:
 
 
 def _forward(loss: SmoothedLoss, params: Params, key: Key) -> tuple[Array, Params]:
-    found = _estimate(loss, params, key)
-    return found.value, found.gradient
+    estimate = _estimate(loss, params, key)
+    return estimate.value, estimate.gradient
 
 
 def _backward(loss: SmoothedLoss, gradient: Params, bar: Array) -> tuple[Params, None]:
