@@ -128,6 +128,7 @@ class AbstractProblem(OnDomain):
 
 
 NO_NAME = "problem"
+NOT_OBSERVED = "a random family cannot be observed; observe an instance, family.sample(key)"
 
 P = TypeVar("P", bound=AbstractProblem)
 A = ParamSpec("A")
@@ -166,11 +167,11 @@ class Family(AbstractProblem):
 
     def draw(self, key: Key) -> Drawn:
         """Raise ``InvalidArgument``: only the instances of a family can be observed."""
-        raise checks.InvalidArgument(f"{self.name}: a random family cannot be observed; observe an instance, family.sample(key)")
+        raise checks.InvalidArgument(f"{self.name}: {NOT_OBSERVED}")
 
     def observe(self, index: Index, drawn: Drawn) -> Array:
-        """Raise ``InvalidArgument``, as :meth:`draw` does."""
-        return self.draw(drawn)
+        """Raise ``InvalidArgument``: only the instances of a family can be observed."""
+        raise checks.InvalidArgument(f"{self.name}: {NOT_OBSERVED}")
 
 
 @pytree
