@@ -54,7 +54,6 @@ class Session(View):
     def __init__(self, journal: Journal, specification: Specification) -> None:
         self.directory, self.specification = journal.directory, specification
         self._journal, self._mutex = journal, threading.RLock()
-        self._design = specification.design()
         self._tickets = Tickets.read(specification, journal)
         self._course = self._replayed()
 
@@ -171,8 +170,8 @@ class Session(View):
         with self._mutex:
             self._check_writable()
             number = len(self._tickets) + 1
-            if number <= len(self._design):
-                self._happen("asked", {"ticket": number, "round": 0, "index": self._design[number - 1], "status": 0})
+            if number <= len(self._tickets.design):
+                self._happen("asked", {"ticket": number, "round": 0, "index": self._tickets.design[number - 1], "status": 0})
                 return self._ticket(number)
             self._check_ready()
             self._fit_if_due()

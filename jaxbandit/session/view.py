@@ -20,7 +20,7 @@ from jaxbandit.core.files import prepare_file, reason_of, write_whole
 from jaxbandit.core.showing import html_fields
 from jaxbandit.core.status import Status
 from jaxbandit.session.course import Course, Told
-from jaxbandit.session.journal import JOURNAL, DamagedSession, Event, Journal, SessionError
+from jaxbandit.session.journal import JOURNAL, Body, DamagedSession, Event, Journal, SessionError
 from jaxbandit.session.quantities import told_values
 from jaxbandit.session.specification import Specification
 from jaxbandit.study.model import Model
@@ -100,7 +100,7 @@ class Tickets(dict[int, Record]):
 
     def __init__(self, specification: Specification) -> None:
         super().__init__()
-        self.specification = specification
+        self.specification, self.design = specification, specification.design()
 
     @classmethod
     def read(cls, specification: Specification, journal: Journal) -> Tickets:
@@ -124,22 +124,37 @@ class Tickets(dict[int, Record]):
         if body.keys() != BODIES[event.kind]:
             raise InvalidArgument(f"must hold {', '.join(sorted(BODIES[event.kind]))}, got {short(sorted(body))}")
         if event.kind == "asked":
-            for name, least, most in (
-                ("ticket", len(self) + 1, len(self) + 1),
-                ("round", 0, self.specification.horizon),
-                ("index", 0, self.specification.space.domain.size - 1),
-                ("status", 0, 2 * max(Status) - 1),
-            ):
-                whole(least, most)(name, body[name])
+            self._check_asked(body)
             self[body["ticket"]] = Record(len(outputs.names), body["round"], body["index"], Status(body["status"]), event.at)
         elif event.kind == "fitted":
             from_fields(Model, body["model"], "model").validate("model")
+            _check_equal("told", body["told"], self.complete)
         else:
             record = self[self.number_of(body["ticket"])]
-            record.dropped = event.kind == "dropped"
-            if not record.dropped:
-                record.values |= told_values(outputs, body["values"]) if body["values"] else {}
-                record.told_at = event.at
+            values = {} if event.kind == "dropped" else body["values"]
+            if event.kind == "dropped" and record.state in ("complete", "dropped"):
+                raise InvalidArgument(f"ticket: must be one that could be dropped, got {body['ticket']}, which is {record.state}")
+            if values != {} or event.kind == "corrected" or (event.kind == "told" and not record.dropped):
+                values = told_values(outputs, values)
+            for name in values:
+                if (name in record.values) != (event.kind == "corrected"):
+                    been = "was" if name in record.values else "had not been"
+                    raise InvalidArgument(f"values: {name} of ticket {body['ticket']} {been} told before")
+            record.dropped, record.values = event.kind == "dropped", record.values | values
+            record.told_at = record.told_at if record.dropped else event.at
+
+    def _check_asked(self, body: Body) -> None:
+        """Raise ``InvalidArgument`` unless the next ticket is one that could have been asked for."""
+        number, design, last = len(self) + 1, self.design, self.get(len(self))
+        # Where values come before the next round, a ticket that is dropped gives its round back.
+        begun = 0 if last is None else last.round - (self.specification.at_once and last.dropped and last.round > 0)
+        _check_equal("ticket", body["ticket"], number)
+        _check_equal("round", body["round"], 0 if number <= len(design) else begun + 1)
+        whole(0, self.specification.horizon)("round", body["round"])
+        whole(0, self.specification.space.domain.size - 1)("index", body["index"])
+        whole(0, 2 * max(Status) - 1)("status", body["status"])
+        if body["round"] == 0:
+            _check_equal("index", body["index"], design[number - 1])
 
     @property
     def complete(self) -> int:
@@ -153,6 +168,12 @@ class Tickets(dict[int, Record]):
             known = f"1 to {len(self)}" if self else "none yet"
             raise InvalidArgument(f"ticket: must be one that was asked for ({known}), got {short(ticket)}")
         return number
+
+
+def _check_equal(name: str, value: object, expected: int) -> None:
+    """Raise ``InvalidArgument`` unless a value is the whole number that follows from the events before."""
+    if type(value) is not int or value != expected:
+        raise InvalidArgument(f"{name}: must be {expected} after the events before, got {short(value)}")
 
 
 @dataclasses.dataclass(frozen=True)
