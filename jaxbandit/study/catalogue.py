@@ -21,6 +21,7 @@ from jaxbandit.problems import AbstractProblem, Noise
 ROLES = (Algorithm, AbstractProblem, Delay, Domain, Kernel, Noise, Policy, Rule)  # of a study's own tables
 WIDTH = 110  # characters of a line
 REQUIRED = "  (required)"
+FIELD = re.compile(r"^      (\w+(?:, \w+)*): (.+)$")  # of a docstring's list of attributes or arguments
 
 
 def places() -> dict[str, Mapping[str, Maker]]:
@@ -41,7 +42,7 @@ def places() -> dict[str, Mapping[str, Maker]]:
 
 
 def _needs_code(maker: Maker) -> bool:
-    """Say whether a maker has to be given a function, which no file holds."""
+    """Return whether a maker has to be given a function, which no file holds."""
     allowed, defaults = _allowed(maker), _defaults(maker)
     return any(words.startswith("a function") and defaults[name] == REQUIRED for name, words in allowed.items())
 
@@ -52,13 +53,15 @@ def catalogue(place: str) -> str:
 
 
 def described(name: str, maker: Maker) -> str:
-    """Return a class or function that a table can name: a line on what it is, and its fields with their defaults and what they may hold."""
+    """Return a class or function that a table can name: a line on what it is, and its fields."""
     lines = [f"{name}: {_first_sentence(maker)}"]
-    defaults, allowed = _defaults(maker), _allowed(maker)
+    words, defaults, allowed = _words_of_fields(maker), _defaults(maker), _allowed(maker)
     for field in fields_of(maker):
         roles = roles_of_arguments(maker).get(field, ())
         held = [name for role in roles for name, kind in makers(role).items() if not _needs_code(kind)]
-        text = f"a table of {', '.join(held)}" if held else allowed.get(field, "")
+        says = [words.get(field, "").rstrip(".;") or allowed.get(field, "")]
+        says += [f"a table of {', '.join(held)}"] if held else [] if words.get(field) is None else [allowed.get(field, "")]
+        text = "; ".join(part for part in dict.fromkeys(says) if part)
         lines += [f"  {field}{defaults[field]}", *(f"      {line}" for line in textwrap.wrap(text, WIDTH - 6, break_on_hyphens=False))]
     return "\n".join(lines)
 
@@ -66,9 +69,30 @@ def described(name: str, maker: Maker) -> str:
 def _first_sentence(maker: Maker) -> str:
     """Return the first sentence of a docstring, without marks of markup."""
     text = " ".join((inspect.getdoc(maker) or "").split("\n\n")[0].split())
-    text = re.split(r"(?<=[a-z0-9)`])(?<!et al)(?<!sec)(?<!Thm)\.(?: |$)", text)[0]
-    text = re.sub(r":math:`([^`]*)`", r"\1", re.sub(r":\w+:`~?(?:[^`<]*\.)?([^`<]*)`", r"\1", text))
-    return text.replace("``", "").replace("\\", "")
+    return _plain(re.split(r"(?<=[a-z0-9)`])(?<!et al)(?<!sec)(?<!Thm)\.(?: |$)", text)[0])
+
+
+def _plain(text: str) -> str:
+    """Return words of a docstring without marks of markup."""
+    text = re.sub(r":\w+:`~?(?:[^`<]*\.)?([^`<]*)`", r"\1", text)
+    return re.sub(r":math:`([^`]*)`", r"\1", text).replace("``", "").replace("\\", "")
+
+
+def _words_of_fields(maker: Maker) -> dict[str, str]:
+    """Return what the docstrings of a function, or of a class and its bases, say of each field or argument."""
+    found: dict[str, str] = {}
+    names: list[str] = []
+    texts = [kind.__doc__ for kind in reversed(maker.__mro__)] if isinstance(maker, type) else [maker.__doc__]
+    for line in (line for text in texts for line in (text or "").splitlines()):
+        start = FIELD.match(line)
+        if start is not None:
+            names = start[1].split(", ")
+            found |= dict.fromkeys(names, start[2])
+        elif names and line.startswith("        "):
+            found |= {name: f"{found[name]} {line.strip()}" for name in names}
+        else:
+            names = []
+    return {name: _plain(words) for name, words in found.items()}
 
 
 def _defaults(maker: Maker) -> dict[str, str]:
