@@ -44,23 +44,49 @@ from jaxbandit.core.sweep import Sweep, sweep
 from jaxbandit.engine import Informed, InitialDesign, Trajectory, simulate
 from jaxbandit.surrogates import Surrogate, ranged, surrogate
 
-__all__ = ["Algorithm", "Informed", "InitialDesign", "InvalidArgument", "Status", "Surrogate", "Sweep", "Trajectory", "__version__"]
-__all__ += ["canonicalise", "enable_cache", "explain", "pytree", "ranged", "replace", "simulate", "static", "surrogate", "sweep"]
-__all__ += [
+__all__ = [
+    "ALGORITHMS",
+    "Algorithm",
+    "Informed",
+    "InitialDesign",
+    "InvalidArgument",
+    "Status",
+    "Surrogate",
+    "Sweep",
+    "Trajectory",
+    "__version__",
     "acquisition",
     "algorithms",
+    "canonicalise",
     "checks",
     "consensus",
     "delays",
     "domains",
+    "enable_cache",
     "estimators",
+    "explain",
     "feedback",
     "fields",
     "fused",
     "informed",
+    "kernels",
+    "keys",
+    "metrics",
+    "penalties",
+    "problems",
+    "pytree",
+    "ranged",
+    "replace",
+    "safety",
+    "simulate",
+    "static",
+    "status",
+    "surrogate",
+    "surrogates",
+    "sweep",
+    "widths",
+    *ALGORITHMS,
 ]
-__all__ += ["kernels", "keys", "metrics", "penalties", "problems", "safety", "status", "surrogates", "widths"]
-__all__ += ["ALGORITHMS", *ALGORITHMS]
 
 if TYPE_CHECKING:
     from jaxbandit import gradients as gradients

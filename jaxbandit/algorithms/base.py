@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Self, TypeAlias, TypeVar, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -26,7 +26,12 @@ from jaxbandit.feedback import Feedback, Policy, Wait
 from jaxbandit.surrogates import AbstractSurrogate
 
 P = TypeVar("P")  # posterior of a surrogate
-S = TypeVar("S")  # state of an algorithm
+if TYPE_CHECKING:  # an algorithm named without its state has any; Python's own type variables have defaults from 3.13 on
+    from typing_extensions import TypeVar as Defaulting
+
+    S = Defaulting("S", default=Any)
+else:
+    S = TypeVar("S")  # state of an algorithm
 
 
 @pytree

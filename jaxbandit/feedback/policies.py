@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, ClassVar, Generic, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeAlias, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,12 @@ class LatePosterior:
     chosen: Array  # [] int32, points chosen since the belief was the prior
 
 
-L = TypeVar("L", bound=LatePosterior)
+if TYPE_CHECKING:  # a policy named without its posterior has any
+    from typing_extensions import TypeVar as Defaulting
+
+    L = Defaulting("L", bound=LatePosterior, default=Any)
+else:
+    L = TypeVar("L", bound=LatePosterior)
 T = TypeVar("T")
 
 
