@@ -23,7 +23,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Annotated, Any, Protocol, TypeAlias
 
 import jax
 import jaxlib
@@ -36,13 +36,6 @@ from jaxbandit.core.fields import Check, Words, function
 from jaxbandit.core.files import reason_of
 from jaxbandit.core.pytree import PYTREES, register
 
-if TYPE_CHECKING:
-    from distributed import Client
-
-    AnyExecutor: TypeAlias = Executor | Client
-else:  # for whoever has no Dask
-    AnyExecutor = Executor
-
 WORKS_KEPT = 4  # in a worker, those used last
 PROCESS = os.getpid()  # in which this module was loaded: a forked process has that of its parent
 
@@ -53,6 +46,20 @@ VERSIONS = {"jaxbandit": __version__, "jax": jax.__version__, "jaxlib": jaxlib._
 VERSIONS_AND_DEVICE = (*VERSIONS, "device")
 
 Work: TypeAlias = Callable[[Any], Any]
+
+
+class DaskClient(Protocol):
+    """Part of ``distributed.Client`` for whoever has no Dask, and so no such type."""
+
+    @property
+    def dashboard_link(self) -> Any:
+        """Address of the page that shows what workers do."""
+
+    def submit(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """Give out a task."""
+
+
+AnyExecutor: TypeAlias = Executor | DaskClient
 
 
 def surroundings() -> dict[str, str]:
