@@ -283,7 +283,7 @@ def spread(
 def _ended(ended: queue.SimpleQueue[Future[Answer]]) -> list[Future[Answer]]:
     """Return the futures that have ended, after waiting for a while for one; none after that, and workers are counted anew."""
     futures = []
-    with contextlib.suppress(queue.Empty):
+    with contextlib.suppress(queue.Empty):  # no other has ended, or none in that time
         futures.append(ended.get(timeout=SECONDS_BETWEEN_COUNTS))
         while True:
             futures.append(ended.get_nowait())
