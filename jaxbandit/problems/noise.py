@@ -22,7 +22,7 @@ from jaxbandit.core.declare import Declared, checked
 from jaxbandit.core.keys import threefry
 from jaxbandit.core.pytree import pytree, static
 from jaxbandit.core.types import Array, Key, Table
-from jaxbandit.delays.base import Outputs, check_count, single_outputs
+from jaxbandit.delays import Outputs, check_count, single_outputs
 from jaxbandit.domains import Domain, tabulate
 
 __all__ = [

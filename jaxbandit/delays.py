@@ -1,27 +1,85 @@
-"""The delay models: none, distributions, and models made of others (feedback that may never arrive, and a model for each output)."""
+"""Delay models: how many rounds ``tau >= 0`` pass before feedback arrives; feedback of round ``s`` is seen at ``s + tau``.
+
+``draw`` makes the delays of one round, one per output, reward first, and traces under ``jit`` and ``vmap``; so does ``mean``. ``quantile``
+and ``validate`` look at concrete numbers.
+"""
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxbandit.core import checks
-from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import between, one_function, positive, unknown, vector, whole, whole_numbers
+from jaxbandit.core.declare import Declared, checked
+from jaxbandit.core.fields import between, nonnegative, one_function, positive, unknown, vector, whole, whole_numbers
 from jaxbandit.core.keys import threefry
 from jaxbandit.core.pytree import float_dtype, pytree, static
 from jaxbandit.core.types import Array, Key, Scalar, Table
-from jaxbandit.delays import base
-from jaxbandit.delays.base import LONGEST_DELAY, NEVER, POISSON_MEAN, Delay, Model, Outputs, Probability, SubExponential
 
-__all__ = ["Constant", "Empirical", "Geometric", "LogNormal", "Lossy", "Mirrored", "NoDelay", "Pareto", "PerOutput", "Poisson", "Uniform"]
+__all__ = ["LONGEST_DELAY", "NEVER", "POISSON_MEAN", "Constant", "Delay", "Empirical", "Geometric", "Lossy", "Mirrored"]
+__all__ += ["NoDelay", "Pareto", "PerOutput", "Poisson", "Uniform"]
+__dir__ = __all__.copy  # what completion shows
 
+NEVER = 2**30  # stands for feedback that never arrives; added to a round below 2^30 it stays an int32
+LONGEST_DELAY = NEVER // 2  # the longest delay that is drawn; a float32 holds it exactly
+POISSON_MEAN = between(0, LONGEST_DELAY / 2, open_low=False)
+"""Check of the mean of Poisson delays."""
 ROUNDS = whole_numbers(0, LONGEST_DELAY, "rounds")
+
+Outputs: TypeAlias = Annotated[int, whole(1, 1000)]
+Probability: TypeAlias = Annotated[float, between(0, 1, open_high=True, host=True)]  # of a quantile
+SubExponential: TypeAlias = tuple[Scalar, Scalar] | None
+"""The pair ``(xi, b)`` of a sub-exponential delay, in rounds; ``None`` where there is none."""
+
+
+class Delay(Declared, abc.ABC):
+    """Abstract base of delay models: pytree dataclasses that draw the delays ``tau >= 0`` of every output, in rounds."""
+
+    described: ClassVar[str] = "a delay model of jaxbandit.delays, such as Poisson(mean=15.0)"
+    in_files: ClassVar[bool] = True
+
+    @property
+    def proven(self) -> bool:
+        """Return whether draws are whole numbers >= 0 by the model's definition, so that none has to be tried out; default: no."""
+        return False
+
+    @property
+    @abc.abstractmethod
+    def mean(self) -> Scalar:
+        """``E[tau]`` in rounds, ``inf`` where it is infinite."""
+
+    @property
+    def sub_exponential(self) -> SubExponential:
+        """``(xi, b)`` with ``E exp(h (tau - E[tau])) <= exp(h^2 xi^2 / 2)`` for ``|h| <= 1 / b``, or ``None``, the default.
+
+        It is what BPE-Delay assumes of delays (Vakili et al. 2023, Assumption 3.3); ``b = 0`` means for all ``h``.
+        """
+        return None
+
+    @property
+    def joint(self) -> bool:
+        """Return whether all values of one point surely arrive together; default: no."""
+        return False
+
+    @abc.abstractmethod
+    def draw(self, key: Key, outputs: Outputs) -> Array:
+        """Return delays ``[outputs]`` of one round, int32; ``NEVER`` where nothing will arrive."""
+
+    @abc.abstractmethod
+    def quantile(self, q: Probability) -> int:
+        """Return the smallest ``n`` with ``P(tau <= n) >= q``, ``0 < q < 1``, given that feedback arrives.
+
+        For a model whose leaves are stacked, as those of a sweep are, it is the largest. It is computed on the host, in float64.
+
+        Raises:
+          InvalidArgument: unless ``0 < q < 1``.
+        """
 
 
 @pytree
@@ -39,6 +97,67 @@ class NoDelay(Delay):
     @checked
     def quantile(self, q: Probability) -> int:
         return 0
+
+
+@pytree
+class Model(Delay):
+    """Abstract base of models with a distribution: a model defines ``mean``, ``_sample``, ``_exceeds`` and, if it has one, ``_tail``.
+
+    ``mean`` and ``sub_exponential`` are those before the cut to ``maximum``. It can only lower the mean, and the pair stays valid:
+    ``min(x, c)`` is increasing and 1-Lipschitz in ``x``, so ``tau - E[tau]`` after the cut is smaller in convex order.
+
+    Attributes:
+      shared: whether all outputs of a round get the same draw; they are independent otherwise.
+      maximum: whole number to which longer draws are cut, or ``None`` (then to ``LONGEST_DELAY``).
+      xi, b: the pair that ``sub_exponential`` returns instead of the model's own; both or neither.
+    """
+
+    shared: bool = static(default=False)
+    maximum: Annotated[int, whole(0, LONGEST_DELAY)] | None = static(default=None)
+    xi: Annotated[Scalar, nonnegative] | None = None
+    b: Annotated[Scalar, nonnegative] | None = None
+    proven = True  # because each draw is clipped
+
+    @abc.abstractmethod
+    def _sample(self, key: Key, size: int) -> Array:
+        """Return numbers ``[size]`` whose integer parts are the delays."""
+
+    @abc.abstractmethod
+    def _exceeds(self, n: int) -> np.ndarray:
+        """Return ``P(tau > n)`` before the cut, in float64."""
+
+    def _tail(self) -> SubExponential:
+        """Return the pair ``(xi, b)`` of the distribution, before the cut."""
+        return None
+
+    @property
+    def joint(self) -> bool:
+        return self.shared
+
+    @property
+    def sub_exponential(self) -> SubExponential:
+        return self._tail() if self.xi is None or self.b is None else (self.xi, self.b)
+
+    @checked
+    def draw(self, key: Key, outputs: Outputs) -> Array:
+        raw = jnp.clip(self._sample(key, 1 if self.shared else outputs), 0, LONGEST_DELAY).astype(jnp.int32)
+        return jnp.broadcast_to(jnp.minimum(raw, LONGEST_DELAY if self.maximum is None else self.maximum), (outputs,))
+
+    @checked
+    def quantile(self, q: Probability) -> int:
+        # By the upper tail, which floating point resolves where P(tau <= n) has rounded to 1; q itself is known to one epsilon.
+        rest, top = 1 - q + float(np.finfo(np.float64).eps), LONGEST_DELAY if self.maximum is None else self.maximum
+        low, high = -1, 0
+        while high < top and np.any(self._exceeds(high) > rest):
+            low, high = high, min(2 * high + 1, top)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if np.any(self._exceeds(middle) > rest) else (low, middle)
+        return high
+
+    def _check(self, name: str, outputs: int | None) -> None:
+        if (self.xi is None) != (self.b is None):
+            raise checks.InvalidArgument(f"{name}.xi, {name}.b: give both or neither, got xi={self.xi!r}, b={self.b!r}")
 
 
 @pytree
@@ -130,36 +249,9 @@ class Uniform(Model):
         return _hoeffding(self.high - self.low)
 
     def _check(self, name: str, outputs: int | None) -> None:
-        Model._check(self, name, outputs)
+        super()._check(name, outputs)
         if not checks.is_traced((self.low, self.high)) and np.any(np.asarray(self.high) < np.asarray(self.low)):
             raise checks.InvalidArgument(f"{name}.high: must be >= low = {self.low}, got {self.high}")
-
-
-@pytree
-class LogNormal(Model):
-    """Integer part of ``median exp(sigma Z)``, ``Z`` standard normal, ``median > 0`` in rounds and ``sigma > 0``. Not sub-exponential."""
-
-    median: Annotated[Scalar, positive] = 10.0
-    sigma: Annotated[Scalar, positive] = 1.0
-
-    @property
-    def mean(self) -> Scalar:
-        """``E[tau] = sum_{n >= 1} P(X >= n)``: terms to ``last``, then their integral with two terms of Euler and Maclaurin."""
-        last = 4096
-        median, sigma = (jnp.asarray(value, float_dtype()) for value in (self.median, self.sigma))
-        cdf, z = jax.scipy.stats.norm.cdf, jnp.log(median / last) / sigma
-        head = jnp.sum(cdf(jnp.log(median / jnp.arange(1, last, dtype=median.dtype)) / sigma))
-        integral = median * jnp.exp(sigma**2 / 2) * cdf(z + sigma) - last * cdf(z)
-        return head + integral + cdf(z) / 2 + jax.scipy.stats.norm.pdf(z) / (12 * last * sigma)
-
-    def _sample(self, key: Key, size: int) -> Array:
-        median, sigma = (jnp.asarray(value, float_dtype()) for value in (self.median, self.sigma))
-        return median * jnp.exp(sigma * jax.random.normal(key, (size,), median.dtype))
-
-    def _exceeds(self, n: int) -> np.ndarray:
-        from scipy.special import ndtr  # as in Poisson
-
-        return ndtr(np.log(np.asarray(self.median, np.float64) / (n + 1.0)) / np.asarray(self.sigma, np.float64))
 
 
 @pytree
@@ -225,7 +317,7 @@ def _hoeffding(width: Scalar) -> SubExponential:
 
 @pytree
 class Wrapped(Delay):
-    """Base of models made of another, ``delay``, whose facts they have unless they say otherwise; abstract."""
+    """Abstract base of models made of another, ``delay``, whose facts they have unless they say otherwise."""
 
     delay: Delay = NoDelay()
 
@@ -278,8 +370,7 @@ class Lossy(Wrapped):
     @checked
     def draw(self, key: Key, outputs: Outputs) -> Array:
         delay_key, loss_key = jax.random.split(key)
-        never = jnp.asarray(self.never, float_dtype())
-        lost = jax.random.bernoulli(loss_key, never, (1 if self.shared else outputs,))
+        lost = jax.random.bernoulli(loss_key, jnp.asarray(self.never, float_dtype()), (1 if self.shared else outputs,))
         return jnp.where(lost, NEVER, self.delay.draw(delay_key, outputs))
 
 
@@ -302,7 +393,7 @@ class Mirrored(Wrapped):
         return self.delay.draw(key, single)[np.repeat(np.arange(single), copies)]
 
     def _check(self, name: str, outputs: int | None) -> None:
-        self.delay.validate(f"{name}.delay", base.single_outputs(name, self.doubled, outputs))
+        self.delay.validate(f"{name}.delay", single_outputs(name, self.doubled, outputs))
 
 
 @pytree
@@ -321,9 +412,7 @@ class PerOutput(Delay):
     @property
     def sub_exponential(self) -> SubExponential:
         pairs = [pair for delay in self.delays if (pair := delay.sub_exponential) is not None]
-        if len(pairs) < len(self.delays):
-            return None
-        return _largest([pair[0] for pair in pairs]), _largest([pair[1] for pair in pairs])
+        return None if len(pairs) < len(self.delays) else (_largest([xi for xi, _ in pairs]), _largest([b for _, b in pairs]))
 
     @property
     def proven(self) -> bool:
@@ -331,7 +420,7 @@ class PerOutput(Delay):
 
     @checked
     def draw(self, key: Key, outputs: Outputs) -> Array:
-        base.check_count("PerOutput.delays", self.delays, outputs)
+        check_count("PerOutput.delays", self.delays, outputs)
         keys = jax.random.split(key, outputs)
         return jnp.concatenate([delay.draw(keys[number], 1) for number, delay in enumerate(self.delays)])
 
@@ -340,8 +429,25 @@ class PerOutput(Delay):
         return max(delay.quantile(q) for delay in self.delays)
 
     def _check(self, name: str, outputs: int | None) -> None:
-        base.check_count(f"{name}.delays", self.delays, outputs)
+        check_count(f"{name}.delays", self.delays, outputs)
 
 
 def _largest(values: list[Scalar]) -> Array:
     return jnp.max(jnp.stack([jnp.asarray(value, float_dtype()) for value in values]))
+
+
+def check_count(name: str, models: Sequence[object], outputs: int | None) -> None:
+    """Raise ``InvalidArgument`` unless there is a model for each output."""
+    if not models or (outputs is not None and len(models) != outputs):
+        wanted = f"{outputs} models, one per output" if models else "a model for each output"
+        raise checks.InvalidArgument(f"{name}: must hold {wanted}, got {len(models) or 'none'}")
+
+
+def single_outputs(name: str, doubled: tuple[int, ...], outputs: int | None) -> int | None:
+    """Return how many of ``outputs`` there are before some are doubled; raise ``InvalidArgument`` unless those are there, each once."""
+    single = None if outputs is None else outputs - len(doubled)
+    most = max(doubled, default=-1) + 1 if single is None else single
+    if len(set(doubled)) < len(doubled) or any(number >= most for number in doubled):
+        allowed = f"different outputs among 0..{most - 1}" if most > 0 else f"fewer than {outputs} different outputs"
+        raise checks.InvalidArgument(f"{name}.doubled: must be {allowed}, got {checks.short(list(doubled))}")
+    return single
