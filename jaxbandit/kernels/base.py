@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Annotated, ClassVar, TypeAlias
 
@@ -31,18 +30,15 @@ def on_points(method: Callable[..., Array]) -> Callable[..., Array]:
     """Return a kernel's method, called with points ``[n, d]`` or, on anything else, raising ``InvalidArgument``."""
 
     @functools.wraps(method)
-    def checked(self: Kernel, *points: ArrayLike, **named: ArrayLike) -> Array:
-        name = type(self).__name__
-        if named:
-            points = inspect.signature(method).bind(self, *points, **named).args[1:]
-        for letter, given in zip("xy", points, strict=False):
+    def checked(self: Kernel, x: ArrayLike, y: ArrayLike | None = None) -> Array:
+        name, points = type(self).__name__, {"x": x} if y is None else {"x": x, "y": y}
+        for letter, given in points.items():
             POINTS(f"{name}: {letter}", given)
-        axes = [np.shape(given)[1] for given in points]
-        if len(set(axes)) > 1:
+        axes = [np.shape(given)[1] for given in points.values()]
+        if axes[0] != axes[-1]:
             raise checks.InvalidArgument(f"{name}: y: must have as many axes as x, {axes[0]}, got {axes[1]}")
-        for dimension in axes[:1]:
-            self.check_axes(dimension)
-        return method(self, *points)
+        self.check_axes(axes[0])
+        return method(self, *points.values())
 
     return checked
 

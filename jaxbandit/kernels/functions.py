@@ -13,9 +13,9 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from jaxbandit.core import checks
-from jaxbandit.core.declare import checked
+from jaxbandit.core.declare import checked, parameters
 from jaxbandit.core.fields import exactly, finite_numbers, nonnegative, numbers_from, positive, whole
-from jaxbandit.core.pytree import pytree, static
+from jaxbandit.core.pytree import pytree, replace, static
 from jaxbandit.core.types import Array, PerAxis, Scalar, Table
 from jaxbandit.kernels.base import Axes, Kernel, check_gram, on_points, parts
 
@@ -35,15 +35,48 @@ class Unit(Kernel, abc.ABC):
         return jnp.ones(jnp.shape(x)[0], jnp.result_type(x))
 
 
+class Separable(Unit):
+    """Abstract base of products of kernels of one axis each, which differ by their hyper-parameters alone."""
+
+    @checked
+    def along_axes(self, dimension: Axes) -> tuple[Kernel, ...]:
+        held = {parameter.name: getattr(self, parameter.name) for parameter in parameters(type(self))}
+        one = {name for name, value in held.items() if isinstance(value, float | int) or np.ndim(value) == 0}
+        return tuple(replace(self, **{n: v if n in one else v[axis] for n, v in held.items()}) for axis in range(dimension))
+
+
 @pytree
-class SquaredExponential(Unit):
+class Stationary(Unit):
+    """Abstract base of kernels of ``r = |(x - y) / l|``; ``length_scale`` is ``l``, scalar or ``[d]``."""
+
+    length_scale: Annotated[PerAxis, positive] = 1.0
+
+    @abc.abstractmethod
+    def _at(self, squared: Array) -> Array:
+        """Return the covariances at ``r^2 [n, p]``."""
+
+    @on_points
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
+        # From differences, because the expanded square loses digits for near points.
+        scale = jnp.broadcast_to(jnp.asarray(self.length_scale), (1, 1, jnp.shape(x)[-1]))
+        difference = (jnp.asarray(x)[:, None, :] - jnp.asarray(y)[None, :, :]) / scale
+        return self._at(jnp.sum(difference * difference, axis=-1))
+
+
+def distance(squared: Array) -> Array:
+    """Return ``r [n, p]``, whose gradient is zero, not NaN, at coinciding points."""
+    apart = squared > 0
+    return jnp.where(apart, jnp.sqrt(jnp.where(apart, squared, 1)), 0)
+
+
+@pytree
+class SquaredExponential(Stationary, Separable):
     """Squared exponential, ``k(x, y) = exp(-|x - y|^2 / (2 l^2))``; ``length_scale`` is ``l``, scalar or ``[d]``.
 
     For the convention without the 2, ``exp(-|x - y|^2 / b^2)``, use :meth:`from_bandwidth`.
     """
 
     short_name: ClassVar[str] = "se"
-    length_scale: Annotated[PerAxis, positive] = 1.0
 
     @classmethod
     @checked
@@ -51,65 +84,49 @@ class SquaredExponential(Unit):
         """Return ``k(x, y) = exp(-|x - y|^2 / b^2)``, the convention of CONFIG (Xu et al. 2023, sec. 6.1): ``l = b / sqrt(2)``."""
         return cls(length_scale=np.asarray(bandwidth) / math.sqrt(2.0))
 
-    @on_points
-    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
-        return jnp.exp(-0.5 * squared_distance(x, y, self.length_scale))
-
-    @checked
-    def along_axes(self, dimension: Axes) -> tuple[Kernel, ...]:
-        return tuple(SquaredExponential(length_scale=s) for s in scale_per_axis(self.length_scale, dimension))
+    def _at(self, squared: Array) -> Array:
+        return jnp.exp(-0.5 * squared)
 
 
 @pytree
-class Matern12(Unit):
+class Matern12(Stationary):
     """Matern 1/2 (exponential), ``k = exp(-r)`` with ``r = |(x - y) / l|``."""
 
-    length_scale: Annotated[PerAxis, positive] = 1.0
-
-    @on_points
-    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
-        return jnp.exp(-distance(x, y, self.length_scale))
+    def _at(self, squared: Array) -> Array:
+        return jnp.exp(-distance(squared))
 
 
 @pytree
-class Matern32(Unit):
+class Matern32(Stationary):
     """Matern 3/2, ``k = (1 + sqrt(3) r) exp(-sqrt(3) r)`` with ``r = |(x - y) / l|``."""
 
-    length_scale: Annotated[PerAxis, positive] = 1.0
-
-    @on_points
-    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
-        r = SQRT3 * distance(x, y, self.length_scale)
+    def _at(self, squared: Array) -> Array:
+        r = SQRT3 * distance(squared)
         return (1 + r) * jnp.exp(-r)
 
 
 @pytree
-class Matern52(Unit):
+class Matern52(Stationary):
     """Matern 5/2, ``k = (1 + sqrt(5) r + 5 r^2 / 3) exp(-sqrt(5) r)`` with ``r = |(x - y) / l|``."""
 
-    length_scale: Annotated[PerAxis, positive] = 1.0
-
-    @on_points
-    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
-        r = SQRT5 * distance(x, y, self.length_scale)
+    def _at(self, squared: Array) -> Array:
+        r = SQRT5 * distance(squared)
         return (1 + r + r * r / 3) * jnp.exp(-r)
 
 
 @pytree
-class RationalQuadratic(Unit):
+class RationalQuadratic(Stationary):
     """Rational quadratic, ``k = (1 + r^2 / (2 alpha))^-alpha`` with ``r = |(x - y) / l|``; ``alpha > 0`` mixes length-scales."""
 
     short_name: ClassVar[str] = "rq"
-    length_scale: Annotated[PerAxis, positive] = 1.0
     alpha: Annotated[Scalar, positive] = 1.0
 
-    @on_points
-    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array:
-        return (1 + squared_distance(x, y, self.length_scale) / (2 * jnp.asarray(self.alpha))) ** -jnp.asarray(self.alpha)
+    def _at(self, squared: Array) -> Array:
+        return (1 + squared / (2 * jnp.asarray(self.alpha))) ** -jnp.asarray(self.alpha)
 
 
 @pytree
-class Periodic(Unit):
+class Periodic(Separable):
     """Periodic (MacKay 1998), ``k = exp(-2 sum_a sin^2(pi (x_a - y_a) / p_a) / l_a^2)``; ``length_scale`` has no unit.
 
     Both hyper-parameters are scalars or ``[d]``; ``period`` is in input units. On several axes it is the product of one-dimensional
@@ -127,14 +144,9 @@ class Periodic(Unit):
         scaled = phase / jnp.broadcast_to(jnp.asarray(self.length_scale), axes)
         return jnp.exp(-2 * jnp.sum(scaled * scaled, axis=-1))
 
-    @checked
-    def along_axes(self, dimension: Axes) -> tuple[Kernel, ...]:
-        scales, periods = scale_per_axis(self.length_scale, dimension), scale_per_axis(self.period, dimension)
-        return tuple(Periodic(length_scale=s, period=p) for s, p in zip(scales, periods, strict=True))
-
 
 @pytree
-class Categorical(Unit):
+class Categorical(Separable):
     """Categories without an order, ``k = exp(-sum_a [x_a != y_a] / l_a)``, by how many axes two points differ on (Hamming distance).
 
     Two categories of one axis have the correlation ``exp(-1 / l)``, all pairs the same; :class:`Gram` gives each pair its own.
@@ -154,10 +166,6 @@ class Categorical(Unit):
         differ = jnp.asarray(x)[:, None, :] != jnp.asarray(y)[None, :, :]
         inverse = 1 / jnp.broadcast_to(jnp.asarray(self.length_scale, jnp.asarray(x).dtype), (1, 1, jnp.shape(x)[-1]))
         return jnp.exp(-jnp.sum(jnp.where(differ, inverse, 0), axis=-1))
-
-    @checked
-    def along_axes(self, dimension: Axes) -> tuple[Kernel, ...]:
-        return tuple(Categorical(length_scale=s) for s in scale_per_axis(self.length_scale, dimension))
 
 
 @pytree
@@ -285,22 +293,3 @@ def parts_on_axes(kernel: Kernel, axes: tuple[Annotated[int, whole(0)], ...]) ->
         yield kernel, axes
     for part in parts(kernel).values():
         yield from parts_on_axes(part, axes)
-
-
-def squared_distance(x: ArrayLike, y: ArrayLike, length_scale: PerAxis) -> Array:
-    """Return ``sum_a ((x_a - y_a) / l_a)^2`` as ``[n, p]``, from differences: the expanded square loses digits for near points."""
-    scale = jnp.broadcast_to(jnp.asarray(length_scale), (1, 1, jnp.shape(x)[-1]))
-    difference = (jnp.asarray(x)[:, None, :] - jnp.asarray(y)[None, :, :]) / scale
-    return jnp.sum(difference * difference, axis=-1)
-
-
-def distance(x: ArrayLike, y: ArrayLike, length_scale: PerAxis) -> Array:
-    """Return the scaled distance ``[n, p]``, whose gradient is zero, not NaN, at coinciding points."""
-    squared = squared_distance(x, y, length_scale)
-    apart = squared > 0
-    return jnp.where(apart, jnp.sqrt(jnp.where(apart, squared, 1)), 0)
-
-
-def scale_per_axis(scale: PerAxis, dimension: int) -> list[PerAxis]:
-    """Return the hyper-parameter of each axis, from one number for all or one per axis."""
-    return [scale if isinstance(scale, float | int) or np.ndim(scale) == 0 else scale[a] for a in range(dimension)]
