@@ -18,7 +18,7 @@ from jaxbandit.core.fields import AtLeast, between, choice, finite_numbers, of_c
 from jaxbandit.core.types import PerAxis, PerOutput
 from jaxbandit.domains import Domain
 from jaxbandit.kernels import Kernel
-from jaxbandit.problems.data_tables import rows_of_csv
+from jaxbandit.problems.data import rows_of_csv
 from jaxbandit.surrogates import PRECISIONS, Surrogate, ranged, surrogate
 from jaxbandit.surrogates.choose import FORMS
 from jaxbandit.surrogates.nystroem import with_length_scale

@@ -127,12 +127,9 @@ def table(tmp_path, text):
 GOOD = "Date,AA,BB\n1,10,20.5\n2,12,20\n3,11,23\n"
 
 
-def test_any_price_table_without_verification(tmp_path):
-    file = table(tmp_path, GOOD)
-    with pytest.raises(InvalidArgument, match=r"prices.csv.*SHA-256.*verify=False"):
-        problems.stocks(file)
-    data = problems.stocks(file, verify=False)
-    assert data.labels == ("AA", "BB") and data.problem.name == "stocks-user" and "not the paper's" in data.source
+def test_any_price_table(tmp_path):
+    data = problems.stocks(table(tmp_path, GOOD), threshold=None)
+    assert data.labels == ("AA", "BB") and (data.problem.name, data.source) == ("stocks", "prices.csv")
     np.testing.assert_allclose(data.problem.means[0], [11, 63.5 / 3])
     assert data.threshold == pytest.approx(63.5 / 6)
     np.testing.assert_allclose(data.gram, np.corrcoef([[10, 12, 11], [20.5, 20, 23]]))
@@ -141,19 +138,19 @@ def test_any_price_table_without_verification(tmp_path):
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("Date,AA,BB\n1,10,20.5\n2,,20\n3,11,23\n", r"prices.csv.*'AA', row 3"),
-        ("Date,AA,BB\n1,10,20.5\n2,11,nan\n", r"prices.csv.*'BB', row 3"),
-        ("Date,AA,BB\n1,10,n/a\n2,11,3\n", r"prices.csv.*'BB', row 2.*n/a"),
-        ("Date,AA,BB\n1,10\n2,11,3\n", r"prices.csv.*row 2 has 2 cells"),
-        ("Date,AA,AA\n1,10,1\n2,11,3\n", "same one"),
+        ("Date,AA,BB\n1,10,20.5\n2,,20\n3,11,23\n", r"prices.csv.*'AA'.*row 2"),
+        ("Date,AA,BB\n1,10,20.5\n2,11,nan\n", r"prices.csv.*'BB'.*row 2"),
+        ("Date,AA,BB\n1,10,n/a\n2,11,3\n", r"prices.csv.*'BB'.*n/a.*row 1"),
+        ("Date,AA,BB\n1,10\n2,11,3\n", r"prices.csv.*row 1 .*must have 3 columns"),
+        ("Date,AA,AA\n1,10,1\n2,11,3\n", "different names"),
         ("Date,AA,BB\n1,10,5\n2,11,5\n", r"prices.csv.*'BB' is constant"),
-        ("Date,AA\n1,10\n", "at least two rows"),
-        ("", "at least two rows"),
+        ("Date\n1\n", "one column per stock"),
+        ("", "at least one row"),
     ],
 )
 def test_bad_tables_name_file_and_column(tmp_path, text, match):
     with pytest.raises(InvalidArgument, match=match):
-        problems.stocks(table(tmp_path, text), verify=False)
+        problems.stocks(table(tmp_path, text))
 
 
 def sensors(tmp_path, train, test, field="sensordata"):
@@ -162,17 +159,14 @@ def sensors(tmp_path, train, test, field="sensordata"):
     return file
 
 
-def test_other_sensors_without_verification(tmp_path):
+def test_other_sensors(tmp_path):
     rng = np.random.default_rng(0)
     train, test = rng.uniform(1, 9, (20, 3)), rng.uniform(1, 9, (10, 3))
-    file = sensors(tmp_path, train, test)
-    with pytest.raises(InvalidArgument, match=r"sensors.mat.*SHA-256"):
-        problems.light(file)
-    data = problems.light(file, verify=False, threshold=4.0)
+    data = problems.light(sensors(tmp_path, train, test), threshold=4.0)
     np.testing.assert_allclose(data.problem.means[0], test.mean(0))
     np.testing.assert_allclose(data.problem.means[1], 4 - test.mean(0))
     np.testing.assert_allclose(data.gram, np.corrcoef(train.T))
-    assert data.problem.name == "light-user"
+    assert data.problem.name == "light"
 
 
 def test_bad_sensor_files_name_file_and_field(tmp_path):
@@ -180,22 +174,22 @@ def test_bad_sensor_files_name_file_and_field(tmp_path):
     hole, flat = good.copy(), good.copy()
     hole[2, 1], flat[:, 2] = np.nan, 1.0
     for train, test, match in (
-        (good, hole, r"sensors.mat.*data.test.sensordata', column 2"),
-        (hole, good, r"sensors.mat.*data.train.sensordata', column 2"),
-        (good, good[:, :2], "3 training columns but 2"),
+        (good, hole, r"sensors.mat.*data.test.sensordata: 1 of 15 values"),
+        (hole, good, r"sensors.mat.*data.train.sensordata: 1 of 15 values"),
+        (good, good[:, :2], "got 3 of training and 2 of test"),
         (flat, good, r"sensors.mat.*'sensor 3' is constant"),
         (good, np.zeros((0, 3)), "data.test.sensordata"),
     ):
         with pytest.raises(InvalidArgument, match=match):
-            problems.light(sensors(tmp_path, train, test), verify=False)
-    with pytest.raises(InvalidArgument, match=r"no field 'data.train.sensordata'"):
-        problems.light(sensors(tmp_path, good, good, field="other"), verify=False)
+            problems.light(sensors(tmp_path, train, test))
+    with pytest.raises(InvalidArgument, match=r"data.train.sensordata.*KeyError: 'sensordata'"):
+        problems.light(sensors(tmp_path, good, good, field="other"))
     savemat(tmp_path / "sensors.mat", {"other": good})
-    with pytest.raises(InvalidArgument, match=r"no field 'data'"):
-        problems.light(tmp_path / "sensors.mat", verify=False)
+    with pytest.raises(InvalidArgument, match=r"KeyError: 'data'"):
+        problems.light(tmp_path / "sensors.mat")
     (tmp_path / "sensors.mat").write_text("not a mat file at all, only text " * 10)
-    with pytest.raises(InvalidArgument, match="not a MATLAB file"):
-        problems.light(tmp_path / "sensors.mat", verify=False)
+    with pytest.raises(InvalidArgument, match="must be a MATLAB file"):
+        problems.light(tmp_path / "sensors.mat")
 
 
 @pytest.mark.parametrize(
