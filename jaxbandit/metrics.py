@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -21,10 +21,9 @@ from jax.typing import ArrayLike
 
 from jaxbandit.core.checks import InvalidArgument, shape, short
 from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import Described, between, booleans, each, finite, integers_from, nonnegative, numbers, whole
-from jaxbandit.core.intervals import NORMAL_95
+from jaxbandit.core.fields import Described, finite, integers_from, nonnegative, whole
 from jaxbandit.core.memory import check_fits
-from jaxbandit.core.pytree import as_argument, float_dtype, pytree, replace, static
+from jaxbandit.core.pytree import as_argument, float_dtype, pytree
 from jaxbandit.core.status import healthy
 from jaxbandit.core.types import Array, Scalar
 from jaxbandit.delays import NEVER
@@ -32,7 +31,7 @@ from jaxbandit.domains import MOST_POINTS
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.problems.base import Instance, as_exact_as_tables
 
-__all__ = ["Curves", "DelayCounts", "Summary", "Tally", "curves", "delay_counts", "extend_tally", "healthy", "start_tally", "summarise"]
+__all__ = ["Curves", "DelayCounts", "Tally", "curves", "delay_counts", "extend_tally", "healthy", "start_tally"]
 __dir__ = __all__.copy  # what completion shows
 
 
@@ -84,16 +83,8 @@ def curves(
       indices: indices of the chosen points; see :attr:`Trajectory.scored_indices <jaxbandit.Trajectory.scored_indices>`.
       mixed_value: reward of the best mixed policy (:func:`~jaxbandit.problems.best_mixed_policy`), for strong regret.
     """
-    return _curves(*_given(problem, indices), mixed_value)
-
-
-@partial(jax.jit, inline=True)
-def _curves(means: Array, best: Array, indices: Array, mixed_value: Scalar | None) -> Curves:
-    """Return the measures of the points ``indices [..., T]`` on the tables ``means [1 + m, M]``, whose best feasible value is ``best``."""
-    measures = _extend_tally(means, best, start_tally(len(means) - 1, jnp.shape(indices)[:-1]), indices)[1]
-    if mixed_value is None:
-        return measures
-    return replace(measures, strong_regret=jnp.cumsum(mixed_value - means[0][indices], axis=-1))
+    means, best, indices = _given(problem, indices)
+    return _extended(means, best, start_tally(problem.constraints, jnp.shape(indices)[:-1]), indices, mixed_value)[1]
 
 
 @pytree
@@ -115,20 +106,14 @@ def start_tally(constraints: Annotated[int, whole(0, 1000)], shape: tuple[Annota
     """Return the measures before the first round, for trials with the leading axes ``shape``."""
     trials = math.prod(shape)
     check_fits("shape", (6 + constraints) * trials * float_dtype().itemsize, f"the measures of {trials:,} trials", "take fewer")
-    return _start_tally(constraints, tuple(shape))
-
-
-@partial(jax.jit, static_argnums=(0, 1), inline=True)
-def _start_tally(constraints: int, shape: tuple[int, ...]) -> Tally:
-    """Return the measures before the first round."""
-    zero = jnp.zeros(shape, float_dtype())
+    zero: Any = np.broadcast_to(np.zeros((), float_dtype()), shape)
     return Tally(
         regret=zero,
         positive_regret=zero,
         hard_violation=zero,
-        costs=jnp.zeros((*shape, constraints), zero.dtype),
-        violating_rounds=jnp.zeros(shape, jnp.int32),
-        best_constrained_regret=jnp.full(shape, jnp.inf, zero.dtype),
+        costs=zero[..., None].repeat(constraints, axis=-1),
+        violating_rounds=zero.astype(np.int32),
+        best_constrained_regret=zero + zero.dtype.type(np.inf),
         reward=zero,
     )
 
@@ -144,13 +129,13 @@ def extend_tally(
     means, best, indices = _given(problem, indices)
     costs = (*np.shape(indices)[:-1], problem.constraints)
     shape("so_far.costs", so_far.costs, costs, remedy="start one of as many trials and constraints")
-    so_far = jax.tree.map(lambda x: jnp.asarray(x, float_dtype()) if jnp.issubdtype(x.dtype, jnp.floating) else x, so_far)
-    return _extend_tally(means, best, so_far, indices)
+    return _extended(means, best, so_far, indices)
 
 
 @partial(jax.jit, inline=True)
-def _extend_tally(means: Array, best: Array, so_far: Tally, indices: Array) -> tuple[Tally, Curves]:
+def _extended(means: Array, best: Array, so_far: Tally, indices: Array, mixed_value: Scalar | None = None) -> tuple[Tally, Curves]:
     """Return the tally and the curves on the tables ``means [1 + m, M]``, whose best feasible value is ``best``."""
+    so_far = jax.tree.map(lambda x: jnp.asarray(x, float_dtype()) if jnp.issubdtype(x.dtype, jnp.floating) else x, so_far)
     reward = means[0][indices]
     costs = jnp.moveaxis(means[1:][:, indices], 0, -2)  # [..., m, n]
     gap = best - reward
@@ -170,6 +155,7 @@ def _extend_tally(means: Array, best: Array, so_far: Tally, indices: Array) -> t
         violating_rounds=so_far.violating_rounds[..., None] + sums[..., 4, :].astype(jnp.int32),
         best_constrained_regret=jnp.minimum(so_far.best_constrained_regret[..., None], least),
         reward=sums[..., 3, :],
+        strong_regret=None if mixed_value is None else jnp.cumsum(mixed_value - reward, axis=-1),
     )
     names = ("regret", "positive_regret", "hard_violation", "violating_rounds", "best_constrained_regret", "reward")
     return Tally(costs=sums[..., 5:, -1], **{name: getattr(measures, name)[..., -1] for name in names}), measures
@@ -206,12 +192,6 @@ def delay_counts(
         raise InvalidArgument(f"arrivals: expected shape [..., T, k], got shape {list(arrivals.shape)}")
     if lost is not None and np.shape(lost) != (*arrivals.shape[:-2], arrivals.shape[-1]):
         raise InvalidArgument(f"lost: expected shape {[*arrivals.shape[:-2], arrivals.shape[-1]]}, got shape {list(np.shape(lost))}")
-    return _delay_counts(arrivals, window, None if lost is None else jnp.asarray(lost, jnp.int32))
-
-
-@partial(jax.jit, inline=True)
-def _delay_counts(arrivals: Array, window: Scalar | None, lost: Array | None) -> DelayCounts:
-    """Return the counts of ``arrivals [..., T, k]``."""
     horizon = arrivals.shape[-2]
     delays = arrivals - jnp.broadcast_to(jnp.arange(1, horizon + 1, dtype=arrivals.dtype)[:, None], arrivals.shape)
     within = arrivals <= horizon
@@ -220,7 +200,7 @@ def _delay_counts(arrivals: Array, window: Scalar | None, lost: Array | None) ->
         return jnp.sum(mask, axis=-2, dtype=jnp.int32)
 
     due = count(within)
-    gone = jnp.zeros_like(due) if lost is None else lost
+    gone = jnp.zeros_like(due) if lost is None else jnp.asarray(lost, jnp.int32)
     late = jnp.zeros_like(due) if window is None else count(within & (delays > window))
     return DelayCounts(
         arrived=due - gone,
@@ -229,48 +209,3 @@ def _delay_counts(arrivals: Array, window: Scalar | None, lost: Array | None) ->
         censored=jnp.maximum(late - gone, 0),
         lost=gone,
     )
-
-
-@pytree
-class Summary:
-    """Statistics ``[...]`` of a measure over the ``count`` healthy trials."""
-
-    mean: Array
-    half_width: Array  # half-width of the 95% confidence interval of the mean
-    sd: Array
-    quantiles: Array  # [len(levels), ...]
-    count: Array  # [] number of healthy trials
-    levels: tuple[float, ...] = static()
-
-
-@checked
-def summarise(
-    values: Annotated[ArrayLike, numbers],
-    ok: Annotated[Array, booleans],
-    *,
-    levels: Annotated[tuple[float, ...], each(between(0, 1, open_low=False, host=True))] = (0.05, 0.25, 0.5, 0.75, 0.95),
-) -> Summary:
-    """Return mean, 95% confidence half-width, standard deviation and quantiles of ``values [trials, ...]`` over the healthy trials.
-
-    Trials whose ``ok [trials]`` is false are left out and not counted; with fewer than two healthy trials the standard deviation and
-    the half-width are NaN.
-    """
-    values, ok, levels = jnp.asarray(values, float_dtype()), jnp.asarray(ok), tuple(levels)
-    if ok.ndim != 1 or values.shape[:1] != ok.shape:
-        raise InvalidArgument(
-            f"ok: expected shape [trials], true or false for each of the trials of values {list(values.shape)}, got shape {list(ok.shape)}"
-        )
-    return _summarise(values, ok, levels=levels)
-
-
-@partial(jax.jit, static_argnames="levels", inline=True)
-def _summarise(values: Array, ok: Array, *, levels: tuple[float, ...]) -> Summary:
-    """Return the statistics of ``values [trials, ...]`` over the trials whose ``ok [trials]`` is true."""
-    mask = ok.reshape(ok.shape + (1,) * (values.ndim - 1))
-    count = jnp.sum(ok)
-    number = jnp.maximum(count, 1).astype(values.dtype)
-    mean = jnp.where(count > 0, jnp.sum(jnp.where(mask, values, 0), axis=0) / number, jnp.nan)
-    squares = jnp.sum(jnp.where(mask, jnp.square(values - mean[None]), 0), axis=0)
-    sd = jnp.where(count > 1, jnp.sqrt(squares / jnp.maximum(number - 1, 1)), jnp.nan)
-    quantiles = jnp.nanquantile(jnp.where(mask, values, jnp.nan), jnp.asarray(levels, values.dtype), axis=0)
-    return Summary(mean=mean, half_width=NORMAL_95 * sd / jnp.sqrt(number), sd=sd, quantiles=quantiles, count=count, levels=levels)

@@ -1,4 +1,4 @@
-"""Confidence intervals of means over independent trials, in NumPy. ``metrics.summarise`` has the same intervals in JAX."""
+"""Confidence intervals of means over independent trials, in NumPy."""
 
 from __future__ import annotations
 

@@ -1,39 +1,26 @@
-"""Tables of results: averages over trials at the last round, as text, LaTeX, CSV, or a tidy table of every round."""
+"""Tables of results: averages over trials at the last round, as text, LaTeX or CSV."""
 
 from __future__ import annotations
 
-import csv
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import pandas as pd
 
-from jaxbandit.core.checks import InvalidArgument
-from jaxbandit.core.declare import checked
-from jaxbandit.core.fields import choice
 from jaxbandit.core.showing import aligned
 from jaxbandit.core.types import Key
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.report.statistics import Given, final_values, results_at_hand
-from jaxbandit.results.dataset import Results, to_dataframe
+from jaxbandit.results.dataset import to_dataframe
 from jaxbandit.results.measured import COLUMNS, RunSummary, summary_cells, summary_row
 
-__all__ = ["COLUMNS", "aligned", "latex_table", "latex_text", "summary_rows", "text_table", "to_dataframe", "write_csv", "write_tidy"]
+__all__ = ["COLUMNS", "aligned", "latex_table", "summary_rows", "text_table", "to_dataframe", "write_csv"]
 __dir__ = __all__.copy  # what completion shows
 
-SUFFIXES = (".csv", ".parquet")
-
-# LaTeX's special characters, and the measures' headings as formulas.
-SPECIAL = {
-    **{letter: rf"\{letter}" for letter in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",  # in LaTeX's default encoding these three are other signs
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-}
+# The measures' headings as formulas of LaTeX.
 FORMULAS = {
     "R/t": "$R/t$",
     "R+/t": "$R^+/t$",
@@ -43,7 +30,6 @@ FORMULAS = {
     "best R+V": "$\\min(R^+ + V)$",
     "strong R/t": "$R_{\\mathrm{strong}}/t$",
 }
-
 
 Summarised: TypeAlias = Given | RunSummary | Sequence[Mapping[str, Any]]
 """Results as plots take them, or a summary of them: that of a run, or the rows of one."""
@@ -78,11 +64,8 @@ def summary_rows(results: Summarised, problem: AbstractProblem | None = None, *,
 
 
 def write_csv(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Write rows as CSV, with the keys of the first row as header."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    """Write rows as CSV, with their keys as header."""
+    pd.DataFrame(rows).to_csv(path, index=False, na_rep="nan")
 
 
 def text_table(results: Summarised, problem: AbstractProblem | None = None, *, key: Key | None = None) -> str:
@@ -101,42 +84,8 @@ def latex_table(
       label: name for references, such as ``tab:sine``.
     """
     head, *body = summary_cells(summary_rows(results, problem, key=key), joint=r" \pm ")
-    lines = [[latex_text(first), *(f"${cell}$" if r"\pm" in cell else latex_text(cell) for cell in others)] for first, *others in body]
-    table = [rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\hline", _line([FORMULAS.get(cell, cell) for cell in head]), r"\hline"]
-    table += [*map(_line, lines), r"\hline", r"\end{tabular}"]
-    if caption or label:
-        said = [rf"\caption{{{caption}}}"] if caption else []
-        said += [rf"\label{{{label}}}"] if label else []
-        table = [r"\begin{table}", r"\centering", *table, *said, r"\end{table}"]
-    return "\n".join(table)
-
-
-@checked
-def latex_text(words: str) -> str:
-    """Return plain text for LaTeX, with its special characters escaped."""
-    return "".join(SPECIAL.get(letter, letter) for letter in words)
-
-
-@checked
-def write_tidy(dataset: Results, path: str | Path) -> None:
-    """Write results as the tidy table of :func:`to_dataframe`, as CSV or Parquet by the ending of ``path``.
-
-    Raises:
-      InvalidArgument: on another ending, and for Parquet without the extra ``parquet``.
-    """
-    path = Path(path)
-    choice(*SUFFIXES)("path: its ending", path.suffix)
-    table = to_dataframe(dataset)
-    if path.suffix == ".csv":
-        table.to_csv(path, index=False)
-        return
-    try:
-        table.to_parquet(path, index=False)
-    except ImportError as error:
-        raise InvalidArgument(
-            'path: Parquet needs pyarrow; install it with pip install "jaxbandit[parquet]", or end the path in .csv'
-        ) from error
-
-
-def _line(cells: Sequence[str]) -> str:
-    return " & ".join(cells) + r" \\"
+    lines = [[first, *(f"${cell}$" if r"\pm" in cell else cell for cell in others)] for first, *others in body]
+    frame = pd.DataFrame(lines, columns=[FORMULAS.get(cell, cell) for cell in head]).style.hide(axis="index")
+    form = {"column_format": f"l{'r' * (len(head) - 1)}", "position_float": "centering" if caption or label else None}
+    text = frame.format(escape="latex", subset=["algorithm"]).to_latex(hrules=True, caption=caption or None, label=label or None, **form)
+    return re.sub(r"\\(top|mid|bottom)rule", r"\\hline", text).strip()

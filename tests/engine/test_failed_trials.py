@@ -193,38 +193,6 @@ def test_a_false_declaration_is_flagged_as_such() -> None:
     assert not np.any(status & Status.NO_FEASIBLE_POINT)
 
 
-def test_summaries_leave_failed_trials_out() -> None:
-    rng = np.random.default_rng(2)
-    values = rng.standard_normal((7, 4)).astype(np.float32)
-    ok = np.array([True, False, True, True, False, True, True])
-    spoiled = np.where(ok[:, None], values, np.nan).astype(np.float32)
-    spoiled[4] = 1e30  # a failed trial need not be NaN
-    summary = metrics.summarise(jnp.asarray(spoiled), jnp.asarray(ok), levels=(0.25, 0.5))
-    kept = values[ok].astype(np.float64)
-    assert int(summary.count) == 5
-    np.testing.assert_allclose(summary.mean, kept.mean(0), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(summary.sd, kept.std(0, ddof=1), rtol=1e-5)
-    np.testing.assert_allclose(summary.half_width, 1.96 * kept.std(0, ddof=1) / np.sqrt(5), rtol=1e-5)
-    np.testing.assert_allclose(summary.quantiles, np.quantile(kept, [0.25, 0.5], axis=0), rtol=1e-5, atol=1e-6)
-
-    one = metrics.summarise(jnp.asarray(spoiled), jnp.asarray([True] + [False] * 6))
-    np.testing.assert_array_equal(one.mean, values[0])
-    assert int(one.count) == 1 and np.all(np.isnan(one.sd)) and np.all(np.isnan(one.half_width))
-    none = metrics.summarise(jnp.asarray(spoiled), jnp.zeros(7, bool))
-    assert int(none.count) == 0 and np.all(np.isnan(none.mean)) and np.all(np.isnan(none.quantiles))
-
-
-def test_a_whole_study_with_failures_is_summarised_over_the_rest() -> None:
-    sick = problem(Faulty(rate=RATE))
-    run = simulate(sick, jaxbandit.Rpol())
-    ok = np.asarray(metrics.healthy(run.status))
-    violation = metrics.curves(sick, run.indices).hard_violation
-    summary = metrics.summarise(violation, jnp.asarray(ok))
-    assert 0 < int(summary.count) == ok.sum() < TRIALS
-    np.testing.assert_allclose(summary.mean, np.asarray(violation)[ok].mean(0), rtol=1e-5)
-    assert not np.allclose(summary.mean, np.asarray(violation).mean(0)), "the failed trials would have changed it"
-
-
 def test_every_flag_has_words() -> None:
     for flag in Status:
         if flag:

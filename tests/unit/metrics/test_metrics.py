@@ -1,7 +1,6 @@
-"""Measures of a run against plain loops over rounds, and summaries against NumPy."""
+"""Measures of a run against plain loops over rounds."""
 
 import itertools
-import warnings
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +16,6 @@ from jaxbandit.problems import best_mixed_policy
 
 # Compiled as a whole: operation by operation they are hundreds of programs.
 curves_of, delay_counts = jax.jit(metrics.curves), jax.jit(metrics.delay_counts)
-summarise = jax.jit(metrics.summarise, static_argnames="levels")
 SETTINGS = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 ROUNDS, POINTS = 25, 12
 
@@ -297,81 +295,6 @@ def test_final_values_do_not_depend_on_the_order_of_rounds(means, indices, order
     one, other = curves_of(problem, indices), curves_of(problem, indices[list(order)])
     for name in ("regret", "positive_regret", "hard_violation", "soft_violation", "violating_rounds", "best_constrained_regret"):
         assert getattr(one, name)[-1] == getattr(other, name)[-1], name
-
-
-# -- over trials ---------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_summarise_matches_numpy_on_healthy_trials(dtype):
-    random = np.random.default_rng(5)
-    values = random.normal(3.0, 2.0, (9, 4)).astype(dtype)
-    ok = np.array([True, False, True, True, True, False, True, True, True])
-    values[1], values[5] = np.nan, np.inf  # a failed trial holds anything
-    levels = (0.0, 0.1, 0.5, 0.75, 1.0)
-    with jax.enable_x64(dtype == np.float64):
-        got = summarise(jnp.asarray(values), jnp.asarray(ok), levels=levels)
-    kept = values[ok].astype(np.float64)
-    tolerance = 32 * float(np.finfo(dtype).eps)  # sums of seven squares, roots and an interpolation
-    assert int(got.count) == 7 and got.levels == levels
-    np.testing.assert_allclose(got.mean, kept.mean(axis=0), rtol=tolerance)
-    np.testing.assert_allclose(got.sd, kept.std(axis=0, ddof=1), rtol=tolerance)
-    np.testing.assert_allclose(got.half_width, 1.96 * kept.std(axis=0, ddof=1) / np.sqrt(7), rtol=tolerance)
-    assert got.quantiles.shape == (5, 4)
-    np.testing.assert_allclose(got.quantiles, np.quantile(kept, levels, axis=0), rtol=tolerance, atol=8 * tolerance)
-
-
-def test_summarise_takes_a_number_per_trial_and_several_axes():
-    ok = jnp.asarray([True, True, False])
-    flat = summarise(jnp.asarray([1.0, 3.0, 100.0]), ok)
-    assert flat.mean.shape == () and float(flat.mean) == 2.0
-    assert flat.quantiles.shape == (5,) and float(flat.quantiles[2]) == 2.0
-    deep = summarise(jnp.arange(24.0).reshape(3, 2, 4), ok)
-    np.testing.assert_array_equal(deep.mean, np.arange(24.0).reshape(3, 2, 4)[:2].mean(axis=0))
-
-
-def test_summarise_of_one_healthy_trial_has_a_mean_and_no_spread():
-    got = summarise(jnp.asarray([[1.0, 2.0], [np.nan, 7.0]]), jnp.asarray([True, False]))
-    np.testing.assert_array_equal(got.mean, [1.0, 2.0])
-    assert np.all(np.isnan(got.sd)) and np.all(np.isnan(got.half_width))
-    np.testing.assert_array_equal(got.quantiles, [[1.0, 2.0]] * 5)
-    assert int(got.count) == 1
-
-
-def test_summarise_of_no_healthy_trial_is_nan():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        got = summarise(jnp.ones((2, 3)), jnp.asarray([False, False]))
-    assert int(got.count) == 0
-    for name in ("mean", "sd", "half_width", "quantiles"):
-        assert np.all(np.isnan(getattr(got, name))), name
-
-
-def test_summarise_takes_counts():
-    """Violating rounds and rounds of a declaration are integers."""
-    counts = np.array([[1, 2], [2, 5], [6, 7], [100, 100]])
-    got = summarise(jnp.asarray(counts, jnp.int32), jnp.asarray([True, True, True, False]), levels=(0.25, 0.5))
-    np.testing.assert_allclose(got.mean, counts[:3].mean(axis=0), rtol=1e-6)  # float32
-    np.testing.assert_allclose(got.sd, counts[:3].std(axis=0, ddof=1), rtol=1e-6)
-    np.testing.assert_allclose(got.quantiles, np.quantile(counts[:3], (0.25, 0.5), axis=0), rtol=1e-6)
-
-
-@SETTINGS
-@given(
-    values=arrays(np.float32, (6, 3), elements=st.floats(-100, 100, width=32)),
-    ok=arrays(np.bool_, (6,)),
-    junk=st.sampled_from([0.0, np.nan, 1e30]),
-)
-def test_summaries_never_see_failed_trials(values, ok, junk):
-    spoiled = np.where(ok[:, None], values, np.float32(junk))
-    one, other = summarise(jnp.asarray(values), jnp.asarray(ok)), summarise(jnp.asarray(spoiled), jnp.asarray(ok))
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-        np.testing.assert_array_equal(a, b)
-    if ok.any():
-        kept = values[ok]
-        slack = 1e-4  # float32 sums of numbers up to 100
-        assert np.all(one.mean >= kept.min(axis=0) - slack) and np.all(one.mean <= kept.max(axis=0) + slack)
-        assert np.all(np.diff(one.quantiles, axis=0) >= -slack)
 
 
 @pytest.mark.parametrize(
