@@ -1,4 +1,4 @@
-"""The style of all figures, readable by colour-blind people and in grey print, and the axes that they are drawn on.
+"""The style of all figures, readable by colour-blind people and in grey print, their axes, and panels over a line or a plane.
 
 New axes are pyplot's, so that a notebook shows them; no backend is ever chosen here. A function that returns a whole figure, for a file or
 a notebook, makes a :class:`Drawing`, without pyplot; whoever asked for one writes it.
@@ -6,6 +6,7 @@ a notebook, makes a :class:`Drawing`, without pyplot; whoever asked for one writ
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,11 +15,14 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 from matplotlib import rcParams
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 
 from jaxbandit.core.checks import InvalidArgument, short, short_enough
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import between, each, of_class, scalar, whole
+from jaxbandit.domains import Domain
 
 # Okabe and Ito's palette, without yellow, which is too light for lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -43,6 +47,10 @@ DRAWN = each(each(of_class(Callable, "a function of an argument ax"), least=1), 
 # The optimum, where a figure shows it.
 STAR: Any = {"linestyle": "none", "markersize": 12, "markerfacecolor": COLOURS[1], "markeredgecolor": "white", "markeredgewidth": 0.8}
 
+BLUE, ORANGE, GREEN = COLOURS[:3]
+DOT: Any = {"marker": "o", "linestyle": "none", "markersize": 4.5, "markerfacecolor": "white", "markeredgecolor": "black"}
+OUTLINED = [withStroke(linewidth=2.6, foreground="black")]  # of white lines: visible on dark and on light shades
+
 
 class Drawing(Figure):
     """A figure that belongs to no window, which a notebook shows whether pyplot has been loaded or not."""
@@ -63,14 +71,9 @@ def plain(label: object) -> str:
     return str(label).replace("$", r"\$")
 
 
-def in_style(draw: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a function draw in the figures' style, whatever the user's settings are outside of it."""
-    return styled()(draw)
-
-
 @contextmanager
 def styled() -> Iterator[None]:
-    """Set the figures' style for a while.
+    """Set the figures' style for a while, or while a decorated function draws, whatever the user's settings are.
 
     Unlike ``matplotlib.rc_context`` this restores nothing else: a notebook's backend, which is loaded with the first figure, then makes
     settings of its own that have to stay.
@@ -87,20 +90,22 @@ def one_axis(ax: Axes | None, size: tuple[float, float] = PANEL) -> Axes:
     """Return the axes that were given, or new ones of ``size`` inches."""
     if ax is not None and not isinstance(ax, Axes):
         raise InvalidArgument(f"ax: must be matplotlib's Axes, or None for new ones, got {short(ax)}")
-    return new_axes(1, 1, size)[0, 0] if ax is None else ax
+    return grid_of_axes(None, 1, 1, size)[0, 0] if ax is None else ax
 
 
-def grid_of_axes(axes: GivenAxes, rows: int, columns: int, size: tuple[float, float] = PANEL, *, one_scale: bool = False) -> np.ndarray:
+@checked
+def grid_of_axes(axes: GivenAxes, rows: Count, columns: Count, size: Size = PANEL) -> np.ndarray:
     """Return the axes that were given as ``[rows, columns]``, or new ones of ``size`` inches each: in an empty figure, or pyplot's.
 
     Raises:
       InvalidArgument: when those given are not so many axes.
     """
     if axes is None:
-        return new_axes(rows, columns, size)
+        from matplotlib import pyplot  # only here: files need none
+
+        axes = pyplot.figure(layout="constrained")
     if isinstance(axes, Figure) and not axes.axes:
-        with styled():
-            return _panels(axes, rows, columns, size, one_scale=one_scale)
+        return _panels(axes, rows, columns, size)
     short_enough("axes", axes)
     given = np.asarray(axes, object).reshape(-1)
     if given.size != rows * columns or not all(isinstance(one, Axes) for one in given):
@@ -109,27 +114,18 @@ def grid_of_axes(axes: GivenAxes, rows: int, columns: int, size: tuple[float, fl
 
 
 @checked
-def new_axes(rows: Count, columns: Count, size: Size = PANEL) -> np.ndarray:
-    """Return axes ``[rows, columns]`` of a new figure of pyplot's, ``size`` inches each, which the user's backend shows."""
-    from matplotlib import pyplot  # only here: files need none
-
-    with styled():
-        return _panels(pyplot.figure(layout="constrained"), rows, columns, size)
-
-
-@checked
 def figure_of(rows: Count, columns: Count, size: Size = PANEL, *, title: str = "", one_scale: bool = False) -> tuple[Drawing, np.ndarray]:
     """Return a figure for a file and its axes ``[rows, columns]``, ``size`` inches each.
 
     With ``one_scale`` the panels of a row share their vertical scale.
     """
-    with styled():
-        figure = Drawing(layout="constrained")  # of no backend: notebooks keep theirs
-        axes = _panels(figure, rows, columns, size, one_scale=one_scale)
-        figure.suptitle(title, fontsize=11)
+    figure = Drawing(layout="constrained")  # of no backend: notebooks keep theirs
+    axes = _panels(figure, rows, columns, size, one_scale=one_scale)
+    figure.suptitle(title, fontsize=11)
     return figure, axes
 
 
+@styled()
 def _panels(figure: Figure, rows: int, columns: int, size: tuple[float, float], *, one_scale: bool = False) -> np.ndarray:
     """Return axes ``[rows, columns]`` of an empty figure, ``size`` inches each."""
     figure.set_size_inches(size[0] * columns, size[1] * rows)
@@ -169,6 +165,114 @@ def place_legend(axes: Iterable[Axes], *, new: bool = True) -> None:
         panels[0].figure.legend(list(shown.values()), list(shown), loc="outside lower center", ncols=min(len(shown), 6), fontsize=9)
     else:
         panels[0].legend(list(shown.values()), list(shown), loc="best", fontsize=7, frameon=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ground:
+    """Points ``[M, d]`` of a figure in its units, and how their coordinates are named and scaled."""
+
+    domain: Domain
+    points: np.ndarray
+    names: tuple[str, ...]
+    logarithmic: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, domain: Domain) -> Ground:
+        """Return the points of a domain, with letters for coordinates that have no names."""
+        letters = ("$x$",) if domain.dimension == 1 else tuple(f"$x_{number + 1}$" for number in range(domain.dimension))
+        return cls(domain, np.asarray(domain.points, np.float64), tuple(map(plain, domain.names)) or letters)
+
+    def edges(self, number: int) -> np.ndarray:
+        """Return the edges ``[n + 1]`` of cells about the values of a coordinate, half way between them on their scale."""
+        values = np.unique(self.points[:, number])
+        if len(values) < 2:
+            return values + np.asarray([-0.5, 0.5])
+        scaled = np.log(values) if number in self.logarithmic else values
+        between = (scaled[1:] + scaled[:-1]) / 2
+        edges = np.concatenate([[2 * scaled[0] - between[0]], between, [2 * scaled[-1] - between[-1]]])
+        return np.exp(edges) if number in self.logarithmic else edges
+
+    def dress(self, axis: Axes, *numbers: int) -> None:
+        """Give the axes of a panel the names and scales of coordinates: logarithmic, or with a tick for each category."""
+        for number, letter, ticks in zip(numbers, "xy", (axis.xaxis, axis.yaxis), strict=False):
+            axis.set(**{f"{letter}label": self.names[number]})
+            if number in self.logarithmic:
+                axis.set(**{f"{letter}scale": "log"})
+            if self.domain.is_categorical(number):
+                labels = [plain(label) for label in self.domain.categories[number]]
+                slanted: Any = {"rotation": 30, "ha": "right"} if letter == "x" and sum(map(len, labels)) > 24 else {}
+                ticks.set_ticks(range(len(labels)), labels, **slanted)
+                axis.set(**{f"{letter}lim": (-0.5, len(labels) - 0.5)})
+
+
+@dataclasses.dataclass(frozen=True)
+class Quantity:
+    """A quantity at every point ``[M]``: posterior mean and, where known, deviation, bounds of a band, truth and measurements.
+
+    Attributes:
+      label: its name.
+      mean, sd, low, high, truth: ``[M]`` each.
+      seen: points ``[n]`` by number and values measured there, NaN where none has arrived.
+      limits: values at which a constraint begins to be violated, with their labels.
+    """
+
+    label: str
+    mean: np.ndarray
+    sd: np.ndarray | None = None
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+    truth: np.ndarray | None = None
+    seen: tuple[np.ndarray, np.ndarray] | None = None
+    limits: Sequence[tuple[float, str]] = ()
+
+
+def belief_curve(axis: Axes, quantity: Quantity, x: np.ndarray, along: np.ndarray, *, joined: bool = True, band: str = "") -> None:
+    """Draw a quantity at the points ``along [n]`` over their places ``x [M]``: mean and band, or bars where points have no order."""
+    at, mean = x[along], quantity.mean[along]
+    words = "posterior mean" if quantity.low is not None else None
+    axis.plot(at, mean, "-" if joined else "s", color=BLUE, label=words)
+    if quantity.low is not None and quantity.high is not None:
+        if joined:
+            axis.fill_between(at, quantity.low[along], quantity.high[along], color=BLUE, alpha=0.2, linewidth=0, label=band or None)
+        else:
+            axis.vlines(at, quantity.low[along], quantity.high[along], color=BLUE, alpha=0.4, linewidth=6)
+    if quantity.truth is not None:
+        axis.plot(at, quantity.truth[along], color="black", linestyle=":", linewidth=1.2, label="truth")
+    if quantity.seen is not None:
+        axis.plot(x[quantity.seen[0]], quantity.seen[1], label="measured", **DOT)
+    for limit, label in quantity.limits:
+        axis.axhline(limit, color=GREEN, linestyle="--", linewidth=1, label=label)
+    axis.set_ylabel(plain(quantity.label))
+
+
+def shade(axis: Axes, ground: Ground, values: np.ndarray, limits: tuple[float | None, float | None] = (None, None)) -> ScalarMappable:
+    """Draw values ``[M]`` over a plane as shaded cells, of bare points as squares; return the image."""
+    style: Any = {"cmap": SHADES, "vmin": limits[0], "vmax": limits[1]}
+    if ground.domain.axes:
+        table = np.ma.masked_invalid(values.reshape(ground.domain.grid_shape).T)  # the last axis is drawn upwards
+        image: ScalarMappable = axis.pcolormesh(ground.edges(0), ground.edges(1), table, shading="flat", rasterized=True, **style)
+    else:
+        image = axis.scatter(ground.points[:, 0], ground.points[:, 1], c=values, s=60, marker="s", **style)
+    axis.grid(False)
+    ground.dress(axis, 0, 1)
+    return image
+
+
+def outline(
+    axis: Axes, ground: Ground, values: np.ndarray | None, label: str, *, levels: Sequence[float] = (0.0,), dash: str = "--"
+) -> None:
+    """Draw the lines on a grid on a plane where values ``[M]`` cross ``levels``, if they do anywhere."""
+    if values is None or min(ground.domain.grid_shape, default=0) < 2:
+        return
+    axis.plot([], [], color="black", linewidth=1.4, linestyle=dash, label=label)
+    crossed = sorted({level for level in levels if np.nanmin(values, initial=np.inf) < level < np.nanmax(values, initial=-np.inf)})
+    table, (x, y) = values.reshape(ground.domain.grid_shape).T, (np.unique(ground.points[:, number]) for number in (0, 1))
+    if any(ground.domain.is_categorical(number) for number in (0, 1)):  # between which there is nothing: along the edges of cells
+        x, y = (ground.edges(number).repeat(2)[1:-1] for number in (0, 1))
+        table = table.repeat(2, axis=0).repeat(2, axis=1)
+    if crossed:
+        shown = axis.contour(x, y, np.ma.masked_invalid(table), levels=crossed, colors="white", linewidths=1.2, linestyles=dash)
+        shown.set(path_effects=OUTLINED)
 
 
 def thumbnail(values: np.ndarray, feasible: np.ndarray, best: tuple[int, int] | None) -> bytes:

@@ -21,9 +21,25 @@ from jaxbandit.core.fields import MOST_ROUNDS, Words, function, integers_from, n
 from jaxbandit.core.pytree import canonicalise, float_dtype
 from jaxbandit.core.types import Array
 from jaxbandit.domains import Domain
-from jaxbandit.drawing import COLOURS, SHADES, STAR, STYLE, GivenAxes, figure_of, grid_of_axes, in_style, place_legend, plain, styled
+from jaxbandit.drawing import (
+    COLOURS,
+    DOT,
+    SHADES,
+    STAR,
+    STYLE,
+    GivenAxes,
+    Ground,
+    Quantity,
+    belief_curve,
+    figure_of,
+    grid_of_axes,
+    outline,
+    place_legend,
+    plain,
+    shade,
+    styled,
+)
 from jaxbandit.engine import Trajectory
-from jaxbandit.panels import DOT, Ground, Quantity, belief_curve, outline, shade
 from jaxbandit.problems import AbstractProblem, optimum
 from jaxbandit.problems.base import Instance
 from jaxbandit.surrogates import Posterior, Prediction, Surrogate, arithmetic
@@ -112,7 +128,7 @@ def penalised_bounds(
     return score
 
 
-@in_style
+@styled()
 @checked
 def problem_maps(problem: Instance, *, axes: GivenAxes = None) -> np.ndarray:
     """Draw the mean reward and constraints of a problem on a line or a plane: the star is the optimum, infeasible points are shaded.
@@ -151,7 +167,7 @@ def problem_maps(problem: Instance, *, axes: GivenAxes = None) -> np.ndarray:
     return row
 
 
-@in_style
+@styled()
 @checked
 def posterior_curves(
     surrogate: Surrogate,
@@ -188,7 +204,7 @@ def posterior_curves(
     return _drawn(_Shown(surrogate, trajectory, rounds, problem, score, width), axes)
 
 
-@in_style
+@styled()
 @checked
 def posterior_maps(
     surrogate: Surrogate,
@@ -249,7 +265,7 @@ def posterior_animation(
         for axis, limits in zip(grid[0], shown.limits, strict=True) if not shown.on_line else ():
             figure.colorbar(ScalarMappable(Normalize(*limits), SHADES), ax=axis, location="bottom", shrink=0.85)
 
-    @in_style
+    @styled()
     def draw(frame: _Frame) -> list[Artist]:
         for axis in grid.flat:
             axis.clear()

@@ -15,7 +15,7 @@ from jaxbandit.core.checks import one_of, shape
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import AtLeast, Words, each, exactly, numbers, scalar, vector, whole
 from jaxbandit.core.types import Key
-from jaxbandit.drawing import COLOURS, GivenAxes, grid_of_axes, in_style, look, one_axis, plain
+from jaxbandit.drawing import COLOURS, GivenAxes, grid_of_axes, look, one_axis, plain, styled
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.report.statistics import (
     Given,
@@ -54,7 +54,7 @@ WORDS = {
 }
 
 
-@in_style
+@styled()
 @checked
 def curves(
     results: Given,
@@ -86,7 +86,7 @@ def curves(
     return row
 
 
-@in_style
+@styled()
 def mean_curves(axes: np.ndarray, rounds: np.ndarray, measures: Sequence[tuple[str, str]], summaries: Sequence[xr.Dataset]) -> None:
     """Draw the ``mean`` of each algorithm with a band from ``low`` to ``high``, on one of ``axes [measures]`` for each summary."""
     for axis, (name, label), summary in zip(axes, measures, summaries, strict=True):
@@ -117,7 +117,7 @@ def _legend_of_row(row: np.ndarray) -> None:
         row[-1].legend(loc="best")
 
 
-@in_style
+@styled()
 @checked
 def cumulative(
     results: Given,
@@ -201,7 +201,7 @@ def _words(name: str, given: str | None) -> str:
     return WORDS.get(name, plain(name)) if given is None else given
 
 
-@in_style
+@styled()
 @checked
 def distribution(
     results: Given,
@@ -245,7 +245,7 @@ def distribution(
     return axis
 
 
-@in_style
+@styled()
 @checked
 def boxes_over_time(
     part: OneResult, name: str, *, every: Annotated[int, whole(1)], heading: str = "", ylabel: str | None = None, ax: Axes | None = None
@@ -275,7 +275,7 @@ def boxes_over_time(
     return axis
 
 
-@in_style
+@styled()
 @checked
 def trade_off(
     results: Given,
@@ -310,7 +310,7 @@ def trade_off(
     return axis
 
 
-@in_style
+@styled()
 @checked
 def line_through_reference(
     x: Annotated[np.ndarray, numbers, vector("the reference and the other places")],
@@ -343,7 +343,7 @@ def line_through_reference(
     return axis
 
 
-@in_style
+@styled()
 @checked
 def rounds_of_declaration(
     results: Given, *, problem: AbstractProblem | None = None, key: Key | None = None, heading: str = "", ax: Axes | None = None

@@ -5,10 +5,9 @@ Which figures a study's report has depends on the variables of its dataset.
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import io
-import re
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -16,7 +15,6 @@ import jinja2
 import matplotlib
 import numpy as np
 import xarray as xr
-from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from jaxbandit.drawing import COLOURS, Drawing, figure_of, plain
@@ -38,11 +36,6 @@ Panels: TypeAlias = Sequence[tuple[str, str]]  # measures with their axis labels
 
 # Text as outlines looks the same everywhere; names of equal parts are equal, so that a report of equal results is the same file.
 SVG: Any = {"svg.fonttype": "path", "svg.hashsalt": "jaxbandit", "path.simplify_threshold": 0.5}
-NOISE = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<metadata>.*?</metadata>|<!--.*?-->| xmlns(?::\w+)?=\"[^\"]*\"|\n\s*", re.DOTALL)
-NAME = re.compile(r' id="([^"]*)"')
-REFERENCE = re.compile(r'(href="|url\()#([^")]*)')
-PATH = re.compile(r' d="[^"]*"')  # coordinates; other numbers may be small factors
-LONG = re.compile(r"(\.\d\d)\d+")  # hundredths of a point are finer than any screen
 
 Section: TypeAlias = Mapping[str, object] | Sequence[object] | str
 """Contents of a section, as its part of the template takes them; a section without any is left out."""
@@ -65,17 +58,12 @@ def render(kind: str, sections: Mapping[str, Section], **head: object) -> str:
     return _ENVIRONMENT.get_template("page.html.j2").render(kind=kind, sections=shown, **head)
 
 
-def svg_of(picture: Picture) -> Markup:
-    """Return a figure as SVG, with names that no other figure of a page has."""
+def address_of(picture: Picture) -> str:
+    """Return a figure as an address that holds it, as SVG."""
     buffer = io.BytesIO()
     with matplotlib.rc_context(SVG):
-        picture.figure.savefig(buffer, format="svg")
-    text = NOISE.sub(lambda found: " " if found.group().startswith("\n") else "", buffer.getvalue().decode("utf-8"))
-    prefix = f"{zlib.crc32(text.encode()):08x}"
-    used = {name for _, name in REFERENCE.findall(text)}
-    text = NAME.sub(lambda found: f' id="f{prefix}-{found.group(1)}"' if found.group(1) in used else "", text)
-    text = PATH.sub(lambda found: LONG.sub(r"\1", found.group()), REFERENCE.sub(rf"\1#f{prefix}-\2", text)).strip()
-    return Markup('<svg role="img" aria-label="{}" ').format(picture.caption) + Markup(text.removeprefix("<svg "))
+        picture.figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 def panels_of(dataset: xr.Dataset) -> Panels:
@@ -181,4 +169,4 @@ def group_note(dataset: xr.Dataset, labels: list[str]) -> str:
 _ENVIRONMENT = jinja2.Environment(
     loader=jinja2.PackageLoader("jaxbandit.report", ""), autoescape=True, trim_blocks=True, lstrip_blocks=True, cache_size=1
 )
-_ENVIRONMENT.filters["svg"] = svg_of
+_ENVIRONMENT.filters["address"] = address_of

@@ -16,7 +16,7 @@ from matplotlib.patches import Rectangle
 from jaxbandit.core.checks import InvalidArgument, one_of
 from jaxbandit.core.declare import checked
 from jaxbandit.core.fields import AtLeast, Words
-from jaxbandit.drawing import SHADES, GivenAxes, grid_of_axes, in_style, look, one_axis, plain
+from jaxbandit.drawing import SHADES, GivenAxes, grid_of_axes, look, one_axis, plain, styled
 from jaxbandit.report.curves import PANELS
 from jaxbandit.report.statistics import grouped, over_trials
 from jaxbandit.results.dataset import Results
@@ -70,7 +70,7 @@ def sweeps_of(dataset: xr.Dataset) -> list[tuple[list[str], xr.Dataset]]:
     return sweeps
 
 
-@in_style
+@styled()
 @checked
 def sweep(
     dataset: Results,
@@ -144,7 +144,7 @@ def _draw_lines(axis: Axes, dataset: xr.Dataset, measure: str, parameter: str) -
         axis.legend(loc="best")
 
 
-@in_style
+@styled()
 @checked
 def win_map(wins: Annotated[xr.DataArray, Words("a matrix of win_matrix")], *, heading: str = "", ax: Axes | None = None) -> Axes:
     """Draw a matrix of :func:`~jaxbandit.report.statistics.win_matrix` as a heat map; hatched where algorithms cannot be compared.

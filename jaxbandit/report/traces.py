@@ -15,7 +15,7 @@ from jaxbandit.core.fields import numbers
 from jaxbandit.core.status import healthy
 from jaxbandit.core.types import Key, Numbers
 from jaxbandit.delays import NEVER
-from jaxbandit.drawing import in_style, look, one_axis, plain
+from jaxbandit.drawing import look, one_axis, plain, styled
 from jaxbandit.engine import Trajectory
 from jaxbandit.problems import AbstractProblem
 from jaxbandit.report.statistics import GIVEN, Given, results_at_hand, runs_of
@@ -23,7 +23,7 @@ from jaxbandit.report.statistics import GIVEN, Given, results_at_hand, runs_of
 MOST_BINS = 40
 
 
-@in_style
+@styled()
 @checked
 def multiplier_paths(
     multipliers: Annotated[Trajectory | Mapping[str, Trajectory] | Numbers, GIVEN | numbers] | None,
@@ -71,7 +71,7 @@ def multiplier_paths(
     return axis
 
 
-@in_style
+@styled()
 @checked
 def delay_histogram(
     results: Given, problem: AbstractProblem | None = None, *, key: Key | None = None, heading: str = "", ax: Axes | None = None

@@ -8,8 +8,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from jaxbandit.drawing import STAR, Drawing, figure_of, place_legend, plain, styled
-from jaxbandit.panels import BLUE, DOT, GREEN, ORANGE, Ground, Quantity, belief_curve, outline, shade
+from jaxbandit.drawing import (
+    BLUE,
+    DOT,
+    GREEN,
+    ORANGE,
+    STAR,
+    Drawing,
+    Ground,
+    Quantity,
+    belief_curve,
+    figure_of,
+    outline,
+    place_legend,
+    plain,
+    shade,
+    styled,
+)
 from jaxbandit.session.quantities import Outputs, Space
 
 if TYPE_CHECKING:

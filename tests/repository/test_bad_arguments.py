@@ -326,7 +326,7 @@ COUNTS: dict[str, tuple[Any, str]] = {  # functions of a number that an array or
     "measures": (lambda n: jaxbandit.metrics.start_tally(2, (10**7, 10**7, min(n, 10**7))), "shape"),
     "resamples": (lambda n: jaxbandit.report.statistics.resampling(n, 10**6, 0), "count"),
     "panels": (lambda n: drawing.figure_of(n, 1), "rows"),
-    "panels of a user": (lambda n: drawing.new_axes(1, n), "columns"),
+    "panels of a user": (lambda n: drawing.grid_of_axes(None, 1, n), "columns"),
     "heat maps": (lambda n: heat_maps("t", [("a", np.zeros((1, 1)))], ["r"], ["c"], across=n), "across"),
     "points in a range": (lambda n: jaxbandit.domains.points(range(n)), "coordinates"),
     "an axis in a range": (lambda n: jaxbandit.domains.product([range(n)]), "axes[0]"),

@@ -55,7 +55,7 @@ def said(*runs: dict[str, Any], **further: Any) -> dict[str, Any]:
 
 def words_of(page: str) -> str:
     """The text of a page outside of its figures."""
-    return " ".join(re.sub(r"<[^>]*>", " ", re.sub(r"<svg.*?</svg>|<style.*?</style>", "", page, flags=re.DOTALL)).split())
+    return " ".join(re.sub(r"<[^>]*>", " ", re.sub(r"<style.*?</style>", "", page, flags=re.DOTALL)).split())
 
 
 def test_a_page_says_how_far_a_study_is() -> None:
@@ -73,14 +73,14 @@ def test_a_page_says_how_far_a_study_is() -> None:
     ):
         assert phrase in words, phrase
     assert '<progress value="0.48" max="1">' in page and '<meta http-equiv="refresh" content="5">' in page
-    assert 'href="http://127.0.0.1:8787/status"' in page and page.count("<svg") == 1
+    assert 'href="http://127.0.0.1:8787/status"' in page and page.count("<img") == 1
     assert "cut off" not in page and "trial-rounds/s" not in page
 
 
 def test_rounds_before_the_first_count_and_problems_have_figures_of_their_own() -> None:
     runs = [run("a", 20, problem="sine"), run("b", 20, problem="peaks")]
     page = page_so_far(said(*runs, counted_before=10, rate=12345.6))
-    assert page.count("<svg") == 2 and "problem sine." in page and "problem peaks." in page
+    assert page.count("<img") == 2 and "problem sine." in page and "problem peaks." in page
     words = words_of(page)
     assert "a 20 of 20 0 0.100 ± 0.088" in words and "12,346 trial-rounds/s" in words
 
@@ -88,7 +88,7 @@ def test_rounds_before_the_first_count_and_problems_have_figures_of_their_own() 
 @pytest.mark.full
 def test_a_page_of_many_runs_has_few_figures_and_a_row_for_each() -> None:
     page = page_so_far(said(*(run(f"run {number}", 20) for number in range(95))))
-    assert page.count("<svg") == 4 and page.count('scope="row"') == 95 and len(page) < 2_000_000
+    assert page.count("<img") == 4 and page.count('scope="row"') == 95 and len(page) < 2_000_000
     assert "67 more runs are in the table only." in page
 
 
@@ -96,7 +96,7 @@ def test_a_page_before_the_first_trial_and_of_a_run_that_was_cut_off() -> None:
     page = page_so_far(said(run("a"), run("b"), left=None, dashboard=""), cut_off=True)
     words = words_of(page)
     assert "0% done" in words and "left" not in words and "2 of 2: a, b." in words and "This run was cut off" in words
-    assert "<svg" not in page and "dashboard" not in page
+    assert "<img" not in page and "dashboard" not in page
     assert "left" not in words_of(page_so_far(said(run("a", 3)), cut_off=True))
 
 
@@ -107,9 +107,7 @@ def test_one_trial_has_no_band() -> None:
 def test_labels_and_addresses_are_text_and_nothing_else() -> None:
     runs = [run(MALICIOUS, 20, problem=MALICIOUS), run(MALICIOUS), run("other", 20, problem="sine")]
     page = page_so_far(said(*runs, study=MALICIOUS, dashboard="javascript:alert(1)", updated=MALICIOUS))
-    assert (
-        "<script" not in page and page.count("&lt;script&gt;") >= 5 and "href=" not in re.sub(r"<svg.*?</svg>", "", page, flags=re.DOTALL)
-    )
+    assert "<script" not in page and page.count("&lt;script&gt;") >= 5 and "href=" not in page
 
 
 @pytest.mark.parametrize(
