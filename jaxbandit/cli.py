@@ -205,7 +205,7 @@ def directory_of(name: str) -> Path:
 def draw_curves(dataset: xr.Dataset, directory: Path) -> list[str]:
     """Write the figures of a study's averages over rounds; return their names: ``curves.png``, ``curves-2.png``, ..."""
     from jaxbandit.drawing import DPI
-    from jaxbandit.report.figures import curve_pictures
+    from jaxbandit.report.html import curve_pictures
     from jaxbandit.study import write_whole
 
     stem, suffix = Path(FIGURE).stem, Path(FIGURE).suffix

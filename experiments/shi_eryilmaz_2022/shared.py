@@ -121,13 +121,14 @@ def boxes(dataset: Any, *, title: str, panels: Sequence[tuple[str, str]]) -> Any
 
     The boxes of an algorithm that stops by itself end where its last trial has, with one every 5 rounds.
     """
-    held, rows = until_stopped(dataset), []
+    held = until_stopped(dataset)
+    rows: list[list[partial[Any]]] = []
     for label in map(str, dataset.algorithm.values):
         ends, every, heading = evaluations(dataset, label), BOXES_EVERY, label
         if ends.min() < dataset.sizes["round"]:
             every, heading = BOXES_EVERY_IF_STOPPED, f"{label},\nstopped after {ends.min()} to {ends.max()} evaluations"
         part = held.sel(algorithm=label).isel(round=slice(0, int(ends.max())))
-        box = partial(plots.boxes_over_time, part=part, heading=heading, every=min(every, max(1, part.sizes["round"] // 5)))
+        box: partial[Any] = partial(plots.boxes_over_time, part=part, heading=heading, every=min(every, max(1, part.sizes["round"] // 5)))
         rows.append([partial(box, name=name, ylabel=words) for name, words in panels])
     rows.append([partial(means, dataset=dataset, name=name, ylabel=words) for name, words in panels])
     return plots.compose(f"{title}\n(boxes: trials, orange: medians, blue line: means)", rows)

@@ -90,7 +90,8 @@ def notes(dataset: Any) -> list[str]:
 def draw(dataset: Any) -> Any:
     """Draw cumulative regret and violation, and the best point so far, as in the paper's Figures 2 and 3."""
     measures = {"regret": "cumulative regret $R(t)$", "hard_violation": "cumulative violation $V(t)$"}
-    rows, among = [], [str(label) for label in dataset.algorithm.values]
+    among = [str(label) for label in dataset.algorithm.values]
+    rows: list[list[partial[Any]]] = []
     for heading, lines in shared.panels(among).items():
         learners = {label: line for label, line in lines.items() if label != "Random"}  # beside it all others would be flat
         curve = partial(plots.cumulative, results=dataset, lines=learners, heading=heading, among=among)

@@ -1,24 +1,42 @@
-"""Report of a study's results as one self-contained HTML file: tables, figures, differences with intervals, parameters, versions."""
+"""Reports as self-contained HTML pages: of a study's results, with tables, figures, differences, parameters and versions."""
 
 from __future__ import annotations
 
+import base64
+import dataclasses
+import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from pprint import pformat
+from typing import Any, TypeAlias, TypeVar
 
+import jinja2
+import matplotlib
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 
 import jaxbandit
-from jaxbandit.core.checks import InvalidArgument, short
+from jaxbandit.core.checks import InvalidArgument
 from jaxbandit.core.declare import checked
 from jaxbandit.core.files import prepare_file, reason_of, write_whole
 from jaxbandit.core.types import FilePath
-from jaxbandit.report import figures
-from jaxbandit.report.figures import Cell, Picture, Section
-from jaxbandit.report.statistics import elapsed, growth_exponent, holm, paired_differences, problem_groups, shared_start
+from jaxbandit.drawing import COLOURS, Drawing, figure_of, plain
+from jaxbandit.report.curves import PANELS, boxes_over_time, mean_curves
+from jaxbandit.report.statistics import (
+    elapsed,
+    growth_exponent,
+    holm,
+    over_trials,
+    paired_differences,
+    problem_groups,
+    shared_start,
+    win_matrix,
+)
+from jaxbandit.report.sweeps import sweep, sweeps_of, win_map
 from jaxbandit.report.tables import COLUMNS, summary_rows
+from jaxbandit.report.traces import delay_histogram
 from jaxbandit.results.dataset import RESULTS, flags_in_words, sweeps_without_effect
 from jaxbandit.results.files import read_results
 
@@ -29,11 +47,38 @@ SEED = 0  # seed of the bootstraps, printed in the report
 RESAMPLES = 2000
 LEVEL = 0.05  # probability of any error among the comparisons of one table
 MOST_COLUMNS = 7  # up to so many algorithms are compared each with each; more are all compared with the first
+MOST_LINES = len(COLOURS)  # most lines in one panel
+MOST_BOXES = 3  # most panels of box plots side by side
+MOST_POINTS = 200  # of a line
+MOST_FIGURES = 4  # most figures of one kind: a hundred swept variants are shown by the sweep figure, not by a hundred curves
+BOXES = 10  # box plots over time in one panel
+MOST_RIVALS = 24  # most algorithms in a heat map of wins
+ACROSS = 3  # panels side by side
 
 MEASURES = {"regret": "regret R", "positive_regret": "positive regret R+", "hard_violation": "violation V"}
 CUMULATIVE = MEASURES | {"soft_violation": "soft violation", "strong_regret": "strong regret"}
-# Attributes that are not repeated among the parameters.
-SHOWN_ELSEWHERE = ("command", "study")
+NEEDED = ("algorithm", "trial", "round", "status", "declared_round")
+SHOWN_ELSEWHERE = ("command", "study")  # attributes that are not repeated among the parameters
+
+# Text as outlines looks the same everywhere; names of equal parts are equal, so that a report of equal results is the same file.
+SVG: Any = {"svg.fonttype": "path", "svg.hashsalt": "jaxbandit", "path.simplify_threshold": 0.5}
+
+T = TypeVar("T")
+Panels: TypeAlias = Sequence[tuple[str, str]]  # measures with their axis labels
+
+Section: TypeAlias = Mapping[str, object] | Sequence[object] | str
+"""Contents of a section, as its part of the template takes them; a section without any is left out."""
+
+Cell: TypeAlias = str | Mapping[str, object]
+"""A cell of a table: text, or a mapping of text, the tag that it stands in, an interval and asides below it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """A figure of a page, and its caption."""
+
+    caption: str
+    figure: Figure
 
 
 @checked
@@ -54,38 +99,19 @@ def write_report(directory: FilePath, out: FilePath | None = None) -> Path:
     if not folder.is_dir():
         raise InvalidArgument(f"directory: {folder} is no directory; give one that a study wrote its results to")
     dataset = read_results(folder)
-    for complaint in _complaints(dataset):
-        raise InvalidArgument(f"directory: {folder} holds no results of a study: {complaint}")
+    if missing := [name for name in NEEDED if name not in dataset.variables or not dataset[name].size]:
+        raise InvalidArgument(f"directory: {folder} holds no results of a study: {', '.join(missing)} missing")
     RESULTS("directory", dataset)
     path = prepare_file(folder / "report.html" if out is None else out, force=True)
     try:
         text = render(dataset, name=folder.resolve().name)
     except (KeyError, ValueError, TypeError, IndexError) as error:  # of what a study does not write
-        versions = _parsed(dataset.attrs.get("versions", ""))
-        version = versions.get("jaxbandit", "unknown") if isinstance(versions, dict) else "unknown"
         raise InvalidArgument(
-            f"directory: the results in {folder}, of jaxbandit {version}, cannot be shown by {jaxbandit.__version__} ({reason_of(error)}):"
-            " they are damaged or of another version"
+            f"directory: the results in {folder}, of versions {dataset.attrs.get('versions')}, cannot be shown by {jaxbandit.__version__}"
+            f" ({reason_of(error)}): they are damaged or of another version"
         ) from error
     write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
     return path
-
-
-def _complaints(dataset: xr.Dataset) -> Iterator[str]:
-    """Yield what is wrong with the rounds and variables that a report reads."""
-    missing = [dim for dim in ("algorithm", "trial", "round") if not dataset.sizes.get(dim) or dim not in dataset.coords]
-    missing += [variable for variable in ("status", "declared_round") if variable not in dataset]
-    if missing:
-        yield f"{', '.join(missing)} missing"
-    rounds, before = dataset["round"].values, dataset.attrs.get("counted_before", 0)
-    if rounds.dtype.kind not in "iu" or np.any(np.diff(rounds) <= 0):
-        yield "its rounds are no whole numbers in order"
-    if not isinstance(before, int | np.integer) or before < 0:
-        yield f"counted_before is no number of points, but {short(before)}"
-    for name, values in dataset.data_vars.items():
-        dims = set(values.dims)
-        if ({"trial", "round"} <= dims and "algorithm" not in dims) or (name == "status" and dims != {"algorithm", "trial"}):
-            yield f"{name} is not of each run"
 
 
 def render(dataset: xr.Dataset, *, name: str) -> str:
@@ -97,16 +123,16 @@ def render(dataset: xr.Dataset, *, name: str) -> str:
     sections: dict[str, Section] = {
         "summary": _summary(dataset),
         "flags": flags_in_words(dataset) or [f"None of the {dataset.status.size:,} trials was flagged."],
-        "curves": _pictures(dataset, figures.curve_pictures, figures.MOST_LINES),
-        "boxes": _pictures(dataset, figures.box_pictures, figures.MOST_BOXES),
-        "sweep": _pictures(dataset, figures.sweep_pictures),
-        "delays": _pictures(dataset, figures.delay_pictures),
+        "curves": curve_pictures(dataset),
+        "boxes": _box_pictures(dataset),
+        "sweep": _sweep_pictures(dataset),
+        "delays": _delay_pictures(dataset),
         "differences": _differences(dataset),
-        "wins": _pictures(dataset, figures.win_pictures),
+        "wins": _win_pictures(dataset),
         "growth": _growth(dataset),
         "parameters": _parameters(attributes),
     }
-    return figures.render(
+    return page(
         "study",
         sections,
         title=attributes.get("study", name),
@@ -115,6 +141,15 @@ def render(dataset: xr.Dataset, *, name: str) -> str:
         command=attributes.get("command"),
         findings={"summary": shared_start(dataset), "sweep": sweeps_without_effect(dataset)},
     )
+
+
+def page(kind: str, sections: Mapping[str, Section], **head: object) -> str:
+    """Return a page that needs no other file: of a ``kind`` ("study", "watched" or "session"), with the sections that are not empty."""
+    shown = {name: content for name, content in sections.items() if content}
+    return _ENVIRONMENT.get_template("page.html.j2").render(kind=kind, sections=shown, **head)
+
+
+# Tables.
 
 
 def _summary(dataset: xr.Dataset) -> Section:
@@ -126,12 +161,6 @@ def _summary(dataset: xr.Dataset) -> Section:
     return {"heads": ["algorithm", "trials", *shown], "rows": rows, "rounds": f"{int(elapsed(dataset)[-1]):,}"}
 
 
-def _pictures(dataset: xr.Dataset, draw: Callable[[xr.Dataset], list[Picture]], most: int = 0) -> Section:
-    pictures = draw(dataset)
-    hidden = figures.left_out(dataset, most) if most and pictures else 0
-    return {"pictures": pictures, "hidden": f"{hidden} more algorithms are in the tables only." if hidden else ""} if pictures else {}
-
-
 def _measures(dataset: xr.Dataset, names: Mapping[str, str]) -> dict[str, str]:
     """Return those of some measures, with their words, that a dataset holds."""
     return {name: words for name, words in names.items() if name in dataset and np.isfinite(dataset[name].values).any()}
@@ -139,34 +168,19 @@ def _measures(dataset: xr.Dataset, names: Mapping[str, str]) -> dict[str, str]:
 
 def _differences(dataset: xr.Dataset) -> Section:
     tables: list[tuple[str, list[str], list[list[Cell]]]] = []
-    for labels in problem_groups(dataset):
-        part, note = dataset.sel(algorithm=labels), figures.group_note(dataset, labels)
-        pairs = {
-            words: paired_differences(part, name, seed=SEED, averaged=True, resamples=RESAMPLES)
-            for name, words in _measures(part, MEASURES).items()
-            if len(labels) > 1
-        }
-        if pairs and len(labels) > MOST_COLUMNS:
-            first, *others = labels
-            columns = [_differences_from(table, others, [first]) for table in pairs.values()]
-            rows = [[label, *(column[number][0] for column in columns)] for number, label in enumerate(others)]
-            tables.append(("", [f"row minus {first}{note}", *pairs], rows))
-            continue
-        for words, table in pairs.items():
-            rows = [[label, *cells] for label, cells in zip(labels, _differences_from(table, labels, labels), strict=True)]
-            tables.append((words + note, ["row minus column", *labels], rows))
+    for labels, note in _groups(dataset):
+        part, all_pairs = dataset.sel(algorithm=labels), len(labels) <= MOST_COLUMNS
+        rows, columns = (labels, labels) if all_pairs else (labels[1:], labels[:1])
+        for name, words in _measures(part, MEASURES).items() if len(labels) > 1 else ():
+            pairs = paired_differences(part, name, seed=SEED, averaged=True, resamples=RESAMPLES).sel(algorithm=rows, versus=columns)
+            shown = np.triu(np.ones(pairs.p.shape, bool), 1) if all_pairs else np.ones(pairs.p.shape, bool)  # each pair once
+            corrected = holm(np.where(shown, pairs.p.values, np.nan))
+            cells = [["" for _ in columns] for _ in rows]
+            body: list[list[Cell]] = [[label, *row] for label, row in zip(rows, cells, strict=True)]
+            for r, c in np.argwhere(shown).tolist():
+                body[r][c + 1] = _difference(pairs.isel(algorithm=r, versus=c), corrected[r, c])
+            tables.append((words + note, ["row minus column", *columns], body))
     return {"tables": tables, "resamples": f"{RESAMPLES:,}", "seed": SEED} if tables else {}
-
-
-def _differences_from(pairs: xr.Dataset, rows: list[str], columns: list[str]) -> list[list[Cell]]:
-    """Return the cells ``[rows][columns]`` of a table of differences, whose p-values are corrected for the number of its pairs."""
-    p = pairs.p.sel(algorithm=rows, versus=columns).values
-    shown = np.triu(np.ones(p.shape, bool), 1) if rows == columns else np.ones(p.shape, bool)  # each pair once
-    corrected = holm(np.where(shown, p, np.nan))
-    return [
-        [_difference(pairs.sel(algorithm=row, versus=column), corrected[r, c]) if shown[r, c] else "" for c, column in enumerate(columns)]
-        for r, row in enumerate(rows)
-    ]
 
 
 def _difference(pair: xr.Dataset, corrected: float) -> Cell:
@@ -218,10 +232,6 @@ def _parameters(attributes: Mapping[str, object]) -> Section:
 
 def _parsed(value: object) -> object:
     """Return an attribute as Python values, parsed if it is JSON."""
-    if isinstance(value, bytes):
-        value = value.decode("utf-8", "replace")
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
     try:
         return json.loads(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
     except (ValueError, RecursionError):
@@ -244,3 +254,115 @@ def with_half(mean: float, half: float) -> str:
         return "undefined"
     digits = _decimals(half)
     return _fixed(mean, digits) + (f" ± {_fixed(half, digits)}" if np.isfinite(half) else "")
+
+
+# Figures.
+
+
+def _panels_of(dataset: xr.Dataset) -> Panels:
+    """Return the measures of :data:`~jaxbandit.report.curves.PANELS` that a dataset holds, with their axis labels."""
+    return [(name, label) for name, label in PANELS if name in dataset and np.isfinite(dataset[name].values).any()]
+
+
+def curve_pictures(dataset: xr.Dataset) -> list[Picture]:
+    """Draw averages over rounds with 95% bands: a figure for each group of up to ``MOST_LINES`` algorithms on one problem."""
+    panels, few, places = _panels_of(dataset), _thinned(dataset), dataset.indexes["algorithm"]
+    means = [over_trials(few, name, averaged=True).assign_coords(round=elapsed(few)) for name, _ in panels]
+    parts = [(places.get_indexer(labels), note) for labels, note in parts_of(_groups(dataset), MOST_LINES)]
+    return mean_pictures(parts, panels, means, "Averages over rounds, means over trials with 95% confidence bands")
+
+
+def mean_pictures(parts: Sequence[tuple[Sequence[int], str]], panels: Panels, means: Sequence[xr.Dataset], caption: str) -> list[Picture]:
+    """Draw a picture for each of ``parts``, the numbers of its algorithms and a note on them, with a panel for each of ``means``."""
+    pictures, across = [], min(len(panels), ACROSS)
+    for numbers, note in parts if panels else ():
+        figure, axes = figure_of(-(-len(panels) // across), across, (4.2, 3.6))
+        for axis in axes.flat[len(panels) :]:
+            axis.remove()
+        shown = [_thinned(mean.isel(algorithm=list(numbers))) for mean in means]
+        mean_curves(axes.flat[: len(panels)], shown[0]["round"].values, panels, shown)
+        pictures.append(Picture(f"{caption}{note}.", figure))
+    return pictures
+
+
+def _box_pictures(dataset: xr.Dataset) -> list[Picture]:
+    """Draw box plots over the rounds: a column for each algorithm, a row for each measure."""
+    every, panels, pictures = max(1, int(elapsed(dataset)[-1]) // BOXES), _panels_of(dataset), []
+    for labels, note in parts_of(_groups(dataset), MOST_BOXES) if panels else ():
+        figure, grid = figure_of(len(panels), len(labels), (4.2, 3.0), one_scale=True)
+        for row, (name, words) in zip(grid, panels, strict=True):
+            for number, (axis, label) in enumerate(zip(row, labels, strict=True)):
+                ylabel = "" if number else words
+                boxes_over_time(dataset.sel(algorithm=label), name, heading=plain(label), ylabel=ylabel, every=every, ax=axis)
+        caption = "Spread over trials: boxes hold the middle half of the trials, orange lines are medians, blue lines means"
+        pictures.append(Picture(f"{caption}{note}.", figure))
+    return pictures
+
+
+def _sweep_pictures(dataset: xr.Dataset) -> list[Picture]:
+    """Draw measures against swept hyper-parameters, if any: a figure for each set of algorithms that vary in the same ones."""
+    pictures = []
+    for parameters, part in sweeps_of(dataset):
+        if panels := _panels_of(part):
+            figure = Drawing(layout="constrained")
+            sweep(part, measures=panels, parameters=parameters, axes=figure)
+            pictures.append(Picture(f"Means over trials after the last round, over {' and '.join(parameters)}.", figure))
+    return pictures
+
+
+def _delay_pictures(dataset: xr.Dataset) -> list[Picture]:
+    """Draw the histogram of delays, if feedback was delayed."""
+    if "arrival" not in dataset:
+        return []
+    figure, axes = figure_of(1, 1, (7.0, 3.6))
+    delay_histogram(dataset, ax=axes[0, 0])
+    return [Picture("Delays of the values that arrived within the run.", figure)]
+
+
+def _win_pictures(dataset: xr.Dataset) -> list[Picture]:
+    """Draw the shares of trials won after the last round, for each measure, of 2 to ``MOST_RIVALS`` algorithms on one problem."""
+    pictures = []
+    for labels, note in _groups(dataset):
+        part, side = dataset.sel(algorithm=labels), 2.9 + 0.32 * len(labels)
+        if 2 <= len(labels) <= MOST_RIVALS and (panels := _panels_of(part)):
+            figure, axes = figure_of(1, len(panels), (side + 0.8, side))
+            for axis, (name, words) in zip(axes[0], panels, strict=True):
+                win_map(win_matrix(part, name), heading=words, ax=axis)
+            pictures.append(Picture(f"Share of trials that the row wins{note}.", figure))
+    return pictures
+
+
+def _thinned(dataset: xr.Dataset) -> xr.Dataset:
+    """Return the dataset at up to ``MOST_POINTS`` of its rounds, the last one among them."""
+    count = dataset.sizes["round"]
+    return dataset.isel(round=np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).round().astype(int)))
+
+
+def parts_of(groups: Sequence[tuple[Sequence[T], str]], most: int) -> list[tuple[list[T], str]]:
+    """Return the members of each figure, up to ``most`` of one group, with the note on the group; at most ``MOST_FIGURES`` of them."""
+    split = [(np.array_split(np.asarray(members, object), -(-len(members) // most)), note) for members, note in groups]
+    parts = [(list(chunk), note) for chunks, note in split for chunk in chunks]
+    if hidden := sum(len(members) for members, _ in parts[MOST_FIGURES:]):
+        members, note = parts[MOST_FIGURES - 1]
+        parts[MOST_FIGURES - 1] = members, f"{note}; {hidden:,} more runs are in the tables only"
+    return parts[:MOST_FIGURES]
+
+
+def _groups(dataset: xr.Dataset) -> list[tuple[list[str], str]]:
+    """Return the labels of algorithms on each problem, with a note ``", problem ..."``, which is empty when there is but one."""
+    groups = problem_groups(dataset)
+    return [(labels, f", problem {dataset['problem'].sel(algorithm=labels[0]).item()}" if len(groups) > 1 else "") for labels in groups]
+
+
+def address_of(picture: Picture) -> str:
+    """Return a figure as an address that holds it, as SVG."""
+    buffer = io.BytesIO()
+    with matplotlib.rc_context(SVG):
+        picture.figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+_ENVIRONMENT = jinja2.Environment(
+    loader=jinja2.PackageLoader("jaxbandit.report", ""), autoescape=True, trim_blocks=True, lstrip_blocks=True, cache_size=1
+)
+_ENVIRONMENT.filters["address"] = address_of

@@ -8,8 +8,7 @@ import numpy as np
 
 from jaxbandit.core.files import prepare_file, write_whole
 from jaxbandit.core.status import MESSAGES
-from jaxbandit.report import figures
-from jaxbandit.report.figures import Picture, Section
+from jaxbandit.report.html import Picture, Section, page
 from jaxbandit.session import Session
 from jaxbandit.session.figures import history_figure
 
@@ -56,7 +55,7 @@ def render(session: Session) -> str:
             "feasible": best.feasible,
         },
         "history": {"pictures": [Picture(caption, history_figure(outputs, history))], "violations": violations} if len(states) else {},
-        "belief": {"pictures": [_belief(session)]},
+        "belief": [_belief(session)],
         "pending": {"heads": ["ticket", *names, "told"], "rows": waiting},
         "tickets": {
             "heads": ["ticket", "state", *names, *outputs.names],
@@ -68,7 +67,7 @@ def render(session: Session) -> str:
         "made-of": [[name, str(value)] for name, value in parts.table().items() if name not in ("space", "key") and value is not None],
     }
     facts = f"{len(states)} tickets: {counts}; begun {first.at}, last event {last.at} (UTC)"
-    return figures.render("session", sections, title=session.directory.resolve().name, subtitle="session", facts=facts)
+    return page("session", sections, title=session.directory.resolve().name, subtitle="session", facts=facts)
 
 
 def _belief(session: Session) -> Picture:

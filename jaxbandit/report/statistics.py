@@ -7,11 +7,14 @@ such as regret on an instance without a feasible point, the statistics are NaN t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, TypeAlias, TypeVar
 
 import numpy as np
 import xarray as xr
+from scipy.special import stdtr
 
 from jaxbandit.core import checks
 from jaxbandit.core.checks import InvalidArgument, short
@@ -57,6 +60,7 @@ Resamples: TypeAlias = Annotated[int, whole(1, 10**6)]
 
 MARKS = 64  # number of rounds, equally spaced in log t, to which a growth exponent is fitted
 LEAST_MARKS = 3
+PAIRS = ("algorithm", "versus")
 
 
 def runs_of(results: object) -> dict[str, Trajectory] | None:
@@ -85,8 +89,8 @@ def results_at_hand(results: Given, problem: AbstractProblem | None = None, *, k
     if runs is None:
         if isinstance(results, xr.Dataset) and "algorithm" not in results.dims and "trial" in results.dims:
             ONE("results", results)
-            labels = {name: ("algorithm", [own.item()]) for name, own in results.coords.items() if own.ndim == 0 and name != "algorithm"}
-            return results.drop_vars(list(labels)).expand_dims("algorithm").assign_coords(labels)
+            labels = [name for name, value in results.coords.items() if value.ndim == 0 and name != "algorithm"]
+            return results.expand_dims("algorithm").assign_coords({name: ("algorithm", [results[name].item()]) for name in labels})
         RESULTS("results", results)
         return results  # type: ignore[return-value]
     if problem is None:
@@ -129,7 +133,9 @@ def healthy_values(part: OneResult, measure: str, *, averaged: bool = False) -> 
 @checked
 def final_values(part: OneResult, measure: str, *, averaged: bool = False) -> np.ndarray:
     """Return a measure ``[trials]`` after the last round in one algorithm's healthy trials; arguments as for :func:`healthy_values`."""
-    return healthy_values(_at(part, [-1]), measure, averaged=averaged)[:, 0]
+    check_measure("measure", part, measure)
+    values = part[measure].isel(round=-1).values[healthy(part)].astype(np.float64)
+    return values / elapsed(part)[-1] if averaged else values
 
 
 @checked
@@ -141,8 +147,9 @@ def paired_final_values(dataset: Results, measure: str) -> np.ndarray:
     Raises:
       InvalidArgument: when the dataset has no such measure.
     """
-    final, ok = _final(dataset, measure, averaged=False)
-    return final[:, ok.all(axis=0)]
+    check_measure("measure", dataset, measure)
+    last = dataset[measure].isel(round=-1).transpose("algorithm", "trial").values.astype(np.float64)
+    return last[:, healthy(dataset).all(axis=0)]
 
 
 @checked
@@ -162,9 +169,10 @@ def over_trials(dataset: Results, measure: str, *, averaged: bool = False) -> xr
       InvalidArgument: when the dataset has no such measure.
     """
     parts = [healthy_values(dataset.isel(algorithm=a), measure, averaged=averaged) for a in range(dataset.sizes["algorithm"])]
-    mean, half = np.stack([_mean(part) for part in parts]), np.stack([half_width(part) for part in parts])
+    mean = np.stack([part.mean(axis=0) if len(part) else np.full(dataset.sizes["round"], np.nan) for part in parts])
+    half = np.stack([half_width(part) for part in parts])
     per_round = {"mean": mean, "sd": np.stack([standard_deviation(part) for part in parts]), "low": mean - half, "high": mean + half}
-    per_run = {"count": [len(part) for part in parts], "undefined": [_undefined(part) for part in parts]}
+    per_run = {"count": [len(part) for part in parts], "undefined": [np.isnan(part).any(axis=1).sum() for part in parts]}
     return xr.Dataset(
         {name: (("algorithm", "round"), values) for name, values in per_round.items()}
         | {name: ("algorithm", values) for name, values in per_run.items()},
@@ -194,34 +202,35 @@ def paired_differences(
     Raises:
       InvalidArgument: when the dataset has no such measure, or ``level`` or ``resamples`` is out of range.
     """
-    final, ok = _final(dataset, measure, averaged)
-    comparable = _comparable(dataset)
-    size = len(final)
-    shape = (size, size)
-    mean, low, high, p = (np.full(shape, np.nan) for _ in range(4))
-    count, undefined = np.zeros(shape, int), np.zeros(shape, int)
-    weights: dict[int, np.ndarray] = {}
-    for a, b in zip(*np.triu_indices(size), strict=True):
-        both = ok[a] & ok[b]
-        differences = final[a, both] - final[b, both]
-        count[a, b] = count[b, a] = n = len(differences) if comparable[a, b] else 0
-        undefined[a, b] = undefined[b, a] = np.count_nonzero(np.isnan(differences)) if n else 0
-        if n == 0:
-            continue
-        mean[a, b] = differences.mean()
-        mean[b, a] = 0 - mean[a, b]  # not -0.0 for an algorithm and itself
+    shape = (dataset.sizes["algorithm"],) * 2
+    mean, low, high, p = np.full((4, *shape), np.nan)
+    count, undefined, comparable = np.zeros(shape, int), np.zeros(shape, int), np.zeros(shape, bool)
+    weights = functools.cache(lambda trials: resampling(trials, resamples, seed))
+    for a, b, differences in _pairs(dataset, measure, averaged):
+        comparable[a, b] = comparable[b, a] = True
+        count[a, b] = count[b, a] = n = len(differences)
+        undefined[a, b] = undefined[b, a] = np.count_nonzero(np.isnan(differences))
+        if n:
+            mean[a, b] = differences.mean()
+            mean[b, a] = 0 - mean[a, b]  # not -0.0 for an algorithm and itself
         if n > 1 and not undefined[a, b]:
-            if n not in weights:
-                weights[n] = resampling(n, resamples, seed)
-            ends = np.quantile(weights[n] @ differences, [(1 - level) / 2, (1 + level) / 2])
-            low[a, b], high[a, b] = ends
-            low[b, a], high[b, a] = 0 - ends[::-1]  # the reversed difference has the mirrored interval
-            p[a, b] = p[b, a] = _paired_t(differences)
-    labels = dataset.algorithm.values
+            low[a, b], high[a, b] = np.quantile(weights(n) @ differences, [(1 - level) / 2, (1 + level) / 2])
+            low[b, a], high[b, a] = 0 - high[a, b], 0 - low[a, b]  # the reversed difference has the mirrored interval
+            error = standard_deviation(differences) / np.sqrt(n)
+            p[a, b] = p[b, a] = 2 * stdtr(n - 1, -abs(mean[a, b] / error)) if error else mean[a, b] == 0
     tables = {"mean": mean, "low": low, "high": high, "p": p, "count": count, "undefined": undefined, "comparable": comparable}
-    return xr.Dataset(
-        {name: (("algorithm", "versus"), table) for name, table in tables.items()}, coords={"algorithm": labels, "versus": labels}
-    )
+    return xr.Dataset({name: (PAIRS, table) for name, table in tables.items()}, coords=dict.fromkeys(PAIRS, dataset.algorithm.values))
+
+
+def _pairs(dataset: xr.Dataset, measure: str, averaged: bool = False) -> Iterator[tuple[int, int, np.ndarray]]:
+    """Yield pairs of algorithms on one problem with differences of a measure after the last round, in trials that failed in neither."""
+    check_measure("measure", dataset, measure)
+    final, ok, keys = dataset[measure].isel(round=-1).transpose("algorithm", "trial").values, healthy(dataset), _problem_keys(dataset)
+    final = final.astype(np.float64) / (elapsed(dataset)[-1] if averaged else 1)
+    for a, b in itertools.combinations_with_replacement(range(len(keys)), 2):
+        if keys[a] == keys[b]:
+            both = ok[a] & ok[b]
+            yield a, b, final[a, both] - final[b, both]
 
 
 @checked
@@ -245,26 +254,21 @@ def holm(p: Annotated[Sequence[float] | np.ndarray, numbers]) -> np.ndarray:
 
 
 @checked
-def win_matrix(dataset: Results, measure: str, *, larger_is_better: bool = False) -> xr.DataArray:
-    """Return the share of trials in which the row's value after the last round beats the column's, ``[algorithm, versus]``, ties as half.
+def win_matrix(dataset: Results, measure: str) -> xr.DataArray:
+    """Return the share of trials whose value after the last round is lower for the row, ``[algorithm, versus]``, ties as half.
 
-    By default the smaller value wins, as for regret and violation. With its transpose the matrix sums to one; it is NaN for algorithms
-    run on different problems, for pairs without a common trial, and where a value is NaN.
+    With its transpose the matrix sums to one; it is NaN for algorithms run on different problems, for pairs without a common trial, and
+    where a value is NaN.
 
     Raises:
       InvalidArgument: when the dataset has no such measure.
     """
-    final, ok = _final(dataset, measure, averaged=False)
-    comparable = _comparable(dataset)
-    share = np.full((len(final), len(final)), np.nan)
-    for a, b in zip(*np.triu_indices(len(final)), strict=True):
-        both = ok[a] & ok[b]
-        gain = final[a, both] - final[b, both] if larger_is_better else final[b, both] - final[a, both]
-        if len(gain) and comparable[a, b] and not np.isnan(gain).any():
-            share[a, b] = np.mean(np.where(gain > 0, 1.0, np.where(gain < 0, 0.0, 0.5)))
+    share = np.full((dataset.sizes["algorithm"],) * 2, np.nan)
+    for a, b, differences in _pairs(dataset, measure):
+        if len(differences):
+            share[a, b] = np.mean((1 - np.sign(differences)) / 2)
             share[b, a] = 1 - share[a, b]
-    labels = dataset.algorithm.values
-    return xr.DataArray(share, dims=("algorithm", "versus"), coords={"algorithm": labels, "versus": labels})
+    return xr.DataArray(share, dims=PAIRS, coords=dict.fromkeys(PAIRS, dataset.algorithm.values))
 
 
 @checked
@@ -341,52 +345,11 @@ def resampling(count: Annotated[int, whole(0, 10**9)], resamples: Resamples, see
     return np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples) / count
 
 
-def _mean(values: np.ndarray) -> np.ndarray:
-    """Return the mean over the first axis; NaN without values."""
-    return values.mean(axis=0) if len(values) else np.full(values.shape[1:], np.nan)
-
-
-def _paired_t(differences: np.ndarray) -> float:
-    """Return the two-sided p-value of Student's t test that ``differences [n]``, of at least two trials, have mean 0."""
-    from scipy.special import stdtr  # comes with JAX; imported here because start-up should not pay for it
-
-    error = standard_deviation(differences) / np.sqrt(len(differences))
-    if error == 0:
-        return float(differences.mean() == 0)
-    return float(2 * stdtr(len(differences) - 1, -abs(differences.mean() / error)))
-
-
-def _undefined(values: np.ndarray) -> int:
-    """Return the number of trials in which some round is NaN."""
-    return int(np.isnan(values).any(axis=1).sum())
-
-
-def _final(dataset: xr.Dataset, measure: str, averaged: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return a measure after the last round and booleans of the trials that did not fail, both ``[algorithm, trial]``."""
-    ok = healthy(dataset)
-    final = np.full(ok.shape, np.nan)
-    for a in range(len(ok)):
-        final[a, ok[a]] = final_values(dataset.isel(algorithm=a), measure, averaged=averaged)
-    return final, ok
-
-
-def _at(dataset: xr.Dataset, places: Sequence[int] | np.ndarray) -> xr.Dataset:
-    """Select some of the kept rounds, with the numbers of rounds that had elapsed."""
-    before = int(elapsed(dataset)[0]) - int(dataset["round"][0])
-    return dataset.isel(round=places).assign_attrs(counted_before=before)
-
-
 def _problem_keys(dataset: xr.Dataset) -> list[str]:
     """Return the problem name of each algorithm; the same for all where the dataset has none."""
     if "problem" in dataset.coords:
         return [str(name) for name in np.broadcast_to(dataset["problem"].values, dataset.sizes["algorithm"])]
     return [""] * dataset.sizes["algorithm"]
-
-
-def _comparable(dataset: xr.Dataset) -> np.ndarray:
-    """Return booleans ``[algorithm, algorithm]``, true for pairs that were run on the same problem."""
-    keys = _problem_keys(dataset)
-    return np.asarray([[one == other for other in keys] for one in keys])
 
 
 def _marks(t: np.ndarray, start: float) -> np.ndarray:
@@ -400,25 +363,24 @@ def _marks(t: np.ndarray, start: float) -> np.ndarray:
 
 def _growth(log_t: np.ndarray, trials: np.ndarray, weights: np.ndarray, level: float) -> tuple[float, float, float, str]:
     """Return exponent, interval and reason from ``trials [count, marks]`` and the bootstrap's ``weights [resamples, count]``."""
-    nan = float("nan")
-    mean = _mean(trials)
-    if len(trials) == 0:
-        return nan, nan, nan, "no trial without failure"
-    if np.isnan(trials).any():
-        return nan, nan, nan, f"undefined in {_undefined(trials)} of {len(trials)} trials"
-    if len(log_t) < LEAST_MARKS:
-        return nan, nan, nan, f"only {len(log_t)} rounds to fit to, at least {LEAST_MARKS} are needed"
-    if not (mean > 0).all():
-        where = int(np.rint(np.exp(log_t[np.argmin(mean > 0)])))
-        return nan, nan, nan, f"the mean is not positive (first seen at round {where})"
+    exponent = low = high = float("nan")
     centred = log_t - log_t.mean()
     slope = centred / (centred @ centred)
-    exponent = float(np.log(mean) @ slope)
-    if len(trials) == 1:
-        return exponent, nan, nan, "no interval: a single trial"
-    resampled = weights @ trials  # [resamples, marks]
-    bad = np.count_nonzero((resampled <= 0).any(axis=1))
-    if bad:
-        return exponent, nan, nan, f"no interval: the mean is not positive in {bad / len(resampled):.1%} of the resamples"
-    low, high = np.quantile(np.log(resampled) @ slope, [(1 - level) / 2, (1 + level) / 2])
-    return exponent, float(low), float(high), ""
+    if len(trials) == 0:
+        reason = "no trial without failure"
+    elif bad := np.isnan(trials).any(axis=1).sum():
+        reason = f"undefined in {bad} of {len(trials)} trials"
+    elif len(log_t) < LEAST_MARKS:
+        reason = f"only {len(log_t)} rounds to fit to, at least {LEAST_MARKS} are needed"
+    elif not ((mean := trials.mean(axis=0)) > 0).all():
+        reason = f"the mean is not positive (first seen at round {np.rint(np.exp(log_t[np.argmin(mean > 0)])):.0f})"
+    else:
+        exponent, resampled = float(np.log(mean) @ slope), weights @ trials  # [resamples, marks]
+        if len(trials) == 1:
+            reason = "no interval: a single trial"
+        elif bad := np.count_nonzero((resampled <= 0).any(axis=1)):
+            reason = f"no interval: the mean is not positive in {bad / len(resampled):.1%} of the resamples"
+        else:
+            reason = ""
+            low, high = np.quantile(np.log(resampled) @ slope, [(1 - level) / 2, (1 + level) / 2]).tolist()
+    return exponent, low, high, reason

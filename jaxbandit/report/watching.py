@@ -20,8 +20,7 @@ from jaxbandit.core.files import CannotWrite, reason_of, write_whole
 from jaxbandit.core.intervals import NORMAL_95
 from jaxbandit.core.types import FilePath
 from jaxbandit.report.curves import PANELS, WORDS
-from jaxbandit.report.figures import MOST_LINES, Section, mean_pictures, parts_of, render
-from jaxbandit.report.html import with_half, write_report
+from jaxbandit.report.html import MOST_LINES, Picture, Section, mean_pictures, page, parts_of, with_half, write_report
 from jaxbandit.report.statistics import grouped
 from jaxbandit.report.tables import COLUMNS
 from jaxbandit.study.files import PROGRESS, RECORD, is_held
@@ -62,11 +61,11 @@ def _page(state: Said, cut_off: bool) -> str:
     columns = [column for column in COLUMNS if any(column[1] in run["mean"] for run in begun)]
     means = [_means(state, begun, measure, averaged) for _, measure, averaged in columns]
     sections: dict[str, Section] = {
-        "so-far": _curves(begun, columns, means) if columns else {},
+        "so-far": _curves(begun, columns, means) if columns else [],
         "runs": _table(state, begun, columns, means) if begun else {},
         "waiting": f"Runs without a finished trial, {len(waiting):,} of {len(runs):,}: {', '.join(waiting)}." if waiting else "",
     }
-    return render(
+    return page(
         "watched",
         sections,
         title=str(state["study"]),
@@ -116,16 +115,12 @@ def _means(state: Said, begun: list[Said], measure: str, averaged: bool) -> xr.D
     )
 
 
-def _curves(begun: list[Said], columns: list[tuple[str, str, bool]], means: list[xr.Dataset]) -> Section:
-    """Return figures as the report has them, each with a panel for every measure, and a line on the runs that are in none."""
+def _curves(begun: list[Said], columns: list[tuple[str, str, bool]], means: list[xr.Dataset]) -> list[Picture]:
+    """Return figures as the report has them, each with a panel for every measure."""
     problems = grouped(str(run.get("problem", "")) for run in begun)
     parts = parts_of([(numbers, f", problem {name}" if len(problems) > 1 else "") for name, numbers in problems.items()], MOST_LINES)
     panels = [(name, dict(PANELS).get(name, heading if averaged else WORDS[name])) for heading, name, averaged in columns]
-    hidden = len(begun) - sum(len(numbers) for numbers, _ in parts)
-    return {
-        "pictures": mean_pictures(parts, panels, means, "Means over finished trials with 95% confidence bands"),
-        "hidden": f"{hidden:,} more runs are in the table only." if hidden else "",
-    }
+    return mean_pictures(parts, panels, means, "Means over finished trials with 95% confidence bands")
 
 
 def _table(state: Said, begun: list[Said], columns: list[tuple[str, str, bool]], means: list[xr.Dataset]) -> Section:

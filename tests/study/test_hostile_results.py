@@ -13,7 +13,7 @@ import pytest
 import xarray as xr
 
 from jaxbandit import InitialDesign, InvalidArgument, RandomSearch
-from jaxbandit.report import figures, html
+from jaxbandit.report import html
 from jaxbandit.study import rerun, run_study
 from tests.support import synthetic_results
 from tests.support.small_study import in_python
@@ -89,7 +89,6 @@ DAMAGE: dict[str, Callable[[xr.Dataset], xr.Dataset]] = {
     "no labels": lambda d: d.drop_vars("algorithm"),
     "no numbers of rounds": lambda d: d.drop_vars("round"),
     "equal labels": lambda d: d.assign_coords(algorithm=["a", "a"]),
-    "rounds backwards": lambda d: d.isel(round=slice(None, None, -1)),
     "rounds in words": lambda d: d.assign_coords(round=list("abcdefgh")),
     "status in words": lambda d: d.assign(status=(("algorithm", "trial"), np.full((2, 3), "ok"))),
     "status of trials": lambda d: d.assign(status=d.status.isel(algorithm=0, drop=True)),
@@ -97,7 +96,7 @@ DAMAGE: dict[str, Callable[[xr.Dataset], xr.Dataset]] = {
     "regret of all runs": lambda d: d.assign(regret=d.regret.isel(algorithm=0, drop=True)),
     "problem of each trial": lambda d: d.assign_coords(problem=("trial", list("xyz"))),
     "arrivals without outputs": lambda d: d.assign(arrival=(("algorithm", "trial"), np.ones((2, 3), int))),
-    **{f"counted_before {v!r}": with_attribute("counted_before", v) for v in ("x", -1, 1.5, [1, 2])},
+    **{f"counted_before {v!r}": with_attribute("counted_before", v) for v in ("x", [1, 2])},
     **{f"swept {v!r}": with_attribute("swept", v) for v in ("[", 3)},
 }
 
@@ -115,6 +114,6 @@ def test_a_report_of_damaged_results(damage: str, tmp_path: Path, monkeypatch: p
 
 def test_what_was_not_foreseen_in_results_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(html, "read_results", lambda folder: good())
-    monkeypatch.setattr(figures, "curve_pictures", lambda dataset: dataset["unheard of"])
-    with pytest.raises(InvalidArgument, match=r"of jaxbandit 0\.1, cannot be shown by .* they are damaged or of another version"):
+    monkeypatch.setattr(html, "curve_pictures", lambda dataset: dataset["unheard of"])
+    with pytest.raises(InvalidArgument, match=r"of versions .*0\.1.*, cannot be shown by .* they are damaged or of another version"):
         html.write_report(tmp_path)

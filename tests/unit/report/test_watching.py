@@ -89,7 +89,7 @@ def test_rounds_before_the_first_count_and_problems_have_figures_of_their_own() 
 def test_a_page_of_many_runs_has_few_figures_and_a_row_for_each() -> None:
     page = page_so_far(said(*(run(f"run {number}", 20) for number in range(95))))
     assert page.count("<img") == 4 and page.count('scope="row"') == 95 and len(page) < 2_000_000
-    assert "67 more runs are in the table only." in page
+    assert "67 more runs are in the tables only." in page
 
 
 def test_a_page_before_the_first_trial_and_of_a_run_that_was_cut_off() -> None:
